@@ -1,0 +1,3 @@
+//! pepd's kernel state: planned, applied, verified and undone.
+
+#![forbid(unsafe_code)]

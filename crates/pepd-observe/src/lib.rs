@@ -1,0 +1,3 @@
+//! What pepd counts and says: counters and rate-limited log lines.
+
+#![forbid(unsafe_code)]

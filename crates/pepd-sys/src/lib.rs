@@ -1,0 +1,1 @@
+//! The system calls pepd needs and no crate offers safely.

@@ -1,0 +1,3 @@
+//! Namespaces and topologies for pepd's tests, demo and benchmarks.
+
+#![forbid(unsafe_code)]

@@ -1,0 +1,5 @@
+//! pepd's development commands.
+
+#![forbid(unsafe_code)]
+
+fn main() {}

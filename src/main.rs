@@ -1,0 +1,5 @@
+//! The `pepd` command.
+
+#![forbid(unsafe_code)]
+
+fn main() {}
