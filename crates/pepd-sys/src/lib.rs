@@ -1,1 +1,25 @@
 //! The system calls pepd needs and no crate offers safely.
+//!
+//! This is the only crate with `unsafe`. It has one rule: a function takes borrowed
+//! descriptors and plain values, makes one call, and gives its result with errno kept.
+//! What the calls are for is decided elsewhere.
+//!
+//! - [`sockopt`]: socket options that socket2 does not have, each a getter and a setter;
+//! - [`stream`]: reading, peeking, discarding and urgent data on a connected socket;
+//! - [`pipe`]: pipes and splice(2).
+
+pub mod pipe;
+pub mod sockopt;
+pub mod stream;
+
+use std::io;
+
+/// Turns the return value of a system call into a result, keeping errno.
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// The same for the calls that return a length.
+fn check_len(result: libc::ssize_t) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}

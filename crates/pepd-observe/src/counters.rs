@@ -1,0 +1,115 @@
+//! Counters of the whole process, turned up by the workers and read by anyone.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// One more.
+    pub fn increment(&self) {
+        self.add(1);
+    }
+
+    /// `n` more.
+    pub fn add(&self, n: u64) {
+        self.0.fetch_add(n, Relaxed);
+    }
+
+    /// The number now.
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// How many there are at the moment.
+#[derive(Debug, Default)]
+pub struct Gauge(AtomicU64);
+
+impl Gauge {
+    /// One more, until what is returned is dropped: so it goes down exactly once, whatever
+    /// ends first.
+    pub fn hold(&self) -> Held<'_> {
+        self.0.fetch_add(1, Relaxed);
+        Held(self)
+    }
+
+    /// The number now.
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// One unit of a [`Gauge`].
+#[derive(Debug)]
+pub struct Held<'a>(&'a Gauge);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Everything that pepd counts.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Connections being split now.
+    pub live: Gauge,
+    /// Connections accepted from captured traffic.
+    pub accepted: Counter,
+    /// Connections whose two directions both ended with a FIN, everything delivered.
+    pub closed: Counter,
+    /// Connections that ended with an error on the client leg.
+    pub client_failed: Counter,
+    /// Connections that ended with an error on the upstream leg.
+    pub upstream_failed: Counter,
+    /// Connections ended by pepd itself: the drain time was over, or nothing moved after one
+    /// leg had failed.
+    pub cut: Counter,
+    /// Clients that got a RST because their destination could not be reached.
+    pub unreachable: Counter,
+    /// Upstream legs that could not use the client's port and took another of its address.
+    pub other_port: Counter,
+    /// Connections straight to the listener, refused.
+    pub refused: Counter,
+    /// Times that accepting paused because descriptors had run out.
+    pub accept_pauses: Counter,
+    /// Times that a direction had to copy because the pipes had run out.
+    pub copied_without_pipe: Counter,
+    /// Bytes from clients delivered to upstream legs.
+    pub bytes_up: Counter,
+    /// Bytes from upstream legs delivered to clients.
+    pub bytes_down: Counter,
+}
+
+/// One line for people: the numbers that say whether all is well.
+impl fmt::Display for Counters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} live, {} accepted, {} closed, {} failed, {} unreachable, {} on another port",
+            self.live.get(),
+            self.accepted.get(),
+            self.closed.get(),
+            self.client_failed.get() + self.upstream_failed.get() + self.cut.get(),
+            self.unreachable.get(),
+            self.other_port.get(),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gauge_goes_down_when_its_unit_is_dropped() {
+        let counters = Counters::default();
+        let held = counters.live.hold();
+        assert_eq!(counters.live.get(), 1);
+        drop(held);
+        assert_eq!(counters.live.get(), 0);
+    }
+}

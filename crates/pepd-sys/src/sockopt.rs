@@ -1,0 +1,206 @@
+//! Socket options that socket2 does not have, through one pair of functions.
+//!
+//! Each setter has its getter, because the kernel may grant something else than it was asked
+//! for. Errors name the option and keep errno.
+
+use std::ffi::c_int;
+use std::io;
+use std::mem;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use crate::check;
+
+/// An option that the kernel would not set or tell.
+#[derive(Debug, thiserror::Error)]
+#[error("{operation} {option}: {source}")]
+pub struct OptionError {
+    operation: &'static str,
+    option: &'static str,
+    source: io::Error,
+}
+
+impl OptionError {
+    /// The errno of the call.
+    pub fn errno(&self) -> Option<i32> {
+        self.source.raw_os_error()
+    }
+
+    /// The option's name as in the manual pages.
+    pub fn option(&self) -> &'static str {
+        self.option
+    }
+}
+
+/// A socket option with its name and the C type of its value.
+struct Opt<T> {
+    level: c_int,
+    name: c_int,
+    text: &'static str,
+    value: std::marker::PhantomData<T>,
+}
+
+/// Plain C values for which every bit pattern is a value.
+trait Plain: Copy + Default {}
+impl Plain for c_int {}
+impl Plain for u64 {}
+
+impl<T: Plain> Opt<T> {
+    const fn new(level: c_int, name: c_int, text: &'static str) -> Self {
+        Self { level, name, text, value: std::marker::PhantomData }
+    }
+
+    fn set(&self, fd: BorrowedFd<'_>, value: T) -> Result<(), OptionError> {
+        let len = mem::size_of::<T>() as libc::socklen_t;
+        // SAFETY: the pointer is to a live value of the length given, and the kernel copies it.
+        let result = check(unsafe {
+            libc::setsockopt(fd.as_raw_fd(), self.level, self.name, (&raw const value).cast(), len)
+        });
+        result.map(drop).map_err(|source| self.error("set", source))
+    }
+
+    fn get(&self, fd: BorrowedFd<'_>) -> Result<T, OptionError> {
+        let mut value = T::default();
+        let mut len = mem::size_of::<T>() as libc::socklen_t;
+        // SAFETY: the kernel writes at most `len` bytes, the size of `value`, and any bytes
+        // make a valid `T` (see `Plain`).
+        let result = check(unsafe {
+            libc::getsockopt(
+                fd.as_raw_fd(),
+                self.level,
+                self.name,
+                (&raw mut value).cast(),
+                &raw mut len,
+            )
+        });
+        result.map(|_| value).map_err(|source| self.error("get", source))
+    }
+
+    fn error(&self, operation: &'static str, source: io::Error) -> OptionError {
+        OptionError { operation, option: self.text, source }
+    }
+}
+
+macro_rules! options {
+    ($($(#[$doc:meta])* $set:ident, $get:ident: $t:ty = $level:expr, $name:expr;)*) => {$(
+        $(#[$doc])*
+        pub fn $set(fd: BorrowedFd<'_>, value: $t) -> Result<(), OptionError> {
+            Opt::<$t>::new($level, $name, stringify!($name)).set(fd, value)
+        }
+
+        /// Reads the option back.
+        pub fn $get(fd: BorrowedFd<'_>) -> Result<$t, OptionError> {
+            Opt::<$t>::new($level, $name, stringify!($name)).get(fd)
+        }
+    )*};
+}
+
+use libc::{
+    IP_BIND_ADDRESS_NO_PORT, IP_TOS, IP_TRANSPARENT, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP,
+    IPV6_TCLASS, IPV6_TRANSPARENT, SO_MAX_PACING_RATE, SO_RCVBUF, SO_RCVBUFFORCE, SO_SNDBUF,
+    SO_SNDBUFFORCE, SOL_SOCKET, TCP_FASTOPEN, TCP_FASTOPEN_CONNECT, TCP_MAXSEG,
+    TCP_NOTSENT_LOWAT, TCP_SAVE_SYN, TCP_THIN_LINEAR_TIMEOUTS,
+};
+
+options! {
+    /// Lets an IPv4 socket use addresses that are not the host's (ip(7)); CAP_NET_ADMIN.
+    set_transparent_v4, transparent_v4: c_int = IPPROTO_IP, IP_TRANSPARENT;
+    /// Lets an IPv6 socket use addresses that are not the host's (ipv6(7)); CAP_NET_ADMIN.
+    set_transparent_v6, transparent_v6: c_int = IPPROTO_IPV6, IPV6_TRANSPARENT;
+    /// Leaves the choice of the port to connect, where it can be shared between destinations
+    /// (ip(7)); serves both families.
+    set_bind_address_no_port, bind_address_no_port: c_int = IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT;
+    /// The IPv4 TOS byte of what the socket sends: DSCP in the upper six bits.
+    set_tos_v4, tos_v4: c_int = IPPROTO_IP, IP_TOS;
+    /// The IPv6 traffic class of what the socket sends: DSCP in the upper six bits.
+    set_tclass_v6, tclass_v6: c_int = IPPROTO_IPV6, IPV6_TCLASS;
+    /// The ceiling of the pacing rate in bytes per second (socket(7)); the kernel paces by
+    /// itself where there is no fq qdisc.
+    set_max_pacing_rate, max_pacing_rate: u64 = SOL_SOCKET, SO_MAX_PACING_RATE;
+    /// The most unanswered Fast Open requests of a listener (RFC 7413); 0 is off.
+    set_fast_open, fast_open: c_int = IPPROTO_TCP, TCP_FASTOPEN;
+    /// Puts the first data written into the SYN where a cookie is known (RFC 7413): connect
+    /// then returns at once, and the SYN leaves with the first write.
+    set_fast_open_connect, fast_open_connect: c_int = IPPROTO_TCP, TCP_FASTOPEN_CONNECT;
+    /// The largest segment in bytes, which a socket must be given before its SYN (tcp(7)).
+    set_max_segment, max_segment: c_int = IPPROTO_TCP, TCP_MAXSEG;
+    /// The unsent bytes above which the socket is not writable (tcp(7)).
+    set_notsent_lowat, notsent_lowat: c_int = IPPROTO_TCP, TCP_NOTSENT_LOWAT;
+    /// Keeps the headers of each SYN that a listener accepts, for [`saved_syn`] (tcp(7)).
+    set_save_syn, save_syn: c_int = IPPROTO_TCP, TCP_SAVE_SYN;
+    /// Linear retransmission timeouts for thin streams
+    /// (Documentation/networking/tcp-thin.rst).
+    set_thin_linear_timeouts, thin_linear_timeouts: c_int = IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS;
+}
+
+/// Sets the receive buffer in bytes, past `rmem_max` too (CAP_NET_ADMIN). The kernel doubles
+/// the value for its own bookkeeping and stops tuning the buffer (socket(7)).
+pub fn set_receive_buffer(fd: BorrowedFd<'_>, bytes: c_int) -> Result<(), OptionError> {
+    Opt::<c_int>::new(SOL_SOCKET, SO_RCVBUFFORCE, "SO_RCVBUFFORCE").set(fd, bytes)
+}
+
+/// The receive buffer in bytes as the kernel counts it: twice what was asked for.
+pub fn receive_buffer(fd: BorrowedFd<'_>) -> Result<c_int, OptionError> {
+    Opt::<c_int>::new(SOL_SOCKET, SO_RCVBUF, "SO_RCVBUF").get(fd)
+}
+
+/// Sets the send buffer in bytes, past `wmem_max` too (CAP_NET_ADMIN). The kernel doubles
+/// the value for its own bookkeeping and stops tuning the buffer (socket(7)).
+pub fn set_send_buffer(fd: BorrowedFd<'_>, bytes: c_int) -> Result<(), OptionError> {
+    Opt::<c_int>::new(SOL_SOCKET, SO_SNDBUFFORCE, "SO_SNDBUFFORCE").set(fd, bytes)
+}
+
+/// The send buffer in bytes as the kernel counts it: twice what was asked for.
+pub fn send_buffer(fd: BorrowedFd<'_>) -> Result<c_int, OptionError> {
+    Opt::<c_int>::new(SOL_SOCKET, SO_SNDBUF, "SO_SNDBUF").get(fd)
+}
+
+/// Copies the IP and TCP headers of the SYN that opened an accepted socket into `buffer`, and
+/// gives their length; the kernel keeps no copy afterwards. 0 where none was saved.
+pub fn saved_syn(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize, OptionError> {
+    let option = Opt::<c_int>::new(IPPROTO_TCP, libc::TCP_SAVED_SYN, "TCP_SAVED_SYN");
+    let mut len = libc::socklen_t::try_from(buffer.len()).unwrap_or(libc::socklen_t::MAX);
+    // SAFETY: the kernel writes at most `len` bytes into the buffer, which has that length.
+    let result = check(unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            option.level,
+            option.name,
+            buffer.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    });
+    result.map_err(|source| option.error("get", source))?;
+    Ok(usize::try_from(len).unwrap_or(0).min(buffer.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use socket2::{Domain, Socket, Type};
+
+    use super::*;
+
+    #[test]
+    fn what_is_set_is_read_back() {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        let fd = socket.as_fd();
+        set_max_pacing_rate(fd, 6_250_000).unwrap();
+        assert_eq!(max_pacing_rate(fd).unwrap(), 6_250_000);
+        set_notsent_lowat(fd, 16384).unwrap();
+        assert_eq!(notsent_lowat(fd).unwrap(), 16384);
+        set_thin_linear_timeouts(fd, 1).unwrap();
+        assert_eq!(thin_linear_timeouts(fd).unwrap(), 1);
+        set_tos_v4(fd, 0x48).unwrap();
+        assert_eq!(tos_v4(fd).unwrap(), 0x48);
+    }
+
+    #[test]
+    fn an_error_names_the_option_and_keeps_errno() {
+        let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
+        let error = set_max_segment(socket.as_fd(), 1400).unwrap_err();
+        assert_eq!(error.option(), "TCP_MAXSEG");
+        assert!(error.errno().is_some());
+        assert!(error.to_string().starts_with("set TCP_MAXSEG: "), "{error}");
+    }
+}

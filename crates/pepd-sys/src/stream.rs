@@ -1,0 +1,127 @@
+//! Reading, peeking, discarding and urgent data on a connected TCP socket that never blocks.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+
+use crate::{check, check_len};
+
+/// Reads into `buffer`; 0 is the end of the stream. Steps over an urgent byte that has been
+/// taken with [`receive_urgent`], which splice(2) does not do.
+pub fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+    receive_flags(fd, buffer, 0)
+}
+
+/// Reads into `buffer` and leaves the bytes in the socket; 0 is the end of the stream.
+pub fn peek(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+    receive_flags(fd, buffer, libc::MSG_PEEK)
+}
+
+fn receive_flags(fd: BorrowedFd<'_>, buffer: &mut [u8], flags: i32) -> io::Result<usize> {
+    let flags = flags | libc::MSG_DONTWAIT;
+    // SAFETY: the kernel writes at most `buffer.len()` bytes into the buffer.
+    check_len(unsafe {
+        libc::recv(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), flags)
+    })
+}
+
+/// Drops `len` bytes that the socket is known to hold (tcp(7), MSG_TRUNC).
+pub fn discard(fd: BorrowedFd<'_>, len: usize) -> io::Result<usize> {
+    let flags = libc::MSG_TRUNC | libc::MSG_DONTWAIT;
+    // SAFETY: with MSG_TRUNC a TCP socket writes nothing to the buffer, which may be null.
+    check_len(unsafe { libc::recv(fd.as_raw_fd(), ptr::null_mut(), len, flags) })
+}
+
+/// Writes from `bytes`, never raising SIGPIPE.
+pub fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
+    send_flags(fd, bytes, 0)
+}
+
+/// Writes one urgent byte (RFC 793, section 3.7), never raising SIGPIPE.
+pub fn send_urgent(fd: BorrowedFd<'_>, byte: u8) -> io::Result<usize> {
+    send_flags(fd, &[byte], libc::MSG_OOB)
+}
+
+fn send_flags(fd: BorrowedFd<'_>, bytes: &[u8], flags: i32) -> io::Result<usize> {
+    let flags = flags | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: the kernel reads `bytes.len()` bytes of the slice.
+    check_len(unsafe { libc::send(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) })
+}
+
+/// Takes the urgent byte; EINVAL where there is none, EAGAIN where it is announced but has
+/// not arrived.
+pub fn receive_urgent(fd: BorrowedFd<'_>) -> io::Result<u8> {
+    let mut byte = [0];
+    match receive_flags(fd, &mut byte, libc::MSG_OOB)? {
+        0 => Err(io::Error::from_raw_os_error(libc::EINVAL)),
+        _ => Ok(byte[0]),
+    }
+}
+
+/// Whether the next byte to read is the urgent one (SIOCATMARK, tcp(7)).
+pub fn at_urgent_mark(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    const SIOCATMARK: libc::c_ulong = 0x8905; // include/uapi/asm-generic/sockios.h
+    ioctl_int(fd, SIOCATMARK).map(|mark| mark != 0)
+}
+
+/// Bytes that the peer has not acknowledged yet, sent or not; a FIN counts as one
+/// (SIOCOUTQ, tcp(7)).
+pub fn unacknowledged(fd: BorrowedFd<'_>) -> io::Result<usize> {
+    ioctl_int(fd, libc::TIOCOUTQ).map(|len| usize::try_from(len).unwrap_or(0))
+}
+
+fn ioctl_int(fd: BorrowedFd<'_>, request: libc::c_ulong) -> io::Result<libc::c_int> {
+    let mut value: libc::c_int = 0;
+    // SAFETY: both requests write one int to the pointer.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), request, &raw mut value) })?;
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (a, listener.accept().unwrap().0)
+    }
+
+    /// Blocks until the socket has something, so that the calls under test do not wait.
+    fn wait_readable(stream: &TcpStream) {
+        stream.peek(&mut [0]).unwrap();
+    }
+
+    #[test]
+    fn peek_leaves_and_discard_takes() {
+        let (mut a, b) = pair();
+        a.write_all(b"hello").unwrap();
+        wait_readable(&b);
+        let mut buffer = [0; 16];
+        assert_eq!(peek(b.as_fd(), &mut buffer).unwrap(), 5);
+        assert_eq!(discard(b.as_fd(), 2).unwrap(), 2);
+        assert_eq!(receive(b.as_fd(), &mut buffer).unwrap(), 3);
+        assert_eq!(&buffer[..3], b"llo");
+    }
+
+    #[test]
+    fn the_urgent_byte_keeps_its_place() {
+        let (mut a, b) = pair();
+        a.write_all(b"ab").unwrap();
+        send_urgent(a.as_fd(), b'!').unwrap();
+        a.write_all(b"cd").unwrap();
+        wait_readable(&b);
+        let mut buffer = [0; 16];
+        assert_eq!(receive(b.as_fd(), &mut buffer).unwrap(), 2);
+        assert!(at_urgent_mark(b.as_fd()).unwrap());
+        assert_eq!(receive_urgent(b.as_fd()).unwrap(), b'!');
+        wait_readable(&b);
+        assert_eq!(receive(b.as_fd(), &mut buffer).unwrap(), 2);
+        assert_eq!(&buffer[..2], b"cd");
+        assert_eq!(receive_urgent(b.as_fd()).unwrap_err().raw_os_error(), Some(libc::EINVAL));
+    }
+}
