@@ -6,9 +6,11 @@
 //!
 //! - [`sockopt`]: socket options that socket2 does not have, each a getter and a setter;
 //! - [`stream`]: reading, peeking, discarding and urgent data on a connected socket;
-//! - [`pipe`]: pipes and splice(2).
+//! - [`pipe`]: pipes and splice(2);
+//! - [`reactor`]: registering descriptors with tokio.
 
 pub mod pipe;
+pub mod reactor;
 pub mod sockopt;
 pub mod stream;
 
@@ -16,7 +18,11 @@ use std::io;
 
 /// Turns the return value of a system call into a result, keeping errno.
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
 }
 
 /// The same for the calls that return a length.

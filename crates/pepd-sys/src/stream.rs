@@ -1,10 +1,31 @@
 //! Reading, peeking, discarding and urgent data on a connected TCP socket that never blocks.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
+use socket2::{SockAddr, SockAddrStorage};
+
 use crate::{check, check_len};
+
+/// Accepts a connection as a non-blocking socket, with its peer's address.
+pub fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, SocketAddr)> {
+    let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    let accept = |storage: *mut SockAddrStorage, len: *mut libc::socklen_t| {
+        // SAFETY: `try_init` gives a pointer to storage of the length that `len` points to.
+        // socket2's own accept sets the flags with more calls, three per connection.
+        let fd = check(unsafe { libc::accept4(listener.as_raw_fd(), storage.cast(), len, flags) })?;
+        // SAFETY: accept4 succeeded, so the descriptor is open and nobody else has it.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    };
+    // SAFETY: accept4 writes an address and its length, which is what `try_init` asks for.
+    let (fd, address) = unsafe { SockAddr::try_init(accept) }?;
+    let peer = address
+        .as_socket()
+        .ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT))?;
+    Ok((fd, peer))
+}
 
 /// Reads into `buffer`; 0 is the end of the stream. Steps over an urgent byte that has been
 /// taken with [`receive_urgent`], which splice(2) does not do.
@@ -21,7 +42,12 @@ fn receive_flags(fd: BorrowedFd<'_>, buffer: &mut [u8], flags: i32) -> io::Resul
     let flags = flags | libc::MSG_DONTWAIT;
     // SAFETY: the kernel writes at most `buffer.len()` bytes into the buffer.
     check_len(unsafe {
-        libc::recv(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), flags)
+        libc::recv(
+            fd.as_raw_fd(),
+            buffer.as_mut_ptr().cast(),
+            buffer.len(),
+            flags,
+        )
     })
 }
 
@@ -122,6 +148,9 @@ mod tests {
         wait_readable(&b);
         assert_eq!(receive(b.as_fd(), &mut buffer).unwrap(), 2);
         assert_eq!(&buffer[..2], b"cd");
-        assert_eq!(receive_urgent(b.as_fd()).unwrap_err().raw_os_error(), Some(libc::EINVAL));
+        assert_eq!(
+            receive_urgent(b.as_fd()).unwrap_err().raw_os_error(),
+            Some(libc::EINVAL)
+        );
     }
 }

@@ -1,0 +1,272 @@
+//! How many connections there are, in all and per source, and who has to be told.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use crate::settings::Limits;
+
+/// Counts connections against the limits.
+///
+/// A connection that has reached the listener is served even beyond the limit: it cannot be
+/// routed any more. The limits work before that: when one is reached, the capture is told, and
+/// sends no more.
+#[derive(Debug)]
+pub struct Admission {
+    state: Mutex<State>,
+    /// Descriptors have run out.
+    exhausted: AtomicBool,
+    live: AtomicU32,
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    limits: Limits,
+    sources: HashMap<IpAddr, u32>,
+    full: bool,
+    full_sources: Vec<IpAddr>,
+}
+
+/// What is over a limit now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pressure {
+    /// No new connection should be captured.
+    pub full: bool,
+    /// No new connection from these sources should be captured.
+    pub sources: Vec<IpAddr>,
+}
+
+impl Admission {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self {
+            state: Mutex::new(State {
+                limits,
+                sources: HashMap::new(),
+                full: false,
+                full_sources: Vec::new(),
+            }),
+            exhausted: AtomicBool::new(false),
+            live: AtomicU32::new(0),
+            changed: Notify::new(),
+        }
+    }
+
+    /// Counts one connection until what is returned is dropped.
+    pub(crate) fn admit(self: &Arc<Self>, source: IpAddr) -> Permit {
+        let live = self.live.fetch_add(1, Relaxed) + 1;
+        let mut state = self.lock();
+        let State {
+            limits, sources, ..
+        } = &mut *state;
+        let from_source = sources.entry(source).or_default();
+        *from_source += 1;
+        let source_is_full = *from_source == limits.per_source;
+        if source_is_full && !state.full_sources.contains(&source) {
+            state.full_sources.push(source);
+        }
+        let became_full = !state.full && live >= state.limits.connections;
+        state.full |= became_full;
+        drop(state);
+        if source_is_full || became_full {
+            self.changed.notify_one();
+        }
+        Permit {
+            admission: Arc::clone(self),
+            source,
+        }
+    }
+
+    fn leave(&self, source: IpAddr) {
+        let live = self.live.fetch_sub(1, Relaxed) - 1;
+        let mut state = self.lock();
+        let mut changed = false;
+        let remaining = state.sources.get_mut(&source).map(|count| {
+            *count -= 1;
+            *count
+        });
+        if remaining == Some(0) {
+            state.sources.remove(&source);
+        }
+        if remaining.is_none_or(|count| count < reopening(state.limits.per_source)) {
+            let before = state.full_sources.len();
+            state.full_sources.retain(|full| *full != source);
+            changed |= state.full_sources.len() != before;
+        }
+        if state.full && live < reopening(state.limits.connections) {
+            state.full = false;
+            changed = true;
+        }
+        drop(state);
+        // A descriptor has come free.
+        changed |= self.exhausted.swap(false, Relaxed);
+        if changed {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Notes that no descriptor is to be had, until a connection ends.
+    pub(crate) fn exhausted(&self) {
+        if !self.exhausted.swap(true, Relaxed) {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Notes that descriptors are to be had again.
+    pub(crate) fn recovered(&self) {
+        if self.exhausted.swap(false, Relaxed) {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Takes new limits; they count from the next connection on.
+    pub(crate) fn set_limits(&self, limits: Limits) {
+        let mut state = self.lock();
+        state.limits = limits;
+        state.full = self.live.load(Relaxed) >= limits.connections;
+        let State {
+            sources,
+            full_sources,
+            ..
+        } = &mut *state;
+        *full_sources = sources
+            .iter()
+            .filter(|(_, count)| **count >= limits.per_source)
+            .map(|(source, _)| *source)
+            .collect();
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Connections now.
+    pub fn live(&self) -> u32 {
+        self.live.load(Relaxed)
+    }
+
+    /// What is over a limit now.
+    pub fn pressure(&self) -> Pressure {
+        let state = self.lock();
+        Pressure {
+            full: state.full || self.exhausted.load(Relaxed),
+            sources: state.full_sources.clone(),
+        }
+    }
+
+    /// Waits until [`Admission::pressure`] may have changed.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic while the lock is held leaves at worst a count that is one off.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Below this a limit that was reached counts as free again: a little lower, so that the
+/// capture is not told twice per connection.
+fn reopening(limit: u32) -> u32 {
+    (limit - limit / 16).max(1)
+}
+
+/// One admitted connection.
+#[derive(Debug)]
+pub(crate) struct Permit {
+    admission: Arc<Admission>,
+    source: IpAddr,
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.admission.leave(self.source);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn admission(connections: u32, per_source: u32) -> Arc<Admission> {
+        Arc::new(Admission::new(Limits {
+            connections,
+            per_source,
+        }))
+    }
+
+    fn ip(last: u8) -> IpAddr {
+        IpAddr::from([10, 1, 0, last])
+    }
+
+    #[test]
+    fn full_at_the_limit_and_free_a_little_below() {
+        let admission = admission(32, 1000);
+        let mut permits: Vec<_> = (0..31).map(|n| admission.admit(ip(n))).collect();
+        assert!(!admission.pressure().full);
+        permits.push(admission.admit(ip(99)));
+        assert!(admission.pressure().full);
+        permits.truncate(30);
+        assert!(admission.pressure().full);
+        permits.truncate(29);
+        assert!(!admission.pressure().full);
+        drop(permits);
+        assert_eq!(admission.live(), 0);
+        assert!(
+            admission.lock().sources.is_empty(),
+            "no trace of a source that left"
+        );
+    }
+
+    #[test]
+    fn a_source_at_its_limit_is_named_until_it_leaves() {
+        let admission = admission(1000, 2);
+        let first = admission.admit(ip(1));
+        let _other = admission.admit(ip(2));
+        assert!(admission.pressure().sources.is_empty());
+        let second = admission.admit(ip(1));
+        assert_eq!(
+            admission.pressure(),
+            Pressure {
+                full: false,
+                sources: vec![ip(1)]
+            }
+        );
+        drop(second);
+        assert!(admission.pressure().sources.is_empty());
+        drop(first);
+    }
+
+    #[test]
+    fn new_limits_count_at_once() {
+        let admission = admission(1000, 1000);
+        let _permits: Vec<_> = (0..4).map(|_| admission.admit(ip(1))).collect();
+        admission.set_limits(Limits {
+            connections: 4,
+            per_source: 4,
+        });
+        assert_eq!(
+            admission.pressure(),
+            Pressure {
+                full: true,
+                sources: vec![ip(1)]
+            }
+        );
+        admission.set_limits(Limits {
+            connections: 5,
+            per_source: 5,
+        });
+        assert_eq!(admission.pressure(), Pressure::default());
+    }
+
+    #[test]
+    fn exhausted_until_something_ends() {
+        let admission = admission(10, 10);
+        let permit = admission.admit(ip(1));
+        admission.exhausted();
+        assert!(admission.pressure().full);
+        drop(permit);
+        assert!(!admission.pressure().full);
+    }
+}

@@ -1,0 +1,146 @@
+//! The TPROXY listeners: one per leg, address family and worker.
+
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroUsize;
+use std::os::fd::AsFd;
+
+use pepd_sys::sockopt;
+use socket2::{Domain, Socket};
+
+use crate::options::{self, Unset};
+use crate::settings::{Dscp, Leg, ListenerAddress, Settings};
+
+/// Connections that may wait to be accepted, cut by the kernel to net.core.somaxconn.
+const BACKLOG: i32 = 4096;
+
+/// Fast Open requests that may be unfinished at once (RFC 7413, section 5.1).
+const FAST_OPEN_QUEUE: i32 = 1024;
+
+/// Why the listeners could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// Another program has the port, or pepd runs already.
+    #[error(
+        "listen on port {port}: in use by another program; choose another [capture] port, or \
+         see who has it: ss -ltnp 'sport = :{port}'"
+    )]
+    InUse {
+        /// The port.
+        port: u16,
+    },
+    /// Something else failed.
+    #[error("listen on {address}: {source}")]
+    Other {
+        /// Where.
+        address: SocketAddr,
+        /// What failed.
+        source: Unset,
+    },
+    /// More legs than listeners can be told apart.
+    #[error("{0} legs are more than the 250 that listeners can be told apart for")]
+    TooManyLegs(usize),
+}
+
+/// A listener with the leg whose clients it serves.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    pub(crate) socket: Socket,
+    pub(crate) domain: Domain,
+    pub(crate) dscp: Dscp,
+}
+
+/// Opens the listeners of all legs, for each worker a set.
+///
+/// A host without IPv6 gets IPv4 listeners only.
+pub(crate) fn open_all(
+    settings: &Settings,
+    workers: NonZeroUsize,
+    generation: u8,
+) -> Result<Vec<Vec<Listener>>, ListenError> {
+    let addresses = addresses(settings, generation)?;
+    let domains = if ipv6_available() {
+        &[Domain::IPV4, Domain::IPV6][..]
+    } else {
+        &[Domain::IPV4]
+    };
+    (0..workers.get())
+        .map(|_| {
+            let mut set = Vec::new();
+            for (leg, address) in settings.legs.iter().zip(&addresses) {
+                for &domain in domains {
+                    set.push(open(leg, *address, settings.port, domain)?);
+                }
+            }
+            Ok(set)
+        })
+        .collect()
+}
+
+/// The listener address of each leg, in the order of the legs.
+pub(crate) fn addresses(
+    settings: &Settings,
+    generation: u8,
+) -> Result<Vec<ListenerAddress>, ListenError> {
+    let count = settings.legs.len();
+    match u8::try_from(count) {
+        Ok(count @ 0..=250) => Ok((1..=count)
+            .map(|leg| ListenerAddress::new(generation, leg))
+            .collect()),
+        _ => Err(ListenError::TooManyLegs(count)),
+    }
+}
+
+fn ipv6_available() -> bool {
+    options::new_socket(Domain::IPV6).is_ok()
+}
+
+fn open(
+    leg: &Leg,
+    address: ListenerAddress,
+    port: u16,
+    domain: Domain,
+) -> Result<Listener, ListenError> {
+    let ip = if domain == Domain::IPV4 {
+        IpAddr::V4(address.v4)
+    } else {
+        IpAddr::V6(address.v6)
+    };
+    let address = SocketAddr::new(ip, port);
+    let socket = listen(leg, address, domain).map_err(|source| match source.errno() {
+        Some(EADDRINUSE) => ListenError::InUse { port },
+        _ => ListenError::Other { address, source },
+    })?;
+    Ok(Listener {
+        socket,
+        domain,
+        dscp: leg.dscp,
+    })
+}
+
+const EADDRINUSE: i32 = 98;
+
+fn listen(leg: &Leg, address: SocketAddr, domain: Domain) -> Result<Socket, Unset> {
+    let plain = |option, result: std::io::Result<()>| {
+        result.map_err(|source| Unset::Plain { option, source })
+    };
+    let socket = options::new_socket(domain).map_err(|source| Unset::Plain {
+        option: "socket",
+        source,
+    })?;
+    let fd = socket.as_fd();
+    options::set_transparent(&socket, domain)?;
+    plain("SO_REUSEPORT", socket.set_reuse_port(true))?;
+    if domain == Domain::IPV6 {
+        plain("IPV6_V6ONLY", socket.set_only_v6(true))?;
+    }
+    options::apply(&socket, domain, leg)?;
+    if leg.dscp == Dscp::Copy {
+        sockopt::set_save_syn(fd, 1)?;
+    }
+    plain("bind", socket.bind(&address.into()))?;
+    plain("listen", socket.listen(BACKLOG))?;
+    if leg.fast_open {
+        sockopt::set_fast_open(fd, FAST_OPEN_QUEUE)?;
+    }
+    Ok(socket)
+}

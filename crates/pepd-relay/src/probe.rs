@@ -1,0 +1,107 @@
+//! Trying every leg's options on a throw-away socket before any traffic depends on them.
+
+use std::fs;
+
+use socket2::Domain;
+
+use crate::options::{self, Difference, Unset};
+use crate::settings::Leg;
+
+/// A leg that this kernel cannot serve.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// The congestion control is not there.
+    #[error(
+        "leg \"{leg}\": the kernel has no congestion control \"{wanted}\"; it has: {available}. \
+         Choose one of these, or load the module tcp_{wanted} (modprobe tcp_{wanted})"
+    )]
+    Congestion {
+        /// The leg.
+        leg: String,
+        /// What the configuration asks for.
+        wanted: String,
+        /// What there is, separated by blanks.
+        available: String,
+    },
+    /// An option was refused.
+    #[error("leg \"{leg}\": {source}")]
+    Option {
+        /// The leg.
+        leg: String,
+        /// The option, and what the kernel said.
+        source: Unset,
+    },
+    /// pepd lacks a capability.
+    #[error("{call}: not permitted; pepd needs CAP_NET_ADMIN")]
+    NotPermitted {
+        /// The refused call.
+        call: String,
+    },
+    /// Not even a socket could be had.
+    #[error("open a TCP socket: {0}")]
+    Socket(#[source] std::io::Error),
+}
+
+/// Tries every leg. What the kernel gave differently is returned, to be logged.
+pub fn probe(legs: &[Leg]) -> Result<Vec<Difference>, ProbeError> {
+    let mut found = Vec::new();
+    for leg in legs {
+        let socket = options::new_socket(Domain::IPV4).map_err(ProbeError::Socket)?;
+        options::set_transparent(&socket, Domain::IPV4)
+            .and_then(|()| options::apply(&socket, Domain::IPV4, leg))
+            .map_err(|source| explain(leg, source))?;
+        let differences = options::differences(&socket, leg);
+        found.extend(differences.map_err(|source| explain(leg, source))?);
+        found.extend(fast_open_difference(leg));
+    }
+    Ok(found)
+}
+
+fn explain(leg: &Leg, source: Unset) -> ProbeError {
+    const ENOENT: i32 = 2;
+    const EPERM: i32 = 1;
+    match (&source, source.errno(), &leg.congestion) {
+        (
+            Unset::Plain {
+                option: "TCP_CONGESTION",
+                ..
+            },
+            Some(ENOENT),
+            Some(wanted),
+        ) => ProbeError::Congestion {
+            leg: leg.name.clone(),
+            wanted: wanted.clone(),
+            available: available_congestion_controls(),
+        },
+        (_, Some(EPERM), _) => ProbeError::NotPermitted {
+            call: source.to_string(),
+        },
+        _ => ProbeError::Option {
+            leg: leg.name.clone(),
+            source,
+        },
+    }
+}
+
+fn available_congestion_controls() -> String {
+    fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").map_or_else(
+        |error| format!("(unknown: {error})"),
+        |text| text.trim().to_owned(),
+    )
+}
+
+/// Fast Open needs both bits of net.ipv4.tcp_fastopen: 1 to send data in a SYN, 2 to take it
+/// (Documentation/networking/ip-sysctl.rst).
+fn fast_open_difference(leg: &Leg) -> Option<Difference> {
+    if !leg.fast_open {
+        return None;
+    }
+    let path = "/proc/sys/net/ipv4/tcp_fastopen";
+    let bits: u32 = fs::read_to_string(path).ok()?.trim().parse().ok()?;
+    (bits & 3 != 3).then(|| Difference {
+        leg: leg.name.clone(),
+        option: "TCP_FASTOPEN",
+        asked: "net.ipv4.tcp_fastopen=3, client and server".to_owned(),
+        given: format!("net.ipv4.tcp_fastopen={bits}"),
+    })
+}

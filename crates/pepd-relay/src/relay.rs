@@ -1,0 +1,132 @@
+//! Relaying one connection: both directions, until each has ended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pepd_observe::Counters;
+use tokio::io::Interest;
+
+use crate::direction::{Direction, Need, State};
+use crate::pool::PipePool;
+use crate::socket::{Failure, LegSocket};
+
+/// How long what came before a failure may stay undeliverable: the other leg's peer does not
+/// read, and the connection has no future.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The two legs of a connection and what flows between them.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) client: LegSocket,
+    pub(crate) upstream: LegSocket,
+    /// From the client to the upstream leg.
+    pub(crate) up: Direction,
+    /// From the upstream leg to the client.
+    pub(crate) down: Direction,
+}
+
+/// How a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Both directions with a FIN, everything delivered.
+    Closed,
+    /// With an error on the client leg, passed on.
+    ClientFailed(Failure),
+    /// With an error on the upstream leg, passed on.
+    UpstreamFailed(Failure),
+    /// One leg had failed, and what had come before could not be delivered.
+    Cut,
+}
+
+impl Connection {
+    pub(crate) fn new(client: LegSocket, upstream: LegSocket) -> Self {
+        Self {
+            client,
+            upstream,
+            up: Direction::new(),
+            down: Direction::new(),
+        }
+    }
+
+    /// Relays until both directions have ended, and closes both legs as they ended.
+    pub(crate) async fn relay(mut self, pool: &Arc<PipePool>, counters: &Counters) -> Outcome {
+        let cut = !self.run(pool, counters).await;
+        counters.bytes_up.add(self.up.bytes());
+        counters.bytes_down.add(self.down.bytes());
+        self.finish(cut).await
+    }
+
+    /// Whether it came to an end of its own.
+    async fn run(&mut self, pool: &Arc<PipePool>, counters: &Counters) -> bool {
+        let copied = &counters.copied_without_pipe;
+        loop {
+            let up = self
+                .up
+                .step(&mut self.client, &mut self.upstream, pool, copied);
+            let down = self
+                .down
+                .step(&mut self.upstream, &mut self.client, pool, copied);
+            match (up, down) {
+                (Need::Nothing, Need::Nothing) => return true,
+                (Need::Turn, _) | (_, Need::Turn) => {
+                    tokio::task::yield_now().await;
+                    continue;
+                }
+                _ => {}
+            }
+            let failed = self.client.failure().is_some() || self.upstream.failure().is_some();
+            let (client, upstream) = (interest(up, down), interest(down, up));
+            let event = async {
+                tokio::select! {
+                    biased;
+                    () = self.client.ready(client) => {}
+                    () = self.upstream.ready(upstream) => {}
+                }
+            };
+            if !failed {
+                event.await;
+            } else if tokio::time::timeout(PATIENCE, event).await.is_err() {
+                return false;
+            }
+        }
+    }
+
+    async fn finish(mut self, cut: bool) -> Outcome {
+        let (up, down) = (self.up.state(), self.down.state());
+        if (up, down) == (State::Done, State::Done) {
+            tokio::join!(
+                self.client.acknowledged(true, None),
+                self.upstream.acknowledged(true, None)
+            );
+            self.client.close();
+            self.upstream.close();
+            return Outcome::Closed;
+        }
+        let client_failed = self.client.failure();
+        // Dropping a leg sends its RST, but what came before it has to arrive first.
+        if !cut {
+            tokio::join!(
+                self.client
+                    .acknowledged(down == State::Done, Some(PATIENCE)),
+                self.upstream
+                    .acknowledged(up == State::Done, Some(PATIENCE)),
+            );
+        }
+        match (cut, client_failed, self.upstream.failure()) {
+            (true, ..) | (_, None, None) => Outcome::Cut,
+            (_, Some(failure), _) => Outcome::ClientFailed(failure),
+            (_, None, Some(failure)) => Outcome::UpstreamFailed(failure),
+        }
+    }
+}
+
+/// What a leg is to be watched for: data when the direction from it is starved, room when the
+/// one towards it is backpressured.
+fn interest(from: Need, towards: Need) -> Option<Interest> {
+    match (from == Need::Source, towards == Need::Sink) {
+        (true, true) => Some(Interest::READABLE | Interest::PRIORITY | Interest::WRITABLE),
+        (true, false) => Some(Interest::READABLE | Interest::PRIORITY),
+        (false, true) => Some(Interest::WRITABLE),
+        (false, false) => None,
+    }
+}

@@ -1,0 +1,194 @@
+//! One connection from its accept to its end.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pepd_observe::Throttle;
+use pepd_sys::sockopt;
+use socket2::{Domain, SockRef, Socket};
+use tokio::io::Interest;
+
+use crate::admission::Permit;
+use crate::options;
+use crate::relay::{Connection, Outcome};
+use crate::settings::{Dscp, Leg, ListenerAddress};
+use crate::socket::{Input, LegSocket};
+use crate::upstream::{self, UpstreamError};
+use crate::worker::Context;
+
+/// How long a SYN with a Fast Open cookie waits for the client's first data. The client's
+/// third segment has just arrived; what it has to say first is right behind.
+const FIRST_DATA_WAIT: Duration = Duration::from_millis(10);
+
+/// The most data that fits into a SYN: the smallest MSS that IPv6 promises, less options.
+const FIRST_DATA_BYTES: usize = 1200;
+
+/// A connection that has been accepted.
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    pub(crate) client: OwnedFd,
+    pub(crate) peer: SocketAddr,
+    /// A fresh socket of the same family, so that an accepted connection cannot fail for want
+    /// of a descriptor.
+    pub(crate) spare: Socket,
+    pub(crate) domain: Domain,
+    pub(crate) dscp: Dscp,
+    pub(crate) permit: Permit,
+}
+
+/// Serves one connection; never fails, because there is nobody to tell but the log.
+pub(crate) async fn serve(context: Arc<Context>, accepted: Accepted) {
+    let counters = &*context.shared.counters;
+    let _live = counters.live.hold();
+    let Accepted {
+        client,
+        peer,
+        spare,
+        domain,
+        dscp,
+        permit: _permit,
+    } = accepted;
+    let Some(destination) = SockRef::from(&client)
+        .local_addr()
+        .ok()
+        .and_then(|a| a.as_socket())
+    else {
+        return;
+    };
+    if ListenerAddress::is_one(destination.ip()) {
+        // A connection straight to the listener would connect to itself for ever.
+        counters.refused.increment();
+        return;
+    }
+    counters.accepted.increment();
+    let syn_dscp = copy_dscp(&client, domain, dscp);
+    let settings = context.shared.settings.load_full();
+    let leg = settings
+        .leg_towards(destination.ip())
+        .unwrap_or(&context.shared.unnamed_leg);
+    let opened = open(client, spare, peer, destination, leg, syn_dscp).await;
+    let connection = match opened {
+        Ok((connection, own_port)) => {
+            if !own_port {
+                counters.other_port.increment();
+                report_other_port(peer, destination);
+            }
+            connection
+        }
+        Err(error) => {
+            // The client's socket is gone by now, and so the client has got its RST.
+            match error {
+                UpstreamError::ClientLeft => counters.client_failed.increment(),
+                _ => counters.unreachable.increment(),
+            }
+            tracing::debug!(client = %peer, %destination, %error, "no upstream leg");
+            return;
+        }
+    };
+    drop(settings);
+    match connection.relay(&context.pool, counters).await {
+        Outcome::Closed => counters.closed.increment(),
+        Outcome::Cut => counters.cut.increment(),
+        Outcome::ClientFailed(failure) => {
+            counters.client_failed.increment();
+            tracing::debug!(client = %peer, %destination, error = %failure.as_error(), "client leg");
+        }
+        Outcome::UpstreamFailed(failure) => {
+            counters.upstream_failed.increment();
+            tracing::debug!(client = %peer, %destination, error = %failure.as_error(), "upstream leg");
+        }
+    }
+}
+
+/// The DSCP of the client's SYN, which the client leg answers with, too.
+fn copy_dscp(client: &OwnedFd, domain: Domain, dscp: Dscp) -> u8 {
+    if dscp != Dscp::Copy {
+        return 0;
+    }
+    // The longest IP header and the longest TCP header (RFC 791, RFC 9293).
+    let mut headers = [0; 120];
+    let dscp = sockopt::saved_syn(client.as_fd(), &mut headers)
+        .ok()
+        .and_then(|len| upstream::dscp_of_syn(&headers[..len]))
+        .unwrap_or(0);
+    if dscp != 0
+        && let Err(error) = options::set_dscp(client.as_fd(), domain, dscp)
+    {
+        tracing::debug!(%error, "client leg");
+    }
+    dscp
+}
+
+/// Opens the upstream leg; gives the connection, and whether it has the client's port.
+async fn open(
+    client: OwnedFd,
+    spare: Socket,
+    peer: SocketAddr,
+    destination: SocketAddr,
+    leg: &Leg,
+    dscp: u8,
+) -> Result<(Connection, bool), UpstreamError> {
+    let register = UpstreamError::call("epoll_ctl");
+    let connecting = upstream::connect(spare, peer, destination, leg, dscp)?;
+    let mut client = LegSocket::new(client).map_err(&register)?;
+    let mut sent = 0;
+    if connecting.deferred {
+        sent = send_first(&mut client, &connecting.socket).await?;
+    }
+    let upstream = LegSocket::new(connecting.socket.into()).map_err(&register)?;
+    let mut connection = Connection::new(client, upstream);
+    connection.up.sent_early(sent);
+    tokio::time::timeout(leg.connect_timeout, established(&mut connection))
+        .await
+        .map_err(|_| UpstreamError::Timeout)??;
+    Ok((connection, connecting.own_port))
+}
+
+/// Waits until the destination has answered.
+async fn established(connection: &mut Connection) -> Result<(), UpstreamError> {
+    loop {
+        tokio::select! {
+            () = connection.upstream.ready(Some(Interest::WRITABLE)) => {
+                return match connection.upstream.failure() {
+                    None => Ok(()),
+                    Some(failure) => Err(UpstreamError::call("connect")(failure.as_error())),
+                };
+            }
+            () = connection.client.ready(None) => {
+                if connection.client.failure().is_some() {
+                    return Err(UpstreamError::ClientLeft);
+                }
+            }
+        }
+    }
+}
+
+/// Sends the deferred SYN with what the client says first, or without data where it waits for
+/// the server to speak. Gives the number of bytes sent, which the client leg no longer holds.
+async fn send_first(client: &mut LegSocket, socket: &Socket) -> Result<usize, UpstreamError> {
+    let readable = client.ready(Some(Interest::READABLE));
+    let mut first = [0; FIRST_DATA_BYTES];
+    let waited = tokio::time::timeout(FIRST_DATA_WAIT, readable).await;
+    let speaks_first = waited.is_ok() && !client.has_urgent();
+    let len = match speaks_first.then(|| client.peek(&mut first, false)) {
+        Some(Input::Bytes(len)) => len,
+        _ => 0,
+    };
+    let sent = upstream::send_deferred(socket, &first[..len])?;
+    if sent > 0 {
+        client.discard(sent);
+    }
+    Ok(sent)
+}
+
+fn report_other_port(client: SocketAddr, destination: SocketAddr) {
+    static THROTTLE: Throttle = Throttle::new(Duration::from_secs(10));
+    if let Some(held_back) = THROTTLE.admit(Instant::now()) {
+        tracing::info!(
+            %client, %destination, held_back,
+            "the client's port is taken on this host: the server sees another one"
+        );
+    }
+}

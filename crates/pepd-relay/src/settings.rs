@@ -1,0 +1,197 @@
+//! What the relay is told: legs, campuses and limits, in types of its own.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+/// Everything the relay needs to know; replaced as a whole by a reload.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The port of all listeners.
+    pub port: u16,
+    /// How much at once.
+    pub limits: Limits,
+    /// The legs; campuses refer to them by index.
+    pub legs: Vec<Leg>,
+    /// The campuses.
+    pub campuses: Vec<Campus>,
+}
+
+/// How many connections are split at once; what is beyond is the capture's to route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// In all.
+    pub connections: u32,
+    /// From one source address.
+    pub per_source: u32,
+}
+
+/// The addresses behind one campus, and the leg towards them.
+#[derive(Clone, Debug)]
+pub struct Campus {
+    /// Its prefixes; over all campuses the longest wins.
+    pub prefixes: Vec<IpNet>,
+    /// Index into [`Settings::legs`].
+    pub leg: usize,
+}
+
+/// How a leg behaves. `None` leaves the kernel's own value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leg {
+    /// Its name in the configuration, for messages.
+    pub name: String,
+    /// The congestion control.
+    pub congestion: Option<String>,
+    /// Bytes each direction may hold in this leg's socket; the kernel allows itself as much
+    /// again for bookkeeping (socket(7), SO_SNDBUF).
+    pub buffer: Option<u64>,
+    /// The pacing ceiling in bits per second.
+    pub rate: Option<u64>,
+    /// Whether data may travel in the SYN (RFC 7413).
+    pub fast_open: bool,
+    /// The largest segment in bytes.
+    pub mss: Option<u16>,
+    /// How long sent data may stay unacknowledged before the leg is given up (RFC 5482).
+    pub user_timeout: Option<Duration>,
+    /// Probes of an idle leg, so that a peer that vanished is noticed.
+    pub keepalive: Keepalive,
+    /// The DSCP of what this leg sends.
+    pub dscp: Dscp,
+    /// Linear instead of exponential retransmission timeouts for thin streams.
+    pub thin: bool,
+    /// Unsent bytes above which the leg takes no more.
+    pub notsent_lowat: Option<u64>,
+    /// How long the upstream leg may take to be established.
+    pub connect_timeout: Duration,
+}
+
+/// TCP keepalive (RFC 9293, section 3.8.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keepalive {
+    /// Idle time before the first probe.
+    pub idle: Duration,
+    /// Time between probes.
+    pub interval: Duration,
+    /// Unanswered probes that end the connection.
+    pub count: u32,
+}
+
+/// The differentiated services code point of a leg (RFC 2474).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dscp {
+    /// That of the client's SYN.
+    Copy,
+    /// This one, 0 to 63.
+    Set(u8),
+}
+
+impl Leg {
+    /// A leg that leaves everything to the kernel.
+    pub fn kernel_defaults(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            congestion: None,
+            buffer: None,
+            rate: None,
+            fast_open: false,
+            mss: None,
+            user_timeout: None,
+            keepalive: Keepalive {
+                idle: Duration::from_secs(15 * 60),
+                interval: Duration::from_secs(60),
+                count: 15,
+            },
+            dscp: Dscp::Copy,
+            thin: false,
+            notsent_lowat: None,
+            connect_timeout: Duration::from_secs(130),
+        }
+    }
+}
+
+impl Settings {
+    /// The leg towards `address`: that of the campus with the longest prefix.
+    pub(crate) fn leg_towards(&self, address: IpAddr) -> Option<&Leg> {
+        self.campuses
+            .iter()
+            .flat_map(|campus| {
+                campus
+                    .prefixes
+                    .iter()
+                    .map(move |prefix| (prefix, campus.leg))
+            })
+            .filter(|(prefix, _)| prefix.contains(&address))
+            .max_by_key(|(prefix, _)| prefix.prefix_len())
+            .and_then(|(_, leg)| self.legs.get(leg))
+    }
+}
+
+/// Where SYNs from the campuses of one leg are to be sent: an address per family that no
+/// packet has as its destination, so that a connection straight to it finds nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListenerAddress {
+    /// In 127.73.0.0/16.
+    pub v4: Ipv4Addr,
+    /// In 100::/64, which is never routed (RFC 6666).
+    pub v6: Ipv6Addr,
+}
+
+impl ListenerAddress {
+    /// The address for the leg with index `leg` in the given generation of the settings.
+    pub(crate) fn new(generation: u8, leg: u8) -> Self {
+        let (g, l) = (u16::from(generation), u16::from(leg));
+        Self {
+            v4: Ipv4Addr::new(127, 73, generation, leg),
+            v6: Ipv6Addr::new(0x100, 0, 0, 0, 0, 0x73, g, l),
+        }
+    }
+
+    /// Whether `address` is one of a listener of any generation.
+    pub(crate) fn is_one(address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(v4) => matches!(v4.octets(), [127, 73, _, _]),
+            IpAddr::V6(v6) => matches!(v6.segments(), [0x100, 0, 0, 0, 0, 0x73, _, _]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn campus(prefix: &str, leg: usize) -> Campus {
+        Campus {
+            prefixes: vec![prefix.parse().unwrap()],
+            leg,
+        }
+    }
+
+    #[test]
+    fn the_longest_prefix_names_the_leg() {
+        let settings = Settings {
+            port: 7300,
+            limits: Limits {
+                connections: 1,
+                per_source: 1,
+            },
+            legs: ["world", "campus", "lab"]
+                .map(Leg::kernel_defaults)
+                .to_vec(),
+            campuses: vec![
+                campus("10.1.0.0/16", 1),
+                campus("10.1.2.0/24", 2),
+                campus("0.0.0.0/0", 0),
+            ],
+        };
+        let towards = |a: &str| {
+            settings
+                .leg_towards(a.parse().unwrap())
+                .map(|leg| &*leg.name)
+        };
+        assert_eq!(towards("10.1.2.3"), Some("lab"));
+        assert_eq!(towards("10.1.3.3"), Some("campus"));
+        assert_eq!(towards("192.0.2.1"), Some("world"));
+        assert_eq!(towards("2001:db8::1"), None);
+    }
+}

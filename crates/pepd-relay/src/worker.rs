@@ -1,0 +1,251 @@
+//! A worker: a thread, its runtime, its listeners and its pipes.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use pepd_observe::{Counters, Throttle};
+use pepd_sys::{reactor, stream};
+use socket2::{Domain, Socket};
+use tokio::io::Interest;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinSet;
+
+use crate::admission::Admission;
+use crate::listener::Listener;
+use crate::options;
+use crate::pool::PipePool;
+use crate::serve::{Accepted, serve};
+use crate::settings::{Dscp, Leg, Settings};
+
+/// What all workers share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) settings: ArcSwap<Settings>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) admission: Arc<Admission>,
+    /// For a destination that a reload has just taken out of every campus.
+    pub(crate) unnamed_leg: Leg,
+}
+
+/// What one worker's connections share.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) pool: Arc<PipePool>,
+}
+
+/// What a worker is told.
+enum Command {
+    /// Accept on these, and for a while on those before them: handshakes may be under way.
+    Listen(Vec<Listener>),
+    /// End; what is not finished is reset.
+    Quit,
+}
+
+/// How long replaced listeners go on: a client's SYN is retransmitted for some time, and a
+/// listener that is closed resets the handshakes it has begun.
+const RETIREMENT: Duration = Duration::from_secs(60);
+
+/// How often a worker says that it lives.
+const BEAT: Duration = Duration::from_millis(250);
+
+/// How long accepting pauses when descriptors have run out.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Connections accepted in a row before those accepted earlier have their turn.
+const ACCEPTS_PER_TURN: u32 = 32;
+
+/// A running worker.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    commands: UnboundedSender<Command>,
+    thread: JoinHandle<()>,
+    beat: Arc<Beat>,
+}
+
+/// When the worker last had nothing better to do, in milliseconds since it was started.
+#[derive(Debug)]
+struct Beat {
+    started: Instant,
+    last: AtomicU64,
+}
+
+impl Worker {
+    /// Starts a worker that accepts on `listeners` and has at most `pipes` pipes.
+    pub(crate) fn start(
+        index: usize,
+        shared: Arc<Shared>,
+        listeners: Vec<Listener>,
+        pipes: usize,
+    ) -> io::Result<Self> {
+        let (commands, inbox) = unbounded_channel();
+        let beat = Arc::new(Beat {
+            started: Instant::now(),
+            last: AtomicU64::new(0),
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let context = Arc::new(Context {
+            shared,
+            pool: Arc::new(PipePool::new(pipes)),
+        });
+        let worker_beat = Arc::clone(&beat);
+        let thread = std::thread::Builder::new()
+            .name(format!("worker-{index}"))
+            .spawn(move || {
+                runtime.block_on(run(context, listeners, inbox, worker_beat));
+                // Dropping the runtime drops every connection, and so resets it.
+            })?;
+        Ok(Self {
+            commands,
+            thread,
+            beat,
+        })
+    }
+
+    /// Has the worker accept on other listeners from now on.
+    pub(crate) fn listen(&self, listeners: Vec<Listener>) {
+        // A worker that is gone shows in `responsive`.
+        let _ = self.commands.send(Command::Listen(listeners));
+    }
+
+    /// Whether the worker has shown a sign of life within `time`.
+    pub(crate) fn responsive(&self, time: Duration) -> bool {
+        let last = Duration::from_millis(self.beat.last.load(Relaxed));
+        !self.thread.is_finished() && self.beat.started.elapsed().saturating_sub(last) < time
+    }
+
+    /// Ends the worker and waits for it.
+    pub(crate) fn stop(self) {
+        let _ = self.commands.send(Command::Quit);
+        if self.thread.join().is_err() {
+            tracing::error!("a worker had panicked");
+        }
+    }
+}
+
+async fn run(
+    context: Arc<Context>,
+    listeners: Vec<Listener>,
+    mut inbox: UnboundedReceiver<Command>,
+    beat: Arc<Beat>,
+) {
+    tokio::spawn(async move {
+        let mut interval = tokio::time::interval(BEAT);
+        loop {
+            interval.tick().await;
+            let now = beat.started.elapsed().as_millis();
+            beat.last
+                .store(u64::try_from(now).unwrap_or(u64::MAX), Relaxed);
+        }
+    });
+    let mut accepting = accept_on(&context, listeners);
+    while let Some(Command::Listen(listeners)) = inbox.recv().await {
+        let retired = std::mem::replace(&mut accepting, accept_on(&context, listeners));
+        tokio::spawn(async move {
+            tokio::time::sleep(RETIREMENT).await;
+            drop(retired);
+        });
+    }
+}
+
+/// Accepts on every listener until the set is dropped.
+fn accept_on(context: &Arc<Context>, listeners: Vec<Listener>) -> JoinSet<()> {
+    let mut set = JoinSet::new();
+    for listener in listeners {
+        set.spawn(accept_loop(Arc::clone(context), listener));
+    }
+    set
+}
+
+async fn accept_loop(context: Arc<Context>, listener: Listener) {
+    let Listener {
+        socket,
+        domain,
+        dscp,
+    } = listener;
+    let socket = match reactor::register(socket.into(), Interest::READABLE) {
+        Ok(socket) => socket,
+        Err(error) => {
+            tracing::error!(%error, "register a listener; its connections are not split");
+            return;
+        }
+    };
+    let mut spare = None;
+    loop {
+        let Ok(mut guard) = socket.readable().await else {
+            return;
+        };
+        for _ in 0..ACCEPTS_PER_TURN {
+            match accept(&context, socket.as_fd(), &mut spare, domain, dscp) {
+                Ok(accepted) => drop(tokio::spawn(serve(Arc::clone(&context), accepted))),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    guard.clear_ready();
+                    break;
+                }
+                Err(error) if is_shortage(&error) => {
+                    report_shortage(&context, &error);
+                    tokio::time::sleep(PAUSE).await;
+                    break;
+                }
+                // The client has left, or its network failed: its own affair (accept(2)).
+                Err(_) => {}
+            }
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Accepts only with a socket for the upstream leg in hand, kept in `spare` until it is used.
+fn accept(
+    context: &Arc<Context>,
+    listener: BorrowedFd<'_>,
+    spare: &mut Option<Socket>,
+    domain: Domain,
+    dscp: Dscp,
+) -> io::Result<Accepted> {
+    let socket = spare
+        .take()
+        .map_or_else(|| options::new_socket(domain), Ok)?;
+    let (client, peer) = match stream::accept(listener) {
+        Ok(accepted) => accepted,
+        Err(error) => {
+            *spare = Some(socket);
+            return Err(error);
+        }
+    };
+    context.shared.admission.recovered();
+    let permit = context.shared.admission.admit(peer.ip());
+    Ok(Accepted {
+        client,
+        peer,
+        spare: socket,
+        domain,
+        dscp,
+        permit,
+    })
+}
+
+/// EMFILE, ENFILE, ENOBUFS, ENOMEM: nothing wrong with the connection, which waits.
+fn is_shortage(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(24 | 23 | 105 | 12))
+}
+
+fn report_shortage(context: &Context, error: &io::Error) {
+    static THROTTLE: Throttle = Throttle::new(Duration::from_secs(60));
+    context.shared.counters.accept_pauses.increment();
+    context.shared.admission.exhausted();
+    if let Some(held_back) = THROTTLE.admit(Instant::now()) {
+        tracing::warn!(
+            %error, held_back,
+            "accepting pauses, and new connections are routed unsplit, until some have ended; \
+             raise the limit of open files (LimitNOFILE=) or lower [limits] connections"
+        );
+    }
+}
