@@ -29,8 +29,8 @@
 //! ```
 //!
 //! The path of a file through this crate: `toml` gives a tree of values with their places;
-//! [`section`] and [`field`] read single values out of it; [`resolve`] puts these together and
-//! looks at what they mean; [`not_yet`] refuses what the daemon does not do yet. The tree is
+//! `section` and `field` read single values out of it; `resolve` puts these together and
+//! looks at what they mean; `not_yet` refuses what the daemon does not do yet. The tree is
 //! read by hand and not by serde, which stops at the first problem and forgets places.
 
 #![forbid(unsafe_code)]
@@ -43,6 +43,8 @@ mod not_yet;
 mod report;
 mod resolve;
 mod section;
+#[cfg(test)]
+mod tests;
 mod units;
 
 use std::ops::RangeInclusive;

@@ -98,7 +98,7 @@ impl Report {
                 if let Some(label) = &problem.label {
                     primary = primary.label(label.as_str());
                 }
-                let context = problem.also.iter().map(|(span, label)| {
+                let context = problem.also.as_deref().map(|(span, label)| {
                     AnnotationKind::Context
                         .span(self.within(span))
                         .label(label.as_str())
@@ -141,7 +141,8 @@ pub(crate) struct Problem {
     at: Option<Span>,
     title: String,
     label: Option<String>,
-    also: Option<(Span, String)>,
+    // Boxed to keep results small: few problems have one.
+    also: Option<Box<(Span, String)>>,
     help: Option<String>,
 }
 
@@ -165,7 +166,7 @@ impl Problem {
 
     /// A second place that has to do with it.
     pub(crate) fn also(mut self, span: Span, label: impl Into<String>) -> Self {
-        self.also = Some((span, label.into()));
+        self.also = Some(Box::new((span, label.into())));
         self
     }
 

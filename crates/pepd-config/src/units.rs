@@ -101,7 +101,8 @@ impl FromStr for BitRate {
 impl fmt::Display for BitRate {
     /// Exact, in the largest decimal unit that divides the rate.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let fits = |&&(power, _): &&(u32, _)| self.0 != 0 && self.0 % 10_u64.pow(power) == 0;
+        let fits =
+            |&&(power, _): &&(u32, _)| self.0 != 0 && self.0.is_multiple_of(10_u64.pow(power));
         let (power, unit) = RATE_UNITS.iter().find(fits).copied().unwrap_or((0, "bit"));
         write!(f, "{}{unit}", self.0 / 10_u64.pow(power))
     }
