@@ -1,3 +1,134 @@
 //! pepd's configuration: TOML to typed, resolved and diagnosed, without I/O.
+//!
+//! [`parse`] takes the text of the file and gives a [`Config`] in which every name is resolved,
+//! every default filled in and every bound checked, or a [`Report`] of everything that is wrong,
+//! each problem with its place and its cure.
+//!
+//! ```
+//! let text = r#"
+//!     [node]
+//!     name = "hb-a"
+//!
+//!     [[campus]]
+//!     name = "a"
+//!     prefixes = ["192.0.2.0/24"]
+//!
+//!     [[campus]]
+//!     name = "b"
+//!     prefixes = ["198.51.100.0/24"]
+//!     leg = "satellite"
+//!
+//!     [leg.satellite]
+//!     congestion = "bbr"
+//! "#;
+//! let context = pepd_config::Context { ephemeral_ports: 32768..=60999 };
+//! let config = pepd_config::parse("pepd.toml", text, &context)?;
+//! let leg = config.leg(config.campuses[1].leg);
+//! assert_eq!(leg.congestion.as_deref(), Some("bbr"));
+//! # Ok::<(), pepd_config::Report>(())
+//! ```
+//!
+//! The path of a file through this crate: `toml` gives a tree of values with their places;
+//! `section` and `field` read single values out of it; `resolve` puts these together and
+//! looks at what they mean; `not_yet` refuses what the daemon does not do yet. The tree is
+//! read by hand and not by serde, which stops at the first problem and forgets places.
 
 #![forbid(unsafe_code)]
+
+mod bounds;
+mod field;
+mod keys;
+mod model;
+mod not_yet;
+mod report;
+mod resolve;
+mod section;
+#[cfg(test)]
+mod tests;
+mod units;
+
+use std::ops::RangeInclusive;
+
+pub use ipnet::IpNet;
+use toml::de::DeTable;
+
+pub use crate::model::{
+    Action, Admin, Campus, CampusId, Capture, Config, Dscp, Handshake, Keepalive, Leg, LegId,
+    Limits, Node, Peer, PeerId, Rule, Table, Tos, Via,
+};
+pub use crate::report::Report;
+use crate::report::{Problem, Problems};
+pub use crate::units::{BitRate, Bytes, Mark, NotAMark, NotARate, NotASize};
+
+/// What the configuration has to fit on this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Context {
+    /// The ports that the kernel gives to outgoing connections: `net.ipv4.ip_local_port_range`.
+    pub ephemeral_ports: RangeInclusive<u16>,
+}
+
+/// Reads a configuration. `origin` is the file's name as messages show it.
+///
+/// # Errors
+///
+/// Everything that is wrong with it, not only the first.
+pub fn parse(origin: &str, text: &str, context: &Context) -> Result<Config, Report> {
+    read(text, context, Scope::ThisVersion).map_err(|problems| problems.into_report(origin, text))
+}
+
+/// Which keys are let through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    /// Those that the daemon serves.
+    ThisVersion,
+    /// Those that are designed as well.
+    #[cfg(test)]
+    Designed,
+}
+
+fn read(text: &str, context: &Context, scope: Scope) -> Result<Config, Problems> {
+    let (document, errors) = DeTable::parse_recoverable(text);
+    if !errors.is_empty() {
+        return Err(syntax(text, &errors));
+    }
+    let document = document.into_inner();
+    let mut problems = Problems::default();
+    let config = resolve::file(&document, text, context, &mut problems);
+    if scope == Scope::ThisVersion {
+        not_yet::refuse(&document, &mut problems);
+    }
+    match config {
+        Some(config) if problems.count() == 0 => Ok(config),
+        _ => Err(problems),
+    }
+}
+
+/// What a TOML parser found: one problem per line, since one slip often makes several.
+fn syntax(text: &str, errors: &[toml::de::Error]) -> Problems {
+    let mut problems = Problems::default();
+    let mut lines = std::collections::HashSet::new();
+    for error in errors {
+        let at = error.span().unwrap_or(0..0);
+        let before = &text[..text.floor_char_boundary(at.start)];
+        if lines.insert(before.matches('\n').count()) {
+            problems.push(
+                Problem::new(at, "the file is not valid TOML")
+                    .label(error.message())
+                    .help(cure(error.message())),
+            );
+        }
+    }
+    problems
+}
+
+/// What would be right, for the slips that are made most.
+fn cure(message: &str) -> &'static str {
+    if message.starts_with("duplicate key") {
+        "give each key and each `[table]` once; only `[[campus]]`, `[[peer]]` and `[[rule]]` may \
+         be repeated"
+    } else if message.starts_with("string values must be quoted") {
+        "put the text in double quotes"
+    } else {
+        "TOML is `key = value` lines under `[table]` headers; see https://toml.io"
+    }
+}

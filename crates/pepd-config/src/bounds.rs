@@ -1,0 +1,61 @@
+//! What a value may be, and where the bound comes from. A bound is the kernel's own where it
+//! has one, and otherwise so wide that only a slip of the pen lies outside.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use crate::units::{BitRate, Bytes};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Worker threads; 0 is one per core.
+pub(crate) const WORKERS: RangeInclusive<u16> = 0..=1024;
+/// 0 ends connections at once; beyond an hour nobody waits for a restart.
+pub(crate) const DRAIN: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
+/// Any TCP port.
+pub(crate) const PORT: RangeInclusive<u16> = 1..=u16::MAX;
+/// Table numbers are 32 bits (include/uapi/linux/rtnetlink.h, `RTA_TABLE`).
+pub(crate) const TABLE: RangeInclusive<u32> = 1..=u32::MAX;
+/// A connection takes two sockets, and pipes while data is under way.
+pub(crate) const CONNECTIONS: RangeInclusive<u32> = 1..=1_000_000;
+/// An NFQUEUE has to hold them all.
+pub(crate) const PENDING: RangeInclusive<u32> = 1..=65_535;
+/// Below 4 KiB the kernel rounds up (include/net/sock.h, `SOCK_MIN_SNDBUF`); 1 GiB is TCP's
+/// largest window (RFC 7323, section 2.3).
+pub(crate) const BUFFER: RangeInclusive<Bytes> = Bytes::kib(4)..=Bytes::gib(1);
+/// From the slowest radio modem to the fastest Ethernet port.
+pub(crate) const RATE: RangeInclusive<BitRate> = BitRate(1_000)..=BitRate(800_000_000_000);
+/// 1,000 segments are 1.4 MB sent blindly.
+pub(crate) const INITIAL_WINDOW: RangeInclusive<u32> = 1..=1000;
+/// `TCP_MAXSEG` takes no other (net/ipv4/tcp.c, `TCP_MIN_MSS` and `MAX_TCP_WINDOW`).
+pub(crate) const MSS: RangeInclusive<u16> = 88..=32_767;
+/// RFC 5482, section 3.1, asks for at least the longest retransmission; a day is beyond patience.
+pub(crate) const USER_TIMEOUT: RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(86_400);
+/// `TCP_KEEPIDLE` and `TCP_KEEPINTVL` count whole seconds (include/net/tcp.h,
+/// `MAX_TCP_KEEPIDLE`, `MAX_TCP_KEEPINTVL`).
+pub(crate) const KEEPALIVE: RangeInclusive<Duration> = SECOND..=Duration::from_secs(32_767);
+/// include/net/tcp.h, `MAX_TCP_KEEPCNT`.
+pub(crate) const KEEPALIVE_COUNT: RangeInclusive<u32> = 1..=127;
+/// Six bits (RFC 2474, section 3).
+pub(crate) const DSCP: RangeInclusive<u8> = 0..=63;
+/// Less than a packet makes the sender wait for every one.
+pub(crate) const NOTSENT_LOWAT: RangeInclusive<Bytes> = Bytes::kib(1)..=Bytes::gib(1);
+/// From a LAN's patience to more than any client's.
+pub(crate) const CONNECT_TIMEOUT: RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(600);
+/// A link that carries IPv6 has an MTU of at least 1280 (RFC 8200, section 5).
+pub(crate) const PEER_MTU: RangeInclusive<u16> = 1280..=u16::MAX;
+/// 0 would not leave the box.
+pub(crate) const TTL: RangeInclusive<u8> = 1..=u8::MAX;
+/// The traffic class byte; that ECN's two bits are 0 is checked apart.
+pub(crate) const TOS: RangeInclusive<u8> = 0..=u8::MAX;
+/// An interface name has 15 characters (include/uapi/linux/if.h, `IFNAMSIZ`), and `pepd-`
+/// takes five.
+pub(crate) const PEER_NAME: usize = 10;
+/// Long enough to say something, short enough for a column.
+pub(crate) const NAME: usize = 32;
+/// include/net/tcp.h, `TCP_CA_NAME_MAX`, less the terminating zero.
+pub(crate) const CONGESTION: usize = 15;
+/// `sun_path` of unix(7), less the terminating zero.
+pub(crate) const SOCKET_PATH: usize = 107;

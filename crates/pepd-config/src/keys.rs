@@ -1,0 +1,56 @@
+//! Every key there is.
+
+/// The sections of the file.
+pub(crate) const ROOT: &[&str] = &[
+    "node", "capture", "limits", "campus", "peer", "leg", "rule", "admin",
+];
+/// `[node]`
+pub(crate) const NODE: &[&str] = &["name", "workers", "drain"];
+/// `[capture]`
+pub(crate) const CAPTURE: &[&str] = &["port", "handshake", "mark", "table"];
+/// `[limits]`
+pub(crate) const LIMITS: &[&str] = &["connections", "connections_per_source", "pending"];
+/// `[[campus]]`
+pub(crate) const CAMPUS: &[&str] = &["name", "prefixes", "via", "leg"];
+/// `[[peer]]`
+pub(crate) const PEER: &[&str] = &["name", "local", "remote", "mtu", "ttl", "tos", "keep"];
+/// `[leg.NAME]`
+pub(crate) const LEG: &[&str] = &[
+    "congestion",
+    "buffer",
+    "rate",
+    "fast_open",
+    "initial_window",
+    "mss",
+    "user_timeout",
+    "keepalive",
+    "dscp",
+    "thin",
+    "notsent_lowat",
+    "connect_timeout",
+];
+/// `keepalive` of a leg
+pub(crate) const KEEPALIVE: &[&str] = &["idle", "interval", "count"];
+/// `[[rule]]`
+pub(crate) const RULE: &[&str] = &[
+    "source",
+    "destination",
+    "destination_port",
+    "action",
+    "handshake",
+];
+/// `[admin]`
+pub(crate) const ADMIN: &[&str] = &["socket", "metrics"];
+
+/// Each kind of section, as its header is written, with its keys.
+pub(crate) const ALL: &[(&str, &[&str])] = &[
+    ("[node]", NODE),
+    ("[capture]", CAPTURE),
+    ("[limits]", LIMITS),
+    ("[[campus]]", CAMPUS),
+    ("[[peer]]", PEER),
+    ("[leg.NAME]", LEG),
+    ("[leg.NAME.keepalive]", KEEPALIVE),
+    ("[[rule]]", RULE),
+    ("[admin]", ADMIN),
+];

@@ -1,0 +1,307 @@
+//! The resolved configuration: what the rest of pepd sees.
+
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroUsize;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use crate::units::{BitRate, Bytes, Mark};
+
+/// One box's configuration, complete and consistent: every name is resolved to an index, every
+/// default filled in, every bound checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// The box itself: `[node]`.
+    pub node: Node,
+    /// How connections are diverted to pepd: `[capture]`.
+    pub capture: Capture,
+    /// What pepd takes on at once: `[limits]`.
+    pub limits: Limits,
+    /// The campuses, in the order of the file; at least two. Indexed by [`CampusId`].
+    pub campuses: Vec<Campus>,
+    /// The tunnels to other helper boxes, in the order of the file. Indexed by [`PeerId`].
+    pub peers: Vec<Peer>,
+    /// The legs, in the order of the file, followed by `default` where a campus names no leg and
+    /// the file has no `[leg.default]`. Indexed by [`LegId`].
+    pub legs: Vec<Leg>,
+    /// The rules, in the order of the file: the first that matches decides, and without one the
+    /// connection is split.
+    pub rules: Vec<Rule>,
+    /// Where the daemon can be asked about itself: `[admin]`.
+    pub admin: Admin,
+}
+
+impl Config {
+    /// The leg with this index.
+    ///
+    /// # Panics
+    ///
+    /// If `id` comes from another configuration with more legs.
+    pub fn leg(&self, id: LegId) -> &Leg {
+        &self.legs[id.0]
+    }
+
+    /// The campus that `address` belongs to: the one with the longest prefix that holds it.
+    /// `None` if it lies in no campus, and its connections are therefore not pepd's.
+    pub fn campus_of(&self, address: IpAddr) -> Option<CampusId> {
+        let holding = self
+            .campuses
+            .iter()
+            .enumerate()
+            .filter_map(|(index, campus)| {
+                let longest = campus
+                    .prefixes
+                    .iter()
+                    .filter(|prefix| prefix.contains(&address))
+                    .map(IpNet::prefix_len)
+                    .max()?;
+                Some((longest, CampusId(index)))
+            });
+        holding.max_by_key(|&(length, _)| length).map(|(_, id)| id)
+    }
+}
+
+/// `[node]`: the box itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    /// The name in logs and metrics.
+    pub name: String,
+    /// Worker threads; `None` is one per core.
+    pub workers: Option<NonZeroUsize>,
+    /// How long live connections may go on after SIGTERM. Zero ends them at once.
+    pub drain: Duration,
+}
+
+/// When a client's SYN is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Handshake {
+    /// Once the destination has answered: a closed port looks closed.
+    EndToEnd,
+    /// At once, which saves the round trip to the destination; a later failure becomes a RST.
+    Early,
+}
+
+/// `[capture]`: how connections are diverted to pepd.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Capture {
+    /// TCP port of the TPROXY listeners; outside the ephemeral range.
+    pub port: u16,
+    /// When a client's SYN is answered, unless a rule says otherwise.
+    pub handshake: Handshake,
+    /// The firewall mark on packets that are to be delivered to pepd.
+    pub mark: Mark,
+    /// The policy-routing table that delivers marked packets locally.
+    pub table: Table,
+}
+
+/// Number of a policy-routing table (`ip route … table N`). Never 0 (unspec), 253 (default),
+/// 254 (main) or 255 (local): include/uapi/linux/rtnetlink.h, `rt_class_t`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Table(pub u32);
+
+/// `[limits]`: what pepd takes on at once. Beyond it new connections are routed, not split.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Split connections, in all.
+    pub connections: u32,
+    /// Split connections from one source address.
+    pub connections_per_source: u32,
+    /// SYNs held while the destination is asked (end-to-end handshake only).
+    pub pending: u32,
+}
+
+/// Index into [`Config::campuses`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CampusId(pub usize);
+
+/// Index into [`Config::legs`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LegId(pub usize);
+
+/// Index into [`Config::peers`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PeerId(pub usize);
+
+/// `[[campus]]`: a set of addresses on one side of the box.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Campus {
+    /// The name in logs, metrics and `pepd check`; unique.
+    pub name: String,
+    /// Its addresses, without host bits. No prefix is given twice in the file; one campus may
+    /// lie inside another's prefix, and the longest prefix wins.
+    pub prefixes: Vec<IpNet>,
+    /// How it is reached.
+    pub via: Via,
+    /// The TCP settings on the connections' legs towards it.
+    pub leg: LegId,
+}
+
+/// How a campus is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Via {
+    /// As the box routes already, to the original destination: the campus is behind this box.
+    Local,
+    /// As the operator's routing daemon says, which may lead through a tunnel.
+    Routing,
+    /// Through the tunnel to this helper box, by routes that pepd installs.
+    Peer(PeerId),
+}
+
+/// `[leg.NAME]`: the TCP settings of one leg of a split connection. `None` leaves the kernel's
+/// own value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leg {
+    /// The name that campuses refer to; unique.
+    pub name: String,
+    /// Congestion control (`TCP_CONGESTION`), as the kernel spells it.
+    pub congestion: Option<String>,
+    /// What the leg may hold per direction (`SO_SNDBUF`, `SO_RCVBUF`); `None` keeps the kernel's
+    /// autotuning.
+    pub buffer: Option<Bytes>,
+    /// Ceiling of the pacing rate (`SO_MAX_PACING_RATE`).
+    pub rate: Option<BitRate>,
+    /// TCP Fast Open towards and from this side (RFC 7413).
+    pub fast_open: bool,
+    /// Initial congestion window in segments (the route's `initcwnd`).
+    pub initial_window: Option<u32>,
+    /// Largest segment, in bytes (`TCP_MAXSEG`).
+    pub mss: Option<u16>,
+    /// How long sent data may stay unacknowledged (`TCP_USER_TIMEOUT`, RFC 5482); whole
+    /// milliseconds.
+    pub user_timeout: Option<Duration>,
+    /// When and how a silent peer is probed.
+    pub keepalive: Keepalive,
+    /// The differentiated services code point of the packets sent.
+    pub dscp: Dscp,
+    /// Linear retransmission timeouts for flows with few packets in flight
+    /// (`TCP_THIN_LINEAR_TIMEOUTS`, Documentation/networking/tcp-thin.rst).
+    pub thin: bool,
+    /// How much may wait unsent in the kernel (`TCP_NOTSENT_LOWAT`).
+    pub notsent_lowat: Option<Bytes>,
+    /// How long a connection attempt on this leg may take.
+    pub connect_timeout: Duration,
+}
+
+impl Leg {
+    /// A leg that leaves all to the kernel.
+    pub(crate) fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            congestion: None,
+            buffer: None,
+            rate: None,
+            fast_open: false,
+            initial_window: None,
+            mss: None,
+            user_timeout: None,
+            keepalive: Keepalive::default(),
+            dscp: Dscp::Copy,
+            thin: false,
+            notsent_lowat: None,
+            connect_timeout: Self::CONNECT_TIMEOUT,
+        }
+    }
+
+    /// Longer than the kernel's own patience with a SYN (127 s with `tcp_syn_retries = 6`, 131 s
+    /// where `tcp_syn_linear_timeouts` exists: Documentation/networking/ip-sysctl.rst), so that
+    /// by default the kernel's verdict, with its errno, comes first.
+    pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(135);
+}
+
+/// When and how a silent peer is probed (`SO_KEEPALIVE`). Whole seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keepalive {
+    /// Silence before the first probe (`TCP_KEEPIDLE`).
+    pub idle: Duration,
+    /// Time between probes (`TCP_KEEPINTVL`).
+    pub interval: Duration,
+    /// Unanswered probes that end the connection (`TCP_KEEPCNT`).
+    pub count: u32,
+}
+
+impl Default for Keepalive {
+    /// A vanished peer is noticed after half an hour: long enough for an outage, and short
+    /// enough that dead connections do not fill the table.
+    fn default() -> Self {
+        Self {
+            idle: Duration::from_secs(900),
+            interval: Duration::from_secs(60),
+            count: 15,
+        }
+    }
+}
+
+/// The differentiated services code point of a leg's packets (RFC 2474).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Dscp {
+    /// As in the client's SYN.
+    Copy,
+    /// This one, 0 to 63.
+    Set(u8),
+}
+
+/// `[[rule]]`: what happens to the connections that match. A connection matches if it matches
+/// every list that is not empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// The client's addresses; empty is any.
+    pub source: Vec<IpNet>,
+    /// The server's addresses; empty is any.
+    pub destination: Vec<IpNet>,
+    /// The server's ports, none of them 0; empty is any.
+    pub destination_port: Vec<RangeInclusive<u16>>,
+    /// What to do.
+    pub action: Action,
+    /// Instead of [`Capture::handshake`].
+    pub handshake: Option<Handshake>,
+}
+
+/// What a rule does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// Split the connection into two legs.
+    Split,
+    /// Route it as if pepd were not there.
+    Bypass,
+}
+
+/// `[[peer]]`: a tunnel to another helper box.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// The name that campuses refer to; unique, and short enough for `pepd-NAME` to be an
+    /// interface.
+    pub name: String,
+    /// This box's end of the tunnel; a unicast address.
+    pub local: IpAddr,
+    /// The other box's end; a unicast address of the same family, and of no other peer.
+    pub remote: IpAddr,
+    /// MTU of the tunnel in bytes; `None` follows the path.
+    pub mtu: Option<u16>,
+    /// TTL or hop limit of the outer packets; `None` inherits it from the inner ones.
+    pub ttl: Option<u8>,
+    /// Traffic class of the outer packets.
+    pub tos: Tos,
+    /// Whether the tunnel stays when the daemon ends.
+    pub keep: bool,
+}
+
+/// The traffic class of a tunnel's outer packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Tos {
+    /// As in the inner packet.
+    Inherit,
+    /// This byte, a multiple of 4: the two low bits belong to ECN (RFC 3168).
+    Set(u8),
+}
+
+/// `[admin]`: where the daemon can be asked about itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Admin {
+    /// The Unix socket of the admin API; an absolute path. `None` is off.
+    pub socket: Option<PathBuf>,
+    /// Where Prometheus metrics are served. `None` is off.
+    pub metrics: Option<SocketAddr>,
+}

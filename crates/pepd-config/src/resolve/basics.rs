@@ -1,0 +1,100 @@
+//! `[node]`, `[limits]` and `[admin]`.
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::bounds;
+use crate::field::Field;
+use crate::keys;
+use crate::model::{Admin, Limits, Node};
+use crate::report::{Problem, Problems};
+use crate::section::Section;
+
+const DRAIN: Duration = Duration::from_secs(30);
+const CONNECTIONS: u32 = 8000;
+const CONNECTIONS_PER_SOURCE: u32 = 1000;
+const PENDING: u32 = 1024;
+
+pub(super) fn node(root: &Section<'_>, problems: &mut Problems) -> Option<Node> {
+    let Some(section) = root.table(problems, "node", keys::NODE) else {
+        if root.field("node").is_none() {
+            problems.push(
+                Problem::new(root.span(), "the file has no `[node]`")
+                    .label("`[node]` is required")
+                    .help("add `[node]`, and below it `name = \"hb-a\"`"),
+            );
+        }
+        return None;
+    };
+    let name = section.required(problems, "name", "\"hb-a\"", |field| {
+        field.name(bounds::NAME)
+    });
+    let workers = section
+        .optional(problems, "workers", |field| field.number(bounds::WORKERS))
+        .unwrap_or(0);
+    let drain = section.optional(problems, "drain", |field| {
+        field.time(bounds::DRAIN, Duration::from_millis(1))
+    });
+    Some(Node {
+        name: (*name?.get_ref()).to_owned(),
+        workers: NonZeroUsize::new(usize::from(workers)),
+        drain: drain.unwrap_or(DRAIN),
+    })
+}
+
+pub(super) fn limits(root: &Section<'_>, problems: &mut Problems) -> Limits {
+    let section = root.table(problems, "limits", keys::LIMITS);
+    let mut read = |key, bounds| {
+        section
+            .as_ref()?
+            .optional(problems, key, |field| field.number(bounds))
+    };
+    let connections = read("connections", bounds::CONNECTIONS).unwrap_or(CONNECTIONS);
+    Limits {
+        connections,
+        connections_per_source: read("connections_per_source", bounds::CONNECTIONS)
+            .unwrap_or(CONNECTIONS_PER_SOURCE.min(connections)),
+        pending: read("pending", bounds::PENDING).unwrap_or(PENDING),
+    }
+}
+
+pub(super) fn admin(root: &Section<'_>, problems: &mut Problems) -> Admin {
+    let Some(section) = root.table(problems, "admin", keys::ADMIN) else {
+        return Admin::default();
+    };
+    Admin {
+        socket: section.optional(problems, "socket", socket),
+        metrics: section.optional(problems, "metrics", metrics),
+    }
+}
+
+fn socket(field: Field<'_>) -> Result<PathBuf, Problem> {
+    const EXAMPLE: &str = "\"/run/pepd/admin.sock\"";
+    let text = field.text("a path in quotes", EXAMPLE)?;
+    let help = format!("write `socket = {EXAMPLE}`");
+    if !text.starts_with('/') || text.ends_with('/') || text.contains('\0') {
+        return Err(field.malformed(text, "an absolute path of a socket", help));
+    }
+    if text.len() > bounds::SOCKET_PATH {
+        let longest = bounds::SOCKET_PATH;
+        return Err(field
+            .problem(format!("`socket` has {} bytes", text.len()))
+            .label(format!("a socket's path has at most {longest}"))
+            .help(help));
+    }
+    Ok(PathBuf::from(text))
+}
+
+fn metrics(field: Field<'_>) -> Result<SocketAddr, Problem> {
+    const EXAMPLE: &str = "\"127.0.0.1:9730\"";
+    let text = field.text("an address and a port in quotes", EXAMPLE)?;
+    text.parse()
+        .ok()
+        .filter(|address: &SocketAddr| address.port() != 0)
+        .ok_or_else(|| {
+            let help = "write one such as \"127.0.0.1:9730\" or \"[::1]:9730\"";
+            field.malformed(text, "an address and a port", help)
+        })
+}

@@ -1,0 +1,152 @@
+//! `[leg.NAME]`.
+
+use std::time::Duration;
+
+use crate::bounds;
+use crate::field::{Field, check_name};
+use crate::keys;
+use crate::model::{Dscp, Keepalive, Leg};
+use crate::report::{Problem, Problems, nearest, shown};
+use crate::section::{Section, entries};
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The legs in the order of the file, and their names beside them.
+pub(super) fn legs<'t>(root: &Section<'t>, problems: &mut Problems) -> (Vec<&'t str>, Vec<Leg>) {
+    let Some(field) = root.field("leg") else {
+        return (Vec::new(), Vec::new());
+    };
+    let Some(table) = field.value().as_table() else {
+        problems.push(field.wrong_type("tables with names: write `[leg.NAME]`", None));
+        return (Vec::new(), Vec::new());
+    };
+    let mut names = Vec::new();
+    let mut legs = Vec::new();
+    for (name, item) in entries(table) {
+        let text = *name.get_ref();
+        let field = Field::new(text, item);
+        if field.value().as_table().is_none() {
+            problems.push(without_name(&name, field));
+            continue;
+        }
+        problems.take(check_name("leg name", &name, bounds::NAME));
+        let title = format!("[leg.{}]", shown(text));
+        if let Some(section) = Section::of(field, title, keys::LEG, problems) {
+            names.push(text);
+            legs.push(leg(text, &section, problems));
+        }
+    }
+    (names, legs)
+}
+
+/// `[leg]` with keys directly in it.
+fn without_name(name: &toml::Spanned<&str>, field: Field<'_>) -> Problem {
+    let text = *name.get_ref();
+    if keys::LEG.contains(&text) {
+        Problem::new(
+            name.span(),
+            format!("`{text}` belongs to a leg, and the leg has no name"),
+        )
+        .label("of which leg?")
+        .help("write `[leg.NAME]` above it, such as `[leg.lan]`")
+    } else {
+        field.wrong_type(&format!("a table: write `[leg.{}]`", shown(text)), None)
+    }
+}
+
+fn leg(name: &str, section: &Section<'_>, problems: &mut Problems) -> Leg {
+    let default = Leg::new(name);
+    Leg {
+        congestion: section.optional(problems, "congestion", congestion),
+        buffer: section.optional(problems, "buffer", |field| field.size(bounds::BUFFER)),
+        rate: section.optional(problems, "rate", |field| field.rate(bounds::RATE)),
+        fast_open: section
+            .optional(problems, "fast_open", Field::boolean)
+            .unwrap_or(false),
+        initial_window: section.optional(problems, "initial_window", |field| {
+            field.number(bounds::INITIAL_WINDOW)
+        }),
+        mss: section.optional(problems, "mss", |field| field.number(bounds::MSS)),
+        user_timeout: section.optional(problems, "user_timeout", |field| {
+            field.time(bounds::USER_TIMEOUT, MILLISECOND)
+        }),
+        keepalive: keepalive(section, problems),
+        dscp: section
+            .optional(problems, "dscp", dscp)
+            .unwrap_or(default.dscp),
+        thin: section
+            .optional(problems, "thin", Field::boolean)
+            .unwrap_or(false),
+        notsent_lowat: section.optional(problems, "notsent_lowat", |field| {
+            field.size(bounds::NOTSENT_LOWAT)
+        }),
+        connect_timeout: section
+            .optional(problems, "connect_timeout", |field| {
+                field.time(bounds::CONNECT_TIMEOUT, MILLISECOND)
+            })
+            .unwrap_or(default.connect_timeout),
+        ..default
+    }
+}
+
+/// Whether the kernel has it is for the daemon to find out: it may be a module.
+fn congestion(field: Field<'_>) -> Result<String, Problem> {
+    /// Not exhaustive: only to guess what a misspelt one should be.
+    const KNOWN: [&str; 9] = [
+        "bbr", "cubic", "reno", "hybla", "westwood", "vegas", "illinois", "dctcp", "htcp",
+    ];
+    let text = field.text("the name of a congestion control in quotes", "\"cubic\"")?;
+    let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
+    if (1..=bounds::CONGESTION).contains(&text.len()) && text.chars().all(legal) {
+        return Ok(text.to_owned());
+    }
+    let help = match nearest(&text.to_ascii_lowercase(), KNOWN) {
+        Some(near) => format!("did you mean \"{near}\"?"),
+        None => format!(
+            "write it as `sysctl net.ipv4.tcp_available_congestion_control` does: 1 to {} \
+             characters out of a-z, 0-9, `-` and `_`",
+            bounds::CONGESTION
+        ),
+    };
+    Err(field.malformed(text, "the name of a congestion control", help))
+}
+
+fn dscp(field: Field<'_>) -> Result<Dscp, Problem> {
+    if field.value().is_integer() {
+        return field.number(bounds::DSCP).map(Dscp::Set);
+    }
+    match field.text("\"copy\" or a number from 0 to 63", "\"copy\"")? {
+        "copy" => Ok(Dscp::Copy),
+        other => Err(field.malformed(
+            other,
+            "a code point",
+            "write \"copy\", or a number from 0 to 63 without quotes (46 is EF)",
+        )),
+    }
+}
+
+fn keepalive(leg: &Section<'_>, problems: &mut Problems) -> Keepalive {
+    let default = Keepalive::default();
+    let title = leg.title_of("keepalive");
+    let section = leg
+        .field("keepalive")
+        .and_then(|field| Section::of(field, title, keys::KEEPALIVE, problems));
+    let Some(section) = section else {
+        return default;
+    };
+    let time = |field: Field<'_>| field.time(bounds::KEEPALIVE, SECOND);
+    Keepalive {
+        idle: section
+            .optional(problems, "idle", time)
+            .unwrap_or(default.idle),
+        interval: section
+            .optional(problems, "interval", time)
+            .unwrap_or(default.interval),
+        count: section
+            .optional(problems, "count", |field| {
+                field.number(bounds::KEEPALIVE_COUNT)
+            })
+            .unwrap_or(default.count),
+    }
+}

@@ -1,0 +1,245 @@
+//! `[[rule]]`.
+
+use std::ops::RangeInclusive;
+
+use ipnet::IpNet;
+use toml::Spanned;
+use toml::de::DeValue;
+
+use super::campus::Draft;
+use super::capture::handshake;
+use super::prefixes::{self, Listed};
+use crate::bounds;
+use crate::field::Field;
+use crate::keys;
+use crate::model::{Action, Rule};
+use crate::report::{Problem, Problems, Span, nearest};
+use crate::section::Section;
+
+/// Ports, from first to last.
+type Ports = RangeInclusive<u16>;
+
+/// The rules in the order of the file. One without an action has left a problem.
+pub(super) fn rules(
+    root: &Section<'_>,
+    campuses: &[Draft<'_>],
+    problems: &mut Problems,
+) -> Vec<Rule> {
+    let mut rules = Vec::new();
+    let mut places = Vec::new();
+    for section in root.tables(problems, "rule", keys::RULE) {
+        let before = problems.count();
+        let rule = rule(&section, campuses, problems);
+        // A rule with something wrong in it would seem wider than it is meant.
+        if problems.count() == before {
+            places.extend(rule.iter().map(|_| section.span()));
+            rules.extend(rule);
+        }
+    }
+    refuse_shadowed(&rules, &places, problems);
+    rules
+}
+
+fn rule(section: &Section<'_>, campuses: &[Draft<'_>], problems: &mut Problems) -> Option<Rule> {
+    let source = prefix_list(section, "source", campuses, problems);
+    let destination = prefix_list(section, "destination", campuses, problems);
+    let destination_port = port_list(section, problems);
+    let action = section.required(problems, "action", "\"bypass\"", action);
+    let handshake = section.optional(problems, "handshake", handshake);
+    if let (Some(Action::Bypass), Some(_), Some(field)) =
+        (action, handshake, section.field("handshake"))
+    {
+        problems.push(
+            field
+                .problem("a rule that bypasses pepd has no `handshake`")
+                .label("the hosts shake hands with each other")
+                .help("leave the key out, or write `action = \"split\"`"),
+        );
+    }
+    refuse_mixed_families(section, &source, &destination, problems);
+    Some(Rule {
+        source,
+        destination,
+        destination_port,
+        action: action?,
+        handshake,
+    })
+}
+
+fn prefix_list(
+    section: &Section<'_>,
+    key: &'static str,
+    campuses: &[Draft<'_>],
+    problems: &mut Problems,
+) -> Vec<IpNet> {
+    let fields = section
+        .optional(problems, key, |field| field.list("[\"192.0.2.0/24\"]"))
+        .into_iter()
+        .flatten();
+    let listed: Vec<Listed> = fields
+        .filter_map(|field| {
+            problems.take(prefixes::prefix(field, |text| campus_hint(text, campuses)))
+        })
+        .map(|prefix| Listed { prefix, list: 0 })
+        .collect();
+    prefixes::refuse_repeated(&listed, |_, _| String::new(), problems);
+    prefixes::refuse_redundant(&listed, problems);
+    listed
+        .into_iter()
+        .map(|it| it.prefix.into_inner())
+        .collect()
+}
+
+/// What to write for something that looks like the name of a campus.
+fn campus_hint(text: &str, campuses: &[Draft<'_>]) -> Option<String> {
+    let name = nearest(text, campuses.iter().filter_map(Draft::name))?;
+    let campus = campuses.iter().find(|campus| campus.name() == Some(name))?;
+    let prefixes: Vec<String> = campus.prefixes().map(|net| format!("\"{net}\"")).collect();
+    let prefixes = prefixes.join(", ");
+    Some(format!(
+        "a rule takes prefixes, not names; the campus `{name}` is {prefixes}"
+    ))
+}
+
+fn port_list(section: &Section<'_>, problems: &mut Problems) -> Vec<Ports> {
+    let fields = section
+        .optional(problems, "destination_port", |field| {
+            field.list("[22, \"8000-8100\"]")
+        })
+        .into_iter()
+        .flatten();
+    let mut ranges: Vec<Spanned<Ports>> = fields
+        .filter_map(|field| problems.take(ports(field)))
+        .collect();
+    let given = ranges.iter().map(|it| it.get_ref().clone()).collect();
+    // nft(8) takes no overlapping intervals.
+    ranges.sort_by_key(|it| (*it.get_ref().start(), it.span().start));
+    let mut widest: Option<&Spanned<Ports>> = None;
+    for range in &ranges {
+        let clash = widest.filter(|it| it.get_ref().contains(range.get_ref().start()));
+        if let Some(other) = clash {
+            problems.push(
+                Problem::new(range.span(), "two entries of `destination_port` overlap")
+                    .label("this one")
+                    .also(other.span(), "and this one")
+                    .help("join them to one range, or remove one"),
+            );
+        }
+        if widest.is_none_or(|it| it.get_ref().end() < range.get_ref().end()) {
+            widest = Some(range);
+        }
+    }
+    given
+}
+
+/// A port, or a range of ports.
+fn ports(field: Field<'_>) -> Result<Spanned<Ports>, Problem> {
+    if field.value().is_integer() {
+        let port = field.number(bounds::PORT)?;
+        return Ok(field.spanned(port..=port));
+    }
+    const EXAMPLE: &str = "[22, \"8000-8100\"]";
+    const HELP: &str = "write a port such as 22, or a range in quotes such as \"8000-8100\"";
+    let DeValue::String(text) = field.value() else {
+        return Err(field.wrong_type("a list of ports and ranges", Some(EXAMPLE)));
+    };
+    let malformed = || field.malformed(text, "a range of ports", HELP);
+    let (low, high) = text.split_once('-').ok_or_else(malformed)?;
+    let port = |text: &str| {
+        let text = text.trim();
+        // `parse` would take a sign.
+        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+        text.parse()
+            .ok()
+            .filter(|port| digits && bounds::PORT.contains(port))
+    };
+    let (low, high) = (
+        port(low).ok_or_else(malformed)?,
+        port(high).ok_or_else(malformed)?,
+    );
+    if low > high {
+        return Err(field
+            .problem(format!("the range `{low}-{high}` is the wrong way round"))
+            .label("holds no port")
+            .help(format!("write \"{high}-{low}\"")));
+    }
+    Ok(field.spanned(low..=high))
+}
+
+fn action(field: Field<'_>) -> Result<Action, Problem> {
+    match field.text("`split` or `bypass`, in quotes", "\"bypass\"")? {
+        "split" => Ok(Action::Split),
+        "bypass" => Ok(Action::Bypass),
+        other => {
+            let help = "write \"split\", or \"bypass\" for connections that pepd shall not touch";
+            Err(field.malformed(other, "an action", help))
+        }
+    }
+}
+
+/// No connection goes from an IPv4 to an IPv6 address.
+fn refuse_mixed_families(
+    section: &Section<'_>,
+    source: &[IpNet],
+    destination: &[IpNet],
+    problems: &mut Problems,
+) {
+    let (Some(from), Some(to)) = (section.field("source"), section.field("destination")) else {
+        return;
+    };
+    let is_v4 = |net: &IpNet| net.addr().is_ipv4();
+    let only_v4 = |nets: &[IpNet]| !nets.is_empty() && nets.iter().all(is_v4);
+    let only_v6 = |nets: &[IpNet]| !nets.is_empty() && !nets.iter().any(is_v4);
+    let (source_is, destination_is) = if only_v4(source) && only_v6(destination) {
+        ("only IPv4", "only IPv6")
+    } else if only_v6(source) && only_v4(destination) {
+        ("only IPv6", "only IPv4")
+    } else {
+        return;
+    };
+    problems.push(
+        Problem::new(to.span(), "the rule can never match")
+            .label(destination_is)
+            .also(from.span(), source_is)
+            .help("write source and destination of one family, or a rule for each"),
+    );
+}
+
+/// Notes a problem for every rule that an earlier one leaves nothing to.
+fn refuse_shadowed(rules: &[Rule], places: &[Span], problems: &mut Problems) {
+    for (index, (rule, place)) in rules.iter().zip(places).enumerate() {
+        let earlier = rules.iter().zip(places).take(index);
+        let mut covering = earlier.filter(|(earlier, _)| covers(earlier, rule));
+        if let Some((_, first)) = covering.next() {
+            problems.push(
+                Problem::new(place.clone(), "the rule can never match")
+                    .label("comes too late")
+                    .also(first.clone(), "takes all that this one would")
+                    .help("the first rule that matches decides: put the narrower one first"),
+            );
+        }
+    }
+}
+
+/// Whether every connection that matches `narrow` matches `wide`.
+fn covers(wide: &Rule, narrow: &Rule) -> bool {
+    let nets = |wide: &[IpNet], narrow: &[IpNet]| {
+        covers_list(wide, narrow, |wide, narrow| wide.contains(narrow))
+    };
+    nets(&wide.source, &narrow.source)
+        && nets(&wide.destination, &narrow.destination)
+        && covers_list(
+            &wide.destination_port,
+            &narrow.destination_port,
+            |wide, narrow| wide.start() <= narrow.start() && narrow.end() <= wide.end(),
+        )
+}
+
+/// An empty list is everything.
+fn covers_list<T>(wide: &[T], narrow: &[T], covers: impl Fn(&T, &T) -> bool) -> bool {
+    wide.is_empty()
+        || !narrow.is_empty()
+            && narrow
+                .iter()
+                .all(|narrow| wide.iter().any(|wide| covers(wide, narrow)))
+}

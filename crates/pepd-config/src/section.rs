@@ -1,0 +1,170 @@
+//! A table of the file: which keys it may and must have, and how each is read.
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::field::{Field, Item};
+use crate::keys;
+use crate::report::{Problem, Problems, Span, listed, nearest, shown};
+
+/// One table of the file.
+#[derive(Debug, Clone)]
+pub(crate) struct Section<'t> {
+    /// As its header is written: `[node]`.
+    title: String,
+    at: Span,
+    table: &'t DeTable<'t>,
+    keys: &'static [&'static str],
+}
+
+impl<'t> Section<'t> {
+    /// The whole file. What is missing from it is missing at its end.
+    pub(crate) fn root(document: &'t DeTable<'t>, text: &str, problems: &mut Problems) -> Self {
+        let end = text.trim_end().len();
+        let root = Self {
+            title: "the file".to_owned(),
+            at: end..end,
+            table: document,
+            keys: keys::ROOT,
+        };
+        root.refuse_unknown(problems);
+        root
+    }
+
+    /// The table in this field; `None`, and a problem, if it is something else.
+    pub(crate) fn of(
+        field: Field<'t>,
+        title: String,
+        keys: &'static [&'static str],
+        problems: &mut Problems,
+    ) -> Option<Self> {
+        let DeValue::Table(table) = field.value() else {
+            let wanted = format!("a table: write `{title}`");
+            problems.push(field.wrong_type(&wanted, None));
+            return None;
+        };
+        let section = Self {
+            title,
+            at: field.span(),
+            table,
+            keys,
+        };
+        section.refuse_unknown(problems);
+        Some(section)
+    }
+
+    /// The header that a table within this one would have.
+    pub(crate) fn title_of(&self, key: &str) -> String {
+        format!("{}.{key}]", self.title.trim_end_matches(']'))
+    }
+
+    /// Where the section begins.
+    pub(crate) fn span(&self) -> Span {
+        self.at.clone()
+    }
+
+    /// The field with this key, if it is given.
+    pub(crate) fn field(&self, key: &'static str) -> Option<Field<'t>> {
+        debug_assert!(self.keys.contains(&key), "{key} is not in the list of keys");
+        self.table.get(key).map(|item| Field::new(key, item))
+    }
+
+    /// What the key holds. `None` if it is not given, and after a problem.
+    pub(crate) fn optional<T>(
+        &self,
+        problems: &mut Problems,
+        key: &'static str,
+        read: impl FnOnce(Field<'t>) -> Result<T, Problem>,
+    ) -> Option<T> {
+        problems.take(read(self.field(key)?))
+    }
+
+    /// What the key holds. `None` is always after a problem.
+    pub(crate) fn required<T>(
+        &self,
+        problems: &mut Problems,
+        key: &'static str,
+        example: &str,
+        read: impl FnOnce(Field<'t>) -> Result<T, Problem>,
+    ) -> Option<T> {
+        if self.field(key).is_none() {
+            problems.push(
+                Problem::new(self.span(), format!("`{}` has no `{key}`", self.title))
+                    .label(format!("`{key}` is required"))
+                    .help(format!("add `{key} = {example}`")),
+            );
+        }
+        self.optional(problems, key, read)
+    }
+
+    /// The section `[key]` of the file.
+    pub(crate) fn table(
+        &self,
+        problems: &mut Problems,
+        key: &'static str,
+        keys: &'static [&'static str],
+    ) -> Option<Section<'t>> {
+        Section::of(self.field(key)?, format!("[{key}]"), keys, problems)
+    }
+
+    /// The sections `[[key]]` of the file, in their order.
+    pub(crate) fn tables(
+        &self,
+        problems: &mut Problems,
+        key: &'static str,
+        keys: &'static [&'static str],
+    ) -> Vec<Section<'t>> {
+        let Some(field) = self.field(key) else {
+            return Vec::new();
+        };
+        let title = format!("[[{key}]]");
+        let DeValue::Array(array) = field.value() else {
+            let wanted = format!("a list of tables: write `{title}`");
+            problems.push(field.wrong_type(&wanted, None));
+            return Vec::new();
+        };
+        let section = |item| Section::of(Field::new(key, item), title.clone(), keys, problems);
+        array.iter().filter_map(section).collect()
+    }
+
+    fn refuse_unknown(&self, problems: &mut Problems) {
+        for (key, _) in entries(self.table) {
+            let name = *key.get_ref();
+            if self.keys.contains(&name) {
+                continue;
+            }
+            let home = || keys::ALL.iter().find(|(_, keys)| keys.contains(&name));
+            let help = if let Some(near) = nearest(name, self.keys.iter().copied()) {
+                format!("did you mean `{near}`?")
+            } else if let Some((home, _)) = home() {
+                format!("`{name}` belongs in `{home}`")
+            } else {
+                format!("the keys here are {}", listed(self.keys.iter().copied()))
+            };
+            let title = format!("unknown key `{}` in {}", shown(name), self.quoted_title());
+            problems.push(
+                Problem::new(key.span(), title)
+                    .label("not a key of pepd's")
+                    .help(help),
+            );
+        }
+    }
+
+    fn quoted_title(&self) -> String {
+        if self.title.starts_with('[') {
+            format!("`{}`", shown(&self.title))
+        } else {
+            self.title.clone()
+        }
+    }
+}
+
+/// Every key of a table with its value, in the order of the file.
+pub(crate) fn entries<'t>(table: &'t DeTable<'t>) -> Vec<(Spanned<&'t str>, &'t Item<'t>)> {
+    let mut entries: Vec<_> = table
+        .iter()
+        .map(|(key, item)| (Spanned::new(key.span(), key.get_ref().as_ref()), item))
+        .collect();
+    entries.sort_by_key(|(key, _)| key.span().start);
+    entries
+}

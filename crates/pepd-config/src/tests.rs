@@ -1,0 +1,46 @@
+//! Tests of the crate as a whole: text in, configuration or report out.
+
+mod designed;
+mod diagnostics;
+mod files;
+mod properties;
+mod values;
+
+use crate::{Config, Context, Scope, parse, read};
+
+/// As on a host that nobody has tuned.
+fn context() -> Context {
+    Context {
+        ephemeral_ports: 32768..=60999,
+    }
+}
+
+/// The report on a file that this version must refuse.
+fn refusal(text: &str) -> String {
+    parse("pepd.toml", text, &context())
+        .expect_err("must be refused")
+        .to_string()
+}
+
+/// A file with everything that is designed, served by this version or not.
+fn designed(text: &str) -> Result<Config, String> {
+    read(text, &context(), Scope::Designed)
+        .map_err(|problems| problems.into_report("pepd.toml", text).to_string())
+}
+
+/// A small valid file, followed by `more`.
+fn with(more: &str) -> String {
+    format!("{MINIMAL}\n{more}")
+}
+
+const MINIMAL: &str = r#"[node]
+name = "hb-a"
+
+[[campus]]
+name = "a"
+prefixes = ["10.1.0.0/16"]
+
+[[campus]]
+name = "b"
+prefixes = ["10.2.0.0/16"]
+"#;

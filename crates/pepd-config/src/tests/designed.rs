@@ -1,0 +1,189 @@
+//! Keys that the daemon does not serve yet: refused in this version, and valid or not below
+//! the refusal.
+
+use std::path::Path;
+
+use insta::assert_snapshot;
+use rstest::{Context, rstest};
+
+use super::{designed, refusal, with};
+use crate::{Handshake, IpNet, PeerId, Tos, Via, keys};
+
+/// The file in the design, with every key that there is.
+const DESIGNED: &str = r#"
+[node]
+name = "hb-a"
+workers = 0
+drain = "30s"
+
+[capture]
+port = 7300
+handshake = "end-to-end"
+mark = "0x70000000/0x70000000"
+table = 7300
+
+[limits]
+connections = 8000
+connections_per_source = 1000
+pending = 1024
+
+[[campus]]
+name = "a"
+prefixes = ["10.1.0.0/16", "fd00:a::/48"]
+via = "local"
+leg = "lan"
+
+[[campus]]
+name = "b"
+prefixes = ["10.2.0.0/16", "fd00:b::/48"]
+via = "hb-i"
+leg = "satellite"
+
+[[campus]]
+name = "c"
+prefixes = ["10.3.0.0/16"]
+via = "routing"
+leg = "satellite"
+
+[[peer]]
+name = "hb-i"
+local = "192.0.2.1"
+remote = "198.51.100.1"
+mtu = 1480
+ttl = 64
+tos = 184
+keep = true
+
+[leg.lan]
+congestion = "cubic"
+
+[leg.satellite]
+congestion = "bbr"
+buffer = "16MiB"
+rate = "50Mbit"
+fast_open = true
+initial_window = 32
+mss = 1400
+user_timeout = "120s"
+keepalive = { idle = "60s", interval = "10s", count = 6 }
+dscp = "copy"
+thin = true
+notsent_lowat = "128KiB"
+connect_timeout = "60s"
+
+[[rule]]
+source = ["10.1.9.0/24"]
+destination = ["10.2.0.0/16"]
+destination_port = [22, "8000-8100"]
+action = "split"
+handshake = "early"
+
+[admin]
+socket = "/run/pepd/admin.sock"
+metrics = "127.0.0.1:9730"
+"#;
+
+#[test]
+fn not_yet() {
+    assert_snapshot!(refusal(DESIGNED));
+}
+
+#[test]
+fn the_designed_file_is_valid() {
+    let config = designed(DESIGNED).unwrap_or_else(|report| panic!("{report}"));
+    assert_eq!(config.capture.handshake, Handshake::EndToEnd);
+    assert_eq!(config.rules[0].handshake, Some(Handshake::Early));
+    assert_eq!(config.campuses[1].via, Via::Peer(PeerId(0)));
+    assert_eq!(config.campuses[2].via, Via::Routing);
+    assert_eq!(config.leg(config.campuses[1].leg).initial_window, Some(32));
+    assert_eq!(config.limits.pending, 1024);
+    assert_eq!(
+        config.admin.socket.as_deref(),
+        Some(Path::new("/run/pepd/admin.sock"))
+    );
+    assert_eq!(
+        config.admin.metrics.map(|address| address.port()),
+        Some(9730)
+    );
+    let peer = &config.peers[0];
+    assert_eq!(
+        (peer.mtu, peer.ttl, peer.tos, peer.keep),
+        (Some(1480), Some(64), Tos::Set(184), true)
+    );
+    assert_eq!(
+        config.rules[0].destination,
+        ["10.2.0.0/16".parse::<IpNet>().unwrap()]
+    );
+}
+
+/// A key that is listed but not read, or read but not listed, would show here.
+#[test]
+fn every_listed_key_is_read() {
+    for (title, keys) in keys::ALL {
+        for key in *keys {
+            let text = with(&format!("{title}\n{key} = 1979-05-27\n")).replace(
+                &format!("[node]\nname = \"hb-a\"\n\n[[campus]]"),
+                "[[campus]]",
+            );
+            let report = designed(&text).expect_err(key);
+            assert!(
+                report.contains(&format!("`{key}` must be ")),
+                "{title} {key}:\n{report}"
+            );
+        }
+    }
+}
+
+/// A problem with a value is told once, not again as being not yet served.
+#[test]
+fn what_is_wrong_is_not_also_not_yet() {
+    let report = refusal(&with("[limits]\npending = 0\n"));
+    assert_eq!(report.matches("error: ").count(), 1, "{report}");
+    assert!(report.contains("out of range"), "{report}");
+}
+
+const PEER: &str = "[[peer]]\nname = \"hb-i\"\nlocal = \"192.0.2.1\"\nremote = \"198.51.100.1\"\n";
+
+#[rstest]
+#[case::peer_missing_keys("[[peer]]\n")]
+#[case::peer_to_itself("[[peer]]\nname = \"x\"\nlocal = \"192.0.2.1\"\nremote = \"192.0.2.1\"\n")]
+#[case::peer_families("[[peer]]\nname = \"x\"\nlocal = \"192.0.2.1\"\nremote = \"2001:db8::1\"\n")]
+#[case::peer_shared_remote(
+    "[[peer]]\nname = \"hb-j\"\nlocal = \"192.0.2.1\"\nremote = \"198.51.100.1\"\n"
+)]
+#[case::peer_duplicate_name(
+    "[[peer]]\nname = \"hb-i\"\nlocal = \"192.0.2.1\"\nremote = \"203.0.113.1\"\n"
+)]
+#[case::peer_long_name(
+    "[[peer]]\nname = \"helper-box-i\"\nlocal = \"192.0.2.1\"\nremote = \"203.0.113.1\"\n"
+)]
+#[case::peer_reserved_name(
+    "[[peer]]\nname = \"routing\"\nlocal = \"192.0.2.1\"\nremote = \"203.0.113.1\"\n"
+)]
+#[case::peer_addresses(
+    "[[peer]]\nname = \"x\"\nlocal = \"0.0.0.0\"\nremote = \"224.0.0.1\"\n[[peer]]\nname = \"y\"\nlocal = \"fe80::1\"\nremote = \"there\"\n"
+)]
+#[case::peer_numbers(
+    "[[peer]]\nname = \"x\"\nlocal = \"192.0.2.1\"\nremote = \"203.0.113.1\"\nmtu = 68\nttl = 0\ntos = 3\n"
+)]
+#[case::peer_tos(
+    "[[peer]]\nname = \"x\"\nlocal = \"192.0.2.1\"\nremote = \"203.0.113.1\"\ntos = \"EF\"\n"
+)]
+#[case::peer_unknown_near(
+    "[[campus]]\nname = \"c\"\nprefixes = [\"10.3.0.0/16\"]\nvia = \"hb-j\"\n"
+)]
+#[case::peer_unknown("[[campus]]\nname = \"c\"\nprefixes = [\"10.3.0.0/16\"]\nvia = \"tunnel7\"\n")]
+#[case::initial_window_zero("[leg.lan]\ninitial_window = 0\n")]
+#[case::pending_absurd("[limits]\npending = 100000\n")]
+#[case::rule_handshake_bypass("[[rule]]\naction = \"bypass\"\nhandshake = \"early\"\n")]
+#[case::admin_socket_relative("[admin]\nsocket = \"admin.sock\"\n")]
+#[case::admin_socket_long(
+    "[admin]\nsocket = \"/run/a-name-that-goes-on-and-on/and-on-and-on-and-on-and-on/and-on-and-on-and-on-and-on/and-on-and-on-for-ever\"\n"
+)]
+#[case::admin_metrics("[admin]\nmetrics = \"localhost:9730\"\n")]
+fn below_the_refusal(#[context] case: Context, #[case] lines: &str) {
+    super::diagnostics::snapshot(
+        &case,
+        &designed(&with(&format!("{PEER}{lines}"))).unwrap_err(),
+    );
+}

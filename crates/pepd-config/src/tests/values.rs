@@ -1,0 +1,179 @@
+//! What a valid file comes to.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use rstest::rstest;
+
+use super::{MINIMAL, context, with};
+use crate::{
+    Action, Admin, BitRate, Bytes, CampusId, Config, Context, Dscp, Handshake, Keepalive, LegId,
+    Limits, Mark, Table, Via, parse,
+};
+
+fn parsed(text: &str) -> Config {
+    parse("pepd.toml", text, &context()).unwrap_or_else(|report| panic!("{report}"))
+}
+
+#[test]
+fn defaults() {
+    let config = parsed(MINIMAL);
+    assert_eq!(config.node.name, "hb-a");
+    assert_eq!(config.node.workers, None);
+    assert_eq!(config.node.drain, Duration::from_secs(30));
+    assert_eq!(config.capture.port, 7300);
+    assert_eq!(config.capture.handshake, Handshake::Early);
+    assert_eq!(
+        config.capture.mark,
+        Mark {
+            value: 0x7000_0000,
+            mask: 0x7000_0000
+        }
+    );
+    assert_eq!(config.capture.table, Table(7300));
+    let limits = Limits {
+        connections: 8000,
+        connections_per_source: 1000,
+        pending: 1024,
+    };
+    assert_eq!(config.limits, limits);
+    assert_eq!(config.admin, Admin::default());
+    assert!(config.peers.is_empty() && config.rules.is_empty());
+    assert!(
+        config
+            .campuses
+            .iter()
+            .all(|campus| campus.via == Via::Local)
+    );
+
+    let [default] = config.legs.as_slice() else {
+        panic!("one leg: {:?}", config.legs)
+    };
+    assert!(config.campuses.iter().all(|campus| campus.leg == LegId(0)));
+    assert_eq!(default.name, "default");
+    assert_eq!(default.congestion, None);
+    assert_eq!(default.buffer, None);
+    let (idle, interval) = (Duration::from_secs(900), Duration::from_secs(60));
+    assert_eq!(
+        default.keepalive,
+        Keepalive {
+            idle,
+            interval,
+            count: 15
+        }
+    );
+    assert_eq!(default.dscp, Dscp::Copy);
+    assert!(!default.fast_open && !default.thin);
+}
+
+#[test]
+fn every_key_of_a_leg() {
+    let text = MINIMAL.replace("name = \"b\"", "name = \"b\"\nleg = \"space\"");
+    let leg = r#"
+        [leg.space]
+        congestion = "bbr"
+        buffer = "16MiB"
+        rate = "1.5Gbit"
+        fast_open = true
+        mss = 1400
+        user_timeout = "1500ms"
+        keepalive = { idle = "60s", count = 6 }
+        dscp = 46
+        thin = true
+        notsent_lowat = "128KiB"
+        connect_timeout = "30s"
+    "#;
+    let config = parsed(&(text + leg));
+    let leg = config.leg(config.campuses[1].leg);
+    assert_eq!(leg.name, "space");
+    assert_eq!(leg.congestion.as_deref(), Some("bbr"));
+    assert_eq!(leg.buffer, Some(Bytes(16 << 20)));
+    assert_eq!(leg.rate, Some(BitRate(1_500_000_000)));
+    assert_eq!(leg.mss, Some(1400));
+    assert_eq!(leg.user_timeout, Some(Duration::from_millis(1500)));
+    assert_eq!(leg.keepalive.idle, Duration::from_secs(60));
+    assert_eq!(leg.keepalive.interval, Keepalive::default().interval);
+    assert_eq!(leg.keepalive.count, 6);
+    assert_eq!(leg.dscp, Dscp::Set(46));
+    assert_eq!(leg.notsent_lowat, Some(Bytes(128 << 10)));
+    assert_eq!(leg.connect_timeout, Duration::from_secs(30));
+    assert!(leg.fast_open && leg.thin);
+    // Campus `a` names no leg, and the file has no `default`.
+    assert_eq!(config.leg(config.campuses[0].leg).name, "default");
+}
+
+#[test]
+fn a_leg_named_default_is_the_default() {
+    let config = parsed(&with("[leg.other]\n[leg.default]\nmss = 1000\n"));
+    let names: Vec<_> = config.legs.iter().map(|leg| leg.name.as_str()).collect();
+    assert_eq!(
+        names,
+        ["other", "default"],
+        "in the order of the file, none added"
+    );
+    assert_eq!(config.leg(config.campuses[0].leg).mss, Some(1000));
+}
+
+#[test]
+fn rules_keep_their_order_and_ports() {
+    let config = parsed(&with(
+        r#"
+        [[rule]]
+        source = ["10.1.9.0/24"]
+        destination_port = [443, "8000-8100", 22]
+        action = "bypass"
+        [[rule]]
+        source = ["10.1.0.0/16"]
+        action = "split"
+        [[rule]]
+        action = "bypass"
+        "#,
+    ));
+    assert_eq!(
+        config.rules[0].destination_port,
+        [443..=443, 8000..=8100, 22..=22]
+    );
+    assert_eq!(config.rules[0].source, ["10.1.9.0/24".parse().unwrap()]);
+    let actions: Vec<_> = config.rules.iter().map(|rule| rule.action).collect();
+    assert_eq!(actions, [Action::Bypass, Action::Split, Action::Bypass]);
+}
+
+/// A campus inside another's prefix is no overlap: the longest prefix wins.
+#[rstest]
+#[case("10.1.200.3", Some(2))]
+#[case("10.1.3.3", Some(0))]
+#[case("10.2.3.3", Some(1))]
+#[case("192.0.2.1", None)]
+#[case("::ffff:10.1.3.3", None)]
+fn nested_campuses(#[case] address: IpAddr, #[case] campus: Option<usize>) {
+    let config = parsed(&with(
+        "[[campus]]\nname = \"c\"\nprefixes = [\"10.1.200.0/24\"]\n",
+    ));
+    assert_eq!(config.campus_of(address), campus.map(CampusId));
+}
+
+#[test]
+fn a_low_total_lowers_the_default_per_source() {
+    assert_eq!(
+        parsed(&with("[limits]\nconnections = 100\n"))
+            .limits
+            .connections_per_source,
+        100
+    );
+}
+
+#[test]
+fn a_port_beside_the_ephemeral_range_is_fine() {
+    for port in [32767, 61000] {
+        assert_eq!(
+            parsed(&with(&format!("[capture]\nport = {port}\n")))
+                .capture
+                .port,
+            port
+        );
+    }
+    let context = Context {
+        ephemeral_ports: 1024..=2000,
+    };
+    assert!(parse("pepd.toml", MINIMAL, &context).is_ok());
+}
