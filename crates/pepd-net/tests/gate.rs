@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use common::{Netns, privileged, request, wait_until};
-use pepd_net::{Gate, Plan, install};
+use pepd_net::Gate;
 
 struct Box {
     netns: Netns,
@@ -17,7 +17,7 @@ fn installed() -> Box {
     let netns = Netns::new();
     // Before the table: a gate needs none to be opened.
     let gate = netns.run(|| Gate::open().unwrap());
-    let _ = netns.block_on(|| install(&Plan::new(&request()))).unwrap();
+    let _ = netns.install(&request()).unwrap();
     Box { netns, gate }
 }
 
@@ -108,10 +108,7 @@ fn without_a_table_renewing_fails_and_closing_does_not() {
     assert!(error.to_string().contains("No such file"), "{error}");
     it.gate.close().unwrap();
     // The failure leaves no answer behind that a later request could take for its own.
-    let _ = it
-        .netns
-        .block_on(|| install(&Plan::new(&request())))
-        .unwrap();
+    let _ = it.netns.install(&request()).unwrap();
     it.gate.renew(LONG).unwrap();
     assert_ne!(it.elements("gate"), "");
 }
@@ -162,7 +159,7 @@ fn it_needs_no_descriptor() {
     let closed = it.gate.close();
     drop(hoard);
     nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE, soft, hard).unwrap();
-    assert_eq!(exhausted.raw_os_error(), Some(nix::libc::EMFILE));
+    assert_eq!(exhausted.raw_os_error(), Some(libc::EMFILE));
     renewed.unwrap();
     closed.unwrap();
 }

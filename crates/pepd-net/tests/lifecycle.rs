@@ -111,12 +111,12 @@ fn installing_again_adopts_what_a_crash_left() {
     // Dropped without removal, as a killed daemon leaves it: once with another mark and
     // table, twice with the same.
     for request in [&other, &request(), &request()] {
-        let installed = netns.block_on(|| install(&Plan::new(request))).unwrap();
+        let installed = netns.install(&request).unwrap();
         drop(installed);
     }
     let rules = netns.ip("-4 rule show");
     assert_eq!(rules.matches("proto 73").count(), 1, "{rules}");
-    let installed = netns.block_on(|| install(&Plan::new(&request()))).unwrap();
+    let installed = netns.install(&request()).unwrap();
     netns.block_on(|| installed.verify()).unwrap();
 
     let removed = netns.block_on(|| remove(TABLE, MARK)).unwrap();
@@ -133,7 +133,7 @@ fn a_crashed_daemon_with_another_table_is_removed_by_down() {
     let before = netns.state();
     let mut other = request();
     other.table = 7301;
-    drop(netns.block_on(|| install(&Plan::new(&other))).unwrap());
+    drop(netns.install(&other).unwrap());
     netns.block_on(|| remove(TABLE, MARK)).unwrap();
     assert_eq!(netns.state(), before);
 }
@@ -152,9 +152,7 @@ fn a_table_with_somebody_elses_routes_is_refused() {
         };
         netns.ip(&format!("{family} route add {net} dev east table 7300"));
         let before = netns.state();
-        let error = netns
-            .block_on(|| install(&Plan::new(&request())))
-            .unwrap_err();
+        let error = netns.install(&request()).unwrap_err();
         assert_eq!(error.exit_code(), 69, "{error}");
         assert!(error.to_string().contains("capture.table"), "{error}");
         assert_eq!(netns.state(), before);
@@ -171,9 +169,7 @@ fn a_mark_that_somebody_else_uses_is_refused() {
     let netns = operated();
     netns.ip("rule add preference 40 fwmark 0x70000000/0x70000000 lookup 100");
     let before = netns.state();
-    let error = netns
-        .block_on(|| install(&Plan::new(&request())))
-        .unwrap_err();
+    let error = netns.install(&request()).unwrap_err();
     assert_eq!(error.exit_code(), 69, "{error}");
     assert!(error.to_string().contains("preference 40"), "{error}");
     assert_eq!(netns.state(), before);
@@ -188,23 +184,55 @@ fn a_failure_half_way_is_undone() {
     let netns = operated();
     netns.ip("link set lo down");
     let before = netns.state();
-    let error = netns
-        .block_on(|| install(&Plan::new(&request())))
-        .unwrap_err();
+    let error = netns.install(&request()).unwrap_err();
     assert_eq!(error.kind(), Kind::Unavailable, "{error}");
     assert!(error.to_string().contains("ip link set lo up"), "{error}");
     assert_eq!(netns.state(), before);
 
-    // nft fails, after all rules and routes were made.
+    // nft fails, after all rules and routes were made: another program owns the table.
     let netns = operated();
+    let owner = Owner::of_the_table(&netns);
     let before = netns.state();
-    let mut request = request();
-    request.port = 0;
-    let error = netns
-        .block_on(|| install(&Plan::new(&request)))
-        .unwrap_err();
-    assert_eq!(error.kind(), Kind::Internal, "{error}");
+    let error = netns.install(&request()).unwrap_err();
+    assert!(error.to_string().contains("own the table"), "{error}");
     assert_eq!(netns.state(), before);
+    drop(owner);
+    let installed = netns.install(&request()).unwrap();
+    netns.block_on(|| installed.remove()).unwrap();
+}
+
+/// An interactive nft that holds the table `inet pepd` for itself until it is dropped.
+struct Owner(std::process::Child);
+
+impl Owner {
+    fn of_the_table(netns: &Netns) -> Owner {
+        use std::io::Write as _;
+        let mut child = netns.run(|| {
+            std::process::Command::new("nft")
+                .arg("-i")
+                .stdin(std::process::Stdio::piped())
+                .stdout(std::process::Stdio::null())
+                .spawn()
+                .unwrap()
+        });
+        let stdin = child.stdin.as_mut().unwrap();
+        stdin
+            .write_all(b"add table inet pepd { flags owner; }\n")
+            .unwrap();
+        stdin.flush().unwrap();
+        let owner = Owner(child);
+        wait_until("the table is owned", || {
+            netns.nft("list ruleset").contains("flags owner")
+        });
+        owner
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 #[test]
@@ -214,7 +242,7 @@ fn replacing_is_whole_and_keeps_gate_sources_and_counters() {
     }
     let netns = operated();
     let before = netns.state();
-    let mut installed = netns.block_on(|| install(&Plan::new(&request()))).unwrap();
+    let mut installed = netns.install(&request()).unwrap();
     netns.run(|| {
         let gate = Gate::open().unwrap();
         gate.renew(Duration::from_secs(600)).unwrap();
@@ -230,9 +258,7 @@ fn replacing_is_whole_and_keeps_gate_sources_and_counters() {
         .rules
         .push(rule(&[], &[], &[22..=22], Action::Bypass));
     changed.table = 7301;
-    netns
-        .block_on(|| installed.replace(&Plan::new(&changed)))
-        .unwrap();
+    netns.replace(&mut installed, &changed).unwrap();
     netns.block_on(|| installed.verify()).unwrap();
     let after = netns.state();
     assert!(
@@ -247,15 +273,14 @@ fn replacing_is_whole_and_keeps_gate_sources_and_counters() {
         assert!(after.contains(element), "{element} not in {after}");
     }
 
-    // One that the kernel refuses changes nothing.
+    // One that the kernel refuses half-way changes nothing.
     let table = netns.nft("-s list table inet pepd");
     let mut broken = changed.clone();
-    broken.port = 0;
+    broken.table = 7302;
     broken.mark.value = 0x1000_0000;
-    netns
-        .block_on(|| installed.replace(&Plan::new(&broken)))
-        .unwrap_err();
-    netns.block_on(|| installed.verify()).unwrap();
+    netns.ip("link set lo down");
+    netns.replace(&mut installed, &broken).unwrap_err();
+    netns.ip("link set lo up");
     let without_times = |text: &str| {
         let cut = |line: &str| line.split(" expires").next().unwrap_or_default().to_owned();
         text.lines().map(cut).collect::<Vec<_>>()
@@ -279,7 +304,7 @@ fn verification_sees_what_somebody_changed() {
         "nft delete table inet pepd",
         "nft flush chain inet pepd own",
         "nft add element inet pepd campus4_0 { 10.200.0.0/16 }",
-        "nft delete element inet pepd all6 { fd00:a::-fd00:b:ffff:ffff:ffff:ffff:ffff:ffff }",
+        "nft delete element inet pepd all6 { fd00:a::/48 }",
         "nft insert rule inet pepd rules accept",
         "ip rule del preference 73",
         "ip -6 rule del preference 73",
@@ -287,7 +312,7 @@ fn verification_sees_what_somebody_changed() {
         "ip -6 route flush table 7300",
     ] {
         let netns = operated();
-        let installed = netns.block_on(|| install(&Plan::new(&request()))).unwrap();
+        let installed = netns.install(&request()).unwrap();
         netns.block_on(|| installed.verify()).unwrap();
         let (program, args) = damage.split_once(' ').unwrap();
         match program {
@@ -313,9 +338,7 @@ fn src_valid_mark_is_refused_with_the_cure() {
         let key = format!("net/ipv4/conf/{interface}/src_valid_mark");
         netns.sysctl(&key, "1");
         let before = netns.state();
-        let error = netns
-            .block_on(|| install(&Plan::new(&request())))
-            .unwrap_err();
+        let error = netns.install(&request()).unwrap_err();
         assert_eq!(error.exit_code(), 69, "{error}");
         let cure = format!("sysctl -w net.ipv4.conf.{interface}.src_valid_mark=0");
         assert!(error.to_string().contains(&cure), "{error}");
@@ -331,7 +354,7 @@ fn forwarding_that_is_off_is_a_warning() {
     let netns = operated();
     netns.sysctl("net/ipv4/ip_forward", "0");
     netns.sysctl("net/ipv6/conf/all/forwarding", "0");
-    let installed = netns.block_on(|| install(&Plan::new(&request()))).unwrap();
+    let installed = netns.install(&request()).unwrap();
     let cures: Vec<&str> = installed
         .warnings()
         .iter()
@@ -355,7 +378,7 @@ fn a_host_without_ipv6_does_ipv4_only() {
     let netns = operated();
     netns.sysctl("net/ipv6/conf/all/disable_ipv6", "1");
     let before = netns.state();
-    let installed = netns.block_on(|| install(&Plan::new(&request()))).unwrap();
+    let installed = netns.install(&request()).unwrap();
     assert!(
         installed.warnings()[0].text.contains("no IPv6"),
         "{:?}",
@@ -417,9 +440,7 @@ fn a_request_that_would_take_the_kernels_own_table_is_refused() {
     let mut stray = request();
     stray.mark.value = 0x8000_0000;
     for request in [main, stray] {
-        netns
-            .block_on(|| install(&Plan::new(&request)))
-            .unwrap_err();
+        netns.install(&request).unwrap_err();
         assert_eq!(netns.state(), before);
     }
 }

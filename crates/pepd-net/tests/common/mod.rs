@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, setns, unshare};
-use pepd_net::{Action, Campus, Listener, Mark, Request, Rule};
+use pepd_net::{Action, Campus, Error, Installed, Listener, Mark, Plan, Request, Rule, install};
 
 /// How long an event may take before a test fails. Not a measurement: machines are busy.
 pub const DEADLINE: Duration = Duration::from_secs(20);
@@ -79,6 +79,16 @@ impl Netns {
         })
     }
 
+    pub fn install(&self, request: &Request) -> Result<Installed, Error> {
+        let plan = Plan::new(request);
+        self.block_on(|| install(&plan))
+    }
+
+    pub fn replace(&self, installed: &mut Installed, request: &Request) -> Result<(), Error> {
+        let plan = Plan::new(request);
+        self.block_on(|| installed.replace(&plan))
+    }
+
     /// The output of a command, which must succeed.
     pub fn output(&self, program: &str, args: &[&str]) -> String {
         let output = self.run(|| Command::new(program).args(args).output());
@@ -96,7 +106,10 @@ impl Netns {
     }
 
     pub fn nft(&self, script: &str) -> String {
-        self.output("nft", &[script])
+        match script.split_once(' ') {
+            Some((option, rest)) if option.starts_with('-') => self.output("nft", &[option, rest]),
+            _ => self.output("nft", &[script]),
+        }
     }
 
     pub fn sysctl(&self, key: &str, value: &str) {
