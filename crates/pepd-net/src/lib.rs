@@ -1,3 +1,32 @@
 //! pepd's kernel state: planned, applied, verified and undone.
+//!
+//! A [`Request`] says what a helper box splits. [`Plan::new`] turns it into the exact
+//! nftables script, policy-routing rules and routes, without looking at the host; printing
+//! the plan is all that `pepd show` does. [`install`] applies a plan and gives an
+//! [`Installed`] that can verify, replace and remove it; [`remove`] clears whatever a
+//! crash left. [`Gate`] is the switch that the daemon renews while it is well: without it
+//! every new connection is routed, unsplit.
+//!
+//! The kernel state outlives the process on purpose. Dropping an [`Installed`] removes
+//! nothing: an unattended box then has a closed gate, which is plain routing.
 
 #![forbid(unsafe_code)]
+
+mod error;
+mod gate;
+mod host;
+mod install;
+mod nft;
+mod plan;
+mod prefix;
+mod request;
+mod routing;
+mod script;
+
+pub use error::{Error, Kind};
+pub use gate::Gate;
+pub use host::Warning;
+pub use install::{Installed, Removed, install, remove};
+pub use plan::Plan;
+pub use request::{Action, Campus, Listener, Mark, Request, Rule};
+pub use routing::{PREFERENCE, PROTOCOL};

@@ -1,0 +1,97 @@
+//! What the host's own settings mean for pepd. Reads /proc/sys; changes nothing.
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use crate::error::Error;
+use crate::plan::Plan;
+use crate::prefix::Family;
+
+/// Something that does not stop pepd, but that an operator should know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Warning {
+    /// What is the matter and what follows from it.
+    pub text: String,
+    /// What to do about it.
+    pub cure: String,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.text, self.cure)
+    }
+}
+
+/// Fits the plan to the host: without IPv6, only the IPv4 part remains.
+pub(crate) fn fit(plan: &Plan) -> Result<(Plan, Vec<Warning>), Error> {
+    refuse_source_validation(plan)?;
+    let mut plan = plan.clone();
+    let mut warnings = Vec::new();
+    if plan.families.contains(&Family::V6)
+        && let Some(cure) = no_ipv6()
+    {
+        plan = plan.without(Family::V6);
+        warnings.push(Warning {
+            text: "this host has no IPv6: the IPv6 prefixes are left out".to_owned(),
+            cure,
+        });
+    }
+    for &family in &plan.families {
+        let (sysctl, version) = match family {
+            Family::V4 => ("net/ipv4/ip_forward", "IPv4"),
+            Family::V6 => ("net/ipv6/conf/all/forwarding", "IPv6"),
+        };
+        if read(sysctl).as_deref() == Some("0") {
+            warnings.push(Warning {
+                text: format!(
+                    "{version} forwarding is off: what is not split reaches nobody, and a box \
+                     whose daemon has ended is a dead end"
+                ),
+                cure: format!("sysctl -w {}=1", sysctl.replace('/', ".")),
+            });
+        }
+    }
+    Ok((plan, warnings))
+}
+
+/// Why IPv6 cannot be used, as the cure.
+fn no_ipv6() -> Option<String> {
+    if !Path::new("/proc/sys/net/ipv6").exists() {
+        return Some("boot without ipv6.disable=1, or remove the prefixes".to_owned());
+    }
+    // The route that delivers captured packets points to lo.
+    (read("net/ipv6/conf/lo/disable_ipv6").as_deref() == Some("1"))
+        .then(|| "sysctl -w net.ipv6.conf.lo.disable_ipv6=0, or remove the prefixes".to_owned())
+}
+
+/// With src_valid_mark the reverse-path check of a captured packet looks into pepd's table,
+/// finds the source to be "local" and drops the packet, at any rp_filter
+/// (fib_validate_source, net/ipv4/fib_frontend.c).
+fn refuse_source_validation(plan: &Plan) -> Result<(), Error> {
+    if !plan.families.contains(&Family::V4) {
+        return Ok(());
+    }
+    let mut interfaces: Vec<String> = fs::read_dir("/proc/sys/net/ipv4/conf")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        // `default` is a template only, and captured packets never come from lo.
+        .filter(|interface| interface != "default" && interface != "lo")
+        .collect();
+    // `all` first: it is the likelier one, and setting it cures every interface.
+    interfaces.sort_by_key(|interface| (interface != "all", interface.clone()));
+    let set = interfaces.into_iter().find(|interface| {
+        read(&format!("net/ipv4/conf/{interface}/src_valid_mark")).as_deref() == Some("1")
+    });
+    match set {
+        Some(interface) => Err(Error::SourceValidMark { interface }),
+        None => Ok(()),
+    }
+}
+
+fn read(sysctl: &str) -> Option<String> {
+    let text = fs::read_to_string(Path::new("/proc/sys").join(sysctl)).ok()?;
+    Some(text.trim().to_owned())
+}

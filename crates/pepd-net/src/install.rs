@@ -1,0 +1,232 @@
+//! Applying a plan, and taking it back.
+
+use std::fmt;
+
+use crate::error::Error;
+use crate::host::{self, Warning};
+use crate::nft::{self, Listing};
+use crate::plan::Plan;
+use crate::request::Mark;
+use crate::routing::Routing;
+use crate::script::{Carried, TABLE};
+
+/// Puts a plan into the kernel and verifies it.
+///
+/// Rules and routes come first and do nothing without the table, which follows in one
+/// batch. The gate is closed: nothing is split until [`Gate::renew`](crate::Gate::renew).
+/// What a crashed daemon left is adopted or, where the plan differs, removed. On failure
+/// everything that this call made is undone in reverse.
+///
+/// # Errors
+///
+/// See [`Error`]; [`Error::exit_code`] says which exit code it means.
+pub async fn install(plan: &Plan) -> Result<Installed, Error> {
+    let (plan, warnings) = host::fit(plan)?;
+    check_request(&plan)?;
+    let routing = Routing::open()?;
+    let installed = apply(&routing, plan, warnings, Carried::default()).await?;
+    drop_stale(&routing, &installed.plan).await?;
+    Ok(installed)
+}
+
+/// Removes whatever pepd state there is, made by whichever process: the nft table, every
+/// rule that carries pepd's protocol number, and its routes in `table` and in the tables
+/// that these rules look into. Goes on after a failure and reports the first.
+///
+/// The mark is not needed: a rule with another mark that an earlier daemon left is pepd's
+/// all the same.
+///
+/// # Errors
+///
+/// See [`Error`]. That nothing is there is not an error.
+pub async fn remove(table: u32, _mark: Mark) -> Result<Removed, Error> {
+    let mut removed = Removed::default();
+    let mut failure = None;
+    // The table first: from here on nothing is captured.
+    match nft::delete().await {
+        Ok(true) => removed.items.push(format!("nft table inet {TABLE}")),
+        Ok(false) => {}
+        Err(error) => failure = Some(error),
+    }
+    let routing = Routing::open()?;
+    for item in routing.own(&[table]).await? {
+        match routing.delete(item).await {
+            Ok(true) => removed
+                .items
+                .push(item.to_string().replacen(" add ", " ", 1)),
+            Ok(false) => {}
+            Err(error) => failure = failure.or(Some(error)),
+        }
+    }
+    failure.map_or(Ok(removed), Err)
+}
+
+/// A plan that is in the kernel.
+///
+/// Dropping it leaves the kernel as it is (a crash does no more either); call
+/// [`Installed::remove`].
+#[derive(Debug)]
+#[must_use = "dropping it removes nothing from the kernel"]
+pub struct Installed {
+    plan: Plan,
+    warnings: Vec<Warning>,
+    fingerprint: Listing,
+}
+
+impl Installed {
+    /// What an operator should know about the host.
+    pub fn warnings(&self) -> &[Warning] {
+        &self.warnings
+    }
+
+    /// Changes the kernel to another plan.
+    ///
+    /// The nft table changes in one step; the gate, the sources that are shut out and the
+    /// counters live on in the new one. A packet sees the old plan or the new one.
+    ///
+    /// # Errors
+    ///
+    /// See [`Error`]. The old plan stays, whole.
+    pub async fn replace(&mut self, plan: &Plan) -> Result<(), Error> {
+        let (plan, warnings) = host::fit(plan)?;
+        check_request(&plan)?;
+        let carried = match nft::list().await? {
+            Some(listing) => listing.carried(),
+            None => Carried::default(),
+        };
+        let routing = Routing::open()?;
+        *self = apply(&routing, plan, warnings, carried).await?;
+        drop_stale(&routing, &self.plan).await
+    }
+
+    /// Takes everything back.
+    ///
+    /// # Errors
+    ///
+    /// See [`Error`]. It goes on after a failure and reports the first.
+    pub async fn remove(self) -> Result<(), Error> {
+        remove(self.plan.table, self.plan.mark).await.map(|_| ())
+    }
+
+    /// Checks that everything is in the kernel as it was installed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Drift`] if it is not; others if it cannot be looked at.
+    pub async fn verify(&self) -> Result<(), Error> {
+        let listing = nft::list().await?.ok_or_else(table_is_gone)?;
+        // The counts name what differs; the fingerprint sees every difference.
+        listing.check(&self.plan.script(&Carried::default()))?;
+        if listing.fingerprint() != self.fingerprint {
+            return Err(Error::Drift {
+                what: format!("nft table inet {TABLE} is not as it was installed"),
+            });
+        }
+        verify_routing(&Routing::open()?, &self.plan).await
+    }
+}
+
+/// What [`remove`] removed.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Removed {
+    /// One line for each thing, named as an operator would.
+    pub items: Vec<String>,
+}
+
+impl Removed {
+    /// True if there was nothing to remove.
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+}
+
+impl fmt::Display for Removed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for item in &self.items {
+            writeln!(f, "removed {item}")?;
+        }
+        Ok(())
+    }
+}
+
+async fn apply(
+    routing: &Routing,
+    plan: Plan,
+    warnings: Vec<Warning>,
+    carried: Carried,
+) -> Result<Installed, Error> {
+    routing.refuse_foreign(plan.mark, plan.table).await?;
+    let made = routing.make(&plan.items()).await?;
+    let result = apply_table(routing, &plan, &carried).await;
+    match result {
+        Ok(fingerprint) => Ok(Installed {
+            plan,
+            warnings,
+            fingerprint,
+        }),
+        Err(error) => {
+            routing.undo(&made).await;
+            Err(error)
+        }
+    }
+}
+
+async fn apply_table(routing: &Routing, plan: &Plan, carried: &Carried) -> Result<Listing, Error> {
+    verify_routing(routing, plan).await?;
+    let script = plan.script(carried);
+    nft::apply(script.text.clone()).await?;
+    let listing = nft::list().await?.ok_or_else(table_is_gone)?;
+    listing.check(&script)?;
+    Ok(listing.fingerprint())
+}
+
+async fn verify_routing(routing: &Routing, plan: &Plan) -> Result<(), Error> {
+    let found = routing.own(&[plan.table]).await?;
+    match plan.items().iter().find(|item| !found.contains(item)) {
+        Some(item) => Err(Error::Drift {
+            what: format!("this is not there: `{item}`"),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Removes rules and routes of pepd's that the plan does not have: those of an earlier plan
+/// or of a daemon that crashed. Only after the table, which may still use them.
+async fn drop_stale(routing: &Routing, plan: &Plan) -> Result<(), Error> {
+    let wanted = plan.items();
+    for item in routing.own(&[plan.table]).await? {
+        if !wanted.contains(&item) {
+            tracing::info!("removing what an earlier plan left: {item}");
+            routing.delete(item).await?;
+        }
+    }
+    Ok(())
+}
+
+fn check_request(plan: &Plan) -> Result<(), Error> {
+    let Mark { value, mask } = plan.mark;
+    if value == 0 || value & !mask != 0 {
+        return Err(Error::Request {
+            what: format!(
+                "the mark {} does not fit: its value must be other than 0 and within its mask",
+                plan.mark
+            ),
+        });
+    }
+    // Unspecified, and the kernel's own: compat, default, main and local (rtnetlink.h).
+    if matches!(plan.table, 0 | 252..=255) {
+        return Err(Error::Request {
+            what: format!(
+                "the routing table {} is the kernel's own: use another number, such as 7300",
+                plan.table
+            ),
+        });
+    }
+    Ok(())
+}
+
+fn table_is_gone() -> Error {
+    Error::Drift {
+        what: format!("nft table inet {TABLE} is not there"),
+    }
+}

@@ -1,0 +1,168 @@
+//! The plan: everything that will be in the kernel, computed without looking at it.
+
+use std::fmt;
+
+use ipnet::IpNet;
+
+use crate::prefix::{self, Family, Range};
+use crate::request::{Campus, Listener, Mark, Request, Rule};
+use crate::routing::Item;
+use crate::script::{Carried, Script};
+
+/// What [`install`](crate::install()) will put into the kernel.
+///
+/// Its `Display` is what `pepd show` prints: the nft script exactly as it is sent, then the
+/// rules and routes as `ip` commands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    pub(crate) node: String,
+    pub(crate) mark: Mark,
+    pub(crate) table: u32,
+    pub(crate) port: u16,
+    pub(crate) campuses: Vec<PlannedCampus>,
+    pub(crate) rules: Vec<Rule>,
+    /// The families that have a campus prefix; nothing is installed for the others.
+    pub(crate) families: Vec<Family>,
+}
+
+/// A campus with the ranges that are its own, longer prefixes of other campuses cut out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PlannedCampus {
+    pub(crate) name: String,
+    pub(crate) listener: Listener,
+    pub(crate) ranges: Vec<Range>,
+}
+
+impl Plan {
+    /// Computes the plan. Reads nothing and cannot fail: what is wrong with a request shows
+    /// when it meets the kernel.
+    pub fn new(request: &Request) -> Plan {
+        let mut campuses: Vec<PlannedCampus> =
+            request.campuses.iter().map(PlannedCampus::empty).collect();
+        let mut families = Vec::new();
+        for family in Family::ALL {
+            let prefixes = request
+                .campuses
+                .iter()
+                .enumerate()
+                .flat_map(|(index, campus)| campus.prefixes.iter().map(move |net| (*net, index)));
+            let ranges = prefix::longest_prefix(family, prefixes);
+            if !ranges.is_empty() {
+                families.push(family);
+            }
+            for (range, index) in ranges {
+                if let Some(campus) = campuses.get_mut(index) {
+                    campus.ranges.push(range);
+                }
+            }
+        }
+        Plan {
+            node: request.node.clone(),
+            mark: request.mark,
+            table: request.table,
+            port: request.port,
+            campuses,
+            rules: request.rules.clone(),
+            families,
+        }
+    }
+
+    /// The nft script: one batch, which the kernel takes whole or not at all.
+    ///
+    /// It deletes an earlier `inet pepd` table and makes a new one, with the gate closed.
+    pub fn nft(&self) -> String {
+        self.script(&Carried::default()).text
+    }
+
+    pub(crate) fn script(&self, carried: &Carried) -> Script {
+        Script::new(self, carried)
+    }
+
+    /// The rules and routes, in the order in which they are made.
+    pub(crate) fn items(&self) -> Vec<Item> {
+        self.families
+            .iter()
+            .flat_map(|&family| {
+                [
+                    Item::Route {
+                        family,
+                        table: self.table,
+                    },
+                    Item::Rule {
+                        family,
+                        mark: self.mark,
+                        table: self.table,
+                    },
+                ]
+            })
+            .collect()
+    }
+
+    /// The same plan for a host that has no IPv6.
+    pub(crate) fn without(mut self, family: Family) -> Plan {
+        self.families.retain(|have| *have != family);
+        for campus in &mut self.campuses {
+            campus.ranges.retain(|range| range.family != family);
+        }
+        self
+    }
+
+    /// All campus addresses of a family, in ascending order, with the campus's index.
+    pub(crate) fn ranges(&self, family: Family) -> Vec<(Range, usize)> {
+        let mut ranges: Vec<(Range, usize)> = self
+            .campuses
+            .iter()
+            .enumerate()
+            .flat_map(|(index, campus)| campus.of(family).map(move |range| (*range, index)))
+            .collect();
+        ranges.sort_by_key(|(range, _)| range.first);
+        ranges
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.nft())?;
+        for item in self.items() {
+            writeln!(f, "{item}")?;
+        }
+        Ok(())
+    }
+}
+
+impl PlannedCampus {
+    fn empty(campus: &Campus) -> PlannedCampus {
+        PlannedCampus {
+            name: campus.name.clone(),
+            listener: campus.listener,
+            ranges: Vec::new(),
+        }
+    }
+
+    pub(crate) fn of(&self, family: Family) -> impl Iterator<Item = &Range> {
+        self.ranges
+            .iter()
+            .filter(move |range| range.family == family)
+    }
+}
+
+/// What a list of prefixes in a rule means for one family.
+pub(crate) enum Addresses {
+    /// The list is empty: any address.
+    Any,
+    /// The list has none of this family: no address.
+    Nothing,
+    /// These addresses.
+    These(Vec<Range>),
+}
+
+impl Addresses {
+    pub(crate) fn of(family: Family, prefixes: &[IpNet]) -> Addresses {
+        let ranges = prefix::union(family, prefixes.iter().copied());
+        match (prefixes.is_empty(), ranges.is_empty()) {
+            (true, _) => Addresses::Any,
+            (false, true) => Addresses::Nothing,
+            (false, false) => Addresses::These(ranges),
+        }
+    }
+}

@@ -1,0 +1,422 @@
+//! The nft script of a plan.
+//!
+//! The path of a packet through it:
+//!
+//! - `prerouting` looks only at TCP between campus addresses, and at ICMP to them.
+//! - `tcp4`/`tcp6`: a first SYN goes to the chain of its source's campus. Anything else
+//!   goes to `own`, which delivers it here if it belongs to a socket of a proxy. SYNs never
+//!   get there: `tproxy` itself knows how to reuse a 4-tuple that is still in TIME_WAIT
+//!   (net/ipv4/netfilter/nf_tproxy_ipv4.c), `socket` would deliver the SYN to the old one.
+//! - `from_N`: nothing within the campus; then the operator's `rules`; then `admission`,
+//!   the gate and the per-source limit; then `tproxy` to the campus's listener. Where
+//!   nobody listens, `tproxy` ends the rule before the mark is set, and the SYN is routed.
+//!
+//! "Accept" ends only this table's look at the packet: the operator's own chains see it as
+//! ever, with all mark bits but pepd's untouched.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use crate::plan::{Addresses, Plan, PlannedCampus};
+use crate::prefix::{Family, Range, union};
+use crate::request::{Action, Rule};
+
+/// The table's name, in the `inet` family.
+pub(crate) const TABLE: &str = "pepd";
+/// The set that holds `tcp` while the daemon is well.
+pub(crate) const GATE: &str = "gate";
+
+/// The counters, in the order in which they are listed.
+const COUNTERS: [(&str, &str); 6] = [
+    ("captured", "connections handed to the listener"),
+    ("bypassed", "connections that a rule exempts"),
+    ("gate_closed", "routed: the daemon was not there or full"),
+    ("source_full", "routed: the source has its share"),
+    ("no_listener", "routed: nobody listens"),
+    ("refused_direct", "connections straight to the listener"),
+];
+
+/// Sets whose elements come and go by netlink, and what type they are.
+pub(crate) const DYNAMIC_SETS: [(&str, &str); 3] = [
+    (GATE, "inet_proto"),
+    (full_set(Family::V4), "ipv4_addr"),
+    (full_set(Family::V6), "ipv6_addr"),
+];
+
+/// The set of a family's sources that are over their limit.
+pub(crate) const fn full_set(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "full4",
+        Family::V6 => "full6",
+    }
+}
+
+/// What a table passes on to the one that takes its place, so that a reload neither closes
+/// the gate nor starts the counters again.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Carried {
+    /// Counter to (packets, bytes).
+    pub(crate) counters: BTreeMap<String, (u64, u64)>,
+    /// Dynamic set to its elements, in nft syntax.
+    pub(crate) elements: BTreeMap<String, Vec<String>>,
+}
+
+/// A script, and how many rules and elements it makes: what verification counts.
+#[derive(Debug, Default)]
+pub(crate) struct Script {
+    pub(crate) text: String,
+    /// Chain to number of rules.
+    pub(crate) chains: BTreeMap<String, usize>,
+    /// Set or map to number of elements; the dynamic ones are left out.
+    pub(crate) sets: BTreeMap<String, usize>,
+}
+
+impl Script {
+    pub(crate) fn new(plan: &Plan, carried: &Carried) -> Script {
+        let mut script = Script::default();
+        // Adding first makes deleting succeed where there is no such table; the three
+        // together replace it in one step.
+        let _ = write!(
+            script.text,
+            "# pepd on {}\nadd table inet {TABLE}\ndelete table inet {TABLE}\ntable inet {TABLE} {{\n",
+            comment(&plan.node)
+        );
+        script.counters(carried);
+        script.dynamic_sets(carried);
+        script.address_sets(plan);
+        script.own_chain(plan);
+        script.rule_chain(plan);
+        script.admission_chain(plan);
+        for (index, campus) in plan.campuses.iter().enumerate() {
+            script.campus_chain(plan, index, campus);
+        }
+        script.source_maps(plan);
+        script.base_chains(plan);
+        script.text.push_str("}\n");
+        script
+    }
+
+    fn counters(&mut self, carried: &Carried) {
+        for (name, about) in COUNTERS {
+            let (packets, bytes) = carried.counters.get(name).copied().unwrap_or_default();
+            let _ = write!(
+                self.text,
+                "\tcounter {name} {{\n\t\tcomment \"{about}\"\n\t\tpackets {packets} bytes {bytes}\n\t}}\n"
+            );
+        }
+    }
+
+    fn dynamic_sets(&mut self, carried: &Carried) {
+        for (name, kind) in DYNAMIC_SETS {
+            let elements = carried.elements.get(name).map_or(&[][..], Vec::as_slice);
+            self.declare(&format!("set {name}"), kind, "timeout", elements);
+        }
+    }
+
+    fn address_sets(&mut self, plan: &Plan) {
+        for &family in &plan.families {
+            let n = digit(family);
+            for (index, campus) in plan.campuses.iter().enumerate() {
+                let ranges: Vec<String> = campus.of(family).map(Range::to_string).collect();
+                self.set(&format!("campus{n}_{index}"), family, &ranges);
+            }
+            let all = plan.ranges(family).into_iter().map(|(range, _)| range);
+            let all: Vec<String> = joined(all).iter().map(Range::to_string).collect();
+            self.set(&format!("all{n}"), family, &all);
+        }
+    }
+
+    fn set(&mut self, name: &str, family: Family, elements: &[String]) {
+        self.sets.insert(name.to_owned(), elements.len());
+        self.declare(
+            &format!("set {name}"),
+            address_type(family),
+            "interval",
+            elements,
+        );
+    }
+
+    fn source_maps(&mut self, plan: &Plan) {
+        for &family in &plan.families {
+            let name = format!("source{}", digit(family));
+            let elements: Vec<String> = plan
+                .ranges(family)
+                .iter()
+                .map(|(range, index)| format!("{range} : goto from_{index}"))
+                .collect();
+            self.sets.insert(name.clone(), elements.len());
+            let kind = format!("{} : verdict", address_type(family));
+            self.declare(&format!("map {name}"), &kind, "interval", &elements);
+        }
+    }
+
+    fn declare(&mut self, what: &str, kind: &str, flags: &str, elements: &[String]) {
+        let _ = write!(
+            self.text,
+            "\t{what} {{\n\t\ttype {kind}\n\t\tflags {flags}\n"
+        );
+        if !elements.is_empty() {
+            let _ = write!(
+                self.text,
+                "\t\telements = {{\n\t\t\t{}\n\t\t}}\n",
+                elements.join(",\n\t\t\t")
+            );
+        }
+        self.text.push_str("\t}\n");
+    }
+
+    /// Packets of connections that a proxy on this box has already taken.
+    fn own_chain(&mut self, plan: &Plan) {
+        self.chain(
+            "own",
+            None,
+            &[
+                // Another program's wildcard listener is no reason to take a connection
+                // that was never handed to it.
+                "socket wildcard 1 return".to_owned(),
+                format!("socket transparent 1 {} accept", set_mark(plan)),
+            ],
+        );
+    }
+
+    fn rule_chain(&mut self, plan: &Plan) {
+        let lines: Vec<String> = plan
+            .rules
+            .iter()
+            .enumerate()
+            .flat_map(|(index, rule)| rule_lines(plan, index, rule))
+            .collect();
+        self.chain("rules", None, &lines);
+    }
+
+    fn admission_chain(&mut self, plan: &Plan) {
+        let mut lines = vec![format!(
+            "meta l4proto != @{GATE} counter name gate_closed accept"
+        )];
+        for &family in &plan.families {
+            lines.push(format!(
+                "{} saddr @{} counter name source_full accept",
+                ip(family),
+                full_set(family)
+            ));
+        }
+        self.chain("admission", None, &lines);
+    }
+
+    fn campus_chain(&mut self, plan: &Plan, index: usize, campus: &PlannedCampus) {
+        let mut lines: Vec<String> = plan
+            .families
+            .iter()
+            .map(|&family| {
+                format!(
+                    "{} daddr @campus{}_{index} return",
+                    ip(family),
+                    digit(family)
+                )
+            })
+            .collect();
+        lines.push("jump rules".to_owned());
+        lines.push("jump admission".to_owned());
+        for &family in &plan.families {
+            let (protocol, to) = match family {
+                Family::V4 => ("ipv4", format!("ip to {}", campus.listener.v4)),
+                Family::V6 => ("ipv6", format!("ip6 to [{}]", campus.listener.v6)),
+            };
+            lines.push(format!(
+                "meta nfproto {protocol} meta l4proto tcp tproxy {to}:{} {} counter name captured accept",
+                plan.port,
+                set_mark(plan)
+            ));
+        }
+        lines.push("counter name no_listener".to_owned());
+        self.chain(&format!("from_{index}"), Some(&campus.name), &lines);
+    }
+
+    fn base_chains(&mut self, plan: &Plan) {
+        let mut prerouting =
+            vec!["type filter hook prerouting priority mangle; policy accept;".to_owned()];
+        let mut input = vec!["type filter hook input priority filter; policy accept;".to_owned()];
+        for &family in &plan.families {
+            let (ip, n) = (ip(family), digit(family));
+            self.chain(
+                &format!("tcp{n}"),
+                None,
+                &[
+                    "fib daddr type { local, broadcast, anycast, multicast } return".to_owned(),
+                    format!(
+                        "tcp flags & (fin | syn | rst | ack) == syn {ip} saddr vmap @source{n}"
+                    ),
+                    "goto own".to_owned(),
+                ],
+            );
+            prerouting.push(format!(
+                "meta l4proto tcp {ip} saddr @all{n} {ip} daddr @all{n} goto tcp{n}"
+            ));
+            // From any router on the path: only the destination is a campus address.
+            let icmp = match family {
+                Family::V4 => "icmp",
+                Family::V6 => "icmpv6",
+            };
+            prerouting.push(format!("meta l4proto {icmp} {ip} daddr @all{n} goto own"));
+            if let Some(listeners) = listeners(plan, family) {
+                input.push(format!(
+                    "{ip} daddr {listeners} tcp dport {} counter name refused_direct reject with tcp reset",
+                    plan.port
+                ));
+            }
+        }
+        self.base_chain("prerouting", &prerouting);
+        self.base_chain("input", &input);
+    }
+
+    fn base_chain(&mut self, name: &str, lines: &[String]) {
+        self.chain(name, None, lines);
+        // The first line is the hook, not a rule.
+        self.chains
+            .insert(name.to_owned(), lines.len().saturating_sub(1));
+    }
+
+    fn chain(&mut self, name: &str, about: Option<&str>, lines: &[String]) {
+        self.chains.insert(name.to_owned(), lines.len());
+        let _ = writeln!(self.text, "\tchain {name} {{");
+        if let Some(about) = about {
+            let _ = writeln!(self.text, "\t\tcomment \"campus {}\"", comment(about));
+        }
+        for line in lines {
+            let _ = writeln!(self.text, "\t\t{line}");
+        }
+        self.text.push_str("\t}\n");
+    }
+}
+
+/// A configuration rule as nft rules: one per family where it names addresses.
+fn rule_lines(plan: &Plan, index: usize, rule: &Rule) -> Vec<String> {
+    let Some(ports) = ports(rule) else {
+        return Vec::new();
+    };
+    let (end, about) = match rule.action {
+        Action::Split => ("counter return", "split"),
+        Action::Bypass => ("counter counter name bypassed accept", "bypass"),
+    };
+    let end = format!("{ports}{end} comment \"rule {}: {about}\"", index + 1);
+    if rule.source.is_empty() && rule.destination.is_empty() {
+        return vec![end];
+    }
+    plan.families
+        .iter()
+        .filter_map(|&family| {
+            let source = addresses(family, "saddr", Addresses::of(family, &rule.source))?;
+            let destination = addresses(family, "daddr", Addresses::of(family, &rule.destination))?;
+            Some(format!("{source}{destination}{end}"))
+        })
+        .collect()
+}
+
+/// A match on addresses; none if nothing can match it.
+fn addresses(family: Family, field: &str, addresses: Addresses) -> Option<String> {
+    match addresses {
+        Addresses::Any => Some(String::new()),
+        Addresses::Nothing => None,
+        Addresses::These(ranges) => Some(format!("{} {field} {} ", ip(family), braces(&ranges))),
+    }
+}
+
+/// A match on destination ports; none if nothing can match it.
+fn ports(rule: &Rule) -> Option<String> {
+    if rule.destination_port.is_empty() {
+        return Some(String::new());
+    }
+    let mut ranges: Vec<(u16, u16)> = rule
+        .destination_port
+        .iter()
+        .filter(|range| !range.is_empty())
+        .map(|range| (*range.start(), *range.end()))
+        .collect();
+    ranges.sort_unstable();
+    let mut merged: Vec<(u16, u16)> = Vec::new();
+    for (first, last) in ranges {
+        match merged.last_mut() {
+            Some((_, end)) if first <= end.saturating_add(1) => *end = last.max(*end),
+            _ => merged.push((first, last)),
+        }
+    }
+    let shown: Vec<String> = merged
+        .iter()
+        .map(|(first, last)| match first == last {
+            true => first.to_string(),
+            false => format!("{first}-{last}"),
+        })
+        .collect();
+    (!shown.is_empty()).then(|| format!("tcp dport {{ {} }} ", shown.join(", ")))
+}
+
+/// The listeners' addresses as an anonymous set; none if there is no campus.
+fn listeners(plan: &Plan, family: Family) -> Option<String> {
+    let prefixes = plan.campuses.iter().map(|campus| match family {
+        Family::V4 => ipnet::IpNet::from(std::net::IpAddr::V4(campus.listener.v4)),
+        Family::V6 => ipnet::IpNet::from(std::net::IpAddr::V6(campus.listener.v6)),
+    });
+    let ranges = union(family, prefixes);
+    (!ranges.is_empty()).then(|| braces(&ranges))
+}
+
+/// Ranges in ascending order, neighbours joined.
+fn joined(ranges: impl Iterator<Item = Range>) -> Vec<Range> {
+    let mut out: Vec<Range> = Vec::new();
+    for range in ranges {
+        match out.last_mut() {
+            Some(previous) if previous.last.checked_add(1) == Some(range.first) => {
+                previous.last = range.last;
+            }
+            _ => out.push(range),
+        }
+    }
+    out
+}
+
+fn braces(ranges: &[Range]) -> String {
+    let shown: Vec<String> = ranges.iter().map(Range::to_string).collect();
+    format!("{{ {} }}", shown.join(", "))
+}
+
+/// Sets pepd's bits of the mark, and no others.
+fn set_mark(plan: &Plan) -> String {
+    format!(
+        "meta mark set meta mark & {:#x} | {:#x}",
+        !plan.mark.mask, plan.mark.value
+    )
+}
+
+/// Text that is safe within an nft string or after a `#`: names may contain anything, and
+/// nft has no escapes. Cut to what a kernel comment holds (128 bytes with nft's framing).
+fn comment(text: &str) -> String {
+    text.chars()
+        .map(|c| match c {
+            '"' | '\\' => '_',
+            c if c.is_ascii_graphic() || c == ' ' => c,
+            _ => '_',
+        })
+        .take(64)
+        .collect()
+}
+
+fn ip(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "ip",
+        Family::V6 => "ip6",
+    }
+}
+
+fn digit(family: Family) -> char {
+    match family {
+        Family::V4 => '4',
+        Family::V6 => '6',
+    }
+}
+
+fn address_type(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "ipv4_addr",
+        Family::V6 => "ipv6_addr",
+    }
+}

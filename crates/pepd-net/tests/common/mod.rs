@@ -1,0 +1,207 @@
+//! Network namespaces for this crate's tests.
+//!
+//! A namespace lives as long as its `Netns`; nothing has a name outside the process, so that
+//! nothing can be left behind, whatever panics.
+
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use std::fs::{self, File};
+use std::os::fd::AsRawFd as _;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sched::{CloneFlags, setns, unshare};
+use pepd_net::{Action, Campus, Error, Installed, Listener, Mark, Plan, Request, Rule, install};
+
+/// How long an event may take before a test fails. Not a measurement: machines are busy.
+pub const DEADLINE: Duration = Duration::from_secs(20);
+
+/// Whether this process may make namespaces. Prints why not; with CI=true that is a failure.
+pub fn privileged() -> bool {
+    let permitted = caps::has_cap(
+        None,
+        caps::CapSet::Effective,
+        caps::Capability::CAP_SYS_ADMIN,
+    )
+    .unwrap_or(false);
+    if !permitted {
+        let reason = "needs root (CAP_SYS_ADMIN) to make network namespaces";
+        assert!(
+            std::env::var("CI").as_deref() != Ok("true"),
+            "skipped with CI=true: {reason}"
+        );
+        eprintln!("SKIPPED: {reason}");
+    }
+    permitted
+}
+
+pub struct Netns {
+    file: File,
+}
+
+impl Netns {
+    /// A new namespace, its loopback device up.
+    pub fn new() -> Netns {
+        let file = thread::spawn(|| {
+            unshare(CloneFlags::CLONE_NEWNET).expect("unshare");
+            File::open("/proc/thread-self/ns/net").expect("namespace")
+        })
+        .join()
+        .expect("namespace thread");
+        let netns = Netns { file };
+        netns.ip("link set lo up");
+        netns
+    }
+
+    /// Runs `work` on a thread within the namespace; children inherit it.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                setns(&self.file, CloneFlags::CLONE_NEWNET).expect("setns");
+                work()
+            });
+            match thread.join() {
+                Ok(value) => value,
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        })
+    }
+
+    /// Runs async `work` within the namespace, on a runtime of its own.
+    pub fn block_on<T: Send, F: Future<Output = T>>(&self, work: impl FnOnce() -> F + Send) -> T {
+        self.run(|| {
+            tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("runtime")
+                .block_on(work())
+        })
+    }
+
+    pub fn install(&self, request: &Request) -> Result<Installed, Error> {
+        let plan = Plan::new(request);
+        self.block_on(|| install(&plan))
+    }
+
+    pub fn replace(&self, installed: &mut Installed, request: &Request) -> Result<(), Error> {
+        let plan = Plan::new(request);
+        self.block_on(|| installed.replace(&plan))
+    }
+
+    /// The output of a command, which must succeed.
+    pub fn output(&self, program: &str, args: &[&str]) -> String {
+        let output = self.run(|| Command::new(program).args(args).output());
+        let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
+        assert!(
+            output.status.success(),
+            "{program} {args:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8(output.stdout).expect("UTF-8")
+    }
+
+    pub fn ip(&self, args: &str) -> String {
+        self.output("ip", &args.split_whitespace().collect::<Vec<_>>())
+    }
+
+    pub fn nft(&self, script: &str) -> String {
+        match script.split_once(' ') {
+            Some((option, rest)) if option.starts_with('-') => self.output("nft", &[option, rest]),
+            _ => self.output("nft", &[script]),
+        }
+    }
+
+    pub fn sysctl(&self, key: &str, value: &str) {
+        self.run(|| fs::write(format!("/proc/sys/{key}"), value))
+            .unwrap_or_else(|error| panic!("{key}: {error}"));
+    }
+
+    /// For `ip link … netns PATH`.
+    pub fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd())
+    }
+
+    /// All that pepd could have changed.
+    pub fn state(&self) -> String {
+        [
+            self.nft("list ruleset"),
+            self.ip("-4 rule show"),
+            self.ip("-6 rule show"),
+            self.ip("-4 route show table all"),
+            self.ip("-6 route show table all"),
+        ]
+        .join("--\n")
+    }
+}
+
+/// Joins two namespaces with a veth pair.
+pub fn veth(a: (&Netns, &str), b: (&Netns, &str)) {
+    a.0.ip(&format!(
+        "link add {} type veth peer name {} netns {}",
+        a.1,
+        b.1,
+        b.0.path()
+    ));
+    for (netns, name) in [a, b] {
+        // Otherwise addresses are tentative for a second or two.
+        netns.sysctl(&format!("net/ipv6/conf/{name}/accept_dad"), "0");
+        netns.ip(&format!("link set {name} up"));
+    }
+}
+
+/// Asks until `ready` says yes; each question takes a while of its own (a command).
+pub fn wait_until(what: &str, mut ready: impl FnMut() -> bool) {
+    let deadline = Instant::now() + DEADLINE;
+    while !ready() {
+        assert!(Instant::now() < deadline, "never happened: {what}");
+    }
+}
+
+pub const MARK: Mark = Mark {
+    value: 0x7000_0000,
+    mask: 0x7000_0000,
+};
+pub const TABLE: u32 = 7300;
+pub const PORT: u16 = 7300;
+
+/// Campus a (10.1.0.0/16, fd00:a::/48) and campus b (10.2.0.0/16, fd00:b::/48).
+pub fn request() -> Request {
+    Request {
+        node: "hb-test".to_owned(),
+        mark: MARK,
+        table: TABLE,
+        port: PORT,
+        campuses: vec![
+            campus("a", &["10.1.0.0/16", "fd00:a::/48"], 1),
+            campus("b", &["10.2.0.0/16", "fd00:b::/48"], 2),
+        ],
+        rules: Vec::new(),
+    }
+}
+
+pub fn campus(name: &str, prefixes: &[&str], listener: u8) -> Campus {
+    Campus {
+        name: name.to_owned(),
+        prefixes: prefixes.iter().map(|net| net.parse().expect(net)).collect(),
+        listener: Listener {
+            v4: [127, 73, 0, listener].into(),
+            v6: [0x100, 0, 0, 0, 0, 0x73, 0, u16::from(listener)].into(),
+        },
+    }
+}
+
+pub fn rule(
+    source: &[&str],
+    destination: &[&str],
+    ports: &[std::ops::RangeInclusive<u16>],
+    action: Action,
+) -> Rule {
+    let nets = |nets: &[&str]| nets.iter().map(|net| net.parse().expect(net)).collect();
+    Rule {
+        source: nets(source),
+        destination: nets(destination),
+        destination_port: ports.to_vec(),
+        action,
+    }
+}

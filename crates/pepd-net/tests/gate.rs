@@ -1,0 +1,165 @@
+//! The gate's messages against the real kernel, as `nft` then lists them.
+
+mod common;
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use common::{Netns, privileged, request, wait_until};
+use pepd_net::Gate;
+
+struct Box {
+    netns: Netns,
+    gate: Gate,
+}
+
+fn installed() -> Box {
+    let netns = Netns::new();
+    // Before the table: a gate needs none to be opened.
+    let gate = netns.run(|| Gate::open().unwrap());
+    let _ = netns.install(&request()).unwrap();
+    Box { netns, gate }
+}
+
+impl Box {
+    fn elements(&self, set: &str) -> String {
+        let json = self.netns.nft(&format!("-j list set inet pepd {set}"));
+        match json.split_once("\"elem\": ") {
+            Some((_, elements)) => elements.to_owned(),
+            None => String::new(),
+        }
+    }
+}
+
+const LONG: Duration = Duration::from_secs(500);
+
+#[test]
+fn it_opens_renews_and_closes() {
+    if !privileged() {
+        return;
+    }
+    let it = installed();
+    assert_eq!(it.elements("gate"), "");
+    it.gate.renew(LONG).unwrap();
+    let open = it.elements("gate");
+    assert!(
+        open.contains("\"val\": \"tcp\", \"timeout\": 500"),
+        "{open}"
+    );
+
+    // An element that is there gets its new time on every kernel.
+    it.gate.renew(Duration::from_secs(900)).unwrap();
+    it.gate.renew(Duration::from_secs(700)).unwrap();
+    let renewed = it.elements("gate");
+    assert!(renewed.contains("\"timeout\": 700"), "{renewed}");
+
+    it.gate.close().unwrap();
+    assert_eq!(it.elements("gate"), "");
+    it.gate.close().unwrap();
+}
+
+#[test]
+fn it_closes_by_itself() {
+    if !privileged() {
+        return;
+    }
+    let it = installed();
+    it.gate.renew(Duration::from_millis(1500)).unwrap();
+    assert_ne!(it.elements("gate"), "");
+    wait_until("the gate closes by itself", || {
+        it.elements("gate").is_empty()
+    });
+}
+
+#[test]
+fn sources_are_shut_out_and_let_in() {
+    if !privileged() {
+        return;
+    }
+    let it = installed();
+    let v4: IpAddr = "10.1.0.9".parse().unwrap();
+    let mapped: IpAddr = "::ffff:10.1.0.10".parse().unwrap();
+    let v6: IpAddr = "fd00:a::9".parse().unwrap();
+    for source in [v4, mapped, v6] {
+        it.gate.shut_out(source, LONG).unwrap();
+        it.gate.shut_out(source, LONG).unwrap();
+    }
+    let (full4, full6) = (it.elements("full4"), it.elements("full6"));
+    assert!(
+        full4.contains("\"10.1.0.9\"") && full4.contains("\"10.1.0.10\""),
+        "{full4}"
+    );
+    assert!(full6.contains("\"fd00:a::9\""), "{full6}");
+    for source in [v4, mapped, v6] {
+        it.gate.let_in(source).unwrap();
+        it.gate.let_in(source).unwrap();
+    }
+    assert_eq!(it.elements("full4") + &it.elements("full6"), "");
+}
+
+#[test]
+fn without_a_table_renewing_fails_and_closing_does_not() {
+    if !privileged() {
+        return;
+    }
+    let it = installed();
+    it.netns.nft("delete table inet pepd");
+    let error = it.gate.renew(LONG).unwrap_err();
+    assert!(error.to_string().contains("No such file"), "{error}");
+    it.gate.close().unwrap();
+    // The failure leaves no answer behind that a later request could take for its own.
+    let _ = it.netns.install(&request()).unwrap();
+    it.gate.renew(LONG).unwrap();
+    assert_ne!(it.elements("gate"), "");
+}
+
+#[test]
+fn threads_may_share_it() {
+    if !privileged() {
+        return;
+    }
+    let it = installed();
+    std::thread::scope(|scope| {
+        for thread in 0..4u8 {
+            let gate = &it.gate;
+            scope.spawn(move || {
+                for host in 0..50u8 {
+                    gate.renew(LONG).unwrap();
+                    gate.shut_out([10, 1, thread, host].into(), LONG).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(it.elements("full4").matches("\"val\"").count(), 200);
+}
+
+#[test]
+fn it_needs_no_descriptor() {
+    if !privileged() {
+        return;
+    }
+    let it = installed();
+    // As many as are left, up to a limit lowered for this purpose, which is the process's.
+    let (soft, hard) =
+        nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).unwrap();
+    nix::sys::resource::setrlimit(
+        nix::sys::resource::Resource::RLIMIT_NOFILE,
+        soft.min(512),
+        hard,
+    )
+    .unwrap();
+    let mut hoard = Vec::new();
+    let exhausted = loop {
+        match std::fs::File::open("/dev/null") {
+            Ok(file) => hoard.push(file),
+            Err(error) => break error,
+        }
+    };
+    let renewed = it.gate.renew(LONG);
+    let closed = it.gate.close();
+    drop(hoard);
+    nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE, soft, hard).unwrap();
+    assert_eq!(exhausted.raw_os_error(), Some(libc::EMFILE));
+    renewed.unwrap();
+    closed.unwrap();
+}

@@ -1,0 +1,446 @@
+//! Install, adopt, refuse, replace, undo and remove, against the real kernel.
+
+mod common;
+
+use common::{MARK, Netns, TABLE, campus, privileged, request, rule, veth, wait_until};
+use pepd_net::{Action, Gate, Kind, Plan, install, remove};
+use std::time::Duration;
+
+/// A namespace with an operator's own firewall, policy routing and forwarding.
+fn operated() -> Netns {
+    let netns = Netns::new();
+    let far = Netns::new();
+    veth((&netns, "east"), (&far, "west"));
+    netns.sysctl("net/ipv4/ip_forward", "1");
+    netns.sysctl("net/ipv6/conf/all/forwarding", "1");
+    netns.ip("addr add 10.1.0.1/16 dev east");
+    netns.ip("addr add fd00:a::1/48 dev east nodad");
+    netns.ip("rule add preference 50 fwmark 0x1/0xff lookup 100");
+    netns.ip("route add 192.0.2.0/24 dev east table 100");
+    netns.ip("-6 rule add preference 90 from fd00:a:9::/64 lookup 100");
+    netns.ip("-6 route add 2001:db8::/32 dev east table 100");
+    netns.nft(
+        "table inet operator { set s { type ipv4_addr; flags interval; elements = { 10.9.0.0/16 }; }; \
+         chain c { type filter hook prerouting priority raw; ip saddr @s meta mark set 0x1; }; }",
+    );
+    // Its state is what the far end's appearance has made of it, once that has settled.
+    wait_until("link-local address is no longer tentative", || {
+        let addresses = netns.ip("-6 addr show dev east scope link");
+        addresses.contains("fe80") && !addresses.contains("tentative")
+    });
+    // The pair must live as long as the test: keep the far end alive with this one.
+    std::mem::forget(far);
+    netns
+}
+
+#[test]
+fn removing_leaves_everything_as_it_was() {
+    if !privileged() {
+        return;
+    }
+    let netns = operated();
+    let before = netns.state();
+    let installed = netns.block_on(|| async {
+        let installed = install(&Plan::new(&request())).await.unwrap();
+        installed.verify().await.unwrap();
+        assert_eq!(installed.warnings(), []);
+        installed
+    });
+    let during = netns.state();
+    for expected in [
+        "table inet pepd",
+        "73:\tfrom all fwmark 0x70000000/0x70000000 lookup 7300 proto 73",
+        "local default dev lo table 7300 proto 73",
+    ] {
+        assert!(during.contains(expected), "{expected} not in {during}");
+    }
+    netns.block_on(|| installed.remove()).unwrap();
+    assert_eq!(netns.state(), before);
+
+    // Nothing is there: no error, and nothing is said to have been removed.
+    let removed = netns.block_on(|| remove(TABLE, MARK)).unwrap();
+    assert!(removed.is_empty(), "{removed}");
+    assert_eq!(netns.state(), before);
+}
+
+#[test]
+fn what_the_plan_shows_is_what_is_installed() {
+    if !privileged() {
+        return;
+    }
+    let plan = Plan::new(&request());
+    let by_hand = Netns::new();
+    by_hand.run(|| {
+        use std::io::Write as _;
+        let mut child = std::process::Command::new("nft")
+            .args(["-f", "-"])
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        child
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(plan.nft().as_bytes())
+            .unwrap();
+        assert!(child.wait().unwrap().success());
+    });
+    for line in plan
+        .to_string()
+        .lines()
+        .filter(|line| line.starts_with("ip "))
+    {
+        by_hand.ip(line.trim_start_matches("ip "));
+    }
+    let installed = Netns::new();
+    let guard = installed.block_on(|| install(&plan)).unwrap();
+    assert_eq!(installed.state(), by_hand.state());
+    installed.block_on(|| guard.remove()).unwrap();
+}
+
+#[test]
+fn installing_again_adopts_what_a_crash_left() {
+    if !privileged() {
+        return;
+    }
+    let netns = operated();
+    let before = netns.state();
+    let mut other = request();
+    other.table = 7301;
+    other.mark.value = 0x3000_0000;
+    // Dropped without removal, as a killed daemon leaves it: once with another mark and
+    // table, twice with the same.
+    for request in [&other, &request(), &request()] {
+        let installed = netns.install(&request).unwrap();
+        drop(installed);
+    }
+    let rules = netns.ip("-4 rule show");
+    assert_eq!(rules.matches("proto 73").count(), 1, "{rules}");
+    let installed = netns.install(&request()).unwrap();
+    netns.block_on(|| installed.verify()).unwrap();
+
+    let removed = netns.block_on(|| remove(TABLE, MARK)).unwrap();
+    assert_eq!(removed.items.len(), 5, "{removed}");
+    assert_eq!(netns.state(), before);
+}
+
+#[test]
+fn a_crashed_daemon_with_another_table_is_removed_by_down() {
+    if !privileged() {
+        return;
+    }
+    let netns = operated();
+    let before = netns.state();
+    let mut other = request();
+    other.table = 7301;
+    drop(netns.install(&other).unwrap());
+    netns.block_on(|| remove(TABLE, MARK)).unwrap();
+    assert_eq!(netns.state(), before);
+}
+
+#[test]
+fn a_table_with_somebody_elses_routes_is_refused() {
+    if !privileged() {
+        return;
+    }
+    for family in ["-4", "-6"] {
+        let netns = operated();
+        let net = if family == "-4" {
+            "198.51.100.0/24"
+        } else {
+            "2001:db8:1::/48"
+        };
+        netns.ip(&format!("{family} route add {net} dev east table 7300"));
+        let before = netns.state();
+        let error = netns.install(&request()).unwrap_err();
+        assert_eq!(error.exit_code(), 69, "{error}");
+        assert!(error.to_string().contains("capture.table"), "{error}");
+        assert_eq!(netns.state(), before);
+        netns.block_on(|| remove(TABLE, MARK)).unwrap();
+        assert_eq!(netns.state(), before);
+    }
+}
+
+#[test]
+fn a_mark_that_somebody_else_uses_is_refused() {
+    if !privileged() {
+        return;
+    }
+    let netns = operated();
+    netns.ip("rule add preference 40 fwmark 0x70000000/0x70000000 lookup 100");
+    let before = netns.state();
+    let error = netns.install(&request()).unwrap_err();
+    assert_eq!(error.exit_code(), 69, "{error}");
+    assert!(error.to_string().contains("preference 40"), "{error}");
+    assert_eq!(netns.state(), before);
+}
+
+#[test]
+fn a_failure_half_way_is_undone() {
+    if !privileged() {
+        return;
+    }
+    // The IPv6 route fails, after IPv4's route and rule were made.
+    let netns = operated();
+    netns.ip("link set lo down");
+    let before = netns.state();
+    let error = netns.install(&request()).unwrap_err();
+    assert_eq!(error.kind(), Kind::Unavailable, "{error}");
+    assert!(error.to_string().contains("ip link set lo up"), "{error}");
+    assert_eq!(netns.state(), before);
+
+    // nft fails, after all rules and routes were made: another program owns the table.
+    let netns = operated();
+    let owner = Owner::of_the_table(&netns);
+    let before = netns.state();
+    let error = netns.install(&request()).unwrap_err();
+    assert!(error.to_string().contains("own the table"), "{error}");
+    assert_eq!(netns.state(), before);
+    drop(owner);
+    let installed = netns.install(&request()).unwrap();
+    netns.block_on(|| installed.remove()).unwrap();
+}
+
+/// An interactive nft that holds the table `inet pepd` for itself until it is dropped.
+struct Owner(std::process::Child);
+
+impl Owner {
+    fn of_the_table(netns: &Netns) -> Owner {
+        use std::io::Write as _;
+        let mut child = netns.run(|| {
+            std::process::Command::new("nft")
+                .arg("-i")
+                .stdin(std::process::Stdio::piped())
+                .stdout(std::process::Stdio::null())
+                .spawn()
+                .unwrap()
+        });
+        let stdin = child.stdin.as_mut().unwrap();
+        stdin
+            .write_all(b"add table inet pepd { flags owner; }\n")
+            .unwrap();
+        stdin.flush().unwrap();
+        let owner = Owner(child);
+        wait_until("the table is owned", || {
+            netns.nft("list ruleset").contains("flags owner")
+        });
+        owner
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn replacing_is_whole_and_keeps_gate_sources_and_counters() {
+    if !privileged() {
+        return;
+    }
+    let netns = operated();
+    let before = netns.state();
+    let mut installed = netns.install(&request()).unwrap();
+    netns.run(|| {
+        let gate = Gate::open().unwrap();
+        gate.renew(Duration::from_secs(600)).unwrap();
+        gate.shut_out("10.1.0.9".parse().unwrap(), Duration::from_secs(600))
+            .unwrap();
+        gate.shut_out("fd00:a::9".parse().unwrap(), Duration::from_secs(600))
+            .unwrap();
+    });
+
+    let mut changed = request();
+    changed.campuses.push(campus("c", &["10.3.0.0/16"], 3));
+    changed
+        .rules
+        .push(rule(&[], &[], &[22..=22], Action::Bypass));
+    changed.table = 7301;
+    netns.replace(&mut installed, &changed).unwrap();
+    netns.block_on(|| installed.verify()).unwrap();
+    let after = netns.state();
+    assert!(
+        after.contains("10.3.0.0/16") && after.contains("rule 1: bypass"),
+        "{after}"
+    );
+    assert!(
+        after.contains("lookup 7301") && !after.contains("7300 proto"),
+        "{after}"
+    );
+    for element in ["tcp timeout", "10.1.0.9 timeout", "fd00:a::9 timeout"] {
+        assert!(after.contains(element), "{element} not in {after}");
+    }
+
+    // One that the kernel refuses half-way changes nothing.
+    let table = netns.nft("-s list table inet pepd");
+    let mut broken = changed.clone();
+    broken.table = 7302;
+    broken.mark.value = 0x1000_0000;
+    netns.ip("link set lo down");
+    netns.replace(&mut installed, &broken).unwrap_err();
+    netns.ip("link set lo up");
+    let without_times = |text: &str| {
+        let cut = |line: &str| line.split(" expires").next().unwrap_or_default().to_owned();
+        text.lines().map(cut).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        without_times(&netns.nft("-s list table inet pepd")),
+        without_times(&table)
+    );
+    assert!(!netns.ip("rule show").contains("0x10000000"));
+
+    netns.block_on(|| installed.remove()).unwrap();
+    assert_eq!(netns.state(), before);
+}
+
+#[test]
+fn verification_sees_what_somebody_changed() {
+    if !privileged() {
+        return;
+    }
+    for damage in [
+        "nft delete table inet pepd",
+        "nft flush chain inet pepd own",
+        "nft add element inet pepd campus4_0 { 10.200.0.0/16 }",
+        "nft delete element inet pepd all6 { fd00:a::/48 }",
+        "nft insert rule inet pepd rules accept",
+        "ip rule del preference 73",
+        "ip -6 rule del preference 73",
+        "ip route flush table 7300",
+        "ip -6 route flush table 7300",
+    ] {
+        let netns = operated();
+        let installed = netns.install(&request()).unwrap();
+        netns.block_on(|| installed.verify()).unwrap();
+        let (program, args) = damage.split_once(' ').unwrap();
+        match program {
+            "nft" => netns.nft(args),
+            _ => netns.ip(args),
+        };
+        let error = netns.block_on(|| installed.verify()).unwrap_err();
+        assert!(
+            matches!(error, pepd_net::Error::Drift { .. }),
+            "{damage}: {error}"
+        );
+        netns.block_on(|| installed.remove()).unwrap();
+    }
+}
+
+#[test]
+fn src_valid_mark_is_refused_with_the_cure() {
+    if !privileged() {
+        return;
+    }
+    for interface in ["all", "east"] {
+        let netns = operated();
+        let key = format!("net/ipv4/conf/{interface}/src_valid_mark");
+        netns.sysctl(&key, "1");
+        let before = netns.state();
+        let error = netns.install(&request()).unwrap_err();
+        assert_eq!(error.exit_code(), 69, "{error}");
+        let cure = format!("sysctl -w net.ipv4.conf.{interface}.src_valid_mark=0");
+        assert!(error.to_string().contains(&cure), "{error}");
+        assert_eq!(netns.state(), before);
+    }
+}
+
+#[test]
+fn forwarding_that_is_off_is_a_warning() {
+    if !privileged() {
+        return;
+    }
+    let netns = operated();
+    netns.sysctl("net/ipv4/ip_forward", "0");
+    netns.sysctl("net/ipv6/conf/all/forwarding", "0");
+    let installed = netns.install(&request()).unwrap();
+    let cures: Vec<&str> = installed
+        .warnings()
+        .iter()
+        .map(|w| w.cure.as_str())
+        .collect();
+    assert_eq!(
+        cures,
+        [
+            "sysctl -w net.ipv4.ip_forward=1",
+            "sysctl -w net.ipv6.conf.all.forwarding=1"
+        ]
+    );
+    netns.block_on(|| installed.remove()).unwrap();
+}
+
+#[test]
+fn a_host_without_ipv6_does_ipv4_only() {
+    if !privileged() {
+        return;
+    }
+    let netns = operated();
+    netns.sysctl("net/ipv6/conf/all/disable_ipv6", "1");
+    let before = netns.state();
+    let installed = netns.install(&request()).unwrap();
+    assert!(
+        installed.warnings()[0].text.contains("no IPv6"),
+        "{:?}",
+        installed.warnings()
+    );
+    assert!(!netns.nft("list table inet pepd").contains("ip6 "));
+    assert!(!netns.ip("-6 rule show").contains("proto 73"));
+    netns.block_on(|| installed.verify()).unwrap();
+    netns.block_on(|| installed.remove()).unwrap();
+    assert_eq!(netns.state(), before);
+}
+
+#[test]
+fn without_the_capability_it_is_not_permitted() {
+    if !privileged() {
+        return;
+    }
+    let netns = Netns::new();
+    let before = netns.state();
+    let drop_it = || {
+        use caps::{CapSet, Capability};
+        // Of this thread and of what it starts: root's programs regain what is not bounded.
+        for set in [CapSet::Bounding, CapSet::Effective, CapSet::Permitted] {
+            caps::drop(None, set, Capability::CAP_NET_ADMIN).unwrap();
+        }
+    };
+    for error in [
+        netns.block_on(|| async {
+            drop_it();
+            install(&Plan::new(&request())).await.unwrap_err()
+        }),
+        netns.block_on(|| async {
+            drop_it();
+            remove(TABLE, MARK).await.unwrap_err()
+        }),
+        netns.run(|| {
+            drop_it();
+            Gate::open()
+                .unwrap()
+                .renew(Duration::from_secs(1))
+                .unwrap_err()
+        }),
+    ] {
+        assert_eq!(error.exit_code(), 77, "{error}");
+        assert!(error.to_string().contains("CAP_NET_ADMIN"), "{error}");
+    }
+    assert_eq!(netns.state(), before);
+}
+
+#[test]
+fn a_request_that_would_take_the_kernels_own_table_is_refused() {
+    if !privileged() {
+        return;
+    }
+    let netns = Netns::new();
+    let before = netns.state();
+    let mut main = request();
+    main.table = 254;
+    let mut stray = request();
+    stray.mark.value = 0x8000_0000;
+    for request in [main, stray] {
+        netns.install(&request).unwrap_err();
+        assert_eq!(netns.state(), before);
+    }
+}

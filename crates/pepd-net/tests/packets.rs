@@ -1,0 +1,438 @@
+//! Real connections through the table: who answers, the box or the server?
+//!
+//! client (campus a) ── box ── router ── server (campus b, another address of campus a, and
+//! one of nobody's). The hop from router to server has an MTU of 1300.
+
+mod common;
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::os::fd::AsFd as _;
+use std::time::Duration;
+
+use common::{DEADLINE, Netns, PORT, privileged, request, rule, veth};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use pepd_net::{Action, Gate, Installed, Request};
+use socket2::{Domain, Socket, Type};
+
+const CLIENT4: &str = "10.1.0.2";
+const CLIENT6: &str = "fd00:a::2";
+const SERVER4: &str = "10.2.0.2";
+const SERVER6: &str = "fd00:b::2";
+/// At the server's end, but of the client's campus.
+const SAME4: &str = "10.1.200.2";
+const SAME6: &str = "fd00:a:0:200::2";
+/// At the server's end, of no campus.
+const OUTSIDE4: &str = "10.9.0.2";
+const OUTSIDE6: &str = "fd00:f::2";
+const WEB: u16 = 80;
+const SSH: u16 = 22;
+
+const LONG: Duration = Duration::from_secs(600);
+
+/// Who accepted a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answered {
+    /// The listener of campus a, for this original destination.
+    Box,
+    Server,
+}
+
+struct World {
+    client: Netns,
+    hb: Netns,
+    #[allow(dead_code, reason = "it forwards as long as it lives")]
+    router: Netns,
+    server: Netns,
+    /// The helper box's listeners of campus a, then the server's.
+    listeners: Vec<(Answered, Socket)>,
+    gate: Gate,
+}
+
+impl World {
+    fn new() -> World {
+        let (client, hb, router, server) = (Netns::new(), Netns::new(), Netns::new(), Netns::new());
+        for netns in [&hb, &router] {
+            netns.sysctl("net/ipv4/ip_forward", "1");
+            netns.sysctl("net/ipv6/conf/all/forwarding", "1");
+        }
+        veth((&client, "east"), (&hb, "west"));
+        veth((&hb, "east"), (&router, "west"));
+        veth((&router, "east"), (&server, "west"));
+        for (netns, device, addresses) in [
+            (&client, "east", &["10.1.0.2/24", "fd00:a::2/64"][..]),
+            (&hb, "west", &["10.1.0.1/24", "fd00:a::1/64"]),
+            (&hb, "east", &["192.0.2.1/30", "2001:db8:1::1/64"]),
+            (&router, "west", &["192.0.2.2/30", "2001:db8:1::2/64"]),
+            (&router, "east", &["192.0.2.5/30", "2001:db8:2::1/64"]),
+            (&server, "west", &["192.0.2.6/30", "2001:db8:2::2/64"]),
+            (&server, "lo", &["10.2.0.2/32", "fd00:b::2/128"]),
+            (&server, "lo", &["10.1.200.2/32", "fd00:a:0:200::2/128"]),
+            (&server, "lo", &["10.9.0.2/32", "fd00:f::2/128"]),
+        ] {
+            for address in addresses {
+                netns.ip(&format!("addr add {address} dev {device}"));
+            }
+        }
+        for (netns, via4, via6) in [
+            (&client, "10.1.0.1", "fd00:a::1"),
+            (&hb, "192.0.2.2", "2001:db8:1::2"),
+            (&server, "192.0.2.5", "2001:db8:2::1"),
+        ] {
+            netns.ip(&format!("route add default via {via4}"));
+            netns.ip(&format!("-6 route add default via {via6}"));
+        }
+        for (family, to_client, via_client, via_server) in [
+            ("-4", "10.1.0.0/24", "192.0.2.1", "192.0.2.6"),
+            ("-6", "fd00:a::/64", "2001:db8:1::1", "2001:db8:2::2"),
+        ] {
+            router.ip(&format!("{family} route add {to_client} via {via_client}"));
+            router.ip(&format!("{family} route add default via {via_server}"));
+        }
+        router.ip("link set east mtu 1300");
+        server.ip("link set west mtu 1300");
+
+        let mut listeners = Vec::new();
+        for address in ["127.73.0.1", "100::73:0:1"] {
+            let address = SocketAddr::new(address.parse().unwrap(), PORT);
+            listeners.push((Answered::Box, hb.run(|| listener(address, true))));
+        }
+        for address in ["0.0.0.0", "::"] {
+            for port in [WEB, SSH, PORT] {
+                let address = SocketAddr::new(address.parse().unwrap(), port);
+                listeners.push((Answered::Server, server.run(|| listener(address, false))));
+            }
+        }
+        let gate = hb.run(|| Gate::open().unwrap());
+        World {
+            client,
+            hb,
+            router,
+            server,
+            listeners,
+            gate,
+        }
+    }
+
+    /// The world with pepd installed and its gate open.
+    fn with(request: &Request) -> (World, Installed) {
+        let world = World::new();
+        let installed = world.hb.install(request).unwrap();
+        world.gate.renew(LONG).unwrap();
+        (world, installed)
+    }
+
+    /// Connects from the client, says something each way, and tells who was there.
+    fn connect(&self, server: &str, port: u16) -> Answered {
+        let destination = SocketAddr::new(server.parse().unwrap(), port);
+        let mut client = self
+            .client
+            .run(|| TcpStream::connect_timeout(&destination, DEADLINE))
+            .unwrap_or_else(|error| panic!("{destination}: {error}"));
+        let (answered, mut accepted) = self.accept();
+        assert_eq!(accepted.local_addr().unwrap(), destination);
+        assert_eq!(accepted.peer_addr().unwrap(), client.local_addr().unwrap());
+        for (one, other) in [(&mut client, &mut accepted)] {
+            transfer(one, other, 10);
+            transfer(other, one, 10);
+        }
+        answered
+    }
+
+    fn accept(&self) -> (Answered, TcpStream) {
+        let mut fds: Vec<PollFd> = self
+            .listeners
+            .iter()
+            .map(|(_, socket)| PollFd::new(socket.as_fd(), PollFlags::POLLIN))
+            .collect();
+        let timeout = PollTimeout::try_from(DEADLINE).unwrap();
+        assert_eq!(poll(&mut fds, timeout).unwrap(), 1, "who has accepted?");
+        let ready = fds.iter().position(|fd| fd.any() == Some(true)).unwrap();
+        let (answered, socket) = &self.listeners[ready];
+        let accepted = TcpStream::from(socket.accept().unwrap().0);
+        accepted.set_nonblocking(false).unwrap();
+        (*answered, accepted)
+    }
+
+    /// The packets of a counter of pepd's table.
+    fn count(&self, counter: &str) -> u64 {
+        let listing = self.hb.nft(&format!("list counter inet pepd {counter}"));
+        let (_, packets) = listing.split_once("packets ").unwrap();
+        packets.split(' ').next().unwrap().parse().unwrap()
+    }
+}
+
+fn listener(address: SocketAddr, transparent: bool) -> Socket {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).unwrap();
+    socket.set_reuse_address(true).unwrap();
+    if address.is_ipv6() {
+        socket.set_only_v6(true).unwrap();
+        socket.set_ip_transparent_v6(transparent).unwrap();
+    } else {
+        socket.set_ip_transparent_v4(transparent).unwrap();
+    }
+    socket.bind(&address.into()).unwrap();
+    socket.listen(16).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    socket
+}
+
+/// Moves `size` bytes and checks them.
+fn transfer(from: &mut TcpStream, to: &mut TcpStream, size: usize) {
+    for stream in [&*from, &*to] {
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        stream.set_write_timeout(Some(DEADLINE)).unwrap();
+    }
+    let sent: Vec<u8> = (0..size).map(|i| (i % 251) as u8).collect();
+    let mut received = vec![0; size];
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| from.write_all(&sent));
+        to.read_exact(&mut received).unwrap();
+        writer.join().unwrap().unwrap();
+    });
+    assert!(sent == received, "the bytes differ");
+}
+
+#[test]
+fn only_between_campuses() {
+    if !privileged() {
+        return;
+    }
+    let (world, installed) = World::with(&request());
+    assert_eq!(world.connect(SERVER4, WEB), Answered::Box);
+    assert_eq!(world.connect(SERVER6, WEB), Answered::Box);
+    assert_eq!(world.count("captured"), 2);
+    for server in [SAME4, SAME6, OUTSIDE4, OUTSIDE6] {
+        assert_eq!(world.connect(server, WEB), Answered::Server, "{server}");
+    }
+    assert_eq!(world.count("captured"), 2);
+
+    world.hb.block_on(|| installed.remove()).unwrap();
+    assert_eq!(world.connect(SERVER4, WEB), Answered::Server);
+    assert_eq!(world.connect(SERVER6, WEB), Answered::Server);
+}
+
+#[test]
+fn the_first_rule_that_matches_decides() {
+    if !privileged() {
+        return;
+    }
+    let mut request = request();
+    request.rules = vec![
+        rule(&[], &["10.2.0.0/24"], &[SSH..=SSH], Action::Split),
+        rule(
+            &["10.1.0.0/24", "fd00:a::/64"],
+            &[],
+            &[20..=30],
+            Action::Bypass,
+        ),
+    ];
+    let (world, _installed) = World::with(&request);
+    assert_eq!(world.connect(SERVER4, SSH), Answered::Box);
+    assert_eq!(world.connect(SERVER6, SSH), Answered::Server);
+    assert_eq!(world.connect(SERVER6, WEB), Answered::Box);
+    assert_eq!(world.count("bypassed"), 1);
+    assert_eq!(world.count("captured"), 2);
+}
+
+#[test]
+fn a_closed_gate_routes() {
+    if !privileged() {
+        return;
+    }
+    let (world, _installed) = World::with(&request());
+    world.gate.close().unwrap();
+    assert_eq!(world.connect(SERVER4, WEB), Answered::Server);
+    assert_eq!(world.connect(SERVER6, WEB), Answered::Server);
+    assert_eq!(world.count("gate_closed"), 2);
+    world.gate.renew(LONG).unwrap();
+    assert_eq!(world.connect(SERVER4, WEB), Answered::Box);
+    assert_eq!(world.connect(SERVER6, WEB), Answered::Box);
+}
+
+#[test]
+fn a_source_over_its_limit_is_routed() {
+    if !privileged() {
+        return;
+    }
+    let (world, _installed) = World::with(&request());
+    for (client, server) in [(CLIENT4, SERVER4), (CLIENT6, SERVER6)] {
+        let client: IpAddr = client.parse().unwrap();
+        world.gate.shut_out(client, LONG).unwrap();
+        assert_eq!(world.connect(server, WEB), Answered::Server);
+        world.gate.let_in(client).unwrap();
+        assert_eq!(world.connect(server, WEB), Answered::Box);
+    }
+    assert_eq!(world.count("source_full"), 2);
+}
+
+#[test]
+fn without_a_listener_it_is_routed() {
+    if !privileged() {
+        return;
+    }
+    let (mut world, _installed) = World::with(&request());
+    world.listeners.retain(|(who, _)| *who == Answered::Server);
+    assert_eq!(world.connect(SERVER4, WEB), Answered::Server);
+    assert_eq!(world.connect(SERVER6, WEB), Answered::Server);
+    assert_eq!(world.count("captured"), 0);
+    assert_eq!(world.count("no_listener"), 2);
+}
+
+#[test]
+fn connections_older_than_the_table_go_on() {
+    if !privileged() {
+        return;
+    }
+    let world = World::new();
+    let mut old = Vec::new();
+    for server in [SERVER4, SERVER6] {
+        let to = SocketAddr::new(server.parse().unwrap(), WEB);
+        let client = world
+            .client
+            .run(|| TcpStream::connect_timeout(&to, DEADLINE).unwrap());
+        let (who, accepted) = world.accept();
+        assert_eq!(who, Answered::Server);
+        old.push((client, accepted));
+    }
+    let _installed = world.hb.install(&request()).unwrap();
+    world.gate.renew(LONG).unwrap();
+    for (client, accepted) in &mut old {
+        transfer(client, accepted, 100_000);
+        transfer(accepted, client, 100_000);
+    }
+}
+
+#[test]
+fn a_leg_from_the_clients_address_works_across_a_narrow_hop() {
+    if !privileged() {
+        return;
+    }
+    let (world, _installed) = World::with(&request());
+    for (client, server) in [(CLIENT4, SERVER4), (CLIENT6, SERVER6)] {
+        let from = SocketAddr::new(client.parse().unwrap(), 40_000);
+        let to = SocketAddr::new(server.parse().unwrap(), WEB);
+        // The first packets of full size are answered by the router with ICMP, to the
+        // client's address: it has to reach the box's socket.
+        let mut leg = world.hb.run(|| spoofed(from, to)).unwrap();
+        let (who, mut accepted) = world.accept();
+        assert_eq!(who, Answered::Server);
+        assert_eq!(accepted.peer_addr().unwrap(), from);
+        transfer(&mut leg, &mut accepted, 2_000_000);
+        transfer(&mut accepted, &mut leg, 2_000_000);
+    }
+}
+
+/// Connects from somebody else's address, as the relay does.
+fn spoofed(from: SocketAddr, to: SocketAddr) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    match from {
+        SocketAddr::V4(_) => socket.set_ip_transparent_v4(true)?,
+        SocketAddr::V6(_) => socket.set_ip_transparent_v6(true)?,
+    }
+    socket.bind(&from.into())?;
+    socket.connect_timeout(&to.into(), DEADLINE)?;
+    Ok(socket.into())
+}
+
+#[test]
+fn the_operators_mark_bits_survive() {
+    if !privileged() {
+        return;
+    }
+    let (world, _installed) = World::with(&request());
+    world.hb.nft(
+        "table inet operator { \
+         counter kept { }; counter lost { }; \
+         chain early { type filter hook prerouting priority raw; iifname west meta mark set 0x5; }; \
+         chain late { type filter hook prerouting priority -140; \
+           iifname west meta mark 0x70000005 counter name kept; \
+           iifname west meta mark & 0xff != 0x5 counter name lost; }; }",
+    );
+    for server in [SERVER4, SERVER6] {
+        let to = SocketAddr::new(server.parse().unwrap(), WEB);
+        assert_eq!(world.connect(server, WEB), Answered::Box, "{to}");
+    }
+    let counter = |name: &str| world.hb.nft(&format!("list counter inet operator {name}"));
+    assert!(
+        !counter("kept").contains("packets 0 "),
+        "{}",
+        counter("kept")
+    );
+    assert!(
+        counter("lost").contains("packets 0 "),
+        "{}",
+        counter("lost")
+    );
+}
+
+#[test]
+fn nobody_connects_to_the_listener_itself() {
+    if !privileged() {
+        return;
+    }
+    let mut request = request();
+    // So that even the listener's IPv6 address is a destination of a campus.
+    request.campuses[1].prefixes.push("::/0".parse().unwrap());
+    let (world, _installed) = World::with(&request);
+    let refused = |netns: &Netns, address: &str| {
+        let to = SocketAddr::new(address.parse().unwrap(), PORT);
+        let error = netns
+            .run(|| TcpStream::connect_timeout(&to, DEADLINE))
+            .expect_err(address);
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused, "{address}");
+    };
+    refused(&world.hb, "127.73.0.1");
+    assert_eq!(world.count("refused_direct"), 1);
+    refused(&world.client, "100::73:0:1");
+    assert_eq!(world.count("refused_direct"), 2);
+    for own in ["10.1.0.1", "fd00:a::1", "192.0.2.1", "2001:db8:1::1"] {
+        refused(&world.client, own);
+    }
+    // The port is an ordinary one for everybody else.
+    assert_eq!(world.connect(SERVER4, PORT), Answered::Box);
+    assert_eq!(world.connect(OUTSIDE4, PORT), Answered::Server);
+}
+
+#[test]
+fn the_box_itself_is_never_captured() {
+    if !privileged() {
+        return;
+    }
+    let mut request = request();
+    request.campuses[1]
+        .prefixes
+        .push("192.0.2.0/24".parse().unwrap());
+    let (world, _installed) = World::with(&request);
+    // From a campus to the box's own address in another campus.
+    let own = SocketAddr::new("192.0.2.1".parse().unwrap(), WEB);
+    let service = world.hb.run(|| listener(own, false));
+    let client = world
+        .client
+        .run(|| TcpStream::connect_timeout(&own, DEADLINE).unwrap());
+    let mut fds = [PollFd::new(service.as_fd(), PollFlags::POLLIN)];
+    let timeout = PollTimeout::try_from(DEADLINE).unwrap();
+    assert_eq!(poll(&mut fds, timeout).unwrap(), 1);
+    assert_eq!(world.count("captured"), 0);
+    drop(client);
+}
+
+#[test]
+fn a_wildcard_listener_of_another_proxy_takes_nothing_of_ours() {
+    if !privileged() {
+        return;
+    }
+    let mut request = request();
+    request.rules = vec![rule(&[], &[], &[WEB..=WEB], Action::Bypass)];
+    let (world, _installed) = World::with(&request);
+    let _other: Vec<Socket> = ["0.0.0.0", "::"]
+        .iter()
+        .map(|address| {
+            let address = SocketAddr::new(address.parse().unwrap(), WEB);
+            world.hb.run(|| listener(address, true))
+        })
+        .collect();
+    assert_eq!(world.connect(SERVER4, WEB), Answered::Server);
+    assert_eq!(world.connect(SERVER6, WEB), Answered::Server);
+}
