@@ -19,13 +19,22 @@ struct State {
 impl Throttle {
     /// A throttle that lets one line through per `interval`.
     pub const fn new(interval: Duration) -> Self {
-        Self { interval, state: Mutex::new(State { last: None, held_back: 0 }) }
+        Self {
+            interval,
+            state: Mutex::new(State {
+                last: None,
+                held_back: 0,
+            }),
+        }
     }
 
     /// Whether a line may be written at `now`: then how many were held back since the last.
     pub fn admit(&self, now: Instant) -> Option<u64> {
         // A panic while the lock is held cannot leave the two fields in disagreement.
-        let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut state = self
+            .state
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         match state.last {
             Some(last) if now.saturating_duration_since(last) < self.interval => {
                 state.held_back += 1;

@@ -16,7 +16,11 @@ use std::io;
 
 /// Turns the return value of a system call into a result, keeping errno.
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
 }
 
 /// The same for the calls that return a length.

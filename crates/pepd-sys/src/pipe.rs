@@ -25,15 +25,18 @@ impl Pipe {
         // for two. No safe wrapper is used because std's pipes are blocking.
         check(unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) })?;
         // SAFETY: pipe2 succeeded, so both are open and nobody else has them.
-        let (read, write) =
-            unsafe { (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])) };
+        let (read, write) = unsafe { (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])) };
         let wanted = libc::c_int::try_from(capacity).unwrap_or(libc::c_int::MAX);
         // SAFETY: F_SETPIPE_SZ takes an int and touches no memory of ours.
         let granted = check(unsafe { libc::fcntl(write.as_raw_fd(), libc::F_SETPIPE_SZ, wanted) });
         // SAFETY: F_GETPIPE_SZ takes no argument.
         let granted = granted
             .or_else(|_| check(unsafe { libc::fcntl(write.as_raw_fd(), libc::F_GETPIPE_SZ) }))?;
-        Ok(Self { read, write, capacity: usize::try_from(granted).unwrap_or(0) })
+        Ok(Self {
+            read,
+            write,
+            capacity: usize::try_from(granted).unwrap_or(0),
+        })
     }
 
     /// What the kernel lets the pipe hold, in bytes.

@@ -46,14 +46,25 @@ impl Plain for u64 {}
 
 impl<T: Plain> Opt<T> {
     const fn new(level: c_int, name: c_int, text: &'static str) -> Self {
-        Self { level, name, text, value: std::marker::PhantomData }
+        Self {
+            level,
+            name,
+            text,
+            value: std::marker::PhantomData,
+        }
     }
 
     fn set(&self, fd: BorrowedFd<'_>, value: T) -> Result<(), OptionError> {
         let len = mem::size_of::<T>() as libc::socklen_t;
         // SAFETY: the pointer is to a live value of the length given, and the kernel copies it.
         let result = check(unsafe {
-            libc::setsockopt(fd.as_raw_fd(), self.level, self.name, (&raw const value).cast(), len)
+            libc::setsockopt(
+                fd.as_raw_fd(),
+                self.level,
+                self.name,
+                (&raw const value).cast(),
+                len,
+            )
         });
         result.map(drop).map_err(|source| self.error("set", source))
     }
@@ -72,11 +83,17 @@ impl<T: Plain> Opt<T> {
                 &raw mut len,
             )
         });
-        result.map(|_| value).map_err(|source| self.error("get", source))
+        result
+            .map(|_| value)
+            .map_err(|source| self.error("get", source))
     }
 
     fn error(&self, operation: &'static str, source: io::Error) -> OptionError {
-        OptionError { operation, option: self.text, source }
+        OptionError {
+            operation,
+            option: self.text,
+            source,
+        }
     }
 }
 
@@ -97,8 +114,8 @@ macro_rules! options {
 use libc::{
     IP_BIND_ADDRESS_NO_PORT, IP_TOS, IP_TRANSPARENT, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP,
     IPV6_TCLASS, IPV6_TRANSPARENT, SO_MAX_PACING_RATE, SO_RCVBUF, SO_RCVBUFFORCE, SO_SNDBUF,
-    SO_SNDBUFFORCE, SOL_SOCKET, TCP_FASTOPEN, TCP_FASTOPEN_CONNECT, TCP_MAXSEG,
-    TCP_NOTSENT_LOWAT, TCP_SAVE_SYN, TCP_THIN_LINEAR_TIMEOUTS,
+    SO_SNDBUFFORCE, SOL_SOCKET, TCP_FASTOPEN, TCP_FASTOPEN_CONNECT, TCP_MAXSEG, TCP_NOTSENT_LOWAT,
+    TCP_SAVE_SYN, TCP_THIN_LINEAR_TIMEOUTS,
 };
 
 options! {

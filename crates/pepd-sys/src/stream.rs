@@ -21,7 +21,12 @@ fn receive_flags(fd: BorrowedFd<'_>, buffer: &mut [u8], flags: i32) -> io::Resul
     let flags = flags | libc::MSG_DONTWAIT;
     // SAFETY: the kernel writes at most `buffer.len()` bytes into the buffer.
     check_len(unsafe {
-        libc::recv(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), flags)
+        libc::recv(
+            fd.as_raw_fd(),
+            buffer.as_mut_ptr().cast(),
+            buffer.len(),
+            flags,
+        )
     })
 }
 
@@ -122,6 +127,9 @@ mod tests {
         wait_readable(&b);
         assert_eq!(receive(b.as_fd(), &mut buffer).unwrap(), 2);
         assert_eq!(&buffer[..2], b"cd");
-        assert_eq!(receive_urgent(b.as_fd()).unwrap_err().raw_os_error(), Some(libc::EINVAL));
+        assert_eq!(
+            receive_urgent(b.as_fd()).unwrap_err().raw_os_error(),
+            Some(libc::EINVAL)
+        );
     }
 }

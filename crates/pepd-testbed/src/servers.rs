@@ -1,7 +1,7 @@
 //! Real servers: nginx, sshd, iperf3.
 
 use std::fs;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -246,12 +246,4 @@ fn listens(net: &Path, port: u16) -> bool {
             local.ends_with(&wanted) && fields.nth(1) == Some("0A")
         })
     })
-}
-
-/// Connects from within `netns`, with a deadline.
-///
-/// # Errors
-/// As `connect(2)`, errno kept.
-pub fn connect(netns: &Netns, to: SocketAddr) -> Result<TcpStream> {
-    netns.run(|| Ok(TcpStream::connect_timeout(&to, LIMIT)?))
 }
