@@ -44,13 +44,13 @@ impl fmt::Display for Family {
 /// Two campuses, the helper box `hb` between them, and a host that belongs to neither.
 ///
 /// ```text
-///   client  10.1.0.2 ──┐                   ┌── (far) ── server 10.2.0.2
+///   client  10.1.0.2 ──┐                   ┌── (far ── edge) ── server 10.2.0.2
 ///                      ├── hb (10.x.0.1) ──┤
 ///   sibling 10.1.1.2 ──┘                   └── outsider 10.9.0.2
 /// ```
 ///
-/// The same with IPv6: `fd00:a::2`, `fd00:a:0:1::2`, `fd00:b::2`, `fd00:9::2`. `far` is there
-/// in [`World::narrow`] only.
+/// The same with IPv6: `fd00:a::2`, `fd00:a:0:1::2`, `fd00:b::2`, `fd00:9::2`. `far` and
+/// `edge` are there in [`World::narrow`] only.
 #[derive(Debug)]
 pub struct World {
     topology: Topology,
@@ -76,8 +76,9 @@ impl World {
         Ok(Self { topology })
     }
 
-    /// The same with a router `far` behind the helper box, whose link to the server takes
-    /// packets of 1300 bytes only. No offload hides the packets' true size.
+    /// The same with two routers behind the helper box, `far` and `edge`, and between them a
+    /// link for packets of 1300 bytes only. Every other link takes 1500, so either end learns
+    /// of it by ICMP alone. No offload hides the packets' true size.
     ///
     /// # Errors
     /// Without root.
@@ -90,28 +91,40 @@ impl World {
             "fd00:8::2/64",
             "fd00:8::1/64",
         )?;
+        let narrow = link(
+            "edge",
+            "far",
+            "10.8.1.2/24",
+            "10.8.1.1/24",
+            "fd00:8:1::2/64",
+            "fd00:8:1::1/64",
+        )?;
         let server = link(
             "server",
-            "far",
+            "edge",
             "10.2.0.2/24",
             "10.2.0.1/24",
             "fd00:b::2/64",
             "fd00:b::1/64",
         )?;
-        let topology = Self::campus_a()
+        let mut description = Self::campus_a()
             .router("far")
+            .router("edge")
             .link(near.without_offloads())
-            .link(server.mtu(1300).without_offloads())
-            .route("hb", "10.2.0.0/16", "far")
-            .route("hb", "fd00:b::/48", "far")
+            .link(narrow.mtu(1300).without_offloads())
+            .link(server.without_offloads())
             .route("far", "default", "hb")
-            .route("server", "default", "far")
-            .build()?;
-        // The server's own end stays at 1500: the path, not the host, is narrow.
-        topology
-            .node("server")
-            .sh(&format!("ip link set {} mtu 1500", Topology::device("far")))?;
-        Ok(Self { topology })
+            .route("edge", "default", "far")
+            .route("server", "default", "edge");
+        for (router, via) in [("hb", "far"), ("far", "edge")] {
+            description =
+                description
+                    .route(router, "10.2.0.0/16", via)
+                    .route(router, "fd00:b::/48", via);
+        }
+        Ok(Self {
+            topology: description.build()?,
+        })
     }
 
     /// Any topology with nodes `client`, `hb` and `server` as described above.
