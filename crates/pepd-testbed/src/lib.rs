@@ -35,7 +35,7 @@ mod world;
 
 pub use netns::Netns;
 pub use pepd::{Pepd, PepdBuilder};
-pub use process::{Finished, Process, run};
+pub use process::{Finished, Process, raise_descriptor_limit, run};
 pub use require::{Requirement, missing, report_skip};
 pub use servers::{Iperf3, Nginx, Sshd};
 pub use stage::{Stage, Via, accepted};

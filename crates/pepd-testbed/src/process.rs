@@ -6,6 +6,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use tempfile::NamedTempFile;
@@ -182,4 +183,14 @@ fn describe(command: &Command) -> String {
         line.push_str(&argument.to_string_lossy());
     }
     line
+}
+
+/// Raises this process's limit of open descriptors as far as it may, for tests with thousands
+/// of connections. Programs started later inherit it.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn raise_descriptor_limit() -> Result<()> {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).context("RLIMIT_NOFILE")
 }
