@@ -1,3 +1,44 @@
 //! Namespaces and topologies for pepd's tests, demo and benchmarks.
+//!
+//! Everything runs on the real kernel: a [`Topology`] is a handful of network namespaces
+//! joined by veth pairs, [`Pepd`] is the real binary started in one of them, and the programs
+//! around it (nginx, sshd, curl) are the real ones. All of it is removed when the value is
+//! dropped, panics included; what a killed process left behind is swept by the next one.
+//!
+//! ```no_run
+//! use pepd_testbed::{Family, Pepd, World};
+//!
+//! # fn main() -> anyhow::Result<()> {
+//! let world = World::standard()?;
+//! let pepd = Pepd::start("target/debug/pepd", world.hb(), &World::config())?;
+//! let nginx = pepd_testbed::Nginx::start(world.server())?;
+//! nginx.put_file("hello", b"hello")?;
+//! let mut curl = world.client().command("curl");
+//! curl.arg(nginx.url(World::server_address(Family::V4), "hello"));
+//! # drop(pepd);
+//! # Ok(())
+//! # }
+//! ```
 
 #![forbid(unsafe_code)]
+
+mod netns;
+mod pepd;
+mod process;
+mod require;
+mod servers;
+mod stage;
+mod topology;
+pub mod traffic;
+mod wait;
+mod world;
+
+pub use netns::Netns;
+pub use pepd::{Pepd, PepdBuilder};
+pub use process::{Finished, Process, raise_descriptor_limit, run};
+pub use require::{Requirement, missing, report_skip};
+pub use servers::{Iperf3, Nginx, Sshd};
+pub use stage::{Stage, Via, accepted};
+pub use topology::{Link, Topology, TopologyBuilder};
+pub use wait::{Deadline, wait_until};
+pub use world::{Family, World};

@@ -1,0 +1,224 @@
+//! The real daemon, started in a namespace.
+
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+
+use crate::netns::Netns;
+use crate::process::{Finished, Process, run};
+use crate::wait::Deadline;
+
+/// How long the daemon may take to start, reload or end on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A running `pepd run`. Dropping it kills it as SIGKILL does: what it installed stays in the
+/// namespace and goes with it.
+#[derive(Debug)]
+pub struct Pepd {
+    process: Process,
+    notifications: UnixDatagram,
+    directory: TempDir,
+    binary: PathBuf,
+}
+
+/// How the daemon is to be started.
+#[derive(Debug)]
+pub struct PepdBuilder {
+    binary: PathBuf,
+    wrapper: Vec<String>,
+    log: String,
+}
+
+impl PepdBuilder {
+    /// Starts it through another program that replaces itself by it, such as `prlimit`.
+    #[must_use]
+    pub fn wrapper(mut self, words: &[&str]) -> Self {
+        self.wrapper = words.iter().map(|&word| word.to_owned()).collect();
+        self
+    }
+
+    /// What `RUST_LOG` says; `debug` otherwise.
+    #[must_use]
+    pub fn log(mut self, filter: &str) -> Self {
+        filter.clone_into(&mut self.log);
+        self
+    }
+
+    /// Starts the daemon in `netns` and waits until it says that it is ready.
+    ///
+    /// # Errors
+    /// When it ends instead; the message has its log.
+    pub fn start(self, netns: &Netns, config: &str) -> Result<Pepd> {
+        let directory = TempDir::with_prefix("pepd-testbed-")?;
+        let file = directory.path().join("pepd.toml");
+        fs::write(&file, config)?;
+        let socket = directory.path().join("notify");
+        let notifications = UnixDatagram::bind(&socket)?;
+
+        let mut words = self.wrapper;
+        words.push(self.binary.display().to_string());
+        let mut command = netns.command(&words[0]);
+        command.args(&words[1..]).args(["run", "-c"]).arg(&file);
+        command
+            .env("NOTIFY_SOCKET", &socket)
+            .env("RUST_LOG", &self.log)
+            .env("NO_COLOR", "1");
+        let process = Process::spawn(&mut command)?;
+        let mut pepd = Pepd {
+            process,
+            notifications,
+            directory,
+            binary: self.binary,
+        };
+        pepd.await_notification("READY=1")?;
+        Ok(pepd)
+    }
+}
+
+impl Pepd {
+    /// The daemon to be started from the file `binary` (a test gives
+    /// `env!("CARGO_BIN_EXE_pepd")`).
+    #[must_use]
+    pub fn builder(binary: impl AsRef<Path>) -> PepdBuilder {
+        PepdBuilder {
+            binary: binary.as_ref().to_owned(),
+            wrapper: Vec::new(),
+            log: "debug".to_owned(),
+        }
+    }
+
+    /// Starts the daemon in `netns` and waits until it says that it is ready.
+    ///
+    /// # Errors
+    /// When it ends instead; the message has its log.
+    pub fn start(binary: impl AsRef<Path>, netns: &Netns, config: &str) -> Result<Self> {
+        Self::builder(binary).start(netns, config)
+    }
+
+    /// Runs another subcommand of the same binary in `netns` with `-c` and the daemon's
+    /// configuration file.
+    ///
+    /// # Errors
+    /// When it cannot be started or does not end.
+    pub fn subcommand(&self, netns: &Netns, subcommand: &str) -> Result<Finished> {
+        let mut command = netns.command(&self.binary.display().to_string());
+        run(
+            command.args([subcommand, "-c"]).arg(self.config_file()),
+            LIMIT,
+        )
+    }
+
+    /// The configuration file that it reads.
+    #[must_use]
+    pub fn config_file(&self) -> PathBuf {
+        self.directory.path().join("pepd.toml")
+    }
+
+    /// The running process.
+    #[must_use]
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// What it has logged so far.
+    #[must_use]
+    pub fn log(&self) -> String {
+        self.process.log()
+    }
+
+    /// Replaces its configuration file, sends SIGHUP and waits until it says that it is done,
+    /// whatever came of it (the log says).
+    ///
+    /// # Errors
+    /// When it ends or stays silent instead.
+    pub fn reload(&mut self, config: &str) -> Result<()> {
+        fs::write(self.config_file(), config)?;
+        self.process.signal(Signal::SIGHUP)?;
+        self.await_notification("RELOADING=1")?;
+        self.await_notification("READY=1")
+    }
+
+    /// Sends SIGTERM and waits for its end.
+    ///
+    /// # Errors
+    /// When it does not end.
+    pub fn stop(mut self) -> Result<(ExitStatus, String)> {
+        self.process.signal(Signal::SIGTERM)?;
+        let status = self.process.wait(LIMIT)?;
+        Ok((status, self.process.log()))
+    }
+
+    /// Sends SIGKILL and waits for its end.
+    ///
+    /// # Errors
+    /// When it had ended before.
+    pub fn kill(mut self) -> Result<()> {
+        if let Some(status) = self.process.try_wait()? {
+            bail!(
+                "the daemon had ended before it was killed: {status}\n{}",
+                self.log()
+            );
+        }
+        self.process.signal(Signal::SIGKILL)?;
+        self.process.wait(LIMIT)?;
+        Ok(())
+    }
+
+    /// Whether it still runs. A test asks at its end: no traffic may end the daemon.
+    #[must_use]
+    pub fn runs(&mut self) -> bool {
+        matches!(self.process.try_wait(), Ok(None))
+    }
+
+    /// Its resident memory in bytes (`VmRSS` of proc_pid_status(5)).
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn resident_bytes(&self) -> Result<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.pid()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line
+            .and_then(|rest| rest.split_whitespace().next())
+            .context("no VmRSS")?;
+        Ok(kib.parse::<u64>()? * 1024)
+    }
+
+    /// How many descriptors it has open.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn descriptors(&self) -> Result<usize> {
+        Ok(fs::read_dir(format!("/proc/{}/fd", self.process.pid()))?.count())
+    }
+
+    fn await_notification(&mut self, wanted: &str) -> Result<()> {
+        let deadline = Deadline::after(LIMIT);
+        let mut buffer = [0; 4096];
+        self.notifications
+            .set_read_timeout(Some(Duration::from_millis(20)))?;
+        while !deadline.passed() {
+            if let Ok(length) = self.notifications.recv(&mut buffer) {
+                let message = String::from_utf8_lossy(&buffer[..length]);
+                if message.lines().any(|line| line == wanted) {
+                    return Ok(());
+                }
+            }
+            if let Some(status) = self.process.try_wait()? {
+                bail!(
+                    "pepd ended ({status}) before it said {wanted}:\n{}",
+                    self.log()
+                );
+            }
+        }
+        bail!(
+            "pepd has not said {wanted} within {LIMIT:?}:\n{}",
+            self.log()
+        )
+    }
+}

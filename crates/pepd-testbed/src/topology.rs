@@ -1,0 +1,321 @@
+//! Hosts and routers, and the links between them, from a short description.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Write as _;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use ipnet::{Ipv4Net, Ipv6Net};
+use tempfile::NamedTempFile;
+
+use crate::netns::Netns;
+use crate::process::run;
+
+/// No `ip` batch takes this long unless the machine is in trouble.
+const IP_LIMIT: Duration = Duration::from_secs(30);
+
+/// Network namespaces joined by veth pairs; all gone when dropped.
+#[derive(Debug)]
+pub struct Topology {
+    nodes: BTreeMap<String, Netns>,
+}
+
+impl Topology {
+    /// Starts a description.
+    #[must_use]
+    pub fn describe() -> TopologyBuilder {
+        TopologyBuilder::default()
+    }
+
+    /// The namespace of the node `name`.
+    ///
+    /// # Panics
+    /// When the description has no such node: a mistake in the test itself.
+    #[must_use]
+    pub fn node(&self, name: &str) -> &Netns {
+        &self.nodes[name]
+    }
+
+    /// The name of the device by which a node reaches its neighbour `peer`.
+    #[must_use]
+    pub fn device(peer: &str) -> String {
+        format!("to-{peer}")
+    }
+}
+
+/// A link between two nodes: a veth pair, dual stack.
+#[derive(Clone, Debug)]
+pub struct Link {
+    ends: [String; 2],
+    v4: Option<[Ipv4Net; 2]>,
+    v6: Option<[Ipv6Net; 2]>,
+    mtu: u32,
+    offloads: bool,
+}
+
+impl Link {
+    /// A link of MTU 1500 with segmentation offloads on (veth's default: packets of up to
+    /// 64 KiB pass in one piece).
+    #[must_use]
+    pub fn between(left: &str, right: &str) -> Self {
+        let ends = [left.to_owned(), right.to_owned()];
+        Self {
+            ends,
+            v4: None,
+            v6: None,
+            mtu: 1500,
+            offloads: true,
+        }
+    }
+
+    /// The IPv4 address and prefix length of either end.
+    #[must_use]
+    pub fn v4(mut self, left: Ipv4Net, right: Ipv4Net) -> Self {
+        self.v4 = Some([left, right]);
+        self
+    }
+
+    /// The IPv6 address and prefix length of either end.
+    #[must_use]
+    pub fn v6(mut self, left: Ipv6Net, right: Ipv6Net) -> Self {
+        self.v6 = Some([left, right]);
+        self
+    }
+
+    /// The MTU of both ends, in bytes.
+    #[must_use]
+    pub fn mtu(mut self, bytes: u32) -> Self {
+        self.mtu = bytes;
+        self
+    }
+
+    /// Switches TSO, GSO and GRO off, so that every packet is MTU-sized as on a real wire.
+    #[must_use]
+    pub fn without_offloads(mut self) -> Self {
+        self.offloads = false;
+        self
+    }
+}
+
+/// The description of a [`Topology`].
+#[derive(Debug, Default)]
+pub struct TopologyBuilder {
+    nodes: Vec<Node>,
+    links: Vec<Link>,
+    routes: Vec<Route>,
+}
+
+#[derive(Debug)]
+struct Node {
+    name: String,
+    forwards: bool,
+}
+
+#[derive(Debug)]
+struct Route {
+    node: String,
+    destination: String,
+    via: String,
+}
+
+impl TopologyBuilder {
+    /// An end host.
+    #[must_use]
+    pub fn host(mut self, name: &str) -> Self {
+        self.nodes.push(Node {
+            name: name.to_owned(),
+            forwards: false,
+        });
+        self
+    }
+
+    /// A router: it forwards IPv4 and IPv6.
+    #[must_use]
+    pub fn router(mut self, name: &str) -> Self {
+        self.nodes.push(Node {
+            name: name.to_owned(),
+            forwards: true,
+        });
+        self
+    }
+
+    /// A link between two nodes described before.
+    #[must_use]
+    pub fn link(mut self, link: Link) -> Self {
+        self.links.push(link);
+        self
+    }
+
+    /// A route of `node` to `destination` by way of the neighbour `via`: a prefix, or
+    /// `default` for both address families.
+    #[must_use]
+    pub fn route(mut self, node: &str, destination: &str, via: &str) -> Self {
+        self.routes.push(Route {
+            node: node.to_owned(),
+            destination: destination.to_owned(),
+            via: via.to_owned(),
+        });
+        self
+    }
+
+    /// Builds it.
+    ///
+    /// # Errors
+    /// Without root, or where the description contradicts itself.
+    pub fn build(self) -> Result<Topology> {
+        let mut nodes = BTreeMap::new();
+        for node in &self.nodes {
+            let netns = Netns::new(&node.name)?;
+            if node.forwards {
+                netns.sysctl("net.ipv4.conf.all.forwarding", "1")?;
+                netns.sysctl("net.ipv6.conf.all.forwarding", "1")?;
+            }
+            nodes.insert(node.name.clone(), netns);
+        }
+        let mut batches: BTreeMap<&str, String> = BTreeMap::new();
+        for (index, link) in self.links.iter().enumerate() {
+            let index = u8::try_from(index).context("more than 256 links")?;
+            connect(&nodes, link, index)?;
+            for side in [0, 1] {
+                let batch = batches.entry(&link.ends[side]).or_default();
+                describe_end(batch, link, index, side)?;
+            }
+        }
+        for route in &self.routes {
+            describe_route(batches.entry(&route.node).or_default(), &self.links, route)?;
+        }
+        for (name, batch) in &batches {
+            let netns = nodes
+                .get(*name)
+                .with_context(|| format!("no node `{name}`"))?;
+            ip_batch(netns, batch)?;
+        }
+        for link in self.links.iter().filter(|link| !link.offloads) {
+            for side in [0, 1] {
+                let device = Topology::device(&link.ends[1 - side]);
+                nodes[&link.ends[side]]
+                    .sh(&format!("ethtool -K {device} tso off gso off gro off"))?;
+            }
+        }
+        Ok(Topology { nodes })
+    }
+}
+
+fn connect(nodes: &BTreeMap<String, Netns>, link: &Link, index: u8) -> Result<()> {
+    let netns = |side: usize| {
+        let name = &link.ends[side];
+        nodes
+            .get(name)
+            .map(Netns::name)
+            .with_context(|| format!("a link to an unknown `{name}`"))
+    };
+    let [left, right] = [
+        Topology::device(&link.ends[1]),
+        Topology::device(&link.ends[0]),
+    ];
+    ensure!(
+        left.len() < 16 && right.len() < 16,
+        "device name too long: {left}, {right}"
+    );
+    run(
+        Command::new("ip")
+            .args([
+                "link",
+                "add",
+                &left,
+                "address",
+                &mac(index, 0),
+                "netns",
+                netns(0)?,
+            ])
+            .args(["type", "veth"])
+            .args([
+                "peer",
+                "name",
+                &right,
+                "address",
+                &mac(index, 1),
+                "netns",
+                netns(1)?,
+            ]),
+        IP_LIMIT,
+    )?
+    .success()?;
+    Ok(())
+}
+
+/// The addresses of one end of a link, and its neighbour's, for `ip -batch`.
+///
+/// The neighbour is entered by hand: the first IPv6 packet after a link comes up otherwise
+/// waits a second for the answer to a solicitation that was sent too early.
+fn describe_end(batch: &mut String, link: &Link, index: u8, side: usize) -> Result<()> {
+    let (device, peer) = (Topology::device(&link.ends[1 - side]), 1 - side);
+    writeln!(batch, "link set {device} mtu {} up", link.mtu)?;
+    let mut neighbours = Vec::new();
+    if let Some(v4) = link.v4 {
+        writeln!(batch, "address add {} dev {device}", v4[side])?;
+        neighbours.push(v4[peer].addr().to_string());
+    }
+    if let Some(v6) = link.v6 {
+        writeln!(batch, "address add {} dev {device} nodad", v6[side])?;
+        neighbours.push(v6[peer].addr().to_string());
+    }
+    let mac = mac(index, peer);
+    for neighbour in neighbours {
+        writeln!(
+            batch,
+            "neighbour replace {neighbour} lladdr {mac} dev {device} nud permanent"
+        )?;
+    }
+    Ok(())
+}
+
+fn describe_route(batch: &mut String, links: &[Link], route: &Route) -> Result<()> {
+    let (link, peer) = links
+        .iter()
+        .find_map(|link| {
+            let at = link.ends.iter().position(|end| *end == route.node)?;
+            (link.ends[1 - at] == route.via).then_some((link, 1 - at))
+        })
+        .with_context(|| format!("{} and {} have no link", route.node, route.via))?;
+    let wants = |v6: bool| route.destination == "default" || route.destination.contains(':') == v6;
+    if let Some(v4) = link.v4.filter(|_| wants(false)) {
+        writeln!(
+            batch,
+            "route add {} via {}",
+            route.destination,
+            v4[peer].addr()
+        )?;
+    }
+    if let Some(v6) = link.v6.filter(|_| wants(true)) {
+        writeln!(
+            batch,
+            "route add {} via {}",
+            route.destination,
+            v6[peer].addr()
+        )?;
+    }
+    Ok(())
+}
+
+fn ip_batch(netns: &Netns, batch: &str) -> Result<()> {
+    let mut file = NamedTempFile::new()?;
+    file.write_all(batch.as_bytes())?;
+    run(
+        Command::new("ip")
+            .args(["-n", netns.name(), "-batch"])
+            .arg(file.path()),
+        IP_LIMIT,
+    )?
+    .success()
+    .with_context(|| fs::read_to_string(file.path()).unwrap_or_default())?;
+    Ok(())
+}
+
+/// A locally administered address, the same in every run.
+fn mac(link: u8, side: usize) -> String {
+    format!("02:70:65:70:{link:02x}:{side:02x}")
+}

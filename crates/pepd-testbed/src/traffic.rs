@@ -1,0 +1,305 @@
+//! Bytes whose place in the stream can be told from their value, and what became of them.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::netns::Netns;
+use crate::wait::Deadline;
+
+/// No single read, write or accept of a test waits longer: what hangs fails.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A small, fast, seeded generator (splitmix64; Steele, Lea, Flood, OOPSLA 2014, figure 17):
+/// a failing test prints its seed, and the seed brings the failure back.
+#[derive(Clone, Debug)]
+pub struct Rng(u64);
+
+impl Rng {
+    /// The generator with this seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next 64 bits.
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number in `low..=high`.
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
+        low + self.bits() % (high - low + 1)
+    }
+}
+
+/// An endless stream that repeats only after a prime number of bytes: a byte that is lost,
+/// doubled or out of order by anything but a multiple of that is seen.
+#[derive(Clone, Debug)]
+pub struct Pattern {
+    block: Vec<u8>,
+}
+
+impl Pattern {
+    /// The largest prime below 2¹⁷.
+    const PERIOD: usize = 131_071;
+
+    /// The stream that belongs to `seed`.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let mut block = Vec::with_capacity(Self::PERIOD + 8);
+        while block.len() < Self::PERIOD {
+            block.extend_from_slice(&rng.bits().to_le_bytes());
+        }
+        block.truncate(Self::PERIOD);
+        Self { block }
+    }
+
+    /// As many bytes as there are in one piece from `offset` on, at most `limit`.
+    #[must_use]
+    pub fn piece(&self, offset: u64, limit: usize) -> &[u8] {
+        let rest = &self.block[Self::index(offset)..];
+        &rest[..rest.len().min(limit)]
+    }
+
+    /// Whether `bytes` are those of the stream from `offset` on.
+    ///
+    /// # Errors
+    /// The first place where they are not.
+    pub fn verify(&self, mut offset: u64, mut bytes: &[u8]) -> Result<()> {
+        while !bytes.is_empty() {
+            let want = self.piece(offset, bytes.len());
+            let (have, rest) = bytes.split_at(want.len());
+            if have != want {
+                let at = have.iter().zip(want).take_while(|(a, b)| a == b).count();
+                bail!("wrong byte at offset {} of the stream", offset + at as u64);
+            }
+            offset += want.len() as u64;
+            bytes = rest;
+        }
+        Ok(())
+    }
+
+    fn index(offset: u64) -> usize {
+        usize::try_from(offset % Self::PERIOD as u64).unwrap_or_default()
+    }
+}
+
+/// How a stream ended for its reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// A FIN: the sender said that this was all.
+    Fin,
+    /// An error, a RST mostly (`ErrorKind::ConnectionReset`).
+    Error(ErrorKind),
+}
+
+impl End {
+    /// The end by RST.
+    pub const RESET: Self = Self::Error(ErrorKind::ConnectionReset);
+}
+
+/// Sends bytes `from..from + length` of `pattern`.
+///
+/// # Errors
+/// As `send(2)`, and when nothing moves for [`PATIENCE`].
+pub fn send(mut stream: &TcpStream, pattern: &Pattern, from: u64, length: u64) -> Result<()> {
+    let end = from + length;
+    let mut at = from;
+    while at < end {
+        let piece = pattern.piece(at, usize::try_from(end - at).unwrap_or(usize::MAX));
+        let sent = stream
+            .write(piece)
+            .with_context(|| format!("send at offset {at} of {end}"))?;
+        at += sent as u64;
+    }
+    Ok(())
+}
+
+/// Reads until the stream ends, and returns how many bytes there were and how it ended.
+///
+/// # Errors
+/// When a byte is not that of `pattern` (which starts at `from` here), or nothing comes for
+/// [`PATIENCE`].
+pub fn receive(mut stream: &TcpStream, pattern: &Pattern, from: u64) -> Result<(u64, End)> {
+    let mut buffer = vec![0; 256 * 1024];
+    let mut at = from;
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => return Ok((at - from, End::Fin)),
+            Ok(length) => {
+                pattern.verify(at, &buffer[..length])?;
+                at += length as u64;
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                bail!("nothing for {PATIENCE:?} at offset {at}")
+            }
+            Err(error) => return Ok((at - from, End::Error(error.kind()))),
+        }
+    }
+}
+
+/// Reads bytes `from..from + length` of `pattern`, no more.
+///
+/// # Errors
+/// When the stream ends before, or a byte is wrong.
+pub fn receive_exactly(
+    mut stream: &TcpStream,
+    pattern: &Pattern,
+    from: u64,
+    length: u64,
+) -> Result<()> {
+    let mut buffer = vec![0; 64 * 1024];
+    let mut at = from;
+    while at < from + length {
+        let limit = usize::try_from(from + length - at)
+            .unwrap_or(usize::MAX)
+            .min(buffer.len());
+        let length = stream
+            .read(&mut buffer[..limit])
+            .with_context(|| format!("offset {at}"))?;
+        ensure!(length > 0, "the stream ended at offset {at}");
+        pattern.verify(at, &buffer[..length])?;
+        at += length as u64;
+    }
+    Ok(())
+}
+
+/// A connection from one namespace to an address in another, both ends in hand.
+#[derive(Debug)]
+pub struct Pair {
+    /// The end that connected.
+    pub client: TcpStream,
+    /// The end that accepted.
+    pub server: TcpStream,
+}
+
+impl Pair {
+    /// Connects, and checks that each end sees the other's own address and port.
+    ///
+    /// # Errors
+    /// When the connection does not come about, or the addresses differ.
+    pub fn open(client: &Netns, server: &Netns, address: IpAddr) -> Result<Self> {
+        let listener = listen(server, SocketAddr::new(address, 0))?;
+        Self::through(&listener, client)
+    }
+
+    /// The same to a listener that is there already.
+    ///
+    /// # Errors
+    /// When the connection does not come about, or the addresses differ.
+    pub fn through(listener: &TcpListener, client: &Netns) -> Result<Self> {
+        let client = connect(client, listener.local_addr()?)?;
+        let (server, _) = accept(listener)?;
+        let pair = Self { client, server };
+        ensure!(
+            pair.server.peer_addr()? == pair.client.local_addr()?,
+            "{pair:?}"
+        );
+        ensure!(
+            pair.client.peer_addr()? == pair.server.local_addr()?,
+            "{pair:?}"
+        );
+        Ok(pair)
+    }
+
+    /// Both ends the other way round: what is said of the client, of the server.
+    #[must_use]
+    pub fn swapped(self) -> Self {
+        Self {
+            client: self.server,
+            server: self.client,
+        }
+    }
+}
+
+/// Listens in `netns`.
+///
+/// # Errors
+/// As `bind(2)`.
+pub fn listen(netns: &Netns, address: SocketAddr) -> Result<TcpListener> {
+    netns.run(|| TcpListener::bind(address).with_context(|| format!("bind {address}")))
+}
+
+/// Connects from `netns`; reads and writes on the stream give up after [`PATIENCE`].
+///
+/// # Errors
+/// As `connect(2)`: the `io::Error` is the error's source.
+pub fn connect(netns: &Netns, to: SocketAddr) -> Result<TcpStream> {
+    let stream = netns.run(|| Ok(TcpStream::connect_timeout(&to, PATIENCE)?))?;
+    patient(&stream)?;
+    Ok(stream)
+}
+
+/// Accepts, with a deadline; reads and writes on the stream give up after [`PATIENCE`].
+///
+/// # Errors
+/// When nothing comes for [`PATIENCE`].
+pub fn accept(listener: &TcpListener) -> Result<(TcpStream, SocketAddr)> {
+    listener.set_nonblocking(true)?;
+    let deadline = Deadline::after(PATIENCE);
+    loop {
+        match listener.accept() {
+            Ok((stream, peer)) => {
+                stream.set_nonblocking(false)?;
+                patient(&stream)?;
+                return Ok((stream, peer));
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock && !deadline.passed() => {
+                deadline.glance();
+            }
+            Err(error) => return Err(error).context("accept"),
+        }
+    }
+}
+
+/// The errno kind at the bottom of an error from here.
+#[must_use]
+pub fn kind(error: &anyhow::Error) -> Option<ErrorKind> {
+    error
+        .chain()
+        .find_map(|cause| cause.downcast_ref::<io::Error>())
+        .map(io::Error::kind)
+}
+
+fn patient(stream: &TcpStream) -> Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Pattern;
+
+    #[test]
+    fn the_pattern_finds_a_lost_a_doubled_and_a_swapped_byte() {
+        let pattern = Pattern::new(1);
+        let mut good = Vec::new();
+        while good.len() < 400_000 {
+            let piece = pattern.piece(good.len() as u64, 60_000).to_vec();
+            good.extend(piece);
+        }
+        pattern.verify(0, &good).unwrap();
+        pattern.verify(5, &good[5..]).unwrap();
+        let place = 200_000;
+        let mut lost = good.clone();
+        lost.remove(place);
+        let mut doubled = good.clone();
+        doubled.insert(place, good[place]);
+        let mut swapped = good;
+        swapped.swap(place, place + 7);
+        for bad in [lost, doubled, swapped] {
+            let message = pattern.verify(0, &bad).unwrap_err().to_string();
+            assert!(message.contains("offset 2000"), "{message}");
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! The standard topologies: two campuses and the helper box between them.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use anyhow::Result;
+use ipnet::{Ipv4Net, Ipv6Net};
+
+use crate::netns::Netns;
+use crate::topology::{Link, Topology};
+
+/// The address family that a scenario runs over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Family {
+    /// Both, for a loop over them.
+    pub const BOTH: [Self; 2] = [Self::V4, Self::V6];
+
+    /// The wildcard address with `port`, to bind a listener to.
+    #[must_use]
+    pub fn any(self, port: u16) -> SocketAddr {
+        match self {
+            Self::V4 => SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)),
+            Self::V6 => SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)),
+        }
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        })
+    }
+}
+
+/// Two campuses, the helper box `hb` between them, and a host that belongs to neither.
+///
+/// ```text
+///   client  10.1.0.2 ──┐                   ┌── (far ── edge) ── server 10.2.0.2
+///                      ├── hb (10.x.0.1) ──┤
+///   sibling 10.1.1.2 ──┘                   └── outsider 10.9.0.2
+/// ```
+///
+/// The same with IPv6: `fd00:a::2`, `fd00:a:0:1::2`, `fd00:b::2`, `fd00:9::2`. `far` and
+/// `edge` are there in [`World::narrow`] only.
+#[derive(Debug)]
+pub struct World {
+    topology: Topology,
+}
+
+impl World {
+    /// Campus a (client and sibling), the helper box, campus b (server), an outsider.
+    ///
+    /// # Errors
+    /// Without root.
+    pub fn standard() -> Result<Self> {
+        let topology = Self::campus_a()
+            .link(link(
+                "server",
+                "hb",
+                "10.2.0.2/24",
+                "10.2.0.1/24",
+                "fd00:b::2/64",
+                "fd00:b::1/64",
+            )?)
+            .route("server", "default", "hb")
+            .build()?;
+        Ok(Self { topology })
+    }
+
+    /// The same with two routers behind the helper box, `far` and `edge`, and between them a
+    /// link for packets of 1300 bytes only. Every other link takes 1500, so either end learns
+    /// of it by ICMP alone. No offload hides the packets' true size.
+    ///
+    /// # Errors
+    /// Without root.
+    pub fn narrow() -> Result<Self> {
+        let near = link(
+            "far",
+            "hb",
+            "10.8.0.2/24",
+            "10.8.0.1/24",
+            "fd00:8::2/64",
+            "fd00:8::1/64",
+        )?;
+        let narrow = link(
+            "edge",
+            "far",
+            "10.8.1.2/24",
+            "10.8.1.1/24",
+            "fd00:8:1::2/64",
+            "fd00:8:1::1/64",
+        )?;
+        let server = link(
+            "server",
+            "edge",
+            "10.2.0.2/24",
+            "10.2.0.1/24",
+            "fd00:b::2/64",
+            "fd00:b::1/64",
+        )?;
+        let mut description = Self::campus_a()
+            .router("far")
+            .router("edge")
+            .link(near.without_offloads())
+            .link(narrow.mtu(1300).without_offloads())
+            .link(server.without_offloads())
+            .route("far", "default", "hb")
+            .route("edge", "default", "far")
+            .route("server", "default", "edge");
+        for (router, via) in [("hb", "far"), ("far", "edge")] {
+            description =
+                description
+                    .route(router, "10.2.0.0/16", via)
+                    .route(router, "fd00:b::/48", via);
+        }
+        Ok(Self {
+            topology: description.build()?,
+        })
+    }
+
+    /// Any topology with nodes `client`, `hb` and `server` as described above.
+    #[must_use]
+    pub fn custom(topology: Topology) -> Self {
+        Self { topology }
+    }
+
+    fn campus_a() -> crate::topology::TopologyBuilder {
+        const PARTS: [(&str, [&str; 4]); 3] = [
+            (
+                "client",
+                ["10.1.0.2/24", "10.1.0.1/24", "fd00:a::2/64", "fd00:a::1/64"],
+            ),
+            (
+                "sibling",
+                [
+                    "10.1.1.2/24",
+                    "10.1.1.1/24",
+                    "fd00:a:0:1::2/64",
+                    "fd00:a:0:1::1/64",
+                ],
+            ),
+            (
+                "outsider",
+                ["10.9.0.2/24", "10.9.0.1/24", "fd00:9::2/64", "fd00:9::1/64"],
+            ),
+        ];
+        let mut description = Topology::describe().router("hb").host("server");
+        for (host, [v4, gateway4, v6, gateway6]) in PARTS {
+            if let Ok(link) = link(host, "hb", v4, gateway4, v6, gateway6) {
+                description = description
+                    .host(host)
+                    .link(link)
+                    .route(host, "default", "hb");
+            }
+        }
+        description
+    }
+
+    /// A configuration of the helper box for these two campuses: campus a's leg is `lan`
+    /// (reno), campus b's is `wan` (cubic), so that a test can tell them apart.
+    #[must_use]
+    pub fn config() -> String {
+        CONFIG.to_owned()
+    }
+
+    /// The topology itself.
+    #[must_use]
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// The client, in campus a.
+    #[must_use]
+    pub fn client(&self) -> &Netns {
+        self.topology.node("client")
+    }
+
+    /// Another host of campus a.
+    #[must_use]
+    pub fn sibling(&self) -> &Netns {
+        self.topology.node("sibling")
+    }
+
+    /// The helper box.
+    #[must_use]
+    pub fn hb(&self) -> &Netns {
+        self.topology.node("hb")
+    }
+
+    /// The server, in campus b.
+    #[must_use]
+    pub fn server(&self) -> &Netns {
+        self.topology.node("server")
+    }
+
+    /// A host that is in no campus.
+    #[must_use]
+    pub fn outsider(&self) -> &Netns {
+        self.topology.node("outsider")
+    }
+
+    /// The client's address.
+    #[must_use]
+    pub fn client_address(family: Family) -> IpAddr {
+        pick(family, [10, 1, 0, 2], [0xfd00, 0xa, 0, 0, 0, 0, 0, 2])
+    }
+
+    /// The sibling's address.
+    #[must_use]
+    pub fn sibling_address(family: Family) -> IpAddr {
+        pick(family, [10, 1, 1, 2], [0xfd00, 0xa, 0, 1, 0, 0, 0, 2])
+    }
+
+    /// The server's address.
+    #[must_use]
+    pub fn server_address(family: Family) -> IpAddr {
+        pick(family, [10, 2, 0, 2], [0xfd00, 0xb, 0, 0, 0, 0, 0, 2])
+    }
+
+    /// The outsider's address.
+    #[must_use]
+    pub fn outsider_address(family: Family) -> IpAddr {
+        pick(family, [10, 9, 0, 2], [0xfd00, 0x9, 0, 0, 0, 0, 0, 2])
+    }
+
+    /// The helper box's address towards the client.
+    #[must_use]
+    pub fn hb_address(family: Family) -> IpAddr {
+        pick(family, [10, 1, 0, 1], [0xfd00, 0xa, 0, 0, 0, 0, 0, 1])
+    }
+}
+
+const CONFIG: &str = r#"
+[node]
+name = "hb"
+drain = "5s"
+
+[capture]
+port = 7300
+handshake = "early"
+
+[[campus]]
+name = "a"
+prefixes = ["10.1.0.0/16", "fd00:a::/48"]
+via = "local"
+leg = "lan"
+
+[[campus]]
+name = "b"
+prefixes = ["10.2.0.0/16", "fd00:b::/48"]
+via = "local"
+leg = "wan"
+
+[leg.lan]
+congestion = "reno"
+
+[leg.wan]
+congestion = "cubic"
+"#;
+
+fn pick(family: Family, v4: [u8; 4], v6: [u16; 8]) -> IpAddr {
+    match family {
+        Family::V4 => Ipv4Addr::from(v4).into(),
+        Family::V6 => Ipv6Addr::from(v6).into(),
+    }
+}
+
+fn link(left: &str, right: &str, l4: &str, r4: &str, l6: &str, r6: &str) -> Result<Link> {
+    let v4: [Ipv4Net; 2] = [l4.parse()?, r4.parse()?];
+    let v6: [Ipv6Net; 2] = [l6.parse()?, r6.parse()?];
+    Ok(Link::between(left, right).v4(v4[0], v4[1]).v6(v6[0], v6[1]))
+}

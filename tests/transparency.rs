@@ -1,0 +1,188 @@
+//! Who sees whom, what is split and what is left alone.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "this is how a test fails"
+)]
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Result;
+use pepd_testbed::traffic::{self, Pair, connect, listen};
+use pepd_testbed::{Family, Nginx, Stage, Via, World, accepted, require, run};
+use rstest::rstest;
+
+const PEPD: &str = env!("CARGO_BIN_EXE_pepd");
+const LIMIT: Duration = Duration::from_secs(60);
+
+#[rstest]
+fn nginx_logs_the_clients_own_address_and_port(
+    #[values(Via::Routing, Via::Pepd)] via: Via,
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root, program("nginx"), program("curl"));
+    let stage = Stage::open(via, PEPD)?;
+    let nginx = Nginx::start(stage.world.server())?;
+    nginx.put_file("page", b"text")?;
+    let (client, server) = (World::client_address(family), World::server_address(family));
+    let mut curl = stage.world.client().command("curl");
+    curl.args([
+        "-sSg",
+        "--local-port",
+        "23456",
+        "-w",
+        " %{remote_ip} %{local_port}",
+    ]);
+    let said = run(curl.arg(nginx.url(server, "page")), LIMIT)?.success()?;
+    assert_eq!(said, format!("text {server} 23456"));
+    let line = nginx.logged("page")?;
+    assert!(
+        line.starts_with(&format!("{client} 23456 {server} 80 ")),
+        "{line}"
+    );
+    stage.finish()
+}
+
+/// The server may be the one that connects.
+#[rstest]
+fn both_campuses_may_connect_to_the_other(
+    #[values(Via::Routing, Via::Pepd)] via: Via,
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root);
+    let stage = Stage::open(via, PEPD)?;
+    let world = &stage.world;
+    // `Pair::open` compares the addresses that either end sees.
+    Pair::open(
+        world.client(),
+        world.server(),
+        World::server_address(family),
+    )?;
+    Pair::open(
+        world.server(),
+        world.client(),
+        World::client_address(family),
+    )?;
+    Pair::open(
+        world.server(),
+        world.sibling(),
+        World::sibling_address(family),
+    )?;
+    if via == Via::Pepd {
+        assert_eq!(accepted(world.hb())?, 3);
+    }
+    stage.finish()
+}
+
+#[rstest]
+fn what_does_not_cross_between_two_campuses_is_not_split(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root);
+    let stage = Stage::open(Via::Pepd, PEPD)?;
+    let world = &stage.world;
+    let outsider = World::outsider_address(family);
+    Pair::open(
+        world.client(),
+        world.sibling(),
+        World::sibling_address(family),
+    )?;
+    Pair::open(world.client(), world.outsider(), outsider)?;
+    Pair::open(
+        world.outsider(),
+        world.server(),
+        World::server_address(family),
+    )?;
+    assert_eq!(accepted(world.hb())?, 0);
+    Pair::open(
+        world.client(),
+        world.server(),
+        World::server_address(family),
+    )?;
+    assert_eq!(accepted(world.hb())?, 1);
+    stage.finish()
+}
+
+#[rstest]
+fn a_bypass_rule_leaves_its_connections_alone(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root);
+    let rules = r#"
+[[rule]]
+source = ["10.1.0.2/32", "fd00:a::2/128"]
+destination_port = [4000]
+action = "split"
+
+[[rule]]
+source = ["10.1.0.0/24", "fd00:a::/64"]
+destination_port = [22, "4000-4100"]
+action = "bypass"
+"#;
+    let stage = Stage::with_config(PEPD, &format!("{}{rules}", World::config()))?;
+    let world = &stage.world;
+    for (port, split) in [(4000, 1), (4001, 0), (4100, 0), (4101, 1), (22, 0)] {
+        let before = accepted(world.hb())?;
+        let address = SocketAddr::new(World::server_address(family), port);
+        Pair::through(&listen(world.server(), address)?, world.client())?;
+        assert_eq!(accepted(world.hb())? - before, split, "port {port}");
+    }
+    // Another source, so the rule does not match.
+    let before = accepted(world.hb())?;
+    let address = SocketAddr::new(World::server_address(family), 4002);
+    Pair::through(&listen(world.server(), address)?, world.sibling())?;
+    assert_eq!(accepted(world.hb())? - before, 1);
+    stage.finish()
+}
+
+/// A connection straight to the listener would find the listener as its own destination, and
+/// go round until the descriptors run out.
+#[rstest]
+fn the_listener_serves_no_one_who_asks_for_it(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root);
+    let mut stage = Stage::open(Via::Pepd, PEPD)?;
+    Pair::open(
+        stage.world.client(),
+        stage.world.server(),
+        World::server_address(family),
+    )?;
+    let descriptors = stage.pepd()?.descriptors()?;
+    let world = &stage.world;
+    let own = match family {
+        Family::V4 => "127.0.0.1:7300".parse()?,
+        Family::V6 => "[::1]:7300".parse()?,
+    };
+    let listener = SocketAddr::new(World::hb_address(family), 7300);
+    for (from, to) in [
+        (world.client(), listener),
+        (world.server(), listener),
+        (world.outsider(), listener),
+        (world.hb(), listener),
+        (world.hb(), own),
+    ] {
+        for _ in 0..5 {
+            let refused = connect(from, to).expect_err("a connection to the listener");
+            assert_eq!(
+                traffic::kind(&refused),
+                Some(ErrorKind::ConnectionRefused),
+                "{to}"
+            );
+        }
+    }
+    Pair::open(
+        world.client(),
+        world.server(),
+        World::server_address(family),
+    )?;
+    let now = stage.pepd()?.descriptors()?;
+    assert!(
+        now <= descriptors + 8,
+        "{descriptors} descriptors before, {now} now"
+    );
+    stage.finish()
+}
