@@ -1,5 +1,40 @@
-//! The `pepd` command.
+//! The `pepd` command: parse, dispatch, exit with a code that means something.
 
 #![forbid(unsafe_code)]
 
-fn main() {}
+mod check;
+mod cli;
+mod daemon;
+mod down;
+mod exit;
+mod host;
+mod life;
+mod privileges;
+mod run;
+mod show;
+mod source;
+mod translate;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Run(file) => run::run(&file),
+        Command::Check(file) => check::check(&file),
+        Command::Show(file) => show::show(&file),
+        Command::Down(file) => down::down(&file),
+        Command::Completions { shell } => cli::print_completions(shell),
+        Command::Man => cli::print_manual(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{failure}");
+            failure.code()
+        }
+    }
+}

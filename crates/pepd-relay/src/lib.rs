@@ -164,3 +164,9 @@ impl Relay {
         self.workers.into_iter().for_each(Worker::stop);
     }
 }
+
+/// Where the capture of a first generation has to send the SYNs of each leg's campuses, in the
+/// order of [`Settings::legs`]; opens nothing.
+pub fn listener_addresses(settings: &Settings) -> Result<Vec<ListenerAddress>, ListenError> {
+    listener::addresses(settings, 0)
+}

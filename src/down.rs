@@ -1,0 +1,20 @@
+//! `pepd down`: remove what a crash left.
+
+use crate::cli::{File, print};
+use crate::exit::{Failure, Result};
+use crate::host::Lock;
+use crate::{privileges, source, translate};
+
+/// Removes all kernel state of pepd; that there is none is fine.
+pub fn down(file: &File) -> Result {
+    let config = source::read(&file.path)?;
+    privileges::require()?;
+    let _lock = Lock::acquire()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::internal("start the runtime", error))?;
+    let table = config.capture.table.0;
+    let removed = runtime.block_on(pepd_net::remove(table, translate::mark(&config)))?;
+    print(format!("{removed}\n").as_bytes())
+}

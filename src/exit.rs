@@ -1,0 +1,91 @@
+//! Exit codes (sysexits.h), given by what went wrong.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// What went wrong, and so with which code the process ends.
+#[derive(Debug)]
+pub struct Failure {
+    kind: Kind,
+    message: String,
+}
+
+/// The result of a subcommand.
+pub type Result<T = ()> = std::result::Result<T, Failure>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// EX_UNAVAILABLE: the kernel or the host lacks something.
+    Unavailable = 69,
+    /// EX_SOFTWARE.
+    Internal = 70,
+    /// EX_NOPERM.
+    NotPermitted = 77,
+    /// EX_CONFIG.
+    Configuration = 78,
+}
+
+impl Failure {
+    /// The kernel or the host lacks something that the message names, with the cure.
+    pub fn unavailable(message: impl fmt::Display) -> Self {
+        Self::new(Kind::Unavailable, format!("pepd: {message}"))
+    }
+
+    /// Something that should not happen: what was tried, and what the system said.
+    pub fn internal(what: &str, error: impl fmt::Display) -> Self {
+        Self::new(Kind::Internal, format!("pepd: {what}: {error}"))
+    }
+
+    /// A capability that the message names is missing.
+    pub fn not_permitted(message: impl fmt::Display) -> Self {
+        Self::new(Kind::NotPermitted, format!("pepd: {message}"))
+    }
+
+    /// The configuration is wrong; the report says where and what.
+    pub fn configuration(report: String) -> Self {
+        Self::new(Kind::Configuration, report)
+    }
+
+    fn new(kind: Kind, message: String) -> Self {
+        Self { kind, message }
+    }
+
+    /// The exit code.
+    pub fn code(&self) -> ExitCode {
+        ExitCode::from(self.kind as u8)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<pepd_net::Error> for Failure {
+    fn from(error: pepd_net::Error) -> Self {
+        match error.kind() {
+            pepd_net::Kind::Unavailable => Self::unavailable(error),
+            pepd_net::Kind::NotPermitted => Self::not_permitted(error),
+            pepd_net::Kind::Internal => Self::internal("kernel state", error),
+        }
+    }
+}
+
+impl From<pepd_relay::ProbeError> for Failure {
+    fn from(error: pepd_relay::ProbeError) -> Self {
+        match error {
+            pepd_relay::ProbeError::NotPermitted { .. } => Self::not_permitted(error),
+            pepd_relay::ProbeError::Socket(_) => Self::internal("probe", error),
+            pepd_relay::ProbeError::Congestion { .. } | pepd_relay::ProbeError::Option { .. } => {
+                Self::unavailable(error)
+            }
+        }
+    }
+}
+
+impl From<pepd_relay::ListenError> for Failure {
+    fn from(error: pepd_relay::ListenError) -> Self {
+        Self::unavailable(error)
+    }
+}

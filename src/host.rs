@@ -1,0 +1,133 @@
+//! What pepd needs of its host: the lock against a second pepd, and descriptors.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{Read, Seek, Write};
+use std::path::PathBuf;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+use crate::exit::{Failure, Result};
+
+/// Held while a pepd runs in this network namespace; the kernel releases it when the process
+/// ends, however it ends.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    /// Takes the lock, or says who has it.
+    pub fn acquire() -> Result<Self> {
+        let namespace = fs::read_link("/proc/self/ns/net")
+            .map_err(|error| Failure::internal("read /proc/self/ns/net", error))?;
+        let directory = std::env::var_os("RUNTIME_DIRECTORY")
+            .map_or_else(|| PathBuf::from("/run/pepd"), PathBuf::from);
+        let number: String = namespace
+            .to_string_lossy()
+            .chars()
+            .filter(char::is_ascii_digit)
+            .collect();
+        let path = directory.join(format!("net-{number}.lock"));
+        let failed = |error| Failure::internal(&format!("open {}", path.display()), error);
+        fs::create_dir_all(&directory).map_err(failed)?;
+        let mut file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut pid = String::new();
+                // Who it is only makes the message better.
+                let _ = file.read_to_string(&mut pid);
+                return Err(Failure::unavailable(format!(
+                    "pepd runs already in this network namespace (process {}); end it first",
+                    pid.trim()
+                )));
+            }
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
+        }
+        let mut write = || {
+            file.set_len(0)?;
+            file.rewind()?;
+            writeln!(file, "{}", std::process::id())
+        };
+        write().map_err(failed)?;
+        Ok(Self { _file: file })
+    }
+}
+
+/// How the descriptors of the process are shared out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Descriptors {
+    /// How many there may be.
+    pub limit: u64,
+    /// The most connections, of two sockets each.
+    pub connections: u32,
+    /// The most pipes, of two descriptors each, once the connections have theirs.
+    pub pipes: usize,
+}
+
+/// Descriptors for everything that is neither a connection nor a listener: the runtimes,
+/// netlink, the log, the lock, and an nft with its pipes.
+const OWN: u64 = 64;
+
+/// Pipes without which nothing goes through splice.
+const FEWEST_PIPES: u64 = 16;
+
+/// Raises the limit of open files as far as it goes and shares it out, `wanted` connections if
+/// they fit beside `listeners` listening sockets.
+pub fn share_descriptors(wanted: u32, listeners: usize) -> Result<Descriptors> {
+    let failed = |error| Failure::internal("read or raise the limit of open files", error);
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(failed)?;
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map_err(failed)?;
+    Ok(share(hard, wanted, listeners as u64))
+}
+
+fn share(limit: u64, wanted: u32, listeners: u64) -> Descriptors {
+    // A listener keeps a socket for the next upstream leg at hand.
+    let free = limit.saturating_sub(OWN + 2 * listeners);
+    let room = free.saturating_sub(2 * FEWEST_PIPES) / 2;
+    let connections = wanted.min(u32::try_from(room).unwrap_or(u32::MAX)).max(1);
+    let pipes = free.saturating_sub(2 * u64::from(connections)) / 2;
+    Descriptors {
+        limit,
+        connections,
+        pipes: usize::try_from(pipes).unwrap_or(usize::MAX),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_come_first_and_pipes_have_the_rest() {
+        let shared = share(20_000, 8_000, 16);
+        assert_eq!(
+            shared,
+            Descriptors {
+                limit: 20_000,
+                connections: 8_000,
+                pipes: 1952
+            }
+        );
+    }
+
+    #[test]
+    fn few_descriptors_mean_fewer_connections() {
+        let shared = share(256, 8_000, 8);
+        assert_eq!(
+            shared,
+            Descriptors {
+                limit: 256,
+                connections: 72,
+                pipes: 16
+            }
+        );
+        assert_eq!(share(10, 8_000, 8).connections, 1);
+    }
+}

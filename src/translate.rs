@@ -1,0 +1,91 @@
+//! The configuration in the terms of the relay and of the kernel state, which do not know it.
+
+use pepd_config::{Action, Config, Dscp};
+use pepd_relay::ListenerAddress;
+
+/// What the relay is told.
+pub fn settings(config: &Config) -> pepd_relay::Settings {
+    pepd_relay::Settings {
+        port: config.capture.port,
+        limits: pepd_relay::Limits {
+            connections: config.limits.connections,
+            per_source: config.limits.connections_per_source,
+        },
+        legs: config.legs.iter().map(leg).collect(),
+        campuses: config
+            .campuses
+            .iter()
+            .map(|campus| pepd_relay::Campus {
+                prefixes: campus.prefixes.clone(),
+                leg: campus.leg.0,
+            })
+            .collect(),
+    }
+}
+
+fn leg(leg: &pepd_config::Leg) -> pepd_relay::Leg {
+    pepd_relay::Leg {
+        name: leg.name.clone(),
+        congestion: leg.congestion.clone(),
+        buffer: leg.buffer.map(|bytes| bytes.0),
+        rate: leg.rate.map(|bits| bits.0),
+        fast_open: leg.fast_open,
+        mss: leg.mss,
+        user_timeout: leg.user_timeout,
+        keepalive: pepd_relay::Keepalive {
+            idle: leg.keepalive.idle,
+            interval: leg.keepalive.interval,
+            count: leg.keepalive.count,
+        },
+        dscp: match leg.dscp {
+            Dscp::Copy => pepd_relay::Dscp::Copy,
+            Dscp::Set(dscp) => pepd_relay::Dscp::Set(dscp),
+        },
+        thin: leg.thin,
+        notsent_lowat: leg.notsent_lowat.map(|bytes| bytes.0),
+        connect_timeout: leg.connect_timeout,
+    }
+}
+
+/// What the kernel is to do; `listeners` are the relay's, in the order of the legs.
+pub fn request(config: &Config, listeners: &[ListenerAddress]) -> pepd_net::Request {
+    let campuses = config.campuses.iter().filter_map(|campus| {
+        let listener = listeners.get(campus.leg.0)?;
+        Some(pepd_net::Campus {
+            name: campus.name.clone(),
+            prefixes: campus.prefixes.clone(),
+            listener: pepd_net::Listener {
+                v4: listener.v4,
+                v6: listener.v6,
+            },
+        })
+    });
+    pepd_net::Request {
+        node: config.node.name.clone(),
+        mark: mark(config),
+        table: config.capture.table.0,
+        port: config.capture.port,
+        campuses: campuses.collect(),
+        rules: config.rules.iter().map(rule).collect(),
+    }
+}
+
+/// The mark of captured packets.
+pub fn mark(config: &Config) -> pepd_net::Mark {
+    pepd_net::Mark {
+        value: config.capture.mark.value,
+        mask: config.capture.mark.mask,
+    }
+}
+
+fn rule(rule: &pepd_config::Rule) -> pepd_net::Rule {
+    pepd_net::Rule {
+        source: rule.source.clone(),
+        destination: rule.destination.clone(),
+        destination_port: rule.destination_port.clone(),
+        action: match rule.action {
+            Action::Split => pepd_net::Action::Split,
+            Action::Bypass => pepd_net::Action::Bypass,
+        },
+    }
+}
