@@ -3,6 +3,9 @@
 use std::fmt;
 use std::process::ExitCode;
 
+/// EX_USAGE: the command line was wrong.
+pub const USAGE: u8 = 64;
+
 /// What went wrong, and so with which code the process ends.
 #[derive(Debug)]
 pub struct Failure {

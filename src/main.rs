@@ -22,7 +22,20 @@ use clap::Parser;
 use crate::cli::{Cli, Command};
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        // The text of `--help`, too, comes as an error.
+        Err(error) => {
+            // Where the text cannot be written there is nobody to tell.
+            let _ = error.print();
+            return if error.use_stderr() {
+                ExitCode::from(exit::USAGE)
+            } else {
+                ExitCode::SUCCESS
+            };
+        }
+    };
+    let result = match command {
         Command::Run(file) => run::run(&file),
         Command::Check(file) => check::check(&file),
         Command::Show(file) => show::show(&file),
