@@ -198,16 +198,18 @@ impl Direction {
                 return self.copy(source, sink);
             }
         };
-        match input {
+        let taken = match input {
             Input::Bytes(len) => {
                 self.held = len;
-                Taken::Some
+                return Taken::Some;
             }
             Input::End => Taken::End,
             Input::Failed => Taken::Failed,
-            // At the mark splice(2) says EAGAIN for ever.
-            Input::Empty => self.take_urgent(source).unwrap_or(Taken::Nothing),
-        }
+            Input::Empty => Taken::Nothing,
+        };
+        // At the mark splice(2) says EAGAIN for ever or, once the FIN has come, that this is the
+        // end.
+        self.take_urgent(source).unwrap_or(taken)
     }
 
     /// Takes the urgent byte where it is next, and steps over its place in the stream.
