@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use pepd_config::Config;
 use pepd_net::{Gate, Installed, Plan};
 use pepd_observe::{Counters, Throttle};
-use pepd_relay::{Prepared, Relay, Settings};
+use pepd_relay::{Prepared, Pressure, Relay, Settings};
 
 use crate::exit::{Failure, Result};
 use crate::host::{self, Descriptors};
@@ -19,6 +19,9 @@ use crate::{source, translate};
 
 /// How often the gate is renewed.
 const TICK: Duration = Duration::from_secs(1);
+
+/// How often the kernel state is looked at, beyond the table that each renewal needs.
+const INSPECTION: Duration = Duration::from_secs(10);
 
 /// How long the gate stays open by itself: a daemon that is paused or hung for so long has its
 /// new connections routed.
@@ -35,6 +38,7 @@ pub struct Daemon {
     path: PathBuf,
     config: Config,
     descriptors: Descriptors,
+    plan: Plan,
     installed: Installed,
     relay: Relay,
     door: Door,
@@ -83,6 +87,7 @@ impl Daemon {
             path,
             config,
             descriptors,
+            plan,
             installed,
             relay,
             door,
@@ -93,16 +98,18 @@ impl Daemon {
 
     /// Runs until a signal ends it, and removes all kernel state.
     pub async fn run(mut self) -> Result {
-        let mut tick = tokio::time::interval(TICK);
-        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        let mut tick = interval(TICK);
+        let mut inspection = interval(INSPECTION);
         // The first renewal opens the gate, and only then is pepd ready.
         tick.tick().await;
-        self.tend();
+        inspection.tick().await;
+        self.tend().await;
         life::ready();
         loop {
             tokio::select! {
-                _ = tick.tick() => self.tend(),
-                () = self.relay.admission().changed() => self.tend(),
+                _ = tick.tick() => self.tend().await,
+                () = self.relay.admission().changed() => self.tend().await,
+                _ = inspection.tick() => self.mend().await,
                 request = self.signals.next() => match request {
                     Request::Reload => self.reload().await,
                     Request::End => break,
@@ -113,14 +120,38 @@ impl Daemon {
     }
 
     /// Renews the gate if all is well, and tells systemd.
-    fn tend(&mut self) {
+    async fn tend(&mut self) {
         if !self.relay.responsive(SILENCE) {
             tracing::error!("a worker does not respond: new connections are routed unsplit");
             return;
         }
-        let pressure = self.relay.admission().pressure();
-        self.door.set(!pressure.full, &pressure.sources);
+        let Pressure { full, sources } = self.relay.admission().pressure();
+        if let Err(error) = self.door.set(!full, &sources) {
+            complain(&error);
+            self.mend().await;
+        }
         life::alive(&self.counters.to_string());
+    }
+
+    /// Installs the kernel state again where it is gone. `nft flush ruleset`, with which a
+    /// reload of the operator's own firewall often begins, takes pepd's table along, and
+    /// a restart of systemd-networkd takes the rules; then even the packets of live
+    /// connections no longer reach their sockets.
+    async fn mend(&mut self) {
+        if self.installed.verify().await.is_ok() {
+            return;
+        }
+        match self.installed.replace(&self.plan).await {
+            Ok(()) => {
+                tracing::warn!("somebody removed pepd's kernel state; it is there again");
+                self.door.forget();
+                let Pressure { full, sources } = self.relay.admission().pressure();
+                if let Err(error) = self.door.set(!full, &sources) {
+                    complain(&error);
+                }
+            }
+            Err(error) => complain(&error),
+        }
     }
 
     async fn reload(&mut self) {
@@ -129,7 +160,7 @@ impl Daemon {
             Ok(()) => tracing::info!("reloaded"),
             Err(message) => tracing::error!("reload refused, nothing has changed:\n{message}"),
         }
-        self.tend();
+        self.tend().await;
         life::ready();
     }
 
@@ -145,8 +176,7 @@ impl Daemon {
         self.installed.replace(&plan).await?;
         self.relay.reload(prepared);
         self.config = config;
-        // The new table's gate is closed and its sets are empty.
-        self.door.forget();
+        self.plan = plan;
         Ok(())
     }
 
@@ -176,6 +206,13 @@ impl Daemon {
         tracing::info!(cut, "ended: {}", self.counters);
         Ok(removed?)
     }
+}
+
+/// Ticks that do not pile up while the daemon was paused.
+fn interval(period: Duration) -> tokio::time::Interval {
+    let mut interval = tokio::time::interval(period);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    interval
 }
 
 fn one_per_core() -> NonZeroUsize {
@@ -236,14 +273,11 @@ impl Door {
     }
 
     /// Opens or closes the gate for everyone, and for single sources.
-    fn set(&mut self, open: bool, full: &[IpAddr]) {
-        let result = if open {
-            self.gate.renew(GATE_TTL)
+    fn set(&mut self, open: bool, full: &[IpAddr]) -> std::result::Result<(), pepd_net::Error> {
+        if open {
+            self.gate.renew(GATE_TTL)?;
         } else {
-            self.gate.close()
-        };
-        if let Err(error) = result {
-            complain(&error);
+            self.gate.close()?;
         }
         if self.open && !open {
             tracing::warn!("a limit is reached: new connections are routed unsplit");
@@ -252,28 +286,22 @@ impl Door {
         }
         self.open = open;
         for source in full {
-            match self.gate.shut_out(*source, GATE_TTL) {
-                Ok(()) if self.shut_out.insert(*source) => {
-                    static THROTTLE: Throttle = Throttle::new(Duration::from_secs(10));
-                    if let Some(held_back) = THROTTLE.admit(Instant::now()) {
-                        tracing::warn!(
-                            %source, held_back,
-                            "connections_per_source is reached: more from there are routed unsplit"
-                        );
-                    }
-                }
-                Ok(()) => {}
-                Err(error) => complain(&error),
+            self.gate.shut_out(*source, GATE_TTL)?;
+            if self.shut_out.insert(*source) {
+                report_full_source(*source);
             }
         }
-        let gate = &self.gate;
-        self.shut_out.retain(|source| {
-            full.contains(source)
-                || gate
-                    .let_in(*source)
-                    .map_err(|error| complain(&error))
-                    .is_err()
-        });
+        let gone: Vec<_> = self
+            .shut_out
+            .iter()
+            .filter(|ip| !full.contains(ip))
+            .copied()
+            .collect();
+        for source in gone {
+            self.gate.let_in(source)?;
+            self.shut_out.remove(&source);
+        }
+        Ok(())
     }
 
     /// Closes the gate for good.
@@ -287,6 +315,16 @@ impl Door {
     fn forget(&mut self) {
         self.open = false;
         self.shut_out.clear();
+    }
+}
+
+fn report_full_source(source: IpAddr) {
+    static THROTTLE: Throttle = Throttle::new(Duration::from_secs(10));
+    if let Some(held_back) = THROTTLE.admit(Instant::now()) {
+        tracing::warn!(
+            %source, held_back,
+            "connections_per_source is reached: more from there are routed unsplit"
+        );
     }
 }
 
