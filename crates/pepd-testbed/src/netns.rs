@@ -1,7 +1,7 @@
 //! Network namespaces that do not outlive their process.
 
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use tempfile::TempDir;
 
 use crate::process::run;
 
@@ -26,6 +27,7 @@ const IP_LIMIT: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct Netns {
     name: String,
+    runtime_directory: TempDir,
 }
 
 impl Netns {
@@ -43,7 +45,10 @@ impl Netns {
         run(Command::new("ip").args(["netns", "add", &name]), IP_LIMIT)?
             .success()
             .context("cannot make a network namespace: this needs root")?;
-        let netns = Self { name };
+        let netns = Self {
+            name,
+            runtime_directory: TempDir::with_prefix("pepd-run-")?,
+        };
         netns.prepare()?;
         Ok(netns)
     }
@@ -52,6 +57,12 @@ impl Netns {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What `/run/pepd` is to the programs in this namespace.
+    #[must_use]
+    pub fn runtime_directory(&self) -> &Path {
+        self.runtime_directory.path()
     }
 
     /// The command `program`, to be run inside.

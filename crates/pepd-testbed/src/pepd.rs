@@ -43,7 +43,7 @@ impl PepdBuilder {
         self
     }
 
-    /// What `RUST_LOG` says; `debug` otherwise.
+    /// What `PEPD_LOG` says; `info` otherwise.
     #[must_use]
     pub fn log(mut self, filter: &str) -> Self {
         filter.clone_into(&mut self.log);
@@ -55,6 +55,20 @@ impl PepdBuilder {
     /// # Errors
     /// When it ends instead; the message has its log.
     pub fn start(self, netns: &Netns, config: &str) -> Result<Pepd> {
+        let mut pepd = self.spawn(netns, config)?;
+        pepd.await_notification("READY=1")?;
+        Ok(pepd)
+    }
+
+    /// Starts the daemon in `netns` and waits until it ends by itself.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn fails(self, netns: &Netns, config: &str) -> Result<(ExitStatus, String)> {
+        self.spawn(netns, config)?.wait()
+    }
+
+    fn spawn(self, netns: &Netns, config: &str) -> Result<Pepd> {
         let directory = TempDir::with_prefix("pepd-testbed-")?;
         let file = directory.path().join("pepd.toml");
         fs::write(&file, config)?;
@@ -65,19 +79,18 @@ impl PepdBuilder {
         words.push(self.binary.display().to_string());
         let mut command = netns.command(&words[0]);
         command.args(&words[1..]).args(["run", "-c"]).arg(&file);
+        command.env("RUNTIME_DIRECTORY", netns.runtime_directory());
         command
             .env("NOTIFY_SOCKET", &socket)
-            .env("RUST_LOG", &self.log)
+            .env("PEPD_LOG", &self.log)
             .env("NO_COLOR", "1");
         let process = Process::spawn(&mut command)?;
-        let mut pepd = Pepd {
+        Ok(Pepd {
             process,
             notifications,
             directory,
             binary: self.binary,
-        };
-        pepd.await_notification("READY=1")?;
-        Ok(pepd)
+        })
     }
 }
 
@@ -89,7 +102,7 @@ impl Pepd {
         PepdBuilder {
             binary: binary.as_ref().to_owned(),
             wrapper: Vec::new(),
-            log: "debug".to_owned(),
+            log: "info".to_owned(),
         }
     }
 
@@ -144,14 +157,30 @@ impl Pepd {
         self.await_notification("READY=1")
     }
 
+    /// Sends a signal.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        self.process.signal(signal)
+    }
+
+    /// Waits for its end, and returns its exit status and its whole log.
+    ///
+    /// # Errors
+    /// When it does not end.
+    pub fn wait(mut self) -> Result<(ExitStatus, String)> {
+        let status = self.process.wait(LIMIT)?;
+        Ok((status, self.process.log()))
+    }
+
     /// Sends SIGTERM and waits for its end.
     ///
     /// # Errors
     /// When it does not end.
-    pub fn stop(mut self) -> Result<(ExitStatus, String)> {
-        self.process.signal(Signal::SIGTERM)?;
-        let status = self.process.wait(LIMIT)?;
-        Ok((status, self.process.log()))
+    pub fn stop(self) -> Result<(ExitStatus, String)> {
+        self.signal(Signal::SIGTERM)?;
+        self.wait()
     }
 
     /// Sends SIGKILL and waits for its end.
@@ -165,8 +194,8 @@ impl Pepd {
                 self.log()
             );
         }
-        self.process.signal(Signal::SIGKILL)?;
-        self.process.wait(LIMIT)?;
+        self.signal(Signal::SIGKILL)?;
+        self.wait()?;
         Ok(())
     }
 

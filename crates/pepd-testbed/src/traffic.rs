@@ -211,6 +211,23 @@ impl Pair {
         Ok(pair)
     }
 
+    /// Sends `length` bytes each way, one after the other, and checks them.
+    ///
+    /// # Errors
+    /// When a byte does not arrive, or is wrong.
+    pub fn exchange(&self, length: u64) -> Result<()> {
+        let pattern = Pattern::new(length);
+        for (from, to) in [(&self.client, &self.server), (&self.server, &self.client)] {
+            // In pieces that surely fit the buffers, for nobody reads meanwhile.
+            for at in (0..length).step_by(16 * 1024) {
+                let piece = (length - at).min(16 * 1024);
+                send(from, &pattern, at, piece)?;
+                receive_exactly(to, &pattern, at, piece)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Both ends the other way round: what is said of the client, of the server.
     #[must_use]
     pub fn swapped(self) -> Self {

@@ -7,7 +7,9 @@ use anyhow::Result;
 use ipnet::{Ipv4Net, Ipv6Net};
 
 use crate::netns::Netns;
+use crate::stage::accepted;
 use crate::topology::{Link, Topology};
+use crate::traffic::Pair;
 
 /// The address family that a scenario runs over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -206,6 +208,33 @@ impl World {
     #[must_use]
     pub fn outsider(&self) -> &Netns {
         self.topology.node("outsider")
+    }
+
+    /// A connection from the client to the server.
+    ///
+    /// # Errors
+    /// When it does not come about.
+    pub fn pair(&self, family: Family) -> Result<Pair> {
+        Pair::open(self.client(), self.server(), Self::server_address(family))
+    }
+
+    /// A connection from the client to the server, and whether the helper box has split it.
+    ///
+    /// # Errors
+    /// When it does not come about.
+    pub fn probe(&self, family: Family) -> Result<(Pair, bool)> {
+        let before = accepted(self.hb())?;
+        let pair = self.pair(family)?;
+        Ok((pair, accepted(self.hb())? > before))
+    }
+
+    /// The helper box's nft ruleset, policy rules and routes, both families.
+    ///
+    /// # Errors
+    /// When `nft` or `ip` fails.
+    pub fn kernel_state(&self) -> Result<String> {
+        self.hb().sh("nft list ruleset; \
+             for family in -4 -6; do ip $family rule; ip $family route show table all; done")
     }
 
     /// The client's address.

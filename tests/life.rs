@@ -1,0 +1,427 @@
+//! Starting, reloading, draining, ending, being killed, being paused: what happens to the
+//! connections that there are, to new ones, and to the kernel's state.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "this is how a test fails"
+)]
+
+use std::io::Write;
+use std::net::{Shutdown, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use nix::sys::signal::Signal;
+use pepd_testbed::traffic::{End, Pair, Pattern, listen, receive};
+use pepd_testbed::{Family, Pepd, Stage, Via, World, accepted, require, wait_until};
+use rstest::rstest;
+
+const PEPD: &str = env!("CARGO_BIN_EXE_pepd");
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// State of an operator's own, some of it close to pepd's.
+const OPERATOR: &str = "
+    nft add table inet operator
+    nft 'add chain inet operator prerouting { type filter hook prerouting priority mangle; }'
+    nft 'add rule inet operator prerouting tcp dport 9999 meta mark set meta mark or 0x1'
+    nft add table ip pepd
+    for family in -4 -6; do
+        ip $family rule add fwmark 0x1/0xff lookup 100 priority 1000
+        ip $family route add unreachable default table 100
+    done
+    ip route add local 127.99.0.0/16 dev lo table 100
+";
+
+#[test]
+fn sigterm_leaves_everything_as_it_was() -> Result<()> {
+    require!(root, program("nft"));
+    let mut stage = Stage::open(Via::Routing, PEPD)?;
+    stage.world.hb().sh(OPERATOR)?;
+    let before = stage.world.kernel_state()?;
+    stage.pepd = Some(Pepd::start(PEPD, stage.world.hb(), &World::config())?);
+    assert_ne!(stage.world.kernel_state()?, before);
+    for family in Family::BOTH {
+        stage.world.pair(family)?.exchange(1000)?;
+    }
+    let (status, log) = stage.pepd.take().unwrap().stop()?;
+    assert_eq!(status.code(), Some(0), "{log}");
+    assert_eq!(stage.world.kernel_state()?, before, "{log}");
+    for family in Family::BOTH {
+        assert!(!stage.world.probe(family)?.1, "{family} still split");
+    }
+    Ok(())
+}
+
+#[test]
+fn down_removes_what_a_crash_left_and_nothing_else() -> Result<()> {
+    require!(root, program("nft"));
+    let world = World::standard()?;
+    world.hb().sh(OPERATOR)?;
+    let before = world.kernel_state()?;
+    Pepd::start(PEPD, world.hb(), &World::config())?.kill()?;
+    assert_ne!(
+        world.kernel_state()?,
+        before,
+        "a killed daemon leaves its state"
+    );
+    down(&world)?;
+    assert_eq!(world.kernel_state()?, before);
+    // A second time there is nothing to do, and that is no error.
+    down(&world)?;
+    assert_eq!(world.kernel_state()?, before);
+    Ok(())
+}
+
+#[test]
+fn down_refuses_while_the_daemon_runs() -> Result<()> {
+    require!(root, program("nft"));
+    let mut stage = Stage::open(Via::Pepd, PEPD)?;
+    let before = stage.world.kernel_state()?;
+    let hb = stage.world.hb();
+    let refused = stage.pepd.as_ref().unwrap().subcommand(hb, "down")?;
+    assert!(!refused.status.success());
+    assert!(
+        refused.stderr.contains("runs already"),
+        "{}",
+        refused.stderr
+    );
+    assert_eq!(
+        without_times(&stage.world.kernel_state()?),
+        without_times(&before)
+    );
+    assert!(stage.world.probe(Family::V4)?.1);
+    assert!(stage.pepd()?.runs());
+    stage.finish()
+}
+
+#[rstest]
+fn a_killed_daemon_leaves_new_connections_to_routing_and_the_next_one_adopts(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root, program("nft"));
+    let mut stage = Stage::open(Via::Routing, PEPD)?;
+    let before = stage.world.kernel_state()?;
+    stage.pepd = Some(Pepd::start(PEPD, stage.world.hb(), &World::config())?);
+    let (old, split) = stage.world.probe(family)?;
+    assert!(split);
+    old.exchange(1000)?;
+    stage.pepd.take().unwrap().kill()?;
+    // At once, not after a time.
+    let (routed, split) = stage.world.probe(family)?;
+    assert!(!split);
+    routed.exchange(100_000)?;
+
+    stage.pepd = Some(Pepd::start(PEPD, stage.world.hb(), &World::config())?);
+    routed.exchange(100_000)?;
+    let (new, split) = stage.world.probe(family)?;
+    assert!(
+        split,
+        "the daemon that was started after the crash splits nothing"
+    );
+    new.exchange(100_000)?;
+    drop((old, routed, new));
+    let (status, log) = stage.pepd.take().unwrap().stop()?;
+    assert_eq!(status.code(), Some(0), "{log}");
+    assert_eq!(stage.world.kernel_state()?, before, "{log}");
+    Ok(())
+}
+
+/// Both ends of a connection that was split by a daemon that is killed learn of it.
+#[rstest]
+fn a_killed_daemon_does_not_leave_its_connections_hanging(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root);
+    let mut stage = Stage::open(Via::Pepd, PEPD)?;
+    let Pair { client, mut server } = stage.world.pair(family)?;
+    // A byte unread in the daemon, or on the way there, is not told from one that never came;
+    // so there is none.
+    stage.pepd.take().unwrap().kill()?;
+    let (bytes, _) = receive(&client, &Pattern::new(0), 0)?;
+    assert_eq!(bytes, 0);
+    wait_until(LIMIT, "the server's writes fail", || {
+        server.write(&[0; 1000]).is_err()
+    })
+}
+
+#[rstest]
+fn a_paused_daemon_leaves_new_connections_to_routing(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root);
+    let stage = Stage::open(Via::Pepd, PEPD)?;
+    let (live, split) = stage.world.probe(family)?;
+    assert!(split);
+    let pepd = stage.pepd.as_ref().unwrap();
+    pepd.signal(Signal::SIGSTOP)?;
+    let server = SocketAddr::new(World::server_address(family), 0);
+    let listener = listen(stage.world.server(), server)?;
+    // Until the gate expires, new connections still wait in the paused daemon's backlog: the
+    // clients' side of them is up, and the server does not hear of them.
+    let mut waiting = Vec::new();
+    wait_until(LIMIT, "a new connection is routed", || {
+        let before = accepted(stage.world.hb()).unwrap();
+        let to = listener.local_addr().unwrap();
+        let client = pepd_testbed::traffic::connect(stage.world.client(), to).unwrap();
+        waiting.push(client);
+        accepted(stage.world.hb()).unwrap() == before
+    })?;
+    let routed = waiting.pop().unwrap();
+    // The routed one is the first that the server gets.
+    let (server, peer) = pepd_testbed::traffic::accept(&listener)?;
+    assert_eq!(peer, routed.local_addr()?);
+    Pair {
+        client: routed,
+        server,
+    }
+    .exchange(10_000)?;
+    pepd.signal(Signal::SIGCONT)?;
+    live.exchange(10_000)?;
+    // What had waited is served now.
+    for client in waiting {
+        let (server, peer) = pepd_testbed::traffic::accept(&listener)?;
+        ensure!(peer.ip() == client.local_addr()?.ip(), "{peer}");
+        drop(server);
+    }
+    wait_until(LIMIT, "new connections are split again", || {
+        stage.world.probe(family).unwrap().1
+    })?;
+    stage.finish()
+}
+
+#[test]
+fn starting_twice_is_an_error_and_disturbs_nothing() -> Result<()> {
+    require!(root);
+    let mut stage = Stage::open(Via::Pepd, PEPD)?;
+    let (live, _) = stage.world.probe(Family::V4)?;
+    let before = stage.world.kernel_state()?;
+    let (status, log) = Pepd::builder(PEPD).fails(stage.world.hb(), &World::config())?;
+    assert!(!status.success());
+    assert!(log.contains("runs already"), "{log}");
+    let pid = stage.pepd()?.process().pid().to_string();
+    assert!(log.contains(&pid), "{log} does not name process {pid}");
+    assert_eq!(
+        without_times(&stage.world.kernel_state()?),
+        without_times(&before)
+    );
+    live.exchange(10_000)?;
+    assert!(stage.world.probe(Family::V6)?.1);
+    stage.finish()
+}
+
+#[rstest]
+fn connections_older_than_the_daemon_go_on(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root);
+    let mut stage = Stage::open(Via::Routing, PEPD)?;
+    let old = stage.world.pair(family)?;
+    old.exchange(100_000)?;
+    stage.pepd = Some(Pepd::start(PEPD, stage.world.hb(), &World::config())?);
+    old.exchange(100_000)?;
+    let (new, split) = stage.world.probe(family)?;
+    assert!(split);
+    new.exchange(100_000)?;
+    old.exchange(100_000)?;
+    drop(new);
+    let (status, log) = stage.pepd.take().unwrap().stop()?;
+    assert!(status.success(), "{log}");
+    old.exchange(100_000)?;
+    old.client.shutdown(Shutdown::Write)?;
+    assert_eq!(receive(&old.server, &Pattern::new(0), 0)?, (0, End::Fin));
+    Ok(())
+}
+
+#[rstest]
+fn sigterm_lets_live_connections_finish(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root);
+    let config = World::config().replace("drain = \"5s\"", "drain = \"10min\"");
+    let mut stage = Stage::with_config(PEPD, &config)?;
+    let live = stage.world.pair(family)?;
+    live.exchange(10_000)?;
+    let pepd = stage.pepd.take().unwrap();
+    pepd.signal(Signal::SIGTERM)?;
+    wait_until(LIMIT, "new connections are routed", || {
+        !stage.world.probe(family).unwrap().1
+    })?;
+    live.exchange(100_000)?;
+    live.client.shutdown(Shutdown::Write)?;
+    assert_eq!(receive(&live.server, &Pattern::new(0), 0)?, (0, End::Fin));
+    drop(live);
+    // Long before the ten minutes are over.
+    let (status, log) = pepd.wait()?;
+    assert_eq!(status.code(), Some(0), "{log}");
+    Ok(())
+}
+
+#[rstest]
+#[case::the_drain_time_is_over("1s", 1)]
+#[case::a_second_sigterm("10min", 2)]
+fn the_end_does_not_wait_for_ever(#[case] drain: &str, #[case] signals: usize) -> Result<()> {
+    require!(root);
+    let config = World::config().replace("drain = \"5s\"", &format!("drain = \"{drain}\""));
+    let mut stage = Stage::open(Via::Routing, PEPD)?;
+    let before = stage.world.kernel_state()?;
+    stage.pepd = Some(Pepd::start(PEPD, stage.world.hb(), &config)?);
+    let live = stage.world.pair(Family::V4)?;
+    let pepd = stage.pepd.take().unwrap();
+    for count in 1..=signals {
+        pepd.signal(Signal::SIGTERM)?;
+        if count < signals {
+            wait_until(LIMIT, "the first SIGTERM has been heard", || {
+                pepd.log().contains("ending")
+            })?;
+        }
+    }
+    let (status, log) = pepd.wait()?;
+    assert_eq!(status.code(), Some(0), "{log}");
+    assert_eq!(stage.world.kernel_state()?, before, "{log}");
+    // Cut off in the middle is an error at both ends, never a clean FIN.
+    for end in [&live.client, &live.server] {
+        assert_eq!(receive(end, &Pattern::new(0), 0)?, (0, End::RESET));
+    }
+    Ok(())
+}
+
+#[rstest]
+fn a_reload_under_load_loses_no_connection(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root);
+    const FLOWS: usize = 40;
+    const RELOADS: usize = 5;
+    let mut stage = Stage::open(Via::Pepd, PEPD)?;
+    let Stage { world, pepd, .. } = &mut stage;
+    let pepd = pepd.as_mut().unwrap();
+    let flows: Vec<Pair> = (0..FLOWS)
+        .map(|_| world.pair(family))
+        .collect::<Result<_>>()?;
+    let (done, rounds, opened) = (
+        AtomicBool::new(false),
+        AtomicUsize::new(0),
+        AtomicUsize::new(0),
+    );
+    let world = &*world;
+    std::thread::scope(|scope| -> Result<()> {
+        let keeps_on: Vec<_> = flows
+            .chunks(10)
+            .map(|some| {
+                let (done, rounds) = (&done, &rounds);
+                scope.spawn(move || -> Result<()> {
+                    while !done.load(Ordering::Relaxed) {
+                        for pair in some {
+                            pair.exchange(20_000)?;
+                        }
+                        rounds.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        let opens = scope.spawn(|| -> Result<()> {
+            while !done.load(Ordering::Relaxed) {
+                world.pair(family)?.exchange(1000)?;
+                opened.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(())
+        });
+        let reloads = (|| -> Result<()> {
+            for count in 0..RELOADS {
+                let congestion = if count % 2 == 0 {
+                    "\"cubic\""
+                } else {
+                    "\"reno\""
+                };
+                let config = World::config().replace("\"reno\"", congestion);
+                pepd.reload(&config)?;
+                let before = (
+                    rounds.load(Ordering::Relaxed),
+                    opened.load(Ordering::Relaxed),
+                );
+                wait_until(LIMIT, "traffic goes on after a reload", || {
+                    rounds.load(Ordering::Relaxed) >= before.0 + 8
+                        && opened.load(Ordering::Relaxed) >= before.1 + 8
+                })?;
+            }
+            Ok(())
+        })();
+        done.store(true, Ordering::Relaxed);
+        // First what broke, then that something was waited for in vain.
+        for thread in keeps_on {
+            thread.join().unwrap()?;
+        }
+        opens.join().unwrap()?;
+        reloads
+    })?;
+    assert!(stage.world.probe(family)?.1);
+    stage.finish()
+}
+
+#[test]
+fn a_reload_takes_effect_on_new_connections() -> Result<()> {
+    require!(root);
+    let mut stage = Stage::open(Via::Pepd, PEPD)?;
+    let (live, split) = stage.world.probe(Family::V4)?;
+    assert!(split);
+    let bypass = "\n[[rule]]\nsource = [\"10.1.0.0/24\"]\naction = \"bypass\"\n";
+    stage.pepd()?.reload(&(World::config() + bypass))?;
+    assert!(
+        !stage.world.probe(Family::V4)?.1,
+        "the new rule does not hold"
+    );
+    assert!(stage.world.probe(Family::V6)?.1, "IPv6 has no such rule");
+    live.exchange(10_000)?;
+    stage.pepd()?.reload(&World::config())?;
+    assert!(stage.world.probe(Family::V4)?.1);
+    live.exchange(10_000)?;
+    stage.finish()
+}
+
+#[rstest]
+#[case::a_syntax_error("[node\n", "pepd.toml")]
+#[case::an_unknown_key("[nodes]\nname = \"x\"\n", "nodes")]
+#[case::no_such_congestion_control("", "nonesuch")]
+fn a_bad_file_changes_nothing_and_says_why(#[case] bad: &str, #[case] why: &str) -> Result<()> {
+    require!(root);
+    let mut stage = Stage::open(Via::Pepd, PEPD)?;
+    let (live, _) = stage.world.probe(Family::V4)?;
+    let before = stage.world.kernel_state()?;
+    let bad = if bad.is_empty() {
+        World::config().replace("\"cubic\"", "\"nonesuch\"")
+    } else {
+        bad.to_owned()
+    };
+    stage.pepd()?.reload(&bad)?;
+    let log = stage.pepd()?.log();
+    assert!(log.contains("reload refused") && log.contains(why), "{log}");
+    assert_eq!(
+        without_times(&stage.world.kernel_state()?),
+        without_times(&before)
+    );
+    live.exchange(10_000)?;
+    assert!(stage.world.probe(Family::V6)?.1);
+    stage.finish()
+}
+
+fn down(world: &World) -> Result<()> {
+    let directory = tempfile::TempDir::new()?;
+    let file = directory.path().join("pepd.toml");
+    std::fs::write(&file, World::config())?;
+    let mut command = world.hb().command(PEPD);
+    command.env("RUNTIME_DIRECTORY", world.hb().runtime_directory());
+    pepd_testbed::run(command.args(["down", "-c"]).arg(&file), LIMIT)?.success()?;
+    Ok(())
+}
+
+/// Without what changes while nothing happens: how long the gate stays open.
+fn without_times(state: &str) -> String {
+    let mut words: Vec<&str> = state.split_whitespace().collect();
+    while let Some(at) = words.iter().position(|word| *word == "expires") {
+        words.drain(at..(at + 2).min(words.len()));
+    }
+    words.join(" ")
+}
