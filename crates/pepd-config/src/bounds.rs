@@ -14,8 +14,9 @@ pub(crate) const WORKERS: RangeInclusive<u16> = 0..=1024;
 pub(crate) const DRAIN: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
 /// Any TCP port.
 pub(crate) const PORT: RangeInclusive<u16> = 1..=u16::MAX;
-/// Table numbers are 32 bits (include/uapi/linux/rtnetlink.h, `RTA_TABLE`).
-pub(crate) const TABLE: RangeInclusive<u32> = 1..=u32::MAX;
+/// Table numbers are 32 bits (include/uapi/linux/rtnetlink.h, `RTA_TABLE`). That some are the
+/// kernel's is checked apart.
+pub(crate) const TABLE: RangeInclusive<u32> = 0..=u32::MAX;
 /// A connection takes two sockets, and pipes while data is under way.
 pub(crate) const CONNECTIONS: RangeInclusive<u32> = 1..=1_000_000;
 /// An NFQUEUE has to hold them all.

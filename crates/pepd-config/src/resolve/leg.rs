@@ -18,7 +18,7 @@ pub(super) fn legs<'t>(root: &Section<'t>, problems: &mut Problems) -> (Vec<&'t 
         return (Vec::new(), Vec::new());
     };
     let Some(table) = field.value().as_table() else {
-        problems.push(field.wrong_type("tables with names: write `[leg.NAME]`", None));
+        problems.push(field.wrong_type("a table", "write `[leg.NAME]`, such as `[leg.lan]`"));
         return (Vec::new(), Vec::new());
     };
     let mut names = Vec::new();
@@ -51,7 +51,7 @@ fn without_name(name: &toml::Spanned<&str>, field: Field<'_>) -> Problem {
         .label("of which leg?")
         .help("write `[leg.NAME]` above it, such as `[leg.lan]`")
     } else {
-        field.wrong_type(&format!("a table: write `[leg.{}]`", shown(text)), None)
+        field.wrong_type("a table", format!("write `[leg.{}]`", shown(text)))
     }
 }
 
