@@ -28,6 +28,8 @@ pub(crate) const BUFFER: RangeInclusive<Bytes> = Bytes::kib(4)..=Bytes::gib(1);
 pub(crate) const RATE: RangeInclusive<BitRate> = BitRate(1_000)..=BitRate(800_000_000_000);
 /// 1,000 segments are 1.4 MB sent blindly.
 pub(crate) const INITIAL_WINDOW: RangeInclusive<u32> = 1..=1000;
+/// Each leg has a listener address, of which there are 250; one is kept for the leg `default`.
+pub(crate) const LEGS: usize = 249;
 /// `TCP_MAXSEG` takes no other (net/ipv4/tcp.c, `TCP_MIN_MSS` and `MAX_TCP_WINDOW`).
 pub(crate) const MSS: RangeInclusive<u16> = 88..=32_767;
 /// RFC 5482, section 3.1, asks for at least the longest retransmission; a day is beyond patience.

@@ -33,11 +33,23 @@ pub(super) fn legs<'t>(root: &Section<'t>, problems: &mut Problems) -> (Vec<&'t 
         problems.take(check_name("leg name", &name, bounds::NAME));
         let title = format!("[leg.{}]", shown(text));
         if let Some(section) = Section::of(field, title, keys::LEG, problems) {
+            if names.len() == bounds::LEGS {
+                problems.push(too_many(&section));
+            }
             names.push(text);
             legs.push(leg(text, &section, problems));
         }
     }
     (names, legs)
+}
+
+fn too_many(section: &Section<'_>) -> Problem {
+    Problem::new(
+        section.span(),
+        format!("there are more than {} legs", bounds::LEGS),
+    )
+    .label("the first one too many")
+    .help("give campuses with the same settings one leg in common")
 }
 
 /// `[leg]` with keys directly in it.

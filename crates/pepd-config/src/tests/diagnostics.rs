@@ -183,6 +183,17 @@ fn very_many_problems_are_counted() {
 }
 
 #[test]
+fn too_many_legs() {
+    let legs = |count| {
+        (0..count)
+            .map(|number| format!("[leg.l{number}]\n"))
+            .collect::<String>()
+    };
+    assert!(parse("pepd.toml", &with(&legs(249)), &context()).is_ok());
+    assert_snapshot!(refusal(&with(&legs(251))));
+}
+
+#[test]
 fn in_colour() {
     let report = parse("pepd.toml", &with("[capture]\nport = 0\n"), &context()).unwrap_err();
     let (plain, coloured) = (report.render(false), report.render(true));
