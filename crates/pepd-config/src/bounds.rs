@@ -14,8 +14,9 @@ pub(crate) const WORKERS: RangeInclusive<u16> = 0..=1024;
 pub(crate) const DRAIN: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
 /// Any TCP port.
 pub(crate) const PORT: RangeInclusive<u16> = 1..=u16::MAX;
-/// Table numbers are 32 bits (include/uapi/linux/rtnetlink.h, `RTA_TABLE`).
-pub(crate) const TABLE: RangeInclusive<u32> = 1..=u32::MAX;
+/// Table numbers are 32 bits (include/uapi/linux/rtnetlink.h, `RTA_TABLE`). That some are the
+/// kernel's is checked apart.
+pub(crate) const TABLE: RangeInclusive<u32> = 0..=u32::MAX;
 /// A connection takes two sockets, and pipes while data is under way.
 pub(crate) const CONNECTIONS: RangeInclusive<u32> = 1..=1_000_000;
 /// An NFQUEUE has to hold them all.
@@ -27,6 +28,8 @@ pub(crate) const BUFFER: RangeInclusive<Bytes> = Bytes::kib(4)..=Bytes::gib(1);
 pub(crate) const RATE: RangeInclusive<BitRate> = BitRate(1_000)..=BitRate(800_000_000_000);
 /// 1,000 segments are 1.4 MB sent blindly.
 pub(crate) const INITIAL_WINDOW: RangeInclusive<u32> = 1..=1000;
+/// Each leg has a listener address, of which there are 250; one is kept for the leg `default`.
+pub(crate) const LEGS: usize = 249;
 /// `TCP_MAXSEG` takes no other (net/ipv4/tcp.c, `TCP_MIN_MSS` and `MAX_TCP_WINDOW`).
 pub(crate) const MSS: RangeInclusive<u16> = 88..=32_767;
 /// RFC 5482, section 3.1, asks for at least the longest retransmission; a day is beyond patience.

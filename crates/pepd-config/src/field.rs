@@ -45,7 +45,7 @@ impl<'t> Field<'t> {
     }
 
     /// The problem that the value is not `wanted`, a noun with its article.
-    pub(crate) fn wrong_type(self, wanted: &str, example: Option<&str>) -> Problem {
+    pub(crate) fn wrong_type(self, wanted: &str, help: impl Into<String>) -> Problem {
         let found = match self.value() {
             DeValue::String(_) => "a string",
             DeValue::Integer(_) => "a number",
@@ -55,13 +55,14 @@ impl<'t> Field<'t> {
             DeValue::Array(_) => "a list",
             DeValue::Table(_) => "a table",
         };
-        let problem = self
-            .problem(format!("`{}` must be {wanted}", self.key))
-            .label(format!("this is {found}"));
-        match example {
-            Some(example) => problem.help(format!("write `{} = {example}`", self.key)),
-            None => problem,
-        }
+        self.problem(format!("`{}` must be {wanted}", shown(self.key)))
+            .label(format!("this is {found}"))
+            .help(help)
+    }
+
+    /// What to write, for a help line.
+    pub(crate) fn write(self, example: &str) -> String {
+        format!("write `{} = {example}`", self.key)
     }
 
     /// The problem that the text is not `wanted`, a noun with its article.
@@ -75,14 +76,14 @@ impl<'t> Field<'t> {
     pub(crate) fn text(self, wanted: &str, example: &str) -> Result<&'t str, Problem> {
         self.value()
             .as_str()
-            .ok_or_else(|| self.wrong_type(wanted, Some(example)))
+            .ok_or_else(|| self.wrong_type(wanted, self.write(example)))
     }
 
     /// `true` or `false`.
     pub(crate) fn boolean(self) -> Result<bool, Problem> {
         self.value()
             .as_bool()
-            .ok_or_else(|| self.wrong_type("true or false", Some("true")))
+            .ok_or_else(|| self.wrong_type("true or false", self.write("true")))
     }
 
     /// The elements of a list.
@@ -90,12 +91,12 @@ impl<'t> Field<'t> {
         let array = self
             .value()
             .as_array()
-            .ok_or_else(|| self.wrong_type("a list", Some(example)))?;
+            .ok_or_else(|| self.wrong_type("a list", self.write(example)))?;
         if array.is_empty() {
             return Err(self
                 .problem(format!("`{}` is empty", self.key))
                 .label("holds nothing")
-                .help(format!("write `{} = {example}`", self.key)));
+                .help(self.write(example)));
         }
         Ok(array.iter().map(move |item| Field::new(self.key, item)))
     }
@@ -106,7 +107,16 @@ impl<'t> Field<'t> {
         T: TryFrom<i128> + PartialOrd + Display,
     {
         let DeValue::Integer(digits) = self.value() else {
-            return Err(self.wrong_type("a whole number", Some(&bounds.start().to_string())));
+            let (low, high) = (bounds.start(), bounds.end());
+            let quoted = self
+                .value()
+                .as_str()
+                .and_then(|text| text.parse::<i128>().ok());
+            let help = match quoted {
+                Some(number) => self.write(&number.to_string()),
+                None => format!("write a number from {low} to {high}"),
+            };
+            return Err(self.wrong_type("a whole number", help));
         };
         let value = i128::from_str_radix(digits.as_str(), digits.radix());
         value
@@ -211,9 +221,13 @@ pub(crate) fn check_name(what: &str, name: &Spanned<&str>, longest: usize) -> Re
         "use 1 to {longest} characters out of a-z, A-Z, 0-9, `-`, `_` and `.`, beginning with a \
          letter or digit"
     );
-    let wrong = if text.is_empty() {
-        "is empty".to_owned()
-    } else if let Some(c) = text
+    if text.is_empty() {
+        let title = format!("the {what} is empty");
+        return Err(Problem::new(name.span(), title)
+            .label("not a usable name")
+            .help(help));
+    }
+    let wrong = if let Some(c) = text
         .chars()
         .find(|c| !c.is_ascii_alphanumeric() && !matches!(c, '-' | '_' | '.'))
     {

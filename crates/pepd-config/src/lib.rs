@@ -73,6 +73,8 @@ pub struct Context {
 ///
 /// Everything that is wrong with it, not only the first.
 pub fn parse(origin: &str, text: &str, context: &Context) -> Result<Config, Report> {
+    // A byte order mark would count as a column.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     read(text, context, Scope::ThisVersion).map_err(|problems| problems.into_report(origin, text))
 }
 

@@ -2,7 +2,7 @@
 //! rather than ignored: an operator who asks for it must not believe to have it.
 //!
 //! When a feature lands its entry in [`REFUSALS`] goes, and nothing else here changes; with the
-//! handshake also [`DEFAULT_HANDSHAKE`].
+//! handshake also the two constants for it.
 
 use toml::de::{DeTable, DeValue};
 
@@ -13,13 +13,16 @@ use crate::report::{Problem, Problems};
 /// What `handshake` is if the file does not say. End to end, once there is such a thing.
 pub(crate) const DEFAULT_HANDSHAKE: Handshake = Handshake::Early;
 
+/// What to write for a `handshake` that there is not.
+pub(crate) const HANDSHAKES: &str = "write \"early\": the client's SYN is answered at once";
+
 /// A value that is refused.
 struct Refusal {
     /// Keys from the top of the file; `*` is any key or any element.
     path: &'static [&'static str],
     /// Which values.
     when: fn(&DeValue) -> bool,
-    /// What the daemon does not do, as a noun.
+    /// What the daemon does not do, with its verb.
     what: &'static str,
     /// What to write in its place.
     instead: &'static str,
@@ -29,14 +32,14 @@ const ANY: fn(&DeValue) -> bool = |_| true;
 
 #[rustfmt::skip] // one line each, so that each goes as one line
 const REFUSALS: &[Refusal] = &[
-    Refusal { path: &["capture", "handshake"], when: |value| value.as_str() == Some("end-to-end"), what: "the end-to-end handshake", instead: "write `handshake = \"early\"`, or leave the key out" },
-    Refusal { path: &["rule", "*", "handshake"], when: ANY, what: "a handshake per rule", instead: "leave the key out: all connections get the handshake of `[capture]`" },
-    Refusal { path: &["limits", "pending"], when: ANY, what: "holding SYNs, and so `pending`", instead: "leave the key out" },
-    Refusal { path: &["campus", "*", "via"], when: |value| value.as_str() != Some("local"), what: "any `via` but `local`", instead: "write `via = \"local\"`, or leave the key out, and route to the campus with the host's own routes" },
-    Refusal { path: &["peer", "*"], when: ANY, what: "tunnels between helper boxes", instead: "remove this `[[peer]]`, and if a tunnel is needed make it with ip-tunnel(8)" },
-    Refusal { path: &["leg", "*", "initial_window"], when: ANY, what: "setting the initial window", instead: "leave the key out, and set `initcwnd` on the route with ip-route(8)" },
-    Refusal { path: &["admin", "socket"], when: ANY, what: "the admin socket", instead: "leave the key out: the log tells what the daemon does" },
-    Refusal { path: &["admin", "metrics"], when: ANY, what: "metrics over HTTP", instead: "leave the key out: the log tells what the daemon does" },
+    Refusal { path: &["capture", "handshake"], when: |value| value.as_str() == Some("end-to-end"), what: "the end-to-end handshake is", instead: "write `handshake = \"early\"`, or leave the key out" },
+    Refusal { path: &["rule", "*", "handshake"], when: ANY, what: "a handshake per rule is", instead: "leave the key out: all connections get the handshake of `[capture]`" },
+    Refusal { path: &["limits", "pending"], when: ANY, what: "`pending`, the number of SYNs held, is", instead: "leave the key out" },
+    Refusal { path: &["campus", "*", "via"], when: |value| value.as_str() != Some("local"), what: "any `via` but \"local\" is", instead: "write `via = \"local\"`, or leave the key out, and route to the campus with the host's own routes" },
+    Refusal { path: &["peer", "*"], when: ANY, what: "tunnels between helper boxes are", instead: "remove this `[[peer]]`, and if a tunnel is needed make it with ip-tunnel(8)" },
+    Refusal { path: &["leg", "*", "initial_window"], when: ANY, what: "`initial_window` is", instead: "leave the key out, and set `initcwnd` on the route with ip-route(8)" },
+    Refusal { path: &["admin", "socket"], when: ANY, what: "the admin socket is", instead: "leave the key out: the log tells what the daemon does" },
+    Refusal { path: &["admin", "metrics"], when: ANY, what: "metrics over HTTP are", instead: "leave the key out: the log tells what the daemon does" },
 ];
 
 /// Notes a problem for every value that this version does not serve, but where something else
@@ -47,7 +50,7 @@ pub(crate) fn refuse(document: &DeTable<'_>, problems: &mut Problems) {
         in_table(document, refusal.path, &mut found);
         for item in found {
             if (refusal.when)(item.get_ref()) && !problems.any_at(&item.span()) {
-                let title = format!("this version of pepd does not do {} yet", refusal.what);
+                let title = format!("{} not in this version of pepd", refusal.what);
                 problems.push(
                     Problem::new(item.span(), title)
                         .label("not yet")

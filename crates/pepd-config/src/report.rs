@@ -81,12 +81,17 @@ impl Report {
             Renderer::plain()
         };
         let one = |problem: &Problem| renderer.render(&[self.group(problem)]);
-        self.problems
-            .iter()
-            .map(one)
-            .collect::<Vec<_>>()
-            .join("\n\n")
+        let mut parts: Vec<String> = self.problems.iter().take(Self::SHOWN).map(one).collect();
+        let hidden = self.problems.len().saturating_sub(Self::SHOWN);
+        if hidden > 0 {
+            let title = format!("and {hidden} more problems in {}", self.origin);
+            parts.push(renderer.render(&[Group::with_title(Level::ERROR.primary_title(title))]));
+        }
+        parts.join("\n\n")
     }
+
+    /// Nobody reads more, and a file that is no configuration at all can have thousands.
+    const SHOWN: usize = 50;
 
     fn group<'a>(&'a self, problem: &'a Problem) -> Group<'a> {
         let mut group = match &problem.at {

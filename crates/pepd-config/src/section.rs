@@ -39,8 +39,7 @@ impl<'t> Section<'t> {
         problems: &mut Problems,
     ) -> Option<Self> {
         let DeValue::Table(table) = field.value() else {
-            let wanted = format!("a table: write `{title}`");
-            problems.push(field.wrong_type(&wanted, None));
+            problems.push(field.wrong_type("a table", format!("write `{title}`")));
             return None;
         };
         let section = Self {
@@ -119,8 +118,7 @@ impl<'t> Section<'t> {
         };
         let title = format!("[[{key}]]");
         let DeValue::Array(array) = field.value() else {
-            let wanted = format!("a list of tables: write `{title}`");
-            problems.push(field.wrong_type(&wanted, None));
+            problems.push(field.wrong_type("a list of tables", format!("write `{title}`")));
             return Vec::new();
         };
         let section = |item| Section::of(Field::new(key, item), title.clone(), keys, problems);
@@ -128,7 +126,7 @@ impl<'t> Section<'t> {
     }
 
     fn refuse_unknown(&self, problems: &mut Problems) {
-        for (key, _) in entries(self.table) {
+        for (key, item) in entries(self.table) {
             let name = *key.get_ref();
             if self.keys.contains(&name) {
                 continue;
@@ -141,21 +139,32 @@ impl<'t> Section<'t> {
             } else {
                 format!("the keys here are {}", listed(self.keys.iter().copied()))
             };
-            let title = format!("unknown key `{}` in {}", shown(name), self.quoted_title());
-            problems.push(
-                Problem::new(key.span(), title)
-                    .label("not a key of pepd's")
-                    .help(help),
+            let is_section = matches!(item.get_ref(), DeValue::Table(_) | DeValue::Array(_));
+            let kind = if is_section && self.is_root() {
+                "section"
+            } else {
+                "key"
+            };
+            let title = format!(
+                "unknown {kind} `{}` in {}",
+                shown(name),
+                self.quoted_title()
             );
+            let label = format!("not a {kind} of pepd's");
+            problems.push(Problem::new(key.span(), title).label(label).help(help));
         }
     }
 
     fn quoted_title(&self) -> String {
-        if self.title.starts_with('[') {
-            format!("`{}`", shown(&self.title))
-        } else {
+        if self.is_root() {
             self.title.clone()
+        } else {
+            format!("`{}`", self.title)
         }
+    }
+
+    fn is_root(&self) -> bool {
+        !self.title.starts_with('[')
     }
 }
 

@@ -132,8 +132,9 @@ fn via(field: Field<'_>, names: &Names<'_, '_>) -> Result<Via, Problem> {
     let peers = || names.peers.iter().flatten().copied();
     let help = match nearest(text, peers().chain(["local", "routing"])) {
         Some(near) => format!("did you mean \"{near}\"?"),
+        None if names.peers.is_empty() => "write \"local\": the file has no `[[peer]]`".to_owned(),
         None => format!(
-            "write \"local\", \"routing\" or a peer's name; the peers are: {}",
+            "write \"local\", \"routing\" or the name of a peer, which are: {}",
             listed(peers())
         ),
     };

@@ -5,7 +5,7 @@ use crate::bounds;
 use crate::field::Field;
 use crate::keys;
 use crate::model::{Capture, Handshake, Table};
-use crate::not_yet::DEFAULT_HANDSHAKE;
+use crate::not_yet::{DEFAULT_HANDSHAKE, HANDSHAKES};
 use crate::report::{Problem, Problems, shown};
 use crate::section::Section;
 use crate::units::Mark;
@@ -48,12 +48,7 @@ pub(super) fn handshake(field: Field<'_>) -> Result<Handshake, Problem> {
     match field.text("`end-to-end` or `early`, in quotes", "\"early\"")? {
         "end-to-end" => Ok(Handshake::EndToEnd),
         "early" => Ok(Handshake::Early),
-        other => Err(field.malformed(
-            other,
-            "a handshake",
-            "write \"end-to-end\" (the client's SYN waits for the destination) or \"early\" (it is \
-             answered at once)",
-        )),
+        other => Err(field.malformed(other, "a handshake", HANDSHAKES)),
     }
 }
 
@@ -127,6 +122,7 @@ fn mark(field: Field<'_>) -> Result<Mark, Problem> {
 fn table(field: Field<'_>) -> Result<Table, Problem> {
     let number = field.number(bounds::TABLE)?;
     let system = match number {
+        0 => "unspec",
         253 => "default",
         254 => "main",
         255 => "local",

@@ -18,7 +18,7 @@ pub(super) fn legs<'t>(root: &Section<'t>, problems: &mut Problems) -> (Vec<&'t 
         return (Vec::new(), Vec::new());
     };
     let Some(table) = field.value().as_table() else {
-        problems.push(field.wrong_type("tables with names: write `[leg.NAME]`", None));
+        problems.push(field.wrong_type("a table", "write `[leg.NAME]`, such as `[leg.lan]`"));
         return (Vec::new(), Vec::new());
     };
     let mut names = Vec::new();
@@ -33,11 +33,23 @@ pub(super) fn legs<'t>(root: &Section<'t>, problems: &mut Problems) -> (Vec<&'t 
         problems.take(check_name("leg name", &name, bounds::NAME));
         let title = format!("[leg.{}]", shown(text));
         if let Some(section) = Section::of(field, title, keys::LEG, problems) {
+            if names.len() == bounds::LEGS {
+                problems.push(too_many(&section));
+            }
             names.push(text);
             legs.push(leg(text, &section, problems));
         }
     }
     (names, legs)
+}
+
+fn too_many(section: &Section<'_>) -> Problem {
+    Problem::new(
+        section.span(),
+        format!("there are more than {} legs", bounds::LEGS),
+    )
+    .label("the first one too many")
+    .help("give campuses with the same settings one leg in common")
 }
 
 /// `[leg]` with keys directly in it.
@@ -51,7 +63,7 @@ fn without_name(name: &toml::Spanned<&str>, field: Field<'_>) -> Problem {
         .label("of which leg?")
         .help("write `[leg.NAME]` above it, such as `[leg.lan]`")
     } else {
-        field.wrong_type(&format!("a table: write `[leg.{}]`", shown(text)), None)
+        field.wrong_type("a table", format!("write `[leg.{}]`", shown(text)))
     }
 }
 

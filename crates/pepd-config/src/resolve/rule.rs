@@ -141,7 +141,7 @@ fn ports(field: Field<'_>) -> Result<Spanned<Ports>, Problem> {
     const EXAMPLE: &str = "[22, \"8000-8100\"]";
     const HELP: &str = "write a port such as 22, or a range in quotes such as \"8000-8100\"";
     let DeValue::String(text) = field.value() else {
-        return Err(field.wrong_type("a list of ports and ranges", Some(EXAMPLE)));
+        return Err(field.wrong_type("a list of ports and ranges", field.write(EXAMPLE)));
     };
     let malformed = || field.malformed(text, "a range of ports", HELP);
     let (low, high) = text.split_once('-').ok_or_else(malformed)?;

@@ -121,10 +121,8 @@ fn the_designed_file_is_valid() {
 fn every_listed_key_is_read() {
     for (title, keys) in keys::ALL {
         for key in *keys {
-            let text = with(&format!("{title}\n{key} = 1979-05-27\n")).replace(
-                &format!("[node]\nname = \"hb-a\"\n\n[[campus]]"),
-                "[[campus]]",
-            );
+            let text = with(&format!("{title}\n{key} = 1979-05-27\n"))
+                .replace("[node]\nname = \"hb-a\"\n\n[[campus]]", "[[campus]]");
             let report = designed(&text).expect_err(key);
             assert!(
                 report.contains(&format!("`{key}` must be ")),

@@ -16,6 +16,10 @@ use crate::{Report, parse};
 #[case::syntax_unquoted_string("[node]\nname = hb-a\n")]
 #[case::syntax_duplicate_key("[node]\nname = \"a\"\nname = \"b\"\n")]
 #[case::syntax_two_lines("[node]\nname = \nworkers = \"\n")]
+#[case::syntax_duplicate_leg("[leg.lan]\n[leg.lan]\n")]
+#[case::byte_order_mark_and_crlf(
+    "\u{feff}[node]\r\n\tnam = \"hb-a\"\r\n[[campus]]\r\n[[campus]]\r\n"
+)]
 #[case::control_characters("[node]\nname = \"\\u001b[31m\\nred\"\n[[campus]]\n[[campus]]\n")]
 fn whole_file(#[context] case: Context, #[case] text: &str) {
     snapshot(&case, &refusal(text));
@@ -27,10 +31,14 @@ fn whole_file(#[context] case: Context, #[case] text: &str) {
 #[case::unknown_key_near("[leg.lan]\ncongestoin = \"bbr\"\n")]
 #[case::unknown_key_elsewhere("[capture]\nmss = 1400\n")]
 #[case::unknown_key("[capture]\nspeed = 11\n")]
-#[case::wrong_type_number("[capture]\nport = \"7300\"\n")]
+#[case::wrong_type_number("[capture]\nport = \"7300\"\ntable = true\n")]
 #[case::wrong_type_unit("[leg.lan]\nbuffer = 8388608\nrate = 5.5\nuser_timeout = 120\n")]
 #[case::wrong_type_boolean("[leg.lan]\nthin = \"yes\"\n")]
 #[case::wrong_type_section("[[limits]]\nconnections = 5\n")]
+#[case::wrong_type_all_legs("[[leg]]\nname = \"lan\"\n")]
+#[case::via_without_peers(
+    "[[campus]]\nname = \"c\"\nprefixes = [\"10.3.0.0/16\"]\nvia = \"hb-i\"\n"
+)]
 #[case::wrong_type_legs("[leg]\ncongestion = \"bbr\"\nlan = 3\n")]
 #[case::missing_keys("[[campus]]\nvia = \"local\"\n[[rule]]\n")]
 #[case::port_zero("[capture]\nport = 0\n")]
@@ -158,6 +166,31 @@ fn several_problems_at_once() {
     let report = refusal(&text);
     assert_eq!(report.matches("error: ").count(), 3);
     assert_snapshot!(report);
+}
+
+#[test]
+fn very_many_problems_are_counted() {
+    let text: String = (0..1000)
+        .map(|number| format!("key{number} = 1\n"))
+        .collect();
+    let report = refusal(&text);
+    assert_eq!(report.matches("error: ").count(), 51);
+    // Those keys, and neither `[node]` nor `[[campus]]`.
+    assert!(
+        report.ends_with("and 952 more problems in pepd.toml"),
+        "{report}"
+    );
+}
+
+#[test]
+fn too_many_legs() {
+    let legs = |count| {
+        (0..count)
+            .map(|number| format!("[leg.l{number}]\n"))
+            .collect::<String>()
+    };
+    assert!(parse("pepd.toml", &with(&legs(249)), &context()).is_ok());
+    assert_snapshot!(refusal(&with(&legs(251))));
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn every_file_is_valid() {
 }
 
 /// Uncommenting every line that is a key or a header gives a file with all there is.
-fn uncommented(text: &str) -> String {
+pub(super) fn uncommented(text: &str) -> String {
     let bare = |line: &str| match line.strip_prefix('#') {
         Some(key) if !key.starts_with([' ', '#']) && !key.is_empty() => format!("{key}\n"),
         _ => format!("{line}\n"),

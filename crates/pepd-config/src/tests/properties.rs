@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use proptest::prelude::*;
 
-use super::{MINIMAL, context, designed};
+use super::{MINIMAL, context, designed, files};
 use crate::{Campus, CampusId, Config, LegId, Via, parse};
 
 const EVERYTHING: &str = include_str!("../../../../config/pepd.toml");
@@ -25,6 +25,27 @@ fn fragment() -> impl Strategy<Value = String> {
         )
         .prop_map(String::from),
     ]
+}
+
+/// A TOML value that is not unlike one in a configuration.
+fn value() -> impl Strategy<Value = String> {
+    let scalar = prop_oneof![
+        any::<i64>().prop_map(|number| number.to_string()),
+        any::<bool>().prop_map(|flag| flag.to_string()),
+        Just("1979-05-27".to_owned()),
+        "\"[0-9a-f:.]{0,12}/[0-9]{1,3}\"",
+        "\"[0-9]{1,20}(\\.[0-9]{1,20})? ?[a-zA-Z]{0,4}\"",
+        "\"(0x)?[0-9]{1,12}[/-](0x)?[0-9]{1,12}\"",
+        "\"[a-z-]{0,12}\"",
+        any::<String>().prop_map(|text| toml::Value::String(text).to_string()),
+    ];
+    scalar.prop_recursive(3, 12, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4)
+                .prop_map(|items| format!("[{}]", items.join(", "))),
+            inner.prop_map(|item| format!("{{ idle = {item}, x = {item} }}")),
+        ]
+    })
 }
 
 /// Neither reading nor rendering may panic, whatever the text.
@@ -54,7 +75,7 @@ proptest! {
     fn any_mutation_of_a_valid_file(
         edits in prop::collection::vec((any::<prop::sample::Index>(), 0..20_usize, fragment()), 1..6)
     ) {
-        let mut text: Vec<char> = EVERYTHING.replace("\n# ", "\n").chars().collect();
+        let mut text: Vec<char> = files::uncommented(EVERYTHING).chars().collect();
         if edits.len() % 2 == 0 {
             text = MINIMAL.chars().collect();
         }
@@ -64,6 +85,23 @@ proptest! {
             text.splice(start..end, put.chars());
         }
         survives(&text.into_iter().collect::<String>());
+    }
+
+    /// Valid TOML all the way, so that it is the meaning that is tried.
+    #[test]
+    fn any_value_of_any_key(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), value()), 1..6)
+    ) {
+        let text = files::uncommented(EVERYTHING);
+        let mut lines: Vec<String> = text.lines().map(String::from).collect();
+        let keys: Vec<usize> =
+            (0..lines.len()).filter(|&line| lines[line].contains(" = ") && !lines[line].starts_with('#')).collect();
+        for (at, value) in changes {
+            let line = &mut lines[keys[at.index(keys.len())]];
+            let (key, _) = line.split_once(" = ").expect("as filtered");
+            *line = format!("{key} = {value}");
+        }
+        survives(&lines.join("\n"));
     }
 
     /// Deep nesting and long lines.
