@@ -1,7 +1,7 @@
 //! Real connections through the table: who answers, the box or the server?
 //!
 //! client (campus a) ── box ── router ── server (campus b, another address of campus a, and
-//! one of nobody's). The hop from router to server has an MTU of 1300.
+//! one of nobody's). From the router to the server packets of 1300 bytes at most go through.
 
 mod common;
 
@@ -33,7 +33,7 @@ const LONG: Duration = Duration::from_secs(600);
 /// Who accepted a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answered {
-    /// The listener of campus a, for this original destination.
+    /// A listener of the helper box, for the original destination.
     Box,
     Server,
 }
@@ -44,7 +44,7 @@ struct World {
     #[allow(dead_code, reason = "it forwards as long as it lives")]
     router: Netns,
     server: Netns,
-    /// The helper box's listeners of campus a, then the server's.
+    /// The helper box's listeners, then the server's.
     listeners: Vec<(Answered, Socket)>,
     gate: Gate,
 }
@@ -87,13 +87,14 @@ impl World {
             ("-6", "fd00:a::/64", "2001:db8:1::1", "2001:db8:2::2"),
         ] {
             router.ip(&format!("{family} route add {to_client} via {via_client}"));
-            router.ip(&format!("{family} route add default via {via_server}"));
+            // Not the device's MTU: the server would fit its MSS to that.
+            router.ip(&format!(
+                "{family} route add default via {via_server} mtu lock 1300"
+            ));
         }
-        router.ip("link set east mtu 1300");
-        server.ip("link set west mtu 1300");
 
         let mut listeners = Vec::new();
-        for address in ["127.73.0.1", "100::73:0:1"] {
+        for address in ["127.73.0.1", "100::73:0:1", "127.73.0.2", "100::73:0:2"] {
             let address = SocketAddr::new(address.parse().unwrap(), PORT);
             listeners.push((Answered::Box, hb.run(|| listener(address, true))));
         }
@@ -304,7 +305,7 @@ fn connections_older_than_the_table_go_on() {
 }
 
 #[test]
-fn a_leg_from_the_clients_address_works_across_a_narrow_hop() {
+fn an_upstream_leg_works_across_a_narrow_hop() {
     if !privileged() {
         return;
     }
@@ -314,7 +315,7 @@ fn a_leg_from_the_clients_address_works_across_a_narrow_hop() {
         let to = SocketAddr::new(server.parse().unwrap(), WEB);
         // The first packets of full size are answered by the router with ICMP, to the
         // client's address: it has to reach the box's socket.
-        let mut leg = world.hb.run(|| spoofed(from, to)).unwrap();
+        let mut leg = world.hb.run(|| connect_as(from, to)).unwrap();
         let (who, mut accepted) = world.accept();
         assert_eq!(who, Answered::Server);
         assert_eq!(accepted.peer_addr().unwrap(), from);
@@ -323,8 +324,26 @@ fn a_leg_from_the_clients_address_works_across_a_narrow_hop() {
     }
 }
 
-/// Connects from somebody else's address, as the relay does.
-fn spoofed(from: SocketAddr, to: SocketAddr) -> io::Result<TcpStream> {
+#[test]
+fn a_client_leg_works_across_a_narrow_hop() {
+    if !privileged() {
+        return;
+    }
+    let (world, _installed) = World::with(&request());
+    // The other way round: here the server's end is the client, behind the narrow hop.
+    for (client, server) in [(SERVER4, CLIENT4), (SERVER6, CLIENT6)] {
+        let from = SocketAddr::new(client.parse().unwrap(), 40_000);
+        let to = SocketAddr::new(server.parse().unwrap(), WEB);
+        let mut client = world.server.run(|| connect_as(from, to)).unwrap();
+        let (who, mut leg) = world.accept();
+        assert_eq!(who, Answered::Box);
+        transfer(&mut leg, &mut client, 2_000_000);
+        transfer(&mut client, &mut leg, 2_000_000);
+    }
+}
+
+/// Connects from this address, be it one's own or not, as the relay does.
+fn connect_as(from: SocketAddr, to: SocketAddr) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
     match from {
