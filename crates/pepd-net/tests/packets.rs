@@ -3,6 +3,13 @@
 //! client (campus a) ── box ── router ── server (campus b, another address of campus a, and
 //! one of nobody's). From the router to the server packets of 1300 bytes at most go through.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
 mod common;
 
 use std::io::{self, Read as _, Write as _};
@@ -10,7 +17,7 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
-use common::{DEADLINE, Netns, PORT, privileged, request, rule, veth};
+use common::{DEADLINE, Netns, PORT, privileged, request, rule, veth, wait_until};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use pepd_net::{Action, Gate, Installed, Request};
 use socket2::{Domain, Socket, Type};
@@ -133,10 +140,8 @@ impl World {
         let (answered, mut accepted) = self.accept();
         assert_eq!(accepted.local_addr().unwrap(), destination);
         assert_eq!(accepted.peer_addr().unwrap(), client.local_addr().unwrap());
-        for (one, other) in [(&mut client, &mut accepted)] {
-            transfer(one, other, 10);
-            transfer(other, one, 10);
-        }
+        transfer(&mut client, &mut accepted, 10);
+        transfer(&mut accepted, &mut client, 10);
         answered
     }
 
@@ -184,7 +189,7 @@ fn transfer(from: &mut TcpStream, to: &mut TcpStream, size: usize) {
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         stream.set_write_timeout(Some(DEADLINE)).unwrap();
     }
-    let sent: Vec<u8> = (0..size).map(|i| (i % 251) as u8).collect();
+    let sent: Vec<u8> = (0..251u8).cycle().take(size).collect();
     let mut received = vec![0; size];
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| from.write_all(&sent));
@@ -353,6 +358,32 @@ fn connect_as(from: SocketAddr, to: SocketAddr) -> io::Result<TcpStream> {
     socket.bind(&from.into())?;
     socket.connect_timeout(&to.into(), DEADLINE)?;
     Ok(socket.into())
+}
+
+#[test]
+fn a_port_may_be_used_again_while_its_last_connection_is_in_time_wait() {
+    if !privileged() {
+        return;
+    }
+    let (world, _installed) = World::with(&request());
+    for (client, server) in [(CLIENT4, SERVER4), (CLIENT6, SERVER6)] {
+        let from = SocketAddr::new(client.parse().unwrap(), 40_000);
+        let to = SocketAddr::new(server.parse().unwrap(), WEB);
+        for _ in 0..3 {
+            let mut client = world.client.run(|| connect_as(from, to)).unwrap();
+            let (who, mut leg) = world.accept();
+            assert_eq!(who, Answered::Box);
+            transfer(&mut client, &mut leg, 10);
+            // The box closes first: TIME_WAIT is on its side.
+            drop(leg);
+            assert_eq!(client.read(&mut [0]).unwrap(), 0);
+            drop(client);
+            wait_until("the box's socket is in TIME_WAIT", || {
+                let sockets = world.hb.output("ss", &["-Htan", "state", "time-wait"]);
+                sockets.contains(":40000")
+            });
+        }
+    }
 }
 
 #[test]
