@@ -360,6 +360,25 @@ fn connect_as(from: SocketAddr, to: SocketAddr) -> io::Result<TcpStream> {
     Ok(socket.into())
 }
 
+/// Ends a connection from this port on the box, so that it is in TIME_WAIT there.
+fn in_time_wait(world: &World, from: SocketAddr, to: SocketAddr) {
+    let mut client = world.client.run(|| connect_as(from, to)).unwrap();
+    let (who, mut leg) = world.accept();
+    assert_eq!(who, Answered::Box);
+    transfer(&mut client, &mut leg, 10);
+    // The box closes first.
+    drop(leg);
+    assert_eq!(client.read(&mut [0]).unwrap(), 0);
+    drop(client);
+    wait_until("the box's socket is in TIME_WAIT", || {
+        let sockets = world.hb.output(
+            "ss",
+            &["-Htan", "state", "time-wait", "dport", "=", ":40000"],
+        );
+        sockets.contains(&from.ip().to_string())
+    });
+}
+
 #[test]
 fn a_port_may_be_used_again_while_its_last_connection_is_in_time_wait() {
     if !privileged() {
@@ -369,20 +388,49 @@ fn a_port_may_be_used_again_while_its_last_connection_is_in_time_wait() {
     for (client, server) in [(CLIENT4, SERVER4), (CLIENT6, SERVER6)] {
         let from = SocketAddr::new(client.parse().unwrap(), 40_000);
         let to = SocketAddr::new(server.parse().unwrap(), WEB);
-        for _ in 0..3 {
-            let mut client = world.client.run(|| connect_as(from, to)).unwrap();
-            let (who, mut leg) = world.accept();
-            assert_eq!(who, Answered::Box);
-            transfer(&mut client, &mut leg, 10);
-            // The box closes first: TIME_WAIT is on its side.
-            drop(leg);
-            assert_eq!(client.read(&mut [0]).unwrap(), 0);
-            drop(client);
-            wait_until("the box's socket is in TIME_WAIT", || {
-                let sockets = world.hb.output("ss", &["-Htan", "state", "time-wait"]);
-                sockets.contains(":40000")
-            });
-        }
+        in_time_wait(&world, from, to);
+        in_time_wait(&world, from, to);
+
+        // And then it is routed.
+        world.gate.close().unwrap();
+        let mut client = world.client.run(|| connect_as(from, to)).unwrap();
+        let (who, mut accepted) = world.accept();
+        assert_eq!(who, Answered::Server);
+        transfer(&mut client, &mut accepted, 100_000);
+        transfer(&mut accepted, &mut client, 100_000);
+        world.gate.renew(LONG).unwrap();
+    }
+}
+
+#[test]
+fn a_port_may_be_routed_while_its_last_upstream_leg_is_in_time_wait() {
+    if !privileged() {
+        return;
+    }
+    let (world, _installed) = World::with(&request());
+    for (client, server) in [(CLIENT4, SERVER4), (CLIENT6, SERVER6)] {
+        let from = SocketAddr::new(client.parse().unwrap(), 40_000);
+        let to = SocketAddr::new(server.parse().unwrap(), WEB);
+        let leg = world.hb.run(|| connect_as(from, to)).unwrap();
+        let (_, mut accepted) = world.accept();
+        drop(leg);
+        assert_eq!(accepted.read(&mut [0]).unwrap(), 0);
+        drop(accepted);
+        wait_until("the upstream leg is in TIME_WAIT", || {
+            let sockets = world.hb.output(
+                "ss",
+                &["-Htan", "state", "time-wait", "sport", "=", ":40000"],
+            );
+            sockets.contains(&from.ip().to_string())
+        });
+
+        world.gate.close().unwrap();
+        let mut client = world.client.run(|| connect_as(from, to)).unwrap();
+        let (who, mut accepted) = world.accept();
+        assert_eq!(who, Answered::Server);
+        transfer(&mut client, &mut accepted, 100_000);
+        transfer(&mut accepted, &mut client, 100_000);
+        world.gate.renew(LONG).unwrap();
     }
 }
 
