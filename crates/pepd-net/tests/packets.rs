@@ -63,43 +63,8 @@ impl World {
             netns.sysctl("net/ipv4/ip_forward", "1");
             netns.sysctl("net/ipv6/conf/all/forwarding", "1");
         }
-        veth((&client, "east"), (&hb, "west"));
-        veth((&hb, "east"), (&router, "west"));
-        veth((&router, "east"), (&server, "west"));
-        for (netns, device, addresses) in [
-            (&client, "east", &["10.1.0.2/24", "fd00:a::2/64"][..]),
-            (&hb, "west", &["10.1.0.1/24", "fd00:a::1/64"]),
-            (&hb, "east", &["192.0.2.1/30", "2001:db8:1::1/64"]),
-            (&router, "west", &["192.0.2.2/30", "2001:db8:1::2/64"]),
-            (&router, "east", &["192.0.2.5/30", "2001:db8:2::1/64"]),
-            (&server, "west", &["192.0.2.6/30", "2001:db8:2::2/64"]),
-            (&server, "lo", &["10.2.0.2/32", "fd00:b::2/128"]),
-            (&server, "lo", &["10.1.200.2/32", "fd00:a:0:200::2/128"]),
-            (&server, "lo", &["10.9.0.2/32", "fd00:f::2/128"]),
-        ] {
-            for address in addresses {
-                netns.ip(&format!("addr add {address} dev {device}"));
-            }
-        }
-        for (netns, via4, via6) in [
-            (&client, "10.1.0.1", "fd00:a::1"),
-            (&hb, "192.0.2.2", "2001:db8:1::2"),
-            (&server, "192.0.2.5", "2001:db8:2::1"),
-        ] {
-            netns.ip(&format!("route add default via {via4}"));
-            netns.ip(&format!("-6 route add default via {via6}"));
-        }
-        for (family, to_client, via_client, via_server) in [
-            ("-4", "10.1.0.0/24", "192.0.2.1", "192.0.2.6"),
-            ("-6", "fd00:a::/64", "2001:db8:1::1", "2001:db8:2::2"),
-        ] {
-            router.ip(&format!("{family} route add {to_client} via {via_client}"));
-            // Not the device's MTU: the server would fit its MSS to that.
-            router.ip(&format!(
-                "{family} route add default via {via_server} mtu lock 1300"
-            ));
-        }
-
+        cable(&client, &hb, &router, &server);
+        route(&client, &hb, &router, &server);
         let mut listeners = Vec::new();
         for address in ["127.73.0.1", "100::73:0:1", "127.73.0.2", "100::73:0:2"] {
             let address = SocketAddr::new(address.parse().unwrap(), PORT);
@@ -165,6 +130,48 @@ impl World {
         let listing = self.hb.nft(&format!("list counter inet pepd {counter}"));
         let (_, packets) = listing.split_once("packets ").unwrap();
         packets.split(' ').next().unwrap().parse().unwrap()
+    }
+}
+
+fn cable(client: &Netns, hb: &Netns, router: &Netns, server: &Netns) {
+    veth((client, "east"), (hb, "west"));
+    veth((hb, "east"), (router, "west"));
+    veth((router, "east"), (server, "west"));
+    for (netns, device, addresses) in [
+        (client, "east", &["10.1.0.2/24", "fd00:a::2/64"][..]),
+        (hb, "west", &["10.1.0.1/24", "fd00:a::1/64"]),
+        (hb, "east", &["192.0.2.1/30", "2001:db8:1::1/64"]),
+        (router, "west", &["192.0.2.2/30", "2001:db8:1::2/64"]),
+        (router, "east", &["192.0.2.5/30", "2001:db8:2::1/64"]),
+        (server, "west", &["192.0.2.6/30", "2001:db8:2::2/64"]),
+        (server, "lo", &["10.2.0.2/32", "fd00:b::2/128"]),
+        (server, "lo", &["10.1.200.2/32", "fd00:a:0:200::2/128"]),
+        (server, "lo", &["10.9.0.2/32", "fd00:f::2/128"]),
+    ] {
+        for address in addresses {
+            netns.ip(&format!("addr add {address} dev {device}"));
+        }
+    }
+}
+
+fn route(client: &Netns, hb: &Netns, router: &Netns, server: &Netns) {
+    for (netns, via4, via6) in [
+        (client, "10.1.0.1", "fd00:a::1"),
+        (hb, "192.0.2.2", "2001:db8:1::2"),
+        (server, "192.0.2.5", "2001:db8:2::1"),
+    ] {
+        netns.ip(&format!("route add default via {via4}"));
+        netns.ip(&format!("-6 route add default via {via6}"));
+    }
+    for (family, to_client, via_client, via_server) in [
+        ("-4", "10.1.0.0/24", "192.0.2.1", "192.0.2.6"),
+        ("-6", "fd00:a::/64", "2001:db8:1::1", "2001:db8:2::2"),
+    ] {
+        router.ip(&format!("{family} route add {to_client} via {via_client}"));
+        // Not the device's MTU: the server would fit its MSS to that.
+        router.ip(&format!(
+            "{family} route add default via {via_server} mtu lock 1300"
+        ));
     }
 }
 
