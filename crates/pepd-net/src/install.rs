@@ -24,8 +24,8 @@ pub async fn install(plan: &Plan) -> Result<Installed, Error> {
     let (plan, warnings) = host::fit(plan)?;
     check_request(&plan)?;
     let routing = Routing::open()?;
-    let installed = apply(&routing, plan, warnings, Carried::default()).await?;
-    drop_stale(&routing, &installed.plan).await?;
+    let installed = apply(&routing, plan, warnings, None).await?;
+    drop_stale(&routing, &installed.plan).await;
     Ok(installed)
 }
 
@@ -90,13 +90,10 @@ impl Installed {
     pub async fn replace(&mut self, plan: &Plan) -> Result<(), Error> {
         let (plan, warnings) = host::fit(plan)?;
         check_request(&plan)?;
-        let carried = match nft::list().await? {
-            Some(listing) => listing.carried(),
-            None => Carried::default(),
-        };
         let routing = Routing::open()?;
-        *self = apply(&routing, plan, warnings, carried).await?;
-        drop_stale(&routing, &self.plan).await
+        *self = apply(&routing, plan, warnings, Some(&self.plan)).await?;
+        drop_stale(&routing, &self.plan).await;
+        Ok(())
     }
 
     /// Takes everything back.
@@ -149,16 +146,16 @@ impl fmt::Display for Removed {
     }
 }
 
+/// Puts `plan` in the place of `old`, or of whatever a crash left; undoes it on failure.
 async fn apply(
     routing: &Routing,
     plan: Plan,
     warnings: Vec<Warning>,
-    carried: Carried,
+    old: Option<&Plan>,
 ) -> Result<Installed, Error> {
     routing.refuse_foreign(plan.mark, plan.table).await?;
     let made = routing.make(&plan.items()).await?;
-    let result = apply_table(routing, &plan, &carried).await;
-    match result {
+    match apply_table(routing, &plan, old).await {
         Ok(fingerprint) => Ok(Installed {
             plan,
             warnings,
@@ -171,13 +168,33 @@ async fn apply(
     }
 }
 
-async fn apply_table(routing: &Routing, plan: &Plan, carried: &Carried) -> Result<Listing, Error> {
+async fn apply_table(routing: &Routing, plan: &Plan, old: Option<&Plan>) -> Result<Listing, Error> {
     verify_routing(routing, plan).await?;
-    let script = plan.script(carried);
+    let carried = match old {
+        // What a crash left is not carried on: its gate may still be open, and nobody
+        // listens yet.
+        None => Carried::default(),
+        Some(_) => nft::list()
+            .await?
+            .map_or_else(Carried::default, |listing| listing.carried()),
+    };
+    let script = plan.script(&carried);
     nft::apply(script.text.clone()).await?;
-    let listing = nft::list().await?.ok_or_else(table_is_gone)?;
-    listing.check(&script)?;
-    Ok(listing.fingerprint())
+    let verified = match nft::list().await {
+        Ok(Some(listing)) => listing.check(&script).map(|()| listing.fingerprint()),
+        Ok(None) => Err(table_is_gone()),
+        Err(error) => Err(error),
+    };
+    if verified.is_err() {
+        let undone = match old {
+            Some(old) => nft::apply(old.script(&carried).text).await,
+            None => nft::delete().await.map(|_| ()),
+        };
+        if let Err(error) = undone {
+            tracing::warn!(%error, "cannot undo");
+        }
+    }
+    verified
 }
 
 async fn verify_routing(routing: &Routing, plan: &Plan) -> Result<(), Error> {
@@ -191,16 +208,23 @@ async fn verify_routing(routing: &Routing, plan: &Plan) -> Result<(), Error> {
 }
 
 /// Removes rules and routes of pepd's that the plan does not have: those of an earlier plan
-/// or of a daemon that crashed. Only after the table, which may still use them.
-async fn drop_stale(routing: &Routing, plan: &Plan) -> Result<(), Error> {
+/// or of a daemon that crashed. Only after the table, which may still use them. A failure
+/// is no reason to go back: they do nothing without their marks.
+async fn drop_stale(routing: &Routing, plan: &Plan) {
+    let stale = match routing.own(&[plan.table]).await {
+        Ok(found) => found,
+        Err(error) => {
+            tracing::warn!(%error, "cannot look for rules and routes of an earlier plan");
+            return;
+        }
+    };
     let wanted = plan.items();
-    for item in routing.own(&[plan.table]).await? {
-        if !wanted.contains(&item) {
-            tracing::info!("removing what an earlier plan left: {item}");
-            routing.delete(item).await?;
+    for item in stale.into_iter().filter(|item| !wanted.contains(item)) {
+        match routing.delete(item).await {
+            Ok(_) => tracing::info!("removed what an earlier plan left: {item}"),
+            Err(error) => tracing::warn!(%error, "cannot remove what an earlier plan left"),
         }
     }
-    Ok(())
 }
 
 fn check_request(plan: &Plan) -> Result<(), Error> {

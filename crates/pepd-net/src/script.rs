@@ -3,13 +3,19 @@
 //! The path of a packet through it:
 //!
 //! - `prerouting` looks only at TCP between campus addresses, and at ICMP to them.
-//! - `tcp4`/`tcp6`: a first SYN goes to the chain of its source's campus. Anything else
-//!   goes to `own`, which delivers it here if it belongs to a socket of a proxy. SYNs never
-//!   get there: `tproxy` itself knows how to reuse a 4-tuple that is still in TIME_WAIT
-//!   (net/ipv4/netfilter/nf_tproxy_ipv4.c), `socket` would deliver the SYN to the old one.
+//! - `tcp4`/`tcp6`: a first SYN goes to the chain of its source's campus, anything else to
+//!   `own`.
 //! - `from_N`: nothing within the campus; then the operator's `rules`; then `admission`,
-//!   the gate and the per-source limit; then `tproxy` to the campus's listener. Where
-//!   nobody listens, `tproxy` ends the rule before the mark is set, and the SYN is routed.
+//!   the gate and the per-source limit; then `tproxy` to the campus's listener, which also
+//!   knows how to reuse a 4-tuple that is still in TIME_WAIT
+//!   (net/ipv4/netfilter/nf_tproxy_ipv4.c). Where nobody listens, `tproxy` ends the rule
+//!   before the mark is set.
+//! - `own` delivers here what belongs to a socket of a proxy, and lets everything else be
+//!   routed. SYNs that are not to be split come here too: one may repeat the SYN of a
+//!   connection that was accepted before the gate closed, or use the 4-tuple of one in
+//!   TIME_WAIT again. It cannot be routed, because the kernel drops what it forwards if
+//!   early demultiplexing has found a socket for it (ip_forward, net/ipv4/ip_forward.c);
+//!   the answer of the old socket makes the client try again, with success.
 //!
 //! "Accept" ends only this table's look at the packet: the operator's own chains see it as
 //! ever, with all mark bits but pepd's untouched.
@@ -173,8 +179,10 @@ impl Script {
             &[
                 // Another program's wildcard listener is no reason to take a connection
                 // that was never handed to it.
-                "socket wildcard 1 return".to_owned(),
+                "socket wildcard 1 accept".to_owned(),
                 format!("socket transparent 1 {} accept", set_mark(plan)),
+                // Never back to the chain that came from: that one has decided.
+                "accept".to_owned(),
             ],
         );
     }
@@ -191,11 +199,11 @@ impl Script {
 
     fn admission_chain(&mut self, plan: &Plan) {
         let mut lines = vec![format!(
-            "meta l4proto != @{GATE} counter name gate_closed accept"
+            "meta l4proto != @{GATE} counter name gate_closed goto own"
         )];
         for &family in &plan.families {
             lines.push(format!(
-                "{} saddr @{} counter name source_full accept",
+                "{} saddr @{} counter name source_full goto own",
                 ip(family),
                 full_set(family)
             ));
@@ -209,7 +217,7 @@ impl Script {
             .iter()
             .map(|&family| {
                 format!(
-                    "{} daddr @campus{}_{index} return",
+                    "{} daddr @campus{}_{index} goto own",
                     ip(family),
                     digit(family)
                 )
@@ -228,7 +236,7 @@ impl Script {
                 set_mark(plan)
             ));
         }
-        lines.push("counter name no_listener".to_owned());
+        lines.push("counter name no_listener goto own".to_owned());
         self.chain(&format!("from_{index}"), Some(&campus.name), &lines);
     }
 
@@ -296,7 +304,7 @@ fn rule_lines(plan: &Plan, index: usize, rule: &Rule) -> Vec<String> {
     };
     let (end, about) = match rule.action {
         Action::Split => ("counter return", "split"),
-        Action::Bypass => ("counter counter name bypassed accept", "bypass"),
+        Action::Bypass => ("counter counter name bypassed goto own", "bypass"),
     };
     let end = format!("{ports}{end} comment \"rule {}: {about}\"", index + 1);
     if rule.source.is_empty() && rule.destination.is_empty() {

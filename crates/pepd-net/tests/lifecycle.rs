@@ -1,5 +1,12 @@
 //! Install, adopt, refuse, replace, undo and remove, against the real kernel.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
 mod common;
 
 use common::{MARK, Netns, TABLE, campus, privileged, request, rule, veth, wait_until};
@@ -111,7 +118,7 @@ fn installing_again_adopts_what_a_crash_left() {
     // Dropped without removal, as a killed daemon leaves it: once with another mark and
     // table, twice with the same.
     for request in [&other, &request(), &request()] {
-        let installed = netns.install(&request).unwrap();
+        let installed = netns.install(request).unwrap();
         drop(installed);
     }
     let rules = netns.ip("-4 rule show");
@@ -425,6 +432,35 @@ fn without_the_capability_it_is_not_permitted() {
         assert_eq!(error.exit_code(), 77, "{error}");
         assert!(error.to_string().contains("CAP_NET_ADMIN"), "{error}");
     }
+    assert_eq!(netns.state(), before);
+}
+
+#[test]
+fn without_nft_the_package_is_named_and_nothing_is_left() {
+    if !privileged() {
+        return;
+    }
+    let netns = Netns::new();
+    let before = netns.state();
+    let error = netns.block_on(|| async {
+        use nix::mount::{MsFlags, mount};
+        // A mount namespace of this thread's own, in which no place has nft.
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
+        let none = None::<&str>;
+        mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
+        for place in std::env::var("PATH")
+            .unwrap()
+            .split(':')
+            .chain(["/usr/sbin", "/sbin"])
+        {
+            if std::path::Path::new(place).join("nft").exists() {
+                mount(none, place, Some("tmpfs"), MsFlags::empty(), none).unwrap();
+            }
+        }
+        install(&Plan::new(&request())).await.unwrap_err()
+    });
+    assert_eq!(error.exit_code(), 69, "{error}");
+    assert!(error.to_string().contains("package nftables"), "{error}");
     assert_eq!(netns.state(), before);
 }
 

@@ -1,7 +1,14 @@
 //! Real connections through the table: who answers, the box or the server?
 //!
 //! client (campus a) ── box ── router ── server (campus b, another address of campus a, and
-//! one of nobody's). The hop from router to server has an MTU of 1300.
+//! one of nobody's). From the router to the server packets of 1300 bytes at most go through.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 mod common;
 
@@ -10,7 +17,7 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
-use common::{DEADLINE, Netns, PORT, privileged, request, rule, veth};
+use common::{DEADLINE, Netns, PORT, privileged, request, rule, veth, wait_until};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use pepd_net::{Action, Gate, Installed, Request};
 use socket2::{Domain, Socket, Type};
@@ -33,7 +40,7 @@ const LONG: Duration = Duration::from_secs(600);
 /// Who accepted a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answered {
-    /// The listener of campus a, for this original destination.
+    /// A listener of the helper box, for the original destination.
     Box,
     Server,
 }
@@ -44,7 +51,7 @@ struct World {
     #[allow(dead_code, reason = "it forwards as long as it lives")]
     router: Netns,
     server: Netns,
-    /// The helper box's listeners of campus a, then the server's.
+    /// The helper box's listeners, then the server's.
     listeners: Vec<(Answered, Socket)>,
     gate: Gate,
 }
@@ -56,44 +63,10 @@ impl World {
             netns.sysctl("net/ipv4/ip_forward", "1");
             netns.sysctl("net/ipv6/conf/all/forwarding", "1");
         }
-        veth((&client, "east"), (&hb, "west"));
-        veth((&hb, "east"), (&router, "west"));
-        veth((&router, "east"), (&server, "west"));
-        for (netns, device, addresses) in [
-            (&client, "east", &["10.1.0.2/24", "fd00:a::2/64"][..]),
-            (&hb, "west", &["10.1.0.1/24", "fd00:a::1/64"]),
-            (&hb, "east", &["192.0.2.1/30", "2001:db8:1::1/64"]),
-            (&router, "west", &["192.0.2.2/30", "2001:db8:1::2/64"]),
-            (&router, "east", &["192.0.2.5/30", "2001:db8:2::1/64"]),
-            (&server, "west", &["192.0.2.6/30", "2001:db8:2::2/64"]),
-            (&server, "lo", &["10.2.0.2/32", "fd00:b::2/128"]),
-            (&server, "lo", &["10.1.200.2/32", "fd00:a:0:200::2/128"]),
-            (&server, "lo", &["10.9.0.2/32", "fd00:f::2/128"]),
-        ] {
-            for address in addresses {
-                netns.ip(&format!("addr add {address} dev {device}"));
-            }
-        }
-        for (netns, via4, via6) in [
-            (&client, "10.1.0.1", "fd00:a::1"),
-            (&hb, "192.0.2.2", "2001:db8:1::2"),
-            (&server, "192.0.2.5", "2001:db8:2::1"),
-        ] {
-            netns.ip(&format!("route add default via {via4}"));
-            netns.ip(&format!("-6 route add default via {via6}"));
-        }
-        for (family, to_client, via_client, via_server) in [
-            ("-4", "10.1.0.0/24", "192.0.2.1", "192.0.2.6"),
-            ("-6", "fd00:a::/64", "2001:db8:1::1", "2001:db8:2::2"),
-        ] {
-            router.ip(&format!("{family} route add {to_client} via {via_client}"));
-            router.ip(&format!("{family} route add default via {via_server}"));
-        }
-        router.ip("link set east mtu 1300");
-        server.ip("link set west mtu 1300");
-
+        cable(&client, &hb, &router, &server);
+        route(&client, &hb, &router, &server);
         let mut listeners = Vec::new();
-        for address in ["127.73.0.1", "100::73:0:1"] {
+        for address in ["127.73.0.1", "100::73:0:1", "127.73.0.2", "100::73:0:2"] {
             let address = SocketAddr::new(address.parse().unwrap(), PORT);
             listeners.push((Answered::Box, hb.run(|| listener(address, true))));
         }
@@ -132,10 +105,8 @@ impl World {
         let (answered, mut accepted) = self.accept();
         assert_eq!(accepted.local_addr().unwrap(), destination);
         assert_eq!(accepted.peer_addr().unwrap(), client.local_addr().unwrap());
-        for (one, other) in [(&mut client, &mut accepted)] {
-            transfer(one, other, 10);
-            transfer(other, one, 10);
-        }
+        transfer(&mut client, &mut accepted, 10);
+        transfer(&mut accepted, &mut client, 10);
         answered
     }
 
@@ -162,6 +133,48 @@ impl World {
     }
 }
 
+fn cable(client: &Netns, hb: &Netns, router: &Netns, server: &Netns) {
+    veth((client, "east"), (hb, "west"));
+    veth((hb, "east"), (router, "west"));
+    veth((router, "east"), (server, "west"));
+    for (netns, device, addresses) in [
+        (client, "east", &["10.1.0.2/24", "fd00:a::2/64"][..]),
+        (hb, "west", &["10.1.0.1/24", "fd00:a::1/64"]),
+        (hb, "east", &["192.0.2.1/30", "2001:db8:1::1/64"]),
+        (router, "west", &["192.0.2.2/30", "2001:db8:1::2/64"]),
+        (router, "east", &["192.0.2.5/30", "2001:db8:2::1/64"]),
+        (server, "west", &["192.0.2.6/30", "2001:db8:2::2/64"]),
+        (server, "lo", &["10.2.0.2/32", "fd00:b::2/128"]),
+        (server, "lo", &["10.1.200.2/32", "fd00:a:0:200::2/128"]),
+        (server, "lo", &["10.9.0.2/32", "fd00:f::2/128"]),
+    ] {
+        for address in addresses {
+            netns.ip(&format!("addr add {address} dev {device}"));
+        }
+    }
+}
+
+fn route(client: &Netns, hb: &Netns, router: &Netns, server: &Netns) {
+    for (netns, via4, via6) in [
+        (client, "10.1.0.1", "fd00:a::1"),
+        (hb, "192.0.2.2", "2001:db8:1::2"),
+        (server, "192.0.2.5", "2001:db8:2::1"),
+    ] {
+        netns.ip(&format!("route add default via {via4}"));
+        netns.ip(&format!("-6 route add default via {via6}"));
+    }
+    for (family, to_client, via_client, via_server) in [
+        ("-4", "10.1.0.0/24", "192.0.2.1", "192.0.2.6"),
+        ("-6", "fd00:a::/64", "2001:db8:1::1", "2001:db8:2::2"),
+    ] {
+        router.ip(&format!("{family} route add {to_client} via {via_client}"));
+        // Not the device's MTU: the server would fit its MSS to that.
+        router.ip(&format!(
+            "{family} route add default via {via_server} mtu lock 1300"
+        ));
+    }
+}
+
 fn listener(address: SocketAddr, transparent: bool) -> Socket {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).unwrap();
     socket.set_reuse_address(true).unwrap();
@@ -183,7 +196,7 @@ fn transfer(from: &mut TcpStream, to: &mut TcpStream, size: usize) {
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         stream.set_write_timeout(Some(DEADLINE)).unwrap();
     }
-    let sent: Vec<u8> = (0..size).map(|i| (i % 251) as u8).collect();
+    let sent: Vec<u8> = (0..251u8).cycle().take(size).collect();
     let mut received = vec![0; size];
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| from.write_all(&sent));
@@ -304,7 +317,7 @@ fn connections_older_than_the_table_go_on() {
 }
 
 #[test]
-fn a_leg_from_the_clients_address_works_across_a_narrow_hop() {
+fn an_upstream_leg_works_across_a_narrow_hop() {
     if !privileged() {
         return;
     }
@@ -314,7 +327,7 @@ fn a_leg_from_the_clients_address_works_across_a_narrow_hop() {
         let to = SocketAddr::new(server.parse().unwrap(), WEB);
         // The first packets of full size are answered by the router with ICMP, to the
         // client's address: it has to reach the box's socket.
-        let mut leg = world.hb.run(|| spoofed(from, to)).unwrap();
+        let mut leg = world.hb.run(|| connect_as(from, to)).unwrap();
         let (who, mut accepted) = world.accept();
         assert_eq!(who, Answered::Server);
         assert_eq!(accepted.peer_addr().unwrap(), from);
@@ -323,8 +336,26 @@ fn a_leg_from_the_clients_address_works_across_a_narrow_hop() {
     }
 }
 
-/// Connects from somebody else's address, as the relay does.
-fn spoofed(from: SocketAddr, to: SocketAddr) -> io::Result<TcpStream> {
+#[test]
+fn a_client_leg_works_across_a_narrow_hop() {
+    if !privileged() {
+        return;
+    }
+    let (world, _installed) = World::with(&request());
+    // The other way round: here the server's end is the client, behind the narrow hop.
+    for (client, server) in [(SERVER4, CLIENT4), (SERVER6, CLIENT6)] {
+        let from = SocketAddr::new(client.parse().unwrap(), 40_000);
+        let to = SocketAddr::new(server.parse().unwrap(), WEB);
+        let mut client = world.server.run(|| connect_as(from, to)).unwrap();
+        let (who, mut leg) = world.accept();
+        assert_eq!(who, Answered::Box);
+        transfer(&mut leg, &mut client, 2_000_000);
+        transfer(&mut client, &mut leg, 2_000_000);
+    }
+}
+
+/// Connects from this address, be it one's own or not, as the relay does.
+fn connect_as(from: SocketAddr, to: SocketAddr) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
     match from {
@@ -334,6 +365,80 @@ fn spoofed(from: SocketAddr, to: SocketAddr) -> io::Result<TcpStream> {
     socket.bind(&from.into())?;
     socket.connect_timeout(&to.into(), DEADLINE)?;
     Ok(socket.into())
+}
+
+/// Ends a connection from this port on the box, so that it is in TIME_WAIT there.
+fn in_time_wait(world: &World, from: SocketAddr, to: SocketAddr) {
+    let mut client = world.client.run(|| connect_as(from, to)).unwrap();
+    let (who, mut leg) = world.accept();
+    assert_eq!(who, Answered::Box);
+    transfer(&mut client, &mut leg, 10);
+    // The box closes first.
+    drop(leg);
+    assert_eq!(client.read(&mut [0]).unwrap(), 0);
+    drop(client);
+    wait_until("the box's socket is in TIME_WAIT", || {
+        let sockets = world.hb.output(
+            "ss",
+            &["-Htan", "state", "time-wait", "dport", "=", ":40000"],
+        );
+        sockets.contains(&from.ip().to_string())
+    });
+}
+
+#[test]
+fn a_port_may_be_used_again_while_its_last_connection_is_in_time_wait() {
+    if !privileged() {
+        return;
+    }
+    let (world, _installed) = World::with(&request());
+    for (client, server) in [(CLIENT4, SERVER4), (CLIENT6, SERVER6)] {
+        let from = SocketAddr::new(client.parse().unwrap(), 40_000);
+        let to = SocketAddr::new(server.parse().unwrap(), WEB);
+        in_time_wait(&world, from, to);
+        in_time_wait(&world, from, to);
+
+        // And then it is routed.
+        world.gate.close().unwrap();
+        let mut client = world.client.run(|| connect_as(from, to)).unwrap();
+        let (who, mut accepted) = world.accept();
+        assert_eq!(who, Answered::Server);
+        transfer(&mut client, &mut accepted, 100_000);
+        transfer(&mut accepted, &mut client, 100_000);
+        world.gate.renew(LONG).unwrap();
+    }
+}
+
+#[test]
+fn a_port_may_be_routed_while_its_last_upstream_leg_is_in_time_wait() {
+    if !privileged() {
+        return;
+    }
+    let (world, _installed) = World::with(&request());
+    for (client, server) in [(CLIENT4, SERVER4), (CLIENT6, SERVER6)] {
+        let from = SocketAddr::new(client.parse().unwrap(), 40_000);
+        let to = SocketAddr::new(server.parse().unwrap(), WEB);
+        let leg = world.hb.run(|| connect_as(from, to)).unwrap();
+        let (_, mut accepted) = world.accept();
+        drop(leg);
+        assert_eq!(accepted.read(&mut [0]).unwrap(), 0);
+        drop(accepted);
+        wait_until("the upstream leg is in TIME_WAIT", || {
+            let sockets = world.hb.output(
+                "ss",
+                &["-Htan", "state", "time-wait", "sport", "=", ":40000"],
+            );
+            sockets.contains(&from.ip().to_string())
+        });
+
+        world.gate.close().unwrap();
+        let mut client = world.client.run(|| connect_as(from, to)).unwrap();
+        let (who, mut accepted) = world.accept();
+        assert_eq!(who, Answered::Server);
+        transfer(&mut client, &mut accepted, 100_000);
+        transfer(&mut accepted, &mut client, 100_000);
+        world.gate.renew(LONG).unwrap();
+    }
 }
 
 #[test]
