@@ -14,7 +14,7 @@ use pepd_relay::{Prepared, Pressure, Relay, Settings};
 
 use crate::exit::{Failure, Result};
 use crate::host::{self, Descriptors};
-use crate::life::{self, Request, Signals};
+use crate::life::{Notifier, Request, Signals};
 use crate::{source, translate};
 
 /// How often the gate is renewed.
@@ -30,6 +30,9 @@ const GATE_TTL: Duration = Duration::from_secs(5);
 /// How long a worker may be silent before new connections are no longer given to it.
 const SILENCE: Duration = Duration::from_millis(2500);
 
+/// How often the end looks whether the last connection has finished.
+const LOOK: Duration = Duration::from_millis(50);
+
 /// How long the end waits for handshakes that were under way when the gate closed.
 const LAST_HANDSHAKES: Duration = Duration::from_millis(500);
 
@@ -43,6 +46,7 @@ pub struct Daemon {
     relay: Relay,
     door: Door,
     signals: Signals,
+    notifier: Notifier,
     counters: Arc<Counters>,
 }
 
@@ -50,10 +54,13 @@ impl Daemon {
     /// Brings everything up, or nothing.
     pub async fn start(path: PathBuf, config: Config) -> Result<Self> {
         let signals = Signals::new().map_err(|error| Failure::internal("signals", error))?;
+        let notifier =
+            Notifier::start().map_err(|error| Failure::internal("start a thread", error))?;
         let workers = config.node.workers.unwrap_or_else(one_per_core);
-        // A listener per leg, family and worker.
-        let listeners = config.legs.len() * 2 * workers.get();
-        let descriptors = host::share_descriptors(config.limits.connections, listeners)?;
+        // One per leg and family.
+        let listeners = config.legs.len() * 2;
+        let wanted = config.limits.connections;
+        let descriptors = host::share_descriptors(wanted, workers.get(), listeners)?;
         let settings = settings(&config, descriptors);
         probe(&settings)?;
         let prepared = Prepared::new(settings, workers)?;
@@ -92,6 +99,7 @@ impl Daemon {
             relay,
             door,
             signals,
+            notifier,
             counters,
         })
     }
@@ -104,7 +112,7 @@ impl Daemon {
         tick.tick().await;
         inspection.tick().await;
         self.tend().await;
-        life::ready();
+        self.notifier.ready();
         loop {
             tokio::select! {
                 _ = tick.tick() => self.tend().await,
@@ -130,7 +138,7 @@ impl Daemon {
             complain(&error);
             self.mend().await;
         }
-        life::alive(&self.counters.to_string());
+        self.notifier.alive(self.counters.to_string());
     }
 
     /// Installs the kernel state again where it is gone. `nft flush ruleset`, with which a
@@ -155,13 +163,13 @@ impl Daemon {
     }
 
     async fn reload(&mut self) {
-        life::reloading();
+        self.notifier.reloading();
         match self.try_reload().await {
             Ok(()) => tracing::info!("reloaded"),
             Err(message) => tracing::error!("reload refused, nothing has changed:\n{message}"),
         }
         self.tend().await;
-        life::ready();
+        self.notifier.ready();
     }
 
     async fn try_reload(&mut self) -> std::result::Result<(), Failure> {
@@ -183,12 +191,13 @@ impl Daemon {
     /// Drains: new connections are routed, those that there are may finish.
     async fn end(mut self) -> Result {
         let drain = self.config.node.drain;
-        life::stopping(drain);
+        self.notifier.stopping(drain);
         self.door.close();
         let live = self.relay.admission().live();
         tracing::info!(live, ?drain, "ending: new connections are routed");
         let deadline = Instant::now() + drain;
-        let mut tick = tokio::time::interval(Duration::from_millis(100));
+        let mut tick = interval(TICK);
+        let mut look = interval(LOOK);
         let handshakes = Instant::now() + LAST_HANDSHAKES.min(drain);
         loop {
             let now = Instant::now();
@@ -196,7 +205,8 @@ impl Daemon {
                 break;
             }
             tokio::select! {
-                _ = tick.tick() => life::alive(&self.counters.to_string()),
+                _ = tick.tick() => self.notifier.alive(self.counters.to_string()),
+                _ = look.tick() => {}
                 request = self.signals.next() => if request == Request::End { break },
             }
         }

@@ -71,25 +71,28 @@ pub struct Descriptors {
     pub pipes: usize,
 }
 
-/// Descriptors for everything that is neither a connection nor a listener: the runtimes,
+/// Descriptors for everything that is neither a connection nor a worker's: the main runtime,
 /// netlink, the log, the lock, and an nft with its pipes.
 const OWN: u64 = 64;
+
+/// A worker's runtime: epoll twice, an eventfd and one to spare.
+const PER_WORKER: u64 = 4;
 
 /// Pipes without which nothing goes through splice.
 const FEWEST_PIPES: u64 = 16;
 
-/// Raises the limit of open files as far as it goes and shares it out, `wanted` connections if
-/// they fit beside `listeners` listening sockets.
-pub fn share_descriptors(wanted: u32, listeners: usize) -> Result<Descriptors> {
+/// Raises the limit of open files as far as it goes and shares it out: `wanted` connections, if
+/// they fit beside the `listeners` listening sockets of each of the `workers`.
+pub fn share_descriptors(wanted: u32, workers: usize, listeners: usize) -> Result<Descriptors> {
     let failed = |error| Failure::internal("read or raise the limit of open files", error);
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(failed)?;
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map_err(failed)?;
-    Ok(share(hard, wanted, listeners as u64))
+    Ok(share(hard, wanted, workers as u64, listeners as u64))
 }
 
-fn share(limit: u64, wanted: u32, listeners: u64) -> Descriptors {
+fn share(limit: u64, wanted: u32, workers: u64, listeners: u64) -> Descriptors {
     // A listener keeps a socket for the next upstream leg at hand.
-    let free = limit.saturating_sub(OWN + 2 * listeners);
+    let free = limit.saturating_sub(OWN + workers * (PER_WORKER + 2 * listeners));
     let room = free.saturating_sub(2 * FEWEST_PIPES) / 2;
     let connections = wanted.min(u32::try_from(room).unwrap_or(u32::MAX)).max(1);
     let pipes = free.saturating_sub(2 * u64::from(connections)) / 2;
@@ -106,28 +109,28 @@ mod tests {
 
     #[test]
     fn connections_come_first_and_pipes_have_the_rest() {
-        let shared = share(20_000, 8_000, 16);
+        let shared = share(20_000, 8_000, 4, 4);
         assert_eq!(
             shared,
             Descriptors {
                 limit: 20_000,
                 connections: 8_000,
-                pipes: 1952
+                pipes: 1944
             }
         );
     }
 
     #[test]
     fn few_descriptors_mean_fewer_connections() {
-        let shared = share(256, 8_000, 8);
+        let shared = share(256, 8_000, 2, 4);
         assert_eq!(
             shared,
             Descriptors {
                 limit: 256,
-                connections: 72,
+                connections: 68,
                 pipes: 16
             }
         );
-        assert_eq!(share(10, 8_000, 8).connections, 1);
+        assert_eq!(share(10, 8_000, 2, 4).connections, 1);
     }
 }

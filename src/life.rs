@@ -1,6 +1,7 @@
 //! Signals, and what systemd is told (sd_notify(3)).
 
 use std::io;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
 use sd_notify::NotifyState;
@@ -43,36 +44,81 @@ impl Signals {
     }
 }
 
-/// Tells systemd, where there is one; that it cannot be told stops nothing.
-fn notify(states: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(states) {
+/// Tells systemd how it stands, where there is one (`NOTIFY_SOCKET`).
+///
+/// From a thread of its own: sd_notify(3) waits while the other side does not read, and neither
+/// the gate nor a signal may wait for that.
+#[derive(Debug)]
+pub struct Notifier {
+    messages: SyncSender<Message>,
+}
+
+/// Messages that may wait to be read; more are dropped.
+const WAITING: usize = 16;
+
+#[derive(Debug)]
+enum Message {
+    Ready,
+    Reloading,
+    Stopping(Duration),
+    Alive(String),
+}
+
+impl Notifier {
+    /// Starts the thread.
+    pub fn start() -> io::Result<Self> {
+        let (messages, inbox) = sync_channel(WAITING);
+        std::thread::Builder::new()
+            .name("notify".to_owned())
+            .spawn(move || inbox.into_iter().for_each(|message| send(&message)))?;
+        Ok(Self { messages })
+    }
+
+    /// New connections are split now.
+    pub fn ready(&self) {
+        self.queue(Message::Ready);
+    }
+
+    /// A reload has begun.
+    pub fn reloading(&self) {
+        self.queue(Message::Reloading);
+    }
+
+    /// The end has begun and takes up to `time`.
+    pub fn stopping(&self, time: Duration) {
+        self.queue(Message::Stopping(time));
+    }
+
+    /// All is well, and this is how it stands.
+    pub fn alive(&self, status: String) {
+        self.queue(Message::Alive(status));
+    }
+
+    fn queue(&self, message: Message) {
+        if self.messages.try_send(message).is_err() {
+            tracing::debug!("systemd does not read what it is told");
+        }
+    }
+}
+
+fn send(message: &Message) {
+    let result = match message {
+        Message::Ready => sd_notify::notify(&[NotifyState::Ready]),
+        Message::Reloading => NotifyState::monotonic_usec_now()
+            .and_then(|now| sd_notify::notify(&[NotifyState::Reloading, now])),
+        Message::Stopping(time) => {
+            let time = *time + Duration::from_secs(10);
+            let micros = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
+            sd_notify::notify(&[
+                NotifyState::Stopping,
+                NotifyState::ExtendTimeoutUsec(micros),
+            ])
+        }
+        Message::Alive(status) => {
+            sd_notify::notify(&[NotifyState::Watchdog, NotifyState::Status(status)])
+        }
+    };
+    if let Err(error) = result {
         tracing::debug!(%error, "notify systemd");
     }
-}
-
-/// New connections are split now.
-pub fn ready() {
-    notify(&[NotifyState::Ready]);
-}
-
-/// A reload has begun.
-pub fn reloading() {
-    match NotifyState::monotonic_usec_now() {
-        Ok(now) => notify(&[NotifyState::Reloading, now]),
-        Err(error) => tracing::debug!(%error, "read the clock"),
-    }
-}
-
-/// The end has begun and takes up to `time`.
-pub fn stopping(time: Duration) {
-    let time = time.as_micros() + Duration::from_secs(10).as_micros();
-    notify(&[
-        NotifyState::Stopping,
-        NotifyState::ExtendTimeoutUsec(u32::try_from(time).unwrap_or(u32::MAX)),
-    ]);
-}
-
-/// All is well, and this is how it stands.
-pub fn alive(status: &str) {
-    notify(&[NotifyState::Watchdog, NotifyState::Status(status)]);
 }
