@@ -59,17 +59,13 @@ impl Netns {
         &self.name
     }
 
-    /// What `/run/pepd` is to the programs in this namespace.
-    #[must_use]
-    pub fn runtime_directory(&self) -> &Path {
-        self.runtime_directory.path()
-    }
-
     /// The command `program`, to be run inside.
     #[must_use]
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.name, program]);
+        // What /run/pepd is on a host of its own: pepd's lock is in it.
+        command.env("RUNTIME_DIRECTORY", self.runtime_directory.path());
         command
     }
 
