@@ -1,7 +1,7 @@
 //! Network namespaces that do not outlive their process.
 
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -59,17 +59,13 @@ impl Netns {
         &self.name
     }
 
-    /// What `/run/pepd` is to the programs in this namespace.
-    #[must_use]
-    pub fn runtime_directory(&self) -> &Path {
-        self.runtime_directory.path()
-    }
-
     /// The command `program`, to be run inside.
     #[must_use]
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.name, program]);
+        // What /run/pepd is on a host of its own: pepd's lock is in it.
+        command.env("RUNTIME_DIRECTORY", self.runtime_directory.path());
         command
     }
 

@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -22,7 +24,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Pepd {
     process: Process,
-    notifications: UnixDatagram,
+    notifications: Receiver<String>,
     directory: TempDir,
     binary: PathBuf,
 }
@@ -73,13 +75,12 @@ impl PepdBuilder {
         let file = directory.path().join("pepd.toml");
         fs::write(&file, config)?;
         let socket = directory.path().join("notify");
-        let notifications = UnixDatagram::bind(&socket)?;
+        let notifications = collect(UnixDatagram::bind(&socket)?);
 
         let mut words = self.wrapper;
         words.push(self.binary.display().to_string());
         let mut command = netns.command(&words[0]);
         command.args(&words[1..]).args(["run", "-c"]).arg(&file);
-        command.env("RUNTIME_DIRECTORY", netns.runtime_directory());
         command
             .env("NOTIFY_SOCKET", &socket)
             .env("PEPD_LOG", &self.log)
@@ -228,15 +229,10 @@ impl Pepd {
 
     fn await_notification(&mut self, wanted: &str) -> Result<()> {
         let deadline = Deadline::after(LIMIT);
-        let mut buffer = [0; 4096];
-        self.notifications
-            .set_read_timeout(Some(Duration::from_millis(20)))?;
         while !deadline.passed() {
-            if let Ok(length) = self.notifications.recv(&mut buffer) {
-                let message = String::from_utf8_lossy(&buffer[..length]);
-                if message.lines().any(|line| line == wanted) {
-                    return Ok(());
-                }
+            match self.notifications.recv_timeout(Duration::from_millis(20)) {
+                Ok(message) if message.lines().any(|line| line == wanted) => return Ok(()),
+                _ => {}
             }
             if let Some(status) = self.process.try_wait()? {
                 bail!(
@@ -250,4 +246,30 @@ impl Pepd {
             self.log()
         )
     }
+}
+
+impl Drop for Pepd {
+    fn drop(&mut self) {
+        // The thread that collects them is waiting for this.
+        if let Ok(socket) = UnixDatagram::unbound() {
+            let _ = socket.send_to(END, self.directory.path().join("notify"));
+        }
+    }
+}
+
+/// What ends [`collect`]; no daemon says it.
+const END: &[u8] = b"";
+
+/// Reads notifications as systemd does, as they come: a daemon whose notifications nobody
+/// reads waits for ever once the socket's queue is full.
+fn collect(socket: UnixDatagram) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    thread::spawn(move || {
+        let mut buffer = [0; 4096];
+        while let Ok(length @ 1..) = socket.recv(&mut buffer) {
+            // Once nobody listens they are thrown away.
+            let _ = sender.send(String::from_utf8_lossy(&buffer[..length]).into_owned());
+        }
+    });
+    receiver
 }
