@@ -22,6 +22,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod link;
 mod netns;
 mod pepd;
 mod process;
