@@ -1,9 +1,10 @@
-//! Namespaces and topologies for pepd's tests, demo and benchmarks.
+//! Namespaces, topologies and a guest kernel for pepd's tests, demo and benchmarks.
 //!
 //! Everything runs on the real kernel: a [`Topology`] is a handful of network namespaces
 //! joined by veth pairs, [`Pepd`] is the real binary started in one of them, and the programs
 //! around it (nginx, sshd, curl) are the real ones. All of it is removed when the value is
 //! dropped, panics included; what a killed process left behind is swept by the next one.
+//! [`vm`] runs a command, or the tests, in another kernel than the running one.
 //!
 //! ```no_run
 //! use pepd_testbed::{Family, Pepd, World};
@@ -31,6 +32,7 @@ mod servers;
 mod stage;
 mod topology;
 pub mod traffic;
+pub mod vm;
 mod wait;
 mod world;
 

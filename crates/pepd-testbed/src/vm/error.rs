@@ -1,0 +1,114 @@
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+
+use super::MissingPackages;
+
+/// The result of preparing or starting a guest.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What keeps a guest from being prepared or started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The host's programs would not run in the guest.
+    #[error("the guest runs the host's own programs, which must be for x86-64; this host is {0}")]
+    Architecture(&'static str),
+    /// Programs are not installed.
+    #[error(transparent)]
+    Missing(#[from] MissingPackages),
+    /// The package index knows no such kernel.
+    #[error(
+        "apt knows no kernel package `{package}`: {message}\n\
+         run `apt-get update` as root, or name another one with --kernel"
+    )]
+    UnknownPackage {
+        /// The package asked for.
+        package: String,
+        /// What apt said.
+        message: String,
+    },
+    /// A package holds no kernel.
+    #[error("package `{package}` holds no {what}; name a linux-image package with --kernel")]
+    NoKernel {
+        /// The package unpacked.
+        package: String,
+        /// The file looked for.
+        what: &'static str,
+    },
+    /// There is nowhere to keep the kernel.
+    #[error("no place for the kernel's cache: set XDG_CACHE_HOME or HOME to a directory's path")]
+    NoCache,
+    /// A program could not be started.
+    #[error("cannot run {program}: {source}")]
+    Spawn {
+        /// The program.
+        program: String,
+        /// With errno.
+        source: io::Error,
+    },
+    /// A program failed.
+    #[error("{program} failed ({status}): {message}")]
+    Failed {
+        /// The program.
+        program: String,
+        /// Its status.
+        status: ExitStatus,
+        /// What it wrote to stderr.
+        message: String,
+    },
+    /// A file could not be used.
+    #[error("cannot {action} {}: {source}", path.display())]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// With errno.
+        source: io::Error,
+    },
+    /// A call that names no file failed.
+    #[error("cannot {action}: {source}")]
+    System {
+        /// What was tried.
+        action: &'static str,
+        /// With errno.
+        source: io::Error,
+    },
+    /// Something to be copied is not there.
+    #[error("cannot copy `{0}` into the guest: no such file, and no such program in PATH")]
+    NothingToCopy(String),
+}
+
+impl Error {
+    /// The status a command should end with (sysexits.h): 69 if the host lacks something, 77
+    /// if installing it takes root, 66 and 70 as there.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Architecture(_)
+            | Self::UnknownPackage { .. }
+            | Self::NoKernel { .. }
+            | Self::NoCache => 69,
+            Self::Missing(_) if !nix::unistd::geteuid().is_root() => 77,
+            Self::Missing(_) | Self::Spawn { .. } | Self::Failed { .. } => 69,
+            Self::NothingToCopy(_) => 66,
+            Self::File { .. } | Self::System { .. } => 70,
+        }
+    }
+
+    /// For `map_err`: names the file and what was tried with it.
+    pub(super) fn file(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::File {
+            action,
+            path,
+            source,
+        }
+    }
+
+    /// For `map_err`: names the call.
+    pub(super) fn system(action: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::System { action, source }
+    }
+}

@@ -1,0 +1,216 @@
+//! What host and guest say to each other.
+//!
+//! On the control port the host sends one shell script, after its length. The guest answers
+//! `start RELEASE` when it runs the command, `requests COUNT` when the command has ended, and
+//! `exit STATUS` when all its output has been taken by the host and its results are written.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::copies::Copies;
+use super::machine::Machine;
+use super::{Ended, Error, Guest, Kernel, RESULTS, Result, Run};
+
+/// What the guest's own file systems hide.
+const HIDING: [&str; 3] = ["/tmp", "/run", "/dev/shm"];
+
+/// The shell script that tells a guest what to do.
+pub(super) struct Script(Vec<u8>);
+
+impl Script {
+    pub(super) fn new(guest: &Guest, kernel: &Kernel, command: &[OsString]) -> Result<Self> {
+        let mut copies = Copies::of(&guest.copies, &guest.directory)?;
+        if guest.is_virtual() {
+            copies.add_usual();
+        }
+        let mut script = Self(Vec::new());
+        script.assign("modules", kernel.modules.as_os_str());
+
+        script.line(&[OsStr::new("keep_paths() {")]);
+        // A function needs a body.
+        script.line(&[OsStr::new(":")]);
+        let visible = guest.visible.iter().chain([&guest.directory]);
+        let visible = visible.filter_map(|path| path.canonicalize().ok());
+        let visible: BTreeSet<_> = visible.chain(copies.targets.iter().cloned()).collect();
+        for path in visible.iter().filter(|path| is_hidden(path)) {
+            script.call("keep", &[path.as_os_str()]);
+        }
+        script.line(&[OsStr::new("}")]);
+
+        script.line(&[OsStr::new("copy_paths() {")]);
+        script.line(&[OsStr::new(":")]);
+        for path in copies.links.iter().chain(&copies.targets) {
+            script.call("copy", &[path.as_os_str()]);
+        }
+        script.line(&[OsStr::new("}")]);
+
+        script.line(&[OsStr::new("run_command() {")]);
+        for (name, value) in &guest.environment {
+            script.export(name, value);
+        }
+        script.export(OsStr::new("PEPD_GUEST"), OsStr::new("1"));
+        script.export(OsStr::new("PEPD_RESULTS"), OsStr::new(RESULTS));
+        // Where this fails there is nothing to go on with.
+        script.line(&[OsStr::new("set -e")]);
+        script.call("cd", &[guest.directory.as_os_str()]);
+        let command: Vec<_> = command.iter().map(OsString::as_os_str).collect();
+        script.call("exec", &command);
+        script.line(&[OsStr::new("}")]);
+        Ok(script)
+    }
+
+    fn assign(&mut self, name: &str, value: &OsStr) {
+        self.line(&[OsStr::new(name), OsStr::new("="), &quoted(value)]);
+    }
+
+    fn export(&mut self, name: &OsStr, value: &OsStr) {
+        self.line(&[OsStr::new("export "), name, OsStr::new("="), &quoted(value)]);
+    }
+
+    fn call(&mut self, function: &str, arguments: &[&OsStr]) {
+        self.0.extend_from_slice(function.as_bytes());
+        for argument in arguments {
+            self.0.push(b' ');
+            self.0.extend_from_slice(quoted(argument).as_bytes());
+        }
+        self.0.push(b'\n');
+    }
+
+    fn line(&mut self, parts: &[&OsStr]) {
+        for part in parts {
+            self.0.extend_from_slice(part.as_bytes());
+        }
+        self.0.push(b'\n');
+    }
+}
+
+/// Serves a guest until it has ended, or for `limit` from `started` on.
+pub(super) fn run(
+    mut machine: Machine,
+    script: &Script,
+    started: Instant,
+    limit: Duration,
+    stdout: &mut (dyn Write + Send),
+    stderr: &mut (dyn Write + Send),
+) -> Result<Run> {
+    let clone = |stream: &UnixStream| stream.try_clone().map_err(Error::system("copy a socket"));
+    let out = clone(&machine.channels().out)?;
+    let err = clone(&machine.channels().err)?;
+    let mut control = clone(&machine.channels().control)?;
+    let message = [format!("{}\n", script.0.len()).as_bytes(), &script.0].concat();
+
+    let run = thread::scope(|scope| {
+        scope.spawn(|| pass_on(out, stdout));
+        scope.spawn(|| pass_on(err, stderr));
+        // Of its own, since QEMU takes no more than a buffer's worth before the guest reads.
+        scope.spawn(move || control.write_all(&message));
+        let run = converse(&machine, started, limit);
+        machine.stop();
+        run
+    });
+    Ok(run)
+}
+
+/// Follows the control port to the command's end.
+fn converse(machine: &Machine, started: Instant, limit: Duration) -> Run {
+    let mut boot = None;
+    let mut host_requests = None;
+    let mut lines = BufReader::new(&machine.channels().control);
+    let ended = loop {
+        match read_line(&mut lines, started + limit) {
+            Ok(line) => match line.split_once(' ') {
+                Some(("start", _release)) => boot = Some(started.elapsed()),
+                Some(("requests", count)) => host_requests = count.parse().ok(),
+                Some(("exit", status)) => match status.parse() {
+                    Ok(status) => break Ended::Exited(status),
+                    Err(_) => break Ended::Died(machine.console()),
+                },
+                _ => break Ended::Died(machine.console()),
+            },
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                break Ended::TimedOut(machine.console());
+            }
+            Err(_) => break Ended::Died(machine.console()),
+        }
+    };
+    Run {
+        ended,
+        boot,
+        host_requests,
+    }
+}
+
+/// The next line, or TimedOut, or what the end of the machine gives.
+fn read_line(lines: &mut BufReader<&UnixStream>, deadline: Instant) -> io::Result<String> {
+    let mut line = Vec::new();
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        lines.get_ref().set_read_timeout(Some(left))?;
+        match lines.read_until(b'\n', &mut line) {
+            Ok(_) if line.ends_with(b"\n") => {
+                return Ok(String::from_utf8_lossy(&line).trim_end().to_owned());
+            }
+            Ok(_) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Passes on what comes, at once, until the end. When nobody reads the output any more
+/// (EPIPE) the rest is still taken, so that the command does not hang.
+fn pass_on(mut from: UnixStream, to: &mut (dyn Write + Send)) {
+    let mut buffer = [0; 16384];
+    let mut open = true;
+    while let Ok(length @ 1..) = from.read(&mut buffer) {
+        open = open
+            && to
+                .write_all(&buffer[..length])
+                .and_then(|()| to.flush())
+                .is_ok();
+    }
+}
+
+fn is_hidden(path: &Path) -> bool {
+    HIDING.iter().any(|hiding| path.starts_with(hiding))
+}
+
+/// As one word of a shell's.
+fn quoted(word: &OsStr) -> OsString {
+    let mut quoted = OsString::from("'");
+    for (index, part) in word.as_bytes().split(|&byte| byte == b'\'').enumerate() {
+        if index > 0 {
+            quoted.push("'\\''");
+        }
+        quoted.push(OsStr::from_bytes(part));
+    }
+    quoted.push("'");
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quoted_word_stays_one_word() {
+        assert_eq!(quoted(OsStr::new("a b")), "'a b'");
+        assert_eq!(quoted(OsStr::new("it's $x")), r"'it'\''s $x'");
+        assert_eq!(quoted(OsStr::new("")), "''");
+    }
+
+    #[test]
+    fn only_what_the_guest_covers_is_hidden() {
+        assert!(is_hidden(Path::new("/tmp/x")) && is_hidden(Path::new("/run")));
+        assert!(!is_hidden(Path::new("/tmpfs/x")) && !is_hidden(Path::new("/home/run")));
+    }
+}

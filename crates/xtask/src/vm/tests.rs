@@ -1,0 +1,184 @@
+//! `--tests`: the integration tests are built here, where that is fast, and run in the guest.
+
+use std::env;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result};
+use serde::Deserialize;
+
+use super::results::Results;
+use super::{
+    Args, Failure, TESTS_FAILED, WRONG_USAGE, boot, guest, prepare, say, source_directory,
+    target_directory,
+};
+
+/// One line of cargo's `--message-format=json`, as far as it matters here.
+#[derive(Deserialize)]
+struct Message {
+    manifest_path: Option<PathBuf>,
+    executable: Option<PathBuf>,
+    target: Option<Target>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+    kind: Vec<String>,
+}
+
+/// A test binary with the tests chosen from it.
+struct Binary {
+    target: String,
+    /// The package's directory, where cargo runs its tests.
+    directory: PathBuf,
+    executable: PathBuf,
+    chosen: Vec<String>,
+    /// There are no others: no need to name them.
+    all: bool,
+}
+
+pub fn run(args: &Args, filter: &str) -> Result<u8> {
+    let binaries = choose(build()?, filter)?;
+    let tests: usize = binaries.iter().map(|binary| binary.chosen.len()).sum();
+    if tests == 0 {
+        let message = format!("no integration test has `{filter}` in its `target::test`");
+        return Err(Failure {
+            status: WRONG_USAGE,
+            message,
+        }
+        .into());
+    }
+
+    let mut guest = guest(args)?;
+    if args.virtual_time {
+        let pepd = target_directory()?.join("debug/pepd");
+        let executables = binaries.iter().map(|binary| &binary.executable);
+        for path in executables.chain(Some(&pepd).filter(|path| path.exists())) {
+            guest = guest.copy(path.as_os_str());
+        }
+    }
+    let kernel = prepare(&args.kernel)?;
+    let results = Results::new(args.results.as_deref(), &target_directory()?)?;
+    say(format_args!("running {}", counted(&binaries)));
+    let command = [
+        "/bin/sh".into(),
+        "-c".into(),
+        guest_script(&binaries).into(),
+    ];
+    boot(&guest, &kernel, &command, &results)
+}
+
+/// Builds all integration tests of the workspace.
+fn build() -> Result<Vec<Binary>> {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["test", "--workspace", "--tests", "--no-run"])
+        .arg("--message-format=json-render-diagnostics")
+        .current_dir(source_directory()?)
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cannot run cargo")?;
+    if !output.status.success() {
+        let message = "the tests do not build".to_owned();
+        return Err(Failure {
+            status: TESTS_FAILED,
+            message,
+        }
+        .into());
+    }
+    let messages = String::from_utf8_lossy(&output.stdout);
+    let binaries = messages.lines().filter_map(|line| {
+        let message: Message = serde_json::from_str(line).ok()?;
+        let target = message.target?;
+        // `lib` and `bin` are the unit tests, which need no other kernel.
+        if target.kind != ["test"] {
+            return None;
+        }
+        Some(Binary {
+            target: target.name,
+            directory: message.manifest_path?.parent()?.to_owned(),
+            executable: message.executable?,
+            chosen: Vec::new(),
+            all: true,
+        })
+    });
+    Ok(binaries.collect())
+}
+
+/// Keeps the tests whose `target::name` contains `filter`, and the binaries with any.
+fn choose(binaries: Vec<Binary>, filter: &str) -> Result<Vec<Binary>> {
+    let mut chosen = Vec::new();
+    for mut binary in binaries {
+        let output = Command::new(&binary.executable)
+            .args(["--list", "--format", "terse"])
+            .current_dir(&binary.directory)
+            .output()
+            .with_context(|| format!("cannot run {}", binary.executable.display()))?;
+        let list = String::from_utf8_lossy(&output.stdout);
+        let tests: Vec<_> = list
+            .lines()
+            .filter_map(|line| line.strip_suffix(": test"))
+            .collect();
+        let wanted = |test: &&&str| format!("{}::{test}", binary.target).contains(filter);
+        binary.chosen = tests
+            .iter()
+            .filter(wanted)
+            .map(|test| (*test).to_owned())
+            .collect();
+        binary.all = binary.chosen.len() == tests.len();
+        if !binary.chosen.is_empty() {
+            chosen.push(binary);
+        }
+    }
+    Ok(chosen)
+}
+
+/// Runs one binary after the other, whatever the ones before did, and says how it went.
+fn guest_script(binaries: &[Binary]) -> String {
+    let mut script = String::from("failed=\n");
+    for binary in binaries {
+        let target = &binary.target;
+        let directory = quoted(&binary.directory.to_string_lossy());
+        let mut line = quoted(&binary.executable.to_string_lossy());
+        if !binary.all {
+            line.push_str(" --exact");
+            for test in &binary.chosen {
+                line.push(' ');
+                line.push_str(&quoted(test));
+            }
+        }
+        // Writing to a String does not fail.
+        let _ = writeln!(script, "echo 'vm: {target}' >&2");
+        let _ = writeln!(
+            script,
+            "(cd {directory} && {line}) || failed=\"$failed {target}\""
+        );
+    }
+    let count = counted(binaries);
+    let _ = writeln!(
+        script,
+        "if [ -n \"$failed\" ]; then\n\
+             echo \"vm: {count}, failed:$failed\" >&2\n\
+             exit {TESTS_FAILED}\n\
+         fi\n\
+         echo 'vm: {count}, all passed' >&2"
+    );
+    script
+}
+
+/// As `7 tests in 2 binaries`.
+fn counted(binaries: &[Binary]) -> String {
+    let plural = |count, one, many| format!("{count} {}", if count == 1 { one } else { many });
+    let tests: usize = binaries.iter().map(|binary| binary.chosen.len()).sum();
+    let tests = plural(tests, "test", "tests");
+    format!(
+        "{tests} in {}",
+        plural(binaries.len(), "binary", "binaries")
+    )
+}
+
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
