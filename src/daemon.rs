@@ -146,8 +146,10 @@ impl Daemon {
     /// a restart of systemd-networkd takes the rules; then even the packets of live
     /// connections no longer reach their sockets.
     async fn mend(&mut self) {
-        if self.installed.verify().await.is_ok() {
-            return;
+        match self.installed.verify().await {
+            Ok(()) => return,
+            Err(error @ pepd_net::Error::Drift { .. }) => tracing::warn!("{error}"),
+            Err(error) => return complain(&error),
         }
         match self.installed.replace(&self.plan).await {
             Ok(()) => {
