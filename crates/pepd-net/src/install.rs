@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::error::Error;
+use crate::firewall;
 use crate::host::{self, Warning};
 use crate::nft::{self, Listing};
 use crate::plan::Plan;
@@ -21,8 +22,9 @@ use crate::script::{Carried, TABLE};
 ///
 /// See [`Error`]; [`Error::exit_code`] says which exit code it means.
 pub async fn install(plan: &Plan) -> Result<Installed, Error> {
-    let (plan, warnings) = host::fit(plan)?;
+    let (plan, mut warnings) = host::fit(plan)?;
     check_request(&plan)?;
+    warnings.extend(firewall::warnings(plan.mark).await);
     let routing = Routing::open()?;
     let installed = apply(&routing, plan, warnings, None).await?;
     drop_stale(&routing, &installed.plan).await;

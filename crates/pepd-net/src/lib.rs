@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod firewall;
 mod gate;
 mod host;
 mod install;

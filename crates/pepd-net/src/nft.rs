@@ -45,6 +45,21 @@ pub(crate) async fn list() -> Result<Option<Listing>, Error> {
     }
 }
 
+/// The heads of all chains on this host, as nft's JSON objects.
+pub(crate) async fn chains() -> Result<Vec<Value>, Error> {
+    let json = run(&["-j", "list", "chains"], String::new()).await?;
+    Ok(Listing::parse(&json)?.objects)
+}
+
+/// The rules of one chain, as nft prints them.
+pub(crate) async fn chain(family: &str, table: &str, name: &str) -> Result<String, Error> {
+    run(
+        &["-f", "-"],
+        format!("list chain {family} {table} {name}\n"),
+    )
+    .await
+}
+
 /// What nft says is in the table.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Listing {

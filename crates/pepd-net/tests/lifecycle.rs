@@ -480,3 +480,44 @@ fn a_request_that_would_take_the_kernels_own_table_is_refused() {
         assert_eq!(netns.state(), before);
     }
 }
+
+/// Captured packets pass the input hook, and address translation does not apply to the legs.
+#[test]
+fn a_firewall_in_the_way_is_named_with_the_cure() {
+    if !privileged() {
+        return;
+    }
+    let netns = operated();
+    netns.nft(
+        "table inet filter { \
+         chain incoming { type filter hook input priority 0; policy drop; ct state established accept; }; \
+         chain through { type filter hook forward priority 0; policy drop; }; }; \
+         table ip nat { chain post { type nat hook postrouting priority 100; masquerade; }; }",
+    );
+    let warnings = || {
+        let installed = netns.install(&request()).unwrap();
+        let warnings: Vec<_> = installed
+            .warnings()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        netns.block_on(|| async { installed.remove().await.unwrap() });
+        warnings
+    };
+    let said = warnings();
+    assert_eq!(said.len(), 2, "{said:#?}");
+    assert!(
+        said.iter().any(|text| text.contains("chain ip nat post")),
+        "{said:#?}"
+    );
+    let cure = said
+        .iter()
+        .find_map(|text| text.split_once("lets them in: "))
+        .unwrap()
+        .1;
+    // The cure works as it is printed.
+    netns.nft(cure.strip_prefix("nft ").unwrap());
+    let said = warnings();
+    assert_eq!(said.len(), 1, "{said:#?}");
+    assert!(said[0].contains("address translation"), "{said:#?}");
+}

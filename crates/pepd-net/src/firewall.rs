@@ -1,0 +1,94 @@
+//! What the operator's own firewall means for split connections. Looks; changes nothing.
+//!
+//! A captured packet is delivered to this host: it passes the `input` hook, whatever its
+//! destination, and what goes to the other side comes from a socket of this host and carries
+//! the client's own address.
+
+use serde_json::Value;
+
+use crate::host::Warning;
+use crate::nft;
+use crate::request::Mark;
+use crate::script::TABLE;
+
+/// Looks at every base chain. What cannot be looked at gives no warning.
+pub(crate) async fn warnings(mark: Mark) -> Vec<Warning> {
+    let Ok(chains) = nft::chains().await else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    for chain in chains.iter().filter_map(BaseChain::read) {
+        if chain.kind == "nat" && chain.hook == "postrouting" {
+            found.push(nat(&chain));
+        } else if chain.hook == "input"
+            && chain.drops
+            && !nft::chain(chain.family, chain.table, chain.name)
+                .await
+                .is_ok_and(|rules| rules.contains(&format!("{:#010x}", mark.mask)))
+        {
+            found.push(input(&chain, mark));
+        }
+    }
+    found
+}
+
+/// A chain that a hook calls.
+struct BaseChain<'a> {
+    family: &'a str,
+    table: &'a str,
+    name: &'a str,
+    kind: &'a str,
+    hook: &'a str,
+    drops: bool,
+}
+
+impl<'a> BaseChain<'a> {
+    fn read(object: &'a Value) -> Option<Self> {
+        let chain = object.get("chain")?;
+        let field = |name: &str| chain.get(name).and_then(Value::as_str);
+        let base = Self {
+            family: field("family")?,
+            table: field("table")?,
+            name: field("name")?,
+            kind: field("type")?,
+            hook: field("hook")?,
+            drops: field("policy") == Some("drop"),
+        };
+        (base.table != TABLE).then_some(base)
+    }
+
+    fn title(&self) -> String {
+        format!("{} {} {}", self.family, self.table, self.name)
+    }
+}
+
+/// Connection tracking takes the two legs, which have the same addresses and ports, for one
+/// connection. The client leg ends on this host and so is not rewritten, and then neither is
+/// the upstream leg.
+fn nat(chain: &BaseChain<'_>) -> Warning {
+    Warning {
+        text: format!(
+            "this host has address translation (chain {}), which does not apply to split \
+             connections: they leave with the client's own address",
+            chain.title()
+        ),
+        cure: "translate on a router further out, or exempt what needs it by a [[rule]] with \
+               action = \"bypass\""
+            .to_owned(),
+    }
+}
+
+fn input(chain: &BaseChain<'_>, mark: Mark) -> Warning {
+    let Mark { value, mask } = mark;
+    Warning {
+        text: format!(
+            "the firewall drops what comes to this host (chain {}), and captured packets do: \
+             split connections hang unless it lets them in",
+            chain.title()
+        ),
+        cure: format!(
+            "nft insert rule {} meta mark and {mask:#010x} == {value:#010x} accept",
+            chain.title()
+        ),
+    }
+}
