@@ -9,12 +9,15 @@
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use pepd_testbed::traffic::{End, Pair, Pattern, accept, connect, kind, listen, receive};
 use pepd_testbed::{
-    Family, Netns, Pepd, Stage, Via, World, accepted, raise_descriptor_limit, require, wait_until,
+    Family, Netns, Pepd, Stage, Via, World, accepted, raise_descriptor_limit, require, run,
+    wait_until,
 };
 use rstest::rstest;
 
@@ -118,6 +121,72 @@ fn out_of_descriptors_bystanders_live_on_and_new_connections_are_routed(
     for pair in &bystanders {
         pair.exchange(100_000).context("a bystander, afterwards")?;
     }
+    stage.finish()
+}
+
+/// Nothing was planned for this one: the limit sinks below what is in use while the daemon
+/// runs, so that accept(2) itself fails with EMFILE.
+#[rstest]
+fn when_accept_fails_bystanders_live_on_and_new_connections_are_routed(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root, program("prlimit"));
+    let mut stage = Stage::open(Via::Pepd, PEPD)?;
+    let bystanders: Vec<Pair> = (0..5)
+        .map(|_| stage.world.pair(family))
+        .collect::<Result<_>>()?;
+    for pair in &bystanders {
+        pair.exchange(10_000)?;
+    }
+    let pid = stage.pepd()?.process().pid().to_string();
+    let descriptors_to = |limit: &str| {
+        let mut prlimit = std::process::Command::new("prlimit");
+        run(
+            prlimit.args(["--pid", &pid, &format!("--nofile={limit}:")]),
+            LIMIT,
+        )?
+        .success()
+    };
+    descriptors_to("10")?;
+    let world = &stage.world;
+    let listener = listen(
+        world.server(),
+        SocketAddr::new(World::server_address(family), 0),
+    )?;
+    // Those that come before the gate is closed wait in the listener's backlog.
+    let mut waiting = Vec::new();
+    let routed = loop {
+        ensure!(waiting.len() < 100, "no connection is routed");
+        let client = connect(world.client(), listener.local_addr()?)?;
+        let mut arrived = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
+        if poll(&mut arrived, PollTimeout::from(250_u16))? == 1 {
+            break client;
+        }
+        waiting.push(client);
+    };
+    ensure!(!waiting.is_empty(), "accept(2) has not failed");
+    Pair {
+        client: routed,
+        server: accept(&listener)?.0,
+    }
+    .exchange(10_000)?;
+    for pair in &bystanders {
+        pair.exchange(100_000).context("a bystander")?;
+    }
+    descriptors_to("20000")?;
+    // Something has to end for the daemon to try again.
+    drop(bystanders);
+    for client in waiting {
+        let pair = Pair {
+            client,
+            server: accept(&listener).context("one that waited")?.0,
+        };
+        pair.server.set_nonblocking(false)?;
+        drop(pair);
+    }
+    wait_until(LIMIT, "new connections are split again", || {
+        world.probe(family).unwrap().1
+    })?;
     stage.finish()
 }
 
