@@ -2,6 +2,9 @@
 
 #![forbid(unsafe_code)]
 
+mod demo;
+mod packages;
+mod test;
 mod vm;
 
 use std::process::ExitCode;
@@ -12,11 +15,25 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum Command {
+    Demo(demo::Args),
+    Test(test::Args),
     Vm(vm::Args),
 }
 
 fn main() -> ExitCode {
     match Command::parse() {
+        Command::Demo(args) => report(demo::run(&args)),
+        Command::Test(args) => report(test::run(&args)),
         Command::Vm(args) => vm::run(&args),
+    }
+}
+
+fn report(outcome: anyhow::Result<()>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }

@@ -1,0 +1,44 @@
+//! Building the binary that the demo runs.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+
+/// One line of cargo's `--message-format=json`, as far as it matters here.
+#[derive(Deserialize)]
+struct Message {
+    executable: Option<PathBuf>,
+}
+
+/// Builds `pepd` as a user gets it, and says where it is.
+///
+/// # Errors
+/// When it does not build.
+pub fn release() -> Result<PathBuf> {
+    println!("Building pepd (release) …");
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args([
+            "build",
+            "--release",
+            "--locked",
+            "--package",
+            "pepd",
+            "--bin",
+            "pepd",
+        ])
+        .arg("--message-format=json-render-diagnostics")
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cannot run cargo")?;
+    ensure!(output.status.success(), "`cargo build`: {}", output.status);
+    output
+        .stdout
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| serde_json::from_slice::<Message>(line).ok())
+        .find_map(|message| message.executable)
+        .context("cargo has built no program")
+}

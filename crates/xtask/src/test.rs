@@ -1,0 +1,86 @@
+//! `cargo xtask test`: all tests, with everything they need installed, and what was skipped.
+
+use std::env;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::packages;
+
+/// Run every test, installing first what is missing (as root, on Debian).
+#[derive(clap::Args)]
+pub struct Args {
+    /// What follows is for `cargo test`
+    #[arg(last = true, value_name = "ARGUMENT")]
+    rest: Vec<String>,
+}
+
+/// What a skipped test begins its line with (`pepd_testbed::report_skip`).
+const SKIPPED: &str = "SKIPPED ";
+
+/// Runs them.
+pub fn run(args: &Args) -> Result<()> {
+    let needs = [packages::NETWORK, packages::TESTS].concat();
+    if let Err(error) = packages::provide(&needs) {
+        // The tests that need nothing of it still run; the others say that they were skipped.
+        eprintln!("warning: {error:#}");
+    }
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut tests = Command::new(cargo)
+        .args(["test", "--workspace", "--locked"])
+        .args(&args.rest)
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("cannot run cargo")?;
+    let stderr = tests.stderr.take().context("cargo has no standard error")?;
+    let skipped = pass_on(BufReader::new(stderr))?;
+    let status = tests.wait()?;
+    if skipped.is_empty() {
+        println!("No test was skipped.");
+    } else {
+        println!("{} skipped:", count(skipped.len()));
+        for line in &skipped {
+            println!("  {line}");
+        }
+    }
+    ensure!(status.success(), "`cargo test`: {status}");
+    Ok(())
+}
+
+/// Passes lines on to standard error, and returns those about skipped tests.
+fn pass_on(lines: impl BufRead) -> Result<Vec<String>> {
+    let mut skipped = Vec::new();
+    for line in lines.split(b'\n') {
+        let line = line?;
+        let mut stderr = std::io::stderr().lock();
+        stderr.write_all(&line)?;
+        stderr.write_all(b"\n")?;
+        let line = String::from_utf8_lossy(&line);
+        // A test's line may begin where another's output has not ended.
+        if let Some(at) = line.find(SKIPPED) {
+            skipped.push(line[at + SKIPPED.len()..].to_owned());
+        }
+    }
+    Ok(skipped)
+}
+
+fn count(tests: usize) -> String {
+    if tests == 1 {
+        "1 test was".to_owned()
+    } else {
+        format!("{tests} tests were")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pass_on;
+
+    #[test]
+    fn skips_are_found_among_other_lines() {
+        let lines = b"warning: x\nSKIPPED a::b (f.rs:1): not root\ntest ... SKIPPED c: why\n";
+        let skipped = pass_on(lines.as_slice()).unwrap();
+        assert_eq!(skipped, ["a::b (f.rs:1): not root", "c: why"]);
+    }
+}
