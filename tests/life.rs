@@ -23,6 +23,10 @@ use rstest::rstest;
 const PEPD: &str = env!("CARGO_BIN_EXE_pepd");
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// CAP_NET_BIND_SERVICE, CAP_NET_ADMIN and CAP_SYS_RESOURCE (capabilities(7)): what the daemon
+/// may keep.
+const MAY_KEEP: u64 = 1 << 10 | 1 << 12 | 1 << 24;
+
 /// State of an operator's own, some of it close to pepd's.
 const OPERATOR: &str = "
     nft add table inet operator
@@ -210,6 +214,47 @@ fn starting_twice_is_an_error_and_disturbs_nothing() -> Result<()> {
     live.exchange(10_000)?;
     assert!(stage.world.probe(Family::V6)?.1);
     stage.finish()
+}
+
+#[test]
+fn privileges_that_are_not_needed_are_given_up() -> Result<()> {
+    require!(root);
+    let mut stage = Stage::open(Via::Pepd, PEPD)?;
+    stage.world.pair(Family::V4)?.exchange(10_000)?;
+    let pid = stage.pepd()?.process().pid();
+    for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        let status = std::fs::read_to_string(task?.path().join("status"))?;
+        let field = |name: &str| {
+            let line = status
+                .lines()
+                .find_map(|line| line.strip_prefix(name))
+                .unwrap();
+            line.trim_start_matches(':').trim().to_owned()
+        };
+        for set in ["CapEff", "CapPrm", "CapBnd", "CapAmb"] {
+            let held = u64::from_str_radix(&field(set), 16)?;
+            assert_eq!(held & !MAY_KEEP, 0, "{set} {held:x}");
+        }
+        assert_eq!(field("NoNewPrivs"), "1");
+    }
+    stage.finish()
+}
+
+#[test]
+fn the_service_manager_is_told_how_it_stands() -> Result<()> {
+    require!(root);
+    let mut stage = Stage::open(Via::Pepd, PEPD)?;
+    stage.world.pair(Family::V6)?;
+    let pepd = stage.pepd()?;
+    // More than once: it goes on.
+    pepd.says("WATCHDOG=1")?;
+    pepd.says("WATCHDOG=1")?;
+    pepd.reload(&World::config())?;
+    let mut pepd = stage.pepd.take().unwrap();
+    pepd.signal(Signal::SIGTERM)?;
+    pepd.says("STOPPING=1")?;
+    assert!(pepd.wait()?.0.success());
+    Ok(())
 }
 
 #[rstest]

@@ -140,6 +140,14 @@ impl Pepd {
         &self.process
     }
 
+    /// Waits until it tells its service manager `wanted`, a line of sd_notify(3).
+    ///
+    /// # Errors
+    /// When it ends or stays silent instead.
+    pub fn says(&mut self, wanted: &str) -> Result<()> {
+        self.await_notification(wanted)
+    }
+
     /// What it has logged so far.
     #[must_use]
     pub fn log(&self) -> String {

@@ -34,7 +34,7 @@ pub fn run(args: &Args) -> Result<()> {
         .spawn()
         .context("cannot run cargo")?;
     let stderr = tests.stderr.take().context("cargo has no standard error")?;
-    let skipped = pass_on(BufReader::new(stderr))?;
+    let skipped = pass_on(BufReader::new(stderr), std::io::stderr())?;
     let status = tests.wait()?;
     if skipped.is_empty() {
         println!("No test was skipped.");
@@ -48,18 +48,17 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Passes lines on to standard error, and returns those about skipped tests.
-fn pass_on(lines: impl BufRead) -> Result<Vec<String>> {
+/// Passes lines on, and returns those about skipped tests.
+fn pass_on(lines: impl BufRead, mut to: impl Write) -> Result<Vec<String>> {
     let mut skipped = Vec::new();
     for line in lines.split(b'\n') {
-        let line = line?;
-        let mut stderr = std::io::stderr().lock();
-        stderr.write_all(&line)?;
-        stderr.write_all(b"\n")?;
+        let mut line = line?;
+        line.push(b'\n');
+        to.write_all(&line)?;
         let line = String::from_utf8_lossy(&line);
         // A test's line may begin where another's output has not ended.
         if let Some(at) = line.find(SKIPPED) {
-            skipped.push(line[at + SKIPPED.len()..].to_owned());
+            skipped.push(line[at + SKIPPED.len()..].trim_end().to_owned());
         }
     }
     Ok(skipped)
@@ -80,7 +79,9 @@ mod tests {
     #[test]
     fn skips_are_found_among_other_lines() {
         let lines = b"warning: x\nSKIPPED a::b (f.rs:1): not root\ntest ... SKIPPED c: why\n";
-        let skipped = pass_on(lines.as_slice()).unwrap();
+        let mut passed_on = Vec::new();
+        let skipped = pass_on(lines.as_slice(), &mut passed_on).unwrap();
+        assert_eq!(passed_on, lines);
         assert_eq!(skipped, ["a::b (f.rs:1): not root", "c: why"]);
     }
 }
