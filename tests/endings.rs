@@ -114,6 +114,48 @@ fn a_reset_does_not_overtake_what_was_acknowledged(
     stage.finish()
 }
 
+/// A server that answers and closes while the request is still on its way to it: its kernel
+/// meets the request with a RST and throws away what it had not sent. The client gets all of
+/// the answer, or an error.
+///
+/// The order of data, RST and writes within the proxy is a matter of microseconds, so there
+/// are many of them.
+#[rstest]
+fn an_answer_cut_short_never_ends_cleanly(
+    #[values(Via::Routing, Via::Pepd)] via: Via,
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root);
+    const ANSWER: u64 = 154_287;
+    let stage = Stage::open(via, PEPD)?;
+    let world = &stage.world;
+    let (question, answer) = (Pattern::new(8), Pattern::new(9));
+    let (mut whole, mut cut) = (0, 0);
+    for round in 0..400 {
+        let Pair { client, server } = world.pair(family)?;
+        let serving = std::thread::spawn(move || {
+            // It may be that the RST is faster than the answer.
+            let _ = send(&server, &Pattern::new(9), 0, ANSWER);
+        });
+        let told = send(&client, &question, 0, 83_083).is_err();
+        let _ = client.shutdown(Shutdown::Write);
+        // A writer that was told of the RST takes it from the reader (`sk_err`).
+        match receive(&client, &answer, 0)? {
+            (ANSWER, _) => whole += 1,
+            (bytes, end) => {
+                assert!(
+                    told || end != End::Fin,
+                    "round {round}: a clean end after {bytes} bytes"
+                );
+                cut += 1;
+            }
+        }
+        serving.join().unwrap();
+    }
+    println!("{whole} answers whole, {cut} cut");
+    stage.finish()
+}
+
 /// An end that closes with bytes unread sends a RST, which tells the other that they were lost.
 #[rstest]
 fn bytes_unread_at_a_close_become_a_reset(
