@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
 mod demo;
 mod packages;
 mod test;
@@ -15,6 +16,7 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum Command {
+    Bench(bench::Args),
     Demo(demo::Args),
     Test(test::Args),
     Vm(vm::Args),
@@ -22,6 +24,7 @@ enum Command {
 
 fn main() -> ExitCode {
     match Command::parse() {
+        Command::Bench(args) => report(bench::run(&args)),
         Command::Demo(args) => report(demo::run(&args)),
         Command::Test(args) => report(test::run(&args)),
         Command::Vm(args) => vm::run(&args),

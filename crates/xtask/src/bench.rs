@@ -1,0 +1,99 @@
+//! `cargo xtask bench`: pepd beside plain forwarding and HAProxy, in namespaces.
+//!
+//! All contenders stand ready at once, each on a box of its own between a client and a server
+//! of its own, and are measured in turn: setting by setting, contender by contender, round by
+//! round, in an order that moves on by one each round. Only numbers of the same round are
+//! divided by each other, so that a machine that grows slower for a while slows all of them
+//! alike. Nothing passes or fails here.
+//!
+//! The ends are made as cheap as they can be without help from the box's own techniques: a
+//! sender writes one static buffer, a receiver has the kernel discard what arrives (MSG_TRUNC,
+//! tcp(7)). What limits a transfer is then the path through the box, and the sender's and
+//! receiver's TCP, which all contenders share.
+
+mod binary;
+mod contender;
+mod interrupt;
+mod lane;
+mod load;
+mod machine;
+mod packages;
+mod plan;
+mod report;
+mod results;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+
+use interrupt::Interrupt;
+use machine::Machine;
+use plan::{Durations, Plan};
+
+/// Measure pepd beside plain forwarding and HAProxy, in network namespaces (needs root).
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Rounds, each of which measures every contender once in every setting [default: 5, with
+    /// --quick 2].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: Option<u16>,
+    /// Short measurements: a look, not a result.
+    #[arg(long)]
+    quick: bool,
+    /// Write every single measurement to FILE.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write what stands in the README to FILE.
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+}
+
+/// Runs the benchmark and prints its table.
+pub fn run(args: &Args) -> ExitCode {
+    match measure(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(args: &Args) -> Result<()> {
+    if !nix::unistd::geteuid().is_root() {
+        bail!("network namespaces need root: run it with sudo");
+    }
+    let interrupt = Interrupt::on_signals()?;
+    packages::ensure(&[
+        ("haproxy", "haproxy"),
+        ("nft", "nftables"),
+        ("ip", "iproute2"),
+        ("ethtool", "ethtool"),
+    ])?;
+    pepd_testbed::raise_descriptor_limit()?;
+    let pepd = binary::build()?;
+    let machine = Machine::look(&pepd)?;
+    println!("{machine}");
+    let plan = Plan {
+        rounds: usize::from(args.rounds.unwrap_or(if args.quick { 2 } else { 5 })),
+        durations: if args.quick {
+            Durations::quick()
+        } else {
+            Durations::full()
+        },
+        pepd,
+    };
+    let results = plan.run(&interrupt)?;
+    println!("{}", report::terminal(&results));
+    if let Some(path) = &args.json {
+        let json = report::json(&results, &machine)?;
+        fs::write(path, json).with_context(|| format!("write {}", path.display()))?;
+    }
+    if let Some(path) = &args.markdown {
+        let markdown = report::markdown(&results, &machine);
+        fs::write(path, markdown).with_context(|| format!("write {}", path.display()))?;
+    }
+    Ok(())
+}

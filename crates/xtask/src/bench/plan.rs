@@ -1,0 +1,171 @@
+//! Rounds: everything once, in turn.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::contender::Contender;
+use super::interrupt::Interrupt;
+use super::lane::Lane;
+use super::load::{Window, bulk, idle, ping_pong, short};
+use super::results::{Bulk, Measure, Measurement, Results};
+
+/// How long each measurement takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Durations {
+    bulk: Window,
+    ping_pong: Window,
+    short: Window,
+    /// Before memory is looked at.
+    quiet: Duration,
+}
+
+impl Durations {
+    /// For a result.
+    pub fn full() -> Self {
+        Self::of(500, 2000)
+    }
+
+    /// For a look.
+    pub fn quick() -> Self {
+        Self::of(200, 500)
+    }
+
+    fn of(warm_up: u64, counted: u64) -> Self {
+        let window = Window {
+            warm_up: Duration::from_millis(warm_up),
+            counted: Duration::from_millis(counted),
+        };
+        Self {
+            bulk: window,
+            ping_pong: window,
+            short: window,
+            quiet: Duration::from_millis(warm_up),
+        }
+    }
+}
+
+/// What is to be measured.
+#[derive(Debug)]
+pub struct Plan {
+    /// How often.
+    pub rounds: usize,
+    /// How long each time.
+    pub durations: Durations,
+    /// The daemon's binary.
+    pub pepd: PathBuf,
+}
+
+impl Plan {
+    /// Measures everything.
+    ///
+    /// # Errors
+    /// Without root, when a contender does not start or ends, and when interrupted.
+    pub fn run(&self, interrupt: &Interrupt) -> Result<Results> {
+        let mut results = Results::default();
+        let with = self.lanes(true)?;
+        let without = self.lanes(false)?;
+        for round in 0..self.rounds {
+            let mut turn = Turn {
+                round,
+                of: self.rounds,
+                results: &mut results,
+                interrupt,
+            };
+            for setting in Bulk::ALL {
+                let lanes = if setting.without_offloads {
+                    &without
+                } else {
+                    &with
+                };
+                turn.each(&setting.to_string(), |turn, at| {
+                    turn.bulk(&lanes[at], setting, self.durations.bulk)
+                })?;
+            }
+            turn.each("ping-pong", |turn, at| {
+                turn.ping_pong(&with[at], self.durations.ping_pong)
+            })?;
+            turn.each("short connections", |turn, at| {
+                turn.short(&with[at], self.durations.short)
+            })?;
+            turn.each("idle connections", |turn, at| {
+                let lane = Lane::open(Contender::ALL[at], &self.pepd, true)?;
+                turn.idle(&lane, self.durations.quiet)
+            })?;
+        }
+        Ok(results)
+    }
+
+    fn lanes(&self, offloads: bool) -> Result<Vec<Lane>> {
+        let open = |contender| Lane::open(contender, &self.pepd, offloads);
+        Contender::ALL.into_iter().map(open).collect()
+    }
+}
+
+/// One round.
+struct Turn<'a> {
+    round: usize,
+    of: usize,
+    results: &'a mut Results,
+    interrupt: &'a Interrupt,
+}
+
+impl Turn<'_> {
+    /// Has every contender measured, another one first in each round.
+    fn each(
+        &mut self,
+        what: &str,
+        mut measure: impl FnMut(&mut Self, usize) -> Result<()>,
+    ) -> Result<()> {
+        eprintln!("round {} of {}: {what}", self.round + 1, self.of);
+        let count = Contender::ALL.len();
+        for place in 0..count {
+            let at = (place + self.round) % count;
+            measure(self, at).with_context(|| format!("{what}, {}", Contender::ALL[at].title()))?;
+        }
+        Ok(())
+    }
+
+    fn bulk(&mut self, lane: &Lane, setting: Bulk, window: Window) -> Result<()> {
+        let counted = bulk::run(lane, setting.flows, window, self.interrupt)?;
+        let bits = counted.per_second * 8.0;
+        self.note(lane, Measure::Bulk(setting), Some(bits));
+        let cpu = counted.cpu_seconds_each.map(|each| each * 1e9);
+        self.note(lane, Measure::CpuPerGigabyte(setting), cpu);
+        Ok(())
+    }
+
+    fn ping_pong(&mut self, lane: &Lane, window: Window) -> Result<()> {
+        let times = ping_pong::run(lane, window, self.interrupt)?;
+        self.note(lane, Measure::PingPongMedian, Some(times.p50));
+        self.note(lane, Measure::PingPongTail, Some(times.p99));
+        Ok(())
+    }
+
+    fn short(&mut self, lane: &Lane, window: Window) -> Result<()> {
+        let short = short::run(lane, window, self.interrupt)?;
+        self.note(lane, Measure::Short, Some(short.answered.per_second));
+        self.note(lane, Measure::CpuPerShort, short.answered.cpu_seconds_each);
+        self.note(lane, Measure::ShortFailed, Some(short.failed));
+        Ok(())
+    }
+
+    fn idle(&mut self, lane: &Lane, quiet: Duration) -> Result<()> {
+        let memory = idle::run(lane, quiet, self.interrupt)?;
+        self.note(lane, Measure::IdleResident, memory.resident);
+        self.note(lane, Measure::IdleKernel, memory.kernel);
+        Ok(())
+    }
+
+    fn note(&mut self, lane: &Lane, measure: Measure, value: Option<f64>) {
+        if let Some(value) = value {
+            self.results.add(Measurement {
+                round: self.round,
+                measure,
+                contender: lane.contender,
+                value,
+            });
+        }
+    }
+}

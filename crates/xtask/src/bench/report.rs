@@ -1,0 +1,244 @@
+//! The results as a table for the terminal, for the README, and as JSON.
+
+use std::fmt;
+
+use anyhow::Result;
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::{CellAlignment, ContentArrangement, Table};
+use serde_json::{Value, json};
+
+use super::contender::Contender;
+use super::load::idle;
+use super::machine::Machine;
+use super::results::{Bulk, Measure, Results, Summary};
+
+/// The version of the JSON's layout.
+const SCHEMA: u32 = 1;
+
+/// What a reader needs to know of every number.
+const NOTES: &str = "\
+Medians over the rounds, and in brackets the smallest and the largest. A number with × is a \
+ratio to plain forwarding, and the last two columns are pepd's to HAProxy's, always within the \
+same round. Two workers (threads) each; cubic everywhere; IPv4; client, box and server on one \
+machine, joined by veth pairs.";
+
+const CPU_NOTE: &str = "\
+CPU time is the proxy's own (utime and stime of all its threads). The kernel's packet work in \
+softirq is not in it but for what interrupts the proxy's own system calls.";
+
+const MEMORY_NOTE: &str = "\
+Memory is the growth per connection with 1,000 open that have carried a byte each way: the \
+proxy's resident memory, and the kernel's objects for its sockets, descriptors and epoll \
+(slabinfo, less those that plain forwarding's hosts need in the same round).";
+
+/// For a terminal.
+pub fn terminal(results: &Results) -> String {
+    let mut table = Table::new();
+    table
+        .load_style(UTF8_FULL_CONDENSED)
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header(header());
+    for row in rows(results) {
+        table.add_row(row);
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let notes = [NOTES, CPU_NOTE, MEMORY_NOTE].join("\n");
+    let mut text = format!("{} rounds.\n{table}\n{notes}", results.rounds());
+    if let Some(failed) = failures(results) {
+        text.push('\n');
+        text.push_str(&failed);
+    }
+    text
+}
+
+/// For the README.
+pub fn markdown(results: &Results, machine: &Machine) -> String {
+    let mut text = format!(
+        "{machine}; {} rounds of `cargo xtask bench`.\n\n",
+        results.rounds()
+    );
+    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+    let header = header();
+    text.push_str(&line(&header));
+    let rule: Vec<String> = (0..header.len())
+        .map(|at| if at == 0 { "---" } else { "---:" }.to_owned())
+        .collect();
+    text.push_str(&line(&rule));
+    for row in rows(results) {
+        text.push_str(&line(&row));
+    }
+    for note in [NOTES, CPU_NOTE, MEMORY_NOTE] {
+        text.push('\n');
+        text.push_str(note);
+        text.push('\n');
+    }
+    if let Some(failed) = failures(results) {
+        text.push('\n');
+        text.push_str(&failed);
+        text.push('\n');
+    }
+    text
+}
+
+/// Every single number, and what they come to.
+///
+/// # Errors
+/// None that can be had: numbers and strings only.
+pub fn json(results: &Results, machine: &Machine) -> Result<String> {
+    let measurements: Vec<Value> = results
+        .all()
+        .iter()
+        .map(|m| {
+            let (measure, unit) = key(m.measure);
+            json!({
+                "round": m.round + 1,
+                "measure": measure,
+                "contender": m.contender.key(),
+                "value": m.value,
+                "unit": unit,
+            })
+        })
+        .collect();
+    let mut text = serde_json::to_string_pretty(&json!({
+        "schema": SCHEMA,
+        "machine": machine.json(),
+        "rounds": results.rounds(),
+        "measurements": measurements,
+    }))?;
+    text.push('\n');
+    Ok(text)
+}
+
+fn header() -> Vec<String> {
+    let mut header = vec![String::new()];
+    header.extend(Contender::ALL.map(|contender| contender.title().to_owned()));
+    header.push("pepd ÷ splice-auto".to_owned());
+    header.push("pepd ÷ forced".to_owned());
+    header
+}
+
+fn rows(results: &Results) -> Vec<Vec<String>> {
+    let measures = results.measures().into_iter();
+    measures
+        .filter(|measure| *measure != Measure::ShortFailed)
+        .map(|measure| row(results, measure))
+        .collect()
+}
+
+fn row(results: &Results, measure: Measure) -> Vec<String> {
+    let shown = Shown::of(measure);
+    let mut row = vec![shown.title.clone()];
+    row.extend(Contender::ALL.map(|contender| cell(results, measure, &shown, contender)));
+    let pepd_to = |other| match measure {
+        // What the ends need would be in both.
+        Measure::IdleKernel => "–".to_owned(),
+        _ => spread(results.ratio(measure, Contender::Pepd, other), 2, "×"),
+    };
+    row.push(pepd_to(Contender::HaproxyAuto));
+    row.push(pepd_to(Contender::HaproxyForced));
+    row
+}
+
+fn cell(results: &Results, measure: Measure, shown: &Shown, contender: Contender) -> String {
+    let absolute = |summary: Option<Summary>| {
+        let summary = summary.map(|summary| summary.times(shown.factor));
+        spread(summary, shown.digits, "")
+    };
+    match (measure, contender) {
+        (Measure::IdleKernel, Contender::Plain) => "–".to_owned(),
+        (Measure::IdleKernel, _) => absolute(results.above_plain(measure, contender)),
+        (_, Contender::Plain) => absolute(results.summary(measure, contender)),
+        _ if shown.to_plain => spread(results.ratio(measure, contender, Contender::Plain), 2, "×"),
+        _ => absolute(results.summary(measure, contender)),
+    }
+}
+
+fn spread(summary: Option<Summary>, digits: usize, sign: &str) -> String {
+    summary.map_or_else(
+        || "–".to_owned(),
+        |Summary { median, min, max }| {
+            format!("{median:.digits$}{sign} ({min:.digits$}–{max:.digits$})")
+        },
+    )
+}
+
+/// Says so where connections failed: the rate is then not that of a proxy that works.
+fn failures(results: &Results) -> Option<String> {
+    let failed: Vec<String> = Contender::ALL
+        .into_iter()
+        .filter_map(|contender| {
+            let share = results.summary(Measure::ShortFailed, contender)?.max;
+            (share > 0.0).then(|| format!("{} up to {:.3} %", contender.title(), share * 100.0))
+        })
+        .collect();
+    (!failed.is_empty()).then(|| format!("Short connections that failed: {}.", failed.join(", ")))
+}
+
+/// How a measure is shown.
+struct Shown {
+    title: String,
+    /// From the unit it was measured in to the one that is shown.
+    factor: f64,
+    digits: usize,
+    /// As a ratio to plain forwarding.
+    to_plain: bool,
+}
+
+impl Shown {
+    fn of(measure: Measure) -> Self {
+        let shown = |title: String, factor, digits, to_plain| Self {
+            title,
+            factor,
+            digits,
+            to_plain,
+        };
+        match measure {
+            Measure::Bulk(bulk) => shown(format!("{bulk}: Gbit/s"), 1e-9, 1, true),
+            Measure::CpuPerGigabyte(bulk) => shown(format!("{bulk}: CPU s per GB"), 1.0, 2, false),
+            Measure::PingPongMedian => shown("ping-pong, p50: µs".to_owned(), 1e6, 0, true),
+            Measure::PingPongTail => shown("ping-pong, p99: µs".to_owned(), 1e6, 0, true),
+            Measure::Short | Measure::ShortFailed => {
+                shown("short connections per second".to_owned(), 1.0, 0, true)
+            }
+            Measure::CpuPerShort => shown("short connection: CPU µs".to_owned(), 1e6, 0, false),
+            Measure::IdleResident => shown(idle_title("resident"), 1.0 / 1024.0, 1, false),
+            Measure::IdleKernel => shown(idle_title("kernel"), 1.0 / 1024.0, 1, false),
+        }
+    }
+}
+
+fn idle_title(memory: &str) -> String {
+    format!("idle connection of {}: {memory} KiB", idle::CONNECTIONS)
+}
+
+/// Name and unit in the JSON.
+fn key(measure: Measure) -> (String, &'static str) {
+    let setting = |bulk: Bulk| {
+        let offloads = if bulk.without_offloads { "off" } else { "on" };
+        format!("flows-{}-offloads-{offloads}", bulk.flows)
+    };
+    match measure {
+        Measure::Bulk(bulk) => (format!("bulk-{}", setting(bulk)), "bit/s"),
+        Measure::CpuPerGigabyte(bulk) => (format!("bulk-cpu-{}", setting(bulk)), "s/GB"),
+        Measure::PingPongMedian => ("ping-pong-p50".to_owned(), "s"),
+        Measure::PingPongTail => ("ping-pong-p99".to_owned(), "s"),
+        Measure::Short => ("short-connections".to_owned(), "1/s"),
+        Measure::CpuPerShort => ("short-connection-cpu".to_owned(), "s"),
+        Measure::ShortFailed => ("short-connections-failed".to_owned(), "share"),
+        Measure::IdleResident => ("idle-connection-resident".to_owned(), "B"),
+        Measure::IdleKernel => ("idle-connection-kernel-with-ends".to_owned(), "B"),
+    }
+}
+
+impl fmt::Display for Bulk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let flows = if self.flows == 1 { "flow" } else { "flows" };
+        write!(f, "{} {flows}", self.flows)?;
+        if self.without_offloads {
+            f.write_str(", no GSO")?;
+        }
+        Ok(())
+    }
+}
