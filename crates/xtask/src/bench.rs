@@ -29,6 +29,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 
 use interrupt::Interrupt;
+use load::bulk::Ends;
 use machine::Machine;
 use plan::{Durations, Plan};
 
@@ -42,6 +43,12 @@ pub struct Args {
     /// Short measurements: a look, not a result.
     #[arg(long)]
     quick: bool,
+    /// What the receivers of bulk transfers do with what arrives.
+    #[arg(long, value_enum, default_value = "discard")]
+    ends: Ends,
+    /// Only the settings whose names, as shown while it runs, have TEXT in them; may be repeated.
+    #[arg(long, value_name = "TEXT")]
+    only: Vec<String>,
     /// Write every single measurement to FILE.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -83,6 +90,8 @@ fn measure(args: &Args) -> Result<()> {
         } else {
             Durations::full()
         },
+        ends: args.ends,
+        only: args.only.clone(),
         pepd,
     };
     let results = plan.run(&interrupt)?;

@@ -113,15 +113,15 @@ impl Lane {
         Ok(Some(kib.parse::<f64>()? * 1024.0))
     }
 
-    /// Runs `work` and makes sure that its connections were split, or, without a proxy, not:
-    /// every contender here fails open one way or another, and a proxy that nothing goes
-    /// through would look fast.
+    /// Runs `work`, which also says how many connections it has made, and makes sure that they
+    /// were split, or, without a proxy, not: every contender here fails open one way or another,
+    /// and a proxy that nothing goes through would look fast.
     ///
     /// # Errors
-    /// Those of `work`, or that fewer than `connections` were split.
-    pub fn checked<T>(&self, connections: u64, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    /// Those of `work`, or that not all connections were split.
+    pub fn checked<T>(&self, work: impl FnOnce() -> Result<(T, u64)>) -> Result<T> {
         let before = accepted(self.world.hb())?;
-        let result = work()?;
+        let (result, connections) = work()?;
         let split = accepted(self.world.hb())? - before;
         let wanted = if self.proxy.is_some() { connections } else { 0 };
         ensure!(

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use super::contender::Contender;
 use super::interrupt::Interrupt;
 use super::lane::Lane;
+use super::load::bulk::Ends;
 use super::load::{Window, bulk, idle, ping_pong, short};
 use super::results::{Bulk, Measure, Measurement, Results};
 
@@ -53,6 +54,10 @@ pub struct Plan {
     pub rounds: usize,
     /// How long each time.
     pub durations: Durations,
+    /// What the receivers of bulk transfers do.
+    pub ends: Ends,
+    /// Only the settings whose names have one of these in them; empty for all.
+    pub only: Vec<String>,
     /// The daemon's binary.
     pub pepd: PathBuf,
 }
@@ -69,7 +74,7 @@ impl Plan {
         for round in 0..self.rounds {
             let mut turn = Turn {
                 round,
-                of: self.rounds,
+                plan: self,
                 results: &mut results,
                 interrupt,
             };
@@ -80,7 +85,7 @@ impl Plan {
                     &with
                 };
                 turn.each(&setting.to_string(), |turn, at| {
-                    turn.bulk(&lanes[at], setting, self.durations.bulk)
+                    turn.bulk(&lanes[at], setting)
                 })?;
             }
             turn.each("ping-pong", |turn, at| {
@@ -106,7 +111,7 @@ impl Plan {
 /// One round.
 struct Turn<'a> {
     round: usize,
-    of: usize,
+    plan: &'a Plan,
     results: &'a mut Results,
     interrupt: &'a Interrupt,
 }
@@ -118,7 +123,11 @@ impl Turn<'_> {
         what: &str,
         mut measure: impl FnMut(&mut Self, usize) -> Result<()>,
     ) -> Result<()> {
-        eprintln!("round {} of {}: {what}", self.round + 1, self.of);
+        let only = &self.plan.only;
+        if !only.is_empty() && !only.iter().any(|part| what.contains(part)) {
+            return Ok(());
+        }
+        eprintln!("round {} of {}: {what}", self.round + 1, self.plan.rounds);
         let count = Contender::ALL.len();
         for place in 0..count {
             let at = (place + self.round) % count;
@@ -127,8 +136,10 @@ impl Turn<'_> {
         Ok(())
     }
 
-    fn bulk(&mut self, lane: &Lane, setting: Bulk, window: Window) -> Result<()> {
-        let counted = bulk::run(lane, setting.flows, window, self.interrupt)?;
+    fn bulk(&mut self, lane: &Lane, setting: Bulk) -> Result<()> {
+        let plan = self.plan;
+        let window = plan.durations.bulk;
+        let counted = bulk::run(lane, setting.flows, plan.ends, window, self.interrupt)?;
         let bits = counted.per_second * 8.0;
         self.note(lane, Measure::Bulk(setting), Some(bits));
         let cpu = counted.cpu_seconds_each.map(|each| each * 1e9);

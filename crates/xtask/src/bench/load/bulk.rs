@@ -17,24 +17,39 @@ use crate::bench::lane::Lane;
 /// cache and costs the sender as little as a write can.
 static BLOCK: [u8; 128 * 1024] = [b'x'; 128 * 1024];
 
-/// The most that one read discards.
-const READ_BYTES: usize = 1024 * 1024;
+/// The most that one read takes.
+const READ_BYTES: usize = 256 * 1024;
+
+/// What receivers do with what arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Ends {
+    /// Have the kernel drop it, without a copy (MSG_TRUNC, tcp(7)): the path decides.
+    Discard,
+    /// Read it, as programs do: the hosts' copies take their share of the machine's cores.
+    Read,
+}
 
 /// Counts the bytes that arrive over `flows` connections from the server to the client.
 ///
 /// # Errors
 /// When a connection does not come about, or the proxy ends.
-pub fn run(lane: &Lane, flows: u16, window: Window, interrupt: &Interrupt) -> Result<Counted> {
-    lane.checked(u64::from(flows), || {
+pub fn run(
+    lane: &Lane,
+    flows: u16,
+    ends: Ends,
+    window: Window,
+    interrupt: &Interrupt,
+) -> Result<Counted> {
+    lane.checked(|| {
         let listener = lane.listen()?;
         let pairs = (0..flows)
             .map(|_| lane.connect(&listener))
             .collect::<Result<Vec<_>>>()?;
         let received: Vec<AtomicU64> = pairs.iter().map(|_| AtomicU64::new(0)).collect();
-        thread::scope(|scope| {
+        let counted = thread::scope(|scope| {
             for ((client, server), received) in pairs.iter().zip(&received) {
                 scope.spawn(|| send(server));
-                scope.spawn(|| discard(client, received));
+                scope.spawn(|| receive(client, ends, received));
             }
             let counted = window.watch(lane, interrupt, || {
                 received.iter().map(|bytes| bytes.load(Relaxed)).sum()
@@ -44,7 +59,8 @@ pub fn run(lane: &Lane, flows: u16, window: Window, interrupt: &Interrupt) -> Re
                 break_off(client);
             }
             counted
-        })
+        })?;
+        Ok((counted, u64::from(flows)))
     })
 }
 
@@ -52,10 +68,13 @@ fn send(mut stream: &TcpStream) {
     while stream.write_all(&BLOCK).is_ok() {}
 }
 
-/// Counts what arrives and has the kernel drop it, without a copy (MSG_TRUNC, tcp(7)).
-fn discard(stream: &TcpStream, received: &AtomicU64) {
-    let mut untouched = vec![0; READ_BYTES];
-    while let Ok(length @ 1..) = recv(stream.as_raw_fd(), &mut untouched, MsgFlags::MSG_TRUNC) {
+fn receive(stream: &TcpStream, ends: Ends, received: &AtomicU64) {
+    let flags = match ends {
+        Ends::Discard => MsgFlags::MSG_TRUNC,
+        Ends::Read => MsgFlags::empty(),
+    };
+    let mut buffer = vec![0; READ_BYTES];
+    while let Ok(length @ 1..) = recv(stream.as_raw_fd(), &mut buffer, flags) {
         received.fetch_add(length as u64, Relaxed);
     }
 }

@@ -30,7 +30,7 @@ pub struct Memory {
 /// # Errors
 /// When a connection does not come about, or the proxy ends.
 pub fn run(lane: &Lane, quiet: Duration, interrupt: &Interrupt) -> Result<Memory> {
-    lane.checked(u64::from(CONNECTIONS), || {
+    lane.checked(|| {
         let listener = lane.listen()?;
         interrupt.wait(quiet)?;
         let (resident_before, kernel_before) = (lane.resident_bytes()?, kernel_bytes());
@@ -50,10 +50,11 @@ pub fn run(lane: &Lane, quiet: Duration, interrupt: &Interrupt) -> Result<Memory
             let (before, after) = before.zip(after)?;
             Some((after - before) / f64::from(CONNECTIONS))
         };
-        Ok(Memory {
+        let memory = Memory {
             resident: growth(resident_before, lane.resident_bytes()?),
             kernel: growth(kernel_before, kernel_bytes()),
-        })
+        };
+        Ok((memory, u64::from(CONNECTIONS)))
     })
 }
 

@@ -47,7 +47,7 @@ struct Totals {
 /// # Errors
 /// When the server cannot listen, nothing is answered, or the proxy ends.
 pub fn run(lane: &Lane, window: Window, interrupt: &Interrupt) -> Result<Short> {
-    lane.checked(1, || {
+    lane.checked(|| {
         let listener = lane.listen()?;
         let address = listener.local_addr()?;
         let totals = Totals::default();
@@ -66,10 +66,11 @@ pub fn run(lane: &Lane, window: Window, interrupt: &Interrupt) -> Result<Short> 
         })?;
         ensure!(answered.per_second > 0.0, "no connection was answered");
         let (good, bad) = (totals.answered.load(Relaxed), totals.failed.load(Relaxed));
-        Ok(Short {
+        let short = Short {
             answered,
             failed: float(bad) / float(good + bad),
-        })
+        };
+        Ok((short, good))
     })
 }
 
