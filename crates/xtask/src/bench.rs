@@ -13,6 +13,7 @@
 
 mod binary;
 mod contender;
+mod cores;
 mod interrupt;
 mod lane;
 mod load;
@@ -28,6 +29,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
+use cores::Cores;
 use interrupt::Interrupt;
 use load::bulk::Ends;
 use machine::Machine;
@@ -83,7 +85,11 @@ fn measure(args: &Args) -> Result<()> {
     let pepd = binary::build()?;
     let machine = Machine::look(&pepd)?;
     println!("{machine}");
+    let cores = Cores::share()?;
+    cores.keep_hosts()?;
+    println!("{cores}");
     let plan = Plan {
+        cores,
         rounds: usize::from(args.rounds.unwrap_or(if args.quick { 2 } else { 5 })),
         durations: if args.quick {
             Durations::quick()

@@ -1,6 +1,7 @@
 //! Who is compared, and how each is set up.
 
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -8,6 +9,8 @@ use nix::unistd::Pid;
 use pepd_testbed::{Netns, Pepd, Process, wait_until};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+
+use super::cores::Cores;
 
 /// What carries the connections across the box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,12 +82,20 @@ impl Proxy {
     ///
     /// # Errors
     /// When it does not start; the message has its log.
-    pub fn start(contender: Contender, pepd: &std::path::Path, hb: &Netns) -> Result<Option<Self>> {
+    pub fn start(
+        contender: Contender,
+        pepd: &Path,
+        hb: &Netns,
+        cores: &Cores,
+    ) -> Result<Option<Self>> {
         match contender.haproxy_options() {
-            Some(options) => start_haproxy(hb, options).map(Some),
+            Some(options) => start_haproxy(hb, options, cores).map(Some),
             None if contender == Contender::Plain => Ok(None),
             None => {
-                let pepd = Pepd::builder(pepd).log("warn").start(hb, PEPD)?;
+                let wrapper = cores.on_box();
+                let wrapper = wrapper.each_ref().map(String::as_str);
+                let pepd = Pepd::builder(pepd).log("warn").wrapper(&wrapper);
+                let pepd = pepd.start(hb, PEPD)?;
                 Ok(Some(Self::Pepd(pepd)))
             }
         }
@@ -171,12 +182,15 @@ ip route add local default dev lo table 100
 /// How long HAProxy may take to start on a busy machine.
 const LIMIT: Duration = Duration::from_secs(30);
 
-fn start_haproxy(hb: &Netns, options: &str) -> Result<Proxy> {
+fn start_haproxy(hb: &Netns, options: &str, cores: &Cores) -> Result<Proxy> {
     hb.sh(HAPROXY_CAPTURE)?;
     let directory = TempDir::with_prefix("pepd-bench-")?;
     let file = directory.path().join("haproxy.cfg");
     fs::write(&file, HAPROXY.replace("OPTIONS", options))?;
-    let mut process = Process::spawn(hb.command("haproxy").args(["-db", "-f"]).arg(&file))?;
+    let [program, words @ ..] = cores.on_box();
+    let mut command = hb.command(&program);
+    command.args(words);
+    let mut process = Process::spawn(command.args(["haproxy", "-db", "-f"]).arg(&file))?;
     wait_until(LIMIT, "HAProxy listens, or ends", || {
         listens(hb) || !matches!(process.try_wait(), Ok(None))
     })?;

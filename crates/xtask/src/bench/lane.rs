@@ -11,6 +11,7 @@ use pepd_testbed::traffic::{accept, connect, listen};
 use pepd_testbed::{Family, Link, Netns, Topology, World, accepted};
 
 use super::contender::{Contender, Proxy};
+use super::cores::Cores;
 
 /// The same congestion control for every socket, by the routes: HAProxy 2.6 cannot choose one,
 /// and outside the first namespace the sysctl takes only what
@@ -34,16 +35,19 @@ impl Lane {
     ///
     /// # Errors
     /// Without root, or when the contender does not start.
-    pub fn open(contender: Contender, pepd: &Path, offloads: bool) -> Result<Self> {
+    pub fn open(contender: Contender, pepd: &Path, offloads: bool, cores: &Cores) -> Result<Self> {
         let world = World::custom(topology(offloads)?);
         for netns in [world.client(), world.hb(), world.server()] {
             netns.sh(CUBIC)?;
         }
+        cores.steer_host(world.client())?;
+        cores.steer_box(world.hb())?;
+        cores.steer_host(world.server())?;
         // Enough ports for thousands of short connections per second to one server port.
         world
             .client()
             .sysctl("net.ipv4.ip_local_port_range", "10000 65000")?;
-        let proxy = Proxy::start(contender, pepd, world.hb())
+        let proxy = Proxy::start(contender, pepd, world.hb(), cores)
             .with_context(|| format!("start {}", contender.title()))?;
         Ok(Self {
             contender,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::contender::Contender;
+use super::cores::Cores;
 use super::interrupt::Interrupt;
 use super::lane::Lane;
 use super::load::bulk::Ends;
@@ -58,6 +59,8 @@ pub struct Plan {
     pub ends: Ends,
     /// Only the settings whose names have one of these in them; empty for all.
     pub only: Vec<String>,
+    /// Whose the cores are.
+    pub cores: Cores,
     /// The daemon's binary.
     pub pepd: PathBuf,
 }
@@ -95,7 +98,7 @@ impl Plan {
                 turn.short(&with[at], self.durations.short)
             })?;
             turn.each("idle connections", |turn, at| {
-                let lane = Lane::open(Contender::ALL[at], &self.pepd, true)?;
+                let lane = self.lane(Contender::ALL[at], true)?;
                 turn.idle(&lane, self.durations.quiet)
             })?;
         }
@@ -103,8 +106,12 @@ impl Plan {
     }
 
     fn lanes(&self, offloads: bool) -> Result<Vec<Lane>> {
-        let open = |contender| Lane::open(contender, &self.pepd, offloads);
+        let open = |contender| self.lane(contender, offloads);
         Contender::ALL.into_iter().map(open).collect()
+    }
+
+    fn lane(&self, contender: Contender, offloads: bool) -> Result<Lane> {
+        Lane::open(contender, &self.pepd, offloads, &self.cores)
     }
 }
 

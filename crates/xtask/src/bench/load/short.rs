@@ -51,12 +51,13 @@ pub fn run(lane: &Lane, window: Window, interrupt: &Interrupt) -> Result<Short> 
         let listener = lane.listen()?;
         let address = listener.local_addr()?;
         let totals = Totals::default();
+        let client = lane.client();
         let answered = thread::scope(|scope| {
             for _ in 0..SERVERS {
                 scope.spawn(|| serve(&listener));
             }
             for _ in 0..CLIENTS {
-                scope.spawn(|| lane.client().run(|| ask(address, &totals)));
+                scope.spawn(|| client.run(|| ask(address, &totals)));
             }
             let answered = window.watch(lane, interrupt, || totals.answered.load(Relaxed));
             totals.over.store(true, Relaxed);
