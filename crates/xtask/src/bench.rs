@@ -29,7 +29,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
-use cores::Cores;
+use cores::{Cores, Sharing};
 use interrupt::Interrupt;
 use load::bulk::Ends;
 use machine::Machine;
@@ -48,6 +48,9 @@ pub struct Args {
     /// What the receivers of bulk transfers do with what arrives.
     #[arg(long, value_enum, default_value = "discard")]
     ends: Ends,
+    /// How the machine's cores are shared out.
+    #[arg(long, value_enum, default_value = "split")]
+    cores: Sharing,
     /// Only the settings whose names, as shown while it runs, have TEXT in them; may be repeated.
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
@@ -74,6 +77,7 @@ fn measure(args: &Args) -> Result<()> {
     if !nix::unistd::geteuid().is_root() {
         bail!("network namespaces need root: run it with sudo");
     }
+    Cores::take_precedence()?;
     let interrupt = Interrupt::on_signals()?;
     packages::ensure(&[
         ("haproxy", "haproxy"),
@@ -85,7 +89,7 @@ fn measure(args: &Args) -> Result<()> {
     let pepd = binary::build()?;
     let machine = Machine::look(&pepd)?;
     println!("{machine}");
-    let cores = Cores::share()?;
+    let cores = Cores::share(args.cores)?;
     cores.keep_hosts()?;
     println!("{cores}");
     let plan = Plan {
