@@ -11,21 +11,18 @@
 //! tcp(7)). What limits a transfer is then the path through the box, and the sender's and
 //! receiver's TCP, which all contenders share.
 
-mod binary;
 mod contender;
 mod cores;
 mod interrupt;
 mod lane;
 mod load;
 mod machine;
-mod packages;
 mod plan;
 mod report;
 mod results;
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
@@ -34,6 +31,9 @@ use interrupt::Interrupt;
 use load::bulk::Ends;
 use machine::Machine;
 use plan::{Durations, Plan};
+
+use crate::demo::build;
+use crate::packages::{self, Need};
 
 /// Measure pepd beside plain forwarding and HAProxy, in network namespaces (needs root).
 #[derive(Debug, clap::Args)]
@@ -62,36 +62,34 @@ pub struct Args {
     markdown: Option<PathBuf>,
 }
 
-/// Runs the benchmark and prints its table.
-pub fn run(args: &Args) -> ExitCode {
-    match measure(args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("bench: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
+/// The programs that the benchmark starts.
+const NEEDS: &[Need] = &[
+    Need::new("haproxy", "haproxy"),
+    Need::new("nft", "nftables"),
+    Need::new("ip", "iproute2"),
+    Need::new("ss", "iproute2"),
+    Need::new("ethtool", "ethtool"),
+    Need::new("taskset", "util-linux"),
+    Need::new("renice", "bsdutils"),
+];
 
-fn measure(args: &Args) -> Result<()> {
+/// Runs the benchmark and prints its table.
+///
+/// # Errors
+/// Without root, when a contender does not start or is not in the path, and when interrupted.
+pub fn run(args: &Args) -> Result<()> {
     if !nix::unistd::geteuid().is_root() {
         bail!("network namespaces need root: run it with sudo");
     }
     Cores::take_precedence()?;
     let interrupt = Interrupt::on_signals()?;
-    packages::ensure(&[
-        ("haproxy", "haproxy"),
-        ("nft", "nftables"),
-        ("ip", "iproute2"),
-        ("ethtool", "ethtool"),
-    ])?;
+    packages::provide(NEEDS)?;
     pepd_testbed::raise_descriptor_limit()?;
-    let pepd = binary::build()?;
+    let pepd = build::release()?;
     let machine = Machine::look(&pepd)?;
     println!("{machine}");
     let cores = Cores::share(args.cores)?;
     cores.keep_hosts()?;
-    println!("{cores}");
     let plan = Plan {
         cores,
         rounds: usize::from(args.rounds.unwrap_or(if args.quick { 2 } else { 5 })),

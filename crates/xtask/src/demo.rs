@@ -1,6 +1,6 @@
 //! `cargo xtask demo`: one helper box splits real traffic, on this machine, in a minute.
 
-mod build;
+pub mod build;
 mod story;
 
 use std::process::{Command, Stdio};

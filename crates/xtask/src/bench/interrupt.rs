@@ -5,10 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use tokio::signal::unix::{SignalKind, signal};
-
-/// The exit status of a second Ctrl-C, which does not wait: 128 + SIGINT.
-const AT_ONCE: i32 = 130;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 /// Whether the user wants the benchmark to end.
 #[derive(Debug, Default)]
@@ -26,35 +24,19 @@ impl Interrupt {
     pub fn on_signals() -> Result<Arc<Self>> {
         let interrupt = Arc::new(Self::default());
         let raised = Arc::clone(&interrupt);
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .build()
-            .context("a runtime for signals")?;
-        let guard = runtime.enter();
-        let mut signals = [
-            signal(SignalKind::interrupt())?,
-            signal(SignalKind::terminate())?,
-            signal(SignalKind::hangup())?,
-        ];
-        drop(guard);
+        let mut signals =
+            Signals::new([SIGHUP, SIGINT, SIGTERM]).context("cannot watch for signals")?;
         thread::Builder::new()
             .name("signals".to_owned())
             .spawn(move || {
-                runtime.block_on(async {
-                    for again in [false, true] {
-                        let [interrupt, terminate, hangup] = &mut signals;
-                        tokio::select! {
-                            _ = interrupt.recv() => {}
-                            _ = terminate.recv() => {}
-                            _ = hangup.recv() => {}
-                        }
-                        if again {
-                            std::process::exit(AT_ONCE);
-                        }
-                        eprintln!("\ninterrupted: cleaning up");
-                        raised.raise();
-                    }
-                });
+                let mut signals = signals.forever();
+                if signals.next().is_some() {
+                    eprintln!("\ninterrupted: cleaning up");
+                    raised.raise();
+                }
+                if let Some(signal) = signals.next() {
+                    std::process::exit(128 + signal);
+                }
             })?;
         Ok(interrupt)
     }

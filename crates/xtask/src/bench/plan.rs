@@ -71,7 +71,7 @@ impl Plan {
     /// # Errors
     /// Without root, when a contender does not start or ends, and when interrupted.
     pub fn run(&self, interrupt: &Interrupt) -> Result<Results> {
-        let mut results = Results::default();
+        let mut results = Results::new(self.setup());
         let with = self.lanes(true)?;
         let without = self.lanes(false)?;
         for round in 0..self.rounds {
@@ -103,6 +103,14 @@ impl Plan {
             })?;
         }
         Ok(results)
+    }
+
+    fn setup(&self) -> String {
+        let receivers = match self.ends {
+            Ends::Discard => "receivers of bulk discard it in the kernel",
+            Ends::Read => "receivers of bulk read it",
+        };
+        format!("{}; {receivers}", self.cores)
     }
 
     fn lanes(&self, offloads: bool) -> Result<Vec<Lane>> {

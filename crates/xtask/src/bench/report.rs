@@ -45,7 +45,11 @@ pub fn terminal(results: &Results) -> String {
         column.set_cell_alignment(CellAlignment::Right);
     }
     let notes = [NOTES, CPU_NOTE, MEMORY_NOTE].join("\n");
-    let mut text = format!("{} rounds.\n{table}\n{notes}", results.rounds());
+    let mut text = format!(
+        "{} rounds; {}.\n{table}\n{notes}",
+        results.rounds(),
+        results.setup()
+    );
     if let Some(failed) = failures(results) {
         text.push('\n');
         text.push_str(&failed);
@@ -56,8 +60,9 @@ pub fn terminal(results: &Results) -> String {
 /// For the README.
 pub fn markdown(results: &Results, machine: &Machine) -> String {
     let mut text = format!(
-        "{machine}; {} rounds of `cargo xtask bench`.\n\n",
-        results.rounds()
+        "{machine}; {} rounds of `cargo xtask bench`; {}.\n\n",
+        results.rounds(),
+        results.setup()
     );
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
     let header = header();
@@ -104,6 +109,7 @@ pub fn json(results: &Results, machine: &Machine) -> Result<String> {
     let mut text = serde_json::to_string_pretty(&json!({
         "schema": SCHEMA,
         "machine": machine.json(),
+        "setup": results.setup(),
         "rounds": results.rounds(),
         "measurements": measurements,
     }))?;

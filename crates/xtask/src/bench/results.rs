@@ -67,12 +67,26 @@ pub struct Measurement {
 }
 
 /// Every number of a run.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Results {
+    setup: String,
     all: Vec<Measurement>,
 }
 
 impl Results {
+    /// None yet, measured in this setup.
+    pub fn new(setup: String) -> Self {
+        Self {
+            setup,
+            all: Vec::new(),
+        }
+    }
+
+    /// How the hosts and the box were set up.
+    pub fn setup(&self) -> &str {
+        &self.setup
+    }
+
     /// Notes a number.
     pub fn add(&mut self, measurement: Measurement) {
         self.all.push(measurement);
@@ -171,7 +185,7 @@ mod tests {
     use super::*;
 
     fn results(values: &[(usize, Contender, f64)]) -> Results {
-        let mut results = Results::default();
+        let mut results = Results::new(String::new());
         for &(round, contender, value) in values {
             results.add(Measurement {
                 round,
