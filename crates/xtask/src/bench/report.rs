@@ -248,3 +248,57 @@ impl fmt::Display for Bulk {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::results::Measurement;
+
+    fn results() -> Results {
+        let mut results = Results::new("somehow".to_owned());
+        let bulk = Bulk::ALL[0];
+        let kernel = Measure::IdleKernel;
+        let numbers = [
+            (0, Measure::Bulk(bulk), Contender::Plain, 40e9),
+            (0, Measure::Bulk(bulk), Contender::Pepd, 30e9),
+            (0, Measure::Bulk(bulk), Contender::HaproxyAuto, 20e9),
+            (1, Measure::Bulk(bulk), Contender::Plain, 4e9),
+            (1, Measure::Bulk(bulk), Contender::Pepd, 4e9),
+            (0, Measure::CpuPerGigabyte(bulk), Contender::Pepd, 0.25),
+            (0, kernel, Contender::Plain, 6144.0),
+            (0, kernel, Contender::Pepd, 14336.0),
+            (0, Measure::ShortFailed, Contender::Pepd, 0.001),
+        ];
+        for (round, measure, contender, value) in numbers {
+            results.add(Measurement {
+                round,
+                measure,
+                contender,
+                value,
+            });
+        }
+        results
+    }
+
+    #[test]
+    fn each_measure_is_shown_in_its_own_way() {
+        let rows: Vec<String> = rows(&results()).iter().map(|row| row.join(" | ")).collect();
+        assert_eq!(
+            rows,
+            [
+                "1 flow: Gbit/s | 22.0 (4.0–40.0) | 0.88× (0.75–1.00) | 0.50× (0.50–0.50) | – \
+                 | 1.50× (1.50–1.50) | –",
+                "1 flow: CPU s per GB | – | 0.25 (0.25–0.25) | – | – | – | –",
+                // What plain forwarding's hosts need is taken off.
+                "idle connection of 1000: kernel KiB | – | 8.0 (8.0–8.0) | – | – | – | –",
+            ]
+        );
+    }
+
+    #[test]
+    fn failed_connections_are_named() {
+        let failed = failures(&results()).unwrap();
+        assert_eq!(failed, "Short connections that failed: pepd up to 0.100 %.");
+        assert_eq!(failures(&Results::new(String::new())), None);
+    }
+}
