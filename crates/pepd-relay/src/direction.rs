@@ -205,6 +205,8 @@ impl Direction {
             }
             Input::End => Taken::End,
             Input::Failed => Taken::Failed,
+            // An announcement that is still under way wakes this connection again.
+            Input::Empty if !source.urgent_announced() => return Taken::Nothing,
             Input::Empty => Taken::Nothing,
         };
         // At the mark splice(2) says EAGAIN for ever or, once the FIN has come, that this is the

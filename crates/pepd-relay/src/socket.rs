@@ -19,6 +19,8 @@ use tokio::io::{Interest, Ready};
 pub(crate) struct LegSocket {
     fd: AsyncFd<OwnedFd>,
     failure: Option<Failure>,
+    /// Whether urgent data has been announced (EPOLLPRI) that has not been taken.
+    urgent_announced: bool,
 }
 
 /// Why a leg is no more, by errno.
@@ -76,6 +78,7 @@ impl LegSocket {
         Ok(Self {
             fd: reactor::register(fd, interest)?,
             failure: None,
+            urgent_announced: false,
         })
     }
 
@@ -131,13 +134,20 @@ impl LegSocket {
         stream::at_urgent_mark(self.as_fd()).unwrap_or(false)
     }
 
+    /// Whether urgent data has been announced that has not been taken. An announcement that
+    /// is still under way wakes [`LegSocket::ready`].
+    pub(crate) fn urgent_announced(&self) -> bool {
+        self.urgent_announced
+    }
+
     /// The urgent byte, where it is the next one to read and has arrived.
-    pub(crate) fn take_urgent(&self) -> Option<u8> {
-        if self.has_urgent() {
-            stream::receive_urgent(self.as_fd()).ok()
-        } else {
-            None
+    pub(crate) fn take_urgent(&mut self) -> Option<u8> {
+        if !self.has_urgent() {
+            return None;
         }
+        let byte = stream::receive_urgent(self.as_fd()).ok()?;
+        self.urgent_announced = false;
+        Some(byte)
     }
 
     /// Moves `len` bytes out of the pipe.
@@ -220,6 +230,7 @@ impl LegSocket {
             Ok(mut guard) => {
                 if guard.ready().is_priority() {
                     guard.clear_ready_matching(Ready::PRIORITY);
+                    self.urgent_announced = true;
                 }
                 if !guard.ready().is_error() {
                     return;
