@@ -21,6 +21,10 @@ use socket2::SockRef;
 const PEPD: &str = env!("CARGO_BIN_EXE_pepd");
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// An end is passed on at once; only a proxy that waits for something that does not come, and
+/// gives up in the end, takes longer than this.
+const PROMPT: Duration = Duration::from_secs(20);
+
 /// Which end does it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
@@ -35,6 +39,9 @@ fn open(stage: &Stage, family: Family, by: By) -> Result<Pair> {
         world.server(),
         World::server_address(family),
     )?;
+    for end in [&pair.client, &pair.server] {
+        end.set_read_timeout(Some(PROMPT))?;
+    }
     Ok(if by == By::Client {
         pair
     } else {

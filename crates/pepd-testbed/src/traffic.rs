@@ -140,7 +140,7 @@ pub fn receive(mut stream: &TcpStream, pattern: &Pattern, from: u64) -> Result<(
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                bail!("nothing for {PATIENCE:?} at offset {at}")
+                bail!("nothing comes, not even an end, at offset {at}")
             }
             Err(error) => return Ok((at - from, End::Error(error.kind()))),
         }
