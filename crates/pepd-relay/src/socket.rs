@@ -122,13 +122,6 @@ impl LegSocket {
         self.input(result)
     }
 
-    /// Reads one byte, and in doing so steps over an urgent byte already taken.
-    pub(crate) fn step_over_mark(&mut self) -> (Input, u8) {
-        let mut byte = [0];
-        let result = stream::receive(self.as_fd(), &mut byte);
-        (self.input(result), byte[0])
-    }
-
     /// Whether the urgent byte is the next one to read.
     pub(crate) fn has_urgent(&self) -> bool {
         stream::at_urgent_mark(self.as_fd()).unwrap_or(false)
@@ -140,14 +133,19 @@ impl LegSocket {
         self.urgent_announced
     }
 
-    /// The urgent byte, where it is the next one to read and has arrived.
+    /// The urgent byte, where it is the next one to read and has arrived. It is in line
+    /// (SO_OOBINLINE). An end comes again with the next read, and an error is remembered.
     pub(crate) fn take_urgent(&mut self) -> Option<u8> {
         if !self.has_urgent() {
             return None;
         }
-        let byte = stream::receive_urgent(self.as_fd()).ok()?;
+        let mut byte = [0];
+        let result = stream::receive(self.as_fd(), &mut byte);
+        if self.input(result) != Input::Bytes(1) {
+            return None;
+        }
         self.urgent_announced = false;
-        Some(byte)
+        Some(byte[0])
     }
 
     /// Moves `len` bytes out of the pipe.
