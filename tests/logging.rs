@@ -38,5 +38,7 @@ fn a_log_that_cannot_be_written_ends_nothing(#[case] script: &str) -> Result<()>
     let (status, _) = pepd.wait()?;
     assert_eq!(status.code(), Some(0));
     assert!(!world.kernel_state()?.contains("pepd"), "it cleaned up");
-    wait_until(LIMIT, "routed again", || world.probe(Family::V4).is_ok_and(|(_, split)| !split))
+    wait_until(LIMIT, "routed again", || {
+        world.probe(Family::V4).is_ok_and(|(_, split)| !split)
+    })
 }

@@ -68,6 +68,48 @@ fn a_fin_counts_although_a_reset_follows_at_once(
     stage.finish()
 }
 
+/// A server's RST that the daemon finds by reading, right after the client, which had held it
+/// up, has made room: before any event has told of the RST.
+#[rstest]
+fn a_reset_found_by_reading_is_passed_on_at_once(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root, program("ss"));
+    let config = World::config().replace("[leg.lan]", "[leg.lan]\nbuffer = \"64KiB\"");
+    let mut stage = Stage::with_config(PEPD, &config)?;
+    let Pair { client, server } = stage.world.pair(family)?;
+    let pattern = Pattern::new(2);
+    let mut sent = 0;
+    // A little more than the client leg takes: the daemon holds that back.
+    wait_until(LIMIT, "the client leg is full", || {
+        send(&server, &pattern, sent, 4000).unwrap();
+        sent += 4000;
+        (0..3).all(|_| unread(&stage, "dport", &server) > 0)
+    })?;
+    wait_until(LIMIT, "all is acknowledged", || {
+        unacknowledged(server.as_fd()).is_ok_and(|bytes| bytes == 0)
+    })?;
+    pause(&mut stage, true)?;
+    SockRef::from(&server).set_linger(Some(Duration::ZERO))?;
+    drop(server);
+    let mut read = 0;
+    client.set_nonblocking(true)?;
+    wait_until(LIMIT, "the client leg has room", || {
+        let mut buffer = [0; 8192];
+        while let Ok(len) = (&client).read(&mut buffer) {
+            pattern.verify(read, &buffer[..len]).unwrap();
+            read += len as u64;
+        }
+        read + 20_000 > sent
+    })?;
+    client.set_nonblocking(false)?;
+    // The daemon gives a connection up after a minute in any case: that is not at once.
+    client.set_read_timeout(Some(LIMIT / 3))?;
+    pause(&mut stage, false)?;
+    assert_eq!(receive(&client, &pattern, read)?, (sent - read, End::RESET));
+    stage.finish()
+}
+
 /// Urgent data, what follows it, and a RST.
 #[rstest]
 fn a_reset_does_not_overtake_urgent_data(
@@ -137,12 +179,8 @@ fn a_second_urgent_byte_does_not_swallow_the_first(
     pause(&mut stage, false)?;
     if via == Via::Pepd {
         // It takes what lies before the mark into a pipe, which the small leg cannot empty.
-        let port = client.local_addr()?.port();
         wait_until(LIMIT, "the daemon stands at the mark", || {
-            let leg = stage.world.hb().sh(&format!(
-                "ss -Htn state established '( dport = :{port} )'"
-            ));
-            leg.is_ok_and(|leg| leg.split_whitespace().next() == Some("8"))
+            unread(&stage, "dport", &client) == 8
         })?;
     }
     say(b"2", true)?;
@@ -156,8 +194,23 @@ fn a_second_urgent_byte_does_not_swallow_the_first(
     let (got, error) = read_to_end(&server)?;
     assert_eq!(error, None);
     let text = String::from_utf8_lossy(&got[got.len().saturating_sub(30)..]);
-    assert!(got == expected, "{} of {} bytes, {text}", got.len(), expected.len());
+    assert!(
+        got == expected,
+        "{} of {} bytes, {text}",
+        got.len(),
+        expected.len()
+    );
     stage.finish()
+}
+
+/// Bytes that wait in the leg towards `peer` (as its "dport"; the other leg has it as its
+/// "sport") for the daemon to read them.
+fn unread(stage: &Stage, side: &str, peer: &TcpStream) -> usize {
+    let port = peer.local_addr().unwrap().port();
+    let listing = format!("ss -Htn state established '( {side} = :{port} )'");
+    let leg = stage.world.hb().sh(&listing).unwrap();
+    let queue = leg.split_whitespace().next().map(str::parse);
+    queue.and_then(std::result::Result::ok).unwrap_or(0)
 }
 
 fn pause(stage: &mut Stage, on: bool) -> Result<()> {
@@ -184,6 +237,10 @@ fn read_to_end(mut stream: &TcpStream) -> Result<(Vec<u8>, Option<ErrorKind>)> {
     let mut got = Vec::new();
     let end = stream.read_to_end(&mut got);
     let error = end.err().map(|error| error.kind());
-    ensure!(error != Some(ErrorKind::WouldBlock), "no end after {} bytes", got.len());
+    ensure!(
+        error != Some(ErrorKind::WouldBlock),
+        "no end after {} bytes",
+        got.len()
+    );
     Ok((got, error))
 }

@@ -110,7 +110,7 @@ impl Direction {
             if self.state.is_final() {
                 return Need::Nothing;
             }
-            if sink.failure().is_some() {
+            if sink.has_failed() {
                 return self.end(State::SinkFailed);
             }
             match self.deliver(sink) {

@@ -157,7 +157,7 @@ async fn established(connection: &mut Connection) -> Result<(), UpstreamError> {
                 };
             }
             () = connection.client.ready(None) => {
-                if connection.client.failure().is_some() {
+                if connection.client.has_failed() {
                     return Err(UpstreamError::ClientLeft);
                 }
             }
