@@ -110,23 +110,21 @@ fn leads_here(address: IpAddr) -> bool {
     ListenerAddress::is_one(address) || address.is_unspecified() || address.is_loopback() || mapped
 }
 
-/// The DSCP of the client's SYN, which the client leg answers with, too.
+/// The DSCP of the client's SYN, with which the client leg answers if that is its `dscp`.
 fn copy_dscp(client: &OwnedFd, domain: Domain, dscp: Dscp) -> u8 {
-    if dscp != Dscp::Copy {
-        return 0;
-    }
     // The longest IP header and the longest TCP header (RFC 791, RFC 9293).
     let mut headers = [0; 120];
-    let dscp = sockopt::saved_syn(client.as_fd(), &mut headers)
+    let of_syn = sockopt::saved_syn(client.as_fd(), &mut headers)
         .ok()
         .and_then(|len| upstream::dscp_of_syn(&headers[..len]))
         .unwrap_or(0);
-    if dscp != 0
-        && let Err(error) = options::set_dscp(client.as_fd(), domain, dscp)
+    if dscp == Dscp::Copy
+        && of_syn != 0
+        && let Err(error) = options::set_dscp(client.as_fd(), domain, of_syn)
     {
         tracing::debug!(%error, "client leg");
     }
-    dscp
+    of_syn
 }
 
 /// Opens the upstream leg; gives the connection, and whether it has the client's port.
