@@ -38,13 +38,6 @@ impl Failure {
         Self(error.raw_os_error().unwrap_or(EIO))
     }
 
-    /// Whether the peer had sent a FIN before its RST: what it sent is complete then.
-    /// The kernel says EPIPE in that case and ECONNRESET otherwise (tcp_reset in
-    /// net/ipv4/tcp_input.c).
-    fn after_fin(self) -> bool {
-        self.as_error().kind() == io::ErrorKind::BrokenPipe
-    }
-
     pub(crate) fn as_error(self) -> io::Error {
         io::Error::from_raw_os_error(self.0)
     }
@@ -201,9 +194,12 @@ impl LegSocket {
 
     fn input(&mut self, result: io::Result<usize>) -> Input {
         match result {
+            // Once the error is taken an end looks the same with a FIN and without. EPIPE is no
+            // proof of one: a splice(2) that is cut short by a RST gives a length and takes
+            // ECONNRESET along, and the next write says EPIPE.
             Ok(0) => match self.failure {
-                Some(failure) if !failure.after_fin() => Input::Failed,
-                _ => Input::End,
+                Some(_) => Input::Failed,
+                None => Input::End,
             },
             Ok(len) => Input::Bytes(len),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => match self.failure {
