@@ -130,7 +130,7 @@ impl Daemon {
     /// Renews the gate if all is well, and tells systemd.
     async fn tend(&mut self) {
         if !self.relay.responsive(SILENCE) {
-            tracing::error!("a worker does not respond: new connections are routed unsplit");
+            report_silence();
             return;
         }
         let Pressure { full, sources } = self.relay.admission().pressure();
@@ -291,10 +291,8 @@ impl Door {
         } else {
             self.gate.close()?;
         }
-        if self.open && !open {
-            tracing::warn!("a limit is reached: new connections are routed unsplit");
-        } else if open && !self.open {
-            tracing::info!("new connections are split");
+        if self.open != open {
+            report_gate(open);
         }
         self.open = open;
         for source in full {
@@ -327,6 +325,33 @@ impl Door {
     fn forget(&mut self) {
         self.open = false;
         self.shut_out.clear();
+    }
+}
+
+/// Every connection may open or close the gate where `[limits] connections` is small.
+fn report_gate(open: bool) {
+    static OPENED: Throttle = Throttle::new(Duration::from_secs(10));
+    static CLOSED: Throttle = Throttle::new(Duration::from_secs(10));
+    let throttle = if open { &OPENED } else { &CLOSED };
+    match throttle.admit(Instant::now()) {
+        Some(_) if open => tracing::info!("new connections are split"),
+        Some(held_back) => {
+            tracing::warn!(
+                held_back,
+                "a limit is reached: new connections are routed unsplit"
+            );
+        }
+        None => {}
+    }
+}
+
+fn report_silence() {
+    static THROTTLE: Throttle = Throttle::new(Duration::from_secs(10));
+    if let Some(held_back) = THROTTLE.admit(Instant::now()) {
+        tracing::error!(
+            held_back,
+            "a worker does not respond: new connections are routed unsplit"
+        );
     }
 }
 

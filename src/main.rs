@@ -15,6 +15,7 @@ mod show;
 mod source;
 mod translate;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -46,7 +47,8 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("{failure}");
+            // Where the text cannot be written the exit code still says it; eprintln! would panic.
+            let _ = writeln!(std::io::stderr(), "{failure}");
             failure.code()
         }
     }

@@ -33,6 +33,8 @@ fn start_log() {
         .with_env_filter(filter)
         .with_target(false)
         .with_ansi(std::io::stderr().is_terminal())
+        // It would report to standard error that standard error takes no more, and so panic.
+        .log_internal_errors(false)
         .with_writer(std::io::stderr);
     if std::env::var_os("JOURNAL_STREAM").is_some() {
         log.without_time().init();

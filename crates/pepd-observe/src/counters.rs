@@ -72,7 +72,8 @@ pub struct Counters {
     pub unreachable: Counter,
     /// Upstream legs that could not use the client's port and took another of its address.
     pub other_port: Counter,
-    /// Connections straight to the listener, refused.
+    /// Connections whose destination would have led to this host itself, the listener mostly;
+    /// refused.
     pub refused: Counter,
     /// Times that accepting paused because descriptors had run out.
     pub accept_pauses: Counter,

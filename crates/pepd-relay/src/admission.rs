@@ -108,7 +108,8 @@ impl Admission {
         }
     }
 
-    /// Notes that no descriptor is to be had, until a connection ends.
+    /// Notes that no descriptor is to be had, until a connection ends or
+    /// [`Admission::recovered`] says otherwise.
     pub(crate) fn exhausted(&self) {
         if !self.exhausted.swap(true, Relaxed) {
             self.changed.notify_one();

@@ -64,8 +64,6 @@ pub(crate) struct Direction {
     held: usize,
     /// An urgent byte that has been taken from the source.
     urgent: Option<u8>,
-    /// The byte behind the urgent one, which came along when the mark was stepped over.
-    behind_mark: Option<u8>,
     /// Whether the source may have data although the runtime has seen no event: it clears
     /// readiness at the urgent mark, where splice(2) would block with data behind the mark.
     sure: bool,
@@ -80,7 +78,6 @@ impl Direction {
             pipe: None,
             held: 0,
             urgent: None,
-            behind_mark: None,
             sure: false,
             bytes: 0,
         }
@@ -113,7 +110,7 @@ impl Direction {
             if self.state.is_final() {
                 return Need::Nothing;
             }
-            if sink.failure().is_some() {
+            if sink.has_failed() {
                 return self.end(State::SinkFailed);
             }
             match self.deliver(sink) {
@@ -166,13 +163,6 @@ impl Direction {
             }
             self.bytes += 1;
         }
-        if let Some(byte) = self.behind_mark {
-            match sink.send(&[byte]) {
-                Output::Bytes(_) => self.behind_mark = None,
-                other => return other,
-            }
-            self.bytes += 1;
-        }
         Output::Bytes(delivered)
     }
 
@@ -190,10 +180,6 @@ impl Direction {
         let input = match &self.pipe {
             Some(loan) => source.fill(&loan.pipe, self.sure),
             None => {
-                // Unlike splice(2), peeking reads past the mark: look for it first.
-                if let Some(taken) = self.take_urgent(source) {
-                    return taken;
-                }
                 copied.increment();
                 return self.copy(source, sink);
             }
@@ -214,15 +200,9 @@ impl Direction {
         self.take_urgent(source).unwrap_or(taken)
     }
 
-    /// Takes the urgent byte where it is next, and steps over its place in the stream.
+    /// Takes the urgent byte where it is next.
     fn take_urgent(&mut self, source: &mut LegSocket) -> Option<Taken> {
         self.urgent = Some(source.take_urgent()?);
-        let (input, byte) = source.step_over_mark();
-        match input {
-            Input::Bytes(_) => self.behind_mark = Some(byte),
-            // The end and failures come again with the next read, after the delivery.
-            Input::Empty | Input::End | Input::Failed => {}
-        }
         Some(Taken::Mark)
     }
 
@@ -230,7 +210,13 @@ impl Direction {
     /// So nothing is ever held, and no memory is needed per connection.
     fn copy(&mut self, source: &mut LegSocket, sink: &mut LegSocket) -> Taken {
         SCRATCH.with_borrow_mut(|scratch| {
-            let len = match source.peek(scratch, self.sure) {
+            let input = source.peek(scratch, self.sure);
+            // Peeking starts at the mark as anywhere. It is looked for only now: whatever was
+            // announced before the peek is seen.
+            if let Some(taken) = self.take_urgent(source) {
+                return taken;
+            }
+            let len = match input {
                 Input::Bytes(len) => len,
                 Input::Empty => return Taken::Nothing,
                 Input::End => return Taken::End,

@@ -134,9 +134,8 @@ fn listen(leg: &Leg, address: SocketAddr, domain: Domain) -> Result<Socket, Unse
         plain("IPV6_V6ONLY", socket.set_only_v6(true))?;
     }
     options::apply(&socket, domain, leg)?;
-    if leg.dscp == Dscp::Copy {
-        sockopt::set_save_syn(fd, 1)?;
-    }
+    // Even where this leg has a DSCP of its own: the upstream leg may copy the client's.
+    sockopt::set_save_syn(fd, 1)?;
     plain("bind", socket.bind(&address.into()))?;
     plain("listen", socket.listen(BACKLOG))?;
     if leg.fast_open {

@@ -75,6 +75,9 @@ pub(crate) fn apply(socket: &Socket, domain: Domain, leg: &Leg) -> Result<(), Un
         "SO_LINGER",
         socket.set_linger(Some(std::time::Duration::ZERO)),
     )?;
+    // Out of line, the kernel drops an urgent byte that nobody has taken when the next one is
+    // announced (tcp_check_urg), and gives it no more once a RST has come (tcp_recv_urg).
+    plain("SO_OOBINLINE", socket.set_out_of_band_inline(true))?;
     plain("SO_KEEPALIVE", socket.set_tcp_keepalive(&keepalive(leg)))?;
     if let Some(congestion) = &leg.congestion {
         plain(

@@ -60,6 +60,7 @@ impl Connection {
     async fn run(&mut self, pool: &Arc<PipePool>, counters: &Counters) -> bool {
         let copied = &counters.copied_without_pipe;
         loop {
+            let failed_before = self.failed_legs();
             let up = self
                 .up
                 .step(&mut self.client, &mut self.upstream, pool, copied);
@@ -74,7 +75,12 @@ impl Connection {
                 }
                 _ => {}
             }
-            let failed = self.client.failure().is_some() || self.upstream.failure().is_some();
+            // The direction that went first does not know yet what the other has found, and no
+            // event will tell it.
+            let failed = self.failed_legs();
+            if failed != failed_before {
+                continue;
+            }
             let (client, upstream) = (interest(up, down), interest(down, up));
             let event = async {
                 tokio::select! {
@@ -83,12 +89,16 @@ impl Connection {
                     () = self.upstream.ready(upstream) => {}
                 }
             };
-            if !failed {
+            if failed == (false, false) {
                 event.await;
             } else if tokio::time::timeout(PATIENCE, event).await.is_err() {
                 return false;
             }
         }
+    }
+
+    fn failed_legs(&self) -> (bool, bool) {
+        (self.client.has_failed(), self.upstream.has_failed())
     }
 
     async fn finish(mut self, cut: bool) -> Outcome {
@@ -98,9 +108,14 @@ impl Connection {
                 self.client.acknowledged(true, None),
                 self.upstream.acknowledged(true, None)
             );
+            let outcome = match (self.client.failure(), self.upstream.failure()) {
+                (None, None) => Outcome::Closed,
+                (Some(failure), _) => Outcome::ClientFailed(failure),
+                (_, Some(failure)) => Outcome::UpstreamFailed(failure),
+            };
             self.client.close();
             self.upstream.close();
-            return Outcome::Closed;
+            return outcome;
         }
         let client_failed = self.client.failure();
         // Dropping a leg sends its RST, but what came before it has to arrive first.

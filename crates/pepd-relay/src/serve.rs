@@ -1,6 +1,6 @@
 //! One connection from its accept to its end.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -57,8 +57,7 @@ pub(crate) async fn serve(context: Arc<Context>, accepted: Accepted) {
     else {
         return;
     };
-    if ListenerAddress::is_one(destination.ip()) {
-        // A connection straight to the listener would connect to itself for ever.
+    if leads_here(destination.ip()) {
         counters.refused.increment();
         return;
     }
@@ -102,23 +101,30 @@ pub(crate) async fn serve(context: Arc<Context>, accepted: Accepted) {
     }
 }
 
-/// The DSCP of the client's SYN, which the client leg answers with, too.
+/// Whether connecting there would lead to this host itself, whatever the packet meant: a
+/// connection straight to the listener connects to itself for ever; the unspecified address
+/// is the loopback's to connect(2), and an IPv4-mapped one changes the family (RFC 4942,
+/// section 2.1). The campus `::/0` holds them all.
+fn leads_here(address: IpAddr) -> bool {
+    let mapped = matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some());
+    ListenerAddress::is_one(address) || address.is_unspecified() || address.is_loopback() || mapped
+}
+
+/// The DSCP of the client's SYN, with which the client leg answers if that is its `dscp`.
 fn copy_dscp(client: &OwnedFd, domain: Domain, dscp: Dscp) -> u8 {
-    if dscp != Dscp::Copy {
-        return 0;
-    }
     // The longest IP header and the longest TCP header (RFC 791, RFC 9293).
     let mut headers = [0; 120];
-    let dscp = sockopt::saved_syn(client.as_fd(), &mut headers)
+    let of_syn = sockopt::saved_syn(client.as_fd(), &mut headers)
         .ok()
         .and_then(|len| upstream::dscp_of_syn(&headers[..len]))
         .unwrap_or(0);
-    if dscp != 0
-        && let Err(error) = options::set_dscp(client.as_fd(), domain, dscp)
+    if dscp == Dscp::Copy
+        && of_syn != 0
+        && let Err(error) = options::set_dscp(client.as_fd(), domain, of_syn)
     {
         tracing::debug!(%error, "client leg");
     }
-    dscp
+    of_syn
 }
 
 /// Opens the upstream leg; gives the connection, and whether it has the client's port.
@@ -157,7 +163,7 @@ async fn established(connection: &mut Connection) -> Result<(), UpstreamError> {
                 };
             }
             () = connection.client.ready(None) => {
-                if connection.client.failure().is_some() {
+                if connection.client.has_failed() {
                     return Err(UpstreamError::ClientLeft);
                 }
             }
@@ -190,5 +196,29 @@ fn report_other_port(client: SocketAddr, destination: SocketAddr) {
             %client, %destination, held_back,
             "the client's port is taken on this host: the server sees another one"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_destination_leads_into_the_box() {
+        for here in [
+            "127.73.0.1",
+            "100::73:0:1",
+            "0.0.0.0",
+            "::",
+            "::1",
+            "127.0.0.1",
+            "::ffff:127.0.0.1",
+            "::ffff:10.2.0.2",
+        ] {
+            assert!(leads_here(here.parse().unwrap()), "{here}");
+        }
+        for there in ["10.2.0.2", "fd00:b::2", "100::74:0:1"] {
+            assert!(!leads_here(there.parse().unwrap()), "{there}");
+        }
     }
 }

@@ -21,6 +21,10 @@ pub(crate) struct LegSocket {
     failure: Option<Failure>,
     /// Whether urgent data has been announced (EPOLLPRI) that has not been taken.
     urgent_announced: bool,
+    /// An error has been announced (EPOLLERR), and no call has taken it from the socket yet. As
+    /// long as it is there a read tells a FIN that came before it from none: the kernel looks
+    /// for the FIN first (SOCK_DONE in tcp_recvmsg_locked and tcp_splice_read, net/ipv4/tcp.c).
+    error_waits: bool,
 }
 
 /// Why a leg is no more, by errno.
@@ -32,13 +36,6 @@ impl Failure {
         // Every error here is a system call's; EIO stands in for one without errno.
         const EIO: i32 = 5;
         Self(error.raw_os_error().unwrap_or(EIO))
-    }
-
-    /// Whether the peer had sent a FIN before its RST: what it sent is complete then.
-    /// The kernel says EPIPE in that case and ECONNRESET otherwise (tcp_reset in
-    /// net/ipv4/tcp_input.c).
-    fn after_fin(self) -> bool {
-        self.as_error().kind() == io::ErrorKind::BrokenPipe
     }
 
     pub(crate) fn as_error(self) -> io::Error {
@@ -79,6 +76,7 @@ impl LegSocket {
             fd: reactor::register(fd, interest)?,
             failure: None,
             urgent_announced: false,
+            error_waits: false,
         })
     }
 
@@ -86,8 +84,25 @@ impl LegSocket {
         self.fd.get_ref().as_fd()
     }
 
-    pub(crate) fn failure(&self) -> Option<Failure> {
+    pub(crate) fn has_failed(&self) -> bool {
+        self.error_waits || self.failure.is_some()
+    }
+
+    /// What went wrong. An error that waits in the socket is taken from it: to be asked only
+    /// when nothing more will be read.
+    pub(crate) fn failure(&mut self) -> Option<Failure> {
+        if std::mem::take(&mut self.error_waits)
+            && let Ok(Some(error)) | Err(error) = SockRef::from(self.fd.get_ref()).take_error()
+        {
+            self.fail(&error);
+        }
         self.failure
+    }
+
+    fn fail(&mut self, error: &io::Error) {
+        // The call that failed has taken the error.
+        self.error_waits = false;
+        self.failure.get_or_insert(Failure::of(error));
     }
 
     /// Moves what there is into an empty pipe.
@@ -109,7 +124,8 @@ impl LegSocket {
         sure: bool,
         call: impl FnOnce(BorrowedFd<'_>) -> io::Result<usize>,
     ) -> io::Result<usize> {
-        if sure {
+        // A failed leg has no more events to wait for: all that it ever gets is there.
+        if sure || self.has_failed() {
             call(self.as_fd())
         } else {
             self.fd.try_io(Interest::READABLE, |fd| call(fd.as_fd()))
@@ -120,13 +136,6 @@ impl LegSocket {
     pub(crate) fn discard(&mut self, len: usize) -> Input {
         let result = stream::discard(self.as_fd(), len);
         self.input(result)
-    }
-
-    /// Reads one byte, and in doing so steps over an urgent byte already taken.
-    pub(crate) fn step_over_mark(&mut self) -> (Input, u8) {
-        let mut byte = [0];
-        let result = stream::receive(self.as_fd(), &mut byte);
-        (self.input(result), byte[0])
     }
 
     /// Whether the urgent byte is the next one to read.
@@ -140,14 +149,19 @@ impl LegSocket {
         self.urgent_announced
     }
 
-    /// The urgent byte, where it is the next one to read and has arrived.
+    /// The urgent byte, where it is the next one to read and has arrived. It is in line
+    /// (SO_OOBINLINE). An end comes again with the next read, and an error is remembered.
     pub(crate) fn take_urgent(&mut self) -> Option<u8> {
         if !self.has_urgent() {
             return None;
         }
-        let byte = stream::receive_urgent(self.as_fd()).ok()?;
+        let mut byte = [0];
+        let result = stream::receive(self.as_fd(), &mut byte);
+        if self.input(result) != Input::Bytes(1) {
+            return None;
+        }
         self.urgent_announced = false;
-        Some(byte)
+        Some(byte[0])
     }
 
     /// Moves `len` bytes out of the pipe.
@@ -180,18 +194,25 @@ impl LegSocket {
 
     fn input(&mut self, result: io::Result<usize>) -> Input {
         match result {
+            // Once the error is taken an end looks the same with a FIN and without. EPIPE is no
+            // proof of one: a splice(2) that is cut short by a RST gives a length and takes
+            // ECONNRESET along, and the next write says EPIPE.
             Ok(0) => match self.failure {
-                Some(failure) if !failure.after_fin() => Input::Failed,
-                _ => Input::End,
+                Some(_) => Input::Failed,
+                None => Input::End,
             },
             Ok(len) => Input::Bytes(len),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => match self.failure {
                 Some(_) => Input::Failed,
-                None => Input::Empty,
+                None => {
+                    // A read would have given the error, had there been one.
+                    self.error_waits = false;
+                    Input::Empty
+                }
             },
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Input::Empty,
             Err(error) => {
-                self.failure.get_or_insert(Failure::of(&error));
+                self.fail(&error);
                 Input::Failed
             }
         }
@@ -209,39 +230,32 @@ impl LegSocket {
                 Output::Full
             }
             Err(error) => {
-                self.failure.get_or_insert(Failure::of(&error));
+                self.fail(&error);
                 Output::Failed
             }
         }
     }
 
     /// Waits until the socket is ready for `interest`, or fails.
-    ///
-    /// An error is taken from the socket here (SO_ERROR) and remembered: after that, reading
-    /// gives what had arrived and then an end that must not pass for a FIN.
     pub(crate) async fn ready(&mut self, interest: Option<Interest>) {
-        let wanted = match (interest, self.failure) {
-            (Some(interest), None) => interest | Interest::ERROR,
-            (Some(interest), Some(_)) => interest,
-            (None, None) => Interest::ERROR,
-            (None, Some(_)) => return std::future::pending().await,
+        let wanted = match (interest, self.has_failed()) {
+            (Some(interest), false) => interest | Interest::ERROR,
+            (Some(interest), true) => interest,
+            (None, false) => Interest::ERROR,
+            (None, true) => return std::future::pending().await,
         };
-        let error = match self.fd.ready(wanted).await {
+        match self.fd.ready(wanted).await {
             Ok(mut guard) => {
                 if guard.ready().is_priority() {
                     guard.clear_ready_matching(Ready::PRIORITY);
                     self.urgent_announced = true;
                 }
-                if !guard.ready().is_error() {
-                    return;
+                if guard.ready().is_error() {
+                    guard.clear_ready_matching(Ready::ERROR);
+                    self.error_waits = self.failure.is_none();
                 }
-                guard.clear_ready_matching(Ready::ERROR);
-                SockRef::from(self.fd.get_ref()).take_error()
             }
-            Err(error) => Ok(Some(error)),
-        };
-        if let Ok(Some(error)) | Err(error) = error {
-            self.failure.get_or_insert(Failure::of(&error));
+            Err(error) => self.fail(&error),
         }
     }
 
@@ -257,7 +271,7 @@ impl LegSocket {
         let mut pause = SHORTEST;
         let mut still = Duration::ZERO;
         let mut before = usize::MAX;
-        while self.failure.is_none() {
+        while !self.has_failed() {
             let now = stream::unacknowledged(self.as_fd()).unwrap_or(0);
             if now <= usize::from(fin_sent) {
                 return;

@@ -210,9 +210,15 @@ fn accept(
     domain: Domain,
     dscp: Dscp,
 ) -> io::Result<Accepted> {
-    let socket = spare
-        .take()
-        .map_or_else(|| options::new_socket(domain), Ok)?;
+    let socket = if let Some(socket) = spare.take() {
+        socket
+    } else {
+        let socket = options::new_socket(domain)?;
+        // Said already here: there may be nothing to accept, now or ever again while the gate
+        // is closed.
+        context.shared.admission.recovered();
+        socket
+    };
     let (client, peer) = match stream::accept(listener) {
         Ok(accepted) => accepted,
         Err(error) => {

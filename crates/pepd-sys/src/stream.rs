@@ -27,8 +27,8 @@ pub fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, SocketAddr)> {
     Ok((fd, peer))
 }
 
-/// Reads into `buffer`; 0 is the end of the stream. Steps over an urgent byte that has been
-/// taken with [`receive_urgent`], which splice(2) does not do.
+/// Reads into `buffer`; 0 is the end of the stream. Unlike splice(2) it reads past the urgent
+/// mark where it starts there.
 pub fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     receive_flags(fd, buffer, 0)
 }
@@ -74,16 +74,6 @@ fn send_flags(fd: BorrowedFd<'_>, bytes: &[u8], flags: i32) -> io::Result<usize>
     check_len(unsafe { libc::send(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) })
 }
 
-/// Takes the urgent byte; EINVAL where there is none, EAGAIN where it is announced but has
-/// not arrived.
-pub fn receive_urgent(fd: BorrowedFd<'_>) -> io::Result<u8> {
-    let mut byte = [0];
-    match receive_flags(fd, &mut byte, libc::MSG_OOB)? {
-        0 => Err(io::Error::from_raw_os_error(libc::EINVAL)),
-        _ => Ok(byte[0]),
-    }
-}
-
 /// Whether the next byte to read is the urgent one (SIOCATMARK, tcp(7)).
 pub fn at_urgent_mark(fd: BorrowedFd<'_>) -> io::Result<bool> {
     const SIOCATMARK: libc::c_ulong = 0x8905; // include/uapi/asm-generic/sockios.h
@@ -108,6 +98,8 @@ mod tests {
     use std::io::Write;
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsFd;
+
+    use socket2::SockRef;
 
     use super::*;
 
@@ -137,6 +129,7 @@ mod tests {
     #[test]
     fn the_urgent_byte_keeps_its_place() {
         let (mut a, b) = pair();
+        SockRef::from(&b).set_out_of_band_inline(true).unwrap();
         a.write_all(b"ab").unwrap();
         send_urgent(a.as_fd(), b'!').unwrap();
         a.write_all(b"cd").unwrap();
@@ -144,13 +137,11 @@ mod tests {
         let mut buffer = [0; 16];
         assert_eq!(receive(b.as_fd(), &mut buffer).unwrap(), 2);
         assert!(at_urgent_mark(b.as_fd()).unwrap());
-        assert_eq!(receive_urgent(b.as_fd()).unwrap(), b'!');
+        assert_eq!(receive(b.as_fd(), &mut buffer[..1]).unwrap(), 1);
+        assert_eq!(buffer[0], b'!');
         wait_readable(&b);
+        assert!(!at_urgent_mark(b.as_fd()).unwrap());
         assert_eq!(receive(b.as_fd(), &mut buffer).unwrap(), 2);
         assert_eq!(&buffer[..2], b"cd");
-        assert_eq!(
-            receive_urgent(b.as_fd()).unwrap_err().raw_os_error(),
-            Some(libc::EINVAL)
-        );
     }
 }

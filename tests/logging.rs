@@ -1,0 +1,44 @@
+//! Standard error that takes no more: a log is no reason to end, or to stand still.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "this is how a test fails"
+)]
+
+use std::time::Duration;
+
+use anyhow::Result;
+use nix::sys::signal::Signal;
+use pepd_testbed::{Family, Pepd, World, accepted, require, wait_until};
+use rstest::rstest;
+
+const PEPD: &str = env!("CARGO_BIN_EXE_pepd");
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A disk that is full, and a log reader that has gone.
+#[rstest]
+#[case::the_disk_is_full("exec \"$@\" 2> /dev/full")]
+#[case::the_reader_has_gone("mkfifo $0.fifo; (exec 3< $0.fifo) & exec \"$@\" 2> $0.fifo")]
+fn a_log_that_cannot_be_written_ends_nothing(#[case] script: &str) -> Result<()> {
+    require!(root);
+    let world = World::standard()?;
+    let scratch = tempfile::tempdir()?;
+    let name = scratch.path().join("log").display().to_string();
+    let mut pepd = Pepd::builder(PEPD)
+        .wrapper(&["sh", "-c", script, &name])
+        .log("debug")
+        .start(world.hb(), &World::config())?;
+    for family in Family::BOTH {
+        world.pair(family)?.exchange(1000)?;
+    }
+    assert_eq!(accepted(world.hb())?, 2);
+    pepd.reload(&World::config())?;
+    pepd.signal(Signal::SIGTERM)?;
+    let (status, _) = pepd.wait()?;
+    assert_eq!(status.code(), Some(0));
+    assert!(!world.kernel_state()?.contains("pepd"), "it cleaned up");
+    wait_until(LIMIT, "routed again", || {
+        world.probe(Family::V4).is_ok_and(|(_, split)| !split)
+    })
+}

@@ -1,0 +1,51 @@
+//! Descriptors that run out for a moment.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "this is how a test fails"
+)]
+
+use std::time::Duration;
+
+use anyhow::Result;
+use pepd_testbed::{Family, Stage, World, require, run, wait_until};
+use rstest::rstest;
+
+const PEPD: &str = env!("CARGO_BIN_EXE_pepd");
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// When there are descriptors again, new connections are split again, even if none of those
+/// that there are has ended.
+#[rstest]
+fn a_shortage_that_is_over_is_forgotten(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root, program("prlimit"));
+    let config = World::config().replacen("[node]", "[node]\nworkers = 1", 1);
+    let mut stage = Stage::with_config(PEPD, &config)?;
+    let pid = stage.pepd()?.process().pid();
+    let limit = |soft: u32| {
+        let mut command = std::process::Command::new("prlimit");
+        command.args([format!("--pid={pid}"), format!("--nofile={soft}:")]);
+        run(&mut command, LIMIT)?.success()
+    };
+    // One connection takes two, and the socket kept for the next one is the third.
+    let free: Vec<u32> = (0..)
+        .filter(|fd| !std::path::Path::new(&format!("/proc/{pid}/fd/{fd}")).exists())
+        .take(2)
+        .collect();
+    limit(free[1] + 1)?;
+    let (first, split) = stage.world.probe(family)?;
+    assert!(split);
+    let pepd = stage.pepd()?;
+    wait_until(LIMIT, "the shortage is noticed", || {
+        pepd.log().contains("accepting pauses")
+    })?;
+    limit(1000)?;
+    wait_until(LIMIT / 3, "new connections are split again", || {
+        stage.world.probe(family).is_ok_and(|(_, split)| split)
+    })?;
+    first.exchange(1000)?;
+    stage.finish()
+}
