@@ -2,6 +2,7 @@
 
 use std::io::IsTerminal;
 
+use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::EnvFilter;
 
 use crate::cli::File;
@@ -15,9 +16,9 @@ pub fn run(file: &File) -> Result {
     let config = source::read(&file.path)?;
     privileges::require()?;
     let _lock = Lock::acquire()?;
-    start_log();
     // Everything after this, threads and programs, has only what is needed.
     privileges::reduce()?;
+    let _flushed = start_log();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -27,7 +28,12 @@ pub fn run(file: &File) -> Result {
 
 /// Log lines go to standard error; `PEPD_LOG` chooses them (`PEPD_LOG=debug` for each
 /// connection). The journal has its own clock.
-fn start_log() {
+///
+/// A thread writes them: a reader that has stopped must not stop the relay. What does not fit
+/// into its queue meanwhile is lost. The lines in the queue are written when the guard that
+/// is returned is dropped.
+fn start_log() -> WorkerGuard {
+    let (writer, guard) = tracing_appender::non_blocking(std::io::stderr());
     let filter = EnvFilter::try_from_env("PEPD_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -35,10 +41,11 @@ fn start_log() {
         .with_ansi(std::io::stderr().is_terminal())
         // It would report to standard error that standard error takes no more, and so panic.
         .log_internal_errors(false)
-        .with_writer(std::io::stderr);
+        .with_writer(writer);
     if std::env::var_os("JOURNAL_STREAM").is_some() {
         log.without_time().init();
     } else {
         log.init();
     }
+    guard
 }

@@ -16,10 +16,16 @@ use rstest::rstest;
 const PEPD: &str = env!("CARGO_BIN_EXE_pepd");
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A disk that is full, and a log reader that has gone.
+/// A disk that is full, a log reader that has gone, and one that does not read: its pipe is
+/// full from the start.
 #[rstest]
 #[case::the_disk_is_full("exec \"$@\" 2> /dev/full")]
 #[case::the_reader_has_gone("mkfifo $0.fifo; (exec 3< $0.fifo) & exec \"$@\" 2> $0.fifo")]
+#[case::the_reader_has_stopped(
+    "mkfifo $0.fifo; exec 3<> $0.fifo; \
+     dd if=/dev/zero of=$0.fifo oflag=nonblock bs=4096 count=16 2> /dev/null; \
+     exec \"$@\" 2> $0.fifo"
+)]
 fn a_log_that_cannot_be_written_ends_nothing(#[case] script: &str) -> Result<()> {
     require!(root);
     let world = World::standard()?;

@@ -194,8 +194,12 @@ async fn accept_loop(context: Arc<Context>, listener: Listener) {
                     tokio::time::sleep(PAUSE).await;
                     break;
                 }
-                // The client has left, or its network failed: its own affair (accept(2)).
-                Err(_) => {}
+                Err(error) if is_the_clients(&error) => {}
+                Err(error) => {
+                    report_failure(&error);
+                    tokio::time::sleep(PAUSE).await;
+                    break;
+                }
             }
         }
         tokio::task::yield_now().await;
@@ -241,6 +245,31 @@ fn accept(
 /// EMFILE, ENFILE, ENOBUFS, ENOMEM: nothing wrong with the connection, which waits.
 fn is_shortage(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(24 | 23 | 105 | 12))
+}
+
+/// The client has left, or its network failed (accept(2)).
+fn is_the_clients(error: &io::Error) -> bool {
+    use io::ErrorKind::{
+        ConnectionAborted, ConnectionReset, HostUnreachable, Interrupted, NetworkDown,
+        NetworkUnreachable, TimedOut,
+    };
+    matches!(
+        error.kind(),
+        ConnectionAborted
+            | ConnectionReset
+            | HostUnreachable
+            | Interrupted
+            | NetworkDown
+            | NetworkUnreachable
+            | TimedOut
+    )
+}
+
+fn report_failure(error: &io::Error) {
+    static THROTTLE: Throttle = Throttle::new(Duration::from_secs(60));
+    if let Some(held_back) = THROTTLE.admit(Instant::now()) {
+        tracing::error!(%error, held_back, "accept a connection");
+    }
 }
 
 fn report_shortage(context: &Context, error: &io::Error) {
