@@ -442,8 +442,12 @@ fn a_bad_file_changes_nothing_and_says_why(#[case] bad: &str, #[case] why: &str)
         bad.to_owned()
     };
     stage.pepd()?.reload(&bad)?;
-    let log = stage.pepd()?.log();
-    assert!(log.contains("reload refused") && log.contains(why), "{log}");
+    // The log is written by a thread of its own, which may come later than the notification.
+    let pepd = stage.pepd()?;
+    wait_until(LIMIT, "the log says why", || {
+        let log = pepd.log();
+        log.contains("reload refused") && log.contains(why)
+    })?;
     assert_eq!(
         without_times(&stage.world.kernel_state()?),
         without_times(&before)
