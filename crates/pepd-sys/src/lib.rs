@@ -7,8 +7,10 @@
 //! - [`sockopt`]: socket options that socket2 does not have, each a getter and a setter;
 //! - [`stream`]: reading, peeking, discarding and urgent data on a connected socket;
 //! - [`pipe`]: pipes and splice(2);
+//! - [`nfqueue`]: packets that wait for a verdict;
 //! - [`reactor`]: registering descriptors with tokio.
 
+pub mod nfqueue;
 pub mod pipe;
 pub mod reactor;
 pub mod sockopt;

@@ -112,10 +112,10 @@ macro_rules! options {
 }
 
 use libc::{
-    IP_BIND_ADDRESS_NO_PORT, IP_TOS, IP_TRANSPARENT, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP,
-    IPV6_TCLASS, IPV6_TRANSPARENT, SO_MAX_PACING_RATE, SO_RCVBUF, SO_RCVBUFFORCE, SO_SNDBUF,
-    SO_SNDBUFFORCE, SOL_SOCKET, TCP_FASTOPEN, TCP_FASTOPEN_CONNECT, TCP_MAXSEG, TCP_NOTSENT_LOWAT,
-    TCP_SAVE_SYN, TCP_THIN_LINEAR_TIMEOUTS,
+    IP_BIND_ADDRESS_NO_PORT, IP_RECVERR, IP_TOS, IP_TRANSPARENT, IPPROTO_IP, IPPROTO_IPV6,
+    IPPROTO_TCP, IPV6_RECVERR, IPV6_TCLASS, IPV6_TRANSPARENT, SO_MAX_PACING_RATE, SO_RCVBUF,
+    SO_RCVBUFFORCE, SO_SNDBUF, SO_SNDBUFFORCE, SOL_SOCKET, TCP_FASTOPEN, TCP_FASTOPEN_CONNECT,
+    TCP_MAXSEG, TCP_NOTSENT_LOWAT, TCP_SAVE_SYN, TCP_THIN_LINEAR_TIMEOUTS,
 };
 
 options! {
@@ -126,6 +126,11 @@ options! {
     /// Leaves the choice of the port to connect, where it can be shared between destinations
     /// (ip(7)); serves both families.
     set_bind_address_no_port, bind_address_no_port: c_int = IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT;
+    /// Keeps the ICMP errors that the socket gets for [`icmp_error`](crate::stream::icmp_error),
+    /// and makes each of them end a connection (ip(7)).
+    set_receive_errors_v4, receive_errors_v4: c_int = IPPROTO_IP, IP_RECVERR;
+    /// The same for ICMPv6 (ipv6(7)).
+    set_receive_errors_v6, receive_errors_v6: c_int = IPPROTO_IPV6, IPV6_RECVERR;
     /// The IPv4 TOS byte of what the socket sends: DSCP in the upper six bits.
     set_tos_v4, tos_v4: c_int = IPPROTO_IP, IP_TOS;
     /// The IPv6 traffic class of what the socket sends: DSCP in the upper six bits.

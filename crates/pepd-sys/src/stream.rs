@@ -86,6 +86,62 @@ pub fn unacknowledged(fd: BorrowedFd<'_>) -> io::Result<usize> {
     ioctl_int(fd, libc::TIOCOUTQ).map(|len| usize::try_from(len).unwrap_or(0))
 }
 
+/// An ICMP error that a socket with
+/// [`set_receive_errors_v4`](crate::sockopt::set_receive_errors_v4) or its IPv6 sister got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IcmpError {
+    /// Type and code of RFC 792.
+    V4 {
+        /// The type.
+        kind: u8,
+        /// The code.
+        code: u8,
+    },
+    /// Type and code of RFC 4443.
+    V6 {
+        /// The type.
+        kind: u8,
+        /// The code.
+        code: u8,
+    },
+}
+
+/// Takes the oldest ICMP error that the socket got; none where there is none.
+pub fn icmp_error(fd: BorrowedFd<'_>) -> Option<IcmpError> {
+    // Aligned for a cmsghdr, and enough for a sock_extended_err with an address behind it.
+    let mut control = [0_u64; 32];
+    // SAFETY: all zeroes are a msghdr: no buffers at all.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = std::mem::size_of_val(&control) as _;
+    let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+    // SAFETY: the kernel writes at most `msg_controllen` bytes of control data, and the packet
+    // that caused the error nowhere, because there is no buffer for it.
+    check_len(unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, flags) }).ok()?;
+    // SAFETY: the kernel has set the length of the control data, which is ours and still there.
+    let header = unsafe { libc::CMSG_FIRSTHDR(&raw const message).as_ref() }?;
+    let wanted = [
+        (libc::IPPROTO_IP, libc::IP_RECVERR),
+        (libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
+    ];
+    if !wanted.contains(&(header.cmsg_level, header.cmsg_type)) {
+        return None;
+    }
+    // SAFETY: with this level and type the data is a sock_extended_err (ip(7)); any bytes
+    // make one.
+    let error = unsafe {
+        libc::CMSG_DATA(header)
+            .cast::<libc::sock_extended_err>()
+            .read_unaligned()
+    };
+    let (kind, code) = (error.ee_type, error.ee_code);
+    match error.ee_origin {
+        libc::SO_EE_ORIGIN_ICMP => Some(IcmpError::V4 { kind, code }),
+        libc::SO_EE_ORIGIN_ICMP6 => Some(IcmpError::V6 { kind, code }),
+        _ => None,
+    }
+}
+
 fn ioctl_int(fd: BorrowedFd<'_>, request: libc::c_ulong) -> io::Result<libc::c_int> {
     let mut value: libc::c_int = 0;
     // SAFETY: both requests write one int to the pointer.
