@@ -36,6 +36,11 @@ impl Gauge {
         Held(self)
     }
 
+    /// Sets the number, where something else does the counting.
+    pub fn set(&self, n: u64) {
+        self.0.store(n, Relaxed);
+    }
+
     /// The number now.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
@@ -79,6 +84,32 @@ pub struct Counters {
     pub accept_pauses: Counter,
     /// Times that a direction had to copy because the pipes had run out.
     pub copied_without_pipe: Counter,
+    /// SYNs held until their destination answers, and upstream legs that wait for their
+    /// clients, now.
+    pub pending: Gauge,
+    /// Flows whose SYN was held.
+    pub held: Counter,
+    /// Clients whose destination refused, and that got a RST before any SYN-ACK.
+    pub refusals_passed_on: Counter,
+    /// Clients that got the ICMP error that their destination gave.
+    pub unreachable_passed_on: Counter,
+    /// Held SYNs whose destination never answered.
+    pub unanswered: Counter,
+    /// Upstream legs whose client never came: it had given up, or they had to make room.
+    pub unclaimed: Counter,
+    /// Held SYNs routed unsplit: too many were pending.
+    pub let_through_full: Counter,
+    /// Held SYNs routed unsplit: too many upstream legs were tried in vain.
+    pub let_through_budget: Counter,
+    /// Held SYNs routed unsplit: the client's address and port, a route or a descriptor could
+    /// not be had.
+    pub let_through_not_possible: Counter,
+    /// Held SYNs routed unsplit: the daemon had been paused.
+    pub let_through_late: Counter,
+    /// Held packets that were no SYN that can be read.
+    pub let_through_odd: Counter,
+    /// SYNs still held when the daemon ended, routed unsplit.
+    pub let_through_ending: Counter,
     /// Bytes from clients delivered to upstream legs.
     pub bytes_up: Counter,
     /// Bytes from upstream legs delivered to clients.

@@ -14,6 +14,7 @@
 
 mod admission;
 mod direction;
+mod held;
 mod listener;
 mod options;
 mod pool;
@@ -28,17 +29,21 @@ mod worker;
 use std::io;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use pepd_observe::Counters;
+use pepd_sys::nfqueue::{Queue, QueueNumber};
 
 pub use admission::{Admission, Pressure};
+use held::{Bypass, Decision, Held};
 pub use listener::ListenError;
 use listener::Listener;
 pub use options::{Difference, Unset};
 pub use probe::{ProbeError, probe};
-pub use settings::{Campus, Dscp, Keepalive, Leg, Limits, ListenerAddress, Settings};
+pub use settings::{
+    Campus, Dscp, Hold, HoldMarks, Keepalive, Leg, Limits, ListenerAddress, Settings,
+};
 use worker::{Shared, Worker};
 
 /// Settings whose listeners are open: nothing can fail any more when they come into force.
@@ -49,18 +54,26 @@ pub struct Prepared {
     /// A set for each worker, or `None` where those of the running generation serve on.
     listeners: Option<Vec<Vec<Listener>>>,
     addresses: Vec<ListenerAddress>,
+    /// One for each worker, or `None` where those of the running generation serve on or none
+    /// are needed.
+    queues: Option<Vec<Queue>>,
 }
 
 impl Prepared {
     /// Opens the listeners of a first generation.
     pub fn new(settings: Settings, workers: NonZeroUsize) -> Result<Self, ListenError> {
-        Self::open(settings, workers, 0)
+        let queues = match settings.hold {
+            Some(hold) => Some(open_queues(hold, workers)?),
+            None => None,
+        };
+        Self::open(settings, workers, 0, queues)
     }
 
     fn open(
         settings: Settings,
         workers: NonZeroUsize,
         generation: u8,
+        queues: Option<Vec<Queue>>,
     ) -> Result<Self, ListenError> {
         let addresses = listener::addresses(&settings, generation)?;
         let listeners = Some(listener::open_all(&settings, workers, generation)?);
@@ -69,6 +82,7 @@ impl Prepared {
             generation,
             listeners,
             addresses,
+            queues,
         })
     }
 
@@ -85,6 +99,8 @@ pub struct Relay {
     shared: Arc<Shared>,
     workers: Vec<Worker>,
     generation: u8,
+    /// Where the queues that the workers read begin, if they read any.
+    reading: Option<u16>,
 }
 
 impl Relay {
@@ -95,9 +111,13 @@ impl Relay {
             settings,
             generation,
             listeners,
+            queues,
             ..
         } = prepared;
+        let pending = settings.hold.map_or(0, |hold| hold.pending);
+        let reading = queues.is_some().then_some(settings.hold);
         let shared = Arc::new(Shared {
+            held: Held::new(pending, Instant::now()),
             admission: Arc::new(Admission::new(settings.limits)),
             settings: ArcSwap::from_pointee(settings),
             counters,
@@ -105,20 +125,31 @@ impl Relay {
         });
         let listeners = listeners.unwrap_or_default();
         let share = pipes / listeners.len().max(1);
-        let workers = listeners
+        let workers: Vec<_> = listeners
             .into_iter()
             .enumerate()
             .map(|(index, set)| Worker::start(index, Arc::clone(&shared), set, share))
             .collect::<io::Result<_>>()?;
+        for (worker, queue) in workers.iter().zip(queues.into_iter().flatten()) {
+            worker.hold(queue);
+        }
         Ok(Self {
             shared,
             workers,
             generation,
+            reading: reading.flatten().map(|hold| hold.first_queue),
         })
     }
 
     /// Opens what other settings need, without touching what runs.
     pub fn prepare(&self, settings: Settings) -> Result<Prepared, ListenError> {
+        let workers = NonZeroUsize::new(self.workers.len()).unwrap_or(NonZeroUsize::MIN);
+        let queues = match settings.hold {
+            Some(hold) if self.reading != Some(hold.first_queue) => {
+                Some(open_queues(hold, workers)?)
+            }
+            _ => None,
+        };
         let running = self.shared.settings.load();
         if running.legs == settings.legs && running.port == settings.port {
             let addresses = listener::addresses(&settings, self.generation)?;
@@ -127,10 +158,10 @@ impl Relay {
                 generation: self.generation,
                 listeners: None,
                 addresses,
+                queues,
             });
         }
-        let workers = NonZeroUsize::new(self.workers.len()).unwrap_or(NonZeroUsize::MIN);
-        Prepared::open(settings, workers, self.generation.wrapping_add(1))
+        Prepared::open(settings, workers, self.generation.wrapping_add(1), queues)
     }
 
     /// Brings other settings into force for new connections. Those that there are keep theirs.
@@ -139,14 +170,29 @@ impl Relay {
             settings,
             generation,
             listeners,
+            queues,
             ..
         } = prepared;
         self.shared.admission.set_limits(settings.limits);
+        if let Some(hold) = settings.hold {
+            self.shared.held.set_capacity(hold.pending);
+            if queues.is_some() {
+                self.reading = Some(hold.first_queue);
+            }
+        }
         self.shared.settings.store(Arc::new(settings));
         self.generation = generation;
         for (worker, set) in self.workers.iter().zip(listeners.into_iter().flatten()) {
             worker.listen(set);
         }
+        for (worker, queue) in self.workers.iter().zip(queues.into_iter().flatten()) {
+            worker.hold(queue);
+        }
+    }
+
+    /// SYNs that are held, and upstream legs that wait for their clients.
+    pub fn pending(&self) -> usize {
+        self.shared.held.len()
     }
 
     /// The connections against their limits.
@@ -160,7 +206,12 @@ impl Relay {
     }
 
     /// Ends all workers; connections that are not finished are reset on both legs.
+    /// SYNs that are still held are routed.
     pub fn stop(self) {
+        for waiting in self.shared.held.clear().packets {
+            self.shared
+                .decide(waiting, Decision::Bypass(Bypass::Ending));
+        }
         self.workers.into_iter().for_each(Worker::stop);
     }
 }
@@ -169,4 +220,18 @@ impl Relay {
 /// order of [`Settings::legs`]; opens nothing.
 pub fn listener_addresses(settings: &Settings) -> Result<Vec<ListenerAddress>, ListenError> {
     listener::addresses(settings, 0)
+}
+
+/// One queue for each worker.
+fn open_queues(hold: Hold, workers: NonZeroUsize) -> Result<Vec<Queue>, ListenError> {
+    const EBUSY: i32 = 16;
+    (hold.first_queue..)
+        .take(workers.get())
+        .map(|number| {
+            Queue::open(QueueNumber(number)).map_err(|source| match source.raw_os_error() {
+                Some(EBUSY) => ListenError::QueueInUse { number },
+                _ => ListenError::NoQueue { number, source },
+            })
+        })
+        .collect()
 }

@@ -36,6 +36,27 @@ pub enum ListenError {
         /// What failed.
         source: Unset,
     },
+    /// Another program reads the queue.
+    #[error(
+        "read NFQUEUE {number}: another program does so already; see /proc/net/netfilter/\
+         nfnetlink_queue, or write `handshake = \"early\"`, which holds no SYNs"
+    )]
+    QueueInUse {
+        /// Its number.
+        number: u16,
+    },
+    /// SYNs cannot be held on this kernel.
+    #[error(
+        "read NFQUEUE {number}: {source}; the end-to-end handshake needs the kernel module \
+         nfnetlink_queue (modprobe nfnetlink_queue) and CAP_NET_ADMIN; \
+         `handshake = \"early\"` does without"
+    )]
+    NoQueue {
+        /// Its number.
+        number: u16,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
     /// More legs than listeners can be told apart.
     #[error("{0} legs are more than the 250 that listeners can be told apart for")]
     TooManyLegs(usize),

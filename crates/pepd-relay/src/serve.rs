@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use pepd_observe::Throttle;
 use pepd_sys::sockopt;
-use socket2::{Domain, SockRef, Socket};
+use socket2::{Domain, Socket};
 use tokio::io::Interest;
 
 use crate::admission::Permit;
@@ -30,12 +30,22 @@ const FIRST_DATA_BYTES: usize = 1200;
 pub(crate) struct Accepted {
     pub(crate) client: OwnedFd,
     pub(crate) peer: SocketAddr,
-    /// A fresh socket of the same family, so that an accepted connection cannot fail for want
-    /// of a descriptor.
-    pub(crate) spare: Socket,
+    /// Where the client wants to be.
+    pub(crate) destination: SocketAddr,
+    pub(crate) upstream: Upstream,
     pub(crate) domain: Domain,
     pub(crate) dscp: Dscp,
     pub(crate) permit: Permit,
+}
+
+/// What there is of the upstream leg when the client is accepted.
+#[derive(Debug)]
+pub(crate) enum Upstream {
+    /// The leg: its destination answered while the client's SYN was held.
+    Answered(OwnedFd),
+    /// A fresh socket of the same family, so that an accepted connection cannot fail for want
+    /// of a descriptor.
+    Spare(Socket),
 }
 
 /// Serves one connection; never fails, because there is nobody to tell but the log.
@@ -45,18 +55,12 @@ pub(crate) async fn serve(context: Arc<Context>, accepted: Accepted) {
     let Accepted {
         client,
         peer,
-        spare,
+        destination,
+        upstream,
         domain,
         dscp,
         permit: _permit,
     } = accepted;
-    let Some(destination) = SockRef::from(&client)
-        .local_addr()
-        .ok()
-        .and_then(|a| a.as_socket())
-    else {
-        return;
-    };
     if leads_here(destination.ip()) {
         counters.refused.increment();
         return;
@@ -67,7 +71,10 @@ pub(crate) async fn serve(context: Arc<Context>, accepted: Accepted) {
     let leg = settings
         .leg_towards(destination.ip())
         .unwrap_or(&context.shared.unnamed_leg);
-    let opened = open(client, spare, peer, destination, leg, syn_dscp).await;
+    let opened = match upstream {
+        Upstream::Answered(upstream) => join(client, upstream).map(|legs| (legs, true)),
+        Upstream::Spare(spare) => open(client, spare, peer, destination, leg, syn_dscp).await,
+    };
     let connection = match opened {
         Ok((connection, own_port)) => {
             if !own_port {
@@ -105,7 +112,7 @@ pub(crate) async fn serve(context: Arc<Context>, accepted: Accepted) {
 /// connection straight to the listener connects to itself for ever; the unspecified address
 /// is the loopback's to connect(2), and an IPv4-mapped one changes the family (RFC 4942,
 /// section 2.1). The campus `::/0` holds them all.
-fn leads_here(address: IpAddr) -> bool {
+pub(crate) fn leads_here(address: IpAddr) -> bool {
     let mapped = matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some());
     ListenerAddress::is_one(address) || address.is_unspecified() || address.is_loopback() || mapped
 }
@@ -125,6 +132,14 @@ fn copy_dscp(client: &OwnedFd, domain: Domain, dscp: Dscp) -> u8 {
         tracing::debug!(%error, "client leg");
     }
     of_syn
+}
+
+/// Joins the client leg and the upstream leg that has waited for it.
+fn join(client: OwnedFd, upstream: OwnedFd) -> Result<Connection, UpstreamError> {
+    let register = UpstreamError::call("epoll_ctl");
+    let client = LegSocket::new(client).map_err(&register)?;
+    let upstream = LegSocket::new(upstream).map_err(&register)?;
+    Ok(Connection::new(client, upstream))
 }
 
 /// Opens the upstream leg; gives the connection, and whether it has the client's port.

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use crate::held::{Decision, Unreachable};
+
 /// Everything the relay needs to know; replaced as a whole by a reload.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -12,6 +14,8 @@ pub struct Settings {
     pub port: u16,
     /// How much at once.
     pub limits: Limits,
+    /// How SYNs are held; `None` where every client is answered before its destination.
+    pub hold: Option<Hold>,
     /// The legs; campuses refer to them by index.
     pub legs: Vec<Leg>,
     /// The campuses.
@@ -25,6 +29,54 @@ pub struct Limits {
     pub connections: u32,
     /// From one source address.
     pub per_source: u32,
+}
+
+/// Connection establishment end to end: the capture holds SYNs for the relay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// The first of the NFQUEUEs, of which each worker reads one.
+    pub first_queue: u16,
+    /// SYNs held, and upstream legs that wait for their clients, at once.
+    pub pending: u32,
+    /// What the capture understands.
+    pub marks: HoldMarks,
+}
+
+/// The values of the masked bits of the packet mark that tell the capture what becomes of a
+/// held SYN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HoldMarks {
+    /// The bits that count; the others are the operator's. With none of them set the SYN is
+    /// routed.
+    pub mask: u32,
+    /// It goes to the listener.
+    pub split: u32,
+    /// It is answered with a RST.
+    pub refused: u32,
+    /// It is answered with the ICMP error for a network or no route.
+    pub network: u32,
+    /// It is answered with the ICMP error for a host or its address.
+    pub host: u32,
+    /// It is answered with the ICMP error for a port.
+    pub port: u32,
+    /// It is answered with the ICMP error for an administrative prohibition.
+    pub prohibited: u32,
+}
+
+impl HoldMarks {
+    /// The whole mark of a packet that had `mark` and goes on as decided.
+    pub(crate) fn apply(&self, mark: u32, decision: Decision) -> u32 {
+        let value = match decision {
+            Decision::Split => self.split,
+            Decision::Refused => self.refused,
+            Decision::Unreachable(Unreachable::Network) => self.network,
+            Decision::Unreachable(Unreachable::Host) => self.host,
+            Decision::Unreachable(Unreachable::Port) => self.port,
+            Decision::Unreachable(Unreachable::Prohibited) => self.prohibited,
+            Decision::Bypass(_) | Decision::Silence => 0,
+        };
+        mark & !self.mask | value & self.mask
+    }
 }
 
 /// The addresses behind one campus, and the leg towards them.
@@ -168,6 +220,21 @@ mod tests {
     }
 
     #[test]
+    fn the_operators_bits_of_a_mark_survive() {
+        let marks = HoldMarks {
+            mask: 0x7000_0000,
+            split: 0x1000_0000,
+            refused: 0x2000_0000,
+            network: 0x3000_0000,
+            host: 0x4000_0000,
+            port: 0x5000_0000,
+            prohibited: 0x6000_0000,
+        };
+        assert_eq!(marks.apply(0xf000_00aa, Decision::Split), 0x9000_00aa);
+        assert_eq!(marks.apply(0x7000_00aa, Decision::Silence), 0xaa);
+    }
+
+    #[test]
     fn the_longest_prefix_names_the_leg() {
         let settings = Settings {
             port: 7300,
@@ -175,6 +242,7 @@ mod tests {
                 connections: 1,
                 per_source: 1,
             },
+            hold: None,
             legs: ["world", "campus", "lab"]
                 .map(Leg::kernel_defaults)
                 .to_vec(),

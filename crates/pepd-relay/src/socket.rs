@@ -84,6 +84,11 @@ impl LegSocket {
         self.fd.get_ref().as_fd()
     }
 
+    /// The descriptor, no longer registered with this worker's runtime.
+    pub(crate) fn into_fd(self) -> OwnedFd {
+        self.fd.into_inner()
+    }
+
     pub(crate) fn has_failed(&self) -> bool {
         self.error_waits || self.failure.is_some()
     }

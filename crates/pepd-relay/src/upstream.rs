@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use pepd_sys::{sockopt, stream};
 use socket2::{Domain, Socket};
 
+use crate::held::packet::Syn;
 use crate::options::{self, Unset};
 use crate::settings::{Dscp, Leg};
 
@@ -84,16 +85,44 @@ pub(crate) fn connect(
     })
 }
 
+/// Starts to connect `socket` from exactly the client's address and port, as its SYN asks for.
+///
+/// Without Fast Open: nothing that the client sent is used before the destination has
+/// answered.
+pub(crate) fn connect_as(socket: &Socket, syn: &Syn, leg: &Leg) -> Result<(), UpstreamError> {
+    let domain = Domain::for_address(syn.flow.server);
+    options::set_transparent(socket, domain)?;
+    options::apply(socket, domain, leg)?;
+    copy_dscp(socket, domain, leg, syn.dscp)?;
+    if let Some(mss) = shaped_mss(leg.mss, syn.mss) {
+        sockopt::set_max_segment(socket.as_fd(), i32::from(mss)).map_err(Unset::from)?;
+    }
+    bind_and_connect(socket, syn.flow.client, syn.flow.server).map(drop)
+}
+
+/// The smaller of what the leg and the client's SYN say, within what a socket takes
+/// (TCP_MIN_MSS and MAX_TCP_WINDOW in net/ipv4/tcp.c).
+fn shaped_mss(leg: Option<u16>, syn: Option<u16>) -> Option<u16> {
+    const SMALLEST: u16 = 88;
+    const LARGEST: u16 = 32767;
+    let mss = leg.unwrap_or(u16::MAX).min(syn.unwrap_or(u16::MAX));
+    (mss <= LARGEST).then_some(mss.max(SMALLEST))
+}
+
+fn copy_dscp(socket: &Socket, domain: Domain, leg: &Leg, dscp: u8) -> Result<(), Unset> {
+    if leg.dscp == Dscp::Copy && dscp != 0 {
+        options::set_dscp(socket.as_fd(), domain, dscp)?;
+    }
+    Ok(())
+}
+
 fn prepare(socket: &Socket, domain: Domain, leg: &Leg, dscp: u8) -> Result<(), Unset> {
     options::set_transparent(socket, domain)?;
     options::apply(socket, domain, leg)?;
     if leg.fast_open {
         sockopt::set_fast_open_connect(socket.as_fd(), 1)?;
     }
-    if leg.dscp == Dscp::Copy && dscp != 0 {
-        options::set_dscp(socket.as_fd(), domain, dscp)?;
-    }
-    Ok(())
+    copy_dscp(socket, domain, leg, dscp)
 }
 
 /// Whether the SYN was deferred.
@@ -151,6 +180,15 @@ pub(crate) fn dscp_of_syn(headers: &[u8]) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_smaller_mss_counts() {
+        assert_eq!(shaped_mss(None, None), None);
+        assert_eq!(shaped_mss(Some(1400), Some(1460)), Some(1400));
+        assert_eq!(shaped_mss(None, Some(1460)), Some(1460));
+        assert_eq!(shaped_mss(None, Some(65495)), None, "loopback's");
+        assert_eq!(shaped_mss(None, Some(0)), Some(88));
+    }
 
     #[test]
     fn the_dscp_is_read_from_either_family() {

@@ -9,17 +9,20 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use pepd_observe::{Counters, Throttle};
+use pepd_sys::nfqueue::Queue;
 use pepd_sys::{reactor, stream};
-use socket2::{Domain, Socket};
+use socket2::{Domain, SockRef, Socket};
 use tokio::io::Interest;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
 use crate::admission::Admission;
+use crate::held::packet::Flow;
+use crate::held::{Decision, Held, Waiting, reader};
 use crate::listener::Listener;
 use crate::options;
 use crate::pool::PipePool;
-use crate::serve::{Accepted, serve};
+use crate::serve::{Accepted, Upstream, serve};
 use crate::settings::{Dscp, Leg, Settings};
 
 /// What all workers share.
@@ -28,8 +31,22 @@ pub(crate) struct Shared {
     pub(crate) settings: ArcSwap<Settings>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) admission: Arc<Admission>,
+    pub(crate) held: Held,
     /// For a destination that a reload has just taken out of every campus.
     pub(crate) unnamed_leg: Leg,
+}
+
+impl Shared {
+    /// Decides about a held SYN.
+    pub(crate) fn decide(&self, waiting: Waiting, decision: Decision) {
+        let marks = self.settings.load().hold.map(|hold| hold.marks);
+        waiting.decide(decision, marks, &self.counters);
+    }
+
+    /// Shows how many flows are pending.
+    pub(crate) fn note_pending(&self) {
+        self.counters.pending.set(self.held.len() as u64);
+    }
 }
 
 /// What one worker's connections share.
@@ -43,6 +60,8 @@ pub(crate) struct Context {
 enum Command {
     /// Accept on these, and for a while on those before them: handshakes may be under way.
     Listen(Vec<Listener>),
+    /// Read this queue from now on.
+    Hold(Queue),
     /// End; what is not finished is reset.
     Quit,
 }
@@ -53,6 +72,9 @@ const RETIREMENT: Duration = Duration::from_secs(60);
 
 /// How often a worker says that it lives.
 const BEAT: Duration = Duration::from_millis(250);
+
+/// How often upstream legs without a client are looked for.
+const EXPIRY: Duration = Duration::from_secs(1);
 
 /// How long accepting pauses when descriptors have run out.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -115,6 +137,11 @@ impl Worker {
         let _ = self.commands.send(Command::Listen(listeners));
     }
 
+    /// Has the worker read the SYNs that are held in `queue`.
+    pub(crate) fn hold(&self, queue: Queue) {
+        let _ = self.commands.send(Command::Hold(queue));
+    }
+
     /// Whether the worker has shown a sign of life within `time`.
     pub(crate) fn responsive(&self, time: Duration) -> bool {
         let last = Duration::from_millis(self.beat.last.load(Relaxed));
@@ -145,13 +172,39 @@ async fn run(
                 .store(u64::try_from(now).unwrap_or(u64::MAX), Relaxed);
         }
     });
+    tokio::spawn(expire(Arc::clone(&context)));
     let mut accepting = accept_on(&context, listeners);
-    while let Some(Command::Listen(listeners)) = inbox.recv().await {
-        let retired = std::mem::replace(&mut accepting, accept_on(&context, listeners));
-        tokio::spawn(async move {
-            tokio::time::sleep(RETIREMENT).await;
-            drop(retired);
-        });
+    let mut reading = JoinSet::new();
+    while let Some(command) = inbox.recv().await {
+        match command {
+            Command::Listen(listeners) => {
+                let retired = std::mem::replace(&mut accepting, accept_on(&context, listeners));
+                tokio::spawn(async move {
+                    tokio::time::sleep(RETIREMENT).await;
+                    drop(retired);
+                });
+            }
+            Command::Hold(queue) => {
+                reading.abort_all();
+                reading.spawn(reader::read(Arc::clone(&context), Arc::new(queue)));
+            }
+            Command::Quit => return,
+        }
+    }
+}
+
+/// Gives up upstream legs whose clients do not come.
+async fn expire(context: Arc<Context>) {
+    let mut interval = tokio::time::interval(EXPIRY);
+    loop {
+        interval.tick().await;
+        let unclaimed = context.shared.held.expire(Instant::now());
+        context
+            .shared
+            .counters
+            .unclaimed
+            .add(unclaimed.len() as u64);
+        context.shared.note_pending();
     }
 }
 
@@ -223,8 +276,13 @@ fn accept(
         context.shared.admission.recovered();
         socket
     };
-    let (client, peer) = match stream::accept(listener) {
-        Ok(accepted) => accepted,
+    let accepted = stream::accept(listener).and_then(|(client, peer)| {
+        let destination = SockRef::from(&client).local_addr()?.as_socket();
+        Ok((client, peer, destination))
+    });
+    let (client, peer, destination) = match accepted {
+        Ok((client, peer, Some(destination))) => (client, peer, destination),
+        Ok(_) => return Err(io::ErrorKind::Unsupported.into()),
         Err(error) => {
             *spare = Some(socket);
             return Err(error);
@@ -232,10 +290,23 @@ fn accept(
     };
     context.shared.admission.recovered();
     let permit = context.shared.admission.admit(peer.ip());
+    let flow = Flow {
+        client: peer,
+        server: destination,
+    };
+    let upstream = match context.shared.held.claim(flow) {
+        Some(answered) => {
+            context.shared.note_pending();
+            *spare = Some(socket);
+            Upstream::Answered(answered)
+        }
+        None => Upstream::Spare(socket),
+    };
     Ok(Accepted {
         client,
         peer,
-        spare: socket,
+        destination,
+        upstream,
         domain,
         dscp,
         permit,

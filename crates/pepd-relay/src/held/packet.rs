@@ -1,0 +1,263 @@
+//! What is read from a held packet: a client's SYN, or an ICMP error about one of ours. Both
+//! come from the network and are trusted for nothing.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use pepd_sys::stream::IcmpError;
+
+const TCP: u8 = 6;
+const ICMP: u8 = 1;
+const ICMPV6: u8 = 58;
+
+/// The four addresses of a connection, as its client has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Flow {
+    pub(crate) client: SocketAddr,
+    pub(crate) server: SocketAddr,
+}
+
+/// A client's SYN, as far as it shapes the upstream one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Syn {
+    pub(crate) flow: Flow,
+    /// The DSCP, 0 to 63.
+    pub(crate) dscp: u8,
+    /// The largest segment that the client takes (RFC 9293, section 3.7.1).
+    pub(crate) mss: Option<u16>,
+}
+
+/// Reads a SYN; none where the packet is something else.
+pub(crate) fn syn(packet: &[u8]) -> Option<Syn> {
+    const SYN: u8 = 0x02;
+    const FIN_SYN_RST_ACK: u8 = 0x17;
+    let ip = Ip::read(packet)?;
+    let segment = ip.payload;
+    let offset = usize::from(*segment.get(12)? >> 4) * 4;
+    if ip.protocol != TCP || segment.get(13)? & FIN_SYN_RST_ACK != SYN {
+        return None;
+    }
+    Some(Syn {
+        flow: ip.flow()?,
+        dscp: ip.dscp,
+        mss: segment.get(20..offset).and_then(mss),
+    })
+}
+
+/// The value of the MSS option, where it is there and whole.
+fn mss(mut options: &[u8]) -> Option<u16> {
+    const END: u8 = 0;
+    const NOTHING: u8 = 1;
+    const MSS: u8 = 2;
+    loop {
+        match *options.first()? {
+            END => return None,
+            NOTHING => options = options.get(1..)?,
+            kind => {
+                let len = usize::from(*options.get(1)?);
+                let value = options.get(2..len)?;
+                if kind == MSS {
+                    return Some(u16::from_be_bytes(value.try_into().ok()?));
+                }
+                options = options.get(len..)?;
+            }
+        }
+    }
+}
+
+/// Reads an ICMP error that quotes a TCP segment: the flow that the segment belongs to, and
+/// what the error is.
+pub(crate) fn icmp_error(packet: &[u8]) -> Option<(Flow, IcmpError)> {
+    let ip = Ip::read(packet)?;
+    let (kind, code) = (*ip.payload.first()?, *ip.payload.get(1)?);
+    let error = match ip.protocol {
+        ICMP => IcmpError::V4 { kind, code },
+        ICMPV6 => IcmpError::V6 { kind, code },
+        _ => return None,
+    };
+    let quoted = Ip::read(ip.payload.get(8..)?)?;
+    (quoted.protocol == TCP).then_some(())?;
+    Some((quoted.flow()?, error))
+}
+
+/// An IP packet's header, and what follows it and its extensions.
+struct Ip<'a> {
+    source: IpAddr,
+    destination: IpAddr,
+    dscp: u8,
+    protocol: u8,
+    payload: &'a [u8],
+}
+
+impl<'a> Ip<'a> {
+    fn read(packet: &'a [u8]) -> Option<Self> {
+        match packet.first()? >> 4 {
+            4 => Self::read_v4(packet),
+            6 => Self::read_v6(packet),
+            _ => None,
+        }
+    }
+
+    fn read_v4(packet: &'a [u8]) -> Option<Self> {
+        let header = packet.first_chunk::<20>()?;
+        let fragment = u16::from_be_bytes([header[6], header[7]]) & 0x1fff;
+        (fragment == 0).then_some(())?;
+        let address = |at: usize| Some(Ipv4Addr::from(*packet.get(at..)?.first_chunk::<4>()?));
+        Some(Self {
+            source: address(12)?.into(),
+            destination: address(16)?.into(),
+            dscp: header[1] >> 2,
+            protocol: header[9],
+            payload: packet.get(usize::from(header[0] & 0x0f) * 4..)?,
+        })
+    }
+
+    fn read_v6(packet: &'a [u8]) -> Option<Self> {
+        const HOP_BY_HOP: u8 = 0;
+        const ROUTING: u8 = 43;
+        const DESTINATION: u8 = 60;
+        let header = packet.first_chunk::<40>()?;
+        let address = |at: usize| Some(Ipv6Addr::from(*packet.get(at..)?.first_chunk::<16>()?));
+        let (mut protocol, mut payload) = (header[6], packet.get(40..)?);
+        while matches!(protocol, HOP_BY_HOP | ROUTING | DESTINATION) {
+            // In units of eight bytes, the first not counted (RFC 8200, section 4).
+            let len = (usize::from(*payload.get(1)?) + 1) * 8;
+            protocol = *payload.first()?;
+            payload = payload.get(len..)?;
+        }
+        Some(Self {
+            source: address(8)?.into(),
+            destination: address(24)?.into(),
+            dscp: (header[0] & 0x0f) << 2 | header[1] >> 6,
+            protocol,
+            payload,
+        })
+    }
+
+    fn flow(&self) -> Option<Flow> {
+        let ports = self.payload.first_chunk::<4>()?;
+        let port = |high, low| u16::from_be_bytes([high, low]);
+        Some(Flow {
+            client: SocketAddr::new(self.source, port(ports[0], ports[1])),
+            server: SocketAddr::new(self.destination, port(ports[2], ports[3])),
+        })
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A SYN with an MSS option behind two that say nothing.
+    fn segment(flags: u8, mss: u16) -> Vec<u8> {
+        let mut tcp = vec![0; 20];
+        tcp[..4].copy_from_slice(&[0x9c, 0x40, 0, 80]);
+        tcp[12] = 7 << 4;
+        tcp[13] = flags;
+        tcp.extend([1, 1, 2, 4]);
+        tcp.extend(mss.to_be_bytes());
+        tcp.extend([0, 0]);
+        tcp
+    }
+
+    fn v4(protocol: u8, from: [u8; 4], to: [u8; 4], payload: &[u8]) -> Vec<u8> {
+        let mut ip = vec![0; 20];
+        ip[0] = 0x45;
+        ip[1] = 46 << 2 | 1;
+        ip[9] = protocol;
+        ip[12..16].copy_from_slice(&from);
+        ip[16..20].copy_from_slice(&to);
+        ip.extend(payload);
+        ip
+    }
+
+    fn v6(next: u8, payload: &[u8]) -> Vec<u8> {
+        let mut ip = vec![0; 40];
+        // DSCP 46, spread over two bytes.
+        ip[..2].copy_from_slice(&[0x6b, 0x80]);
+        ip[6] = next;
+        ip[8..24].copy_from_slice(&"fd00:a::2".parse::<Ipv6Addr>().unwrap().octets());
+        ip[24..40].copy_from_slice(&"fd00:b::2".parse::<Ipv6Addr>().unwrap().octets());
+        ip.extend(payload);
+        ip
+    }
+
+    const CLIENT: [u8; 4] = [10, 1, 0, 2];
+    const SERVER: [u8; 4] = [10, 2, 0, 2];
+
+    pub(crate) fn flow() -> Flow {
+        Flow {
+            client: SocketAddr::from((CLIENT, 40000)),
+            server: SocketAddr::from((SERVER, 80)),
+        }
+    }
+
+    #[test]
+    fn a_syn_is_read_in_either_family() {
+        let expected = Syn {
+            flow: flow(),
+            dscp: 46,
+            mss: Some(1400),
+        };
+        let packet = v4(TCP, CLIENT, SERVER, &segment(0x02, 1400));
+        assert_eq!(syn(&packet), Some(expected));
+        // With ECN (RFC 3168) it is a SYN all the same.
+        let packet = v4(TCP, CLIENT, SERVER, &segment(0xc2, 1400));
+        assert_eq!(syn(&packet), Some(expected));
+
+        let mut extended = vec![TCP, 0, 0, 0, 0, 0, 0, 0];
+        extended.extend(segment(0x02, 1220));
+        for packet in [v6(TCP, &segment(0x02, 1220)), v6(60, &extended)] {
+            let read = syn(&packet).unwrap();
+            assert_eq!((read.dscp, read.mss), (46, Some(1220)));
+            assert_eq!(read.flow.client, "[fd00:a::2]:40000".parse().unwrap());
+            assert_eq!(read.flow.server, "[fd00:b::2]:80".parse().unwrap());
+        }
+    }
+
+    #[test]
+    fn what_is_no_syn_is_none() {
+        for flags in [0x12, 0x10, 0x04, 0x01, 0x03, 0] {
+            assert_eq!(syn(&v4(TCP, CLIENT, SERVER, &segment(flags, 1400))), None);
+        }
+        assert_eq!(syn(&v4(17, CLIENT, SERVER, &segment(0x02, 1400))), None);
+        let mut fragment = v4(TCP, CLIENT, SERVER, &segment(0x02, 1400));
+        fragment[7] = 1;
+        assert_eq!(syn(&fragment), None);
+    }
+
+    #[test]
+    fn an_error_names_the_flow_that_it_quotes() {
+        // Eight bytes of the segment are what must be quoted at least (RFC 792).
+        let quoted = v4(TCP, CLIENT, SERVER, &segment(0x02, 1400)[..8]);
+        let mut icmp = vec![3, 1, 0, 0, 0, 0, 0, 0];
+        icmp.extend(&quoted);
+        let packet = v4(ICMP, [10, 2, 0, 1], CLIENT, &icmp);
+        let error = IcmpError::V4 { kind: 3, code: 1 };
+        assert_eq!(icmp_error(&packet), Some((flow(), error)));
+        let quoted = v6(TCP, &segment(0x02, 1400));
+        let mut icmp = vec![1, 3, 0, 0, 0, 0, 0, 0];
+        icmp.extend(&quoted);
+        let (_, error) = icmp_error(&v6(ICMPV6, &icmp)).unwrap();
+        assert_eq!(error, IcmpError::V6 { kind: 1, code: 3 });
+    }
+
+    #[test]
+    fn an_mss_that_is_cut_off_is_none() {
+        assert_eq!(mss(&[2, 4, 5]), None);
+        assert_eq!(mss(&[3, 0, 2, 4, 5, 6]), None);
+        assert_eq!(mss(&[2, 3, 5, 6]), None);
+        assert_eq!(mss(&[0, 2, 4, 5, 6]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_survived(mut bytes in prop::collection::vec(any::<u8>(), 0..120), six in any::<bool>()) {
+            if let Some(first) = bytes.first_mut() {
+                *first = *first & 0x0f | if six { 0x60 } else { 0x40 };
+            }
+            let _ = (syn(&bytes), icmp_error(&bytes));
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Reading one queue: SYNs from clients, and ICMP errors that this host makes about SYNs of
+//! its own.
+//!
+//! Why the latter: where the next hop does not answer ARP or neighbour discovery, the kernel
+//! sends the ICMP error to the source of the SYN that it could not deliver. For a spoofed
+//! socket that is the client, who would not recognise it (the sequence number is not its own),
+//! while the socket never hears of it. So the error is taken on its way out, and the client
+//! gets one about its own SYN.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pepd_sys::nfqueue::{self, Hook, MESSAGE_BYTES, Queue};
+use pepd_sys::reactor;
+use tokio::io::Interest;
+
+use super::attempt::{self, ask};
+use super::packet;
+use super::table::{Evicted, Seen};
+use super::{Bypass, Decision, Waiting};
+use crate::serve::leads_here;
+use crate::worker::Context;
+
+/// How often the reader looks at the clock.
+const TICK: Duration = Duration::from_millis(100);
+
+/// After a silence of the reader of this length what it finds may have been retransmitted and
+/// routed meanwhile, and its connection established: a client waits a second (RFC 6298).
+const LATE: Duration = Duration::from_millis(700);
+
+/// Packets read in a row before connections have their turn.
+const PACKETS_PER_TURN: usize = 64;
+
+/// Reads the queue until the task is dropped.
+pub(crate) async fn read(context: Arc<Context>, queue: Arc<Queue>) {
+    // A second descriptor of the same socket: the verdicts need the first one everywhere.
+    let registered = queue
+        .as_fd()
+        .try_clone_to_owned()
+        .and_then(|fd| reactor::register(fd, Interest::READABLE));
+    let socket = match registered {
+        Ok(socket) => socket,
+        Err(error) => {
+            tracing::error!(%error, "register a queue; what it holds passes unsplit once it is full");
+            return;
+        }
+    };
+    let mut buffer = vec![0; MESSAGE_BYTES];
+    let mut tick = tokio::time::interval(TICK);
+    let mut awake = Instant::now();
+    loop {
+        let guard = tokio::select! {
+            guard = socket.readable() => guard.ok(),
+            _ = tick.tick() => None,
+        };
+        let now = Instant::now();
+        let late = now.saturating_duration_since(awake) >= LATE;
+        awake = now;
+        let turn = if late { usize::MAX } else { PACKETS_PER_TURN };
+        if let (Err(_), Some(mut guard)) =
+            (read_some(&context, &queue, &mut buffer, turn, late), guard)
+        {
+            guard.clear_ready();
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Reads up to `turn` packets; the error says why there are no more.
+fn read_some(
+    context: &Arc<Context>,
+    queue: &Arc<Queue>,
+    buffer: &mut [u8],
+    turn: usize,
+    late: bool,
+) -> io::Result<()> {
+    for _ in 0..turn {
+        let len = match queue.receive(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            result => result?,
+        };
+        for packet in nfqueue::packets(buffer.get(..len).unwrap_or_default()) {
+            let waiting = Waiting::new(queue, packet.id, packet.mark);
+            match packet.hook {
+                Hook::In => take_syn(context, waiting, packet.payload, late),
+                Hook::Out => take_error(context, waiting, packet.payload),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn take_syn(context: &Arc<Context>, waiting: Waiting, packet: &[u8], late: bool) {
+    let shared = &context.shared;
+    let syn = packet::syn(packet).filter(|syn| !leads_here(syn.flow.server.ip()));
+    let Some(syn) = syn else {
+        shared.decide(waiting, Decision::Bypass(Bypass::Odd));
+        return;
+    };
+    if late {
+        shared.decide(waiting, Decision::Bypass(Bypass::Late));
+        return;
+    }
+    match shared.held.see(syn.flow, waiting, Instant::now()) {
+        Seen::Again(before) => before.supersede(),
+        Seen::Answered(waiting) => shared.decide(waiting, Decision::Split),
+        Seen::OverBudget(waiting) => shared.decide(waiting, Decision::Bypass(Bypass::Budget)),
+        Seen::New(ticket, Evicted { packets, upstreams }) => {
+            shared.counters.held.increment();
+            for waiting in packets {
+                shared.decide(waiting, Decision::Bypass(Bypass::Full));
+            }
+            shared.counters.unclaimed.add(upstreams.len() as u64);
+            let attempt = tokio::spawn(ask(Arc::clone(context), syn, ticket));
+            if !shared.held.attach(syn.flow, ticket, attempt.abort_handle()) {
+                attempt.abort();
+            }
+            shared.note_pending();
+        }
+    }
+}
+
+fn take_error(context: &Arc<Context>, waiting: Waiting, packet: &[u8]) {
+    let shared = &context.shared;
+    let held = packet::icmp_error(packet).and_then(|(flow, error)| {
+        let unreachable = attempt::unreachable(error)?;
+        Some((shared.held.abort(flow)?, unreachable))
+    });
+    match held {
+        Some((syn, unreachable)) => {
+            waiting.supersede();
+            shared.decide(syn, Decision::Unreachable(unreachable));
+            shared.note_pending();
+        }
+        // About a connection of somebody else's.
+        None => waiting.release(),
+    }
+}
