@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::iptables;
+
 /// Kernel state that could not be made, found or removed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -110,6 +112,27 @@ pub enum Error {
         /// The interface, or `all`.
         interface: String,
     },
+    /// Nothing on this host can hold a SYN.
+    #[error(
+        "nothing here can hold a SYN, which the end-to-end handshake needs: the kernel has no \
+         `queue` for nftables (module nft_queue: modprobe nft_queue), and {iptables}; install \
+         either, or write `handshake = \"early\"` under [capture], which answers a client \
+         before its destination; nft said: {stderr}"
+    )]
+    NoHolder {
+        /// What is the matter with iptables.
+        iptables: String,
+        /// What nft printed.
+        stderr: String,
+    },
+    /// An iptables program failed.
+    #[error("{command} failed; it said: {stderr}")]
+    Iptables {
+        /// The command.
+        command: String,
+        /// What it printed.
+        stderr: String,
+    },
     /// Something is not in the kernel as it was installed.
     #[error("{what}; something else changed it: `pepd down` and a restart install it anew")]
     Drift {
@@ -139,8 +162,10 @@ impl Error {
             Error::NftFeature { .. }
             | Error::ForeignRoutes { .. }
             | Error::ForeignRule { .. }
-            | Error::SourceValidMark { .. } => Kind::Unavailable,
+            | Error::SourceValidMark { .. }
+            | Error::NoHolder { .. } => Kind::Unavailable,
             Error::NftNotPermitted { .. } => Kind::NotPermitted,
+            Error::Iptables { stderr, .. } if iptables::not_permitted(stderr) => Kind::NotPermitted,
             Error::Netlink { source, .. } => match source.raw_os_error() {
                 Some(libc::EPERM | libc::EACCES) => Kind::NotPermitted,
                 Some(
@@ -152,6 +177,7 @@ impl Error {
             | Error::NftIo { .. }
             | Error::Nft { .. }
             | Error::NftListing { .. }
+            | Error::Iptables { .. }
             | Error::Request { .. }
             | Error::Drift { .. } => Kind::Internal,
         }

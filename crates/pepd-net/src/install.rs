@@ -5,6 +5,7 @@ use std::fmt;
 use crate::error::Error;
 use crate::firewall;
 use crate::host::{self, Warning};
+use crate::iptables;
 use crate::nft::{self, Listing};
 use crate::plan::Plan;
 use crate::request::Mark;
@@ -31,8 +32,8 @@ pub async fn install(plan: &Plan) -> Result<Installed, Error> {
     Ok(installed)
 }
 
-/// Removes whatever pepd state there is, made by whichever process: the nft table, every
-/// rule that carries pepd's protocol number, and its routes in `table` and in the tables
+/// Removes whatever pepd state there is, made by whichever process: the nft table, the
+/// iptables rules with pepd's comment, every routing rule that carries pepd's protocol number, and its routes in `table` and in the tables
 /// that these rules look into. Goes on after a failure and reports the first.
 ///
 /// The mark is not needed: a rule with another mark that an earlier daemon left is pepd's
@@ -49,6 +50,15 @@ pub async fn remove(table: u32, _mark: Mark) -> Result<Removed, Error> {
         Ok(true) => removed.items.push(format!("nft table inet {TABLE}")),
         Ok(false) => {}
         Err(error) => failure = Some(error),
+    }
+    match iptables::remove(&[]).await {
+        Ok(lines) => {
+            let lines = lines.iter().map(ToString::to_string);
+            removed
+                .items
+                .extend(lines.map(|line| line.replacen(" -A ", " ", 1)));
+        }
+        Err(error) => failure = failure.or(Some(error)),
     }
     let routing = Routing::open()?;
     for item in routing.own(&[table]).await? {
@@ -121,6 +131,7 @@ impl Installed {
                 what: format!("nft table inet {TABLE} is not as it was installed"),
             });
         }
+        iptables::verify(&self.plan.iptables()).await?;
         verify_routing(&Routing::open()?, &self.plan).await
     }
 }
@@ -157,7 +168,18 @@ async fn apply(
 ) -> Result<Installed, Error> {
     routing.refuse_foreign(plan.mark, plan.table).await?;
     let made = routing.make(&plan.items()).await?;
-    match apply_table(routing, &plan, old).await {
+    // They hold nothing before the table marks something for them.
+    let result = match iptables::make(&plan.iptables()).await {
+        Ok(lines) => match apply_table(routing, &plan, old).await {
+            Err(error) => {
+                iptables::undo(&lines).await;
+                Err(error)
+            }
+            result => result,
+        },
+        Err(error) => Err(error),
+    };
+    match result {
         Ok(fingerprint) => Ok(Installed {
             plan,
             warnings,
@@ -213,6 +235,9 @@ async fn verify_routing(routing: &Routing, plan: &Plan) -> Result<(), Error> {
 /// or of a daemon that crashed. Only after the table, which may still use them. A failure
 /// is no reason to go back: they do nothing without their marks.
 async fn drop_stale(routing: &Routing, plan: &Plan) {
+    if let Err(error) = iptables::remove(&plan.iptables()).await {
+        tracing::warn!(%error, "cannot remove what an earlier plan left");
+    }
     let stale = match routing.own(&[plan.table]).await {
         Ok(found) => found,
         Err(error) => {
@@ -235,6 +260,15 @@ fn check_request(plan: &Plan) -> Result<(), Error> {
         return Err(Error::Request {
             what: format!(
                 "the mark {} does not fit: its value must be other than 0 and within its mask",
+                plan.mark
+            ),
+        });
+    }
+    if plan.holds() && plan.fates().is_none() {
+        return Err(Error::Request {
+            what: format!(
+                "the mark {} has fewer than three bits in its mask: the end-to-end handshake needs \
+                 three, as in 0x70000000/0x70000000",
                 plan.mark
             ),
         });

@@ -17,6 +17,7 @@ mod firewall;
 mod gate;
 mod host;
 mod install;
+mod iptables;
 mod nft;
 mod plan;
 mod prefix;
@@ -28,6 +29,9 @@ pub use error::{Error, Kind};
 pub use gate::Gate;
 pub use host::Warning;
 pub use install::{Installed, Removed, install, remove};
+pub use nft::find_holder;
 pub use plan::Plan;
-pub use request::{Action, Campus, Listener, Mark, Request, Rule};
+pub use request::{
+    Action, Campus, Fates, Handshake, Holder, Listener, Mark, Queues, Request, Rule,
+};
 pub use routing::{PREFERENCE, PROTOCOL};

@@ -7,6 +7,9 @@ use std::process::{Child, Command, Output, Stdio};
 use serde_json::Value;
 
 use crate::error::Error;
+use crate::iptables;
+use crate::prefix::Family;
+use crate::request::Holder;
 use crate::script::{Carried, DYNAMIC_SETS, GATE, Script, TABLE};
 
 /// Where `nft` is looked for: a service's PATH may lack the administrator's directories.
@@ -44,6 +47,56 @@ pub(crate) async fn list() -> Result<Option<Listing>, Error> {
         Err(error) => Err(error),
     }
 }
+
+/// Finds out what can hold a SYN on this kernel: nft's `queue` where it is there, else
+/// iptables' NFQUEUE.
+///
+/// nft is asked by a table that is made and deleted in one transaction, and so never there.
+///
+/// # Errors
+///
+/// [`Error::NoHolder`] if there is neither, [`Error::NftNotPermitted`] without CAP_NET_ADMIN.
+pub async fn find_holder() -> Result<Holder, Error> {
+    const PROBE: &str = "add table inet pepd_probe\n\
+        add chain inet pepd_probe c { type filter hook prerouting priority raw; }\n\
+        add rule inet pepd_probe c meta mark 0 meta mark 1 queue num 0 bypass\n\
+        delete table inet pepd_probe\n";
+    match apply(PROBE.to_owned()).await {
+        Ok(()) => Ok(Holder::Nft),
+        Err(Error::Nft { stderr }) => iptables::probe(stderr).await.map(|()| Holder::Iptables),
+        Err(error) => Err(error),
+    }
+}
+
+/// Deletes iptables-nft's `raw` table of a family where it holds nothing: no rule, no chain of
+/// the operator's and no policy. It came into being with pepd's rule, and iptables has no
+/// command that deletes it.
+pub(crate) async fn delete_empty_raw(family: Family) -> Result<(), Error> {
+    let (list, delete) = match family {
+        Family::V4 => (LIST_RAW4, "delete table ip raw\n"),
+        Family::V6 => (LIST_RAW6, "delete table ip6 raw\n"),
+    };
+    let listing = match run(list, String::new()).await {
+        Ok(json) => Listing::parse(&json)?,
+        // There is none.
+        Err(_) => return Ok(()),
+    };
+    let holds_nothing = listing.objects.iter().all(|object| {
+        object.get("metainfo").is_some()
+            || object.get("table").is_some()
+            || object.get("chain").is_some_and(|chain| {
+                chain.get("hook").is_some()
+                    && chain.get("policy").and_then(Value::as_str) == Some("accept")
+            })
+    });
+    if holds_nothing {
+        apply(delete.to_owned()).await?;
+    }
+    Ok(())
+}
+
+const LIST_RAW4: &[&str] = &["-j", "list", "table", "ip", "raw"];
+const LIST_RAW6: &[&str] = &["-j", "list", "table", "ip6", "raw"];
 
 /// The heads of all chains on this host, as nft's JSON objects.
 pub(crate) async fn chains() -> Result<Vec<Value>, Error> {

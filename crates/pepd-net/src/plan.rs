@@ -4,15 +4,18 @@ use std::fmt;
 
 use ipnet::IpNet;
 
+use crate::iptables::{self, Line};
 use crate::prefix::{self, Family, Range};
-use crate::request::{Campus, Listener, Mark, Request, Rule};
+use crate::request::{
+    Action, Campus, Fates, Handshake, Holder, Listener, Mark, Queues, Request, Rule,
+};
 use crate::routing::Item;
 use crate::script::{Carried, Script};
 
 /// What [`install`](crate::install()) will put into the kernel.
 ///
-/// Its `Display` is what `pepd show` prints: the nft script exactly as it is sent, then the
-/// rules and routes as `ip` commands.
+/// Its `Display` is what `pepd show` prints: the nft script exactly as it is sent, the iptables
+/// rules where they hold the SYNs, then the rules and routes as `ip` commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     pub(crate) node: String,
@@ -21,6 +24,8 @@ pub struct Plan {
     pub(crate) port: u16,
     pub(crate) campuses: Vec<PlannedCampus>,
     pub(crate) rules: Vec<Rule>,
+    pub(crate) handshake: Handshake,
+    pub(crate) queues: Queues,
     /// The families that have a campus prefix; nothing is installed for the others.
     pub(crate) families: Vec<Family>,
 }
@@ -63,6 +68,8 @@ impl Plan {
             port: request.port,
             campuses,
             rules: request.rules.clone(),
+            handshake: request.handshake,
+            queues: request.queues,
             families,
         }
     }
@@ -76,6 +83,27 @@ impl Plan {
 
     pub(crate) fn script(&self, carried: &Carried) -> Script {
         Script::new(self, carried)
+    }
+
+    /// Whether any connection is established end to end.
+    pub(crate) fn holds(&self) -> bool {
+        let rule = |rule: &Rule| {
+            rule.action == Action::Split && rule.handshake == Some(Handshake::EndToEnd)
+        };
+        self.handshake == Handshake::EndToEnd || self.rules.iter().any(rule)
+    }
+
+    /// What the marks of held SYNs mean; none if nothing is held.
+    pub(crate) fn fates(&self) -> Option<Fates> {
+        self.mark.fates().filter(|_| self.holds())
+    }
+
+    /// The iptables rules that fill the queues; none where nft does.
+    pub(crate) fn iptables(&self) -> Vec<Line> {
+        if !self.holds() || self.queues.filled_by != Holder::Iptables {
+            return Vec::new();
+        }
+        iptables::lines(&self.families, self.mark, self.queues)
     }
 
     /// The rules and routes, in the order in which they are made.
@@ -123,6 +151,9 @@ impl Plan {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.nft())?;
+        for line in self.iptables() {
+            writeln!(f, "{line}")?;
+        }
         for item in self.items() {
             writeln!(f, "{item}")?;
         }

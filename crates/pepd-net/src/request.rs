@@ -18,6 +18,10 @@ pub struct Request {
     pub table: u32,
     /// The TCP port of every [`Listener`].
     pub port: u16,
+    /// Who is answered first, the client or its destination, where no rule says.
+    pub handshake: Handshake,
+    /// Where SYNs are held; used only if some connection is established end to end.
+    pub queues: Queues,
     /// The campuses. Where their prefixes nest, the longest one wins; of two equal
     /// prefixes the first campus's (the configuration refuses such a file).
     pub campuses: Vec<Campus>,
@@ -40,6 +44,79 @@ impl fmt::Display for Mark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#x}/{:#x}", self.value, self.mask)
     }
+}
+
+impl Mark {
+    /// What becomes of a held SYN, as values of the masked bits. None if the mask has fewer
+    /// than three bits: seven values are needed.
+    ///
+    /// A SYN to be held carries `value` itself: as that means "deliver here" only after the
+    /// SYN's fate is known, it is free until then.
+    pub fn fates(self) -> Option<Fates> {
+        let Mark { value, mask } = self;
+        // The values within a mask in ascending order: a carry runs through its gaps.
+        let mut next = 0u32;
+        let mut free = std::iter::repeat_with(|| {
+            next = next.wrapping_sub(mask) & mask;
+            next
+        })
+        .take((1usize << mask.count_ones().min(4)) - 1)
+        .filter(|candidate| *candidate != value);
+        Some(Fates {
+            split: free.next()?,
+            refused: free.next()?,
+            network: free.next()?,
+            host: free.next()?,
+            port: free.next()?,
+            prohibited: free.next()?,
+        })
+    }
+}
+
+/// What becomes of a held SYN, as values of pepd's bits of the mark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fates {
+    /// To the listener.
+    pub split: u32,
+    /// Answered with a RST.
+    pub refused: u32,
+    /// Answered with the ICMP error for a network or no route.
+    pub network: u32,
+    /// Answered with the ICMP error for a host or its address.
+    pub host: u32,
+    /// Answered with the ICMP error for a port.
+    pub port: u32,
+    /// Answered with the ICMP error for an administrative prohibition.
+    pub prohibited: u32,
+}
+
+/// Who is answered first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Handshake {
+    /// The client, at once.
+    Early,
+    /// The destination: the client's SYN is held until then.
+    EndToEnd,
+}
+
+/// Consecutive NFQUEUEs. A pair of addresses always has the same one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Queues {
+    /// The first one's number.
+    pub first: u16,
+    /// How many there are, at least 1.
+    pub count: u16,
+    /// What fills them.
+    pub filled_by: Holder,
+}
+
+/// What can hold a packet on this kernel; see [`find_holder`](crate::find_holder()).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holder {
+    /// nft's `queue` statement.
+    Nft,
+    /// iptables' NFQUEUE target.
+    Iptables,
 }
 
 /// A group of addresses; traffic between two different campuses is split.
@@ -76,6 +153,8 @@ pub struct Rule {
     pub destination_port: Vec<RangeInclusive<u16>>,
     /// What to do with the connection.
     pub action: Action,
+    /// For a connection that is split: instead of [`Request::handshake`].
+    pub handshake: Option<Handshake>,
 }
 
 /// What a [`Rule`] does.
@@ -85,4 +164,36 @@ pub enum Action {
     Split,
     /// Route the connection as if pepd were not there.
     Bypass,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seven_values_fit_into_any_three_bits() {
+        for (value, mask) in [(0x7000_0000, 0x7000_0000), (0x10, 0x0101_0010), (3, 0xffff)] {
+            let fates = Mark { value, mask }.fates().unwrap();
+            let Fates {
+                split,
+                refused,
+                network,
+                host,
+                port,
+                prohibited,
+            } = fates;
+            let mut all = vec![value, split, refused, network, host, port, prohibited];
+            assert!(all.iter().all(|v| *v != 0 && v & !mask == 0), "{fates:x?}");
+            all.sort_unstable();
+            all.dedup();
+            assert_eq!(all.len(), 7, "{fates:x?}");
+        }
+    }
+
+    #[test]
+    fn two_bits_are_too_few() {
+        for mask in [0x1, 0x3000_0000] {
+            assert_eq!(Mark { value: mask, mask }.fates(), None);
+        }
+    }
 }

@@ -17,6 +17,18 @@
 //!   early demultiplexing has found a socket for it (ip_forward, net/ipv4/ip_forward.c);
 //!   the answer of the old socket makes the client try again, with success.
 //!
+//! Where a connection is established end to end, a SYN passes twice, before and after its
+//! time in the queue, and pepd's bits of its mark say how far it has come:
+//!
+//! - `first` (before everything else): `syn4`/`syn6`, then `from_N` as above, then `rules`.
+//!   They end in `hold`, which marks the SYN for the queue (nft's own, or the one that
+//!   iptables fills in `raw`), or in `early`, which marks it as decided. `admission` comes in
+//!   both.
+//! - `fate` (in `prerouting`): what the mark says becomes of it: `deliver` to the listener by
+//!   `to_N`, an answer, or `unread`: the queue let it pass because nobody reads, or it is full.
+//! - ICMP errors of this host's own go through the queue in `output`: the relay recognises
+//!   those about SYNs of its own.
+//!
 //! "Accept" ends only this table's look at the packet: the operator's own chains see it as
 //! ever, with all mark bits but pepd's untouched.
 
@@ -25,7 +37,7 @@ use std::fmt::Write as _;
 
 use crate::plan::{Addresses, Plan, PlannedCampus};
 use crate::prefix::{Family, Range, union};
-use crate::request::{Action, Rule};
+use crate::request::{Action, Fates, Handshake, Holder, Queues, Rule};
 
 /// The table's name, in the `inet` family.
 pub(crate) const TABLE: &str = "pepd";
@@ -41,6 +53,18 @@ const COUNTERS: [(&str, &str); 6] = [
     ("no_listener", "routed: nobody listens"),
     ("refused_direct", "connections straight to the listener"),
 ];
+
+/// The counters that are there only where SYNs are held.
+const HOLD_COUNTERS: [(&str, &str); 2] = [
+    ("held", "SYNs that wait for their destination's answer"),
+    ("unread", "routed: held, but nobody read them"),
+];
+
+/// A first SYN, with or without ECN (RFC 3168).
+const FIRST_SYN: &str = "tcp flags & (fin | syn | rst | ack) == syn";
+
+/// Not for this host itself.
+const FOREIGN: &str = "fib daddr type { local, broadcast, anycast, multicast } return";
 
 /// Sets whose elements come and go by netlink, and what type they are.
 pub(crate) const DYNAMIC_SETS: [(&str, &str); 3] = [
@@ -87,23 +111,38 @@ impl Script {
             "# pepd on {}\nadd table inet {TABLE}\ndelete table inet {TABLE}\ntable inet {TABLE} {{\n",
             comment(&plan.node)
         );
-        script.counters(carried);
+        script.counters(&COUNTERS, carried);
+        if plan.holds() {
+            script.counters(&HOLD_COUNTERS, carried);
+        }
         script.dynamic_sets(carried);
         script.address_sets(plan);
         script.own_chain(plan);
         script.rule_chain(plan);
         script.admission_chain(plan);
+        if let Some(fates) = plan.fates() {
+            script.hold_chains(plan, fates);
+        }
         for (index, campus) in plan.campuses.iter().enumerate() {
             script.campus_chain(plan, index, campus);
         }
-        script.source_maps(plan);
+        if plan.holds() {
+            script.source_maps(plan, "origin", "from");
+            script.source_maps(plan, "source", "to");
+            script.first_chain(plan);
+        } else {
+            script.source_maps(plan, "source", "from");
+        }
+        if let Some(fates) = plan.fates() {
+            script.fate_chains(plan, fates);
+        }
         script.base_chains(plan);
         script.text.push_str("}\n");
         script
     }
 
-    fn counters(&mut self, carried: &Carried) {
-        for (name, about) in COUNTERS {
+    fn counters(&mut self, counters: &[(&str, &str)], carried: &Carried) {
+        for &(name, about) in counters {
             let (packets, bytes) = carried.counters.get(name).copied().unwrap_or_default();
             let _ = write!(
                 self.text,
@@ -142,13 +181,13 @@ impl Script {
         );
     }
 
-    fn source_maps(&mut self, plan: &Plan) {
+    fn source_maps(&mut self, plan: &Plan, map: &str, chain: &str) {
         for &family in &plan.families {
-            let name = format!("source{}", digit(family));
+            let name = format!("{map}{}", digit(family));
             let elements: Vec<String> = plan
                 .ranges(family)
                 .iter()
-                .map(|(range, index)| format!("{range} : goto from_{index}"))
+                .map(|(range, index)| format!("{range} : goto {chain}_{index}"))
                 .collect();
             self.sets.insert(name.clone(), elements.len());
             let kind = format!("{} : verdict", address_type(family));
@@ -193,19 +232,111 @@ impl Script {
             .iter()
             .enumerate()
             .flat_map(|(index, rule)| rule_lines(plan, index, rule))
+            .chain(
+                plan.holds()
+                    .then(|| format!("goto {}", on_hold(plan.handshake))),
+            )
             .collect();
         self.chain("rules", None, &lines);
     }
 
+    /// Where the first pass of a SYN ends, if it is to be split.
+    fn hold_chains(&mut self, plan: &Plan, fates: Fates) {
+        let mut hold = vec![
+            "jump admission".to_owned(),
+            format!("{} counter name held", set_mark(plan)),
+        ];
+        if plan.queues.filled_by == Holder::Nft {
+            hold.push(queue(plan.queues));
+        }
+        self.chain("hold", None, &hold);
+        let early = [
+            "jump admission".to_owned(),
+            format!("{} accept", set_bits(plan, fates.split)),
+        ];
+        self.chain("early", None, &early);
+    }
+
+    /// The first pass of a SYN, before everything else.
+    fn first_chain(&mut self, plan: &Plan) {
+        let mut first =
+            vec!["type filter hook prerouting priority raw - 1; policy accept;".to_owned()];
+        let mut output = vec!["type filter hook output priority raw; policy accept;".to_owned()];
+        for &family in &plan.families {
+            let (ip, n) = (ip(family), digit(family));
+            self.chain(
+                &format!("syn{n}"),
+                None,
+                &[FOREIGN.to_owned(), format!("{ip} saddr vmap @origin{n}")],
+            );
+            first.push(format!(
+                "meta l4proto tcp {FIRST_SYN} {ip} saddr @all{n} {ip} daddr @all{n} goto syn{n}"
+            ));
+            output.push(format!(
+                "{} type destination-unreachable {ip} daddr @all{n} {}",
+                icmp(family),
+                queue(plan.queues)
+            ));
+        }
+        self.base_chain("first", &first);
+        if plan.queues.filled_by == Holder::Nft {
+            self.base_chain("output", &output);
+        }
+    }
+
+    /// The second pass of a SYN: what its mark says.
+    fn fate_chains(&mut self, plan: &Plan, fates: Fates) {
+        let deliver: Vec<String> = plan
+            .families
+            .iter()
+            .map(|&family| format!("{} saddr vmap @source{}", ip(family), digit(family)))
+            .collect();
+        self.chain("deliver", None, &deliver);
+        let unmark = set_bits(plan, 0);
+        self.chain(
+            "unread",
+            None,
+            &[format!("{unmark} counter name unread goto own")],
+        );
+        let answers = [
+            ("refused", fates.refused, "tcp reset"),
+            ("network", fates.network, "icmpx type no-route"),
+            ("host", fates.host, "icmpx type host-unreachable"),
+            ("port", fates.port, "icmpx type port-unreachable"),
+            (
+                "prohibited",
+                fates.prohibited,
+                "icmpx type admin-prohibited",
+            ),
+        ];
+        let mut verdicts = vec![
+            format!("{:#x} : goto deliver", fates.split),
+            format!("{:#x} : goto unread", plan.mark.value),
+        ];
+        for (name, value, answer) in answers {
+            let line = format!("meta l4proto tcp {unmark} counter reject with {answer}");
+            self.chain(name, None, &[line]);
+            verdicts.push(format!("{value:#x} : goto {name}"));
+        }
+        let line = format!(
+            "meta mark & {:#x} vmap {{ {} }}",
+            plan.mark.mask,
+            verdicts.join(", ")
+        );
+        self.chain("fate", None, &[line]);
+    }
+
     fn admission_chain(&mut self, plan: &Plan) {
         let mut lines = vec![format!(
-            "meta l4proto != @{GATE} counter name gate_closed goto own"
+            "meta l4proto != @{GATE} counter name gate_closed {}",
+            unsplit(plan)
         )];
         for &family in &plan.families {
             lines.push(format!(
-                "{} saddr @{} counter name source_full goto own",
+                "{} saddr @{} counter name source_full {}",
                 ip(family),
-                full_set(family)
+                full_set(family),
+                unsplit(plan)
             ));
         }
         self.chain("admission", None, &lines);
@@ -217,14 +348,21 @@ impl Script {
             .iter()
             .map(|&family| {
                 format!(
-                    "{} daddr @campus{}_{index} goto own",
+                    "{} daddr @campus{}_{index} {}",
                     ip(family),
-                    digit(family)
+                    digit(family),
+                    unsplit(plan)
                 )
             })
             .collect();
-        lines.push("jump rules".to_owned());
-        lines.push("jump admission".to_owned());
+        if plan.holds() {
+            lines.push("goto rules".to_owned());
+            self.chain(&format!("from_{index}"), Some(&campus.name), &lines);
+            lines.clear();
+        } else {
+            lines.push("jump rules".to_owned());
+            lines.push("jump admission".to_owned());
+        }
         for &family in &plan.families {
             let (protocol, to) = match family {
                 Family::V4 => ("ipv4", format!("ip to {}", campus.listener.v4)),
@@ -236,8 +374,16 @@ impl Script {
                 set_mark(plan)
             ));
         }
-        lines.push("counter name no_listener goto own".to_owned());
-        self.chain(&format!("from_{index}"), Some(&campus.name), &lines);
+        if plan.holds() {
+            lines.push(format!(
+                "{} counter name no_listener goto own",
+                set_bits(plan, 0)
+            ));
+            self.chain(&format!("to_{index}"), Some(&campus.name), &lines);
+        } else {
+            lines.push("counter name no_listener goto own".to_owned());
+            self.chain(&format!("from_{index}"), Some(&campus.name), &lines);
+        }
     }
 
     fn base_chains(&mut self, plan: &Plan) {
@@ -250,10 +396,12 @@ impl Script {
                 &format!("tcp{n}"),
                 None,
                 &[
-                    "fib daddr type { local, broadcast, anycast, multicast } return".to_owned(),
-                    format!(
-                        "tcp flags & (fin | syn | rst | ack) == syn {ip} saddr vmap @source{n}"
-                    ),
+                    FOREIGN.to_owned(),
+                    if plan.holds() {
+                        format!("{FIRST_SYN} jump fate")
+                    } else {
+                        format!("{FIRST_SYN} {ip} saddr vmap @source{n}")
+                    },
                     "goto own".to_owned(),
                 ],
             );
@@ -261,11 +409,10 @@ impl Script {
                 "meta l4proto tcp {ip} saddr @all{n} {ip} daddr @all{n} goto tcp{n}"
             ));
             // From any router on the path: only the destination is a campus address.
-            let icmp = match family {
-                Family::V4 => "icmp",
-                Family::V6 => "icmpv6",
-            };
-            prerouting.push(format!("meta l4proto {icmp} {ip} daddr @all{n} goto own"));
+            prerouting.push(format!(
+                "meta l4proto {} {ip} daddr @all{n} goto own",
+                icmp(family)
+            ));
             if let Some(listeners) = listeners(plan, family) {
                 input.push(format!(
                     "{ip} daddr {listeners} tcp dport {} counter name refused_direct reject with tcp reset",
@@ -303,8 +450,15 @@ fn rule_lines(plan: &Plan, index: usize, rule: &Rule) -> Vec<String> {
         return Vec::new();
     };
     let (end, about) = match rule.action {
-        Action::Split => ("counter return", "split"),
-        Action::Bypass => ("counter counter name bypassed goto own", "bypass"),
+        Action::Split if plan.holds() => {
+            let handshake = rule.handshake.unwrap_or(plan.handshake);
+            (format!("counter goto {}", on_hold(handshake)), "split")
+        }
+        Action::Split => ("counter return".to_owned(), "split"),
+        Action::Bypass => (
+            format!("counter counter name bypassed {}", unsplit(plan)),
+            "bypass",
+        ),
     };
     let end = format!("{ports}{end} comment \"rule {}: {about}\"", index + 1);
     if rule.source.is_empty() && rule.destination.is_empty() {
@@ -389,10 +543,47 @@ fn braces(ranges: &[Range]) -> String {
 
 /// Sets pepd's bits of the mark, and no others.
 fn set_mark(plan: &Plan) -> String {
+    set_bits(plan, plan.mark.value)
+}
+
+fn set_bits(plan: &Plan, value: u32) -> String {
     format!(
-        "meta mark set meta mark & {:#x} | {:#x}",
-        !plan.mark.mask, plan.mark.value
+        "meta mark set meta mark & {:#x} | {value:#x}",
+        !plan.mark.mask
     )
+}
+
+/// What ends the look at a SYN that is not to be split. It comes to `own` in any case: a second
+/// pass goes there by itself.
+fn unsplit(plan: &Plan) -> &'static str {
+    if plan.holds() { "accept" } else { "goto own" }
+}
+
+/// The chain in which the first pass of a SYN ends.
+fn on_hold(handshake: Handshake) -> &'static str {
+    match handshake {
+        Handshake::Early => "early",
+        Handshake::EndToEnd => "hold",
+    }
+}
+
+/// Spread by the hash of both addresses, so that a SYN and those that repeat it meet.
+fn queue(queues: Queues) -> String {
+    match queues.count {
+        0 | 1 => format!("queue num {} bypass", queues.first),
+        count => format!(
+            "queue num {}-{} bypass",
+            queues.first,
+            queues.first.saturating_add(count - 1)
+        ),
+    }
+}
+
+fn icmp(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "icmp",
+        Family::V6 => "icmpv6",
+    }
 }
 
 /// Text that is safe within an nft string or after a `#`: names may contain anything, and

@@ -12,7 +12,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, setns, unshare};
-use pepd_net::{Action, Campus, Error, Installed, Listener, Mark, Plan, Request, Rule, install};
+use pepd_net::{
+    Action, Campus, Error, Handshake, Holder, Installed, Listener, Mark, Plan, Queues, Request,
+    Rule, install,
+};
 
 /// How long an event may take before a test fails. Not a measurement: machines are busy.
 pub const DEADLINE: Duration = Duration::from_secs(20);
@@ -176,6 +179,12 @@ pub fn request() -> Request {
             campus("a", &["10.1.0.0/16", "fd00:a::/48"], 1),
             campus("b", &["10.2.0.0/16", "fd00:b::/48"], 2),
         ],
+        handshake: Handshake::Early,
+        queues: Queues {
+            first: 7300,
+            count: 4,
+            filled_by: Holder::Nft,
+        },
         rules: Vec::new(),
     }
 }
@@ -203,5 +212,6 @@ pub fn rule(
         destination: nets(destination),
         destination_port: ports.to_vec(),
         action,
+        handshake: None,
     }
 }
