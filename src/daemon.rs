@@ -48,6 +48,7 @@ pub struct Daemon {
     signals: Signals,
     notifier: Notifier,
     counters: Arc<Counters>,
+    workers: NonZeroUsize,
 }
 
 impl Daemon {
@@ -56,15 +57,20 @@ impl Daemon {
         let signals = Signals::new().map_err(|error| Failure::internal("signals", error))?;
         let notifier =
             Notifier::start().map_err(|error| Failure::internal("start a thread", error))?;
-        let workers = config.node.workers.unwrap_or_else(one_per_core);
+        let workers = host::workers(&config);
         // One per leg and family.
         let listeners = config.legs.len() * 2;
-        let wanted = config.limits.connections;
-        let descriptors = host::share_descriptors(wanted, workers.get(), listeners)?;
+        let descriptors = host::share_descriptors(&config, workers.get(), listeners)?;
         let settings = settings(&config, descriptors);
         probe(&settings)?;
         let prepared = Prepared::new(settings, workers)?;
-        let plan = Plan::new(&translate::request(&config, prepared.addresses()));
+        let holder = host::holder(&config).await?;
+        let plan = Plan::new(&translate::request(
+            &config,
+            prepared.addresses(),
+            workers,
+            holder,
+        ));
         let installed = pepd_net::install(&plan).await?;
         for warning in installed.warnings() {
             tracing::warn!("{warning}");
@@ -101,6 +107,7 @@ impl Daemon {
             signals,
             notifier,
             counters,
+            workers,
         })
     }
 
@@ -182,7 +189,13 @@ impl Daemon {
         let settings = settings(&config, self.descriptors);
         probe(&settings)?;
         let prepared = self.relay.prepare(settings)?;
-        let plan = Plan::new(&translate::request(&config, prepared.addresses()));
+        let holder = host::holder(&config).await?;
+        let plan = Plan::new(&translate::request(
+            &config,
+            prepared.addresses(),
+            self.workers,
+            holder,
+        ));
         self.installed.replace(&plan).await?;
         self.relay.reload(prepared);
         self.config = config;
@@ -203,7 +216,8 @@ impl Daemon {
         let handshakes = Instant::now() + LAST_HANDSHAKES.min(drain);
         loop {
             let now = Instant::now();
-            if now >= deadline || (self.relay.admission().live() == 0 && now >= handshakes) {
+            let live = self.relay.admission().live();
+            if now >= deadline || (live == 0 && now >= handshakes) {
                 break;
             }
             tokio::select! {
@@ -225,10 +239,6 @@ fn interval(period: Duration) -> tokio::time::Interval {
     let mut interval = tokio::time::interval(period);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     interval
-}
-
-fn one_per_core() -> NonZeroUsize {
-    std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
 /// The relay's settings, with no more connections than there are descriptors for.

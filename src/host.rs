@@ -2,11 +2,15 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::{Read, Seek, Write};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use pepd_config::Config;
+use pepd_net::Holder;
 
 use crate::exit::{Failure, Result};
+use crate::translate;
 
 /// Held while a pepd runs in this network namespace; the kernel releases it when the process
 /// ends, however it ends.
@@ -60,6 +64,21 @@ impl Lock {
     }
 }
 
+/// The number of workers: one per core, if the file does not say.
+pub fn workers(config: &Config) -> NonZeroUsize {
+    let cores = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    config.node.workers.unwrap_or_else(cores)
+}
+
+/// What can hold SYNs on this host; nobody asks where none are held.
+pub async fn holder(config: &Config) -> Result<Holder> {
+    if translate::holds(config) {
+        Ok(pepd_net::find_holder().await?)
+    } else {
+        Ok(Holder::Nft)
+    }
+}
+
 /// How the descriptors of the process are shared out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptors {
@@ -81,18 +100,24 @@ const PER_WORKER: u64 = 4;
 /// Pipes without which nothing goes through splice.
 const FEWEST_PIPES: u64 = 16;
 
-/// Raises the limit of open files as far as it goes and shares it out: `wanted` connections, if
-/// they fit beside the `listeners` listening sockets of each of the `workers`.
-pub fn share_descriptors(wanted: u32, workers: usize, listeners: usize) -> Result<Descriptors> {
+/// Raises the limit of open files as far as it goes and shares it out: the connections that the
+/// file wants, if they fit beside the `listeners` listening sockets of each of the `workers`.
+pub fn share_descriptors(config: &Config, workers: usize, listeners: usize) -> Result<Descriptors> {
     let failed = |error| Failure::internal("read or raise the limit of open files", error);
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(failed)?;
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map_err(failed)?;
-    Ok(share(hard, wanted, workers as u64, listeners as u64))
+    let mut own = OWN;
+    if translate::holds(config) {
+        // A queue is two. What is pending in a flood may have what pipes would use.
+        own += 2 * workers as u64 + u64::from(config.limits.pending).min(hard / 8);
+    }
+    let wanted = config.limits.connections;
+    Ok(share(hard, own, wanted, workers as u64, listeners as u64))
 }
 
-fn share(limit: u64, wanted: u32, workers: u64, listeners: u64) -> Descriptors {
+fn share(limit: u64, own: u64, wanted: u32, workers: u64, listeners: u64) -> Descriptors {
     // A listener keeps a socket for the next upstream leg at hand.
-    let free = limit.saturating_sub(OWN + workers * (PER_WORKER + 2 * listeners));
+    let free = limit.saturating_sub(own + workers * (PER_WORKER + 2 * listeners));
     let room = free.saturating_sub(2 * FEWEST_PIPES) / 2;
     let connections = wanted.min(u32::try_from(room).unwrap_or(u32::MAX)).max(1);
     let pipes = free.saturating_sub(2 * u64::from(connections)) / 2;
@@ -109,7 +134,7 @@ mod tests {
 
     #[test]
     fn connections_come_first_and_pipes_have_the_rest() {
-        let shared = share(20_000, 8_000, 4, 4);
+        let shared = share(20_000, OWN, 8_000, 4, 4);
         assert_eq!(
             shared,
             Descriptors {
@@ -122,7 +147,7 @@ mod tests {
 
     #[test]
     fn few_descriptors_mean_fewer_connections() {
-        let shared = share(256, 8_000, 2, 4);
+        let shared = share(256, OWN, 8_000, 2, 4);
         assert_eq!(
             shared,
             Descriptors {
@@ -131,6 +156,6 @@ mod tests {
                 pipes: 16
             }
         );
-        assert_eq!(share(10, 8_000, 2, 4).connections, 1);
+        assert_eq!(share(10, OWN, 8_000, 2, 4).connections, 1);
     }
 }

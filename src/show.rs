@@ -1,13 +1,24 @@
 //! `pepd show`: the kernel state that `run` would install.
 
 use crate::cli::{File, print};
-use crate::exit::Result;
-use crate::{source, translate};
+use crate::exit::{Failure, Result};
+use crate::{host, source, translate};
 
 /// Prints the plan; touches nothing.
 pub fn show(file: &File) -> Result {
     let config = source::read(&file.path)?;
     let listeners = pepd_relay::listener_addresses(&translate::settings(&config))?;
-    let plan = pepd_net::Plan::new(&translate::request(&config, &listeners));
+    let workers = host::workers(&config);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .map_err(|error| Failure::internal("start the runtime", error))?;
+    let holder = runtime
+        .block_on(host::holder(&config))
+        .unwrap_or_else(|failure| {
+            eprintln!("{failure}\npepd: shown is what would be installed if nft could hold SYNs");
+            pepd_net::Holder::Nft
+        });
+    let request = translate::request(&config, &listeners, workers, holder);
+    let plan = pepd_net::Plan::new(&request);
     print(plan.to_string().as_bytes())
 }

@@ -1,7 +1,12 @@
 //! The configuration in the terms of the relay and of the kernel state, which do not know it.
 
-use pepd_config::{Action, Config, Dscp};
+use std::num::NonZeroUsize;
+
+use pepd_config::{Action, Config, Dscp, Handshake};
 use pepd_relay::ListenerAddress;
+
+/// The first NFQUEUE; each worker reads one.
+const FIRST_QUEUE: u16 = 7300;
 
 /// What the relay is told.
 pub fn settings(config: &Config) -> pepd_relay::Settings {
@@ -11,6 +16,7 @@ pub fn settings(config: &Config) -> pepd_relay::Settings {
             connections: config.limits.connections,
             per_source: config.limits.connections_per_source,
         },
+        hold: hold(config),
         legs: config.legs.iter().map(leg).collect(),
         campuses: config
             .campuses
@@ -21,6 +27,30 @@ pub fn settings(config: &Config) -> pepd_relay::Settings {
             })
             .collect(),
     }
+}
+
+/// How SYNs are held, if any are.
+fn hold(config: &Config) -> Option<pepd_relay::Hold> {
+    let fates = mark(config).fates()?;
+    holds(config).then_some(pepd_relay::Hold {
+        first_queue: FIRST_QUEUE,
+        pending: config.limits.pending,
+        marks: pepd_relay::HoldMarks {
+            mask: config.capture.mark.mask,
+            split: fates.split,
+            refused: fates.refused,
+            network: fates.network,
+            host: fates.host,
+            port: fates.port,
+            prohibited: fates.prohibited,
+        },
+    })
+}
+
+/// Whether any connection is established end to end.
+pub fn holds(config: &Config) -> bool {
+    let rule = |rule: &pepd_config::Rule| rule.handshake == Some(Handshake::EndToEnd);
+    config.capture.handshake == Handshake::EndToEnd || config.rules.iter().any(rule)
 }
 
 fn leg(leg: &pepd_config::Leg) -> pepd_relay::Leg {
@@ -48,7 +78,14 @@ fn leg(leg: &pepd_config::Leg) -> pepd_relay::Leg {
 }
 
 /// What the kernel is to do; `listeners` are the relay's, in the order of the legs.
-pub fn request(config: &Config, listeners: &[ListenerAddress]) -> pepd_net::Request {
+///
+/// `holder` is what can hold SYNs on this host, and `workers` how many read them.
+pub fn request(
+    config: &Config,
+    listeners: &[ListenerAddress],
+    workers: NonZeroUsize,
+    holder: pepd_net::Holder,
+) -> pepd_net::Request {
     let campuses = config.campuses.iter().filter_map(|campus| {
         let listener = listeners.get(campus.leg.0)?;
         Some(pepd_net::Campus {
@@ -65,6 +102,12 @@ pub fn request(config: &Config, listeners: &[ListenerAddress]) -> pepd_net::Requ
         mark: mark(config),
         table: config.capture.table.0,
         port: config.capture.port,
+        handshake: handshake(config.capture.handshake),
+        queues: pepd_net::Queues {
+            first: FIRST_QUEUE,
+            count: u16::try_from(workers.get()).unwrap_or(u16::MAX),
+            filled_by: holder,
+        },
         campuses: campuses.collect(),
         rules: config.rules.iter().map(rule).collect(),
     }
@@ -87,5 +130,13 @@ fn rule(rule: &pepd_config::Rule) -> pepd_net::Rule {
             Action::Split => pepd_net::Action::Split,
             Action::Bypass => pepd_net::Action::Bypass,
         },
+        handshake: rule.handshake.map(handshake),
+    }
+}
+
+fn handshake(handshake: Handshake) -> pepd_net::Handshake {
+    match handshake {
+        Handshake::Early => pepd_net::Handshake::Early,
+        Handshake::EndToEnd => pepd_net::Handshake::EndToEnd,
     }
 }

@@ -1,20 +1,12 @@
 //! What is designed and validated but not served by the daemon in this version. It is refused
 //! rather than ignored: an operator who asks for it must not believe to have it.
 //!
-//! When a feature lands its entry in [`REFUSALS`] goes, and nothing else here changes; with the
-//! handshake also the two constants for it.
+//! When a feature lands its entry in [`REFUSALS`] goes, and nothing else here changes.
 
 use toml::de::{DeTable, DeValue};
 
 use crate::field::Item;
-use crate::model::Handshake;
 use crate::report::{Problem, Problems};
-
-/// What `handshake` is if the file does not say. End to end, once there is such a thing.
-pub(crate) const DEFAULT_HANDSHAKE: Handshake = Handshake::Early;
-
-/// What to write for a `handshake` that there is not.
-pub(crate) const HANDSHAKES: &str = "write \"early\": the client's SYN is answered at once";
 
 /// A value that is refused.
 struct Refusal {
@@ -32,9 +24,6 @@ const ANY: fn(&DeValue) -> bool = |_| true;
 
 #[rustfmt::skip] // one line each, so that each goes as one line
 const REFUSALS: &[Refusal] = &[
-    Refusal { path: &["capture", "handshake"], when: |value| value.as_str() == Some("end-to-end"), what: "the end-to-end handshake is", instead: "write `handshake = \"early\"`, or leave the key out" },
-    Refusal { path: &["rule", "*", "handshake"], when: ANY, what: "a handshake per rule is", instead: "leave the key out: all connections get the handshake of `[capture]`" },
-    Refusal { path: &["limits", "pending"], when: ANY, what: "`pending`, the number of SYNs held, is", instead: "leave the key out" },
     Refusal { path: &["campus", "*", "via"], when: |value| value.as_str() != Some("local"), what: "any `via` but \"local\" is", instead: "write `via = \"local\"`, or leave the key out, and route to the campus with the host's own routes" },
     Refusal { path: &["peer", "*"], when: ANY, what: "tunnels between helper boxes are", instead: "remove this `[[peer]]`, and if a tunnel is needed make it with ip-tunnel(8)" },
     Refusal { path: &["leg", "*", "initial_window"], when: ANY, what: "`initial_window` is", instead: "leave the key out, and set `initcwnd` on the route with ip-route(8)" },

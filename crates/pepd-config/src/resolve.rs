@@ -36,6 +36,9 @@ pub(crate) fn file(
     };
     let campuses = campus::campuses(&root, &names, &mut legs, problems);
     let rules = rule::rules(&root, &campuses, problems);
+    if let Some(capture) = &capture {
+        capture::mark_is_wide_enough(&root, capture, &rules, problems);
+    }
     Some(Config {
         node: node?,
         capture: capture?,

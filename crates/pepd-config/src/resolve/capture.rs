@@ -4,8 +4,7 @@ use crate::Context;
 use crate::bounds;
 use crate::field::Field;
 use crate::keys;
-use crate::model::{Capture, Handshake, Table};
-use crate::not_yet::{DEFAULT_HANDSHAKE, HANDSHAKES};
+use crate::model::{Capture, Handshake, Rule, Table};
 use crate::report::{Problem, Problems, shown};
 use crate::section::Section;
 use crate::units::Mark;
@@ -38,7 +37,7 @@ pub(super) fn capture(
     let table = section.and_then(|it| it.optional(problems, "table", table));
     Some(Capture {
         port,
-        handshake: handshake.unwrap_or(DEFAULT_HANDSHAKE),
+        handshake: handshake.unwrap_or(Handshake::EndToEnd),
         mark: mark.unwrap_or(MARK),
         table: table.unwrap_or(TABLE),
     })
@@ -48,7 +47,12 @@ pub(super) fn handshake(field: Field<'_>) -> Result<Handshake, Problem> {
     match field.text("`end-to-end` or `early`, in quotes", "\"early\"")? {
         "end-to-end" => Ok(Handshake::EndToEnd),
         "early" => Ok(Handshake::Early),
-        other => Err(field.malformed(other, "a handshake", HANDSHAKES)),
+        other => Err(field.malformed(
+            other,
+            "a handshake",
+            "write \"end-to-end\" (the client's SYN waits for the destination) or \"early\" (it is \
+             answered at once)",
+        )),
     }
 }
 
@@ -117,6 +121,37 @@ fn mark(field: Field<'_>) -> Result<Mark, Problem> {
         .problem(format!("`mark`: `{}` {wrong}", shown(text)))
         .label("marks no packet as pepd's")
         .help(HELP))
+}
+
+/// Holding SYNs takes seven values of the mark, and so three bits.
+pub(super) fn mark_is_wide_enough(
+    root: &Section<'_>,
+    capture: &Capture,
+    rules: &[Rule],
+    problems: &mut Problems,
+) {
+    const BITS: u32 = 3;
+    let holds = capture.handshake == Handshake::EndToEnd
+        || rules
+            .iter()
+            .any(|rule| rule.handshake == Some(Handshake::EndToEnd));
+    let bits = capture.mark.mask.count_ones();
+    // Problems of the section have been found already.
+    let section = root.table(&mut Problems::default(), "capture", keys::CAPTURE);
+    if let Some(field) = section.and_then(|section| section.field("mark"))
+        && holds
+        && bits < BITS
+    {
+        problems.push(
+            field
+                .problem(format!("`mark`: the mask has {bits} of the {BITS} bits that the end-to-end handshake needs"))
+                .label("too few to tell what becomes of a held SYN")
+                .help(format!(
+                    "write a mask of {BITS} bits or more, such as `mark = \"{MARK}\"`, or \
+                     `handshake = \"early\"`"
+                )),
+        );
+    }
 }
 
 fn table(field: Field<'_>) -> Result<Table, Problem> {

@@ -22,7 +22,7 @@ fn defaults() {
     assert_eq!(config.node.workers, None);
     assert_eq!(config.node.drain, Duration::from_secs(30));
     assert_eq!(config.capture.port, 7300);
-    assert_eq!(config.capture.handshake, Handshake::Early);
+    assert_eq!(config.capture.handshake, Handshake::EndToEnd);
     assert_eq!(
         config.capture.mark,
         Mark {
