@@ -3,11 +3,11 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pepd_sys::sockopt::{self, OptionError};
 use pepd_sys::stream::{self, IcmpError};
-use socket2::Domain;
+use socket2::{Domain, Socket};
 use tokio::io::Interest;
 
 use super::packet::Syn;
@@ -52,9 +52,7 @@ pub(crate) async fn ask(context: Arc<Context>, syn: Syn, ticket: Ticket) {
 async fn open(syn: &Syn, leg: &Leg) -> Result<OwnedFd, Decision> {
     let not_possible = |_| Decision::Bypass(Bypass::NotPossible);
     let domain = Domain::for_address(syn.flow.server);
-    let socket = options::new_socket(domain).map_err(not_possible)?;
-    keep_errors(&socket, domain, true).map_err(|_| Decision::Bypass(Bypass::NotPossible))?;
-    upstream::connect_as(&socket, syn, leg).map_err(|error| before_sending(&error))?;
+    let socket = connect(syn, leg, domain).await?;
     let mut socket = LegSocket::new(socket.into()).map_err(not_possible)?;
     let answered = socket.ready(Some(Interest::WRITABLE));
     if tokio::time::timeout(leg.connect_timeout, answered)
@@ -71,6 +69,30 @@ async fn open(syn: &Syn, leg: &Leg) -> Result<OwnedFd, Decision> {
     // An established connection survives ICMP errors (RFC 1122, section 4.2.3.9).
     keep_errors(&socket, domain, false).map_err(|_| Decision::Bypass(Bypass::NotPossible))?;
     Ok(socket)
+}
+
+/// Sends the SYN. Where the very 4-tuple is taken, it tries again for a moment: the socket of
+/// an aborted attempt, or of a connection that has just been reset, is about to go.
+async fn connect(syn: &Syn, leg: &Leg, domain: Domain) -> Result<Socket, Decision> {
+    const PAUSES: [u64; 6] = [1, 3, 10, 30, 60, 100];
+    let mut pauses = PAUSES.into_iter().map(Duration::from_millis);
+    loop {
+        // A socket that failed to connect keeps its port: a new one is needed.
+        let socket =
+            options::new_socket(domain).map_err(|_| Decision::Bypass(Bypass::NotPossible))?;
+        keep_errors(&socket, domain, true).map_err(|_| Decision::Bypass(Bypass::NotPossible))?;
+        let decision = match upstream::connect_as(&socket, syn, leg) {
+            Ok(()) => return Ok(socket),
+            Err(error) => before_sending(&error),
+        };
+        match (decision, pauses.next()) {
+            (Decision::Split, Some(pause)) => {
+                drop(socket);
+                tokio::time::sleep(pause).await;
+            }
+            _ => return Err(decision),
+        }
+    }
 }
 
 fn keep_errors(socket: &impl AsFd, domain: Domain, keep: bool) -> Result<(), OptionError> {
