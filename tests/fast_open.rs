@@ -27,9 +27,9 @@ fn stage(family: Family) -> Result<(Stage, TcpListener, SocketAddr)> {
         // 1: as a client, 2: as a server (ip-sysctl.rst).
         host.sysctl("net.ipv4.tcp_fastopen", "3")?;
     }
-    let config = World::config().replacen("[leg.wan]", "[leg.wan]\nfast_open = true", 1);
+    let config = World::early_config().replacen("[leg.wan]", "[leg.wan]\nfast_open = true", 1);
     assert!(config.contains("fast_open"), "{config}");
-    let stage = Stage::in_world(world, Via::Pepd, PEPD, &config)?;
+    let stage = Stage::in_world(world, Via::Early, PEPD, &config)?;
     let listener = listen(stage.world.server(), family.any(0))?;
     pepd_sys::sockopt::set_fast_open(listener.as_fd(), 16)?;
     let address = SocketAddr::new(World::server_address(family), listener.local_addr()?.port());

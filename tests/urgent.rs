@@ -32,7 +32,7 @@ struct Inline {
 
 #[rstest]
 fn an_urgent_byte_arrives_as_urgent_at_its_place(
-    #[values(Via::Routing, Via::Pepd)] via: Via,
+    #[values(Via::Routing, Via::Pepd, Via::Early)] via: Via,
     #[values(Family::V4, Family::V6)] family: Family,
     #[values(0, 1, 1000, 300_000)] before: usize,
     #[values(0, 1, 200_000)] after: usize,
@@ -76,7 +76,7 @@ fn an_urgent_byte_arrives_as_urgent_at_its_place(
 /// connection goes on both ways.
 #[rstest]
 fn an_urgent_byte_is_read_out_of_band_and_the_stream_goes_on(
-    #[values(Via::Routing, Via::Pepd)] via: Via,
+    #[values(Via::Routing, Via::Pepd, Via::Early)] via: Via,
     #[values(Family::V4, Family::V6)] family: Family,
 ) -> Result<()> {
     require!(root);
@@ -111,7 +111,7 @@ fn an_urgent_byte_is_read_out_of_band_and_the_stream_goes_on(
 /// Nothing but one urgent byte, with the connection left open.
 #[rstest]
 fn an_urgent_byte_alone_is_delivered_at_once(
-    #[values(Via::Routing, Via::Pepd)] via: Via,
+    #[values(Via::Routing, Via::Pepd, Via::Early)] via: Via,
     #[values(Family::V4, Family::V6)] family: Family,
 ) -> Result<()> {
     require!(root);

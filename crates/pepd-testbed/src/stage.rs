@@ -16,6 +16,8 @@ pub enum Via {
     Routing,
     /// The daemon.
     Pepd,
+    /// The daemon, which answers a client before its destination (`handshake = "early"`).
+    Early,
 }
 
 /// A world and, maybe, the daemon in it. Dropped before [`Stage::finish`] it prints the
@@ -36,7 +38,11 @@ impl Stage {
     /// # Errors
     /// Without root, or when the daemon does not start.
     pub fn open(via: Via, binary: &str) -> Result<Self> {
-        Self::in_world(World::standard()?, via, binary, &World::config())
+        let config = match via {
+            Via::Routing | Via::Pepd => World::config(),
+            Via::Early => World::early_config(),
+        };
+        Self::in_world(World::standard()?, via, binary, &config)
     }
 
     /// The standard world and the daemon with a configuration of its own.
@@ -54,7 +60,7 @@ impl Stage {
     pub fn in_world(world: World, via: Via, binary: &str, config: &str) -> Result<Self> {
         let pepd = match via {
             Via::Routing => None,
-            Via::Pepd => Some(Pepd::start(binary, world.hb(), config)?),
+            Via::Pepd | Via::Early => Some(Pepd::start(binary, world.hb(), config)?),
         };
         Ok(Self {
             world,

@@ -174,6 +174,13 @@ impl World {
         CONFIG.to_owned()
     }
 
+    /// The same with `handshake = "early"`.
+    #[must_use]
+    pub fn early_config() -> String {
+        let hold = "port = 7300\n";
+        CONFIG.replace(hold, &format!("{hold}handshake = \"early\"\n"))
+    }
+
     /// The topology itself.
     #[must_use]
     pub fn topology(&self) -> &Topology {
@@ -275,7 +282,6 @@ drain = "5s"
 
 [capture]
 port = 7300
-handshake = "early"
 
 [[campus]]
 name = "a"
