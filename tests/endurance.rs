@@ -50,7 +50,7 @@ fn without_pipes_everything_is_copied_and_arrives(
     #[values(Family::V4, Family::V6)] family: Family,
 ) -> Result<()> {
     require!(root, program("prlimit"));
-    let config = World::config().replacen("[node]", "[node]\nworkers = 20", 1);
+    let config = World::early_config().replacen("[node]", "[node]\nworkers = 20", 1);
     let world = World::standard()?;
     // 20 workers share what their listeners leave of 400: fewer pipes than workers.
     let pepd = Pepd::builder(PEPD)

@@ -129,6 +129,52 @@ impl World {
         })
     }
 
+    /// Three helper boxes in a row: `hb`, `middle` and `far`.
+    ///
+    /// # Errors
+    /// Without root.
+    pub fn chain() -> Result<Self> {
+        let mut description = Self::campus_a()
+            .router("middle")
+            .router("far")
+            .link(link(
+                "middle",
+                "hb",
+                "10.8.0.2/24",
+                "10.8.0.1/24",
+                "fd00:8::2/64",
+                "fd00:8::1/64",
+            )?)
+            .link(link(
+                "far",
+                "middle",
+                "10.8.1.2/24",
+                "10.8.1.1/24",
+                "fd00:8:1::2/64",
+                "fd00:8:1::1/64",
+            )?)
+            .link(link(
+                "server",
+                "far",
+                "10.2.0.2/24",
+                "10.2.0.1/24",
+                "fd00:b::2/64",
+                "fd00:b::1/64",
+            )?)
+            .route("middle", "default", "hb")
+            .route("far", "default", "middle")
+            .route("server", "default", "far");
+        for (router, via) in [("hb", "middle"), ("middle", "far")] {
+            description =
+                description
+                    .route(router, "10.2.0.0/16", via)
+                    .route(router, "fd00:b::/48", via);
+        }
+        Ok(Self {
+            topology: description.build()?,
+        })
+    }
+
     /// Any topology with nodes `client`, `hb` and `server` as described above.
     #[must_use]
     pub fn custom(topology: Topology) -> Self {

@@ -1,0 +1,631 @@
+//! Connection establishment end to end: what a client sees is what it would see without pepd.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "this is how a test fails"
+)]
+
+use std::collections::HashSet;
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use nix::sys::signal::Signal;
+use pepd_sys::sockopt;
+use pepd_testbed::traffic::{End, Pair, Pattern, accept, connect, listen, receive};
+use pepd_testbed::{Family, Netns, Stage, Via, World, accepted, require, run, wait_until};
+use rstest::rstest;
+use socket2::{Domain, SockRef, Socket, Type};
+
+const PEPD: &str = env!("CARGO_BIN_EXE_pepd");
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Ports of the server with something special about them, and the rule that makes it so.
+const ODD_PORTS: [(u16, &str); 5] = [
+    (1001, "reject with icmpx type host-unreachable"),
+    (1002, "reject with icmpx type no-route"),
+    (1003, "reject with icmpx type admin-prohibited"),
+    (1004, "reject with icmpx type port-unreachable"),
+    (1005, "drop"),
+];
+
+fn make_ports_odd(server: &Netns) -> Result<()> {
+    let rules: String = ODD_PORTS
+        .iter()
+        .map(|(port, what)| format!("tcp dport {port} {what}\n"))
+        .collect();
+    let table =
+        format!("table inet odd {{ chain c {{ type filter hook input priority 0;\n{rules} }} }}");
+    server.sh(&format!("echo '{table}' | nft -f -"))?;
+    Ok(())
+}
+
+/// The errno of `connect`, or 0.
+fn errno(client: &Netns, to: SocketAddr) -> Result<i32> {
+    client.run(|| {
+        let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
+        Ok(match socket.connect(&to.into()) {
+            Ok(()) => 0,
+            Err(error) => error.raw_os_error().context("no errno")?,
+        })
+    })
+}
+
+/// What a client is told about a closed port, hosts that are not there, networks that are not
+/// there, and every kind of rejection.
+fn answers(stage: &Stage, family: Family) -> Result<Vec<i32>> {
+    let world = &stage.world;
+    make_ports_odd(world.server())?;
+    // Three SYNs and no more: a second or two each.
+    world.client().sysctl("net.ipv4.tcp_syn_retries", "1")?;
+    let server = World::server_address(family);
+    let (absent, nowhere): (IpAddr, IpAddr) = match family {
+        Family::V4 => ("10.2.0.77".parse()?, "10.2.9.9".parse()?),
+        Family::V6 => ("fd00:b::77".parse()?, "fd00:b:0:9::9".parse()?),
+    };
+    let mut questions = vec![SocketAddr::new(server, 9), SocketAddr::new(nowhere, 80)];
+    questions.extend(ODD_PORTS.map(|(port, _)| SocketAddr::new(server, port)));
+    let mut answers = Vec::new();
+    for to in questions {
+        answers.push(errno(world.client(), to)?);
+    }
+    // Longer than neighbour discovery takes to fail.
+    world.client().sysctl("net.ipv4.tcp_syn_retries", "6")?;
+    answers.push(errno(world.client(), SocketAddr::new(absent, 80))?);
+    Ok(answers)
+}
+
+#[rstest]
+fn a_client_is_told_what_it_would_be_told_without_pepd(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root);
+    let routed = answers(&Stage::open(Via::Routing, PEPD)?, family)?;
+    let stage = Stage::open(Via::Pepd, PEPD)?;
+    assert_eq!(answers(&stage, family)?, routed);
+    let (refused, timed_out, unreachable) = (111, 110, 113);
+    assert_eq!(routed[0], refused);
+    assert!(
+        routed.contains(&timed_out) && routed.contains(&unreachable),
+        "{routed:?}"
+    );
+    assert_eq!(
+        accepted(stage.world.hb())?,
+        0,
+        "nobody was answered by the box"
+    );
+    nothing_is_held(&stage)?;
+    stage.world.pair(family)?;
+    stage.finish()
+}
+
+#[rstest]
+#[case::connect("-sT")]
+#[case::syn("-sS")]
+fn nmap_sees_the_same_ports(
+    #[case] scan: &str,
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root, program("nmap"));
+    let ports = |via| -> Result<(Vec<String>, Stage)> {
+        let stage = Stage::open(via, PEPD)?;
+        let server = World::server_address(family);
+        make_ports_odd(stage.world.server())?;
+        let open: Vec<_> = [1000, 1010, 1049]
+            .into_iter()
+            .map(|port| listen(stage.world.server(), SocketAddr::new(server, port)))
+            .collect::<Result<_>>()?;
+        let mut nmap = stage.world.client().command("nmap");
+        nmap.args([
+            scan,
+            "-n",
+            "-Pn",
+            "--reason",
+            "--max-retries",
+            "1",
+            "-p",
+            "1000-1049",
+            "-v",
+        ]);
+        if family == Family::V6 {
+            nmap.arg("-6");
+        }
+        let said = run(nmap.arg(server.to_string()), LIMIT)?.success()?;
+        drop(open);
+        let states = said
+            .lines()
+            .filter(|line| line.contains("/tcp"))
+            // How many hops away the answer came from is not the question.
+            .map(|line| line.split(" ttl ").next().unwrap_or(line).to_owned())
+            .filter(|line| !line.starts_with("Discovered"))
+            .collect();
+        Ok((states, stage))
+    };
+    let (routed, _) = ports(Via::Routing)?;
+    let (split, stage) = ports(Via::Pepd)?;
+    assert_eq!(split, routed);
+    assert_eq!(
+        routed.iter().filter(|line| line.contains("open")).count(),
+        3
+    );
+    stage.world.pair(family)?;
+    stage.finish()
+}
+
+/// A server that says to each client which port it came from, and what it has asked.
+fn echo_tokens(listener: &TcpListener, connections: usize) -> Result<()> {
+    let served = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                while served.fetch_add(1, Ordering::Relaxed) < connections {
+                    let Ok((mut stream, peer)) = listener.accept() else {
+                        return;
+                    };
+                    let mut token = [0; 8];
+                    if stream.read_exact(&mut token).is_ok() {
+                        let _ = stream.write_all(&token);
+                        let _ = stream.write_all(&peer.port().to_be_bytes());
+                    }
+                }
+            });
+        }
+    });
+    Ok(())
+}
+
+fn ask_on(stream: &mut TcpStream, token: u64) -> Result<()> {
+    stream.write_all(&token.to_be_bytes())?;
+    let mut answer = [0; 10];
+    stream.read_exact(&mut answer)?;
+    assert_eq!(
+        answer[..8],
+        token.to_be_bytes(),
+        "somebody else's connection"
+    );
+    assert_eq!(answer[8..], stream.local_addr()?.port().to_be_bytes());
+    Ok(())
+}
+
+#[rstest]
+#[case::one_after_the_other(10_000, 1)]
+#[case::many_at_once(2_000, 500)]
+fn nobody_gets_somebody_elses_connection(
+    #[case] connections: u64,
+    #[case] at_once: u64,
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root);
+    let stage = Stage::open(Via::Pepd, PEPD)?;
+    let world = &stage.world;
+    // Ports in TIME_WAIT come back sooner or later.
+    world
+        .client()
+        .sysctl("net.ipv4.ip_local_port_range", "10000 65000")?;
+    let listener = listen(
+        world.server(),
+        SocketAddr::new(World::server_address(family), 0),
+    )?;
+    let to = listener.local_addr()?;
+    let total = usize::try_from(connections)?;
+    let next = std::sync::atomic::AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| echo_tokens(&listener, total));
+        let clients: Vec<_> = (0..at_once)
+            .map(|_| {
+                let next = &next;
+                scope.spawn(move || {
+                    world.client().run(|| {
+                        loop {
+                            let token = next.fetch_add(1, Ordering::Relaxed);
+                            if token >= connections {
+                                return Ok(());
+                            }
+                            let mut stream = TcpStream::connect(to)?;
+                            stream.set_read_timeout(Some(LIMIT))?;
+                            ask_on(&mut stream, token)?;
+                        }
+                    })
+                })
+            })
+            .collect();
+        for client in clients {
+            client.join().unwrap()?;
+        }
+        server.join().unwrap()
+    })?;
+    let split = accepted(world.hb())?;
+    assert_eq!(split, connections, "all of them were split");
+    nothing_is_held(&stage)?;
+    wait_until(LIMIT, "no connection is left on the box", || {
+        let left = world
+            .hb()
+            .sh("ss -Htna state established state syn-sent state close-wait");
+        left.is_ok_and(|left| left.trim().is_empty())
+    })?;
+    stage.finish()
+}
+
+/// Nothing waits for a verdict.
+fn nothing_is_held(stage: &Stage) -> Result<()> {
+    wait_until(LIMIT, "no packet waits in a queue", || {
+        held(stage.world.hb()) == Some(0)
+    })
+}
+
+/// Packets that wait for their verdict (nfnetlink_queue's queue_total).
+fn held(hb: &Netns) -> Option<u64> {
+    let queues = hb.sh("cat /proc/net/netfilter/nfnetlink_queue").ok()?;
+    let waiting = queues.lines().map(|line| {
+        let field = line.split_whitespace().nth(2)?;
+        field.parse::<u64>().ok()
+    });
+    waiting.sum()
+}
+
+/// Connects while nothing comes back from the server, on a thread.
+fn connect_meanwhile(
+    stage: &Stage,
+    to: SocketAddr,
+) -> Result<std::thread::JoinHandle<Result<TcpStream>>> {
+    let attempt = stage
+        .world
+        .client()
+        .spawn(move || Ok(TcpStream::connect(to)?))?;
+    wait_until(LIMIT, "the SYN is held", || {
+        held(stage.world.hb()).is_some_and(|waiting| waiting > 0)
+    })?;
+    Ok(attempt)
+}
+
+fn silence(server: &Netns, port: u16) -> Result<()> {
+    server.sh(&format!(
+        "nft add table inet silent; \
+         nft add chain inet silent c '{{ type filter hook input priority 0; }}'; \
+         nft add rule inet silent c tcp dport {port} drop"
+    ))?;
+    Ok(())
+}
+
+fn end_of_silence(server: &Netns) -> Result<()> {
+    server.sh("nft delete table inet silent")?;
+    Ok(())
+}
+
+/// What happens to the daemon while a SYN is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    Nothing,
+    Kill,
+    Pause,
+    Reload,
+    ReloadToEarly,
+    End,
+}
+
+#[rstest]
+fn a_held_syn_is_never_lost(
+    #[values(
+        Event::Nothing,
+        Event::Kill,
+        Event::Pause,
+        Event::Reload,
+        Event::ReloadToEarly,
+        Event::End
+    )]
+    event: Event,
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root);
+    let config = World::config().replace("drain = \"5s\"", "drain = \"1s\"");
+    let mut stage = Stage::with_config(PEPD, &config)?;
+    stage.world.pair(family)?;
+    let server = stage.world.server();
+    let listener = listen(server, SocketAddr::new(World::server_address(family), 4000))?;
+    silence(server, 4000)?;
+    let attempt = connect_meanwhile(&stage, listener.local_addr()?)?;
+    let mut daemon = stage.pepd.take().unwrap();
+    match event {
+        Event::Nothing => {}
+        Event::Kill => daemon.kill()?,
+        Event::Pause => daemon.signal(Signal::SIGSTOP)?,
+        Event::Reload => {
+            // Other listeners too.
+            daemon.reload(&config.replace("\"reno\"", "\"cubic\""))?;
+        }
+        Event::ReloadToEarly => {
+            let early = config.replacen("port = 7300", "port = 7300\nhandshake = \"early\"", 1);
+            daemon.reload(&early)?;
+        }
+        Event::End => {
+            daemon.stop()?;
+        }
+    }
+    end_of_silence(stage.world.server())?;
+    let client = attempt.join().unwrap()?;
+    client.set_read_timeout(Some(LIMIT))?;
+    let (server, peer) = accept(&listener)?;
+    assert_eq!(peer, client.local_addr()?);
+    Pair { client, server }.exchange(100_000)
+}
+
+/// A daemon that was paused must not take up SYNs whose connection has come about without it.
+#[rstest]
+fn what_was_routed_during_a_pause_goes_on(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root);
+    let stage = Stage::open(Via::Pepd, PEPD)?;
+    stage.world.pair(family)?;
+    let pepd = stage.pepd.as_ref().unwrap();
+    pepd.signal(Signal::SIGSTOP)?;
+    // Its SYN waits unread; one of those that follow is routed, once the gate has closed.
+    let pair = stage.world.pair(family)?;
+    assert!(
+        held(stage.world.hb()).unwrap() > 0,
+        "its first SYN still waits"
+    );
+    pepd.signal(Signal::SIGCONT)?;
+    nothing_is_held(&stage)?;
+    pair.exchange(100_000)?;
+    stage.finish()
+}
+
+#[rstest]
+fn one_port_of_a_client_reaches_two_destinations(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root);
+    let stage = Stage::open(Via::Pepd, PEPD)?;
+    let world = &stage.world;
+    let pairs: Vec<Pair> = [4001, 4002]
+        .into_iter()
+        .map(|port| {
+            let address = SocketAddr::new(World::server_address(family), port);
+            let listener = listen(world.server(), address)?;
+            let client = from_port(world, family, 23_456, address)?;
+            let (server, peer) = accept(&listener)?;
+            assert_eq!(peer.port(), 23_456, "the client's own port");
+            Ok(Pair { client, server })
+        })
+        .collect::<Result<_>>()?;
+    for pair in &pairs {
+        pair.exchange(10_000)?;
+    }
+    assert_eq!(accepted(world.hb())?, 2);
+    stage.finish()
+}
+
+/// A client may use a port again whose last connection is in TIME_WAIT, at the server and on
+/// the box.
+#[rstest]
+fn a_port_in_time_wait_is_used_again(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root);
+    let stage = Stage::open(Via::Pepd, PEPD)?;
+    let world = &stage.world;
+    let address = SocketAddr::new(World::server_address(family), 4001);
+    let listener = listen(world.server(), address)?;
+    for round in 0..3 {
+        let client = from_port(world, family, 23_456, address)?;
+        let (server, peer) = accept(&listener)?;
+        assert_eq!(peer, client.local_addr()?, "round {round}");
+        let pair = Pair { client, server };
+        pair.exchange(1_000)?;
+        // The server closes first: it and the box, not the client, are in TIME_WAIT.
+        drop(pair.server);
+        let end = receive(&pair.client, &Pattern::new(0), 0)?;
+        assert_eq!(end, (0, End::Fin), "round {round}");
+    }
+    assert_eq!(accepted(world.hb())?, 3);
+    stage.finish()
+}
+
+fn from_port(world: &World, family: Family, port: u16, to: SocketAddr) -> Result<TcpStream> {
+    world.client().run(|| {
+        let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&SocketAddr::new(World::client_address(family), port).into())?;
+        socket.connect(&to.into())?;
+        socket.set_read_timeout(Some(LIMIT))?;
+        Ok(socket.into())
+    })
+}
+
+/// The destination accepts and resets at once: the client is connected, and then reset.
+#[rstest]
+fn a_reset_right_after_the_answer_arrives(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root);
+    let stage = Stage::open(Via::Pepd, PEPD)?;
+    let world = &stage.world;
+    let listener = listen(
+        world.server(),
+        SocketAddr::new(World::server_address(family), 0),
+    )?;
+    for _ in 0..20 {
+        let client = connect(world.client(), listener.local_addr()?)?;
+        let (server, _) = accept(&listener)?;
+        SockRef::from(&server).set_linger(Some(Duration::ZERO))?;
+        drop(server);
+        assert_eq!(receive(&client, &Pattern::new(0), 0)?, (0, End::RESET));
+    }
+    stage.finish()
+}
+
+/// Of two addresses of a name the first is closed: curl goes on to the second.
+#[rstest]
+fn curl_fails_over_to_the_living_address() -> Result<()> {
+    require!(root, program("nginx"), program("curl"));
+    let stage = Stage::open(Via::Pepd, PEPD)?;
+    let world = &stage.world;
+    let nginx = pepd_testbed::Nginx::start(world.server())?;
+    nginx.put_file("page", b"text")?;
+    // Over IPv6 nobody answers.
+    world.server().sh("nft add table ip6 closed; \
+         nft add chain ip6 closed c '{ type filter hook input priority 0; }'; \
+         nft add rule ip6 closed c tcp dport 80 reject with tcp reset")?;
+    let (v4, v6) = (
+        World::server_address(Family::V4),
+        World::server_address(Family::V6),
+    );
+    let mut curl = world.client().command("curl");
+    curl.args(["-sS", "-w", " %{remote_ip}", "--resolve"])
+        .arg(format!("two.example:80:[{v6}],{v4}"))
+        .arg("http://two.example/page");
+    assert_eq!(run(&mut curl, LIMIT)?.success()?, format!("text {v4}"));
+    stage.finish()
+}
+
+/// The client's SYN shapes the upstream one: DSCP and MSS.
+#[rstest]
+fn the_servers_syn_is_shaped_by_the_clients(
+    #[values(Via::Routing, Via::Pepd)] via: Via,
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root);
+    let stage = Stage::open(via, PEPD)?;
+    let world = &stage.world;
+    let listener = listen(
+        world.server(),
+        SocketAddr::new(World::server_address(family), 0),
+    )?;
+    sockopt::set_save_syn(listener.as_fd(), 1)?;
+    let to = listener.local_addr()?;
+    let client = world.client().run(|| {
+        let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
+        sockopt::set_max_segment(socket.as_fd(), 900)?;
+        match family {
+            Family::V4 => sockopt::set_tos_v4(socket.as_fd(), 46 << 2)?,
+            Family::V6 => sockopt::set_tclass_v6(socket.as_fd(), 46 << 2)?,
+        }
+        socket.connect(&to.into())?;
+        Ok(TcpStream::from(socket))
+    })?;
+    let (server, _) = accept(&listener)?;
+    let mut headers = [0; 120];
+    let len = sockopt::saved_syn(server.as_fd(), &mut headers)?;
+    let (dscp, options) = match family {
+        Family::V4 => (headers[1] >> 2, &headers[40..len]),
+        Family::V6 => (
+            (headers[0] & 0x0f) << 2 | headers[1] >> 6,
+            &headers[60..len],
+        ),
+    };
+    assert_eq!(dscp, 46);
+    assert_eq!(options[..4], [2, 4, 3, 132], "an MSS of 900: {options:?}");
+    Pair { client, server }.exchange(10_000)?;
+    stage.finish()
+}
+
+/// Data in the client's own SYN (Fast Open) arrives, whether the box has its cookie or not.
+#[rstest]
+fn data_in_the_clients_syn_is_not_lost(
+    #[values(Family::V4, Family::V6)] family: Family,
+    #[values(true, false)] leg_has_fast_open: bool,
+) -> Result<()> {
+    require!(root);
+    let world = World::standard()?;
+    for host in [world.client(), world.hb(), world.server()] {
+        host.sysctl("net.ipv4.tcp_fastopen", "3")?;
+    }
+    let mut config = World::config();
+    if leg_has_fast_open {
+        config = config.replacen("[leg.lan]", "[leg.lan]\nfast_open = true", 1);
+    }
+    let stage = Stage::in_world(world, Via::Pepd, PEPD, &config)?;
+    let world = &stage.world;
+    let listener = listen(
+        world.server(),
+        SocketAddr::new(World::server_address(family), 0),
+    )?;
+    let to = listener.local_addr()?;
+    // The first brings the cookie, if there is one.
+    for round in 0..4_u64 {
+        let mut client = world.client().run(|| {
+            let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
+            sockopt::set_fast_open_connect(socket.as_fd(), 1)?;
+            socket.connect(&to.into())?;
+            socket.set_read_timeout(Some(LIMIT))?;
+            Ok(TcpStream::from(socket))
+        })?;
+        client.write_all(&round.to_be_bytes())?;
+        let (mut server, _) = accept(&listener)?;
+        let mut heard = [0; 8];
+        server.read_exact(&mut heard)?;
+        assert_eq!(heard, round.to_be_bytes());
+        server.write_all(&heard)?;
+        client.read_exact(&mut heard)?;
+        assert_eq!(heard, round.to_be_bytes());
+    }
+    let taken = world.hb().sh("nstat -az TcpExtTCPFastOpenPassive")?;
+    let taken: HashSet<&str> = taken.split_whitespace().collect();
+    assert_eq!(taken.contains("3"), leg_has_fast_open, "{taken:?}");
+    stage.finish()
+}
+
+/// A rule may say otherwise than `[capture]`.
+#[rstest]
+fn a_rule_chooses_the_handshake(
+    #[values("early", "end-to-end")] by_rule: &str,
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root);
+    let base = if by_rule == "early" {
+        World::config()
+    } else {
+        World::early_config()
+    };
+    let rule = format!(
+        "\n[[rule]]\ndestination_port = [4009]\naction = \"split\"\nhandshake = \"{by_rule}\"\n"
+    );
+    let stage = Stage::with_config(PEPD, &format!("{base}{rule}"))?;
+    let world = &stage.world;
+    let closed = |port| SocketAddr::new(World::server_address(family), port);
+    // Who is answered first shows in whether the box ever accepts.
+    for (port, early) in [(4009, by_rule == "early"), (4010, by_rule != "early")] {
+        let before = accepted(world.hb())?;
+        let _ = errno(world.client(), closed(port))?;
+        wait_until(LIMIT, "as the rule says", || {
+            accepted(world.hb()).is_ok_and(|now| (now > before) == early)
+        })?;
+    }
+    for port in [4009, 4010] {
+        let listener = listen(world.server(), closed(port))?;
+        Pair::through(&listener, world.client())?.exchange(10_000)?;
+    }
+    stage.finish()
+}
+
+/// Three boxes in a row, each of which holds the SYN for the next.
+#[rstest]
+fn a_chain_of_boxes_tells_the_same(#[values(Family::V4, Family::V6)] family: Family) -> Result<()> {
+    require!(root);
+    let world = World::chain()?;
+    let stage = Stage::in_world(world, Via::Pepd, PEPD, &World::config())?;
+    let world = &stage.world;
+    let boxes = ["middle", "far"]
+        .into_iter()
+        .map(|node| pepd_testbed::Pepd::start(PEPD, world.topology().node(node), &World::config()))
+        .collect::<Result<Vec<_>>>()?;
+    let server = World::server_address(family);
+    let absent: IpAddr = match family {
+        Family::V4 => "10.2.0.77".parse()?,
+        Family::V6 => "fd00:b::77".parse()?,
+    };
+    assert_eq!(errno(world.client(), SocketAddr::new(server, 9))?, 111);
+    assert_eq!(errno(world.client(), SocketAddr::new(absent, 80))?, 113);
+    let listener = listen(world.server(), SocketAddr::new(server, 0))?;
+    Pair::through(&listener, world.client())?.exchange(1_000_000)?;
+    for node in ["hb", "middle", "far"] {
+        assert_eq!(accepted(world.topology().node(node))?, 1, "{node}");
+    }
+    drop(boxes);
+    stage.finish()
+}
