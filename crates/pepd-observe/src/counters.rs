@@ -116,18 +116,41 @@ pub struct Counters {
     pub bytes_down: Counter,
 }
 
+impl Counters {
+    /// Held SYNs routed unsplit, for whatever reason.
+    pub fn let_through(&self) -> u64 {
+        [
+            &self.let_through_full,
+            &self.let_through_budget,
+            &self.let_through_not_possible,
+            &self.let_through_late,
+            &self.let_through_odd,
+            &self.let_through_ending,
+        ]
+        .into_iter()
+        .map(Counter::get)
+        .sum()
+    }
+}
+
 /// One line for people: the numbers that say whether all is well.
 impl fmt::Display for Counters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} live, {} accepted, {} closed, {} failed, {} unreachable, {} on another port",
+            "{} live, {} pending, {} accepted, {} closed, {} failed, {} unreachable, \
+             {} on another port, {} refused and {} unreachable before they were accepted, {} let \
+             through",
             self.live.get(),
+            self.pending.get(),
             self.accepted.get(),
             self.closed.get(),
             self.client_failed.get() + self.upstream_failed.get() + self.cut.get(),
             self.unreachable.get(),
             self.other_port.get(),
+            self.refusals_passed_on.get(),
+            self.unreachable_passed_on.get(),
+            self.let_through(),
         )
     }
 }

@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 
 use crate::admission::Admission;
 use crate::held::packet::Flow;
+use crate::held::table::Evicted;
 use crate::held::{Decision, Held, Waiting, reader};
 use crate::listener::Listener;
 use crate::options;
@@ -193,18 +194,18 @@ async fn run(
     }
 }
 
-/// Gives up upstream legs whose clients do not come.
+/// Gives up upstream legs whose clients do not come, and SYNs whose clients have given up.
 async fn expire(context: Arc<Context>) {
     let mut interval = tokio::time::interval(EXPIRY);
     loop {
         interval.tick().await;
-        let unclaimed = context.shared.held.expire(Instant::now());
-        context
-            .shared
-            .counters
-            .unclaimed
-            .add(unclaimed.len() as u64);
-        context.shared.note_pending();
+        let shared = &context.shared;
+        let Evicted { packets, upstreams } = shared.held.expire(Instant::now());
+        shared.counters.unclaimed.add(upstreams.len() as u64);
+        for waiting in packets {
+            shared.decide(waiting, Decision::Silence);
+        }
+        shared.note_pending();
     }
 }
 

@@ -18,6 +18,14 @@ use super::packet::Flow;
 /// (tcp_synack_retries, 63 s), and a little.
 const CLAIM_TIME: Duration = Duration::from_secs(70);
 
+/// How long a client's next SYN may take, given how long its last one came after its first:
+/// each interval is at most twice the one before (RFC 6298, section 5.5), so that the next one
+/// is not longer than what has passed and a second; this allows for twice that and a slow
+/// start. A client that stays silent for longer has given up.
+fn next_syn_within(last_after_first: Duration) -> Duration {
+    2 * last_after_first + Duration::from_secs(5)
+}
+
 /// Flows under way, with packets `P` and upstream legs `U`.
 #[derive(Debug)]
 pub(crate) struct Table<P, U> {
@@ -74,6 +82,9 @@ enum Stage<P, U> {
     Asking {
         packet: P,
         attempt: Option<AbortHandle>,
+        /// When the client's first and last SYN came.
+        first: Instant,
+        last: Instant,
     },
     /// It has answered; the SYN went on to the listener.
     Answered { upstream: U, since: Instant },
@@ -109,8 +120,13 @@ impl<P, U> Table<P, U> {
         let mut state = self.lock();
         match state.flows.get_mut(&flow).map(|entry| &mut entry.stage) {
             Some(Stage::Asking {
-                packet: waiting, ..
-            }) => return Seen::Again(std::mem::replace(waiting, packet)),
+                packet: waiting,
+                last,
+                ..
+            }) => {
+                *last = now;
+                return Seen::Again(std::mem::replace(waiting, packet));
+            }
             Some(Stage::Answered { .. }) => return Seen::Answered(packet),
             None => {}
         }
@@ -118,7 +134,7 @@ impl<P, U> Table<P, U> {
             return Seen::OverBudget(packet);
         }
         let evicted = state.make_room(flow.client.ip());
-        let ticket = state.insert(flow, packet);
+        let ticket = state.insert(flow, packet, now);
         self.len.store(state.flows.len(), Relaxed);
         Seen::New(ticket, evicted)
     }
@@ -186,7 +202,9 @@ impl<P, U> Table<P, U> {
         let entry = state.remove(flow)?;
         self.len.store(state.flows.len(), Relaxed);
         match entry.stage {
-            Stage::Asking { packet, attempt } => {
+            Stage::Asking {
+                packet, attempt, ..
+            } => {
                 if let Some(attempt) = attempt {
                     attempt.abort();
                 }
@@ -215,8 +233,9 @@ impl<P, U> Table<P, U> {
         }
     }
 
-    /// Takes the upstream legs that have waited too long for their clients.
-    pub(crate) fn expire(&self, now: Instant) -> Vec<U> {
+    /// Takes the SYNs whose clients have given up, and the upstream legs that have waited too
+    /// long for theirs.
+    pub(crate) fn expire(&self, now: Instant) -> Evicted<P, U> {
         let mut state = self.lock();
         let late: Vec<Flow> = state
             .flows
@@ -225,7 +244,10 @@ impl<P, U> Table<P, U> {
                 Stage::Answered { since, .. } => {
                     now.saturating_duration_since(*since) >= CLAIM_TIME
                 }
-                Stage::Asking { .. } => false,
+                Stage::Asking { first, last, .. } => {
+                    let patience = next_syn_within(last.saturating_duration_since(*first));
+                    now.saturating_duration_since(*last) >= patience
+                }
             })
             .map(|(flow, _)| *flow)
             .collect();
@@ -234,7 +256,7 @@ impl<P, U> Table<P, U> {
             state.evict(flow, &mut evicted);
         }
         self.len.store(state.flows.len(), Relaxed);
-        evicted.upstreams
+        evicted
     }
 
     /// Empties the table.
@@ -261,12 +283,14 @@ impl<P, U> Table<P, U> {
 }
 
 impl<P, U> State<P, U> {
-    fn insert(&mut self, flow: Flow, packet: P) -> Ticket {
+    fn insert(&mut self, flow: Flow, packet: P, now: Instant) -> Ticket {
         let ticket = Ticket(self.next);
         self.next += 1;
         let stage = Stage::Asking {
             packet,
             attempt: None,
+            first: now,
+            last: now,
         };
         self.flows.insert(flow, Entry { ticket, stage });
         self.ages.insert(ticket, flow);
@@ -308,7 +332,9 @@ impl<P, U> State<P, U> {
 
     fn evict(&mut self, flow: Flow, evicted: &mut Evicted<P, U>) {
         match self.remove(flow).map(|entry| entry.stage) {
-            Some(Stage::Asking { packet, attempt }) => {
+            Some(Stage::Asking {
+                packet, attempt, ..
+            }) => {
                 if let Some(attempt) = attempt {
                     attempt.abort();
                 }
@@ -485,10 +511,31 @@ mod tests {
         let now = Instant::now();
         let table = Strings::new(4, now);
         let ticket = new(&table, from(1, 1), "a", now);
-        new(&table, from(1, 2), "b", now);
         assert_eq!(table.answer(from(1, 1), ticket, "leg", now), Ok("a"));
-        assert!(table.expire(now + Duration::from_secs(69)).is_empty());
-        assert_eq!(table.expire(now + Duration::from_secs(71)), ["leg"]);
-        assert_eq!(table.len(), 1);
+        let early = table.expire(now + Duration::from_secs(69));
+        assert_eq!(early, Evicted::default());
+        let late = table.expire(now + Duration::from_secs(71));
+        assert_eq!(late.upstreams, ["leg"]);
+        assert_eq!(table.len(), 0);
+    }
+
+    #[test]
+    fn a_client_that_sends_no_more_has_given_up() {
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let table = Strings::new(4, start);
+        new(&table, from(1, 1), "0", start);
+        // As RFC 6298 has it: never longer than what has passed, and a second.
+        for seconds in [1, 3, 7, 15, 31, 63] {
+            assert_eq!(table.expire(after(seconds)), Evicted::default());
+            assert!(matches!(
+                table.see(from(1, 1), "again", after(seconds)),
+                Seen::Again(_)
+            ));
+        }
+        assert_eq!(table.expire(after(127)), Evicted::default());
+        assert_eq!(table.expire(after(63 + 126 + 5)).packets, ["again"]);
+        new(&table, from(1, 2), "once", start);
+        assert_eq!(table.expire(after(5)).packets, ["once"]);
     }
 }
