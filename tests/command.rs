@@ -65,7 +65,7 @@ fn check_prints_what_the_file_means() -> Result<()> {
         "local",
         "lan (reno)",
         "wan (cubic)",
-        "early",
+        "end-to-end",
     ] {
         assert!(said.contains(word), "no {word} in:\n{said}");
     }
@@ -249,9 +249,11 @@ fn pepd_with(config: &str, subcommand: &str) -> Result<Finished> {
 
 /// The nft part of `show` and the `ip` commands, which are lines of their own.
 fn split_script(shown: &str) -> (String, String) {
-    let (ip, nft): (Vec<&str>, Vec<&str>) = shown
-        .lines()
-        .partition(|line| line.trim_start().starts_with("ip -"));
+    let commands = ["ip -", "iptables -", "ip6tables -"];
+    let (ip, nft): (Vec<&str>, Vec<&str>) = shown.lines().partition(|line| {
+        let line = line.trim_start();
+        commands.iter().any(|command| line.starts_with(command))
+    });
     (nft.join("\n"), ip.join("\n"))
 }
 

@@ -129,7 +129,7 @@ fn a_reset_does_not_overtake_what_was_acknowledged(
 /// are many of them.
 #[rstest]
 fn an_answer_cut_short_never_ends_cleanly(
-    #[values(Via::Routing, Via::Pepd)] via: Via,
+    #[values(Via::Routing, Via::Pepd, Via::Early)] via: Via,
     #[values(Family::V4, Family::V6)] family: Family,
 ) -> Result<()> {
     require!(root);

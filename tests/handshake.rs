@@ -456,6 +456,27 @@ fn from_port(world: &World, family: Family, port: u16, to: SocketAddr) -> Result
     })
 }
 
+/// Where a program on the box listens on the client's port, the connection is routed, from that
+/// port, and not split from another.
+#[rstest]
+fn a_client_port_that_the_box_itself_listens_on_is_routed(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root);
+    let stage = Stage::open(Via::Pepd, PEPD)?;
+    let world = &stage.world;
+    let _wildcard = listen(world.hb(), family.any(23_456))?;
+    let address = SocketAddr::new(World::server_address(family), 4001);
+    let listener = listen(world.server(), address)?;
+    let client = from_port(world, family, 23_456, address)?;
+    let (server, peer) = accept(&listener)?;
+    assert_eq!(peer, client.local_addr()?);
+    Pair { client, server }.exchange(10_000)?;
+    assert_eq!(accepted(world.hb())?, 0);
+    world.pair(family)?;
+    stage.finish()
+}
+
 /// The destination accepts and resets at once: the client is connected, and then reset.
 #[rstest]
 fn a_reset_right_after_the_answer_arrives(

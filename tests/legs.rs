@@ -190,7 +190,8 @@ fn a_leg_gives_up_connecting_after_its_timeout(
     #[values(Family::V4, Family::V6)] family: Family,
 ) -> Result<()> {
     require!(root, program("nft"));
-    let config = World::config().replace("[leg.wan]\n", "[leg.wan]\nconnect_timeout = \"1s\"\n");
+    let config =
+        World::early_config().replace("[leg.wan]\n", "[leg.wan]\nconnect_timeout = \"1s\"\n");
     let stage = Stage::with_config(PEPD, &config)?;
     let world = &stage.world;
     world.server().sh("nft add table inet gone
@@ -206,7 +207,7 @@ fn a_leg_gives_up_connecting_after_its_timeout(
 #[rstest]
 fn fast_open_works_on_both_legs(#[values(Family::V4, Family::V6)] family: Family) -> Result<()> {
     require!(root);
-    let config = World::config()
+    let config = World::early_config()
         .replace("[leg.lan]\n", "[leg.lan]\nfast_open = true\n")
         .replace("[leg.wan]\n", "[leg.wan]\nfast_open = true\n");
     let stage = Stage::in_world(World::standard()?, Via::Routing, PEPD, &config)?;
@@ -256,7 +257,7 @@ fn a_client_port_that_the_box_itself_listens_on_is_no_obstacle(
     #[values(Family::V4, Family::V6)] family: Family,
 ) -> Result<()> {
     require!(root);
-    let stage = Stage::open(Via::Pepd, PEPD)?;
+    let stage = Stage::open(Via::Early, PEPD)?;
     let world = &stage.world;
     let _wildcard = listen(world.hb(), family.any(34_567))?;
     let listener = listen(

@@ -131,7 +131,7 @@ fn when_accept_fails_bystanders_live_on_and_new_connections_are_routed(
     #[values(Family::V4, Family::V6)] family: Family,
 ) -> Result<()> {
     require!(root, program("prlimit"));
-    let mut stage = Stage::open(Via::Pepd, PEPD)?;
+    let mut stage = Stage::open(Via::Early, PEPD)?;
     let bystanders: Vec<Pair> = (0..5)
         .map(|_| stage.world.pair(family))
         .collect::<Result<_>>()?;

@@ -112,7 +112,7 @@ pub(crate) async fn serve(context: Arc<Context>, accepted: Accepted) {
 /// connection straight to the listener connects to itself for ever; the unspecified address
 /// is the loopback's to connect(2), and an IPv4-mapped one changes the family (RFC 4942,
 /// section 2.1). The campus `::/0` holds them all.
-fn leads_here(address: IpAddr) -> bool {
+pub(crate) fn leads_here(address: IpAddr) -> bool {
     let mapped = matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some());
     ListenerAddress::is_one(address) || address.is_unspecified() || address.is_loopback() || mapped
 }

@@ -20,6 +20,7 @@ use super::attempt::{self, ask};
 use super::packet;
 use super::table::{Evicted, Seen};
 use super::{Bypass, Decision, Waiting};
+use crate::serve::leads_here;
 use crate::worker::Context;
 
 /// How often the reader looks at the clock.
@@ -93,7 +94,8 @@ fn read_some(
 
 fn take_syn(context: &Arc<Context>, waiting: Waiting, packet: &[u8], late: bool) {
     let shared = &context.shared;
-    let Some(syn) = packet::syn(packet) else {
+    let syn = packet::syn(packet).filter(|syn| !leads_here(syn.flow.server.ip()));
+    let Some(syn) = syn else {
         shared.decide(waiting, Decision::Bypass(Bypass::Odd));
         return;
     };
