@@ -17,7 +17,11 @@ pub fn settings(config: &Config) -> pepd_relay::Settings {
             per_source: config.limits.connections_per_source,
         },
         hold: hold(config),
-        legs: config.legs.iter().map(leg).collect(),
+        legs: config
+            .legs
+            .iter()
+            .map(|of| leg(of, mark(config).socket()))
+            .collect(),
         campuses: config
             .campuses
             .iter()
@@ -53,7 +57,7 @@ pub fn holds(config: &Config) -> bool {
     config.capture.handshake == Handshake::EndToEnd || config.rules.iter().any(rule)
 }
 
-fn leg(leg: &pepd_config::Leg) -> pepd_relay::Leg {
+fn leg(leg: &pepd_config::Leg, mark: Option<u32>) -> pepd_relay::Leg {
     pepd_relay::Leg {
         name: leg.name.clone(),
         congestion: leg.congestion.clone(),
@@ -74,6 +78,7 @@ fn leg(leg: &pepd_config::Leg) -> pepd_relay::Leg {
         thin: leg.thin,
         notsent_lowat: leg.notsent_lowat.map(|bytes| bytes.0),
         connect_timeout: leg.connect_timeout,
+        mark,
     }
 }
 

@@ -47,6 +47,21 @@ impl fmt::Display for Mark {
 }
 
 impl Mark {
+    /// The mark that the sockets of the relay should have (SO_MARK), by which packets for them
+    /// are known without a look at their addresses. None if the mask has one bit only: then
+    /// they are found more slowly.
+    ///
+    /// On packets that come in the same value means [`Fates::split`]; a socket's mark is only
+    /// ever on packets that go out, and is no reason to deliver them here.
+    pub fn socket(self) -> Option<u32> {
+        let Mark { value, mask } = self;
+        let lowest = mask & mask.wrapping_neg();
+        let candidates = [lowest, mask & !lowest, mask];
+        candidates
+            .into_iter()
+            .find(|mark| *mark != 0 && *mark != value)
+    }
+
     /// What becomes of a held SYN, as values of the masked bits. None if the mask has fewer
     /// than three bits: seven values are needed.
     ///
@@ -169,6 +184,15 @@ pub enum Action {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sockets_have_another_mark_than_captured_packets() {
+        let socket = |value, mask| Mark { value, mask }.socket();
+        assert_eq!(socket(0x7000_0000, 0x7000_0000), Some(0x1000_0000));
+        assert_eq!(socket(1, 3), Some(2));
+        assert_eq!(socket(2, 3), Some(1));
+        assert_eq!(socket(8, 8), None);
+    }
 
     #[test]
     fn seven_values_fit_into_any_three_bits() {

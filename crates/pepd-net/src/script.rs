@@ -2,7 +2,8 @@
 //!
 //! The path of a packet through it:
 //!
-//! - `prerouting` looks only at TCP between campus addresses, and at ICMP to them.
+//! - `prerouting` delivers here what belongs to an established socket of the relay, by the
+//!   socket's mark; besides it looks only at TCP between campus addresses, and at ICMP to them.
 //! - `tcp4`/`tcp6`: a first SYN goes to the chain of its source's campus, anything else to
 //!   `own`.
 //! - `from_N`: nothing within the campus; then the operator's `rules`; then `admission`,
@@ -10,8 +11,9 @@
 //!   knows how to reuse a 4-tuple that is still in TIME_WAIT
 //!   (net/ipv4/netfilter/nf_tproxy_ipv4.c). Where nobody listens, `tproxy` ends the rule
 //!   before the mark is set.
-//! - `own` delivers here what belongs to a socket of a proxy, and lets everything else be
-//!   routed. SYNs that are not to be split come here too: one may repeat the SYN of a
+//! - `own` delivers here what belongs to any other socket of a proxy, and lets everything else
+//!   be routed. The relay's own come here while a handshake is under way and in TIME_WAIT:
+//!   `socket mark` knows full sockets only (net/netfilter/nft_socket.c). SYNs that are not to be split come here too: one may repeat the SYN of a
 //!   connection that was accepted before the gate closed, or use the 4-tuple of one in
 //!   TIME_WAIT again. It cannot be routed, because the kernel drops what it forwards if
 //!   early demultiplexing has found a socket for it (ip_forward, net/ipv4/ip_forward.c);
@@ -389,6 +391,14 @@ impl Script {
     fn base_chains(&mut self, plan: &Plan) {
         let mut prerouting =
             vec!["type filter hook prerouting priority mangle; policy accept;".to_owned()];
+        // Nearly every packet is one of a live connection, and ends here.
+        prerouting.extend(plan.mark.socket().map(|mark| {
+            format!(
+                "meta l4proto tcp socket mark & {:#x} == {mark:#x} {} accept",
+                plan.mark.mask,
+                set_mark(plan)
+            )
+        }));
         let mut input = vec!["type filter hook input priority filter; policy accept;".to_owned()];
         for &family in &plan.families {
             let (ip, n) = (ip(family), digit(family));

@@ -70,6 +70,9 @@ pub(crate) fn set_transparent(socket: &Socket, domain: Domain) -> Result<(), Uns
 pub(crate) fn apply(socket: &Socket, domain: Domain, leg: &Leg) -> Result<(), Unset> {
     let fd = socket.as_fd();
     plain("TCP_NODELAY", socket.set_tcp_nodelay(true))?;
+    if let Some(mark) = leg.mark {
+        plain("SO_MARK", socket.set_mark(mark))?;
+    }
     // A process that dies must not leave a clean end: see `LegSocket`.
     plain(
         "SO_LINGER",

@@ -116,6 +116,8 @@ pub struct Leg {
     pub notsent_lowat: Option<u64>,
     /// How long the upstream leg may take to be established.
     pub connect_timeout: Duration,
+    /// The mark of its sockets (SO_MARK), by which the capture knows their packets at once.
+    pub mark: Option<u32>,
 }
 
 /// TCP keepalive (RFC 9293, section 3.8.4).
@@ -158,6 +160,7 @@ impl Leg {
             thin: false,
             notsent_lowat: None,
             connect_timeout: Duration::from_secs(130),
+            mark: None,
         }
     }
 }
