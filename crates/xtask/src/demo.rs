@@ -252,26 +252,9 @@ fn download(
         who == client.to_string() && from == port,
         "nginx saw somebody else"
     );
-    legs.sort_by_key(|leg| !leg.is_towards(port));
+    legs.sort_by_key(Leg::is_upstream);
     for leg in legs {
-        let towards = if leg.is_towards(port) {
-            "client"
-        } else {
-            "server"
-        };
-        let Leg {
-            local,
-            peer,
-            congestion,
-            cwnd,
-            rtt,
-        } = leg;
-        story.fact(
-            "ss",
-            &format!(
-                "leg to the {towards}: {local} → {peer}, {congestion}, cwnd {cwnd}, rtt {rtt} ms"
-            ),
-        );
+        story.fact("ss", &leg.to_string());
     }
     Ok(())
 }
@@ -282,13 +265,13 @@ struct Leg {
     local: String,
     peer: String,
     congestion: String,
-    cwnd: String,
     rtt: String,
 }
 
 impl Leg {
-    fn is_towards(&self, port: &str) -> bool {
-        self.peer.rsplit(':').next() == Some(port)
+    /// Whether this is the leg to the server, which is nginx.
+    fn is_upstream(&self) -> bool {
+        self.peer.ends_with(":80")
     }
 }
 
@@ -298,12 +281,16 @@ impl fmt::Display for Leg {
             local,
             peer,
             congestion,
-            cwnd,
             rtt,
         } = self;
+        let end = if self.is_upstream() {
+            "server"
+        } else {
+            "client"
+        };
         write!(
             f,
-            "{local} → {peer}, {congestion}, cwnd {cwnd}, rtt {rtt} ms"
+            "leg to the {end}: {congestion}, rtt {rtt} ms, {local} → {peer}"
         )
     }
 }
@@ -322,7 +309,6 @@ fn leg(line: &str) -> Option<Leg> {
         local: (*words.get(2)?).to_owned(),
         peer: (*words.get(3)?).to_owned(),
         congestion: (*words.get(4)?).to_owned(),
-        cwnd: value("cwnd:")?.to_owned(),
         rtt: value("rtt:")?.split('/').next()?.to_owned(),
     })
 }
@@ -364,6 +350,6 @@ mod tests {
             (leg.local.as_str(), leg.congestion.as_str()),
             ("[fd00:b::2]:80", "cubic")
         );
-        assert_eq!((leg.cwnd.as_str(), leg.rtt.as_str()), ("20", "0.143"));
+        assert_eq!(leg.rtt, "0.143");
     }
 }

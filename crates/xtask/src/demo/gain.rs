@@ -11,7 +11,7 @@ use super::meter::Meter;
 use super::path::{CONFIG, LongPath, PICTURE};
 use super::story::Story;
 use super::transfer::{Download, Progress, Transfer};
-use super::{checksum, noise, short, sockets};
+use super::{Leg, checksum, noise, short, sockets};
 
 /// What is downloaded: some 22 s at the path's rate.
 const MEGABYTES: usize = 250;
@@ -81,6 +81,7 @@ pub fn show(story: &mut Story, pepd: &Path, interrupt: &Interrupt) -> Result<()>
         checksum(&download.file())? == sum,
         "the file that curl has is not the one that nginx has"
     );
+    legs.sort_by_key(Leg::is_upstream);
     for leg in legs {
         story.fact("ss", &leg.to_string());
     }
