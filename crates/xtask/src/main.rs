@@ -25,7 +25,7 @@ enum Command {
 fn main() -> ExitCode {
     match Command::parse() {
         Command::Bench(args) => report(bench::run(&args)),
-        Command::Demo(args) => report(demo::run(&args)),
+        Command::Demo(args) => demo::run(&args),
         Command::Test(args) => report(test::run(&args)),
         Command::Vm(args) => vm::run(&args),
     }

@@ -17,6 +17,11 @@ impl Story {
         Self { steps: 0, colour }
     }
 
+    /// What it is about.
+    pub fn introduce(&self, text: &str) {
+        self.line(&format!("\n{text}"));
+    }
+
     /// Begins the next step.
     pub fn step(&mut self, text: &str) {
         self.steps += 1;
@@ -34,7 +39,7 @@ impl Story {
     pub fn picture(&mut self, lines: &str) {
         self.line("");
         for line in lines.lines() {
-            self.line(&format!("    {line}"));
+            self.line(format!("    {line}").trim_end());
         }
         self.line("");
     }

@@ -1,0 +1,149 @@
+//! The long and lossy path: two emulated links with the helper box between them.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use pepd_testbed::link::{Endpoint, Link, Loss, Mtu, Rate, Seed, Shape};
+use pepd_testbed::{Netns, Topology};
+
+/// The rate of both links.
+const MBIT: u64 = 100;
+/// One way over the long, clean link.
+const FAR: Duration = Duration::from_millis(200);
+/// One way over the short, lossy link.
+const RADIO: Duration = Duration::from_millis(10);
+/// The share of packets that the lossy link loses, in either direction.
+const LOSS: f64 = 0.05;
+/// Of a packet's 1500 bytes, those that TCP carries (RFC 7323 timestamps).
+const PAYLOAD_SHARE: f64 = 1448.0 / 1500.0;
+/// Windows that fill a path of 100 Mbit/s and 420 ms (5 MB) with room to spare.
+const HOST_BUFFER: u32 = 32 << 20;
+
+/// What the demo says about the path.
+pub const PICTURE: &str = "\
+client 10.1.0.2 ════════════════ hb ════════════════════════ server 10.2.0.2
+          a radio link                 a satellite's link
+          100 Mbit/s, 10 ms each way,  100 Mbit/s, 200 ms each way,
+          5 % of packets lost          nothing lost";
+
+/// The helper box's configuration for it.
+pub const CONFIG: &str = r#"[node]
+name = "hb"
+
+[capture]
+handshake = "early"
+
+[[campus]]                    # the users, behind the radio link
+name = "users"
+prefixes = ["10.1.0.0/16"]
+leg = "radio"
+
+[[campus]]                    # the servers, behind the satellite
+name = "servers"
+prefixes = ["10.2.0.0/16"]
+leg = "satellite"
+
+[leg.radio]
+congestion = "bbr"            # does not take every loss for congestion
+buffer = "16MiB"
+
+[leg.satellite]
+congestion = "cubic"
+buffer = "32MiB"              # more than rate × round trip: 5 MB
+"#;
+
+/// The namespaces and the links. The links go first: their devices are in the namespaces.
+#[derive(Debug)]
+pub struct LongPath {
+    radio: Link,
+    far: Link,
+    topology: Topology,
+}
+
+impl LongPath {
+    /// Builds it. Both hosts use cubic, as nearly all do.
+    ///
+    /// # Errors
+    /// Without root or TUN.
+    pub fn build() -> Result<Self> {
+        let topology = Topology::describe()
+            .host("client")
+            .router("hb")
+            .host("server")
+            .build()?;
+        let end = |node: &str, device| Endpoint::named(topology.node(node).name(), device);
+        let far = Shape::new(FAR, Rate::mbit(MBIT));
+        let radio = Shape {
+            loss: Loss::independent(LOSS),
+            ..Shape::new(RADIO, Rate::mbit(MBIT))
+        };
+        let join = |a: Endpoint, b: Endpoint, shape: Shape, seed| {
+            Link::connect(&a, &b, shape.clone(), shape, Seed(seed), Mtu::ETHERNET)
+        };
+        let radio = join(end("client", "radio"), end("hb", "radio"), radio, 1)?;
+        let far = join(end("server", "far"), end("hb", "far"), far, 2)?;
+        let path = Self {
+            radio,
+            far,
+            topology,
+        };
+        path.configure()?;
+        Ok(path)
+    }
+
+    /// The host that downloads.
+    pub fn client(&self) -> &Netns {
+        self.topology.node("client")
+    }
+
+    /// The router between the links.
+    pub fn hb(&self) -> &Netns {
+        self.topology.node("hb")
+    }
+
+    /// The host that has the file.
+    pub fn server(&self) -> &Netns {
+        self.topology.node("server")
+    }
+
+    /// What TCP can carry at most over the lossy link, in bits per second: what is lost has
+    /// used its share of the rate, and of what arrives the headers are not payload.
+    pub fn physical_limit() -> f64 {
+        MBIT as f64 * 1e6 * (1.0 - LOSS) * PAYLOAD_SHARE
+    }
+
+    /// Begins a count: a link that cannot keep up is told of at the end of it.
+    ///
+    /// # Errors
+    /// When a link has ended.
+    pub fn restart(&self) -> Result<()> {
+        self.radio.restart()?;
+        self.far.restart()?;
+        Ok(())
+    }
+
+    /// Whether the machine was too busy to emulate the path since the last restart.
+    ///
+    /// # Errors
+    /// When a link has ended.
+    pub fn fell_behind(&self) -> Result<bool> {
+        Ok(self.radio.report()?.fell_behind() || self.far.report()?.fell_behind())
+    }
+
+    fn configure(&self) -> Result<()> {
+        // The route says cubic and not the sysctl, which may refuse it in a namespace.
+        self.client().sh(
+            "ip address add 10.1.0.2/24 dev radio; ip route add default dev radio congctl cubic",
+        )?;
+        self.server()
+            .sh("ip address add 10.2.0.2/24 dev far; ip route add default dev far congctl cubic")?;
+        self.hb()
+            .sh("ip address add 10.1.0.1/24 dev radio; ip address add 10.2.0.1/24 dev far")?;
+        for host in [self.client(), self.server()] {
+            for key in ["net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"] {
+                host.sysctl(key, &format!("4096 131072 {HOST_BUFFER}"))?;
+            }
+        }
+        Ok(())
+    }
+}
