@@ -173,7 +173,7 @@ action = \"bypass\"
     fs::write(directory.path().join("nft"), nft)?;
     fs::write(directory.path().join("ip"), ip)?;
     by_hand.world.hb().sh(&format!(
-        "cd {}; nft -f nft; sh -ec '. ./ip'",
+        "cd {}; sh -ec '. ./ip'; nft -f nft",
         directory.path().display()
     ))?;
     assert_eq!(

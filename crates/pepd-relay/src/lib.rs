@@ -174,6 +174,13 @@ impl Relay {
             ..
         } = prepared;
         self.shared.admission.set_limits(settings.limits);
+        if settings.hold.is_none() {
+            // Their clients' next SYNs are answered at once; the attempts must not stand in the
+            // way of the upstream legs that these open.
+            for waiting in self.shared.held.clear().packets {
+                waiting.supersede();
+            }
+        }
         if let Some(hold) = settings.hold {
             self.shared.held.set_capacity(hold.pending);
             if queues.is_some() {

@@ -2,7 +2,7 @@
 //!
 //! Verdicts may be given in any order and from any thread, which no crate that was tried
 //! allows: a held SYN waits for an answer from afar while others come and go. The protocol is
-//! two message types ([`message`]) on netlink-sys' socket.
+//! two message types on netlink-sys' socket.
 
 mod message;
 

@@ -14,9 +14,11 @@ use tokio::task::AbortHandle;
 
 use super::packet::Flow;
 
-/// How long an upstream leg waits for its client: as long as the kernel repeats a SYN-ACK
-/// (tcp_synack_retries, 63 s), and a little.
-const CLAIM_TIME: Duration = Duration::from_secs(70);
+/// How long an upstream leg waits for its client: long enough for a SYN-ACK that is lost four
+/// times (1 + 2 + 4 + 8 s) and for a long way. Most that wait so long belong to a SYN that came
+/// twice, late, for a connection that has ended. A client that comes later still is served as
+/// with the early handshake.
+const CLAIM_TIME: Duration = Duration::from_secs(20);
 
 /// How long a client's next SYN may take, given how long its last one came after its first:
 /// each interval is at most twice the one before (RFC 6298, section 5.5), so that the next one
@@ -512,9 +514,9 @@ mod tests {
         let table = Strings::new(4, now);
         let ticket = new(&table, from(1, 1), "a", now);
         assert_eq!(table.answer(from(1, 1), ticket, "leg", now), Ok("a"));
-        let early = table.expire(now + Duration::from_secs(69));
+        let early = table.expire(now + Duration::from_secs(19));
         assert_eq!(early, Evicted::default());
-        let late = table.expire(now + Duration::from_secs(71));
+        let late = table.expire(now + Duration::from_secs(21));
         assert_eq!(late.upstreams, ["leg"]);
         assert_eq!(table.len(), 0);
     }
