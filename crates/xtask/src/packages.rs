@@ -48,6 +48,9 @@ pub const TESTS: &[Need] = &[
     Need::new("prlimit", "util-linux"),
     Need::new("setpriv", "util-linux"),
     Need::new("cmp", "diffutils"),
+    Need::new("nmap", "nmap"),
+    Need::new("iptables", "iptables"),
+    Need::new("systemd-analyze", "systemd"),
 ];
 
 /// Makes sure that everything in `needs` is there, and says what it installs for that.

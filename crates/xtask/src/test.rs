@@ -1,4 +1,5 @@
-//! `cargo xtask test`: all tests, with everything they need installed, and what was skipped.
+//! `cargo xtask test`: all tests, with everything they need installed, and what was skipped;
+//! then those again that meet the kernel most, in the guest kernel.
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};
@@ -11,10 +12,28 @@ use crate::packages;
 /// Run every test, installing first what is missing (as root, on Debian).
 #[derive(clap::Args)]
 pub struct Args {
+    /// Not in the guest kernel
+    #[arg(long)]
+    no_guest: bool,
+
     /// What follows is for `cargo test`
     #[arg(last = true, value_name = "ARGUMENT")]
     rest: Vec<String>,
 }
+
+/// What runs in the guest kernel, too: what its nft, TPROXY, `queue` and TCP might do otherwise.
+/// (`cargo xtask vm --tests` runs everything there, which takes long.)
+const IN_GUEST: &[&str] = &[
+    "transparency::",
+    "endings::",
+    "resets::",
+    "dscp::",
+    "shortage::",
+    "hold::",
+];
+
+/// The statuses of `cargo xtask vm` on a machine that cannot run a guest.
+const NO_GUEST: [i32; 2] = [69, 77];
 
 /// What a skipped test begins its line with (`pepd_testbed::report_skip`).
 const SKIPPED: &str = "SKIPPED ";
@@ -34,8 +53,12 @@ pub fn run(args: &Args) -> Result<()> {
         .spawn()
         .context("cannot run cargo")?;
     let stderr = tests.stderr.take().context("cargo has no standard error")?;
-    let skipped = pass_on(BufReader::new(stderr), std::io::stderr())?;
+    let mut skipped = pass_on(BufReader::new(stderr), std::io::stderr())?;
     let status = tests.wait()?;
+    ensure!(status.success(), "`cargo test`: {status}");
+    if !args.no_guest && args.rest.is_empty() {
+        skipped.extend(run_in_guest()?);
+    }
     if skipped.is_empty() {
         println!("No test was skipped.");
     } else {
@@ -44,8 +67,27 @@ pub fn run(args: &Args) -> Result<()> {
             println!("  {line}");
         }
     }
-    ensure!(status.success(), "`cargo test`: {status}");
     Ok(())
+}
+
+/// Runs [`IN_GUEST`]; gives why not, where this machine cannot run a guest.
+fn run_in_guest() -> Result<Option<String>> {
+    println!("The same in the guest kernel: {}", IN_GUEST.join(" "));
+    let xtask = env::current_exe().context("where is this program?")?;
+    let status = Command::new(xtask)
+        .args(["vm", "--tests"])
+        .args(IN_GUEST)
+        .status()
+        .context("cannot run `cargo xtask vm`")?;
+    if status.code().is_some_and(|code| NO_GUEST.contains(&code)) {
+        ensure!(
+            env::var_os("CI").is_none_or(|ci| ci != "true"),
+            "with CI=true the tests in the guest kernel must not be skipped"
+        );
+        return Ok(Some("the tests in the guest kernel: see above".to_owned()));
+    }
+    ensure!(status.success(), "`cargo xtask vm --tests`: {status}");
+    Ok(None)
 }
 
 /// Passes lines on, and returns those about skipped tests.

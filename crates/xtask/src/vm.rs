@@ -86,9 +86,10 @@ pub struct Args {
     #[arg(long, value_name = "NAME[=VALUE]", value_parser = variable)]
     env: Vec<(String, OsString)>,
 
-    /// Build the workspace's integration tests and run those whose `target::test` contains FILTER
-    #[arg(long, value_name = "FILTER", num_args = 0..=1, default_missing_value = "")]
-    tests: Option<String>,
+    /// Build the workspace's integration tests and run those whose `target::test` contains one
+    /// of the FILTERs
+    #[arg(long, value_name = "FILTER", num_args = 0.., default_missing_value = "")]
+    tests: Option<Vec<String>>,
 
     /// The command
     #[arg(
@@ -104,7 +105,7 @@ pub struct Args {
 /// this machine cannot run a guest, 70 if the guest died, 124 if it ran out of time.
 pub fn run(args: &Args) -> ExitCode {
     let status = match &args.tests {
-        Some(filter) => tests::run(args, filter),
+        Some(filters) => tests::run(args, filters),
         None => run_command(args, &args.command),
     };
     status.map_or_else(

@@ -39,11 +39,12 @@ struct Binary {
     all: bool,
 }
 
-pub fn run(args: &Args, filter: &str) -> Result<u8> {
-    let binaries = choose(build()?, filter)?;
+pub fn run(args: &Args, filters: &[String]) -> Result<u8> {
+    let binaries = choose(build()?, filters)?;
     let tests: usize = binaries.iter().map(|binary| binary.chosen.len()).sum();
     if tests == 0 {
-        let message = format!("no integration test has `{filter}` in its `target::test`");
+        let filters = filters.join("` or `");
+        let message = format!("no integration test has `{filters}` in its `target::test`");
         return Err(Failure {
             status: WRONG_USAGE,
             message,
@@ -107,8 +108,8 @@ fn build() -> Result<Vec<Binary>> {
     Ok(binaries.collect())
 }
 
-/// Keeps the tests whose `target::name` contains `filter`, and the binaries with any.
-fn choose(binaries: Vec<Binary>, filter: &str) -> Result<Vec<Binary>> {
+/// Keeps the tests whose `target::name` contains one of `filters`, and the binaries with any.
+fn choose(binaries: Vec<Binary>, filters: &[String]) -> Result<Vec<Binary>> {
     let mut chosen = Vec::new();
     for mut binary in binaries {
         let output = Command::new(&binary.executable)
@@ -121,7 +122,10 @@ fn choose(binaries: Vec<Binary>, filter: &str) -> Result<Vec<Binary>> {
             .lines()
             .filter_map(|line| line.strip_suffix(": test"))
             .collect();
-        let wanted = |test: &&&str| format!("{}::{test}", binary.target).contains(filter);
+        let wanted = |test: &&&str| {
+            let name = format!("{}::{test}", binary.target);
+            filters.iter().any(|filter| name.contains(filter.as_str()))
+        };
         binary.chosen = tests
             .iter()
             .filter(wanted)
