@@ -1,0 +1,149 @@
+//! Flows that send as much as they can.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use pepd_testbed::Netns;
+use pepd_testbed::traffic::{accept, listen};
+use socket2::{Domain, Socket, Type};
+
+use crate::path::Path;
+use crate::stats::real64;
+
+/// How finely arrivals are kept.
+pub const BIN: Duration = Duration::from_millis(100);
+/// A path that loses a fifth of its packets needs several attempts to connect.
+const CONNECT: Duration = Duration::from_secs(120);
+const PORT: u16 = 9000;
+
+/// Flows under way from the sender to the receiver.
+#[derive(Debug)]
+pub struct Flows {
+    epoch: Instant,
+    ends: Vec<TcpStream>,
+    senders: Vec<JoinHandle<()>>,
+    receivers: Vec<JoinHandle<Vec<u64>>>,
+}
+
+/// What arrived at the receiver, per flow and [`BIN`] since the start, in bytes.
+#[derive(Clone, Debug)]
+pub struct Arrivals(Vec<Vec<u64>>);
+
+impl Flows {
+    /// Connects `count` flows that send by the congestion control `congestion`, and lets them.
+    ///
+    /// # Errors
+    /// When a connection does not come about.
+    pub fn start(path: &Path, count: usize, congestion: &str) -> Result<Self> {
+        let listener = listen(&path.receiver, Path::receiver_address(PORT))?;
+        let mut pairs = Vec::new();
+        for _ in 0..count {
+            pairs.push(pair(&path.sender, &listener, congestion)?);
+        }
+        let epoch = Instant::now();
+        let mut flows = Self {
+            epoch,
+            ends: Vec::new(),
+            senders: Vec::new(),
+            receivers: Vec::new(),
+        };
+        for (sender, receiver) in pairs {
+            flows.ends.push(sender.try_clone()?);
+            flows.ends.push(receiver.try_clone()?);
+            flows.senders.push(thread::spawn(move || send(sender)));
+            flows.receivers.push(thread::spawn(move || receive(receiver, epoch)));
+        }
+        Ok(flows)
+    }
+
+    /// When they began to send.
+    #[must_use]
+    pub fn epoch(&self) -> Instant {
+        self.epoch
+    }
+
+    /// Cuts them off, and says what arrived.
+    #[must_use]
+    pub fn stop(self) -> Arrivals {
+        for end in &self.ends {
+            // It fails where the path has done it already.
+            let _ = end.shutdown(Shutdown::Both);
+        }
+        for sender in self.senders {
+            let _ = sender.join();
+        }
+        let arrived = self.receivers.into_iter();
+        Arrivals(arrived.map(|receiver| receiver.join().unwrap_or_default()).collect())
+    }
+}
+
+impl Arrivals {
+    /// Each flow's goodput in bit/s from `from` after the start for `length`, both multiples
+    /// of [`BIN`].
+    #[must_use]
+    pub fn goodput(&self, from: Duration, length: Duration) -> Vec<f64> {
+        let [first, count] = [bin(from), bin(length)];
+        let sum = |flow: &Vec<u64>| flow.iter().skip(first).take(count).sum::<u64>();
+        self.0.iter().map(|flow| real64(sum(flow)) * 8.0 / length.as_secs_f64()).collect()
+    }
+}
+
+/// Waits until `when`.
+pub fn wait_for(when: Instant) {
+    while let Some(left) = when.checked_duration_since(Instant::now()) {
+        thread::park_timeout(left);
+        if left.is_zero() {
+            return;
+        }
+    }
+}
+
+fn pair(sender: &Netns, listener: &TcpListener, congestion: &str) -> Result<(TcpStream, TcpStream)> {
+    let to = listener.local_addr()?;
+    let connecting = sender.run(|| {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        socket
+            .set_tcp_congestion(congestion.as_bytes())
+            .with_context(|| format!("congestion control `{congestion}`"))?;
+        Ok(socket)
+    })?;
+    let connected = thread::scope(|scope| {
+        let connecting = scope.spawn(move || {
+            connecting.connect_timeout(&to.into(), CONNECT).map(|()| connecting)
+        });
+        let accepted = accept(listener);
+        let connected = connecting.join();
+        accepted.map(|(accepted, _)| (connected, accepted))
+    });
+    let (connected, accepted) = connected.context("no connection across the path")?;
+    let connected = connected.map_err(|_| anyhow::anyhow!("a thread panicked"))??;
+    connected.set_nonblocking(false)?;
+    accepted.set_read_timeout(None)?;
+    accepted.set_write_timeout(None)?;
+    Ok((connected.into(), accepted))
+}
+
+fn send(mut stream: TcpStream) {
+    let block = vec![0x5a; 64 * 1024];
+    while stream.write_all(&block).is_ok() {}
+}
+
+fn receive(mut stream: TcpStream, epoch: Instant) -> Vec<u64> {
+    let mut buffer = vec![0; 256 * 1024];
+    let mut bins = Vec::new();
+    while let Ok(length @ 1..) = stream.read(&mut buffer) {
+        let at = bin(epoch.elapsed());
+        if bins.len() <= at {
+            bins.resize(at + 1, 0);
+        }
+        bins[at] += length as u64;
+    }
+    bins
+}
+
+fn bin(time: Duration) -> usize {
+    usize::try_from(time.as_millis() / BIN.as_millis()).unwrap_or(usize::MAX)
+}

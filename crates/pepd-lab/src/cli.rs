@@ -1,0 +1,94 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Repeats the experiments of the papers behind pepd, and sets its numbers beside theirs.
+#[derive(Debug, Parser)]
+#[command(name = "pepd-lab", version)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// List the experiments
+    List,
+    /// Run experiments, and report
+    ///
+    /// In a Debian kernel under QEMU whose clock counts instructions, so that the numbers do
+    /// not depend on how fast or how busy this machine is.
+    Run(Run),
+    /// Report what was run before
+    Report(Report),
+    /// Run experiments on this kernel and print records
+    #[command(hide = true)]
+    Measure(Measure),
+}
+
+/// Which experiments, and how thoroughly.
+#[derive(Clone, Debug, Args)]
+pub struct Selection {
+    /// The experiments, as `list` names them; `all` for all
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+    /// Fewer points and repeats, shorter windows
+    #[arg(long)]
+    pub quick: bool,
+    /// Repeat each measurement so often, each time with other losses
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeats: Option<u32>,
+}
+
+/// `pepd-lab run`.
+#[derive(Clone, Debug, Args)]
+pub struct Run {
+    #[command(flatten)]
+    pub selection: Selection,
+    /// Run on this kernel, in real time: a smoke test, not a measurement
+    #[arg(long)]
+    pub native: bool,
+    /// The daemon's binary [default: built from this source tree]
+    #[arg(long, value_name = "FILE")]
+    pub pepd: Option<PathBuf>,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// Where reports go.
+#[derive(Clone, Debug, Args)]
+pub struct Output {
+    /// The folder of results, figures and the page
+    #[arg(long, value_name = "FOLDER", default_value = "target/lab")]
+    pub folder: PathBuf,
+    /// Write the records to this file too
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// `pepd-lab report`.
+#[derive(Clone, Debug, Args)]
+pub struct Report {
+    /// Only these experiments
+    #[arg(value_name = "NAME")]
+    pub names: Vec<String>,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `pepd-lab measure`.
+#[derive(Clone, Debug, Args)]
+pub struct Measure {
+    #[command(flatten)]
+    pub selection: Selection,
+    /// The daemon's binary
+    #[arg(long)]
+    pub pepd: PathBuf,
+    /// The clock counts instructions
+    #[arg(long)]
+    pub virtual_time: bool,
+}

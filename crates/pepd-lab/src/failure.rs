@@ -1,0 +1,40 @@
+//! Errors that have an exit status of their own (sysexits.h).
+
+/// What ends the program.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// The exit status.
+    pub status: u8,
+    message: String,
+}
+
+impl Failure {
+    /// EX_USAGE.
+    pub fn usage(message: String) -> Self {
+        Self { status: 64, message }
+    }
+
+    /// EX_UNAVAILABLE: the machine lacks something.
+    pub fn unavailable(message: String) -> Self {
+        Self { status: 69, message }
+    }
+
+    /// EX_SOFTWARE.
+    pub fn internal(message: String) -> Self {
+        Self { status: 70, message }
+    }
+
+    /// EX_NOPERM.
+    pub fn not_permitted(message: String) -> Self {
+        Self { status: 77, message }
+    }
+
+    /// What the same program in a guest ended with; it has said why.
+    pub fn passed_on(status: u8) -> Self {
+        Self {
+            status,
+            message: "the run in the guest has failed: see above".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! `pepd-lab`: the papers' experiments, repeated with pepd, beside the numbers they printed.
+
+#![forbid(unsafe_code)]
+
+mod bulk;
+mod cli;
+mod failure;
+mod measure;
+mod paper;
+mod path;
+mod proxy;
+mod report;
+mod results;
+mod run;
+mod stats;
+
+use std::fs;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::Parser as _;
+use pepd_testbed::vm;
+
+use cli::{Cli, Command, Output};
+use failure::Failure;
+use results::Results;
+
+/// EX_SOFTWARE.
+const INTERNAL: u8 = 70;
+
+fn main() -> ExitCode {
+    match dispatch(&Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("pepd-lab: {error:#}");
+            let unable = error.downcast_ref().map(vm::Error::exit_code);
+            let failed = error.downcast_ref().map(|failure: &Failure| failure.status);
+            ExitCode::from(unable.or(failed).unwrap_or(INTERNAL))
+        }
+    }
+}
+
+fn dispatch(command: &Command) -> Result<()> {
+    match command {
+        Command::List => list(),
+        Command::Run(args) => run_and_report(args),
+        Command::Report(args) => show(&args.names, &args.output, &stored(&args.output)?),
+        Command::Measure(args) => run::measure(args),
+    }
+}
+
+fn list() -> Result<()> {
+    for paper in paper::all()? {
+        println!("{} ({}): {}", paper.authors, paper.year, paper.title);
+        for experiment in &paper.experiments {
+            println!("  {:<22} {:<14} {}", experiment.name, experiment.source, experiment.title);
+        }
+    }
+    Ok(())
+}
+
+fn run_and_report(args: &cli::Run) -> Result<()> {
+    let folder = &args.output.folder;
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let file = folder.join("results.json");
+    let mut results = if file.exists() { Results::read(&file)? } else { Results::new() };
+    let mut names = Vec::new();
+    run::run(args, &mut |name, outcome| {
+        names.push(name.clone());
+        results.experiments.insert(name, outcome);
+        // Each at once: a later one may fail.
+        results.write(&file)
+    })?;
+    show(&names, &args.output, &results)
+}
+
+fn stored(output: &Output) -> Result<Results> {
+    let file = output.folder.join("results.json");
+    if !file.exists() {
+        let message = format!("no {}: `pepd-lab run` makes it", file.display());
+        return Err(Failure::usage(message).into());
+    }
+    Results::read(&file)
+}
+
+fn show(names: &[String], output: &Output, results: &Results) -> Result<()> {
+    for paper in paper::all()? {
+        for experiment in &paper.experiments {
+            let wanted = names.is_empty() || names.contains(&experiment.name);
+            if let Some(outcome) = results.experiments.get(&experiment.name).filter(|_| wanted) {
+                println!("{}", report::table(experiment, outcome));
+            }
+        }
+    }
+    if let Some(file) = &output.json {
+        results.write(file)?;
+    }
+    Ok(())
+}

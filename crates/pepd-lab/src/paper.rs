@@ -1,0 +1,344 @@
+//! The papers' experiments: their parameters and the numbers they printed, one file per paper.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use pepd_testbed::link::{Loss, Outage, QueueLimit, Rate, Shape};
+use serde::{Deserialize, Deserializer, de::Error as _};
+
+/// The files, with the names that messages call them by.
+const FILES: [(&str, &str); 1] = [("jain-ott-2006.toml", include_str!("../data/jain-ott-2006.toml"))];
+
+/// A paper and what is repeated of it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Paper {
+    /// Who wrote it.
+    pub authors: String,
+    /// What it is called.
+    pub title: String,
+    /// When it came out.
+    pub year: u16,
+    /// What is repeated of it.
+    #[serde(rename = "experiment")]
+    pub experiments: Vec<Experiment>,
+}
+
+/// One figure or table.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Experiment {
+    /// What the command line calls it.
+    pub name: String,
+    /// Which figure, table or section of the paper it repeats.
+    pub source: String,
+    /// What is shown, in a line.
+    pub title: String,
+    /// How this differs from the paper, and whatever else a reader must know.
+    #[serde(default)]
+    pub notes: Vec<String>,
+    /// The leg next to the sender.
+    pub near: Leg,
+    /// The leg next to the receiver.
+    pub far: Leg,
+    /// What the hosts do.
+    pub workload: Workload,
+    /// What the best possible result follows from.
+    #[serde(default)]
+    pub limit: Limit,
+    /// What differs from point to point.
+    pub axis: Axis,
+    /// The settings it is run at.
+    #[serde(rename = "point")]
+    pub points: Vec<Point>,
+    /// What is between the hosts.
+    #[serde(rename = "variant")]
+    pub variants: Vec<Variant>,
+    /// How long and how often.
+    pub timing: Timing,
+    /// The same for a first look.
+    pub quick: Quick,
+    /// What the paper printed.
+    #[serde(default)]
+    pub printed: Vec<Printed>,
+}
+
+/// One leg of the path, the same in both directions.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Leg {
+    /// Round-trip time without queues: half of it each way.
+    #[serde(deserialize_with = "span")]
+    pub rtt: Duration,
+    /// Rate of either direction, in IP packets' bits.
+    pub rate: Rate,
+    /// Queue in front of either direction.
+    #[serde(default)]
+    pub queue: QueueLimit,
+    /// Losses on the wire, of either direction.
+    #[serde(default)]
+    pub loss: Loss,
+    /// Whether only the direction to the receiver loses: acknowledgements arrive.
+    #[serde(default)]
+    pub loss_forward_only: bool,
+    /// When it is down, both ways, from the start of the transfer on.
+    #[serde(default)]
+    pub outages: Vec<Outage>,
+}
+
+impl Leg {
+    /// What the link does to packets towards the receiver.
+    #[must_use]
+    pub fn forward(&self) -> Shape {
+        Shape {
+            queue: self.queue,
+            loss: self.loss,
+            outages: self.outages.clone(),
+            ..Shape::new(self.rtt / 2, self.rate)
+        }
+    }
+
+    /// What the link does to packets towards the sender.
+    #[must_use]
+    pub fn backward(&self) -> Shape {
+        let loss = if self.loss_forward_only {
+            Loss::None
+        } else {
+            self.loss
+        };
+        Shape {
+            loss,
+            ..self.forward()
+        }
+    }
+}
+
+/// What the hosts do.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Workload {
+    /// Each flow sends as much as it can, for the whole time.
+    Bulk {
+        /// How many flows there are at once.
+        flows: usize,
+    },
+}
+
+/// What the best possible result follows from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Limit {
+    /// The slower leg's rate × (1 − p) × the payload's share of a packet.
+    #[default]
+    Rate,
+    /// There is none to be stated.
+    None,
+}
+
+/// What differs from point to point.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Axis {
+    /// What it is.
+    pub label: String,
+    /// Its unit; empty if it has none.
+    #[serde(default)]
+    pub unit: String,
+    /// Whether it is drawn logarithmically.
+    #[serde(default)]
+    pub log: bool,
+    /// Whether the result is drawn logarithmically.
+    #[serde(default)]
+    pub log_result: bool,
+}
+
+/// One setting.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Point {
+    /// Where it is on the axis.
+    pub x: f64,
+    /// Replaces the far leg's losses: independent, with this probability.
+    pub far_loss: Option<f64>,
+}
+
+/// What is between the hosts, and how they send.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Variant {
+    /// What reports call it.
+    pub name: String,
+    /// What splits the connections.
+    #[serde(default)]
+    pub proxy: ProxyKind,
+    /// The sending host's congestion control.
+    pub sender: String,
+    /// The proxy's, towards the receiver; the sender's if it is not given.
+    pub forward: Option<String>,
+}
+
+/// What splits the connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProxyKind {
+    /// Nothing: the box in the middle routes.
+    #[default]
+    None,
+    /// pepd.
+    Pepd,
+    /// HAProxy, transparent.
+    Haproxy,
+}
+
+/// How long and how often.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Timing {
+    /// How long the flows run before the measurement.
+    #[serde(deserialize_with = "span")]
+    pub warm_up: Duration,
+    /// How long the measurement takes.
+    #[serde(deserialize_with = "span")]
+    pub window: Duration,
+    /// How often it is repeated, each time with other losses.
+    pub repeats: u32,
+}
+
+/// The `--quick` form.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Quick {
+    /// How long and how often.
+    pub timing: Timing,
+    /// At which of the points, by their `x`.
+    pub points: Vec<f64>,
+}
+
+/// A number that the paper printed.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Printed {
+    /// What it says.
+    pub what: String,
+    /// The number.
+    pub value: f64,
+    /// Its unit.
+    pub unit: String,
+    /// Where in the paper it stands.
+    pub source: String,
+    /// The point that it belongs to; without it, to the whole experiment.
+    pub x: Option<f64>,
+    /// The variant that it is set beside.
+    pub variant: Option<String>,
+}
+
+impl Experiment {
+    /// The legs at `point`.
+    #[must_use]
+    pub fn legs(&self, point: &Point) -> [Leg; 2] {
+        let [near, mut far] = [self.near.clone(), self.far.clone()];
+        if let Some(probability) = point.far_loss {
+            far.loss = Loss::independent(probability);
+        }
+        [near, far]
+    }
+
+    /// Timing and points, of the quick form or the whole.
+    #[must_use]
+    pub fn plan(&self, quick: bool) -> (Timing, Vec<&Point>) {
+        if quick {
+            let points = self.points.iter();
+            let points = points.filter(|point| self.quick.points.contains(&point.x));
+            (self.quick.timing, points.collect())
+        } else {
+            (self.timing, self.points.iter().collect())
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        ensure!(!self.source.is_empty(), "no source");
+        ensure!(!self.points.is_empty(), "no point");
+        ensure!(!self.variants.is_empty(), "no variant");
+        for x in &self.quick.points {
+            ensure!(self.points.iter().any(|point| point.x == *x), "quick: no point {x}");
+        }
+        for printed in &self.printed {
+            ensure!(!printed.source.is_empty(), "`{}` has no source", printed.what);
+            let known = |name: &String| self.variants.iter().any(|v| v.name == *name);
+            ensure!(
+                printed.variant.as_ref().is_none_or(known),
+                "`{}` is about an unknown variant", printed.what
+            );
+            let there = |x: f64| self.points.iter().any(|point| point.x == x);
+            ensure!(printed.x.is_none_or(there), "`{}` is about an unknown point", printed.what);
+        }
+        for point in &self.points {
+            for leg in self.legs(point) {
+                leg.forward().check()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// All papers.
+///
+/// # Errors
+/// A mistake in a file: which, where and what. A test makes sure that there is none.
+pub fn all() -> Result<Vec<Paper>> {
+    FILES.iter().map(|(name, text)| parse(text).with_context(|| (*name).to_owned())).collect()
+}
+
+fn parse(text: &str) -> Result<Paper> {
+    let paper: Paper = toml::from_str(text)?;
+    for experiment in &paper.experiments {
+        experiment.check().with_context(|| experiment.name.clone())?;
+    }
+    Ok(paper)
+}
+
+/// A time as people write it: `200ms`.
+fn span<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    humantime::parse_duration(&text).map_err(D::Error::custom)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_file_is_right_and_every_number_has_a_source() {
+        // `all` checks what the types cannot.
+        let papers = all().unwrap();
+        let names: Vec<_> = papers.iter().flat_map(|paper| &paper.experiments).collect();
+        let unique: BTreeSet<_> = names.iter().map(|experiment| &experiment.name).collect();
+        assert_eq!(unique.len(), names.len(), "{unique:?}");
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused() {
+        for (_, text) in FILES {
+            let wrong = text.replacen("title =", "titel = \"x\"\ntitle =", 1);
+            assert!(parse(&wrong).unwrap_err().to_string().contains("titel"));
+            let wrong = text.replacen("rtt =", "rtd = \"1s\"\nrtt =", 1);
+            assert!(toml::from_str::<Paper>(&wrong).is_err());
+        }
+    }
+
+    #[test]
+    fn a_number_without_a_source_is_refused() {
+        for (name, text) in FILES {
+            let mut lines: Vec<&str> = text.lines().collect();
+            let Some(printed) = lines.iter().position(|line| line.contains("experiment.printed"))
+            else {
+                continue;
+            };
+            let source = (printed..lines.len()).find(|&at| lines[at].starts_with("source"));
+            lines.remove(source.unwrap());
+            assert!(parse(&lines.join("\n")).is_err(), "{name}");
+        }
+    }
+}

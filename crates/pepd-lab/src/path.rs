@@ -1,0 +1,93 @@
+//! The path of every experiment: a sender, a box in the middle, a receiver, and two emulated
+//! links.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use anyhow::{Context as _, Result};
+use pepd_testbed::Netns;
+use pepd_testbed::link::{Endpoint, Link, Mtu, Report, Seed};
+
+use crate::paper::Leg;
+
+/// The sending host.
+pub const SENDER: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 2);
+/// The receiving host.
+pub const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 2);
+/// The largest packets.
+pub const MTU: Mtu = Mtu::ETHERNET;
+/// Headers of IPv4 (20 bytes) and TCP (20), and the latter's timestamps (12; RFC 7323).
+pub const HEADERS: u16 = 52;
+
+/// `sender ── near ── hb ── far ── receiver`, removed when dropped.
+#[derive(Debug)]
+pub struct Path {
+    // The links first: they end before their namespaces do.
+    near: Link,
+    far: Link,
+    /// The sending host's namespace.
+    pub sender: Netns,
+    /// The box in the middle.
+    pub hb: Netns,
+    /// The receiving host's namespace.
+    pub receiver: Netns,
+}
+
+impl Path {
+    /// Makes the namespaces and the links.
+    ///
+    /// # Errors
+    /// Without root or TUN.
+    pub fn open([near, far]: &[Leg; 2], seed: u64) -> Result<Self> {
+        let [sender, hb, receiver] = [host("sender")?, host("hb")?, host("receiver")?];
+        hb.sysctl("net.ipv4.conf.all.forwarding", "1")?;
+        let join = |left: &Netns, right: &Netns, leg: &Leg, name: &str, seed: u64| {
+            let end = |netns: &Netns| Endpoint::named(netns.name(), name);
+            let shapes = (leg.forward(), leg.backward());
+            Link::connect(&end(left), &end(right), shapes.0, shapes.1, Seed(seed), MTU)
+        };
+        let path = Self {
+            near: join(&sender, &hb, near, "near", 2 * seed)?,
+            far: join(&hb, &receiver, far, "far", 2 * seed + 1)?,
+            sender,
+            hb,
+            receiver,
+        };
+        path.sender.sh("ip address add 10.1.0.2/24 dev near; ip route add default via 10.1.0.1")?;
+        path.hb.sh("ip address add 10.1.0.1/24 dev near; ip address add 10.2.0.1/24 dev far")?;
+        path.receiver.sh("ip address add 10.2.0.2/24 dev far; ip route add default via 10.2.0.1")?;
+        Ok(path)
+    }
+
+    /// The receiver's address with `port`.
+    #[must_use]
+    pub fn receiver_address(port: u16) -> SocketAddr {
+        (RECEIVER, port).into()
+    }
+
+    /// Starts both links' losses, outages and counters anew.
+    ///
+    /// # Errors
+    /// When a link has ended.
+    pub fn restart(&self) -> Result<()> {
+        self.near.restart().context("near leg")?;
+        self.far.restart().context("far leg")
+    }
+
+    /// What the links did since the last restart: near, far.
+    ///
+    /// # Errors
+    /// When a link has ended.
+    pub fn report(&self) -> Result<[Report; 2]> {
+        Ok([
+            self.near.report().context("near leg")?,
+            self.far.report().context("far leg")?,
+        ])
+    }
+}
+
+fn host(name: &str) -> Result<Netns> {
+    let netns = Netns::new(name)?;
+    // Router solicitations would use up losses of a seed at times of their own.
+    netns.sysctl("net.ipv6.conf.default.disable_ipv6", "1")?;
+    Ok(netns)
+}

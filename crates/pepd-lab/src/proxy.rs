@@ -1,0 +1,139 @@
+//! What splits connections at the box in the middle.
+
+use std::fs;
+use std::path::Path as FilePath;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use pepd_testbed::{Netns, Pepd, Process, accepted, wait_until};
+use tempfile::TempDir;
+
+use crate::paper::{ProxyKind, Variant};
+
+/// How long HAProxy may take to start on a busy machine.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A proxy at work, ended when dropped.
+#[derive(Debug)]
+pub enum Proxy {
+    /// None: the box routes.
+    None,
+    /// pepd.
+    Pepd(Box<Pepd>),
+    /// HAProxy.
+    Haproxy(Haproxy),
+}
+
+impl Proxy {
+    /// Starts what `variant` asks for in `hb`. `pepd` is the daemon's binary.
+    ///
+    /// # Errors
+    /// When it does not start; the message has its log.
+    pub fn start(variant: &Variant, hb: &Netns, pepd: &FilePath) -> Result<Self> {
+        Ok(match variant.proxy {
+            ProxyKind::None => Self::None,
+            ProxyKind::Pepd => Self::Pepd(Box::new(Pepd::start(pepd, hb, &pepd_config(variant))?)),
+            ProxyKind::Haproxy => Self::Haproxy(Haproxy::start(variant, hb)?),
+        })
+    }
+
+    /// Whether what this is has happened: connections split, or none.
+    ///
+    /// # Errors
+    /// When the kernel's counters cannot be read.
+    pub fn has_split(&self, hb: &Netns) -> Result<bool> {
+        Ok(accepted(hb)? > 0)
+    }
+}
+
+/// Both campuses; each leg's congestion control is that towards its own campus.
+#[must_use]
+pub fn pepd_config(variant: &Variant) -> String {
+    let forward = variant.forward.as_ref().unwrap_or(&variant.sender);
+    format!(
+        r#"[node]
+name = "lab"
+drain = "0s"
+
+[capture]
+handshake = "early"
+
+[[campus]]
+name = "sender"
+prefixes = ["10.1.0.0/16"]
+leg = "near"
+
+[[campus]]
+name = "receiver"
+prefixes = ["10.2.0.0/16"]
+leg = "far"
+
+[leg.near]
+congestion = "{sender}"
+
+[leg.far]
+congestion = "{forward}"
+"#,
+        sender = variant.sender
+    )
+}
+
+/// HAProxy, with what it takes to make it transparent.
+#[derive(Debug)]
+pub struct Haproxy {
+    _process: Process,
+    _directory: TempDir,
+}
+
+/// Its port.
+const PORT: u16 = 7400;
+
+impl Haproxy {
+    fn start(variant: &Variant, hb: &Netns) -> Result<Self> {
+        let directory = TempDir::with_prefix("pepd-lab-haproxy-")?;
+        let file = directory.path().join("haproxy.cfg");
+        fs::write(&file, HAPROXY)?;
+        hb.sh(&format!("nft -f - <<'END'\n{CAPTURE}END\n"))?;
+        hb.sh("ip rule add fwmark 0x70 lookup 100; ip route add local default dev lo table 100")?;
+        if let Some(forward) = &variant.forward {
+            // The route's, since HAProxy of this age cannot set it on its sockets.
+            hb.sh(&format!("ip route replace 10.2.0.0/24 dev far src 10.2.0.1 congctl lock {forward}"))?;
+        }
+        let process = Process::spawn(hb.command("haproxy").arg("-db").arg("-f").arg(&file))?;
+        wait_until(LIMIT, "HAProxy listens", || {
+            hb.sh("ss -Hltn").is_ok_and(|out| out.contains(&format!(":{PORT}")))
+        })
+        .with_context(|| process.log())?;
+        Ok(Self {
+            _process: process,
+            _directory: directory,
+        })
+    }
+}
+
+const HAPROXY: &str = "
+global
+    nbthread 1
+    maxconn 500
+defaults
+    mode tcp
+    option splice-auto
+    timeout connect 2m
+    timeout client 1h
+    timeout server 1h
+listen split
+    bind 0.0.0.0:7400 transparent
+    source 0.0.0.0 usesrc clientip
+    server original 0.0.0.0
+";
+
+const CAPTURE: &str = "
+table inet haproxy {
+    chain prerouting {
+        type filter hook prerouting priority mangle
+        meta l4proto { tcp, icmp } socket transparent 1 meta mark set 0x70 accept
+        ip saddr 10.1.0.0/16 ip daddr 10.2.0.0/16 tcp flags & (fin|syn|rst|ack) == syn tproxy ip to :7400 meta mark set 0x70
+        ip saddr 10.2.0.0/16 ip daddr 10.1.0.0/16 tcp flags & (fin|syn|rst|ack) == syn tproxy ip to :7400 meta mark set 0x70
+    }
+}
+";

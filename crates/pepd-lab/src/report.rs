@@ -1,0 +1,5 @@
+//! Reports: a table on the terminal, figures, and a page with all of them.
+
+mod table;
+
+pub use table::table;

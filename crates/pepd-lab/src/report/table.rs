@@ -1,0 +1,119 @@
+//! The terminal's table.
+
+use comfy_table::{Cell, CellAlignment, Table, presets};
+
+use crate::paper::{Experiment, Point};
+use crate::results::{Metric, Outcome, Record};
+use crate::stats::Summary;
+
+/// The outcome of an experiment: a row per point, variant and metric.
+#[must_use]
+pub fn table(experiment: &Experiment, outcome: &Outcome) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.set_header([
+        axis(experiment).as_str(), "variant", "metric", "mean", "± 95 %", "n", "limit", "share", "paper",
+    ]);
+    for point in &experiment.points {
+        for variant in &experiment.variants {
+            for metric in metrics(outcome) {
+                let records = select(outcome, point, &variant.name, metric);
+                if let Some(row) = row(&records, metric) {
+                    let mut cells = vec![
+                        Cell::new(point.x).set_alignment(CellAlignment::Right),
+                        Cell::new(&variant.name),
+                        Cell::new(metric.label()),
+                    ];
+                    cells.extend(row.map(|text| Cell::new(text).set_alignment(CellAlignment::Right)));
+                    table.add_row(cells);
+                }
+            }
+        }
+    }
+    let mut text = format!("{}: {} ({})\n{table}\n", experiment.name, experiment.title, experiment.source);
+    for line in remarks(experiment, outcome) {
+        text.push_str(&format!("  {line}\n"));
+    }
+    text
+}
+
+/// Everything that must be said beside the numbers.
+#[must_use]
+pub fn remarks(experiment: &Experiment, outcome: &Outcome) -> Vec<String> {
+    let setting = &outcome.setting;
+    let clock = if setting.virtual_time { "virtual time" } else { "REAL TIME: the machine's noise is in it" };
+    let form = if setting.quick { ", quick form" } else { "" };
+    let mut lines = vec![format!("Linux {}, {clock}{form}", setting.kernel)];
+    for printed in &experiment.printed {
+        if printed.x.is_none() {
+            lines.push(format!("paper: {} {} — {} ({})", printed.value, printed.unit, printed.what, printed.source));
+        }
+    }
+    lines.extend(experiment.notes.iter().cloned());
+    lines.extend(outcome.left_out.iter().map(|what| format!("left out: {what}")));
+    let late = outcome.records.iter().filter(|record| record.fell_behind).count();
+    if late > 0 {
+        lines.push(format!("in {late} of {} values an emulated link fell behind: do not trust them", outcome.records.len()));
+    }
+    lines
+}
+
+/// What the axis is, with its unit.
+#[must_use]
+pub fn axis(experiment: &Experiment) -> String {
+    let axis = &experiment.axis;
+    if axis.unit.is_empty() {
+        axis.label.clone()
+    } else {
+        format!("{}, {}", axis.label, axis.unit)
+    }
+}
+
+/// The metrics that there are.
+#[must_use]
+pub fn metrics(outcome: &Outcome) -> Vec<Metric> {
+    let mut metrics: Vec<_> = outcome.records.iter().map(|record| record.metric).collect();
+    metrics.sort_unstable();
+    metrics.dedup();
+    metrics
+}
+
+/// The records of one point, variant and metric.
+#[must_use]
+pub fn select<'a>(outcome: &'a Outcome, point: &Point, variant: &str, metric: Metric) -> Vec<&'a Record> {
+    let wanted = |record: &&Record| {
+        record.x == point.x && record.variant == variant && record.metric == metric
+    };
+    outcome.records.iter().filter(wanted).collect()
+}
+
+fn row(records: &[&Record], metric: Metric) -> Option<[String; 6]> {
+    let first = records.first()?;
+    let values: Vec<f64> = records.iter().map(|record| record.value).collect();
+    let summary = Summary::of(&values)?;
+    let show = |value: f64| number(value / metric.scale());
+    let nothing = || "–".to_owned();
+    Some([
+        show(summary.mean),
+        summary.half_width.map_or_else(nothing, show),
+        summary.count.to_string(),
+        first.limit.map_or_else(nothing, show),
+        first.limit.map_or_else(nothing, |limit| format!("{:.1} %", 100.0 * summary.mean / limit)),
+        first.paper.as_ref().map_or_else(nothing, |paper| show(paper.value)),
+    ])
+}
+
+/// A number with three significant digits or more.
+#[must_use]
+pub fn number(value: f64) -> String {
+    let magnitude = value.abs();
+    if magnitude >= 100.0 {
+        format!("{value:.0}")
+    } else if magnitude >= 10.0 {
+        format!("{value:.1}")
+    } else if magnitude >= 0.1 || magnitude == 0.0 {
+        format!("{value:.2}")
+    } else {
+        format!("{value:.4}")
+    }
+}

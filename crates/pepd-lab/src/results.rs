@@ -1,0 +1,156 @@
+//! What was measured, as it is kept: versioned, one record per value.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+use serde::{Deserialize, Serialize};
+
+/// The version of this schema. A reader refuses another one.
+pub const SCHEMA: u32 = 1;
+
+/// The results of one or more experiments on one machine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Results {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// What each experiment gave, by its name.
+    pub experiments: BTreeMap<String, Outcome>,
+}
+
+/// What one experiment gave.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Outcome {
+    /// Where it ran.
+    pub setting: Setting,
+    /// Every value.
+    pub records: Vec<Record>,
+    /// What was left out, and why.
+    pub left_out: Vec<String>,
+}
+
+/// Where and how an experiment ran.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Setting {
+    /// The kernel's release.
+    pub kernel: String,
+    /// Whether the clock was that of a guest which counts instructions.
+    pub virtual_time: bool,
+    /// Whether this was the quick form.
+    pub quick: bool,
+}
+
+/// One value.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Record {
+    /// The point's place on the experiment's axis.
+    pub x: f64,
+    /// What was between the hosts: the variant's name.
+    pub variant: String,
+    /// Which repeat, from 0 on.
+    pub repeat: u32,
+    /// What the links' losses were drawn from.
+    pub seed: u64,
+    /// What was measured.
+    pub metric: Metric,
+    /// The value, in the metric's unit.
+    pub value: f64,
+    /// The best that is physically possible in this setting, in the same unit.
+    pub limit: Option<f64>,
+    /// The number that the paper printed for this, in the same unit, and where.
+    pub paper: Option<PaperValue>,
+    /// The share of packets that the far leg lost on the wire, of those sent to the receiver.
+    pub far_loss: f64,
+    /// An emulated link did not keep up: the value is not to be trusted.
+    pub fell_behind: bool,
+}
+
+/// A number in a paper.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PaperValue {
+    /// The number.
+    pub value: f64,
+    /// Figure, table or section.
+    pub source: String,
+}
+
+/// What can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Metric {
+    /// Payload delivered to the receiver per time, all flows together, in bit/s.
+    Goodput,
+    /// Jain's fairness index of the flows' goodput.
+    Fairness,
+}
+
+impl Metric {
+    /// Its name in reports, with the unit that reports use.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Goodput => "goodput, Mbit/s",
+            Self::Fairness => "Jain's index",
+        }
+    }
+
+    /// How much of the value's own unit the reports' unit is.
+    #[must_use]
+    pub fn scale(self) -> f64 {
+        match self {
+            Self::Goodput => 1e6,
+            Self::Fairness => 1.0,
+        }
+    }
+}
+
+impl Results {
+    /// No results yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            schema: SCHEMA,
+            experiments: BTreeMap::new(),
+        }
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// When it cannot be read, is no such file, or of another version.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        Self::parse(&text).with_context(|| path.display().to_string())
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        #[derive(Deserialize)]
+        struct Version {
+            schema: u32,
+        }
+        let version: Version = serde_json::from_str(text).context("not a file of pepd-lab's")?;
+        ensure!(
+            version.schema == SCHEMA,
+            "schema {} is not {SCHEMA}, which this pepd-lab reads: run the experiments again",
+            version.schema
+        );
+        Ok(serde_json::from_str(text)?)
+    }
+
+    /// Writes a file, in one piece.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let new = path.with_extension("new");
+        let say = || format!("cannot write {}", path.display());
+        fs::write(&new, serde_json::to_string_pretty(self)?).with_context(say)?;
+        fs::rename(&new, path).with_context(say)
+    }
+}
