@@ -211,11 +211,18 @@ fn build() -> Result<PathBuf> {
     Ok(folder.join("pepd"))
 }
 
-/// Congestion controls and what capturing takes: the guest loads nothing by itself while its
-/// clock counts.
+/// Modules of congestion controls, and of what the proxies' rules and the sampler need. Left
+/// to the kernel they would be loaded in the middle of a measurement, from the host's disk.
+const MODULES: [&str; 22] = [
+    "tcp_bbr", "tcp_bic", "tcp_cdg", "tcp_htcp", "tcp_hybla", "tcp_illinois", "tcp_scalable",
+    "tcp_vegas", "tcp_veno", "tcp_westwood", "tcp_yeah", "inet_diag", "tcp_diag", "nf_tables",
+    "nft_connlimit", "nft_ct", "nft_limit", "nft_objref", "nft_quota", "nft_reject_inet",
+    "nft_socket", "nft_tproxy",
+];
+
 fn load_modules() {
-    let congestion = ["bbr", "westwood", "hybla", "vegas", "illinois", "htcp", "bic", "veno", "scalable"];
-    for name in congestion.map(|name| format!("tcp_{name}")) {
-        let _ = Command::new("/sbin/modprobe").arg("--quiet").arg(name).status();
+    // One at a time: a kernel that has one built in, or lacks it, still gets the others.
+    for name in MODULES {
+        let _ = Command::new("/sbin/modprobe").args(["--quiet", name]).status();
     }
 }
