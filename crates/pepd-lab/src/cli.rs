@@ -42,6 +42,29 @@ pub struct Selection {
     /// Repeat each measurement so often, each time with other losses
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeats: Option<u32>,
+    /// Only at these places of the axis
+    #[arg(long, value_name = "X", value_delimiter = ',')]
+    pub at: Vec<f64>,
+    /// Only variants whose name contains this
+    #[arg(long, value_name = "TEXT")]
+    pub variant: Option<String>,
+}
+
+impl Selection {
+    /// The same as arguments, for the same program in a guest.
+    #[must_use]
+    pub fn arguments(&self) -> Vec<String> {
+        let mut words = self.names.clone();
+        if self.quick {
+            words.push("--quick".to_owned());
+        }
+        if let Some(repeats) = self.repeats {
+            words.push(format!("--repeats={repeats}"));
+        }
+        words.extend(self.at.iter().map(|x| format!("--at={x}")));
+        words.extend(self.variant.iter().map(|text| format!("--variant={text}")));
+        words
+    }
 }
 
 /// `pepd-lab run`.

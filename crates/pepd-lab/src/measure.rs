@@ -7,6 +7,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail, ensure};
 use nix::sys::utsname::uname;
 
+use crate::cli::Selection;
 use crate::bulk::{Flows, wait_for};
 use crate::paper::{Experiment, Leg, Limit, Point, Printed, ProxyKind, Timing, Variant, Workload};
 use crate::path::{HEADERS, MTU, Path};
@@ -19,10 +20,8 @@ use crate::stats::{fairness, real, real64};
 pub struct Order<'a> {
     /// The daemon's binary.
     pub pepd: &'a FilePath,
-    /// The short form.
-    pub quick: bool,
-    /// Other than the data file says.
-    pub repeats: Option<u32>,
+    /// How much of it.
+    pub selection: &'a Selection,
     /// Whether the clock counts instructions.
     pub virtual_time: bool,
 }
@@ -37,14 +36,21 @@ pub fn experiment(
     order: Order<'_>,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Outcome> {
-    let (mut timing, points) = experiment.plan(order.quick);
-    timing.repeats = order.repeats.unwrap_or(timing.repeats);
-    let (variants, left_out) = possible(experiment)?;
+    let selection = order.selection;
+    let (mut timing, mut points) = experiment.plan(selection.quick);
+    timing.repeats = selection.repeats.unwrap_or(timing.repeats);
+    if !selection.at.is_empty() {
+        points = experiment.points.iter().filter(|point| selection.at.contains(&point.x)).collect();
+    }
+    let (mut variants, left_out) = possible(experiment)?;
+    if let Some(text) = &selection.variant {
+        variants.retain(|variant| variant.name.contains(text));
+    }
     let mut outcome = Outcome {
         setting: Setting {
             kernel: uname()?.release().to_string_lossy().into_owned(),
             virtual_time: order.virtual_time,
-            quick: order.quick,
+            quick: selection.quick,
         },
         records: Vec::new(),
         left_out,
@@ -110,6 +116,8 @@ impl Case<'_> {
         let [near, far] = path.report()?;
         let sent = far.a_to_b.sent.packets;
         let lost = far.a_to_b.lost.packets + far.a_to_b.cut.packets;
+        let directions = [&near.a_to_b, &near.b_to_a, &far.a_to_b, &far.b_to_a];
+        let lag = directions.map(|way| way.lag.p99.as_secs_f64()).into_iter().fold(0.0, f64::max);
         let record = |(metric, value): (Metric, f64)| Record {
             x: self.point.x,
             variant: self.variant.name.clone(),
@@ -120,6 +128,7 @@ impl Case<'_> {
             limit: self.limit(&legs, metric),
             paper: self.printed(metric),
             far_loss: if sent == 0 { 0.0 } else { real64(lost) / real64(sent) },
+            link_lag: lag,
             fell_behind: near.fell_behind() || far.fell_behind(),
         };
         Ok(values.into_iter().map(record).collect())

@@ -66,6 +66,8 @@ pub struct Record {
     pub paper: Option<PaperValue>,
     /// The share of packets that the far leg lost on the wire, of those sent to the receiver.
     pub far_loss: f64,
+    /// How late the slower link was with one packet in a hundred, in seconds.
+    pub link_lag: f64,
     /// An emulated link did not keep up: the value is not to be trusted.
     pub fell_behind: bool,
 }

@@ -22,7 +22,7 @@ use crate::results::Outcome;
 const LIMIT: Duration = Duration::from_secs(24 * 3600);
 
 /// What measurements run; what is not installed is left out by them.
-const PROGRAMS: [&str; 5] = ["ip", "nft", "ss", "sh", "haproxy"];
+const PROGRAMS: [&str; 6] = ["chrt", "haproxy", "ip", "nft", "sh", "ss"];
 
 /// One line of what `measure` prints: the outcome of an experiment.
 #[derive(Debug, Serialize, Deserialize)]
@@ -93,8 +93,7 @@ fn native(
 ) -> Result<()> {
     let order = Order {
         pepd,
-        quick: selection.quick,
-        repeats: selection.repeats,
+        selection,
         virtual_time,
     };
     for experiment in experiments {
@@ -138,13 +137,7 @@ fn guest(
     }
     let mut command: Vec<OsString> = vec![this.into(), "measure".into(), "--virtual-time".into()];
     command.extend(["--pepd".into(), pepd.into()]);
-    if selection.quick {
-        command.push("--quick".into());
-    }
-    if let Some(repeats) = selection.repeats {
-        command.extend(["--repeats".into(), repeats.to_string().into()]);
-    }
-    command.extend(selection.names.iter().map(OsString::from));
+    command.extend(selection.arguments().into_iter().map(OsString::from));
 
     let results = tempfile::tempdir()?;
     let mut lines = Lines { rest: Vec::new(), keep, error: None };
