@@ -17,7 +17,8 @@ use crate::stats::real64;
 pub const BIN: Duration = Duration::from_millis(100);
 /// A path that loses a fifth of its packets needs several attempts to connect.
 const CONNECT: Duration = Duration::from_secs(120);
-const PORT: u16 = 9000;
+/// Where the receiver listens.
+pub const PORT: u16 = 9000;
 
 /// Flows under way from the sender to the receiver.
 #[derive(Debug)]
@@ -54,7 +55,9 @@ impl Flows {
             flows.ends.push(sender.try_clone()?);
             flows.ends.push(receiver.try_clone()?);
             flows.senders.push(thread::spawn(move || send(sender)));
-            flows.receivers.push(thread::spawn(move || receive(receiver, epoch)));
+            flows
+                .receivers
+                .push(thread::spawn(move || receive(receiver, epoch)));
         }
         Ok(flows)
     }
@@ -76,7 +79,11 @@ impl Flows {
             let _ = sender.join();
         }
         let arrived = self.receivers.into_iter();
-        Arrivals(arrived.map(|receiver| receiver.join().unwrap_or_default()).collect())
+        Arrivals(
+            arrived
+                .map(|receiver| receiver.join().unwrap_or_default())
+                .collect(),
+        )
     }
 }
 
@@ -87,7 +94,10 @@ impl Arrivals {
     pub fn goodput(&self, from: Duration, length: Duration) -> Vec<f64> {
         let [first, count] = [bin(from), bin(length)];
         let sum = |flow: &Vec<u64>| flow.iter().skip(first).take(count).sum::<u64>();
-        self.0.iter().map(|flow| real64(sum(flow)) * 8.0 / length.as_secs_f64()).collect()
+        self.0
+            .iter()
+            .map(|flow| real64(sum(flow)) * 8.0 / length.as_secs_f64())
+            .collect()
     }
 }
 
@@ -101,7 +111,16 @@ pub fn wait_for(when: Instant) {
     }
 }
 
-fn pair(sender: &Netns, listener: &TcpListener, congestion: &str) -> Result<(TcpStream, TcpStream)> {
+/// A connection from `sender`, whose end sends by the congestion control `congestion`, to
+/// `listener`: both ends.
+///
+/// # Errors
+/// When it does not come about.
+pub fn pair(
+    sender: &Netns,
+    listener: &TcpListener,
+    congestion: &str,
+) -> Result<(TcpStream, TcpStream)> {
     let to = listener.local_addr()?;
     let connecting = sender.run(|| {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
@@ -112,7 +131,9 @@ fn pair(sender: &Netns, listener: &TcpListener, congestion: &str) -> Result<(Tcp
     })?;
     let connected = thread::scope(|scope| {
         let connecting = scope.spawn(move || {
-            connecting.connect_timeout(&to.into(), CONNECT).map(|()| connecting)
+            connecting
+                .connect_timeout(&to.into(), CONNECT)
+                .map(|()| connecting)
         });
         let accepted = accept(listener);
         let connected = connecting.join();

@@ -12,22 +12,34 @@ pub struct Failure {
 impl Failure {
     /// EX_USAGE.
     pub fn usage(message: String) -> Self {
-        Self { status: 64, message }
+        Self {
+            status: 64,
+            message,
+        }
     }
 
     /// EX_UNAVAILABLE: the machine lacks something.
     pub fn unavailable(message: String) -> Self {
-        Self { status: 69, message }
+        Self {
+            status: 69,
+            message,
+        }
     }
 
     /// EX_SOFTWARE.
     pub fn internal(message: String) -> Self {
-        Self { status: 70, message }
+        Self {
+            status: 70,
+            message,
+        }
     }
 
     /// EX_NOPERM.
     pub fn not_permitted(message: String) -> Self {
-        Self { status: 77, message }
+        Self {
+            status: 77,
+            message,
+        }
     }
 
     /// What the same program in a guest ended with; it has said why.

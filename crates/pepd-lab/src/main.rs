@@ -5,6 +5,7 @@
 mod bulk;
 mod cli;
 mod failure;
+mod keystrokes;
 mod measure;
 mod paper;
 mod path;
@@ -12,6 +13,7 @@ mod proxy;
 mod report;
 mod results;
 mod run;
+mod sampler;
 mod stats;
 
 use std::fs;
@@ -51,9 +53,12 @@ fn dispatch(command: &Command) -> Result<()> {
 
 fn list() -> Result<()> {
     for paper in paper::all()? {
-        println!("{} ({}): {}", paper.authors, paper.year, paper.title);
+        println!("{}: {}", paper.authors, paper.title);
         for experiment in &paper.experiments {
-            println!("  {:<22} {:<14} {}", experiment.name, experiment.source, experiment.title);
+            println!(
+                "  {:<22} {:<14} {}",
+                experiment.name, experiment.source, experiment.title
+            );
         }
     }
     Ok(())
@@ -63,7 +68,11 @@ fn run_and_report(args: &cli::Run) -> Result<()> {
     let folder = &args.output.folder;
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let file = folder.join("results.json");
-    let mut results = if file.exists() { Results::read(&file)? } else { Results::new() };
+    let mut results = if file.exists() {
+        Results::read(&file)?
+    } else {
+        Results::new()
+    };
     let mut names = Vec::new();
     run::run(args, &mut |name, outcome| {
         names.push(name.clone());
@@ -84,7 +93,8 @@ fn stored(output: &Output) -> Result<Results> {
 }
 
 fn show(names: &[String], output: &Output, results: &Results) -> Result<()> {
-    for paper in paper::all()? {
+    let papers = paper::all()?;
+    for paper in &papers {
         for experiment in &paper.experiments {
             let wanted = names.is_empty() || names.contains(&experiment.name);
             if let Some(outcome) = results.experiments.get(&experiment.name).filter(|_| wanted) {
@@ -92,6 +102,8 @@ fn show(names: &[String], output: &Output, results: &Results) -> Result<()> {
             }
         }
     }
+    report::write(&papers, results, &output.folder)?;
+    println!("figures and report.html are in {}", output.folder.display());
     if let Some(file) = &output.json {
         results.write(file)?;
     }

@@ -3,17 +3,21 @@
 use std::fs;
 use std::path::Path as FilePath;
 use std::process::Command;
+use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 use nix::sys::utsname::uname;
+use pepd_testbed::link::Loss;
 
+use crate::bulk::{Flows, PORT, wait_for};
 use crate::cli::Selection;
-use crate::bulk::{Flows, wait_for};
+use crate::keystrokes;
 use crate::paper::{Experiment, Leg, Limit, Point, Printed, ProxyKind, Timing, Variant, Workload};
 use crate::path::{HEADERS, MTU, Path};
 use crate::proxy::Proxy;
-use crate::results::{Metric, Outcome, PaperValue, Record, Setting};
-use crate::stats::{fairness, real, real64};
+use crate::results::{Metric, Outcome, PaperValue, Record, Sample, Setting, Trace};
+use crate::sampler::Sampler;
+use crate::stats::{fairness, quantile, real, real64};
 
 /// What to do with an experiment.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +44,11 @@ pub fn experiment(
     let (mut timing, mut points) = experiment.plan(selection.quick);
     timing.repeats = selection.repeats.unwrap_or(timing.repeats);
     if !selection.at.is_empty() {
-        points = experiment.points.iter().filter(|point| selection.at.contains(&point.x)).collect();
+        points = experiment
+            .points
+            .iter()
+            .filter(|point| selection.at.contains(&point.x))
+            .collect();
     }
     let (mut variants, left_out) = possible(experiment)?;
     if let Some(text) = &selection.variant {
@@ -53,6 +61,7 @@ pub fn experiment(
             quick: selection.quick,
         },
         records: Vec::new(),
+        traces: Vec::new(),
         left_out,
     };
     let total = points.len() * variants.len() * usize::try_from(timing.repeats)?;
@@ -67,16 +76,26 @@ pub fn experiment(
                 let name = &experiment.name;
                 progress(&format!(
                     "{name} {done}/{total}: {}{unit}, {}, repeat {}",
-                    point.x, variant.name, repeat + 1
+                    point.x,
+                    variant.name,
+                    repeat + 1
                 ));
-                let case = Case { experiment, point, variant, timing, repeat, seed };
-                let records = case.run(order.pepd).with_context(|| {
+                let case = Case {
+                    experiment,
+                    point,
+                    variant,
+                    timing,
+                    repeat,
+                    seed,
+                };
+                let (records, trace) = case.run(order.pepd).with_context(|| {
                     format!("{name} at {}{unit}, {}, seed {seed}", point.x, variant.name)
                 })?;
                 for record in &records {
                     progress(&describe(record));
                 }
                 outcome.records.extend(records);
+                outcome.traces.extend(trace.filter(|_| repeat == 0));
             }
         }
     }
@@ -84,11 +103,27 @@ pub fn experiment(
 }
 
 fn describe(record: &Record) -> String {
-    let share = record.limit.map(|limit| format!(", {:.0} % of the limit", 100.0 * record.value / limit));
+    let share = record
+        .limit
+        .map(|limit| format!(", {:.0} % of the limit", 100.0 * record.value / limit));
+    let share = share.filter(|_| record.metric.more_is_better());
     let value = record.value / record.metric.scale();
-    let late = if record.fell_behind { ", THE LINK FELL BEHIND" } else { "" };
-    format!("    {} {value:.3}{}{late}", record.metric.label(), share.unwrap_or_default())
+    let late = if record.fell_behind {
+        ", THE LINK FELL BEHIND"
+    } else {
+        ""
+    };
+    format!(
+        "    {} {value:.3}{}{late}",
+        record.metric.label(),
+        share.unwrap_or_default()
+    )
 }
+
+/// Payload of a full packet, in bits.
+const PACKET_BITS: f64 = 8.0 * 1448.0;
+/// How often a trace looks at the sockets.
+const GLANCES: Duration = Duration::from_millis(50);
 
 /// One repeat of one variant at one point.
 struct Case<'a> {
@@ -101,23 +136,27 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
-    fn run(&self, pepd: &FilePath) -> Result<Vec<Record>> {
+    fn run(&self, pepd: &FilePath) -> Result<(Vec<Record>, Option<Trace>)> {
         let legs = self.experiment.legs(self.point);
         let path = Path::open(&legs, self.seed)?;
-        let proxy = Proxy::start(self.variant, &path.hb, pepd)?;
-        let values = match self.experiment.workload {
-            Workload::Bulk { flows } => self.bulk(&path, flows)?,
+        let mut proxy = Proxy::start(self.variant, self.point, &path.hb, pepd)?;
+        let (values, samples) = match self.experiment.workload {
+            Workload::Bulk { flows, packets } => (
+                self.bulk(&path, self.point.flows.unwrap_or(flows), packets)?,
+                None,
+            ),
+            Workload::Trace => self.trace(&path)?,
+            Workload::Keystrokes { every, wait } => (self.keystrokes(&path, every, wait)?, None),
         };
-        let splits = self.variant.proxy != ProxyKind::None;
-        ensure!(
-            proxy.has_split(&path.hb)? == splits,
-            "connections were {}split", if splits { "not " } else { "" }
-        );
+        proxy.check(&path.hb)?;
         let [near, far] = path.report()?;
         let sent = far.a_to_b.sent.packets;
         let lost = far.a_to_b.lost.packets + far.a_to_b.cut.packets;
         let directions = [&near.a_to_b, &near.b_to_a, &far.a_to_b, &far.b_to_a];
-        let lag = directions.map(|way| way.lag.p99.as_secs_f64()).into_iter().fold(0.0, f64::max);
+        let lag = directions
+            .map(|way| way.lag.p99.as_secs_f64())
+            .into_iter()
+            .fold(0.0, f64::max);
         let record = |(metric, value): (Metric, f64)| Record {
             x: self.point.x,
             variant: self.variant.name.clone(),
@@ -127,33 +166,124 @@ impl Case<'_> {
             value,
             limit: self.limit(&legs, metric),
             paper: self.printed(metric),
-            far_loss: if sent == 0 { 0.0 } else { real64(lost) / real64(sent) },
+            far_loss: if sent == 0 {
+                0.0
+            } else {
+                real64(lost) / real64(sent)
+            },
             link_lag: lag,
             fell_behind: near.fell_behind() || far.fell_behind(),
         };
-        Ok(values.into_iter().map(record).collect())
+        let trace = samples.map(|samples| Trace {
+            x: self.point.x,
+            variant: self.variant.name.clone(),
+            samples,
+        });
+        Ok((values.into_iter().map(record).collect(), trace))
     }
 
-    fn bulk(&self, path: &Path, flows: usize) -> Result<Vec<(Metric, f64)>> {
-        let Timing { warm_up, window, .. } = self.timing;
+    fn bulk(&self, path: &Path, flows: usize, packets: bool) -> Result<Vec<(Metric, f64)>> {
+        let Timing {
+            warm_up, window, ..
+        } = self.timing;
         let running = Flows::start(path, flows, &self.variant.sender)?;
         wait_for(running.epoch() + warm_up);
         path.restart()?;
         wait_for(running.epoch() + warm_up + window);
         let shares = running.stop().goodput(warm_up, window);
-        let mut values = vec![(Metric::Goodput, shares.iter().sum())];
+        let sum: f64 = shares.iter().sum();
+        let mut values = vec![if packets {
+            (Metric::Packets, sum / PACKET_BITS)
+        } else {
+            (Metric::Goodput, sum)
+        }];
         if let Some(index) = fairness(&shares).filter(|_| flows > 1) {
             values.push((Metric::Fairness, index));
         }
         Ok(values)
     }
 
+    fn keystrokes(
+        &self,
+        path: &Path,
+        every: Duration,
+        wait: Duration,
+    ) -> Result<Vec<(Metric, f64)>> {
+        let count = self.timing.window.as_nanos() / every.as_nanos();
+        let trips = keystrokes::type_away(
+            path,
+            usize::try_from(count)?,
+            every,
+            wait,
+            &self.variant.sender,
+        )?;
+        let quantile = |q| quantile(&trips, q).context("no keystroke came back");
+        Ok(vec![
+            (Metric::RoundTrip50, quantile(0.5)?),
+            (Metric::RoundTrip99, quantile(0.99)?),
+        ])
+    }
+
+    /// One flow, with what both legs' sockets are at.
+    #[allow(
+        clippy::type_complexity,
+        reason = "the values, and what they come from"
+    )]
+    fn trace(&self, path: &Path) -> Result<(Vec<(Metric, f64)>, Option<Vec<Sample>>)> {
+        let Timing {
+            warm_up, window, ..
+        } = self.timing;
+        let running = Flows::start(path, 1, &self.variant.sender)?;
+        let epoch = running.epoch();
+        let sampler = |netns| Sampler::start(netns, PORT, epoch, GLANCES);
+        let samplers = [sampler(&path.sender)?, sampler(&path.hb)?];
+        wait_for(epoch + warm_up);
+        path.restart()?;
+        wait_for(epoch + warm_up + window);
+        let [sender, hb] = samplers.map(Sampler::stop);
+        let [sender, hb] = [sender?, hb?];
+        let shares = running.stop().goodput(warm_up, window);
+        let samples = sender
+            .iter()
+            .zip(&hb)
+            .map(|([_, sender], [from, to])| Sample {
+                time: sender.time.as_secs_f64(),
+                near_cwnd: f64::from(sender.cwnd),
+                far_cwnd: f64::from(to.cwnd),
+                buffer: f64::from(from.receive_queue + to.unsent) * 8.0 / PACKET_BITS,
+            });
+        let values = vec![(Metric::Packets, shares.iter().sum::<f64>() / PACKET_BITS)];
+        Ok((values, Some(samples.collect())))
+    }
+
     fn limit(&self, legs: &[Leg; 2], metric: Metric) -> Option<f64> {
-        let share = real(usize::from(MTU.bytes() - HEADERS)) / real(usize::from(MTU.bytes()));
+        let payload = real(usize::from(MTU.bytes() - HEADERS));
+        let share = payload / real(usize::from(MTU.bytes()));
         let rate = |leg: &Leg| real64(leg.rate.as_bits_per_second()) * (1.0 - loss(leg)) * share;
-        match (self.experiment.limit, metric) {
-            (Limit::Rate, Metric::Goodput) => Some(rate(&legs[0]).min(rate(&legs[1]))),
-            _ => None,
+        let rates = legs.each_ref().map(rate);
+        let rule = self.experiment.limit;
+        let bits = match rule {
+            Limit::Rate => rates[0].min(rates[1]),
+            Limit::RenoUnderPoisson => {
+                let bound = |leg: &Leg, rate: f64| rate.min(PACKET_BITS * reno_under_poisson(leg));
+                bound(&legs[0], rates[0]).min(bound(&legs[1], rates[1]))
+            }
+            Limit::RateWithoutOutages => {
+                let down = legs[1]
+                    .outages
+                    .iter()
+                    .map(|outage| outage.length.as_secs_f64());
+                let up = 1.0 - down.sum::<f64>() / self.timing.window.as_secs_f64();
+                rates[0].min(rates[1] * up)
+            }
+        };
+        match metric {
+            Metric::Goodput => Some(bits),
+            Metric::Packets => Some(bits / PACKET_BITS),
+            Metric::RoundTrip50 | Metric::RoundTrip99 => {
+                Some(legs.iter().map(|leg| leg.rtt.as_secs_f64()).sum())
+            }
+            Metric::Fairness => None,
         }
     }
 
@@ -162,19 +292,36 @@ impl Case<'_> {
             printed.x == Some(self.point.x) && printed.variant.as_ref() == Some(&self.variant.name)
         };
         let printed = self.experiment.printed.iter().find(here)?;
-        (metric == Metric::Goodput).then(|| PaperValue {
+        let fits = match metric {
+            Metric::Goodput => printed.unit == "bit/s",
+            Metric::Packets => printed.unit == "packets/s",
+            Metric::RoundTrip50 | Metric::RoundTrip99 | Metric::Fairness => false,
+        };
+        fits.then(|| PaperValue {
             value: printed.value,
             source: printed.source.clone(),
         })
     }
 }
 
+/// Packets per second of Reno on `leg`; see [`Limit::RenoUnderPoisson`].
+fn reno_under_poisson(leg: &Leg) -> f64 {
+    match leg.loss {
+        Loss::Poisson { per_second } => 2.0 / (per_second * leg.rtt.as_secs_f64().powi(2)),
+        _ => f64::INFINITY,
+    }
+}
+
 /// The mean share of packets that a leg loses.
 fn loss(leg: &Leg) -> f64 {
-    use pepd_testbed::link::Loss;
     match leg.loss {
         Loss::Independent { probability } => probability,
-        Loss::GilbertElliott { good_to_bad, bad_to_good, loss_in_good, loss_in_bad } => {
+        Loss::GilbertElliott {
+            good_to_bad,
+            bad_to_good,
+            loss_in_good,
+            loss_in_bad,
+        } => {
             let bad = good_to_bad / (good_to_bad + bad_to_good);
             bad * loss_in_bad + (1.0 - bad) * loss_in_good
         }
@@ -189,9 +336,15 @@ fn possible(experiment: &Experiment) -> Result<(Vec<Variant>, Vec<String>)> {
     let (mut variants, mut left_out) = (Vec::new(), Vec::new());
     for variant in &experiment.variants {
         let wanted = [Some(&variant.sender), variant.forward.as_ref()];
-        let lacking = wanted.into_iter().flatten().find(|name| !available.contains(name));
+        let lacking = wanted
+            .into_iter()
+            .flatten()
+            .find(|name| !available.contains(name));
         if let Some(name) = lacking {
-            left_out.push(format!("{}: this kernel has no congestion control `{name}`", variant.name));
+            left_out.push(format!(
+                "{}: this kernel has no congestion control `{name}`",
+                variant.name
+            ));
         } else if variant.proxy == ProxyKind::Haproxy && !has_haproxy() {
             left_out.push(format!("{}: haproxy is not installed", variant.name));
         } else {
@@ -211,5 +364,8 @@ fn congestion_controls() -> Result<Vec<String>> {
 }
 
 fn has_haproxy() -> bool {
-    Command::new("haproxy").arg("-v").output().is_ok_and(|output| output.status.success())
+    Command::new("haproxy")
+        .arg("-v")
+        .output()
+        .is_ok_and(|output| output.status.success())
 }

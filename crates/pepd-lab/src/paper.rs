@@ -7,7 +7,17 @@ use pepd_testbed::link::{Loss, Outage, QueueLimit, Rate, Shape};
 use serde::{Deserialize, Deserializer, de::Error as _};
 
 /// The files, with the names that messages call them by.
-const FILES: [(&str, &str); 1] = [("jain-ott-2006.toml", include_str!("../data/jain-ott-2006.toml"))];
+const FILES: [(&str, &str); 3] = [
+    (
+        "jain-ott-2006.toml",
+        include_str!("../data/jain-ott-2006.toml"),
+    ),
+    (
+        "baccelli-2009.toml",
+        include_str!("../data/baccelli-2009.toml"),
+    ),
+    ("bhutani.toml", include_str!("../data/bhutani.toml")),
+];
 
 /// A paper and what is repeated of it.
 #[derive(Clone, Debug, Deserialize)]
@@ -17,8 +27,8 @@ pub struct Paper {
     pub authors: String,
     /// What it is called.
     pub title: String,
-    /// When it came out.
-    pub year: u16,
+    /// When it came out, where it says so.
+    pub year: Option<u16>,
     /// What is repeated of it.
     #[serde(rename = "experiment")]
     pub experiments: Vec<Experiment>,
@@ -121,6 +131,20 @@ pub enum Workload {
     Bulk {
         /// How many flows there are at once.
         flows: usize,
+        /// Whether results are in packets, not bits, per second.
+        #[serde(default)]
+        packets: bool,
+    },
+    /// One flow, and a look at both legs every 50 ms.
+    Trace,
+    /// A byte at a time, which comes back as ssh's echo does.
+    Keystrokes {
+        /// How often a key is pressed, whatever has come back.
+        #[serde(deserialize_with = "span")]
+        every: Duration,
+        /// How long the last echo is waited for.
+        #[serde(deserialize_with = "span")]
+        wait: Duration,
     },
 }
 
@@ -131,8 +155,12 @@ pub enum Limit {
     /// The slower leg's rate × (1 − p) × the payload's share of a packet.
     #[default]
     Rate,
-    /// There is none to be stated.
-    None,
+    /// As [`Limit::Rate`], but no more than Reno can under losses of a rate of their own: 2/(λR²)
+    /// packets per second on each leg (additive increase 1/R² per second, halved at each event
+    /// of a Poisson process with λ events per second; Baccelli et al., section 19.4.2).
+    RenoUnderPoisson,
+    /// As [`Limit::Rate`], for the time that the link is up.
+    RateWithoutOutages,
 }
 
 /// What differs from point to point.
@@ -160,6 +188,17 @@ pub struct Point {
     pub x: f64,
     /// Replaces the far leg's losses: independent, with this probability.
     pub far_loss: Option<f64>,
+    /// Replaces the workload's number of flows.
+    pub flows: Option<usize>,
+    /// The proxy's buffer, in packets of the MTU: what the near leg's receiver holds, and what
+    /// may wait unsent on the far leg.
+    pub buffer: Option<u32>,
+    /// The same without a limit to what the near leg may receive.
+    pub unsent: Option<u32>,
+    /// Replaces the far leg's outages.
+    pub outages: Option<Vec<Outage>>,
+    /// What the point is called, if not by its number.
+    pub name: Option<String>,
 }
 
 /// What is between the hosts, and how they send.
@@ -175,6 +214,9 @@ pub struct Variant {
     pub sender: String,
     /// The proxy's, towards the receiver; the sender's if it is not given.
     pub forward: Option<String>,
+    /// Whether pepd's legs retransmit at a steady pace (its key `thin`).
+    #[serde(default)]
+    pub thin: bool,
 }
 
 /// What splits the connections.
@@ -240,6 +282,9 @@ impl Experiment {
         if let Some(probability) = point.far_loss {
             far.loss = Loss::independent(probability);
         }
+        if let Some(outages) = &point.outages {
+            far.outages.clone_from(outages);
+        }
         [near, far]
     }
 
@@ -260,17 +305,29 @@ impl Experiment {
         ensure!(!self.points.is_empty(), "no point");
         ensure!(!self.variants.is_empty(), "no variant");
         for x in &self.quick.points {
-            ensure!(self.points.iter().any(|point| point.x == *x), "quick: no point {x}");
+            ensure!(
+                self.points.iter().any(|point| point.x == *x),
+                "quick: no point {x}"
+            );
         }
         for printed in &self.printed {
-            ensure!(!printed.source.is_empty(), "`{}` has no source", printed.what);
+            ensure!(
+                !printed.source.is_empty(),
+                "`{}` has no source",
+                printed.what
+            );
             let known = |name: &String| self.variants.iter().any(|v| v.name == *name);
             ensure!(
                 printed.variant.as_ref().is_none_or(known),
-                "`{}` is about an unknown variant", printed.what
+                "`{}` is about an unknown variant",
+                printed.what
             );
             let there = |x: f64| self.points.iter().any(|point| point.x == x);
-            ensure!(printed.x.is_none_or(there), "`{}` is about an unknown point", printed.what);
+            ensure!(
+                printed.x.is_none_or(there),
+                "`{}` is about an unknown point",
+                printed.what
+            );
         }
         for point in &self.points {
             for leg in self.legs(point) {
@@ -286,13 +343,18 @@ impl Experiment {
 /// # Errors
 /// A mistake in a file: which, where and what. A test makes sure that there is none.
 pub fn all() -> Result<Vec<Paper>> {
-    FILES.iter().map(|(name, text)| parse(text).with_context(|| (*name).to_owned())).collect()
+    FILES
+        .iter()
+        .map(|(name, text)| parse(text).with_context(|| (*name).to_owned()))
+        .collect()
 }
 
 fn parse(text: &str) -> Result<Paper> {
     let paper: Paper = toml::from_str(text)?;
     for experiment in &paper.experiments {
-        experiment.check().with_context(|| experiment.name.clone())?;
+        experiment
+            .check()
+            .with_context(|| experiment.name.clone())?;
     }
     Ok(paper)
 }
@@ -332,7 +394,9 @@ mod tests {
     fn a_number_without_a_source_is_refused() {
         for (name, text) in FILES {
             let mut lines: Vec<&str> = text.lines().collect();
-            let Some(printed) = lines.iter().position(|line| line.contains("experiment.printed"))
+            let Some(printed) = lines
+                .iter()
+                .position(|line| line.contains("experiment.printed"))
             else {
                 continue;
             };

@@ -11,8 +11,6 @@ use pepd_testbed::link::{Endpoint, Link, Mtu, Report, Seed};
 
 use crate::paper::Leg;
 
-/// The sending host.
-pub const SENDER: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 2);
 /// The receiving host.
 pub const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 2);
 /// The largest packets.
@@ -55,9 +53,12 @@ impl Path {
             receiver,
         };
         favour_links();
-        path.sender.sh("ip address add 10.1.0.2/24 dev near; ip route add default via 10.1.0.1")?;
-        path.hb.sh("ip address add 10.1.0.1/24 dev near; ip address add 10.2.0.1/24 dev far")?;
-        path.receiver.sh("ip address add 10.2.0.2/24 dev far; ip route add default via 10.2.0.1")?;
+        path.sender
+            .sh("ip address add 10.1.0.2/24 dev near; ip route add default via 10.1.0.1")?;
+        path.hb
+            .sh("ip address add 10.1.0.1/24 dev near; ip address add 10.2.0.1/24 dev far")?;
+        path.receiver
+            .sh("ip address add 10.2.0.2/24 dev far; ip route add default via 10.2.0.1")?;
         Ok(path)
     }
 
@@ -100,15 +101,21 @@ fn host(name: &str) -> Result<Netns> {
 /// before the near one: the legs next to receivers are the short ones. Where this is not
 /// permitted the links' reports say whether they kept up.
 fn favour_links() {
-    let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let tasks = fs::read_dir("/proc/self/task")
+        .into_iter()
+        .flatten()
+        .flatten();
     let links = tasks.filter(|task| {
         fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.trim() == "link")
     });
-    let mut ids: Vec<u32> =
-        links.filter_map(|task| task.file_name().to_str()?.parse().ok()).collect();
+    let mut ids: Vec<u32> = links
+        .filter_map(|task| task.file_name().to_str()?.parse().ok())
+        .collect();
     ids.sort_unstable();
     for (id, priority) in ids.into_iter().zip(10_u8..) {
         let mut chrt = Command::new("chrt");
-        let _ = chrt.args(["--fifo", "--pid", &priority.to_string(), &id.to_string()]).output();
+        let _ = chrt
+            .args(["--fifo", "--pid", &priority.to_string(), &id.to_string()])
+            .output();
     }
 }

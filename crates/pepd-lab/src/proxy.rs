@@ -4,24 +4,22 @@ use std::fs;
 use std::path::Path as FilePath;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use pepd_testbed::{Netns, Pepd, Process, accepted, wait_until};
 use tempfile::TempDir;
 
-use crate::paper::{ProxyKind, Variant};
+use crate::paper::{Point, ProxyKind, Variant};
+use crate::path::MTU;
 
 /// How long HAProxy may take to start on a busy machine.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// A proxy at work, ended when dropped.
+/// A proxy at work, ended when dropped; or none: then the box routes.
 #[derive(Debug)]
-pub enum Proxy {
-    /// None: the box routes.
-    None,
-    /// pepd.
-    Pepd(Box<Pepd>),
-    /// HAProxy.
-    Haproxy(Haproxy),
+pub struct Proxy {
+    kind: ProxyKind,
+    pepd: Option<Pepd>,
+    haproxy: Option<Haproxy>,
 }
 
 impl Proxy {
@@ -29,26 +27,63 @@ impl Proxy {
     ///
     /// # Errors
     /// When it does not start; the message has its log.
-    pub fn start(variant: &Variant, hb: &Netns, pepd: &FilePath) -> Result<Self> {
-        Ok(match variant.proxy {
-            ProxyKind::None => Self::None,
-            ProxyKind::Pepd => Self::Pepd(Box::new(Pepd::start(pepd, hb, &pepd_config(variant))?)),
-            ProxyKind::Haproxy => Self::Haproxy(Haproxy::start(variant, hb)?),
-        })
+    pub fn start(variant: &Variant, point: &Point, hb: &Netns, pepd: &FilePath) -> Result<Self> {
+        let mut proxy = Self {
+            kind: variant.proxy,
+            pepd: None,
+            haproxy: None,
+        };
+        match variant.proxy {
+            ProxyKind::None => {}
+            ProxyKind::Pepd => {
+                proxy.pepd = Some(Pepd::start(pepd, hb, &pepd_config(variant, point))?);
+            }
+            ProxyKind::Haproxy => proxy.haproxy = Some(Haproxy::start(variant, hb)?),
+        }
+        Ok(proxy)
     }
 
-    /// Whether what this is has happened: connections split, or none.
+    /// Makes sure, after the traffic, that it has split something, if it is there to do so, and
+    /// is still there.
     ///
     /// # Errors
-    /// When the kernel's counters cannot be read.
-    pub fn has_split(&self, hb: &Netns) -> Result<bool> {
-        Ok(accepted(hb)? > 0)
+    /// When that is not so: the numbers are about something else then.
+    pub fn check(&mut self, hb: &Netns) -> Result<()> {
+        let accepted = accepted(hb)?;
+        ensure!(
+            (accepted > 0) == (self.kind != ProxyKind::None),
+            "{accepted} connections were split"
+        );
+        if let Some(pepd) = &mut self.pepd {
+            ensure!(pepd.runs(), "pepd has ended:\n{}", pepd.log());
+        }
+        if let Some(haproxy) = &mut self.haproxy {
+            let log = haproxy.process.log();
+            ensure!(
+                haproxy.process.try_wait()?.is_none(),
+                "HAProxy has ended:\n{log}"
+            );
+        }
+        Ok(())
     }
 }
 
-/// Both campuses; each leg's congestion control is that towards its own campus.
+/// The least that `buffer` of a leg may be.
+const LEAST_BUFFER: u32 = 4096;
+
+/// Both campuses; each leg's congestion control is that towards its own campus. A proxy buffer
+/// of so many packets is what the near leg may receive, and what may wait on the far leg that
+/// was not sent yet.
 #[must_use]
-pub fn pepd_config(variant: &Variant) -> String {
+pub fn pepd_config(variant: &Variant, point: &Point) -> String {
+    let bytes = |packets: u32| (packets * u32::from(MTU.bytes())).max(LEAST_BUFFER);
+    let line = |key: &str, packets: Option<u32>| {
+        packets
+            .map(|packets| format!("{key} = \"{}B\"\n", bytes(packets)))
+            .unwrap_or_default()
+    };
+    let near = line("buffer", point.buffer);
+    let far = line("notsent_lowat", point.buffer.or(point.unsent));
     let forward = variant.forward.as_ref().unwrap_or(&variant.sender);
     format!(
         r#"[node]
@@ -70,18 +105,21 @@ leg = "far"
 
 [leg.near]
 congestion = "{sender}"
-
+thin = {thin}
+{near}
 [leg.far]
 congestion = "{forward}"
-"#,
-        sender = variant.sender
+thin = {thin}
+{far}"#,
+        sender = variant.sender,
+        thin = variant.thin,
     )
 }
 
 /// HAProxy, with what it takes to make it transparent.
 #[derive(Debug)]
 pub struct Haproxy {
-    _process: Process,
+    process: Process,
     _directory: TempDir,
 }
 
@@ -97,15 +135,18 @@ impl Haproxy {
         hb.sh("ip rule add fwmark 0x70 lookup 100; ip route add local default dev lo table 100")?;
         if let Some(forward) = &variant.forward {
             // The route's, since HAProxy of this age cannot set it on its sockets.
-            hb.sh(&format!("ip route replace 10.2.0.0/24 dev far src 10.2.0.1 congctl lock {forward}"))?;
+            hb.sh(&format!(
+                "ip route replace 10.2.0.0/24 dev far src 10.2.0.1 congctl lock {forward}"
+            ))?;
         }
         let process = Process::spawn(hb.command("haproxy").arg("-db").arg("-f").arg(&file))?;
         wait_until(LIMIT, "HAProxy listens", || {
-            hb.sh("ss -Hltn").is_ok_and(|out| out.contains(&format!(":{PORT}")))
+            hb.sh("ss -Hltn")
+                .is_ok_and(|out| out.contains(&format!(":{PORT}")))
         })
         .with_context(|| process.log())?;
         Ok(Self {
-            _process: process,
+            process,
             _directory: directory,
         })
     }

@@ -1,5 +1,63 @@
 //! Reports: a table on the terminal, figures, and a page with all of them.
 
+mod figure;
+mod page;
 mod table;
 
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+
+use crate::paper::{Experiment, Paper};
+use crate::results::{Outcome, Results};
+
 pub use table::table;
+
+/// A figure, and what its file is called.
+pub struct Figure {
+    name: String,
+    svg: String,
+}
+
+/// Writes `FOLDER/NAME.svg` for every figure, and `FOLDER/report.html`.
+///
+/// # Errors
+/// When a file cannot be written.
+pub fn write(papers: &[Paper], results: &Results, folder: &Path) -> Result<()> {
+    let of = |experiment: &Experiment| match results.experiments.get(&experiment.name) {
+        Some(outcome) => figures(experiment, outcome),
+        None => Ok(Vec::new()),
+    };
+    for experiment in papers.iter().flat_map(|paper| &paper.experiments) {
+        for figure in of(experiment)? {
+            put(&folder.join(format!("{}.svg", figure.name)), &figure.svg)?;
+        }
+    }
+    put(
+        &folder.join("report.html"),
+        &page::page(papers, results, &of)?,
+    )
+}
+
+fn put(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn figures(experiment: &Experiment, outcome: &Outcome) -> Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    if outcome.traces.is_empty() {
+        let name = experiment.name.clone();
+        figures.extend(figure::over_axis(experiment, outcome)?.map(|svg| Figure { name, svg }));
+    }
+    for (index, trace) in outcome.traces.iter().enumerate() {
+        let name = format!("{}-{}", experiment.name, index + 1);
+        let svg = figure::over_time(experiment, trace)?;
+        figures.push(Figure { name, svg });
+    }
+    Ok(figures)
+}
+
+fn figure_title(experiment: &Experiment) -> String {
+    format!("{} ({})", experiment.title, experiment.source)
+}

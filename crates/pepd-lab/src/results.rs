@@ -28,8 +28,37 @@ pub struct Outcome {
     pub setting: Setting,
     /// Every value.
     pub records: Vec<Record>,
+    /// What happened over time, where the experiment asks for it: its first repeat.
+    pub traces: Vec<Trace>,
     /// What was left out, and why.
     pub left_out: Vec<String>,
+}
+
+/// Both legs of one split connection over time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Trace {
+    /// The point's place on the experiment's axis.
+    pub x: f64,
+    /// The variant's name.
+    pub variant: String,
+    /// In order of time.
+    pub samples: Vec<Sample>,
+}
+
+/// One look at both legs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sample {
+    /// Seconds since the flow began to send.
+    pub time: f64,
+    /// Congestion window of the sender, in segments (`tcpi_snd_cwnd`).
+    pub near_cwnd: f64,
+    /// Congestion window of the proxy towards the receiver, in segments.
+    pub far_cwnd: f64,
+    /// What has arrived at the proxy and has not been sent on, in packets: the near socket's
+    /// receive queue, and of the far one's send queue what was never sent (`tcpi_notsent_bytes`).
+    pub buffer: f64,
 }
 
 /// Where and how an experiment ran.
@@ -88,6 +117,12 @@ pub struct PaperValue {
 pub enum Metric {
     /// Payload delivered to the receiver per time, all flows together, in bit/s.
     Goodput,
+    /// The same in packets of 1448 bytes of payload per second, as ns-2 counts.
+    Packets,
+    /// Half the keystrokes came back within this, in seconds; the limit is the path's round trip.
+    RoundTrip50,
+    /// 99 in 100 keystrokes did.
+    RoundTrip99,
     /// Jain's fairness index of the flows' goodput.
     Fairness,
 }
@@ -98,8 +133,17 @@ impl Metric {
     pub fn label(self) -> &'static str {
         match self {
             Self::Goodput => "goodput, Mbit/s",
+            Self::Packets => "goodput, packets/s",
+            Self::RoundTrip50 => "round trip p50, ms",
+            Self::RoundTrip99 => "round trip p99, ms",
             Self::Fairness => "Jain's index",
         }
+    }
+
+    /// Whether the limit is the most that there can be, and not the least.
+    #[must_use]
+    pub fn more_is_better(self) -> bool {
+        !matches!(self, Self::RoundTrip50 | Self::RoundTrip99)
     }
 
     /// How much of the value's own unit the reports' unit is.
@@ -107,7 +151,8 @@ impl Metric {
     pub fn scale(self) -> f64 {
         match self {
             Self::Goodput => 1e6,
-            Self::Fairness => 1.0,
+            Self::RoundTrip50 | Self::RoundTrip99 => 1e-3,
+            Self::Packets | Self::Fairness => 1.0,
         }
     }
 }
@@ -127,7 +172,8 @@ impl Results {
     /// # Errors
     /// When it cannot be read, is no such file, or of another version.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text =
+            fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         Self::parse(&text).with_context(|| path.display().to_string())
     }
 

@@ -36,14 +36,20 @@ struct Line {
 /// # Errors
 /// When there is no such experiment.
 pub fn select(names: &[String]) -> Result<Vec<Experiment>> {
-    let all: Vec<_> = paper::all()?.into_iter().flat_map(|paper| paper.experiments).collect();
+    let all: Vec<_> = paper::all()?
+        .into_iter()
+        .flat_map(|paper| paper.experiments)
+        .collect();
     if names.iter().any(|name| name == "all") {
         return Ok(all);
     }
     let find = |name: &String| {
         let found = all.iter().find(|experiment| experiment.name == *name);
         found.cloned().ok_or_else(|| {
-            Failure::usage(format!("no experiment `{name}`: `pepd-lab list` names them")).into()
+            Failure::usage(format!(
+                "no experiment `{name}`: `pepd-lab list` names them"
+            ))
+            .into()
         })
     };
     names.iter().map(find).collect()
@@ -59,7 +65,9 @@ pub fn run(args: &Run, keep: &mut (dyn FnMut(String, Outcome) -> Result<()> + Se
         require_native()?;
     }
     let pepd = match &args.pepd {
-        Some(file) => file.canonicalize().with_context(|| file.display().to_string())?,
+        Some(file) => file
+            .canonicalize()
+            .with_context(|| file.display().to_string())?,
         None => build()?,
     };
     if args.native {
@@ -78,10 +86,16 @@ pub fn measure(args: &Measure) -> Result<()> {
     }
     require_native()?;
     let experiments = select(&args.selection.names)?;
-    native(&experiments, &args.selection, &args.pepd, args.virtual_time, &mut |name, outcome| {
-        println!("{}", serde_json::to_string(&Line { name, outcome })?);
-        Ok(())
-    })
+    native(
+        &experiments,
+        &args.selection,
+        &args.pepd,
+        args.virtual_time,
+        &mut |name, outcome| {
+            println!("{}", serde_json::to_string(&Line { name, outcome })?);
+            Ok(())
+        },
+    )
 }
 
 fn native(
@@ -105,9 +119,15 @@ fn native(
 
 fn require_native() -> Result<()> {
     if let Some(why) = missing(Requirement::Root) {
-        return Err(Failure::not_permitted(format!("--native makes network namespaces: {why}")).into());
+        return Err(
+            Failure::not_permitted(format!("--native makes network namespaces: {why}")).into(),
+        );
     }
-    let needs = [Requirement::Device("/dev/net/tun"), Requirement::Program("ip"), Requirement::Program("nft")];
+    let needs = [
+        Requirement::Device("/dev/net/tun"),
+        Requirement::Program("ip"),
+        Requirement::Program("nft"),
+    ];
     match needs.into_iter().find_map(missing) {
         Some(why) => Err(Failure::unavailable(why).into()),
         None => Ok(()),
@@ -127,7 +147,10 @@ fn guest(
         .timeout(LIMIT)
         .visible(&this)
         .visible(pepd)
-        .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+        .env(
+            "PATH",
+            "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        )
         .copy(this.as_os_str())
         .copy(pepd.as_os_str());
     for program in PROGRAMS {
@@ -140,10 +163,22 @@ fn guest(
     command.extend(selection.arguments().into_iter().map(OsString::from));
 
     let results = tempfile::tempdir()?;
-    let mut lines = Lines { rest: Vec::new(), keep, error: None };
-    let run = guest.run(&kernel, &command, results.path(), &mut lines, &mut io::stderr())?;
+    let mut lines = Lines {
+        rest: Vec::new(),
+        keep,
+        error: None,
+    };
+    let run = guest.run(
+        &kernel,
+        &command,
+        results.path(),
+        &mut lines,
+        &mut io::stderr(),
+    )?;
     if let Some(requests @ 1..) = run.host_requests {
-        eprintln!("the guest waited for this machine's files {requests} times; that is in the numbers");
+        eprintln!(
+            "the guest waited for this machine's files {requests} times; that is in the numbers"
+        );
     }
     if let Some(error) = lines.error {
         return Err(error);
@@ -190,14 +225,17 @@ fn build() -> Result<PathBuf> {
     let folder = this.parent().context("this program has no folder")?;
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["build", "--quiet", "--package", "pepd"]);
-    cargo.arg("--manifest-path").arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml"));
+    cargo
+        .arg("--manifest-path")
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml"));
     if folder.ends_with("release") {
         cargo.arg("--release");
     }
     let built = cargo.stdin(Stdio::null()).status();
     if !built.as_ref().is_ok_and(std::process::ExitStatus::success) {
         return Err(Failure::unavailable(
-            "cannot build pepd: name a binary with --pepd, or run this from its source tree".to_owned(),
+            "cannot build pepd: name a binary with --pepd, or run this from its source tree"
+                .to_owned(),
         )
         .into());
     }
@@ -207,15 +245,35 @@ fn build() -> Result<PathBuf> {
 /// Modules of congestion controls, and of what the proxies' rules and the sampler need. Left
 /// to the kernel they would be loaded in the middle of a measurement, from the host's disk.
 const MODULES: [&str; 22] = [
-    "tcp_bbr", "tcp_bic", "tcp_cdg", "tcp_htcp", "tcp_hybla", "tcp_illinois", "tcp_scalable",
-    "tcp_vegas", "tcp_veno", "tcp_westwood", "tcp_yeah", "inet_diag", "tcp_diag", "nf_tables",
-    "nft_connlimit", "nft_ct", "nft_limit", "nft_objref", "nft_quota", "nft_reject_inet",
-    "nft_socket", "nft_tproxy",
+    "tcp_bbr",
+    "tcp_bic",
+    "tcp_cdg",
+    "tcp_htcp",
+    "tcp_hybla",
+    "tcp_illinois",
+    "tcp_scalable",
+    "tcp_vegas",
+    "tcp_veno",
+    "tcp_westwood",
+    "tcp_yeah",
+    "inet_diag",
+    "tcp_diag",
+    "nf_tables",
+    "nft_connlimit",
+    "nft_ct",
+    "nft_limit",
+    "nft_objref",
+    "nft_quota",
+    "nft_reject_inet",
+    "nft_socket",
+    "nft_tproxy",
 ];
 
 fn load_modules() {
     // One at a time: a kernel that has one built in, or lacks it, still gets the others.
     for name in MODULES {
-        let _ = Command::new("/sbin/modprobe").args(["--quiet", name]).status();
+        let _ = Command::new("/sbin/modprobe")
+            .args(["--quiet", name])
+            .status();
     }
 }

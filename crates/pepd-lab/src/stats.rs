@@ -77,10 +77,7 @@ fn student_t(degrees: usize) -> f64 {
 }
 
 /// A count as a number to calculate with; exact up to 2⁵³.
-#[allow(
-    clippy::cast_precision_loss,
-    reason = "counts here are far below 2^53"
-)]
+#[allow(clippy::cast_precision_loss, reason = "counts here are far below 2^53")]
 #[must_use]
 pub fn real(count: usize) -> f64 {
     count as f64
@@ -121,10 +118,15 @@ mod tests {
 
     #[test]
     fn many_values_use_the_normal_distribution() {
-        let values: Vec<f64> = (0..100).map(|n| if n % 2 == 0 { 1.0 } else { 3.0 }).collect();
+        let values: Vec<f64> = (0..100)
+            .map(|n| if n % 2 == 0 { 1.0 } else { 3.0 })
+            .collect();
         let deviation = (100.0_f64 / 99.0).sqrt();
         let expected = 1.96 * deviation / 10.0;
-        assert!(close(Summary::of(&values).unwrap().half_width.unwrap(), expected));
+        assert!(close(
+            Summary::of(&values).unwrap().half_width.unwrap(),
+            expected
+        ));
     }
 
     #[test]

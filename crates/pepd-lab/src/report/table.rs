@@ -6,54 +6,98 @@ use crate::paper::{Experiment, Point};
 use crate::results::{Metric, Outcome, Record};
 use crate::stats::Summary;
 
+/// What stands over the columns; the first is the experiment's axis.
+pub const HEADER: [&str; 9] = [
+    "x", "variant", "metric", "mean", "± 95 %", "n", "limit", "share", "paper",
+];
+
 /// The outcome of an experiment: a row per point, variant and metric.
 #[must_use]
 pub fn table(experiment: &Experiment, outcome: &Outcome) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY);
-    table.set_header([
-        axis(experiment).as_str(), "variant", "metric", "mean", "± 95 %", "n", "limit", "share", "paper",
-    ]);
-    for point in &experiment.points {
-        for variant in &experiment.variants {
-            for metric in metrics(outcome) {
-                let records = select(outcome, point, &variant.name, metric);
-                if let Some(row) = row(&records, metric) {
-                    let mut cells = vec![
-                        Cell::new(point.x).set_alignment(CellAlignment::Right),
-                        Cell::new(&variant.name),
-                        Cell::new(metric.label()),
-                    ];
-                    cells.extend(row.map(|text| Cell::new(text).set_alignment(CellAlignment::Right)));
-                    table.add_row(cells);
-                }
-            }
-        }
+    table.set_header(HEADER);
+    for row in rows(experiment, outcome) {
+        let cells = row.into_iter().enumerate().map(|(column, text)| {
+            let words = (1..=2).contains(&column);
+            let side = if words {
+                CellAlignment::Left
+            } else {
+                CellAlignment::Right
+            };
+            Cell::new(text).set_alignment(side)
+        });
+        table.add_row(cells.collect::<Vec<_>>());
     }
-    let mut text = format!("{}: {} ({})\n{table}\n", experiment.name, experiment.title, experiment.source);
+    let mut text = format!(
+        "{}: {} ({})\n{table}\n",
+        experiment.name, experiment.title, experiment.source
+    );
     for line in remarks(experiment, outcome) {
         text.push_str(&format!("  {line}\n"));
     }
     text
 }
 
+/// The cells of [`HEADER`]'s columns.
+#[must_use]
+pub fn rows(experiment: &Experiment, outcome: &Outcome) -> Vec<[String; 9]> {
+    let mut rows = Vec::new();
+    for point in &experiment.points {
+        for variant in &experiment.variants {
+            for metric in metrics(outcome) {
+                let records = select(outcome, point, &variant.name, metric);
+                if let Some([mean, half, count, limit, share, paper]) = row(&records, metric) {
+                    let x = point.name.clone();
+                    let x = x.unwrap_or_else(|| format!("{}{}", point.x, experiment.axis.unit));
+                    let (name, metric) = (variant.name.clone(), metric.label().to_owned());
+                    rows.push([x, name, metric, mean, half, count, limit, share, paper]);
+                }
+            }
+        }
+    }
+    rows
+}
+
 /// Everything that must be said beside the numbers.
 #[must_use]
 pub fn remarks(experiment: &Experiment, outcome: &Outcome) -> Vec<String> {
     let setting = &outcome.setting;
-    let clock = if setting.virtual_time { "virtual time" } else { "REAL TIME: the machine's noise is in it" };
+    let clock = if setting.virtual_time {
+        "virtual time"
+    } else {
+        "REAL TIME: the machine's noise is in it"
+    };
     let form = if setting.quick { ", quick form" } else { "" };
-    let mut lines = vec![format!("Linux {}, {clock}{form}", setting.kernel)];
+    let mut lines = vec![
+        format!("x: {}", axis(experiment)),
+        format!("Linux {}, {clock}{form}", setting.kernel),
+    ];
     for printed in &experiment.printed {
         if printed.x.is_none() {
-            lines.push(format!("paper: {} {} — {} ({})", printed.value, printed.unit, printed.what, printed.source));
+            lines.push(format!(
+                "paper: {} {} — {} ({})",
+                printed.value, printed.unit, printed.what, printed.source
+            ));
         }
     }
     lines.extend(experiment.notes.iter().cloned());
-    lines.extend(outcome.left_out.iter().map(|what| format!("left out: {what}")));
-    let late = outcome.records.iter().filter(|record| record.fell_behind).count();
+    lines.extend(
+        outcome
+            .left_out
+            .iter()
+            .map(|what| format!("left out: {what}")),
+    );
+    let late = outcome
+        .records
+        .iter()
+        .filter(|record| record.fell_behind)
+        .count();
     if late > 0 {
-        lines.push(format!("in {late} of {} values an emulated link fell behind: do not trust them", outcome.records.len()));
+        lines.push(format!(
+            "in {late} of {} values an emulated link fell behind: do not trust them",
+            outcome.records.len()
+        ));
     }
     lines
 }
@@ -80,7 +124,12 @@ pub fn metrics(outcome: &Outcome) -> Vec<Metric> {
 
 /// The records of one point, variant and metric.
 #[must_use]
-pub fn select<'a>(outcome: &'a Outcome, point: &Point, variant: &str, metric: Metric) -> Vec<&'a Record> {
+pub fn select<'a>(
+    outcome: &'a Outcome,
+    point: &Point,
+    variant: &str,
+    metric: Metric,
+) -> Vec<&'a Record> {
     let wanted = |record: &&Record| {
         record.x == point.x && record.variant == variant && record.metric == metric
     };
@@ -98,8 +147,16 @@ fn row(records: &[&Record], metric: Metric) -> Option<[String; 6]> {
         summary.half_width.map_or_else(nothing, show),
         summary.count.to_string(),
         first.limit.map_or_else(nothing, show),
-        first.limit.map_or_else(nothing, |limit| format!("{:.1} %", 100.0 * summary.mean / limit)),
-        first.paper.as_ref().map_or_else(nothing, |paper| show(paper.value)),
+        first
+            .limit
+            .filter(|_| metric.more_is_better())
+            .map_or_else(nothing, |limit| {
+                format!("{:.1} %", 100.0 * summary.mean / limit)
+            }),
+        first
+            .paper
+            .as_ref()
+            .map_or_else(nothing, |paper| show(paper.value)),
     ])
 }
 

@@ -1,0 +1,331 @@
+//! Figures, as SVG.
+
+use anyhow::{Result, anyhow};
+use plotters::coord::types::RangedCoordf64;
+use plotters::prelude::*;
+
+use super::table::{axis, metrics, select};
+use crate::paper::{Axis, Experiment};
+use crate::results::{Metric, Outcome, Trace};
+use crate::stats::Summary;
+
+/// Width and height, in pixels.
+const SIZE: (u32, u32) = (860, 520);
+const FONT: &str = "sans-serif";
+/// Colours that also differ for those who see fewer of them (Okabe, Ito, 2008).
+const COLOURS: [RGBColor; 6] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+];
+const LIMIT: RGBColor = RGBColor(120, 120, 120);
+
+type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+
+/// A line of a figure: places with, where there are repeats, the interval's half width.
+struct Line {
+    name: String,
+    points: Vec<(f64, Summary)>,
+}
+
+/// The figure of an experiment's main metric over its axis; `None` where there is nothing to
+/// draw a line through.
+///
+/// # Errors
+/// When a value cannot be drawn.
+pub fn over_axis(experiment: &Experiment, outcome: &Outcome) -> Result<Option<String>> {
+    let Some(&metric) = metrics(outcome).first() else {
+        return Ok(None);
+    };
+    let lines = lines(experiment, outcome, metric);
+    let limits = limits(experiment, outcome, metric);
+    let printed = printed(outcome, metric);
+    let highest = lines
+        .iter()
+        .flat_map(|line| &line.points)
+        .map(|(_, summary)| summary.mean + summary.half_width.unwrap_or(0.0));
+    let highest = highest
+        .chain(limits.iter().chain(&printed).map(|point| point.1))
+        .fold(0.0, f64::max);
+    let scale = Scale::new(&experiment.axis, highest, &lines);
+    let xs = experiment.points.iter().map(|point| scale.x(point.x));
+    let (left, right) = xs.fold((f64::MAX, f64::MIN), |(low, high), x| {
+        (low.min(x), high.max(x))
+    });
+    let margin = if left == right {
+        1.0
+    } else {
+        (right - left) * 0.04
+    };
+
+    let mut svg = String::new();
+    {
+        let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        area.fill(&WHITE).map_err(wrong)?;
+        let caption = format!("{} ({})", experiment.title, experiment.source);
+        let mut chart = ChartBuilder::on(&area)
+            .caption(caption, (FONT, 18))
+            .margin(12)
+            .x_label_area_size(48)
+            .y_label_area_size(72)
+            .build_cartesian_2d(left - margin..right + margin, scale.range())
+            .map_err(wrong)?;
+        chart
+            .configure_mesh()
+            .x_desc(axis(experiment))
+            .y_desc(metric.label())
+            .x_label_formatter(&|x| scale.x_label(*x))
+            .y_label_formatter(&|y| scale.y_label(*y))
+            .label_style((FONT, 14))
+            .axis_desc_style((FONT, 15))
+            .light_line_style(WHITE)
+            .draw()
+            .map_err(wrong)?;
+        for (line, colour) in lines.iter().zip(COLOURS.iter().cycle()) {
+            draw(&mut chart, line, *colour, &scale)?;
+        }
+        dashed(&mut chart, &limits, &scale)?;
+        crosses(&mut chart, &printed, &scale)?;
+        legend(&mut chart)?;
+        area.present().map_err(wrong)?;
+    }
+    Ok(Some(svg))
+}
+
+/// Both legs' congestion windows and the proxy's buffer over time, as in Baccelli et al.,
+/// Fig. 19.2 to 19.5.
+///
+/// # Errors
+/// When a value cannot be drawn.
+pub fn over_time(experiment: &Experiment, trace: &Trace) -> Result<String> {
+    let series: [(&str, fn(&crate::results::Sample) -> f64); 3] = [
+        ("congestion window of TCP1, packets", |sample| {
+            sample.near_cwnd
+        }),
+        ("congestion window of TCP2, packets", |sample| {
+            sample.far_cwnd
+        }),
+        ("proxy's buffer, packets", |sample| sample.buffer),
+    ];
+    let end = trace.samples.last().map_or(1.0, |sample| sample.time);
+    let mut svg = String::new();
+    {
+        let area = SVGBackend::with_string(&mut svg, (SIZE.0, 640)).into_drawing_area();
+        area.fill(&WHITE).map_err(wrong)?;
+        let caption = format!("{} ({})", experiment.title, experiment.source);
+        let area = area.titled(&caption, (FONT, 18)).map_err(wrong)?;
+        let panels = area.split_evenly((3, 1));
+        for ((panel, (label, value)), colour) in panels.iter().zip(series).zip(COLOURS) {
+            let points: Vec<_> = trace.samples.iter().map(|s| (s.time, value(s))).collect();
+            let highest = points.iter().map(|point| point.1).fold(1.0, f64::max);
+            let mut chart = ChartBuilder::on(panel)
+                .caption(label, (FONT, 14))
+                .margin(6)
+                .margin_right(20)
+                .x_label_area_size(40)
+                .y_label_area_size(60)
+                .build_cartesian_2d(0.0..end, 0.0..highest * 1.1)
+                .map_err(wrong)?;
+            chart
+                .configure_mesh()
+                .x_desc("time, s")
+                .y_desc("packets")
+                .y_labels(5)
+                .label_style((FONT, 13))
+                .light_line_style(WHITE)
+                .draw()
+                .map_err(wrong)?;
+            chart
+                .draw_series(LineSeries::new(points, colour))
+                .map_err(wrong)?;
+        }
+        area.present().map_err(wrong)?;
+    }
+    Ok(svg)
+}
+
+/// How values become places.
+struct Scale {
+    log_x: bool,
+    log_y: bool,
+    low: f64,
+    high: f64,
+}
+
+impl Scale {
+    fn new(axis: &Axis, highest: f64, lines: &[Line]) -> Self {
+        let means = lines
+            .iter()
+            .flat_map(|line| &line.points)
+            .map(|(_, summary)| summary.mean);
+        let lowest = means.filter(|mean| *mean > 0.0).fold(f64::MAX, f64::min);
+        let (low, high) = if axis.log_result && lowest < f64::MAX {
+            (lowest.log10().floor(), highest.log10().ceil())
+        } else {
+            (0.0, if highest > 0.0 { highest * 1.08 } else { 1.0 })
+        };
+        Self {
+            log_x: axis.log,
+            log_y: axis.log_result,
+            low,
+            high,
+        }
+    }
+
+    fn range(&self) -> std::ops::Range<f64> {
+        self.low..self.high
+    }
+
+    fn x(&self, x: f64) -> f64 {
+        if self.log_x { x.log10() } else { x }
+    }
+
+    /// What lies below the range, as nothing at all does on a logarithmic one, is drawn at its edge.
+    fn y(&self, y: f64) -> f64 {
+        let y = if self.log_y { y.log10() } else { y };
+        if y.is_finite() {
+            y.max(self.low)
+        } else {
+            self.low
+        }
+    }
+
+    fn x_label(&self, place: f64) -> String {
+        label(self.log_x, place)
+    }
+
+    fn y_label(&self, place: f64) -> String {
+        label(self.log_y, place)
+    }
+}
+
+fn label(log: bool, place: f64) -> String {
+    if !log {
+        let text = format!("{place:.2}");
+        return text.trim_end_matches('0').trim_end_matches('.').to_owned();
+    }
+    if (place - place.round()).abs() > 1e-6 {
+        return String::new();
+    }
+    format!("{}", 10_f64.powf(place.round()))
+}
+
+fn lines(experiment: &Experiment, outcome: &Outcome, metric: Metric) -> Vec<Line> {
+    let line = |name: &String| Line {
+        name: name.clone(),
+        points: experiment
+            .points
+            .iter()
+            .filter_map(|point| {
+                let records = select(outcome, point, name, metric);
+                let values: Vec<_> = records.iter().map(|r| r.value / metric.scale()).collect();
+                Some((point.x, Summary::of(&values)?))
+            })
+            .collect(),
+    };
+    let lines = experiment
+        .variants
+        .iter()
+        .map(|variant| line(&variant.name));
+    lines.filter(|line| !line.points.is_empty()).collect()
+}
+
+fn limits(experiment: &Experiment, outcome: &Outcome, metric: Metric) -> Vec<(f64, f64)> {
+    let limit = |x: f64| {
+        let mut here = outcome
+            .records
+            .iter()
+            .filter(|r| r.x == x && r.metric == metric);
+        Some((x, here.find_map(|record| record.limit)? / metric.scale()))
+    };
+    experiment
+        .points
+        .iter()
+        .filter_map(|point| limit(point.x))
+        .collect()
+}
+
+fn printed(outcome: &Outcome, metric: Metric) -> Vec<(f64, f64)> {
+    let here = outcome
+        .records
+        .iter()
+        .filter(|record| record.metric == metric);
+    let mut points: Vec<_> = here
+        .filter_map(|record| Some((record.x, record.paper.as_ref()?.value / metric.scale())))
+        .collect();
+    points.sort_by(|left, right| left.0.total_cmp(&right.0));
+    points.dedup();
+    points
+}
+
+fn draw(chart: &mut Chart<'_, '_>, line: &Line, colour: RGBColor, scale: &Scale) -> Result<()> {
+    let places: Vec<_> = line
+        .points
+        .iter()
+        .map(|(x, s)| (scale.x(*x), scale.y(s.mean)))
+        .collect();
+    chart
+        .draw_series(LineSeries::new(places.clone(), colour.stroke_width(2)))
+        .map_err(wrong)?
+        .label(line.name.clone())
+        .legend(move |(x, y)| PathElement::new([(x, y), (x + 22, y)], colour.stroke_width(2)));
+    let dots = places
+        .iter()
+        .map(|place| Circle::new(*place, 4, colour.filled()));
+    chart.draw_series(dots).map_err(wrong)?;
+    let bars = line.points.iter().filter_map(|(x, summary)| {
+        let half = summary.half_width?;
+        let ends = [summary.mean - half, summary.mean + half];
+        Some(PathElement::new(
+            ends.map(|y| (scale.x(*x), scale.y(y))),
+            colour,
+        ))
+    });
+    chart.draw_series(bars).map_err(wrong)?;
+    Ok(())
+}
+
+fn dashed(chart: &mut Chart<'_, '_>, points: &[(f64, f64)], scale: &Scale) -> Result<()> {
+    if points.is_empty() {
+        return Ok(());
+    }
+    let places = points.iter().map(|(x, y)| (scale.x(*x), scale.y(*y)));
+    chart
+        .draw_series(DashedLineSeries::new(places, 6, 4, LIMIT.stroke_width(1)))
+        .map_err(wrong)?
+        .label("physical limit")
+        .legend(|(x, y)| PathElement::new([(x, y), (x + 22, y)], LIMIT));
+    Ok(())
+}
+
+fn crosses(chart: &mut Chart<'_, '_>, points: &[(f64, f64)], scale: &Scale) -> Result<()> {
+    if points.is_empty() {
+        return Ok(());
+    }
+    let places = points.iter().map(|(x, y)| (scale.x(*x), scale.y(*y)));
+    chart
+        .draw_series(places.map(|place| Cross::new(place, 5, BLACK.stroke_width(2))))
+        .map_err(wrong)?
+        .label("the paper")
+        .legend(|(x, y)| Cross::new((x + 11, y), 5, BLACK.stroke_width(2)));
+    Ok(())
+}
+
+fn legend<'a>(chart: &mut Chart<'a, 'a>) -> Result<()> {
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::MiddleRight)
+        .background_style(WHITE.mix(0.85))
+        .border_style(LIMIT)
+        .label_font((FONT, 14))
+        .margin(10)
+        .draw()
+        .map_err(wrong)
+}
+
+fn wrong(error: impl std::fmt::Display) -> anyhow::Error {
+    anyhow!("cannot draw a figure: {error}")
+}

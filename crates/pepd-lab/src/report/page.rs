@@ -1,0 +1,83 @@
+//! One page with everything, that needs nothing else.
+
+use std::fmt::Write as _;
+
+use anyhow::Result;
+
+use super::table::{HEADER, remarks, rows};
+use super::{Figure, figure_title};
+use crate::paper::{Experiment, Paper};
+use crate::results::Results;
+
+const STYLE: &str = "body{font:16px/1.5 sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#222}\
+table{border-collapse:collapse;font-size:14px;margin:1rem 0}\
+td,th{padding:.2rem .7rem;border-bottom:1px solid #ddd;text-align:right}\
+td:nth-child(2),th:nth-child(2),td:nth-child(3),th:nth-child(3){text-align:left}\
+svg{max-width:100%;height:auto}.remarks{font-size:14px;color:#555}h2{margin-top:3rem}";
+
+/// The page about `results`. `figures` are those of an experiment.
+///
+/// # Errors
+/// When a figure cannot be drawn.
+pub fn page(
+    papers: &[Paper],
+    results: &Results,
+    figures: &dyn Fn(&Experiment) -> Result<Vec<Figure>>,
+) -> Result<String> {
+    let mut html = format!(
+        "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width\">\
+         <title>pepd-lab</title><style>{STYLE}</style>\n\
+         <h1>The papers' experiments, repeated with pepd</h1>\n"
+    );
+    for paper in papers {
+        let mut heading = Some(format!(
+            "<h2>{}: <i>{}</i>{}</h2>\n",
+            escape(&paper.authors),
+            escape(&paper.title),
+            paper
+                .year
+                .map(|year| format!(" ({year})"))
+                .unwrap_or_default()
+        ));
+        for experiment in &paper.experiments {
+            let Some(outcome) = results.experiments.get(&experiment.name) else {
+                continue;
+            };
+            html.push_str(&heading.take().unwrap_or_default());
+            let title = escape(&figure_title(experiment));
+            writeln!(
+                html,
+                "<h3 id=\"{0}\">{0}: {title}</h3>",
+                escape(&experiment.name)
+            )?;
+            for figure in figures(experiment)? {
+                html.push_str(&figure.svg);
+            }
+            html.push_str("<table><tr>");
+            for name in HEADER {
+                write!(html, "<th>{}</th>", escape(name))?;
+            }
+            for row in rows(experiment, outcome) {
+                html.push_str("</tr>\n<tr>");
+                for cell in row {
+                    write!(html, "<td>{}</td>", escape(&cell))?;
+                }
+            }
+            html.push_str("</tr></table>\n<ul class=\"remarks\">");
+            for remark in remarks(experiment, outcome) {
+                write!(html, "<li>{}</li>", escape(&remark))?;
+            }
+            html.push_str("</ul>\n");
+        }
+    }
+    html.push_str("</html>\n");
+    Ok(html)
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+}
