@@ -243,15 +243,17 @@ impl Case<'_> {
         let [sender, hb] = samplers.map(Sampler::stop);
         let [sender, hb] = [sender?, hb?];
         let shares = running.stop().goodput(warm_up, window);
-        let samples = sender
+        // The paper's traces are of congestion avoidance too (section 19.2.2).
+        let looks = sender
             .iter()
             .zip(&hb)
-            .map(|([_, sender], [from, to])| Sample {
-                time: sender.time.as_secs_f64(),
-                near_cwnd: f64::from(sender.cwnd),
-                far_cwnd: f64::from(to.cwnd),
-                buffer: f64::from(from.receive_queue + to.unsent) * 8.0 / PACKET_BITS,
-            });
+            .filter(|([_, sender], _)| sender.time >= warm_up);
+        let samples = looks.map(|([_, sender], [from, to])| Sample {
+            time: (sender.time - warm_up).as_secs_f64(),
+            near_cwnd: f64::from(sender.cwnd),
+            far_cwnd: f64::from(to.cwnd),
+            buffer: f64::from(from.receive_queue + to.unsent) * 8.0 / PACKET_BITS,
+        });
         let values = vec![(Metric::Packets, shares.iter().sum::<f64>() / PACKET_BITS)];
         Ok((values, Some(samples.collect())))
     }

@@ -61,3 +61,38 @@ fn figures(experiment: &Experiment, outcome: &Outcome) -> Result<Vec<Figure>> {
 fn figure_title(experiment: &Experiment) -> String {
     format!("{} ({})", experiment.title, experiment.source)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::paper;
+    use crate::results::tests::example;
+
+    #[test]
+    fn every_experiment_can_be_reported_and_the_page_needs_nothing_else() {
+        let papers = paper::all().unwrap();
+        let outcome = example().experiments.remove("jain-ott-fig4").unwrap();
+        let mut results = Results::new();
+        for experiment in papers.iter().flat_map(|paper| &paper.experiments) {
+            let mut outcome = outcome.clone();
+            if !matches!(experiment.workload, paper::Workload::Trace) {
+                outcome.traces.clear();
+            }
+            for record in &mut outcome.records {
+                record.x = experiment.points[0].x;
+                record.variant.clone_from(&experiment.variants[0].name);
+            }
+            results.experiments.insert(experiment.name.clone(), outcome);
+        }
+        let folder = tempfile::tempdir().unwrap();
+        write(&papers, &results, folder.path()).unwrap();
+        let page = fs::read_to_string(folder.path().join("report.html")).unwrap();
+        for name in results.experiments.keys() {
+            assert!(page.contains(&format!("id=\"{name}\"")), "{name}");
+        }
+        assert_eq!(page.matches("<svg").count(), results.experiments.len());
+        for outside in ["src=", "href=", "url(", "@import"] {
+            assert!(!page.contains(outside), "{outside}");
+        }
+    }
+}

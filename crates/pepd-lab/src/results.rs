@@ -50,7 +50,7 @@ pub struct Trace {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sample {
-    /// Seconds since the flow began to send.
+    /// Seconds since the warm-up ended.
     pub time: f64,
     /// Congestion window of the sender, in segments (`tcpi_snd_cwnd`).
     pub near_cwnd: f64,
@@ -200,5 +200,80 @@ impl Results {
         let say = || format!("cannot write {}", path.display());
         fs::write(&new, serde_json::to_string_pretty(self)?).with_context(say)?;
         fs::rename(&new, path).with_context(say)
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// Two values of one variant at one point, each with everything that a record can have.
+    pub fn example() -> Results {
+        let record = |repeat: u32, value: f64| Record {
+            x: 5.0,
+            variant: "pepd, bbr".to_owned(),
+            repeat,
+            seed: 1000 + u64::from(repeat),
+            metric: Metric::Goodput,
+            value,
+            limit: Some(91_706_666.7),
+            paper: Some(PaperValue {
+                value: 9e6,
+                source: "Fig. 0".to_owned(),
+            }),
+            far_loss: 0.0501,
+            link_lag: 0.0004,
+            fell_behind: false,
+        };
+        let outcome = Outcome {
+            setting: Setting {
+                kernel: "6.1.0-test".to_owned(),
+                virtual_time: true,
+                quick: true,
+            },
+            records: vec![record(0, 89e6), record(1, 88e6)],
+            traces: vec![Trace {
+                x: 5.0,
+                variant: "pepd, bbr".to_owned(),
+                samples: vec![Sample {
+                    time: 0.05,
+                    near_cwnd: 10.0,
+                    far_cwnd: 20.0,
+                    buffer: 1.5,
+                }],
+            }],
+            left_out: vec!["HAProxy, bbr: haproxy is not installed".to_owned()],
+        };
+        let mut results = Results::new();
+        results
+            .experiments
+            .insert("jain-ott-fig4".to_owned(), outcome);
+        results
+    }
+
+    #[test]
+    fn what_is_written_reads_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("results.json");
+        let results = example();
+        results.write(&file).unwrap();
+        assert_eq!(Results::read(&file).unwrap(), results);
+    }
+
+    #[test]
+    fn another_version_is_refused_with_the_cure() {
+        let error = Results::parse(r#"{ "schema": 99, "new": [] }"#).unwrap_err();
+        assert!(
+            error.to_string().contains("run the experiments again"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn what_is_no_file_of_ours_is_refused() {
+        let extra = r#"{ "schema": 1, "experiments": {}, "x": 0 }"#;
+        for text in ["", "[]", "{}", r#"{ "schema": 1 }"#, extra] {
+            assert!(Results::parse(text).is_err(), "{text}");
+        }
     }
 }

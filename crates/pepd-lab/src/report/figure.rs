@@ -25,6 +25,9 @@ const LIMIT: RGBColor = RGBColor(120, 120, 120);
 
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
+/// What a panel shows of a sample.
+type Series = fn(&crate::results::Sample) -> f64;
+
 /// A line of a figure: places with, where there are repeats, the interval's half width.
 struct Line {
     name: String,
@@ -101,14 +104,10 @@ pub fn over_axis(experiment: &Experiment, outcome: &Outcome) -> Result<Option<St
 /// # Errors
 /// When a value cannot be drawn.
 pub fn over_time(experiment: &Experiment, trace: &Trace) -> Result<String> {
-    let series: [(&str, fn(&crate::results::Sample) -> f64); 3] = [
-        ("congestion window of TCP1, packets", |sample| {
-            sample.near_cwnd
-        }),
-        ("congestion window of TCP2, packets", |sample| {
-            sample.far_cwnd
-        }),
-        ("proxy's buffer, packets", |sample| sample.buffer),
+    let series: [(&str, Series); 3] = [
+        ("congestion window of TCP1", |sample| sample.near_cwnd),
+        ("congestion window of TCP2", |sample| sample.far_cwnd),
+        ("in the proxy's buffer", |sample| sample.buffer),
     ];
     let end = trace.samples.last().map_or(1.0, |sample| sample.time);
     let mut svg = String::new();
@@ -118,11 +117,11 @@ pub fn over_time(experiment: &Experiment, trace: &Trace) -> Result<String> {
         let caption = format!("{} ({})", experiment.title, experiment.source);
         let area = area.titled(&caption, (FONT, 18)).map_err(wrong)?;
         let panels = area.split_evenly((3, 1));
-        for ((panel, (label, value)), colour) in panels.iter().zip(series).zip(COLOURS) {
+        for ((panel, (name, value)), colour) in panels.iter().zip(series).zip(COLOURS) {
             let points: Vec<_> = trace.samples.iter().map(|s| (s.time, value(s))).collect();
             let highest = points.iter().map(|point| point.1).fold(1.0, f64::max);
             let mut chart = ChartBuilder::on(panel)
-                .caption(label, (FONT, 14))
+                .caption(name, (FONT, 14))
                 .margin(6)
                 .margin_right(20)
                 .x_label_area_size(40)
@@ -134,6 +133,8 @@ pub fn over_time(experiment: &Experiment, trace: &Trace) -> Result<String> {
                 .x_desc("time, s")
                 .y_desc("packets")
                 .y_labels(5)
+                .x_label_formatter(&|x| label(false, *x))
+                .y_label_formatter(&|y| label(false, *y))
                 .label_style((FONT, 13))
                 .light_line_style(WHITE)
                 .draw()

@@ -174,3 +174,27 @@ pub fn number(value: f64) -> String {
         format!("{value:.4}")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::paper;
+    use crate::results::tests::example;
+
+    #[test]
+    fn the_table_is_readable() {
+        let papers = paper::all().unwrap();
+        let mut all = papers.iter().flat_map(|paper| &paper.experiments);
+        let experiment = all
+            .find(|experiment| experiment.name == "jain-ott-fig4")
+            .unwrap();
+        let results = example();
+        insta::assert_snapshot!(table(experiment, &results.experiments["jain-ott-fig4"]));
+    }
+
+    #[test]
+    fn numbers_keep_three_digits() {
+        let shown = [0.0, 0.0123, 0.1234, 1.234, 12.34, 1234.5].map(number);
+        assert_eq!(shown, ["0.00", "0.0123", "0.12", "1.23", "12.3", "1234"]);
+    }
+}

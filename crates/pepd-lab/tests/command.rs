@@ -1,0 +1,126 @@
+//! The program as a user meets it.
+
+#![allow(clippy::unwrap_used, reason = "tests may panic: that is how they fail")]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use anyhow::Result;
+use pepd_testbed::{Finished, require, run};
+
+const LAB: &str = env!("CARGO_BIN_EXE_pepd-lab");
+/// A build of the daemon on a busy machine, and a measurement.
+const LIMIT: Duration = Duration::from_secs(900);
+
+#[test]
+fn it_lists_what_it_can_run() {
+    let output = lab(&["list"]);
+    assert!(output.status.success());
+    let list = text(&output.stdout);
+    for name in ["jain-ott-fig4", "baccelli-table1", "bhutani-table1"] {
+        assert!(list.contains(name), "{list}");
+    }
+}
+
+#[test]
+fn an_unknown_experiment_is_a_usage_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = lab(&["run", "fig99", "--folder", folder.path().to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(64));
+    let message = text(&output.stderr);
+    assert!(message.contains("pepd-lab list"), "{message}");
+}
+
+#[test]
+fn a_report_of_nothing_says_how_to_get_something() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = lab(&["report", "--folder", folder.path().to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(64));
+    let message = text(&output.stderr);
+    assert!(message.contains("pepd-lab run"), "{message}");
+}
+
+#[test]
+fn without_root_nothing_is_run_natively() -> Result<()> {
+    require!(root, program("setpriv"));
+    let folder = tempfile::tempdir()?;
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777))?;
+    // Where the build is nobody else may look.
+    let copy = folder.path().join("pepd-lab");
+    fs::copy(LAB, &copy)?;
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    command
+        .arg(&copy)
+        .args(["run", "jain-ott-fig4", "--native", "--folder"])
+        .arg(folder.path());
+    let finished = run(&mut command, LIMIT)?;
+    assert_eq!(finished.status.code(), Some(77), "{finished:?}");
+    assert!(finished.stderr.contains("root"), "{finished:?}");
+    Ok(())
+}
+
+/// One point of one experiment on this kernel: every part works together. What it measures is
+/// the machine's affair.
+#[test]
+fn a_quick_experiment_runs_natively() -> Result<()> {
+    require!(
+        root,
+        device("/dev/net/tun"),
+        program("ip"),
+        program("nft"),
+        congestion("bbr"),
+        congestion("cubic"),
+    );
+    let folder = tempfile::tempdir()?;
+    let json = folder.path().join("records.json");
+    let mut command = Command::new(LAB);
+    command.args([
+        "run",
+        "jain-ott-fig4",
+        "--native",
+        "--quick",
+        "--repeats=1",
+        "--at=5",
+    ]);
+    command
+        .args(["--variant=pepd", "--folder"])
+        .arg(folder.path())
+        .arg("--json")
+        .arg(&json);
+    let Finished {
+        status,
+        stdout,
+        stderr,
+        ..
+    } = run(&mut command, LIMIT)?;
+    assert!(status.success(), "{stderr}");
+    assert!(stdout.contains("pepd, bbr"), "{stdout}");
+    assert!(stdout.contains("REAL TIME"), "{stdout}");
+
+    let results: serde_json::Value = serde_json::from_str(&fs::read_to_string(&json)?)?;
+    let records = results["experiments"]["jain-ott-fig4"]["records"]
+        .as_array()
+        .unwrap();
+    assert_eq!(records.len(), 1, "{records:?}");
+    assert_eq!(results["schema"], 1);
+    assert!(records[0]["value"].as_f64().unwrap() > 0.0, "{records:?}");
+    assert!(
+        records[0]["far_loss"].as_f64().unwrap() > 0.0,
+        "{records:?}"
+    );
+    for file in ["jain-ott-fig4.svg", "report.html", "results.json"] {
+        assert!(folder.path().join(file).metadata()?.len() > 0, "{file}");
+    }
+    Ok(())
+}
+
+fn lab(arguments: &[&str]) -> Output {
+    Command::new(LAB).args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
