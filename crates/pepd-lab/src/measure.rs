@@ -172,6 +172,7 @@ impl Case<'_> {
                 real64(lost) / real64(sent)
             },
             link_lag: lag,
+            host_requests: path.host_requests(),
             fell_behind: near.fell_behind() || far.fell_behind(),
         };
         let trace = samples.map(|samples| Trace {

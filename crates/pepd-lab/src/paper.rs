@@ -272,6 +272,8 @@ pub struct Printed {
     pub x: Option<f64>,
     /// The variant that it is set beside.
     pub variant: Option<String>,
+    /// For a ratio of two variants, the one that it is relative to.
+    pub over: Option<String>,
 }
 
 impl Experiment {

@@ -1,6 +1,7 @@
 //! The path of every experiment: a sender, a box in the middle, a receiver, and two emulated
 //! links.
 
+use std::cell::Cell;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Command;
@@ -24,6 +25,7 @@ pub struct Path {
     // The links first: they end before their namespaces do.
     near: Link,
     far: Link,
+    requests: Cell<Option<u64>>,
     /// The sending host's namespace.
     pub sender: Netns,
     /// The box in the middle.
@@ -48,6 +50,7 @@ impl Path {
         let path = Self {
             near: join(&sender, &hb, near, "near", 2 * seed)?,
             far: join(&hb, &receiver, far, "far", 2 * seed + 1)?,
+            requests: Cell::new(None),
             sender,
             hb,
             receiver,
@@ -73,8 +76,16 @@ impl Path {
     /// # Errors
     /// When a link has ended.
     pub fn restart(&self) -> Result<()> {
+        self.requests.set(host_requests());
         self.near.restart().context("near leg")?;
         self.far.restart().context("far leg")
+    }
+
+    /// How often a guest has waited for its host's files since the last restart; `None` outside
+    /// a guest.
+    #[must_use]
+    pub fn host_requests(&self) -> Option<u64> {
+        Some(host_requests()?.saturating_sub(self.requests.get()?))
     }
 
     /// What the links did since the last restart: near, far.
@@ -118,4 +129,17 @@ fn favour_links() {
             .args(["--fifo", "--pid", &priority.to_string(), &id.to_string()])
             .output();
     }
+}
+
+/// The guest's own count of what goes over 9p: events in its trace buffer.
+fn host_requests() -> Option<u64> {
+    let stats = "/sys/kernel/tracing/instances/pepd-guest/per_cpu/cpu0/stats";
+    let text = fs::read_to_string(stats).ok()?;
+    let counts = text.lines().filter_map(|line| {
+        let (name, value) = line.split_once(": ")?;
+        ["entries", "overrun"]
+            .contains(&name)
+            .then(|| value.trim().parse::<u64>().ok())?
+    });
+    Some(counts.sum())
 }

@@ -97,6 +97,9 @@ pub struct Record {
     pub far_loss: f64,
     /// How late the slower link was with one packet in a hundred, in seconds.
     pub link_lag: f64,
+    /// How often the guest waited for the host's files meanwhile, which a clock that skips idle
+    /// time counts as traffic's time; `None` outside a guest.
+    pub host_requests: Option<u64>,
     /// An emulated link did not keep up: the value is not to be trusted.
     pub fell_behind: bool,
 }
@@ -223,6 +226,7 @@ pub mod tests {
             }),
             far_loss: 0.0501,
             link_lag: 0.0004,
+            host_requests: Some(0),
             fell_behind: false,
         };
         let outcome = Outcome {

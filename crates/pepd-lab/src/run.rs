@@ -175,11 +175,6 @@ fn guest(
         &mut lines,
         &mut io::stderr(),
     )?;
-    if let Some(requests @ 1..) = run.host_requests {
-        eprintln!(
-            "the guest waited for this machine's files {requests} times; that is in the numbers"
-        );
-    }
     if let Some(error) = lines.error {
         return Err(error);
     }

@@ -10,7 +10,9 @@ use crate::results::{Metric, Outcome, Trace};
 use crate::stats::Summary;
 
 /// Width and height, in pixels.
-const SIZE: (u32, u32) = (860, 520);
+const SIZE: (u32, u32) = (960, 520);
+/// How much of the width the legend takes.
+const LEGEND: u32 = 190;
 const FONT: &str = "sans-serif";
 /// Colours that also differ for those who see fewer of them (Okabe, Ito, 2008).
 const COLOURS: [RGBColor; 6] = [
@@ -24,6 +26,8 @@ const COLOURS: [RGBColor; 6] = [
 const LIMIT: RGBColor = RGBColor(120, 120, 120);
 
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+
+type Area<'b> = DrawingArea<SVGBackend<'b>, plotters::coord::Shift>;
 
 /// What a panel shows of a sample.
 type Series = fn(&crate::results::Sample) -> f64;
@@ -66,11 +70,13 @@ pub fn over_axis(experiment: &Experiment, outcome: &Outcome) -> Result<Option<St
 
     let mut svg = String::new();
     {
-        let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        area.fill(&WHITE).map_err(wrong)?;
+        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        root.fill(&WHITE).map_err(wrong)?;
         let caption = format!("{} ({})", experiment.title, experiment.source);
+        let area = root.titled(&caption, (FONT, 18)).map_err(wrong)?;
+        // The legend beside the chart: inside it would cover a line sooner or later.
+        let (area, beside) = area.split_horizontally(SIZE.0 - LEGEND);
         let mut chart = ChartBuilder::on(&area)
-            .caption(caption, (FONT, 18))
             .margin(12)
             .x_label_area_size(48)
             .y_label_area_size(72)
@@ -92,8 +98,19 @@ pub fn over_axis(experiment: &Experiment, outcome: &Outcome) -> Result<Option<St
         }
         dashed(&mut chart, &limits, &scale)?;
         crosses(&mut chart, &printed, &scale)?;
-        legend(&mut chart)?;
-        area.present().map_err(wrong)?;
+        let mut entries: Vec<_> = lines
+            .iter()
+            .zip(COLOURS.iter().cycle())
+            .map(|(line, colour)| (line.name.as_str(), *colour))
+            .collect();
+        if !limits.is_empty() {
+            entries.push(("physical limit", LIMIT));
+        }
+        if !printed.is_empty() {
+            entries.push(("the paper (crosses)", BLACK));
+        }
+        legend(&beside, &entries)?;
+        root.present().map_err(wrong)?;
     }
     Ok(Some(svg))
 }
@@ -270,9 +287,7 @@ fn draw(chart: &mut Chart<'_, '_>, line: &Line, colour: RGBColor, scale: &Scale)
         .collect();
     chart
         .draw_series(LineSeries::new(places.clone(), colour.stroke_width(2)))
-        .map_err(wrong)?
-        .label(line.name.clone())
-        .legend(move |(x, y)| PathElement::new([(x, y), (x + 22, y)], colour.stroke_width(2)));
+        .map_err(wrong)?;
     let dots = places
         .iter()
         .map(|place| Circle::new(*place, 4, colour.filled()));
@@ -296,9 +311,7 @@ fn dashed(chart: &mut Chart<'_, '_>, points: &[(f64, f64)], scale: &Scale) -> Re
     let places = points.iter().map(|(x, y)| (scale.x(*x), scale.y(*y)));
     chart
         .draw_series(DashedLineSeries::new(places, 6, 4, LIMIT.stroke_width(1)))
-        .map_err(wrong)?
-        .label("physical limit")
-        .legend(|(x, y)| PathElement::new([(x, y), (x + 22, y)], LIMIT));
+        .map_err(wrong)?;
     Ok(())
 }
 
@@ -309,22 +322,18 @@ fn crosses(chart: &mut Chart<'_, '_>, points: &[(f64, f64)], scale: &Scale) -> R
     let places = points.iter().map(|(x, y)| (scale.x(*x), scale.y(*y)));
     chart
         .draw_series(places.map(|place| Cross::new(place, 5, BLACK.stroke_width(2))))
-        .map_err(wrong)?
-        .label("the paper")
-        .legend(|(x, y)| Cross::new((x + 11, y), 5, BLACK.stroke_width(2)));
+        .map_err(wrong)?;
     Ok(())
 }
 
-fn legend<'a>(chart: &mut Chart<'a, 'a>) -> Result<()> {
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::MiddleRight)
-        .background_style(WHITE.mix(0.85))
-        .border_style(LIMIT)
-        .label_font((FONT, 14))
-        .margin(10)
-        .draw()
-        .map_err(wrong)
+fn legend(area: &Area<'_>, entries: &[(&str, RGBColor)]) -> Result<()> {
+    for ((name, colour), y) in entries.iter().zip((40..).step_by(24)) {
+        let dash = PathElement::new([(4, y), (26, y)], colour.stroke_width(2));
+        area.draw(&dash).map_err(wrong)?;
+        let text = Text::new((*name).to_owned(), (34, y - 7), (FONT, 14));
+        area.draw(&text).map_err(wrong)?;
+    }
+    Ok(())
 }
 
 fn wrong(error: impl std::fmt::Display) -> anyhow::Error {

@@ -2,7 +2,7 @@
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
-use crate::paper::{Experiment, Point};
+use crate::paper::{Experiment, Point, Printed};
 use crate::results::{Metric, Outcome, Record};
 use crate::stats::Summary;
 
@@ -74,10 +74,14 @@ pub fn remarks(experiment: &Experiment, outcome: &Outcome) -> Vec<String> {
         format!("Linux {}, {clock}{form}", setting.kernel),
     ];
     for printed in &experiment.printed {
-        if printed.x.is_none() {
+        if printed.x.is_none() || printed.over.is_some() {
             lines.push(format!(
-                "paper: {} {} — {} ({})",
-                printed.value, printed.unit, printed.what, printed.source
+                "paper: {} {} — {} ({}){}",
+                printed.value,
+                printed.unit,
+                printed.what,
+                printed.source,
+                ratio(printed, outcome).unwrap_or_default()
             ));
         }
     }
@@ -93,6 +97,17 @@ pub fn remarks(experiment: &Experiment, outcome: &Outcome) -> Vec<String> {
         .iter()
         .filter(|record| record.fell_behind)
         .count();
+    let waited = outcome
+        .records
+        .iter()
+        .filter(|r| r.host_requests.is_some_and(|n| n > 0))
+        .count();
+    if setting.virtual_time && waited > 0 {
+        lines.push(format!(
+            "in {waited} of {} values the guest waited for the host's files: time was lost",
+            outcome.records.len()
+        ));
+    }
     if late > 0 {
         lines.push(format!(
             "in {late} of {} values an emulated link fell behind: do not trust them",
@@ -100,6 +115,43 @@ pub fn remarks(experiment: &Experiment, outcome: &Outcome) -> Vec<String> {
         ));
     }
     lines
+}
+
+/// What a ratio that the paper printed is here: the mean over the points that it is about.
+fn ratio(printed: &Printed, outcome: &Outcome) -> Option<String> {
+    let (variant, over) = (printed.variant.as_ref()?, printed.over.as_ref()?);
+    let metric = *metrics(outcome).first()?;
+    let mut xs: Vec<f64> = outcome.records.iter().map(|record| record.x).collect();
+    xs.sort_by(f64::total_cmp);
+    xs.dedup();
+    let at = |x: f64, name: &String| {
+        let wanted = |r: &&Record| r.x == x && r.variant == *name && r.metric == metric;
+        let values: Vec<f64> = outcome
+            .records
+            .iter()
+            .filter(wanted)
+            .map(|r| r.value)
+            .collect();
+        Summary::of(&values).map(|summary| summary.mean)
+    };
+    let wanted = xs
+        .into_iter()
+        .filter(|x| printed.x.is_none_or(|only| only == *x));
+    let ratios: Vec<f64> = wanted
+        .filter_map(|x| Some(at(x, variant)? / at(x, over)?))
+        .filter(|ratio| ratio.is_finite())
+        .collect();
+    let mean = Summary::of(&ratios)?.mean;
+    let shown = if printed.unit == "%" {
+        100.0 * mean
+    } else {
+        mean
+    };
+    Some(format!(
+        "; here {} {}: {variant} over {over}",
+        number(shown),
+        printed.unit
+    ))
 }
 
 /// What the axis is, with its unit.
