@@ -122,6 +122,8 @@ fn describe(record: &Record) -> String {
 
 /// Payload of a full packet, in bits.
 const PACKET_BITS: f64 = 8.0 * 1448.0;
+/// How much later outages are in each repeat.
+const OUTAGE_SHIFT: Duration = Duration::from_millis(700);
 /// How often a trace looks at the sockets.
 const GLANCES: Duration = Duration::from_millis(50);
 
@@ -137,7 +139,11 @@ struct Case<'a> {
 
 impl Case<'_> {
     fn run(&self, pepd: &FilePath) -> Result<(Vec<Record>, Option<Trace>)> {
-        let legs = self.experiment.legs(self.point);
+        let mut legs = self.experiment.legs(self.point);
+        // Where a sender is in its back-off when the link returns is chance: a repeat is another.
+        for outage in &mut legs[1].outages {
+            outage.start += OUTAGE_SHIFT * self.repeat;
+        }
         let path = Path::open(&legs, self.seed)?;
         let mut proxy = Proxy::start(self.variant, self.point, &path.hb, pepd)?;
         let (values, samples) = match self.experiment.workload {
