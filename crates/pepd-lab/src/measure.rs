@@ -66,7 +66,13 @@ pub fn experiment(
     };
     let total = points.len() * variants.len() * usize::try_from(timing.repeats)?;
     let mut done = 0;
-    for (index, point) in points.iter().enumerate() {
+    for point in &points {
+        // Of the whole list, so that a selection of points meets the same losses as all of them.
+        let place = experiment
+            .points
+            .iter()
+            .position(|other| other.x == point.x);
+        let index = place.unwrap_or_default();
         for repeat in 0..timing.repeats {
             // The same for all variants: they meet the same losses, as far as they send alike.
             let seed = 1000 * (u64::try_from(index)? + 1) + u64::from(repeat);

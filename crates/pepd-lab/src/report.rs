@@ -46,9 +46,22 @@ fn put(path: &Path, text: &str) -> Result<()> {
 
 fn figures(experiment: &Experiment, outcome: &Outcome) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
-    if outcome.traces.is_empty() {
-        let name = experiment.name.clone();
-        figures.extend(figure::over_axis(experiment, outcome)?.map(|svg| Figure { name, svg }));
+    // A trace is of one point: nothing to draw a line through.
+    let over_axis = if outcome.traces.is_empty() {
+        table::metrics(outcome)
+    } else {
+        Vec::new()
+    };
+    for (index, metric) in over_axis.into_iter().enumerate() {
+        let suffix = if index == 0 {
+            String::new()
+        } else {
+            format!("-{}", metric.suffix())
+        };
+        figures.push(Figure {
+            name: format!("{}{suffix}", experiment.name),
+            svg: figure::over_axis(experiment, outcome, metric)?,
+        });
     }
     for (index, trace) in outcome.traces.iter().enumerate() {
         let name = format!("{}-{}", experiment.name, index + 1);

@@ -143,6 +143,18 @@ impl Metric {
         }
     }
 
+    /// What is appended to a file's name.
+    #[must_use]
+    pub fn suffix(self) -> &'static str {
+        match self {
+            Self::Goodput => "goodput",
+            Self::Packets => "packets",
+            Self::RoundTrip50 => "p50",
+            Self::RoundTrip99 => "p99",
+            Self::Fairness => "fairness",
+        }
+    }
+
     /// Whether the limit is the most that there can be, and not the least.
     #[must_use]
     pub fn more_is_better(self) -> bool {

@@ -4,8 +4,8 @@ use anyhow::{Result, anyhow};
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 
-use super::table::{axis, metrics, select};
-use crate::paper::{Axis, Experiment};
+use super::table::{axis, select};
+use crate::paper::Experiment;
 use crate::results::{Metric, Outcome, Trace};
 use crate::stats::Summary;
 
@@ -38,35 +38,18 @@ struct Line {
     points: Vec<(f64, Summary)>,
 }
 
-/// The figure of an experiment's main metric over its axis; `None` where there is nothing to
-/// draw a line through.
+/// The figure of one metric of an experiment over its axis.
 ///
 /// # Errors
 /// When a value cannot be drawn.
-pub fn over_axis(experiment: &Experiment, outcome: &Outcome) -> Result<Option<String>> {
-    let Some(&metric) = metrics(outcome).first() else {
-        return Ok(None);
-    };
+pub fn over_axis(experiment: &Experiment, outcome: &Outcome, metric: Metric) -> Result<String> {
     let lines = lines(experiment, outcome, metric);
     let limits = limits(experiment, outcome, metric);
     let printed = printed(outcome, metric);
-    let highest = lines
-        .iter()
-        .flat_map(|line| &line.points)
-        .map(|(_, summary)| summary.mean + summary.half_width.unwrap_or(0.0));
-    let highest = highest
-        .chain(limits.iter().chain(&printed).map(|point| point.1))
-        .fold(0.0, f64::max);
-    let scale = Scale::new(&experiment.axis, highest, &lines);
-    let xs = experiment.points.iter().map(|point| scale.x(point.x));
-    let (left, right) = xs.fold((f64::MAX, f64::MIN), |(low, high), x| {
-        (low.min(x), high.max(x))
-    });
-    let margin = if left == right {
-        1.0
-    } else {
-        (right - left) * 0.04
-    };
+    let tops = lines.iter().flat_map(|line| &line.points);
+    let tops = tops.map(|(_, summary)| summary.mean + summary.half_width.unwrap_or(0.0));
+    let others = limits.iter().chain(&printed).map(|point| point.1);
+    let scale = Scale::new(experiment, tops.chain(others).fold(0.0, f64::max), &lines);
 
     let mut svg = String::new();
     {
@@ -76,43 +59,22 @@ pub fn over_axis(experiment: &Experiment, outcome: &Outcome) -> Result<Option<St
         let area = root.titled(&caption, (FONT, 18)).map_err(wrong)?;
         // The legend beside the chart: inside it would cover a line sooner or later.
         let (area, beside) = area.split_horizontally(SIZE.0 - LEGEND);
-        let mut chart = ChartBuilder::on(&area)
-            .margin(12)
-            .x_label_area_size(48)
-            .y_label_area_size(72)
-            .build_cartesian_2d(left - margin..right + margin, scale.range())
-            .map_err(wrong)?;
-        chart
-            .configure_mesh()
-            .x_desc(axis(experiment))
-            .y_desc(metric.label())
-            .x_label_formatter(&|x| scale.x_label(*x))
-            .y_label_formatter(&|y| scale.y_label(*y))
-            .label_style((FONT, 14))
-            .axis_desc_style((FONT, 15))
-            .light_line_style(WHITE)
-            .draw()
-            .map_err(wrong)?;
+        let mut chart = axes(&area, experiment, metric, &scale)?;
         for (line, colour) in lines.iter().zip(COLOURS.iter().cycle()) {
             draw(&mut chart, line, *colour, &scale)?;
         }
         dashed(&mut chart, &limits, &scale)?;
         crosses(&mut chart, &printed, &scale)?;
-        let mut entries: Vec<_> = lines
-            .iter()
-            .zip(COLOURS.iter().cycle())
+        let named = lines.iter().zip(COLOURS.iter().cycle());
+        let mut entries: Vec<_> = named
             .map(|(line, colour)| (line.name.as_str(), *colour))
             .collect();
-        if !limits.is_empty() {
-            entries.push(("physical limit", LIMIT));
-        }
-        if !printed.is_empty() {
-            entries.push(("the paper (crosses)", BLACK));
-        }
+        entries.extend((!limits.is_empty()).then_some(("limit", LIMIT)));
+        entries.extend((!printed.is_empty()).then_some(("the paper (crosses)", BLACK)));
         legend(&beside, &entries)?;
         root.present().map_err(wrong)?;
     }
-    Ok(Some(svg))
+    Ok(svg)
 }
 
 /// Both legs' congestion windows and the proxy's buffer over time, as in Baccelli et al.,
@@ -165,16 +127,45 @@ pub fn over_time(experiment: &Experiment, trace: &Trace) -> Result<String> {
     Ok(svg)
 }
 
+fn axes<'a, 'b>(
+    area: &'a Area<'b>,
+    experiment: &Experiment,
+    metric: Metric,
+    scale: &Scale,
+) -> Result<Chart<'a, 'b>> {
+    let mut chart = ChartBuilder::on(area)
+        .margin(12)
+        .x_label_area_size(48)
+        .y_label_area_size(72)
+        .build_cartesian_2d(scale.left..scale.right, scale.low..scale.high)
+        .map_err(wrong)?;
+    chart
+        .configure_mesh()
+        .x_desc(axis(experiment))
+        .y_desc(metric.label())
+        .x_label_formatter(&|x| label(scale.log_x, *x))
+        .y_label_formatter(&|y| label(scale.log_y, *y))
+        .label_style((FONT, 14))
+        .axis_desc_style((FONT, 15))
+        .light_line_style(WHITE)
+        .draw()
+        .map_err(wrong)?;
+    Ok(chart)
+}
+
 /// How values become places.
 struct Scale {
     log_x: bool,
     log_y: bool,
+    left: f64,
+    right: f64,
     low: f64,
     high: f64,
 }
 
 impl Scale {
-    fn new(axis: &Axis, highest: f64, lines: &[Line]) -> Self {
+    fn new(experiment: &Experiment, highest: f64, lines: &[Line]) -> Self {
+        let axis = &experiment.axis;
         let means = lines
             .iter()
             .flat_map(|line| &line.points)
@@ -185,16 +176,22 @@ impl Scale {
         } else {
             (0.0, if highest > 0.0 { highest * 1.08 } else { 1.0 })
         };
+        let place = |x: f64| if axis.log { x.log10() } else { x };
+        let xs = experiment.points.iter().map(|point| place(point.x));
+        let (left, right) = xs.fold((f64::MAX, f64::MIN), |(l, r), x| (l.min(x), r.max(x)));
+        let margin = if left == right {
+            1.0
+        } else {
+            (right - left) * 0.04
+        };
         Self {
             log_x: axis.log,
             log_y: axis.log_result,
+            left: left - margin,
+            right: right + margin,
             low,
             high,
         }
-    }
-
-    fn range(&self) -> std::ops::Range<f64> {
-        self.low..self.high
     }
 
     fn x(&self, x: f64) -> f64 {
@@ -209,14 +206,6 @@ impl Scale {
         } else {
             self.low
         }
-    }
-
-    fn x_label(&self, place: f64) -> String {
-        label(self.log_x, place)
-    }
-
-    fn y_label(&self, place: f64) -> String {
-        label(self.log_y, place)
     }
 }
 
