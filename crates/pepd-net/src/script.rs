@@ -34,12 +34,18 @@
 //! "Accept" ends only this table's look at the packet: the operator's own chains see it as
 //! ever, with all mark bits but pepd's untouched.
 
+mod hold;
+mod syntax;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::plan::{Addresses, Plan, PlannedCampus};
-use crate::prefix::{Family, Range, union};
-use crate::request::{Action, Fates, Handshake, Holder, Queues, Rule};
+use self::syntax::{
+    address_type, comment, digit, icmp, ip, joined, listeners, on_hold, rule_lines, set_bits,
+    set_mark, unsplit,
+};
+use crate::plan::{Plan, PlannedCampus};
+use crate::prefix::{Family, Range};
 
 /// The table's name, in the `inet` family.
 pub(crate) const TABLE: &str = "pepd";
@@ -242,92 +248,6 @@ impl Script {
         self.chain("rules", None, &lines);
     }
 
-    /// Where the first pass of a SYN ends, if it is to be split.
-    fn hold_chains(&mut self, plan: &Plan, fates: Fates) {
-        let mut hold = vec![
-            "jump admission".to_owned(),
-            format!("{} counter name held", set_mark(plan)),
-        ];
-        if plan.queues.filled_by == Holder::Nft {
-            hold.push(queue(plan.queues));
-        }
-        self.chain("hold", None, &hold);
-        let early = [
-            "jump admission".to_owned(),
-            format!("{} accept", set_bits(plan, fates.split)),
-        ];
-        self.chain("early", None, &early);
-    }
-
-    /// The first pass of a SYN, before everything else.
-    fn first_chain(&mut self, plan: &Plan) {
-        let mut first =
-            vec!["type filter hook prerouting priority raw - 1; policy accept;".to_owned()];
-        let mut output = vec!["type filter hook output priority raw; policy accept;".to_owned()];
-        for &family in &plan.families {
-            let (ip, n) = (ip(family), digit(family));
-            self.chain(
-                &format!("syn{n}"),
-                None,
-                &[FOREIGN.to_owned(), format!("{ip} saddr vmap @origin{n}")],
-            );
-            first.push(format!(
-                "meta l4proto tcp {FIRST_SYN} {ip} saddr @all{n} {ip} daddr @all{n} goto syn{n}"
-            ));
-            output.push(format!(
-                "{} type destination-unreachable {ip} daddr @all{n} {}",
-                icmp(family),
-                queue(plan.queues)
-            ));
-        }
-        self.base_chain("first", &first);
-        if plan.queues.filled_by == Holder::Nft {
-            self.base_chain("output", &output);
-        }
-    }
-
-    /// The second pass of a SYN: what its mark says.
-    fn fate_chains(&mut self, plan: &Plan, fates: Fates) {
-        let deliver: Vec<String> = plan
-            .families
-            .iter()
-            .map(|&family| format!("{} saddr vmap @source{}", ip(family), digit(family)))
-            .collect();
-        self.chain("deliver", None, &deliver);
-        let unmark = set_bits(plan, 0);
-        self.chain(
-            "unread",
-            None,
-            &[format!("{unmark} counter name unread goto own")],
-        );
-        let answers = [
-            ("refused", fates.refused, "tcp reset"),
-            ("network", fates.network, "icmpx type no-route"),
-            ("host", fates.host, "icmpx type host-unreachable"),
-            ("port", fates.port, "icmpx type port-unreachable"),
-            (
-                "prohibited",
-                fates.prohibited,
-                "icmpx type admin-prohibited",
-            ),
-        ];
-        let mut verdicts = vec![
-            format!("{:#x} : goto deliver", fates.split),
-            format!("{:#x} : goto unread", plan.mark.value),
-        ];
-        for (name, value, answer) in answers {
-            let line = format!("meta l4proto tcp {unmark} counter reject with {answer}");
-            self.chain(name, None, &[line]);
-            verdicts.push(format!("{value:#x} : goto {name}"));
-        }
-        let line = format!(
-            "meta mark & {:#x} vmap {{ {} }}",
-            plan.mark.mask,
-            verdicts.join(", ")
-        );
-        self.chain("fate", None, &[line]);
-    }
-
     fn admission_chain(&mut self, plan: &Plan) {
         let mut lines = vec![format!(
             "meta l4proto != @{GATE} counter name gate_closed {}",
@@ -451,181 +371,5 @@ impl Script {
             let _ = writeln!(self.text, "\t\t{line}");
         }
         self.text.push_str("\t}\n");
-    }
-}
-
-/// A configuration rule as nft rules: one per family where it names addresses.
-fn rule_lines(plan: &Plan, index: usize, rule: &Rule) -> Vec<String> {
-    let Some(ports) = ports(rule) else {
-        return Vec::new();
-    };
-    let (end, about) = match rule.action {
-        Action::Split if plan.holds() => {
-            let handshake = rule.handshake.unwrap_or(plan.handshake);
-            (format!("counter goto {}", on_hold(handshake)), "split")
-        }
-        Action::Split => ("counter return".to_owned(), "split"),
-        Action::Bypass => (
-            format!("counter counter name bypassed {}", unsplit(plan)),
-            "bypass",
-        ),
-    };
-    let end = format!("{ports}{end} comment \"rule {}: {about}\"", index + 1);
-    if rule.source.is_empty() && rule.destination.is_empty() {
-        return vec![end];
-    }
-    plan.families
-        .iter()
-        .filter_map(|&family| {
-            let source = addresses(family, "saddr", Addresses::of(family, &rule.source))?;
-            let destination = addresses(family, "daddr", Addresses::of(family, &rule.destination))?;
-            Some(format!("{source}{destination}{end}"))
-        })
-        .collect()
-}
-
-/// A match on addresses; none if nothing can match it.
-fn addresses(family: Family, field: &str, addresses: Addresses) -> Option<String> {
-    match addresses {
-        Addresses::Any => Some(String::new()),
-        Addresses::Nothing => None,
-        Addresses::These(ranges) => Some(format!("{} {field} {} ", ip(family), braces(&ranges))),
-    }
-}
-
-/// A match on destination ports; none if nothing can match it.
-fn ports(rule: &Rule) -> Option<String> {
-    if rule.destination_port.is_empty() {
-        return Some(String::new());
-    }
-    let mut ranges: Vec<(u16, u16)> = rule
-        .destination_port
-        .iter()
-        .filter(|range| !range.is_empty())
-        .map(|range| (*range.start(), *range.end()))
-        .collect();
-    ranges.sort_unstable();
-    let mut merged: Vec<(u16, u16)> = Vec::new();
-    for (first, last) in ranges {
-        match merged.last_mut() {
-            Some((_, end)) if first <= end.saturating_add(1) => *end = last.max(*end),
-            _ => merged.push((first, last)),
-        }
-    }
-    let shown: Vec<String> = merged
-        .iter()
-        .map(|(first, last)| match first == last {
-            true => first.to_string(),
-            false => format!("{first}-{last}"),
-        })
-        .collect();
-    (!shown.is_empty()).then(|| format!("tcp dport {{ {} }} ", shown.join(", ")))
-}
-
-/// The listeners' addresses as an anonymous set; none if there is no campus.
-fn listeners(plan: &Plan, family: Family) -> Option<String> {
-    let prefixes = plan.campuses.iter().map(|campus| match family {
-        Family::V4 => ipnet::IpNet::from(std::net::IpAddr::V4(campus.listener.v4)),
-        Family::V6 => ipnet::IpNet::from(std::net::IpAddr::V6(campus.listener.v6)),
-    });
-    let ranges = union(family, prefixes);
-    (!ranges.is_empty()).then(|| braces(&ranges))
-}
-
-/// Ranges in ascending order, neighbours joined.
-fn joined(ranges: impl Iterator<Item = Range>) -> Vec<Range> {
-    let mut out: Vec<Range> = Vec::new();
-    for range in ranges {
-        match out.last_mut() {
-            Some(previous) if previous.last.checked_add(1) == Some(range.first) => {
-                previous.last = range.last;
-            }
-            _ => out.push(range),
-        }
-    }
-    out
-}
-
-fn braces(ranges: &[Range]) -> String {
-    let shown: Vec<String> = ranges.iter().map(Range::to_string).collect();
-    format!("{{ {} }}", shown.join(", "))
-}
-
-/// Sets pepd's bits of the mark, and no others.
-fn set_mark(plan: &Plan) -> String {
-    set_bits(plan, plan.mark.value)
-}
-
-fn set_bits(plan: &Plan, value: u32) -> String {
-    format!(
-        "meta mark set meta mark & {:#x} | {value:#x}",
-        !plan.mark.mask
-    )
-}
-
-/// What ends the look at a SYN that is not to be split. It comes to `own` in any case: a second
-/// pass goes there by itself.
-fn unsplit(plan: &Plan) -> &'static str {
-    if plan.holds() { "accept" } else { "goto own" }
-}
-
-/// The chain in which the first pass of a SYN ends.
-fn on_hold(handshake: Handshake) -> &'static str {
-    match handshake {
-        Handshake::Early => "early",
-        Handshake::EndToEnd => "hold",
-    }
-}
-
-/// Spread by the hash of both addresses, so that a SYN and those that repeat it meet.
-fn queue(queues: Queues) -> String {
-    match queues.count {
-        0 | 1 => format!("queue num {} bypass", queues.first),
-        count => format!(
-            "queue num {}-{} bypass",
-            queues.first,
-            queues.first.saturating_add(count - 1)
-        ),
-    }
-}
-
-fn icmp(family: Family) -> &'static str {
-    match family {
-        Family::V4 => "icmp",
-        Family::V6 => "icmpv6",
-    }
-}
-
-/// Text that is safe within an nft string or after a `#`: names may contain anything, and
-/// nft has no escapes. Cut to what a kernel comment holds (128 bytes with nft's framing).
-fn comment(text: &str) -> String {
-    text.chars()
-        .map(|c| match c {
-            '"' | '\\' => '_',
-            c if c.is_ascii_graphic() || c == ' ' => c,
-            _ => '_',
-        })
-        .take(64)
-        .collect()
-}
-
-fn ip(family: Family) -> &'static str {
-    match family {
-        Family::V4 => "ip",
-        Family::V6 => "ip6",
-    }
-}
-
-fn digit(family: Family) -> char {
-    match family {
-        Family::V4 => '4',
-        Family::V6 => '6',
-    }
-}
-
-fn address_type(family: Family) -> &'static str {
-    match family {
-        Family::V4 => "ipv4_addr",
-        Family::V6 => "ipv6_addr",
     }
 }

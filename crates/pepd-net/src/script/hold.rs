@@ -1,0 +1,94 @@
+//! The chains of connections that are established end to end: see the parent module.
+
+use super::syntax::{digit, icmp, ip, queue, set_bits, set_mark};
+use super::{FIRST_SYN, FOREIGN, Script};
+use crate::plan::Plan;
+use crate::request::{Fates, Holder};
+
+impl Script {
+    /// Where the first pass of a SYN ends, if it is to be split.
+    pub(super) fn hold_chains(&mut self, plan: &Plan, fates: Fates) {
+        let mut hold = vec![
+            "jump admission".to_owned(),
+            format!("{} counter name held", set_mark(plan)),
+        ];
+        if plan.queues.filled_by == Holder::Nft {
+            hold.push(queue(plan.queues));
+        }
+        self.chain("hold", None, &hold);
+        let early = [
+            "jump admission".to_owned(),
+            format!("{} accept", set_bits(plan, fates.split)),
+        ];
+        self.chain("early", None, &early);
+    }
+
+    /// The first pass of a SYN, before everything else.
+    pub(super) fn first_chain(&mut self, plan: &Plan) {
+        let mut first =
+            vec!["type filter hook prerouting priority raw - 1; policy accept;".to_owned()];
+        let mut output = vec!["type filter hook output priority raw; policy accept;".to_owned()];
+        for &family in &plan.families {
+            let (ip, n) = (ip(family), digit(family));
+            self.chain(
+                &format!("syn{n}"),
+                None,
+                &[FOREIGN.to_owned(), format!("{ip} saddr vmap @origin{n}")],
+            );
+            first.push(format!(
+                "meta l4proto tcp {FIRST_SYN} {ip} saddr @all{n} {ip} daddr @all{n} goto syn{n}"
+            ));
+            output.push(format!(
+                "{} type destination-unreachable {ip} daddr @all{n} {}",
+                icmp(family),
+                queue(plan.queues)
+            ));
+        }
+        self.base_chain("first", &first);
+        if plan.queues.filled_by == Holder::Nft {
+            self.base_chain("output", &output);
+        }
+    }
+
+    /// The second pass of a SYN: what its mark says.
+    pub(super) fn fate_chains(&mut self, plan: &Plan, fates: Fates) {
+        let deliver: Vec<String> = plan
+            .families
+            .iter()
+            .map(|&family| format!("{} saddr vmap @source{}", ip(family), digit(family)))
+            .collect();
+        self.chain("deliver", None, &deliver);
+        let unmark = set_bits(plan, 0);
+        self.chain(
+            "unread",
+            None,
+            &[format!("{unmark} counter name unread goto own")],
+        );
+        let answers = [
+            ("refused", fates.refused, "tcp reset"),
+            ("network", fates.network, "icmpx type no-route"),
+            ("host", fates.host, "icmpx type host-unreachable"),
+            ("port", fates.port, "icmpx type port-unreachable"),
+            (
+                "prohibited",
+                fates.prohibited,
+                "icmpx type admin-prohibited",
+            ),
+        ];
+        let mut verdicts = vec![
+            format!("{:#x} : goto deliver", fates.split),
+            format!("{:#x} : goto unread", plan.mark.value),
+        ];
+        for (name, value, answer) in answers {
+            let line = format!("meta l4proto tcp {unmark} counter reject with {answer}");
+            self.chain(name, None, &[line]);
+            verdicts.push(format!("{value:#x} : goto {name}"));
+        }
+        let line = format!(
+            "meta mark & {:#x} vmap {{ {} }}",
+            plan.mark.mask,
+            verdicts.join(", ")
+        );
+        self.chain("fate", None, &[line]);
+    }
+}
