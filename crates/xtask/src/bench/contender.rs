@@ -17,8 +17,12 @@ use super::cores::Cores;
 pub enum Contender {
     /// The kernel's forwarding alone.
     Plain,
-    /// The daemon.
+    /// The daemon, which answers a client before its destination (`handshake = "early"`), as
+    /// HAProxy does.
     Pepd,
+    /// The daemon, which answers when the destination has (`handshake = "end-to-end"`). Only
+    /// the handshake tells it from the other.
+    PepdEndToEnd,
     /// HAProxy, which decides itself when to splice (`option splice-auto`).
     HaproxyAuto,
     /// HAProxy, told to splice always (`option splice-request`, `option splice-response`).
@@ -26,7 +30,7 @@ pub enum Contender {
 }
 
 impl Contender {
-    /// Everyone.
+    /// Who is compared once a connection is there, or when all answer early.
     pub const ALL: [Self; 4] = [
         Self::Plain,
         Self::Pepd,
@@ -34,11 +38,20 @@ impl Contender {
         Self::HaproxyForced,
     ];
 
+    /// Who is compared in how connections come about. How HAProxy splices does not matter there.
+    pub const HANDSHAKE: [Self; 4] = [
+        Self::Plain,
+        Self::Pepd,
+        Self::PepdEndToEnd,
+        Self::HaproxyAuto,
+    ];
+
     /// What the tables call it.
     pub fn title(self) -> &'static str {
         match self {
             Self::Plain => "plain forwarding",
             Self::Pepd => "pepd",
+            Self::PepdEndToEnd => "pepd, end-to-end",
             Self::HaproxyAuto => "HAProxy, splice-auto",
             Self::HaproxyForced => "HAProxy, forced splice",
         }
@@ -49,6 +62,7 @@ impl Contender {
         json!(match self {
             Self::Plain => "plain",
             Self::Pepd => "pepd",
+            Self::PepdEndToEnd => "pepd-end-to-end",
             Self::HaproxyAuto => "haproxy-splice-auto",
             Self::HaproxyForced => "haproxy-splice-forced",
         })
@@ -56,7 +70,7 @@ impl Contender {
 
     fn haproxy_options(self) -> Option<&'static str> {
         match self {
-            Self::Plain | Self::Pepd => None,
+            Self::Plain | Self::Pepd | Self::PepdEndToEnd => None,
             Self::HaproxyAuto => Some("option splice-auto"),
             Self::HaproxyForced => Some("option splice-request\n    option splice-response"),
         }
@@ -95,7 +109,11 @@ impl Proxy {
                 let wrapper = cores.on_box();
                 let wrapper = wrapper.each_ref().map(String::as_str);
                 let pepd = Pepd::builder(pepd).log("warn").wrapper(&wrapper);
-                let pepd = pepd.start(hb, PEPD)?;
+                let handshake = match contender {
+                    Contender::PepdEndToEnd => "end-to-end",
+                    _ => "early",
+                };
+                let pepd = pepd.start(hb, &PEPD.replace("HANDSHAKE", handshake))?;
                 Ok(Some(Self::Pepd(pepd)))
             }
         }
@@ -125,7 +143,7 @@ name = "bench"
 workers = 2
 
 [capture]
-handshake = "early"
+handshake = "HANDSHAKE"
 
 [limits]
 connections = 8000

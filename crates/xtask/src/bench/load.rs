@@ -1,6 +1,7 @@
 //! The traffic, and what is counted of it.
 
 pub mod bulk;
+pub mod first_byte;
 pub mod idle;
 pub mod ping_pong;
 pub mod short;
@@ -8,7 +9,7 @@ pub mod short;
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use super::interrupt::Interrupt;
 use super::lane::Lane;
@@ -51,6 +52,34 @@ impl Window {
     }
 }
 
+/// How long something took, again and again, in seconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// The median.
+    pub p50: f64,
+    /// What one in a hundred exceeds.
+    pub p99: f64,
+}
+
+impl Times {
+    fn of(mut times: Vec<Duration>) -> Result<Self> {
+        times.sort_unstable();
+        Ok(Self {
+            p50: quantile(&times, 50)?,
+            p99: quantile(&times, 99)?,
+        })
+    }
+}
+
+/// The value in `sorted` that `percent` of all do not exceed, in seconds (nearest rank).
+fn quantile(sorted: &[Duration], percent: usize) -> Result<f64> {
+    let rank = (sorted.len() * percent).div_ceil(100);
+    let value = sorted
+        .get(rank.saturating_sub(1))
+        .context("nothing happened in time")?;
+    Ok(float(u64::try_from(value.as_nanos())?) / 1e9)
+}
+
 /// Ends a connection under the feet of whoever reads or writes on it.
 fn break_off(stream: &TcpStream) {
     // It may have ended already.
@@ -64,4 +93,18 @@ fn break_off(stream: &TcpStream) {
 )]
 pub fn float(count: u64) -> f64 {
     count as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_those_of_the_nearest_rank() {
+        let times: Vec<_> = (1..=200).map(Duration::from_secs).collect();
+        assert!((quantile(&times, 50).unwrap() - 100.0).abs() < 1e-9);
+        assert!((quantile(&times, 99).unwrap() - 198.0).abs() < 1e-9);
+        assert!((quantile(&times[..1], 99).unwrap() - 1.0).abs() < 1e-9);
+        assert!(quantile(&[], 50).is_err());
+    }
 }

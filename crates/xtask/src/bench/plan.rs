@@ -10,7 +10,7 @@ use super::cores::Cores;
 use super::interrupt::Interrupt;
 use super::lane::Lane;
 use super::load::bulk::Ends;
-use super::load::{Window, bulk, idle, ping_pong, short};
+use super::load::{Window, bulk, first_byte, idle, ping_pong, short};
 use super::results::{Bulk, Measure, Measurement, Results};
 
 /// A proxy that has let a connection past has looked after itself by then.
@@ -22,6 +22,7 @@ pub struct Durations {
     bulk: Window,
     ping_pong: Window,
     short: Window,
+    handshake: Window,
     /// Before memory is looked at.
     quiet: Duration,
 }
@@ -46,6 +47,7 @@ impl Durations {
             bulk: window,
             ping_pong: window,
             short: window,
+            handshake: window,
             quiet: Duration::from_millis(warm_up),
         }
     }
@@ -76,6 +78,7 @@ impl Plan {
     pub fn run(&self, interrupt: &Interrupt) -> Result<Results> {
         let mut results = Results::new(self.setup());
         let with = self.lanes(true)?;
+        let end_to_end = self.lane(Contender::PepdEndToEnd, true)?;
         let without = self.lanes(false)?;
         for round in 0..self.rounds {
             let mut turn = Turn {
@@ -84,23 +87,29 @@ impl Plan {
                 results: &mut results,
                 interrupt,
             };
+            let all = Contender::ALL;
             for setting in Bulk::ALL {
                 let lanes = if setting.without_offloads {
                     &without
                 } else {
                     &with
                 };
-                turn.each(&setting.to_string(), |turn, at| {
+                turn.each(&setting.to_string(), all, |turn, at| {
                     turn.bulk(&lanes[at], setting)
                 })?;
             }
-            turn.each("ping-pong", |turn, at| {
+            turn.each("ping-pong", all, |turn, at| {
                 turn.ping_pong(&with[at], self.durations.ping_pong)
             })?;
-            turn.each("short connections", |turn, at| {
+            turn.each("short connections", all, |turn, at| {
                 turn.short(&with[at], self.durations.short)
             })?;
-            turn.each("idle connections", |turn, at| {
+            turn.each("handshake", Contender::HANDSHAKE, |turn, at| {
+                let contender = Contender::HANDSHAKE[at];
+                let lane = with.iter().find(|lane| lane.contender == contender);
+                turn.handshake(lane.unwrap_or(&end_to_end), self.durations.handshake)
+            })?;
+            turn.each("idle connections", all, |turn, at| {
                 let lane = self.lane(Contender::ALL[at], true)?;
                 turn.idle(&lane, self.durations.quiet)
             })?;
@@ -135,10 +144,11 @@ struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// Has every contender measured, another one first in each round.
+    /// Has every one of `contenders` measured, another one first in each round.
     fn each(
         &mut self,
         what: &str,
+        contenders: [Contender; 4],
         mut measure: impl FnMut(&mut Self, usize) -> Result<()>,
     ) -> Result<()> {
         let only = &self.plan.only;
@@ -146,10 +156,10 @@ impl Turn<'_> {
             return Ok(());
         }
         eprintln!("round {} of {}: {what}", self.round + 1, self.plan.rounds);
-        let count = Contender::ALL.len();
+        let count = contenders.len();
         for place in 0..count {
             let at = (place + self.round) % count;
-            let title = Contender::ALL[at].title();
+            let title = contenders[at].title();
             if let Err(error) = measure(self, at) {
                 // A contender that fails open once, on a machine that stood still for seconds,
                 // is not worth the whole run. It is worth a line.
@@ -184,6 +194,16 @@ impl Turn<'_> {
         self.note(lane, Measure::Short, Some(short.answered.per_second));
         self.note(lane, Measure::CpuPerShort, short.answered.cpu_seconds_each);
         self.note(lane, Measure::ShortFailed, Some(short.failed));
+        Ok(())
+    }
+
+    fn handshake(&mut self, lane: &Lane, window: Window) -> Result<()> {
+        let short = short::run(lane, window, self.interrupt)?;
+        let times = first_byte::run(lane, window, self.interrupt)?;
+        self.note(lane, Measure::Handshakes, Some(short.answered.per_second));
+        self.note(lane, Measure::HandshakesFailed, Some(short.failed));
+        self.note(lane, Measure::FirstByteMedian, Some(times.p50));
+        self.note(lane, Measure::FirstByteTail, Some(times.p99));
         Ok(())
     }
 

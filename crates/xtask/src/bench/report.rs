@@ -31,30 +31,40 @@ Memory is the growth per connection with 1,000 open that have carried a byte eac
 proxy's resident memory, and the kernel's objects for its sockets, descriptors and epoll \
 (slabinfo, less those that plain forwarding's hosts need in the same round).";
 
+const HANDSHAKE_NOTE: &str = "\
+Handshakes: a rate is that of 16 clients at once, each of which opens a connection, asks, reads \
+1 KiB and closes; a time to first byte is from before connect() to the first byte of the answer, \
+one connection after another.";
+
 /// For a terminal.
 pub fn terminal(results: &Results) -> String {
+    let [main, handshake] = sections(results).map(|rows| rows.map(|rows| drawn(&rows)));
+    let mut text = format!("{} rounds; {}.", results.rounds(), results.setup());
+    for part in [main, handshake].into_iter().flatten() {
+        text.push('\n');
+        text.push_str(&part);
+    }
+    for note in notes(results) {
+        text.push('\n');
+        text.push_str(&note);
+    }
+    text
+}
+
+/// A header and its rows, with lines around.
+fn drawn(lines: &[Vec<String>]) -> String {
     let mut table = Table::new();
     table
         .load_style(UTF8_FULL_CONDENSED)
         .set_content_arrangement(ContentArrangement::Disabled)
-        .set_header(header());
-    for row in rows(results) {
+        .set_header(lines.first().cloned().unwrap_or_default());
+    for row in lines.iter().skip(1) {
         table.add_row(row);
     }
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    let notes = [NOTES, CPU_NOTE, MEMORY_NOTE].join("\n");
-    let mut text = format!(
-        "{} rounds; {}.\n{table}\n{notes}",
-        results.rounds(),
-        results.setup()
-    );
-    if let Some(failed) = failures(results) {
-        text.push('\n');
-        text.push_str(&failed);
-    }
-    text
+    table.to_string()
 }
 
 /// For the README.
@@ -65,26 +75,42 @@ pub fn markdown(results: &Results, machine: &Machine) -> String {
         results.setup()
     );
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-    let header = header();
-    text.push_str(&line(&header));
-    let rule: Vec<String> = (0..header.len())
-        .map(|at| if at == 0 { "---" } else { "---:" }.to_owned())
-        .collect();
-    text.push_str(&line(&rule));
-    for row in rows(results) {
-        text.push_str(&line(&row));
-    }
-    for note in [NOTES, CPU_NOTE, MEMORY_NOTE] {
-        text.push('\n');
-        text.push_str(note);
+    for lines in sections(results).into_iter().flatten() {
+        let rule = |at| if at == 0 { "---" } else { "---:" }.to_owned();
+        for (at, cells) in lines.iter().enumerate() {
+            text.push_str(&line(cells));
+            if at == 0 {
+                let rule: Vec<String> = (0..cells.len()).map(rule).collect();
+                text.push_str(&line(&rule));
+            }
+        }
         text.push('\n');
     }
-    if let Some(failed) = failures(results) {
-        text.push('\n');
-        text.push_str(&failed);
-        text.push('\n');
-    }
+    text.push_str(&notes(results).join("\n\n"));
+    text.push('\n');
     text
+}
+
+/// What is said below the tables.
+fn notes(results: &Results) -> Vec<String> {
+    let mut notes = [NOTES, CPU_NOTE, MEMORY_NOTE].map(str::to_owned).to_vec();
+    if !handshake_rows(results).is_empty() {
+        notes.push(HANDSHAKE_NOTE.to_owned());
+    }
+    notes.extend(failures(results));
+    notes
+}
+
+/// The tables, each with its header, as far as there is something in them.
+fn sections(results: &Results) -> [Option<Vec<Vec<String>>>; 2] {
+    let section = |header, rows: Vec<Vec<String>>| {
+        let lines = std::iter::once(header).chain(rows.clone()).collect();
+        (!rows.is_empty()).then_some(lines)
+    };
+    [
+        section(header(), rows(results)),
+        section(handshake_header(), handshake_rows(results)),
+    ]
 }
 
 /// Every single number, and what they come to.
@@ -125,10 +151,63 @@ fn header() -> Vec<String> {
     header
 }
 
+fn handshake_header() -> Vec<String> {
+    [
+        "",
+        "plain forwarding",
+        "pepd, early",
+        "pepd, end-to-end",
+        "HAProxy",
+    ]
+    .into_iter()
+    .chain(["early ÷ HAProxy", "end-to-end ÷ HAProxy"])
+    .map(str::to_owned)
+    .collect()
+}
+
+fn handshake_rows(results: &Results) -> Vec<Vec<String>> {
+    let measures = results.measures().into_iter();
+    measures
+        .filter(|measure| Group::of(*measure) == Group::Handshake)
+        .map(|measure| {
+            let shown = Shown::of(measure);
+            let mut row = vec![shown.title.clone()];
+            row.extend(Contender::HANDSHAKE.map(|who| cell(results, measure, &shown, who)));
+            row.extend(
+                [Contender::Pepd, Contender::PepdEndToEnd].map(|pepd| {
+                    spread(results.ratio(measure, pepd, Contender::HaproxyAuto), 2, "×")
+                }),
+            );
+            row
+        })
+        .collect()
+}
+
+/// Where a measure stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Group {
+    Main,
+    Handshake,
+    /// In a sentence below, where it is not zero.
+    Failures,
+}
+
+impl Group {
+    fn of(measure: Measure) -> Self {
+        match measure {
+            Measure::ShortFailed | Measure::HandshakesFailed => Self::Failures,
+            Measure::Handshakes | Measure::FirstByteMedian | Measure::FirstByteTail => {
+                Self::Handshake
+            }
+            _ => Self::Main,
+        }
+    }
+}
+
 fn rows(results: &Results) -> Vec<Vec<String>> {
     let measures = results.measures().into_iter();
     measures
-        .filter(|measure| *measure != Measure::ShortFailed)
+        .filter(|measure| Group::of(*measure) == Group::Main)
         .map(|measure| row(results, measure))
         .collect()
 }
@@ -172,10 +251,17 @@ fn spread(summary: Option<Summary>, digits: usize, sign: &str) -> String {
 
 /// Says so where connections failed: the rate is then not that of a proxy that works.
 fn failures(results: &Results) -> Option<String> {
-    let failed: Vec<String> = Contender::ALL
-        .into_iter()
-        .filter_map(|contender| {
-            let share = results.summary(Measure::ShortFailed, contender)?.max;
+    let measures = [Measure::ShortFailed, Measure::HandshakesFailed];
+    let pairs = measures.into_iter().flat_map(|measure| {
+        let contenders = match measure {
+            Measure::HandshakesFailed => Contender::HANDSHAKE,
+            _ => Contender::ALL,
+        };
+        contenders.map(|contender| (measure, contender))
+    });
+    let failed: Vec<String> = pairs
+        .filter_map(|(measure, contender)| {
+            let share = results.summary(measure, contender)?.max;
             (share > 0.0).then(|| format!("{} up to {:.3} %", contender.title(), share * 100.0))
         })
         .collect();
@@ -209,6 +295,11 @@ impl Shown {
                 shown("short connections per second".to_owned(), 1.0, 0, true)
             }
             Measure::CpuPerShort => shown("short connection: CPU µs".to_owned(), 1e6, 0, false),
+            Measure::Handshakes | Measure::HandshakesFailed => {
+                shown("connections per second".to_owned(), 1.0, 0, true)
+            }
+            Measure::FirstByteMedian => shown("first byte, p50: µs".to_owned(), 1e6, 0, true),
+            Measure::FirstByteTail => shown("first byte, p99: µs".to_owned(), 1e6, 0, true),
             Measure::IdleResident => shown(idle_title("resident"), 1.0 / 1024.0, 1, false),
             Measure::IdleKernel => shown(idle_title("kernel"), 1.0 / 1024.0, 1, false),
         }
@@ -233,6 +324,10 @@ fn key(measure: Measure) -> (String, &'static str) {
         Measure::Short => ("short-connections".to_owned(), "1/s"),
         Measure::CpuPerShort => ("short-connection-cpu".to_owned(), "s"),
         Measure::ShortFailed => ("short-connections-failed".to_owned(), "share"),
+        Measure::Handshakes => ("handshakes".to_owned(), "1/s"),
+        Measure::HandshakesFailed => ("handshakes-failed".to_owned(), "share"),
+        Measure::FirstByteMedian => ("first-byte-p50".to_owned(), "s"),
+        Measure::FirstByteTail => ("first-byte-p99".to_owned(), "s"),
         Measure::IdleResident => ("idle-connection-resident".to_owned(), "B"),
         Measure::IdleKernel => ("idle-connection-kernel-with-ends".to_owned(), "B"),
     }

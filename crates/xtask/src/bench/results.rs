@@ -21,6 +21,14 @@ pub enum Measure {
     CpuPerShort,
     /// The share of such connections that failed.
     ShortFailed,
+    /// The same connections per second, of those who answer early and end to end.
+    Handshakes,
+    /// The share of these that failed.
+    HandshakesFailed,
+    /// The median time from `connect` to the first byte of an answer, in seconds.
+    FirstByteMedian,
+    /// What one such time in a hundred exceeds, in seconds.
+    FirstByteTail,
     /// Bytes of the proxy's resident memory per idle connection.
     IdleResident,
     /// Bytes of kernel objects per idle connection.
