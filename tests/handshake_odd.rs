@@ -102,9 +102,11 @@ fn token(side: u8, round: u16) -> [u8; TOKEN] {
     [b'o', b'p', b'e', b'n', b'-', side, high, low]
 }
 
+/// Not where SYNs are held: there each end's SYN makes a leg of its own, which nobody claims, and
+/// both ends are reset after some 20 s (docs/handshake.md).
 #[rstest]
 fn both_ends_connect_at_once(
-    #[values(Via::Routing, Via::Pepd, Via::Early)] via: Via,
+    #[values(Via::Routing, Via::Early)] via: Via,
     #[values(Family::V4, Family::V6)] family: Family,
 ) -> Result<()> {
     require!(root);
