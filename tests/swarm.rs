@@ -191,11 +191,13 @@ async fn ask(client: IpAddr, server: SocketAddr, swarm: Arc<Vec<Conversation>>) 
             match connected.await {
                 Ok(stream) => converse(stream, &it.client, &it.server, &it.client_did).await,
                 // The server's RST, or its FIN and then its RST, can be there before the
-                // client has looked.
+                // client has looked; while its SYN is held, before it is answered.
                 Err(error)
                     if matches!(
                         error.kind(),
-                        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe
+                        ErrorKind::ConnectionReset
+                            | ErrorKind::BrokenPipe
+                            | ErrorKind::ConnectionRefused
                     ) =>
                 {
                     *it.client_did.ended.lock().unwrap() = Some(End::Error(error.kind()));
