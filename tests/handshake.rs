@@ -7,7 +7,7 @@
 )]
 
 use std::collections::HashSet;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 use pepd_sys::sockopt;
-use pepd_testbed::traffic::{End, Pair, Pattern, accept, connect, listen, receive};
+use pepd_testbed::traffic::{self, End, Pair, Pattern, accept, connect, listen, receive};
 use pepd_testbed::{Family, Netns, Stage, Via, World, accepted, require, run, wait_until};
 use rstest::rstest;
 use socket2::{Domain, SockRef, Socket, Type};
@@ -445,7 +445,22 @@ fn a_port_in_time_wait_is_used_again(
     stage.finish()
 }
 
+/// Connects from this very port, as soon as the client's own last connection from it is gone: the
+/// acknowledgement of its FIN may still be under way.
 fn from_port(world: &World, family: Family, port: u16, to: SocketAddr) -> Result<TcpStream> {
+    let mut outcome = None;
+    wait_until(LIMIT, "the port is free on the client", || {
+        let tried = try_from_port(world, family, port, to);
+        let taken = tried
+            .as_ref()
+            .is_err_and(|error| traffic::kind(error) == Some(ErrorKind::AddrNotAvailable));
+        outcome = Some(tried);
+        !taken
+    })?;
+    outcome.context("no attempt was made")?
+}
+
+fn try_from_port(world: &World, family: Family, port: u16, to: SocketAddr) -> Result<TcpStream> {
     world.client().run(|| {
         let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
         socket.set_reuse_address(true)?;
