@@ -84,7 +84,13 @@ impl Transmitter {
         } else {
             0
         };
-        let mut work = (bytes as u128 * 8 * UNITS_PER_BIT).saturating_sub(credit);
+        let work = bytes as u128 * 8 * UNITS_PER_BIT;
+        if let Some(left) = credit.checked_sub(work) {
+            // So short that it fits before `free_at`; what is left is the next one's.
+            self.credit = left;
+            return Transmission { start, end: start };
+        }
+        let mut work = work - credit;
         let mut at = start;
         self.credit = 0;
         let end = loop {
