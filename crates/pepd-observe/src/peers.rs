@@ -1,0 +1,34 @@
+//! The helper boxes that this one has tunnels to, and whether they answer.
+
+use serde::{Deserialize, Serialize};
+
+/// One peer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PeerState {
+    /// `[[peer]] name`.
+    pub name: String,
+    /// Whether it answers.
+    pub liveness: Liveness,
+    /// Since when, in seconds since the Unix epoch; none before the first answer or silence.
+    pub since: Option<f64>,
+    /// The last probe's round-trip time through the tunnel, seconds.
+    pub rtt: Option<f64>,
+    /// Probes sent since the start.
+    pub probes: u64,
+    /// Probes that were not answered.
+    pub lost: u64,
+}
+
+/// Whether a peer answers the probes through its tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Liveness {
+    /// Not known: the first probes are under way.
+    Unknown,
+    /// It answers.
+    Answering,
+    /// Several probes in a row had no answer.
+    Silent,
+    /// Probing is switched off.
+    Unprobed,
+}
