@@ -18,7 +18,7 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use pepd_testbed::{Family, Netns, Stage, Via, World, require, wait_until};
+use pepd_testbed::{Family, Netns, Pepd, Stage, Via, World, require, wait_until};
 use rstest::rstest;
 use socket2::{Domain, Socket, Type};
 
@@ -102,15 +102,35 @@ fn token(side: u8, round: u16) -> [u8; TOKEN] {
     [b'o', b'p', b'e', b'n', b'-', side, high, low]
 }
 
-/// Not where SYNs are held: there each end's SYN makes a leg of its own, which nobody claims, and
-/// both ends are reset after some 20 s (docs/handshake.md).
 #[rstest]
 fn both_ends_connect_at_once(
-    #[values(Via::Routing, Via::Early)] via: Via,
+    #[values(Via::Routing, Via::Early, Via::Pepd)] via: Via,
     #[values(Family::V4, Family::V6)] family: Family,
 ) -> Result<()> {
     require!(root);
     let stage = Stage::open(via, PEPD)?;
+    meet_often(&stage, &format!("{via:?}"), family)?;
+    stage.finish()
+}
+
+/// Boxes that begin at opposite ends meet in the middle.
+#[rstest]
+fn both_ends_of_a_chain_connect_at_once(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root);
+    let stage = Stage::in_world(World::chain()?, Via::Pepd, PEPD, &World::config())?;
+    let others = ["middle", "far"]
+        .map(|node| Pepd::start(PEPD, stage.world.topology().node(node), &World::config()));
+    meet_often(&stage, "three boxes", family)?;
+    for daemon in others {
+        let (status, log) = daemon?.stop()?;
+        assert!(status.success() && !log.contains("panicked"), "{log}");
+    }
+    stage.finish()
+}
+
+fn meet_often(stage: &Stage, via: &str, family: Family) -> Result<()> {
     let world = &stage.world;
     // Neighbours are known from here on.
     world.pair(family)?;
@@ -119,13 +139,12 @@ fn both_ends_connect_at_once(
         let outcomes = meet(world, family, round)?;
         connected += outcomes.iter().filter(|o| **o != Outcome::Failed).count();
     }
-    println!("{via:?}, {family:?}: {connected} of {} ends", 2 * ROUNDS);
+    println!("{via}, {family:?}: {connected} of {} ends", 2 * ROUNDS);
     wait_until(LIMIT, "nothing is left half open on the box", || {
         let left = world
             .hb()
             .sh("ss -Htna state syn-sent state syn-recv state established state close-wait");
         left.is_ok_and(|left| left.trim().is_empty())
     })?;
-    world.pair(family)?.exchange(10_000)?;
-    stage.finish()
+    world.pair(family)?.exchange(10_000)
 }

@@ -37,6 +37,8 @@ pub(crate) struct Waiting {
 pub(crate) enum Decision {
     /// To the listener.
     Split,
+    /// To the upstream leg that is open towards its sender.
+    Leg,
     /// Routed as if pepd were not there.
     Bypass(Bypass),
     /// Answered with a RST.
@@ -120,7 +122,7 @@ impl Waiting {
 
 fn count(decision: Decision, counters: &Counters) {
     match decision {
-        Decision::Split => {}
+        Decision::Split | Decision::Leg => {}
         Decision::Refused => counters.refusals_passed_on.increment(),
         Decision::Unreachable(_) => counters.unreachable_passed_on.increment(),
         Decision::Silence => counters.unanswered.increment(),

@@ -73,7 +73,8 @@ impl HoldMarks {
             Decision::Unreachable(Unreachable::Host) => self.host,
             Decision::Unreachable(Unreachable::Port) => self.port,
             Decision::Unreachable(Unreachable::Prohibited) => self.prohibited,
-            Decision::Bypass(_) | Decision::Silence => 0,
+            // Its socket has it, before the mark is looked at.
+            Decision::Leg | Decision::Bypass(_) | Decision::Silence => 0,
         };
         mark & !self.mask | value & self.mask
     }

@@ -17,7 +17,7 @@ use crate::options;
 use crate::settings::Leg;
 use crate::socket::LegSocket;
 use crate::upstream::{self, UpstreamError};
-use crate::worker::Context;
+use crate::worker::{Context, Shared};
 
 /// Asks the destination of a held SYN, and sends the SYN on as it answers.
 pub(crate) async fn ask(context: Arc<Context>, syn: Syn, ticket: Ticket) {
@@ -26,7 +26,7 @@ pub(crate) async fn ask(context: Arc<Context>, syn: Syn, ticket: Ticket) {
     let leg = settings
         .leg_towards(syn.flow.server.ip())
         .unwrap_or(&shared.unnamed_leg);
-    let decision = match open(&syn, leg).await {
+    let decision = match open(shared, &syn, ticket, leg).await {
         Ok(upstream) => {
             // Entered first: the listener may accept before the verdict returns.
             match shared
@@ -49,10 +49,11 @@ pub(crate) async fn ask(context: Arc<Context>, syn: Syn, ticket: Ticket) {
 }
 
 /// Opens the upstream leg, or says what that means for the client.
-async fn open(syn: &Syn, leg: &Leg) -> Result<OwnedFd, Decision> {
+async fn open(shared: &Shared, syn: &Syn, ticket: Ticket, leg: &Leg) -> Result<OwnedFd, Decision> {
     let not_possible = |_| Decision::Bypass(Bypass::NotPossible);
     let domain = Domain::for_address(syn.flow.server);
     let socket = connect(syn, leg, domain).await?;
+    shared.held.sent(syn.flow, ticket);
     let mut socket = LegSocket::new(socket.into()).map_err(not_possible)?;
     let answered = socket.ready(Some(Interest::WRITABLE));
     if tokio::time::timeout(leg.connect_timeout, answered)
@@ -126,6 +127,7 @@ fn after_sending(error: &io::Error, icmp: Option<IcmpError>) -> Decision {
         return Decision::Unreachable(unreachable);
     }
     match error.kind() {
+        // ECONNRESET: the peer was about to open the same connection, and thought better of it.
         io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => Decision::Refused,
         io::ErrorKind::NetworkUnreachable => Decision::Unreachable(Unreachable::Network),
         io::ErrorKind::HostUnreachable => Decision::Unreachable(Unreachable::Host),

@@ -16,6 +16,16 @@ pub(crate) struct Flow {
     pub(crate) server: SocketAddr,
 }
 
+impl Flow {
+    /// The same connection as its other end would open it.
+    pub(crate) fn reversed(self) -> Self {
+        Self {
+            client: self.server,
+            server: self.client,
+        }
+    }
+}
+
 /// A client's SYN, as far as it shapes the upstream one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Syn {

@@ -107,6 +107,15 @@ fn take_syn(context: &Arc<Context>, waiting: Waiting, packet: &[u8], late: bool)
         Seen::Again(before) => before.supersede(),
         Seen::Answered(waiting) => shared.decide(waiting, Decision::Split),
         Seen::OverBudget(waiting) => shared.decide(waiting, Decision::Bypass(Bypass::Budget)),
+        // The two SYNs make one connection with the leg's socket. It is the way of a single box
+        // and of a chain whose boxes have begun at opposite ends.
+        Seen::Crossing {
+            packet,
+            leg_is_open: true,
+        } => shared.decide(packet, Decision::Leg),
+        // Routed it would reach the client and spoil both. It need not come again: the leg's own
+        // SYN meets that end's open socket.
+        Seen::Crossing { packet, .. } => packet.supersede(),
         Seen::New(ticket, Evicted { packets, upstreams }) => {
             shared.counters.held.increment();
             for waiting in packets {

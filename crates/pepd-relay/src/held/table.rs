@@ -51,6 +51,13 @@ pub(crate) enum Seen<P, U> {
     Answered(P),
     /// The first of its flow, and no upstream leg may be tried for it now.
     OverBudget(P),
+    /// The other end of a flow that is under way opens the same connection at the same time
+    /// (RFC 9293, section 3.5).
+    Crossing {
+        packet: P,
+        /// Whether the upstream leg towards that end has sent its SYN.
+        leg_is_open: bool,
+    },
 }
 
 /// What is no longer in the table.
@@ -84,12 +91,23 @@ enum Stage<P, U> {
     Asking {
         packet: P,
         attempt: Option<AbortHandle>,
+        /// Whether the upstream leg has sent its SYN.
+        sent: bool,
         /// When the client's first and last SYN came.
         first: Instant,
         last: Instant,
     },
     /// It has answered; the SYN went on to the listener.
     Answered { upstream: U, since: Instant },
+}
+
+impl<P, U> Stage<P, U> {
+    fn leg_is_open(&self) -> bool {
+        match self {
+            Self::Asking { sent, .. } => *sent,
+            Self::Answered { .. } => true,
+        }
+    }
 }
 
 impl<P, U> Table<P, U> {
@@ -132,6 +150,13 @@ impl<P, U> Table<P, U> {
             Some(Stage::Answered { .. }) => return Seen::Answered(packet),
             None => {}
         }
+        let reverse = state.flows.get(&flow.reversed());
+        if let Some(leg_is_open) = reverse.map(|entry| entry.stage.leg_is_open()) {
+            return Seen::Crossing {
+                packet,
+                leg_is_open,
+            };
+        }
         if !state.budget.take(now) {
             return Seen::OverBudget(packet);
         }
@@ -153,6 +178,18 @@ impl<P, U> Table<P, U> {
                 true
             }
             _ => false,
+        }
+    }
+
+    /// The upstream leg has sent its SYN.
+    pub(crate) fn sent(&self, flow: Flow, ticket: Ticket) {
+        if let Some(Entry {
+            ticket: at,
+            stage: Stage::Asking { sent, .. },
+        }) = self.lock().flows.get_mut(&flow)
+            && *at == ticket
+        {
+            *sent = true;
         }
     }
 
@@ -291,6 +328,7 @@ impl<P, U> State<P, U> {
         let stage = Stage::Asking {
             packet,
             attempt: None,
+            sent: false,
             first: now,
             last: now,
         };
@@ -452,6 +490,25 @@ mod tests {
         assert_eq!(table.answer(from(1, 1), ticket, "old", now), Err("old"));
         assert_eq!(table.answer(from(1, 1), later, "leg", now), Ok("third"));
         assert_eq!(table.abort(from(1, 1)), None, "it has been answered");
+    }
+
+    #[test]
+    fn a_syn_of_the_other_end_is_for_the_leg_towards_it() {
+        let now = Instant::now();
+        let table = Strings::new(8, now);
+        let (flow, reverse) = (from(1, 1), from(1, 1).reversed());
+        let crossing = |packet, leg_is_open| Seen::Crossing {
+            packet,
+            leg_is_open,
+        };
+        let ticket = new(&table, flow, "syn", now);
+        assert_eq!(table.see(reverse, "a", now), crossing("a", false));
+        table.sent(flow, ticket);
+        assert_eq!(table.see(reverse, "b", now), crossing("b", true));
+        assert_eq!(table.answer(flow, ticket, "leg", now), Ok("syn"));
+        assert_eq!(table.see(reverse, "c", now), crossing("c", true));
+        assert_eq!(table.claim(flow), Some("leg"));
+        new(&table, reverse, "d", now);
     }
 
     #[test]
