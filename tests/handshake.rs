@@ -514,6 +514,52 @@ fn a_reset_right_after_the_answer_arrives(
     stage.finish()
 }
 
+/// The destination accepts, says something and resets at once, maybe before the client has been
+/// answered. The client is never refused: it is connected first, and what was said arrives.
+#[rstest]
+fn a_reset_before_the_client_is_answered_is_no_refusal(
+    #[values(Via::Routing, Via::Pepd)] via: Via,
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root);
+    const ROUNDS: usize = 200;
+    let stage = Stage::open(via, PEPD)?;
+    let world = &stage.world;
+    let listener = listen(
+        world.server(),
+        SocketAddr::new(World::server_address(family), 0),
+    )?;
+    let to = listener.local_addr()?;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..ROUNDS {
+                let (mut stream, _) = listener.accept().unwrap();
+                let _ = stream.write_all(b"no");
+                let _ = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+            }
+        });
+        world.client().run(|| {
+            for round in 0..ROUNDS {
+                let error = match TcpStream::connect(to) {
+                    Ok(mut client) => {
+                        client.set_read_timeout(Some(LIMIT))?;
+                        client.read_to_end(&mut Vec::new()).unwrap_err()
+                    }
+                    // The RST was there before the call had looked.
+                    Err(error) => error,
+                };
+                assert_eq!(error.kind(), ErrorKind::ConnectionReset, "round {round}");
+            }
+            Ok(())
+        })
+    })?;
+    if via == Via::Pepd {
+        nothing_is_held(&stage)?;
+        assert_eq!(accepted(world.hb())?, ROUNDS as u64);
+    }
+    stage.finish()
+}
+
 /// Of two addresses of a name the first is closed: curl goes on to the second.
 #[rstest]
 fn curl_fails_over_to_the_living_address() -> Result<()> {

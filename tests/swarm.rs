@@ -191,13 +191,11 @@ async fn ask(client: IpAddr, server: SocketAddr, swarm: Arc<Vec<Conversation>>) 
             match connected.await {
                 Ok(stream) => converse(stream, &it.client, &it.server, &it.client_did).await,
                 // The server's RST, or its FIN and then its RST, can be there before the
-                // client has looked; while its SYN is held, before it is answered.
+                // client has looked.
                 Err(error)
                     if matches!(
                         error.kind(),
-                        ErrorKind::ConnectionReset
-                            | ErrorKind::BrokenPipe
-                            | ErrorKind::ConnectionRefused
+                        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe
                     ) =>
                 {
                     *it.client_did.ended.lock().unwrap() = Some(End::Error(error.kind()));

@@ -62,7 +62,13 @@ async fn open(shared: &Shared, syn: &Syn, ticket: Ticket, leg: &Leg) -> Result<O
     {
         return Err(Decision::Silence);
     }
-    if let Some(failure) = socket.failure() {
+    // A leg that was connected and has been reset since is the relay's, which finds the error
+    // where it is: the client is connected and reset, in this order.
+    let connected = || stream::was_connected(socket.as_fd()).unwrap_or(false);
+    if socket.has_failed()
+        && !connected()
+        && let Some(failure) = socket.failure()
+    {
         let error = stream::icmp_error(socket.as_fd());
         return Err(after_sending(&failure.as_error(), error));
     }
