@@ -8,30 +8,44 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use pepd_sys::sockopt;
 use pepd_testbed::traffic::{self, accept, connect, listen};
-use pepd_testbed::{Family, Netns, Stage, Via, World, require, wait_until};
+use pepd_testbed::{Family, Netns, Pepd, Stage, Via, World, require, wait_until};
 use rstest::rstest;
+use socket2::{Domain, Socket, Type};
 
 const PEPD: &str = env!("CARGO_BIN_EXE_pepd");
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// A stage whose leg to the server has Fast Open, a server that takes it, and its address.
 fn stage(family: Family) -> Result<(Stage, TcpListener, SocketAddr)> {
+    let config = World::early_config().replacen("[leg.wan]", "[leg.wan]\nfast_open = true", 1);
+    stage_with(family, Via::Early, &config)
+}
+
+/// The same with both legs, and the client's SYN held.
+fn stage_end_to_end(family: Family) -> Result<(Stage, TcpListener, SocketAddr)> {
+    let config = World::config()
+        .replacen("[leg.lan]", "[leg.lan]\nfast_open = true", 1)
+        .replacen("[leg.wan]", "[leg.wan]\nfast_open = true", 1);
+    stage_with(family, Via::Pepd, &config)
+}
+
+fn stage_with(family: Family, via: Via, config: &str) -> Result<(Stage, TcpListener, SocketAddr)> {
+    assert!(config.contains("fast_open"), "{config}");
     let world = World::standard()?;
-    for host in [world.hb(), world.server()] {
+    for host in [world.client(), world.hb(), world.server()] {
         // 1: as a client, 2: as a server (ip-sysctl.rst).
         host.sysctl("net.ipv4.tcp_fastopen", "3")?;
     }
-    let config = World::early_config().replacen("[leg.wan]", "[leg.wan]\nfast_open = true", 1);
-    assert!(config.contains("fast_open"), "{config}");
-    let stage = Stage::in_world(world, Via::Early, PEPD, &config)?;
+    let stage = Stage::in_world(world, via, PEPD, config)?;
     let listener = listen(stage.world.server(), family.any(0))?;
-    pepd_sys::sockopt::set_fast_open(listener.as_fd(), 16)?;
+    sockopt::set_fast_open(listener.as_fd(), 16)?;
     let address = SocketAddr::new(World::server_address(family), listener.local_addr()?.port());
     Ok((stage, listener, address))
 }
@@ -51,7 +65,31 @@ fn counter(netns: &Netns, name: &str) -> Result<u64> {
 
 /// One connection with a question and an answer; the first with a server brings the cookie.
 fn ask(stage: &Stage, listener: &TcpListener, server: SocketAddr, question: &[u8]) -> Result<()> {
-    let mut client = connect(stage.world.client(), server)?;
+    ask_on(connect(stage.world.client(), server)?, listener, question)
+}
+
+/// The same with the question in the client's own SYN, if it has the cookie of the box.
+fn ask_fast(
+    stage: &Stage,
+    listener: &TcpListener,
+    server: SocketAddr,
+    question: &[u8],
+) -> Result<()> {
+    ask_on(open_fast(stage, server)?, listener, question)
+}
+
+/// A connection whose SYN may wait for the first write.
+fn open_fast(stage: &Stage, server: SocketAddr) -> Result<TcpStream> {
+    stage.world.client().run(|| {
+        let socket = Socket::new(Domain::for_address(server), Type::STREAM, None)?;
+        sockopt::set_fast_open_connect(socket.as_fd(), 1)?;
+        socket.connect(&server.into())?;
+        socket.set_read_timeout(Some(LIMIT))?;
+        Ok(socket.into())
+    })
+}
+
+fn ask_on(mut client: TcpStream, listener: &TcpListener, question: &[u8]) -> Result<()> {
     client.write_all(question)?;
     client.shutdown(std::net::Shutdown::Write)?;
     let (mut accepted, _) = accept(listener)?;
@@ -152,5 +190,109 @@ fn a_refused_syn_with_data_is_an_error_for_the_client(
         ),
         "{error:#}"
     );
+    stage.finish()
+}
+
+/// Brings the client the cookie of the box, and the box that of the server for this client.
+fn get_cookies(stage: &Stage, listener: &TcpListener, server: SocketAddr) -> Result<()> {
+    ask_fast(stage, listener, server, b"for the client's cookie")?;
+    ask_fast(stage, listener, server, b"for the box's")?;
+    assert_eq!(counter(stage.world.hb(), "TCPFastOpenPassive")?, 1);
+    assert_eq!(counter(stage.world.server(), "TCPFastOpenPassive")?, 0);
+    Ok(())
+}
+
+/// While the SYN is held, what it brings goes out in the upstream SYN, once the client's cookie
+/// has proved its address.
+#[rstest]
+fn a_held_syns_data_travels_in_the_upstream_syn(
+    #[values(Family::V4, Family::V6)] family: Family,
+    // Less than a SYN holds, and more.
+    #[values(5, 100_000)] len: usize,
+) -> Result<()> {
+    require!(root);
+    let (stage, listener, server) = stage_end_to_end(family)?;
+    get_cookies(&stage, &listener, server)?;
+    let question: Vec<u8> = (0..=250).cycle().take(len).collect();
+    for again in 1..=3 {
+        ask_fast(&stage, &listener, server, &question)?;
+        assert_eq!(
+            counter(stage.world.server(), "TCPFastOpenPassive")?,
+            again,
+            "the upstream SYN had data"
+        );
+    }
+    stage.finish()
+}
+
+/// A cookie that the listener did not give vouches for nothing.
+#[rstest]
+fn a_held_syn_with_another_cookie_keeps_its_data(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root);
+    let (mut stage, listener, server) = stage_end_to_end(family)?;
+    get_cookies(&stage, &listener, server)?;
+    ask_fast(&stage, &listener, server, b"all have their cookies")?;
+    assert_eq!(counter(stage.world.server(), "TCPFastOpenPassive")?, 1);
+    let config = fs::read_to_string(stage.pepd.as_ref().unwrap().config_file())?;
+    stage.pepd.take().unwrap().stop()?;
+    // The box still has the server's cookie, the client that of a daemon that is gone.
+    stage.pepd = Some(Pepd::start(PEPD, stage.world.hb(), &config)?);
+    ask_fast(&stage, &listener, server, b"from whom?")?;
+    assert_eq!(counter(stage.world.server(), "TCPFastOpenPassive")?, 1);
+    // And with the new one again.
+    ask_fast(&stage, &listener, server, b"from me")?;
+    assert_eq!(counter(stage.world.server(), "TCPFastOpenPassive")?, 2);
+    stage.finish()
+}
+
+/// A middlebox behind the box that drops SYNs with data.
+#[rstest]
+fn a_held_syns_data_that_gets_lost_is_sent_again(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root);
+    let (stage, listener, server) = stage_end_to_end(family)?;
+    get_cookies(&stage, &listener, server)?;
+    stage.world.server().sh(
+        "nft 'add table inet eater; add chain inet eater in { type filter hook input priority 0; }; \
+         add rule inet eater in tcp flags & (syn|ack) == syn meta length > 120 counter drop'",
+    )?;
+    ask_fast(&stage, &listener, server, &[7; 1000])?;
+    let eaten = stage.world.server().sh("nft list chain inet eater in")?;
+    assert!(!eaten.contains("packets 0 "), "nothing was eaten: {eaten}");
+    stage.finish()
+}
+
+/// The listener answers a SYN with data as one without where it has too many: the client sends the
+/// data again, and the destination has it once.
+#[rstest]
+fn data_that_only_the_destination_took_arrives_once(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root);
+    let (stage, listener, server) = stage_end_to_end(family)?;
+    get_cookies(&stage, &listener, server)?;
+    // 1: as a client only. Listeners that there are obey (tcp_try_fastopen).
+    stage.world.hb().sysctl("net.ipv4.tcp_fastopen", "1")?;
+    ask_fast(&stage, &listener, server, &[7; 1000])?;
+    assert_eq!(counter(stage.world.server(), "TCPFastOpenPassive")?, 1);
+    assert_eq!(counter(stage.world.hb(), "TCPFastOpenPassive")?, 1);
+    stage.finish()
+}
+
+#[rstest]
+fn a_held_syn_with_data_is_refused_as_any(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root);
+    let (stage, listener, server) = stage_end_to_end(family)?;
+    get_cookies(&stage, &listener, server)?;
+    drop(listener);
+    let error = open_fast(&stage, server)?
+        .write_all(b"anybody there?")
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
     stage.finish()
 }

@@ -22,7 +22,15 @@ use pepd_sys::nfqueue::{Queue, Verdict};
 use crate::settings::HoldMarks;
 
 /// The table as the workers use it.
-pub(crate) type Held = table::Table<Waiting, OwnedFd>;
+pub(crate) type Held = table::Table<Waiting, AnsweredLeg>;
+
+/// An upstream leg whose destination has answered.
+#[derive(Debug)]
+pub(crate) struct AnsweredLeg {
+    pub(crate) socket: OwnedFd,
+    /// How much of what the client says first went out in the SYN.
+    pub(crate) sent: usize,
+}
 
 /// A packet that waits for its verdict.
 #[derive(Debug)]

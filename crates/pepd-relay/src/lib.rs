@@ -14,6 +14,7 @@
 
 mod admission;
 mod direction;
+mod fast_open;
 mod held;
 mod listener;
 mod options;
@@ -54,6 +55,7 @@ pub struct Prepared {
     /// A set for each worker, or `None` where those of the running generation serve on.
     listeners: Option<Vec<Vec<Listener>>>,
     addresses: Vec<ListenerAddress>,
+    key: fast_open::Key,
     /// One for each worker, or `None` where those of the running generation serve on or none
     /// are needed.
     queues: Option<Vec<Queue>>,
@@ -66,22 +68,25 @@ impl Prepared {
             Some(hold) => Some(open_queues(hold, workers)?),
             None => None,
         };
-        Self::open(settings, workers, 0, queues)
+        let key = fast_open::Key::random().map_err(ListenError::NoKey)?;
+        Self::open(settings, workers, 0, key, queues)
     }
 
     fn open(
         settings: Settings,
         workers: NonZeroUsize,
         generation: u8,
+        key: fast_open::Key,
         queues: Option<Vec<Queue>>,
     ) -> Result<Self, ListenError> {
         let addresses = listener::addresses(&settings, generation)?;
-        let listeners = Some(listener::open_all(&settings, workers, generation)?);
+        let listeners = Some(listener::open_all(&settings, workers, generation, &key)?);
         Ok(Self {
             settings,
             generation,
             listeners,
             addresses,
+            key,
             queues,
         })
     }
@@ -111,6 +116,7 @@ impl Relay {
             settings,
             generation,
             listeners,
+            key,
             queues,
             ..
         } = prepared;
@@ -121,6 +127,7 @@ impl Relay {
             admission: Arc::new(Admission::new(settings.limits)),
             settings: ArcSwap::from_pointee(settings),
             counters,
+            fast_open_key: key,
             unnamed_leg: Leg::kernel_defaults("(none)"),
         });
         let listeners = listeners.unwrap_or_default();
@@ -158,10 +165,12 @@ impl Relay {
                 generation: self.generation,
                 listeners: None,
                 addresses,
+                key: self.shared.fast_open_key,
                 queues,
             });
         }
-        Prepared::open(settings, workers, self.generation.wrapping_add(1), queues)
+        let (generation, key) = (self.generation.wrapping_add(1), self.shared.fast_open_key);
+        Prepared::open(settings, workers, generation, key, queues)
     }
 
     /// Brings other settings into force for new connections. Those that there are keep theirs.

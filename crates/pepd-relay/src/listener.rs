@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use pepd_sys::sockopt;
 use socket2::{Domain, Socket};
 
+use crate::fast_open::Key;
 use crate::options::{self, Unset};
 use crate::settings::{Dscp, Leg, ListenerAddress, Settings};
 
@@ -57,6 +58,9 @@ pub enum ListenError {
         /// What the kernel said.
         source: std::io::Error,
     },
+    /// There is no randomness to be had.
+    #[error("make a key for Fast Open: {0}")]
+    NoKey(#[source] std::io::Error),
     /// More legs than listeners can be told apart.
     #[error("{0} legs are more than the 250 that listeners can be told apart for")]
     TooManyLegs(usize),
@@ -77,6 +81,7 @@ pub(crate) fn open_all(
     settings: &Settings,
     workers: NonZeroUsize,
     generation: u8,
+    key: &Key,
 ) -> Result<Vec<Vec<Listener>>, ListenError> {
     let addresses = addresses(settings, generation)?;
     let domains = if ipv6_available() {
@@ -89,7 +94,7 @@ pub(crate) fn open_all(
             let mut set = Vec::new();
             for (leg, address) in settings.legs.iter().zip(&addresses) {
                 for &domain in domains {
-                    set.push(open(leg, *address, settings.port, domain)?);
+                    set.push(open(leg, *address, settings.port, domain, key)?);
                 }
             }
             Ok(set)
@@ -120,6 +125,7 @@ fn open(
     address: ListenerAddress,
     port: u16,
     domain: Domain,
+    key: &Key,
 ) -> Result<Listener, ListenError> {
     let ip = if domain == Domain::IPV4 {
         IpAddr::V4(address.v4)
@@ -127,7 +133,7 @@ fn open(
         IpAddr::V6(address.v6)
     };
     let address = SocketAddr::new(ip, port);
-    let socket = listen(leg, address, domain).map_err(|source| match source.errno() {
+    let socket = listen(leg, address, domain, key).map_err(|source| match source.errno() {
         Some(EADDRINUSE) => ListenError::InUse { port },
         _ => ListenError::Other { address, source },
     })?;
@@ -140,7 +146,7 @@ fn open(
 
 const EADDRINUSE: i32 = 98;
 
-fn listen(leg: &Leg, address: SocketAddr, domain: Domain) -> Result<Socket, Unset> {
+fn listen(leg: &Leg, address: SocketAddr, domain: Domain, key: &Key) -> Result<Socket, Unset> {
     let plain = |option, result: std::io::Result<()>| {
         result.map_err(|source| Unset::Plain { option, source })
     };
@@ -160,6 +166,7 @@ fn listen(leg: &Leg, address: SocketAddr, domain: Domain) -> Result<Socket, Unse
     plain("bind", socket.bind(&address.into()))?;
     plain("listen", socket.listen(BACKLOG))?;
     if leg.fast_open {
+        sockopt::set_fast_open_key(fd, key.bytes())?;
         sockopt::set_fast_open(fd, FAST_OPEN_QUEUE)?;
     }
     Ok(socket)

@@ -11,6 +11,7 @@ use socket2::{Domain, Socket};
 use tokio::io::Interest;
 
 use crate::admission::Permit;
+use crate::held::AnsweredLeg;
 use crate::options;
 use crate::relay::{Connection, Outcome};
 use crate::settings::{Dscp, Leg, ListenerAddress};
@@ -42,7 +43,7 @@ pub(crate) struct Accepted {
 #[derive(Debug)]
 pub(crate) enum Upstream {
     /// The leg: its destination answered while the client's SYN was held.
-    Answered(OwnedFd),
+    Answered(AnsweredLeg),
     /// A fresh socket of the same family, so that an accepted connection cannot fail for want
     /// of a descriptor.
     Spare(Socket),
@@ -72,7 +73,7 @@ pub(crate) async fn serve(context: Arc<Context>, accepted: Accepted) {
         .leg_towards(destination.ip())
         .unwrap_or(&context.shared.unnamed_leg);
     let opened = match upstream {
-        Upstream::Answered(upstream) => join(client, upstream).map(|legs| (legs, true)),
+        Upstream::Answered(upstream) => join(client, upstream).await.map(|legs| (legs, true)),
         Upstream::Spare(spare) => open(client, spare, peer, destination, leg, syn_dscp).await,
     };
     let connection = match opened {
@@ -135,11 +136,34 @@ fn copy_dscp(client: &OwnedFd, domain: Domain, dscp: Dscp) -> u8 {
 }
 
 /// Joins the client leg and the upstream leg that has waited for it.
-fn join(client: OwnedFd, upstream: OwnedFd) -> Result<Connection, UpstreamError> {
+async fn join(client: OwnedFd, upstream: AnsweredLeg) -> Result<Connection, UpstreamError> {
     let register = UpstreamError::call("epoll_ctl");
-    let client = LegSocket::new(client).map_err(&register)?;
-    let upstream = LegSocket::new(upstream).map_err(&register)?;
-    Ok(Connection::new(client, upstream))
+    let mut client = LegSocket::new(client).map_err(&register)?;
+    if upstream.sent > 0 {
+        skip(&mut client, upstream.sent).await?;
+    }
+    let socket = LegSocket::new(upstream.socket).map_err(&register)?;
+    let mut connection = Connection::new(client, socket);
+    connection.up.sent_early(upstream.sent);
+    Ok(connection)
+}
+
+/// Takes what the client has said in its SYN, and the destination has had already, off the client
+/// leg. It is there, unless the listener had too many such SYNs: then the client sends it again.
+async fn skip(client: &mut LegSocket, mut len: usize) -> Result<(), UpstreamError> {
+    let mut buffer = [0; FIRST_DATA_BYTES];
+    while len > 0 {
+        let piece = len.min(buffer.len());
+        match client.peek(&mut buffer[..piece], false) {
+            Input::Bytes(there) => {
+                client.discard(there);
+                len -= there;
+            }
+            Input::Empty => client.ready(Some(Interest::READABLE)).await,
+            Input::End | Input::Failed => return Err(UpstreamError::ClientLeft),
+        }
+    }
+    Ok(())
 }
 
 /// Opens the upstream leg; gives the connection, and whether it has the client's port.

@@ -87,9 +87,13 @@ pub(crate) fn connect(
 
 /// Starts to connect `socket` from exactly the client's address and port, as its SYN asks for.
 ///
-/// Without Fast Open: nothing that the client sent is used before the destination has
-/// answered.
-pub(crate) fn connect_as(socket: &Socket, syn: &Syn, leg: &Leg) -> Result<(), UpstreamError> {
+/// `first` is what the client says first, and may go out with the SYN; gives how much of it did.
+pub(crate) fn connect_as(
+    socket: &Socket,
+    syn: &Syn,
+    first: &[u8],
+    leg: &Leg,
+) -> Result<usize, UpstreamError> {
     let domain = Domain::for_address(syn.flow.server);
     options::set_transparent(socket, domain)?;
     options::apply(socket, domain, leg)?;
@@ -97,7 +101,14 @@ pub(crate) fn connect_as(socket: &Socket, syn: &Syn, leg: &Leg) -> Result<(), Up
     if let Some(mss) = shaped_mss(leg.mss, syn.mss) {
         sockopt::set_max_segment(socket.as_fd(), i32::from(mss)).map_err(Unset::from)?;
     }
-    bind_and_connect(socket, syn.flow.client, syn.flow.server).map(drop)
+    if !first.is_empty() {
+        sockopt::set_fast_open_connect(socket.as_fd(), 1).map_err(Unset::from)?;
+    }
+    match bind_and_connect(socket, syn.flow.client, syn.flow.server)? {
+        true => send_deferred(socket, first),
+        // No cookie yet; the SYN asks for one.
+        false => Ok(0),
+    }
 }
 
 /// The smaller of what the leg and the client's SYN say, within what a socket takes

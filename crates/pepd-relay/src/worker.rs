@@ -17,6 +17,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
 use crate::admission::Admission;
+use crate::fast_open::Key;
 use crate::held::packet::Flow;
 use crate::held::table::Evicted;
 use crate::held::{Decision, Held, Waiting, reader};
@@ -33,6 +34,7 @@ pub(crate) struct Shared {
     pub(crate) counters: Arc<Counters>,
     pub(crate) admission: Arc<Admission>,
     pub(crate) held: Held,
+    pub(crate) fast_open_key: Key,
     /// For a destination that a reload has just taken out of every campus.
     pub(crate) unnamed_leg: Leg,
 }

@@ -176,6 +176,24 @@ pub fn send_buffer(fd: BorrowedFd<'_>) -> Result<c_int, OptionError> {
     Opt::<c_int>::new(SOL_SOCKET, SO_SNDBUF, "SO_SNDBUF").get(fd)
 }
 
+/// Gives a listener a key of its own for the cookies of Fast Open (RFC 7413; tcp(7) has it not).
+pub fn set_fast_open_key(fd: BorrowedFd<'_>, key: &[u8; 16]) -> Result<(), OptionError> {
+    let option = Opt::<c_int>::new(IPPROTO_TCP, libc::TCP_FASTOPEN_KEY, "TCP_FASTOPEN_KEY");
+    // SAFETY: the pointer is to a live array of the length given, and the kernel copies it.
+    let result = check(unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            option.level,
+            option.name,
+            key.as_ptr().cast(),
+            key.len() as libc::socklen_t,
+        )
+    });
+    result
+        .map(drop)
+        .map_err(|source| option.error("set", source))
+}
+
 /// Copies the IP and TCP headers of the SYN that opened an accepted socket into `buffer`, and
 /// gives their length; the kernel keeps no copy afterwards. 0 where none was saved.
 pub fn saved_syn(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize, OptionError> {

@@ -1,7 +1,7 @@
 //! Opening the upstream leg of a held SYN, and what its fate means for the client.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use tokio::io::Interest;
 
 use super::packet::Syn;
 use super::table::Ticket;
-use super::{Bypass, Decision, Unreachable};
+use super::{AnsweredLeg, Bypass, Decision, Unreachable};
 use crate::options;
 use crate::settings::Leg;
 use crate::socket::LegSocket;
@@ -49,10 +49,22 @@ pub(crate) async fn ask(context: Arc<Context>, syn: Syn, ticket: Ticket) {
 }
 
 /// Opens the upstream leg, or says what that means for the client.
-async fn open(shared: &Shared, syn: &Syn, ticket: Ticket, leg: &Leg) -> Result<OwnedFd, Decision> {
+async fn open(
+    shared: &Shared,
+    syn: &Syn,
+    ticket: Ticket,
+    leg: &Leg,
+) -> Result<AnsweredLeg, Decision> {
     let not_possible = |_| Decision::Bypass(Bypass::NotPossible);
     let domain = Domain::for_address(syn.flow.server);
-    let socket = connect(syn, leg, domain).await?;
+    // Only where the client has proved its address: what it says goes out with a cookie that the
+    // destination gave to this box for it.
+    let first = syn
+        .first
+        .as_ref()
+        .filter(|first| leg.fast_open && shared.fast_open_key.vouches_for(syn.flow, first.cookie));
+    let first = first.map_or(&[][..], |first| &first.data);
+    let (socket, sent) = connect(syn, first, leg, domain).await?;
     shared.held.sent(syn.flow, ticket);
     let mut socket = LegSocket::new(socket.into()).map_err(not_possible)?;
     let answered = socket.ready(Some(Interest::WRITABLE));
@@ -75,12 +87,17 @@ async fn open(shared: &Shared, syn: &Syn, ticket: Ticket, leg: &Leg) -> Result<O
     let socket = socket.into_fd();
     // An established connection survives ICMP errors (RFC 1122, section 4.2.3.9).
     keep_errors(&socket, domain, false).map_err(|_| Decision::Bypass(Bypass::NotPossible))?;
-    Ok(socket)
+    Ok(AnsweredLeg { socket, sent })
 }
 
-/// Sends the SYN. Where the very 4-tuple is taken, it tries again for a moment: the socket of
+/// Sends the SYN, with as much of `first` as the kernel puts into it. Where the very 4-tuple is taken, it tries again for a moment: the socket of
 /// an aborted attempt, or of a connection that has just been reset, is about to go.
-async fn connect(syn: &Syn, leg: &Leg, domain: Domain) -> Result<Socket, Decision> {
+async fn connect(
+    syn: &Syn,
+    first: &[u8],
+    leg: &Leg,
+    domain: Domain,
+) -> Result<(Socket, usize), Decision> {
     const PAUSES: [u64; 6] = [1, 3, 10, 30, 60, 100];
     let mut pauses = PAUSES.into_iter().map(Duration::from_millis);
     loop {
@@ -88,8 +105,8 @@ async fn connect(syn: &Syn, leg: &Leg, domain: Domain) -> Result<Socket, Decisio
         let socket =
             options::new_socket(domain).map_err(|_| Decision::Bypass(Bypass::NotPossible))?;
         keep_errors(&socket, domain, true).map_err(|_| Decision::Bypass(Bypass::NotPossible))?;
-        let decision = match upstream::connect_as(&socket, syn, leg) {
-            Ok(()) => return Ok(socket),
+        let decision = match upstream::connect_as(&socket, syn, first, leg) {
+            Ok(sent) => return Ok((socket, sent)),
             Err(error) => before_sending(&error),
         };
         match (decision, pauses.next()) {
@@ -117,8 +134,9 @@ fn before_sending(error: &UpstreamError) -> Decision {
         // split already, and the kernel takes it there, or to a new one after it, whose client
         // is served from another port. It must not be routed: its answers would end in the
         // old socket.
+        // A SYN with data is sent by send(2).
         UpstreamError::Call {
-            call: "connect",
+            call: "connect" | "send",
             source,
         } if source.kind() == io::ErrorKind::AddrNotAvailable => Decision::Split,
         // The port is another program's, there is no route (routing it gives the very ICMP error

@@ -5,6 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use pepd_sys::stream::IcmpError;
 
+use crate::fast_open::Cookie;
+
 const TCP: u8 = 6;
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
@@ -27,13 +29,22 @@ impl Flow {
 }
 
 /// A client's SYN, as far as it shapes the upstream one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Syn {
     pub(crate) flow: Flow,
     /// The DSCP, 0 to 63.
     pub(crate) dscp: u8,
     /// The largest segment that the client takes (RFC 9293, section 3.7.1).
     pub(crate) mss: Option<u16>,
+    /// What it says first, with the cookie that is to vouch for it.
+    pub(crate) first: Option<First>,
+}
+
+/// Data in a SYN (RFC 7413).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct First {
+    pub(crate) cookie: Cookie,
+    pub(crate) data: Vec<u8>,
 }
 
 /// Reads a SYN; none where the packet is something else.
@@ -50,14 +61,36 @@ pub(crate) fn syn(packet: &[u8]) -> Option<Syn> {
         flow: ip.flow()?,
         dscp: ip.dscp,
         mss: segment.get(20..offset).and_then(mss),
+        first: first(&ip, offset),
     })
 }
 
 /// The value of the MSS option, where it is there and whole.
-fn mss(mut options: &[u8]) -> Option<u16> {
+fn mss(options: &[u8]) -> Option<u16> {
+    const MSS: u8 = 2;
+    let value = option(options, MSS)?;
+    Some(u16::from_be_bytes(value.try_into().ok()?))
+}
+
+/// The data behind the header, where there is a cookie, and nothing was damaged or cut off: the
+/// kernel has not looked at the checksum yet.
+fn first(ip: &Ip<'_>, offset: usize) -> Option<First> {
+    const FAST_OPEN: u8 = 34;
+    const URG: u8 = 0x20;
+    let segment = ip.payload;
+    let data = segment.get(offset..).filter(|data| !data.is_empty())?;
+    let cookie = option(segment.get(20..offset)?, FAST_OPEN)?;
+    let whole = segment.get(13)? & URG == 0 && ip.checksum() == 0;
+    whole.then_some(First {
+        cookie: cookie.try_into().ok()?,
+        data: data.to_vec(),
+    })
+}
+
+/// The value of the option of this kind, where it is there and whole.
+fn option(mut options: &[u8], wanted: u8) -> Option<&[u8]> {
     const END: u8 = 0;
     const NOTHING: u8 = 1;
-    const MSS: u8 = 2;
     loop {
         match *options.first()? {
             END => return None,
@@ -65,8 +98,8 @@ fn mss(mut options: &[u8]) -> Option<u16> {
             kind => {
                 let len = usize::from(*options.get(1)?);
                 let value = options.get(2..len)?;
-                if kind == MSS {
-                    return Some(u16::from_be_bytes(value.try_into().ok()?));
+                if kind == wanted {
+                    return Some(value);
                 }
                 options = options.get(len..)?;
             }
@@ -143,6 +176,22 @@ impl<'a> Ip<'a> {
         })
     }
 
+    /// The checksum of the segment with that in its header (RFC 9293, section 3.1): 0 where it is
+    /// right.
+    fn checksum(&self) -> u16 {
+        let pseudo: u32 = match (self.source, self.destination) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => words(&from.octets()) + words(&to.octets()),
+            (IpAddr::V6(from), IpAddr::V6(to)) => words(&from.octets()) + words(&to.octets()),
+            _ => 0,
+        };
+        let len = u32::try_from(self.payload.len()).unwrap_or(u32::MAX) & 0xffff;
+        let mut sum = pseudo + u32::from(self.protocol) + len + words(self.payload);
+        while sum > 0xffff {
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        !u16::try_from(sum).unwrap_or(0)
+    }
+
     fn flow(&self) -> Option<Flow> {
         let ports = self.payload.first_chunk::<4>()?;
         let port = |high, low| u16::from_be_bytes([high, low]);
@@ -151,6 +200,16 @@ impl<'a> Ip<'a> {
             server: SocketAddr::new(self.destination, port(ports[2], ports[3])),
         })
     }
+}
+
+/// The sum of the 16-bit words; at most 64 KiB of them, so that it fits.
+fn words(bytes: &[u8]) -> u32 {
+    let word = |pair: &[u8]| {
+        let second = pair.get(1).copied().unwrap_or(0);
+        pair.first()
+            .map_or(0, |first| u32::from(u16::from_be_bytes([*first, second])))
+    };
+    bytes.chunks(2).map(word).sum()
 }
 
 #[cfg(test)]
@@ -209,9 +268,10 @@ pub(crate) mod tests {
             flow: flow(),
             dscp: 46,
             mss: Some(1400),
+            first: None,
         };
         let packet = v4(TCP, CLIENT, SERVER, &segment(0x02, 1400));
-        assert_eq!(syn(&packet), Some(expected));
+        assert_eq!(syn(&packet).as_ref(), Some(&expected));
         // With ECN (RFC 3168) it is a SYN all the same.
         let packet = v4(TCP, CLIENT, SERVER, &segment(0xc2, 1400));
         assert_eq!(syn(&packet), Some(expected));
@@ -251,6 +311,39 @@ pub(crate) mod tests {
         icmp.extend(&quoted);
         let (_, error) = icmp_error(&v6(ICMPV6, &icmp)).unwrap();
         assert_eq!(error, IcmpError::V6 { kind: 1, code: 3 });
+    }
+
+    /// A SYN with a Fast Open cookie and data, and its checksum right.
+    fn fast_open(flags: u8, data: &[u8]) -> Vec<u8> {
+        let mut tcp = segment(flags, 1400);
+        tcp[12] = 10 << 4;
+        // More options follow.
+        tcp[26..28].fill(1);
+        tcp.extend([34, 10, 1, 2, 3, 4, 5, 6, 7, 8, 1, 1]);
+        tcp.extend(data);
+        let packet = v4(TCP, CLIENT, SERVER, &tcp);
+        let sum = Ip::read(&packet).unwrap().checksum();
+        tcp[16..18].copy_from_slice(&sum.to_be_bytes());
+        v4(TCP, CLIENT, SERVER, &tcp)
+    }
+
+    #[test]
+    fn data_with_a_cookie_is_what_the_client_says_first() {
+        for data in [&b"GET /"[..], b"even"] {
+            let first = First {
+                cookie: [1, 2, 3, 4, 5, 6, 7, 8],
+                data: data.to_vec(),
+            };
+            assert_eq!(syn(&fast_open(0x02, data)).unwrap().first, Some(first));
+        }
+        let first = |packet: &[u8]| syn(packet).unwrap().first;
+        assert_eq!(first(&fast_open(0x02, b"")), None);
+        assert_eq!(first(&fast_open(0x22, b"urgent")), None);
+        let mut packet = fast_open(0x02, b"GET /");
+        *packet.last_mut().unwrap() ^= 1;
+        assert_eq!(first(&packet), None, "damaged");
+        packet.pop();
+        assert_eq!(first(&packet), None, "cut off");
     }
 
     #[test]

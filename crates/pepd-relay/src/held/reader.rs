@@ -122,8 +122,9 @@ fn take_syn(context: &Arc<Context>, waiting: Waiting, packet: &[u8], late: bool)
                 shared.decide(waiting, Decision::Bypass(Bypass::Full));
             }
             shared.counters.unclaimed.add(upstreams.len() as u64);
+            let flow = syn.flow;
             let attempt = tokio::spawn(ask(Arc::clone(context), syn, ticket));
-            if !shared.held.attach(syn.flow, ticket, attempt.abort_handle()) {
+            if !shared.held.attach(flow, ticket, attempt.abort_handle()) {
                 attempt.abort();
             }
             shared.note_pending();
