@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use pepd_config::{Action, Config, Dscp, Handshake};
+use pepd_config::{Action, Config, Dscp, Handshake, Tos, Via};
 use pepd_relay::ListenerAddress;
 
 /// The first NFQUEUE; each worker reads one.
@@ -100,6 +100,12 @@ pub fn request(
                 v4: listener.v4,
                 v6: listener.v6,
             },
+            via: match campus.via {
+                Via::Local => pepd_net::Via::Local,
+                Via::Routing => pepd_net::Via::Routing,
+                Via::Peer(peer) => pepd_net::Via::Peer(peer.0),
+            },
+            initial_window: config.leg(campus.leg).initial_window,
         })
     });
     pepd_net::Request {
@@ -114,6 +120,7 @@ pub fn request(
             filled_by: holder,
         },
         campuses: campuses.collect(),
+        peers: config.peers.iter().map(peer).collect(),
         rules: config.rules.iter().map(rule).collect(),
     }
 }
@@ -123,6 +130,21 @@ pub fn mark(config: &Config) -> pepd_net::Mark {
     pepd_net::Mark {
         value: config.capture.mark.value,
         mask: config.capture.mark.mask,
+    }
+}
+
+fn peer(peer: &pepd_config::Peer) -> pepd_net::Peer {
+    pepd_net::Peer {
+        name: peer.name.clone(),
+        local: peer.local,
+        remote: peer.remote,
+        mtu: peer.mtu,
+        ttl: peer.ttl,
+        tos: match peer.tos {
+            Tos::Inherit => None,
+            Tos::Set(byte) => Some(byte),
+        },
+        keep: peer.keep,
     }
 }
 

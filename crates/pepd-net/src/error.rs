@@ -1,6 +1,7 @@
 //! What can go wrong, with the cure.
 
 use std::io;
+use std::net::IpAddr;
 
 use crate::iptables;
 
@@ -96,6 +97,44 @@ pub enum Error {
         /// `-4` or `-6`.
         flag: &'static str,
     },
+    /// The kernel has no such tunnel.
+    #[error(
+        "the kernel has no {kind} tunnels, which {device} needs ({carries}); load its module \
+         ({module}: modprobe {module}), which Debian ships in linux-image-amd64 or \
+         linux-image-arm64, and other systems in linux-modules or linux-modules-extra"
+    )]
+    TunnelModule {
+        /// The interface.
+        device: String,
+        /// The kind, as `ip link` names it.
+        kind: &'static str,
+        /// The kernel module that provides it.
+        module: &'static str,
+        /// What is carried in what.
+        carries: &'static str,
+    },
+    /// An interface that is not pepd's has the name of a tunnel.
+    #[error(
+        "the interface {device} is not pepd's (its alias does not begin with \"pepd \"): rename \
+         or remove it (`ip link del {device}`), or give the [[peer]] another name"
+    )]
+    ForeignDevice {
+        /// The interface.
+        device: String,
+    },
+    /// A tunnel that is not pepd's has the same ends.
+    #[error(
+        "the interface {device}, which is not pepd's, is a tunnel from {local} to {remote} \
+         already: remove it (`ip link del {device}`), or give the [[peer]] other addresses"
+    )]
+    ForeignTunnel {
+        /// The other interface.
+        device: String,
+        /// The tunnel's end on this box.
+        local: IpAddr,
+        /// The tunnel's other end.
+        remote: IpAddr,
+    },
     /// The mark does not fit its mask, or the table is one of the kernel's own.
     #[error("{what}")]
     Request {
@@ -162,6 +201,9 @@ impl Error {
             Error::NftFeature { .. }
             | Error::ForeignRoutes { .. }
             | Error::ForeignRule { .. }
+            | Error::TunnelModule { .. }
+            | Error::ForeignDevice { .. }
+            | Error::ForeignTunnel { .. }
             | Error::SourceValidMark { .. }
             | Error::NoHolder { .. } => Kind::Unavailable,
             Error::NftNotPermitted { .. } => Kind::NotPermitted,

@@ -5,12 +5,13 @@ use std::fmt;
 use crate::error::Error;
 use crate::firewall;
 use crate::host::{self, Warning};
-use crate::iptables;
+use crate::iptables::{self, Line};
 use crate::nft::{self, Listing};
 use crate::plan::Plan;
 use crate::request::Mark;
-use crate::routing::Routing;
+use crate::routing::{Item, Routing};
 use crate::script::{Carried, TABLE};
+use crate::tunnel::Made;
 
 /// Puts a plan into the kernel and verifies it.
 ///
@@ -33,8 +34,9 @@ pub async fn install(plan: &Plan) -> Result<Installed, Error> {
 }
 
 /// Removes whatever pepd state there is, made by whichever process: the nft table, the
-/// iptables rules with pepd's comment, every routing rule that carries pepd's protocol number, and its routes in `table` and in the tables
-/// that these rules look into. Goes on after a failure and reports the first.
+/// iptables rules with pepd's comment, every routing rule that carries pepd's protocol number, its
+/// routes in `table` and in the tables that these rules look into, and the tunnels with pepd's
+/// alias, those that were to be kept included. Goes on after a failure and reports the first.
 ///
 /// The mark is not needed: a rule with another mark that an earlier daemon left is pepd's
 /// all the same.
@@ -62,10 +64,17 @@ pub async fn remove(table: u32, _mark: Mark) -> Result<Removed, Error> {
     }
     let routing = Routing::open()?;
     for item in routing.own(&[table]).await? {
-        match routing.delete(item).await {
+        match routing.delete(&item).await {
             Ok(true) => removed
                 .items
                 .push(item.to_string().replacen(" add ", " ", 1)),
+            Ok(false) => {}
+            Err(error) => failure = failure.or(Some(error)),
+        }
+    }
+    for device in routing.tunnels().own().await? {
+        match routing.tunnels().delete(&device).await {
+            Ok(true) => removed.items.push(format!("ip link {device}")),
             Ok(false) => {}
             Err(error) => failure = failure.or(Some(error)),
         }
@@ -108,12 +117,19 @@ impl Installed {
         Ok(())
     }
 
-    /// Takes everything back.
+    /// Takes everything back, but for the tunnels that are to be kept, with their routes and
+    /// their guards.
     ///
     /// # Errors
     ///
     /// See [`Error`]. It goes on after a failure and reports the first.
     pub async fn remove(self) -> Result<(), Error> {
+        if let Some(kept) = self.plan.kept() {
+            let routing = Routing::open()?;
+            let kept = apply(&routing, kept, Vec::new(), Some(&self.plan)).await?;
+            drop_stale(&routing, &kept.plan).await;
+            return Ok(());
+        }
         remove(self.plan.table, self.plan.mark).await.map(|_| ())
     }
 
@@ -166,34 +182,75 @@ async fn apply(
     warnings: Vec<Warning>,
     old: Option<&Plan>,
 ) -> Result<Installed, Error> {
-    routing.refuse_foreign(plan.mark, plan.table).await?;
-    let made = routing.make(&plan.items()).await?;
-    // They hold nothing before the table marks something for them.
-    let result = match iptables::make(&plan.iptables()).await {
-        Ok(lines) => match apply_table(routing, &plan, old).await {
-            Err(error) => {
-                iptables::undo(&lines).await;
-                Err(error)
-            }
-            result => result,
-        },
-        Err(error) => Err(error),
-    };
-    match result {
+    routing.refuse_foreign(plan.mark, &plan.tables()).await?;
+    routing.tunnels().refuse_foreign(&plan.tunnels).await?;
+    let mut made = Undo::default();
+    match apply_all(routing, &plan, old, &mut made).await {
         Ok(fingerprint) => Ok(Installed {
             plan,
             warnings,
             fingerprint,
         }),
         Err(error) => {
-            routing.undo(&made).await;
+            made.undo(routing, old).await;
             Err(error)
         }
     }
 }
 
-async fn apply_table(routing: &Routing, plan: &Plan, old: Option<&Plan>) -> Result<Listing, Error> {
+/// What an attempt has made so far.
+#[derive(Default)]
+struct Undo {
+    items: Vec<Item>,
+    tunnels: Made,
+    lines: Vec<Line>,
+    table: bool,
+}
+
+impl Undo {
+    async fn undo(self, routing: &Routing, old: Option<&Plan>) {
+        if self.table {
+            undo_table(old).await;
+        }
+        iptables::undo(&self.lines).await;
+        routing.undo(&self.items).await;
+        routing.tunnels().undo(&self.tunnels).await;
+        // What was changed in place, rather than made.
+        if let Some(old) = old
+            && let Err(error) = restore(routing, old).await
+        {
+            tracing::warn!(%error, "cannot undo");
+        }
+    }
+}
+
+async fn restore(routing: &Routing, old: &Plan) -> Result<(), Error> {
+    routing.tunnels().make(&old.tunnels).await?;
+    routing.tunnels().up(&old.tunnels).await?;
+    routing.make(&old.next).await.map(|_| ())
+}
+
+async fn apply_all(
+    routing: &Routing,
+    plan: &Plan,
+    old: Option<&Plan>,
+    made: &mut Undo,
+) -> Result<Listing, Error> {
+    made.items = routing.make(&plan.items()).await?;
+    made.tunnels = routing.tunnels().make(&plan.tunnels).await?;
+    // They hold nothing before the table marks something for them.
+    made.lines = iptables::make(&plan.iptables()).await?;
+    verify_items(routing, plan, &plan.items()).await?;
+    let fingerprint = apply_table(plan, old).await?;
+    made.table = true;
+    // The guards are there.
+    routing.tunnels().up(&plan.tunnels).await?;
+    made.items.extend(routing.make(&plan.next).await?);
     verify_routing(routing, plan).await?;
+    Ok(fingerprint)
+}
+
+async fn apply_table(plan: &Plan, old: Option<&Plan>) -> Result<Listing, Error> {
     let carried = match old {
         // What a crash left is not carried on: its gate may still be open, and nobody
         // listens yet.
@@ -210,20 +267,36 @@ async fn apply_table(routing: &Routing, plan: &Plan, old: Option<&Plan>) -> Resu
         Err(error) => Err(error),
     };
     if verified.is_err() {
-        let undone = match old {
-            Some(old) => nft::apply(old.script(&carried).text).await,
-            None => nft::delete().await.map(|_| ()),
-        };
-        if let Err(error) = undone {
-            tracing::warn!(%error, "cannot undo");
-        }
+        undo_table(old).await;
     }
     verified
 }
 
+/// Puts the old plan's table back, or none. Of what the new one counted meanwhile and of its
+/// dynamic sets as much goes over as can be read.
+async fn undo_table(old: Option<&Plan>) {
+    let carried = match nft::list().await {
+        Ok(Some(listing)) => listing.carried(),
+        _ => Carried::default(),
+    };
+    let undone = match old {
+        Some(old) => nft::apply(old.script(&carried).text).await,
+        None => nft::delete().await.map(|_| ()),
+    };
+    if let Err(error) = undone {
+        tracing::warn!(%error, "cannot undo");
+    }
+}
+
 async fn verify_routing(routing: &Routing, plan: &Plan) -> Result<(), Error> {
-    let found = routing.own(&[plan.table]).await?;
-    match plan.items().iter().find(|item| !found.contains(item)) {
+    routing.tunnels().verify(&plan.tunnels).await?;
+    let items = [plan.items(), plan.next.clone()].concat();
+    verify_items(routing, plan, &items).await
+}
+
+async fn verify_items(routing: &Routing, plan: &Plan, items: &[Item]) -> Result<(), Error> {
+    let found = routing.own(&plan.tables()).await?;
+    match items.iter().find(|item| !found.contains(item)) {
         Some(item) => Err(Error::Drift {
             what: format!("this is not there: `{item}`"),
         }),
@@ -238,20 +311,35 @@ async fn drop_stale(routing: &Routing, plan: &Plan) {
     if let Err(error) = iptables::remove(&plan.iptables()).await {
         tracing::warn!(%error, "cannot remove what an earlier plan left");
     }
-    let stale = match routing.own(&[plan.table]).await {
+    let stale = match routing.own(&plan.tables()).await {
         Ok(found) => found,
         Err(error) => {
             tracing::warn!(%error, "cannot look for rules and routes of an earlier plan");
             return;
         }
     };
-    let wanted = plan.items();
+    let wanted = [plan.items(), plan.next.clone()].concat();
     for item in stale.into_iter().filter(|item| !wanted.contains(item)) {
-        match routing.delete(item).await {
+        match routing.delete(&item).await {
             Ok(_) => tracing::info!("removed what an earlier plan left: {item}"),
             Err(error) => tracing::warn!(%error, "cannot remove what an earlier plan left"),
         }
     }
+    if let Err(error) = drop_stale_tunnels(routing, plan).await {
+        tracing::warn!(%error, "cannot remove what an earlier plan left");
+    }
+}
+
+async fn drop_stale_tunnels(routing: &Routing, plan: &Plan) -> Result<(), Error> {
+    let tunnels = routing.tunnels();
+    for device in tunnels.own().await? {
+        if !plan.tunnels.iter().any(|tunnel| tunnel.device == device)
+            && tunnels.delete(&device).await?
+        {
+            tracing::info!("removed what an earlier plan left: the tunnel {device}");
+        }
+    }
+    Ok(())
 }
 
 fn check_request(plan: &Plan) -> Result<(), Error> {
@@ -274,11 +362,16 @@ fn check_request(plan: &Plan) -> Result<(), Error> {
         });
     }
     // Unspecified, and the kernel's own: compat, default, main and local (rtnetlink.h).
-    if matches!(plan.table, 0 | 252..=255) {
+    let tables = plan.tables();
+    if let Some(table) = tables.iter().find(|table| matches!(table, 0 | 252..=255)) {
         return Err(Error::Request {
             what: format!(
-                "the routing table {} is the kernel's own: use another number, such as 7300",
-                plan.table
+                "the routing table {table} is the kernel's own: use another number, such as 7300{}",
+                if tables.len() > 1 {
+                    " (the next-box table has the numbers after it, one and one for each [[peer]])"
+                } else {
+                    ""
+                }
             ),
         });
     }

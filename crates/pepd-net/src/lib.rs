@@ -18,20 +18,22 @@ mod gate;
 mod host;
 mod install;
 mod iptables;
+mod next;
 mod nft;
 mod plan;
 mod prefix;
 mod request;
 mod routing;
 mod script;
+mod tunnel;
 
 pub use error::{Error, Kind};
 pub use gate::Gate;
 pub use host::Warning;
 pub use install::{Installed, Removed, install, remove};
-pub use nft::find_holder;
+pub use nft::{Guard, find_holder, guards};
 pub use plan::Plan;
 pub use request::{
-    Action, Campus, Fates, Handshake, Holder, Listener, Mark, Queues, Request, Rule,
+    Action, Campus, Fates, Handshake, Holder, Listener, Mark, Peer, Queues, Request, Rule, Via,
 };
-pub use routing::{PREFERENCE, PROTOCOL};
+pub use routing::{NEXT_PREFERENCE, PREFERENCE, PROTOCOL};

@@ -5,17 +5,19 @@ use std::fmt;
 use ipnet::IpNet;
 
 use crate::iptables::{self, Line};
+use crate::next;
 use crate::prefix::{self, Family, Range};
 use crate::request::{
-    Action, Campus, Fates, Handshake, Holder, Listener, Mark, Queues, Request, Rule,
+    Action, Campus, Fates, Handshake, Holder, Listener, Mark, Queues, Request, Rule, Via,
 };
 use crate::routing::Item;
 use crate::script::{Carried, Script};
+use crate::tunnel::Tunnel;
 
 /// What [`install`](crate::install()) will put into the kernel.
 ///
 /// Its `Display` is what `pepd show` prints: the nft script exactly as it is sent, the iptables
-/// rules where they hold the SYNs, then the rules and routes as `ip` commands.
+/// rules where they hold the SYNs, then the rules, tunnels and routes as `ip` commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     pub(crate) node: String,
@@ -28,6 +30,14 @@ pub struct Plan {
     pub(crate) queues: Queues,
     /// The families that have a campus prefix; nothing is installed for the others.
     pub(crate) families: Vec<Family>,
+    /// The tunnels, in the order of [`Request::peers`].
+    pub(crate) tunnels: Vec<Tunnel>,
+    /// The next-box table.
+    pub(crate) next: Vec<Item>,
+    /// What it is made of.
+    pub(crate) request: Request,
+    /// Whether connections are captured; not when only the tunnels stay.
+    pub(crate) captures: bool,
 }
 
 /// A campus with the ranges that are its own, longer prefixes of other campuses cut out.
@@ -35,6 +45,7 @@ pub struct Plan {
 pub(crate) struct PlannedCampus {
     pub(crate) name: String,
     pub(crate) listener: Listener,
+    pub(crate) via: Via,
     pub(crate) ranges: Vec<Range>,
 }
 
@@ -70,8 +81,61 @@ impl Plan {
             rules: request.rules.clone(),
             handshake: request.handshake,
             queues: request.queues,
+            tunnels: request
+                .peers
+                .iter()
+                .map(|peer| Tunnel::new(&request.node, peer, &families))
+                .collect(),
+            next: next::items(request),
+            request: request.clone(),
+            captures: true,
             families,
         }
+    }
+
+    /// What stays when the daemon ends: the tunnels that are to be kept, their routes and their
+    /// guards. None if there is no such tunnel.
+    pub(crate) fn kept(&self) -> Option<Plan> {
+        let mut request = self.request.clone();
+        let peers = std::mem::take(&mut request.peers);
+        let place: Vec<Option<usize>> = peers
+            .into_iter()
+            .map(|peer| {
+                peer.keep.then(|| {
+                    request.peers.push(peer);
+                    request.peers.len() - 1
+                })
+            })
+            .collect();
+        for campus in &mut request.campuses {
+            if let Via::Peer(peer) = campus.via {
+                let kept = place.get(peer).copied().flatten();
+                campus.via = kept.map_or(Via::Local, Via::Peer);
+            }
+        }
+        (!request.peers.is_empty()).then(|| Plan {
+            captures: false,
+            ..Plan::new(&request)
+        })
+    }
+
+    /// The tables that must hold nothing but pepd's routes.
+    pub(crate) fn tables(&self) -> Vec<u32> {
+        let mut tables = vec![self.table];
+        tables.extend(next::tables(&self.request));
+        tables
+    }
+
+    /// The addresses whose packets may come out of the tunnel to this peer.
+    pub(crate) fn through(&self, family: Family, peer: usize) -> Vec<Range> {
+        let mut ranges: Vec<Range> = self
+            .campuses
+            .iter()
+            .filter(|campus| matches!(campus.via, Via::Routing) || campus.via == Via::Peer(peer))
+            .flat_map(|campus| campus.of(family).copied())
+            .collect();
+        ranges.sort_by_key(|range| range.first);
+        ranges
     }
 
     /// The nft script: one batch, which the kernel takes whole or not at all.
@@ -100,14 +164,17 @@ impl Plan {
 
     /// The iptables rules that fill the queues; none where nft does.
     pub(crate) fn iptables(&self) -> Vec<Line> {
-        if !self.holds() || self.queues.filled_by != Holder::Iptables {
+        if !self.captures || !self.holds() || self.queues.filled_by != Holder::Iptables {
             return Vec::new();
         }
         iptables::lines(&self.families, self.mark, self.queues)
     }
 
-    /// The rules and routes, in the order in which they are made.
+    /// The rules and routes of the capture, in the order in which they are made.
     pub(crate) fn items(&self) -> Vec<Item> {
+        if !self.captures {
+            return Vec::new();
+        }
         self.families
             .iter()
             .flat_map(|&family| {
@@ -127,12 +194,17 @@ impl Plan {
     }
 
     /// The same plan for a host that has no IPv6.
-    pub(crate) fn without(mut self, family: Family) -> Plan {
-        self.families.retain(|have| *have != family);
-        for campus in &mut self.campuses {
-            campus.ranges.retain(|range| range.family != family);
+    pub(crate) fn without(self, family: Family) -> Plan {
+        let mut request = self.request;
+        for campus in &mut request.campuses {
+            campus
+                .prefixes
+                .retain(|prefix| Family::of(prefix.addr()) != family);
         }
-        self
+        Plan {
+            captures: self.captures,
+            ..Plan::new(&request)
+        }
     }
 
     /// All campus addresses of a family, in ascending order, with the campus's index.
@@ -157,6 +229,12 @@ impl fmt::Display for Plan {
         for item in self.items() {
             writeln!(f, "{item}")?;
         }
+        for tunnel in &self.tunnels {
+            write!(f, "{tunnel}")?;
+        }
+        for item in &self.next {
+            writeln!(f, "{item}")?;
+        }
         Ok(())
     }
 }
@@ -166,6 +244,7 @@ impl PlannedCampus {
         PlannedCampus {
             name: campus.name.clone(),
             listener: campus.listener,
+            via: campus.via,
             ranges: Vec::new(),
         }
     }

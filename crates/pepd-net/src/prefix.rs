@@ -26,6 +26,14 @@ impl Family {
         }
     }
 
+    /// The length of a whole address, in bits.
+    pub(crate) fn length(self) -> u8 {
+        match self {
+            Family::V4 => 32,
+            Family::V6 => 128,
+        }
+    }
+
     fn bits(self) -> u32 {
         match self {
             Family::V4 => 32,

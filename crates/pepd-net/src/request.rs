@@ -1,7 +1,7 @@
 //! What the kernel state is to do, in this crate's own terms.
 
 use std::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
@@ -14,7 +14,8 @@ pub struct Request {
     /// The bits of the packet mark that belong to pepd.
     pub mark: Mark,
     /// The policy-routing table that delivers captured packets locally. It must hold
-    /// nothing else.
+    /// nothing else. Where there are peers the tables after it are pepd's too: one for what
+    /// comes from here, then one for each peer.
     pub table: u32,
     /// The TCP port of every [`Listener`].
     pub port: u16,
@@ -25,6 +26,8 @@ pub struct Request {
     /// The campuses. Where their prefixes nest, the longest one wins; of two equal
     /// prefixes the first campus's (the configuration refuses such a file).
     pub campuses: Vec<Campus>,
+    /// The other helper boxes, each at the end of a tunnel.
+    pub peers: Vec<Peer>,
     /// Exceptions, in order; the first match wins. A connection that matches none is split.
     pub rules: Vec<Rule>,
 }
@@ -143,6 +146,42 @@ pub struct Campus {
     pub prefixes: Vec<IpNet>,
     /// Where connections *from* this campus are delivered.
     pub listener: Listener,
+    /// How the campus is reached.
+    pub via: Via,
+    /// The initial congestion window, in segments, of connections to it (the route's
+    /// `initcwnd`, and `initrwnd` with it); none leaves the kernel's own.
+    pub initial_window: Option<u32>,
+}
+
+/// How a campus is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Via {
+    /// As this host routes already.
+    Local,
+    /// As a routing daemon says: by any tunnel, or by none.
+    Routing,
+    /// Through the tunnel to the peer with this index in [`Request::peers`].
+    Peer(usize),
+}
+
+/// Another helper box, and the tunnel to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// At most ten letters, digits, `-`, `_` and `.`: the interface is `pepd-NAME`.
+    pub name: String,
+    /// This box's end of the tunnel.
+    pub local: IpAddr,
+    /// The other box's end, of the same family; of no other peer.
+    pub remote: IpAddr,
+    /// The tunnel's MTU in bytes; none is what the way to `remote` carries, less the outer
+    /// header.
+    pub mtu: Option<u16>,
+    /// TTL or hop limit of the outer packets; none is the inner one's.
+    pub ttl: Option<u8>,
+    /// Traffic class byte of the outer packets; none is the inner one's.
+    pub tos: Option<u8>,
+    /// The tunnel stays, with its routes and its guard, when the daemon ends.
+    pub keep: bool,
 }
 
 /// The addresses of the sockets that accept one campus's connections.

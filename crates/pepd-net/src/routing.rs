@@ -1,19 +1,25 @@
-//! Policy routing: the rules and routes that deliver captured packets to this box.
+//! Policy routing: the rules and routes that deliver captured packets to this box, and those of
+//! the next-box table ([`next`]).
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 
 use futures_util::TryStreamExt as _;
+use ipnet::IpNet;
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::route::{
-    RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType,
+    RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
 };
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use rtnetlink::{Handle, IpVersion};
 
 use crate::error::Error;
+use crate::next;
 use crate::prefix::Family;
 use crate::request::Mark;
+use crate::tunnel::Tunnels;
 
 /// The preference of pepd's rules. Early, so that they decide before the operator's own
 /// policy routing (which sees captured packets' mark bits as ever, but must not send the
@@ -27,9 +33,19 @@ pub const PROTOCOL: u8 = 73;
 
 /// `lo` in every network namespace (LOOPBACK_IFINDEX, include/net/flow.h).
 const LOOPBACK: u32 = 1;
+const LOOPBACK_NAME: &str = "lo";
+
+enum Message {
+    Route(RouteMessage),
+    Rule(RuleMessage),
+}
+
+/// The preference of the rules of the next-box table: after the capture, which takes what is
+/// for this box.
+pub const NEXT_PREFERENCE: u32 = PREFERENCE + 1;
 
 /// One rule or route. Its `Display` is the `ip` command that makes it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Item {
     /// Everything in `table` is delivered locally.
     Route { family: Family, table: u32 },
@@ -39,17 +55,52 @@ pub(crate) enum Item {
         mark: Mark,
         table: u32,
     },
+    /// In `table`, a prefix goes into a tunnel; or, without one, to the host's own routes.
+    Way {
+        table: u32,
+        to: IpNet,
+        hop: Option<Hop>,
+    },
+    /// Packets from a prefix look into `table`; or, without one, this box's own packets do, for
+    /// more than a default route.
+    Select {
+        family: Family,
+        from: Option<IpNet>,
+        table: u32,
+    },
+}
+
+/// A tunnel as a route has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Hop {
+    pub(crate) device: String,
+    /// The source address of this box's own packets.
+    pub(crate) source: Option<IpAddr>,
+    /// Segments that a connection may send, and receive, before the first acknowledgement.
+    pub(crate) window: Option<u32>,
 }
 
 impl Item {
-    pub(crate) fn family(self) -> Family {
+    pub(crate) fn family(&self) -> Family {
         match self {
-            Item::Route { family, .. } | Item::Rule { family, .. } => family,
+            Item::Route { family, .. }
+            | Item::Rule { family, .. }
+            | Item::Select { family, .. } => *family,
+            Item::Way { to, .. } => Family::of(to.addr()),
+        }
+    }
+
+    fn table(&self) -> u32 {
+        match self {
+            Item::Route { table, .. }
+            | Item::Rule { table, .. }
+            | Item::Way { table, .. }
+            | Item::Select { table, .. } => *table,
         }
     }
 
     /// As an `ip` command with this verb: `add` or `del`.
-    fn command(self, verb: &str) -> String {
+    fn command(&self, verb: &str) -> String {
         let flag = flag(self.family());
         match self {
             Item::Route { table, .. } => format!(
@@ -59,6 +110,30 @@ impl Item {
                 "ip {flag} rule {verb} preference {PREFERENCE} fwmark {mark} lookup {table} \
                  protocol {PROTOCOL}"
             ),
+            Item::Way { table, to, hop } => {
+                let mut line = format!("ip {flag} route {verb} ");
+                match hop {
+                    Some(hop) => line.push_str(&format!("{to} dev {}", hop.device)),
+                    None => line.push_str(&format!("throw {to}")),
+                }
+                line.push_str(&format!(" table {table} proto {PROTOCOL}"));
+                if let Some(source) = hop.as_ref().and_then(|hop| hop.source) {
+                    line.push_str(&format!(" src {source}"));
+                }
+                if let Some(window) = hop.as_ref().and_then(|hop| hop.window) {
+                    line.push_str(&format!(" initcwnd {window} initrwnd {window}"));
+                }
+                line
+            }
+            Item::Select { from, table, .. } => {
+                let what = match from {
+                    Some(net) => format!("from {net} lookup {table}"),
+                    None => format!("iif lo lookup {table} suppress_prefixlength 0"),
+                };
+                format!(
+                    "ip {flag} rule {verb} preference {NEXT_PREFERENCE} {what} protocol {PROTOCOL}"
+                )
+            }
         }
     }
 }
@@ -85,19 +160,31 @@ impl Routing {
         Ok(Routing { handle })
     }
 
+    /// The devices, over the same connection.
+    pub(crate) fn tunnels(&self) -> Tunnels<'_> {
+        Tunnels::new(&self.handle)
+    }
+
     /// Makes `items` that are not there yet, in order, and gives those that it made. On
     /// failure they are undone in reverse.
     pub(crate) async fn make(&self, items: &[Item]) -> Result<Vec<Item>, Error> {
+        // Looked up, because EEXIST says only that something similar is there: a route of
+        // another protocol gives it too.
+        let tables: Vec<u32> = items.iter().map(Item::table).collect();
+        let there = self.own(&tables).await?;
+        let devices = self.tunnels().names().await?;
         let mut made = Vec::new();
-        for &item in items {
-            match self.make_one(item).await {
-                Ok(true) => made.push(item),
-                Ok(false) => {}
-                Err(error) => {
-                    self.undo(&made).await;
-                    return Err(error);
-                }
+        for item in items.iter().filter(|item| !there.contains(item)) {
+            let message = self.message(item, &devices);
+            let result = match message {
+                Ok(message) => self.add(item, message).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = result {
+                self.undo(&made).await;
+                return Err(error);
             }
+            made.push(item.clone());
         }
         Ok(made)
     }
@@ -105,7 +192,7 @@ impl Routing {
     /// Removes `items` in reverse order. A failure is logged: this is the way back from
     /// another error, which is the one to report.
     pub(crate) async fn undo(&self, items: &[Item]) {
-        for &item in items.iter().rev() {
+        for item in items.iter().rev() {
             if let Err(error) = self.delete(item).await {
                 tracing::warn!(%error, "cannot undo");
             }
@@ -113,20 +200,20 @@ impl Routing {
     }
 
     /// Removes one item. False if it was not there.
-    pub(crate) async fn delete(&self, item: Item) -> Result<bool, Error> {
-        let result = match item {
-            Item::Route { family, table } => {
-                let message = route_message(family, table);
-                self.handle.route().del(message).execute().await
-            }
-            Item::Rule {
-                family,
-                mark,
-                table,
-            } => {
-                let message = rule_message(family, mark, table);
-                self.handle.rule().del(message).execute().await
-            }
+    pub(crate) async fn delete(&self, item: &Item) -> Result<bool, Error> {
+        let devices = match item {
+            Item::Way { hop: Some(_), .. } => self.tunnels().names().await?,
+            _ => BTreeMap::new(),
+        };
+        let message = match self.message(item, &devices) {
+            Ok(message) => message,
+            // The device is gone, and the route with it.
+            Err(Error::Drift { .. }) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let result = match message {
+            Message::Route(message) => self.handle.route().del(message).execute().await,
+            Message::Rule(message) => self.handle.rule().del(message).execute().await,
         };
         match result.map_err(to_io) {
             Ok(()) => Ok(true),
@@ -138,46 +225,50 @@ impl Routing {
     /// The rules of pepd's that are there, and the routes in `tables` and in the tables
     /// that these rules look into. Rules come first: the order of removal.
     pub(crate) async fn own(&self, tables: &[u32]) -> Result<Vec<Item>, Error> {
+        let devices = self.tunnels().names().await?;
         let mut found = Vec::new();
         for family in Family::ALL {
             let mut tables = tables.to_vec();
             for rule in self.rules(family).await? {
-                if let Some((mark, table)) = own_rule(&rule) {
-                    tables.push(table);
-                    found.push(Item::Rule {
-                        family,
-                        mark,
-                        table,
-                    });
+                if let Some(item) = own_rule(family, &rule) {
+                    tables.push(item.table());
+                    found.push(item);
                 }
             }
             tables.sort_unstable();
             tables.dedup();
             for table in tables {
                 let routes = self.routes(family, table).await?;
-                if routes.iter().any(is_own_route) {
-                    found.push(Item::Route { family, table });
-                }
+                let items = routes
+                    .iter()
+                    .filter_map(|route| own_route(family, table, route, &devices));
+                found.extend(items);
             }
         }
         Ok(found)
     }
 
-    /// Fails if somebody else's routes are in `table` or somebody else's rule has `mark`.
-    pub(crate) async fn refuse_foreign(&self, mark: Mark, table: u32) -> Result<(), Error> {
+    /// Fails if somebody else's routes are in `tables` or somebody else's rule has `mark`.
+    pub(crate) async fn refuse_foreign(&self, mark: Mark, tables: &[u32]) -> Result<(), Error> {
+        let devices = self.tunnels().names().await?;
         for family in Family::ALL {
-            let routes = self.routes(family, table).await?;
-            let count = routes.iter().filter(|route| !is_own_route(route)).count();
-            if count > 0 {
-                return Err(Error::ForeignRoutes {
-                    table,
-                    family: name(family),
-                    flag: flag(family),
-                    count,
-                });
+            for &table in tables {
+                let routes = self.routes(family, table).await?;
+                let count = routes
+                    .iter()
+                    .filter(|route| own_route(family, table, route, &devices).is_none())
+                    .count();
+                if count > 0 {
+                    return Err(Error::ForeignRoutes {
+                        table,
+                        family: name(family),
+                        flag: flag(family),
+                        count,
+                    });
+                }
             }
             for rule in self.rules(family).await? {
-                if own_rule(&rule).is_none() && rule_mark(&rule) == Some(mark) {
+                if own_rule(family, &rule).is_none() && rule_mark(&rule) == Some(mark) {
                     return Err(Error::ForeignRule {
                         mark,
                         preference: rule_preference(&rule),
@@ -190,34 +281,39 @@ impl Routing {
         Ok(())
     }
 
-    /// False if the item is there already.
-    async fn make_one(&self, item: Item) -> Result<bool, Error> {
-        // Looked up, because EEXIST says only that something similar is there: a route of
-        // another protocol gives it too.
-        let tables = match item {
-            Item::Route { table, .. } | Item::Rule { table, .. } => [table],
-        };
-        if self.own(&tables).await?.contains(&item) {
-            return Ok(false);
-        }
-        let result = match item {
-            Item::Route { family, table } => {
-                let message = route_message(family, table);
-                self.handle.route().add(message).execute().await
+    async fn add(&self, item: &Item, message: Message) -> Result<(), Error> {
+        let result = match message {
+            // A way may be there with another tunnel or window.
+            Message::Route(message) if matches!(item, Item::Way { .. }) => {
+                self.handle.route().add(message).replace().execute().await
             }
+            Message::Route(message) => self.handle.route().add(message).execute().await,
+            Message::Rule(message) => {
+                let mut request = self.handle.rule().add();
+                *request.message_mut() = message;
+                request.execute().await
+            }
+        };
+        result.map_err(|error| Error::netlink(item.command("add"), to_io(error)))
+    }
+
+    fn message(&self, item: &Item, devices: &BTreeMap<u32, String>) -> Result<Message, Error> {
+        Ok(match item {
+            Item::Route { family, table } => Message::Route(route_message(*family, *table)),
             Item::Rule {
                 family,
                 mark,
                 table,
-            } => {
-                let mut request = self.handle.rule().add();
-                *request.message_mut() = rule_message(family, mark, table);
-                request.execute().await
+            } => Message::Rule(rule_message(*family, *mark, *table)),
+            Item::Way { table, to, hop } => {
+                Message::Route(way_message(*table, *to, hop.as_ref(), devices)?)
             }
-        };
-        result
-            .map(|()| true)
-            .map_err(|error| Error::netlink(item.command("add"), to_io(error)))
+            Item::Select {
+                family,
+                from,
+                table,
+            } => Message::Rule(select_message(*family, *from, *table)),
+        })
     }
 
     async fn rules(&self, family: Family) -> Result<Vec<RuleMessage>, Error> {
@@ -285,12 +381,82 @@ fn rule_message(family: Family, mark: Mark, table: u32) -> RuleMessage {
     message
 }
 
-/// The mark and table of a rule that pepd made; none for anybody else's.
-fn own_rule(rule: &RuleMessage) -> Option<(Mark, u32)> {
+fn select_message(family: Family, from: Option<IpNet>, table: u32) -> RuleMessage {
+    let mut message = RuleMessage::default();
+    message.header.family = address_family(family);
+    message.header.action = RuleAction::ToTable;
+    message.attributes = vec![
+        RuleAttribute::Priority(NEXT_PREFERENCE),
+        RuleAttribute::Table(table),
+        RuleAttribute::Protocol(RouteProtocol::Other(PROTOCOL)),
+    ];
+    match from {
+        Some(net) => {
+            message.header.src_len = net.prefix_len();
+            // The kernel takes no address of length 0.
+            if net.prefix_len() > 0 {
+                message.attributes.push(RuleAttribute::Source(net.addr()));
+            }
+        }
+        None => message.attributes.extend([
+            RuleAttribute::Iifname(LOOPBACK_NAME.to_owned()),
+            RuleAttribute::SuppressPrefixLen(0),
+        ]),
+    }
+    message
+}
+
+fn way_message(
+    table: u32,
+    to: IpNet,
+    hop: Option<&Hop>,
+    devices: &BTreeMap<u32, String>,
+) -> Result<RouteMessage, Error> {
+    let family = Family::of(to.addr());
+    let mut message = RouteMessage::default();
+    message.header.address_family = address_family(family);
+    message.header.protocol = RouteProtocol::Other(PROTOCOL);
+    message.header.destination_prefix_length = to.prefix_len();
+    message.attributes.push(RouteAttribute::Table(table));
+    message
+        .attributes
+        .push(RouteAttribute::Destination(route_address(to.addr())));
+    let Some(hop) = hop else {
+        message.header.kind = RouteType::Throw;
+        return Ok(message);
+    };
+    let index = devices
+        .iter()
+        .find(|(_, name)| **name == hop.device)
+        .map(|(index, _)| *index)
+        .ok_or_else(|| Error::Drift {
+            what: format!("the tunnel {} is not there", hop.device),
+        })?;
+    message.header.kind = RouteType::Unicast;
+    message.header.scope = match family {
+        Family::V4 => RouteScope::Link,
+        Family::V6 => RouteScope::Universe,
+    };
+    message.attributes.push(RouteAttribute::Oif(index));
+    let source = hop.source.map(route_address);
+    message
+        .attributes
+        .extend(source.map(RouteAttribute::PrefSource));
+    if let Some(window) = hop.window {
+        message.attributes.push(RouteAttribute::Metrics(vec![
+            RouteMetric::InitCwnd(window),
+            RouteMetric::InitRwnd(window),
+        ]));
+    }
+    Ok(message)
+}
+
+/// A rule that pepd made; none for anybody else's.
+fn own_rule(family: Family, rule: &RuleMessage) -> Option<Item> {
     let protocol = RuleAttribute::Protocol(RouteProtocol::Other(PROTOCOL));
-    let own = rule.attributes.contains(&protocol)
-        && rule_preference(rule) == PREFERENCE
-        && rule.header.action == RuleAction::ToTable;
+    if !rule.attributes.contains(&protocol) || rule.header.action != RuleAction::ToTable {
+        return None;
+    }
     let table = rule
         .attributes
         .iter()
@@ -299,7 +465,34 @@ fn own_rule(rule: &RuleMessage) -> Option<(Mark, u32)> {
             _ => None,
         });
     let table = table.unwrap_or(u32::from(rule.header.table));
-    rule_mark(rule).filter(|_| own).map(|mark| (mark, table))
+    match rule_preference(rule) {
+        PREFERENCE => rule_mark(rule).map(|mark| Item::Rule {
+            family,
+            mark,
+            table,
+        }),
+        NEXT_PREFERENCE => {
+            let own = RuleAttribute::Iifname(LOOPBACK_NAME.to_owned());
+            let source = rule
+                .attributes
+                .iter()
+                .find_map(|attribute| match attribute {
+                    RuleAttribute::Source(source) => Some(*source),
+                    _ => None,
+                });
+            let from = match source {
+                _ if rule.attributes.contains(&own) => None,
+                Some(source) => Some(IpNet::new(source, rule.header.src_len).ok()?),
+                None => Some(next::everything(family)),
+            };
+            Some(Item::Select {
+                family,
+                from,
+                table,
+            })
+        }
+        _ => None,
+    }
 }
 
 fn rule_mark(rule: &RuleMessage) -> Option<Mark> {
@@ -335,11 +528,66 @@ fn rule_preference(rule: &RuleMessage) -> u32 {
     preference.unwrap_or_default()
 }
 
-fn is_own_route(route: &RouteMessage) -> bool {
-    route.header.protocol == RouteProtocol::Other(PROTOCOL)
-        && route.header.kind == RouteType::Local
-        && route.header.destination_prefix_length == 0
-        && route.attributes.contains(&RouteAttribute::Oif(LOOPBACK))
+/// A route that pepd made; none for anybody else's.
+fn own_route(
+    family: Family,
+    table: u32,
+    route: &RouteMessage,
+    devices: &BTreeMap<u32, String>,
+) -> Option<Item> {
+    if route.header.protocol != RouteProtocol::Other(PROTOCOL) {
+        return None;
+    }
+    let length = route.header.destination_prefix_length;
+    let mut to = next::everything(family);
+    let mut hop = Hop {
+        device: String::new(),
+        source: None,
+        window: None,
+    };
+    for attribute in &route.attributes {
+        match attribute {
+            RouteAttribute::Destination(RouteAddress::Inet(v4)) => {
+                to = IpNet::new((*v4).into(), length).ok()?;
+            }
+            RouteAttribute::Destination(RouteAddress::Inet6(v6)) => {
+                to = IpNet::new((*v6).into(), length).ok()?;
+            }
+            RouteAttribute::PrefSource(RouteAddress::Inet(v4)) => hop.source = Some((*v4).into()),
+            RouteAttribute::PrefSource(RouteAddress::Inet6(v6)) => hop.source = Some((*v6).into()),
+            RouteAttribute::Oif(index) => hop.device = devices.get(index)?.clone(),
+            RouteAttribute::Metrics(metrics) => {
+                hop.window = metrics.iter().find_map(|metric| match metric {
+                    RouteMetric::InitCwnd(window) => Some(*window),
+                    _ => None,
+                });
+            }
+            _ => {}
+        }
+    }
+    match route.header.kind {
+        RouteType::Local if length == 0 && hop.device == LOOPBACK_NAME => {
+            Some(Item::Route { family, table })
+        }
+        RouteType::Throw => Some(Item::Way {
+            table,
+            to,
+            hop: None,
+        }),
+        RouteType::Unicast => Some(Item::Way {
+            table,
+            to,
+            hop: Some(hop),
+        }),
+        _ => None,
+    }
+}
+
+pub(crate) fn route_address(address: IpAddr) -> RouteAddress {
+    match address {
+        IpAddr::V4(v4) => RouteAddress::Inet(v4),
+        IpAddr::V6(v6) => RouteAddress::Inet6(v6),
+    }
 }
 
 fn route_table(route: &RouteMessage) -> u32 {
@@ -362,7 +610,7 @@ fn is_absent(error: &io::Error) -> bool {
     )
 }
 
-fn to_io(error: rtnetlink::Error) -> io::Error {
+pub(crate) fn to_io(error: rtnetlink::Error) -> io::Error {
     match error {
         rtnetlink::Error::NetlinkError(message) => message.to_io(),
         // No errno to keep: these come from the library.
@@ -370,7 +618,7 @@ fn to_io(error: rtnetlink::Error) -> io::Error {
     }
 }
 
-fn address_family(family: Family) -> AddressFamily {
+pub(crate) fn address_family(family: Family) -> AddressFamily {
     match family {
         Family::V4 => AddressFamily::Inet,
         Family::V6 => AddressFamily::Inet6,

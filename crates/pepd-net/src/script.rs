@@ -31,15 +31,19 @@
 //! - ICMP errors of this host's own go through the queue in `output`: the relay recognises
 //!   those about SYNs of its own.
 //!
+//! Where there are tunnels, `guard` comes before all of this: see its module.
+//!
 //! "Accept" ends only this table's look at the packet: the operator's own chains see it as
 //! ever, with all mark bits but pepd's untouched.
 
+mod guard;
 mod hold;
 mod syntax;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+pub(crate) use self::guard::{GUARD, STRANGERS};
 use self::syntax::{
     address_type, comment, digit, icmp, ip, joined, listeners, on_hold, rule_lines, set_bits,
     set_mark, unsplit,
@@ -107,6 +111,8 @@ pub(crate) struct Script {
     pub(crate) chains: BTreeMap<String, usize>,
     /// Set or map to number of elements; the dynamic ones are left out.
     pub(crate) sets: BTreeMap<String, usize>,
+    /// The dynamic sets.
+    pub(crate) dynamic: Vec<&'static str>,
 }
 
 impl Script {
@@ -119,6 +125,13 @@ impl Script {
             "# pepd on {}\nadd table inet {TABLE}\ndelete table inet {TABLE}\ntable inet {TABLE} {{\n",
             comment(&plan.node)
         );
+        script.guard_counters(plan, carried);
+        if !plan.captures {
+            script.address_sets(plan);
+            script.guard_chains(plan);
+            script.text.push_str("}\n");
+            return script;
+        }
         script.counters(&COUNTERS, carried);
         if plan.holds() {
             script.counters(&HOLD_COUNTERS, carried);
@@ -145,24 +158,30 @@ impl Script {
             script.fate_chains(plan, fates);
         }
         script.base_chains(plan);
+        script.guard_chains(plan);
         script.text.push_str("}\n");
         script
     }
 
     fn counters(&mut self, counters: &[(&str, &str)], carried: &Carried) {
         for &(name, about) in counters {
-            let (packets, bytes) = carried.counters.get(name).copied().unwrap_or_default();
-            let _ = write!(
-                self.text,
-                "\tcounter {name} {{\n\t\tcomment \"{about}\"\n\t\tpackets {packets} bytes {bytes}\n\t}}\n"
-            );
+            self.counter(name, about, carried);
         }
+    }
+
+    fn counter(&mut self, name: &str, about: &str, carried: &Carried) {
+        let (packets, bytes) = carried.counters.get(name).copied().unwrap_or_default();
+        let _ = write!(
+            self.text,
+            "\tcounter {name} {{\n\t\tcomment \"{about}\"\n\t\tpackets {packets} bytes {bytes}\n\t}}\n"
+        );
     }
 
     fn dynamic_sets(&mut self, carried: &Carried) {
         for (name, kind) in DYNAMIC_SETS {
             let elements = carried.elements.get(name).map_or(&[][..], Vec::as_slice);
             self.declare(&format!("set {name}"), kind, "timeout", elements);
+            self.dynamic.push(name);
         }
     }
 

@@ -23,6 +23,7 @@
 
 #![forbid(unsafe_code)]
 
+mod fleet;
 pub mod link;
 mod netns;
 mod pepd;
@@ -36,10 +37,11 @@ pub mod vm;
 mod wait;
 mod world;
 
+pub use fleet::{Fleet, FleetBuilder};
 pub use netns::Netns;
 pub use pepd::{Pepd, PepdBuilder};
 pub use process::{Finished, Process, raise_descriptor_limit, run};
-pub use require::{Requirement, missing, report_skip};
+pub use require::{Requirement, missing, report_missing, report_skip};
 pub use servers::{Iperf3, Nginx, Sshd};
 pub use stage::{Stage, Via, accepted};
 pub use topology::{Link, Topology, TopologyBuilder};

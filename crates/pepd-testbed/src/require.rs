@@ -3,7 +3,7 @@
 use std::path::Path;
 
 /// Something a test cannot do without.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requirement {
     /// Effective user id 0.
     Root,
@@ -13,6 +13,16 @@ pub enum Requirement {
     Device(&'static str),
     /// A congestion control that the kernel has, loaded or built in.
     Congestion(&'static str),
+    /// The kernel's IP-over-IP tunnel devices: ipip, sit and ip6tnl.
+    Tunnels,
+}
+
+impl Requirement {
+    /// Whether `cargo xtask test` sees to it, by running the tests that need it in the guest
+    /// kernel. Then a skip outside is no failure even with `CI=true`.
+    fn guest_has(self) -> bool {
+        self == Self::Tunnels && std::env::var_os("PEPD_GUEST").is_none()
+    }
 }
 
 /// Why `requirement` is not met, and the cure; `None` when it is.
@@ -35,6 +45,34 @@ pub fn missing(requirement: Requirement) -> Option<String> {
                 format!("this kernel has no congestion control `{name}`: modprobe tcp_{name}")
             })
         }
+        Requirement::Tunnels => lacks_tunnels().map(|said| {
+            format!("this kernel has no IP-over-IP tunnels ({said}); the guest kernel has")
+        }),
+    }
+}
+
+/// What `ip` says when it cannot make one of each. Making them loads the kernel's modules, and
+/// namespaces that are made later have their fallback devices (`tunl0`) from the start.
+fn lacks_tunnels() -> Option<String> {
+    let netns = crate::Netns::new("tunnels").ok()?;
+    let make = "for kind in ipip sit; do
+        ip link add $kind-1 type $kind local 192.0.2.1 remote 192.0.2.2
+    done
+    ip link add ip6tnl-1 type ip6tnl local 2001:db8::1 remote 2001:db8::2";
+    let error = netns.sh(make).err()?;
+    Some(error.to_string().lines().last()?.to_owned())
+}
+
+/// Prints that the test at `place` does not run for want of `requirement`, and why. What the
+/// guest kernel is there for is left to it, which is no skip.
+///
+/// # Panics
+/// As [`report_skip`].
+pub fn report_missing(place: &str, requirement: Requirement, why: &str) {
+    if requirement.guest_has() {
+        say(&format!("LEFT TO THE GUEST {place}: {why}"));
+    } else {
+        report_skip(place, why);
     }
 }
 
@@ -48,8 +86,12 @@ pub fn report_skip(place: &str, why: &str) {
         !forbidden,
         "would be skipped, which CI=true makes a failure: {place}: {why}"
     );
-    // libtest captures what goes through `print!`; a skip must be seen all the same.
-    let line = format!("SKIPPED {place}: {why}\n");
+    say(&format!("SKIPPED {place}: {why}"));
+}
+
+/// libtest captures what goes through `print!`; a skip must be seen all the same.
+fn say(line: &str) {
+    let line = format!("{line}\n");
     let _ = std::io::Write::write_all(&mut std::io::stderr().lock(), line.as_bytes());
 }
 
@@ -65,8 +107,10 @@ pub fn report_skip(place: &str, why: &str) {
 macro_rules! require {
     ($($kind:ident $(($what:literal))?),+ $(,)?) => {
         $(
-            if let Some(why) = $crate::missing($crate::require!(@ $kind $(($what))?)) {
-                $crate::report_skip(concat!(module_path!(), " (", file!(), ":", line!(), ")"), &why);
+            let requirement = $crate::require!(@ $kind $(($what))?);
+            if let Some(why) = $crate::missing(requirement) {
+                let place = concat!(module_path!(), " (", file!(), ":", line!(), ")");
+                $crate::report_missing(place, requirement, &why);
                 return Ok(());
             }
         )+
@@ -74,6 +118,7 @@ macro_rules! require {
     (@ root) => { $crate::Requirement::Root };
     (@ program($what:literal)) => { $crate::Requirement::Program($what) };
     (@ device($what:literal)) => { $crate::Requirement::Device($what) };
+    (@ tunnels) => { $crate::Requirement::Tunnels };
     (@ congestion($what:literal)) => { $crate::Requirement::Congestion($what) };
 }
 

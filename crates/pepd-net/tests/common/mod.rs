@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use nix::sched::{CloneFlags, setns, unshare};
 use pepd_net::{
     Action, Campus, Error, Handshake, Holder, Installed, Listener, Mark, Plan, Queues, Request,
-    Rule, install,
+    Rule, Via, install,
 };
 
 /// How long an event may take before a test fails. Not a measurement: machines are busy.
@@ -186,6 +186,7 @@ pub fn request() -> Request {
             filled_by: Holder::Nft,
         },
         rules: Vec::new(),
+        peers: Vec::new(),
     }
 }
 
@@ -197,6 +198,8 @@ pub fn campus(name: &str, prefixes: &[&str], listener: u8) -> Campus {
             v4: [127, 73, 0, listener].into(),
             v6: [0x100, 0, 0, 0, 0, 0x73, 0, u16::from(listener)].into(),
         },
+        via: Via::Local,
+        initial_window: None,
     }
 }
 

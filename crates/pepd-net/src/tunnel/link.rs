@@ -1,0 +1,163 @@
+//! A tunnel as the kernel's messages have it.
+
+use std::net::IpAddr;
+
+use rtnetlink::packet_route::IpProtocol;
+use rtnetlink::packet_route::link::{
+    InfoData, InfoIpTunnel, InfoKind, Ip6TunnelFlags, LinkAttribute, LinkFlags, LinkInfo,
+    LinkMessage,
+};
+
+use super::{ALIAS, Kind, PREFIX, Tunnel};
+
+/// Mode `any` (`IFLA_IPTUN_PROTO` 0).
+const ANY: u8 = 0;
+/// IPPROTO_IPIP.
+const IPIP: u8 = 4;
+/// `tos inherit` over IPv4 (the lowest bit belongs to ECN, so it is free for that).
+const INHERIT: u8 = 1;
+/// Where the traffic class lies in an IPv6 flow information field.
+const CLASS_SHIFT: u32 = 20;
+
+/// A network device.
+#[derive(Debug, Clone)]
+pub(crate) struct Link {
+    pub(crate) index: u32,
+    pub(crate) name: String,
+    alias: Option<String>,
+    kind: Option<InfoKind>,
+    data: Vec<InfoIpTunnel>,
+    pub(crate) mtu: u32,
+    pub(crate) up: bool,
+}
+
+impl Link {
+    pub(crate) fn read(message: &LinkMessage) -> Link {
+        let mut link = Link {
+            index: message.header.index,
+            name: String::new(),
+            alias: None,
+            kind: None,
+            data: Vec::new(),
+            mtu: 0,
+            up: message.header.flags.contains(LinkFlags::Up),
+        };
+        for attribute in &message.attributes {
+            match attribute {
+                LinkAttribute::IfName(name) => link.name.clone_from(name),
+                LinkAttribute::IfAlias(alias) => link.alias = Some(alias.clone()),
+                LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
+                LinkAttribute::LinkInfo(infos) => {
+                    for info in infos {
+                        match info {
+                            LinkInfo::Kind(kind) => link.kind = Some(kind.clone()),
+                            LinkInfo::Data(InfoData::IpTunnel(data)) => {
+                                link.data.clone_from(data);
+                            }
+                            _ => {}
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        link
+    }
+
+    /// Whether pepd made it.
+    pub(crate) fn is_own(&self) -> bool {
+        self.name.starts_with(PREFIX)
+            && self
+                .alias
+                .as_ref()
+                .is_some_and(|alias| alias.starts_with(ALIAS))
+    }
+
+    pub(crate) fn has_kind(&self, kind: Kind) -> bool {
+        self.kind == Some(info_kind(kind))
+    }
+
+    /// Whether it would take the packets that are for `tunnel`.
+    pub(crate) fn rivals(&self, tunnel: &Tunnel) -> bool {
+        self.name != tunnel.device
+            && [Kind::Ipip, Kind::Sit, Kind::Ip6tnl]
+                .iter()
+                .any(|kind| self.has_kind(*kind))
+            && self.data.contains(&InfoIpTunnel::Local(tunnel.local))
+            && self.data.contains(&InfoIpTunnel::Remote(tunnel.remote))
+    }
+
+    /// Whether the tunnel's ends and the outer header's fields are as they should be.
+    pub(crate) fn carries(&self, tunnel: &Tunnel) -> bool {
+        let wanted = data(tunnel);
+        self.has_kind(tunnel.kind)
+            && wanted
+                .iter()
+                .all(|attribute| self.data.iter().any(|have| same(have, attribute)))
+    }
+
+    pub(crate) fn has_alias(&self, alias: &str) -> bool {
+        self.alias.as_deref() == Some(alias)
+    }
+}
+
+/// The kernel adds flags of its own to an ip6tnl's.
+fn same(have: &InfoIpTunnel, wanted: &InfoIpTunnel) -> bool {
+    match (have, wanted) {
+        (InfoIpTunnel::Ipv6Flags(have), InfoIpTunnel::Ipv6Flags(wanted)) => {
+            let asked = Ip6TunnelFlags::IgnEncapLimit | Ip6TunnelFlags::UseOrigTclass;
+            *have & asked == *wanted
+        }
+        (have, wanted) => have == wanted,
+    }
+}
+
+/// The request that makes `tunnel`, or changes a device into it.
+pub(crate) fn message(tunnel: &Tunnel) -> LinkMessage {
+    let mut message = LinkMessage::default();
+    message.attributes = vec![
+        LinkAttribute::IfName(tunnel.device.clone()),
+        LinkAttribute::LinkInfo(vec![
+            LinkInfo::Kind(info_kind(tunnel.kind)),
+            LinkInfo::Data(InfoData::IpTunnel(data(tunnel))),
+        ]),
+    ];
+    message
+}
+
+fn data(tunnel: &Tunnel) -> Vec<InfoIpTunnel> {
+    let mut data = vec![
+        InfoIpTunnel::Local(tunnel.local),
+        InfoIpTunnel::Remote(tunnel.remote),
+        InfoIpTunnel::Ttl(tunnel.ttl.unwrap_or(0)),
+        InfoIpTunnel::Protocol(IpProtocol::from(match tunnel.kind {
+            Kind::Ipip => IPIP,
+            Kind::Sit | Kind::Ip6tnl => ANY,
+        })),
+    ];
+    match tunnel.remote {
+        IpAddr::V4(_) => data.extend([
+            InfoIpTunnel::Tos(tunnel.tos.unwrap_or(INHERIT)),
+            InfoIpTunnel::PMtuDisc(true),
+        ]),
+        IpAddr::V6(_) => {
+            // Without it each packet has an option of eight bytes that bounds the depth of
+            // tunnels in tunnels (RFC 2473, section 4.1.1).
+            let mut flags = Ip6TunnelFlags::IgnEncapLimit;
+            flags.set(Ip6TunnelFlags::UseOrigTclass, tunnel.tos.is_none());
+            data.extend([
+                InfoIpTunnel::FlowInfo(u32::from(tunnel.tos.unwrap_or(0)) << CLASS_SHIFT),
+                InfoIpTunnel::Ipv6Flags(flags),
+            ]);
+        }
+    }
+    data
+}
+
+fn info_kind(kind: Kind) -> InfoKind {
+    match kind {
+        Kind::Ipip => InfoKind::IpIp,
+        Kind::Sit => InfoKind::SitTun,
+        Kind::Ip6tnl => InfoKind::Ip6Tnl,
+    }
+}
