@@ -26,6 +26,7 @@ const ANY: fn(&DeValue) -> bool = |_| true;
 const REFUSALS: &[Refusal] = &[
     Refusal { path: &["campus", "*", "via"], when: |value| value.as_str() != Some("local"), what: "any `via` but \"local\" is", instead: "write `via = \"local\"`, or leave the key out, and route to the campus with the host's own routes" },
     Refusal { path: &["peer", "*"], when: ANY, what: "tunnels between helper boxes are", instead: "remove this `[[peer]]`, and if a tunnel is needed make it with ip-tunnel(8)" },
+    Refusal { path: &["link", "*"], when: ANY, what: "tunnels between helper boxes are", instead: "write a file for each box, without `[[box]]` and `[[link]]`, and route between them with the host's own routes" },
     Refusal { path: &["leg", "*", "initial_window"], when: ANY, what: "`initial_window` is", instead: "leave the key out, and set `initcwnd` on the route with ip-route(8)" },
     Refusal { path: &["admin", "socket"], when: ANY, what: "the admin socket is", instead: "leave the key out: the log tells what the daemon does" },
     Refusal { path: &["admin", "metrics"], when: ANY, what: "metrics over HTTP are", instead: "leave the key out: the log tells what the daemon does" },
