@@ -4,17 +4,40 @@ use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use pepd_config::{Config, Handshake, Via};
 
-use crate::cli::{File, print};
+use crate::cli::{Check, print};
 use crate::exit::Result;
 use crate::source;
 
-/// Validates the file and prints its resolved table.
-pub fn check(file: &File) -> Result {
-    let config = source::read(&file.path)?;
-    print(describe(&config).as_bytes())
+/// Validates the file and prints its resolved table, or that of each box of the fleet.
+pub fn check(Check { file, all }: &Check) -> Result {
+    let configs = if *all {
+        source::read_all(file)?
+    } else {
+        vec![source::read(file)?]
+    };
+    let tables: Vec<_> = configs.iter().map(describe).collect();
+    print(tables.join("\n").as_bytes())
 }
 
 fn describe(config: &Config) -> String {
+    let handshake = match config.capture.handshake {
+        Handshake::Early => "early: a client is answered before its destination",
+        Handshake::EndToEnd => "end-to-end: a client is answered when its destination has",
+    };
+    let mut text = format!(
+        "node {}: {} campuses, {} rules\nhandshake {handshake}\n\n{}\n",
+        config.node.name,
+        config.campuses.len(),
+        config.rules.len(),
+        lines(&campuses(config)),
+    );
+    if !config.peers.is_empty() {
+        text = format!("{text}\n{}\n", lines(&peers(config)));
+    }
+    text
+}
+
+fn campuses(config: &Config) -> Table {
     let mut table = Table::new();
     table
         .load_style(NOTHING)
@@ -37,20 +60,30 @@ fn describe(config: &Config) -> String {
         let leg = format!("{} ({congestion})", leg.name);
         table.add_row([campus.name.as_str(), &prefixes.join("\n"), next, &leg]);
     }
-    let handshake = match config.capture.handshake {
-        Handshake::Early => "early: a client is answered before its destination",
-        Handshake::EndToEnd => "end-to-end: a client is answered when its destination has",
-    };
-    // comfy-table pads the last column; nobody needs that.
-    let table: Vec<_> = table
+    table
+}
+
+fn peers(config: &Config) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(NOTHING)
+        .set_header(["PEER", "LOCAL", "REMOTE", "MTU", "PROBE"]);
+    for peer in &config.peers {
+        let mtu = peer.mtu.map_or("path".to_owned(), |mtu| mtu.to_string());
+        let probe = peer
+            .probe
+            .map_or("off".to_owned(), |probe| format!("{probe:?}"));
+        let [local, remote] = [peer.local, peer.remote].map(|address| address.to_string());
+        table.add_row([&peer.name, &local, &remote, &mtu, &probe]);
+    }
+    table
+}
+
+/// comfy-table pads the last column; nobody needs that.
+fn lines(table: &Table) -> String {
+    let lines: Vec<_> = table
         .lines()
         .map(|line| line.trim_end().to_owned())
         .collect();
-    format!(
-        "node {}: {} campuses, {} rules\nhandshake {handshake}\n\n{}\n",
-        config.node.name,
-        config.campuses.len(),
-        config.rules.len(),
-        table.join("\n"),
-    )
+    lines.join("\n")
 }

@@ -35,7 +35,7 @@ pub enum Command {
     /// `[node] drain` to finish, and removes all kernel state; a second one ends at once.
     Run(File),
     /// Validate a configuration and print what it means: campus, prefixes, next box, leg.
-    Check(File),
+    Check(Check),
     /// Print the kernel state that `run` would install, as nft and ip lines; touch nothing.
     Show(File),
     /// Remove whatever kernel state of pepd is left on this host, as after a crash.
@@ -49,8 +49,19 @@ pub enum Command {
     Man,
 }
 
-/// The configuration file.
+/// What `check` looks at.
 #[derive(Debug, Args)]
+pub struct Check {
+    /// The configuration file.
+    #[command(flatten)]
+    pub file: File,
+    /// Print what the file means for every box of the fleet, not only for this one.
+    #[arg(long, conflicts_with = "node")]
+    pub all: bool,
+}
+
+/// The configuration file.
+#[derive(Debug, Clone, Args)]
 pub struct File {
     /// The configuration file.
     #[arg(
@@ -60,6 +71,11 @@ pub struct File {
         default_value = "/etc/pepd/pepd.toml"
     )]
     pub path: PathBuf,
+    /// Which box of the fleet this is, if the file has `[[box]]` entries.
+    ///
+    /// Without it: `[node] name`, or else the host's name.
+    #[arg(long, value_name = "NAME")]
+    pub node: Option<String>,
 }
 
 /// Prints completions for `shell`.

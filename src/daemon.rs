@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,6 +11,7 @@ use pepd_net::{Gate, Installed, Plan};
 use pepd_observe::{Counters, Throttle};
 use pepd_relay::{Prepared, Pressure, Relay, Settings};
 
+use crate::cli::File;
 use crate::exit::{Failure, Result};
 use crate::host::{self, Descriptors};
 use crate::life::{Notifier, Request, Signals};
@@ -38,7 +38,7 @@ const LAST_HANDSHAKES: Duration = Duration::from_millis(500);
 
 /// A running daemon.
 pub struct Daemon {
-    path: PathBuf,
+    file: File,
     config: Config,
     descriptors: Descriptors,
     plan: Plan,
@@ -53,7 +53,7 @@ pub struct Daemon {
 
 impl Daemon {
     /// Brings everything up, or nothing.
-    pub async fn start(path: PathBuf, config: Config) -> Result<Self> {
+    pub async fn start(file: File, config: Config) -> Result<Self> {
         let signals = Signals::new().map_err(|error| Failure::internal("signals", error))?;
         let notifier =
             Notifier::start().map_err(|error| Failure::internal("start a thread", error))?;
@@ -97,7 +97,7 @@ impl Daemon {
             "splitting"
         );
         Ok(Self {
-            path,
+            file,
             config,
             descriptors,
             plan,
@@ -182,7 +182,7 @@ impl Daemon {
     }
 
     async fn try_reload(&mut self) -> std::result::Result<(), Failure> {
-        let config = source::read(&self.path)?;
+        let config = source::read(&self.file)?;
         if config.node.workers != self.config.node.workers {
             tracing::warn!("[node] workers takes effect at the next start");
         }

@@ -7,7 +7,7 @@ use crate::{privileges, source, translate};
 
 /// Removes all kernel state of pepd; that there is none is fine.
 pub fn down(file: &File) -> Result {
-    let config = source::read(&file.path)?;
+    let config = source::read(file)?;
     privileges::require()?;
     let _lock = Lock::acquire()?;
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -13,7 +13,7 @@ use crate::{privileges, source};
 
 /// Runs until a signal ends it.
 pub fn run(file: &File) -> Result {
-    let config = source::read(&file.path)?;
+    let config = source::read(file)?;
     privileges::require()?;
     let _lock = Lock::acquire()?;
     // Everything after this, threads and programs, has only what is needed.
@@ -23,7 +23,7 @@ pub fn run(file: &File) -> Result {
         .enable_all()
         .build()
         .map_err(|error| Failure::internal("start the runtime", error))?;
-    runtime.block_on(async { Daemon::start(file.path.clone(), config).await?.run().await })
+    runtime.block_on(async { Daemon::start(file.clone(), config).await?.run().await })
 }
 
 /// Log lines go to standard error; `PEPD_LOG` chooses them (`PEPD_LOG=debug` for each

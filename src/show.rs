@@ -6,7 +6,7 @@ use crate::{host, source, translate};
 
 /// Prints the plan; touches nothing.
 pub fn show(file: &File) -> Result {
-    let config = source::read(&file.path)?;
+    let config = source::read(file)?;
     let listeners = pepd_relay::listener_addresses(&translate::settings(&config))?;
     let workers = host::workers(&config);
     let runtime = tokio::runtime::Builder::new_current_thread()

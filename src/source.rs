@@ -3,28 +3,44 @@
 use std::fs;
 use std::io::{self, IsTerminal};
 use std::ops::RangeInclusive;
-use std::path::Path;
 
 use pepd_config::{Config, Context, Report};
 
+use crate::cli::File;
 use crate::exit::{Failure, Result};
 
-/// Reads and validates the file; what is wrong is the failure's message.
-pub fn read(path: &Path) -> Result<Config> {
-    load(path).map_err(|report| Failure::configuration(report.render(io::stderr().is_terminal())))
+/// Reads and validates the file, for this box; what is wrong is the failure's message.
+pub fn read(file: &File) -> Result<Config> {
+    load(file, pepd_config::parse)
 }
 
-/// Reads and validates the file.
-pub fn load(path: &Path) -> std::result::Result<Config, Report> {
-    let origin = path.display().to_string();
-    let text = fs::read_to_string(path).map_err(|error| Report::unreadable(&origin, &error))?;
-    pepd_config::parse(
-        &origin,
-        &text,
-        &Context {
-            ephemeral_ports: ephemeral_ports(),
-        },
-    )
+/// Reads and validates the file, for every box of the fleet.
+pub fn read_all(file: &File) -> Result<Vec<Config>> {
+    load(file, pepd_config::parse_all)
+}
+
+/// How a file's text is understood, given its name.
+type Parse<T> = fn(&str, &str, &Context) -> std::result::Result<T, Report>;
+
+fn load<T>(file: &File, parse: Parse<T>) -> Result<T> {
+    let origin = file.path.display().to_string();
+    let context = Context {
+        ephemeral_ports: ephemeral_ports(),
+        node: file.node.clone(),
+        host: host_name(),
+    };
+    fs::read_to_string(&file.path)
+        .map_err(|error| Report::unreadable(&origin, &error))
+        .and_then(|text| parse(&origin, &text, &context))
+        .map_err(|report| Failure::configuration(report.render(io::stderr().is_terminal())))
+}
+
+/// What this host is called, if it is called anything.
+fn host_name() -> Option<String> {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    let name = name.trim();
+    // The kernel's own, for a host that nobody has named.
+    (!name.is_empty() && name != "(none)").then(|| name.to_owned())
 }
 
 /// The ports that the kernel gives to outgoing connections, or its default

@@ -53,6 +53,11 @@ pub(crate) const PEER_MTU: RangeInclusive<u16> = 1280..=u16::MAX;
 pub(crate) const TTL: RangeInclusive<u8> = 1..=u8::MAX;
 /// The traffic class byte; that ECN's two bits are 0 is checked apart.
 pub(crate) const TOS: RangeInclusive<u8> = 0..=u8::MAX;
+/// More often than ten times a second tells nothing new; less than hourly is never.
+pub(crate) const PROBE: RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(3600);
+/// More than any fleet; the ways between all of them are searched at each start.
+pub(crate) const BOXES: usize = 250;
 /// An interface name has 15 characters (include/uapi/linux/if.h, `IFNAMSIZ`), and `pepd-`
 /// takes five.
 pub(crate) const PEER_NAME: usize = 10;

@@ -2,7 +2,7 @@
 
 /// The sections of the file.
 pub(crate) const ROOT: &[&str] = &[
-    "node", "capture", "limits", "campus", "peer", "leg", "rule", "admin",
+    "node", "capture", "limits", "campus", "peer", "box", "link", "leg", "rule", "admin",
 ];
 /// `[node]`
 pub(crate) const NODE: &[&str] = &["name", "workers", "drain"];
@@ -13,7 +13,22 @@ pub(crate) const LIMITS: &[&str] = &["connections", "connections_per_source", "p
 /// `[[campus]]`
 pub(crate) const CAMPUS: &[&str] = &["name", "prefixes", "via", "leg"];
 /// `[[peer]]`
-pub(crate) const PEER: &[&str] = &["name", "local", "remote", "mtu", "ttl", "tos", "keep"];
+pub(crate) const PEER: &[&str] = &[
+    "name", "local", "remote", "mtu", "ttl", "tos", "keep", "probe",
+];
+/// `[[box]]`
+pub(crate) const BOX: &[&str] = &["name", "address", "campuses"];
+/// `[[link]]`
+pub(crate) const LINK: &[&str] = &[
+    "boxes",
+    "leg",
+    "addresses",
+    "mtu",
+    "ttl",
+    "tos",
+    "keep",
+    "probe",
+];
 /// `[leg.NAME]`
 pub(crate) const LEG: &[&str] = &[
     "congestion",
@@ -49,6 +64,8 @@ pub(crate) const ALL: &[(&str, &[&str])] = &[
     ("[limits]", LIMITS),
     ("[[campus]]", CAMPUS),
     ("[[peer]]", PEER),
+    ("[[box]]", BOX),
+    ("[[link]]", LINK),
     ("[leg.NAME]", LEG),
     ("[leg.NAME.keepalive]", KEEPALIVE),
     ("[[rule]]", RULE),

@@ -21,7 +21,11 @@
 //!     [leg.satellite]
 //!     congestion = "bbr"
 //! "#;
-//! let context = pepd_config::Context { ephemeral_ports: 32768..=60999 };
+//! let context = pepd_config::Context {
+//!     ephemeral_ports: 32768..=60999,
+//!     node: None,
+//!     host: None,
+//! };
 //! let config = pepd_config::parse("pepd.toml", text, &context)?;
 //! let leg = config.leg(config.campuses[1].leg);
 //! assert_eq!(leg.congestion.as_deref(), Some("bbr"));
@@ -65,9 +69,15 @@ pub use crate::units::{BitRate, Bytes, Mark, NotAMark, NotARate, NotASize};
 pub struct Context {
     /// The ports that the kernel gives to outgoing connections: `net.ipv4.ip_local_port_range`.
     pub ephemeral_ports: RangeInclusive<u16>,
+    /// Which box of a fleet this is, if somebody has said so. The file of a single box must be
+    /// of this one.
+    pub node: Option<String>,
+    /// The host's name: which box of a fleet it is, where neither `node` nor the file says.
+    pub host: Option<String>,
 }
 
-/// Reads a configuration. `origin` is the file's name as messages show it.
+/// Reads the configuration of one box. Of a file for a whole fleet (`[[box]]`) that is the box
+/// that `context` names. `origin` is the file's name as messages show it.
 ///
 /// # Errors
 ///
@@ -75,7 +85,29 @@ pub struct Context {
 pub fn parse(origin: &str, text: &str, context: &Context) -> Result<Config, Report> {
     // A byte order mark would count as a column.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    read(text, context, Scope::ThisVersion).map_err(|problems| problems.into_report(origin, text))
+    read(text, context, Scope::ThisVersion, Which::This)
+        .and_then(|configs| configs.into_iter().next().ok_or_else(Problems::default))
+        .map_err(|problems| problems.into_report(origin, text))
+}
+
+/// Reads the configuration of every box of a fleet, in the order of the file; of a file for one
+/// box, that one. `origin` is the file's name as messages show it.
+///
+/// # Errors
+///
+/// Everything that is wrong with it, not only the first.
+pub fn parse_all(origin: &str, text: &str, context: &Context) -> Result<Vec<Config>, Report> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    read(text, context, Scope::ThisVersion, Which::Every)
+        .map_err(|problems| problems.into_report(origin, text))
+}
+
+/// Which boxes of a fleet are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Which {
+    /// That which the context names.
+    This,
+    Every,
 }
 
 /// Which keys are let through.
@@ -88,19 +120,25 @@ enum Scope {
     Designed,
 }
 
-fn read(text: &str, context: &Context, scope: Scope) -> Result<Config, Problems> {
+/// At least one configuration.
+fn read(
+    text: &str,
+    context: &Context,
+    scope: Scope,
+    which: Which,
+) -> Result<Vec<Config>, Problems> {
     let (document, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
         return Err(syntax(text, &errors));
     }
     let document = document.into_inner();
     let mut problems = Problems::default();
-    let config = resolve::file(&document, text, context, &mut problems);
+    let configs = resolve::file(&document, text, context, which, &mut problems);
     if scope == Scope::ThisVersion {
         not_yet::refuse(&document, &mut problems);
     }
-    match config {
-        Some(config) if problems.count() == 0 => Ok(config),
+    match configs {
+        Some(configs) if problems.count() == 0 => Ok(configs),
         _ => Err(problems),
     }
 }
@@ -126,8 +164,8 @@ fn syntax(text: &str, errors: &[toml::de::Error]) -> Problems {
 /// What would be right, for the slips that are made most.
 fn cure(message: &str) -> &'static str {
     if message.starts_with("duplicate key") {
-        "give each key and each `[table]` once; only `[[campus]]`, `[[peer]]` and `[[rule]]` may \
-         be repeated"
+        "give each key and each `[table]` once; only `[[campus]]`, `[[peer]]`, `[[box]]`, \
+         `[[link]]` and `[[rule]]` may be repeated"
     } else if message.starts_with("string values must be quoted") {
         "put the text in double quotes"
     } else {

@@ -286,6 +286,8 @@ pub struct Peer {
     pub tos: Tos,
     /// Whether the tunnel stays when the daemon ends.
     pub keep: bool,
+    /// How often the other box is asked through the tunnel whether it is there. `None` is off.
+    pub probe: Option<Duration>,
 }
 
 /// The traffic class of a tunnel's outer packets.

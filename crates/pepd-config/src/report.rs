@@ -55,11 +55,7 @@ impl Report {
             ),
         };
         let title = format!("cannot read the configuration: {what}");
-        let problem = Problem {
-            at: None,
-            ..Problem::new(0..0, title)
-        }
-        .help(cure);
+        let problem = Problem::of_file(title).help(cure);
         Self::new(origin, "", vec![problem])
     }
 
@@ -160,6 +156,14 @@ impl Problem {
             label: None,
             also: None,
             help: None,
+        }
+    }
+
+    /// `title` is wrong with the file, at no place in it.
+    pub(crate) fn of_file(title: impl Into<String>) -> Self {
+        Self {
+            at: None,
+            ..Self::new(0..0, title)
         }
     }
 

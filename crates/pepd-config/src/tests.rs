@@ -3,15 +3,18 @@
 mod designed;
 mod diagnostics;
 mod files;
+mod fleet;
 mod properties;
 mod values;
 
-use crate::{Config, Context, Scope, parse, read};
+use crate::{Config, Context, Scope, Which, parse, read};
 
 /// As on a host that nobody has tuned.
 fn context() -> Context {
     Context {
         ephemeral_ports: 32768..=60999,
+        node: None,
+        host: None,
     }
 }
 
@@ -24,7 +27,11 @@ fn refusal(text: &str) -> String {
 
 /// A file with everything that is designed, served by this version or not.
 fn designed(text: &str) -> Result<Config, String> {
-    read(text, &context(), Scope::Designed)
+    designed_for(text, &context(), Which::This).map(|mut configs| configs.remove(0))
+}
+
+fn designed_for(text: &str, context: &Context, which: Which) -> Result<Vec<Config>, String> {
+    read(text, context, Scope::Designed, which)
         .map_err(|problems| problems.into_report("pepd.toml", text).to_string())
 }
 

@@ -21,6 +21,8 @@ pub(super) struct Names<'n, 't> {
     pub(super) legs: &'n [&'t str],
     /// In the order of [`PeerId`].
     pub(super) peers: &'n [Option<&'t str>],
+    /// Whether the file is a fleet's, where each box finds the next one itself.
+    pub(super) fleet: bool,
 }
 
 /// A campus, as far as it could be read.
@@ -40,6 +42,11 @@ impl<'t> Draft<'t> {
             via: self.via,
             leg: self.leg,
         })
+    }
+
+    /// The name with its place, if it is known.
+    pub(super) fn spanned_name(&self) -> Option<&Spanned<&'t str>> {
+        self.name.as_ref()
     }
 
     /// The name, if it is known.
@@ -76,10 +83,13 @@ pub(super) fn campuses<'t>(
             .filter_map(|field| problems.take(prefixes::prefix(field, |_| None)))
             .collect();
         let via = section
-            .optional(problems, "via", |field| via(field, names))
+            .optional(problems, "via", |field| match names.fleet {
+                true => Err(not_in_a_fleet(field)),
+                false => via(field, names),
+            })
             .unwrap_or(Via::Local);
         let leg = match section.field("leg") {
-            Some(field) => problems.take(leg(field, names)),
+            Some(field) => problems.take(leg(field, names.legs)),
             None => Some(default_leg(legs)),
         };
         // A leg that is not known has left a problem.
@@ -144,16 +154,26 @@ fn via(field: Field<'_>, names: &Names<'_, '_>) -> Result<Via, Problem> {
         .help(help))
 }
 
-fn leg(field: Field<'_>, names: &Names<'_, '_>) -> Result<LegId, Problem> {
+fn not_in_a_fleet(field: Field<'_>) -> Problem {
+    field
+        .problem("a campus has no `via` in the file of a fleet")
+        .label("each box finds it itself")
+        .help(
+            "remove it, and list the campus in the `campuses` of the `[[box]]` that it lies behind",
+        )
+}
+
+/// The leg that this field names.
+pub(super) fn leg(field: Field<'_>, names: &[&str]) -> Result<LegId, Problem> {
     let text = field.text("the name of a leg in quotes", "\"lan\"")?;
-    if let Some(index) = names.legs.iter().position(|leg| *leg == text) {
+    if let Some(index) = names.iter().position(|leg| *leg == text) {
         return Ok(LegId(index));
     }
-    let known = || names.legs.iter().copied();
+    let known = || names.iter().copied();
     let add = format!("add `[leg.{}]`", shown(text));
     let help = match nearest(text, known()) {
         Some(near) => format!("did you mean \"{near}\"? The legs are: {}", listed(known())),
-        None if names.legs.is_empty() => format!("{add}: the file has no legs"),
+        None if names.is_empty() => format!("{add}: the file has no legs"),
         None => format!("{add}, or write one of: {}", listed(known())),
     };
     Err(field
@@ -162,7 +182,8 @@ fn leg(field: Field<'_>, names: &Names<'_, '_>) -> Result<LegId, Problem> {
         .help(help))
 }
 
-fn default_leg(legs: &mut Vec<Leg>) -> LegId {
+/// The leg of what names none.
+pub(super) fn default_leg(legs: &mut Vec<Leg>) -> LegId {
     let known = legs.iter().position(|leg| leg.name == DEFAULT_LEG);
     LegId(known.unwrap_or_else(|| {
         legs.push(Leg::new(DEFAULT_LEG));

@@ -2,6 +2,7 @@
 //! the refusal.
 
 use std::path::Path;
+use std::time::Duration;
 
 use insta::assert_snapshot;
 use rstest::{Context, rstest};
@@ -116,6 +117,23 @@ fn the_designed_file_is_valid() {
     );
 }
 
+/// A routing daemon may choose any of the peers.
+#[test]
+fn with_routing_no_peer_is_unused() {
+    let routing = "[[campus]]\nname = \"c\"\nprefixes = [\"10.7.0.0/16\"]\nvia = \"routing\"\n";
+    assert!(designed(&with(&format!("{PEER}{routing}"))).is_ok());
+    assert!(designed(&with(PEER)).is_err());
+}
+
+#[rstest]
+#[case::by_default("", Some(Duration::from_secs(5)))]
+#[case::as_given("probe = \"250ms\"\n", Some(Duration::from_millis(250)))]
+#[case::off("probe = \"off\"\n", None)]
+fn probes(#[case] line: &str, #[case] every: Option<Duration>) {
+    let config = designed(&with(&format!("{PEER}{line}{BEHIND}"))).unwrap();
+    assert_eq!(config.peers[0].probe, every);
+}
+
 /// A key that is listed but not read, or read but not listed, would show here.
 #[test]
 fn every_listed_key_is_read() {
@@ -142,7 +160,13 @@ fn what_is_wrong_is_not_also_not_yet() {
 
 const PEER: &str = "[[peer]]\nname = \"hb-i\"\nlocal = \"192.0.2.1\"\nremote = \"198.51.100.1\"\n";
 
+/// A peer without a campus behind it would be a problem of its own.
+const BEHIND: &str =
+    "[[campus]]\nname = \"behind\"\nprefixes = [\"10.7.0.0/16\"]\nvia = \"hb-i\"\n";
+
 #[rstest]
+#[case::peer_is_this_box("[[peer]]\nname = \"x\"\nlocal = \"192.0.2.2\"\nremote = \"192.0.2.1\"\n")]
+#[case::peer_unused("[[peer]]\nname = \"x\"\nlocal = \"192.0.2.1\"\nremote = \"192.0.2.9\"\n")]
 #[case::peer_missing_keys("[[peer]]\n")]
 #[case::peer_to_itself("[[peer]]\nname = \"x\"\nlocal = \"192.0.2.1\"\nremote = \"192.0.2.1\"\n")]
 #[case::peer_families("[[peer]]\nname = \"x\"\nlocal = \"192.0.2.1\"\nremote = \"2001:db8::1\"\n")]
@@ -182,6 +206,6 @@ const PEER: &str = "[[peer]]\nname = \"hb-i\"\nlocal = \"192.0.2.1\"\nremote = \
 fn below_the_refusal(#[context] case: Context, #[case] lines: &str) {
     super::diagnostics::snapshot(
         &case,
-        &designed(&with(&format!("{PEER}{lines}"))).unwrap_err(),
+        &designed(&with(&format!("{PEER}{lines}{BEHIND}"))).unwrap_err(),
     );
 }

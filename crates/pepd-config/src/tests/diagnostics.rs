@@ -156,6 +156,7 @@ fn campus_is_a_table() {
 fn port_default_ephemeral() {
     let context = crate::Context {
         ephemeral_ports: 1024..=65535,
+        ..context()
     };
     let report = parse("pepd.toml", &with(""), &context).unwrap_err();
     assert_snapshot!(report.to_string());

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{context, designed};
-use crate::{keys, parse};
+use super::{context, designed, designed_for};
+use crate::{Which, keys, parse};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config")
@@ -26,6 +26,7 @@ fn every_file_is_valid() {
     for role in [
         "campus-box.toml",
         "earth-station.toml",
+        "fleet.toml",
         "gateway.toml",
         "pepd.toml",
     ] {
@@ -35,10 +36,21 @@ fn every_file_is_valid() {
         );
     }
     for name in names {
-        if let Err(report) = parse(&format!("config/{name}"), &text(&name), &context()) {
+        // Tunnels are not in this version, and a fleet has them.
+        if name != "fleet.toml"
+            && let Err(report) = parse(&format!("config/{name}"), &text(&name), &context())
+        {
             panic!("{report}");
         }
     }
+}
+
+#[test]
+fn fleet_toml_is_valid_for_every_box() {
+    let configs = designed_for(&text("fleet.toml"), &context(), Which::Every);
+    let configs = configs.unwrap_or_else(|report| panic!("{report}"));
+    let names: Vec<_> = configs.iter().map(|config| &config.node.name).collect();
+    assert_eq!(names, ["hb-a", "hb-i", "hb-b", "hb-c"]);
 }
 
 /// Uncommenting every line that is a key or a header gives a file with all there is.
@@ -61,15 +73,23 @@ fn the_commented_out_keys_of_pepd_toml_are_valid() {
 /// Not merely mentioned: each key is written as it would be used, in its own section.
 #[test]
 fn pepd_toml_has_every_key() {
-    let text = uncommented(&text("pepd.toml"));
-    let document: toml::Table = text.parse().expect("it is valid TOML");
+    let read = |name| -> toml::Table {
+        let text = uncommented(&text(name));
+        text.parse().expect("it is valid TOML")
+    };
+    let (one, fleet) = (read("pepd.toml"), read("fleet.toml"));
     for (title, keys) in keys::ALL {
+        // No file can have these and `[[peer]]` as well.
+        let (name, document) = match *title {
+            "[[box]]" | "[[link]]" => ("fleet.toml", &fleet),
+            _ => ("pepd.toml", &one),
+        };
         let path: Vec<&str> = title.trim_matches(['[', ']']).split('.').collect();
         for key in *keys {
-            let found = tables(&document, &path)
+            let found = tables(document, &path)
                 .iter()
                 .any(|table| table.contains_key(*key));
-            assert!(found, "{title} `{key}` is not in config/pepd.toml");
+            assert!(found, "{title} `{key}` is not in config/{name}");
         }
     }
 }

@@ -174,6 +174,7 @@ fn a_port_beside_the_ephemeral_range_is_fine() {
     }
     let context = Context {
         ephemeral_ports: 1024..=2000,
+        ..context()
     };
     assert!(parse("pepd.toml", MINIMAL, &context).is_ok());
 }
