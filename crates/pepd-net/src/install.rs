@@ -25,7 +25,7 @@ use crate::script::{Carried, TABLE};
 pub async fn install(plan: &Plan) -> Result<Installed, Error> {
     let (plan, mut warnings) = host::fit(plan)?;
     check_request(&plan)?;
-    warnings.extend(firewall::warnings(plan.mark).await);
+    warnings.extend(firewall::look(plan.mark).await.warnings());
     let routing = Routing::open()?;
     let installed = apply(&routing, plan, warnings, None).await?;
     drop_stale(&routing, &installed.plan).await;
@@ -254,7 +254,7 @@ async fn drop_stale(routing: &Routing, plan: &Plan) {
     }
 }
 
-fn check_request(plan: &Plan) -> Result<(), Error> {
+pub(crate) fn check_request(plan: &Plan) -> Result<(), Error> {
     let Mark { value, mask } = plan.mark;
     if value == 0 || value & !mask != 0 {
         return Err(Error::Request {

@@ -21,6 +21,7 @@ mod iptables;
 mod nft;
 mod plan;
 mod prefix;
+mod rehearsal;
 mod request;
 mod routing;
 mod script;
@@ -31,6 +32,7 @@ pub use host::Warning;
 pub use install::{Installed, Removed, install, remove};
 pub use nft::find_holder;
 pub use plan::Plan;
+pub use rehearsal::{Firewall, Rehearsal, rehearse};
 pub use request::{
     Action, Campus, Fates, Handshake, Holder, Listener, Mark, Queues, Request, Rule,
 };
