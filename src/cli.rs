@@ -40,6 +40,11 @@ pub enum Command {
     Show(File),
     /// Remove whatever kernel state of pepd is left on this host, as after a crash.
     Down(File),
+    /// Look at the kernel and the host, and say what would stop or slow a helper box.
+    ///
+    /// Each finding comes with the command that cures it. Nothing is changed. Exit status: 1 if
+    /// something would stop `run` or end connections in nothing, otherwise 0.
+    Doctor(Doctor),
     /// Print completions for a shell.
     Completions {
         /// The shell.
@@ -76,6 +81,17 @@ pub struct File {
     /// Without it: `[node] name`, or else the host's name.
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
+}
+
+/// What `doctor` is told.
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// The configuration file.
+    #[command(flatten)]
+    pub file: File,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Prints completions for `shell`.

@@ -22,18 +22,11 @@ pub struct Lock {
 impl Lock {
     /// Takes the lock, or says who has it.
     pub fn acquire() -> Result<Self> {
-        let namespace = fs::read_link("/proc/self/ns/net")
-            .map_err(|error| Failure::internal("read /proc/self/ns/net", error))?;
-        let directory = std::env::var_os("RUNTIME_DIRECTORY")
-            .map_or_else(|| PathBuf::from("/run/pepd"), PathBuf::from);
-        let number: String = namespace
-            .to_string_lossy()
-            .chars()
-            .filter(char::is_ascii_digit)
-            .collect();
-        let path = directory.join(format!("net-{number}.lock"));
+        let path = lock_path()?;
         let failed = |error| Failure::internal(&format!("open {}", path.display()), error);
-        fs::create_dir_all(&directory).map_err(failed)?;
+        if let Some(directory) = path.parent() {
+            fs::create_dir_all(directory).map_err(failed)?;
+        }
         let mut file = File::options()
             .read(true)
             .write(true)
@@ -62,6 +55,26 @@ impl Lock {
         write().map_err(failed)?;
         Ok(Self { _file: file })
     }
+}
+
+/// Where the lock of this network namespace is.
+fn lock_path() -> Result<PathBuf> {
+    let namespace = fs::read_link("/proc/self/ns/net")
+        .map_err(|error| Failure::internal("read /proc/self/ns/net", error))?;
+    let directory = std::env::var_os("RUNTIME_DIRECTORY")
+        .map_or_else(|| PathBuf::from("/run/pepd"), PathBuf::from);
+    let number: String = namespace
+        .to_string_lossy()
+        .chars()
+        .filter(char::is_ascii_digit)
+        .collect();
+    Ok(directory.join(format!("net-{number}.lock")))
+}
+
+/// Whether a pepd runs in this network namespace; changes nothing.
+pub fn is_locked() -> bool {
+    let file = lock_path().ok().and_then(|path| File::open(path).ok());
+    file.is_some_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
 /// The number of workers: one per core, if the file does not say.
@@ -106,13 +119,18 @@ pub fn share_descriptors(config: &Config, workers: usize, listeners: usize) -> R
     let failed = |error| Failure::internal("read or raise the limit of open files", error);
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(failed)?;
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map_err(failed)?;
+    Ok(shares(config, workers, listeners, hard))
+}
+
+/// How a limit of `files` open ones would be shared out.
+pub fn shares(config: &Config, workers: usize, listeners: usize, files: u64) -> Descriptors {
     let mut own = OWN;
     if translate::holds(config) {
         // A queue is two. What is pending in a flood may have what pipes would use.
-        own += 2 * workers as u64 + u64::from(config.limits.pending).min(hard / 8);
+        own += 2 * workers as u64 + u64::from(config.limits.pending).min(files / 8);
     }
     let wanted = config.limits.connections;
-    Ok(share(hard, own, wanted, workers as u64, listeners as u64))
+    share(files, own, wanted, workers as u64, listeners as u64)
 }
 
 fn share(limit: u64, own: u64, wanted: u32, workers: u64, listeners: u64) -> Descriptors {

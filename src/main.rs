@@ -5,6 +5,7 @@
 mod check;
 mod cli;
 mod daemon;
+mod doctor;
 mod down;
 mod exit;
 mod host;
@@ -41,6 +42,10 @@ fn main() -> ExitCode {
         Command::Check(file) => check::check(&file),
         Command::Show(file) => show::show(&file),
         Command::Down(file) => down::down(&file),
+        Command::Doctor(options) => match doctor::doctor(&options) {
+            Ok(code) => return code,
+            Err(failure) => Err(failure),
+        },
         Command::Completions { shell } => cli::print_completions(shell),
         Command::Man => cli::print_manual(),
     };

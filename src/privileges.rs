@@ -17,6 +17,39 @@ const WANTED: &[Capability] = &[
     Capability::CAP_SYS_RESOURCE,
 ];
 
+/// What this process lacks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Privileges {
+    /// Of what pepd cannot work without.
+    pub needed: Vec<String>,
+    /// Of what it uses where it is there.
+    pub wanted: Vec<String>,
+}
+
+impl Privileges {
+    /// Whether pipes keep their size however many there are.
+    pub fn unbounded_pipes(&self) -> bool {
+        let resource = Capability::CAP_SYS_RESOURCE.to_string();
+        !self.wanted.contains(&resource)
+    }
+}
+
+/// Looks at what this process has.
+pub fn gather() -> Privileges {
+    let missing = |capabilities: &[Capability]| {
+        let there =
+            |capability| caps::has_cap(None, CapSet::Effective, capability).unwrap_or(false);
+        let missing = capabilities
+            .iter()
+            .filter(|capability| !there(**capability));
+        missing.map(ToString::to_string).collect()
+    };
+    Privileges {
+        needed: missing(NEEDED),
+        wanted: missing(WANTED),
+    }
+}
+
 /// Refuses to go on without what is needed.
 pub fn require() -> Result {
     for capability in NEEDED {

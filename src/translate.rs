@@ -1,9 +1,12 @@
 //! The configuration in the terms of the relay and of the kernel state, which do not know it.
 
 use std::num::NonZeroUsize;
+use std::ops::RangeInclusive;
 
 use pepd_config::{Action, Config, Dscp, Handshake, Tos, Via};
 use pepd_relay::ListenerAddress;
+
+use crate::host;
 
 /// The first NFQUEUE; each worker reads one.
 const FIRST_QUEUE: u16 = 7300;
@@ -55,6 +58,12 @@ fn hold(config: &Config) -> Option<pepd_relay::Hold> {
 pub fn holds(config: &Config) -> bool {
     let rule = |rule: &pepd_config::Rule| rule.handshake == Some(Handshake::EndToEnd);
     config.capture.handshake == Handshake::EndToEnd || config.rules.iter().any(rule)
+}
+
+/// The NFQUEUEs that the workers read.
+pub fn queues(config: &Config) -> RangeInclusive<u16> {
+    let count = u16::try_from(host::workers(config).get()).unwrap_or(u16::MAX);
+    FIRST_QUEUE..=FIRST_QUEUE.saturating_add(count - 1)
 }
 
 fn leg(leg: &pepd_config::Leg, mark: Option<u32>) -> pepd_relay::Leg {

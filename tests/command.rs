@@ -25,7 +25,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 fn a_wrong_configuration_is_exit_78_with_its_place(
     #[case] config: &str,
     #[case] says: &str,
-    #[values("run", "check", "show", "down")] subcommand: &str,
+    #[values("run", "check", "show", "down", "doctor")] subcommand: &str,
 ) -> Result<()> {
     let finished = pepd_with(config, subcommand)?;
     assert_eq!(finished.status.code(), Some(78), "{finished:?}");
@@ -40,7 +40,7 @@ fn a_wrong_configuration_is_exit_78_with_its_place(
 #[case::a_directory(".")]
 fn a_file_that_cannot_be_read_is_exit_78(
     #[case] file: &str,
-    #[values("run", "check", "show", "down")] subcommand: &str,
+    #[values("run", "check", "show", "down", "doctor")] subcommand: &str,
 ) -> Result<()> {
     let directory = TempDir::new()?;
     let path = directory.path().join(file);
@@ -220,7 +220,7 @@ fn completions_are_for_the_shell(#[case] shell: &str, #[case] mark: &str) -> Res
 fn the_manual_page_is_one_for_man() -> Result<()> {
     let said = run(Command::new(PEPD).arg("man"), LIMIT)?.success()?;
     assert!(said.contains(".TH pepd 1"), "{said}");
-    for part in ["run", "check", "show", "down", "completions"] {
+    for part in ["run", "check", "show", "down", "doctor", "completions"] {
         assert!(said.contains(part), "no {part}");
     }
     Ok(())

@@ -8,25 +8,51 @@ use serde_json::Value;
 
 use crate::host::Warning;
 use crate::nft;
+use crate::rehearsal::Firewall;
 use crate::request::Mark;
 use crate::script::TABLE;
 
 /// Looks at every base chain. What cannot be looked at gives no warning.
-pub(crate) async fn warnings(mark: Mark) -> Vec<Warning> {
+pub(crate) async fn look(mark: Mark) -> Firewall {
+    let mut found = Firewall::default();
     let Ok(chains) = nft::chains().await else {
-        return Vec::new();
+        return found;
     };
-    let mut found = Vec::new();
     for chain in chains.iter().filter_map(BaseChain::read) {
         if chain.kind == "nat" && chain.hook == "postrouting" {
-            found.push(nat(&chain));
+            found.translates.push(nat(&chain));
         } else if chain.hook == "input"
             && chain.drops
             && !nft::chain(chain.family, chain.table, chain.name)
                 .await
                 .is_ok_and(|rules| rules.contains(&format!("{:#010x}", mark.mask)))
         {
-            found.push(input(&chain, mark));
+            found.drops.push(input(&chain, mark));
+        }
+    }
+    found
+}
+
+impl Firewall {
+    pub(crate) fn warnings(self) -> impl Iterator<Item = Warning> {
+        self.drops.into_iter().chain(self.translates)
+    }
+}
+
+/// The chains, other than pepd's, that hand packets to a transparent proxy, by nft or iptables.
+pub(crate) async fn proxies() -> Vec<String> {
+    let objects = nft::ruleset().await.unwrap_or_default();
+    let mut found = Vec::new();
+    for rule in objects.iter().filter_map(|object| object.get("rule")) {
+        let field = |name: &str| rule.get(name).and_then(Value::as_str).unwrap_or_default();
+        let statements = rule.get("expr").and_then(Value::as_array);
+        let hands_over = statements.into_iter().flatten().any(|statement| {
+            let xt = statement.get("xt").and_then(|xt| xt.get("name"));
+            statement.get("tproxy").is_some() || xt.and_then(Value::as_str) == Some("TPROXY")
+        });
+        let title = format!("{} {} {}", field("family"), field("table"), field("chain"));
+        if hands_over && field("table") != TABLE && !found.contains(&title) {
+            found.push(title);
         }
     }
     found

@@ -26,7 +26,7 @@ use crate::tunnel::Made;
 pub async fn install(plan: &Plan) -> Result<Installed, Error> {
     let (plan, mut warnings) = host::fit(plan)?;
     check_request(&plan)?;
-    warnings.extend(firewall::warnings(plan.mark).await);
+    warnings.extend(firewall::look(plan.mark).await.warnings());
     let routing = Routing::open()?;
     let installed = apply(&routing, plan, warnings, None).await?;
     drop_stale(&routing, &installed.plan).await;
@@ -342,7 +342,7 @@ async fn drop_stale_tunnels(routing: &Routing, plan: &Plan) -> Result<(), Error>
     Ok(())
 }
 
-fn check_request(plan: &Plan) -> Result<(), Error> {
+pub(crate) fn check_request(plan: &Plan) -> Result<(), Error> {
     let Mark { value, mask } = plan.mark;
     if value == 0 || value & !mask != 0 {
         return Err(Error::Request {

@@ -22,6 +22,7 @@ mod next;
 mod nft;
 mod plan;
 mod prefix;
+mod rehearsal;
 mod request;
 mod routing;
 mod script;
@@ -33,6 +34,7 @@ pub use host::Warning;
 pub use install::{Installed, Removed, install, remove};
 pub use nft::{Guard, find_holder, guards};
 pub use plan::Plan;
+pub use rehearsal::{Firewall, Rehearsal, rehearse};
 pub use request::{
     Action, Campus, Fates, Handshake, Holder, Listener, Mark, Peer, Queues, Request, Rule, Via,
 };

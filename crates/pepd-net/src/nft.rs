@@ -30,6 +30,11 @@ pub(crate) async fn apply(script: String) -> Result<(), Error> {
     run(&["-f", "-"], script).await.map(|_| ())
 }
 
+/// Has the kernel look at a script without taking it.
+pub(crate) async fn check(script: String) -> Result<(), Error> {
+    run(&["-c", "-f", "-"], script).await.map(|_| ())
+}
+
 /// Deletes pepd's table. False if there was none.
 pub(crate) async fn delete() -> Result<bool, Error> {
     if list().await?.is_none() {
@@ -147,6 +152,12 @@ const LIST_RAW6: &[&str] = &["-j", "list", "table", "ip6", "raw"];
 /// The heads of all chains on this host, as nft's JSON objects.
 pub(crate) async fn chains() -> Result<Vec<Value>, Error> {
     let json = run(&["-j", "list", "chains"], String::new()).await?;
+    Ok(Listing::parse(&json)?.objects)
+}
+
+/// Everything in this namespace, as nft's JSON objects.
+pub(crate) async fn ruleset() -> Result<Vec<Value>, Error> {
+    let json = run(&["-j", "list", "ruleset"], String::new()).await?;
     Ok(Listing::parse(&json)?.objects)
 }
 

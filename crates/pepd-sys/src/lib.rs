@@ -8,8 +8,10 @@
 //! - [`stream`]: reading, peeking, discarding and urgent data on a connected socket;
 //! - [`pipe`]: pipes and splice(2);
 //! - [`nfqueue`]: packets that wait for a verdict;
+//! - [`clock`]: whether the system clock is in step;
 //! - [`reactor`]: registering descriptors with tokio.
 
+pub mod clock;
 pub mod nfqueue;
 pub mod pipe;
 pub mod reactor;

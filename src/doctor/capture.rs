@@ -1,0 +1,295 @@
+//! Whether connections could be captured: nft, the held SYNs, the firewall, the port.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use pepd_config::Config;
+use pepd_net::{Error, Holder, Plan, Rehearsal, Warning};
+
+use super::finding::Finding;
+use crate::{host, translate};
+
+/// What a rehearsal of `pepd run` came to.
+#[derive(Debug)]
+pub struct Capture {
+    /// Whether a pepd runs here already: port and queues are then its own.
+    pub runs: bool,
+    /// Ports on which somebody listens at all addresses or at pepd's.
+    pub listening: BTreeSet<u16>,
+    /// NFQUEUEs that have a reader.
+    pub queues: BTreeSet<u16>,
+    /// What would hold the SYNs; none where none are held.
+    pub holder: Option<Result<Holder, Error>>,
+    /// Everything up to the point at which the kernel would change.
+    pub rehearsal: Rehearsal,
+}
+
+impl Capture {
+    /// Rehearses.
+    pub async fn gather(config: &Config) -> Self {
+        let holder = if translate::holds(config) {
+            Some(pepd_net::find_holder().await)
+        } else {
+            None
+        };
+        let holds_with = match holder {
+            Some(Ok(holder)) => holder,
+            _ => Holder::Nft,
+        };
+        let addresses = pepd_relay::listener_addresses(&translate::settings(config));
+        let request = translate::request(
+            config,
+            &addresses.unwrap_or_default(),
+            host::workers(config),
+            holds_with,
+        );
+        Self {
+            runs: host::is_locked(),
+            listening: listening(),
+            queues: queues(),
+            holder,
+            rehearsal: pepd_net::rehearse(&Plan::new(&request)).await,
+        }
+    }
+}
+
+/// Everything that would stop the capture, or that it stops.
+pub fn judge(capture: Capture, config: &Config) -> Vec<Finding> {
+    let mut findings = vec![port(&capture, config)];
+    findings.extend(holder(&capture, config));
+    let Rehearsal {
+        obstacles,
+        firewall,
+    } = capture.rehearsal;
+    if obstacles.is_empty() {
+        findings.push(Finding::ok("nft", "the kernel takes pepd's table"));
+    }
+    let no_queue = matches!(capture.holder, Some(Err(_)));
+    findings.extend(
+        obstacles
+            .iter()
+            .filter_map(|error| obstacle(error, no_queue)),
+    );
+    let nothing = firewall.drops.is_empty() && firewall.translates.is_empty();
+    if nothing {
+        findings.push(Finding::ok("firewall", "nothing of yours is in the way"));
+    }
+    findings.extend(proxies(&firewall.proxies));
+    findings.extend(firewall.drops.into_iter().map(drops));
+    findings.extend(firewall.translates.into_iter().map(translates));
+    findings
+}
+
+fn port(capture: &Capture, config: &Config) -> Finding {
+    const ID: &str = "port";
+    let port = config.capture.port;
+    if capture.runs {
+        Finding::ok(ID, format!("a pepd runs here, on port {port} or another"))
+    } else if capture.listening.contains(&port) {
+        Finding::stop(ID, format!("another program listens on port {port}"))
+            .because("`pepd run` cannot listen there, and ends")
+            .advice(format!(
+                "see who it is (ss -ltnp 'sport = :{port}'), or choose another [capture] port"
+            ))
+    } else {
+        Finding::ok(ID, format!("port {port} is free"))
+    }
+}
+
+fn holder(capture: &Capture, config: &Config) -> Vec<Finding> {
+    const ID: &str = "hold";
+    let mut findings = Vec::new();
+    match &capture.holder {
+        None => {}
+        Some(Ok(Holder::Nft)) => findings.push(Finding::ok(ID, "nft holds the SYNs")),
+        Some(Ok(Holder::Iptables)) => findings.push(
+            Finding::note(
+                ID,
+                "iptables' NFQUEUE holds the SYNs: nft has no queue here",
+            )
+            .because("it works as well; the rules are in the table raw instead of in pepd's"),
+        ),
+        Some(Err(error)) => findings.push(
+            Finding::stop(ID, error.to_string())
+                .because("handshake = \"end-to-end\" needs it, and `pepd run` ends without")
+                .cure("modprobe nft_queue")
+                .advice("or write handshake = \"early\" under [capture]"),
+        ),
+    }
+    let taken: Vec<_> = translate::queues(config)
+        .filter(|queue| capture.queues.contains(queue) && !capture.runs)
+        .map(|queue| queue.to_string())
+        .collect();
+    if capture.holder.is_some() && !taken.is_empty() {
+        findings.push(
+            Finding::stop(
+                "hold.queue",
+                format!("another program reads NFQUEUE {}", taken.join(", ")),
+            )
+            .because("a queue has one reader; `pepd run` ends")
+            .advice("see /proc/net/netfilter/nfnetlink_queue: its second column is the reader"),
+        );
+    }
+    findings
+}
+
+/// An error of the rehearsal, but for those that other findings are about.
+fn obstacle(error: &Error, no_queue: bool) -> Option<Finding> {
+    let text = error.to_string();
+    match error {
+        Error::SourceValidMark { .. } => None,
+        Error::Nft { stderr } if no_queue && stderr.contains("queue") => None,
+        Error::NftNotPermitted { .. } => Some(
+            Finding::stop("nft", "could not be looked at without CAP_NET_ADMIN")
+                .because("whether the kernel takes pepd's table is not known")
+                .advice("run the doctor as root"),
+        ),
+        Error::NftMissing { .. } => Some(
+            Finding::stop("nft", "the program nft is missing")
+                .because("pepd installs its table by it; `pepd run` ends")
+                .cure("apt-get install nftables"),
+        ),
+        Error::NftFeature {
+            feature, module, ..
+        } => Some(
+            Finding::stop("nft", format!("the kernel has no {feature}"))
+                .because("`pepd run` ends without it")
+                .cure(format!("modprobe {module}")),
+        ),
+        Error::ForeignRoutes { .. } | Error::ForeignRule { .. } => {
+            Some(Finding::stop("routing", text).because("`pepd run` touches nothing of yours"))
+        }
+        _ => Some(Finding::stop("nft", text).because("`pepd run` would end with this")),
+    }
+}
+
+fn proxies(chains: &[String]) -> Option<Finding> {
+    (!chains.is_empty()).then(|| {
+        Finding::note(
+            "firewall.proxy",
+            format!("another transparent proxy has chain {}", chains.join(", ")),
+        )
+        .because(
+            "a connection that both want is the one's whose chain comes last; pepd's is at \
+             priority mangle (-150)",
+        )
+        .advice("exempt what the other one is to have by a [[rule]] with action = \"bypass\"")
+    })
+}
+
+fn drops(warning: Warning) -> Finding {
+    Finding::stop("firewall.input", warning.text)
+        .because("what is captured is delivered to this host: split connections hang")
+        .cure(warning.cure)
+}
+
+fn translates(warning: Warning) -> Finding {
+    Finding::slow("firewall.nat", warning.text)
+        .because(
+            "where the far side cannot answer the client's own address, split connections come \
+             to nothing",
+        )
+        .advice(warning.cure)
+}
+
+/// Listening sockets at the wildcard or at addresses of pepd's kind, from /proc/net/tcp and
+/// tcp6: local address and port in hexadecimal, and state 0A.
+fn listening() -> BTreeSet<u16> {
+    ["/proc/self/net/tcp", "/proc/self/net/tcp6"]
+        .iter()
+        .flat_map(|path| parse_listening(&fs::read_to_string(path).unwrap_or_default()))
+        .collect()
+}
+
+fn parse_listening(table: &str) -> Vec<u16> {
+    const LISTEN: &str = "0A";
+    let line = |line: &str| {
+        let mut fields = line.split_whitespace().skip(1);
+        let (address, port) = fields.next()?.split_once(':')?;
+        let state = fields.nth(1)?;
+        // 127.73.x.y in the byte order of a little-endian host; anything else is in nobody's way.
+        let in_the_way = address.bytes().all(|byte| byte == b'0') || address.ends_with("497F");
+        let listens = state == LISTEN && in_the_way;
+        u16::from_str_radix(port, 16).ok().filter(|_| listens)
+    };
+    table.lines().skip(1).filter_map(line).collect()
+}
+
+/// The queues that have a reader: the first column.
+fn queues() -> BTreeSet<u16> {
+    let table = fs::read_to_string("/proc/self/net/netfilter/nfnetlink_queue");
+    let table = table.unwrap_or_default();
+    let first = |line: &str| line.split_whitespace().next()?.parse().ok();
+    table.lines().filter_map(first).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::doctor::finding::Level;
+    use crate::doctor::tests::{config, level};
+
+    fn capture() -> Capture {
+        Capture {
+            runs: false,
+            listening: BTreeSet::new(),
+            queues: BTreeSet::new(),
+            holder: Some(Ok(Holder::Nft)),
+            rehearsal: Rehearsal {
+                obstacles: Vec::new(),
+                firewall: pepd_net::Firewall::default(),
+            },
+        }
+    }
+
+    #[test]
+    fn a_host_that_is_right() {
+        let findings = judge(capture(), &config(""));
+        for id in ["port", "hold", "nft", "firewall"] {
+            assert_eq!(level(&findings, id), Some(Level::Ok), "{id}");
+        }
+    }
+
+    #[rstest]
+    #[case::taken(false, Level::Stop)]
+    #[case::ours(true, Level::Ok)]
+    fn a_port_and_a_queue_in_use(#[case] runs: bool, #[case] expected: Level) {
+        let mut capture = capture();
+        capture.runs = runs;
+        capture.listening.insert(7300);
+        capture.queues.insert(7300);
+        let findings = judge(capture, &config(""));
+        assert_eq!(level(&findings, "port"), Some(expected));
+        let queue = level(&findings, "hold.queue");
+        assert_eq!(queue, (!runs).then_some(Level::Stop));
+    }
+
+    #[rstest]
+    #[case::no_program(
+        Error::NftMissing { source: std::io::ErrorKind::NotFound.into() },
+        Some(("nft", Some("apt-get install nftables"))))]
+    #[case::no_expression(
+        Error::NftFeature { feature: "tproxy expression", module: "nft_tproxy", stderr: String::new() },
+        Some(("nft", Some("modprobe nft_tproxy"))))]
+    #[case::told_elsewhere(Error::SourceValidMark { interface: "all".into() }, None)]
+    #[case::somebody_elses_routes(
+        Error::ForeignRoutes { table: 7300, family: "IPv4", flag: "-4", count: 1 },
+        Some(("routing", None)))]
+    fn obstacles(#[case] error: Error, #[case] expected: Option<(&str, Option<&str>)>) {
+        let finding = obstacle(&error, false);
+        let found = finding.as_ref().map(|f| (f.id, f.cure.as_deref()));
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn listeners_are_read_from_the_kernels_table() {
+        let table = "  sl  local_address rem_address   st tx_queue\n\
+            0: 00000000:1C84 00000000:0000 0A 00000000:00000000\n\
+            1: 0100007F:1C85 00000000:0000 0A 00000000:00000000\n\
+            2: 0101497F:1C86 00000000:0000 0A 00000000:00000000\n\
+            3: 00000000:1C87 00000000:0000 01 00000000:00000000\n";
+        assert_eq!(parse_listening(table), [7300, 7302]);
+    }
+}

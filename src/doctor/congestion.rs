@@ -1,0 +1,112 @@
+//! The congestion controls that the legs ask for.
+
+use pepd_config::{Config, Leg};
+
+use super::finding::Finding;
+use super::modules::{Modules, Presence};
+use super::sysctl::Sysctls;
+
+const ID: &str = "congestion";
+
+/// One finding per leg.
+pub fn judge(sysctls: &Sysctls, modules: &Modules, config: &Config) -> Vec<Finding> {
+    let available = sysctls
+        .text("net/ipv4/tcp_available_congestion_control")
+        .unwrap_or_default();
+    config
+        .legs
+        .iter()
+        .map(|leg| {
+            match &leg.congestion {
+                Some(wanted) => one(wanted, available, modules),
+                None => by_default(sysctls),
+            }
+            .about(format!("leg {}", leg.name))
+        })
+        .chain(config.legs.iter().filter_map(loss_based))
+        .collect()
+}
+
+fn one(wanted: &str, available: &str, modules: &Modules) -> Finding {
+    let module = format!("tcp_{wanted}");
+    if available.split_whitespace().any(|name| name == wanted) {
+        return Finding::ok(ID, format!("{wanted} is there"));
+    }
+    let missing = format!("the kernel has no {wanted}; it has: {available}");
+    match modules.presence(&module) {
+        Presence::Loaded | Presence::Loadable => Finding::ok(
+            ID,
+            format!("{wanted} is loaded when pepd asks for it (module {module})"),
+        ),
+        Presence::Missing => Finding::stop(ID, missing)
+            .because("`pepd run` refuses to start with less than the file asks for")
+            .advice(format!(
+                "choose one of those, or boot a kernel that has the module {module}"
+            )),
+    }
+}
+
+fn by_default(sysctls: &Sysctls) -> Finding {
+    let default = sysctls.text("net/ipv4/tcp_congestion_control");
+    let default = default.unwrap_or("unknown");
+    Finding::ok(ID, format!("the kernel's own: {default}"))
+}
+
+/// A pacing ceiling far above what a loss-based control reaches is no use to a lossy leg: but
+/// whether a leg is lossy is not known before there is traffic. What is known is a
+/// contradiction: a leg that is made for a long path, and a control that is not.
+fn loss_based(leg: &Leg) -> Option<Finding> {
+    let control = leg.congestion.as_deref()?;
+    let long = leg.buffer.is_some_and(|bytes| bytes.0 >= 4 << 20);
+    (long && ["cubic", "reno"].contains(&control)).then(|| {
+        Finding::note(
+            "congestion.loss-based",
+            format!("{control}, with a buffer as for a long path"),
+        )
+        .about(format!("leg {}", leg.name))
+        .because(format!(
+            "{control} takes every loss for congestion: at 1 % loss and 600 ms it carries about \
+             0.25 Mbit/s, whatever the link could (Mathis et al., 1997, eq. 3)"
+        ))
+        .advice("where losses are not congestion (radio, satellite), write congestion = \"bbr\"")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::doctor::finding::Level;
+
+    #[rstest]
+    #[case::there("bbr", "reno cubic bbr", &[], Level::Ok)]
+    #[case::loadable("bbr", "reno cubic", &["tcp_bbr"], Level::Ok)]
+    #[case::missing("hybla", "reno cubic", &["tcp_bbr"], Level::Stop)]
+    #[case::not_a_part_of_a_name("bb", "reno cubic bbr", &[], Level::Stop)]
+    fn wanted_and_there(
+        #[case] wanted: &str,
+        #[case] available: &str,
+        #[case] loadable: &[&str],
+        #[case] expected: Level,
+    ) {
+        let finding = one(wanted, available, &Modules::of(&[], loadable));
+        assert_eq!(finding.level, expected, "{finding:?}");
+    }
+
+    #[rstest]
+    #[case("cubic", Some(8 << 20), true)]
+    #[case("bbr", Some(8 << 20), false)]
+    #[case("cubic", Some(1 << 20), false)]
+    #[case("cubic", None, false)]
+    fn a_loss_based_control_on_a_long_leg(
+        #[case] control: &str,
+        #[case] buffer: Option<u64>,
+        #[case] noted: bool,
+    ) {
+        let mut leg = crate::doctor::tests::config("").legs.remove(0);
+        leg.congestion = Some(control.to_owned());
+        leg.buffer = buffer.map(pepd_config::Bytes);
+        assert_eq!(loss_based(&leg).is_some(), noted);
+    }
+}

@@ -1,0 +1,105 @@
+//! Whether the kernel can make the tunnels that the peers need.
+
+use std::net::IpAddr;
+
+use pepd_config::Config;
+
+use super::finding::Finding;
+use super::modules::{Modules, Presence};
+
+/// A module per family of the tunnels' outer addresses and of what goes through them.
+pub fn judge(modules: &Modules, config: &Config) -> Vec<Finding> {
+    let mut wanted: Vec<(&str, Vec<&str>)> = Vec::new();
+    for peer in &config.peers {
+        for module in of_peer(peer.local, config) {
+            match wanted.iter_mut().find(|(known, _)| *known == module) {
+                Some((_, peers)) => peers.push(&peer.name),
+                None => wanted.push((module, vec![&peer.name])),
+            }
+        }
+    }
+    wanted
+        .into_iter()
+        .map(|(module, peers)| one(modules, module, &peers))
+        .collect()
+}
+
+/// Over IPv4, ipip carries IPv4 and sit carries IPv6; over IPv6, ip6_tunnel carries both.
+fn of_peer(local: IpAddr, config: &Config) -> Vec<&'static str> {
+    let carries = |v4: bool| {
+        let mut prefixes = config.campuses.iter().flat_map(|campus| &campus.prefixes);
+        prefixes.any(|prefix| prefix.addr().is_ipv4() == v4)
+    };
+    match local {
+        IpAddr::V6(_) => vec!["ip6_tunnel"],
+        IpAddr::V4(_) => [("ipip", carries(true)), ("sit", carries(false))]
+            .into_iter()
+            .filter_map(|(module, needed)| needed.then_some(module))
+            .collect(),
+    }
+}
+
+fn one(modules: &Modules, module: &str, peers: &[&str]) -> Finding {
+    const ID: &str = "tunnel.module";
+    let release = &modules.release;
+    let finding = match modules.presence(module) {
+        Presence::Loaded => Finding::ok(ID, "the kernel has it"),
+        Presence::Loadable => Finding::ok(ID, "the kernel loads it when the tunnel is made"),
+        Presence::Missing => Finding::stop(ID, format!("kernel {release} has no module {module}"))
+            .because(format!(
+                "the tunnel to {} cannot be made, and `pepd run` ends",
+                peers.join(", ")
+            ))
+            .advice(
+                "boot a kernel that has it, such as Debian's linux-image-amd64 or \
+                 linux-image-arm64",
+            ),
+    };
+    finding.about(module)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::doctor::finding::Level;
+    use crate::doctor::tests::config;
+
+    fn with_peer(local: &str) -> Config {
+        let mut config = config("");
+        config.peers.push(pepd_config::Peer {
+            name: "hb-i".to_owned(),
+            local: local.parse().unwrap(),
+            remote: local.parse().unwrap(),
+            mtu: None,
+            ttl: None,
+            tos: pepd_config::Tos::Inherit,
+            keep: false,
+        });
+        config
+    }
+
+    #[rstest]
+    #[case::both_families("192.0.2.1", &["ipip"], &["sit"], &[("ipip", Level::Ok), ("sit", Level::Ok)])]
+    #[case::sit_missing("192.0.2.1", &["ipip"], &[], &[("ipip", Level::Ok), ("sit", Level::Stop)])]
+    #[case::over_v6("2001:db8::1", &["ipip", "sit"], &[], &[("ip6_tunnel", Level::Stop)])]
+    fn modules(
+        #[case] local: &str,
+        #[case] loaded: &[&str],
+        #[case] loadable: &[&str],
+        #[case] expected: &[(&str, Level)],
+    ) {
+        let findings = judge(&Modules::of(loaded, loadable), &with_peer(local));
+        let found: Vec<_> = findings
+            .iter()
+            .map(|finding| (finding.subject.as_deref().unwrap(), finding.level))
+            .collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn without_peers_no_module_matters() {
+        assert_eq!(judge(&Modules::of(&[], &[]), &config("")), []);
+    }
+}
