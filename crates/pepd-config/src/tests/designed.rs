@@ -80,6 +80,7 @@ handshake = "early"
 
 [admin]
 socket = "/run/pepd/admin.sock"
+group = "netadmin"
 metrics = "127.0.0.1:9730"
 "#;
 
@@ -101,6 +102,7 @@ fn the_designed_file_is_valid() {
         config.admin.socket.as_deref(),
         Some(Path::new("/run/pepd/admin.sock"))
     );
+    assert_eq!(config.admin.group.as_deref(), Some("netadmin"));
     assert_eq!(
         config.admin.metrics.map(|address| address.port()),
         Some(9730)
@@ -178,6 +180,7 @@ const PEER: &str = "[[peer]]\nname = \"hb-i\"\nlocal = \"192.0.2.1\"\nremote = \
 #[case::admin_socket_long(
     "[admin]\nsocket = \"/run/a-name-that-goes-on-and-on/and-on-and-on-and-on-and-on/and-on-and-on-and-on-and-on/and-on-and-on-for-ever\"\n"
 )]
+#[case::admin_group("[admin]\ngroup = \"net admin\"\n")]
 #[case::admin_metrics("[admin]\nmetrics = \"localhost:9730\"\n")]
 fn below_the_refusal(#[context] case: Context, #[case] lines: &str) {
     super::diagnostics::snapshot(
