@@ -111,6 +111,9 @@ pub fn share_descriptors(config: &Config, workers: usize, listeners: usize) -> R
         // A queue is two. What is pending in a flood may have what pipes would use.
         own += 2 * workers as u64 + u64::from(config.limits.pending).min(hard / 8);
     }
+    if config.admin.socket.is_some() {
+        own += PER_WORKER + 2 + pepd_observe::api::Limits::STANDARD.connections as u64;
+    }
     let wanted = config.limits.connections;
     Ok(share(hard, own, wanted, workers as u64, listeners as u64))
 }

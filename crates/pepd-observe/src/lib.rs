@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod api;
 mod counters;
 mod peers;
 mod snapshot;
