@@ -5,15 +5,22 @@
 mod admin;
 mod check;
 mod cli;
+mod client;
 mod daemon;
 mod down;
 mod exit;
+mod flow;
+mod flows;
 mod host;
+mod humane;
 mod life;
+mod orders;
 mod privileges;
 mod run;
 mod show;
 mod source;
+mod status;
+mod table;
 mod translate;
 
 use std::io::Write;
@@ -42,6 +49,12 @@ fn main() -> ExitCode {
         Command::Check(file) => check::check(&file),
         Command::Show(file) => show::show(&file),
         Command::Down(file) => down::down(&file),
+        Command::Status(args) => status::status(&args),
+        Command::Flows(args) => flows::flows(&args),
+        Command::Flow(args) => flow::flow(&args),
+        Command::Top(_) => Ok(()),
+        Command::Reload(target) => orders::reload(&target),
+        Command::Drain(target) => orders::drain(&target),
         Command::Completions { shell } => cli::print_completions(shell),
         Command::Man => cli::print_manual(),
     };

@@ -25,7 +25,7 @@ use crate::{API_VERSION, CountedReason, LimitUse, PeerState, Status};
 use answer::{Answer, Asked, Json};
 pub use answer::{ErrorBody, Problem};
 pub use cached::Cached;
-pub use flows::{FlowList, FlowQuery, FlowSort};
+pub use flows::{FlowList, FlowQuery, FlowSort, Place};
 pub use orders::{Order, Orders};
 pub use pacer::Pacer;
 pub use serve::{Limits, Listen, serve};

@@ -5,6 +5,8 @@
 
 pub mod api;
 mod counters;
+#[cfg(any(test, feature = "fixture"))]
+pub mod fixture;
 mod peers;
 mod snapshot;
 mod throttle;
