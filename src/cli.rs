@@ -142,6 +142,7 @@ impl FlowsArgs {
             campus: self.campus.clone(),
             client: self.client,
             server: self.server,
+            end: None,
             phase: self.phase,
             sort: self.sort,
             limit: usize::try_from(self.limit).ok(),

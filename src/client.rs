@@ -1,7 +1,7 @@
 //! Asking a running daemon, over its admin socket.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Empty, Limited};
@@ -131,11 +131,6 @@ impl Client {
             .build()
             .map_err(|error| Failure::internal("start the runtime", error))?;
         Ok(Self { path, runtime })
-    }
-
-    /// Where it asks.
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// The answer to a question, as it came.

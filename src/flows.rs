@@ -7,13 +7,13 @@ use pepd_observe::{DirectionSnapshot, FlowSnapshot, LegSnapshot, Phase, PhaseTim
 
 use crate::cli::{FlowsArgs, print};
 use crate::client::Client;
-use crate::exit::{Failure, Result};
+use crate::exit::Result;
 use crate::{humane, table};
 
 /// Prints the flows that are asked for.
 pub fn flows(args: &FlowsArgs) -> Result {
     let client = Client::new(&args.target)?;
-    let address = address(&args.query())?;
+    let address = address(&args.query());
     if args.json {
         let mut text = client.get_text(&address)?;
         text.push(b'\n');
@@ -24,10 +24,10 @@ pub fn flows(args: &FlowsArgs) -> Result {
 }
 
 /// Where the daemon answers `query`.
-pub fn address(query: &FlowQuery) -> Result<String> {
-    let query = serde_urlencoded::to_string(query)
-        .map_err(|error| Failure::internal("write the query", error))?;
-    Ok(format!("/v1/flows?{query}"))
+pub fn address(query: &FlowQuery) -> String {
+    #[allow(clippy::expect_used, reason = "a struct of strings and numbers")]
+    let query = serde_urlencoded::to_string(query).expect("a query has a text");
+    format!("/v1/flows?{query}")
 }
 
 fn describe(list: &FlowList, width: Option<u16>) -> String {

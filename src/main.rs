@@ -21,6 +21,7 @@ mod show;
 mod source;
 mod status;
 mod table;
+mod top;
 mod translate;
 
 use std::io::Write;
@@ -52,7 +53,7 @@ fn main() -> ExitCode {
         Command::Status(args) => status::status(&args),
         Command::Flows(args) => flows::flows(&args),
         Command::Flow(args) => flow::flow(&args),
-        Command::Top(_) => Ok(()),
+        Command::Top(target) => top::top(&target),
         Command::Reload(target) => orders::reload(&target),
         Command::Drain(target) => orders::drain(&target),
         Command::Completions { shell } => cli::print_completions(shell),

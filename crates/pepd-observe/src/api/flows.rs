@@ -53,6 +53,9 @@ pub struct FlowQuery {
     /// The server is here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<Place>,
+    /// The client or the server is here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub end: Option<Place>,
     /// One of the directions is in this phase.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
@@ -78,6 +81,9 @@ impl FlowQuery {
         self.campus.as_ref().is_none_or(in_campus)
             && self.client.is_none_or(|place| place.holds(flow.client))
             && self.server.is_none_or(|place| place.holds(flow.server))
+            && self
+                .end
+                .is_none_or(|place| place.holds(flow.client) || place.holds(flow.server))
             && self.phase.is_none_or(in_phase)
     }
 
