@@ -1,10 +1,13 @@
 //! The command line.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
+use pepd_observe::Phase;
+use pepd_observe::api::{FlowQuery, FlowSort, Place};
 
 use crate::exit::{Failure, Result};
 
@@ -22,8 +25,8 @@ pub struct Cli {
 }
 
 const EXIT_STATUS: &str = "Exit status: 0 all went well; 64 the command line was wrong; \
-    69 the kernel or the host lacks something that is named; 70 an internal error; \
-    77 a capability that is named is missing; 78 the configuration is wrong.";
+    69 the kernel or the host lacks something that is named, or no daemon answers; 70 an internal error; \
+    77 a capability, or the permission to ask the daemon, is missing; 78 the configuration is wrong.";
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
@@ -45,6 +48,19 @@ pub enum Command {
     /// Each finding comes with the command that cures it. Nothing is changed. Exit status: 1 if
     /// something would stop `run` or end connections in nothing, otherwise 0.
     Doctor(Doctor),
+    /// Say how a running daemon is: campus pairs, limits, peers, counts, advice.
+    Status(AskArgs),
+    /// List the live connections of a running daemon, two lines each: the client with what it
+    /// sends and its leg, the server with what it sends and its leg.
+    Flows(FlowsArgs),
+    /// Show everything about one live connection.
+    Flow(FlowArgs),
+    /// Watch a running daemon: rates, connections, the legs of one.
+    Top(Target),
+    /// Have a running daemon read its configuration again; say why, if it refuses.
+    Reload(Target),
+    /// Have a running daemon route new connections, let those that there are finish, and end.
+    Drain(Target),
     /// Print completions for a shell.
     Completions {
         /// The shell.
@@ -90,6 +106,123 @@ pub struct Doctor {
     #[command(flatten)]
     pub file: File,
     /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which running daemon is meant.
+#[derive(Debug, Args)]
+pub struct Target {
+    /// The configuration file of the daemon, which names its socket.
+    #[arg(
+        short = 'c',
+        long = "config",
+        value_name = "FILE",
+        conflicts_with = "socket"
+    )]
+    pub config: Option<PathBuf>,
+    /// Which box of the fleet it is, if the file has `[[box]]` entries.
+    ///
+    /// Without it: `[node] name`, or else the host's name.
+    #[arg(long, value_name = "NAME", requires = "config")]
+    pub node: Option<String>,
+    /// The admin socket of the daemon [default: /run/pepd/admin.sock].
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+}
+
+impl Target {
+    /// The daemon's file, given its path.
+    pub fn file(&self, path: &Path) -> File {
+        File {
+            path: path.to_owned(),
+            node: self.node.clone(),
+        }
+    }
+}
+
+/// A question without more to it.
+#[derive(Debug, Args)]
+pub struct AskArgs {
+    /// Which daemon.
+    #[command(flatten)]
+    pub target: Target,
+    /// Print the daemon's answer as it is (docs/admin.md).
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which flows, in which order.
+#[derive(Debug, Args)]
+pub struct FlowsArgs {
+    /// Which daemon.
+    #[command(flatten)]
+    pub target: Target,
+    /// What comes first.
+    #[arg(long, value_name = "WHAT", default_value = "goodput", value_parser = sorts())]
+    pub sort: FlowSort,
+    /// Only connections from or to this campus.
+    #[arg(long, value_name = "NAME")]
+    pub campus: Option<String>,
+    /// Only clients with this address, in this prefix, or with this address and port.
+    #[arg(long, value_name = "PLACE")]
+    pub client: Option<Place>,
+    /// Only servers with this address, in this prefix, or with this address and port.
+    #[arg(long, value_name = "PLACE")]
+    pub server: Option<Place>,
+    /// Only connections of which a direction is in this phase now.
+    #[arg(long, value_name = "PHASE", value_parser = phases())]
+    pub phase: Option<Phase>,
+    /// No more than so many.
+    #[arg(long, value_name = "N", default_value_t = FlowQuery::USUAL as u64,
+        value_parser = clap::value_parser!(u64).range(1..=FlowQuery::MOST as u64))]
+    pub limit: u64,
+    /// Print the daemon's answer as it is (docs/admin.md).
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl FlowsArgs {
+    /// What the daemon is asked.
+    pub fn query(&self) -> FlowQuery {
+        FlowQuery {
+            campus: self.campus.clone(),
+            client: self.client,
+            server: self.server,
+            end: None,
+            phase: self.phase,
+            sort: self.sort,
+            limit: usize::try_from(self.limit).ok(),
+        }
+    }
+}
+
+fn sorts() -> impl TypedValueParser<Value = FlowSort> {
+    let names = FlowSort::ALL.map(|(_, name)| name);
+    PossibleValuesParser::new(names).try_map(|name| name.parse())
+}
+
+fn phases() -> impl TypedValueParser<Value = Phase> {
+    PossibleValuesParser::new(["free", "starved", "backpressured"]).map(|name| match &*name {
+        "free" => Phase::Free,
+        "starved" => Phase::Starved,
+        _ => Phase::Backpressured,
+    })
+}
+
+/// One flow.
+#[derive(Debug, Args)]
+pub struct FlowArgs {
+    /// Its ID, as `pepd flows` shows it.
+    #[arg(value_name = "ID")]
+    pub id: u64,
+    /// Which daemon.
+    #[command(flatten)]
+    pub target: Target,
+    /// Show it again each second until it ends.
+    #[arg(long)]
+    pub watch: bool,
+    /// Print the daemon's answer as it is (docs/admin.md); with --watch, one line each second.
     #[arg(long)]
     pub json: bool,
 }

@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 
 use pepd_config::Config;
 use pepd_net::{Gate, Installed, Plan};
+use pepd_observe::api::Order;
 use pepd_observe::{Counters, Throttle};
 use pepd_relay::{Prepared, Pressure, Relay, Settings};
 
+use crate::admin::{self, Admin, Socket};
 use crate::cli::File;
 use crate::exit::{Failure, Result};
 use crate::host::{self, Descriptors};
@@ -49,11 +51,12 @@ pub struct Daemon {
     notifier: Notifier,
     counters: Arc<Counters>,
     workers: NonZeroUsize,
+    admin: Admin,
 }
 
 impl Daemon {
     /// Brings everything up, or nothing.
-    pub async fn start(file: File, config: Config) -> Result<Self> {
+    pub async fn start(file: File, config: Config, socket: Option<Socket>) -> Result<Self> {
         let signals = Signals::new().map_err(|error| Failure::internal("signals", error))?;
         let notifier =
             Notifier::start().map_err(|error| Failure::internal("start a thread", error))?;
@@ -80,9 +83,11 @@ impl Daemon {
             let gate = Gate::open()?;
             let relay = Relay::start(prepared, descriptors.pipes, Arc::clone(&counters))
                 .map_err(|error| Failure::internal("start the workers", error))?;
-            Ok::<_, Failure>((relay, Door::new(gate)))
+            let view = admin::stand_in(&config, Arc::clone(&counters));
+            let admin = Admin::start(socket, view)?;
+            Ok::<_, Failure>((relay, Door::new(gate), admin))
         })();
-        let (relay, door) = match up {
+        let (relay, door, admin) = match up {
             Ok(up) => up,
             Err(failure) => {
                 undo(installed).await;
@@ -108,6 +113,7 @@ impl Daemon {
             notifier,
             counters,
             workers,
+            admin,
         })
     }
 
@@ -126,8 +132,16 @@ impl Daemon {
                 () = self.relay.admission().changed() => self.tend().await,
                 _ = inspection.tick() => self.mend().await,
                 request = self.signals.next() => match request {
-                    Request::Reload => self.reload().await,
+                    Request::Reload => _ = self.reload().await,
                     Request::End => break,
+                },
+                order = self.admin.order() => match order {
+                    // Who gave an order may have gone since.
+                    Order::Reload(answer) => _ = answer.send(self.reload().await),
+                    Order::Drain(answer) => {
+                        _ = answer.send(());
+                        break;
+                    }
                 },
             }
         }
@@ -171,18 +185,24 @@ impl Daemon {
         }
     }
 
-    async fn reload(&mut self) {
+    /// Reads the configuration again; the error says why not.
+    async fn reload(&mut self) -> std::result::Result<(), String> {
         self.notifier.reloading();
-        match self.try_reload().await {
+        let result = self.try_reload().await.map_err(|why| why.to_string());
+        match &result {
             Ok(()) => tracing::info!("reloaded"),
             Err(message) => tracing::error!("reload refused, nothing has changed:\n{message}"),
         }
         self.tend().await;
         self.notifier.ready();
+        result
     }
 
     async fn try_reload(&mut self) -> std::result::Result<(), Failure> {
-        let config = source::read(&self.file)?;
+        let config = source::read_again(&self.file)?;
+        if config.admin != self.config.admin {
+            tracing::warn!("[admin] takes effect at the next start");
+        }
         if config.node.workers != self.config.node.workers {
             tracing::warn!("[node] workers takes effect at the next start");
         }
@@ -224,6 +244,12 @@ impl Daemon {
                 _ = tick.tick() => self.notifier.alive(self.counters.to_string()),
                 _ = look.tick() => {}
                 request = self.signals.next() => if request == Request::End { break },
+                order = self.admin.order() => match order {
+                    Order::Reload(answer) => {
+                        _ = answer.send(Err("pepd: the daemon is draining".to_owned()));
+                    }
+                    Order::Drain(answer) => _ = answer.send(()),
+                },
             }
         }
         let cut = self.relay.admission().live();

@@ -43,7 +43,7 @@ const STOPS: u8 = 1;
 
 /// Looks at the host and prints what there is to say. Changes nothing.
 pub fn doctor(options: &Doctor) -> Result<ExitCode> {
-    let config = source::read(&options.file.path)?;
+    let config = source::read(&options.file)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -155,6 +155,8 @@ mod tests {
         );
         let context = pepd_config::Context {
             ephemeral_ports: 32768..=60999,
+            node: None,
+            host: None,
         };
         pepd_config::parse("pepd.toml", &text, &context)
             .unwrap_or_else(|report| panic!("{}", report.render(false)))

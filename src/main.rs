@@ -2,18 +2,27 @@
 
 #![forbid(unsafe_code)]
 
+mod admin;
 mod check;
 mod cli;
+mod client;
 mod daemon;
 mod doctor;
 mod down;
 mod exit;
+mod flow;
+mod flows;
 mod host;
+mod humane;
 mod life;
+mod orders;
 mod privileges;
 mod run;
 mod show;
 mod source;
+mod status;
+mod table;
+mod top;
 mod translate;
 
 use std::io::Write;
@@ -46,6 +55,12 @@ fn main() -> ExitCode {
             Ok(code) => return code,
             Err(failure) => Err(failure),
         },
+        Command::Status(args) => status::status(&args),
+        Command::Flows(args) => flows::flows(&args),
+        Command::Flow(args) => flow::flow(&args),
+        Command::Top(target) => top::top(&target),
+        Command::Reload(target) => orders::reload(&target),
+        Command::Drain(target) => orders::drain(&target),
         Command::Completions { shell } => cli::print_completions(shell),
         Command::Man => cli::print_manual(),
     };

@@ -5,6 +5,7 @@ use std::io::IsTerminal;
 use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::EnvFilter;
 
+use crate::admin::Socket;
 use crate::cli::File;
 use crate::daemon::Daemon;
 use crate::exit::{Failure, Result};
@@ -16,6 +17,7 @@ pub fn run(file: &File) -> Result {
     let config = source::read(file)?;
     privileges::require()?;
     let _lock = Lock::acquire()?;
+    let socket = Socket::bind(&config.admin)?;
     // Everything after this, threads and programs, has only what is needed.
     privileges::reduce()?;
     let _flushed = start_log();
@@ -23,7 +25,12 @@ pub fn run(file: &File) -> Result {
         .enable_all()
         .build()
         .map_err(|error| Failure::internal("start the runtime", error))?;
-    runtime.block_on(async { Daemon::start(file.clone(), config).await?.run().await })
+    runtime.block_on(async {
+        Daemon::start(file.clone(), config, socket)
+            .await?
+            .run()
+            .await
+    })
 }
 
 /// Log lines go to standard error; `PEPD_LOG` chooses them (`PEPD_LOG=debug` for each

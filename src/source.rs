@@ -11,18 +11,24 @@ use crate::exit::{Failure, Result};
 
 /// Reads and validates the file, for this box; what is wrong is the failure's message.
 pub fn read(file: &File) -> Result<Config> {
-    load(file, pepd_config::parse)
+    load(file, pepd_config::parse, io::stderr().is_terminal())
+}
+
+/// The same while the daemon runs: the failure's message is for the log and the admin API, so
+/// without colour.
+pub fn read_again(file: &File) -> Result<Config> {
+    load(file, pepd_config::parse, false)
 }
 
 /// Reads and validates the file, for every box of the fleet.
 pub fn read_all(file: &File) -> Result<Vec<Config>> {
-    load(file, pepd_config::parse_all)
+    load(file, pepd_config::parse_all, io::stderr().is_terminal())
 }
 
 /// How a file's text is understood, given its name.
 type Parse<T> = fn(&str, &str, &Context) -> std::result::Result<T, Report>;
 
-fn load<T>(file: &File, parse: Parse<T>) -> Result<T> {
+fn load<T>(file: &File, parse: Parse<T>, colour: bool) -> Result<T> {
     let origin = file.path.display().to_string();
     let context = Context {
         ephemeral_ports: ephemeral_ports(),
@@ -32,7 +38,7 @@ fn load<T>(file: &File, parse: Parse<T>) -> Result<T> {
     fs::read_to_string(&file.path)
         .map_err(|error| Report::unreadable(&origin, &error))
         .and_then(|text| parse(&origin, &text, &context))
-        .map_err(|report| Failure::configuration(report.render(io::stderr().is_terminal())))
+        .map_err(|report| Failure::configuration(report.render(colour)))
 }
 
 /// What this host is called, if it is called anything.

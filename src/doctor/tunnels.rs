@@ -76,6 +76,7 @@ mod tests {
             ttl: None,
             tos: pepd_config::Tos::Inherit,
             keep: false,
+            probe: None,
         });
         config
     }

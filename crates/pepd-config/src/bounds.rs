@@ -65,5 +65,7 @@ pub(crate) const PEER_NAME: usize = 10;
 pub(crate) const NAME: usize = 32;
 /// include/net/tcp.h, `TCP_CA_NAME_MAX`, less the terminating zero.
 pub(crate) const CONGESTION: usize = 15;
+/// As groupadd(8) takes them.
+pub(crate) const GROUP: usize = 32;
 /// `sun_path` of unix(7), less the terminating zero.
 pub(crate) const SOCKET_PATH: usize = 107;

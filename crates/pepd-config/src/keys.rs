@@ -55,7 +55,7 @@ pub(crate) const RULE: &[&str] = &[
     "handshake",
 ];
 /// `[admin]`
-pub(crate) const ADMIN: &[&str] = &["socket", "metrics"];
+pub(crate) const ADMIN: &[&str] = &["socket", "group", "metrics"];
 
 /// Each kind of section, as its header is written, with its keys.
 pub(crate) const ALL: &[(&str, &[&str])] = &[

@@ -304,6 +304,8 @@ pub enum Tos {
 pub struct Admin {
     /// The Unix socket of the admin API; an absolute path. `None` is off.
     pub socket: Option<PathBuf>,
+    /// The group whose members may open it beside root; a name, or a number. `None` is nobody.
+    pub group: Option<String>,
     /// Where Prometheus metrics are served. `None` is off.
     pub metrics: Option<SocketAddr>,
 }

@@ -48,7 +48,9 @@ pub async fn rehearse(plan: &Plan) -> Rehearsal {
     obstacles.extend(check_request(&fitted).err());
     match Routing::open() {
         Ok(routing) => {
-            let foreign = routing.refuse_foreign(fitted.mark, fitted.table).await;
+            let foreign = routing.refuse_foreign(fitted.mark, &fitted.tables()).await;
+            obstacles.extend(foreign.err());
+            let foreign = routing.tunnels().refuse_foreign(&fitted.tunnels).await;
             obstacles.extend(foreign.err());
         }
         Err(error) => obstacles.push(error),

@@ -3,7 +3,10 @@
 
 #![forbid(unsafe_code)]
 
+pub mod api;
 mod counters;
+#[cfg(any(test, feature = "fixture"))]
+pub mod fixture;
 mod peers;
 mod snapshot;
 mod throttle;

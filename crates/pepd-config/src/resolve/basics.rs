@@ -101,8 +101,21 @@ pub(super) fn admin(root: &Section<'_>, problems: &mut Problems) -> Admin {
     };
     Admin {
         socket: section.optional(problems, "socket", socket),
+        group: section.optional(problems, "group", group),
         metrics: section.optional(problems, "metrics", metrics),
     }
+}
+
+/// Whether this host has it is for the daemon to find out.
+fn group(field: Field<'_>) -> Result<String, Problem> {
+    const EXAMPLE: &str = "\"netadmin\"";
+    let text = field.text("the name of a group in quotes", EXAMPLE)?;
+    let legal = |c: char| c.is_ascii_alphanumeric() || ['-', '_', '.', '$'].contains(&c);
+    if !(1..=bounds::GROUP).contains(&text.len()) || !text.chars().all(legal) {
+        let help = format!("write it as getent(1) does: `group = {EXAMPLE}`");
+        return Err(field.malformed(text, "the name of a group", help));
+    }
+    Ok(text.to_owned())
 }
 
 fn socket(field: Field<'_>) -> Result<PathBuf, Problem> {

@@ -81,6 +81,7 @@ handshake = "early"
 
 [admin]
 socket = "/run/pepd/admin.sock"
+group = "netadmin"
 metrics = "127.0.0.1:9730"
 "#;
 
@@ -102,6 +103,7 @@ fn the_designed_file_is_valid() {
         config.admin.socket.as_deref(),
         Some(Path::new("/run/pepd/admin.sock"))
     );
+    assert_eq!(config.admin.group.as_deref(), Some("netadmin"));
     assert_eq!(
         config.admin.metrics.map(|address| address.port()),
         Some(9730)
@@ -202,6 +204,7 @@ const BEHIND: &str =
 #[case::admin_socket_long(
     "[admin]\nsocket = \"/run/a-name-that-goes-on-and-on/and-on-and-on-and-on-and-on/and-on-and-on-and-on-and-on/and-on-and-on-for-ever\"\n"
 )]
+#[case::admin_group("[admin]\ngroup = \"net admin\"\n")]
 #[case::admin_metrics("[admin]\nmetrics = \"localhost:9730\"\n")]
 fn below_the_refusal(#[context] case: Context, #[case] lines: &str) {
     super::diagnostics::snapshot(

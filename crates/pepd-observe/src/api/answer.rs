@@ -1,0 +1,137 @@
+//! Answers and problems, both JSON.
+
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{FromRequestParts, Path, Query};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// What a handler gives.
+pub(super) type Answer<T> = Result<Json<T>, Problem>;
+
+/// A query string without unknown keys.
+pub(super) struct Asked<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let Query(query) = Query::from_request_parts(parts, state).await?;
+        Ok(Self(query))
+    }
+}
+
+/// The part of the path that names something.
+pub(super) struct Named<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Named<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let Path(name) = Path::from_request_parts(parts, state).await?;
+        Ok(Self(name))
+    }
+}
+
+/// A value as JSON, which nobody stores.
+#[derive(Debug)]
+pub(super) struct Json<T>(pub T);
+
+impl<T: Serialize> IntoResponse for Json<T> {
+    fn into_response(self) -> Response {
+        let mut response = axum::Json(self.0).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        headers.insert(
+            header::X_CONTENT_TYPE_OPTIONS,
+            HeaderValue::from_static("nosniff"),
+        );
+        response
+    }
+}
+
+/// What went wrong, and what would be right.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{what}; {cure}")]
+pub struct Problem {
+    /// What went wrong.
+    pub what: String,
+    /// What would be right.
+    pub cure: String,
+    #[serde(skip)]
+    status: u16,
+}
+
+/// The body of every answer that is not 2xx.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorBody {
+    /// The problem.
+    pub error: Problem,
+}
+
+impl Problem {
+    pub(super) fn new(
+        status: StatusCode,
+        what: impl Into<String>,
+        cure: impl Into<String>,
+    ) -> Self {
+        Self {
+            what: what.into(),
+            cure: cure.into(),
+            status: status.as_u16(),
+        }
+    }
+
+    /// 404 for an address that does not exist.
+    pub fn no_such_address(path: &str) -> Self {
+        let what = format!("nothing is at {path}");
+        Self::new(StatusCode::NOT_FOUND, what, "GET /v1 lists what there is")
+    }
+
+    pub(super) fn not_that_way(path: &str) -> Self {
+        let what = format!("{path} is not asked for with this method");
+        let cure = "questions are asked with GET, orders given with POST";
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, what, cure)
+    }
+
+    pub(super) fn no_such_flow(id: u64) -> Self {
+        Self::new(
+            StatusCode::NOT_FOUND,
+            format!("no connection has the id {id}"),
+            "it may have ended; GET /v1/flows lists those that there are",
+        )
+    }
+}
+
+impl From<QueryRejection> for Problem {
+    fn from(rejection: QueryRejection) -> Self {
+        // "Failed to deserialize query string: " says nothing to who wrote it.
+        let said = rejection.body_text();
+        let reason = said.split_once(": ").map_or(said.as_str(), |(_, why)| why);
+        let what = format!("the query is not understood: {reason}");
+        Self::new(
+            StatusCode::BAD_REQUEST,
+            what,
+            "docs/admin.md has every key with an example",
+        )
+    }
+}
+
+impl From<PathRejection> for Problem {
+    fn from(_: PathRejection) -> Self {
+        Self::new(
+            StatusCode::BAD_REQUEST,
+            "a connection's id is a whole number",
+            "GET /v1/flows lists the connections with their ids",
+        )
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        (status, Json(ErrorBody { error: self })).into_response()
+    }
+}

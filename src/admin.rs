@@ -1,0 +1,91 @@
+//! The admin socket: a file that only some may open, and a thread that answers there.
+
+mod socket;
+mod stand_in;
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use pepd_observe::View;
+use pepd_observe::api::{self, Cached, Limits, Order, Orders, Pacer};
+use tokio::net::UnixListener;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::exit::{Failure, Result};
+pub use socket::Socket;
+pub use stand_in::stand_in;
+
+/// The thread that answers, which no worker waits for. Dropping it ends the thread.
+#[derive(Debug)]
+pub struct Admin {
+    orders: mpsc::Receiver<Order>,
+    /// Dropped to end the thread.
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Admin {
+    /// Starts to answer; without a socket nobody asks.
+    pub fn start(socket: Option<Socket>, view: Arc<dyn View>) -> Result<Self> {
+        let (sender, orders) = Orders::channel();
+        let mut admin = Self {
+            orders,
+            stop: None,
+            thread: None,
+        };
+        if let Some(socket) = socket {
+            let (stop, stopped) = oneshot::channel();
+            let view = Arc::new(Cached::new(view, Cached::FRESH));
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .map_err(|error| Failure::internal("start the admin runtime", error))?;
+            let thread = std::thread::Builder::new()
+                .name("admin".to_owned())
+                .spawn(move || {
+                    runtime.block_on(async {
+                        tokio::select! {
+                            Err(error) = answer(&socket, view, sender) => {
+                                tracing::error!(%error, "serve the admin socket");
+                            }
+                            _ = stopped => {}
+                        }
+                    });
+                })
+                .map_err(|error| Failure::internal("start the admin thread", error))?;
+            admin.stop = Some(stop);
+            admin.thread = Some(thread);
+        }
+        Ok(admin)
+    }
+
+    /// Waits for the next order.
+    pub async fn order(&mut self) -> Order {
+        match self.orders.recv().await {
+            Some(order) => order,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Admin {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the admin thread has panicked");
+        }
+    }
+}
+
+async fn answer(socket: &Socket, view: Arc<Cached>, orders: Orders) -> io::Result<()> {
+    let listener = UnixListener::from_std(socket.listener()?)?;
+    let pacer = Rc::new(RefCell::new(Pacer::new()));
+    let router = api::admin(view, orders);
+    api::serve(listener, router, Limits::STANDARD, pacer).await;
+    Ok(())
+}

@@ -1,0 +1,176 @@
+//! The list of connections.
+
+use std::net::SocketAddr;
+
+use pepd_observe::{FlowSnapshot, LegSnapshot};
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Rect};
+use ratatui::style::{Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Cell, Row, Table};
+
+use super::app::App;
+use super::phases;
+use crate::{flows, humane};
+
+/// A column, from some width of the screen on.
+struct Column {
+    name: &'static str,
+    /// None takes what is left.
+    width: Option<u16>,
+    from: u16,
+    text: fn(&FlowSnapshot) -> String,
+}
+
+#[rustfmt::skip] // a table
+const COLUMNS: &[Column] = &[
+    Column { name: "ID", width: Some(5), from: 0, text: |f| f.id.to_string() },
+    Column { name: "CLIENT", width: None, from: 0, text: |f| f.client.to_string() },
+    Column { name: "SERVER", width: None, from: 0, text: |f| f.server.to_string() },
+    Column { name: "CAMPUSES", width: Some(15), from: 150, text: |f| format!("{} → {}", f.client_campus, f.server_campus) },
+    Column { name: "AGE", width: Some(7), from: 110, text: |f| humane::age(f.age) },
+    Column { name: "↑", width: Some(11), from: 90, text: |f| humane::rate(f.up.goodput.last_ten_seconds) },
+    Column { name: "↓", width: Some(11), from: 60, text: |f| humane::rate(f.down.goodput.last_ten_seconds) },
+    Column { name: "QUEUE", width: Some(8), from: 100, text: |f| humane::bytes(f.up.queue.total() + f.down.queue.total()) },
+    Column { name: "RTT", width: Some(7), from: 70, text: |f| flows::rtt(&f.client_leg) },
+    Column { name: "+ RTT", width: Some(7), from: 70, text: |f| flows::rtt(&f.upstream_leg) },
+    Column { name: "CWND", width: Some(5), from: 130, text: |f| flows::cwnd(&f.client_leg) },
+    Column { name: "+ CWND", width: Some(6), from: 130, text: |f| flows::cwnd(&f.upstream_leg) },
+    Column { name: "RETR", width: Some(5), from: 120, text: retransmitted },
+    Column { name: "CONTROL", width: Some(15), from: 170, text: |f| format!("{} + {}", control(&f.client_leg), control(&f.upstream_leg)) },
+];
+
+/// Draws it.
+pub fn draw(frame: &mut Frame, app: &mut App, area: Rect) {
+    let columns: Vec<_> = COLUMNS.iter().filter(|c| c.from <= area.width).collect();
+    let widths = widths(&columns, &app.list.flows, area.width);
+    let rows = app.list.flows.iter().map(|flow| {
+        let cells = columns.iter().zip(&widths).map(|(column, width)| {
+            let text = (column.text)(flow);
+            match column.width {
+                None => Cell::from(shortened(&text, *width)),
+                Some(_) => Cell::from(Line::from(text).right_aligned()),
+            }
+        });
+        Row::new(cells.chain([Cell::from(phases_of(flow))]))
+    });
+    let names = columns.iter().map(|column| {
+        let name = Line::from(column.name);
+        Cell::from(if column.width.is_some() {
+            name.right_aligned()
+        } else {
+            name
+        })
+    });
+    let widths = widths
+        .iter()
+        .copied()
+        .chain([PHASES])
+        .map(Constraint::Length);
+    let header = Row::new(names.chain([Cell::from("PHASES")]))
+        .style(Style::new().add_modifier(Modifier::BOLD));
+    let table = Table::new(rows, widths)
+        .header(header)
+        .column_spacing(1)
+        .row_highlight_style(Modifier::REVERSED)
+        .block(Block::bordered().title(title(app)));
+    frame.render_stateful_widget(table, area, &mut app.table);
+}
+
+/// The columns without a width get what they need, and if there is less, share it.
+fn widths(columns: &[&Column], flows: &[FlowSnapshot], width: u16) -> Vec<u16> {
+    let longest = |column: &&Column| {
+        let lengths = flows.iter().map(|flow| (column.text)(flow).chars().count());
+        lengths
+            .chain([column.name.len()])
+            .max()
+            .and_then(|length| u16::try_from(length).ok())
+            .unwrap_or(u16::MAX)
+    };
+    let fixed: u16 = columns.iter().filter_map(|column| column.width).sum();
+    let gaps = u16::try_from(columns.len()).unwrap_or(0);
+    // Beside them there are the border and the phases.
+    let mut left = width.saturating_sub(2 + PHASES + fixed + gaps);
+    let open = columns.iter().filter(|column| column.width.is_none());
+    let mut wanting = u16::try_from(open.count()).unwrap_or(0);
+    // From the last, which is the server and usually the shorter one.
+    let mut widths: Vec<_> = columns
+        .iter()
+        .rev()
+        .map(|column| {
+            column.width.unwrap_or_else(|| {
+                let given = longest(column).min(left / wanting.max(1));
+                left -= given;
+                wanting -= 1;
+                given
+            })
+        })
+        .collect();
+    widths.reverse();
+    widths
+}
+
+fn title(app: &App) -> String {
+    let list = &app.list;
+    let mut title = format!(" {} connections", humane::count(as_count(list.total)));
+    if !app.filter.text.is_empty() {
+        title += &format!(
+            ", {} match `{}` (Esc: all)",
+            humane::count(as_count(list.matching)),
+            app.filter.text
+        );
+    }
+    if list.flows.len() < list.matching {
+        title += &format!(", the first {}", list.flows.len());
+    }
+    title + &format!(", by {} ", app.sort.name())
+}
+
+/// `↑S90 ↓B100`
+const PHASES: u16 = 10;
+
+fn phases_of(flow: &FlowSnapshot) -> Line<'static> {
+    let part = |arrow, times| {
+        let text = format!("{arrow}{:<4}", phases::short(times));
+        Span::styled(text, Style::new().fg(phases::color(times)))
+    };
+    Line::from(vec![
+        part('↑', &flow.up.phases),
+        part('↓', &flow.down.phases),
+    ])
+}
+
+fn retransmitted(flow: &FlowSnapshot) -> String {
+    let legs = [&flow.client_leg, &flow.upstream_leg];
+    let tcp = legs.iter().filter_map(|leg| leg.tcp.as_ref());
+    tcp.map(|tcp| u64::from(tcp.retransmitted_segments))
+        .sum::<u64>()
+        .to_string()
+}
+
+fn control(leg: &LegSnapshot) -> &str {
+    leg.congestion.as_deref().unwrap_or("–")
+}
+
+/// An address in so many cells: the end says more than the middle.
+fn shortened(address: &str, width: u16) -> String {
+    let width = usize::from(width);
+    let length = address.chars().count();
+    if length <= width {
+        return address.to_owned();
+    }
+    let tail = width.saturating_sub(1) * 2 / 3;
+    let head = width.saturating_sub(1 + tail);
+    let start: String = address.chars().take(head).collect();
+    let end: String = address.chars().skip(length - tail).collect();
+    format!("{start}…{end}")
+}
+
+fn as_count(number: usize) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
+}
+
+/// Either end of a connection, for a title.
+pub fn ends(client: SocketAddr, server: SocketAddr) -> String {
+    format!("{client} → {server}")
+}

@@ -1,0 +1,170 @@
+//! The daemon as a whole: pairs with their phases, rates, limits, peers.
+
+use pepd_observe::{LimitUse, Liveness, PairSnapshot, PhaseTimes, Status};
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Paragraph};
+
+use super::app::App;
+use super::screen::faint;
+use super::{phases, spark};
+use crate::{humane, status};
+
+/// From this height on there is room for a second line of sparklines.
+const TALL: u16 = 35;
+
+/// How many pairs are shown: those that carry most.
+const PAIRS: usize = 6;
+
+/// Lines that it takes out of `body`.
+pub fn height(status: &Status, body: Rect) -> u16 {
+    let pairs = u16::try_from(shown_pairs(status, body)).unwrap_or(0).max(1);
+    // The border, the pairs, the rates, the limits and peers.
+    2 + pairs + 2 * spark_height(body) + 1
+}
+
+fn shown_pairs(status: &Status, body: Rect) -> usize {
+    let most = if body.height < TALL { 2 } else { PAIRS };
+    status.pairs.len().min(most)
+}
+
+fn spark_height(body: Rect) -> u16 {
+    if body.height < TALL { 1 } else { 2 }
+}
+
+/// Draws it.
+pub fn draw(frame: &mut Frame, app: &App, area: Rect) {
+    let block = Block::bordered().title(" campus pairs ").title(
+        phases::legend()
+            .right_aligned()
+            .patch_style(Style::new().remove_modifier(Modifier::DIM)),
+    );
+    let inner = block.inner(area);
+    frame.render_widget(block, area);
+    // What is left after the pairs and the last line belongs to the two sparklines.
+    let pairs = pairs(&app.status, inner);
+    let lines = u16::try_from(pairs.len()).unwrap_or(u16::MAX);
+    let [top, up, down, foot] = Layout::vertical([
+        Constraint::Length(lines),
+        Constraint::Fill(1),
+        Constraint::Fill(1),
+        Constraint::Length(1),
+    ])
+    .areas(inner);
+    frame.render_widget(Paragraph::new(pairs), top);
+    for (place, area, arrow, color) in [(0, up, "↑", Color::Cyan), (1, down, "↓", Color::Blue)]
+    {
+        rate(frame, app, area, place, arrow, color);
+    }
+    frame.render_widget(foot_line(&app.status), foot);
+}
+
+fn rate(frame: &mut Frame, app: &App, area: Rect, place: usize, arrow: &str, color: Color) {
+    let last = app.rates.back().map_or(0.0, |rates| rates[place]);
+    let label = format!(" {arrow} all {:>11} ", humane::rate(last));
+    let width = u16::try_from(label.chars().count()).unwrap_or(0);
+    let [left, right] =
+        Layout::horizontal([Constraint::Length(width), Constraint::Fill(1)]).areas(area);
+    frame.render_widget(label, left);
+    let room = usize::from(right.width);
+    let skipped = app.rates.len().saturating_sub(room);
+    let blank = room.saturating_sub(app.rates.len());
+    let rates = app.rates.iter().skip(skipped);
+    let values = std::iter::repeat_n(None, blank).chain(rates.map(|rates| Some(rates[place])));
+    spark::plain(frame, right, color, values);
+}
+
+/// A line for each pair.
+fn pairs(status: &Status, area: Rect) -> Vec<Line<'static>> {
+    if status.pairs.is_empty() {
+        return vec![Line::styled(" no connections yet", faint())];
+    }
+    let mut pairs: Vec<_> = status.pairs.iter().collect();
+    pairs.sort_by(|a, b| carried(b).total_cmp(&carried(a)));
+    // What the sparklines and the last line leave.
+    let room = usize::from(area.height.saturating_sub(3)).max(1);
+    pairs.truncate(room.min(PAIRS));
+    let names = pairs.iter().map(|pair| name(pair).chars().count()).max();
+    let names = names.unwrap_or(0).min(usize::from(area.width) / 4);
+    pairs
+        .into_iter()
+        .map(|pair| line(pair, names, usize::from(area.width)))
+        .collect()
+}
+
+fn carried(pair: &PairSnapshot) -> f64 {
+    pair.up.goodput + pair.down.goodput
+}
+
+fn name(pair: &PairSnapshot) -> String {
+    format!("{} → {}", pair.client_campus, pair.server_campus)
+}
+
+fn line(pair: &PairSnapshot, names: usize, width: usize) -> Line<'static> {
+    let figures = format!(
+        " {:names$.names$}  {:>5} live  ",
+        name(pair),
+        humane::count(pair.live)
+    );
+    let rates = [
+        format!("↑ {:>11} ", humane::rate(pair.up.goodput)),
+        format!(" ↓ {:>11} ", humane::rate(pair.down.goodput)),
+    ];
+    let used: usize =
+        figures.chars().count() + rates.iter().map(|r| r.chars().count()).sum::<usize>();
+    let bar = width.saturating_sub(used + 1) / 2;
+    let [up, down] = rates;
+    let mut line = Line::from(figures);
+    line.push_span(Span::styled(up, Style::new().fg(Color::Cyan)));
+    line.extend(phases::bar(
+        lately(&pair.up.recent_phases, &pair.up.phases),
+        bar,
+    ));
+    line.push_span(Span::styled(down, Style::new().fg(Color::Blue)));
+    line.extend(phases::bar(
+        lately(&pair.down.recent_phases, &pair.down.phases),
+        bar,
+    ));
+    line
+}
+
+fn lately<'a>(recent: &'a PhaseTimes, ever: &'a PhaseTimes) -> &'a PhaseTimes {
+    if recent.total() > 0.0 { recent } else { ever }
+}
+
+/// Peers and limits; who is silent, and what is nearly used up, is red and comes first.
+fn foot_line(daemon: &Status) -> Line<'static> {
+    let peers = daemon.peers.iter().map(|peer| {
+        let (silent, color) = match peer.liveness {
+            Liveness::Answering => (false, Color::Green),
+            Liveness::Silent => (true, Color::Red),
+            Liveness::Unknown | Liveness::Unprobed => (false, Color::Reset),
+        };
+        let text = match peer.rtt {
+            Some(rtt) if peer.liveness == Liveness::Answering => humane::seconds(rtt),
+            _ => status::liveness(peer.liveness).to_owned(),
+        };
+        let text = format!(" {} {text} ", peer.name);
+        (silent, Span::styled(text, Style::new().fg(color)))
+    });
+    let limits = daemon.limits.iter().map(|limit| {
+        let (used, most) = (humane::count(limit.used), humane::count(limit.limit));
+        let text = format!(" {} {used}/{most} ", limit.name);
+        let style = if nearly(limit) {
+            Style::new().fg(Color::Red)
+        } else {
+            faint()
+        };
+        (nearly(limit), Span::styled(text, style))
+    });
+    let mut spans: Vec<_> = peers.chain(limits).collect();
+    spans.sort_by_key(|(alarming, _)| !alarming);
+    spans.into_iter().map(|(_, span)| span).collect()
+}
+
+/// Nine tenths.
+fn nearly(limit: &LimitUse) -> bool {
+    limit.limit > 0 && limit.used.saturating_mul(10) >= limit.limit.saturating_mul(9)
+}
