@@ -12,9 +12,9 @@ mod view;
 pub use counters::{Counter, Counters, Gauge, Held};
 pub use peers::{Liveness, PeerState};
 pub use snapshot::{
-    API_VERSION, CampusSnapshot, CountedReason, DaemonState, DirectionPoint, DirectionSnapshot,
+    API_VERSION, CampusSnapshot, CountedFailure, CountedReason, DaemonState, DirectionPoint, DirectionSnapshot,
     FlowHistory, FlowSnapshot, Goodput, HandshakeMode, HistoryPoint, LegPoint, LegSnapshot,
-    LimitUse, PairDirection, PairLeg, PairSnapshot, Phase, PhaseTimes, QueueBytes, Status,
+    LimitUse, PairDirection, PairLeg, PairSnapshot, Phase, PhaseTimes, QueueBytes, Side, Status,
     TcpFigures,
 };
 pub use throttle::Throttle;
