@@ -15,6 +15,7 @@ use pepd_relay::{Prepared, Pressure, Relay, Settings};
 use crate::exit::{Failure, Result};
 use crate::host::{self, Descriptors};
 use crate::life::{Notifier, Request, Signals};
+use crate::observatory::Observatory;
 use crate::{source, translate};
 
 /// How often the gate is renewed.
@@ -48,6 +49,7 @@ pub struct Daemon {
     signals: Signals,
     notifier: Notifier,
     counters: Arc<Counters>,
+    observatory: Arc<Observatory>,
     workers: NonZeroUsize,
 }
 
@@ -89,6 +91,13 @@ impl Daemon {
                 return Err(failure);
             }
         };
+        let observatory = Arc::new(Observatory::new(
+            &config,
+            relay.observer(),
+            Arc::clone(&counters),
+            workers.get(),
+            descriptors,
+        ));
         tracing::info!(
             node = config.node.name,
             workers,
@@ -107,6 +116,7 @@ impl Daemon {
             signals,
             notifier,
             counters,
+            observatory,
             workers,
         })
     }
@@ -198,6 +208,7 @@ impl Daemon {
         ));
         self.installed.replace(&plan).await?;
         self.relay.reload(prepared);
+        self.observatory.reloaded(&config);
         self.config = config;
         self.plan = plan;
         Ok(())
@@ -208,6 +219,7 @@ impl Daemon {
         let drain = self.config.node.drain;
         self.notifier.stopping(drain);
         self.door.close();
+        self.observatory.draining();
         let live = self.relay.admission().live();
         tracing::info!(live, ?drain, "ending: new connections are routed");
         let deadline = Instant::now() + drain;

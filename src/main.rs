@@ -9,6 +9,7 @@ mod down;
 mod exit;
 mod host;
 mod life;
+mod observatory;
 mod privileges;
 mod run;
 mod show;

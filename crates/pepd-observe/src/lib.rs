@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod advice;
 mod counters;
 mod flow;
 mod history;
@@ -18,6 +19,7 @@ mod table;
 mod throttle;
 mod view;
 
+pub use advice::{LegFacts, advise};
 pub use counters::{Counter, Counters, Gauge, Held};
 pub use flow::{LegLook, Look, Opening, Socket, Turn, Wanted};
 pub use history::POINTS_PER_FLOW;
@@ -30,5 +32,5 @@ pub use snapshot::{
     Side, Status, TcpFigures,
 };
 pub use table::{CHECK_INTERVAL, FlowTable, Registration, errno_name};
-pub use throttle::Throttle;
+pub use throttle::{LineBudget, Throttle};
 pub use view::View;
