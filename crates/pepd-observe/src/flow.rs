@@ -575,13 +575,6 @@ impl Track {
     }
 }
 
-impl QueueBytes {
-    /// All of it.
-    pub fn total(&self) -> u64 {
-        self.unread + self.pipe + self.unsent
-    }
-}
-
 impl Seconds {
     fn advance(
         &mut self,

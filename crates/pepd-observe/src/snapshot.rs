@@ -108,6 +108,13 @@ pub struct PhaseTimes {
     pub backpressured: f64,
 }
 
+impl PhaseTimes {
+    /// Seconds in all.
+    pub fn total(&self) -> f64 {
+        self.free + self.starved + self.backpressured
+    }
+}
+
 /// Where bytes of one direction wait in this box.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueBytes {
@@ -117,6 +124,13 @@ pub struct QueueBytes {
     pub pipe: u64,
     /// In the outgoing leg's socket, not sent.
     pub unsent: u64,
+}
+
+impl QueueBytes {
+    /// Bytes in all.
+    pub fn total(&self) -> u64 {
+        self.unread + self.pipe + self.unsent
+    }
 }
 
 /// One leg of a connection.
