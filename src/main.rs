@@ -9,6 +9,7 @@ mod down;
 mod exit;
 mod host;
 mod life;
+mod log;
 mod observatory;
 mod privileges;
 mod run;

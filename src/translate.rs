@@ -31,7 +31,7 @@ pub fn settings(config: &Config) -> pepd_relay::Settings {
                 leg: campus.leg.0,
             })
             .collect(),
-        ended_lines: 50,
+        ended_lines: config.log.connections,
     }
 }
 

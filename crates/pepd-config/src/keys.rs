@@ -2,7 +2,7 @@
 
 /// The sections of the file.
 pub(crate) const ROOT: &[&str] = &[
-    "node", "capture", "limits", "campus", "peer", "leg", "rule", "admin",
+    "node", "capture", "limits", "campus", "peer", "leg", "rule", "admin", "log",
 ];
 /// `[node]`
 pub(crate) const NODE: &[&str] = &["name", "workers", "drain"];
@@ -42,6 +42,9 @@ pub(crate) const RULE: &[&str] = &[
 /// `[admin]`
 pub(crate) const ADMIN: &[&str] = &["socket", "metrics"];
 
+/// `[log]`
+pub(crate) const LOG: &[&str] = &["format", "connections"];
+
 /// Each kind of section, as its header is written, with its keys.
 pub(crate) const ALL: &[(&str, &[&str])] = &[
     ("[node]", NODE),
@@ -53,4 +56,5 @@ pub(crate) const ALL: &[(&str, &[&str])] = &[
     ("[leg.NAME.keepalive]", KEEPALIVE),
     ("[[rule]]", RULE),
     ("[admin]", ADMIN),
+    ("[log]", LOG),
 ];

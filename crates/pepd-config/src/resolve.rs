@@ -5,6 +5,7 @@ mod basics;
 mod campus;
 mod capture;
 mod leg;
+mod log;
 mod names;
 mod peer;
 mod prefixes;
@@ -28,6 +29,7 @@ pub(crate) fn file(
     let capture = capture::capture(&root, context, problems);
     let limits = basics::limits(&root, problems);
     let admin = basics::admin(&root, problems);
+    let log = log::log(&root, problems);
     let (leg_names, mut legs) = leg::legs(&root, problems);
     let (peer_names, peers) = peer::peers(&root, problems);
     let names = campus::Names {
@@ -52,5 +54,6 @@ pub(crate) fn file(
         legs,
         rules,
         admin,
+        log,
     })
 }
