@@ -1,7 +1,6 @@
 //! The admin socket: a file that only some may open, and a thread that answers there.
 
 mod socket;
-mod stand_in;
 
 use std::cell::RefCell;
 use std::io;
@@ -16,7 +15,6 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::exit::{Failure, Result};
 pub use socket::Socket;
-pub use stand_in::stand_in;
 
 /// The thread that answers, which no worker waits for. Dropping it ends the thread.
 #[derive(Debug)]

@@ -9,14 +9,15 @@ use std::time::{Duration, Instant};
 use pepd_config::Config;
 use pepd_net::{Gate, Installed, Plan};
 use pepd_observe::api::Order;
-use pepd_observe::{Counters, Throttle};
+use pepd_observe::{Counters, Throttle, View};
 use pepd_relay::{Prepared, Pressure, Relay, Settings};
 
-use crate::admin::{self, Admin, Socket};
+use crate::admin::{Admin, Socket};
 use crate::cli::File;
 use crate::exit::{Failure, Result};
 use crate::host::{self, Descriptors};
 use crate::life::{Notifier, Request, Signals};
+use crate::observatory::Observatory;
 use crate::{source, translate};
 
 /// How often the gate is renewed.
@@ -50,6 +51,7 @@ pub struct Daemon {
     signals: Signals,
     notifier: Notifier,
     counters: Arc<Counters>,
+    observatory: Arc<Observatory>,
     workers: NonZeroUsize,
     admin: Admin,
 }
@@ -83,11 +85,17 @@ impl Daemon {
             let gate = Gate::open()?;
             let relay = Relay::start(prepared, descriptors.pipes, Arc::clone(&counters))
                 .map_err(|error| Failure::internal("start the workers", error))?;
-            let view = admin::stand_in(&config, Arc::clone(&counters));
-            let admin = Admin::start(socket, view)?;
-            Ok::<_, Failure>((relay, Door::new(gate), admin))
+            let observatory = Arc::new(Observatory::new(
+                &config,
+                relay.observer(),
+                Arc::clone(&counters),
+                workers.get(),
+                descriptors,
+            ));
+            let admin = Admin::start(socket, Arc::clone(&observatory) as Arc<dyn View>)?;
+            Ok::<_, Failure>((relay, Door::new(gate), observatory, admin))
         })();
-        let (relay, door, admin) = match up {
+        let (relay, door, observatory, admin) = match up {
             Ok(up) => up,
             Err(failure) => {
                 undo(installed).await;
@@ -112,6 +120,7 @@ impl Daemon {
             signals,
             notifier,
             counters,
+            observatory,
             workers,
             admin,
         })
@@ -218,6 +227,7 @@ impl Daemon {
         ));
         self.installed.replace(&plan).await?;
         self.relay.reload(prepared);
+        self.observatory.reloaded(&config);
         self.config = config;
         self.plan = plan;
         Ok(())
@@ -228,6 +238,7 @@ impl Daemon {
         let drain = self.config.node.drain;
         self.notifier.stopping(drain);
         self.door.close();
+        self.observatory.draining();
         let live = self.relay.admission().live();
         tracing::info!(live, ?drain, "ending: new connections are routed");
         let deadline = Instant::now() + drain;

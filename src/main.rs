@@ -15,6 +15,8 @@ mod flows;
 mod host;
 mod humane;
 mod life;
+mod log;
+mod observatory;
 mod orders;
 mod privileges;
 mod run;

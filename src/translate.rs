@@ -29,10 +29,12 @@ pub fn settings(config: &Config) -> pepd_relay::Settings {
             .campuses
             .iter()
             .map(|campus| pepd_relay::Campus {
+                name: campus.name.as_str().into(),
                 prefixes: campus.prefixes.clone(),
                 leg: campus.leg.0,
             })
             .collect(),
+        ended_lines: config.log.connections,
     }
 }
 
@@ -68,7 +70,7 @@ pub fn queues(config: &Config) -> RangeInclusive<u16> {
 
 fn leg(leg: &pepd_config::Leg, mark: Option<u32>) -> pepd_relay::Leg {
     pepd_relay::Leg {
-        name: leg.name.clone(),
+        name: leg.name.as_str().into(),
         congestion: leg.congestion.clone(),
         buffer: leg.buffer.map(|bytes| bytes.0),
         rate: leg.rate.map(|bits| bits.0),

@@ -19,6 +19,8 @@ pub(crate) const PORT: RangeInclusive<u16> = 1..=u16::MAX;
 pub(crate) const TABLE: RangeInclusive<u32> = 0..=u32::MAX;
 /// A connection takes two sockets, and pipes while data is under way.
 pub(crate) const CONNECTIONS: RangeInclusive<u32> = 1..=1_000_000;
+/// Log lines per second.
+pub(crate) const LOG_LINES: RangeInclusive<u32> = 0..=1_000_000;
 /// An NFQUEUE has to hold them all.
 pub(crate) const PENDING: RangeInclusive<u32> = 1..=65_535;
 /// Below 4 KiB the kernel rounds up (include/net/sock.h, `SOCK_MIN_SNDBUF`); 1 GiB is TCP's

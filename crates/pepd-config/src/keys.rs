@@ -2,7 +2,7 @@
 
 /// The sections of the file.
 pub(crate) const ROOT: &[&str] = &[
-    "node", "capture", "limits", "campus", "peer", "box", "link", "leg", "rule", "admin",
+    "node", "capture", "limits", "campus", "peer", "box", "link", "leg", "rule", "admin", "log",
 ];
 /// `[node]`
 pub(crate) const NODE: &[&str] = &["name", "workers", "drain"];
@@ -57,6 +57,9 @@ pub(crate) const RULE: &[&str] = &[
 /// `[admin]`
 pub(crate) const ADMIN: &[&str] = &["socket", "group", "metrics"];
 
+/// `[log]`
+pub(crate) const LOG: &[&str] = &["format", "connections"];
+
 /// Each kind of section, as its header is written, with its keys.
 pub(crate) const ALL: &[(&str, &[&str])] = &[
     ("[node]", NODE),
@@ -70,4 +73,5 @@ pub(crate) const ALL: &[(&str, &[&str])] = &[
     ("[leg.NAME.keepalive]", KEEPALIVE),
     ("[[rule]]", RULE),
     ("[admin]", ADMIN),
+    ("[log]", LOG),
 ];

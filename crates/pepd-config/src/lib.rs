@@ -58,7 +58,7 @@ use toml::de::DeTable;
 
 pub use crate::model::{
     Action, Admin, Campus, CampusId, Capture, Config, Dscp, Handshake, Keepalive, Leg, LegId,
-    Limits, Node, Peer, PeerId, Rule, Table, Tos, Via,
+    Limits, Log, LogFormat, Node, Peer, PeerId, Rule, Table, Tos, Via,
 };
 pub use crate::report::Report;
 use crate::report::{Problem, Problems};

@@ -32,6 +32,8 @@ pub struct Config {
     pub rules: Vec<Rule>,
     /// Where the daemon can be asked about itself: `[admin]`.
     pub admin: Admin,
+    /// What the daemon writes down, and how: `[log]`.
+    pub log: Log,
 }
 
 impl Config {
@@ -308,4 +310,25 @@ pub struct Admin {
     pub group: Option<String>,
     /// Where Prometheus metrics are served. `None` is off.
     pub metrics: Option<SocketAddr>,
+}
+
+/// `[log]`: what the daemon writes down, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Log {
+    /// How; the journal's way where standard error is the journal, else text, if not given.
+    pub format: Option<LogFormat>,
+    /// Lines about connections that have ended, per second; what is beyond is counted. None
+    /// at 0.
+    pub connections: u32,
+}
+
+/// How log lines are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people, on standard error.
+    Text,
+    /// A JSON object on each line, on standard error.
+    Json,
+    /// To systemd's journal, with fields.
+    Journal,
 }

@@ -6,6 +6,7 @@ mod campus;
 mod capture;
 mod fleet;
 mod leg;
+mod log;
 mod names;
 mod peer;
 mod prefixes;
@@ -14,7 +15,7 @@ mod this;
 
 use toml::de::DeTable;
 
-use crate::model::{Admin, Campus, Capture, Leg, Limits, Rule};
+use crate::model::{Admin, Campus, Capture, Leg, Limits, Log, Rule};
 use crate::report::Problems;
 use crate::section::Section;
 use crate::{Config, Context, Which};
@@ -34,6 +35,7 @@ pub(crate) fn file(
     let capture = capture::capture(&root, context, problems);
     let limits = basics::limits(&root, problems);
     let admin = basics::admin(&root, problems);
+    let log = log::log(&root, problems);
     let (leg_names, mut legs) = leg::legs(&root, problems);
     let before = problems.count();
     let peers = peer::peers(&root, problems);
@@ -65,6 +67,7 @@ pub(crate) fn file(
         legs,
         rules,
         admin,
+        log,
     };
     match fleet {
         Some(fleet) => this::of_fleet(&fleet?, &parts, context, which, problems),
@@ -81,6 +84,7 @@ struct Parts<'t> {
     legs: Vec<Leg>,
     rules: Vec<Rule>,
     admin: Admin,
+    log: Log,
 }
 
 impl Parts<'_> {
@@ -95,6 +99,7 @@ impl Parts<'_> {
             legs: self.legs.clone(),
             rules: self.rules.clone(),
             admin: self.admin.clone(),
+            log: self.log,
         }
     }
 }

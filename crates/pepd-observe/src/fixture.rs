@@ -114,6 +114,7 @@ fn direction(rate: f64, age: f64, most: Phase, n: u32) -> DirectionSnapshot {
             starved: age * share(Phase::Starved),
             backpressured: age * share(Phase::Backpressured),
         },
+        idle: 0.0,
         queue: QueueBytes {
             unread: full * 1_048_576,
             pipe: full * 262_144,
@@ -167,7 +168,7 @@ fn point(second: u32) -> HistoryPoint {
     let leg = |rtt: f64| LegPoint {
         rtt: rtt * (1.0 + wave / 2.0),
         cwnd: 10 + 20 * (second % 20),
-        retransmitted_segments: u32::from(second % 20 == 0),
+        retransmitted_segments: u32::from(second.is_multiple_of(20)),
     };
     let phases = |free, starved, backpressured| PhaseTimes {
         free,
@@ -221,6 +222,7 @@ pub fn status(flows: u64) -> Status {
             count("closed", 123_000, "connections that ended with both FINs"),
             count("upstream_failed", 0, "errors on the upstream leg"),
         ],
+        failures: Vec::new(),
         campuses: vec![
             campus("a", &["10.1.0.0/16", "fd00:a::/48"], "local", "lan"),
             campus("b", &["10.2.0.0/16", "fd00:b::/48"], "hb-i", "satellite"),

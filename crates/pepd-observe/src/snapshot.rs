@@ -64,6 +64,10 @@ pub struct DirectionSnapshot {
     pub phase: Option<Phase>,
     /// Seconds spent in each phase.
     pub phases: PhaseTimes,
+    /// Of the starved seconds, those in which it had nothing to carry: nothing came for longer
+    /// than a second and for longer than four round trips of the incoming leg.
+    #[serde(default)]
+    pub idle: f64,
     /// What waits in this box.
     pub queue: QueueBytes,
     /// The most that was seen waiting.
@@ -289,6 +293,10 @@ pub struct Status {
     pub limits: Vec<LimitUse>,
     /// Everything counted since the start, by name.
     pub counters: Vec<CountedReason>,
+    /// Connections that ended with an error, by leg and errno; their sums are the counters
+    /// `client_failed` and `upstream_failed`.
+    #[serde(default)]
+    pub failures: Vec<CountedFailure>,
     /// The campuses, as configured.
     pub campuses: Vec<CampusSnapshot>,
     /// The campus pairs that had connections.
@@ -331,6 +339,27 @@ pub struct CountedReason {
     pub count: u64,
     /// In words.
     pub meaning: String,
+}
+
+/// How often a leg ended a connection with an error.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountedFailure {
+    /// Which leg.
+    pub side: Side,
+    /// The error's name in errno(3), such as `ECONNRESET`.
+    pub errno: String,
+    /// How often since the start.
+    pub count: u64,
+}
+
+/// One of a connection's two legs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Side {
+    /// Between the client and this box.
+    Client,
+    /// Between this box and the server.
+    Upstream,
 }
 
 /// One campus.

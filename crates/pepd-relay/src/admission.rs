@@ -142,6 +142,11 @@ impl Admission {
         self.changed.notify_one();
     }
 
+    /// The limits in force.
+    pub fn limits(&self) -> Limits {
+        self.lock().limits
+    }
+
     /// Connections now.
     pub fn live(&self) -> u32 {
         self.live.load(Relaxed)

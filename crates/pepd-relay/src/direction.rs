@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use pepd_observe::Counter;
+use pepd_observe::{Counter, Doing, Turn};
 
 use crate::pool::{Loan, PipePool};
 use crate::socket::{Input, LegSocket, Output};
@@ -69,6 +69,12 @@ pub(crate) struct Direction {
     sure: bool,
     /// Bytes delivered.
     bytes: u64,
+    /// Whether some were delivered since the sink was last asked what it has not sent.
+    delivered: bool,
+    /// What the sink had not sent when the wait for data began.
+    unsent: u64,
+    /// What it had not sent when data came.
+    unsent_then: u64,
 }
 
 impl Direction {
@@ -80,6 +86,9 @@ impl Direction {
             urgent: None,
             sure: false,
             bytes: 0,
+            delivered: false,
+            unsent: 0,
+            unsent_then: 0,
         }
     }
 
@@ -87,14 +96,26 @@ impl Direction {
         self.state
     }
 
-    /// Bytes delivered so far.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
     /// Counts bytes that went out with the SYN.
     pub(crate) fn sent_early(&mut self, len: usize) {
-        self.bytes += len as u64;
+        self.count(len);
+    }
+
+    /// What has become of it in a turn after which it needs `need`.
+    pub(crate) fn turn(&mut self, need: Need) -> Turn {
+        Turn {
+            bytes: self.bytes,
+            pipe: self.held,
+            unsent_then: std::mem::take(&mut self.unsent_then),
+            doing: match need {
+                Need::Turn => Doing::Moving,
+                Need::Source => Doing::AwaitsSource {
+                    unsent: self.unsent,
+                },
+                Need::Sink => Doing::AwaitsSink,
+                Need::Nothing => Doing::Ended,
+            },
+        }
     }
 
     /// Moves what can be moved now, within one turn's share.
@@ -127,7 +148,11 @@ impl Direction {
             if moved >= BYTES_PER_STEP {
                 return Need::Turn;
             }
-            match self.take(source, sink, pool, copied) {
+            let taken = self.take(source, sink, pool, copied);
+            if !matches!(taken, Taken::Nothing) {
+                self.wait_is_over(sink);
+            }
+            match taken {
                 Taken::Some => {}
                 Taken::Copied(len) => moved += len,
                 Taken::Mark => self.sure = true,
@@ -135,6 +160,7 @@ impl Direction {
                 Taken::Nothing => {
                     self.sure = false;
                     self.return_pipe();
+                    self.wait_begins(sink);
                     return Need::Source;
                 }
                 Taken::End => self.state = State::ShuttingDown,
@@ -150,7 +176,7 @@ impl Direction {
             match sink.drain(&loan.pipe, self.held) {
                 Output::Bytes(len) => {
                     self.held = self.held.saturating_sub(len);
-                    self.bytes += len as u64;
+                    self.count(len);
                     delivered += len;
                 }
                 other => return other,
@@ -161,7 +187,7 @@ impl Direction {
                 Output::Bytes(_) => self.urgent = None,
                 other => return other,
             }
-            self.bytes += 1;
+            self.count(1);
         }
         Output::Bytes(delivered)
     }
@@ -222,9 +248,10 @@ impl Direction {
                 Input::End => return Taken::End,
                 Input::Failed => return Taken::Failed,
             };
+            self.wait_is_over(sink);
             match sink.send(&scratch[..len]) {
                 Output::Bytes(sent) => {
-                    self.bytes += sent as u64;
+                    self.count(sent);
                     match source.discard(sent) {
                         Input::Bytes(_) => Taken::Copied(sent),
                         _ => Taken::Failed,
@@ -235,6 +262,25 @@ impl Direction {
                 Output::Failed => Taken::Some,
             }
         })
+    }
+
+    fn count(&mut self, len: usize) {
+        self.bytes += len as u64;
+        self.delivered = true;
+    }
+
+    /// Notes what the sink still has to send: as long as it does, the buffer is not empty.
+    fn wait_begins(&mut self, sink: &LegSocket) {
+        if std::mem::take(&mut self.delivered) {
+            self.unsent = sink.unsent();
+        }
+    }
+
+    /// Notes how much of that is left, before it gets more.
+    fn wait_is_over(&mut self, sink: &LegSocket) {
+        if std::mem::take(&mut self.unsent) > 0 {
+            self.unsent_then = sink.unsent();
+        }
     }
 
     fn end(&mut self, state: State) -> Need {

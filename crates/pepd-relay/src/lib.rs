@@ -14,9 +14,11 @@
 
 mod admission;
 mod direction;
+mod ending;
 mod fast_open;
 mod held;
 mod listener;
+mod look;
 mod options;
 mod pool;
 mod probe;
@@ -30,17 +32,19 @@ mod worker;
 use std::io;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
-use pepd_observe::Counters;
+use pepd_observe::{Counters, FlowTable};
 use pepd_sys::nfqueue::{Queue, QueueNumber};
 
 pub use admission::{Admission, Pressure};
+use ending::EndedLines;
 use held::{Bypass, Decision, Held};
 pub use listener::ListenError;
 use listener::Listener;
 pub use options::{Difference, Unset};
+use pool::PipePool;
 pub use probe::{ProbeError, probe};
 pub use settings::{
     Campus, Dscp, Hold, HoldMarks, Keepalive, Leg, Limits, ListenerAddress, Settings,
@@ -122,15 +126,27 @@ impl Relay {
         } = prepared;
         let pending = settings.hold.map_or(0, |hold| hold.pending);
         let reading = queues.is_some().then_some(settings.hold);
+        let listeners = listeners.unwrap_or_default();
+        let now = Instant::now();
+        let epoch = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
+        let flows = FlowTable::new(
+            Arc::clone(&counters),
+            listeners.len(),
+            now,
+            epoch.as_secs_f64(),
+        );
         let shared = Arc::new(Shared {
-            held: Held::new(pending, Instant::now()),
+            held: Held::new(pending, now),
+            flows: Arc::new(flows),
+            ended_lines: EndedLines::new(settings.ended_lines, now),
             admission: Arc::new(Admission::new(settings.limits)),
             settings: ArcSwap::from_pointee(settings),
             counters,
             fast_open_key: key,
             unnamed_leg: Leg::kernel_defaults("(none)"),
         });
-        let listeners = listeners.unwrap_or_default();
         let share = pipes / listeners.len().max(1);
         let workers: Vec<_> = listeners
             .into_iter()
@@ -183,6 +199,7 @@ impl Relay {
             ..
         } = prepared;
         self.shared.admission.set_limits(settings.limits);
+        self.shared.ended_lines.set(settings.ended_lines);
         if settings.hold.is_none() {
             // Their clients' next SYNs are answered at once; the attempts must not stand in the
             // way of the upstream legs that these open.
@@ -216,6 +233,15 @@ impl Relay {
         &self.shared.admission
     }
 
+    /// For looking at it from any thread.
+    pub fn observer(&self) -> Observer {
+        let pools = self.workers.iter().map(|worker| Arc::clone(&worker.pool));
+        Observer {
+            shared: Arc::clone(&self.shared),
+            pools: pools.collect(),
+        }
+    }
+
     /// Whether every worker has shown a sign of life within `time`.
     pub fn responsive(&self, time: Duration) -> bool {
         self.workers.iter().all(|worker| worker.responsive(time))
@@ -229,6 +255,33 @@ impl Relay {
                 .decide(waiting, Decision::Bypass(Bypass::Ending));
         }
         self.workers.into_iter().for_each(Worker::stop);
+    }
+}
+
+/// A relay as those see it who ask about it; it may outlive it.
+#[derive(Clone, Debug)]
+pub struct Observer {
+    shared: Arc<Shared>,
+    pools: Vec<Arc<PipePool>>,
+}
+
+impl Observer {
+    /// The connections.
+    pub fn flows(&self) -> &FlowTable {
+        &self.shared.flows
+    }
+
+    /// The connections against their limits.
+    pub fn admission(&self) -> &Admission {
+        &self.shared.admission
+    }
+
+    /// Pipes in use, and how many there may be.
+    pub fn pipes(&self) -> (usize, usize) {
+        self.pools
+            .iter()
+            .map(|pool| pool.usage())
+            .fold((0, 0), |(used, most), pool| (used + pool.0, most + pool.1))
     }
 }
 

@@ -137,7 +137,7 @@ pub(crate) fn differences(socket: &Socket, leg: &Leg) -> Result<Vec<Difference>,
     let mut compare = |option: &'static str, asked: Option<String>, given: String| {
         if let Some(asked) = asked.filter(|asked| *asked != given) {
             found.push(Difference {
-                leg: leg.name.clone(),
+                leg: leg.name.to_string(),
                 option,
                 asked,
                 given,

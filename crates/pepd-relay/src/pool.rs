@@ -56,6 +56,11 @@ impl PipePool {
         })
     }
 
+    /// How many are lent, and how many may be.
+    pub(crate) fn usage(&self) -> (usize, usize) {
+        (self.lock().lent, self.most)
+    }
+
     fn report(&self, error: &std::io::Error) {
         if let Some(held_back) = self.shortage.admit(Instant::now()) {
             tracing::warn!(%error, held_back, "no pipe to be had: copying instead");

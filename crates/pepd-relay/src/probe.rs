@@ -69,7 +69,7 @@ fn explain(leg: &Leg, source: Unset) -> ProbeError {
             Some(ENOENT),
             Some(wanted),
         ) => ProbeError::Congestion {
-            leg: leg.name.clone(),
+            leg: leg.name.to_string(),
             wanted: wanted.clone(),
             available: available_congestion_controls(),
         },
@@ -77,7 +77,7 @@ fn explain(leg: &Leg, source: Unset) -> ProbeError {
             call: source.to_string(),
         },
         _ => ProbeError::Option {
-            leg: leg.name.clone(),
+            leg: leg.name.to_string(),
             source,
         },
     }
@@ -99,7 +99,7 @@ fn fast_open_difference(leg: &Leg) -> Option<Difference> {
     let path = "/proc/sys/net/ipv4/tcp_fastopen";
     let bits: u32 = fs::read_to_string(path).ok()?.trim().parse().ok()?;
     (bits & 3 != 3).then(|| Difference {
-        leg: leg.name.clone(),
+        leg: leg.name.to_string(),
         option: "TCP_FASTOPEN",
         asked: "net.ipv4.tcp_fastopen=3, client and server".to_owned(),
         given: format!("net.ipv4.tcp_fastopen={bits}"),

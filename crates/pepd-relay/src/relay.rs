@@ -1,12 +1,13 @@
 //! Relaying one connection: both directions, until each has ended.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pepd_observe::Counters;
 use tokio::io::Interest;
 
 use crate::direction::{Direction, Need, State};
+use crate::ending::Ending;
 use crate::pool::PipePool;
 use crate::socket::{Failure, LegSocket};
 
@@ -49,17 +50,21 @@ impl Connection {
     }
 
     /// Relays until both directions have ended, and closes both legs as they ended.
-    pub(crate) async fn relay(mut self, pool: &Arc<PipePool>, counters: &Counters) -> Outcome {
-        let cut = !self.run(pool, counters).await;
-        counters.bytes_up.add(self.up.bytes());
-        counters.bytes_down.add(self.down.bytes());
-        self.finish(cut).await
+    pub(crate) async fn relay(
+        mut self,
+        pool: &Arc<PipePool>,
+        counters: &Counters,
+        ending: &mut Ending,
+    ) {
+        let cut = !self.run(pool, counters, ending).await;
+        self.finish(cut, ending).await;
     }
 
     /// Whether it came to an end of its own.
-    async fn run(&mut self, pool: &Arc<PipePool>, counters: &Counters) -> bool {
+    async fn run(&mut self, pool: &Arc<PipePool>, counters: &Counters, ending: &Ending) -> bool {
         let copied = &counters.copied_without_pipe;
         loop {
+            let woke = Instant::now();
             let failed_before = self.failed_legs();
             let up = self
                 .up
@@ -67,6 +72,8 @@ impl Connection {
             let down = self
                 .down
                 .step(&mut self.upstream, &mut self.client, pool, copied);
+            let turns = (self.up.turn(up), self.down.turn(down));
+            ending.flow().turn(woke, Instant::now(), turns.0, turns.1);
             match (up, down) {
                 (Need::Nothing, Need::Nothing) => return true,
                 (Need::Turn, _) | (_, Need::Turn) => {
@@ -101,7 +108,7 @@ impl Connection {
         (self.client.has_failed(), self.upstream.has_failed())
     }
 
-    async fn finish(mut self, cut: bool) -> Outcome {
+    async fn finish(mut self, cut: bool, ending: &mut Ending) {
         let (up, down) = (self.up.state(), self.down.state());
         if (up, down) == (State::Done, State::Done) {
             tokio::join!(
@@ -113,9 +120,10 @@ impl Connection {
                 (Some(failure), _) => Outcome::ClientFailed(failure),
                 (_, Some(failure)) => Outcome::UpstreamFailed(failure),
             };
+            ending.ends(outcome, &self.client, &self.upstream);
             self.client.close();
             self.upstream.close();
-            return outcome;
+            return;
         }
         let client_failed = self.client.failure();
         // Dropping a leg sends its RST, but what came before it has to arrive first.
@@ -127,11 +135,12 @@ impl Connection {
                     .acknowledged(up == State::Done, Some(PATIENCE)),
             );
         }
-        match (cut, client_failed, self.upstream.failure()) {
+        let outcome = match (cut, client_failed, self.upstream.failure()) {
             (true, ..) | (_, None, None) => Outcome::Cut,
             (_, Some(failure), _) => Outcome::ClientFailed(failure),
             (_, None, Some(failure)) => Outcome::UpstreamFailed(failure),
-        }
+        };
+        ending.ends(outcome, &self.client, &self.upstream);
     }
 }
 

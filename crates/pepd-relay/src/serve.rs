@@ -5,16 +5,17 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pepd_observe::Throttle;
+use pepd_observe::{HandshakeMode, Opening, Registration, Throttle};
 use pepd_sys::sockopt;
 use socket2::{Domain, Socket};
 use tokio::io::Interest;
 
 use crate::admission::Permit;
+use crate::ending::Ending;
 use crate::held::AnsweredLeg;
 use crate::options;
-use crate::relay::{Connection, Outcome};
-use crate::settings::{Dscp, Leg, ListenerAddress};
+use crate::relay::Connection;
+use crate::settings::{Dscp, Leg, ListenerAddress, Settings};
 use crate::socket::{Input, LegSocket};
 use crate::upstream::{self, UpstreamError};
 use crate::worker::Context;
@@ -67,14 +68,21 @@ pub(crate) async fn serve(context: Arc<Context>, accepted: Accepted) {
         return;
     }
     counters.accepted.increment();
+    let since = Instant::now();
     let syn_dscp = copy_dscp(&client, domain, dscp);
     let settings = context.shared.settings.load_full();
     let leg = settings
         .leg_towards(destination.ip())
         .unwrap_or(&context.shared.unnamed_leg);
-    let opened = match upstream {
-        Upstream::Answered(upstream) => join(client, upstream).await.map(|legs| (legs, true)),
-        Upstream::Spare(spare) => open(client, spare, peer, destination, leg, syn_dscp).await,
+    let (opened, handshake) = match upstream {
+        Upstream::Answered(upstream) => (
+            join(client, upstream).await.map(|legs| (legs, true)),
+            HandshakeMode::EndToEnd,
+        ),
+        Upstream::Spare(spare) => (
+            open(client, spare, peer, destination, leg, syn_dscp).await,
+            HandshakeMode::Early,
+        ),
     };
     let connection = match opened {
         Ok((connection, own_port)) => {
@@ -94,19 +102,62 @@ pub(crate) async fn serve(context: Arc<Context>, accepted: Accepted) {
             return;
         }
     };
+    let parties = Parties {
+        client: peer,
+        server: destination,
+        handshake,
+        since,
+    };
+    let flow = register(&context, &connection, &settings, parties);
     drop(settings);
-    match connection.relay(&context.pool, counters).await {
-        Outcome::Closed => counters.closed.increment(),
-        Outcome::Cut => counters.cut.increment(),
-        Outcome::ClientFailed(failure) => {
-            counters.client_failed.increment();
-            tracing::debug!(client = %peer, %destination, error = %failure.as_error(), "client leg");
-        }
-        Outcome::UpstreamFailed(failure) => {
-            counters.upstream_failed.increment();
-            tracing::debug!(client = %peer, %destination, error = %failure.as_error(), "upstream leg");
-        }
-    }
+    let mut ending = Ending::new(Arc::clone(&context.shared), flow);
+    connection.relay(&context.pool, counters, &mut ending).await;
+}
+
+/// Who is connected, how and since when.
+#[derive(Clone, Copy, Debug)]
+struct Parties {
+    client: SocketAddr,
+    server: SocketAddr,
+    handshake: HandshakeMode,
+    since: Instant,
+}
+
+/// Enters the connection into the table of flows.
+fn register(
+    context: &Context,
+    connection: &Connection,
+    settings: &Settings,
+    parties: Parties,
+) -> Registration {
+    let unnamed = &context.shared.unnamed_leg.name;
+    let names = |address| {
+        let campus = settings.campus_of(address);
+        let leg = campus.and_then(|campus| settings.legs.get(campus.leg));
+        (
+            Arc::clone(campus.map_or(unnamed, |campus| &campus.name)),
+            Arc::clone(leg.map_or(unnamed, |leg| &leg.name)),
+        )
+    };
+    let (client_campus, client_profile) = names(parties.client.ip());
+    let (server_campus, upstream_profile) = names(parties.server.ip());
+    let opening = Opening {
+        client: parties.client,
+        server: parties.server,
+        client_campus,
+        server_campus,
+        client_profile,
+        upstream_profile,
+        handshake: parties.handshake,
+        accepted: parties.since,
+    };
+    context.shared.flows.open(
+        context.index,
+        opening,
+        connection.client.watch(),
+        connection.upstream.watch(),
+        Instant::now(),
+    )
 }
 
 /// Whether connecting there would lead to this host itself, whatever the packet meant: a
@@ -214,8 +265,9 @@ async fn established(connection: &mut Connection) -> Result<(), UpstreamError> {
 /// the server to speak. Gives the number of bytes sent, which the client leg no longer holds.
 async fn send_first(client: &mut LegSocket, socket: &Socket) -> Result<usize, UpstreamError> {
     let readable = client.ready(Some(Interest::READABLE));
-    let mut first = [0; FIRST_DATA_BYTES];
     let waited = tokio::time::timeout(FIRST_DATA_WAIT, readable).await;
+    // Not before the wait: it would be part of every connection's task, for ever.
+    let mut first = [0; FIRST_DATA_BYTES];
     let speaks_first = waited.is_ok() && !client.has_urgent();
     let len = match speaks_first.then(|| client.peek(&mut first, false)) {
         Some(Input::Bytes(len)) => len,

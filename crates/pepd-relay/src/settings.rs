@@ -1,6 +1,7 @@
 //! What the relay is told: legs, campuses and limits, in types of its own.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -20,6 +21,9 @@ pub struct Settings {
     pub legs: Vec<Leg>,
     /// The campuses.
     pub campuses: Vec<Campus>,
+    /// Log lines about connections that have ended, per second, and at once after a quiet
+    /// second.
+    pub ended_lines: u32,
 }
 
 /// How many connections are split at once; what is beyond is the capture's to route.
@@ -83,6 +87,8 @@ impl HoldMarks {
 /// The addresses behind one campus, and the leg towards them.
 #[derive(Clone, Debug)]
 pub struct Campus {
+    /// Its name in the configuration, for figures.
+    pub name: Arc<str>,
     /// Its prefixes; over all campuses the longest wins.
     pub prefixes: Vec<IpNet>,
     /// Index into [`Settings::legs`].
@@ -92,8 +98,8 @@ pub struct Campus {
 /// How a leg behaves. `None` leaves the kernel's own value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leg {
-    /// Its name in the configuration, for messages.
-    pub name: String,
+    /// Its name in the configuration, for messages and figures.
+    pub name: Arc<str>,
     /// The congestion control.
     pub congestion: Option<String>,
     /// Bytes each direction may hold in this leg's socket; the kernel allows itself as much
@@ -145,7 +151,7 @@ impl Leg {
     /// A leg that leaves everything to the kernel.
     pub fn kernel_defaults(name: &str) -> Self {
         Self {
-            name: name.to_owned(),
+            name: name.into(),
             congestion: None,
             buffer: None,
             rate: None,
@@ -167,19 +173,20 @@ impl Leg {
 }
 
 impl Settings {
-    /// The leg towards `address`: that of the campus with the longest prefix.
+    /// The leg towards `address`: that of its campus.
     pub(crate) fn leg_towards(&self, address: IpAddr) -> Option<&Leg> {
+        self.campus_of(address)
+            .and_then(|campus| self.legs.get(campus.leg))
+    }
+
+    /// The campus of `address`: the one with the longest prefix.
+    pub(crate) fn campus_of(&self, address: IpAddr) -> Option<&Campus> {
         self.campuses
             .iter()
-            .flat_map(|campus| {
-                campus
-                    .prefixes
-                    .iter()
-                    .map(move |prefix| (prefix, campus.leg))
-            })
+            .flat_map(|campus| campus.prefixes.iter().map(move |prefix| (prefix, campus)))
             .filter(|(prefix, _)| prefix.contains(&address))
             .max_by_key(|(prefix, _)| prefix.prefix_len())
-            .and_then(|(_, leg)| self.legs.get(leg))
+            .map(|(_, campus)| campus)
     }
 }
 
@@ -218,6 +225,7 @@ mod tests {
 
     fn campus(prefix: &str, leg: usize) -> Campus {
         Campus {
+            name: prefix.into(),
             prefixes: vec![prefix.parse().unwrap()],
             leg,
         }
@@ -255,6 +263,7 @@ mod tests {
                 campus("10.1.2.0/24", 2),
                 campus("0.0.0.0/0", 0),
             ],
+            ended_lines: 0,
         };
         let towards = |a: &str| {
             settings

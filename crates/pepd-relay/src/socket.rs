@@ -2,8 +2,10 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use pepd_observe::Socket;
 use pepd_sys::pipe::Pipe;
 use pepd_sys::{reactor, stream};
 use socket2::SockRef;
@@ -17,7 +19,8 @@ use tokio::io::{Interest, Ready};
 /// is short. Only [`LegSocket::close`] takes that back.
 #[derive(Debug)]
 pub(crate) struct LegSocket {
-    fd: AsyncFd<OwnedFd>,
+    /// Shared with nobody for good: see [`LegSocket::watch`].
+    fd: Arc<AsyncFd<OwnedFd>>,
     failure: Option<Failure>,
     /// Whether urgent data has been announced (EPOLLPRI) that has not been taken.
     urgent_announced: bool,
@@ -73,7 +76,7 @@ impl LegSocket {
         let interest =
             Interest::READABLE | Interest::WRITABLE | Interest::PRIORITY | Interest::ERROR;
         Ok(Self {
-            fd: reactor::register(fd, interest)?,
+            fd: Arc::new(reactor::register(fd, interest)?),
             failure: None,
             urgent_announced: false,
             error_waits: false,
@@ -85,8 +88,25 @@ impl LegSocket {
     }
 
     /// The descriptor, no longer registered with this worker's runtime.
+    #[allow(
+        clippy::expect_used,
+        reason = "whoever watches a socket holds it only for a call, on this worker's own thread"
+    )]
     pub(crate) fn into_fd(self) -> OwnedFd {
-        self.fd.into_inner()
+        let fd = Arc::into_inner(self.fd).expect("the only owner");
+        fd.into_inner()
+    }
+
+    /// For looking at the socket while it is open. Nothing but the worker's own thread may
+    /// upgrade it, and that for a call only: so the socket closes when this value is dropped.
+    pub(crate) fn watch(&self) -> Weak<Socket> {
+        let fd: Arc<Socket> = Arc::clone(&self.fd) as Arc<Socket>;
+        Arc::downgrade(&fd)
+    }
+
+    /// Bytes written that have not been sent once.
+    pub(crate) fn unsent(&self) -> u64 {
+        stream::unsent(self.as_fd()).unwrap_or(0) as u64
     }
 
     pub(crate) fn has_failed(&self) -> bool {

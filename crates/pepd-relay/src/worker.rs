@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use pepd_observe::{Counters, Throttle};
+use pepd_observe::{Counters, FlowTable, Throttle};
 use pepd_sys::nfqueue::Queue;
 use pepd_sys::{reactor, stream};
 use socket2::{Domain, SockRef, Socket};
@@ -17,11 +17,13 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
 use crate::admission::Admission;
+use crate::ending::EndedLines;
 use crate::fast_open::Key;
 use crate::held::packet::Flow;
 use crate::held::table::Evicted;
 use crate::held::{Decision, Held, Waiting, reader};
 use crate::listener::Listener;
+use crate::look;
 use crate::options;
 use crate::pool::PipePool;
 use crate::serve::{Accepted, Upstream, serve};
@@ -35,6 +37,8 @@ pub(crate) struct Shared {
     pub(crate) admission: Arc<Admission>,
     pub(crate) held: Held,
     pub(crate) fast_open_key: Key,
+    pub(crate) flows: Arc<FlowTable>,
+    pub(crate) ended_lines: EndedLines,
     /// For a destination that a reload has just taken out of every campus.
     pub(crate) unnamed_leg: Leg,
 }
@@ -55,6 +59,8 @@ impl Shared {
 /// What one worker's connections share.
 #[derive(Debug)]
 pub(crate) struct Context {
+    /// Which worker it is.
+    pub(crate) index: usize,
     pub(crate) shared: Arc<Shared>,
     pub(crate) pool: Arc<PipePool>,
 }
@@ -90,6 +96,7 @@ const ACCEPTS_PER_TURN: u32 = 32;
 pub(crate) struct Worker {
     commands: UnboundedSender<Command>,
     thread: JoinHandle<()>,
+    pub(crate) pool: Arc<PipePool>,
     beat: Arc<Beat>,
 }
 
@@ -116,9 +123,11 @@ impl Worker {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
+        let pool = Arc::new(PipePool::new(pipes));
         let context = Arc::new(Context {
+            index,
             shared,
-            pool: Arc::new(PipePool::new(pipes)),
+            pool: Arc::clone(&pool),
         });
         let worker_beat = Arc::clone(&beat);
         let thread = std::thread::Builder::new()
@@ -130,6 +139,7 @@ impl Worker {
         Ok(Self {
             commands,
             thread,
+            pool,
             beat,
         })
     }
@@ -176,6 +186,7 @@ async fn run(
         }
     });
     tokio::spawn(expire(Arc::clone(&context)));
+    tokio::spawn(look::check_all(Arc::clone(&context)));
     let mut accepting = accept_on(&context, listeners);
     let mut reading = JoinSet::new();
     while let Some(command) = inbox.recv().await {

@@ -7,6 +7,7 @@
 //! - [`sockopt`]: socket options that socket2 does not have, each a getter and a setter;
 //! - [`stream`]: reading, peeking, discarding and urgent data on a connected socket;
 //! - [`pipe`]: pipes and splice(2);
+//! - [`tcp_info`]: what the kernel knows of a connection;
 //! - [`nfqueue`]: packets that wait for a verdict;
 //! - [`clock`]: whether the system clock is in step;
 //! - [`reactor`]: registering descriptors with tokio.
@@ -17,6 +18,7 @@ pub mod pipe;
 pub mod reactor;
 pub mod sockopt;
 pub mod stream;
+pub mod tcp_info;
 
 use std::io;
 

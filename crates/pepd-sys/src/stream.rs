@@ -106,6 +106,18 @@ pub fn was_connected(fd: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(info[BYTES_ACKED].iter().any(|byte| *byte != 0))
 }
 
+/// Bytes written that have not been sent once (SIOCOUTQNSD, include/uapi/linux/sockios.h); a FIN
+/// counts as one. Takes no lock of the socket.
+pub fn unsent(fd: BorrowedFd<'_>) -> io::Result<usize> {
+    const SIOCOUTQNSD: libc::c_ulong = 0x894B;
+    ioctl_int(fd, SIOCOUTQNSD).map(|len| usize::try_from(len).unwrap_or(0))
+}
+
+/// Bytes received that have not been read; a FIN does not count (SIOCINQ, tcp(7)).
+pub fn unread(fd: BorrowedFd<'_>) -> io::Result<usize> {
+    ioctl_int(fd, libc::FIONREAD).map(|len| usize::try_from(len).unwrap_or(0))
+}
+
 /// An ICMP error that a socket with
 /// [`set_receive_errors_v4`](crate::sockopt::set_receive_errors_v4) or its IPv6 sister got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,7 +176,7 @@ pub fn icmp_error(fd: BorrowedFd<'_>) -> Option<IcmpError> {
 
 fn ioctl_int(fd: BorrowedFd<'_>, request: libc::c_ulong) -> io::Result<libc::c_int> {
     let mut value: libc::c_int = 0;
-    // SAFETY: both requests write one int to the pointer.
+    // SAFETY: every request given here writes one int to the pointer.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), request, &raw mut value) })?;
     Ok(value)
 }

@@ -8,7 +8,7 @@ use insta::assert_snapshot;
 use rstest::{Context, rstest};
 
 use super::{designed, refusal, with};
-use crate::{Handshake, IpNet, PeerId, Tos, Via, keys};
+use crate::{Handshake, IpNet, Log, LogFormat, PeerId, Tos, Via, keys};
 
 /// The file in the design, with every key that there is.
 const DESIGNED: &str = r#"
@@ -83,6 +83,10 @@ handshake = "early"
 socket = "/run/pepd/admin.sock"
 group = "netadmin"
 metrics = "127.0.0.1:9730"
+
+[log]
+format = "json"
+connections = 100
 "#;
 
 #[test]
@@ -99,6 +103,11 @@ fn the_designed_file_is_valid() {
     assert_eq!(config.campuses[2].via, Via::Routing);
     assert_eq!(config.leg(config.campuses[1].leg).initial_window, Some(32));
     assert_eq!(config.limits.pending, 1024);
+    let log = Log {
+        format: Some(LogFormat::Json),
+        connections: 100,
+    };
+    assert_eq!(config.log, log);
     assert_eq!(
         config.admin.socket.as_deref(),
         Some(Path::new("/run/pepd/admin.sock"))

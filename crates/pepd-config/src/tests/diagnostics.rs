@@ -53,6 +53,7 @@ fn whole_file(#[context] case: Context, #[case] text: &str) {
 #[case::table_reserved("[capture]\ntable = 254\n")]
 #[case::table_zero("[capture]\ntable = 0\n")]
 #[case::limits_zero("[limits]\nconnections = 0\nconnections_per_source = -1\n")]
+#[case::log_format("[log]\nformat = \"xml\"\nconnections = -1\n")]
 #[case::limits_absurd("[limits]\nconnections = 99999999999999999999999999999999999999999999\n")]
 #[case::wrong_type_leg(
     "[leg.lan]\n[[campus]]\nname = \"c\"\nprefixes = [\"10.3.0.0/16\"]\nleg = 5\n"

@@ -1,0 +1,332 @@
+//! How long a direction spends in each of the three phases of Baccelli, Carofiglio and Foss,
+//! *Proxy caching in split TCP* (2009), section 19.4.3.
+//!
+//! The buffer between the two legs is what pepd holds of a direction: the outgoing socket's
+//! unsent bytes, the pipe, and what the incoming socket has received. Phases change at events
+//! only; nothing is polled for them.
+
+use std::time::{Duration, Instant};
+
+use crate::{Phase, PhaseTimes};
+
+/// What a direction does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doing {
+    /// It moves bytes, or waits for its turn to.
+    Moving,
+    /// It has moved all there was and waits for more.
+    AwaitsSource {
+        /// Bytes in the outgoing socket that have not been sent, when the wait began. While it
+        /// lasts they can only become fewer.
+        unsent: u64,
+    },
+    /// It has bytes that the outgoing socket has no room for, and does not read.
+    AwaitsSink,
+    /// It has ended.
+    Ended,
+}
+
+impl Doing {
+    /// The phase that this is, as far as is known without asking the socket.
+    fn phase(self) -> Option<Phase> {
+        match self {
+            Self::Moving | Self::AwaitsSource { unsent: 1.. } => Some(Phase::Free),
+            Self::AwaitsSource { unsent: 0 } => Some(Phase::Starved),
+            Self::AwaitsSink => Some(Phase::Backpressured),
+            Self::Ended => None,
+        }
+    }
+}
+
+/// Time in each phase.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// In [`Phase::Free`].
+    pub free: Duration,
+    /// In [`Phase::Starved`].
+    pub starved: Duration,
+    /// In [`Phase::Backpressured`].
+    pub backpressured: Duration,
+}
+
+impl Spent {
+    fn in_phase(&mut self, phase: Phase) -> &mut Duration {
+        match phase {
+            Phase::Free => &mut self.free,
+            Phase::Starved => &mut self.starved,
+            Phase::Backpressured => &mut self.backpressured,
+        }
+    }
+
+    /// What has come since `before`.
+    #[must_use]
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            free: self.free.saturating_sub(before.free),
+            starved: self.starved.saturating_sub(before.starved),
+            backpressured: self.backpressured.saturating_sub(before.backpressured),
+        }
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            free: self.free + other.free,
+            starved: self.starved + other.starved,
+            backpressured: self.backpressured + other.backpressured,
+        }
+    }
+}
+
+impl From<Spent> for PhaseTimes {
+    fn from(spent: Spent) -> Self {
+        Self {
+            free: spent.free.as_secs_f64(),
+            starved: spent.starved.as_secs_f64(),
+            backpressured: spent.backpressured.as_secs_f64(),
+        }
+    }
+}
+
+/// Counts the time of one direction.
+///
+/// What is exact: a wait for room is backpressure from its first moment to its last. In a wait
+/// for data the unsent bytes only fall, so one that begins without any is starved throughout,
+/// and one that ends with some is free throughout. What is estimated: when a wait began with
+/// unsent bytes and ended without, the moment in between at which they were gone, from the rate
+/// at which the outgoing leg can send.
+#[derive(Clone, Copy, Debug)]
+pub struct PhaseClock {
+    spent: Spent,
+    /// Of the starved time: stretches in which there was nothing to carry.
+    idle: Duration,
+    doing: Doing,
+    /// Up to when the time is counted.
+    counted: Instant,
+    /// Since when the buffer has been empty, if it is.
+    dry: Option<Instant>,
+}
+
+/// A leg that brings nothing for so long has nothing to bring: a second is the first
+/// retransmission timeout of a connection (RFC 6298, section 2), so that a sender that has to
+/// wait for one is still counted as the bottleneck.
+const SHORTEST_IDLE: Duration = Duration::from_secs(1);
+
+/// The same in round trips of the incoming leg.
+const IDLE_ROUND_TRIPS: u32 = 4;
+
+impl PhaseClock {
+    /// A direction that waits for its first byte from `now` on.
+    pub fn new(now: Instant) -> Self {
+        Self {
+            spent: Spent::default(),
+            idle: Duration::ZERO,
+            doing: Doing::AwaitsSource { unsent: 0 },
+            counted: now,
+            dry: Some(now),
+        }
+    }
+
+    /// What it does now.
+    pub fn doing(&self) -> Doing {
+        self.doing
+    }
+
+    /// The phase it is in.
+    pub fn phase(&self) -> Option<Phase> {
+        self.doing.phase()
+    }
+
+    /// Whether nothing can change before an event tells: the buffer is empty, or it has ended.
+    pub fn at_rest(&self) -> bool {
+        matches!(self.doing, Doing::AwaitsSource { unsent: 0 } | Doing::Ended)
+    }
+
+    /// Counts the time up to `now` of what it does and goes on doing.
+    ///
+    /// `unsent` is what the outgoing socket still has to send; `rate` how fast it can, in bytes
+    /// per second, where known.
+    pub fn settle(&mut self, now: Instant, unsent: u64, rate: Option<f64>) {
+        let time = now.saturating_duration_since(self.counted);
+        self.counted = self.counted.max(now);
+        match self.doing {
+            Doing::AwaitsSource { unsent: before } if before > 0 && unsent == 0 => {
+                let free = draining(before, rate, time);
+                self.spent.free += free;
+                self.spent.starved += time - free;
+                self.dry = Some(now.checked_sub(time - free).unwrap_or(now));
+                self.doing = Doing::AwaitsSource { unsent };
+            }
+            Doing::AwaitsSource { unsent: before } => {
+                *self.spent.in_phase(if before > 0 {
+                    Phase::Free
+                } else {
+                    Phase::Starved
+                }) += time;
+                // Where there was nothing unsent, there is nothing: it was not looked for.
+                self.doing = Doing::AwaitsSource {
+                    unsent: unsent.min(before),
+                };
+            }
+            doing => {
+                if let Some(phase) = doing.phase() {
+                    *self.spent.in_phase(phase) += time;
+                }
+            }
+        }
+    }
+
+    /// It does something else from `now` on; what it did before is settled up to then.
+    ///
+    /// `incoming_rtt` is the incoming leg's round-trip time: it says how long a pause makes the
+    /// direction idle.
+    pub fn begin(&mut self, now: Instant, doing: Doing, incoming_rtt: Duration) {
+        if let Some(dry) = self.dry.take() {
+            let stretch = now.saturating_duration_since(dry);
+            if is_idle(stretch, incoming_rtt) {
+                self.idle += stretch;
+            }
+        }
+        self.dry = (doing == Doing::AwaitsSource { unsent: 0 }).then_some(now);
+        self.doing = doing;
+    }
+
+    /// Time in each phase up to `now`, and how much of the starved time it was idle. Asks no
+    /// socket: a wait that began with unsent bytes counts as free until it is settled.
+    pub fn at(&self, now: Instant, incoming_rtt: Duration) -> (Spent, Duration) {
+        let mut spent = self.spent;
+        if let Some(phase) = self.doing.phase() {
+            *spent.in_phase(phase) += now.saturating_duration_since(self.counted);
+        }
+        let pending = self.stretch(now);
+        let pending = if is_idle(pending, incoming_rtt) {
+            pending
+        } else {
+            Duration::ZERO
+        };
+        (spent, self.idle + pending)
+    }
+
+    /// Time in each phase up to when it was settled, while there was something to carry. A
+    /// pause that lasts is not in it until it has ended and turned out to be short.
+    pub fn carrying(&self) -> Spent {
+        let pending = self.stretch(self.counted);
+        Spent {
+            starved: self.spent.starved.saturating_sub(self.idle + pending),
+            ..self.spent
+        }
+    }
+
+    fn stretch(&self, now: Instant) -> Duration {
+        self.dry
+            .map_or(Duration::ZERO, |dry| now.saturating_duration_since(dry))
+    }
+}
+
+fn is_idle(stretch: Duration, incoming_rtt: Duration) -> bool {
+    stretch > SHORTEST_IDLE && stretch > incoming_rtt * IDLE_ROUND_TRIPS
+}
+
+/// How long `bytes` took to be sent, given that they were gone after `time`.
+fn draining(bytes: u64, rate: Option<f64>, time: Duration) -> Duration {
+    match rate {
+        Some(rate) if rate > 0.0 => {
+            Duration::try_from_secs_f64(bytes as f64 / rate).map_or(time, |needed| needed.min(time))
+        }
+        _ => time / 2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Duration = Duration::from_millis(10);
+
+    fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    /// What a clock counts of one thing that is done for 100 ms.
+    fn counted(doing: Doing, unsent: u64, rate: Option<f64>) -> [u128; 3] {
+        let start = Instant::now();
+        let mut clock = PhaseClock::new(start);
+        clock.begin(start, doing, RTT);
+        clock.settle(start + ms(100), unsent, rate);
+        let Spent {
+            free,
+            starved,
+            backpressured,
+        } = clock.at(start + ms(100), RTT).0;
+        [free, starved, backpressured].map(|time| time.as_millis())
+    }
+
+    #[test]
+    fn each_wait_belongs_to_a_phase() {
+        let source = |unsent| Doing::AwaitsSource { unsent };
+        assert_eq!(counted(Doing::Moving, 9, None), [100, 0, 0]);
+        assert_eq!(counted(Doing::AwaitsSink, 9, None), [0, 0, 100]);
+        assert_eq!(counted(Doing::Ended, 0, None), [0, 0, 0]);
+        assert_eq!(counted(source(0), 0, None), [0, 100, 0]);
+        assert_eq!(counted(source(50), 9, None), [100, 0, 0]);
+    }
+
+    #[test]
+    fn where_the_buffer_ran_empty_is_estimated() {
+        let source = Doing::AwaitsSource { unsent: 1000 };
+        assert_eq!(counted(source, 0, Some(50_000.0)), [20, 80, 0]);
+        assert_eq!(
+            counted(source, 0, Some(1.0)),
+            [100, 0, 0],
+            "gone by the end"
+        );
+        assert_eq!(counted(source, 0, None), [50, 50, 0]);
+        assert_eq!(counted(source, 0, Some(f64::NAN)), [50, 50, 0]);
+    }
+
+    #[test]
+    fn a_wait_may_be_settled_in_pieces() {
+        let start = Instant::now();
+        let mut clock = PhaseClock::new(start);
+        clock.begin(start, Doing::AwaitsSource { unsent: 1000 }, RTT);
+        clock.settle(start + ms(10), 600, None);
+        assert!(!clock.at_rest());
+        clock.settle(start + ms(20), 0, Some(100_000.0));
+        assert!(clock.at_rest());
+        clock.settle(start + ms(50), 0, None);
+        let (spent, idle) = clock.at(start + ms(60), RTT);
+        assert_eq!(spent.free, ms(16));
+        assert_eq!(spent.starved, ms(44), "up to now, unsettled time too");
+        assert_eq!(idle, Duration::ZERO);
+    }
+
+    #[test]
+    fn a_long_pause_is_idle_and_a_short_one_is_not() {
+        let start = Instant::now();
+        let mut clock = PhaseClock::new(start);
+        let data_after = |clock: &mut PhaseClock, at: Duration| {
+            clock.settle(start + at, 0, None);
+            clock.begin(start + at, Doing::Moving, RTT);
+            clock.begin(start + at, Doing::AwaitsSource { unsent: 0 }, RTT);
+        };
+        data_after(&mut clock, ms(900));
+        assert_eq!(clock.carrying().starved, ms(900));
+        clock.settle(start + ms(5000), 0, None);
+        assert_eq!(clock.carrying().starved, ms(900), "the pause lasts");
+        assert_eq!(clock.at(start + ms(5000), RTT).1, ms(4100));
+        data_after(&mut clock, ms(6000));
+        assert_eq!(clock.carrying().starved, ms(900));
+        let (spent, idle) = clock.at(start + ms(6000), RTT);
+        assert_eq!((spent.starved, idle), (ms(6000), ms(5100)));
+    }
+
+    #[test]
+    fn a_long_round_trip_makes_patient() {
+        let start = Instant::now();
+        let clock = PhaseClock::new(start);
+        let slow = Duration::from_millis(700);
+        assert_eq!(clock.at(start + ms(2500), slow).1, Duration::ZERO);
+        assert_eq!(clock.at(start + ms(2900), slow).1, ms(2900));
+    }
+}

@@ -1,0 +1,294 @@
+//! All live connections, and what is summed over them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use crate::flow::{Flow, Look, Opening, Socket, Turn, Wanted};
+use crate::history::Budget;
+use crate::pairs::Pairs;
+use crate::{
+    CountedFailure, Counters, FlowHistory, FlowSnapshot, PairLeg, PairSnapshot, Side, TcpFigures,
+};
+
+/// Points of history that all flows together may keep: 22 MB.
+const HISTORY_POINTS: usize = 400_000;
+
+/// All live connections. Each worker has a shard of its own, so that workers do not wait for
+/// one another.
+#[derive(Debug)]
+pub struct FlowTable {
+    counters: Arc<Counters>,
+    began: Instant,
+    /// The same in seconds since the Unix epoch.
+    epoch: f64,
+    last_id: AtomicU64,
+    shards: Box<[Mutex<Shard>]>,
+    pairs: Pairs,
+    failures: Mutex<BTreeMap<(Side, i32), u64>>,
+    budget: Arc<Budget>,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    slots: Vec<Option<Arc<Flow>>>,
+    free: Vec<usize>,
+}
+
+impl FlowTable {
+    /// An empty table for `workers` workers, at `now`, which is `epoch` seconds since the Unix
+    /// epoch.
+    pub fn new(counters: Arc<Counters>, workers: usize, now: Instant, epoch: f64) -> Self {
+        Self {
+            counters,
+            began: now,
+            epoch,
+            last_id: AtomicU64::new(0),
+            shards: (0..workers.max(1)).map(|_| Mutex::default()).collect(),
+            pairs: Pairs::default(),
+            failures: Mutex::default(),
+            budget: Budget::new(HISTORY_POINTS),
+        }
+    }
+
+    /// When the table began, in seconds since the Unix epoch.
+    pub fn epoch(&self) -> f64 {
+        self.epoch
+    }
+
+    /// Seconds since then.
+    pub fn uptime(&self, now: Instant) -> f64 {
+        now.saturating_duration_since(self.began).as_secs_f64()
+    }
+
+    /// Enters a connection of `worker`; it leaves when what is returned is dropped.
+    pub fn open(
+        self: &Arc<Self>,
+        worker: usize,
+        opening: Opening,
+        client_socket: Weak<Socket>,
+        upstream_socket: Weak<Socket>,
+        now: Instant,
+    ) -> Registration {
+        let pair = self
+            .pairs
+            .of(&opening.client_campus, &opening.server_campus, now);
+        pair.enter(&opening.client_profile, &opening.upstream_profile);
+        let id = self.last_id.fetch_add(1, Relaxed) + 1;
+        let sockets = (client_socket, upstream_socket);
+        let flow = Arc::new(Flow::new(id, opening, pair, sockets, now));
+        let shard = worker % self.shards.len();
+        let slot = self.shard(shard).insert(Arc::clone(&flow));
+        Registration {
+            table: Arc::clone(self),
+            shard,
+            slot,
+            flow,
+        }
+    }
+
+    /// Checks a share of `worker`'s connections: every `of`th, from the `part`th on. Each is to
+    /// be checked once a second. `look` is called for those in which something happened.
+    pub fn check(
+        &self,
+        worker: usize,
+        part: usize,
+        of: usize,
+        now: Instant,
+        mut look: impl FnMut(&Socket, &Socket, Wanted) -> Look,
+    ) {
+        let flows: Vec<_> = self
+            .shard(worker % self.shards.len())
+            .slots
+            .iter()
+            .skip(part)
+            .step_by(of.max(1))
+            .flatten()
+            .cloned()
+            .collect();
+        let since = now.saturating_duration_since(self.began).as_millis() / 10;
+        let centiseconds = u32::try_from(since).unwrap_or(u32::MAX);
+        let (mut up, mut down) = (0, 0);
+        for flow in flows {
+            let moved = flow.check(now, centiseconds, &self.budget, &mut look);
+            up += moved.0;
+            down += moved.1;
+        }
+        self.counters.bytes_up.add(up);
+        self.counters.bytes_down.add(down);
+    }
+
+    /// Counts a connection that ended with an error.
+    pub fn count_failure(&self, side: Side, errno: i32) {
+        *lock(&self.failures).entry((side, errno)).or_default() += 1;
+    }
+
+    /// The connections that ended with an error.
+    pub fn failures(&self) -> Vec<CountedFailure> {
+        lock(&self.failures)
+            .iter()
+            .map(|(&(side, errno), &count)| CountedFailure {
+                side,
+                errno: errno_name(errno),
+                count,
+            })
+            .collect()
+    }
+
+    /// All live connections.
+    pub fn flows(&self, now: Instant) -> Vec<FlowSnapshot> {
+        self.all()
+            .iter()
+            .map(|flow| flow.snapshot(now, self.began, self.epoch))
+            .collect()
+    }
+
+    /// One live connection.
+    pub fn flow(&self, id: u64, now: Instant) -> Option<FlowSnapshot> {
+        let flow = self.find(id)?;
+        Some(flow.snapshot(now, self.began, self.epoch))
+    }
+
+    /// The last minutes of one live connection.
+    pub fn history(&self, id: u64) -> Option<FlowHistory> {
+        let points = self.find(id)?.history(self.epoch);
+        Some(FlowHistory { id, points })
+    }
+
+    /// The campus pairs that had connections.
+    pub fn pairs(&self, now: Instant) -> Vec<PairSnapshot> {
+        let flows = self.all();
+        let pairs = self.pairs.all();
+        pairs
+            .iter()
+            .map(|pair| {
+                let of_pair = || flows.iter().filter(|flow| Arc::ptr_eq(&flow.pair, pair));
+                let legs: Vec<_> = of_pair().map(|flow| flow.figures()).collect();
+                let mut snapshot = pair.snapshot(now);
+                fill(&mut snapshot.client_leg, legs.iter().map(|legs| legs.0));
+                fill(&mut snapshot.upstream_leg, legs.iter().map(|legs| legs.1));
+                snapshot
+            })
+            .collect()
+    }
+
+    fn all(&self) -> Vec<Arc<Flow>> {
+        (0..self.shards.len())
+            .flat_map(|shard| {
+                let shard = self.shard(shard);
+                shard.slots.iter().flatten().cloned().collect::<Vec<_>>()
+            })
+            .collect()
+    }
+
+    fn find(&self, id: u64) -> Option<Arc<Flow>> {
+        (0..self.shards.len()).find_map(|shard| {
+            let shard = self.shard(shard);
+            let mut flows = shard.slots.iter().flatten();
+            flows.find(|flow| flow.id == id).cloned()
+        })
+    }
+
+    fn shard(&self, index: usize) -> MutexGuard<'_, Shard> {
+        lock(&self.shards[index])
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic while a lock is held leaves at worst a slot that is not used again.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The median round-trip time, and the share of retransmitted bytes, of one side's legs.
+fn fill(leg: &mut PairLeg, figures: impl Iterator<Item = Option<TcpFigures>>) {
+    let figures: Vec<_> = figures.flatten().collect();
+    let mut rtts: Vec<_> = figures
+        .iter()
+        .map(|tcp| tcp.rtt)
+        .filter(|rtt| *rtt > 0.0)
+        .collect();
+    rtts.sort_by(f64::total_cmp);
+    leg.rtt = rtts.get(rtts.len() / 2).copied();
+    let sum = |of: fn(&TcpFigures) -> Option<u64>| figures.iter().filter_map(of).sum::<u64>();
+    let sent = sum(|tcp| tcp.sent_bytes);
+    let again = sum(|tcp| tcp.retransmitted_bytes);
+    leg.retransmitted = (sent > 0).then(|| again as f64 / sent as f64);
+}
+
+impl Shard {
+    fn insert(&mut self, flow: Arc<Flow>) -> usize {
+        if let Some(slot) = self.free.pop() {
+            self.slots[slot] = Some(flow);
+            return slot;
+        }
+        self.slots.push(Some(flow));
+        self.slots.len() - 1
+    }
+
+    fn remove(&mut self, slot: usize) {
+        if self.slots[slot].take().is_some() {
+            self.free.push(slot);
+        }
+    }
+}
+
+/// The error's name in errno(3), or its number where it has none.
+pub fn errno_name(errno: i32) -> String {
+    match nix::errno::Errno::from_raw(errno) {
+        nix::errno::Errno::UnknownErrno => errno.to_string(),
+        known => format!("{known:?}"),
+    }
+}
+
+/// A connection's entry in the table.
+#[derive(Debug)]
+pub struct Registration {
+    table: Arc<FlowTable>,
+    shard: usize,
+    slot: usize,
+    flow: Arc<Flow>,
+}
+
+impl Registration {
+    /// Unique for the life of the daemon.
+    pub fn id(&self) -> u64 {
+        self.flow.id
+    }
+
+    /// What became of both directions in a turn that began at `woke` and ended at `done`.
+    pub fn turn(&self, woke: Instant, done: Instant, up: Turn, down: Turn) {
+        self.flow.turn(woke, done, up, down);
+    }
+
+    /// Whether its sockets have ever been looked at.
+    pub fn was_seen(&self) -> bool {
+        self.flow.was_seen()
+    }
+
+    /// Takes a look out of turn: the last, while the sockets are still open.
+    pub fn look(&self, now: Instant, look: Look) {
+        self.flow.look(now, look, &self.table.budget);
+    }
+
+    /// The connection as it is.
+    pub fn snapshot(&self, now: Instant) -> FlowSnapshot {
+        self.flow.snapshot(now, self.table.began, self.table.epoch)
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let (up, down) = self.flow.finish(Instant::now());
+        self.table.counters.bytes_up.add(up);
+        self.table.counters.bytes_down.add(down);
+        self.flow.pair.leave();
+        self.table.shard(self.shard).remove(self.slot);
+    }
+}
+
+/// How often each connection is to be checked.
+pub const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests;

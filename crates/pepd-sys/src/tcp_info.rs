@@ -1,0 +1,165 @@
+//! What the kernel knows of a TCP connection (TCP_INFO, tcp(7)).
+//!
+//! Kernels write as much of `struct tcp_info` (include/uapi/linux/tcp.h) as they have. What
+//! came after Linux 4.6 is `None` where the kernel at hand does not write it.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+use crate::check;
+
+/// The figures of one socket at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcpInfo {
+    /// Smoothed round-trip time (RFC 6298).
+    pub rtt: Duration,
+    /// Its mean deviation.
+    pub rtt_variation: Duration,
+    /// The least round-trip time seen lately (net.ipv4.tcp_min_rtt_wlen); none before the first.
+    pub min_rtt: Option<Duration>,
+    /// The receiver's own estimate of the round-trip time; none before it has one.
+    pub receive_rtt: Option<Duration>,
+    /// Congestion window, segments.
+    pub cwnd: u32,
+    /// Largest segment that is sent, bytes.
+    pub mss: u32,
+    /// Segments in flight.
+    pub unacked: u32,
+    /// Segments held to be lost.
+    pub lost: u32,
+    /// Segments retransmitted since the start.
+    pub retransmitted_segments: u32,
+    /// Bytes written that have not been sent once.
+    pub unsent: u32,
+    /// Pacing rate, bytes per second; none when unlimited.
+    pub pacing_rate: Option<u64>,
+    /// The most recent delivery rate, bytes per second (Linux 4.9); none before the first.
+    pub delivery_rate: Option<u64>,
+    /// Time with data to send or in flight (Linux 4.10).
+    pub busy: Option<Duration>,
+    /// Of this, limited by the receiver's window (Linux 4.10).
+    pub receive_window_limited: Option<Duration>,
+    /// Of this, limited by the send buffer (Linux 4.10).
+    pub send_buffer_limited: Option<Duration>,
+    /// Bytes sent since the start, retransmissions with them (Linux 4.19).
+    pub sent_bytes: Option<u64>,
+    /// Bytes retransmitted since the start (Linux 4.19).
+    pub retransmitted_bytes: Option<u64>,
+}
+
+/// The figures of a TCP socket now. A closed connection has them too, until its socket is
+/// closed.
+pub fn tcp_info(fd: BorrowedFd<'_>) -> io::Result<TcpInfo> {
+    // More than Linux 6.18 has (256 bytes); the kernel writes the lesser of the two.
+    let mut buffer = [0_u8; 512];
+    let mut len = buffer.len() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes into the buffer, which has that length.
+    check(unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            buffer.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    })?;
+    let written = usize::try_from(len).unwrap_or(0).min(buffer.len());
+    Fields(&buffer[..written])
+        .read()
+        .ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// The bytes that the kernel wrote. Offsets are those of `struct tcp_info`, to which the kernel
+/// only ever adds at the end.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    /// `None` where even the oldest fields are missing.
+    fn read(&self) -> Option<TcpInfo> {
+        Some(TcpInfo {
+            rtt: self.micros32(68)?,
+            rtt_variation: self.micros32(72)?,
+            // ~0 until there is a sample.
+            min_rtt: self
+                .u32(148)
+                .filter(|us| *us != u32::MAX)
+                .map(|us| Duration::from_micros(us.into())),
+            receive_rtt: self.micros32(92).filter(|rtt| !rtt.is_zero()),
+            cwnd: self.u32(80)?,
+            mss: self.u32(16)?,
+            unacked: self.u32(24)?,
+            lost: self.u32(32)?,
+            retransmitted_segments: self.u32(100)?,
+            unsent: self.u32(144)?,
+            pacing_rate: self.u64(104).filter(|rate| *rate != u64::MAX),
+            delivery_rate: self.u64(160).filter(|rate| *rate != 0),
+            busy: self.micros64(168),
+            receive_window_limited: self.micros64(176),
+            send_buffer_limited: self.micros64(184),
+            sent_bytes: self.u64(200),
+            retransmitted_bytes: self.u64(208),
+        })
+    }
+
+    fn u32(&self, at: usize) -> Option<u32> {
+        let bytes = self.0.get(at..at + 4)?;
+        Some(u32::from_ne_bytes(bytes.try_into().ok()?))
+    }
+
+    fn u64(&self, at: usize) -> Option<u64> {
+        let bytes = self.0.get(at..at + 8)?;
+        Some(u64::from_ne_bytes(bytes.try_into().ok()?))
+    }
+
+    fn micros32(&self, at: usize) -> Option<Duration> {
+        self.u32(at).map(|us| Duration::from_micros(us.into()))
+    }
+
+    fn micros64(&self, at: usize) -> Option<Duration> {
+        self.u64(at).map(Duration::from_micros)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn the_kernels_figures_of_a_transfer() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut b = listener.accept().unwrap().0;
+        a.write_all(&[7; 100_000]).unwrap();
+        b.read_exact(&mut [0; 100_000]).unwrap();
+        b.write_all(b"thanks").unwrap();
+        a.read_exact(&mut [0; 6]).unwrap();
+        let info = tcp_info(a.as_fd()).unwrap();
+        assert!(info.rtt > Duration::ZERO && info.rtt < Duration::from_secs(1));
+        assert!(info.min_rtt.unwrap() < Duration::from_secs(1));
+        assert!(info.cwnd >= 2 && info.mss >= 536, "{info:?}");
+        assert_eq!(info.sent_bytes.unwrap(), 100_000);
+        assert_eq!(info.retransmitted_bytes, Some(0));
+        assert_eq!(info.unsent, 0);
+    }
+
+    #[test]
+    fn what_an_older_kernel_does_not_have_is_none() {
+        // Linux 4.6 ended after `tcpi_min_rtt` and two counters.
+        let info = Fields(&[0; 160]).read().unwrap();
+        assert_eq!((info.delivery_rate, info.busy), (None, None));
+        assert_eq!((info.sent_bytes, info.retransmitted_bytes), (None, None));
+        assert_eq!(Fields(&[0; 60]).read(), None);
+    }
+
+    #[test]
+    fn no_connection_is_an_error_that_keeps_errno() {
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let error = tcp_info(file.as_fd()).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENOTSOCK));
+    }
+}
