@@ -21,19 +21,32 @@ pub struct Running {
     daemons: BTreeMap<String, Pepd>,
     outer: Family,
     inner: Vec<Family>,
+    edit: fn(String) -> String,
 }
 
 impl Running {
     /// The chain.
     pub fn start(fleet: Fleet, outer: Family, inner: &[Family]) -> Result<Self> {
-        Self::with_boxes(fleet, &BOXES, outer, inner)
+        Self::edited(fleet, outer, inner, |config| config)
     }
 
+    /// The chain, each of whose configurations is changed by `edit`.
+    pub fn edited(
+        fleet: Fleet,
+        outer: Family,
+        inner: &[Family],
+        edit: fn(String) -> String,
+    ) -> Result<Self> {
+        Self::with_boxes(fleet, &BOXES, outer, inner, edit)
+    }
+
+    /// Any boxes.
     pub fn with_boxes(
         fleet: Fleet,
         boxes: &[&str],
         outer: Family,
         inner: &[Family],
+        edit: fn(String) -> String,
     ) -> Result<Self> {
         let mut running = Self {
             fleet,
@@ -41,6 +54,7 @@ impl Running {
             daemons: BTreeMap::new(),
             outer,
             inner: inner.to_vec(),
+            edit,
         };
         for name in boxes {
             running.restart(name)?;
@@ -49,7 +63,8 @@ impl Running {
     }
 
     pub fn config(&self, name: &str) -> Result<String> {
-        self.fleet.config(name, self.outer, &self.inner)
+        let config = self.fleet.config(name, self.outer, &self.inner)?;
+        Ok((self.edit)(config))
     }
 
     /// Starts the daemon of a box that has none.
