@@ -7,7 +7,7 @@ use proptest::prelude::*;
 // rstest's `#[context]` needs its `Context` under this very name.
 use rstest::{Context, rstest};
 
-use super::{context, designed, designed_for, diagnostics, refusal};
+use super::{context, designed, designed_for, diagnostics};
 use crate::{Config, Context as Host, Via, Which, parse};
 
 /// Jain & Ott's chain: the box in the middle has a campus of its own here.
