@@ -7,57 +7,23 @@
     reason = "this is how a test fails"
 )]
 
+mod chain_common;
+
+use std::net::IpAddr;
 use std::time::Duration;
 
-use anyhow::Result;
-use pepd_testbed::{Family, Fleet, Nginx, Pepd, Process, accepted, require, run, wait_until};
+use anyhow::{Context, Result};
+use chain_common::{LIMIT, PEPD, Running};
+use pepd_testbed::traffic::{End, Pair, Pattern, receive};
+use pepd_testbed::{Family, Fleet, Iperf3, Nginx, Pepd, Process, require, run, wait_until};
+use rstest::rstest;
 
-const PEPD: &str = env!("CARGO_BIN_EXE_pepd");
-const LIMIT: Duration = Duration::from_secs(120);
-const BOXES: [&str; 3] = ["a", "i", "b"];
-
-/// The boxes of a fleet, each with its daemon.
-struct Running {
-    fleet: Fleet,
-    daemons: Vec<Pepd>,
-}
-
-impl Running {
-    fn start(fleet: Fleet, outer: Family, inner: &[Family]) -> Result<Self> {
-        let mut daemons = Vec::new();
-        for name in BOXES {
-            let config = fleet.config(name, outer, inner)?;
-            daemons.push(Pepd::start(PEPD, fleet.helper(name), &config)?);
-        }
-        Ok(Self { fleet, daemons })
-    }
-
-    /// How many connections each box has split.
-    fn split(&self) -> Result<Vec<u64>> {
-        BOXES
-            .iter()
-            .map(|name| accepted(self.fleet.helper(name)))
-            .collect()
-    }
-
-    fn finish(mut self) -> Result<()> {
-        for daemon in &mut self.daemons {
-            assert!(daemon.runs(), "{}", daemon.log());
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        for daemon in &self.daemons {
-            println!("---- a daemon's log ----\n{}----", daemon.log());
-        }
-    }
-}
-
-#[test]
-fn curl_both_ways_through_three_boxes() -> Result<()> {
+#[rstest]
+#[case::ipv4_over_ipv4(Family::V4, Family::V4)]
+#[case::ipv6_over_ipv4(Family::V4, Family::V6)]
+#[case::ipv4_over_ipv6(Family::V6, Family::V4)]
+#[case::ipv6_over_ipv6(Family::V6, Family::V6)]
+fn curl_both_ways(#[case] outer: Family, #[case] inner: Family) -> Result<()> {
     require!(
         root,
         tunnels,
@@ -65,43 +31,398 @@ fn curl_both_ways_through_three_boxes() -> Result<()> {
         program("curl"),
         program("tcpdump")
     );
-    let running = Running::start(Fleet::chain()?, Family::V4, &[Family::V4])?;
+    // Of IPv4 over IPv4 alone; the others are one tunnel for both families.
+    let families = match (outer, inner) {
+        (Family::V4, Family::V4) => vec![inner],
+        _ => Family::BOTH.to_vec(),
+    };
+    let running = Running::start(Fleet::chain()?, outer, &families)?;
     let fleet = &running.fleet;
-    let mut tcpdump = Process::spawn(
-        fleet
-            .path(0)
-            .command("tcpdump")
-            .args(["-ni", "to-box-i", "-Ul", "ip"]),
-    )?;
-    wait_until(LIMIT, "tcpdump listens", || {
-        tcpdump.log().contains("listening on")
-    })?;
-    let (one, other) = ("a", "b");
-    let content: Vec<u8> = (0..3_000_000u32).flat_map(u32::to_le_bytes).collect();
-    for (client, server) in [(one, other), (other, one)] {
+    let (ip, number) = match outer {
+        Family::V4 => ("ip", "proto"),
+        Family::V6 => ("ip6", "proto"),
+    };
+    let protocol = match inner {
+        Family::V4 => 4,
+        Family::V6 => 41,
+    };
+    let inside = format!("{ip} {number} {protocol}");
+    // Neighbour discovery and the like are each link's own.
+    let other = format!("{ip} and not {inside} and not (ip6 and icmp6)");
+    let (inside, other) = (listen(fleet, &inside)?, listen(fleet, &other)?);
+    let content: Vec<u8> = (0..700_000u32).flat_map(u32::to_le_bytes).collect();
+    for (client, server) in [("a", "b"), ("b", "a")] {
         let nginx = Nginx::start(fleet.host(server))?;
         nginx.put_file("file", &content)?;
         let before = running.split()?;
-        let url = nginx.url(fleet.address(server, Family::V4)?, "file");
+        let url = nginx.url(fleet.address(server, inner)?, "file");
         let mut curl = fleet.host(client).command("sh");
         curl.args(["-c", &format!("curl -sSgf {url} | sha256sum")]);
         let got = run(&mut curl, LIMIT)?.success()?;
         let mut sum = std::process::Command::new("sha256sum");
         let expected = run(sum.arg(nginx.files().join("file")), LIMIT)?.success()?;
-        assert_eq!(
-            got.split_whitespace().next(),
-            expected.split_whitespace().next()
-        );
+        assert_eq!(got.split(' ').next(), expected.split(' ').next());
         let logged = nginx.logged("file")?;
-        let address = fleet.address(client, Family::V4)?.to_string();
+        let address = fleet.address(client, inner)?.to_string();
         assert!(logged.starts_with(&address), "{logged}");
-        let after = running.split()?;
-        let split: Vec<u64> = before.iter().zip(&after).map(|(b, a)| a - b).collect();
-        assert_eq!(split, [1, 1, 1]);
+        assert_eq!(running.split_since(&before)?, [1, 1, 1]);
     }
-    tcpdump.signal(nix::sys::signal::Signal::SIGINT)?;
-    tcpdump.wait(LIMIT)?;
-    let seen = tcpdump.log();
-    println!("{}", seen.lines().take(30).collect::<Vec<_>>().join("\n"));
+    wait_until(LIMIT, "packets within packets", || {
+        inside.log().contains("IP")
+    })?;
+    let seen = lines(&other);
+    assert!(seen.is_empty(), "not through the tunnel: {seen:#?}");
+    running.finish()
+}
+
+/// `tcpdump` on the long path.
+fn listen(fleet: &Fleet, filter: &str) -> Result<Process> {
+    let mut command = fleet.path(0).command("tcpdump");
+    let process = Process::spawn(command.args(["-ni", "to-box-i", "-Ul", filter]))?;
+    wait_until(LIMIT, "tcpdump listens", || {
+        process.log().contains("listening on")
+    })?;
+    Ok(process)
+}
+
+fn lines(tcpdump: &Process) -> Vec<String> {
+    let log = tcpdump.log();
+    let packets = log.lines().filter(|line| line.contains(" > "));
+    packets.map(str::to_owned).collect()
+}
+
+#[test]
+fn each_leg_has_its_own_congestion_control() -> Result<()> {
+    require!(root, tunnels, program("ss"));
+    let running = Running::start(Fleet::chain()?, Family::V4, &[Family::V4])?;
+    let fleet = &running.fleet;
+    let pair = Pair::open(
+        fleet.host("a"),
+        fleet.host("b"),
+        fleet.address("b", Family::V4)?,
+    )?;
+    pair.exchange(10_000)?;
+    let port = pair.client.local_addr()?.port();
+    let server_port = pair.server.local_addr()?.port();
+    let filter = format!("( sport = :{port} or dport = :{port} )");
+    let seen = fleet
+        .helper("i")
+        .sh(&format!("ss -Htin state established '{filter}'"))?;
+    // Two sockets, of two lines each.
+    assert_eq!(seen.lines().count(), 4, "{seen}");
+    let leg = |local: &str| {
+        let mut lines = seen
+            .lines()
+            .skip_while(|line| line.split_whitespace().nth(2) != Some(local));
+        lines.nth(1).unwrap_or_default().trim_start().to_owned()
+    };
+    let towards_a = leg(&format!("10.2.0.2:{server_port}"));
+    assert!(towards_a.starts_with("reno "), "{seen}");
+    let towards_b = leg(&format!("10.1.0.2:{port}"));
+    assert!(towards_b.starts_with("cubic "), "{seen}");
+    running.finish()
+}
+
+#[test]
+fn what_is_not_tcp_goes_through_the_tunnels() -> Result<()> {
+    require!(root, tunnels, program("ping"), program("iperf3"));
+    // With the inner packet's TTL a probe that is to die at a box would do so on the way there.
+    let edit = |config: String| config.replace("[[peer]]\n", "[[peer]]\nttl = 64\n");
+    let running = Running::edited(Fleet::chain()?, Family::V4, &Family::BOTH, edit)?;
+    let fleet = &running.fleet;
+    let _server = Iperf3::start(fleet.host("b"))?;
+    for family in Family::BOTH {
+        let server = fleet.address("b", family)?;
+        fleet
+            .host("a")
+            .sh(&format!("ping -c 3 -i 0.2 -W 10 {server}"))?;
+        let mut iperf3 = fleet.host("a").command("iperf3");
+        let server = server.to_string();
+        iperf3.args([
+            "-uc", &server, "-t", "1", "-b", "1M", "-l", "1000", "--json",
+        ]);
+        let report = run(&mut iperf3, LIMIT)?.success()?;
+        let lost = report
+            .lines()
+            .find(|line| line.contains("\"lost_percent\""));
+        assert!(lost.is_some_and(|line| line.contains(":\t0")), "{report}");
+        // A box in the middle answers what dies there, through the tunnel.
+        let ttl = "ping -c 1 -W 10 -t 2";
+        let answer = fleet.host("a").sh(&format!("{ttl} {server} || true"))?;
+        assert!(
+            answer.to_lowercase().contains("time") && answer.contains("exceeded"),
+            "{answer}"
+        );
+    }
+    assert_eq!(
+        fleet
+            .helper("i")
+            .sh("ip -o link show type sit | wc -l")?
+            .trim(),
+        "3"
+    );
+    running.finish()
+}
+
+/// The second half of the long path takes packets of 1400 bytes only, of which the boxes know
+/// nothing until the router there tells them.
+#[rstest]
+fn a_narrow_hop_on_the_long_path(
+    #[values(Family::V4, Family::V6)] outer: Family,
+    #[values(Family::V4, Family::V6)] inner: Family,
+) -> Result<()> {
+    require!(root, tunnels, program("ping"));
+    let fleet = Fleet::describe()
+        .helper("a")
+        .helper("i")
+        .helper("b")
+        .narrow_path("a", "i", 1400)
+        .path("i", "b")
+        .campus("a", "a")
+        .campus("b", "b")
+        .build()?;
+    let running = Running::start(fleet, outer, &Family::BOTH)?;
+    let fleet = &running.fleet;
+    let server = fleet.address("b", inner)?;
+    transfer(fleet, server)?;
+
+    let overhead = match outer {
+        Family::V4 => 20,
+        Family::V6 => 40,
+    };
+    let header = match inner {
+        Family::V4 => 28,
+        Family::V6 => 48,
+    };
+    let fits = 1400 - overhead;
+    let client = fleet.host("a");
+    let too_big = format!(
+        "ping -M do -c 5 -i 0.3 -W 10 -s {} {server} || true",
+        1400 - header
+    );
+    let said = client.sh(&too_big)?;
+    assert!(
+        said.contains(&format!("mtu = {fits}")) || said.contains(&format!("mtu={fits}")),
+        "{said}"
+    );
+    client.sh(&format!(
+        "ping -M do -c 1 -W 10 -s {} {server}",
+        fits - header
+    ))?;
+    running.finish()
+}
+
+/// Both ways at once, byte by byte.
+fn transfer(fleet: &Fleet, server: IpAddr) -> Result<()> {
+    const SIZE: u64 = 2_000_000;
+    let pair = Pair::open(fleet.host("a"), fleet.host("b"), server)?;
+    for pair in [
+        Pair {
+            client: pair.client.try_clone()?,
+            server: pair.server.try_clone()?,
+        },
+        pair.swapped(),
+    ] {
+        let reader = std::thread::spawn(move || receive(&pair.server, &Pattern::new(1), 0));
+        pepd_testbed::traffic::send(&pair.client, &Pattern::new(1), 0, SIZE)?;
+        pair.client.shutdown(std::net::Shutdown::Write)?;
+        assert_eq!(reader.join().unwrap()?, (SIZE, End::Fin));
+    }
+    Ok(())
+}
+
+#[rstest]
+fn a_killed_daemon_leaves_the_chain_whole_and_the_next_one_adopts_it(
+    #[values(Family::V4, Family::V6)] outer: Family,
+) -> Result<()> {
+    require!(root, tunnels);
+    let fleet = Fleet::chain()?;
+    let before: Vec<String> = chain_common::BOXES
+        .iter()
+        .map(|name| fleet.kernel_state(name))
+        .collect::<Result<_>>()?;
+    let mut running = Running::start(fleet, outer, &Family::BOTH)?;
+    let server = running.fleet.address("b", Family::V4)?;
+    let open = |fleet: &Fleet| Pair::open(fleet.host("a"), fleet.host("b"), server);
+    let old = open(&running.fleet)?;
+    old.exchange(1000)?;
+    let links = |fleet: &Fleet| fleet.helper("i").sh("ip -o link show | grep pepd-");
+    let tunnels = links(&running.fleet)?;
+
+    running.take("i").kill()?;
+    assert_eq!(links(&running.fleet)?, tunnels);
+    let (bytes, end) = receive(&old.client, &Pattern::new(0), 0)?;
+    assert_eq!((bytes, end), (0, End::RESET));
+    let counts = running.split()?;
+    let unsplit = open(&running.fleet)?;
+    unsplit.exchange(100_000)?;
+    assert_eq!(running.split_since(&counts)?, [1, 0, 1]);
+
+    // The same devices: their numbers are in the listing.
+    running.restart("i")?;
+    assert_eq!(links(&running.fleet)?, tunnels);
+    let counts = running.split()?;
+    open(&running.fleet)?.exchange(100_000)?;
+    assert_eq!(running.split_since(&counts)?, [1, 1, 1]);
+    unsplit.exchange(1000)?;
+    drop((old, unsplit));
+
+    for (name, before) in chain_common::BOXES.iter().zip(before) {
+        let (status, log) = running.take(name).stop()?;
+        assert_eq!(status.code(), Some(0), "{log}");
+        assert_eq!(running.fleet.kernel_state(name)?, before, "{name}: {log}");
+    }
+    Ok(())
+}
+
+#[test]
+fn down_removes_what_a_crash_left() -> Result<()> {
+    require!(root, tunnels);
+    let fleet = Fleet::chain()?;
+    let before = fleet.kernel_state("i")?;
+    let mut running = Running::start(fleet, Family::V4, &Family::BOTH)?;
+    let config = running.config("i")?;
+    running.take("i").kill()?;
+    let fleet = &running.fleet;
+    assert_ne!(fleet.kernel_state("i")?, before);
+    let file = tempfile::NamedTempFile::new()?;
+    std::fs::write(file.path(), config)?;
+    let mut down = fleet.helper("i").command(PEPD);
+    let said = run(down.args(["down", "-c"]).arg(file.path()), LIMIT)?.success()?;
+    assert!(said.contains("removed ip link pepd-a"), "{said}");
+    assert_eq!(fleet.kernel_state("i")?, before);
+    Ok(())
+}
+
+#[test]
+fn a_kept_tunnel_goes_on_without_the_daemon() -> Result<()> {
+    require!(root, tunnels);
+    let mut running = Running::start(Fleet::chain()?, Family::V4, &[Family::V4])?;
+    let config = running.config("i")?;
+    let kept = config.replace("[[peer]]\n", "[[peer]]\nkeep = true\n");
+    running.take("i").stop()?;
+    let daemon = Pepd::start(PEPD, running.fleet.helper("i"), &kept)?;
+    daemon.stop()?;
+    let fleet = &running.fleet;
+    let state = fleet.kernel_state("i")?;
+    assert!(
+        state.contains("chain guard") && !state.contains("tproxy"),
+        "{state}"
+    );
+    let server = fleet.address("b", Family::V4)?;
+    let counts = running.split()?;
+    Pair::open(fleet.host("a"), fleet.host("b"), server)?.exchange(10_000)?;
+    assert_eq!(running.split_since(&counts)?, [1, 0, 1]);
+    Ok(())
+}
+
+#[test]
+fn strangers_and_spoofed_sources_do_not_get_through() -> Result<()> {
+    require!(root, tunnels, program("ping"), program("tcpdump"));
+    let running = Running::start(Fleet::chain()?, Family::V4, &Family::BOTH)?;
+    let fleet = &running.fleet;
+    let mut heard = fleet.host("b").command("tcpdump");
+    let heard = Process::spawn(heard.args(["-ni", "to-box-b", "-Ul", "icmp or icmp6"]))?;
+    wait_until(LIMIT, "tcpdump listens", || {
+        heard.log().contains("listening on")
+    })?;
+    let dropped = |counter: &str| -> Result<u64> {
+        let nft = format!("nft list counter inet pepd {counter}");
+        let listing = fleet.helper("i").sh(&nft)?;
+        let count = listing.split("packets ").nth(1).context("no count")?;
+        Ok(count.split(' ').next().unwrap_or_default().parse()?)
+    };
+
+    // A router on the path sends IP in IP of its own.
+    fleet.path(0).sh("ip addr add 10.1.0.9/32 dev lo
+        ip link add evil type ipip local 198.18.1.2 remote 198.18.1.1
+        ip link set evil up
+        ip route add 10.2.0.0/16 dev evil
+        ping -c 2 -i 0.2 -W 1 -I 10.1.0.9 10.2.0.2 && exit 1 || true")?;
+    assert_eq!(dropped("strangers")?, 2);
+    assert_eq!(dropped("guard-a")?, 0);
+
+    // Box a sends what is not from campus a.
+    let spoof = "for pair in '10.9.9.9 10.2.0.2' '10.2.0.9 10.2.0.2' 'fd00:9::9 fd00:2::2'; do
+            set -- $pair
+            ip addr add $1 dev lo
+            ip route replace $2 dev pepd-i src $1
+            ping -c 1 -W 1 -I $1 $2 && exit 1 || true
+        done";
+    fleet.helper("a").sh(spoof)?;
+    assert_eq!(dropped("guard-a")?, 3);
+    // What is from campus a gets through.
+    fleet.host("a").sh("ping -c 1 -W 10 10.2.0.2")?;
+    wait_until(LIMIT, "an echo and its answer", || lines(&heard).len() >= 2)?;
+    let seen = lines(&heard);
+    assert_eq!(seen.len(), 2, "{seen:#?}");
+    running.finish()
+}
+
+#[test]
+fn somebody_elses_interface_is_refused_by_name() -> Result<()> {
+    require!(root, tunnels);
+    let fleet = Fleet::chain()?;
+    fleet.helper("i").sh("ip link add pepd-a type dummy")?;
+    let before = fleet.kernel_state("i")?;
+    let config = fleet.config("i", Family::V4, &[Family::V4])?;
+    let (status, log) = Pepd::builder(PEPD).fails(fleet.helper("i"), &config)?;
+    assert_eq!(status.code(), Some(69), "{log}");
+    assert!(log.contains("the interface pepd-a is not pepd's"), "{log}");
+    assert_eq!(fleet.kernel_state("i")?, before);
+
+    fleet.helper("i").sh("ip link del pepd-a
+         ip link add mine type ipip local 198.18.1.1 remote 198.18.0.1")?;
+    let before = fleet.kernel_state("i")?;
+    let (status, log) = Pepd::builder(PEPD).fails(fleet.helper("i"), &config)?;
+    assert_eq!(status.code(), Some(69), "{log}");
+    assert!(log.contains("mine") && log.contains("198.18.0.1"), "{log}");
+    assert_eq!(fleet.kernel_state("i")?, before);
+    Ok(())
+}
+
+/// What differs is changed in place where that is possible, and mended where somebody else
+/// changes it.
+#[test]
+fn a_tunnel_is_changed_in_place() -> Result<()> {
+    require!(root, tunnels);
+    let mut running = Running::start(Fleet::chain()?, Family::V4, &Family::BOTH)?;
+    let config = running.config("i")?;
+    let fleet = &running.fleet;
+    let number = fleet
+        .helper("i")
+        .sh("ip -o link show pepd-a | cut -d: -f1")?;
+    let changed = config.replace(
+        "[[peer]]\nname = \"a\"\n",
+        "[[peer]]\nname = \"a\"\nttl = 9\nmtu = 1300\ntos = 8\n",
+    );
+    let daemon = running.daemon("i");
+    daemon.reload(&changed)?;
+    let shown = running.fleet.helper("i").sh("ip -d link show pepd-a")?;
+    assert!(
+        shown.contains("mtu 1300") && shown.contains("ttl 9") && shown.contains("tos 0x8"),
+        "{shown}"
+    );
+    assert_eq!(
+        running
+            .fleet
+            .helper("i")
+            .sh("ip -o link show pepd-a | cut -d: -f1")?,
+        number
+    );
+
+    running
+        .fleet
+        .helper("i")
+        .sh("ip link set pepd-a mtu 1400 down; ip link del pepd-b")?;
+    wait_until(Duration::from_secs(60), "it is mended", || {
+        running
+            .fleet
+            .helper("i")
+            .sh("ip link show pepd-a | grep -q 'UP.*mtu 1300' && ip route show table 7301 | grep -q pepd-a && ip route show table 7301 | grep -q pepd-b")
+            .is_ok()
+    })?;
+    let server = running.fleet.address("b", Family::V6)?;
+    Pair::open(running.fleet.host("a"), running.fleet.host("b"), server)?.exchange(10_000)?;
     running.finish()
 }

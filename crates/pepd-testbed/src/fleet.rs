@@ -312,10 +312,9 @@ impl Fleet {
     /// # Errors
     /// When `nft` or `ip` fails.
     pub fn kernel_state(&self, name: &str) -> Result<String> {
-        self.helper(name).sh(
-            "nft list ruleset; ip -d link | grep -v 'group default\\|permaddr' ; ip -o link
-             for family in -4 -6; do ip $family rule; ip $family route show table all; done",
-        )
+        self.helper(name)
+            .sh("nft list ruleset; ip -o link | sed 's/ permaddr.*//'
+             for family in -4 -6; do ip $family rule; ip $family route show table all; done")
     }
 
     fn gateway(&self, campus: &str) -> Result<&str> {

@@ -21,7 +21,8 @@ pub struct Args {
     rest: Vec<String>,
 }
 
-/// What runs in the guest kernel, too: what its nft, TPROXY, `queue` and TCP might do otherwise.
+/// What runs in the guest kernel: what its nft, TPROXY, `queue` and TCP might do otherwise, and
+/// what needs tunnels, which other kernels may lack.
 /// (`cargo xtask vm --tests` runs everything there, which takes long.)
 const IN_GUEST: &[&str] = &[
     "transparency::",
@@ -30,6 +31,7 @@ const IN_GUEST: &[&str] = &[
     "dscp::",
     "shortage::",
     "hold::",
+    "chain",
 ];
 
 /// The statuses of `cargo xtask vm` on a machine that cannot run a guest.

@@ -36,7 +36,7 @@ fn every_file_is_valid() {
         );
     }
     for name in names {
-        // Tunnels are not in this version, and a fleet has them.
+        // It takes the name of a box: see below.
         if name != "fleet.toml"
             && let Err(report) = parse(&format!("config/{name}"), &text(&name), &context())
         {

@@ -189,7 +189,7 @@ impl<'h> Tunnels<'h> {
     }
 
     async fn add(&self, tunnel: &Tunnel) -> Result<(), Error> {
-        let request = self.handle.link().add(link::message(tunnel));
+        let request = self.handle.link().add(link::new(tunnel));
         request
             .execute()
             .await
@@ -211,8 +211,7 @@ impl<'h> Tunnels<'h> {
     /// Gives a device that is there the properties that differ.
     async fn adjust(&self, tunnel: &Tunnel, link: &Link) -> Result<(), Error> {
         if !link.carries(tunnel) {
-            let mut message = link::message(tunnel);
-            message.header.index = link.index;
+            let message = link::change(tunnel, link.index);
             self.change(&tunnel.device, "type", message).await?;
         }
         let mtu = tunnel.mtu_on(self.path_mtu(tunnel).await);

@@ -112,17 +112,27 @@ fn same(have: &InfoIpTunnel, wanted: &InfoIpTunnel) -> bool {
     }
 }
 
-/// The request that makes `tunnel`, or changes a device into it.
-pub(crate) fn message(tunnel: &Tunnel) -> LinkMessage {
+/// The request that makes `tunnel`.
+pub(crate) fn new(tunnel: &Tunnel) -> LinkMessage {
     let mut message = LinkMessage::default();
-    message.attributes = vec![
-        LinkAttribute::IfName(tunnel.device.clone()),
-        LinkAttribute::LinkInfo(vec![
-            LinkInfo::Kind(info_kind(tunnel.kind)),
-            LinkInfo::Data(InfoData::IpTunnel(data(tunnel))),
-        ]),
-    ];
+    message.attributes = vec![LinkAttribute::IfName(tunnel.device.clone()), info(tunnel)];
     message
+}
+
+/// The request that changes a device of the same kind into `tunnel`. It is without the name,
+/// which the kernel takes for a new one and refuses while the device is up.
+pub(crate) fn change(tunnel: &Tunnel, index: u32) -> LinkMessage {
+    let mut message = LinkMessage::default();
+    message.header.index = index;
+    message.attributes.push(info(tunnel));
+    message
+}
+
+fn info(tunnel: &Tunnel) -> LinkAttribute {
+    LinkAttribute::LinkInfo(vec![
+        LinkInfo::Kind(info_kind(tunnel.kind)),
+        LinkInfo::Data(InfoData::IpTunnel(data(tunnel))),
+    ])
 }
 
 fn data(tunnel: &Tunnel) -> Vec<InfoIpTunnel> {
