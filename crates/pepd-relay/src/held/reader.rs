@@ -6,6 +6,10 @@
 //! socket that is the client, who would not recognise it (the sequence number is not its own),
 //! while the socket never hears of it. So the error is taken on its way out, and the client
 //! gets one about its own SYN.
+//!
+//! RSTs of clients come too. Where a destination's answers to the client take another way, the
+//! client gets an answer to the upstream leg's SYN, which is not its own, and so resets it; the leg
+//! waits in vain. Such a SYN is routed, behind its RST, and so are those that follow from there.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -17,7 +21,7 @@ use pepd_sys::reactor;
 use tokio::io::Interest;
 
 use super::attempt::{self, ask};
-use super::packet;
+use super::packet::{self, Flow};
 use super::table::{Evicted, Seen};
 use super::{Bypass, Decision, Waiting};
 use crate::serve::leads_here;
@@ -94,6 +98,10 @@ fn read_some(
 
 fn take_syn(context: &Arc<Context>, waiting: Waiting, packet: &[u8], late: bool) {
     let shared = &context.shared;
+    if let Some(flow) = packet::reset(packet) {
+        take_reset(context, waiting, flow);
+        return;
+    }
     let syn = packet::syn(packet).filter(|syn| !leads_here(syn.flow.server.ip()));
     let Some(syn) = syn else {
         shared.decide(waiting, Decision::Bypass(Bypass::Odd));
@@ -112,7 +120,7 @@ fn take_syn(context: &Arc<Context>, waiting: Waiting, packet: &[u8], late: bool)
         Seen::Crossing {
             packet,
             leg_is_open: true,
-        } => shared.decide(packet, Decision::Leg),
+        } => shared.decide(packet, Decision::Pass),
         // Routed it would reach the client and spoil both. It need not come again: the leg's own
         // SYN meets that end's open socket.
         Seen::Crossing { packet, .. } => packet.supersede(),
@@ -129,6 +137,17 @@ fn take_syn(context: &Arc<Context>, waiting: Waiting, packet: &[u8], late: bool)
             }
             shared.note_pending();
         }
+    }
+}
+
+fn take_reset(context: &Arc<Context>, waiting: Waiting, flow: Flow) {
+    let shared = &context.shared;
+    // First, so that it does not meet the connection that the SYN opens.
+    shared.decide(waiting, Decision::Pass);
+    if let Some(syn) = shared.held.detour(flow) {
+        shared.admission.detour(flow.client.ip(), flow.server.ip());
+        shared.decide(syn, Decision::Bypass(Bypass::Detour));
+        shared.note_pending();
     }
 }
 
