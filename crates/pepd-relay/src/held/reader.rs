@@ -30,12 +30,15 @@ use crate::worker::Context;
 /// How often the reader looks at the clock.
 const TICK: Duration = Duration::from_millis(100);
 
-/// After a silence of the reader of this length what it finds may have been retransmitted and
-/// routed meanwhile, and its connection established: a client waits a second (RFC 6298).
+/// What has waited for so long may have been retransmitted and routed meanwhile, and its connection
+/// established: a client waits a second (RFC 6298).
 const LATE: Duration = Duration::from_millis(700);
 
 /// Packets read in a row before connections have their turn.
 const PACKETS_PER_TURN: usize = 64;
+
+/// The same for those that are late, which are soon dealt with.
+const LATE_PACKETS_PER_TURN: usize = 1024;
 
 /// Reads the queue until the task is dropped.
 pub(crate) async fn read(context: Arc<Context>, queue: Arc<Queue>) {
@@ -53,20 +56,25 @@ pub(crate) async fn read(context: Arc<Context>, queue: Arc<Queue>) {
     };
     let mut buffer = vec![0; MESSAGE_BYTES];
     let mut tick = tokio::time::interval(TICK);
-    let mut awake = Instant::now();
+    // Everything that is there has come after this.
+    let mut emptied = Instant::now();
     loop {
         let guard = tokio::select! {
             guard = socket.readable() => guard.ok(),
             _ = tick.tick() => None,
         };
         let now = Instant::now();
-        let late = now.saturating_duration_since(awake) >= LATE;
-        awake = now;
-        let turn = if late { usize::MAX } else { PACKETS_PER_TURN };
-        if let (Err(_), Some(mut guard)) =
-            (read_some(&context, &queue, &mut buffer, turn, late), guard)
-        {
-            guard.clear_ready();
+        let late = now.saturating_duration_since(emptied) >= LATE;
+        let turn = if late {
+            LATE_PACKETS_PER_TURN
+        } else {
+            PACKETS_PER_TURN
+        };
+        if read_some(&context, &queue, &mut buffer, turn, late).is_err() {
+            emptied = now;
+            if let Some(mut guard) = guard {
+                guard.clear_ready();
+            }
         }
         tokio::task::yield_now().await;
     }
@@ -107,7 +115,8 @@ fn take_syn(context: &Arc<Context>, waiting: Waiting, packet: &[u8], late: bool)
         shared.decide(waiting, Decision::Bypass(Bypass::Odd));
         return;
     };
-    if late {
+    // Where a leg is under way the client's SYN has no other way: routed, it would spoil both.
+    if late && !shared.held.knows(syn.flow) {
         shared.decide(waiting, Decision::Bypass(Bypass::Late));
         return;
     }

@@ -166,6 +166,11 @@ impl<P, U> Table<P, U> {
         Seen::New(ticket, evicted)
     }
 
+    /// Whether the flow is under way.
+    pub(crate) fn knows(&self, flow: Flow) -> bool {
+        self.lock().flows.contains_key(&flow)
+    }
+
     /// Notes what is to be aborted when the flow is evicted. False if it has been already.
     pub(crate) fn attach(&self, flow: Flow, ticket: Ticket, handle: AbortHandle) -> bool {
         let mut state = self.lock();
