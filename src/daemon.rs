@@ -30,6 +30,10 @@ const INSPECTION: Duration = Duration::from_secs(10);
 /// new connections routed.
 const GATE_TTL: Duration = Duration::from_secs(5);
 
+/// How long a pair of addresses whose answers take another way is routed: long enough to cost
+/// little, and short enough that a path that has been mended is used.
+const DETOUR_TTL: Duration = Duration::from_secs(600);
+
 /// How long a worker may be silent before new connections are no longer given to it.
 const SILENCE: Duration = Duration::from_millis(2500);
 
@@ -167,6 +171,9 @@ impl Daemon {
         if let Err(error) = self.door.set(!full, &sources) {
             complain(&error);
             self.mend().await;
+        }
+        for (source, destination) in self.relay.admission().take_detours() {
+            self.door.detour(source, destination);
         }
         self.notifier.alive(self.counters.to_string());
     }
@@ -361,6 +368,14 @@ impl Door {
         Ok(())
     }
 
+    /// Routes what goes from `source` to `destination`, for a while.
+    fn detour(&self, source: IpAddr, destination: IpAddr) {
+        report_detour(source, destination);
+        if let Err(error) = self.gate.detour(source, destination, DETOUR_TTL) {
+            complain(&error);
+        }
+    }
+
     /// Closes the gate for good.
     fn close(&mut self) {
         if let Err(error) = self.gate.close() {
@@ -408,6 +423,17 @@ fn report_full_source(source: IpAddr) {
         tracing::warn!(
             %source, held_back,
             "connections_per_source is reached: more from there are routed unsplit"
+        );
+    }
+}
+
+fn report_detour(source: IpAddr, destination: IpAddr) {
+    static THROTTLE: Throttle = Throttle::new(Duration::from_secs(10));
+    if let Some(held_back) = THROTTLE.admit(Instant::now()) {
+        tracing::warn!(
+            %source, %destination, held_back, time = ?DETOUR_TTL,
+            "what the destination answers does not come back through this box: connections are \
+             routed unsplit for a time; see to it that both ways lead through it"
         );
     }
 }

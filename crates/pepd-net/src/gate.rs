@@ -22,7 +22,7 @@ use rtnetlink::sys::{Socket, SocketAddr};
 
 use crate::error::Error;
 use crate::prefix::Family;
-use crate::script::{GATE, full_set};
+use crate::script::{GATE, detour_set, full_set};
 use message::{Batch, Reply};
 
 /// A handle on the gate and on the sets of sources that are over their limit.
@@ -95,6 +95,26 @@ impl Gate {
     pub fn let_in(&self, source: IpAddr) -> Result<(), Error> {
         let (set, key) = source_key(source);
         self.take(set, &key)
+    }
+
+    /// Routes new connections from `source` to `destination` for `ttl` instead of splitting them.
+    /// Addresses of two families are no pair, and nothing is done.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Netlink`]; ENOENT means that the table is gone.
+    pub fn detour(&self, source: IpAddr, destination: IpAddr, ttl: Duration) -> Result<(), Error> {
+        match (source.to_canonical(), destination.to_canonical()) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                let key = [from.octets(), to.octets()].concat();
+                self.put(detour_set(Family::V4), &key, ttl)
+            }
+            (IpAddr::V6(from), IpAddr::V6(to)) => {
+                let key = [from.octets(), to.octets()].concat();
+                self.put(detour_set(Family::V6), &key, ttl)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Adds the element, deletes it and adds it with its new time, in one transaction. Adding

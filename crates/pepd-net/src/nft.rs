@@ -311,7 +311,14 @@ fn is_dynamic(set: &str) -> bool {
 /// is alive: it is the one that reloads), and a source stays out for at least a second.
 fn carried_element(set: &str, element: &Value) -> Option<String> {
     let element = element.get("elem")?;
-    let value = element.get("val")?.as_str()?;
+    let value = match element.get("val")? {
+        Value::String(value) => value.clone(),
+        pair => {
+            let parts = pair.get("concat")?.as_array()?.iter();
+            let parts: Option<Vec<&str>> = parts.map(Value::as_str).collect();
+            parts?.join(" . ")
+        }
+    };
     let time = if set == GATE { "timeout" } else { "expires" };
     let seconds = element.get(time)?.as_u64()?.max(1);
     Some(format!("{value} timeout {seconds}s"))
@@ -495,5 +502,15 @@ mod tests {
         let carried = after.carried();
         assert_eq!(carried.counters["captured"], (4, 1));
         assert_eq!(carried.elements["gate"], ["tcp timeout 2s"]);
+
+        let detour = Listing::parse(
+            r#"{"nftables": [{"set": {"name": "detour4", "elem": [{"elem":
+            {"val": {"concat": ["10.1.0.2", "10.2.0.2"]}, "timeout": 9, "expires": 7}}]}}]}"#,
+        );
+        let carried = detour.unwrap().carried();
+        assert_eq!(
+            carried.elements["detour4"],
+            ["10.1.0.2 . 10.2.0.2 timeout 7s"]
+        );
     }
 }

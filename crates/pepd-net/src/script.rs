@@ -28,6 +28,8 @@
 //!   both.
 //! - `fate` (in `prerouting`): what the mark says becomes of it: `deliver` to the listener by
 //!   `to_N`, an answer, or `unread`: the queue let it pass because nobody reads, or it is full.
+//! - A RST that is for no socket of this host goes through the queue too (`stray`): a client gives
+//!   one to the answer that its held SYN got by another way.
 //! - ICMP errors of this host's own go through the queue in `output`: the relay recognises
 //!   those about SYNs of its own.
 //!
@@ -45,8 +47,8 @@ use std::fmt::Write as _;
 
 pub(crate) use self::guard::{GUARD, STRANGERS};
 use self::syntax::{
-    address_type, comment, digit, icmp, ip, joined, listeners, on_hold, rule_lines, set_bits,
-    set_mark, unsplit,
+    address_type, comment, detours, digit, icmp, ip, joined, listeners, on_hold, rule_lines,
+    set_bits, set_mark, unsplit,
 };
 use crate::plan::{Plan, PlannedCampus};
 use crate::prefix::{Family, Range};
@@ -67,7 +69,8 @@ const COUNTERS: [(&str, &str); 6] = [
 ];
 
 /// The counters that are there only where SYNs are held.
-const HOLD_COUNTERS: [(&str, &str); 2] = [
+const HOLD_COUNTERS: [(&str, &str); 3] = [
+    ("detoured", "routed: the answers take another way"),
     ("held", "SYNs that wait for their destination's answer"),
     ("unread", "routed: held, but nobody read them"),
 ];
@@ -75,14 +78,19 @@ const HOLD_COUNTERS: [(&str, &str); 2] = [
 /// A first SYN, with or without ECN (RFC 3168).
 const FIRST_SYN: &str = "tcp flags & (fin | syn | rst | ack) == syn";
 
+/// The answer to a segment that belongs to no connection (RFC 9293, section 3.5.2).
+const STRAY_RST: &str = "tcp flags & (fin | syn | rst | ack) == rst";
+
 /// Not for this host itself.
 const FOREIGN: &str = "fib daddr type { local, broadcast, anycast, multicast } return";
 
 /// Sets whose elements come and go by netlink, and what type they are.
-pub(crate) const DYNAMIC_SETS: [(&str, &str); 3] = [
+pub(crate) const DYNAMIC_SETS: [(&str, &str); 5] = [
     (GATE, "inet_proto"),
     (full_set(Family::V4), "ipv4_addr"),
     (full_set(Family::V6), "ipv6_addr"),
+    (detour_set(Family::V4), "ipv4_addr . ipv4_addr"),
+    (detour_set(Family::V6), "ipv6_addr . ipv6_addr"),
 ];
 
 /// The set of a family's sources that are over their limit.
@@ -90,6 +98,14 @@ pub(crate) const fn full_set(family: Family) -> &'static str {
     match family {
         Family::V4 => "full4",
         Family::V6 => "full6",
+    }
+}
+
+/// The set of a family's pairs of source and destination whose answers take another way.
+pub(crate) const fn detour_set(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "detour4",
+        Family::V6 => "detour6",
     }
 }
 
@@ -280,6 +296,9 @@ impl Script {
                 unsplit(plan)
             ));
         }
+        if plan.holds() {
+            lines.extend(detours(plan));
+        }
         self.chain("admission", None, &lines);
     }
 
@@ -341,19 +360,15 @@ impl Script {
         let mut input = vec!["type filter hook input priority filter; policy accept;".to_owned()];
         for &family in &plan.families {
             let (ip, n) = (ip(family), digit(family));
-            self.chain(
-                &format!("tcp{n}"),
-                None,
-                &[
-                    FOREIGN.to_owned(),
-                    if plan.holds() {
-                        format!("{FIRST_SYN} jump fate")
-                    } else {
-                        format!("{FIRST_SYN} {ip} saddr vmap @source{n}")
-                    },
-                    "goto own".to_owned(),
-                ],
-            );
+            let mut tcp = vec![FOREIGN.to_owned()];
+            if plan.holds() {
+                tcp.push(format!("{FIRST_SYN} jump fate"));
+                tcp.push(format!("{STRAY_RST} jump fate"));
+            } else {
+                tcp.push(format!("{FIRST_SYN} {ip} saddr vmap @source{n}"));
+            }
+            tcp.push("goto own".to_owned());
+            self.chain(&format!("tcp{n}"), None, &tcp);
             prerouting.push(format!(
                 "meta l4proto tcp {ip} saddr @all{n} {ip} daddr @all{n} goto tcp{n}"
             ));

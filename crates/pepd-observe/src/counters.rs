@@ -106,6 +106,8 @@ pub struct Counters {
     pub let_through_not_possible: Counter,
     /// Held SYNs routed unsplit: the daemon had been paused.
     pub let_through_late: Counter,
+    /// Held SYNs routed unsplit: the destination's answers to the client take another way.
+    pub let_through_detour: Counter,
     /// Held packets that were no SYN that can be read.
     pub let_through_odd: Counter,
     /// SYNs still held when the daemon ended, routed unsplit.
@@ -124,6 +126,7 @@ impl Counters {
             &self.let_through_budget,
             &self.let_through_not_possible,
             &self.let_through_late,
+            &self.let_through_detour,
             &self.let_through_odd,
             &self.let_through_ending,
         ]

@@ -29,7 +29,12 @@ struct State {
     sources: HashMap<IpAddr, u32>,
     full: bool,
     full_sources: Vec<IpAddr>,
+    /// Pairs of source and destination that have not been asked for yet.
+    detours: Vec<(IpAddr, IpAddr)>,
 }
+
+/// Detours that are kept for the capture; more are found again.
+const DETOURS: usize = 1024;
 
 /// What is over a limit now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,6 +53,7 @@ impl Admission {
                 sources: HashMap::new(),
                 full: false,
                 full_sources: Vec::new(),
+                detours: Vec::new(),
             }),
             exhausted: AtomicBool::new(false),
             live: AtomicU32::new(0),
@@ -123,6 +129,22 @@ impl Admission {
         }
     }
 
+    /// Notes that what `destination` answers `source` takes another way than by this host.
+    pub(crate) fn detour(&self, source: IpAddr, destination: IpAddr) {
+        let mut state = self.lock();
+        if state.detours.len() < DETOURS {
+            state.detours.push((source, destination));
+        }
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Pairs of source and destination, new since the last call, between which no connection can
+    /// be split: answers take another way.
+    pub fn take_detours(&self) -> Vec<(IpAddr, IpAddr)> {
+        std::mem::take(&mut self.lock().detours)
+    }
+
     /// Takes new limits; they count from the next connection on.
     pub(crate) fn set_limits(&self, limits: Limits) {
         let mut state = self.lock();
@@ -161,7 +183,7 @@ impl Admission {
         }
     }
 
-    /// Waits until [`Admission::pressure`] may have changed.
+    /// Waits until [`Admission::pressure`] may have changed, or there are detours.
     pub async fn changed(&self) {
         self.changed.notified().await;
     }

@@ -45,8 +45,8 @@ pub(crate) struct Waiting {
 pub(crate) enum Decision {
     /// To the listener.
     Split,
-    /// To the upstream leg that is open towards its sender.
-    Leg,
+    /// To the upstream leg that is open towards its sender, or to the next hop.
+    Pass,
     /// Routed as if pepd were not there.
     Bypass(Bypass),
     /// Answered with a RST.
@@ -68,6 +68,8 @@ pub(crate) enum Bypass {
     NotPossible,
     /// It has waited so long unread that it may be on its way already.
     Late,
+    /// Its answers take another way.
+    Detour,
     /// It is not a SYN that can be understood.
     Odd,
     /// The daemon ends.
@@ -130,7 +132,7 @@ impl Waiting {
 
 fn count(decision: Decision, counters: &Counters) {
     match decision {
-        Decision::Split | Decision::Leg => {}
+        Decision::Split | Decision::Pass => {}
         Decision::Refused => counters.refusals_passed_on.increment(),
         Decision::Unreachable(_) => counters.unreachable_passed_on.increment(),
         Decision::Silence => counters.unanswered.increment(),
@@ -139,6 +141,7 @@ fn count(decision: Decision, counters: &Counters) {
             Bypass::Budget => &counters.let_through_budget,
             Bypass::NotPossible => &counters.let_through_not_possible,
             Bypass::Late => &counters.let_through_late,
+            Bypass::Detour => &counters.let_through_detour,
             Bypass::Odd => &counters.let_through_odd,
             Bypass::Ending => &counters.let_through_ending,
         }

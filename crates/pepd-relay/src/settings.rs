@@ -77,8 +77,8 @@ impl HoldMarks {
             Decision::Unreachable(Unreachable::Host) => self.host,
             Decision::Unreachable(Unreachable::Port) => self.port,
             Decision::Unreachable(Unreachable::Prohibited) => self.prohibited,
-            // Its socket has it, before the mark is looked at.
-            Decision::Leg | Decision::Bypass(_) | Decision::Silence => 0,
+            // A socket that it is for has it before the mark is looked at.
+            Decision::Pass | Decision::Bypass(_) | Decision::Silence => 0,
         };
         mark & !self.mask | value & self.mask
     }

@@ -175,6 +175,53 @@ impl World {
         })
     }
 
+    /// The standard world with a router `back` past the helper box: what the server says to the
+    /// client goes that way, everything else by the helper box.
+    ///
+    /// # Errors
+    /// Without root.
+    pub fn two_ways() -> Result<Self> {
+        let topology = Self::campus_a()
+            .router("back")
+            .link(link(
+                "server",
+                "hb",
+                "10.2.0.2/24",
+                "10.2.0.1/24",
+                "fd00:b::2/64",
+                "fd00:b::1/64",
+            )?)
+            .link(link(
+                "server",
+                "back",
+                "10.7.1.2/24",
+                "10.7.1.1/24",
+                "fd00:7:1::2/64",
+                "fd00:7:1::1/64",
+            )?)
+            .link(link(
+                "client",
+                "back",
+                "10.7.0.2/24",
+                "10.7.0.1/24",
+                "fd00:7::2/64",
+                "fd00:7::1/64",
+            )?)
+            .route("server", "default", "hb")
+            .route("server", "10.1.0.0/24", "back")
+            .route("server", "fd00:a::/64", "back")
+            .route("back", "10.1.0.0/24", "client")
+            .route("back", "fd00:a::/64", "client")
+            .build()?;
+        let world = Self { topology };
+        // What comes from the server by the other way is no forgery.
+        for device in ["all", "default", "to-back"] {
+            let key = format!("net.ipv4.conf.{device}.rp_filter");
+            world.client().sysctl(&key, "0")?;
+        }
+        Ok(world)
+    }
+
     /// Any topology with nodes `client`, `hb` and `server` as described above.
     #[must_use]
     pub fn custom(topology: Topology) -> Self {

@@ -1,7 +1,7 @@
 //! The chains of connections that are established end to end: see the parent module.
 
 use super::syntax::{digit, icmp, ip, queue, set_bits, set_mark};
-use super::{FIRST_SYN, FOREIGN, Script};
+use super::{FIRST_SYN, FOREIGN, GATE, STRAY_RST, Script};
 use crate::plan::Plan;
 use crate::request::{Fates, Holder};
 
@@ -21,6 +21,20 @@ impl Script {
             format!("{} accept", set_bits(plan, fates.split)),
         ];
         self.chain("early", None, &early);
+        self.stray_chain(plan);
+    }
+
+    /// A daemon that is paused must not hold what resets other people's connections.
+    fn stray_chain(&mut self, plan: &Plan) {
+        let mut stray = vec![
+            "socket transparent 1 accept".to_owned(),
+            format!("meta l4proto != @{GATE} accept"),
+            set_mark(plan),
+        ];
+        if plan.queues.filled_by == Holder::Nft {
+            stray.push(queue(plan.queues));
+        }
+        self.chain("stray", None, &stray);
     }
 
     /// The first pass of a SYN, before everything else.
@@ -37,6 +51,9 @@ impl Script {
             );
             first.push(format!(
                 "meta l4proto tcp {FIRST_SYN} {ip} saddr @all{n} {ip} daddr @all{n} goto syn{n}"
+            ));
+            first.push(format!(
+                "meta l4proto tcp {STRAY_RST} {ip} saddr @all{n} {ip} daddr @all{n} goto stray"
             ));
             output.push(format!(
                 "{} type destination-unreachable {ip} daddr @all{n} {}",

@@ -1,5 +1,6 @@
 //! Pieces of nft's language.
 
+use super::detour_set;
 use crate::plan::{Addresses, Plan};
 use crate::prefix::{Family, Range, union};
 use crate::request::{Action, Handshake, Queues, Rule};
@@ -137,6 +138,15 @@ pub(super) fn queue(queues: Queues) -> String {
             queues.first.saturating_add(count - 1)
         ),
     }
+}
+
+/// What routes the pairs of addresses whose answers take another way.
+pub(super) fn detours(plan: &Plan) -> impl Iterator<Item = String> {
+    plan.families.iter().map(|&family| {
+        let (ip, set) = (ip(family), detour_set(family));
+        let end = unsplit(plan);
+        format!("{ip} saddr . {ip} daddr @{set} counter name detoured {end}")
+    })
 }
 
 pub(super) fn icmp(family: Family) -> &'static str {

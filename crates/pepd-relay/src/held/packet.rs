@@ -47,10 +47,12 @@ pub(crate) struct First {
     pub(crate) data: Vec<u8>,
 }
 
+const SYN: u8 = 0x02;
+const RST: u8 = 0x04;
+const FIN_SYN_RST_ACK: u8 = 0x17;
+
 /// Reads a SYN; none where the packet is something else.
 pub(crate) fn syn(packet: &[u8]) -> Option<Syn> {
-    const SYN: u8 = 0x02;
-    const FIN_SYN_RST_ACK: u8 = 0x17;
     let ip = Ip::read(packet)?;
     let segment = ip.payload;
     let offset = usize::from(*segment.get(12)? >> 4) * 4;
@@ -63,6 +65,13 @@ pub(crate) fn syn(packet: &[u8]) -> Option<Syn> {
         mss: segment.get(20..offset).and_then(mss),
         first: first(&ip, offset),
     })
+}
+
+/// Reads a RST that answers a segment of no connection: the flow of its sender.
+pub(crate) fn reset(packet: &[u8]) -> Option<Flow> {
+    let ip = Ip::read(packet)?;
+    let is_one = ip.protocol == TCP && ip.payload.get(13)? & FIN_SYN_RST_ACK == RST;
+    is_one.then(|| ip.flow()).flatten()
 }
 
 /// The value of the MSS option, where it is there and whole.
@@ -298,6 +307,15 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_rst_names_its_flow() {
+        let reset = |flags| reset(&v4(TCP, CLIENT, SERVER, &segment(flags, 1400)));
+        assert_eq!(reset(0x04), Some(flow()));
+        for flags in [0x14, 0x02, 0x10] {
+            assert_eq!(reset(flags), None);
+        }
+    }
+
+    #[test]
     fn an_error_names_the_flow_that_it_quotes() {
         // Eight bytes of the segment are what must be quoted at least (RFC 792).
         let quoted = v4(TCP, CLIENT, SERVER, &segment(0x02, 1400)[..8]);
@@ -360,7 +378,7 @@ pub(crate) mod tests {
             if let Some(first) = bytes.first_mut() {
                 *first = *first & 0x0f | if six { 0x60 } else { 0x40 };
             }
-            let _ = (syn(&bytes), icmp_error(&bytes));
+            let _ = (syn(&bytes), reset(&bytes), icmp_error(&bytes));
         }
     }
 }

@@ -6,6 +6,10 @@
 //! socket that is the client, who would not recognise it (the sequence number is not its own),
 //! while the socket never hears of it. So the error is taken on its way out, and the client
 //! gets one about its own SYN.
+//!
+//! RSTs of clients come too. Where a destination's answers to the client take another way, the
+//! client gets an answer to the upstream leg's SYN, which is not its own, and so resets it; the leg
+//! waits in vain. Such a SYN is routed, behind its RST, and so are those that follow from there.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -17,7 +21,7 @@ use pepd_sys::reactor;
 use tokio::io::Interest;
 
 use super::attempt::{self, ask};
-use super::packet;
+use super::packet::{self, Flow};
 use super::table::{Evicted, Seen};
 use super::{Bypass, Decision, Waiting};
 use crate::serve::leads_here;
@@ -26,12 +30,15 @@ use crate::worker::Context;
 /// How often the reader looks at the clock.
 const TICK: Duration = Duration::from_millis(100);
 
-/// After a silence of the reader of this length what it finds may have been retransmitted and
-/// routed meanwhile, and its connection established: a client waits a second (RFC 6298).
+/// What has waited for so long may have been retransmitted and routed meanwhile, and its connection
+/// established: a client waits a second (RFC 6298).
 const LATE: Duration = Duration::from_millis(700);
 
 /// Packets read in a row before connections have their turn.
 const PACKETS_PER_TURN: usize = 64;
+
+/// The same for those that are late, which are soon dealt with.
+const LATE_PACKETS_PER_TURN: usize = 1024;
 
 /// Reads the queue until the task is dropped.
 pub(crate) async fn read(context: Arc<Context>, queue: Arc<Queue>) {
@@ -49,20 +56,25 @@ pub(crate) async fn read(context: Arc<Context>, queue: Arc<Queue>) {
     };
     let mut buffer = vec![0; MESSAGE_BYTES];
     let mut tick = tokio::time::interval(TICK);
-    let mut awake = Instant::now();
+    // Everything that is there has come after this.
+    let mut emptied = Instant::now();
     loop {
         let guard = tokio::select! {
             guard = socket.readable() => guard.ok(),
             _ = tick.tick() => None,
         };
         let now = Instant::now();
-        let late = now.saturating_duration_since(awake) >= LATE;
-        awake = now;
-        let turn = if late { usize::MAX } else { PACKETS_PER_TURN };
-        if let (Err(_), Some(mut guard)) =
-            (read_some(&context, &queue, &mut buffer, turn, late), guard)
-        {
-            guard.clear_ready();
+        let late = now.saturating_duration_since(emptied) >= LATE;
+        let turn = if late {
+            LATE_PACKETS_PER_TURN
+        } else {
+            PACKETS_PER_TURN
+        };
+        if read_some(&context, &queue, &mut buffer, turn, late).is_err() {
+            emptied = now;
+            if let Some(mut guard) = guard {
+                guard.clear_ready();
+            }
         }
         tokio::task::yield_now().await;
     }
@@ -94,12 +106,17 @@ fn read_some(
 
 fn take_syn(context: &Arc<Context>, waiting: Waiting, packet: &[u8], late: bool) {
     let shared = &context.shared;
+    if let Some(flow) = packet::reset(packet) {
+        take_reset(context, waiting, flow);
+        return;
+    }
     let syn = packet::syn(packet).filter(|syn| !leads_here(syn.flow.server.ip()));
     let Some(syn) = syn else {
         shared.decide(waiting, Decision::Bypass(Bypass::Odd));
         return;
     };
-    if late {
+    // Where a leg is under way the client's SYN has no other way: routed, it would spoil both.
+    if late && !shared.held.knows(syn.flow) {
         shared.decide(waiting, Decision::Bypass(Bypass::Late));
         return;
     }
@@ -112,7 +129,7 @@ fn take_syn(context: &Arc<Context>, waiting: Waiting, packet: &[u8], late: bool)
         Seen::Crossing {
             packet,
             leg_is_open: true,
-        } => shared.decide(packet, Decision::Leg),
+        } => shared.decide(packet, Decision::Pass),
         // Routed it would reach the client and spoil both. It need not come again: the leg's own
         // SYN meets that end's open socket.
         Seen::Crossing { packet, .. } => packet.supersede(),
@@ -129,6 +146,17 @@ fn take_syn(context: &Arc<Context>, waiting: Waiting, packet: &[u8], late: bool)
             }
             shared.note_pending();
         }
+    }
+}
+
+fn take_reset(context: &Arc<Context>, waiting: Waiting, flow: Flow) {
+    let shared = &context.shared;
+    // First, so that it does not meet the connection that the SYN opens.
+    shared.decide(waiting, Decision::Pass);
+    if let Some(syn) = shared.held.detour(flow) {
+        shared.admission.detour(flow.client.ip(), flow.server.ip());
+        shared.decide(syn, Decision::Bypass(Bypass::Detour));
+        shared.note_pending();
     }
 }
 

@@ -166,6 +166,11 @@ impl<P, U> Table<P, U> {
         Seen::New(ticket, evicted)
     }
 
+    /// Whether the flow is under way.
+    pub(crate) fn knows(&self, flow: Flow) -> bool {
+        self.lock().flows.contains_key(&flow)
+    }
+
     /// Notes what is to be aborted when the flow is evicted. False if it has been already.
     pub(crate) fn attach(&self, flow: Flow, ticket: Ticket, handle: AbortHandle) -> bool {
         let mut state = self.lock();
@@ -231,6 +236,16 @@ impl<P, U> Table<P, U> {
     /// Ends the attempt because the network says that it is in vain: gives the SYN.
     pub(crate) fn abort(&self, flow: Flow) -> Option<P> {
         self.remove_asking(&mut self.lock(), flow)
+    }
+
+    /// Ends the attempt because the client has answered an answer to it that did not come by this
+    /// host: gives the SYN.
+    pub(crate) fn detour(&self, flow: Flow) -> Option<P> {
+        let mut state = self.lock();
+        match state.flows.get(&flow)?.stage {
+            Stage::Asking { sent: true, .. } => self.remove_asking(&mut state, flow),
+            _ => None,
+        }
     }
 
     fn remove_asking(&self, state: &mut State<P, U>, flow: Flow) -> Option<P> {
@@ -509,6 +524,20 @@ mod tests {
         assert_eq!(table.see(reverse, "c", now), crossing("c", true));
         assert_eq!(table.claim(flow), Some("leg"));
         new(&table, reverse, "d", now);
+    }
+
+    #[test]
+    fn only_what_has_been_asked_can_be_answered_by_another_way() {
+        let now = Instant::now();
+        let table = Strings::new(8, now);
+        let ticket = new(&table, from(1, 1), "syn", now);
+        assert_eq!(table.detour(from(1, 1)), None);
+        table.sent(from(1, 1), ticket);
+        assert_eq!(table.detour(from(1, 2)), None);
+        assert_eq!(table.detour(from(1, 1)), Some("syn"));
+        let ticket = new(&table, from(1, 1), "syn", now);
+        assert_eq!(table.answer(from(1, 1), ticket, "leg", now), Ok("syn"));
+        assert_eq!(table.detour(from(1, 1)), None, "it came by this one");
     }
 
     #[test]
