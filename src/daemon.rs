@@ -17,6 +17,7 @@ use crate::cli::File;
 use crate::exit::{Failure, Result};
 use crate::host::{self, Descriptors};
 use crate::life::{Notifier, Request, Signals};
+use crate::peers::Probes;
 use crate::{source, translate};
 
 /// How often the gate is renewed.
@@ -52,6 +53,7 @@ pub struct Daemon {
     counters: Arc<Counters>,
     workers: NonZeroUsize,
     admin: Admin,
+    probes: Probes,
 }
 
 impl Daemon {
@@ -94,6 +96,8 @@ impl Daemon {
                 return Err(failure);
             }
         };
+        let mut probes = Probes::default();
+        probes.follow(&config);
         tracing::info!(
             node = config.node.name,
             workers,
@@ -114,6 +118,7 @@ impl Daemon {
             counters,
             workers,
             admin,
+            probes,
         })
     }
 
@@ -159,7 +164,15 @@ impl Daemon {
             complain(&error);
             self.mend().await;
         }
-        self.notifier.alive(self.counters.to_string());
+        self.notifier.alive(self.standing());
+    }
+
+    /// How it stands, in a line.
+    fn standing(&self) -> String {
+        match self.probes.states().silent() {
+            Some(peers) => format!("{}; silent peers: {peers}", self.counters),
+            None => self.counters.to_string(),
+        }
     }
 
     /// Installs the kernel state again where it is gone. `nft flush ruleset`, with which a
@@ -218,6 +231,7 @@ impl Daemon {
         ));
         self.installed.replace(&plan).await?;
         self.relay.reload(prepared);
+        self.probes.follow(&config);
         self.config = config;
         self.plan = plan;
         Ok(())
@@ -241,7 +255,7 @@ impl Daemon {
                 break;
             }
             tokio::select! {
-                _ = tick.tick() => self.notifier.alive(self.counters.to_string()),
+                _ = tick.tick() => self.notifier.alive(self.standing()),
                 _ = look.tick() => {}
                 request = self.signals.next() => if request == Request::End { break },
                 order = self.admin.order() => match order {

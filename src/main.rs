@@ -16,6 +16,7 @@ mod host;
 mod humane;
 mod life;
 mod orders;
+mod peers;
 mod privileges;
 mod run;
 mod show;
