@@ -21,16 +21,16 @@ const LONGEST: usize = 256;
 /// A socket for each: an interface that was made again in the meantime is another one to a
 /// socket that is bound to it.
 ///
-/// Over IPv4 the request leaves through the device, for which no route is needed: bound to a
-/// device, the kernel takes any IPv4 address to be on the link (net/ipv4/route.c,
-/// `ip_route_output_key_hash_rcu`). It does not do so for IPv6, and pepd has no route to the
-/// peer's own address within the tunnel. So there the request is put into its outer packet here,
-/// and looks to the peer just the same.
+/// Over IPv4 the request leaves through the device, and by its type of service the routing rules
+/// of both boxes know it and its answer. Over IPv6 there are no such rules, and the kernel sends
+/// nothing through a device that has no route. So there the request is put into its outer packet
+/// here, and looks to the peer just the same.
 pub fn send(peer: &Peer, device: &str, packet: &[u8]) -> io::Result<()> {
     let socket = match peer.remote {
         IpAddr::V4(_) => {
             let socket = raw(Domain::IPV4, Protocol::ICMPV4)?;
             socket.bind_device(Some(device.as_bytes()))?;
+            socket.set_tos_v4(u32::from(pepd_net::PROBE_TOS))?;
             socket
         }
         IpAddr::V6(_) => raw(Domain::IPV6, Protocol::from(IPV6_IN_IP))?,
@@ -39,7 +39,7 @@ pub fn send(peer: &Peer, device: &str, packet: &[u8]) -> io::Result<()> {
     socket.send_to(packet, &address(peer.remote)).map(drop)
 }
 
-/// What a peer answers. By whichever way it comes: the peer's own routes decide.
+/// What a peer answers, by whichever way it comes.
 #[derive(Debug)]
 pub struct Answers(AsyncFd<OwnedFd>);
 

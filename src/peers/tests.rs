@@ -18,8 +18,12 @@ use super::*;
 const EVERY: Duration = Duration::from_millis(100);
 const LIMIT: Duration = Duration::from_secs(30);
 
+const PEPD_X: &str = "ip link add pepd-x address 02:00:00:00:00:01 type veth \
+    peer name pepd-y address 02:00:00:00:00:02";
+
 /// Two hosts with a plain link between them, and `pepd-x`, over which alone `there` takes echo
-/// requests. It has no address and no route.
+/// requests and `here` their answers. It has no address, and but for the probes no route. Both
+/// drop what comes by another way than they would send to.
 struct Hosts {
     here: Netns,
     there: Netns,
@@ -31,20 +35,54 @@ impl Hosts {
         let other = there.name();
         here.sh(&format!(
             "ip link add path type veth peer name path netns {other}
-             ip link add pepd-x type veth peer name pepd-y netns {other}
+             {PEPD_X} netns {other}
              ip address add 192.0.2.1/24 dev path
-             ip link set path up; ip link set pepd-x up"
+             ip link set path up; ip link set pepd-x up
+             nft add table inet test
+             nft 'add chain inet test input {{ type filter hook input priority 0; }}'
+             nft add rule inet test input iifname != pepd-x icmp type echo-reply drop"
         ))?;
         there.sh("ip address add 192.0.2.2/24 dev path
              ip link set path up; ip link set pepd-y up
              nft add table inet test
              nft 'add chain inet test input { type filter hook input priority 0; }'
              nft add rule inet test input iifname != pepd-y icmp type echo-request drop")?;
-        // With any filter `pepd-y` would have to have an address.
-        for of in ["all", "pepd-y"] {
-            there.sysctl(&format!("net.ipv4.conf.{of}.rp_filter"), "0")?;
+        for host in [&here, &there] {
+            host.sysctl("net.ipv4.conf.all.rp_filter", "1")?;
         }
-        Ok(Self { here, there })
+        let hosts = Self { here, there };
+        hosts.connect()?;
+        Ok(hosts)
+    }
+
+    /// Makes what depends on the devices: routes and rules as pepd-net installs them, and the
+    /// neighbours that a tunnel does not need.
+    fn connect(&self) -> Result<()> {
+        for (host, own, other, device, mac) in [
+            (
+                &self.here,
+                "192.0.2.1",
+                "192.0.2.2",
+                "pepd-x",
+                "02:00:00:00:00:02",
+            ),
+            (
+                &self.there,
+                "192.0.2.2",
+                "192.0.2.1",
+                "pepd-y",
+                "02:00:00:00:00:01",
+            ),
+        ] {
+            host.sh(&format!(
+                "ip link set {device} up
+                 ip neighbour replace {other} dev {device} lladdr {mac} nud permanent
+                 ip route replace {other} dev {device} table 7302
+                 ip rule del preference 72 2>/dev/null || true
+                 ip rule add preference 72 from {own} to {other} tos 0x10 ipproto icmp lookup 7302"
+            ))?;
+        }
+        Ok(())
     }
 }
 
@@ -118,17 +156,16 @@ fn a_peer_answers_falls_silent_and_answers_again() -> Result<()> {
         assert!(state.rtt.is_none() && state.lost >= 3, "{state:?}");
         assert_eq!(probes.states().silent().as_deref(), Some("x"));
 
-        hosts.there.sh("ip link set pepd-y up")?;
+        hosts.connect()?;
         becomes(&probes, Liveness::Answering).await?;
 
         // Somebody makes the interface again.
         hosts.here.sh("ip link delete pepd-x")?;
         becomes(&probes, Liveness::Silent).await?;
-        hosts.here.sh(&format!(
-            "ip link add pepd-x type veth peer name pepd-y netns {}; ip link set pepd-x up",
-            hosts.there.name()
-        ))?;
-        hosts.there.sh("ip link set pepd-y up")?;
+        hosts
+            .here
+            .sh(&format!("{PEPD_X} netns {}", hosts.there.name()))?;
+        hosts.connect()?;
         becomes(&probes, Liveness::Answering).await?;
         Ok(())
     })
