@@ -18,6 +18,7 @@ use crate::exit::{Failure, Result};
 use crate::host::{self, Descriptors};
 use crate::life::{Notifier, Request, Signals};
 use crate::observatory::Observatory;
+use crate::peers::Probes;
 use crate::{source, translate};
 
 /// How often the gate is renewed.
@@ -58,6 +59,7 @@ pub struct Daemon {
     observatory: Arc<Observatory>,
     workers: NonZeroUsize,
     admin: Admin,
+    probes: Probes,
 }
 
 impl Daemon {
@@ -85,6 +87,8 @@ impl Daemon {
             tracing::warn!("{warning}");
         }
         let counters = Arc::new(Counters::default());
+        let mut probes = Probes::default();
+        probes.follow(&config);
         let up = (|| {
             let gate = Gate::open()?;
             let relay = Relay::start(prepared, descriptors.pipes, Arc::clone(&counters))
@@ -95,6 +99,7 @@ impl Daemon {
                 Arc::clone(&counters),
                 workers.get(),
                 descriptors,
+                probes.states(),
             ));
             let admin = Admin::start(socket, Arc::clone(&observatory) as Arc<dyn View>)?;
             Ok::<_, Failure>((relay, Door::new(gate), observatory, admin))
@@ -127,6 +132,7 @@ impl Daemon {
             observatory,
             workers,
             admin,
+            probes,
         })
     }
 
@@ -175,7 +181,15 @@ impl Daemon {
         for (source, destination) in self.relay.admission().take_detours() {
             self.door.detour(source, destination);
         }
-        self.notifier.alive(self.counters.to_string());
+        self.notifier.alive(self.standing());
+    }
+
+    /// How it stands, in a line.
+    fn standing(&self) -> String {
+        match self.probes.states().silent() {
+            Some(peers) => format!("{}; silent peers: {peers}", self.counters),
+            None => self.counters.to_string(),
+        }
     }
 
     /// Installs the kernel state again where it is gone. `nft flush ruleset`, with which a
@@ -235,6 +249,7 @@ impl Daemon {
         self.installed.replace(&plan).await?;
         self.relay.reload(prepared);
         self.observatory.reloaded(&config);
+        self.probes.follow(&config);
         self.config = config;
         self.plan = plan;
         Ok(())
@@ -259,7 +274,7 @@ impl Daemon {
                 break;
             }
             tokio::select! {
-                _ = tick.tick() => self.notifier.alive(self.counters.to_string()),
+                _ = tick.tick() => self.notifier.alive(self.standing()),
                 _ = look.tick() => {}
                 request = self.signals.next() => if request == Request::End { break },
                 order = self.admin.order() => match order {

@@ -18,6 +18,7 @@ mod life;
 mod log;
 mod observatory;
 mod orders;
+mod peers;
 mod privileges;
 mod run;
 mod show;

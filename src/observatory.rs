@@ -7,11 +7,12 @@ use std::time::Instant;
 use pepd_config::{Config, Via};
 use pepd_observe::{
     API_VERSION, CampusSnapshot, CountedReason, Counter, Counters, DaemonState, FlowHistory,
-    FlowSnapshot, LegFacts, LimitUse, PeerState, Status, View, advise,
+    FlowSnapshot, LegFacts, LimitUse, Status, View, advise,
 };
 use pepd_relay::Observer;
 
 use crate::host::Descriptors;
+use crate::peers::PeerStates;
 
 /// Sees the connections, the counters and the configuration in force.
 #[derive(Debug)]
@@ -21,6 +22,7 @@ pub struct Observatory {
     workers: usize,
     /// The most descriptors there may be.
     descriptors: u64,
+    peers: PeerStates,
     configured: RwLock<Configured>,
     draining: AtomicBool,
 }
@@ -42,12 +44,14 @@ impl Observatory {
         counters: Arc<Counters>,
         workers: usize,
         descriptors: Descriptors,
+        peers: PeerStates,
     ) -> Self {
         Self {
             observer,
             counters,
             workers,
             descriptors: descriptors.limit,
+            peers,
             configured: RwLock::new(Configured::from(config)),
             draining: AtomicBool::new(false),
         }
@@ -100,11 +104,6 @@ impl Observatory {
         }
         limits
     }
-
-    /// The helper boxes that this one has tunnels to.
-    fn peers() -> Vec<PeerState> {
-        Vec::new()
-    }
 }
 
 impl View for Observatory {
@@ -130,7 +129,7 @@ impl View for Observatory {
             failures: table.failures(),
             campuses: configured.campuses.clone(),
             pairs,
-            peers: Self::peers(),
+            peers: self.peers.get(),
             advice,
         }
     }

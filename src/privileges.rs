@@ -11,9 +11,11 @@ const NEEDED: &[Capability] = &[Capability::CAP_NET_ADMIN];
 /// These are kept where they are there.
 ///
 /// CAP_NET_BIND_SERVICE: a client whose own port is below 1024, as NFS has it.
+/// CAP_NET_RAW: probes through the tunnels (raw(7)).
 /// CAP_SYS_RESOURCE: pipes beyond `pipe-user-pages-soft` keep their size (pipe(7)).
 const WANTED: &[Capability] = &[
     Capability::CAP_NET_BIND_SERVICE,
+    Capability::CAP_NET_RAW,
     Capability::CAP_SYS_RESOURCE,
 ];
 

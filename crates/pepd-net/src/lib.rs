@@ -38,4 +38,4 @@ pub use rehearsal::{Firewall, Rehearsal, rehearse};
 pub use request::{
     Action, Campus, Fates, Handshake, Holder, Listener, Mark, Peer, Queues, Request, Rule, Via,
 };
-pub use routing::{NEXT_PREFERENCE, PREFERENCE, PROTOCOL};
+pub use routing::{NEXT_PREFERENCE, PREFERENCE, PROBE_PREFERENCE, PROBE_TOS, PROTOCOL};

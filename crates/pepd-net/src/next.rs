@@ -51,18 +51,54 @@ pub(crate) fn items(request: &Request) -> Vec<Item> {
             }));
         }
     }
-    routes.into_iter().chain(rules).collect()
+    let (ways, selections) = probes(request);
+    let routes = routes.into_iter().chain(ways);
+    let rules = rules.into_iter().chain(selections);
+    routes.chain(rules).collect()
 }
 
-/// The tables of the next-box table, of which there is one more than peers.
+/// Routes and rules for the echo requests between the ends of each tunnel over IPv4, and for
+/// their answers: both go through the tunnel, which without them neither would. (Over IPv6 a
+/// rule cannot tell them from other ICMP: there the answers take the path of the outer packets.)
+fn probes(request: &Request) -> (Vec<Item>, Vec<Item>) {
+    let table = probe_table(request);
+    let mut ways = Vec::new();
+    let mut rules = Vec::new();
+    for peer in &request.peers {
+        let (IpAddr::V4(local), IpAddr::V4(remote)) = (peer.local, peer.remote) else {
+            continue;
+        };
+        ways.push(Item::Way {
+            table,
+            to: peer.remote.into(),
+            hop: Some(Hop {
+                device: tunnel::device(&peer.name),
+                source: None,
+                window: None,
+            }),
+        });
+        rules.push(Item::Probe {
+            local,
+            remote,
+            table,
+        });
+    }
+    (ways, rules)
+}
+
+/// The tables of the next-box table, of which there are two more than peers.
 pub(crate) fn tables(request: &Request) -> Vec<u32> {
     if request.peers.is_empty() {
         return Vec::new();
     }
-    let last = u32::try_from(request.peers.len()).unwrap_or(u32::MAX);
-    (0..=last)
-        .map(|offset| request.table.saturating_add(1).saturating_add(offset))
-        .collect()
+    let first = request.table.saturating_add(1);
+    (first..=probe_table(request)).collect()
+}
+
+/// The last of them: each tunnel's other end, for the probes.
+fn probe_table(request: &Request) -> u32 {
+    let peers = u32::try_from(request.peers.len()).unwrap_or(u32::MAX / 2);
+    request.table.saturating_add(2).saturating_add(peers)
 }
 
 /// Where packets come from: behind this box, or through the tunnel to a peer.

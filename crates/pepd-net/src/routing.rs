@@ -4,15 +4,15 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use futures_util::TryStreamExt as _;
 use ipnet::IpNet;
-use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::route::{
     RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
 };
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
+use rtnetlink::packet_route::{AddressFamily, IpProtocol};
 use rtnetlink::{Handle, IpVersion};
 
 use crate::error::Error;
@@ -44,6 +44,15 @@ enum Message {
 /// for this box.
 pub const NEXT_PREFERENCE: u32 = PREFERENCE + 1;
 
+/// The preference of the rules for probes, which name both ends of a tunnel: before all others,
+/// since a campus may hold these addresses, too.
+pub const PROBE_PREFERENCE: u32 = PREFERENCE - 1;
+
+/// The type of service of the echo requests that probe a tunnel, which the answers have as well
+/// (net/ipv4/icmp.c, `icmp_reply`). By it they are told from all other ICMP between two boxes.
+/// It has no meaning as a code point (RFC 2474: 000100).
+pub const PROBE_TOS: u8 = 0x10;
+
 /// One rule or route. Its `Display` is the `ip` command that makes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Item {
@@ -68,6 +77,14 @@ pub(crate) enum Item {
         from: Option<IpNet>,
         table: u32,
     },
+    /// ICMP with the probes' type of service, from one end of a tunnel to the other, looks into
+    /// `table`. Not only the requests: answers shall come back through the tunnel, and a reverse
+    /// path check, strict or loose, asks the same rules where the sender would be.
+    Probe {
+        local: Ipv4Addr,
+        remote: Ipv4Addr,
+        table: u32,
+    },
 }
 
 /// A tunnel as a route has it.
@@ -87,6 +104,7 @@ impl Item {
             | Item::Rule { family, .. }
             | Item::Select { family, .. } => *family,
             Item::Way { to, .. } => Family::of(to.addr()),
+            Item::Probe { .. } => Family::V4,
         }
     }
 
@@ -95,7 +113,8 @@ impl Item {
             Item::Route { table, .. }
             | Item::Rule { table, .. }
             | Item::Way { table, .. }
-            | Item::Select { table, .. } => *table,
+            | Item::Select { table, .. }
+            | Item::Probe { table, .. } => *table,
         }
     }
 
@@ -134,6 +153,14 @@ impl Item {
                     "ip {flag} rule {verb} preference {NEXT_PREFERENCE} {what} protocol {PROTOCOL}"
                 )
             }
+            Item::Probe {
+                local,
+                remote,
+                table,
+            } => format!(
+                "ip {flag} rule {verb} preference {PROBE_PREFERENCE} from {local} to {remote} \
+                 tos {PROBE_TOS:#x} ipproto icmp lookup {table} protocol {PROTOCOL}"
+            ),
         }
     }
 }
@@ -313,6 +340,11 @@ impl Routing {
                 from,
                 table,
             } => Message::Rule(select_message(*family, *from, *table)),
+            Item::Probe {
+                local,
+                remote,
+                table,
+            } => Message::Rule(probe_message(*local, *remote, *table)),
         })
     }
 
@@ -406,6 +438,24 @@ fn select_message(family: Family, from: Option<IpNet>, table: u32) -> RuleMessag
     message
 }
 
+fn probe_message(local: Ipv4Addr, remote: Ipv4Addr, table: u32) -> RuleMessage {
+    let mut message = RuleMessage::default();
+    message.header.family = AddressFamily::Inet;
+    message.header.action = RuleAction::ToTable;
+    message.header.tos = PROBE_TOS;
+    message.header.src_len = 32;
+    message.header.dst_len = 32;
+    message.attributes = vec![
+        RuleAttribute::Priority(PROBE_PREFERENCE),
+        RuleAttribute::Source(local.into()),
+        RuleAttribute::Destination(remote.into()),
+        RuleAttribute::IpProtocol(IpProtocol::Icmp),
+        RuleAttribute::Table(table),
+        RuleAttribute::Protocol(RouteProtocol::Other(PROTOCOL)),
+    ];
+    message
+}
+
 fn way_message(
     table: u32,
     to: IpNet,
@@ -488,6 +538,21 @@ fn own_rule(family: Family, rule: &RuleMessage) -> Option<Item> {
             Some(Item::Select {
                 family,
                 from,
+                table,
+            })
+        }
+        PROBE_PREFERENCE => {
+            let (mut local, mut remote) = (None, None);
+            for attribute in &rule.attributes {
+                match attribute {
+                    RuleAttribute::Source(IpAddr::V4(source)) => local = Some(*source),
+                    RuleAttribute::Destination(IpAddr::V4(end)) => remote = Some(*end),
+                    _ => {}
+                }
+            }
+            Some(Item::Probe {
+                local: local?,
+                remote: remote?,
                 table,
             })
         }

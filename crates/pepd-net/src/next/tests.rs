@@ -74,8 +74,10 @@ fn a_box_at_the_end_of_a_chain() {
         lines,
         [
             "ip -4 route add 10.2.0.0/16 dev pepd-p0 table 7301 proto 73 src 192.0.2.1",
+            "ip -4 route add 198.51.100.1/32 dev pepd-p0 table 7303 proto 73",
             "ip -4 rule add preference 74 iif lo lookup 7301 suppress_prefixlength 0 protocol 73",
             "ip -4 rule add preference 74 from 10.1.0.0/16 lookup 7301 protocol 73",
+            "ip -4 rule add preference 72 from 192.0.2.1 to 198.51.100.1 tos 0x10 ipproto icmp lookup 7303 protocol 73",
         ]
     );
 }
@@ -94,9 +96,13 @@ fn a_box_in_the_middle_sends_nothing_back_where_it_came_from() {
         "ip -4 route add 10.2.0.0/16 dev pepd-p1 table 7301 proto 73 src 192.0.2.1",
         "ip -4 route add 10.2.0.0/16 dev pepd-p1 table 7302 proto 73 src 192.0.2.1",
         "ip -4 route add 10.1.0.0/16 dev pepd-p0 table 7303 proto 73 src 192.0.2.1",
+        "ip -4 route add 198.51.100.1/32 dev pepd-p0 table 7304 proto 73",
+        "ip -4 route add 198.51.100.2/32 dev pepd-p1 table 7304 proto 73",
         "ip -4 rule add preference 74 iif lo lookup 7301 suppress_prefixlength 0 protocol 73",
         "ip -4 rule add preference 74 from 10.1.0.0/16 lookup 7302 protocol 73",
         "ip -4 rule add preference 74 from 10.2.0.0/16 lookup 7303 protocol 73",
+        "ip -4 rule add preference 72 from 192.0.2.1 to 198.51.100.1 tos 0x10 ipproto icmp lookup 7304 protocol 73",
+        "ip -4 rule add preference 72 from 192.0.2.1 to 198.51.100.2 tos 0x10 ipproto icmp lookup 7304 protocol 73",
     ];
     assert_eq!(lines, expected);
 }
@@ -118,13 +124,34 @@ fn what_is_here_within_a_prefix_that_is_there_stays_here() {
         "ip -4 route add throw 198.51.100.1/32 table 7301 proto 73",
         "ip -6 route add ::/0 dev pepd-p0 table 7301 proto 73",
         "ip -6 route add throw fd00:a::/48 table 7301 proto 73",
+        "ip -4 route add 198.51.100.1/32 dev pepd-p0 table 7303 proto 73",
         "ip -4 rule add preference 74 iif lo lookup 7301 suppress_prefixlength 0 protocol 73",
         "ip -4 rule add preference 74 from 10.1.0.0/16 lookup 7301 protocol 73",
         "ip -4 rule add preference 74 from 10.1.9.0/24 lookup 7301 protocol 73",
         "ip -6 rule add preference 74 iif lo lookup 7301 suppress_prefixlength 0 protocol 73",
         "ip -6 rule add preference 74 from fd00:a::/48 lookup 7301 protocol 73",
+        "ip -4 rule add preference 72 from 192.0.2.1 to 198.51.100.1 tos 0x10 ipproto icmp lookup 7303 protocol 73",
     ];
     assert_eq!(lines, expected);
+}
+
+/// No type of service would tell their answers from other ICMPv6.
+#[test]
+fn probes_over_ipv6_have_no_rules() {
+    let mut request = request(
+        &[
+            (&["10.1.0.0/16"], Via::Local),
+            (&["10.2.0.0/16"], Via::Peer(0)),
+        ],
+        &["2001:db8::2"],
+    );
+    request.peers[0].local = "2001:db8::1".parse().unwrap();
+    let items = items(&request);
+    assert!(
+        items
+            .iter()
+            .all(|item| !matches!(item, Item::Probe { .. }) && item.family() == Family::V4)
+    );
 }
 
 #[test]

@@ -1,0 +1,86 @@
+//! How probes leave, and how their answers come.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+
+use pepd_config::Peer;
+use pepd_sys::reactor;
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// IPv6 in IP (RFC 2473).
+const IPV6_IN_IP: i32 = 41;
+
+/// Longer than any answer that is ours.
+const LONGEST: usize = 256;
+
+/// Sends a request to the peer, through the tunnel whose interface is `device`.
+///
+/// A socket for each: an interface that was made again in the meantime is another one to a
+/// socket that is bound to it.
+///
+/// Over IPv4 the request leaves through the device, and by its type of service the routing rules
+/// of both boxes know it and its answer. Over IPv6 there are no such rules, and the kernel sends
+/// nothing through a device that has no route. So there the request is put into its outer packet
+/// here, and looks to the peer just the same.
+pub fn send(peer: &Peer, device: &str, packet: &[u8]) -> io::Result<()> {
+    let socket = match peer.remote {
+        IpAddr::V4(_) => {
+            let socket = raw(Domain::IPV4, Protocol::ICMPV4)?;
+            socket.bind_device(Some(device.as_bytes()))?;
+            socket.set_tos_v4(u32::from(pepd_net::PROBE_TOS))?;
+            socket
+        }
+        IpAddr::V6(_) => raw(Domain::IPV6, Protocol::from(IPV6_IN_IP))?,
+    };
+    socket.bind(&address(peer.local))?;
+    socket.send_to(packet, &address(peer.remote)).map(drop)
+}
+
+/// What a peer answers, by whichever way it comes.
+#[derive(Debug)]
+pub struct Answers(AsyncFd<OwnedFd>);
+
+impl Answers {
+    /// The answers of this peer. Fails as long as there is no route to it.
+    pub fn of(peer: &Peer) -> io::Result<Self> {
+        let socket = match peer.remote {
+            IpAddr::V4(_) => raw(Domain::IPV4, Protocol::ICMPV4)?,
+            IpAddr::V6(_) => raw(Domain::IPV6, Protocol::ICMPV6)?,
+        };
+        // Nobody else's ICMP wakes us up then. Unbound, it would take only what comes to the
+        // address that the host's own routes prefer towards the peer.
+        socket.bind(&address(peer.local))?;
+        socket.connect(&address(peer.remote))?;
+        Ok(Self(reactor::register(socket.into(), Interest::READABLE)?))
+    }
+
+    /// The next packet of its, which need not be an answer.
+    pub async fn next(&self) -> io::Result<Vec<u8>> {
+        loop {
+            let mut ready = self.0.readable().await?;
+            let received = ready.try_io(|socket| {
+                let mut packet = vec![0; LONGEST];
+                let length = nix::unistd::read(socket, &mut packet)?;
+                packet.truncate(length);
+                Ok(packet)
+            });
+            if let Ok(received) = received {
+                return received;
+            }
+        }
+    }
+}
+
+fn raw(domain: Domain, protocol: Protocol) -> io::Result<Socket> {
+    let socket = Socket::new(domain, Type::RAW, Some(protocol))?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// Raw sockets have no ports.
+fn address(ip: IpAddr) -> socket2::SockAddr {
+    SocketAddr::new(ip, 0).into()
+}

@@ -1,0 +1,229 @@
+//! Probes through an interface that is no tunnel: what makes them the tunnel's is its name.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use caps::{CapSet, Capability};
+use pepd_config::{Config, Context, Tos};
+use pepd_testbed::{Netns, require};
+
+use super::*;
+
+const EVERY: Duration = Duration::from_millis(100);
+const LIMIT: Duration = Duration::from_secs(30);
+
+const PEPD_X: &str = "ip link add pepd-x address 02:00:00:00:00:01 type veth \
+    peer name pepd-y address 02:00:00:00:00:02";
+
+/// Two hosts with a plain link between them, and `pepd-x`, over which alone `there` takes echo
+/// requests and `here` their answers. It has no address, and but for the probes no route. Both
+/// drop what comes by another way than they would send to.
+struct Hosts {
+    here: Netns,
+    there: Netns,
+}
+
+impl Hosts {
+    fn new() -> Result<Self> {
+        let (here, there) = (Netns::new("here")?, Netns::new("there")?);
+        let other = there.name();
+        here.sh(&format!(
+            "ip link add path type veth peer name path netns {other}
+             {PEPD_X} netns {other}
+             ip address add 192.0.2.1/24 dev path
+             ip link set path up; ip link set pepd-x up
+             nft add table inet test
+             nft 'add chain inet test input {{ type filter hook input priority 0; }}'
+             nft add rule inet test input iifname != pepd-x icmp type echo-reply drop"
+        ))?;
+        there.sh("ip address add 192.0.2.2/24 dev path
+             ip link set path up; ip link set pepd-y up
+             nft add table inet test
+             nft 'add chain inet test input { type filter hook input priority 0; }'
+             nft add rule inet test input iifname != pepd-y icmp type echo-request drop")?;
+        for host in [&here, &there] {
+            host.sysctl("net.ipv4.conf.all.rp_filter", "1")?;
+        }
+        let hosts = Self { here, there };
+        hosts.connect()?;
+        Ok(hosts)
+    }
+
+    /// Makes what depends on the devices: routes and rules as pepd-net installs them, and the
+    /// neighbours that a tunnel does not need.
+    fn connect(&self) -> Result<()> {
+        for (host, own, other, device, mac) in [
+            (
+                &self.here,
+                "192.0.2.1",
+                "192.0.2.2",
+                "pepd-x",
+                "02:00:00:00:00:02",
+            ),
+            (
+                &self.there,
+                "192.0.2.2",
+                "192.0.2.1",
+                "pepd-y",
+                "02:00:00:00:00:01",
+            ),
+        ] {
+            host.sh(&format!(
+                "ip link set {device} up
+                 ip neighbour replace {other} dev {device} lladdr {mac} nud permanent
+                 ip route replace {other} dev {device} table 7302
+                 ip rule del preference 72 2>/dev/null || true
+                 ip rule add preference 72 from {own} to {other} tos 0x10 ipproto icmp lookup 7302"
+            ))?;
+        }
+        Ok(())
+    }
+}
+
+fn peer(probe: Option<Duration>) -> Peer {
+    Peer {
+        name: "x".to_owned(),
+        local: [192, 0, 2, 1].into(),
+        remote: [192, 0, 2, 2].into(),
+        mtu: None,
+        ttl: None,
+        tos: Tos::Inherit,
+        keep: false,
+        probe,
+    }
+}
+
+fn config(peers: &[Peer]) -> Config {
+    let text = "[node]\nname = \"here\"\n\
+        [[campus]]\nname = \"a\"\nprefixes = [\"10.1.0.0/16\"]\n\
+        [[campus]]\nname = \"b\"\nprefixes = [\"10.2.0.0/16\"]\n";
+    let context = Context {
+        ephemeral_ports: 32768..=60999,
+        node: None,
+        host: None,
+    };
+    Config {
+        peers: peers.to_vec(),
+        ..pepd_config::parse("test", text, &context).unwrap()
+    }
+}
+
+fn within<T: Send>(netns: &Netns, work: impl AsyncFnOnce() -> Result<T> + Send) -> Result<T> {
+    netns.run(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        runtime.block_on(work())
+    })
+}
+
+/// Waits until the only peer is so.
+async fn becomes(probes: &Probes, liveness: Liveness) -> Result<PeerState> {
+    let wait = async {
+        loop {
+            let state = probes.states().get().remove(0);
+            if state.liveness == liveness {
+                return state;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, wait)
+        .await
+        .with_context(|| format!("it is {:?}, not {liveness:?}", probes.states().get()))
+}
+
+#[test]
+fn a_peer_answers_falls_silent_and_answers_again() -> Result<()> {
+    require!(root, program("nft"));
+    let hosts = Hosts::new()?;
+    within(&hosts.here, async || {
+        let mut probes = Probes::default();
+        probes.follow(&config(&[peer(Some(EVERY))]));
+        let state = becomes(&probes, Liveness::Answering).await?;
+        assert!(state.rtt.is_some() && state.since.is_some(), "{state:?}");
+        assert_eq!(probes.states().silent(), None);
+
+        // Packets into the tunnel vanish, and nothing else has changed.
+        hosts.there.sh("ip link set pepd-y down")?;
+        let state = becomes(&probes, Liveness::Silent).await?;
+        assert!(state.rtt.is_none() && state.lost >= 3, "{state:?}");
+        assert_eq!(probes.states().silent().as_deref(), Some("x"));
+
+        hosts.connect()?;
+        becomes(&probes, Liveness::Answering).await?;
+
+        // Somebody makes the interface again.
+        hosts.here.sh("ip link delete pepd-x")?;
+        becomes(&probes, Liveness::Silent).await?;
+        hosts
+            .here
+            .sh(&format!("{PEPD_X} netns {}", hosts.there.name()))?;
+        hosts.connect()?;
+        becomes(&probes, Liveness::Answering).await?;
+        Ok(())
+    })
+}
+
+#[test]
+fn a_reload_keeps_what_has_not_changed() -> Result<()> {
+    require!(root, program("nft"));
+    let hosts = Hosts::new()?;
+    within(&hosts.here, async || {
+        let mut probes = Probes::default();
+        probes.follow(&config(&[peer(Some(EVERY))]));
+        let states = probes.states();
+        let before = becomes(&probes, Liveness::Answering).await?;
+
+        let mut other = peer(Some(EVERY));
+        other.mtu = Some(1400);
+        probes.follow(&config(&[other]));
+        assert_eq!(states.get()[0].since, before.since);
+
+        probes.follow(&config(&[peer(Some(EVERY * 2))]));
+        assert_eq!(states.get()[0].liveness, Liveness::Unknown);
+        becomes(&probes, Liveness::Answering).await?;
+
+        probes.follow(&config(&[peer(None)]));
+        assert_eq!(states.get()[0].liveness, Liveness::Unprobed);
+        probes.follow(&config(&[]));
+        assert!(states.get().is_empty());
+        Ok(())
+    })
+}
+
+/// Without an address or a route nothing can be sent, which is as good as no answer; and it is
+/// tried again.
+#[test]
+fn what_cannot_be_sent_is_lost_until_it_can() -> Result<()> {
+    require!(root, program("nft"));
+    let hosts = Hosts::new()?;
+    hosts.here.sh("ip address flush dev path")?;
+    within(&hosts.here, async || {
+        let mut probes = Probes::default();
+        probes.follow(&config(&[peer(Some(EVERY))]));
+        becomes(&probes, Liveness::Silent).await?;
+        hosts.here.sh("ip address add 192.0.2.1/24 dev path")?;
+        becomes(&probes, Liveness::Answering).await?;
+        Ok(())
+    })
+}
+
+#[test]
+fn without_the_capability_peers_are_not_probed() -> Result<()> {
+    require!(root);
+    within(&Netns::new("here")?, async || {
+        // Of this thread only.
+        caps::drop(None, CapSet::Effective, Capability::CAP_NET_RAW)?;
+        let mut probes = Probes::default();
+        probes.follow(&config(&[peer(Some(EVERY))]));
+        becomes(&probes, Liveness::Unprobed).await?;
+        Ok(())
+    })
+}
