@@ -213,6 +213,13 @@ fn show_touches_nothing() -> Result<()> {
 fn completions_are_for_the_shell(#[case] shell: &str, #[case] mark: &str) -> Result<()> {
     let said = run(Command::new(PEPD).args(["completions", shell]), LIMIT)?.success()?;
     assert!(said.contains(mark), "{said}");
+    for part in [
+        "status", "flows", "flow", "top", "reload", "drain", "--sort", "--socket",
+    ] {
+        // fish writes long options without their dashes.
+        let part = part.trim_start_matches('-');
+        assert!(said.contains(part), "no {part}");
+    }
     Ok(())
 }
 
@@ -220,7 +227,20 @@ fn completions_are_for_the_shell(#[case] shell: &str, #[case] mark: &str) -> Res
 fn the_manual_page_is_one_for_man() -> Result<()> {
     let said = run(Command::new(PEPD).arg("man"), LIMIT)?.success()?;
     assert!(said.contains(".TH pepd 1"), "{said}");
-    for part in ["run", "check", "show", "down", "doctor", "completions"] {
+    for part in [
+        "run",
+        "check",
+        "show",
+        "down",
+        "doctor",
+        "completions",
+        "status",
+        "flows",
+        "top",
+        "reload",
+        "drain",
+        "\\-\\-sort",
+    ] {
         assert!(said.contains(part), "no {part}");
     }
     Ok(())

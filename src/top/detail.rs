@@ -211,7 +211,7 @@ fn direction_figures(direction: &DirectionSnapshot) -> Vec<Line<'static>> {
     let phase = direction.phase.map_or("ended", flows::phase_name);
     vec![
         Line::from(format!(
-            " {}, {} in all, now {phase}",
+            " {}, {}, now {phase}",
             humane::rate(direction.goodput.last_second),
             humane::bytes(direction.bytes),
         )),

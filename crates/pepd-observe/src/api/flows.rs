@@ -1,5 +1,6 @@
 //! The flows: those that are asked for, in the order that is asked for.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
@@ -11,13 +12,13 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use http_body::{Frame, SizeHint};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::answer::{Answer, Asked, Json, Named, Problem};
+use super::answer::{self, Answer, Asked, Json, Named, Problem};
 use super::{Cached, Nothing};
 use crate::{FlowHistory, FlowSnapshot, Phase};
 
@@ -295,35 +296,45 @@ pub(super) async fn list(
         matching,
         flows: selected,
     };
-    let response = Json(selected).into_response();
-    let (parts, body) = response.into_parts();
-    let response = Response::from_parts(parts, Body::new(InTurn { body, _turn: turn }));
-    Ok(response)
+    let text = serde_json::to_vec(&selected).map_err(|error| {
+        let cure = "this is a mistake of pepd's; report it";
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string(), cure)
+    })?;
+    Ok(answer::json(Body::new(InTurn {
+        rest: text.into(),
+        _turn: turn,
+    })))
 }
 
-/// A body that keeps its turn until it has been fetched or given up.
+/// A body that keeps its turn until it has been fetched or given up. It goes in pieces: what
+/// has been handed over is the connection's to keep.
 struct InTurn {
-    body: Body,
+    rest: Bytes,
     _turn: Option<OwnedSemaphorePermit>,
 }
 
+/// Bytes at a time.
+const PIECE: usize = 64 * 1024;
+
 impl http_body::Body for InTurn {
     type Data = Bytes;
-    type Error = axum::Error;
+    type Error = Infallible;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let length = self.rest.len().min(PIECE);
+        let piece = (length > 0).then(|| Ok(Frame::data(self.rest.split_to(length))));
+        Poll::Ready(piece)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        SizeHint::with_exact(self.rest.len() as u64)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Who is compared, and how each is set up.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -25,6 +25,13 @@ pub enum Contender {
     PepdEndToEnd,
     /// HAProxy, which decides itself when to splice (`option splice-auto`).
     HaproxyAuto,
+    /// Plain forwarding, while a crowd asks the daemon of another box on the same cores: what
+    /// the crowd costs by itself.
+    PlainBesideCrowd,
+    /// The daemon of that box, whose admin API nobody asks.
+    PepdUnasked,
+    /// The same daemon, while a crowd asks its admin API.
+    PepdAsked,
     /// HAProxy, told to splice always (`option splice-request`, `option splice-response`).
     HaproxyForced,
 }
@@ -46,12 +53,23 @@ impl Contender {
         Self::HaproxyAuto,
     ];
 
+    /// Who is compared in what the admin API costs the relay.
+    pub const ADMIN: [Self; 4] = [
+        Self::Plain,
+        Self::PlainBesideCrowd,
+        Self::PepdUnasked,
+        Self::PepdAsked,
+    ];
+
     /// What the tables call it.
     pub fn title(self) -> &'static str {
         match self {
             Self::Plain => "plain forwarding",
             Self::Pepd => "pepd",
             Self::PepdEndToEnd => "pepd, end-to-end",
+            Self::PlainBesideCrowd => "plain forwarding, crowd",
+            Self::PepdUnasked => "pepd, admin API",
+            Self::PepdAsked => "pepd, admin API, crowd",
             Self::HaproxyAuto => "HAProxy, splice-auto",
             Self::HaproxyForced => "HAProxy, forced splice",
         }
@@ -63,6 +81,9 @@ impl Contender {
             Self::Plain => "plain",
             Self::Pepd => "pepd",
             Self::PepdEndToEnd => "pepd-end-to-end",
+            Self::PlainBesideCrowd => "plain-beside-crowd",
+            Self::PepdUnasked => "pepd-admin",
+            Self::PepdAsked => "pepd-admin-crowd",
             Self::HaproxyAuto => "haproxy-splice-auto",
             Self::HaproxyForced => "haproxy-splice-forced",
         })
@@ -70,7 +91,8 @@ impl Contender {
 
     fn haproxy_options(self) -> Option<&'static str> {
         match self {
-            Self::Plain | Self::Pepd | Self::PepdEndToEnd => None,
+            Self::Plain | Self::PlainBesideCrowd => None,
+            Self::Pepd | Self::PepdEndToEnd | Self::PepdUnasked | Self::PepdAsked => None,
             Self::HaproxyAuto => Some("option splice-auto"),
             Self::HaproxyForced => Some("option splice-request\n    option splice-response"),
         }
@@ -81,7 +103,12 @@ impl Contender {
 #[derive(Debug)]
 pub enum Proxy {
     /// The daemon.
-    Pepd(Pepd),
+    Pepd {
+        /// Its process.
+        pepd: Pepd,
+        /// The folder of its admin socket, removed with it.
+        directory: Option<TempDir>,
+    },
     /// HAProxy.
     Haproxy {
         /// Its process.
@@ -104,7 +131,7 @@ impl Proxy {
     ) -> Result<Option<Self>> {
         match contender.haproxy_options() {
             Some(options) => start_haproxy(hb, options, cores).map(Some),
-            None if contender == Contender::Plain => Ok(None),
+            None if matches!(contender, Contender::Plain | Contender::PlainBesideCrowd) => Ok(None),
             None => {
                 let wrapper = cores.on_box();
                 let wrapper = wrapper.each_ref().map(String::as_str);
@@ -113,8 +140,18 @@ impl Proxy {
                     Contender::PepdEndToEnd => "end-to-end",
                     _ => "early",
                 };
-                let pepd = pepd.start(hb, &PEPD.replace("HANDSHAKE", handshake))?;
-                Ok(Some(Self::Pepd(pepd)))
+                let mut config = PEPD.replace("HANDSHAKE", handshake);
+                let directory = match contender {
+                    Contender::PepdUnasked | Contender::PepdAsked => {
+                        let directory = TempDir::with_prefix("pepd-bench-")?;
+                        let socket = directory.path().join(SOCKET);
+                        config += &format!("\n[admin]\nsocket = \"{}\"\n", socket.display());
+                        Some(directory)
+                    }
+                    _ => None,
+                };
+                let pepd = pepd.start(hb, &config)?;
+                Ok(Some(Self::Pepd { pepd, directory }))
             }
         }
     }
@@ -122,19 +159,32 @@ impl Proxy {
     /// Its process, which has all its threads.
     pub fn pid(&self) -> Pid {
         match self {
-            Self::Pepd(pepd) => pepd.process().pid(),
+            Self::Pepd { pepd, .. } => pepd.process().pid(),
             Self::Haproxy { process, .. } => process.pid(),
+        }
+    }
+
+    /// Its admin socket, if it has one.
+    pub fn admin_socket(&self) -> Option<PathBuf> {
+        match self {
+            Self::Pepd {
+                directory: Some(directory),
+                ..
+            } => Some(directory.path().join(SOCKET)),
+            _ => None,
         }
     }
 
     /// What it has said.
     pub fn log(&self) -> String {
         match self {
-            Self::Pepd(pepd) => pepd.log(),
+            Self::Pepd { pepd, .. } => pepd.log(),
             Self::Haproxy { process, .. } => process.log(),
         }
     }
 }
+
+const SOCKET: &str = "admin.sock";
 
 /// Two workers, as HAProxy has two threads, and the congestion control of the hosts.
 const PEPD: &str = r#"

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use ipnet::Ipv4Net;
@@ -59,6 +59,17 @@ impl Lane {
     /// The client's namespace.
     pub fn client(&self) -> &Netns {
         self.world.client()
+    }
+
+    /// The admin socket of its daemon.
+    ///
+    /// # Errors
+    /// When it has none.
+    pub fn admin_socket(&self) -> Result<PathBuf> {
+        let proxy = self.proxy.as_ref();
+        proxy
+            .and_then(Proxy::admin_socket)
+            .context("no admin socket on this lane")
     }
 
     /// A listener on the server, on any port.

@@ -1,6 +1,7 @@
 //! The traffic, and what is counted of it.
 
 pub mod bulk;
+pub mod crowd;
 pub mod first_byte;
 pub mod idle;
 pub mod ping_pong;

@@ -10,7 +10,7 @@ use super::cores::Cores;
 use super::interrupt::Interrupt;
 use super::lane::Lane;
 use super::load::bulk::Ends;
-use super::load::{Window, bulk, first_byte, idle, ping_pong, short};
+use super::load::{Window, bulk, crowd, first_byte, idle, ping_pong, short};
 use super::results::{Bulk, Measure, Measurement, Results};
 
 /// A proxy that has let a connection past has looked after itself by then.
@@ -80,6 +80,7 @@ impl Plan {
         let with = self.lanes(true)?;
         let end_to_end = self.lane(Contender::PepdEndToEnd, true)?;
         let without = self.lanes(false)?;
+        let asked = self.lane(Contender::PepdAsked, true)?;
         for round in 0..self.rounds {
             let mut turn = Turn {
                 round,
@@ -108,6 +109,9 @@ impl Plan {
                 let contender = Contender::HANDSHAKE[at];
                 let lane = with.iter().find(|lane| lane.contender == contender);
                 turn.handshake(lane.unwrap_or(&end_to_end), self.durations.handshake)
+            })?;
+            turn.each("admin", Contender::ADMIN, |turn, at| {
+                turn.admin(Contender::ADMIN[at], &with, &asked)
             })?;
             turn.each("idle connections", all, |turn, at| {
                 let lane = self.lane(Contender::ALL[at], true)?;
@@ -207,6 +211,29 @@ impl Turn<'_> {
         Ok(())
     }
 
+    /// Round trips, in plain forwarding and through a daemon with an admin API, while a crowd
+    /// asks there and while nobody does.
+    fn admin(&mut self, contender: Contender, with: &[Lane], asked: &Lane) -> Result<()> {
+        let window = self.plan.durations.ping_pong;
+        let plain = matches!(contender, Contender::Plain | Contender::PlainBesideCrowd);
+        let lane = with
+            .iter()
+            .find(|lane| plain && lane.contender == Contender::Plain)
+            .unwrap_or(asked);
+        let measure = || ping_pong::run(lane, window, self.interrupt);
+        let times = match contender {
+            Contender::PlainBesideCrowd | Contender::PepdAsked => {
+                let (times, answers) = crowd::beside(&asked.admin_socket()?, measure)?;
+                self.note_of(contender, Measure::AdminAnswers, Some(answers));
+                times
+            }
+            _ => measure()?,
+        };
+        self.note_of(contender, Measure::AdminMedian, Some(times.p50));
+        self.note_of(contender, Measure::AdminTail, Some(times.p99));
+        Ok(())
+    }
+
     fn idle(&mut self, lane: &Lane, quiet: Duration) -> Result<()> {
         let memory = idle::run(lane, quiet, self.interrupt)?;
         self.note(lane, Measure::IdleResident, memory.resident);
@@ -215,11 +242,15 @@ impl Turn<'_> {
     }
 
     fn note(&mut self, lane: &Lane, measure: Measure, value: Option<f64>) {
+        self.note_of(lane.contender, measure, value);
+    }
+
+    fn note_of(&mut self, contender: Contender, measure: Measure, value: Option<f64>) {
         if let Some(value) = value {
             self.results.add(Measurement {
                 round: self.round,
                 measure,
-                contender: lane.contender,
+                contender,
                 value,
             });
         }

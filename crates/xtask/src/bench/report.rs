@@ -31,6 +31,11 @@ Memory is the growth per connection with 1,000 open that have carried a byte eac
 proxy's resident memory, and the kernel's objects for its sockets, descriptors and epoll \
 (slabinfo, less those that plain forwarding's hosts need in the same round).";
 
+const ADMIN_NOTE: &str = "\
+Admin API: round trips of one byte while 1,000 clients ask for the list of flows as fast as they \
+are answered, and while nobody asks. The clients run on the hosts' cores and cost round trips \
+time there by themselves: what they cost plain forwarding stands beside.";
+
 const HANDSHAKE_NOTE: &str = "\
 Handshakes: a rate is that of 16 clients at once, each of which opens a connection, asks, reads \
 1 KiB and closes; a time to first byte is from before connect() to the first byte of the answer, \
@@ -38,9 +43,9 @@ one connection after another.";
 
 /// For a terminal.
 pub fn terminal(results: &Results) -> String {
-    let [main, handshake] = sections(results).map(|rows| rows.map(|rows| drawn(&rows)));
+    let sections = sections(results).map(|rows| rows.map(|rows| drawn(&rows)));
     let mut text = format!("{} rounds; {}.", results.rounds(), results.setup());
-    for part in [main, handshake].into_iter().flatten() {
+    for part in sections.into_iter().flatten() {
         text.push('\n');
         text.push_str(&part);
     }
@@ -97,12 +102,15 @@ fn notes(results: &Results) -> Vec<String> {
     if !handshake_rows(results).is_empty() {
         notes.push(HANDSHAKE_NOTE.to_owned());
     }
+    if !admin_rows(results).is_empty() {
+        notes.push(ADMIN_NOTE.to_owned());
+    }
     notes.extend(failures(results));
     notes
 }
 
 /// The tables, each with its header, as far as there is something in them.
-fn sections(results: &Results) -> [Option<Vec<Vec<String>>>; 2] {
+fn sections(results: &Results) -> [Option<Vec<Vec<String>>>; 3] {
     let section = |header, rows: Vec<Vec<String>>| {
         let lines = std::iter::once(header).chain(rows.clone()).collect();
         (!rows.is_empty()).then_some(lines)
@@ -110,6 +118,7 @@ fn sections(results: &Results) -> [Option<Vec<Vec<String>>>; 2] {
     [
         section(header(), rows(results)),
         section(handshake_header(), handshake_rows(results)),
+        section(admin_header(), admin_rows(results)),
     ]
 }
 
@@ -183,11 +192,44 @@ fn handshake_rows(results: &Results) -> Vec<Vec<String>> {
         .collect()
 }
 
+fn admin_header() -> Vec<String> {
+    [
+        "",
+        "plain forwarding",
+        "beside a crowd",
+        "pepd",
+        "pepd asked by the crowd",
+        "plain: beside ÷ alone",
+        "pepd: asked ÷ not",
+    ]
+    .map(str::to_owned)
+    .to_vec()
+}
+
+fn admin_rows(results: &Results) -> Vec<Vec<String>> {
+    let [alone, beside, unasked, asked] = Contender::ADMIN;
+    let measures = results.measures().into_iter();
+    measures
+        .filter(|measure| Group::of(*measure) == Group::Admin)
+        .map(|measure| {
+            let shown = Shown::of(measure);
+            let mut row = vec![shown.title.clone()];
+            row.extend(Contender::ADMIN.map(|who| cell(results, measure, &shown, who)));
+            row.extend(
+                [(beside, alone), (asked, unasked)]
+                    .map(|(of, to)| spread(results.ratio(measure, of, to), 2, "×")),
+            );
+            row
+        })
+        .collect()
+}
+
 /// Where a measure stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Group {
     Main,
     Handshake,
+    Admin,
     /// In a sentence below, where it is not zero.
     Failures,
 }
@@ -199,6 +241,7 @@ impl Group {
             Measure::Handshakes | Measure::FirstByteMedian | Measure::FirstByteTail => {
                 Self::Handshake
             }
+            Measure::AdminMedian | Measure::AdminTail | Measure::AdminAnswers => Self::Admin,
             _ => Self::Main,
         }
     }
@@ -300,6 +343,9 @@ impl Shown {
             }
             Measure::FirstByteMedian => shown("first byte, p50: µs".to_owned(), 1e6, 0, true),
             Measure::FirstByteTail => shown("first byte, p99: µs".to_owned(), 1e6, 0, true),
+            Measure::AdminMedian => shown("ping-pong, p50: µs".to_owned(), 1e6, 0, false),
+            Measure::AdminTail => shown("ping-pong, p99: µs".to_owned(), 1e6, 0, false),
+            Measure::AdminAnswers => shown("answers per second".to_owned(), 1.0, 0, false),
             Measure::IdleResident => shown(idle_title("resident"), 1.0 / 1024.0, 1, false),
             Measure::IdleKernel => shown(idle_title("kernel"), 1.0 / 1024.0, 1, false),
         }
@@ -328,6 +374,9 @@ fn key(measure: Measure) -> (String, &'static str) {
         Measure::HandshakesFailed => ("handshakes-failed".to_owned(), "share"),
         Measure::FirstByteMedian => ("first-byte-p50".to_owned(), "s"),
         Measure::FirstByteTail => ("first-byte-p99".to_owned(), "s"),
+        Measure::AdminMedian => ("admin-ping-pong-p50".to_owned(), "s"),
+        Measure::AdminTail => ("admin-ping-pong-p99".to_owned(), "s"),
+        Measure::AdminAnswers => ("admin-answers".to_owned(), "1/s"),
         Measure::IdleResident => ("idle-connection-resident".to_owned(), "B"),
         Measure::IdleKernel => ("idle-connection-kernel-with-ends".to_owned(), "B"),
     }

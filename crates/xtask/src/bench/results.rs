@@ -29,6 +29,12 @@ pub enum Measure {
     FirstByteMedian,
     /// What one such time in a hundred exceeds, in seconds.
     FirstByteTail,
+    /// The median round trip of one byte, in seconds, beside clients of the admin API.
+    AdminMedian,
+    /// What one such round trip in a hundred exceeds, in seconds.
+    AdminTail,
+    /// Answers of the admin API per second meanwhile.
+    AdminAnswers,
     /// Bytes of the proxy's resident memory per idle connection.
     IdleResident,
     /// Bytes of kernel objects per idle connection.
