@@ -3,9 +3,11 @@
 #![forbid(unsafe_code)]
 
 mod bulk;
+mod case;
 mod cli;
 mod failure;
 mod keystrokes;
+mod limit;
 mod measure;
 mod paper;
 mod path;
@@ -15,6 +17,8 @@ mod results;
 mod run;
 mod sampler;
 mod stats;
+mod video;
+mod web;
 
 use std::fs;
 use std::process::ExitCode;

@@ -12,8 +12,10 @@ use pepd_testbed::link::{Endpoint, Link, Mtu, Report, Seed};
 
 use crate::paper::Leg;
 
+/// The sending host.
+const SENDER: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 2);
 /// The receiving host.
-pub const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 2);
+const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 2);
 /// The largest packets.
 pub const MTU: Mtu = Mtu::ETHERNET;
 /// Headers of IPv4 (20 bytes) and TCP (20), and the latter's timestamps (12; RFC 7323).
@@ -63,6 +65,25 @@ impl Path {
         path.receiver
             .sh("ip address add 10.2.0.2/24 dev far; ip route add default via 10.2.0.1")?;
         Ok(path)
+    }
+
+    /// Gives both hosts receive windows of no more than `bytes`.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn limit_windows(&self, bytes: u64) -> Result<()> {
+        // Half of a buffer is the window (net.ipv4.tcp_adv_win_scale = 1).
+        let memory = format!("4096 {0} {0}", 2 * bytes);
+        for host in [&self.sender, &self.receiver] {
+            host.sysctl("net.ipv4.tcp_rmem", &memory)?;
+        }
+        Ok(())
+    }
+
+    /// The sender's address with `port`.
+    #[must_use]
+    pub fn sender_address(port: u16) -> SocketAddr {
+        (SENDER, port).into()
     }
 
     /// The receiver's address with `port`.

@@ -36,6 +36,11 @@ impl Proxy {
         match variant.proxy {
             ProxyKind::None => {}
             ProxyKind::Pepd => {
+                if let Some(segments) = variant.initial_window {
+                    hb.sh(&format!(
+                        "ip route replace 10.2.0.0/24 dev far src 10.2.0.1 initcwnd {segments}"
+                    ))?;
+                }
                 proxy.pepd = Some(Pepd::start(pepd, hb, &pepd_config(variant, point))?);
             }
             ProxyKind::Haproxy => proxy.haproxy = Some(Haproxy::start(variant, hb)?),
@@ -82,7 +87,10 @@ pub fn pepd_config(variant: &Variant, point: &Point) -> String {
             .map(|packets| format!("{key} = \"{}B\"\n", bytes(packets)))
             .unwrap_or_default()
     };
-    let near = line("buffer", point.buffer);
+    let near = line(
+        "buffer",
+        point.buffer.map(|packets| packets + variant.allowance),
+    );
     let far = line("notsent_lowat", point.buffer.or(point.unsent));
     let forward = variant.forward.as_ref().unwrap_or(&variant.sender);
     format!(

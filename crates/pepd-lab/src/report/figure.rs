@@ -10,10 +10,11 @@ use crate::results::{Metric, Outcome, Trace};
 use crate::stats::Summary;
 
 /// Width and height, in pixels.
-const SIZE: (u32, u32) = (960, 520);
+pub const SIZE: (u32, u32) = (960, 520);
 /// How much of the width the legend takes.
 const LEGEND: u32 = 190;
-const FONT: &str = "sans-serif";
+/// What texts are set in.
+pub const FONT: &str = "sans-serif";
 /// Colours that also differ for those who see fewer of them (Okabe, Ito, 2008).
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0, 114, 178),
@@ -325,6 +326,7 @@ fn legend(area: &Area<'_>, entries: &[(&str, RGBColor)]) -> Result<()> {
     Ok(())
 }
 
-fn wrong(error: impl std::fmt::Display) -> anyhow::Error {
+/// What plotters says, as an error of ours.
+pub fn wrong(error: impl std::fmt::Display) -> anyhow::Error {
     anyhow!("cannot draw a figure: {error}")
 }
