@@ -49,11 +49,14 @@ impl Case<'_> {
         for outage in &mut legs[1].outages {
             outage.start += OUTAGE_SHIFT * self.repeat;
         }
-        let path = Path::open(&legs, self.seed)?;
+        let path = Path::open(&legs, self.experiment.boxes, self.seed)?;
         if let Some(bytes) = self.experiment.host_window {
             path.limit_windows(bytes)?;
         }
-        let mut proxy = Proxy::start(self.variant, self.point, &path.hb, pepd)?;
+        if self.experiment.no_window_scaling {
+            path.forbid_window_scaling()?;
+        }
+        let mut proxy = Proxy::start(self.variant, self.point, &path, pepd)?;
         let flows = self.point.flows;
         let (values, samples) = match self.experiment.workload {
             Workload::Bulk {
@@ -69,7 +72,7 @@ impl Case<'_> {
             Workload::Web(page) => (self.web(&path, page, flows.unwrap_or(0))?, None),
             Workload::Video(video) => (self.video(&path, video, flows.unwrap_or(0))?, None),
         };
-        proxy.check(&path.hb)?;
+        proxy.check(&path)?;
         let [near, far] = path.report()?;
         let sent = far.a_to_b.sent.packets;
         let lost = far.a_to_b.lost.packets + far.a_to_b.cut.packets;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use pepd_testbed::link::Loss;
 
-use crate::paper::{Experiment, Leg, Limit, Point, Workload};
-use crate::path::{HEADERS, MTU};
+use crate::paper::{Boxes, Experiment, Leg, Limit, Point, Workload};
+use crate::path::{HEADERS, MTU, TUNNEL};
 use crate::results::Metric;
 use crate::stats::{real, real64};
 
@@ -21,7 +21,7 @@ pub fn limit(
     window: Duration,
     metric: Metric,
 ) -> Option<f64> {
-    let bits = bits(experiment.limit, legs, window);
+    let bits = bits(experiment, legs, window);
     let trip: f64 = legs.iter().map(|leg| leg.rtt.as_secs_f64()).sum();
     match metric {
         Metric::Goodput => Some(bits),
@@ -43,16 +43,24 @@ pub fn limit(
     }
 }
 
-fn bits(rule: Limit, legs: &[Leg; 2], window: Duration) -> f64 {
-    let payload = real(usize::from(MTU.bytes() - HEADERS));
+fn bits(experiment: &Experiment, legs: &[Leg; 2], window: Duration) -> f64 {
+    let outer = match experiment.boxes {
+        Boxes::One => 0,
+        Boxes::Three => TUNNEL,
+    };
+    let payload = real(usize::from(MTU.bytes() - HEADERS - outer));
     let share = payload / real(usize::from(MTU.bytes()));
     let rate = |leg: &Leg| real64(leg.rate.as_bits_per_second()) * (1.0 - loss(leg)) * share;
     let rates = legs.each_ref().map(rate);
-    match rule {
+    match experiment.limit {
         Limit::Rate => rates[0].min(rates[1]),
         Limit::RenoUnderPoisson => {
             let bound = |leg: &Leg, rate: f64| rate.min(PACKET_BITS * reno_under_poisson(leg));
             bound(&legs[0], rates[0]).min(bound(&legs[1], rates[1]))
+        }
+        Limit::RateAndWindow => {
+            let window = |leg: &Leg, rate: f64| rate.min(8.0 * 65535.0 / leg.rtt.as_secs_f64());
+            window(&legs[0], rates[0]).min(window(&legs[1], rates[1]))
         }
         Limit::RateWithoutOutages => {
             let outages = legs[1].outages.iter();

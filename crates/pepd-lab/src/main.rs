@@ -5,6 +5,7 @@
 mod bulk;
 mod case;
 mod cli;
+mod config;
 mod failure;
 mod keystrokes;
 mod limit;

@@ -61,6 +61,12 @@ pub struct Experiment {
     pub near: Leg,
     /// The leg next to the receiver.
     pub far: Leg,
+    /// How many helper boxes there are.
+    #[serde(default)]
+    pub boxes: Boxes,
+    /// Whether hosts and boxes do without window scaling, as in 2006.
+    #[serde(default)]
+    pub no_window_scaling: bool,
     /// The hosts' receive windows, in bytes; the kernel's own without it.
     #[serde(default, deserialize_with = "size")]
     pub host_window: Option<u64>,
@@ -92,6 +98,17 @@ pub struct Experiment {
     pub printed: Vec<Printed>,
 }
 
+/// Where connections can be split.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Boxes {
+    /// Between the legs.
+    #[default]
+    One,
+    /// At the outer ends of the legs, too, joined by tunnels.
+    Three,
+}
+
 /// What the best possible result follows from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -103,6 +120,8 @@ pub enum Limit {
     /// packets per second on each leg (additive increase 1/R² per second, halved at each event
     /// of a Poisson process with λ events per second; Baccelli et al., section 19.4.2).
     RenoUnderPoisson,
+    /// As [`Limit::Rate`], but no more than a window of 65535 bytes per round trip on each leg.
+    RateAndWindow,
     /// As [`Limit::Rate`], for the time that the link is up.
     RateWithoutOutages,
 }
