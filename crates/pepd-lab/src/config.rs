@@ -22,7 +22,7 @@ pub fn alone(variant: &Variant, point: &Point) -> String {
     };
     let held = point.buffer.map(|packets| packets + variant.allowance);
     let near = leg("near", &variant.sender, variant) + &line("buffer", held);
-    let unsent = line("notsent_lowat", point.buffer.or(point.unsent));
+    let unsent = line("notsent_lowat", point.buffer);
     let far = leg("far", forward(variant), variant) + &unsent;
     format!(
         "{}{SENDER}leg = \"near\"\n{RECEIVER}leg = \"far\"\n{near}{far}",

@@ -156,8 +156,6 @@ pub struct Point {
     /// The proxy's buffer, in packets of the MTU: what the near leg's receiver holds, and what
     /// may wait unsent on the far leg.
     pub buffer: Option<u32>,
-    /// The same without a limit to what the near leg may receive.
-    pub unsent: Option<u32>,
     /// Replaces the far leg's outages.
     pub outages: Option<Vec<Outage>>,
     /// What the point is called, if not by its number.
