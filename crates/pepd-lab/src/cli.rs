@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -42,6 +43,12 @@ pub struct Selection {
     /// Repeat each measurement so often, each time with other losses
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeats: Option<u32>,
+    /// Let the flows run for so long before a measurement, such as `5s`
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub warm_up: Option<Duration>,
+    /// Measure for so long
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub window: Option<Duration>,
     /// Only at these places of the axis
     #[arg(long, value_name = "X", value_delimiter = ',')]
     pub at: Vec<f64>,
@@ -61,6 +68,12 @@ impl Selection {
         if let Some(repeats) = self.repeats {
             words.push(format!("--repeats={repeats}"));
         }
+        let mut time = |name: &str, time: Option<Duration>| {
+            let text = |time| format!("--{name}={}", humantime::format_duration(time));
+            words.extend(time.map(text));
+        };
+        time("warm-up", self.warm_up);
+        time("window", self.window);
         words.extend(self.at.iter().map(|x| format!("--at={x}")));
         words.extend(self.variant.iter().map(|text| format!("--variant={text}")));
         words

@@ -3,9 +3,12 @@
 #![forbid(unsafe_code)]
 
 mod bulk;
+mod case;
 mod cli;
+mod config;
 mod failure;
 mod keystrokes;
+mod limit;
 mod measure;
 mod paper;
 mod path;
@@ -15,6 +18,8 @@ mod results;
 mod run;
 mod sampler;
 mod stats;
+mod video;
+mod web;
 
 use std::fs;
 use std::process::ExitCode;

@@ -1,13 +1,21 @@
 //! The papers' experiments: their parameters and the numbers they printed, one file per paper.
 
+mod leg;
+mod matrix;
+mod workload;
+
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use pepd_testbed::link::{Loss, Outage, QueueLimit, Rate, Shape};
+use pepd_testbed::link::{Loss, Outage};
 use serde::{Deserialize, Deserializer, de::Error as _};
 
+pub use leg::Leg;
+pub use matrix::Matrix;
+pub use workload::{Browsing, Watching, Workload};
+
 /// The files, with the names that messages call them by.
-const FILES: [(&str, &str); 3] = [
+const FILES: [(&str, &str); 5] = [
     (
         "jain-ott-2006.toml",
         include_str!("../data/jain-ott-2006.toml"),
@@ -16,6 +24,8 @@ const FILES: [(&str, &str); 3] = [
         "baccelli-2009.toml",
         include_str!("../data/baccelli-2009.toml"),
     ),
+    ("farkas-2012.toml", include_str!("../data/farkas-2012.toml")),
+    ("joshi.toml", include_str!("../data/joshi.toml")),
     ("bhutani.toml", include_str!("../data/bhutani.toml")),
 ];
 
@@ -51,6 +61,15 @@ pub struct Experiment {
     pub near: Leg,
     /// The leg next to the receiver.
     pub far: Leg,
+    /// How many helper boxes there are.
+    #[serde(default)]
+    pub boxes: Boxes,
+    /// Whether hosts and boxes do without window scaling, as in 2006.
+    #[serde(default)]
+    pub no_window_scaling: bool,
+    /// The hosts' receive windows, in bytes; the kernel's own without it.
+    #[serde(default, deserialize_with = "size")]
+    pub host_window: Option<u64>,
     /// What the hosts do.
     pub workload: Workload,
     /// What the best possible result follows from.
@@ -62,8 +81,14 @@ pub struct Experiment {
     #[serde(rename = "point")]
     pub points: Vec<Point>,
     /// What is between the hosts.
-    #[serde(rename = "variant")]
+    #[serde(rename = "variant", default)]
     pub variants: Vec<Variant>,
+    /// Instead of variants: every congestion control, on each leg.
+    pub matrix: Option<Matrix>,
+    /// Whether all points meet the same losses, not only all variants at a point. That is fair
+    /// where losses are a process in time, and shows a point's effect with fewer repeats.
+    #[serde(default)]
+    pub same_losses: bool,
     /// How long and how often.
     pub timing: Timing,
     /// The same for a first look.
@@ -73,79 +98,15 @@ pub struct Experiment {
     pub printed: Vec<Printed>,
 }
 
-/// One leg of the path, the same in both directions.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct Leg {
-    /// Round-trip time without queues: half of it each way.
-    #[serde(deserialize_with = "span")]
-    pub rtt: Duration,
-    /// Rate of either direction, in IP packets' bits.
-    pub rate: Rate,
-    /// Queue in front of either direction.
-    #[serde(default)]
-    pub queue: QueueLimit,
-    /// Losses on the wire, of either direction.
-    #[serde(default)]
-    pub loss: Loss,
-    /// Whether only the direction to the receiver loses: acknowledgements arrive.
-    #[serde(default)]
-    pub loss_forward_only: bool,
-    /// When it is down, both ways, from the start of the transfer on.
-    #[serde(default)]
-    pub outages: Vec<Outage>,
-}
-
-impl Leg {
-    /// What the link does to packets towards the receiver.
-    #[must_use]
-    pub fn forward(&self) -> Shape {
-        Shape {
-            queue: self.queue,
-            loss: self.loss,
-            outages: self.outages.clone(),
-            ..Shape::new(self.rtt / 2, self.rate)
-        }
-    }
-
-    /// What the link does to packets towards the sender.
-    #[must_use]
-    pub fn backward(&self) -> Shape {
-        let loss = if self.loss_forward_only {
-            Loss::None
-        } else {
-            self.loss
-        };
-        Shape {
-            loss,
-            ..self.forward()
-        }
-    }
-}
-
-/// What the hosts do.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Workload {
-    /// Each flow sends as much as it can, for the whole time.
-    Bulk {
-        /// How many flows there are at once.
-        flows: usize,
-        /// Whether results are in packets, not bits, per second.
-        #[serde(default)]
-        packets: bool,
-    },
-    /// One flow, and a look at both legs every 50 ms.
-    Trace,
-    /// A byte at a time, which comes back as ssh's echo does.
-    Keystrokes {
-        /// How often a key is pressed, whatever has come back.
-        #[serde(deserialize_with = "span")]
-        every: Duration,
-        /// How long the last echo is waited for.
-        #[serde(deserialize_with = "span")]
-        wait: Duration,
-    },
+/// Where connections can be split.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Boxes {
+    /// Between the legs.
+    #[default]
+    One,
+    /// At the outer ends of the legs, too, joined by tunnels.
+    Three,
 }
 
 /// What the best possible result follows from.
@@ -159,6 +120,8 @@ pub enum Limit {
     /// packets per second on each leg (additive increase 1/R² per second, halved at each event
     /// of a Poisson process with λ events per second; Baccelli et al., section 19.4.2).
     RenoUnderPoisson,
+    /// As [`Limit::Rate`], but no more than a window of 65535 bytes per round trip on each leg.
+    RateAndWindow,
     /// As [`Limit::Rate`], for the time that the link is up.
     RateWithoutOutages,
 }
@@ -188,13 +151,11 @@ pub struct Point {
     pub x: f64,
     /// Replaces the far leg's losses: independent, with this probability.
     pub far_loss: Option<f64>,
-    /// Replaces the workload's number of flows.
+    /// Replaces the workload's number of flows, or how many run beside web pages and videos.
     pub flows: Option<usize>,
     /// The proxy's buffer, in packets of the MTU: what the near leg's receiver holds, and what
     /// may wait unsent on the far leg.
     pub buffer: Option<u32>,
-    /// The same without a limit to what the near leg may receive.
-    pub unsent: Option<u32>,
     /// Replaces the far leg's outages.
     pub outages: Option<Vec<Outage>>,
     /// What the point is called, if not by its number.
@@ -217,6 +178,11 @@ pub struct Variant {
     /// Whether pepd's legs retransmit at a steady pace (its key `thin`).
     #[serde(default)]
     pub thin: bool,
+    /// How many segments pepd's far leg begins with: the route's `initcwnd`.
+    pub initial_window: Option<u32>,
+    /// What the near leg may have on its way beside the point's `buffer`, in packets of the MTU.
+    #[serde(default)]
+    pub allowance: u32,
 }
 
 /// What splits the connections.
@@ -270,7 +236,7 @@ pub struct Printed {
     pub source: String,
     /// The point that it belongs to; without it, to the whole experiment.
     pub x: Option<f64>,
-    /// The variant that it is set beside.
+    /// The variant that it is set beside; without it, every one.
     pub variant: Option<String>,
     /// For a ratio of two variants, the one that it is relative to.
     pub over: Option<String>,
@@ -305,7 +271,10 @@ impl Experiment {
     fn check(&self) -> Result<()> {
         ensure!(!self.source.is_empty(), "no source");
         ensure!(!self.points.is_empty(), "no point");
-        ensure!(!self.variants.is_empty(), "no variant");
+        ensure!(
+            self.variants.is_empty() == self.matrix.is_some(),
+            "either variants or a matrix"
+        );
         for x in &self.quick.points {
             ensure!(
                 self.points.iter().any(|point| point.x == *x),
@@ -362,9 +331,16 @@ fn parse(text: &str) -> Result<Paper> {
 }
 
 /// A time as people write it: `200ms`.
-fn span<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+pub(crate) fn span<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(deserializer)?;
     humantime::parse_duration(&text).map_err(D::Error::custom)
+}
+
+/// A size as people write it: `64KiB`.
+fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let size: bytesize::ByteSize = text.parse().map_err(D::Error::custom)?;
+    Ok(Some(size.as_u64()))
 }
 
 #[cfg(test)]

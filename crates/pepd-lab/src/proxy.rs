@@ -4,12 +4,13 @@ use std::fs;
 use std::path::Path as FilePath;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use pepd_testbed::{Netns, Pepd, Process, accepted, wait_until};
 use tempfile::TempDir;
 
+use crate::config;
 use crate::paper::{Point, ProxyKind, Variant};
-use crate::path::MTU;
+use crate::path::Path;
 
 /// How long HAProxy may take to start on a busy machine.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -18,26 +19,40 @@ const LIMIT: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct Proxy {
     kind: ProxyKind,
-    pepd: Option<Pepd>,
+    pepd: Vec<Pepd>,
     haproxy: Option<Haproxy>,
 }
 
 impl Proxy {
-    /// Starts what `variant` asks for in `hb`. `pepd` is the daemon's binary.
+    /// Starts what `variant` asks for in the boxes of `path`. `pepd` is the daemon's binary.
     ///
     /// # Errors
     /// When it does not start; the message has its log.
-    pub fn start(variant: &Variant, point: &Point, hb: &Netns, pepd: &FilePath) -> Result<Self> {
+    pub fn start(variant: &Variant, point: &Point, path: &Path, pepd: &FilePath) -> Result<Self> {
         let mut proxy = Self {
             kind: variant.proxy,
-            pepd: None,
+            pepd: Vec::new(),
             haproxy: None,
         };
+        let hb = &path.hb;
         match variant.proxy {
             ProxyKind::None => {}
             ProxyKind::Pepd => {
-                proxy.pepd = Some(Pepd::start(pepd, hb, &pepd_config(variant, point))?);
+                if let Some(segments) = variant.initial_window {
+                    hb.sh(&format!(
+                        "ip route replace 10.2.0.0/24 dev far src 10.2.0.1 initcwnd {segments}"
+                    ))?;
+                }
+                let configs = if path.ends.is_some() {
+                    config::chain(variant).to_vec()
+                } else {
+                    vec![config::alone(variant, point)]
+                };
+                for (hb, config) in path.boxes().into_iter().zip(configs) {
+                    proxy.pepd.push(Pepd::start(pepd, hb, &config)?);
+                }
             }
+            ProxyKind::Haproxy if path.ends.is_some() => bail!("HAProxy runs on one box only"),
             ProxyKind::Haproxy => proxy.haproxy = Some(Haproxy::start(variant, hb)?),
         }
         Ok(proxy)
@@ -48,13 +63,16 @@ impl Proxy {
     ///
     /// # Errors
     /// When that is not so: the numbers are about something else then.
-    pub fn check(&mut self, hb: &Netns) -> Result<()> {
-        let accepted = accepted(hb)?;
-        ensure!(
-            (accepted > 0) == (self.kind != ProxyKind::None),
-            "{accepted} connections were split"
-        );
-        if let Some(pepd) = &mut self.pepd {
+    pub fn check(&mut self, path: &Path) -> Result<()> {
+        for hb in path.boxes() {
+            let accepted = accepted(hb)?;
+            ensure!(
+                (accepted > 0) == (self.kind != ProxyKind::None),
+                "{accepted} connections were split on {}",
+                hb.name()
+            );
+        }
+        for pepd in &mut self.pepd {
             ensure!(pepd.runs(), "pepd has ended:\n{}", pepd.log());
         }
         if let Some(haproxy) = &mut self.haproxy {
@@ -66,54 +84,6 @@ impl Proxy {
         }
         Ok(())
     }
-}
-
-/// The least that `buffer` of a leg may be.
-const LEAST_BUFFER: u32 = 4096;
-
-/// Both campuses; each leg's congestion control is that towards its own campus. A proxy buffer
-/// of so many packets is what the near leg may receive, and what may wait on the far leg that
-/// was not sent yet.
-#[must_use]
-pub fn pepd_config(variant: &Variant, point: &Point) -> String {
-    let bytes = |packets: u32| (packets * u32::from(MTU.bytes())).max(LEAST_BUFFER);
-    let line = |key: &str, packets: Option<u32>| {
-        packets
-            .map(|packets| format!("{key} = \"{}B\"\n", bytes(packets)))
-            .unwrap_or_default()
-    };
-    let near = line("buffer", point.buffer);
-    let far = line("notsent_lowat", point.buffer.or(point.unsent));
-    let forward = variant.forward.as_ref().unwrap_or(&variant.sender);
-    format!(
-        r#"[node]
-name = "lab"
-drain = "0s"
-
-[capture]
-handshake = "early"
-
-[[campus]]
-name = "sender"
-prefixes = ["10.1.0.0/16"]
-leg = "near"
-
-[[campus]]
-name = "receiver"
-prefixes = ["10.2.0.0/16"]
-leg = "far"
-
-[leg.near]
-congestion = "{sender}"
-thin = {thin}
-{near}
-[leg.far]
-congestion = "{forward}"
-thin = {thin}
-{far}"#,
-        sender = variant.sender,
-        thin = variant.thin,
-    )
 }
 
 /// HAProxy, with what it takes to make it transparent.

@@ -1,6 +1,7 @@
 //! Reports: a table on the terminal, figures, and a page with all of them.
 
 mod figure;
+mod matrix;
 mod page;
 mod table;
 
@@ -45,6 +46,15 @@ fn put(path: &Path, text: &str) -> Result<()> {
 }
 
 fn figures(experiment: &Experiment, outcome: &Outcome) -> Result<Vec<Figure>> {
+    if experiment.matrix.is_some() {
+        let Some(means) = matrix::Means::of(outcome) else {
+            return Ok(Vec::new());
+        };
+        return Ok(vec![Figure {
+            name: experiment.name.clone(),
+            svg: matrix::figure(experiment, &means)?,
+        }]);
+    }
     let mut figures = Vec::new();
     // A trace is of one point: nothing to draw a line through.
     let over_axis = if outcome.traces.is_empty() {
@@ -93,7 +103,10 @@ mod tests {
             }
             for record in &mut outcome.records {
                 record.x = experiment.points[0].x;
-                record.variant.clone_from(&experiment.variants[0].name);
+                record.variant = match &experiment.matrix {
+                    Some(_) => paper::Matrix::direct("reno"),
+                    None => experiment.variants[0].name.clone(),
+                };
             }
             results.experiments.insert(experiment.name.clone(), outcome);
         }

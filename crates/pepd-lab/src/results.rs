@@ -120,12 +120,20 @@ pub struct PaperValue {
 pub enum Metric {
     /// Payload delivered to the receiver per time, all flows together, in bit/s.
     Goodput,
+    /// The same per flow: the mean.
+    PerFlow,
     /// The same in packets of 1448 bytes of payload per second, as ns-2 counts.
     Packets,
     /// Half the keystrokes came back within this, in seconds; the limit is the path's round trip.
     RoundTrip50,
     /// 99 in 100 keystrokes did.
     RoundTrip99,
+    /// From the first SYN of a page to its last byte: the mean over the pages, in seconds.
+    PageTime,
+    /// The share of viewers who are satisfied by the rule of Farkas et al., section 4.1.
+    Satisfied,
+    /// How long a video is buffered before it plays: the mean over the viewers, in seconds.
+    Buffering,
     /// Jain's fairness index of the flows' goodput.
     Fairness,
 }
@@ -136,9 +144,13 @@ impl Metric {
     pub fn label(self) -> &'static str {
         match self {
             Self::Goodput => "goodput, Mbit/s",
+            Self::PerFlow => "goodput per flow, Mbit/s",
             Self::Packets => "goodput, packets/s",
             Self::RoundTrip50 => "round trip p50, ms",
             Self::RoundTrip99 => "round trip p99, ms",
+            Self::PageTime => "page, s",
+            Self::Satisfied => "satisfied, %",
+            Self::Buffering => "buffering, s",
             Self::Fairness => "Jain's index",
         }
     }
@@ -148,9 +160,13 @@ impl Metric {
     pub fn suffix(self) -> &'static str {
         match self {
             Self::Goodput => "goodput",
+            Self::PerFlow => "per-flow",
             Self::Packets => "packets",
             Self::RoundTrip50 => "p50",
             Self::RoundTrip99 => "p99",
+            Self::PageTime => "page",
+            Self::Satisfied => "satisfied",
+            Self::Buffering => "buffering",
             Self::Fairness => "fairness",
         }
     }
@@ -158,16 +174,20 @@ impl Metric {
     /// Whether the limit is the most that there can be, and not the least.
     #[must_use]
     pub fn more_is_better(self) -> bool {
-        !matches!(self, Self::RoundTrip50 | Self::RoundTrip99)
+        !matches!(
+            self,
+            Self::RoundTrip50 | Self::RoundTrip99 | Self::PageTime | Self::Buffering
+        )
     }
 
     /// How much of the value's own unit the reports' unit is.
     #[must_use]
     pub fn scale(self) -> f64 {
         match self {
-            Self::Goodput => 1e6,
+            Self::Goodput | Self::PerFlow => 1e6,
             Self::RoundTrip50 | Self::RoundTrip99 => 1e-3,
-            Self::Packets | Self::Fairness => 1.0,
+            Self::Satisfied => 1e-2,
+            Self::Packets | Self::PageTime | Self::Buffering | Self::Fairness => 1.0,
         }
     }
 }

@@ -239,18 +239,25 @@ fn build() -> Result<PathBuf> {
 
 /// Modules of congestion controls, and of what the proxies' rules and the sampler need. Left
 /// to the kernel they would be loaded in the middle of a measurement, from the host's disk.
-const MODULES: [&str; 22] = [
+const MODULES: [&str; 29] = [
     "tcp_bbr",
     "tcp_bic",
     "tcp_cdg",
+    "tcp_dctcp",
+    "tcp_highspeed",
     "tcp_htcp",
     "tcp_hybla",
     "tcp_illinois",
+    "tcp_lp",
+    "tcp_nv",
     "tcp_scalable",
     "tcp_vegas",
     "tcp_veno",
     "tcp_westwood",
     "tcp_yeah",
+    "ipip",
+    "veth",
+    "nfnetlink_queue",
     "inet_diag",
     "tcp_diag",
     "nf_tables",

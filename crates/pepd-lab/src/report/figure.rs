@@ -1,6 +1,7 @@
 //! Figures, as SVG.
 
 use anyhow::{Result, anyhow};
+use plotters::coord::CoordTranslate;
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 
@@ -10,10 +11,11 @@ use crate::results::{Metric, Outcome, Trace};
 use crate::stats::Summary;
 
 /// Width and height, in pixels.
-const SIZE: (u32, u32) = (960, 520);
+pub const SIZE: (u32, u32) = (960, 520);
 /// How much of the width the legend takes.
 const LEGEND: u32 = 190;
-const FONT: &str = "sans-serif";
+/// What texts are set in.
+pub const FONT: &str = "sans-serif";
 /// Colours that also differ for those who see fewer of them (Okabe, Ito, 2008).
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0, 114, 178),
@@ -60,18 +62,17 @@ pub fn over_axis(experiment: &Experiment, outcome: &Outcome, metric: Metric) -> 
         // The legend beside the chart: inside it would cover a line sooner or later.
         let (area, beside) = area.split_horizontally(SIZE.0 - LEGEND);
         let mut chart = axes(&area, experiment, metric, &scale)?;
-        for (line, colour) in lines.iter().zip(COLOURS.iter().cycle()) {
-            draw(&mut chart, line, *colour, &scale)?;
+        for (index, line) in lines.iter().enumerate() {
+            draw(&mut chart, line, Style(index), &scale)?;
         }
         dashed(&mut chart, &limits, &scale)?;
         crosses(&mut chart, &printed, &scale)?;
-        let named = lines.iter().zip(COLOURS.iter().cycle());
-        let mut entries: Vec<_> = named
-            .map(|(line, colour)| (line.name.as_str(), *colour))
-            .collect();
-        entries.extend((!limits.is_empty()).then_some(("limit", LIMIT)));
-        entries.extend((!printed.is_empty()).then_some(("the paper (crosses)", BLACK)));
-        legend(&beside, &entries)?;
+        let names: Vec<_> = lines.iter().map(|line| line.name.as_str()).collect();
+        let others = [
+            (!limits.is_empty()).then_some(("limit", LIMIT)),
+            (!printed.is_empty()).then_some(("the paper (crosses)", BLACK)),
+        ];
+        legend(&beside, &names, &others)?;
         root.present().map_err(wrong)?;
     }
     Ok(svg)
@@ -268,7 +269,8 @@ fn printed(outcome: &Outcome, metric: Metric) -> Vec<(f64, f64)> {
     points
 }
 
-fn draw(chart: &mut Chart<'_, '_>, line: &Line, colour: RGBColor, scale: &Scale) -> Result<()> {
+fn draw(chart: &mut Chart<'_, '_>, line: &Line, style: Style, scale: &Scale) -> Result<()> {
+    let colour = style.colour();
     let places: Vec<_> = line
         .points
         .iter()
@@ -277,10 +279,9 @@ fn draw(chart: &mut Chart<'_, '_>, line: &Line, colour: RGBColor, scale: &Scale)
     chart
         .draw_series(LineSeries::new(places.clone(), colour.stroke_width(2)))
         .map_err(wrong)?;
-    let dots = places
-        .iter()
-        .map(|place| Circle::new(*place, 4, colour.filled()));
-    chart.draw_series(dots).map_err(wrong)?;
+    for place in places {
+        style.mark(chart.plotting_area(), place)?;
+    }
     let bars = line.points.iter().filter_map(|(x, summary)| {
         let half = summary.half_width?;
         let ends = [summary.mean - half, summary.mean + half];
@@ -315,16 +316,51 @@ fn crosses(chart: &mut Chart<'_, '_>, points: &[(f64, f64)], scale: &Scale) -> R
     Ok(())
 }
 
-fn legend(area: &Area<'_>, entries: &[(&str, RGBColor)]) -> Result<()> {
-    for ((name, colour), y) in entries.iter().zip((40..).step_by(24)) {
+fn legend(area: &Area<'_>, names: &[&str], others: &[Option<(&str, RGBColor)>]) -> Result<()> {
+    let lines = names.iter().enumerate();
+    let lines = lines.map(|(index, name)| (*name, Style(index).colour(), Some(Style(index))));
+    let others = others.iter().flatten();
+    let others = others.map(|(name, colour)| (*name, *colour, None));
+    for ((name, colour, style), y) in lines.chain(others).zip((40..).step_by(24)) {
         let dash = PathElement::new([(4, y), (26, y)], colour.stroke_width(2));
         area.draw(&dash).map_err(wrong)?;
-        let text = Text::new((*name).to_owned(), (34, y - 7), (FONT, 14));
+        if let Some(style) = style {
+            style.mark(area, (15, y))?;
+        }
+        let text = Text::new(name.to_owned(), (34, y - 7), (FONT, 14));
         area.draw(&text).map_err(wrong)?;
     }
     Ok(())
 }
 
-fn wrong(error: impl std::fmt::Display) -> anyhow::Error {
+/// How the n-th line looks: a colour, and once these are used up another mark.
+#[derive(Clone, Copy)]
+struct Style(usize);
+
+impl Style {
+    fn colour(self) -> RGBColor {
+        COLOURS[self.0 % COLOURS.len()]
+    }
+
+    fn mark<'b, C: CoordTranslate>(
+        self,
+        area: &DrawingArea<SVGBackend<'b>, C>,
+        place: C::From,
+    ) -> Result<()>
+    where
+        C::From: Clone + 'static,
+    {
+        let colour = self.colour();
+        match self.0 / COLOURS.len() {
+            0 => area.draw(&Circle::new(place, 4, colour.filled())),
+            1 => area.draw(&Circle::new(place, 4, colour.stroke_width(2))),
+            _ => area.draw(&TriangleMarker::new(place, 6, colour.filled())),
+        }
+        .map_err(wrong)
+    }
+}
+
+/// What plotters says, as an error of ours.
+pub fn wrong(error: impl std::fmt::Display) -> anyhow::Error {
     anyhow!("cannot draw a figure: {error}")
 }

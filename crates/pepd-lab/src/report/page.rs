@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 
-use super::table::{HEADER, remarks, rows};
+use super::table::{cells, remarks, words};
 use super::{Figure, figure_title};
 use crate::paper::{Experiment, Paper};
 use crate::results::Results;
@@ -12,7 +12,7 @@ use crate::results::Results;
 const STYLE: &str = "body{font:16px/1.5 sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#222}\
 table{border-collapse:collapse;font-size:14px;margin:1rem 0}\
 td,th{padding:.2rem .7rem;border-bottom:1px solid #ddd;text-align:right}\
-td:nth-child(2),th:nth-child(2),td:nth-child(3),th:nth-child(3){text-align:left}\
+.w{text-align:left}\
 svg{max-width:100%;height:auto}.remarks{font-size:14px;color:#555}h2{margin-top:3rem}";
 
 /// The page about `results`. `figures` are those of an experiment.
@@ -54,14 +54,23 @@ pub fn page(
             for figure in figures(experiment)? {
                 html.push_str(&figure.svg);
             }
+            let (header, rows) = cells(experiment, outcome);
+            let words = words(experiment);
+            let class = |column| {
+                if words.contains(&column) {
+                    " class=\"w\""
+                } else {
+                    ""
+                }
+            };
             html.push_str("<table><tr>");
-            for name in HEADER {
-                write!(html, "<th>{}</th>", escape(name))?;
+            for (column, name) in header.iter().enumerate() {
+                write!(html, "<th{}>{}</th>", class(column), escape(name))?;
             }
-            for row in rows(experiment, outcome) {
+            for row in rows {
                 html.push_str("</tr>\n<tr>");
-                for cell in row {
-                    write!(html, "<td>{}</td>", escape(&cell))?;
+                for (column, cell) in row.iter().enumerate() {
+                    write!(html, "<td{}>{}</td>", class(column), escape(cell))?;
                 }
             }
             html.push_str("</tr></table>\n<ul class=\"remarks\">");

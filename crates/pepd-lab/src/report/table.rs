@@ -1,13 +1,16 @@
 //! The terminal's table.
 
+use std::ops::Range;
+
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
+use super::matrix::Means;
 use crate::paper::{Experiment, Point, Printed};
 use crate::results::{Metric, Outcome, Record};
 use crate::stats::Summary;
 
 /// What stands over the columns; the first is the experiment's axis.
-pub const HEADER: [&str; 9] = [
+const HEADER: [&str; 9] = [
     "x", "variant", "metric", "mean", "± 95 %", "n", "limit", "share", "paper",
 ];
 
@@ -16,10 +19,12 @@ pub const HEADER: [&str; 9] = [
 pub fn table(experiment: &Experiment, outcome: &Outcome) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY);
-    table.set_header(HEADER);
-    for row in rows(experiment, outcome) {
+    let (header, rows) = cells(experiment, outcome);
+    let words = words(experiment);
+    table.set_header(header);
+    for row in rows {
         let cells = row.into_iter().enumerate().map(|(column, text)| {
-            let words = (1..=2).contains(&column);
+            let words = words.contains(&column);
             let side = if words {
                 CellAlignment::Left
             } else {
@@ -39,9 +44,31 @@ pub fn table(experiment: &Experiment, outcome: &Outcome) -> String {
     text
 }
 
-/// The cells of [`HEADER`]'s columns.
+/// Which columns have words, not numbers.
 #[must_use]
-pub fn rows(experiment: &Experiment, outcome: &Outcome) -> Vec<[String; 9]> {
+pub fn words(experiment: &Experiment) -> Range<usize> {
+    if experiment.matrix.is_some() {
+        0..1
+    } else {
+        1..3
+    }
+}
+
+/// The header and the rows: of a matrix its cells, and otherwise a row per point, variant and
+/// metric.
+#[must_use]
+pub fn cells(experiment: &Experiment, outcome: &Outcome) -> (Vec<String>, Vec<Vec<String>>) {
+    let means = Means::of(outcome).filter(|_| experiment.matrix.is_some());
+    if let Some(means) = means {
+        return (means.header(), means.texts());
+    }
+    let rows = rows(experiment, outcome).into_iter();
+    let header = HEADER.map(str::to_owned).to_vec();
+    (header, rows.map(|row| row.to_vec()).collect())
+}
+
+/// The cells of [`HEADER`]'s columns.
+fn rows(experiment: &Experiment, outcome: &Outcome) -> Vec<[String; 9]> {
     let mut rows = Vec::new();
     for point in &experiment.points {
         for variant in &experiment.variants {
@@ -73,6 +100,9 @@ pub fn remarks(experiment: &Experiment, outcome: &Outcome) -> Vec<String> {
         format!("x: {}", axis(experiment)),
         format!("Linux {}, {clock}{form}", setting.kernel),
     ];
+    if let Some(means) = Means::of(outcome).filter(|_| experiment.matrix.is_some()) {
+        lines[0] = means.remark();
+    }
     for printed in &experiment.printed {
         if printed.x.is_none() || printed.over.is_some() {
             lines.push(format!(
@@ -142,10 +172,10 @@ fn ratio(printed: &Printed, outcome: &Outcome) -> Option<String> {
         .filter(|ratio| ratio.is_finite())
         .collect();
     let mean = Summary::of(&ratios)?.mean;
-    let shown = if printed.unit == "%" {
-        100.0 * mean
-    } else {
-        mean
+    let shown = match printed.unit.as_str() {
+        "%" => 100.0 * mean,
+        "% more" => 100.0 * (mean - 1.0),
+        _ => mean,
     };
     Some(format!(
         "; here {} {}: {variant} over {over}",

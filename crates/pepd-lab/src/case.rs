@@ -1,0 +1,254 @@
+//! One measurement: a path, a proxy on it, traffic, and what came of it.
+
+use std::path::Path as FilePath;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+
+use crate::bulk::{Flows, PORT, wait_for};
+use crate::keystrokes;
+use crate::limit::{PACKET_BITS, limit};
+use crate::paper::{Browsing, Experiment, Point, Printed, Timing, Variant, Watching, Workload};
+use crate::path::Path;
+use crate::proxy::Proxy;
+use crate::results::{Metric, PaperValue, Record, Sample, Trace};
+use crate::sampler::Sampler;
+use crate::stats::{fairness, mean, quantile, real, real64};
+use crate::video;
+use crate::web::{self, Server};
+
+/// How much later outages are in each repeat.
+const OUTAGE_SHIFT: Duration = Duration::from_millis(700);
+/// How often a trace looks at the sockets.
+const GLANCES: Duration = Duration::from_millis(50);
+
+/// One repeat of one variant at one point.
+pub struct Case<'a> {
+    /// What it is part of.
+    pub experiment: &'a Experiment,
+    /// Where.
+    pub point: &'a Point,
+    /// With what.
+    pub variant: &'a Variant,
+    /// For how long.
+    pub timing: Timing,
+    /// Which repeat, from 0 on.
+    pub repeat: u32,
+    /// What the links' losses are drawn from.
+    pub seed: u64,
+}
+
+impl Case<'_> {
+    /// Runs it, and gives its values and, of a trace, what happened over time.
+    ///
+    /// # Errors
+    /// When the path or the proxy does not come about, or the proxy did not do its work.
+    pub fn run(&self, pepd: &FilePath) -> Result<(Vec<Record>, Option<Trace>)> {
+        let mut legs = self.experiment.legs(self.point);
+        // Where a sender is in its back-off when the link returns is chance: a repeat is another.
+        for outage in &mut legs[1].outages {
+            outage.start += OUTAGE_SHIFT * self.repeat;
+        }
+        let path = Path::open(&legs, self.experiment.boxes, self.seed)?;
+        if let Some(bytes) = self.experiment.host_window {
+            path.limit_windows(bytes)?;
+        }
+        if self.experiment.no_window_scaling {
+            path.forbid_window_scaling()?;
+        }
+        let mut proxy = Proxy::start(self.variant, self.point, &path, pepd)?;
+        let flows = self.point.flows;
+        let (values, samples) = match self.experiment.workload {
+            Workload::Bulk {
+                flows: usual,
+                packets,
+                per_flow,
+            } => {
+                let flows = flows.unwrap_or(usual);
+                (self.bulk(&path, flows, packets, per_flow)?, None)
+            }
+            Workload::Trace => self.trace(&path)?,
+            Workload::Keystrokes { every, wait } => (self.keystrokes(&path, every, wait)?, None),
+            Workload::Web(page) => (self.web(&path, page, flows.unwrap_or(0))?, None),
+            Workload::Video(video) => (self.video(&path, video, flows.unwrap_or(0))?, None),
+        };
+        proxy.check(&path)?;
+        let [near, far] = path.report()?;
+        let sent = far.a_to_b.sent.packets;
+        let lost = far.a_to_b.lost.packets + far.a_to_b.cut.packets;
+        let directions = [&near.a_to_b, &near.b_to_a, &far.a_to_b, &far.b_to_a];
+        let lag = directions
+            .map(|way| way.lag.p99.as_secs_f64())
+            .into_iter()
+            .fold(0.0, f64::max);
+        let record = |(metric, value): (Metric, f64)| Record {
+            x: self.point.x,
+            variant: self.variant.name.clone(),
+            repeat: self.repeat,
+            seed: self.seed,
+            metric,
+            value,
+            limit: limit(
+                self.experiment,
+                self.point,
+                &legs,
+                self.timing.window,
+                metric,
+            ),
+            paper: self.printed(metric),
+            far_loss: if sent == 0 {
+                0.0
+            } else {
+                real64(lost) / real64(sent)
+            },
+            link_lag: lag,
+            host_requests: path.host_requests(),
+            fell_behind: near.fell_behind() || far.fell_behind(),
+        };
+        let trace = samples.map(|samples| Trace {
+            x: self.point.x,
+            variant: self.variant.name.clone(),
+            samples,
+        });
+        Ok((values.into_iter().map(record).collect(), trace))
+    }
+
+    fn bulk(
+        &self,
+        path: &Path,
+        flows: usize,
+        packets: bool,
+        per_flow: bool,
+    ) -> Result<Vec<(Metric, f64)>> {
+        let Timing {
+            warm_up, window, ..
+        } = self.timing;
+        let running = Flows::start(path, flows, &self.variant.sender)?;
+        wait_for(running.epoch() + warm_up);
+        path.restart()?;
+        wait_for(running.epoch() + warm_up + window);
+        let shares = running.stop().goodput(warm_up, window);
+        let sum: f64 = shares.iter().sum();
+        let mut values = vec![if packets {
+            (Metric::Packets, sum / PACKET_BITS)
+        } else if per_flow {
+            (Metric::PerFlow, sum / real(flows))
+        } else {
+            (Metric::Goodput, sum)
+        }];
+        if let Some(index) = fairness(&shares).filter(|_| flows > 1) {
+            values.push((Metric::Fairness, index));
+        }
+        Ok(values)
+    }
+
+    fn keystrokes(
+        &self,
+        path: &Path,
+        every: Duration,
+        wait: Duration,
+    ) -> Result<Vec<(Metric, f64)>> {
+        let count = self.timing.window.as_nanos() / every.as_nanos();
+        let trips = keystrokes::type_away(
+            path,
+            usize::try_from(count)?,
+            every,
+            wait,
+            &self.variant.sender,
+        )?;
+        let quantile = |q| quantile(&trips, q).context("no keystroke came back");
+        Ok(vec![
+            (Metric::RoundTrip50, quantile(0.5)?),
+            (Metric::RoundTrip99, quantile(0.99)?),
+        ])
+    }
+
+    /// Pages beside `flows` downloads.
+    fn web(&self, path: &Path, page: Browsing, flows: usize) -> Result<Vec<(Metric, f64)>> {
+        let times = self.beside(path, flows, |window| web::browse(path, page, window))?;
+        Ok(vec![(Metric::PageTime, mean(&times))])
+    }
+
+    /// Videos beside `flows` downloads.
+    fn video(&self, path: &Path, video: Watching, flows: usize) -> Result<Vec<(Metric, f64)>> {
+        let seen = self.beside(path, flows, |window| video::watch(path, video, window))?;
+        let satisfied = seen.iter().filter(|viewing| viewing.satisfied()).count();
+        let buffering: Vec<_> = seen
+            .iter()
+            .map(|viewing| viewing.buffering.as_secs_f64())
+            .collect();
+        Ok(vec![
+            (Metric::Satisfied, real(satisfied) / real(seen.len())),
+            (Metric::Buffering, mean(&buffering)),
+        ])
+    }
+
+    /// Does `work` for the window while `flows` downloads go on, from after their warm-up.
+    fn beside<T>(
+        &self,
+        path: &Path,
+        flows: usize,
+        work: impl FnOnce(Duration) -> Result<T>,
+    ) -> Result<T> {
+        let _server = Server::start(path, &self.variant.sender)?;
+        let running = Flows::start(path, flows, &self.variant.sender)?;
+        wait_for(running.epoch() + self.timing.warm_up);
+        path.restart()?;
+        let done = work(self.timing.window);
+        let _ = running.stop();
+        done
+    }
+
+    /// One flow, with what both legs' sockets are at.
+    #[allow(
+        clippy::type_complexity,
+        reason = "the values, and what they come from"
+    )]
+    fn trace(&self, path: &Path) -> Result<(Vec<(Metric, f64)>, Option<Vec<Sample>>)> {
+        let Timing {
+            warm_up, window, ..
+        } = self.timing;
+        let running = Flows::start(path, 1, &self.variant.sender)?;
+        let epoch = running.epoch();
+        let sampler = |netns| Sampler::start(netns, PORT, epoch, GLANCES);
+        let samplers = [sampler(&path.sender)?, sampler(&path.hb)?];
+        wait_for(epoch + warm_up);
+        path.restart()?;
+        wait_for(epoch + warm_up + window);
+        let [sender, hb] = samplers.map(Sampler::stop);
+        let [sender, hb] = [sender?, hb?];
+        let shares = running.stop().goodput(warm_up, window);
+        // The paper's traces are of congestion avoidance too (section 19.2.2).
+        let looks = sender
+            .iter()
+            .zip(&hb)
+            .filter(|([_, sender], _)| sender.time >= warm_up);
+        let samples = looks.map(|([_, sender], [from, to])| Sample {
+            time: (sender.time - warm_up).as_secs_f64(),
+            near_cwnd: f64::from(sender.cwnd),
+            far_cwnd: f64::from(to.cwnd),
+            buffer: f64::from(from.receive_queue + to.unsent) * 8.0 / PACKET_BITS,
+        });
+        let values = vec![(Metric::Packets, shares.iter().sum::<f64>() / PACKET_BITS)];
+        Ok((values, Some(samples.collect())))
+    }
+
+    fn printed(&self, metric: Metric) -> Option<PaperValue> {
+        let here = |printed: &&Printed| {
+            let name = printed.variant.as_ref();
+            printed.x == Some(self.point.x)
+                && printed.over.is_none()
+                && name.is_none_or(|name| *name == self.variant.name)
+        };
+        let mut printed = self.experiment.printed.iter().filter(here);
+        let fits = |printed: &&Printed| match metric {
+            Metric::Goodput => printed.unit == "bit/s",
+            Metric::Packets => printed.unit == "packets/s",
+            _ => false,
+        };
+        printed.find(fits).map(|printed| PaperValue {
+            value: printed.value,
+            source: printed.source.clone(),
+        })
+    }
+}

@@ -1,0 +1,75 @@
+//! The daemon's configuration on each helper box of an experiment.
+
+use crate::paper::{Point, Variant};
+use crate::path::{A_TO_I, I_TO_B, MTU};
+
+/// The least that `buffer` of a leg may be.
+const LEAST_BUFFER: u32 = 4096;
+
+const SENDER: &str = "[[campus]]\nname = \"sender\"\nprefixes = [\"10.1.0.0/16\"]\n";
+const RECEIVER: &str = "[[campus]]\nname = \"receiver\"\nprefixes = [\"10.2.0.0/16\"]\n";
+
+/// For the only box: both campuses are its own, and each leg's congestion control is that
+/// towards its campus. A proxy buffer of so many packets is what the near leg may receive, and
+/// what may wait on the far leg that was not sent yet.
+#[must_use]
+pub fn alone(variant: &Variant, point: &Point) -> String {
+    let bytes = |packets: u32| (packets * u32::from(MTU.bytes())).max(LEAST_BUFFER);
+    let line = |key: &str, packets: Option<u32>| {
+        packets
+            .map(|packets| format!("{key} = \"{}B\"\n", bytes(packets)))
+            .unwrap_or_default()
+    };
+    let held = point.buffer.map(|packets| packets + variant.allowance);
+    let near = leg("near", &variant.sender, variant) + &line("buffer", held);
+    let unsent = line("notsent_lowat", point.buffer);
+    let far = leg("far", forward(variant), variant) + &unsent;
+    format!(
+        "{}{SENDER}leg = \"near\"\n{RECEIVER}leg = \"far\"\n{near}{far}",
+        node("lab")
+    )
+}
+
+/// For the three boxes of Jain & Ott, section II, in order: next to the sender, in the middle,
+/// next to the receiver. Tunnels join them; towards the receiver the first leg has the sender's
+/// congestion control, and the second the variant's.
+#[must_use]
+pub fn chain(variant: &Variant) -> [String; 3] {
+    let lan = leg("lan", &variant.sender, variant);
+    let near = leg("near", &variant.sender, variant);
+    let far = leg("far", forward(variant), variant);
+    let [to_i, from_a] = [peer("hb-i", A_TO_I), peer("hb-a", [A_TO_I[1], A_TO_I[0]])];
+    let [to_b, from_i] = [peer("hb-b", I_TO_B), peer("hb-i", [I_TO_B[1], I_TO_B[0]])];
+    [
+        format!(
+            "{}{to_i}{SENDER}leg = \"lan\"\n{RECEIVER}via = \"hb-i\"\nleg = \"near\"\n{lan}{near}",
+            node("hb-a")
+        ),
+        format!(
+            "{}{from_a}{to_b}{SENDER}via = \"hb-a\"\nleg = \"near\"\n\
+             {RECEIVER}via = \"hb-b\"\nleg = \"far\"\n{near}{far}",
+            node("hb-i")
+        ),
+        format!(
+            "{}{from_i}{SENDER}via = \"hb-i\"\nleg = \"far\"\n{RECEIVER}leg = \"lan\"\n{lan}{far}",
+            node("hb-b")
+        ),
+    ]
+}
+
+fn node(name: &str) -> String {
+    format!("[node]\nname = \"{name}\"\ndrain = \"0s\"\n[capture]\nhandshake = \"early\"\n")
+}
+
+fn leg(name: &str, congestion: &str, variant: &Variant) -> String {
+    let thin = variant.thin;
+    format!("[leg.{name}]\ncongestion = \"{congestion}\"\nthin = {thin}\n")
+}
+
+fn peer(name: &str, [local, remote]: [&str; 2]) -> String {
+    format!("[[peer]]\nname = \"{name}\"\nlocal = \"{local}\"\nremote = \"{remote}\"\n")
+}
+
+fn forward(variant: &Variant) -> &String {
+    variant.forward.as_ref().unwrap_or(&variant.sender)
+}

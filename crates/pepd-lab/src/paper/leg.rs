@@ -1,0 +1,57 @@
+//! A leg of the path.
+
+use std::time::Duration;
+
+use pepd_testbed::link::{Loss, Outage, QueueLimit, Rate, Shape};
+use serde::Deserialize;
+
+use super::span;
+/// One leg of the path, the same in both directions.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Leg {
+    /// Round-trip time without queues: half of it each way.
+    #[serde(deserialize_with = "span")]
+    pub rtt: Duration,
+    /// Rate of either direction, in IP packets' bits.
+    pub rate: Rate,
+    /// Queue in front of either direction.
+    #[serde(default)]
+    pub queue: QueueLimit,
+    /// Losses on the wire, of either direction.
+    #[serde(default)]
+    pub loss: Loss,
+    /// Whether only the direction to the receiver loses: acknowledgements arrive.
+    #[serde(default)]
+    pub loss_forward_only: bool,
+    /// When it is down, both ways, from the start of the transfer on.
+    #[serde(default)]
+    pub outages: Vec<Outage>,
+}
+
+impl Leg {
+    /// What the link does to packets towards the receiver.
+    #[must_use]
+    pub fn forward(&self) -> Shape {
+        Shape {
+            queue: self.queue,
+            loss: self.loss,
+            outages: self.outages.clone(),
+            ..Shape::new(self.rtt / 2, self.rate)
+        }
+    }
+
+    /// What the link does to packets towards the sender.
+    #[must_use]
+    pub fn backward(&self) -> Shape {
+        let loss = if self.loss_forward_only {
+            Loss::None
+        } else {
+            self.loss
+        };
+        Shape {
+            loss,
+            ..self.forward()
+        }
+    }
+}

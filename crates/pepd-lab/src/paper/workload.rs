@@ -1,0 +1,149 @@
+//! What the hosts do.
+
+use std::time::Duration;
+
+use pepd_testbed::link::Rate;
+use serde::Deserialize;
+
+use super::span;
+
+/// What the hosts do.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(
+    rename_all = "kebab-case",
+    rename_all_fields = "kebab-case",
+    deny_unknown_fields
+)]
+pub enum Workload {
+    /// Each flow sends as much as it can, for the whole time.
+    Bulk {
+        /// How many flows there are at once.
+        flows: usize,
+        /// Whether results are in packets, not bits, per second.
+        #[serde(default)]
+        packets: bool,
+        /// Whether results are the mean per flow, not the sum.
+        #[serde(default)]
+        per_flow: bool,
+    },
+    /// One flow, and a look at both legs every 50 ms.
+    Trace,
+    /// A byte at a time, which comes back as ssh's echo does.
+    Keystrokes {
+        /// How often a key is pressed, whatever has come back.
+        #[serde(deserialize_with = "span")]
+        every: Duration,
+        /// How long the last echo is waited for.
+        #[serde(deserialize_with = "span")]
+        wait: Duration,
+    },
+    /// Pages, one after the other.
+    Web(Browsing),
+    /// Videos, all at once.
+    Video(Watching),
+}
+
+/// A page over HTTP/1.1: a document, and then its objects over a few persistent connections to
+/// one server, a request at a time on each.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Browsing {
+    /// How often a page is opened, or as soon as the last one is complete.
+    #[serde(deserialize_with = "span")]
+    pub every: Duration,
+    /// The document, in bytes.
+    pub document: u64,
+    /// How many objects it names.
+    pub objects: u32,
+    /// The smallest of them, in bytes.
+    pub smallest: u64,
+    /// The largest, in bytes; the others are in between, evenly on a logarithmic scale.
+    pub largest: u64,
+    /// How many connections a browser opens at most.
+    pub connections: usize,
+}
+
+impl Browsing {
+    /// The objects' sizes in bytes, in the order in which the document names them: the same for
+    /// every page, small and large ones mixed.
+    #[must_use]
+    pub fn objects(&self) -> Vec<u64> {
+        let (low, high) = (real(self.smallest).ln(), real(self.largest).ln());
+        let steps = f64::from(self.objects.saturating_sub(1).max(1));
+        let size = |rank: u32| (low + (high - low) * f64::from(rank) / steps).exp();
+        // Seven is prime to most numbers of objects: neighbours differ.
+        let order = (0..self.objects).map(|index| (index * 7) % self.objects);
+        order.map(|rank| whole(size(rank))).collect()
+    }
+
+    /// The whole page, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.document + self.objects().iter().sum::<u64>()
+    }
+}
+
+/// A video that is downloaded as fast as it goes, and played meanwhile.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Watching {
+    /// How many are watched at once, each begun a second after the one before.
+    pub viewers: usize,
+    /// What playing takes.
+    pub rate: Rate,
+    /// How long it plays.
+    #[serde(deserialize_with = "span")]
+    pub length: Duration,
+    /// How much of it must be there before it begins to play.
+    #[serde(deserialize_with = "span")]
+    pub ahead: Duration,
+    /// How much before it goes on after an interruption.
+    #[serde(deserialize_with = "span")]
+    pub again: Duration,
+}
+
+impl Watching {
+    /// The whole video, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.rate.as_bits_per_second() / 8 * self.length.as_secs()
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "sizes here are far below 2^53")]
+fn real(bytes: u64) -> f64 {
+    bytes as f64
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "sizes here are positive and far below 2^53"
+)]
+fn whole(bytes: f64) -> u64 {
+    bytes.round() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_has_small_and_large_objects_each_once() {
+        let page = Browsing {
+            every: Duration::from_secs(1),
+            document: 40_000,
+            objects: 60,
+            smallest: 500,
+            largest: 60_000,
+            connections: 6,
+        };
+        let mut sizes = page.objects();
+        assert_eq!(page.bytes(), 40_000 + sizes.iter().sum::<u64>());
+        sizes.sort_unstable();
+        assert_eq!(sizes.first(), Some(&500));
+        assert_eq!(sizes.last(), Some(&60_000));
+        sizes.dedup();
+        assert_eq!(sizes.len(), 60, "each rank once");
+    }
+}
