@@ -312,6 +312,17 @@ struct Pace {
     rtt: Duration,
     /// Bytes per second that it can send: a window each round trip.
     rate: Option<f64>,
+    /// A whole segment, where known.
+    mss: u64,
+}
+
+impl Pace {
+    /// Bytes that wait for this leg. Less than a segment is nothing: that is how the kernel, too,
+    /// tells that a connection is limited by what it is given (tcp_rate_check_app_limited,
+    /// net/ipv4/tcp_rate.c).
+    fn waiting(&self, unsent: u64) -> u64 {
+        if unsent < self.mss { 0 } else { unsent }
+    }
 }
 
 impl LegLook {
@@ -322,6 +333,7 @@ impl LegLook {
         Pace {
             rtt: Duration::try_from_secs_f64(tcp.rtt).unwrap_or_default(),
             rate: Some(f64::from(tcp.cwnd) * f64::from(tcp.mss) / tcp.rtt),
+            mss: tcp.mss.into(),
         }
     }
 }
@@ -436,8 +448,12 @@ impl State {
 
     fn settle_with(&mut self, now: Instant, client_unsent: u64, upstream_unsent: u64) {
         let (client, upstream) = self.legs();
-        self.up.clock.settle(now, upstream_unsent, upstream.rate);
-        self.down.clock.settle(now, client_unsent, client.rate);
+        let (up, down) = (
+            upstream.waiting(upstream_unsent),
+            client.waiting(client_unsent),
+        );
+        self.up.clock.settle(now, up, upstream.rate);
+        self.down.clock.settle(now, down, client.rate);
     }
 
     fn tell(&mut self, pair: &Pair, now: Instant) -> (u64, u64) {
@@ -533,13 +549,20 @@ impl Track {
         }
         self.bytes = turn.bytes;
         self.pipe = u32::try_from(turn.pipe).unwrap_or(u32::MAX);
-        self.clock.settle(woke, turn.unsent_then, outgoing.rate);
+        let unsent_then = outgoing.waiting(turn.unsent_then);
+        self.clock.settle(woke, unsent_then, outgoing.rate);
         self.clock.begin(woke, Doing::Moving, incoming.rtt);
         self.clock.settle(done, 0, None);
-        self.clock.begin(done, turn.doing, incoming.rtt);
-        if let Doing::AwaitsSource { unsent } = turn.doing {
-            self.note_queue(unsent);
-        }
+        let doing = match turn.doing {
+            Doing::AwaitsSource { unsent } => {
+                self.note_queue(unsent);
+                Doing::AwaitsSource {
+                    unsent: outgoing.waiting(unsent),
+                }
+            }
+            other => other,
+        };
+        self.clock.begin(done, doing, incoming.rtt);
         true
     }
 

@@ -1,0 +1,273 @@
+//! What the daemon says about a transfer on an emulated path of which everything is known: which
+//! leg limits it, and what round-trip time and loss each leg has.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "this is how a test fails"
+)]
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use pepd_testbed::link::{Endpoint, Link, Loss, Mtu, QueueLimit, Rate, Report, Seed, Shape};
+use pepd_testbed::traffic::{Pair, Pattern, listen, receive_exactly, send};
+use pepd_testbed::{Pepd, Topology, require, wait_until};
+use rstest::rstest;
+use serde_json::Value;
+
+const PEPD: &str = env!("CARGO_BIN_EXE_pepd");
+const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 2, 0, 2));
+
+/// One way on the client leg and on the upstream leg.
+const DELAYS: [u64; 2] = [20, 10];
+
+/// A link that cannot keep up on a busy machine is another path than the one that was asked for:
+/// such a run is not judged, and repeated so often.
+const ATTEMPTS: usize = 3;
+
+#[rstest]
+fn the_slow_leg_shows_in_the_phases(
+    #[values(Flow::Download, Flow::Upload)] flow: Flow,
+    #[values(Slow::Incoming, Slow::Outgoing, Slow::Neither)] slow: Slow,
+) -> Result<()> {
+    require!(root);
+    // Neither: the incoming leg is faster by a little, so that the buffer soon holds more than the
+    // outgoing leg can have in flight, grows all the time, and is never full.
+    let (incoming, outgoing) = match slow {
+        Slow::Incoming => (8, 40),
+        Slow::Outgoing => (40, 8),
+        Slow::Neither => (24, 20),
+    };
+    let (client, upstream) = match flow {
+        Flow::Download => (outgoing, incoming),
+        Flow::Upload => (incoming, outgoing),
+    };
+    // The paper's legs are of this kind (AIMD); bbr stops for 200 ms every ten seconds.
+    let options = match slow {
+        Slow::Neither => "congestion = \"cubic\"\nbuffer = \"16MiB\"",
+        Slow::Incoming | Slow::Outgoing => "congestion = \"cubic\"",
+    };
+    // Twelve seconds: those of the start and of the end are few among them.
+    let bytes = 12 * incoming.min(outgoing) * 125_000;
+    let shapes = [shape(DELAYS[0], client), shape(DELAYS[1], upstream)];
+    let line = undisturbed(&shapes, options, flow, bytes)?;
+    let share = |phase: &str| figure(&line, &format!("{flow}_{phase}"));
+    let expected = match slow {
+        Slow::Incoming => "starved",
+        Slow::Outgoing => "backpressured",
+        Slow::Neither => "free",
+    };
+    assert!(share(expected)? >= 0.95, "{slow:?}: {line:#}");
+    let rtt = |leg: &str| figure(&line, &format!("{leg}_rtt_ms"));
+    // A leg that is not full has nothing in its queue: the delay both ways, and two packets.
+    let idle = match (slow, flow) {
+        (Slow::Incoming, Flow::Download) | (Slow::Outgoing, Flow::Upload) => vec![("client", 40.0)],
+        (Slow::Outgoing, Flow::Download) | (Slow::Incoming, Flow::Upload) => {
+            vec![("upstream", 20.0)]
+        }
+        (Slow::Neither, _) => vec![],
+    };
+    for (leg, set) in idle {
+        let seen = rtt(leg)?;
+        assert!((seen / set - 1.0).abs() < 0.1, "{leg} {set}: {line:#}");
+    }
+    Ok(())
+}
+
+#[rstest]
+fn each_legs_loss_and_round_trip_are_seen(
+    #[values(Flow::Download, Flow::Upload)] flow: Flow,
+) -> Result<()> {
+    require!(root);
+    const LOSS: f64 = 0.05;
+    // The daemon sends on the outgoing leg: there it sees what is lost.
+    let lossy = |shape: Shape| Shape {
+        loss: Loss::independent(LOSS),
+        ..shape
+    };
+    let [client, upstream] =
+        DELAYS.map(|delay| Shape::new(Duration::from_millis(delay), Rate::mbit(60)));
+    let shapes = match flow {
+        Flow::Download => [lossy(client), upstream],
+        Flow::Upload => [client, lossy(upstream)],
+    };
+    const BYTES: u64 = 40_000_000;
+    let options = "congestion = \"bbr\"\nbuffer = \"16MiB\"\nrate = \"30Mbit\"";
+    let line = undisturbed(&shapes, options, flow, BYTES)?;
+    let (leg, other) = match flow {
+        Flow::Download => ("client", "upstream"),
+        Flow::Upload => ("upstream", "client"),
+    };
+    let again = figure(&line, &format!("{leg}_retransmitted"))?;
+    let share = again / (BYTES as f64 + again);
+    assert!((share / LOSS - 1.0).abs() < 0.1, "{share}: {line:#}");
+    assert!(figure(&line, &format!("{other}_retransmitted"))?.abs() < 1e-9);
+    for (leg, set) in [("client", 40.0), ("upstream", 20.0)] {
+        let seen = figure(&line, &format!("{leg}_rtt_ms"))?;
+        assert!((seen / set - 1.0).abs() < 0.1, "{leg} {set}: {line:#}");
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flow {
+    Download,
+    Upload,
+}
+
+impl std::fmt::Display for Flow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Download => "down",
+            Self::Upload => "up",
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Slow {
+    Incoming,
+    Outgoing,
+    Neither,
+}
+
+/// A link with a queue of one bandwidth-delay product.
+fn shape(delay_ms: u64, mbit: u64) -> Shape {
+    let queue = QueueLimit::Bytes(mbit * 125_000 * 2 * delay_ms / 1000);
+    Shape {
+        queue,
+        ..Shape::new(Duration::from_millis(delay_ms), Rate::mbit(mbit))
+    }
+}
+
+fn figure(line: &Value, name: &str) -> Result<f64> {
+    line[name]
+        .as_f64()
+        .with_context(|| format!("no {name} in {line:#}"))
+}
+
+/// Transfers over a path of these two links, until one run in which they kept up. Gives the
+/// daemon's line about it.
+fn undisturbed(shapes: &[Shape; 2], options: &str, flow: Flow, bytes: u64) -> Result<Value> {
+    for _ in 0..ATTEMPTS {
+        let path = Path::build(shapes)?;
+        let pepd = Pepd::start(PEPD, path.topology.node("hb"), &config(options))?;
+        let line = path.transfer(&pepd, flow, bytes)?;
+        let reports = [path.links[0].report()?, path.links[1].report()?];
+        if !reports.iter().any(Report::fell_behind) {
+            return Ok(line);
+        }
+    }
+    anyhow::bail!("the machine is too busy to emulate the path")
+}
+
+fn config(options: &str) -> String {
+    format!(
+        r#"
+[node]
+name = "hb"
+
+[[campus]]
+name = "a"
+prefixes = ["10.1.0.0/16"]
+leg = "near"
+
+[[campus]]
+name = "b"
+prefixes = ["10.2.0.0/16"]
+leg = "far"
+
+[leg.near]
+{options}
+
+[leg.far]
+{options}
+
+[log]
+format = "json"
+"#
+    )
+}
+
+/// Two emulated links with a helper box between them.
+struct Path {
+    /// To the client and to the server.
+    links: [Link; 2],
+    topology: Topology,
+}
+
+impl Path {
+    fn build(shapes: &[Shape; 2]) -> Result<Self> {
+        let topology = Topology::describe()
+            .host("client")
+            .router("hb")
+            .host("server")
+            .build()?;
+        let end = |node: &str, device| Endpoint::named(topology.node(node).name(), device);
+        let join = |host, device, shape: &Shape, seed| {
+            let (a, b) = (end(host, device), end("hb", device));
+            Link::connect(
+                &a,
+                &b,
+                shape.clone(),
+                shape.clone(),
+                Seed(seed),
+                Mtu::ETHERNET,
+            )
+        };
+        let links = [
+            join("client", "near", &shapes[0], 1)?,
+            join("server", "far", &shapes[1], 2)?,
+        ];
+        // The route says cubic and not the sysctl, which may refuse it in a namespace.
+        let host = |address, device| {
+            format!(
+                "ip address add {address} dev {device}; \
+                 ip route add default dev {device} congctl cubic"
+            )
+        };
+        topology.node("client").sh(&host("10.1.0.2/24", "near"))?;
+        topology.node("server").sh(&host("10.2.0.2/24", "far"))?;
+        topology
+            .node("hb")
+            .sh("ip address add 10.1.0.1/24 dev near; ip address add 10.2.0.1/24 dev far")?;
+        Ok(Self { links, topology })
+    }
+
+    /// Sends `bytes` one way, and waits for the daemon's line about the connection.
+    fn transfer(&self, pepd: &Pepd, flow: Flow, bytes: u64) -> Result<Value> {
+        let (client, server) = (self.topology.node("client"), self.topology.node("server"));
+        let listener = listen(server, SocketAddr::new(SERVER, 0))?;
+        let pair = Pair::through(&listener, client)?;
+        let (from, to) = match flow {
+            Flow::Download => (pair.server, pair.client),
+            Flow::Upload => (pair.client, pair.server),
+        };
+        let pattern = Pattern::new(1);
+        std::thread::scope(|scope| {
+            let sending = scope.spawn(|| send(&from, &pattern, 0, bytes));
+            receive_exactly(&to, &pattern, 0, bytes)?;
+            sending.join().unwrap()
+        })?;
+        drop((from, to));
+        let mut line = None;
+        wait_until(Duration::from_secs(60), "the line in the log", || {
+            line = ended(&pepd.log()).into_iter().next();
+            line.is_some()
+        })?;
+        let line = line.context("no line")?;
+        let name = format!("bytes_{flow}");
+        ensure!(line[&name].as_u64() == Some(bytes), "{line:#}");
+        Ok(line)
+    }
+}
+
+/// The lines about connections that have ended.
+fn ended(log: &str) -> Vec<Value> {
+    log.lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .filter(|line| line["message"] == "connection ended")
+        .collect()
+}
