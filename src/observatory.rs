@@ -183,7 +183,7 @@ impl From<&Config> for Configured {
 
 /// Everything counted, by name.
 fn counted(counters: &Counters) -> Vec<CountedReason> {
-    let reasons: [(&str, &Counter, &str); 23] = [
+    let reasons: [(&str, &Counter, &str); 24] = [
         (
             "accepted",
             &counters.accepted,
@@ -274,6 +274,11 @@ fn counted(counters: &Counters) -> Vec<CountedReason> {
             "let_through_late",
             &counters.let_through_late,
             "held SYNs routed unsplit: the daemon had been paused",
+        ),
+        (
+            "let_through_detour",
+            &counters.let_through_detour,
+            "held SYNs routed unsplit: the destination's answers take another way",
         ),
         (
             "let_through_odd",

@@ -202,19 +202,26 @@ async fn join(client: OwnedFd, upstream: AnsweredLeg) -> Result<Connection, Upst
 /// Takes what the client has said in its SYN, and the destination has had already, off the client
 /// leg. It is there, unless the listener had too many such SYNs: then the client sends it again.
 async fn skip(client: &mut LegSocket, mut len: usize) -> Result<(), UpstreamError> {
-    let mut buffer = [0; FIRST_DATA_BYTES];
     while len > 0 {
-        let piece = len.min(buffer.len());
-        match client.peek(&mut buffer[..piece], false) {
-            Input::Bytes(there) => {
-                client.discard(there);
-                len -= there;
-            }
+        match drop_some(client, len) {
+            Input::Bytes(there) => len -= there,
             Input::Empty => client.ready(Some(Interest::READABLE)).await,
             Input::End | Input::Failed => return Err(UpstreamError::ClientLeft),
         }
     }
     Ok(())
+}
+
+/// Drops at most `len` bytes that are there. A buffer in [`skip`] itself would be part of every
+/// connection's task, for ever.
+fn drop_some(client: &mut LegSocket, len: usize) -> Input {
+    let mut buffer = [0; FIRST_DATA_BYTES];
+    let piece = len.min(buffer.len());
+    let input = client.peek(&mut buffer[..piece], false);
+    if let Input::Bytes(there) = input {
+        client.discard(there);
+    }
+    input
 }
 
 /// Opens the upstream leg; gives the connection, and whether it has the client's port.
