@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use pepd_testbed::link::{Endpoint, Link, Loss, Mtu, QueueLimit, Rate, Report, Seed, Shape};
 use pepd_testbed::traffic::{Pair, Pattern, listen, receive_exactly, send};
-use pepd_testbed::{Pepd, Topology, require, wait_until};
+use pepd_testbed::{Pepd, Topology, require, run, wait_until};
 use rstest::rstest;
 use serde_json::Value;
 
@@ -52,7 +52,7 @@ fn the_slow_leg_shows_in_the_phases(
     // Twelve seconds: those of the start and of the end are few among them.
     let bytes = 12 * incoming.min(outgoing) * 125_000;
     let shapes = [shape(DELAYS[0], client), shape(DELAYS[1], upstream)];
-    let line = undisturbed(&shapes, options, flow, bytes)?;
+    let (line, advice) = undisturbed(&shapes, options, flow, bytes)?;
     let share = |phase: &str| figure(&line, &format!("{flow}_{phase}"));
     let expected = match slow {
         Slow::Incoming => "starved",
@@ -60,6 +60,21 @@ fn the_slow_leg_shows_in_the_phases(
         Slow::Neither => "free",
     };
     assert!(share(expected)? >= 0.95, "{slow:?}: {line:#}");
+    // The one that limits is the one that the other waits for.
+    let named = match (slow, flow) {
+        (Slow::Outgoing, Flow::Download) | (Slow::Incoming, Flow::Upload) => "near",
+        (Slow::Outgoing, Flow::Upload) | (Slow::Incoming, Flow::Download) => "far",
+        (Slow::Neither, _) => "",
+    };
+    if slow == Slow::Neither {
+        assert_eq!(advice, Vec::<String>::new());
+    } else {
+        let [sentence] = &*advice else {
+            panic!("{slow:?} {flow}: {advice:?}")
+        };
+        let wanted = format!("[leg.{named}] is the bottleneck");
+        assert!(sentence.contains(&wanted), "{slow:?} {flow}: {sentence}");
+    }
     let rtt = |leg: &str| figure(&line, &format!("{leg}_rtt_ms"));
     // A leg that is not full has nothing in its queue: the delay both ways, and two packets.
     let idle = match (slow, flow) {
@@ -95,7 +110,7 @@ fn each_legs_loss_and_round_trip_are_seen(
     };
     const BYTES: u64 = 40_000_000;
     let options = "congestion = \"bbr\"\nbuffer = \"16MiB\"\nrate = \"30Mbit\"";
-    let line = undisturbed(&shapes, options, flow, BYTES)?;
+    let (line, _) = undisturbed(&shapes, options, flow, BYTES)?;
     let (leg, other) = match flow {
         Flow::Download => ("client", "upstream"),
         Flow::Upload => ("upstream", "client"),
@@ -149,21 +164,29 @@ fn figure(line: &Value, name: &str) -> Result<f64> {
 }
 
 /// Transfers over a path of these two links, until one run in which they kept up. Gives the
-/// daemon's line about it.
-fn undisturbed(shapes: &[Shape; 2], options: &str, flow: Flow, bytes: u64) -> Result<Value> {
+/// daemon's line about it, and the last advice that it gave meanwhile.
+fn undisturbed(
+    shapes: &[Shape; 2],
+    options: &str,
+    flow: Flow,
+    bytes: u64,
+) -> Result<(Value, Vec<String>)> {
     for _ in 0..ATTEMPTS {
         let path = Path::build(shapes)?;
-        let pepd = Pepd::start(PEPD, path.topology.node("hb"), &config(options))?;
-        let line = path.transfer(&pepd, flow, bytes)?;
+        let scratch = tempfile::tempdir()?;
+        let socket = scratch.path().join("admin.sock");
+        let config = config(options, &socket.display().to_string());
+        let pepd = Pepd::start(PEPD, path.topology.node("hb"), &config)?;
+        let (line, advice) = path.transfer(&pepd, flow, bytes)?;
         let reports = [path.links[0].report()?, path.links[1].report()?];
         if !reports.iter().any(Report::fell_behind) {
-            return Ok(line);
+            return Ok((line, advice));
         }
     }
     anyhow::bail!("the machine is too busy to emulate the path")
 }
 
-fn config(options: &str) -> String {
+fn config(options: &str, socket: &str) -> String {
     format!(
         r#"
 [node]
@@ -187,6 +210,9 @@ leg = "far"
 
 [log]
 format = "json"
+
+[admin]
+socket = "{socket}"
 "#
     )
 }
@@ -236,8 +262,9 @@ impl Path {
         Ok(Self { links, topology })
     }
 
-    /// Sends `bytes` one way, and waits for the daemon's line about the connection.
-    fn transfer(&self, pepd: &Pepd, flow: Flow, bytes: u64) -> Result<Value> {
+    /// Sends `bytes` one way, asking for advice all the while, and waits for the daemon's line
+    /// about the connection.
+    fn transfer(&self, pepd: &Pepd, flow: Flow, bytes: u64) -> Result<(Value, Vec<String>)> {
         let (client, server) = (self.topology.node("client"), self.topology.node("server"));
         let listener = listen(server, SocketAddr::new(SERVER, 0))?;
         let pair = Pair::through(&listener, client)?;
@@ -246,10 +273,20 @@ impl Path {
             Flow::Upload => (pair.client, pair.server),
         };
         let pattern = Pattern::new(1);
-        std::thread::scope(|scope| {
+        let advice = std::thread::scope(|scope| {
             let sending = scope.spawn(|| send(&from, &pattern, 0, bytes));
-            receive_exactly(&to, &pattern, 0, bytes)?;
-            sending.join().unwrap()
+            let receiving = scope.spawn(|| receive_exactly(&to, &pattern, 0, bytes));
+            let mut advice = Vec::new();
+            while !receiving.is_finished() {
+                advice = self.advice(pepd)?;
+                // Whether it finishes meanwhile or not.
+                _ = wait_until(Duration::from_secs(2), "the end", || {
+                    receiving.is_finished()
+                });
+            }
+            receiving.join().unwrap()?;
+            sending.join().unwrap()?;
+            anyhow::Ok(advice)
         })?;
         drop((from, to));
         let mut line = None;
@@ -260,7 +297,17 @@ impl Path {
         let line = line.context("no line")?;
         let name = format!("bytes_{flow}");
         ensure!(line[&name].as_u64() == Some(bytes), "{line:#}");
-        Ok(line)
+        Ok((line, advice))
+    }
+
+    /// What `pepd status` advises.
+    fn advice(&self, pepd: &Pepd) -> Result<Vec<String>> {
+        let mut command = self.topology.node("hb").command(PEPD);
+        command.args(["status", "--json", "-c"]);
+        command.arg(pepd.config_file());
+        let status = run(&mut command, Duration::from_secs(60))?.success()?;
+        let status: Value = serde_json::from_str(&status)?;
+        Ok(serde_json::from_value(status["advice"].clone())?)
     }
 }
 
