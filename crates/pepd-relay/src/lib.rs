@@ -43,6 +43,7 @@ use ending::EndedLines;
 use held::{Bypass, Decision, Held};
 pub use listener::ListenError;
 use listener::Listener;
+pub use look::look;
 pub use options::{Difference, Unset};
 use pool::PipePool;
 pub use probe::{ProbeError, probe};

@@ -30,8 +30,9 @@ pub(crate) async fn check_all(context: Arc<Context>) {
     }
 }
 
-/// Looks at both sockets of a connection.
-pub(crate) fn look(client: &Socket, upstream: &Socket, wanted: Wanted) -> Look {
+/// Looks at both sockets of a connection, as a worker does once a second for each in which
+/// something happened.
+pub fn look(client: &Socket, upstream: &Socket, wanted: Wanted) -> Look {
     Look {
         client: leg(client.as_fd(), wanted.client_unread, wanted.congestion),
         upstream: leg(upstream.as_fd(), wanted.upstream_unread, wanted.congestion),

@@ -20,6 +20,7 @@ mod machine;
 mod plan;
 mod report;
 mod results;
+mod sampling;
 
 use std::fs;
 use std::path::PathBuf;
@@ -83,6 +84,14 @@ pub fn run(args: &Args) -> Result<()> {
     }
     Cores::take_precedence()?;
     let interrupt = Interrupt::on_signals()?;
+    let wanted =
+        |name: &str| args.only.is_empty() || args.only.iter().any(|it| name.contains(&**it));
+    if wanted(sampling::NAME) {
+        println!("{}", sampling::run(&interrupt)?);
+    }
+    if args.only.iter().any(|it| it == sampling::NAME) && args.only.len() == 1 {
+        return Ok(());
+    }
     packages::provide(NEEDS)?;
     pepd_testbed::raise_descriptor_limit()?;
     let pepd = build::release()?;
