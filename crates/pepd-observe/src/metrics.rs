@@ -1,8 +1,7 @@
 //! The daemon's figures for Prometheus.
 //!
-//! What `/metrics` says is read from the [`View`] when it is asked; only what no counter holds,
-//! the distributions and the errors by errno, is recorded meanwhile ([`Measurements`]). No label
-//! has values that come from traffic: campuses, legs and peers are the configuration's, outcomes
+//! What `/metrics` says is read from the [`View`] when it is asked; only distributions, which no
+//! counter holds, are recorded meanwhile ([`Measurements`]). No label has values that come from traffic: campuses, legs and peers are the configuration's, outcomes
 //! and reasons are pepd's, and errnos the kernel's.
 //!
 //! docs/metrics.md describes every metric.
@@ -20,7 +19,7 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
 use crate::View;
-pub use measurements::{LegMeasurements, Measurements, PairMeasurements, Side};
+pub use measurements::{LegMeasurements, Measurements, PairMeasurements};
 
 /// How the metrics are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

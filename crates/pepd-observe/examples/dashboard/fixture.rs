@@ -9,12 +9,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use pepd_observe::metrics::Side;
 use pepd_observe::{
-    API_VERSION, CampusSnapshot, CountedReason, Counters, DaemonState, DirectionPoint,
-    DirectionSnapshot, FlowHistory, FlowSnapshot, Goodput, HandshakeMode, HistoryPoint, LegPoint,
-    LegSnapshot, LimitUse, Liveness, PairDirection, PairLeg, PairSnapshot, PeerState, Phase,
-    PhaseTimes, QueueBytes, Status, TcpFigures, View,
+    API_VERSION, CampusSnapshot, CountedFailure, CountedReason, Counters, DaemonState,
+    DirectionPoint, DirectionSnapshot, FlowHistory, FlowSnapshot, Goodput, HandshakeMode,
+    HistoryPoint, LegPoint, LegSnapshot, LimitUse, Liveness, PairDirection, PairLeg, PairSnapshot,
+    PeerState, Phase, PhaseTimes, QueueBytes, Side, Status, TcpFigures, View,
 };
 
 /// Flows that there are at any time; each lasts [`LIFE`] and then makes room for the next.
@@ -71,16 +70,6 @@ impl Fixture {
         counters.refusals_passed_on.add(131);
         counters.unanswered.add(77);
         counters.let_through_full.add(14);
-        for (side, errno, count) in [
-            (Side::Client, 104, 80),
-            (Side::Client, 110, 6),
-            (Side::Upstream, 104, 30),
-            (Side::Upstream, 113, 11),
-        ] {
-            for _ in 0..count {
-                counters.measurements.failed(side, errno);
-            }
-        }
         for (client, server, _, _, rtt, lost) in PATHS {
             let pair = counters.measurements.pair(client, server);
             for sample in 0..200 {
@@ -191,6 +180,7 @@ impl Flow {
                 starved: of_second.starved * age,
                 backpressured: of_second.backpressured * age,
             },
+            idle: 0.0,
             queue: QueueBytes {
                 unread: queue / 2,
                 pipe: queue / 8,
@@ -325,6 +315,18 @@ impl View for Fixture {
                 count: self.counters.closed.get(),
                 meaning: "connections that ended well".to_owned(),
             }],
+            failures: [
+                (Side::Client, "ECONNRESET", 80),
+                (Side::Client, "ETIMEDOUT", 6),
+                (Side::Upstream, "ECONNRESET", 30),
+                (Side::Upstream, "EHOSTUNREACH", 11),
+            ]
+            .map(|(side, errno, count)| CountedFailure {
+                side,
+                errno: errno.to_owned(),
+                count,
+            })
+            .into(),
             campuses: campuses(),
             pairs: PATHS.map(|path| pair(path, &flows, now)).into(),
             peers: peers(self.wall, now),

@@ -3,15 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-use nix::errno::Errno;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
 use super::families::{Families, Family, Labels};
-use super::measurements::{LegMeasurements, Measurements, Side};
+use super::measurements::{LegMeasurements, Measurements};
 use super::process;
 use crate::{
-    Counters, DaemonState, Liveness, PairDirection, PairSnapshot, PeerState, Status, View,
+    Counters, DaemonState, Liveness, PairDirection, PairSnapshot, PeerState, Side, Status, View,
 };
 
 /// Reads the daemon's figures each time that it is asked.
@@ -35,7 +34,7 @@ impl Collector for Collect {
         let counters = self.0.counters();
         let families = &mut Families(encoder);
         daemon(families, &status)?;
-        outcomes(families, counters)?;
+        outcomes(families, counters, &status)?;
         pairs(families, &status.pairs)?;
         legs(families, &counters.measurements)?;
         handshakes(families, counters)?;
@@ -92,10 +91,9 @@ fn named(resource: &str) -> Labels<'_> {
     vec![("resource", resource)]
 }
 
-/// Connections by how they ended. What an error on a leg was is recorded beside the counters;
-/// the rest of the counter had none.
-fn outcomes(families: &mut Families<'_>, counters: &Counters) -> fmt::Result {
-    let failures = counters.measurements.failures();
+/// Connections by how they ended. What of a counter has no errno is given without one, so that
+/// the samples add up to the connections.
+fn outcomes(families: &mut Families<'_>, counters: &Counters, status: &Status) -> fmt::Result {
     let mut samples: Vec<(Labels<'_>, u64)> = Vec::new();
     let mut ended = |outcome, side, errno, count| {
         samples.push((
@@ -104,16 +102,21 @@ fn outcomes(families: &mut Families<'_>, counters: &Counters) -> fmt::Result {
         ));
     };
     ended("closed", "", "", counters.closed.get());
-    for side in Side::BOTH {
-        let mut rest = match side {
-            Side::Client => counters.client_failed.get(),
-            Side::Upstream => counters.upstream_failed.get(),
-        };
-        for ((_, errno), count) in failures.iter().filter(|((of, _), _)| *of == side) {
-            ended("failed", side.name(), errno_name(*errno), *count);
-            rest = rest.saturating_sub(*count);
+    for (side, all) in [
+        (Side::Client, &counters.client_failed),
+        (Side::Upstream, &counters.upstream_failed),
+    ] {
+        let name = side_name(side);
+        let mut rest = all.get();
+        for failure in status
+            .failures
+            .iter()
+            .filter(|failure| failure.side == side)
+        {
+            ended("failed", name, failure.errno.as_str(), failure.count);
+            rest = rest.saturating_sub(failure.count);
         }
-        ended("failed", side.name(), "", rest);
+        ended("failed", name, "", rest);
     }
     ended("cut", "", "", counters.cut.get());
     ended("unreachable", "upstream", "", counters.unreachable.get());
@@ -135,55 +138,12 @@ fn outcomes(families: &mut Families<'_>, counters: &Counters) -> fmt::Result {
     )
 }
 
-/// `errno` as errno(3) calls it.
-fn errno_name(errno: i32) -> &'static str {
-    // strerrorname_np(3) is not in every libc, and nix has no other names than these.
-    NAMES
-        .iter()
-        .find(|(known, _)| *known as i32 == errno)
-        .map_or("other", |(_, name)| name)
+const fn side_name(side: Side) -> &'static str {
+    match side {
+        Side::Client => "client",
+        Side::Upstream => "upstream",
+    }
 }
-
-macro_rules! names {
-    ($($errno:ident),* $(,)?) => {
-        &[$((Errno::$errno, stringify!($errno))),*]
-    };
-}
-
-/// What a TCP socket's calls may give (tcp(7), ip(7), ipv6(7), connect(2), splice(2)).
-const NAMES: &[(Errno, &str)] = names![
-    EACCES,
-    EADDRINUSE,
-    EADDRNOTAVAIL,
-    EAGAIN,
-    EBADF,
-    ECONNABORTED,
-    ECONNREFUSED,
-    ECONNRESET,
-    EFAULT,
-    EHOSTDOWN,
-    EHOSTUNREACH,
-    EINTR,
-    EINVAL,
-    EIO,
-    EISCONN,
-    EMFILE,
-    EMSGSIZE,
-    ENETDOWN,
-    ENETRESET,
-    ENETUNREACH,
-    ENFILE,
-    ENOBUFS,
-    ENOENT,
-    ENOMEM,
-    ENONET,
-    ENOPROTOOPT,
-    ENOTCONN,
-    EPERM,
-    EPIPE,
-    EPROTO,
-    ETIMEDOUT,
-];
 
 /// A direction of a pair, by name.
 type Direction = (&'static str, fn(&PairSnapshot) -> &PairDirection);
@@ -256,9 +216,9 @@ fn legs(families: &mut Families<'_>, measurements: &Measurements) -> fmt::Result
         pairs
             .iter()
             .flat_map(move |((client, server), measured)| {
-                Side::BOTH.map(|side| {
+                [Side::Client, Side::Upstream].map(|side| {
                     let mut labels = campuses(client, server);
-                    labels.push(("leg", side.name()));
+                    labels.push(("leg", side_name(side)));
                     (labels, of(measured.leg(side)))
                 })
             })
@@ -267,14 +227,14 @@ fn legs(families: &mut Families<'_>, measurements: &Measurements) -> fmt::Result
     families.histograms(
         &Family::seconds(
             "pepd_leg_rtt",
-            "Smoothed round-trip time of a leg, sampled each second in which it carried something.",
+            "Smoothed round-trip time of a leg, sampled each second in which its connection was active.",
         ),
         legs(|leg| leg.rtt.clone()),
     )?;
     families.histograms(
         &Family::new(
             "pepd_leg_retransmitted_ratio",
-            "Share of a leg's segments that were sent again, counted when the leg ended.",
+            "Share of what a leg sent that was sent again, counted when the leg ended.",
         ),
         legs(|leg| leg.retransmitted.clone()),
     )
