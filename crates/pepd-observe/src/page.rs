@@ -19,12 +19,26 @@ use crate::View;
 use crate::metrics::{Exposition, expose};
 pub use host::Names;
 
+const HTML: &str = "text/html; charset=utf-8";
+const CSS: &str = "text/css; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const ICON: &str = "image/svg+xml";
+
 /// What the page consists of: address, type, content.
-const FILES: &[(&str, &str, &str)] = &[(
-    "/",
-    "text/html; charset=utf-8",
-    include_str!("page/index.html"),
-)];
+#[rustfmt::skip] // one line each
+const FILES: &[(&str, &str, &str)] = &[
+    ("/", HTML, include_str!("page/index.html")),
+    ("/style.css", CSS, include_str!("page/style.css")),
+    ("/icon.svg", ICON, include_str!("page/icon.svg")),
+    ("/ask.js", SCRIPT, include_str!("page/ask.js")),
+    ("/chart.js", SCRIPT, include_str!("page/chart.js")),
+    ("/flow.js", SCRIPT, include_str!("page/flow.js")),
+    ("/flows.js", SCRIPT, include_str!("page/flows.js")),
+    ("/main.js", SCRIPT, include_str!("page/main.js")),
+    ("/map.js", SCRIPT, include_str!("page/map.js")),
+    ("/pairs.js", SCRIPT, include_str!("page/pairs.js")),
+    ("/show.js", SCRIPT, include_str!("page/show.js")),
+];
 
 /// What the browser must hold the page to.
 const HEADERS: &[(&str, &str)] = &[
