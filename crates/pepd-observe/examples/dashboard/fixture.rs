@@ -310,11 +310,18 @@ impl View for Fixture {
                 limit,
             })
             .into(),
-            counters: vec![CountedReason {
-                name: "closed".to_owned(),
-                count: self.counters.closed.get(),
-                meaning: "connections that ended well".to_owned(),
-            }],
+            counters: [
+                ("accepted", &self.counters.accepted),
+                ("closed", &self.counters.closed),
+                ("client_failed", &self.counters.client_failed),
+                ("upstream_failed", &self.counters.upstream_failed),
+            ]
+            .map(|(name, counter)| CountedReason {
+                name: name.to_owned(),
+                count: counter.get(),
+                meaning: String::new(),
+            })
+            .into(),
             failures: [
                 (Side::Client, "ECONNRESET", 80),
                 (Side::Client, "ETIMEDOUT", 6),

@@ -1,6 +1,6 @@
 // Curves, bands and ticks over the last minutes.
 
-import { PHASES, html, svg, total } from "./show.js";
+import { PHASES, svg, total } from "./show.js";
 
 const LEFT = 66;
 const RIGHT = 6;
@@ -47,19 +47,19 @@ function parts(points, value) {
 }
 
 /**
- * A curve of `value` over `points`.
+ * A curve of `value` over `points`, whose axis goes to `floor` at least.
  * `words` gives a value in words; `area` fills below; `bars`, a second value, is drawn as ticks.
  */
-export function curve({ title, points, span, width, height = 92, value, words, kind, area, binary, bars }) {
+export function curve({ title, points, span, width, height = 92, value, words, kind, area, binary, bars, floor = 0, note = "" }) {
   const values = points.map(value);
-  const most = roundUp(Math.max(0, ...values), binary);
+  const most = roundUp(Math.max(floor, ...values), binary);
   const space = new Space(width, height, span, most);
   const drawn = [];
   for (const share of [0, 0.5, 1]) {
     const y = space.y(most * share);
     drawn.push(
       svg("line", { x1: LEFT, x2: width - RIGHT, y1: y, y2: y, class: "gridline" }),
-      svg("text", { x: LEFT - 6, y: y + 4, "text-anchor": "end" }, words(most * share)),
+      svg("text", { x: LEFT - 6, y: y + 4, "text-anchor": "end" }, share === 0 ? "0" : words(most * share)),
     );
   }
   if (bars) drawn.push(...ticks(points, bars, space));
@@ -76,7 +76,7 @@ export function curve({ title, points, span, width, height = 92, value, words, k
   }
   const now = values.length > 0 ? words(values.at(-1)) : "nothing yet";
   const highest = values.length > 0 ? `, at most ${words(Math.max(...values))}` : "";
-  drawn.push(svg("text", { x: LEFT, y: 11, class: "title" }, `${title}: ${now}`));
+  drawn.push(svg("text", { x: LEFT, y: 11, class: "title" }, `${title}: ${now}${note}`));
   return chart(width, height, `${title}: now ${now}${highest}`, drawn);
 }
 
@@ -96,6 +96,7 @@ function ticks(points, bars, space) {
 export function band({ title, points, span, width, height = 46, phases }) {
   const space = new Space(width, height, span, 1, 16, 14);
   const drawn = [svg("rect", { x: LEFT, y: 16, width: width - LEFT - RIGHT, height: height - 30, fill: "none", class: "gridline" })];
+  const bands = svg("g", { class: "phases" });
   let last = null;
   for (const point of points) {
     const of = phases(point);
@@ -109,14 +110,14 @@ export function band({ title, points, span, width, height = 46, phases }) {
         const share = of[phase] / all;
         if (share > 0.001) {
           const y = space.y(below + share);
-          drawn.push(svg("rect", { x: short(x), y: short(y), width: short(w), height: short(space.y(below) - y), class: `f-${phase}` }));
+          bands.append(svg("rect", { x: short(x), y: short(y), width: short(w), height: short(space.y(below) - y), class: `f-${phase}` }));
         }
         below += share;
       }
     }
     last = point.time;
   }
-  drawn.push(svg("text", { x: LEFT, y: 11, class: "title" }, title), ...axis(space));
+  drawn.push(bands, svg("text", { x: LEFT, y: 11, class: "title" }, title), ...axis(space));
   return chart(width, height, title, drawn);
 }
 

@@ -1,7 +1,7 @@
 // One connection: its two directions and its two legs over the last minutes.
 
 import { band, curve, placeCursor, timeAt } from "./chart.js";
-import { byId, bytes, clock, count, duration, html, percent, phaseWords, rate, say, time, total } from "./show.js";
+import { byId, bytes, clock, count, dominant, duration, html, percent, phaseWords, rate, say, time, total } from "./show.js";
 
 /** Seconds that are shown at most. */
 const SPAN = 300;
@@ -134,9 +134,9 @@ function direction(title, of, key, points, span, width) {
     "div",
     { class: "panel" },
     html("h3", {}, title),
-    curve({ ...common, title: "Goodput", value: (point) => point[key].goodput, words: rate, kind: "goodput", area: true }),
-    band({ ...common, title: `Phases: ${phaseWords(of.phases)}`, phases: (point) => point[key].phases }),
-    curve({ ...common, title: "Waiting in this box", height: 66, value: (point) => point[key].queue, words: bytes, kind: "queue", area: true, binary: true }),
+    curve({ ...common, title: "Goodput", floor: 1000, value: (point) => point[key].goodput, words: rate, kind: "goodput", area: true }),
+    band({ ...common, title: mostly(of.phases), phases: (point) => point[key].phases }),
+    curve({ ...common, title: "Waiting in this box", height: 66, value: (point) => point[key].queue, words: bytes, kind: "queue", area: true, binary: true, floor: 65536 }),
     list(
       ["Delivered", bytes(of.bytes)],
       ["Goodput, 10 s", rate(goodput.last_ten_seconds)],
@@ -144,8 +144,14 @@ function direction(title, of, key, points, span, width) {
       ["Now", of.phase ?? "ended"],
       ["Unread · pipe · unsent", `${bytes(queue.unread)} · ${bytes(queue.pipe)} · ${bytes(queue.unsent)}`],
       ["Most waiting", bytes(most)],
+      ["Phases, life", phaseWords(of.phases)],
     ),
   );
+}
+
+function mostly(phases) {
+  const most = dominant(phases);
+  return most ? `Phases: ${most.phase} ${percent(most.share)} of its life` : "Phases";
 }
 
 function leg(title, of, key, points, span, width) {
@@ -156,10 +162,12 @@ function leg(title, of, key, points, span, width) {
     "div",
     { class: "panel" },
     html("h3", {}, `${title} [leg.${of.profile}]${of.congestion ? `, ${of.congestion}` : ""}`),
-    curve({ ...common, title: "Round-trip time", value: (point) => point[key].rtt, words: time, kind: "rtt" }),
+    curve({ ...common, title: "Round-trip time", floor: 0.0001, value: (point) => point[key].rtt, words: time, kind: "rtt" }),
     curve({
       ...common,
-      title: "Congestion window, retransmissions as ticks",
+      title: "Window",
+      note: " · ticks: retransmissions",
+      floor: 10,
       value: (point) => point[key].cwnd,
       words: segments,
       kind: "cwnd",

@@ -1,15 +1,15 @@
 // The table of connections. The daemon sorts and filters: there may be thousands.
 
-import { byId, bytes, count, duration, html, percent, phaseBar, rate, say, time } from "./show.js";
+import { byId, bytes, count, duration, html, NONE, percent, phaseBar, rate, say, time } from "./show.js";
 
 /** How many rows are shown at most. */
 const MOST = 100;
 
-const rtt = (leg) => time(leg.tcp ? leg.tcp.rtt : null);
-
-function again(leg) {
-  const sent = leg.tcp?.sent_bytes;
-  return sent > 0 ? percent((leg.tcp.retransmitted_bytes ?? 0) / sent) : "–";
+/** Round-trip time, and the share that was sent again. */
+function leg(of) {
+  if (of.tcp === null) return NONE;
+  const { rtt, sent_bytes: sent, retransmitted_bytes: again } = of.tcp;
+  return sent > 0 && again !== null ? `${time(rtt)}, ${percent(again / sent)}` : time(rtt);
 }
 
 /** Heading, the order that it asks for, class, what it says. */
@@ -17,16 +17,13 @@ const COLUMNS = [
   ["Client → server", "client", "ends", null],
   ["Campuses", null, "wide", (flow) => `${flow.client_campus} → ${flow.server_campus}`],
   ["Age", "age", "number wide", (flow) => duration(flow.age)],
-  ["Bytes ↓", "bytes", "number wide", (flow) => bytes(flow.down.bytes)],
-  ["Bytes ↑", null, "number wide", (flow) => bytes(flow.up.bytes)],
+  ["Bytes", "bytes", "number wide", (flow) => bytes(flow.down.bytes + flow.up.bytes)],
   ["Goodput ↓", "goodput", "number", (flow) => rate(flow.down.goodput.last_second)],
   ["Phases ↓", "backpressured", "", "down"],
   ["Goodput ↑", null, "number wide", (flow) => rate(flow.up.goodput.last_second)],
   ["Phases ↑", null, "wide", "up"],
-  ["Client leg", "rtt", "number wide", (flow) => rtt(flow.client_leg)],
-  ["lost", "retransmitted", "number wide", (flow) => again(flow.client_leg)],
-  ["Upstream leg", null, "number wide", (flow) => rtt(flow.upstream_leg)],
-  ["lost", null, "number wide", (flow) => again(flow.upstream_leg)],
+  ["Client leg, lost", "rtt", "number wide", (flow) => leg(flow.client_leg)],
+  ["Upstream leg, lost", "retransmitted", "number wide", (flow) => leg(flow.upstream_leg)],
 ];
 
 const ASCENDING = ["client", "server", "newest"];

@@ -1,6 +1,6 @@
 // The campuses, the boxes and what lies between, as a picture.
 
-import { byId, html, percent, rate, svg, time } from "./show.js";
+import { byId, percent, rate, svg, time } from "./show.js";
 
 /** Below this width, in pixels, campuses stand below one another. */
 const NARROW = 700;
@@ -19,6 +19,8 @@ function towards(status) {
     const client = campuses.get(pair.client_campus);
     const server = campuses.get(pair.server_campus);
     const name = `${pair.client_campus} → ${pair.server_campus}`;
+    // What the other direction waits for, requests and acknowledgements, is nobody's bottleneck.
+    const main = pair.down.goodput >= pair.up.goodput ? pair.down : pair.up;
     for (const [end, leg, to, from] of [
       [client, pair.client_leg, pair.down, pair.up],
       [server, pair.upstream_leg, pair.up, pair.down],
@@ -30,7 +32,7 @@ function towards(status) {
       end.live += pair.live;
       if (leg.rtt !== null) end.rtt.push([leg.rtt, pair.live]);
       if (leg.retransmitted !== null) end.lost.push([leg.retransmitted, pair.live]);
-      if (waitsFor(to, "backpressured") || waitsFor(from, "starved")) end.limits.push(name);
+      if (waitsFor(main, main === to ? "backpressured" : "starved")) end.limits.push(name);
     }
   }
   return [...campuses.values()];
@@ -184,29 +186,34 @@ function narrow(status, ends, w) {
     text(14, 27, `${shorten(status.node, 22)}, this box`, "strong"),
   ];
   let y = 56;
-  const last = 56 + (ends.length - 1) * 116 + 50;
-  parts.push(svg("line", { x1: 14, x2: 14, y1: 43, y2: last, class: "wire" }));
+  let last = y;
+  const wires = svg("g");
+  parts.push(wires);
   for (const end of ends) {
-    const peer = peers.get(end.campus.via) ?? null;
-    const middle = y + 50;
     const lines = [
-      svg("line", { x1: 14, x2: 34, y1: middle, y2: middle, class: wireClass(end, peer), "stroke-width": width(end) }),
-      svg("rect", { x: 34, y, width: w - 35, height: 104, rx: 8, class: "box campus" }),
-      text(46, y + 21, shorten(`${end.campus.name} · ${prefixes(end.campus)}`, Math.floor((w - 60) / 7.4)), "strong"),
-      text(46, y + 40, `[leg.${end.campus.leg}] ${figures(end)}`, "figure"),
-      text(46, y + 58, `→ ${rate(end.to)}   ← ${rate(end.from)}`, "figure"),
+      [shorten(`${end.campus.name} · ${prefixes(end.campus)}`, Math.floor((w - 60) / 7.4)), "strong"],
+      [`[leg.${end.campus.leg}] ${figures(end)}`, "figure"],
+      [`→ ${rate(end.to)}   ← ${rate(end.from)}`, "figure"],
     ];
+    const peer = peers.get(end.campus.via) ?? null;
     if (!["local", "routing"].includes(end.campus.via)) {
       const [words, kind] = peer ? liveness(peer) : ["", ""];
-      lines.push(text(46, y + 76, `by ${shorten(end.campus.via, 12)} ${words}`, kind || ""));
+      lines.push([`by ${shorten(end.campus.via, 12)} ${words}`, kind]);
     }
     if (end.limits.length > 0) {
       const most = end.limits.length > 1 ? `${end.limits.length} pairs` : end.limits[0];
-      lines.push(text(46, y + 94, shorten(`◆ limits ${most}`, Math.floor((w - 60) / 7)), "mark"));
+      lines.push([shorten(`◆ limits ${most}`, Math.floor((w - 60) / 7)), "mark"]);
     }
-    parts.push(svg("g", {}, ...lines));
-    y += 116;
+    const height = 14 + lines.length * 18;
+    last = y + height / 2;
+    wires.append(svg("line", { x1: 14, x2: 34, y1: last, y2: last, class: wireClass(end, peer), "stroke-width": width(end) }));
+    parts.push(
+      svg("rect", { x: 34, y, width: w - 35, height, rx: 8, class: "box campus" }),
+      ...lines.map(([words, kind], line) => text(46, y + 21 + line * 18, words, kind)),
+    );
+    y += height + 12;
   }
+  wires.append(svg("line", { x1: 14, x2: 14, y1: 43, y2: last, class: "wire" }));
   return [y, parts];
 }
 

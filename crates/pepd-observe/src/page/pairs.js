@@ -14,7 +14,7 @@ function make() {
     return { direction, ...cells, bar, words };
   };
   const name = html("th", { scope: "rowgroup", rowspan: 2 });
-  const live = html("td", { class: "number", rowspan: 2 });
+  const live = html("td", { class: "number wide", rowspan: 2 });
   const client = html("td", { rowspan: 2 });
   const upstream = html("td", { rowspan: 2 });
   const up = row("up");
