@@ -1,5 +1,7 @@
-//! The admin socket: a file that only some may open, and a thread that answers there.
+//! The admin socket, a file that only some may open, the dashboard, and a thread that answers
+//! there.
 
+mod page;
 mod socket;
 
 use std::cell::RefCell;
@@ -10,10 +12,11 @@ use std::thread::JoinHandle;
 
 use pepd_observe::View;
 use pepd_observe::api::{self, Cached, Limits, Order, Orders, Pacer};
-use tokio::net::UnixListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::exit::{Failure, Result};
+pub use page::Page;
 pub use socket::Socket;
 
 /// The thread that answers, which no worker waits for. Dropping it ends the thread.
@@ -26,17 +29,16 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// Starts to answer; without a socket nobody asks.
-    pub fn start(socket: Option<Socket>, view: Arc<dyn View>) -> Result<Self> {
+    /// Starts to answer; without a socket and a page nobody asks.
+    pub fn start(socket: Option<Socket>, page: Option<Page>, view: Arc<dyn View>) -> Result<Self> {
         let (sender, orders) = Orders::channel();
         let mut admin = Self {
             orders,
             stop: None,
             thread: None,
         };
-        if let Some(socket) = socket {
+        if socket.is_some() || page.is_some() {
             let (stop, stopped) = oneshot::channel();
-            let view = Arc::new(Cached::new(view, Cached::FRESH));
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()
@@ -46,8 +48,8 @@ impl Admin {
                 .spawn(move || {
                     runtime.block_on(async {
                         tokio::select! {
-                            Err(error) = answer(&socket, view, sender) => {
-                                tracing::error!(%error, "serve the admin socket");
+                            Err(error) = answer(socket.as_ref(), page, view, sender) => {
+                                tracing::error!(%error, "serve the admin socket and the page");
                             }
                             _ = stopped => {}
                         }
@@ -80,10 +82,31 @@ impl Drop for Admin {
     }
 }
 
-async fn answer(socket: &Socket, view: Arc<Cached>, orders: Orders) -> io::Result<()> {
-    let listener = UnixListener::from_std(socket.listener()?)?;
+async fn answer(
+    socket: Option<&Socket>,
+    page: Option<Page>,
+    view: Arc<dyn View>,
+    orders: Orders,
+) -> io::Result<()> {
     let pacer = Rc::new(RefCell::new(Pacer::new()));
-    let router = api::admin(view, orders);
-    api::serve(listener, router, Limits::STANDARD, pacer).await;
-    Ok(())
+    let cached = Arc::new(Cached::new(Arc::clone(&view), Cached::FRESH));
+    let on_socket = async {
+        let Some(socket) = socket else {
+            return Ok(());
+        };
+        let listener = UnixListener::from_std(socket.listener()?)?;
+        let router = api::admin(Arc::clone(&cached), orders);
+        api::serve(listener, router, Limits::STANDARD, Rc::clone(&pacer)).await;
+        Ok(())
+    };
+    let on_page = async {
+        let Some(Page { listener, names }) = page else {
+            return Ok(());
+        };
+        let listener = TcpListener::from_std(listener)?;
+        let router = pepd_observe::page::router(view, api::reading(Arc::clone(&cached)), names);
+        api::serve(listener, router, Limits::STANDARD, Rc::clone(&pacer)).await;
+        Ok(())
+    };
+    tokio::try_join!(on_socket, on_page).map(|_| ())
 }

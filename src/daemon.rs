@@ -12,7 +12,7 @@ use pepd_observe::api::Order;
 use pepd_observe::{Counters, Throttle, View};
 use pepd_relay::{Prepared, Pressure, Relay, Settings};
 
-use crate::admin::{Admin, Socket};
+use crate::admin::{Admin, Page, Socket};
 use crate::cli::File;
 use crate::exit::{Failure, Result};
 use crate::host::{self, Descriptors};
@@ -64,7 +64,12 @@ pub struct Daemon {
 
 impl Daemon {
     /// Brings everything up, or nothing.
-    pub async fn start(file: File, config: Config, socket: Option<Socket>) -> Result<Self> {
+    pub async fn start(
+        file: File,
+        config: Config,
+        socket: Option<Socket>,
+        page: Option<Page>,
+    ) -> Result<Self> {
         let signals = Signals::new().map_err(|error| Failure::internal("signals", error))?;
         let notifier =
             Notifier::start().map_err(|error| Failure::internal("start a thread", error))?;
@@ -101,7 +106,7 @@ impl Daemon {
                 descriptors,
                 probes.states(),
             ));
-            let admin = Admin::start(socket, Arc::clone(&observatory) as Arc<dyn View>)?;
+            let admin = Admin::start(socket, page, Arc::clone(&observatory) as Arc<dyn View>)?;
             Ok::<_, Failure>((relay, Door::new(gate), observatory, admin))
         })();
         let (relay, door, observatory, admin) = match up {

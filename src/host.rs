@@ -129,7 +129,13 @@ pub fn shares(config: &Config, workers: usize, listeners: usize, files: u64) -> 
         // A queue is two. What is pending in a flood may have what pipes would use.
         own += 2 * workers as u64 + u64::from(config.limits.pending).min(files / 8);
     }
-    if config.admin.socket.is_some() {
+    for _ in [
+        config.admin.socket.is_some(),
+        config.admin.metrics.is_some(),
+    ]
+    .into_iter()
+    .filter(|asked| *asked)
+    {
         own += PER_WORKER + 2 + pepd_observe::api::Limits::STANDARD.connections as u64;
     }
     let wanted = config.limits.connections;

@@ -1,6 +1,6 @@
 //! `pepd run`: from the configuration file to a running daemon.
 
-use crate::admin::Socket;
+use crate::admin::{Page, Socket};
 use crate::cli::File;
 use crate::daemon::Daemon;
 use crate::exit::{Failure, Result};
@@ -13,6 +13,7 @@ pub fn run(file: &File) -> Result {
     privileges::require()?;
     let _lock = Lock::acquire()?;
     let socket = Socket::bind(&config.admin)?;
+    let page = Page::bind(&config)?;
     // Everything after this, threads and programs, has only what is needed.
     privileges::reduce()?;
     let _flushed = log::start(config.log.format);
@@ -21,7 +22,7 @@ pub fn run(file: &File) -> Result {
         .build()
         .map_err(|error| Failure::internal("start the runtime", error))?;
     runtime.block_on(async {
-        Daemon::start(file.clone(), config, socket)
+        Daemon::start(file.clone(), config, socket, page)
             .await?
             .run()
             .await

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::metrics::Measurements;
+
 /// A number that only grows.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
@@ -116,6 +118,8 @@ pub struct Counters {
     pub bytes_up: Counter,
     /// Bytes from upstream legs delivered to clients.
     pub bytes_down: Counter,
+    /// What the metrics need beyond counts.
+    pub measurements: Measurements,
 }
 
 impl Counters {

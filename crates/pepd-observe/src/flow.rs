@@ -211,6 +211,7 @@ impl Flow {
             };
             let wanted = state.wanted();
             let look = look(&*client, &*upstream, wanted);
+            self.pair.seen(look.client.tcp, look.upstream.tcp);
             state.look(now, centiseconds, look, budget);
         } else {
             state.pass(now);

@@ -14,6 +14,8 @@ mod counters;
 pub mod fixture;
 mod flow;
 mod history;
+pub mod metrics;
+pub mod page;
 mod pairs;
 mod peers;
 mod phase;

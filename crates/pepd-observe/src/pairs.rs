@@ -1,11 +1,12 @@
 //! Sums over all connections between two campuses, those that have ended with them.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::metrics::PairMeasurements;
 use crate::phase::Spent;
-use crate::{PairDirection, PairLeg, PairSnapshot};
+use crate::{PairDirection, PairLeg, PairSnapshot, TcpFigures};
 
 /// Seconds that "of late" means.
 const RECENT: u64 = 10;
@@ -33,6 +34,8 @@ impl Done {
 pub(crate) struct Pair {
     pub(crate) client_campus: Arc<str>,
     pub(crate) server_campus: Arc<str>,
+    /// For the metrics; set when the first connection enters.
+    pub(crate) measured: OnceLock<Arc<PairMeasurements>>,
     state: Mutex<State>,
 }
 
@@ -62,6 +65,7 @@ impl Pair {
         Self {
             client_campus,
             server_campus,
+            measured: OnceLock::new(),
             state: Mutex::new(State {
                 live: 0,
                 accepted: 0,
@@ -93,6 +97,31 @@ impl Pair {
     pub(crate) fn leave(&self) {
         let mut state = self.lock();
         state.live = state.live.saturating_sub(1);
+    }
+
+    /// A connection's legs have been looked at, as they are each second while it is active.
+    pub(crate) fn seen(&self, client: Option<TcpFigures>, upstream: Option<TcpFigures>) {
+        let Some(measured) = self.measured.get() else {
+            return;
+        };
+        for (leg, tcp) in [(&measured.client, client), (&measured.upstream, upstream)] {
+            // Not measured yet where it is zero.
+            if let Some(tcp) = tcp.filter(|tcp| tcp.rtt > 0.0) {
+                leg.rtt(tcp.rtt);
+            }
+        }
+    }
+
+    /// A connection has ended, of whose legs this was seen last.
+    pub(crate) fn ended(&self, client: Option<TcpFigures>, upstream: Option<TcpFigures>) {
+        let Some(measured) = self.measured.get() else {
+            return;
+        };
+        for (leg, tcp) in [(&measured.client, client), (&measured.upstream, upstream)] {
+            if let Some(tcp) = tcp {
+                leg.ended(&tcp);
+            }
+        }
     }
 
     /// Adds what a connection has done.

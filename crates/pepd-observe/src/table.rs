@@ -74,6 +74,10 @@ impl FlowTable {
         let pair = self
             .pairs
             .of(&opening.client_campus, &opening.server_campus, now);
+        pair.measured.get_or_init(|| {
+            let measurements = &self.counters.measurements;
+            measurements.pair(&opening.client_campus, &opening.server_campus)
+        });
         pair.enter(&opening.client_profile, &opening.upstream_profile);
         let id = self.last_id.fetch_add(1, Relaxed) + 1;
         let sockets = (client_socket, upstream_socket);
@@ -282,6 +286,8 @@ impl Drop for Registration {
         let (up, down) = self.flow.finish(Instant::now());
         self.table.counters.bytes_up.add(up);
         self.table.counters.bytes_down.add(down);
+        let (client, upstream) = self.flow.figures();
+        self.flow.pair.ended(client, upstream);
         self.flow.pair.leave();
         self.table.shard(self.shard).remove(self.slot);
     }

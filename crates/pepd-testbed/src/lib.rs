@@ -23,6 +23,7 @@
 
 #![forbid(unsafe_code)]
 
+mod browser;
 mod fleet;
 pub mod link;
 mod netns;
@@ -37,6 +38,7 @@ pub mod vm;
 mod wait;
 mod world;
 
+pub use browser::Browser;
 pub use fleet::{Fleet, FleetBuilder};
 pub use netns::Netns;
 pub use pepd::{Pepd, PepdBuilder};

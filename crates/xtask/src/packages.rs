@@ -52,6 +52,8 @@ pub const TESTS: &[Need] = &[
     Need::new("nmap", "nmap"),
     Need::new("iptables", "iptables"),
     Need::new("systemd-analyze", "systemd"),
+    Need::new("promtool", "prometheus"),
+    Need::new("chromium", "chromium"),
 ];
 
 /// Makes sure that everything in `needs` is there, and says what it installs for that.

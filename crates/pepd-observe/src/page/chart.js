@@ -1,0 +1,167 @@
+// Curves, bands and ticks over the last minutes.
+
+import { PHASES, svg, total } from "./show.js";
+
+const LEFT = 66;
+const RIGHT = 6;
+
+/** Points further apart than this, in seconds: the connection was idle in between. */
+const GAP = 2.5;
+
+/** The space of a chart: seconds across, values upwards. */
+class Space {
+  constructor(width, height, [from, to], most, top = 16, bottom = 4) {
+    Object.assign(this, { width, height, from, to, most, top, bottom });
+  }
+
+  x(time) {
+    return LEFT + ((time - this.from) / (this.to - this.from)) * (this.width - LEFT - RIGHT);
+  }
+
+  y(value) {
+    return this.height - this.bottom - (value / this.most) * (this.height - this.top - this.bottom);
+  }
+}
+
+const short = (number) => number.toFixed(1);
+
+/** A round number at or above `value`, and not far above. */
+function roundUp(value, binary) {
+  if (!(value > 0)) return 1;
+  const unit = binary ? 1024 ** Math.floor(Math.log(value) / Math.log(1024)) : 1;
+  const power = 10 ** Math.floor(Math.log10(value / unit));
+  const step = [1, 1.5, 2, 3, 4, 5, 6, 8, 10].find((step) => step * power * unit >= value * 0.999);
+  return (step ?? 10) * power * unit;
+}
+
+/** Parts of a line: what is further apart than a gap is not joined. */
+function parts(points, value) {
+  const found = [];
+  let last = null;
+  for (const point of points) {
+    if (last === null || point.time - last > GAP) found.push([]);
+    found.at(-1).push([point.time, value(point)]);
+    last = point.time;
+  }
+  return found;
+}
+
+/**
+ * A curve of `value` over `points`, whose axis goes to `floor` at least.
+ * `words` gives a value in words; `area` fills below; `bars`, a second value, is drawn as ticks.
+ */
+export function curve({ title, points, span, width, height = 92, value, words, kind, area, binary, bars, floor = 0, note = "" }) {
+  const values = points.map(value);
+  const most = roundUp(Math.max(floor, ...values), binary);
+  const space = new Space(width, height, span, most);
+  const drawn = [];
+  for (const share of [0, 0.5, 1]) {
+    const y = space.y(most * share);
+    drawn.push(
+      svg("line", { x1: LEFT, x2: width - RIGHT, y1: y, y2: y, class: "gridline" }),
+      svg("text", { x: LEFT - 6, y: y + 4, "text-anchor": "end" }, share === 0 ? "0" : words(most * share)),
+    );
+  }
+  if (bars) drawn.push(...ticks(points, bars, space));
+  for (const part of parts(points, value)) {
+    const line = part.map(([time, v]) => `${short(space.x(time))},${short(space.y(v))}`);
+    if (area && part.length > 1) {
+      const base = short(space.y(0));
+      const closed = [`${short(space.x(part[0][0]))},${base}`, ...line, `${short(space.x(part.at(-1)[0]))},${base}`];
+      drawn.push(svg("polygon", { points: closed.join(" "), class: `area a-${kind}` }));
+    }
+    // A single second is a line too.
+    if (line.length === 1) line.push(`${short(space.x(part[0][0]) + 2)},${short(space.y(part[0][1]))}`);
+    drawn.push(svg("polyline", { points: line.join(" "), class: `curve s-${kind}` }));
+  }
+  const now = values.length > 0 ? words(values.at(-1)) : "nothing yet";
+  const highest = values.length > 0 ? `, at most ${words(Math.max(...values))}` : "";
+  drawn.push(svg("text", { x: LEFT, y: 11, class: "title" }, `${title}: ${now}${note}`));
+  return chart(width, height, `${title}: now ${now}${highest}`, drawn);
+}
+
+/** Ticks from below where `bars` is more than nothing, the longer the more. */
+function ticks(points, bars, space) {
+  const most = Math.max(1, ...points.map(bars));
+  return points
+    .filter((point) => bars(point) > 0)
+    .map((point) => {
+      const height = 4 + (bars(point) / most) * 22;
+      const x = short(space.x(point.time) - 1);
+      return svg("rect", { x, y: space.y(0) - height, width: 2, height, class: "f-lost" });
+    });
+}
+
+/** The phases of a direction as a band: each second's shares above one another. */
+export function band({ title, points, span, width, height = 46, phases }) {
+  const space = new Space(width, height, span, 1, 16, 14);
+  const drawn = [svg("rect", { x: LEFT, y: 16, width: width - LEFT - RIGHT, height: height - 30, fill: "none", class: "gridline" })];
+  const bands = svg("g", { class: "phases" });
+  let last = null;
+  for (const point of points) {
+    const of = phases(point);
+    const all = total(of);
+    if (all > 0) {
+      const begin = last !== null && point.time - last < GAP ? last : point.time - Math.min(all, 1);
+      const x = space.x(Math.max(begin, span[0]));
+      const w = Math.max(0.5, space.x(point.time) - x + 0.3);
+      let below = 0;
+      for (const phase of PHASES) {
+        const share = of[phase] / all;
+        if (share > 0.001) {
+          const y = space.y(below + share);
+          bands.append(svg("rect", { x: short(x), y: short(y), width: short(w), height: short(space.y(below) - y), class: `f-${phase}` }));
+        }
+        below += share;
+      }
+    }
+    last = point.time;
+  }
+  drawn.push(bands, svg("text", { x: LEFT, y: 11, class: "title" }, title), ...axis(space));
+  return chart(width, height, title, drawn);
+}
+
+/** Minutes before now, below. */
+function axis(space) {
+  const length = space.to - space.from;
+  const step = length > 150 ? 60 : length > 60 ? 30 : 15;
+  const labels = [];
+  for (let back = 0; back < length - step / 3; back += step) {
+    const x = space.x(space.to - back);
+    const words = back === 0 ? "now" : back % 60 === 0 ? `−${back / 60} min` : `−${back} s`;
+    labels.push(svg("text", { x, y: space.height - 2, "text-anchor": back === 0 ? "end" : "middle" }, words));
+  }
+  return labels;
+}
+
+function chart(width, height, label, drawn) {
+  const cursor = svg("line", { y1: 14, y2: height, class: "cursor", visibility: "hidden" });
+  const viewBox = `0 0 ${width} ${height}`;
+  return svg("svg", { viewBox, role: "img", "aria-label": label, class: "chart" }, ...drawn, cursor);
+}
+
+/** Puts the cursor of every chart below `node` at a time, or takes it away. */
+export function placeCursor(node, time, span) {
+  for (const drawn of node.querySelectorAll("svg.chart")) {
+    const cursor = drawn.lastChild;
+    const space = new Space(drawn.viewBox.baseVal.width, 0, span, 1);
+    if (time === null) {
+      cursor.setAttribute("visibility", "hidden");
+    } else {
+      cursor.setAttribute("visibility", "visible");
+      cursor.setAttribute("x1", space.x(time));
+      cursor.setAttribute("x2", space.x(time));
+    }
+  }
+}
+
+/** The time at a place in a chart, from an event there. */
+export function timeAt(event, span) {
+  const drawn = event.target.closest("svg.chart");
+  if (!drawn) return null;
+  const { left, width } = drawn.getBoundingClientRect();
+  const x = ((event.clientX - left) / width) * drawn.viewBox.baseVal.width;
+  const inner = drawn.viewBox.baseVal.width - LEFT - RIGHT;
+  const share = (x - LEFT) / inner;
+  return share < 0 || share > 1 ? null : span[0] + share * (span[1] - span[0]);
+}

@@ -1,0 +1,174 @@
+// The page: asks once a second and shows what it is told, and says so when there is no answer.
+
+import { ask, Refused } from "./ask.js";
+import { FlowPane } from "./flow.js";
+import { Flows } from "./flows.js";
+import { showMap } from "./map.js";
+import { showPairs } from "./pairs.js";
+import { byId, clock, count, duration, html, rate, say } from "./show.js";
+
+/** Milliseconds between two looks. */
+const INTERVAL = 1000;
+
+const STATES = {
+  splitting: ["splitting new connections", "good"],
+  full: ["a limit is reached: new connections are routed, unsplit", "warn"],
+  draining: ["draining: new connections are routed, unsplit", "warn"],
+};
+
+let status = null;
+let awaySince = null;
+let timer = null;
+let looking = false;
+
+const pane = new FlowPane();
+const flows = new Flows(choose, () => look());
+
+function choose(flow) {
+  flows.chosen = flow.id;
+  pane.open(flow);
+  look();
+}
+
+byId("flow-close").addEventListener("click", () => {
+  const row = document.querySelector("#flows tr.chosen button");
+  flows.chosen = null;
+  pane.close();
+  row?.focus();
+  look();
+});
+
+/** Looks once, and again in a second. */
+async function look() {
+  // The one under way is followed by another.
+  if (looking) return;
+  looking = true;
+  clearTimeout(timer);
+  try {
+    const [now, list] = await Promise.all([ask("v1/status"), ask(flows.question())]);
+    if (status && now.version !== status.version) {
+      // Another daemon, and so another page.
+      location.reload();
+      return;
+    }
+    if (status && Math.abs(now.started - status.started) > 0.5) restarted();
+    status = now;
+    present();
+    show(now);
+    flows.campuses(now.campuses.map((campus) => campus.name));
+    flows.show(list);
+    await lookAtFlow();
+  } catch (error) {
+    if (error instanceof Refused) flows.refused(error.message);
+    // What else is thrown while fetching says that there is nobody; a mistake of the page's own
+    // has to be seen.
+    else if (error instanceof TypeError && !(error.message.includes("fetch"))) throw error;
+    else away();
+  } finally {
+    looking = false;
+    timer = setTimeout(look, document.hidden ? 10 * INTERVAL : INTERVAL);
+  }
+}
+
+async function lookAtFlow() {
+  if (!pane.flow || pane.ended) return;
+  const { id } = pane.flow;
+  const list = await ask(pane.question());
+  const flow = list.flows.find((candidate) => candidate.id === id);
+  if (!flow) return pane.end();
+  const history = await ask(`v1/flows/${id}/history`);
+  // Somebody may have chosen another meanwhile.
+  if (pane.flow?.id === id) pane.update(flow, history.points);
+}
+
+/** The daemon has answered. */
+function present() {
+  byId("link").classList.remove("away");
+  say(byId("link-text"), `as of ${clock(Date.now() / 1000)}`);
+  if (awaySince === null) return;
+  awaySince = null;
+  byId("away").hidden = true;
+  byId("main").classList.remove("stale");
+}
+
+/** It has not. */
+function away() {
+  if (awaySince !== null) return;
+  awaySince = Date.now() / 1000;
+  const since = clock(awaySince);
+  byId("link").classList.add("away");
+  say(byId("link-text"), `no answer since ${since}`);
+  const shown = status ? "What is shown is from before." : "";
+  say(byId("away"), `The daemon does not answer since ${since}. ${shown} The page tries again each second.`);
+  byId("away").hidden = false;
+  byId("main").classList.add("stale");
+  document.title = "✕ pepd";
+}
+
+/** Another daemon answers: its connections are others, whatever their numbers. */
+function restarted() {
+  flows.forget();
+  if (pane.flow) pane.end();
+}
+
+function show(now) {
+  document.title = `${now.node} · pepd`;
+  say(byId("node"), now.node);
+  const [words, kind] = STATES[now.state] ?? [now.state, "warn"];
+  say(byId("state"), words);
+  byId("state").className = `state ${kind}`;
+  say(byId("facts"), `up ${duration(now.uptime)} · version ${now.version}`);
+  tiles(now);
+  byId("advice").hidden = now.advice.length === 0;
+  const list = byId("advice-list");
+  if (now.advice.join("\n") !== [...list.children].map((item) => item.textContent).join("\n")) {
+    list.replaceChildren(...now.advice.map((advice) => html("li", {}, advice)));
+  }
+  showMap(now);
+  showPairs(now);
+}
+
+function tiles(now) {
+  const sum = (direction) => now.pairs.reduce((all, pair) => all + pair[direction].goodput, 0);
+  const limit = (name) => now.limits.find((candidate) => candidate.name === name);
+  const counter = (name) => now.counters.find((candidate) => candidate.name === name)?.count ?? 0;
+  const used = (name) => {
+    const of = limit(name);
+    return of ? [count(of.used), `of ${count(of.limit)}`] : ["–", ""];
+  };
+  const failed = counter("client_failed") + counter("upstream_failed") + counter("cut");
+  const entries = [
+    ["Connections", ...used("connections")],
+    ["Goodput ↓ to clients", rate(sum("down")), "last 10 s"],
+    ["Goodput ↑ to servers", rate(sum("up")), "last 10 s"],
+    ["Handshakes pending", ...used("pending")],
+    ["Ended with an error", count(failed), `of ${count(counter("accepted"))} accepted`],
+    ["Descriptors", ...used("descriptors")],
+  ];
+  const holder = byId("tiles");
+  entries.forEach(([name, value, more], index) => {
+    if (!holder.children[index]) {
+      const small = html("small");
+      holder.append(html("div", {}, html("dt"), html("dd", {}, html("span"), small)));
+    }
+    const [term, figure] = holder.children[index].children;
+    say(term, name);
+    say(figure.firstChild, value);
+    say(figure.lastChild, more);
+  });
+}
+
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden) look();
+});
+
+let resized = null;
+addEventListener("resize", () => {
+  clearTimeout(resized);
+  resized = setTimeout(() => {
+    if (status) showMap(status);
+    if (pane.flow) pane.draw();
+  }, 100);
+});
+
+look();
