@@ -74,6 +74,22 @@ fn without_root_nothing_is_run_natively() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn without_tun_nothing_is_run_natively() -> Result<()> {
+    require!(root, program("unshare"));
+    let folder = tempfile::tempdir()?;
+    let script = r#"mkdir -p /dev/net && mount -t tmpfs none /dev/net && exec "$@""#;
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script, "sh", LAB]);
+    command.args(["run", "jain-ott-fig4", "--native", "--folder"]);
+    command.arg(folder.path());
+    let finished = run(&mut command, LIMIT)?;
+    assert_eq!(finished.status.code(), Some(69), "{finished:?}");
+    assert!(finished.stderr.contains("/dev/net/tun"), "{finished:?}");
+    assert_eq!(fs::read_dir(folder.path())?.count(), 0);
+    Ok(())
+}
+
 /// One point of one experiment on this kernel: every part works together. What it measures is
 /// the machine's affair.
 #[test]

@@ -15,7 +15,7 @@ const LAB: &str = env!("CARGO_BIN_EXE_pepd-lab");
 /// A build of the daemon, and a guest, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// Three helper boxes joined by tunnels for three seconds: links, tunnels, daemons, modules,
+/// Three helper boxes joined by tunnels for two seconds: links, tunnels, daemons, modules,
 /// what is copied into the guest, the clock and the report all have to work together.
 #[test]
 fn three_boxes_in_virtual_time_from_the_command_to_the_report() -> Result<()> {
@@ -34,7 +34,8 @@ fn three_boxes_in_virtual_time_from_the_command_to_the_report() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let mut command = Command::new(LAB);
     command.args(["run", "jain-ott-fig6", "--quick", "--repeats=1", "--at=5"]);
-    command.args(["--warm-up=1s", "--window=2s", "--folder"]);
+    command.args(["--variant=pepd, bbr", "--warm-up=1s", "--window=1s"]);
+    command.arg("--folder");
     command.arg(folder.path());
     let finished = run(&mut command, LIMIT)?;
     assert!(finished.status.success(), "{finished:?}");
@@ -45,7 +46,7 @@ fn three_boxes_in_virtual_time_from_the_command_to_the_report() -> Result<()> {
     let outcome = &results["experiments"]["jain-ott-fig6"];
     assert_eq!(outcome["setting"]["virtual_time"], true);
     let records = outcome["records"].as_array().unwrap();
-    assert_eq!(records.len(), 3, "{records:?}");
+    assert_eq!(records.len(), 1, "{records:?}");
     for record in records {
         assert!(record["value"].as_f64().unwrap() > 0.0, "{record}");
         // Otherwise the clock ran on while the guest waited for the host.
