@@ -33,13 +33,16 @@ pub struct Viewing {
     pub interruptions: u32,
     /// For how long altogether.
     pub interrupted: Duration,
+    /// Whether it was seen to the end before it was given up.
+    pub complete: bool,
 }
 
 impl Viewing {
     /// The rule of Farkas et al., section 4.1.
     #[must_use]
     pub fn satisfied(&self) -> bool {
-        self.buffering < BUFFERING
+        self.complete
+            && self.buffering < BUFFERING
             && self.interruptions <= INTERRUPTIONS
             && self.interrupted <= INTERRUPTED
     }
@@ -133,6 +136,7 @@ fn play(arrived: &[u64], video: Watching, given: Duration) -> Viewing {
         buffering: Duration::ZERO,
         interruptions: 0,
         interrupted: Duration::ZERO,
+        complete: false,
     };
     let mut at = Duration::ZERO;
     let mut state = State::Buffering;
@@ -156,6 +160,7 @@ fn play(arrived: &[u64], video: Watching, given: Duration) -> Viewing {
             State::Playing => at += STEP,
         }
         if at >= video.length {
+            seen.complete = true;
             break;
         }
     }
@@ -230,5 +235,7 @@ mod tests {
         assert!(!seen.satisfied());
         let half = play(&arrivals(1, |_| 10), video(), given());
         assert!(!half.satisfied(), "{half:?}");
+        let cut_short = play(&arrivals(1, |_| 20), video(), Duration::from_secs(5));
+        assert!(!cut_short.satisfied(), "{cut_short:?}");
     }
 }

@@ -1,9 +1,14 @@
 //! The program as a user meets it.
 
-#![allow(clippy::unwrap_used, reason = "tests may panic: that is how they fail")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "tests may panic: that is how they fail"
+)]
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
@@ -19,7 +24,14 @@ fn it_lists_what_it_can_run() {
     let output = lab(&["list"]);
     assert!(output.status.success());
     let list = text(&output.stdout);
-    for name in ["jain-ott-fig4", "baccelli-table1", "bhutani-table1"] {
+    for name in [
+        "jain-ott-fig4",
+        "jain-ott-fig8",
+        "baccelli-table1",
+        "farkas-fig7c",
+        "joshi-satellite",
+        "bhutani-table1",
+    ] {
         assert!(list.contains(name), "{list}");
     }
 }
@@ -59,6 +71,22 @@ fn without_root_nothing_is_run_natively() -> Result<()> {
     let finished = run(&mut command, LIMIT)?;
     assert_eq!(finished.status.code(), Some(77), "{finished:?}");
     assert!(finished.stderr.contains("root"), "{finished:?}");
+    Ok(())
+}
+
+#[test]
+fn without_tun_nothing_is_run_natively() -> Result<()> {
+    require!(root, program("unshare"));
+    let folder = tempfile::tempdir()?;
+    let script = r#"mkdir -p /dev/net && mount -t tmpfs none /dev/net && exec "$@""#;
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script, "sh", LAB]);
+    command.args(["run", "jain-ott-fig4", "--native", "--folder"]);
+    command.arg(folder.path());
+    let finished = run(&mut command, LIMIT)?;
+    assert_eq!(finished.status.code(), Some(69), "{finished:?}");
+    assert!(finished.stderr.contains("/dev/net/tun"), "{finished:?}");
+    assert_eq!(fs::read_dir(folder.path())?.count(), 0);
     Ok(())
 }
 
@@ -115,6 +143,55 @@ fn a_quick_experiment_runs_natively() -> Result<()> {
         assert!(folder.path().join(file).metadata()?.len() > 0, "{file}");
     }
     Ok(())
+}
+
+/// The other workloads, for a moment each, over real TUN links and through the real daemon.
+#[test]
+fn every_workload_runs_natively() -> Result<()> {
+    require!(
+        root,
+        device("/dev/net/tun"),
+        program("ip"),
+        program("nft"),
+        congestion("reno"),
+        congestion("cubic"),
+    );
+    // The experiment, where, a variant, for how long, and what comes of it.
+    let cases = [
+        ("jain-ott-keystrokes", "10", "thin", "3s", "round-trip50"),
+        ("jain-ott-fig4-2006", "5", "pepd, reno", "2s", "goodput"),
+        ("baccelli-fs", "20", "pepd", "3s", "packets"),
+        ("baccelli-table1", "10", "beside", "2s", "packets"),
+        ("farkas-fig4", "2", "pepd, cubic", "2s", "per-flow"),
+        ("farkas-fig7a", "0", "initial window", "2s", "page-time"),
+        ("farkas-fig8a", "0", "pepd", "3s", "buffering"),
+        ("joshi-wireless", "1", "reno → cubic", "2s", "goodput"),
+    ];
+    for (name, at, variant, window, metric) in cases {
+        let folder = tempfile::tempdir()?;
+        let mut command = Command::new(LAB);
+        command.args(["run", name, "--native", "--quick", "--repeats=1"]);
+        command.args(["--warm-up=500ms", "--window", window, "--at", at]);
+        command.args(["--variant", variant, "--folder"]);
+        command.arg(folder.path());
+        let finished = run(&mut command, LIMIT)?;
+        assert!(finished.status.success(), "{name}: {finished:?}");
+        let records = records(&folder.path().join("results.json"), name)?;
+        let record = records.iter().find(|record| record["metric"] == metric);
+        let record = record.unwrap_or_else(|| panic!("{name}: {records:?}"));
+        assert!(record["value"].as_f64().unwrap() > 0.0, "{name}: {record}");
+        let figures = fs::read_dir(folder.path())?
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .filter(|file| file.ends_with(".svg"));
+        assert!(figures.count() > 0, "{name}: no figure");
+    }
+    Ok(())
+}
+
+fn records(file: &Path, experiment: &str) -> Result<Vec<serde_json::Value>> {
+    let results: serde_json::Value = serde_json::from_str(&fs::read_to_string(file)?)?;
+    let records = results["experiments"][experiment]["records"].as_array();
+    Ok(records.unwrap().clone())
 }
 
 fn lab(arguments: &[&str]) -> Output {
