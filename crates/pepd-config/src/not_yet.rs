@@ -24,7 +24,6 @@ const ANY: fn(&DeValue) -> bool = |_| true;
 
 #[rustfmt::skip] // one line each, so that each goes as one line
 const REFUSALS: &[Refusal] = &[
-    Refusal { path: &["leg", "*", "initial_window"], when: ANY, what: "`initial_window` is", instead: "leave the key out, and set `initcwnd` on the route with ip-route(8)" },
     Refusal { path: &["admin", "metrics"], when: ANY, what: "metrics over HTTP are", instead: "leave the key out: the log tells what the daemon does" },
 ];
 
