@@ -155,6 +155,9 @@ impl Daemon {
                 _ = tick.tick() => self.tend().await,
                 () = self.relay.admission().changed() => self.tend().await,
                 _ = inspection.tick() => self.mend().await,
+                () = self.installed.routes_changed() => if let Err(error) = self.installed.follow().await {
+                    complain(&error);
+                },
                 request = self.signals.next() => match request {
                     Request::Reload => _ = self.reload().await,
                     Request::End => break,

@@ -124,6 +124,26 @@ fn each_leg_has_its_own_congestion_control() -> Result<()> {
 }
 
 #[test]
+fn each_leg_has_its_own_initial_window() -> Result<()> {
+    require!(root, tunnels, program("ss"));
+    let edit = |config: String| {
+        config
+            .replace("[leg.lan]\n", "[leg.lan]\ninitial_window = 20\n")
+            .replace("[leg.to-i]\n", "[leg.to-i]\ninitial_window = 32\n")
+    };
+    let running = Running::edited(Fleet::chain()?, Family::V4, &[Family::V4], edit)?;
+    let fleet = &running.fleet;
+    let server = fleet.address("b", Family::V4)?;
+    let pair = Pair::open(fleet.host("a"), fleet.host("b"), server)?;
+    let seen = fleet
+        .helper("a")
+        .sh("ss -Htin state established | grep -o 'cwnd:[0-9]*' | sort")?;
+    assert_eq!(seen, "cwnd:20\ncwnd:32\n");
+    pair.exchange(1000)?;
+    running.finish()
+}
+
+#[test]
 fn what_is_not_tcp_goes_through_the_tunnels() -> Result<()> {
     require!(root, tunnels, program("ping"), program("iperf3"));
     // With the inner packet's TTL a probe that is to die at a box would do so on the way there.

@@ -34,8 +34,8 @@
 //!
 //! The path of a file through this crate: `toml` gives a tree of values with their places;
 //! `section` and `field` read single values out of it; `resolve` puts these together and
-//! looks at what they mean; `not_yet` refuses what the daemon does not do yet. The tree is
-//! read by hand and not by serde, which stops at the first problem and forgets places.
+//! looks at what they mean. The tree is read by hand and not by serde, which stops at the first
+//! problem and forgets places.
 
 #![forbid(unsafe_code)]
 
@@ -43,7 +43,6 @@ mod bounds;
 mod field;
 mod keys;
 mod model;
-mod not_yet;
 mod report;
 mod resolve;
 mod section;
@@ -85,7 +84,7 @@ pub struct Context {
 pub fn parse(origin: &str, text: &str, context: &Context) -> Result<Config, Report> {
     // A byte order mark would count as a column.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    read(text, context, Scope::ThisVersion, Which::This)
+    read(text, context, Which::This)
         .and_then(|configs| configs.into_iter().next().ok_or_else(Problems::default))
         .map_err(|problems| problems.into_report(origin, text))
 }
@@ -98,8 +97,7 @@ pub fn parse(origin: &str, text: &str, context: &Context) -> Result<Config, Repo
 /// Everything that is wrong with it, not only the first.
 pub fn parse_all(origin: &str, text: &str, context: &Context) -> Result<Vec<Config>, Report> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    read(text, context, Scope::ThisVersion, Which::Every)
-        .map_err(|problems| problems.into_report(origin, text))
+    read(text, context, Which::Every).map_err(|problems| problems.into_report(origin, text))
 }
 
 /// Which boxes of a fleet are asked for.
@@ -110,23 +108,8 @@ enum Which {
     Every,
 }
 
-/// Which keys are let through.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Scope {
-    /// Those that the daemon serves.
-    ThisVersion,
-    /// Those that are designed as well.
-    #[cfg(test)]
-    Designed,
-}
-
 /// At least one configuration.
-fn read(
-    text: &str,
-    context: &Context,
-    scope: Scope,
-    which: Which,
-) -> Result<Vec<Config>, Problems> {
+fn read(text: &str, context: &Context, which: Which) -> Result<Vec<Config>, Problems> {
     let (document, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
         return Err(syntax(text, &errors));
@@ -134,9 +117,6 @@ fn read(
     let document = document.into_inner();
     let mut problems = Problems::default();
     let configs = resolve::file(&document, text, context, which, &mut problems);
-    if scope == Scope::ThisVersion {
-        not_yet::refuse(&document, &mut problems);
-    }
     match configs {
         Some(configs) if problems.count() == 0 => Ok(configs),
         _ => Err(problems),

@@ -184,11 +184,6 @@ impl Problem {
         self.help = Some(help.into());
         self
     }
-
-    /// Whether the problem is at exactly this place.
-    pub(crate) fn is_at(&self, span: &Span) -> bool {
-        self.at.as_ref() == Some(span)
-    }
 }
 
 /// The problems found so far. Reading goes on after a problem, so that all are found at once.
@@ -203,11 +198,6 @@ impl Problems {
     /// The value, or else the problem is noted.
     pub(crate) fn take<T>(&mut self, result: Result<T, Problem>) -> Option<T> {
         result.map_err(|problem| self.push(problem)).ok()
-    }
-
-    /// Whether something at exactly this place is known to be wrong.
-    pub(crate) fn any_at(&self, span: &Span) -> bool {
-        self.0.iter().any(|problem| problem.is_at(span))
     }
 
     /// How many there are.

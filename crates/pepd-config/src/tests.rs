@@ -7,7 +7,7 @@ mod fleet;
 mod properties;
 mod values;
 
-use crate::{Config, Context, Scope, Which, parse, read};
+use crate::{Config, Context, Which, parse, read};
 
 /// As on a host that nobody has tuned.
 fn context() -> Context {
@@ -25,13 +25,12 @@ fn refusal(text: &str) -> String {
         .to_string()
 }
 
-/// A file with everything that is designed, served by this version or not.
 fn designed(text: &str) -> Result<Config, String> {
     designed_for(text, &context(), Which::This).map(|mut configs| configs.remove(0))
 }
 
 fn designed_for(text: &str, context: &Context, which: Which) -> Result<Vec<Config>, String> {
-    read(text, context, Scope::Designed, which)
+    read(text, context, which)
         .map_err(|problems| problems.into_report("pepd.toml", text).to_string())
 }
 

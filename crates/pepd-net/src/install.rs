@@ -12,6 +12,7 @@ use crate::request::Mark;
 use crate::routing::{Item, Routing};
 use crate::script::{Carried, TABLE};
 use crate::tunnel::Made;
+use crate::windows::{self, Changes};
 
 /// Puts a plan into the kernel and verifies it.
 ///
@@ -92,6 +93,8 @@ pub struct Installed {
     plan: Plan,
     warnings: Vec<Warning>,
     fingerprint: Listing,
+    /// Of the host's routes, where there are copies of them.
+    changes: Option<Changes>,
 }
 
 impl Installed {
@@ -131,6 +134,26 @@ impl Installed {
             return Ok(());
         }
         remove(self.plan.table, self.plan.mark).await.map(|_| ())
+    }
+
+    /// Waits until the host's routes change, where it matters: then call
+    /// [`Installed::follow`]. Where it does not it waits for ever.
+    pub async fn routes_changed(&self) {
+        match &self.changes {
+            Some(changes) => changes.next().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Follows the host's routes with those that have an initial window.
+    ///
+    /// # Errors
+    ///
+    /// See [`Error`].
+    pub async fn follow(&self) -> Result<(), Error> {
+        windows::sync(&Routing::open()?, &self.plan)
+            .await
+            .map(|_| ())
     }
 
     /// Checks that everything is in the kernel as it was installed.
@@ -179,7 +202,7 @@ impl fmt::Display for Removed {
 async fn apply(
     routing: &Routing,
     plan: Plan,
-    warnings: Vec<Warning>,
+    mut warnings: Vec<Warning>,
     old: Option<&Plan>,
 ) -> Result<Installed, Error> {
     routing.refuse_foreign(plan.mark, &plan.tables()).await?;
@@ -187,6 +210,7 @@ async fn apply(
     let mut made = Undo::default();
     match apply_all(routing, &plan, old, &mut made).await {
         Ok(fingerprint) => Ok(Installed {
+            changes: follow(routing, &plan, &mut warnings).await,
             plan,
             warnings,
             fingerprint,
@@ -196,6 +220,27 @@ async fn apply(
             Err(error)
         }
     }
+}
+
+/// Copies the host's routes where the plan asks for it, and listens to their changes. That it
+/// cannot costs the windows, no more.
+async fn follow(routing: &Routing, plan: &Plan, warnings: &mut Vec<Warning>) -> Option<Changes> {
+    windows::table(&plan.request)?;
+    // First: no change is to be missed.
+    let changes = Changes::listen();
+    let reason = match windows::sync(routing, plan).await {
+        Ok(reason) => reason,
+        Err(error) => Some(format!(
+            "`initial_window` has no effect everywhere: {error}"
+        )),
+    };
+    warnings.extend(reason.map(|text| Warning {
+        text,
+        cure: "set `initcwnd` on the host's own routes (ip-route(8))".to_owned(),
+    }));
+    changes
+        .inspect_err(|error| tracing::warn!(%error, "initial windows do not follow"))
+        .ok()
 }
 
 /// What an attempt has made so far.
@@ -319,7 +364,10 @@ async fn drop_stale(routing: &Routing, plan: &Plan) {
         }
     };
     let wanted = [plan.items(), plan.next.clone()].concat();
-    for item in stale.into_iter().filter(|item| !wanted.contains(item)) {
+    let copies = windows::table(&plan.request);
+    let is_copy = |item: &Item| copies.is_some_and(|table| item.is_route_in(table));
+    let stale = stale.into_iter().filter(|item| !wanted.contains(item));
+    for item in stale.filter(|item| !is_copy(item)) {
         match routing.delete(&item).await {
             Ok(_) => tracing::info!("removed what an earlier plan left: {item}"),
             Err(error) => tracing::warn!(%error, "cannot remove what an earlier plan left"),

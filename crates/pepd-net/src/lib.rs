@@ -27,6 +27,7 @@ mod request;
 mod routing;
 mod script;
 mod tunnel;
+mod windows;
 
 pub use error::{Error, Kind};
 pub use gate::Gate;
@@ -38,4 +39,6 @@ pub use rehearsal::{Firewall, Rehearsal, rehearse};
 pub use request::{
     Action, Campus, Fates, Handshake, Holder, Listener, Mark, Peer, Queues, Request, Rule, Via,
 };
-pub use routing::{NEXT_PREFERENCE, PREFERENCE, PROBE_PREFERENCE, PROBE_TOS, PROTOCOL};
+pub use routing::{
+    NEXT_PREFERENCE, PREFERENCE, PROBE_PREFERENCE, PROBE_TOS, PROTOCOL, WINDOWS_PREFERENCE,
+};

@@ -18,6 +18,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage};
 
 use crate::prefix::Family;
 use crate::request::{Campus, Request, Via};
@@ -204,6 +205,21 @@ fn prefixes<'c>(campuses: impl IntoIterator<Item = &'c Campus>, family: Family) 
         .map(IpNet::trunc)
         .filter(|net| Family::of(net.addr()) == family)
         .collect()
+}
+
+/// Where a route leads; none if the kernel's answer makes no sense.
+pub(crate) fn destination(family: Family, route: &RouteMessage) -> Option<IpNet> {
+    let length = route.header.destination_prefix_length;
+    for attribute in &route.attributes {
+        if let RouteAttribute::Destination(to) = attribute {
+            return match to {
+                RouteAddress::Inet(v4) => IpNet::new((*v4).into(), length).ok(),
+                RouteAddress::Inet6(v6) => IpNet::new((*v6).into(), length).ok(),
+                _ => None,
+            };
+        }
+    }
+    (length == 0).then(|| everything(family))
 }
 
 /// The default route's prefix of a family.

@@ -13,6 +13,7 @@ use crate::request::{
 use crate::routing::Item;
 use crate::script::{Carried, Script};
 use crate::tunnel::Tunnel;
+use crate::windows;
 
 /// What [`install`](crate::install()) will put into the kernel.
 ///
@@ -86,7 +87,7 @@ impl Plan {
                 .iter()
                 .map(|peer| Tunnel::new(&request.node, peer, &families))
                 .collect(),
-            next: next::items(request),
+            next: [next::items(request), windows::rules(request, &families)].concat(),
             request: request.clone(),
             captures: true,
             families,
@@ -108,9 +109,14 @@ impl Plan {
             })
             .collect();
         for campus in &mut request.campuses {
+            if !matches!(campus.via, Via::Peer(_)) {
+                // Nobody opens a connection.
+                campus.initial_window = None;
+            }
             if let Via::Peer(peer) = campus.via {
                 let kept = place.get(peer).copied().flatten();
                 campus.via = kept.map_or(Via::Local, Via::Peer);
+                campus.initial_window = campus.initial_window.filter(|_| kept.is_some());
             }
         }
         (!request.peers.is_empty()).then(|| Plan {
@@ -123,6 +129,7 @@ impl Plan {
     pub(crate) fn tables(&self) -> Vec<u32> {
         let mut tables = vec![self.table];
         tables.extend(next::tables(&self.request));
+        tables.extend(windows::table(&self.request));
         tables
     }
 

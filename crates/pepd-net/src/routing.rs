@@ -19,7 +19,8 @@ use crate::error::Error;
 use crate::next;
 use crate::prefix::Family;
 use crate::request::Mark;
-use crate::tunnel::Tunnels;
+use crate::tunnel::{self, Tunnels};
+use crate::windows;
 
 /// The preference of pepd's rules. Early, so that they decide before the operator's own
 /// policy routing (which sees captured packets' mark bits as ever, but must not send the
@@ -53,6 +54,10 @@ pub const PROBE_PREFERENCE: u32 = PREFERENCE - 1;
 /// It has no meaning as a code point (RFC 2474: 000100).
 pub const PROBE_TOS: u8 = 0x10;
 
+/// The preference of the rules that lead to routes with windows ([`windows`]): after the next-box
+/// table, whose routes have their own.
+pub const WINDOWS_PREFERENCE: u32 = NEXT_PREFERENCE + 1;
+
 /// One rule or route. Its `Display` is the `ip` command that makes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Item {
@@ -85,6 +90,20 @@ pub(crate) enum Item {
         remote: Ipv4Addr,
         table: u32,
     },
+    /// Packets of the relay's sockets look into `table`.
+    Windows {
+        family: Family,
+        mark: Mark,
+        table: u32,
+    },
+    /// In `table`, a route of the host's with attributes of pepd's.
+    Copy {
+        family: Family,
+        table: u32,
+        to: IpNet,
+        /// See [`windows::normal`].
+        route: Box<RouteMessage>,
+    },
 }
 
 /// A tunnel as a route has it.
@@ -102,7 +121,9 @@ impl Item {
         match self {
             Item::Route { family, .. }
             | Item::Rule { family, .. }
-            | Item::Select { family, .. } => *family,
+            | Item::Select { family, .. }
+            | Item::Windows { family, .. }
+            | Item::Copy { family, .. } => *family,
             Item::Way { to, .. } => Family::of(to.addr()),
             Item::Probe { .. } => Family::V4,
         }
@@ -114,8 +135,19 @@ impl Item {
             | Item::Rule { table, .. }
             | Item::Way { table, .. }
             | Item::Select { table, .. }
-            | Item::Probe { table, .. } => *table,
+            | Item::Probe { table, .. }
+            | Item::Windows { table, .. }
+            | Item::Copy { table, .. } => *table,
         }
+    }
+
+    /// Whether it is a route, and in this table.
+    pub(crate) fn is_route_in(&self, table: u32) -> bool {
+        let is_route = matches!(
+            self,
+            Item::Route { .. } | Item::Way { .. } | Item::Copy { .. }
+        );
+        is_route && self.table() == table
     }
 
     /// As an `ip` command with this verb: `add` or `del`.
@@ -143,6 +175,13 @@ impl Item {
                     line.push_str(&format!(" initcwnd {window} initrwnd {window}"));
                 }
                 line
+            }
+            Item::Windows { mark, table, .. } => format!(
+                "ip {flag} rule {verb} preference {WINDOWS_PREFERENCE} fwmark {mark} lookup \
+                 {table} protocol {PROTOCOL}"
+            ),
+            Item::Copy { table, to, .. } => {
+                format!("ip {flag} route {verb} {to} table {table} proto {PROTOCOL} …")
             }
             Item::Select { from, table, .. } => {
                 let what = match from {
@@ -311,7 +350,7 @@ impl Routing {
     async fn add(&self, item: &Item, message: Message) -> Result<(), Error> {
         let result = match message {
             // A way may be there with another tunnel or window.
-            Message::Route(message) if matches!(item, Item::Way { .. }) => {
+            Message::Route(message) if matches!(item, Item::Way { .. } | Item::Copy { .. }) => {
                 self.handle.route().add(message).replace().execute().await
             }
             Message::Route(message) => self.handle.route().add(message).execute().await,
@@ -331,7 +370,18 @@ impl Routing {
                 family,
                 mark,
                 table,
-            } => Message::Rule(rule_message(*family, *mark, *table)),
+            } => Message::Rule(rule_message(PREFERENCE, *family, *mark, *table)),
+            Item::Windows {
+                family,
+                mark,
+                table,
+            } => Message::Rule(rule_message(WINDOWS_PREFERENCE, *family, *mark, *table)),
+            Item::Copy {
+                family,
+                table,
+                to,
+                route,
+            } => Message::Route(copy_message(*family, *table, *to, route)),
             Item::Way { table, to, hop } => {
                 Message::Route(way_message(*table, *to, hop.as_ref(), devices)?)
             }
@@ -363,7 +413,25 @@ impl Routing {
         }
     }
 
-    async fn routes(&self, family: Family, table: u32) -> Result<Vec<RouteMessage>, Error> {
+    /// Whether there is policy routing that is neither pepd's nor the kernel's own.
+    pub(crate) async fn has_foreign_rules(&self) -> Result<bool, Error> {
+        for family in Family::ALL {
+            let foreign = |rule: &RuleMessage| {
+                !matches!(rule_preference(rule), 0 | 32766 | 32767)
+                    && own_rule(family, rule).is_none()
+            };
+            if self.rules(family).await?.iter().any(foreign) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    pub(crate) async fn routes(
+        &self,
+        family: Family,
+        table: u32,
+    ) -> Result<Vec<RouteMessage>, Error> {
         let mut filter = RouteMessage::default();
         filter.header.address_family = address_family(family);
         filter.attributes.push(RouteAttribute::Table(table));
@@ -399,12 +467,12 @@ fn route_message(family: Family, table: u32) -> RouteMessage {
     message
 }
 
-fn rule_message(family: Family, mark: Mark, table: u32) -> RuleMessage {
+fn rule_message(preference: u32, family: Family, mark: Mark, table: u32) -> RuleMessage {
     let mut message = RuleMessage::default();
     message.header.family = address_family(family);
     message.header.action = RuleAction::ToTable;
     message.attributes = vec![
-        RuleAttribute::Priority(PREFERENCE),
+        RuleAttribute::Priority(preference),
         RuleAttribute::FwMark(mark.value),
         RuleAttribute::FwMask(mark.mask),
         RuleAttribute::Table(table),
@@ -501,6 +569,18 @@ fn way_message(
     Ok(message)
 }
 
+fn copy_message(family: Family, table: u32, to: IpNet, route: &RouteMessage) -> RouteMessage {
+    let mut message = route.clone();
+    message.header.address_family = address_family(family);
+    message.header.protocol = RouteProtocol::Other(PROTOCOL);
+    message.header.destination_prefix_length = to.prefix_len();
+    message.attributes.extend([
+        RouteAttribute::Table(table),
+        RouteAttribute::Destination(route_address(to.addr())),
+    ]);
+    message
+}
+
 /// A rule that pepd made; none for anybody else's.
 fn own_rule(family: Family, rule: &RuleMessage) -> Option<Item> {
     let protocol = RuleAttribute::Protocol(RouteProtocol::Other(PROTOCOL));
@@ -517,6 +597,11 @@ fn own_rule(family: Family, rule: &RuleMessage) -> Option<Item> {
     let table = table.unwrap_or(u32::from(rule.header.table));
     match rule_preference(rule) {
         PREFERENCE => rule_mark(rule).map(|mark| Item::Rule {
+            family,
+            mark,
+            table,
+        }),
+        WINDOWS_PREFERENCE => rule_mark(rule).map(|mark| Item::Windows {
             family,
             mark,
             table,
@@ -603,8 +688,7 @@ fn own_route(
     if route.header.protocol != RouteProtocol::Other(PROTOCOL) {
         return None;
     }
-    let length = route.header.destination_prefix_length;
-    let mut to = next::everything(family);
+    let to = next::destination(family, route)?;
     let mut hop = Hop {
         device: String::new(),
         source: None,
@@ -612,15 +696,11 @@ fn own_route(
     };
     for attribute in &route.attributes {
         match attribute {
-            RouteAttribute::Destination(RouteAddress::Inet(v4)) => {
-                to = IpNet::new((*v4).into(), length).ok()?;
-            }
-            RouteAttribute::Destination(RouteAddress::Inet6(v6)) => {
-                to = IpNet::new((*v6).into(), length).ok()?;
-            }
             RouteAttribute::PrefSource(RouteAddress::Inet(v4)) => hop.source = Some((*v4).into()),
             RouteAttribute::PrefSource(RouteAddress::Inet6(v6)) => hop.source = Some((*v6).into()),
-            RouteAttribute::Oif(index) => hop.device = devices.get(index)?.clone(),
+            RouteAttribute::Oif(index) => {
+                hop.device = devices.get(index).cloned().unwrap_or_default()
+            }
             RouteAttribute::Metrics(metrics) => {
                 hop.window = metrics.iter().find_map(|metric| match metric {
                     RouteMetric::InitCwnd(window) => Some(*window),
@@ -631,7 +711,7 @@ fn own_route(
         }
     }
     match route.header.kind {
-        RouteType::Local if length == 0 && hop.device == LOOPBACK_NAME => {
+        RouteType::Local if to.prefix_len() == 0 && hop.device == LOOPBACK_NAME => {
             Some(Item::Route { family, table })
         }
         RouteType::Throw => Some(Item::Way {
@@ -639,10 +719,19 @@ fn own_route(
             to,
             hop: None,
         }),
-        RouteType::Unicast => Some(Item::Way {
+        RouteType::Unicast if tunnel::is_device(&hop.device) => Some(Item::Way {
             table,
             to,
             hop: Some(hop),
+        }),
+        RouteType::Unicast
+        | RouteType::BlackHole
+        | RouteType::Unreachable
+        | RouteType::Prohibit => Some(Item::Copy {
+            family,
+            table,
+            to,
+            route: Box::new(windows::normal(route)),
         }),
         _ => None,
     }
@@ -655,7 +744,7 @@ pub(crate) fn route_address(address: IpAddr) -> RouteAddress {
     }
 }
 
-fn route_table(route: &RouteMessage) -> u32 {
+pub(crate) fn route_table(route: &RouteMessage) -> u32 {
     let table = route
         .attributes
         .iter()

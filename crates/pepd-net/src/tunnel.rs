@@ -144,6 +144,11 @@ impl fmt::Display for Tunnel {
     }
 }
 
+/// Whether an interface has the name of a tunnel of pepd's.
+pub(crate) fn is_device(name: &str) -> bool {
+    name.starts_with(PREFIX)
+}
+
 /// The interface of the tunnel to the peer with this name.
 pub(crate) fn device(peer: &str) -> String {
     format!("{PREFIX}{peer}")

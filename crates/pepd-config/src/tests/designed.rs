@@ -1,13 +1,11 @@
-//! Keys that the daemon does not serve yet: refused in this version, and valid or not below
-//! the refusal.
+//! The file of the design, with every key that there is.
 
 use std::path::Path;
 use std::time::Duration;
 
-use insta::assert_snapshot;
 use rstest::{Context, rstest};
 
-use super::{designed, refusal, with};
+use super::{designed, with};
 use crate::{Handshake, IpNet, Log, LogFormat, PeerId, Tos, Via, keys};
 
 /// The file in the design, with every key that there is.
@@ -90,11 +88,6 @@ connections = 100
 "#;
 
 #[test]
-fn not_yet() {
-    assert_snapshot!(refusal(DESIGNED));
-}
-
-#[test]
 fn the_designed_file_is_valid() {
     let config = designed(DESIGNED).unwrap_or_else(|report| panic!("{report}"));
     assert_eq!(config.capture.handshake, Handshake::EndToEnd);
@@ -159,14 +152,6 @@ fn every_listed_key_is_read() {
             );
         }
     }
-}
-
-/// A problem with a value is told once, not again as being not yet served.
-#[test]
-fn what_is_wrong_is_not_also_not_yet() {
-    let report = refusal(&with("[limits]\npending = 0\n"));
-    assert_eq!(report.matches("error: ").count(), 1, "{report}");
-    assert!(report.contains("out of range"), "{report}");
 }
 
 const PEER: &str = "[[peer]]\nname = \"hb-i\"\nlocal = \"192.0.2.1\"\nremote = \"198.51.100.1\"\n";

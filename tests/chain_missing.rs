@@ -1,0 +1,72 @@
+//! A kernel without the tunnels' modules.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "this is how a test fails"
+)]
+
+mod chain_common;
+
+use std::fs;
+use std::process::Command;
+
+use anyhow::Result;
+use chain_common::PEPD;
+use pepd_testbed::{Family, Fleet, Pepd, Requirement, missing, report_missing, require};
+
+/// What the kernel runs to load a module (Documentation/admin-guide/sysctl/kernel.rst).
+const MODPROBE: &str = "/proc/sys/kernel/modprobe";
+
+/// In the guest: the modules are unloaded and stay so while this lives.
+struct Unloaded(String);
+
+impl Unloaded {
+    fn new() -> Result<Self> {
+        let modprobe = fs::read_to_string(MODPROBE)?;
+        let status = Command::new("modprobe")
+            .args(["-r", "ipip", "sit", "ip6_tunnel"])
+            .status()?;
+        assert!(status.success(), "modprobe -r: {status}");
+        fs::write(MODPROBE, "/bin/false")?;
+        Ok(Self(modprobe))
+    }
+}
+
+impl Drop for Unloaded {
+    fn drop(&mut self) {
+        let _ = fs::write(MODPROBE, &self.0);
+    }
+}
+
+#[test]
+fn it_is_named_with_its_package_and_nothing_is_half_installed() -> Result<()> {
+    require!(root);
+    let mut unloaded = None;
+    if missing(Requirement::Tunnels).is_none() {
+        if std::env::var_os("PEPD_GUEST").is_none() {
+            let why = "this kernel has the tunnels, and only the guest's may be taken away";
+            report_missing("chain_missing", Requirement::Tunnels, why);
+            return Ok(());
+        }
+        unloaded = Some(Unloaded::new()?);
+    }
+    let fleet = Fleet::chain()?;
+    let before = fleet.kernel_state("i")?;
+    for (outer, inner, module) in [
+        (Family::V4, &[Family::V4][..], "modprobe ipip"),
+        (Family::V4, &Family::BOTH, "modprobe sit"),
+        (Family::V6, &Family::BOTH, "modprobe ip6_tunnel"),
+    ] {
+        let config = fleet.config("i", outer, inner)?;
+        let (status, log) = Pepd::builder(PEPD).fails(fleet.helper("i"), &config)?;
+        assert_eq!(status.code(), Some(69), "{log}");
+        assert!(
+            log.contains(module) && log.contains("linux-image-amd64"),
+            "{log}"
+        );
+        assert_eq!(fleet.kernel_state("i")?, before);
+    }
+    drop(unloaded);
+    Ok(())
+}
