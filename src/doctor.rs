@@ -123,9 +123,10 @@ fn privileges_finding(privileges: &Privileges) -> Finding {
         Finding::note(ID, format!("{} is missing", list(&privileges.wanted)))
             .because(
                 "CAP_NET_BIND_SERVICE is for clients that use a port below 1024 (NFS), which are \
-                 served from another one without; CAP_SYS_RESOURCE for large pipes",
+                 served from another one without; CAP_NET_RAW to ask peers whether they are \
+                 there; CAP_SYS_RESOURCE for large pipes",
             )
-            .advice("config/pepd.service gives pepd both")
+            .advice("config/pepd.service gives pepd all three")
     } else {
         Finding::ok(ID, "all that pepd uses are there")
     }

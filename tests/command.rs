@@ -72,6 +72,85 @@ fn check_prints_what_the_file_means() -> Result<()> {
     Ok(())
 }
 
+/// Three boxes in a row, the one in the middle without a campus.
+const FLEET: &str = r#"
+[[campus]]
+name = "a"
+prefixes = ["10.1.0.0/16"]
+leg = "lan"
+[[campus]]
+name = "b"
+prefixes = ["10.2.0.0/16"]
+leg = "lan"
+[[box]]
+name = "hb-a"
+address = "192.0.2.1"
+campuses = ["a"]
+[[box]]
+name = "hb-i"
+address = "198.51.100.1"
+[[box]]
+name = "hb-b"
+address = "203.0.113.1"
+campuses = ["b"]
+[[link]]
+boxes = ["hb-a", "hb-i"]
+leg = ["up", "down"]
+[[link]]
+boxes = ["hb-i", "hb-b"]
+mtu = 1400
+probe = "off"
+[leg.lan]
+congestion = "cubic"
+[leg.up]
+congestion = "bbr"
+[leg.down]
+congestion = "reno"
+"#;
+
+#[test]
+fn check_all_prints_the_table_of_every_box() -> Result<()> {
+    let finished = pepd_with_arguments(FLEET, "check", &["--all"])?;
+    insta::assert_snapshot!(finished.success()?);
+    Ok(())
+}
+
+#[test]
+fn check_prints_the_table_of_the_box_that_is_named() -> Result<()> {
+    let all = pepd_with_arguments(FLEET, "check", &["--all"])?.success()?;
+    let one = pepd_with_arguments(FLEET, "check", &["--node", "hb-i"])?.success()?;
+    assert!(one.starts_with("node hb-i"), "{one}");
+    assert!(all.contains(&one), "{one}\nis not in\n{all}");
+    Ok(())
+}
+
+#[rstest]
+#[case::another_name(FLEET, &["--node", "hb-x"], "hb-x")]
+#[case::of_a_single_box(&World::config(), &["--node", "hb-x"], "hb-x")]
+#[case::no_name(FLEET, &[], "--node")]
+#[case::a_campus_behind_no_box(
+    &FLEET.replace("campuses = [\"b\"]", ""), &["--node", "hb-a"], "pepd.toml:7:"
+)]
+fn a_box_that_is_not_in_the_file_is_exit_78(
+    #[case] config: &str,
+    #[case] arguments: &[&str],
+    #[case] says: &str,
+    #[values("run", "check", "show", "down")] subcommand: &str,
+) -> Result<()> {
+    let finished = pepd_with_arguments(config, subcommand, arguments)?;
+    assert_eq!(finished.status.code(), Some(78), "{finished:?}");
+    assert!(finished.stderr.contains(says), "{finished:?}");
+    assert_eq!(finished.stdout, "");
+    Ok(())
+}
+
+#[test]
+fn the_file_of_a_single_box_is_a_fleet_of_one() -> Result<()> {
+    let all = pepd_with_arguments(&World::config(), "check", &["--all"])?.success()?;
+    assert_eq!(all, pepd_with(&World::config(), "check")?.success()?);
+    Ok(())
+}
+
 #[rstest]
 fn without_cap_net_admin_it_is_exit_77_naming_it(
     #[values("run", "down")] subcommand: &str,
@@ -250,6 +329,7 @@ fn the_manual_page_is_one_for_man() -> Result<()> {
 #[case::no_subcommand(&[])]
 #[case::an_unknown_one(&["fly"])]
 #[case::an_unknown_option(&["check", "--fast"])]
+#[case::one_box_and_all(&["check", "--all", "--node", "hb-a"])]
 fn a_wrong_command_line_is_exit_64(#[case] arguments: &[&str]) -> Result<()> {
     let finished = run(Command::new(PEPD).args(arguments), LIMIT)?;
     assert_eq!(finished.status.code(), Some(64), "{finished:?}");
@@ -258,13 +338,16 @@ fn a_wrong_command_line_is_exit_64(#[case] arguments: &[&str]) -> Result<()> {
 }
 
 fn pepd_with(config: &str, subcommand: &str) -> Result<Finished> {
+    pepd_with_arguments(config, subcommand, &[])
+}
+
+fn pepd_with_arguments(config: &str, subcommand: &str, arguments: &[&str]) -> Result<Finished> {
     let directory = TempDir::new()?;
     let file = directory.path().join("pepd.toml");
     fs::write(&file, config)?;
-    run(
-        Command::new(PEPD).args([subcommand, "-c"]).arg(&file),
-        LIMIT,
-    )
+    let mut pepd = Command::new(PEPD);
+    pepd.args([subcommand, "-c"]).arg(&file).args(arguments);
+    run(&mut pepd, LIMIT)
 }
 
 /// The nft part of `show` and the `ip` commands, which are lines of their own.

@@ -23,9 +23,9 @@ use rstest::rstest;
 const PEPD: &str = env!("CARGO_BIN_EXE_pepd");
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// CAP_NET_BIND_SERVICE, CAP_NET_ADMIN and CAP_SYS_RESOURCE (capabilities(7)): what the daemon
-/// may keep.
-const MAY_KEEP: u64 = 1 << 10 | 1 << 12 | 1 << 24;
+/// CAP_NET_BIND_SERVICE, CAP_NET_ADMIN, CAP_NET_RAW and CAP_SYS_RESOURCE (capabilities(7)): what
+/// the daemon may keep.
+const MAY_KEEP: u64 = 1 << 10 | 1 << 12 | 1 << 13 | 1 << 24;
 
 /// State of an operator's own, some of it close to pepd's.
 const OPERATOR: &str = "

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{context, designed, designed_for};
-use crate::{Which, keys, parse};
+use super::{context, designed};
+use crate::{keys, parse_all};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config")
@@ -36,10 +36,7 @@ fn every_file_is_valid() {
         );
     }
     for name in names {
-        // It takes the name of a box: see below.
-        if name != "fleet.toml"
-            && let Err(report) = parse(&format!("config/{name}"), &text(&name), &context())
-        {
+        if let Err(report) = parse_all(&format!("config/{name}"), &text(&name), &context()) {
             panic!("{report}");
         }
     }
@@ -47,7 +44,7 @@ fn every_file_is_valid() {
 
 #[test]
 fn fleet_toml_is_valid_for_every_box() {
-    let configs = designed_for(&text("fleet.toml"), &context(), Which::Every);
+    let configs = parse_all("fleet.toml", &text("fleet.toml"), &context());
     let configs = configs.unwrap_or_else(|report| panic!("{report}"));
     let names: Vec<_> = configs.iter().map(|config| &config.node.name).collect();
     assert_eq!(names, ["hb-a", "hb-i", "hb-b", "hb-c"]);
