@@ -38,7 +38,8 @@ impl Admin {
             let (stop, stopped) = oneshot::channel();
             let view = Arc::new(Cached::new(view, Cached::FRESH));
             let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
+                .enable_io()
+                .enable_time()
                 .build()
                 .map_err(|error| Failure::internal("start the admin runtime", error))?;
             let thread = std::thread::Builder::new()

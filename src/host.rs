@@ -130,7 +130,8 @@ pub fn shares(config: &Config, workers: usize, listeners: usize, files: u64) -> 
         own += 2 * workers as u64 + u64::from(config.limits.pending).min(files / 8);
     }
     if config.admin.socket.is_some() {
-        own += PER_WORKER + 2 + pepd_observe::api::Limits::STANDARD.connections as u64;
+        // The listener twice, its lock, and a client who waits for room.
+        own += PER_WORKER + 4 + pepd_observe::api::Limits::STANDARD.connections as u64;
     }
     let wanted = config.limits.connections;
     share(files, own, wanted, workers as u64, listeners as u64)
