@@ -240,6 +240,8 @@ fn draining(bytes: u64, rate: Option<f64>, time: Duration) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const RTT: Duration = Duration::from_millis(10);
@@ -328,5 +330,48 @@ mod tests {
         let slow = Duration::from_millis(700);
         assert_eq!(clock.at(start + ms(2500), slow).1, Duration::ZERO);
         assert_eq!(clock.at(start + ms(2900), slow).1, ms(2900));
+    }
+
+    fn doing() -> impl Strategy<Value = Doing> {
+        prop_oneof![
+            Just(Doing::Moving),
+            Just(Doing::AwaitsSink),
+            Just(Doing::AwaitsSource { unsent: 0 }),
+            (1..100_000_u64).prop_map(|unsent| Doing::AwaitsSource { unsent }),
+        ]
+    }
+
+    proptest! {
+        /// Whatever happens and whenever it is asked, no moment is lost or counted twice, and no
+        /// figure ever falls.
+        #[test]
+        fn the_phases_add_up_to_the_time(
+            events in prop::collection::vec(
+                (0..3000_u64, doing(), 0..100_000_u64, any::<bool>(), prop::option::of(1.0..1e9)),
+                1..50,
+            ),
+        ) {
+            let start = Instant::now();
+            let mut clock = PhaseClock::new(start);
+            let mut now = start;
+            let mut before = (Spent::default(), Duration::ZERO);
+            for (wait, next, unsent, goes_on, rate) in events {
+                now += ms(wait);
+                clock.settle(now, unsent, rate);
+                if !goes_on {
+                    clock.begin(now, next, RTT);
+                }
+                let (spent, idle) = clock.at(now, RTT);
+                let all = spent.free + spent.starved + spent.backpressured;
+                prop_assert_eq!(all, now - start);
+                prop_assert!(idle <= spent.starved);
+                let carrying = clock.carrying();
+                prop_assert!(carrying.starved + idle <= spent.starved);
+                prop_assert!(carrying.starved >= before.0.starved);
+                prop_assert!(carrying.free >= before.0.free);
+                prop_assert!(carrying.backpressured >= before.0.backpressured);
+                before = (carrying, idle);
+            }
+        }
     }
 }
