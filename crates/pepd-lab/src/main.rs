@@ -22,6 +22,7 @@ mod video;
 mod web;
 
 use std::fs;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
@@ -38,6 +39,8 @@ const INTERNAL: u8 = 70;
 fn main() -> ExitCode {
     match dispatch(&Cli::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
+        // Whoever read it has seen enough.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("pepd-lab: {error:#}");
             let unable = error.downcast_ref().map(vm::Error::exit_code);
@@ -45,6 +48,11 @@ fn main() -> ExitCode {
             ExitCode::from(unable.or(failed).unwrap_or(INTERNAL))
         }
     }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let error: Option<&io::Error> = error.downcast_ref();
+    error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
 fn dispatch(command: &Command) -> Result<()> {
@@ -57,13 +65,15 @@ fn dispatch(command: &Command) -> Result<()> {
 }
 
 fn list() -> Result<()> {
+    let mut out = io::stdout().lock();
     for paper in paper::all()? {
-        println!("{}: {}", paper.authors, paper.title);
+        writeln!(out, "{}: {}", paper.authors, paper.title)?;
         for experiment in &paper.experiments {
-            println!(
-                "  {:<22} {:<14} {}",
+            writeln!(
+                out,
+                "  {:<24} {:<34} {}",
                 experiment.name, experiment.source, experiment.title
-            );
+            )?;
         }
     }
     Ok(())
@@ -99,18 +109,20 @@ fn stored(output: &Output) -> Result<Results> {
 
 fn show(names: &[String], output: &Output, results: &Results) -> Result<()> {
     let papers = paper::all()?;
+    report::write(&papers, results, &output.folder)?;
+    if let Some(file) = &output.json {
+        results.write(file)?;
+    }
+    let mut out = io::stdout().lock();
     for paper in &papers {
         for experiment in &paper.experiments {
             let wanted = names.is_empty() || names.contains(&experiment.name);
             if let Some(outcome) = results.experiments.get(&experiment.name).filter(|_| wanted) {
-                println!("{}", report::table(experiment, outcome));
+                writeln!(out, "{}", report::table(experiment, outcome))?;
             }
         }
     }
-    report::write(&papers, results, &output.folder)?;
-    println!("figures and report.html are in {}", output.folder.display());
-    if let Some(file) = &output.json {
-        results.write(file)?;
-    }
+    let folder = output.folder.display();
+    writeln!(out, "figures and report.html are in {folder}")?;
     Ok(())
 }
