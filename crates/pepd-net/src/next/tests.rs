@@ -95,7 +95,9 @@ fn a_box_in_the_middle_sends_nothing_back_where_it_came_from() {
         "ip -4 route add 10.2.0.0/16 dev pepd-p1 table 7302 proto 73 src 192.0.2.1",
         "ip -4 route add 10.1.0.0/16 dev pepd-p0 table 7303 proto 73 src 192.0.2.1",
         "ip -4 rule add preference 74 iif lo lookup 7301 suppress_prefixlength 0 protocol 73",
+        "ip -4 rule add preference 74 iif pepd-p0 lookup 7302 protocol 73",
         "ip -4 rule add preference 74 from 10.1.0.0/16 lookup 7302 protocol 73",
+        "ip -4 rule add preference 74 iif pepd-p1 lookup 7303 protocol 73",
         "ip -4 rule add preference 74 from 10.2.0.0/16 lookup 7303 protocol 73",
     ];
     assert_eq!(lines, expected);
