@@ -123,6 +123,37 @@ fn each_leg_has_its_own_congestion_control() -> Result<()> {
     running.finish()
 }
 
+/// Of the tunnel's MTU, its own, and of `mss`, whichever is least, on both sides of a leg.
+#[test]
+fn each_legs_mss_fits_its_tunnel() -> Result<()> {
+    require!(root, tunnels, program("ss"));
+    let edit = |config: String| {
+        config
+            .replace(
+                "[[peer]]\nname = \"b\"\n",
+                "[[peer]]\nname = \"b\"\nmtu = 1380\n",
+            )
+            .replace("[leg.lan]\n", "[leg.lan]\nmss = 1200\n")
+    };
+    let running = Running::edited(Fleet::chain()?, Family::V4, &[Family::V4], edit)?;
+    let fleet = &running.fleet;
+    let server = fleet.address("b", Family::V4)?;
+    let pair = Pair::open(fleet.host("a"), fleet.host("b"), server)?;
+    pair.exchange(100_000)?;
+    let announced = |netns: &pepd_testbed::Netns| {
+        netns.sh("ss -Htin state established | grep -o 'advmss:[0-9]*' | sort")
+    };
+    // Box b does not know of the smaller MTU at the other end.
+    for (name, expected) in [
+        ("a", "advmss:1200\nadvmss:1440\n"),
+        ("i", "advmss:1340\nadvmss:1440\n"),
+        ("b", "advmss:1200\nadvmss:1440\n"),
+    ] {
+        assert_eq!(announced(fleet.helper(name))?, expected, "box {name}");
+    }
+    running.finish()
+}
+
 #[test]
 fn each_leg_has_its_own_initial_window() -> Result<()> {
     require!(root, tunnels, program("ss"));
@@ -229,6 +260,47 @@ fn a_narrow_hop_on_the_long_path(
         "ping -M do -c 1 -W 10 -s {} {server}",
         fits - header
     ))?;
+    running.finish()
+}
+
+/// An ICMP error comes back through boxes that are not neighbours of the one that sends it, with
+/// strict reverse-path filters on the way.
+#[rstest]
+fn a_narrow_hop_behind_the_third_of_four_boxes(
+    #[values(Family::V4, Family::V6)] inner: Family,
+) -> Result<()> {
+    require!(root, tunnels, program("ping"));
+    let boxes = ["a", "i", "j", "b"];
+    let mut fleet = Fleet::describe();
+    for name in boxes {
+        fleet = fleet.helper(name);
+    }
+    let fleet = fleet
+        .path("a", "i")
+        .path("i", "j")
+        .narrow_path("j", "b", 1400)
+        .campus("a", "a")
+        .campus("b", "b")
+        .build()?;
+    for name in boxes {
+        for scope in ["all", "default"] {
+            let key = format!("net.ipv4.conf.{scope}.rp_filter");
+            fleet.helper(name).sysctl(&key, "1")?;
+        }
+    }
+    let running = Running::with_boxes(fleet, &boxes, Family::V4, &Family::BOTH, |it| it)?;
+    let fleet = &running.fleet;
+    let server = fleet.address("b", inner)?;
+    let header = if inner == Family::V4 { 28 } else { 48 };
+    let said = fleet.host("a").sh(&format!(
+        "ping -M do -c 5 -i 0.3 -W 10 -s {} {server} || true",
+        1400 - header
+    ))?;
+    assert!(
+        said.contains("mtu = 1380") || said.contains("mtu=1380"),
+        "{said}"
+    );
+    transfer(fleet, server)?;
     running.finish()
 }
 

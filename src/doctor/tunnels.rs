@@ -24,18 +24,13 @@ pub fn judge(modules: &Modules, config: &Config) -> Vec<Finding> {
         .collect()
 }
 
-/// Over IPv4, ipip carries IPv4 and sit carries IPv6; over IPv6, ip6_tunnel carries both.
+/// Over IPv4, ipip carries IPv4 and sit carries both; over IPv6, ip6_tunnel carries both.
 fn of_peer(local: IpAddr, config: &Config) -> Vec<&'static str> {
-    let carries = |v4: bool| {
-        let mut prefixes = config.campuses.iter().flat_map(|campus| &campus.prefixes);
-        prefixes.any(|prefix| prefix.addr().is_ipv4() == v4)
-    };
+    let mut prefixes = config.campuses.iter().flat_map(|campus| &campus.prefixes);
     match local {
         IpAddr::V6(_) => vec!["ip6_tunnel"],
-        IpAddr::V4(_) => [("ipip", carries(true)), ("sit", carries(false))]
-            .into_iter()
-            .filter_map(|(module, needed)| needed.then_some(module))
-            .collect(),
+        IpAddr::V4(_) if prefixes.any(|prefix| prefix.addr().is_ipv6()) => vec!["sit"],
+        IpAddr::V4(_) => vec!["ipip"],
     }
 }
 
@@ -82,8 +77,8 @@ mod tests {
     }
 
     #[rstest]
-    #[case::both_families("192.0.2.1", &["ipip"], &["sit"], &[("ipip", Level::Ok), ("sit", Level::Ok)])]
-    #[case::sit_missing("192.0.2.1", &["ipip"], &[], &[("ipip", Level::Ok), ("sit", Level::Stop)])]
+    #[case::both_families("192.0.2.1", &["ipip"], &["sit"], &[("sit", Level::Ok)])]
+    #[case::sit_missing("192.0.2.1", &["ipip"], &[], &[("sit", Level::Stop)])]
     #[case::over_v6("2001:db8::1", &["ipip", "sit"], &[], &[("ip6_tunnel", Level::Stop)])]
     fn modules(
         #[case] local: &str,

@@ -64,7 +64,7 @@ pub async fn remove(table: u32, _mark: Mark) -> Result<Removed, Error> {
         Err(error) => failure = failure.or(Some(error)),
     }
     let routing = Routing::open()?;
-    for item in routing.own(&[table]).await? {
+    for item in routing.own(&routing.own_tables(table).await?).await? {
         match routing.delete(&item).await {
             Ok(true) => removed
                 .items

@@ -3,8 +3,8 @@
 //! It is policy routing by source *and* destination, so that only traffic between campuses
 //! uses it, and everything else is routed as if pepd were not there. There is one table for
 //! what comes from campuses behind this box, and one for each peer: what came through a tunnel
-//! never goes back into it. The rules choose the table by the source, the routes in it the
-//! tunnel by the destination. A reverse-path check (rp_filter) looks the same way backwards and
+//! never goes back into it. The rules choose the table by the source (and by the tunnel, for the
+//! ICMP errors of boxes further away), the routes in it the tunnel by the destination. A reverse-path check (rp_filter) looks the same way backwards and
 //! agrees.
 //!
 //! - What a table has no route for goes on to the next rule, and so to the host's own routes.
@@ -22,7 +22,7 @@ use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage}
 
 use crate::prefix::Family;
 use crate::request::{Campus, Request, Via};
-use crate::routing::{Hop, Item};
+use crate::routing::{Hop, Item, Source};
 use crate::tunnel;
 
 /// The items, routes before the rules that lead to them.
@@ -38,16 +38,11 @@ pub(crate) fn items(request: &Request) -> Vec<Item> {
                 continue;
             }
             routes.extend(ways);
-            if side.peer.is_none() {
-                rules.push(Item::Select {
-                    family,
-                    from: None,
-                    table: side.table(),
-                });
-            }
-            rules.extend(side.sources(family).map(|net| Item::Select {
+            let prefixes = side.sources(family).map(Source::Prefix);
+            let sources = std::iter::once(side.source()).chain(prefixes);
+            rules.extend(sources.map(|from| Item::Select {
                 family,
-                from: Some(net),
+                from,
                 table: side.table(),
             }));
         }
@@ -136,6 +131,15 @@ impl<'r> Side<'r> {
             (None, Via::Local | Via::Routing) => true,
             (Some(peer), Via::Peer(via)) => peer == via,
             (None, Via::Peer(_)) | (Some(_), _) => false,
+        }
+    }
+
+    /// What comes from this side whatever its address: of boxes that are no neighbours the ICMP
+    /// errors, which the guard lets through.
+    fn source(&self) -> Source {
+        match self.peer.and_then(|peer| self.request.peers.get(peer)) {
+            Some(peer) => Source::Device(tunnel::device(&peer.name)),
+            None => Source::Own,
         }
     }
 

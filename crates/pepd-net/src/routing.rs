@@ -32,6 +32,10 @@ pub const PREFERENCE: u32 = 73;
 /// free in iproute2's `rt_protos`.
 pub const PROTOCOL: u8 = 73;
 
+/// The table of the capture, those of the next-box table, and that of the windows are within so
+/// many numbers.
+const MOST_TABLES: u32 = 300;
+
 /// `lo` in every network namespace (LOOPBACK_IFINDEX, include/net/flow.h).
 const LOOPBACK: u32 = 1;
 const LOOPBACK_NAME: &str = "lo";
@@ -75,11 +79,10 @@ pub(crate) enum Item {
         to: IpNet,
         hop: Option<Hop>,
     },
-    /// Packets from a prefix look into `table`; or, without one, this box's own packets do, for
-    /// more than a default route.
+    /// These packets look into `table`.
     Select {
         family: Family,
-        from: Option<IpNet>,
+        from: Source,
         table: u32,
     },
     /// ICMP with the probes' type of service, from one end of a tunnel to the other, looks into
@@ -104,6 +107,17 @@ pub(crate) enum Item {
         /// See [`windows::normal`].
         route: Box<RouteMessage>,
     },
+}
+
+/// Where packets come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// This box itself; for more than a default route.
+    Own,
+    /// These addresses.
+    Prefix(IpNet),
+    /// This interface.
+    Device(String),
 }
 
 /// A tunnel as a route has it.
@@ -185,8 +199,9 @@ impl Item {
             }
             Item::Select { from, table, .. } => {
                 let what = match from {
-                    Some(net) => format!("from {net} lookup {table}"),
-                    None => format!("iif lo lookup {table} suppress_prefixlength 0"),
+                    Source::Own => format!("iif lo lookup {table} suppress_prefixlength 0"),
+                    Source::Prefix(net) => format!("from {net} lookup {table}"),
+                    Source::Device(name) => format!("iif {name} lookup {table}"),
                 };
                 format!(
                     "ip {flag} rule {verb} preference {NEXT_PREFERENCE} {what} protocol {PROTOCOL}"
@@ -314,6 +329,28 @@ impl Routing {
         Ok(found)
     }
 
+    /// The tables from `first` on, for as many as there can be peers, that have routes of pepd's.
+    /// A crash may have left routes before the rules that lead to them.
+    pub(crate) async fn own_tables(&self, first: u32) -> Result<Vec<u32>, Error> {
+        let mut tables = vec![first];
+        for family in Family::ALL {
+            let mut filter = RouteMessage::default();
+            filter.header.address_family = address_family(family);
+            filter.header.protocol = RouteProtocol::Other(PROTOCOL);
+            let routes = self.dump(filter, family, "ip route show table all").await?;
+            tables.extend(
+                routes
+                    .iter()
+                    .filter(|route| route.header.protocol == RouteProtocol::Other(PROTOCOL))
+                    .map(route_table)
+                    .filter(|table| (first..=first.saturating_add(MOST_TABLES)).contains(table)),
+            );
+        }
+        tables.sort_unstable();
+        tables.dedup();
+        Ok(tables)
+    }
+
     /// Fails if somebody else's routes are in `tables` or somebody else's rule has `mark`.
     pub(crate) async fn refuse_foreign(&self, mark: Mark, tables: &[u32]) -> Result<(), Error> {
         let devices = self.tunnels().names().await?;
@@ -389,7 +426,7 @@ impl Routing {
                 family,
                 from,
                 table,
-            } => Message::Rule(select_message(*family, *from, *table)),
+            } => Message::Rule(select_message(*family, from, *table)),
             Item::Probe {
                 local,
                 remote,
@@ -435,20 +472,28 @@ impl Routing {
         let mut filter = RouteMessage::default();
         filter.header.address_family = address_family(family);
         filter.attributes.push(RouteAttribute::Table(table));
+        let what = format!("ip {} route show table {table}", flag(family));
+        let mut routes = self.dump(filter, family, &what).await?;
+        routes.retain(|route| route_table(route) == table);
+        Ok(routes)
+    }
+
+    async fn dump(
+        &self,
+        filter: RouteMessage,
+        family: Family,
+        what: &str,
+    ) -> Result<Vec<RouteMessage>, Error> {
         let request = self.handle.route().get(filter);
         let routes: Result<Vec<RouteMessage>, _> = request.execute().try_collect().await;
         match routes.map_err(to_io) {
-            Ok(routes) => Ok(routes
-                .into_iter()
+            Ok(mut routes) => {
                 // Without IPv6 the kernel answers with every family it has.
-                .filter(|route| route.header.address_family == address_family(family))
-                .filter(|route| route_table(route) == table)
-                .collect()),
-            Err(source) if is_absent(&source) => Ok(Vec::new()),
-            Err(source) => {
-                let what = format!("ip {} route show table {table}", flag(family));
-                Err(Error::netlink(what, source))
+                routes.retain(|route| route.header.address_family == address_family(family));
+                Ok(routes)
             }
+            Err(source) if is_absent(&source) => Ok(Vec::new()),
+            Err(source) => Err(Error::netlink(what, source)),
         }
     }
 }
@@ -481,7 +526,7 @@ fn rule_message(preference: u32, family: Family, mark: Mark, table: u32) -> Rule
     message
 }
 
-fn select_message(family: Family, from: Option<IpNet>, table: u32) -> RuleMessage {
+fn select_message(family: Family, from: &Source, table: u32) -> RuleMessage {
     let mut message = RuleMessage::default();
     message.header.family = address_family(family);
     message.header.action = RuleAction::ToTable;
@@ -491,14 +536,18 @@ fn select_message(family: Family, from: Option<IpNet>, table: u32) -> RuleMessag
         RuleAttribute::Protocol(RouteProtocol::Other(PROTOCOL)),
     ];
     match from {
-        Some(net) => {
+        Source::Prefix(net) => {
             message.header.src_len = net.prefix_len();
             // The kernel takes no address of length 0.
             if net.prefix_len() > 0 {
                 message.attributes.push(RuleAttribute::Source(net.addr()));
             }
         }
-        None => message.attributes.extend([
+        Source::Device(name) => {
+            let name = name.clone();
+            message.attributes.push(RuleAttribute::Iifname(name));
+        }
+        Source::Own => message.attributes.extend([
             RuleAttribute::Iifname(LOOPBACK_NAME.to_owned()),
             RuleAttribute::SuppressPrefixLen(0),
         ]),
@@ -607,19 +656,17 @@ fn own_rule(family: Family, rule: &RuleMessage) -> Option<Item> {
             table,
         }),
         NEXT_PREFERENCE => {
-            let own = RuleAttribute::Iifname(LOOPBACK_NAME.to_owned());
-            let source = rule
-                .attributes
-                .iter()
-                .find_map(|attribute| match attribute {
-                    RuleAttribute::Source(source) => Some(*source),
-                    _ => None,
-                });
-            let from = match source {
-                _ if rule.attributes.contains(&own) => None,
-                Some(source) => Some(IpNet::new(source, rule.header.src_len).ok()?),
-                None => Some(next::everything(family)),
-            };
+            let mut from = Source::Prefix(next::everything(family));
+            for attribute in &rule.attributes {
+                match attribute {
+                    RuleAttribute::Source(source) => {
+                        from = Source::Prefix(IpNet::new(*source, rule.header.src_len).ok()?);
+                    }
+                    RuleAttribute::Iifname(name) if name == LOOPBACK_NAME => from = Source::Own,
+                    RuleAttribute::Iifname(name) => from = Source::Device(name.clone()),
+                    _ => {}
+                }
+            }
             Some(Item::Select {
                 family,
                 from,
