@@ -560,27 +560,58 @@ fn a_reset_before_the_client_is_answered_is_no_refusal(
     stage.finish()
 }
 
-/// Of two addresses of a name the first is closed: curl goes on to the second.
+/// How a host is dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Dead {
+    Closed,
+    Silent,
+    Absent,
+}
+
+/// Of two addresses of a name the first is dead: curl goes on to the second.
 #[rstest]
-fn curl_fails_over_to_the_living_address() -> Result<()> {
+fn curl_fails_over_to_the_living_address(
+    #[values(Via::Routing, Via::Pepd)] via: Via,
+    #[values(Dead::Closed, Dead::Silent, Dead::Absent)] dead: Dead,
+    #[values(Family::V4, Family::V6)] living: Family,
+) -> Result<()> {
     require!(root, program("nginx"), program("curl"));
-    let stage = Stage::open(Via::Pepd, PEPD)?;
+    let stage = Stage::open(via, PEPD)?;
     let world = &stage.world;
     let nginx = pepd_testbed::Nginx::start(world.server())?;
     nginx.put_file("page", b"text")?;
-    // Over IPv6 nobody answers.
-    world.server().sh("nft add table ip6 closed; \
-         nft add chain ip6 closed c '{ type filter hook input priority 0; }'; \
-         nft add rule ip6 closed c tcp dport 80 reject with tcp reset")?;
-    let (v4, v6) = (
-        World::server_address(Family::V4),
-        World::server_address(Family::V6),
-    );
+    let (first, table): (IpAddr, _) = match living {
+        Family::V4 => (World::server_address(Family::V6), "ip6"),
+        Family::V6 => (World::server_address(Family::V4), "ip"),
+    };
+    let first = match (dead, living) {
+        (Dead::Absent, Family::V4) => "fd00:b::77".parse()?,
+        (Dead::Absent, Family::V6) => "10.2.0.77".parse()?,
+        _ => first,
+    };
+    let how = match dead {
+        Dead::Closed => "reject with tcp reset",
+        Dead::Silent | Dead::Absent => "drop",
+    };
+    world.server().sh(&format!(
+        "nft add table {table} closed; \
+         nft add chain {table} closed c '{{ type filter hook input priority 0; }}'; \
+         nft add rule {table} closed c tcp dport 80 {how}"
+    ))?;
+    let second = World::server_address(living);
+    let bracketed = |ip: IpAddr| match ip {
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+    };
     let mut curl = world.client().command("curl");
     curl.args(["-sS", "-w", " %{remote_ip}", "--resolve"])
-        .arg(format!("two.example:80:[{v6}],{v4}"))
+        .arg(format!(
+            "two.example:80:{},{}",
+            bracketed(first),
+            bracketed(second)
+        ))
         .arg("http://two.example/page");
-    assert_eq!(run(&mut curl, LIMIT)?.success()?, format!("text {v4}"));
+    assert_eq!(run(&mut curl, LIMIT)?.success()?, format!("text {second}"));
     stage.finish()
 }
 
@@ -722,6 +753,10 @@ fn a_chain_of_boxes_tells_the_same(#[values(Family::V4, Family::V6)] family: Fam
     };
     assert_eq!(errno(world.client(), SocketAddr::new(server, 9))?, 111);
     assert_eq!(errno(world.client(), SocketAddr::new(absent, 80))?, 113);
+    // Two SYNs and no more.
+    world.client().sysctl("net.ipv4.tcp_syn_retries", "1")?;
+    silence(world.server(), 4000)?;
+    assert_eq!(errno(world.client(), SocketAddr::new(server, 4000))?, 110);
     let listener = listen(world.server(), SocketAddr::new(server, 0))?;
     Pair::through(&listener, world.client())?.exchange(1_000_000)?;
     for node in ["hb", "middle", "far"] {

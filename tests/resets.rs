@@ -29,7 +29,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// which the server has said its last: the request is complete, and the server sees it end.
 #[rstest]
 fn a_fin_counts_although_a_reset_follows_at_once(
-    #[values(Via::Routing, Via::Pepd)] via: Via,
+    #[values(Via::Routing, Via::Pepd, Via::Early)] via: Via,
     #[values(Family::V4, Family::V6)] family: Family,
 ) -> Result<()> {
     require!(root, program("ss"));
@@ -113,7 +113,7 @@ fn a_reset_found_by_reading_is_passed_on_at_once(
 /// Urgent data, what follows it, and a RST.
 #[rstest]
 fn a_reset_does_not_overtake_urgent_data(
-    #[values(Via::Routing, Via::Pepd)] via: Via,
+    #[values(Via::Routing, Via::Pepd, Via::Early)] via: Via,
     #[values(Family::V4, Family::V6)] family: Family,
 ) -> Result<()> {
     require!(root);
@@ -141,7 +141,7 @@ fn a_reset_does_not_overtake_urgent_data(
 /// The daemon stands right before the first one, and cannot go on, when that happens.
 #[rstest]
 fn a_second_urgent_byte_does_not_swallow_the_first(
-    #[values(Via::Routing, Via::Pepd)] via: Via,
+    #[values(Via::Routing, Via::Pepd, Via::Early)] via: Via,
     #[values(Family::V4, Family::V6)] family: Family,
 ) -> Result<()> {
     require!(root);
