@@ -40,7 +40,8 @@ impl Admin {
         if socket.is_some() || page.is_some() {
             let (stop, stopped) = oneshot::channel();
             let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
+                .enable_io()
+                .enable_time()
                 .build()
                 .map_err(|error| Failure::internal("start the admin runtime", error))?;
             let thread = std::thread::Builder::new()

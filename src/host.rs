@@ -136,7 +136,8 @@ pub fn shares(config: &Config, workers: usize, listeners: usize, files: u64) -> 
     .into_iter()
     .filter(|asked| *asked)
     {
-        own += PER_WORKER + 2 + pepd_observe::api::Limits::STANDARD.connections as u64;
+        // The listener twice, its lock, and a client who waits for room.
+        own += PER_WORKER + 4 + pepd_observe::api::Limits::STANDARD.connections as u64;
     }
     let wanted = config.limits.connections;
     share(files, own, wanted, workers as u64, listeners as u64)
