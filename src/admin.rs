@@ -47,6 +47,7 @@ impl Admin {
             let thread = std::thread::Builder::new()
                 .name("admin".to_owned())
                 .spawn(move || {
+                    step_back();
                     runtime.block_on(async {
                         tokio::select! {
                             Err(error) = answer(socket.as_ref(), page, view, sender) => {
@@ -80,6 +81,18 @@ impl Drop for Admin {
         {
             tracing::error!("the admin thread has panicked");
         }
+    }
+}
+
+/// How much less this thread counts for the scheduler than a worker (sched(7)): a tenth. With
+/// less still, a worker might wait long for a lock that this thread holds.
+const NICER: i32 = 10;
+
+/// Has a worker that wakes up on this thread's core go first. Where it may not, the share of
+/// the processor that the API takes is bounded all the same.
+fn step_back() {
+    if let Err(error) = rustix::process::nice(NICER) {
+        tracing::debug!(%error, "lower the priority of the admin thread");
     }
 }
 

@@ -76,6 +76,10 @@ fn ask(client: &Client, mut wanted: Wanted, changes: &Receiver<Wanted>, updates:
     loop {
         let update = match figures(client, &wanted) {
             Ok(figures) => Update::Figures(Box::new(figures)),
+            // Why it is away, but not what to do: whoever looks has started it once.
+            Err(Error::Away { path, error }) => {
+                Update::Away(format!("no daemon answers at {}: {error}", path.display()))
+            }
             Err(error) => Update::Away(error.to_string()),
         };
         if updates.send(update).is_err() {

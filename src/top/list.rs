@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use pepd_observe::{FlowSnapshot, LegSnapshot};
+use pepd_observe::{DirectionSnapshot, FlowSnapshot, LegSnapshot};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Rect};
 use ratatui::style::{Modifier, Style};
@@ -130,14 +130,15 @@ fn title(app: &App) -> String {
 const PHASES: u16 = 10;
 
 fn phases_of(flow: &FlowSnapshot) -> Line<'static> {
-    let part = |arrow, times| {
+    let part = |arrow, direction: &DirectionSnapshot| {
+        if direction.bytes == 0 {
+            return Span::raw(format!("{arrow}–   "));
+        }
+        let times = &direction.phases;
         let text = format!("{arrow}{:<4}", phases::short(times));
         Span::styled(text, Style::new().fg(phases::color(times)))
     };
-    Line::from(vec![
-        part('↑', &flow.up.phases),
-        part('↓', &flow.down.phases),
-    ])
+    Line::from(vec![part('↑', &flow.up), part('↓', &flow.down)])
 }
 
 fn retransmitted(flow: &FlowSnapshot) -> String {

@@ -6,17 +6,35 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style};
 use ratatui::widgets::Sparkline;
 
+/// Points that are less than this apart have no second between them in which nothing happened:
+/// connections are looked at about once a second. In seconds.
+const NEXT: f64 = 1.9;
+
 /// A connection's history, a slot for each of the last `width` seconds up to `now`, the latest
 /// last; nothing where nothing happened.
 pub fn slots(history: &FlowHistory, now: f64, width: u16) -> Vec<Option<&HistoryPoint>> {
     let width = usize::from(width);
     let mut slots = vec![None; width];
+    // The second that is under way has no point yet.
+    let latest = history.points.last().map_or(now, |point| point.time);
+    let end = if now - latest < NEXT { latest } else { now };
+    let mut before: Option<(usize, f64)> = None;
     for point in &history.points {
-        if let Some(ago) = whole(now - point.time)
-            && ago < width
-        {
+        let Some(ago) = whole(end - point.time) else {
+            continue;
+        };
+        if ago < width {
             slots[width - 1 - ago] = Some(point);
+            // Between two looks that were a little late there is no hole.
+            if let Some((past, time)) = before
+                && past == ago + 2
+                && past <= width
+                && point.time - time < NEXT
+            {
+                slots[width - past] = Some(point);
+            }
         }
+        before = Some((ago, point.time));
     }
     slots
 }
@@ -87,4 +105,41 @@ fn whole(seconds: f64) -> Option<usize> {
     (-1.0..1e6)
         .contains(&seconds)
         .then(|| seconds.max(0.0).round() as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use pepd_observe::fixture;
+
+    use super::*;
+
+    /// Which slots are filled by points at these times.
+    fn filled(times: &[f64], now: f64) -> String {
+        let mut history = fixture::history(1);
+        history.points.truncate(times.len());
+        for (point, time) in history.points.iter_mut().zip(times) {
+            point.time = *time;
+        }
+        let slots = slots(&history, now, 8);
+        slots
+            .iter()
+            .map(|slot| if slot.is_some() { '#' } else { '.' })
+            .collect()
+    }
+
+    #[test]
+    fn a_slot_for_each_second() {
+        assert_eq!(filled(&[], 100.0), "........");
+        assert_eq!(filled(&[98.1, 99.1, 100.1], 100.9), ".....###");
+        // A pause is one, before now as well.
+        assert_eq!(filled(&[94.0, 95.0, 98.0], 100.0), ".##..#..");
+        // What is longer ago than there is room for is left out.
+        assert_eq!(filled(&[1.0, 90.0, 93.0, 100.0], 100.0), "#......#");
+    }
+
+    #[test]
+    fn looks_that_are_late_leave_no_hole() {
+        assert_eq!(filled(&[95.4, 96.45, 97.5, 98.6, 100.0], 100.3), "..######");
+        assert_eq!(filled(&[96.0, 98.0, 100.0], 100.0), "...#.#.#");
+    }
 }

@@ -21,7 +21,7 @@ impl Pacer {
     pub const SHARE: u32 = 10;
 
     /// Processor time that may be used in one go.
-    pub const BURST: Duration = Duration::from_millis(200);
+    pub const BURST: Duration = Duration::from_millis(20);
 
     /// For the thread that calls it, and to be asked on this thread only.
     pub fn new() -> Self {
@@ -67,13 +67,13 @@ mod tests {
         let mut pacer = Pacer::new();
         let (start, used) = (pacer.when, pacer.seen);
         let ms = Duration::from_millis;
-        assert_eq!(pacer.wait_at(start, used + ms(200)), Duration::ZERO);
-        assert_eq!(pacer.wait_at(start, used + ms(210)), ms(100));
+        assert_eq!(pacer.wait_at(start, used + ms(20)), Duration::ZERO);
+        assert_eq!(pacer.wait_at(start, used + ms(30)), ms(100));
         // A thread that waits as it is told gets its share and no more.
-        assert_eq!(pacer.wait_at(start + ms(100), used + ms(210)), ms(0));
-        assert_eq!(pacer.wait_at(start + ms(100), used + ms(220)), ms(100));
+        assert_eq!(pacer.wait_at(start + ms(100), used + ms(30)), ms(0));
+        assert_eq!(pacer.wait_at(start + ms(100), used + ms(40)), ms(100));
         // A pause clears the debt, and is no credit for more than the burst.
-        assert_eq!(pacer.wait_at(start + ms(60_000), used + ms(420)), ms(0));
-        assert_eq!(pacer.wait_at(start + ms(60_000), used + ms(630)), ms(100));
+        assert_eq!(pacer.wait_at(start + ms(60_000), used + ms(60)), ms(0));
+        assert_eq!(pacer.wait_at(start + ms(60_000), used + ms(90)), ms(100));
     }
 }
