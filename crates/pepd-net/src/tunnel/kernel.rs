@@ -222,6 +222,10 @@ impl<'h> Tunnels<'h> {
             self.change(&tunnel.device, &format!("mtu {mtu}"), message)
                 .await?;
         }
+        if !link.is_loose() {
+            self.change(&tunnel.device, "rp_filter 2", link::loose(link.index))
+                .await?;
+        }
         if !link.has_alias(&tunnel.alias) {
             let mut message = LinkMessage::default();
             message.header.index = link.index;

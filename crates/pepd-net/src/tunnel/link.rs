@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use rtnetlink::packet_route::IpProtocol;
 use rtnetlink::packet_route::link::{
-    InfoData, InfoIpTunnel, InfoKind, Ip6TunnelFlags, LinkAttribute, LinkFlags, LinkInfo,
-    LinkMessage,
+    AfSpecInet, AfSpecUnspec, InetDevConf, InfoData, InfoIpTunnel, InfoKind, Ip6TunnelFlags,
+    LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
 };
 
 use super::{ALIAS, Kind, PREFIX, Tunnel};
@@ -16,6 +16,8 @@ const ANY: u8 = 0;
 const IPIP: u8 = 4;
 /// `tos inherit` over IPv4 (the lowest bit belongs to ECN, so it is free for that).
 const INHERIT: u8 = 1;
+/// Any way back will do (Documentation/networking/ip-sysctl.rst, rp_filter).
+const LOOSE: i32 = 2;
 /// Where the traffic class lies in an IPv6 flow information field.
 const CLASS_SHIFT: u32 = 20;
 
@@ -29,6 +31,8 @@ pub(crate) struct Link {
     data: Vec<InfoIpTunnel>,
     pub(crate) mtu: u32,
     pub(crate) up: bool,
+    /// The reverse-path filter (`net.ipv4.conf.DEVICE.rp_filter`).
+    filter: i32,
 }
 
 impl Link {
@@ -41,12 +45,16 @@ impl Link {
             data: Vec::new(),
             mtu: 0,
             up: message.header.flags.contains(LinkFlags::Up),
+            filter: 0,
         };
         for attribute in &message.attributes {
             match attribute {
                 LinkAttribute::IfName(name) => link.name.clone_from(name),
                 LinkAttribute::IfAlias(alias) => link.alias = Some(alias.clone()),
                 LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
+                LinkAttribute::AfSpecUnspec(families) => {
+                    link.filter = reverse_path_filter(families).unwrap_or_default();
+                }
                 LinkAttribute::LinkInfo(infos) => {
                     for info in infos {
                         match info {
@@ -96,9 +104,40 @@ impl Link {
                 .all(|attribute| self.data.iter().any(|have| same(have, attribute)))
     }
 
+    /// Whether its reverse-path filter is loose.
+    pub(crate) fn is_loose(&self) -> bool {
+        self.filter == LOOSE
+    }
+
     pub(crate) fn has_alias(&self, alias: &str) -> bool {
         self.alias.as_deref() == Some(alias)
     }
+}
+
+fn reverse_path_filter(families: &[AfSpecUnspec]) -> Option<i32> {
+    let inet = families.iter().find_map(|family| match family {
+        AfSpecUnspec::Inet(inet) => Some(inet),
+        _ => None,
+    })?;
+    inet.iter().find_map(|attribute| match attribute {
+        AfSpecInet::DevConf(conf) => Some(conf.rp_filter),
+        _ => None,
+    })
+}
+
+/// The request that makes a device's reverse-path filter loose. The kernel takes the larger of
+/// this and `all`, and loose is the larger number: strict everywhere else does not hold here.
+/// The strict one would drop what the boxes themselves say, ICMP errors: the way to their own
+/// addresses is not through the tunnel. What may come out of it is the guard's to decide.
+pub(crate) fn loose(index: u32) -> LinkMessage {
+    let mut conf = InetDevConf::default();
+    conf.rp_filter = LOOSE;
+    let inet = vec![AfSpecInet::DevConfRequest(conf)];
+    let mut message = LinkMessage::default();
+    message.header.index = index;
+    let spec = LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet(inet)]);
+    message.attributes.push(spec);
+    message
 }
 
 /// The kernel adds flags of its own to an ip6tnl's.
