@@ -2,10 +2,11 @@
 
 use std::net::IpAddr;
 
+use rtnetlink::packet_core::{DefaultNla, NLA_F_NESTED};
 use rtnetlink::packet_route::IpProtocol;
 use rtnetlink::packet_route::link::{
-    AfSpecInet, AfSpecUnspec, InetDevConf, InfoData, InfoIpTunnel, InfoKind, Ip6TunnelFlags,
-    LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+    AfSpecInet, AfSpecUnspec, InfoData, InfoIpTunnel, InfoKind, Ip6TunnelFlags, LinkAttribute,
+    LinkFlags, LinkInfo, LinkMessage,
 };
 
 use super::{ALIAS, Kind, PREFIX, Tunnel};
@@ -16,8 +17,10 @@ const ANY: u8 = 0;
 const IPIP: u8 = 4;
 /// `tos inherit` over IPv4 (the lowest bit belongs to ECN, so it is free for that).
 const INHERIT: u8 = 1;
-/// Any way back will do (Documentation/networking/ip-sysctl.rst, rp_filter).
-const LOOSE: i32 = 2;
+/// IFLA_INET_CONF, include/uapi/linux/if_link.h.
+const INET_CONF: u16 = 1;
+/// IPV4_DEVCONF_RP_FILTER, include/uapi/linux/ip.h.
+const RP_FILTER: u16 = 8;
 /// Where the traffic class lies in an IPv6 flow information field.
 const CLASS_SHIFT: u32 = 20;
 
@@ -104,9 +107,9 @@ impl Link {
                 .all(|attribute| self.data.iter().any(|have| same(have, attribute)))
     }
 
-    /// Whether its reverse-path filter is loose.
-    pub(crate) fn is_loose(&self) -> bool {
-        self.filter == LOOSE
+    /// Whether its reverse-path filter is this one.
+    pub(crate) fn has_filter(&self, filter: i32) -> bool {
+        self.filter == filter
     }
 
     pub(crate) fn has_alias(&self, alias: &str) -> bool {
@@ -125,17 +128,16 @@ fn reverse_path_filter(families: &[AfSpecUnspec]) -> Option<i32> {
     })
 }
 
-/// The request that makes a device's reverse-path filter loose. The kernel takes the larger of
-/// this and `all`, and loose is the larger number: strict everywhere else does not hold here.
-/// The strict one would drop what the boxes themselves say, ICMP errors: the way to their own
-/// addresses is not through the tunnel. What may come out of it is the guard's to decide.
-pub(crate) fn loose(index: u32) -> LinkMessage {
-    let mut conf = InetDevConf::default();
-    conf.rp_filter = LOOSE;
-    let inet = vec![AfSpecInet::DevConfRequest(conf)];
+/// The request that gives a device this reverse-path filter.
+pub(crate) fn filter(index: u32, filter: i32) -> LinkMessage {
+    // One attribute of eight bytes: its length, its number, its value.
+    let mut conf = Vec::from(8u16.to_ne_bytes());
+    conf.extend(RP_FILTER.to_ne_bytes());
+    conf.extend(filter.to_ne_bytes());
+    let conf = AfSpecInet::Other(DefaultNla::new(INET_CONF | NLA_F_NESTED, conf));
     let mut message = LinkMessage::default();
     message.header.index = index;
-    let spec = LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet(inet)]);
+    let spec = LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet(vec![conf])]);
     message.attributes.push(spec);
     message
 }
