@@ -513,11 +513,12 @@ fn a_tunnel_is_changed_in_place() -> Result<()> {
         .fleet
         .helper("i")
         .sh("ip link set pepd-a mtu 1400 down; ip link del pepd-b")?;
+    // The last of its routes is the one in 7303.
     wait_until(Duration::from_secs(60), "it is mended", || {
         running
             .fleet
             .helper("i")
-            .sh("ip link show pepd-a | grep -q 'UP.*mtu 1300' && ip route show table 7301 | grep -q pepd-a && ip route show table 7301 | grep -q pepd-b")
+            .sh("ip link show pepd-a | grep -q 'UP.*mtu 1300' && ip -6 route show table 7303 | grep -q pepd-a && ip route show table 7301 | grep -q pepd-b")
             .is_ok()
     })?;
     let server = running.fleet.address("b", Family::V6)?;
