@@ -293,8 +293,9 @@ pub struct Status {
     pub limits: Vec<LimitUse>,
     /// Everything counted since the start, by name.
     pub counters: Vec<CountedReason>,
-    /// Connections that ended with an error, by leg and errno; their sums are the counters
-    /// `client_failed` and `upstream_failed`.
+    /// Connections that ended with an error, by leg and errno. Their sums are the counters
+    /// `client_failed` and `upstream_failed`, but for clients that left before there was an
+    /// upstream leg: these are in `client_failed` alone.
     #[serde(default)]
     pub failures: Vec<CountedFailure>,
     /// The campuses, as configured.
