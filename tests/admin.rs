@@ -445,7 +445,7 @@ fn a_live_connection_is_shown_until_it_ends(
     const BYTES: u64 = 300_000;
     require!(root);
     let place = Place::new()?;
-    let mut stage = Stage::with_config(PEPD, &place.config())?;
+    let stage = Stage::with_config(PEPD, &place.config())?;
     let other = stage.world.pair(family)?;
     let pair = stage.world.pair(family)?;
     pair.exchange(BYTES)?;
