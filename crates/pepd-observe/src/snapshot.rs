@@ -74,6 +74,19 @@ pub struct DirectionSnapshot {
     pub queue_max: u64,
 }
 
+impl DirectionSnapshot {
+    /// Seconds in each phase while it had something to carry; all zero before the first byte.
+    pub fn carrying(&self) -> PhaseTimes {
+        if self.bytes == 0 {
+            return PhaseTimes::default();
+        }
+        PhaseTimes {
+            starved: (self.phases.starved - self.idle).max(0.0),
+            ..self.phases
+        }
+    }
+}
+
 /// Payload per time, in bits per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Goodput {
