@@ -17,7 +17,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 fn config() -> String {
     format!(
-        "{}\n[admin]\nmetrics = \"127.0.0.1:9730\"\n",
+        "{}\n[admin]\nmetrics = \"127.0.0.1:9730\"\nnames = [\"HB.example.net\"]\n",
         World::config()
     )
 }
@@ -83,6 +83,7 @@ fn the_figures_are_those_of_the_traffic() -> Result<()> {
 #[case::another_name_for_the_flows(&["-H", "Host: rebound.example"], "/v1/flows", "421")]
 #[case::no_name(&["-H", "Host:"], "/", "421")]
 #[case::by_localhost(&["-H", "Host: localhost:9730"], "/v1/flows", "200")]
+#[case::by_a_name_that_is_listed(&["-H", "Host: hb.example.net"], "/metrics", "200")]
 #[case::reload(&["-X", "POST"], "/v1/reload", "404")]
 #[case::drain(&["-X", "POST"], "/v1/drain", "404")]
 #[case::posted(&["-X", "POST"], "/metrics", "405")]
