@@ -29,7 +29,6 @@ fn answers_that_take_another_way_are_noticed(
     let mut stage = Stage::in_world(World::two_ways()?, Via::Pepd, PEPD, &config)?;
     stage.world.pair(family)?.exchange(10_000)?;
     assert_eq!(accepted(stage.world.hb())?, 0, "it cannot have been split");
-    assert_eq!(count(&stage, "held")?, 1);
     let set = match family {
         Family::V4 => "detour4",
         Family::V6 => "detour6",
@@ -44,14 +43,17 @@ fn answers_that_take_another_way_are_noticed(
     let log = stage.pepd()?.log();
     assert!(log.contains("does not come back through this box"), "{log}");
 
+    // The client repeats its SYN at once after its RST (tcp_rcv_synsent_state_process), maybe before
+    // the pair was known.
+    let (held, detoured) = (count(&stage, "held")?, count(&stage, "detoured")?);
     stage.world.pair(family)?.exchange(10_000)?;
     // Nor is it forgotten when the kernel's table is replaced.
     stage
         .pepd()?
         .reload(&config.replace("\"reno\"", "\"cubic\""))?;
     stage.world.pair(family)?.exchange(10_000)?;
-    assert_eq!(count(&stage, "held")?, 1, "the others were not held");
-    assert_eq!(count(&stage, "detoured")?, 2);
+    assert_eq!(count(&stage, "held")?, held, "the others were not held");
+    assert!(count(&stage, "detoured")? >= detoured + 2);
 
     // Another host's answers come back as they should.
     let address = SocketAddr::new(World::server_address(family), 0);
