@@ -1,6 +1,6 @@
 // The page: asks once a second and shows what it is told, and says so when there is no answer.
 
-import { ask, Refused } from "./ask.js";
+import { ask, NoAnswer, Refused } from "./ask.js";
 import { FlowPane } from "./flow.js";
 import { Flows } from "./flows.js";
 import { showMap } from "./map.js";
@@ -60,10 +60,9 @@ async function look() {
     await lookAtFlow();
   } catch (error) {
     if (error instanceof Refused) flows.refused(error.message);
-    // What else is thrown while fetching says that there is nobody; a mistake of the page's own
-    // has to be seen.
-    else if (error instanceof TypeError && !(error.message.includes("fetch"))) throw error;
-    else away();
+    else if (error instanceof NoAnswer) away();
+    // A mistake of the page's own has to be seen.
+    else throw error;
   } finally {
     looking = false;
     timer = setTimeout(look, document.hidden ? 10 * INTERVAL : INTERVAL);
@@ -78,7 +77,9 @@ async function lookAtFlow() {
   if (!flow) return pane.end();
   const history = await ask(`v1/flows/${id}/history`);
   // Somebody may have chosen another meanwhile.
-  if (pane.flow?.id === id) pane.update(flow, history.points);
+  if (pane.flow?.id !== id) return;
+  if (history) pane.update(flow, history.points);
+  else pane.end();
 }
 
 /** The daemon has answered. */
