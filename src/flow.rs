@@ -30,7 +30,8 @@ pub fn flow(args: &FlowArgs) -> Result {
         .build()
         .map_err(|error| Failure::internal("start the runtime", error))?;
     loop {
-        runtime.block_on(tokio::time::sleep(PERIOD));
+        // Not `block_on(sleep(…))`: the timer has to be made inside the runtime.
+        runtime.block_on(async { tokio::time::sleep(PERIOD).await });
         match show(&client, &address, args) {
             Ok(()) => {}
             // It was there before.
@@ -124,18 +125,19 @@ fn directions(flow: &FlowSnapshot, width: Option<u16>) -> String {
     row("phase", &|d| {
         d.phase.map_or("ended", flows::phase_name).to_owned()
     });
-    row("free", &|d| share(&d.phases, d.phases.free));
-    row("starved", &|d| share(&d.phases, d.phases.starved));
+    row("free", &|d| share(&d.carrying(), |times| times.free));
+    row("starved", &|d| share(&d.carrying(), |times| times.starved));
     row("backpressured", &|d| {
-        share(&d.phases, d.phases.backpressured)
+        share(&d.carrying(), |times| times.backpressured)
     });
+    row("idle, beside these", &|d| humane::age(d.idle));
     table::text(&table)
 }
 
-fn share(phases: &PhaseTimes, time: f64) -> String {
-    let all = phases.total();
+fn share(times: &PhaseTimes, of: fn(&PhaseTimes) -> f64) -> String {
+    let all = times.total();
     if all > 0.0 {
-        humane::percent(time / all)
+        humane::percent(of(times) / all)
     } else {
         "–".to_owned()
     }
@@ -215,7 +217,7 @@ fn verdict(flow: &FlowSnapshot) -> String {
     } else {
         (&flow.down, "upstream", "client")
     };
-    let phases = &direction.phases;
+    let phases = direction.carrying();
     let all = phases.total();
     if direction.bytes == 0 || all <= 0.0 {
         return String::new();

@@ -87,7 +87,7 @@ const COLUMNS: &[Column] = &[
     Column { name: "RTT", number: true, dispensable: false, text: |f| two(rtt(&f.client_leg), rtt(&f.upstream_leg)) },
     Column { name: "CWND", number: true, dispensable: true, text: |f| two(cwnd(&f.client_leg), cwnd(&f.upstream_leg)) },
     Column { name: "RETR", number: true, dispensable: false, text: |f| two(retransmitted(&f.client_leg), retransmitted(&f.upstream_leg)) },
-    Column { name: "PHASE", number: false, dispensable: false, text: |f| two(most_of(&f.up), most_of(&f.down)) },
+    Column { name: "PHASE", number: false, dispensable: false, text: |f| two(mostly(&f.up.carrying()), mostly(&f.down.carrying())) },
 ];
 
 fn two(client: impl Display, server: impl Display) -> String {
@@ -119,15 +119,6 @@ pub fn retransmitted(leg: &LegSnapshot) -> String {
 
 fn figure(leg: &LegSnapshot, of: impl Fn(&pepd_observe::TcpFigures) -> String) -> String {
     leg.tcp.as_ref().map_or_else(|| "–".to_owned(), of)
-}
-
-/// A direction that has carried nothing has no phases worth a word.
-fn most_of(direction: &DirectionSnapshot) -> String {
-    if direction.bytes == 0 {
-        "–".to_owned()
-    } else {
-        mostly(&direction.phases)
-    }
 }
 
 /// The phase that took most of the time, with its share.

@@ -18,8 +18,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
-use pepd_testbed::{Family, Finished, Pepd, Stage, Via, World, require, run, wait_until};
+use pepd_testbed::{Family, Finished, Pepd, Process, Stage, Via, World, require, run, wait_until};
 use rstest::rstest;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 const PEPD: &str = env!("CARGO_BIN_EXE_pepd");
@@ -76,7 +77,8 @@ impl Place {
 fn curl(socket: &Path, method: &str, address: &str) -> Result<(String, String)> {
     let mut command = Command::new("curl");
     command
-        .args(["-sS", "-X", method, "-w", "\n%{http_code}", "--unix-socket"])
+        .args(["-sS", "-g", "-X", method, "-w", "\n%{http_code}"])
+        .arg("--unix-socket")
         .arg(socket)
         .arg(format!("http://pepd{address}"));
     let said = run(&mut command, LIMIT)?.success()?;
@@ -432,6 +434,71 @@ fn the_commands_say_how_it_stands() -> Result<()> {
     ] {
         assert_eq!(place.ask(wrong)?.status.code(), Some(64), "{wrong:?}");
     }
+    stage.finish()
+}
+
+/// One connection by its own address, in the list, and in words; and that its end is noticed.
+#[rstest]
+fn a_live_connection_is_shown_until_it_ends(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    const BYTES: u64 = 300_000;
+    require!(root);
+    let place = Place::new()?;
+    let stage = Stage::with_config(PEPD, &place.config())?;
+    let other = stage.world.pair(family)?;
+    let pair = stage.world.pair(family)?;
+    pair.exchange(BYTES)?;
+    let client = pair.client.local_addr()?;
+    let server = pair.client.peer_addr()?;
+    let address = format!("/v1/flows?client={client}&campus=b");
+    let mut flow = Value::Null;
+    // The legs' figures come with the next look at the sockets.
+    wait_until(LIMIT, "the bytes are counted, the legs looked at", || {
+        let (_, body) = curl(&place.socket(), "GET", &address).unwrap();
+        let list: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!((&list["total"], &list["matching"]), (&json!(2), &json!(1)));
+        flow = list["flows"][0].clone();
+        let [up, down] = [&flow["up"], &flow["down"]].map(|direction| &direction["bytes"]);
+        *up == json!(BYTES) && *down == json!(BYTES) && flow["upstream_leg"]["tcp"].is_object()
+    })?;
+    assert_eq!(flow["client"], json!(client));
+    assert_eq!(flow["server"], json!(server));
+    assert_eq!(flow["client_leg"]["congestion"], json!("reno"));
+    assert_eq!(flow["upstream_leg"]["congestion"], json!("cubic"));
+    assert!(flow["upstream_leg"]["tcp"]["rtt"].as_f64().unwrap() > 0.0);
+
+    let id = flow["id"].to_string();
+    let said = place.ask(&["flow", &id])?.success()?;
+    for word in [
+        &client.to_string(),
+        &server.to_string(),
+        "[leg.wan]",
+        "reno",
+        "293 KiB",
+    ] {
+        assert!(said.contains(word), "no {word} in\n{said}");
+    }
+    let (status, history) = curl(&place.socket(), "GET", &format!("/v1/flows/{id}/history"))?;
+    assert_eq!(status, "200", "{history}");
+    let listed = place.ask(&["flows", "--client", &client.ip().to_string()])?;
+    assert!(listed.success()?.contains(&client.to_string()));
+
+    let mut watch = Command::new(PEPD);
+    watch.args(["flow", &id, "--watch", "--json", "--socket"]);
+    let mut watching = Process::spawn(watch.arg(place.socket()))?;
+    wait_until(LIMIT, "it is watched", || {
+        watching.log().contains("\"id\":")
+    })?;
+    drop(pair);
+    assert!(watching.wait(LIMIT)?.success(), "{}", watching.log());
+    let said = watching.log();
+    assert!(
+        said.ends_with(&format!("connection {id} has ended\n")),
+        "{said}"
+    );
+    assert_eq!(place.ask(&["flow", &id])?.status.code(), Some(69));
+    other.exchange(1000)?;
     stage.finish()
 }
 

@@ -27,7 +27,10 @@ impl Page {
             .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
             .map_err(|error| unavailable(address, &error))?;
         let host = gethostname().ok().and_then(|name| name.into_string().ok());
-        let names = host.into_iter().chain([config.node.name.clone()]);
+        let names = host
+            .into_iter()
+            .chain([config.node.name.clone()])
+            .chain(config.admin.names.iter().cloned());
         Ok(Some(Self {
             listener,
             names: Names::new(names),

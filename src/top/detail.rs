@@ -195,7 +195,7 @@ fn direction(frame: &mut Frame, flow: &FlowSnapshot, history: &FlowHistory, area
         frame,
         share,
         " in all",
-        phases::bar(&direction.phases, width),
+        phases::bar(&direction.carrying(), width),
     );
     frame.render_widget(phases::legend().right_aligned(), legend);
 }

@@ -131,12 +131,13 @@ const PHASES: u16 = 10;
 
 fn phases_of(flow: &FlowSnapshot) -> Line<'static> {
     let part = |arrow, direction: &DirectionSnapshot| {
-        if direction.bytes == 0 {
-            return Span::raw(format!("{arrow}–   "));
+        let times = direction.carrying();
+        let text = format!("{arrow}{:<4}", phases::short(&times));
+        if times.total() > 0.0 {
+            Span::styled(text, Style::new().fg(phases::color(&times)))
+        } else {
+            Span::raw(text)
         }
-        let times = &direction.phases;
-        let text = format!("{arrow}{:<4}", phases::short(times));
-        Span::styled(text, Style::new().fg(phases::color(times)))
     };
     Line::from(vec![part('↑', &flow.up), part('↓', &flow.down)])
 }

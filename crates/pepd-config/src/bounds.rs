@@ -69,5 +69,7 @@ pub(crate) const NAME: usize = 32;
 pub(crate) const CONGESTION: usize = 15;
 /// As groupadd(8) takes them.
 pub(crate) const GROUP: usize = 32;
+/// RFC 1035, section 2.3.4, less the root's dot and the length.
+pub(crate) const HOST_NAME: usize = 253;
 /// `sun_path` of unix(7), less the terminating zero.
 pub(crate) const SOCKET_PATH: usize = 107;

@@ -55,7 +55,7 @@ pub(crate) const RULE: &[&str] = &[
     "handshake",
 ];
 /// `[admin]`
-pub(crate) const ADMIN: &[&str] = &["socket", "group", "metrics"];
+pub(crate) const ADMIN: &[&str] = &["socket", "group", "metrics", "names"];
 
 /// `[log]`
 pub(crate) const LOG: &[&str] = &["format", "connections"];

@@ -310,6 +310,9 @@ pub struct Admin {
     pub group: Option<String>,
     /// Where Prometheus metrics are served. `None` is off.
     pub metrics: Option<SocketAddr>,
+    /// Names, in lower case, under which browsers and Prometheus may ask for it, beside
+    /// addresses, `localhost`, the host's own name and `[node] name`.
+    pub names: Vec<String>,
 }
 
 /// `[log]`: what the daemon writes down, and how.

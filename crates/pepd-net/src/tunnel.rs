@@ -9,7 +9,7 @@ mod kernel;
 mod link;
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 pub(crate) use kernel::{Made, Tunnels};
 
@@ -22,6 +22,10 @@ const PREFIX: &str = "pepd-";
 /// What the alias of an interface of pepd's begins with (`ip link set … alias`). An interface
 /// without it is somebody else's, whatever its name.
 const ALIAS: &str = "pepd ";
+
+/// An address that means nothing, and so may be on any number of devices: the IPv4 dummy address
+/// (RFC 7600; the IANA registry of special-purpose addresses).
+const DUMMY_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
 
 /// The least a link must carry for IPv6 (RFC 8200, section 5).
 const IPV6_MIN_MTU: u32 = 1280;
@@ -140,6 +144,10 @@ impl fmt::Display for Tunnel {
         if let Some(mtu) = self.mtu {
             writeln!(f, "ip link set {device} mtu {mtu}")?;
         }
+        writeln!(
+            f,
+            "ip address add {DUMMY_ADDRESS}/32 dev {device} scope host"
+        )?;
         writeln!(f, "ip link set {device} alias \"{alias}\" up")
     }
 }

@@ -1,6 +1,6 @@
 //! The admin API: what a daemon tells about itself, and takes, over HTTP.
 //!
-//! [`reading`] answers questions only; [`admin`] also takes orders. [`serve`] serves either on
+//! [`reading`] answers questions only; [`admin`] also takes orders. [`serve()`] serves either on
 //! a Unix or a TCP socket such that no client can do harm. `docs/admin.md` has every address
 //! with an example.
 

@@ -84,6 +84,10 @@ pub struct Wanted {
     pub upstream_unread: bool,
 }
 
+/// A connection that came shortly before its turn is first checked a second later: figures of a
+/// few milliseconds are not those of a second.
+const SHORTEST_SECOND: Duration = Duration::from_millis(500);
+
 /// One live connection.
 pub(crate) struct Flow {
     pub(crate) id: u64,
@@ -203,6 +207,9 @@ impl Flow {
         look: impl FnOnce(&Socket, &Socket, Wanted) -> Look,
     ) -> (u64, u64) {
         let mut state = self.lock();
+        if now.saturating_duration_since(state.checked) < SHORTEST_SECOND {
+            return (0, 0);
+        }
         if state.is_due() {
             let (Some(client), Some(upstream)) =
                 (self.client_socket.upgrade(), self.upstream_socket.upgrade())

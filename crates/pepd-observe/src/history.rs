@@ -11,8 +11,9 @@ use crate::{DirectionPoint, HistoryPoint, LegPoint, PhaseTimes};
 /// Points that a flow keeps: five minutes.
 pub const POINTS_PER_FLOW: usize = 300;
 
-/// Points by which a flow's history grows.
-const CHUNK: usize = 60;
+/// Points that a flow's history begins with; it doubles when they are used up. Most connections
+/// say something once and are then at rest.
+const FIRST_POINTS: usize = 4;
 
 /// One second of a flow, in 56 bytes.
 #[derive(Clone, Copy, Debug)]
@@ -131,12 +132,13 @@ impl History {
     }
 
     pub(crate) fn push(&mut self, point: Point) {
-        if self.points.len() == self.granted
-            && self.granted < POINTS_PER_FLOW
-            && self.budget.take(CHUNK)
-        {
-            self.granted += CHUNK;
-            self.points.reserve_exact(CHUNK);
+        let more = self
+            .granted
+            .max(FIRST_POINTS)
+            .min(POINTS_PER_FLOW - self.granted);
+        if self.points.len() == self.granted && more > 0 && self.budget.take(more) {
+            self.granted += more;
+            self.points.reserve_exact(more);
         }
         if self.granted == 0 {
             return;
@@ -203,18 +205,21 @@ mod tests {
         let points = history.expand(0.0);
         assert_eq!(points.len(), POINTS_PER_FLOW);
         assert!((points[0].time - 7.0).abs() < 1e-9);
-        assert!(history.points.capacity() <= POINTS_PER_FLOW + CHUNK);
+        assert!(history.points.capacity() <= POINTS_PER_FLOW);
     }
 
     #[test]
     fn the_budget_bounds_all_flows_together() {
-        let budget = Budget::new(100);
+        let budget = Budget::new(64);
         let mut first = History::new(Arc::clone(&budget));
         let mut second = History::new(Arc::clone(&budget));
         (0..200).for_each(|time| first.push(point(time)));
         second.push(point(1));
-        assert_eq!(first.expand(0.0).len(), CHUNK);
-        assert!((first.expand(0.0)[0].time - 1.4).abs() < 1e-9, "the newest");
+        assert_eq!(first.expand(0.0).len(), 64);
+        assert!(
+            (first.expand(0.0)[0].time - 1.36).abs() < 1e-9,
+            "the newest"
+        );
         assert!(second.expand(0.0).is_empty());
         drop(first);
         second.push(point(2));

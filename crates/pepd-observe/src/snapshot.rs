@@ -74,6 +74,19 @@ pub struct DirectionSnapshot {
     pub queue_max: u64,
 }
 
+impl DirectionSnapshot {
+    /// Seconds in each phase while it had something to carry; all zero before the first byte.
+    pub fn carrying(&self) -> PhaseTimes {
+        if self.bytes == 0 {
+            return PhaseTimes::default();
+        }
+        PhaseTimes {
+            starved: (self.phases.starved - self.idle).max(0.0),
+            ..self.phases
+        }
+    }
+}
+
 /// Payload per time, in bits per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Goodput {
@@ -293,8 +306,9 @@ pub struct Status {
     pub limits: Vec<LimitUse>,
     /// Everything counted since the start, by name.
     pub counters: Vec<CountedReason>,
-    /// Connections that ended with an error, by leg and errno; their sums are the counters
-    /// `client_failed` and `upstream_failed`.
+    /// Connections that ended with an error, by leg and errno. Their sums are the counters
+    /// `client_failed` and `upstream_failed`, but for clients that left before there was an
+    /// upstream leg: these are in `client_failed` alone.
     #[serde(default)]
     pub failures: Vec<CountedFailure>,
     /// The campuses, as configured.

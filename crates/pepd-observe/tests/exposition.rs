@@ -6,7 +6,7 @@
     reason = "this is how a test fails"
 )]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use std::sync::Arc;
 use pepd_observe::View;
 use pepd_observe::metrics::{Exposition, expose};
 use pepd_testbed::require;
+use serde_json::Value;
 
 #[path = "../examples/dashboard/fixture.rs"]
 mod fixture;
@@ -104,4 +105,41 @@ fn histograms_hold_what_was_observed() {
     };
     assert_eq!(below("0.5"), 0.0, "601 ms, and a tenth less at times");
     assert_eq!(below("0.75"), 200.0);
+}
+
+/// Every metric that the Grafana dashboard asks for is one that there is.
+#[test]
+fn grafana_asks_for_what_there_is() {
+    let dashboard: Value =
+        serde_json::from_str(include_str!("../../../config/grafana.json")).unwrap();
+    let mut questions = Vec::new();
+    collect(&dashboard, &mut questions);
+    let names: BTreeSet<&str> = questions
+        .iter()
+        .flat_map(|question| question.split(|c: char| !c.is_ascii_alphanumeric() && c != '_'))
+        .filter(|word| word.starts_with("pepd_") || word.starts_with("process_"))
+        .collect();
+    assert!(names.len() > 20, "{names:?}");
+    let text = exposition(Exposition::Text);
+    let samples = samples(&text);
+    for name in names {
+        let there = |series: &&str| series.split('{').next() == Some(name);
+        assert!(samples.keys().any(there), "{name}");
+    }
+}
+
+/// The values of `expr` and `query`, wherever they stand.
+fn collect<'a>(value: &'a Value, questions: &mut Vec<&'a str>) {
+    match value {
+        Value::Object(object) => {
+            for (key, value) in object {
+                match value.as_str() {
+                    Some(text) if key == "expr" || key == "query" => questions.push(text),
+                    _ => collect(value, questions),
+                }
+            }
+        }
+        Value::Array(array) => array.iter().for_each(|value| collect(value, questions)),
+        _ => {}
+    }
 }

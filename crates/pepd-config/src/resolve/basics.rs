@@ -103,7 +103,32 @@ pub(super) fn admin(root: &Section<'_>, problems: &mut Problems) -> Admin {
         socket: section.optional(problems, "socket", socket),
         group: section.optional(problems, "group", group),
         metrics: section.optional(problems, "metrics", metrics),
+        names: host_names(&section, problems),
     }
+}
+
+fn host_names(section: &Section<'_>, problems: &mut Problems) -> Vec<String> {
+    section
+        .optional(problems, "names", |field| {
+            field.list("[\"hb-a.example.net\"]")
+        })
+        .into_iter()
+        .flatten()
+        .filter_map(|field| problems.take(host_name(field)))
+        .collect()
+}
+
+/// A name that a URL may have: labels of letters, digits and hyphens (RFC 1123, section 2.1).
+fn host_name(field: Field<'_>) -> Result<String, Problem> {
+    const EXAMPLE: &str = "\"hb-a.example.net\"";
+    let text = field.text("the name of a host in quotes", EXAMPLE)?;
+    let legal = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    let label = |label: &str| (1..=63).contains(&label.len()) && label.chars().all(legal);
+    if text.len() > bounds::HOST_NAME || !text.split('.').all(label) {
+        let help = format!("write the name alone, without a port: `names = [{EXAMPLE}]`");
+        return Err(field.malformed(text, "the name of a host", help));
+    }
+    Ok(text.to_ascii_lowercase())
 }
 
 /// Whether this host has it is for the daemon to find out.

@@ -81,6 +81,7 @@ handshake = "early"
 socket = "/run/pepd/admin.sock"
 group = "netadmin"
 metrics = "127.0.0.1:9730"
+names = ["hb-a.example.net"]
 
 [log]
 format = "json"
@@ -199,6 +200,7 @@ const BEHIND: &str =
     "[admin]\nsocket = \"/run/a-name-that-goes-on-and-on/and-on-and-on-and-on-and-on/and-on-and-on-and-on-and-on/and-on-and-on-for-ever\"\n"
 )]
 #[case::admin_group("[admin]\ngroup = \"net admin\"\n")]
+#[case::admin_names("[admin]\nnames = [\"hb-a.example.net:9730\"]\n")]
 #[case::admin_metrics("[admin]\nmetrics = \"localhost:9730\"\n")]
 fn below_the_refusal(#[context] case: Context, #[case] lines: &str) {
     super::diagnostics::snapshot(

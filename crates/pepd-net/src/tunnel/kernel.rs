@@ -5,11 +5,12 @@ use std::io;
 
 use futures_util::TryStreamExt as _;
 use rtnetlink::Handle;
+use rtnetlink::packet_route::address::AddressScope;
 use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteMetric};
 
 use super::link::{self, Link};
-use super::{Kind, Tunnel};
+use super::{DUMMY_ADDRESS, Kind, Tunnel};
 use crate::error::Error;
 use crate::prefix::Family;
 use crate::routing::{address_family, route_address, to_io};
@@ -222,6 +223,7 @@ impl<'h> Tunnels<'h> {
             self.change(&tunnel.device, &format!("mtu {mtu}"), message)
                 .await?;
         }
+        self.open_the_reverse_path(tunnel, link).await?;
         if !link.has_alias(&tunnel.alias) {
             let mut message = LinkMessage::default();
             message.header.index = link.index;
@@ -231,6 +233,39 @@ impl<'h> Tunnels<'h> {
             self.change(&tunnel.device, &what, message).await?;
         }
         Ok(())
+    }
+
+    /// Lets in what the other boxes say themselves, ICMP errors: the host's way to their own
+    /// addresses is not through the tunnel, so a strict reverse-path filter would drop them. What
+    /// may come out is the guard's to decide.
+    ///
+    /// Of the device's filter and `all` the larger number holds: a strict `all` (1) is overridden
+    /// by a loose one (2), which in turn drops everything from other interfaces' networks while
+    /// the device has no address (`__fib_validate_source`, net/ipv4/fib_frontend.c).
+    async fn open_the_reverse_path(&self, tunnel: &Tunnel, link: &Link) -> Result<(), Error> {
+        let all = std::fs::read_to_string("/proc/sys/net/ipv4/conf/all/rp_filter");
+        let filter = match all.as_deref().map(str::trim) {
+            Ok("0") => 0,
+            _ => 2,
+        };
+        if !link.has_filter(filter) {
+            let message = link::filter(link.index, filter);
+            self.change(&tunnel.device, &format!("rp_filter {filter}"), message)
+                .await?;
+        }
+        let mut request = self
+            .handle
+            .address()
+            .add(link.index, DUMMY_ADDRESS.into(), 32);
+        // Of this scope the kernel takes none for the source of a packet to elsewhere.
+        request.message_mut().header.scope = AddressScope::Host;
+        match request.execute().await.map_err(to_io) {
+            Err(source) if source.raw_os_error() != Some(libc::EEXIST) => {
+                let what = format!("ip address add {DUMMY_ADDRESS}/32 dev {}", tunnel.device);
+                Err(Error::netlink(what, source))
+            }
+            _ => Ok(()),
+        }
     }
 
     async fn change(&self, device: &str, what: &str, message: LinkMessage) -> Result<(), Error> {

@@ -2,10 +2,11 @@
 
 use std::net::IpAddr;
 
+use rtnetlink::packet_core::{DefaultNla, NLA_F_NESTED};
 use rtnetlink::packet_route::IpProtocol;
 use rtnetlink::packet_route::link::{
-    InfoData, InfoIpTunnel, InfoKind, Ip6TunnelFlags, LinkAttribute, LinkFlags, LinkInfo,
-    LinkMessage,
+    AfSpecInet, AfSpecUnspec, InfoData, InfoIpTunnel, InfoKind, Ip6TunnelFlags, LinkAttribute,
+    LinkFlags, LinkInfo, LinkMessage,
 };
 
 use super::{ALIAS, Kind, PREFIX, Tunnel};
@@ -16,6 +17,10 @@ const ANY: u8 = 0;
 const IPIP: u8 = 4;
 /// `tos inherit` over IPv4 (the lowest bit belongs to ECN, so it is free for that).
 const INHERIT: u8 = 1;
+/// IFLA_INET_CONF, include/uapi/linux/if_link.h.
+const INET_CONF: u16 = 1;
+/// IPV4_DEVCONF_RP_FILTER, include/uapi/linux/ip.h.
+const RP_FILTER: u16 = 8;
 /// Where the traffic class lies in an IPv6 flow information field.
 const CLASS_SHIFT: u32 = 20;
 
@@ -29,6 +34,8 @@ pub(crate) struct Link {
     data: Vec<InfoIpTunnel>,
     pub(crate) mtu: u32,
     pub(crate) up: bool,
+    /// The reverse-path filter (`net.ipv4.conf.DEVICE.rp_filter`).
+    filter: i32,
 }
 
 impl Link {
@@ -41,12 +48,16 @@ impl Link {
             data: Vec::new(),
             mtu: 0,
             up: message.header.flags.contains(LinkFlags::Up),
+            filter: 0,
         };
         for attribute in &message.attributes {
             match attribute {
                 LinkAttribute::IfName(name) => link.name.clone_from(name),
                 LinkAttribute::IfAlias(alias) => link.alias = Some(alias.clone()),
                 LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
+                LinkAttribute::AfSpecUnspec(families) => {
+                    link.filter = reverse_path_filter(families).unwrap_or_default();
+                }
                 LinkAttribute::LinkInfo(infos) => {
                     for info in infos {
                         match info {
@@ -96,9 +107,39 @@ impl Link {
                 .all(|attribute| self.data.iter().any(|have| same(have, attribute)))
     }
 
+    /// Whether its reverse-path filter is this one.
+    pub(crate) fn has_filter(&self, filter: i32) -> bool {
+        self.filter == filter
+    }
+
     pub(crate) fn has_alias(&self, alias: &str) -> bool {
         self.alias.as_deref() == Some(alias)
     }
+}
+
+fn reverse_path_filter(families: &[AfSpecUnspec]) -> Option<i32> {
+    let inet = families.iter().find_map(|family| match family {
+        AfSpecUnspec::Inet(inet) => Some(inet),
+        _ => None,
+    })?;
+    inet.iter().find_map(|attribute| match attribute {
+        AfSpecInet::DevConf(conf) => Some(conf.rp_filter),
+        _ => None,
+    })
+}
+
+/// The request that gives a device this reverse-path filter.
+pub(crate) fn filter(index: u32, filter: i32) -> LinkMessage {
+    // One attribute of eight bytes: its length, its number, its value.
+    let mut conf = Vec::from(8u16.to_ne_bytes());
+    conf.extend(RP_FILTER.to_ne_bytes());
+    conf.extend(filter.to_ne_bytes());
+    let conf = AfSpecInet::Other(DefaultNla::new(INET_CONF | NLA_F_NESTED, conf));
+    let mut message = LinkMessage::default();
+    message.header.index = index;
+    let spec = LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet(vec![conf])]);
+    message.attributes.push(spec);
+    message
 }
 
 /// The kernel adds flags of its own to an ip6tnl's.

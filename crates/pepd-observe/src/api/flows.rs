@@ -118,9 +118,9 @@ pub enum FlowSort {
     Retransmitted,
     /// The most bytes waiting in this box.
     Queue,
-    /// The largest share of its time starved, in the direction with more of it.
+    /// The largest share of its time starved, pauses aside, in the direction with more of it.
     Starved,
-    /// The largest share of its time backpressured, in the direction with more of it.
+    /// The largest share of its time backpressured, pauses aside, in the direction with more of it.
     Backpressured,
     /// The least client address and port.
     Client,
@@ -170,12 +170,9 @@ impl FlowSort {
         let tcp = || legs.into_iter().filter_map(|leg| leg.tcp.as_ref());
         let share = |of: fn(&crate::PhaseTimes) -> f64| {
             let shares = directions.iter().map(|direction| {
-                let all = direction.phases.total();
-                if all > 0.0 {
-                    of(&direction.phases) / all
-                } else {
-                    0.0
-                }
+                let phases = direction.carrying();
+                let all = phases.total();
+                if all > 0.0 { of(&phases) / all } else { 0.0 }
             });
             shares.fold(0.0, f64::max)
         };

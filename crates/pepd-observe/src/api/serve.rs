@@ -234,13 +234,13 @@ async fn respond(router: Router, request: hyper::Request<Incoming>) -> Response 
         return Problem::new(StatusCode::PAYLOAD_TOO_LARGE, what, cure).into_response();
     }
     let request: Request = request.map(Body::new);
-    match tower_service(router, request).await {
+    match routed(router, request).await {
         Ok(response) => response,
         Err(never) => match never {},
     }
 }
 
-async fn tower_service(router: Router, request: Request) -> Result<Response, Infallible> {
+async fn routed(router: Router, request: Request) -> Result<Response, Infallible> {
     use hyper::service::Service as _;
     hyper_util::service::TowerToHyperService::new(router)
         .call(request)

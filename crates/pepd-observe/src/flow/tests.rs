@@ -112,6 +112,19 @@ fn only_connections_in_which_something_happened_are_looked_at() {
 }
 
 #[test]
+fn the_first_second_is_not_a_few_milliseconds() {
+    let bench = Bench::new();
+    bench.up(10, 1000, Doing::AwaitsSink);
+    let soon = bench.start + Duration::from_millis(20);
+    let nobody_looks = |_: &Socket, _: &Socket, _| panic!("too early");
+    assert_eq!(
+        bench.flow.check(soon, 2, &bench.budget, nobody_looks),
+        (0, 0)
+    );
+    assert_eq!(bench.flow.finish(soon), (1000, 0), "told at the end");
+}
+
+#[test]
 fn goodput_is_of_the_last_second_ten_seconds_and_life() {
     let mut bench = Bench::new();
     let source = Doing::AwaitsSource { unsent: 0 };

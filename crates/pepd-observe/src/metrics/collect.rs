@@ -275,6 +275,7 @@ fn handshakes(families: &mut Families<'_>, counters: &Counters) -> fmt::Result {
             ("budget", &counters.let_through_budget),
             ("not_possible", &counters.let_through_not_possible),
             ("late", &counters.let_through_late),
+            ("detour", &counters.let_through_detour),
             ("odd", &counters.let_through_odd),
             ("ending", &counters.let_through_ending),
         ]

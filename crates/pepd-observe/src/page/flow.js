@@ -124,7 +124,7 @@ export class FlowPane {
 
 function list(...entries) {
   const pairs = entries.filter(([, words]) => words !== null && words !== undefined);
-  return html("dl", {}, ...pairs.map(([term, words]) => html("div", {}, html("dt", {}, term), html("dd", {}, words))));
+  return html("dl", {}, ...pairs.map(([term, words]) => html("div", words.length > 24 ? { class: "long" } : {}, html("dt", {}, term), html("dd", {}, words))));
 }
 
 function direction(title, of, key, points, span, width) {
