@@ -23,7 +23,7 @@ pub fn settings(config: &Config) -> pepd_relay::Settings {
         legs: config
             .legs
             .iter()
-            .map(|of| leg(of, mark(config).socket()))
+            .map(|of| leg(of, mark(config).sockets()))
             .collect(),
         campuses: config
             .campuses
@@ -68,7 +68,7 @@ pub fn queues(config: &Config) -> RangeInclusive<u16> {
     FIRST_QUEUE..=FIRST_QUEUE.saturating_add(count - 1)
 }
 
-fn leg(leg: &pepd_config::Leg, mark: Option<u32>) -> pepd_relay::Leg {
+fn leg(leg: &pepd_config::Leg, marks: Option<pepd_net::SocketMarks>) -> pepd_relay::Leg {
     pepd_relay::Leg {
         name: leg.name.as_str().into(),
         congestion: leg.congestion.clone(),
@@ -89,7 +89,8 @@ fn leg(leg: &pepd_config::Leg, mark: Option<u32>) -> pepd_relay::Leg {
         thin: leg.thin,
         notsent_lowat: leg.notsent_lowat.map(|bytes| bytes.0),
         connect_timeout: leg.connect_timeout,
-        mark,
+        client_mark: marks.map(|marks| marks.client),
+        upstream_mark: marks.map(|marks| marks.upstream),
     }
 }
 

@@ -20,7 +20,9 @@ pub(crate) async fn look(mark: Mark) -> Firewall {
     };
     for chain in chains.iter().filter_map(BaseChain::read) {
         if chain.kind == "nat" && chain.hook == "postrouting" {
-            found.translates.push(nat(&chain));
+            if mark.sockets().is_none() {
+                found.translates.push(nat(&chain, mark));
+            }
         } else if chain.hook == "input"
             && chain.drops
             && !nft::chain(chain.family, chain.table, chain.name)
@@ -88,19 +90,18 @@ impl<'a> BaseChain<'a> {
     }
 }
 
-/// Connection tracking takes the two legs, which have the same addresses and ports, for one
-/// connection. The client leg ends on this host and so is not rewritten, and then neither is
-/// the upstream leg.
-fn nat(chain: &BaseChain<'_>) -> Warning {
+/// Without marks that tell the legs apart, connection tracking takes the two, which have the same
+/// addresses and ports, for one connection. The client leg ends on this host and so is not
+/// rewritten, and then neither is the upstream leg.
+fn nat(chain: &BaseChain<'_>, mark: Mark) -> Warning {
     Warning {
         text: format!(
             "this host has address translation (chain {}), which does not apply to split \
-             connections: they leave with the client's own address",
+             connections, because the mark {mark} has one bit only: they leave with the client's \
+             own address",
             chain.title()
         ),
-        cure: "translate on a router further out, or exempt what needs it by a [[rule]] with \
-               action = \"bypass\""
-            .to_owned(),
+        cure: "give [capture] mark at least two bits, as in 0x70000000/0x70000000".to_owned(),
     }
 }
 

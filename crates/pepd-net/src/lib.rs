@@ -37,7 +37,8 @@ pub use nft::{Guard, find_holder, guards};
 pub use plan::Plan;
 pub use rehearsal::{Firewall, Rehearsal, rehearse};
 pub use request::{
-    Action, Campus, Fates, Handshake, Holder, Listener, Mark, Peer, Queues, Request, Rule, Via,
+    Action, Campus, Fates, Handshake, Holder, Listener, Mark, Peer, Queues, Request, Rule,
+    SocketMarks, Via,
 };
 pub use routing::{
     NEXT_PREFERENCE, PREFERENCE, PROBE_PREFERENCE, PROBE_TOS, PROTOCOL, WINDOWS_PREFERENCE,

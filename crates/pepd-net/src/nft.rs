@@ -16,7 +16,8 @@ use crate::script::{Carried, DYNAMIC_SETS, GATE, GUARD, STRANGERS, Script, TABLE
 const PROGRAMS: [&str; 3] = ["nft", "/usr/sbin/nft", "/sbin/nft"];
 
 /// Expressions whose kernel module may be missing, by what the script says.
-const FEATURES: [(&str, &str, &str); 6] = [
+const FEATURES: [(&str, &str, &str); 7] = [
+    ("notrack", "notrack statement", "nft_ct"),
     ("tproxy", "tproxy expression", "nft_tproxy"),
     ("socket", "socket expression", "nft_socket"),
     ("fib", "fib expression for inet", "nft_fib_inet"),

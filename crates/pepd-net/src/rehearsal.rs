@@ -24,7 +24,8 @@ pub struct Rehearsal {
 pub struct Firewall {
     /// Chains of `input` that drop captured packets: split connections hang.
     pub drops: Vec<Warning>,
-    /// Chains that translate addresses, which split connections do not pass.
+    /// Chains that translate addresses, which do not apply to split connections because the mark
+    /// is too narrow.
     pub translates: Vec<Warning>,
     /// Chains of other transparent proxies.
     pub proxies: Vec<String>,

@@ -50,19 +50,21 @@ impl fmt::Display for Mark {
 }
 
 impl Mark {
-    /// The mark that the sockets of the relay should have (SO_MARK), by which packets for them
-    /// are known without a look at their addresses. None if the mask has one bit only: then
-    /// they are found more slowly.
+    /// The marks that the relay's sockets should have (SO_MARK): packets for them are known by
+    /// these without a look at their addresses, and connection tracking is to see the upstream
+    /// leg only. None if the mask has one bit: then packets are found more slowly, and address
+    /// translation on this host does not apply to split connections.
     ///
-    /// On packets that come in the same value means [`Fates::split`]; a socket's mark is only
-    /// ever on packets that go out, and is no reason to deliver them here.
-    pub fn socket(self) -> Option<u32> {
+    /// On packets that come in the same values mean [`Fates`]; a socket's mark is only ever on
+    /// packets that go out, and is no reason to deliver them here.
+    pub fn sockets(self) -> Option<SocketMarks> {
         let Mark { value, mask } = self;
         let lowest = mask & mask.wrapping_neg();
-        let candidates = [lowest, mask & !lowest, mask];
-        candidates
+        let mut free = [lowest, mask & !lowest, mask]
             .into_iter()
-            .find(|mark| *mark != 0 && *mark != value)
+            .filter(|mark| *mark != 0 && *mark != value);
+        let (client, upstream) = (free.next()?, free.next()?);
+        (client != upstream).then_some(SocketMarks { client, upstream })
     }
 
     /// What becomes of a held SYN, as values of the masked bits. None if the mask has fewer
@@ -89,6 +91,15 @@ impl Mark {
             prohibited: free.next()?,
         })
     }
+}
+
+/// The marks of the relay's sockets, within pepd's bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SocketMarks {
+    /// Of listeners, and so of the client legs that they accept.
+    pub client: u32,
+    /// Of upstream legs.
+    pub upstream: u32,
 }
 
 /// What becomes of a held SYN, as values of pepd's bits of the mark.
@@ -225,12 +236,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sockets_have_another_mark_than_captured_packets() {
-        let socket = |value, mask| Mark { value, mask }.socket();
-        assert_eq!(socket(0x7000_0000, 0x7000_0000), Some(0x1000_0000));
-        assert_eq!(socket(1, 3), Some(2));
-        assert_eq!(socket(2, 3), Some(1));
-        assert_eq!(socket(8, 8), None);
+    fn sockets_have_marks_of_their_own() {
+        let sockets = |value, mask| {
+            let marks = Mark { value, mask }.sockets()?;
+            Some((marks.client, marks.upstream))
+        };
+        assert_eq!(
+            sockets(0x7000_0000, 0x7000_0000),
+            Some((0x1000_0000, 0x6000_0000))
+        );
+        assert_eq!(
+            sockets(0x1000_0000, 0x7000_0000),
+            Some((0x6000_0000, 0x7000_0000))
+        );
+        assert_eq!(sockets(1, 3), Some((2, 3)));
+        assert_eq!(sockets(3, 3), Some((1, 2)));
+        assert_eq!(sockets(8, 8), None);
     }
 
     #[test]

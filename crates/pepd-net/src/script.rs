@@ -2,22 +2,26 @@
 //!
 //! The path of a packet through it:
 //!
-//! - `prerouting` delivers here what belongs to an established socket of the relay, by the
-//!   socket's mark; besides it looks only at TCP between campus addresses, and at ICMP to them.
-//! - `tcp4`/`tcp6`: a first SYN goes to the chain of its source's campus, anything else to
-//!   `own`.
+//! - `legs`, before connection tracking, looks at TCP between campus addresses, at ICMP to them,
+//!   and at what belongs to the relay's sockets. It hands first SYNs to listeners and keeps
+//!   connection tracking from seeing client legs: see the module `legs`.
 //! - `from_N`: nothing within the campus; then the operator's `rules`; then `admission`,
 //!   the gate and the per-source limit; then `tproxy` to the campus's listener, which also
 //!   knows how to reuse a 4-tuple that is still in TIME_WAIT
 //!   (net/ipv4/netfilter/nf_tproxy_ipv4.c). Where nobody listens, `tproxy` ends the rule
 //!   before the mark is set.
+//! - `prerouting` delivers here what belongs to an established socket of the relay, by the
+//!   socket's mark; besides it looks only at TCP between campus addresses, and at ICMP to them.
 //! - `own` delivers here what belongs to any other socket of a proxy, and lets everything else
 //!   be routed. The relay's own come here while a handshake is under way and in TIME_WAIT:
-//!   `socket mark` knows full sockets only (net/netfilter/nft_socket.c). SYNs that are not to be split come here too: one may repeat the SYN of a
-//!   connection that was accepted before the gate closed, or use the 4-tuple of one in
-//!   TIME_WAIT again. It cannot be routed, because the kernel drops what it forwards if
-//!   early demultiplexing has found a socket for it (ip_forward, net/ipv4/ip_forward.c);
-//!   the answer of the old socket makes the client try again, with success.
+//!   `socket mark` knows full sockets only (net/netfilter/nft_socket.c). SYNs that are not to be
+//!   split come here too: one may repeat the SYN of a connection that was accepted before the
+//!   gate closed, or use the 4-tuple of one in TIME_WAIT again. It cannot be routed, because the
+//!   kernel drops what it forwards if early demultiplexing has found a socket for it (ip_forward,
+//!   net/ipv4/ip_forward.c); the answer of the old socket makes the client try again, with
+//!   success.
+//! - `translated`, after address translation, delivers here what has come back to an upstream
+//!   leg whose address was translated on its way out.
 //!
 //! Where a connection is established end to end, a SYN passes twice, before and after its
 //! time in the queue, and pepd's bits of its mark say how far it has come:
@@ -26,8 +30,9 @@
 //!   They end in `hold`, which marks the SYN for the queue (nft's own, or the one that
 //!   iptables fills in `raw`), or in `early`, which marks it as decided. `admission` comes in
 //!   both.
-//! - `fate` (in `prerouting`): what the mark says becomes of it: `deliver` to the listener by
-//!   `to_N`, an answer, or `unread`: the queue let it pass because nobody reads, or it is full.
+//! - In `legs` the mark says what becomes of it: `deliver` to the listener by `to_N`, or
+//!   `unread`: the queue let it pass because nobody reads, or it is full. In `prerouting` it may
+//!   be an `answer`.
 //! - A RST that is for no socket of this host goes through the queue too (`stray`): a client gives
 //!   one to the answer that its held SYN got by another way.
 //! - ICMP errors of this host's own go through the queue in `output`: the relay recognises
@@ -40,6 +45,7 @@
 
 mod guard;
 mod hold;
+mod legs;
 mod syntax;
 
 use std::collections::BTreeMap;
@@ -47,11 +53,12 @@ use std::fmt::Write as _;
 
 pub(crate) use self::guard::{GUARD, STRANGERS};
 use self::syntax::{
-    address_type, comment, detours, digit, icmp, ip, joined, listeners, on_hold, rule_lines,
-    set_bits, set_mark, unsplit,
+    address_type, comment, detours, digit, icmp, ip, joined, listeners, on_hold, passed,
+    rule_lines, set_bits, set_mark, unsplit,
 };
 use crate::plan::{Plan, PlannedCampus};
 use crate::prefix::{Family, Range};
+use crate::request::SocketMarks;
 
 /// The table's name, in the `inet` family.
 pub(crate) const TABLE: &str = "pepd";
@@ -155,6 +162,7 @@ impl Script {
         script.dynamic_sets(carried);
         script.address_sets(plan);
         script.own_chain(plan);
+        script.untracking_chains(plan);
         script.rule_chain(plan);
         script.admission_chain(plan);
         if let Some(fates) = plan.fates() {
@@ -171,9 +179,12 @@ impl Script {
             script.source_maps(plan, "source", "from");
         }
         if let Some(fates) = plan.fates() {
-            script.fate_chains(plan, fates);
+            script.fate_chains(plan);
+            script.answer_chains(plan, fates);
         }
+        script.leg_chains(plan);
         script.base_chains(plan);
+        script.translated_chain(plan);
         script.guard_chains(plan);
         script.text.push_str("}\n");
         script
@@ -323,25 +334,28 @@ impl Script {
             lines.push("jump rules".to_owned());
             lines.push("jump admission".to_owned());
         }
+        // Connection tracking is not to see it.
+        let untrack = plan.mark.sockets().map_or("", |_| "notrack ");
         for &family in &plan.families {
             let (protocol, to) = match family {
                 Family::V4 => ("ipv4", format!("ip to {}", campus.listener.v4)),
                 Family::V6 => ("ipv6", format!("ip6 to [{}]", campus.listener.v6)),
             };
             lines.push(format!(
-                "meta nfproto {protocol} meta l4proto tcp tproxy {to}:{} {} counter name captured accept",
+                "meta nfproto {protocol} meta l4proto tcp tproxy {to}:{} {} {untrack}counter name captured accept",
                 plan.port,
                 set_mark(plan)
             ));
         }
         if plan.holds() {
             lines.push(format!(
-                "{} counter name no_listener goto own",
-                set_bits(plan, 0)
+                "{} counter name no_listener {}",
+                set_bits(plan, 0),
+                passed(plan)
             ));
             self.chain(&format!("to_{index}"), Some(&campus.name), &lines);
         } else {
-            lines.push("counter name no_listener goto own".to_owned());
+            lines.push(format!("counter name no_listener {}", passed(plan)));
             self.chain(&format!("from_{index}"), Some(&campus.name), &lines);
         }
     }
@@ -350,9 +364,9 @@ impl Script {
         let mut prerouting =
             vec!["type filter hook prerouting priority mangle; policy accept;".to_owned()];
         // Nearly every packet is one of a live connection, and ends here.
-        prerouting.extend(plan.mark.socket().map(|mark| {
+        prerouting.extend(plan.mark.sockets().map(|SocketMarks { client, upstream }| {
             format!(
-                "meta l4proto tcp socket mark & {:#x} == {mark:#x} {} accept",
+                "meta l4proto tcp socket mark & {:#x} {{ {client:#x}, {upstream:#x} }} {} accept",
                 plan.mark.mask,
                 set_mark(plan)
             )
@@ -362,10 +376,7 @@ impl Script {
             let (ip, n) = (ip(family), digit(family));
             let mut tcp = vec![FOREIGN.to_owned()];
             if plan.holds() {
-                tcp.push(format!("{FIRST_SYN} jump fate"));
-                tcp.push(format!("{STRAY_RST} jump fate"));
-            } else {
-                tcp.push(format!("{FIRST_SYN} {ip} saddr vmap @source{n}"));
+                tcp.push(format!("{FIRST_SYN} jump answer"));
             }
             tcp.push("goto own".to_owned());
             self.chain(&format!("tcp{n}"), None, &tcp);

@@ -2,7 +2,7 @@
 //!
 //! An initial congestion window is an attribute of a route, and the operator's routes are not
 //! pepd's to change. So there is a table with copies of the host's routes to those campuses,
-//! each with the windows, and a rule by which only the relay's own sockets (their mark) use it.
+//! each with the windows, and rules by which only the relay's own sockets (their marks) use it.
 //! It follows the table `main`. What is not copied is routed by the rules that follow, without
 //! the windows: pepd copies no more than [`MOST`] routes, and none where the operator has
 //! policy routing of their own, which might want something else.
@@ -48,22 +48,25 @@ fn windowed(campus: &Campus) -> Option<u32> {
 pub(crate) fn table(request: &Request) -> Option<u32> {
     let after = u32::try_from(next::tables(request).len()).unwrap_or(u32::MAX);
     let wanted = request.campuses.iter().any(|it| windowed(it).is_some());
-    (wanted && request.mark.socket().is_some())
+    (wanted && request.mark.sockets().is_some())
         .then(|| request.table.saturating_add(1).saturating_add(after))
 }
 
-/// The rule that leads to the copies, of each family.
+/// The rules that lead to the copies, of each family: one for client legs and one for upstream
+/// legs.
 pub(crate) fn rules(request: &Request, families: &[Family]) -> Vec<Item> {
-    let (Some(table), Some(value)) = (table(request), request.mark.socket()) else {
+    let (Some(table), Some(marks)) = (table(request), request.mark.sockets()) else {
         return Vec::new();
     };
     let mask = request.mark.mask;
-    let rule = |&family: &Family| Item::Windows {
-        family,
-        mark: crate::Mark { value, mask },
-        table,
+    let rules = |&family: &Family| {
+        [marks.client, marks.upstream].map(|value| Item::Windows {
+            family,
+            mark: crate::Mark { value, mask },
+            table,
+        })
     };
-    families.iter().map(rule).collect()
+    families.iter().flat_map(rules).collect()
 }
 
 /// Makes the copies what they should be now. Tells whether there is a reason not to copy.

@@ -160,7 +160,7 @@ fn listen(leg: &Leg, address: SocketAddr, domain: Domain, key: &Key) -> Result<S
     if domain == Domain::IPV6 {
         plain("IPV6_V6ONLY", socket.set_only_v6(true))?;
     }
-    options::apply(&socket, domain, leg)?;
+    options::apply(&socket, domain, leg, leg.client_mark)?;
     // Even where this leg has a DSCP of its own: the upstream leg may copy the client's.
     sockopt::set_save_syn(fd, 1)?;
     plain("bind", socket.bind(&address.into()))?;

@@ -66,11 +66,17 @@ pub(crate) fn set_transparent(socket: &Socket, domain: Domain) -> Result<(), Uns
 }
 
 /// Sets everything that both of a leg's sockets have in common: an upstream socket before it
-/// connects, a listener before it listens, so that accepted sockets inherit it.
-pub(crate) fn apply(socket: &Socket, domain: Domain, leg: &Leg) -> Result<(), Unset> {
+/// connects, a listener before it listens, so that accepted sockets inherit it. `mark` is the
+/// one that the leg has for this kind of socket.
+pub(crate) fn apply(
+    socket: &Socket,
+    domain: Domain,
+    leg: &Leg,
+    mark: Option<u32>,
+) -> Result<(), Unset> {
     let fd = socket.as_fd();
     plain("TCP_NODELAY", socket.set_tcp_nodelay(true))?;
-    if let Some(mark) = leg.mark {
+    if let Some(mark) = mark {
         plain("SO_MARK", socket.set_mark(mark))?;
     }
     // A process that dies must not leave a clean end: see `LegSocket`.

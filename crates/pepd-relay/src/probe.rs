@@ -48,7 +48,7 @@ pub fn probe(legs: &[Leg]) -> Result<Vec<Difference>, ProbeError> {
     for leg in legs {
         let socket = options::new_socket(Domain::IPV4).map_err(ProbeError::Socket)?;
         options::set_transparent(&socket, Domain::IPV4)
-            .and_then(|()| options::apply(&socket, Domain::IPV4, leg))
+            .and_then(|()| options::apply(&socket, Domain::IPV4, leg, leg.upstream_mark))
             .map_err(|source| explain(leg, source))?;
         let differences = options::differences(&socket, leg);
         found.extend(differences.map_err(|source| explain(leg, source))?);

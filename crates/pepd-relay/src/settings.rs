@@ -123,8 +123,11 @@ pub struct Leg {
     pub notsent_lowat: Option<u64>,
     /// How long the upstream leg may take to be established.
     pub connect_timeout: Duration,
-    /// The mark of its sockets (SO_MARK), by which the capture knows their packets at once.
-    pub mark: Option<u32>,
+    /// The mark of its listeners, and so of the client legs that they accept (SO_MARK), by which
+    /// the capture knows their packets at once.
+    pub client_mark: Option<u32>,
+    /// The mark of its upstream sockets.
+    pub upstream_mark: Option<u32>,
 }
 
 /// TCP keepalive (RFC 9293, section 3.8.4).
@@ -167,7 +170,8 @@ impl Leg {
             thin: false,
             notsent_lowat: None,
             connect_timeout: Duration::from_secs(130),
-            mark: None,
+            client_mark: None,
+            upstream_mark: None,
         }
     }
 }

@@ -96,7 +96,7 @@ pub(crate) fn connect_as(
 ) -> Result<usize, UpstreamError> {
     let domain = Domain::for_address(syn.flow.server);
     options::set_transparent(socket, domain)?;
-    options::apply(socket, domain, leg)?;
+    options::apply(socket, domain, leg, leg.upstream_mark)?;
     copy_dscp(socket, domain, leg, syn.dscp)?;
     if let Some(mss) = shaped_mss(leg.mss, syn.mss) {
         sockopt::set_max_segment(socket.as_fd(), i32::from(mss)).map_err(Unset::from)?;
@@ -129,7 +129,7 @@ fn copy_dscp(socket: &Socket, domain: Domain, leg: &Leg, dscp: u8) -> Result<(),
 
 fn prepare(socket: &Socket, domain: Domain, leg: &Leg, dscp: u8) -> Result<(), Unset> {
     options::set_transparent(socket, domain)?;
-    options::apply(socket, domain, leg)?;
+    options::apply(socket, domain, leg, leg.upstream_mark)?;
     if leg.fast_open {
         sockopt::set_fast_open_connect(socket.as_fd(), 1)?;
     }

@@ -1,6 +1,6 @@
 //! The chains of connections that are established end to end: see the parent module.
 
-use super::syntax::{digit, icmp, ip, queue, set_bits, set_mark};
+use super::syntax::{digit, icmp, ip, passed, queue, set_bits, set_mark};
 use super::{FIRST_SYN, FOREIGN, GATE, STRAY_RST, Script};
 use crate::plan::Plan;
 use crate::request::{Fates, Holder};
@@ -67,20 +67,21 @@ impl Script {
         }
     }
 
-    /// The second pass of a SYN: what its mark says.
-    pub(super) fn fate_chains(&mut self, plan: &Plan, fates: Fates) {
+    /// The second pass of a SYN: what its mark says, if it goes on.
+    pub(super) fn fate_chains(&mut self, plan: &Plan) {
         let deliver: Vec<String> = plan
             .families
             .iter()
             .map(|&family| format!("{} saddr vmap @source{}", ip(family), digit(family)))
             .collect();
         self.chain("deliver", None, &deliver);
+        let unread = format!("{} counter name unread {}", set_bits(plan, 0), passed(plan));
+        self.chain("unread", None, &[unread]);
+    }
+
+    /// The same, if it is answered instead.
+    pub(super) fn answer_chains(&mut self, plan: &Plan, fates: Fates) {
         let unmark = set_bits(plan, 0);
-        self.chain(
-            "unread",
-            None,
-            &[format!("{unmark} counter name unread goto own")],
-        );
         let answers = [
             ("refused", fates.refused, "tcp reset"),
             ("network", fates.network, "icmpx type no-route"),
@@ -92,10 +93,7 @@ impl Script {
                 "icmpx type admin-prohibited",
             ),
         ];
-        let mut verdicts = vec![
-            format!("{:#x} : goto deliver", fates.split),
-            format!("{:#x} : goto unread", plan.mark.value),
-        ];
+        let mut verdicts = Vec::new();
         for (name, value, answer) in answers {
             let line = format!("meta l4proto tcp {unmark} counter reject with {answer}");
             self.chain(name, None, &[line]);
@@ -106,6 +104,6 @@ impl Script {
             plan.mark.mask,
             verdicts.join(", ")
         );
-        self.chain("fate", None, &[line]);
+        self.chain("answer", None, &[line]);
     }
 }

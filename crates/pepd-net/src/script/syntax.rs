@@ -114,10 +114,17 @@ pub(super) fn set_bits(plan: &Plan, value: u32) -> String {
     )
 }
 
-/// What ends the look at a SYN that is not to be split. It comes to `own` in any case: a second
-/// pass goes there by itself.
+/// What ends the look at a SYN that is not to be split.
 pub(super) fn unsplit(plan: &Plan) -> &'static str {
-    if plan.holds() { "accept" } else { "goto own" }
+    if plan.holds() { "accept" } else { passed(plan) }
+}
+
+/// What ends the look at a packet before connection tracking sees it.
+pub(super) fn passed(plan: &Plan) -> &'static str {
+    match plan.mark.sockets() {
+        Some(_) => "goto half",
+        None => "accept",
+    }
 }
 
 /// The chain in which the first pass of a SYN ends.

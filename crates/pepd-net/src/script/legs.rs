@@ -1,0 +1,120 @@
+//! What connection tracking sees of a split connection: its upstream leg and nothing else.
+//!
+//! Both legs have the same addresses and ports. Tracked, they would be one connection, of which
+//! address translation can make nothing. So packets of client legs are not tracked, neither
+//! those that come (`legs`) nor those that go (`to_clients`). The upstream leg is then a
+//! connection that this host opens, and is translated like any other: `masquerade` and `snat`
+//! apply to it, and `translated` finds the socket for what comes back once the addresses are
+//! the client's and the server's again.
+//!
+//! In `legs` a packet of an established leg is known by its socket's mark. The others are SYNs,
+//! which `pass4`/`pass6` hand to the listener, and what belongs to a handshake or to TIME_WAIT
+//! (`half`): such sockets tell no mark (net/netfilter/nft_socket.c). Any full socket that comes
+//! so far is another program's.
+
+use super::syntax::{digit, icmp, ip, passed};
+use super::{FIRST_SYN, FOREIGN, STRAY_RST, Script};
+use crate::plan::Plan;
+use crate::request::{Fates, Mark, SocketMarks};
+
+impl Script {
+    /// What ends the look at packets before connection tracking.
+    pub(super) fn untracking_chains(&mut self, plan: &Plan) {
+        if plan.mark.sockets().is_none() {
+            return;
+        }
+        self.chain("untracked", None, &["notrack accept".to_owned()]);
+        let half = [
+            "socket mark >= 0 accept",
+            "socket wildcard 1 accept",
+            "socket transparent 1 notrack",
+            "accept",
+        ];
+        self.chain("half", None, &half.map(str::to_owned));
+    }
+
+    /// Before connection tracking, and after the operator's chains at `raw`.
+    pub(super) fn leg_chains(&mut self, plan: &Plan) {
+        let marks = plan.mark.sockets();
+        let mut legs =
+            vec!["type filter hook prerouting priority raw + 1; policy accept;".to_owned()];
+        legs.extend(marks.map(|SocketMarks { client, upstream }| {
+            format!(
+                "meta l4proto {{ tcp, icmp, icmpv6 }} socket mark & {:#x} \
+                 vmap {{ {client:#x} : goto untracked, {upstream:#x} : accept }}",
+                plan.mark.mask
+            )
+        }));
+        for &family in &plan.families {
+            let (ip, n) = (ip(family), digit(family));
+            let pass = match plan.fates() {
+                Some(fates) => decided(plan, fates),
+                None => vec![
+                    FOREIGN.to_owned(),
+                    format!("{FIRST_SYN} {ip} saddr vmap @source{n}"),
+                ],
+            };
+            let pass: Vec<String> = pass.into_iter().chain([passed(plan).to_owned()]).collect();
+            self.chain(&format!("pass{n}"), None, &pass);
+            legs.push(format!(
+                "meta l4proto tcp {ip} saddr @all{n} {ip} daddr @all{n} goto pass{n}"
+            ));
+            legs.extend(
+                marks
+                    .map(|_| format!("meta l4proto {} {ip} daddr @all{n} goto half", icmp(family))),
+            );
+        }
+        self.base_chain("legs", &legs);
+        if let Some(SocketMarks { client, .. }) = marks {
+            self.base_chain(
+                "to_clients",
+                &[
+                    "type filter hook output priority raw; policy accept;".to_owned(),
+                    format!(
+                        "meta l4proto tcp meta mark & {:#x} == {client:#x} notrack",
+                        plan.mark.mask
+                    ),
+                ],
+            );
+        }
+    }
+
+    /// After the addresses of what comes back have been translated.
+    pub(super) fn translated_chain(&mut self, plan: &Plan) {
+        if plan.mark.sockets().is_none() {
+            return;
+        }
+        let mut lines = vec![
+            "type filter hook prerouting priority dstnat + 5; policy accept;".to_owned(),
+            format!(
+                "meta mark & {:#x} == {:#x} accept",
+                plan.mark.mask, plan.mark.value
+            ),
+        ];
+        for &family in &plan.families {
+            let (ip, n) = (ip(family), digit(family));
+            lines.push(format!(
+                "meta l4proto tcp {ip} saddr @all{n} {ip} daddr @all{n} goto own"
+            ));
+            lines.push(format!(
+                "meta l4proto {} {ip} daddr @all{n} goto own",
+                icmp(family)
+            ));
+        }
+        self.base_chain("translated", &lines);
+    }
+}
+
+/// What has been through the queue, by its mark. None of it may keep the mark of what waits: it
+/// would be delivered here.
+fn decided(plan: &Plan, fates: Fates) -> Vec<String> {
+    let Mark { value, mask } = plan.mark;
+    vec![
+        format!(
+            "{FIRST_SYN} meta mark & {mask:#x} vmap {{ {:#x} : goto deliver, {value:#x} : goto unread }}",
+            fates.split
+        ),
+        format!("{STRAY_RST} meta mark & {mask:#x} == {value:#x} goto unread"),
+        FOREIGN.to_owned(),
+    ]
+}
