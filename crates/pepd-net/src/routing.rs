@@ -58,7 +58,7 @@ pub const PROBE_PREFERENCE: u32 = PREFERENCE - 1;
 /// It has no meaning as a code point (RFC 2474: 000100).
 pub const PROBE_TOS: u8 = 0x10;
 
-/// The preference of the rules that lead to routes with windows ([`windows`]): after the next-box
+/// The preference of the rules that lead to routes with windows (`windows.rs`): after the next-box
 /// table, whose routes have their own.
 pub const WINDOWS_PREFERENCE: u32 = NEXT_PREFERENCE + 1;
 

@@ -49,7 +49,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut tests = Command::new(cargo)
-        .args(["test", "--workspace", "--locked"])
+        .args(["test", "--workspace", "--locked", "--no-fail-fast"])
         .args(&args.rest)
         .stderr(Stdio::piped())
         .spawn()
