@@ -154,7 +154,10 @@ impl Daemon {
             tokio::select! {
                 _ = tick.tick() => self.tend().await,
                 () = self.relay.admission().changed() => self.tend().await,
-                _ = inspection.tick() => self.mend().await,
+                _ = inspection.tick() => {
+                    self.mend().await;
+                    self.look_at_guards().await;
+                }
                 () = self.installed.routes_changed() => if let Err(error) = self.installed.follow().await {
                     complain(&error);
                 },
@@ -224,6 +227,17 @@ impl Daemon {
     }
 
     /// Reads the configuration again; the error says why not.
+    /// Reads what the tunnels' guards have dropped, for whoever asks.
+    async fn look_at_guards(&self) {
+        if self.config.peers.is_empty() {
+            return self.observatory.guarded(Vec::new());
+        }
+        match pepd_net::guards().await {
+            Ok(guards) => self.observatory.guarded(guards),
+            Err(error) => tracing::debug!(%error, "read the guards' counters"),
+        }
+    }
+
     async fn reload(&mut self) -> std::result::Result<(), String> {
         self.notifier.reloading();
         let result = self.try_reload().await.map_err(|why| why.to_string());

@@ -7,7 +7,7 @@ use std::time::Instant;
 use pepd_config::{Config, Via};
 use pepd_observe::{
     API_VERSION, CampusSnapshot, CountedReason, Counter, Counters, DaemonState, FlowHistory,
-    FlowSnapshot, LegFacts, LimitUse, Status, View, advise,
+    FlowSnapshot, GuardDrops, LegFacts, LimitUse, Status, View, advise,
 };
 use pepd_relay::Observer;
 
@@ -23,6 +23,7 @@ pub struct Observatory {
     /// The most descriptors there may be.
     descriptors: u64,
     peers: PeerStates,
+    guards: RwLock<Vec<GuardDrops>>,
     configured: RwLock<Configured>,
     draining: AtomicBool,
 }
@@ -52,6 +53,7 @@ impl Observatory {
             workers,
             descriptors: descriptors.limit,
             peers,
+            guards: RwLock::default(),
             configured: RwLock::new(Configured::from(config)),
             draining: AtomicBool::new(false),
         }
@@ -64,6 +66,16 @@ impl Observatory {
             .write()
             .unwrap_or_else(PoisonError::into_inner);
         *configured = Configured::from(config);
+    }
+
+    /// What the guards of the tunnels have dropped by now.
+    pub fn guarded(&self, guards: Vec<pepd_net::Guard>) {
+        let drops = guards.into_iter().map(|guard| GuardDrops {
+            peer: guard.peer,
+            packets: guard.packets,
+            bytes: guard.bytes,
+        });
+        *self.guards.write().unwrap_or_else(PoisonError::into_inner) = drops.collect();
     }
 
     /// The daemon ends.
@@ -130,6 +142,11 @@ impl View for Observatory {
             campuses: configured.campuses.clone(),
             pairs,
             peers: self.peers.get(),
+            guards: self
+                .guards
+                .read()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone(),
             advice,
         }
     }

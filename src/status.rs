@@ -3,7 +3,8 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use pepd_observe::{
-    DaemonState, LimitUse, Liveness, PairDirection, PairLeg, PairSnapshot, PeerState, Status,
+    DaemonState, GuardDrops, LimitUse, Liveness, PairDirection, PairLeg, PairSnapshot, PeerState,
+    Status,
 };
 
 use crate::cli::{AskArgs, print};
@@ -36,6 +37,7 @@ fn describe(status: &Status, now: f64, width: Option<u16>) -> String {
         pairs(&status.pairs, width),
         limits(&status.limits, width),
         peers(&status.peers, now, width),
+        guards(&status.guards, width),
         counters(status, width),
         advice(&status.advice, width),
     ];
@@ -159,6 +161,31 @@ fn peers(peers: &[PeerState], now: f64, width: Option<u16>) -> String {
     table::text(&table)
 }
 
+/// What the tunnels' guards have dropped, if they have.
+fn guards(guards: &[GuardDrops], width: Option<u16>) -> String {
+    let dropping = || guards.iter().filter(|guard| guard.packets > 0);
+    if dropping().next().is_none() {
+        return String::new();
+    }
+    let mut table = table::table(
+        &["DROPPED OUT OF TUNNEL", "PACKETS", "BYTES"],
+        &[1, 2],
+        &[],
+        width,
+    );
+    for guard in dropping() {
+        table.add_row([
+            guard
+                .peer
+                .clone()
+                .unwrap_or_else(|| "(from no peer)".to_owned()),
+            humane::count(guard.packets),
+            humane::bytes(guard.bytes),
+        ]);
+    }
+    table::text(&table)
+}
+
 /// A peer's state in a word.
 pub fn liveness(liveness: Liveness) -> &'static str {
     match liveness {
@@ -221,6 +248,7 @@ mod tests {
         let mut status = fixture::status(0);
         status.pairs.clear();
         status.peers.clear();
+        status.guards.clear();
         status.advice.clear();
         status.counters.iter_mut().for_each(|c| c.count = 0);
         status.uptime = 3.0;

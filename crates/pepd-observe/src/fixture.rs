@@ -5,9 +5,9 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::{
     API_VERSION, CampusSnapshot, CountedReason, Counters, DaemonState, DirectionPoint,
-    DirectionSnapshot, FlowHistory, FlowSnapshot, Goodput, HandshakeMode, HistoryPoint, LegPoint,
-    LegSnapshot, LimitUse, Liveness, PairDirection, PairLeg, PairSnapshot, PeerState, Phase,
-    PhaseTimes, QueueBytes, Status, TcpFigures, View,
+    DirectionSnapshot, FlowHistory, FlowSnapshot, Goodput, GuardDrops, HandshakeMode, HistoryPoint,
+    LegPoint, LegSnapshot, LimitUse, Liveness, PairDirection, PairLeg, PairSnapshot, PeerState,
+    Phase, PhaseTimes, QueueBytes, Status, TcpFigures, View,
 };
 
 /// 2026-01-01T00:00:00Z, when everything is asked.
@@ -231,6 +231,18 @@ pub fn status(flows: u64) -> Status {
         peers: vec![
             peer("hb-i", Liveness::Answering, Some(0.6), 2),
             peer("hb-k", Liveness::Silent, None, 480),
+        ],
+        guards: vec![
+            GuardDrops {
+                peer: Some(text("hb-i")),
+                packets: 12,
+                bytes: 1008,
+            },
+            GuardDrops {
+                peer: None,
+                packets: 0,
+                bytes: 0,
+            },
         ],
         advice: vec![text(
             "a → b is limited by the leg `satellite`, whose buffer (1 MiB) is smaller than \

@@ -28,7 +28,7 @@ pub use advice::{LegFacts, advise};
 pub use counters::{Counter, Counters, Gauge, Held};
 pub use flow::{LegLook, Look, Opening, Socket, Turn, Wanted};
 pub use history::POINTS_PER_FLOW;
-pub use peers::{Liveness, PeerState};
+pub use peers::{GuardDrops, Liveness, PeerState};
 pub use phase::{Doing, PhaseClock, Spent};
 pub use snapshot::{
     API_VERSION, CampusSnapshot, CountedFailure, CountedReason, DaemonState, DirectionPoint,

@@ -19,6 +19,18 @@ pub struct PeerState {
     pub lost: u64,
 }
 
+/// What the guard of one tunnel has dropped, since the tunnel was made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuardDrops {
+    /// `[[peer]] name`; none for IP in IP to this box that came from no peer, which the kernel
+    /// refuses.
+    pub peer: Option<String>,
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
 /// Whether a peer answers the probes through its tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -317,6 +317,9 @@ pub struct Status {
     pub pairs: Vec<PairSnapshot>,
     /// The helper boxes that this one has tunnels to.
     pub peers: Vec<crate::PeerState>,
+    /// What the guards of the tunnels to them have dropped, as of some seconds ago.
+    #[serde(default)]
+    pub guards: Vec<crate::GuardDrops>,
     /// What the figures say about what could be better, most important first.
     pub advice: Vec<String>,
 }

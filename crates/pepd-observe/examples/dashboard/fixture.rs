@@ -336,6 +336,7 @@ impl View for Fixture {
             .into(),
             campuses: campuses(),
             pairs: PATHS.map(|path| pair(path, &flows, now)).into(),
+            guards: Vec::new(),
             peers: peers(self.wall, now),
             advice: vec![
                 "island → office is limited by the client leg (satellite, 601 ms, 1.4 % lost): \

@@ -10,7 +10,8 @@ use super::families::{Families, Family, Labels};
 use super::measurements::{LegMeasurements, Measurements};
 use super::process;
 use crate::{
-    Counters, DaemonState, Liveness, PairDirection, PairSnapshot, PeerState, Side, Status, View,
+    Counters, DaemonState, GuardDrops, Liveness, PairDirection, PairSnapshot, PeerState, Side,
+    Status, View,
 };
 
 /// Reads the daemon's figures each time that it is asked.
@@ -40,6 +41,7 @@ impl Collector for Collect {
         handshakes(families, counters)?;
         shortages(families, counters)?;
         peers(families, &status.peers)?;
+        guards(families, &status.guards)?;
         process::write(families)
     }
 }
@@ -343,6 +345,28 @@ fn peers(families: &mut Families<'_>, peers: &[PeerState]) -> fmt::Result {
         peers
             .iter()
             .map(|peer| (labels(peer.name.as_str()), peer.lost)),
+    )
+}
+
+fn guards(families: &mut Families<'_>, guards: &[GuardDrops]) -> fmt::Result {
+    families.counts(
+        &Family::new(
+            "pepd_guard_dropped_packets",
+            "Packets out of a tunnel that were not from a campus behind it, or not for one.",
+        ),
+        guards
+            .iter()
+            .filter_map(|guard| Some((vec![("peer", guard.peer.as_deref()?)], guard.packets))),
+    )?;
+    families.counts(
+        &Family::new(
+            "pepd_guard_strangers_packets",
+            "IP in IP to this box that came from no peer.",
+        ),
+        guards
+            .iter()
+            .filter(|guard| guard.peer.is_none())
+            .map(|guard| (vec![], guard.packets)),
     )
 }
 
