@@ -421,8 +421,16 @@ fn a_kept_tunnel_goes_on_without_the_daemon() -> Result<()> {
 
 #[test]
 fn strangers_and_spoofed_sources_do_not_get_through() -> Result<()> {
-    require!(root, tunnels, program("ping"), program("tcpdump"));
-    let running = Running::start(Fleet::chain()?, Family::V4, &Family::BOTH)?;
+    require!(
+        root,
+        tunnels,
+        program("ping"),
+        program("tcpdump"),
+        program("curl")
+    );
+    let running = Running::edited(Fleet::chain()?, Family::V4, &Family::BOTH, |config| {
+        format!("{config}\n[admin]\nmetrics = \"127.0.0.1:9730\"\n")
+    })?;
     let fleet = &running.fleet;
     let mut heard = fleet.host("b").command("tcpdump");
     let heard = Process::spawn(heard.args(["-ni", "to-box-b", "-Ul", "icmp or icmp6"]))?;
@@ -459,6 +467,15 @@ fn strangers_and_spoofed_sources_do_not_get_through() -> Result<()> {
     wait_until(LIMIT, "an echo and its answer", || lines(&heard).len() >= 2)?;
     let seen = lines(&heard);
     assert_eq!(seen.len(), 2, "{seen:#?}");
+    wait_until(LIMIT, "the daemon's own count", || {
+        let metrics = fleet
+            .helper("i")
+            .sh("curl -s http://127.0.0.1:9730/metrics");
+        metrics.is_ok_and(|metrics| {
+            metrics.contains("pepd_guard_dropped_packets_total{peer=\"a\"} 3")
+                && metrics.contains("pepd_guard_strangers_packets_total 2")
+        })
+    })?;
     running.finish()
 }
 

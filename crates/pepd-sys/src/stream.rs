@@ -86,26 +86,6 @@ pub fn unacknowledged(fd: BorrowedFd<'_>) -> io::Result<usize> {
     ioctl_int(fd, libc::TIOCOUTQ).map(|len| usize::try_from(len).unwrap_or(0))
 }
 
-/// Whether the peer has ever acknowledged the socket's SYN, whatever has become of the connection
-/// since. It takes no error from the socket.
-pub fn was_connected(fd: BorrowedFd<'_>) -> io::Result<bool> {
-    // tcpi_bytes_acked (include/uapi/linux/tcp.h, Linux 4.1). A SYN counts as one byte.
-    const BYTES_ACKED: std::ops::Range<usize> = 120..128;
-    let mut info = [0_u8; BYTES_ACKED.end];
-    let mut len = info.len() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes, the length of the buffer.
-    check(unsafe {
-        libc::getsockopt(
-            fd.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_INFO,
-            info.as_mut_ptr().cast(),
-            &raw mut len,
-        )
-    })?;
-    Ok(info[BYTES_ACKED].iter().any(|byte| *byte != 0))
-}
-
 /// Bytes written that have not been sent once (SIOCOUTQNSD, include/uapi/linux/sockios.h); a FIN
 /// counts as one. Takes no lock of the socket.
 pub fn unsent(fd: BorrowedFd<'_>) -> io::Result<usize> {
@@ -212,25 +192,6 @@ mod tests {
         assert_eq!(discard(b.as_fd(), 2).unwrap(), 2);
         assert_eq!(receive(b.as_fd(), &mut buffer).unwrap(), 3);
         assert_eq!(&buffer[..3], b"llo");
-    }
-
-    #[test]
-    fn a_connection_that_was_reset_was_one() {
-        let (a, b) = pair();
-        SockRef::from(&b)
-            .set_linger(Some(std::time::Duration::ZERO))
-            .unwrap();
-        drop(b);
-        a.peek(&mut [0]).unwrap_err();
-        assert!(was_connected(a.as_fd()).unwrap());
-
-        let closed = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = closed.local_addr().unwrap();
-        drop(closed);
-        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
-        let socket = socket.unwrap();
-        socket.connect(&address.into()).unwrap_err();
-        assert!(!was_connected(socket.as_fd()).unwrap());
     }
 
     #[test]

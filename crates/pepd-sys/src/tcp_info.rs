@@ -32,6 +32,9 @@ pub struct TcpInfo {
     pub retransmitted_segments: u32,
     /// Bytes written that have not been sent once.
     pub unsent: u32,
+    /// Bytes that the peer has acknowledged since the start (Linux 4.1). The SYN counts as one:
+    /// so whether this was ever a connection, whatever has become of it.
+    pub acknowledged_bytes: u64,
     /// Pacing rate, bytes per second; none when unlimited.
     pub pacing_rate: Option<u64>,
     /// The most recent delivery rate, bytes per second (Linux 4.9); none before the first.
@@ -92,6 +95,7 @@ impl Fields<'_> {
             lost: self.u32(32)?,
             retransmitted_segments: self.u32(100)?,
             unsent: self.u32(144)?,
+            acknowledged_bytes: self.u64(120)?,
             pacing_rate: self.u64(104).filter(|rate| *rate != u64::MAX),
             delivery_rate: self.u64(160).filter(|rate| *rate != 0),
             busy: self.micros64(168),
@@ -128,6 +132,25 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
+
+    #[test]
+    fn a_connection_that_was_reset_was_one() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let a = TcpStream::connect(address).unwrap();
+        let b = listener.accept().unwrap().0;
+        socket2::SockRef::from(&b)
+            .set_linger(Some(Duration::ZERO))
+            .unwrap();
+        drop((b, listener));
+        a.peek(&mut [0]).unwrap_err();
+        assert!(tcp_info(a.as_fd()).unwrap().acknowledged_bytes > 0);
+
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+        let socket = socket.unwrap();
+        socket.connect(&address.into()).unwrap_err();
+        assert_eq!(tcp_info(socket.as_fd()).unwrap().acknowledged_bytes, 0);
+    }
 
     #[test]
     fn the_kernels_figures_of_a_transfer() {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use pepd_sys::sockopt::{self, OptionError};
 use pepd_sys::stream::{self, IcmpError};
+use pepd_sys::tcp_info::tcp_info;
 use socket2::{Domain, Socket};
 use tokio::io::Interest;
 
@@ -76,7 +77,7 @@ async fn open(
     }
     // A leg that was connected and has been reset since is the relay's, which finds the error
     // where it is: the client is connected and reset, in this order.
-    let connected = || stream::was_connected(socket.as_fd()).unwrap_or(false);
+    let connected = || tcp_info(socket.as_fd()).is_ok_and(|info| info.acknowledged_bytes > 0);
     if socket.has_failed()
         && !connected()
         && let Some(failure) = socket.failure()
@@ -90,8 +91,9 @@ async fn open(
     Ok(AnsweredLeg { socket, sent })
 }
 
-/// Sends the SYN, with as much of `first` as the kernel puts into it. Where the very 4-tuple is taken, it tries again for a moment: the socket of
-/// an aborted attempt, or of a connection that has just been reset, is about to go.
+/// Sends the SYN, with as much of `first` as the kernel puts into it. Where the very 4-tuple is
+/// taken, it tries again for a moment: the socket of an aborted attempt, or of a connection that
+/// has just been reset, is about to go.
 async fn connect(
     syn: &Syn,
     first: &[u8],
