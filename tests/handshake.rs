@@ -138,6 +138,15 @@ fn nmap_sees_the_same_ports(
             "--reason",
             "--max-retries",
             "1",
+            // Long enough for the kernel to repeat its SYN: on a path without delay an ICMP error
+            // comes while connect(2) still holds the socket, which then only makes a note of it
+            // (sk_err_soft, net/ipv6/tcp_ipv6.c).
+            "--initial-rtt-timeout",
+            "2500ms",
+            "--min-rtt-timeout",
+            "2500ms",
+            "--max-rtt-timeout",
+            "2500ms",
             "-p",
             "1000-1049",
             "-v",

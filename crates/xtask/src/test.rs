@@ -32,6 +32,9 @@ const IN_GUEST: &[&str] = &[
     "shortage::",
     "hold::",
     "chain",
+    "fleet::",
+    "nat::",
+    "asymmetric::",
 ];
 
 /// The statuses of `cargo xtask vm` on a machine that cannot run a guest.
