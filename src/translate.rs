@@ -156,6 +156,7 @@ fn peer(peer: &pepd_config::Peer) -> pepd_net::Peer {
             Tos::Inherit => None,
             Tos::Set(byte) => Some(byte),
         },
+        inside: peer.inside.clone(),
         keep: peer.keep,
     }
 }

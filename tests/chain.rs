@@ -514,7 +514,8 @@ fn a_tunnel_is_changed_in_place() -> Result<()> {
         .sh("ip -o link show pepd-a | cut -d: -f1")?;
     let changed = config.replace(
         "[[peer]]\nname = \"a\"\n",
-        "[[peer]]\nname = \"a\"\nttl = 9\nmtu = 1300\ntos = 8\n",
+        "[[peer]]\nname = \"a\"\nttl = 9\nmtu = 1300\ntos = 8\n\
+         inside = [\"192.168.73.1/30\", \"fd00:73::1/64\"]\n",
     );
     let daemon = running.daemon("i");
     daemon.reload(&changed)?;
@@ -531,6 +532,27 @@ fn a_tunnel_is_changed_in_place() -> Result<()> {
         number
     );
 
+    let inside = |running: &Running| {
+        let list = "ip -o address show pepd-a scope global; ip -o address show pepd-a scope host";
+        let shown = running.fleet.helper("i").sh(list)?;
+        let column = |line: &str| line.split_whitespace().nth(3).map(str::to_owned);
+        let mut addresses: Vec<String> = shown.lines().filter_map(column).collect();
+        addresses.sort();
+        anyhow::Ok(addresses)
+    };
+    assert_eq!(inside(&running)?, ["192.168.73.1/30", "fd00:73::1/64"]);
+    let other = changed.replace("192.168.73.1/30", "192.168.74.1/31");
+    running.daemon("i").reload(&other)?;
+    let wanted = ["192.168.74.1/31", "fd00:73::1/64"];
+    assert_eq!(inside(&running)?, wanted);
+
+    running
+        .fleet
+        .helper("i")
+        .sh("ip address del 192.168.74.1/31 dev pepd-a")?;
+    wait_until(LIMIT, "its address is mended", || {
+        inside(&running).is_ok_and(|it| it == wanted)
+    })?;
     running
         .fleet
         .helper("i")

@@ -68,6 +68,7 @@ mod tests {
             local: local.parse().unwrap(),
             remote: local.parse().unwrap(),
             mtu: None,
+            inside: Vec::new(),
             ttl: None,
             tos: pepd_config::Tos::Inherit,
             keep: false,

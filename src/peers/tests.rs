@@ -92,6 +92,7 @@ fn peer(probe: Option<Duration>) -> Peer {
         local: [192, 0, 2, 1].into(),
         remote: [192, 0, 2, 2].into(),
         mtu: None,
+        inside: Vec::new(),
         ttl: None,
         tos: Tos::Inherit,
         keep: false,

@@ -14,7 +14,7 @@ pub(crate) const LIMITS: &[&str] = &["connections", "connections_per_source", "p
 pub(crate) const CAMPUS: &[&str] = &["name", "prefixes", "via", "leg"];
 /// `[[peer]]`
 pub(crate) const PEER: &[&str] = &[
-    "name", "local", "remote", "mtu", "ttl", "tos", "keep", "probe",
+    "name", "local", "remote", "inside", "mtu", "ttl", "tos", "keep", "probe",
 ];
 /// `[[box]]`
 pub(crate) const BOX: &[&str] = &["name", "address", "campuses"];

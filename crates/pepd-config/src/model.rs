@@ -280,6 +280,9 @@ pub struct Peer {
     pub local: IpAddr,
     /// The other box's end; a unicast address of the same family, and of no other peer.
     pub remote: IpAddr,
+    /// The addresses of this box's end inside the tunnel, each with the network that both ends
+    /// are in; most tunnels need none.
+    pub inside: Vec<IpNet>,
     /// MTU of the tunnel in bytes; `None` follows the path.
     pub mtu: Option<u16>,
     /// TTL or hop limit of the outer packets; `None` inherits it from the inner ones.

@@ -184,6 +184,8 @@ pub struct Peer {
     pub local: IpAddr,
     /// The other box's end, of the same family; of no other peer.
     pub remote: IpAddr,
+    /// The addresses of this box's end inside the tunnel, each with its network; may be empty.
+    pub inside: Vec<IpNet>,
     /// The tunnel's MTU in bytes; none is what the way to `remote` carries, less the outer
     /// header.
     pub mtu: Option<u16>,

@@ -11,6 +11,8 @@ mod link;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
+use ipnet::{IpNet, Ipv4Net};
+
 pub(crate) use kernel::{Made, Tunnels};
 
 use crate::prefix::Family;
@@ -24,8 +26,9 @@ const PREFIX: &str = "pepd-";
 const ALIAS: &str = "pepd ";
 
 /// An address that means nothing, and so may be on any number of devices: the IPv4 dummy address
-/// (RFC 7600; the IANA registry of special-purpose addresses).
-const DUMMY_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
+/// (RFC 7600; the IANA registry of special-purpose addresses). A device whose peer has no IPv4
+/// address inside the tunnel has it: the loose reverse-path filter wants some.
+const DUMMY: IpNet = IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(192, 0, 0, 8), 32));
 
 /// The least a link must carry for IPv6 (RFC 8200, section 5).
 const IPV6_MIN_MTU: u32 = 1280;
@@ -80,6 +83,8 @@ pub(crate) struct Tunnel {
     pub(crate) kind: Kind,
     pub(crate) local: IpAddr,
     pub(crate) remote: IpAddr,
+    /// The addresses on the device; one at least is IPv4.
+    pub(crate) inside: Vec<IpNet>,
     pub(crate) mtu: Option<u16>,
     pub(crate) ttl: Option<u8>,
     pub(crate) tos: Option<u8>,
@@ -88,17 +93,27 @@ pub(crate) struct Tunnel {
 impl Tunnel {
     /// The tunnel to `peer` of the box `node`, where the campuses have these families.
     pub(crate) fn new(node: &str, peer: &Peer, families: &[Family]) -> Tunnel {
+        let has = |family| {
+            peer.inside
+                .iter()
+                .any(|net| Family::of(net.addr()) == family)
+        };
         let kind = match peer.remote {
             IpAddr::V6(_) => Kind::Ip6tnl,
-            IpAddr::V4(_) if families.contains(&Family::V6) => Kind::Sit,
+            IpAddr::V4(_) if families.contains(&Family::V6) || has(Family::V6) => Kind::Sit,
             IpAddr::V4(_) => Kind::Ipip,
         };
+        let mut inside = peer.inside.clone();
+        if !has(Family::V4) {
+            inside.push(DUMMY);
+        }
         Tunnel {
             device: device(&peer.name),
             alias: format!("{ALIAS}{node}"),
             kind,
             local: peer.local,
             remote: peer.remote,
+            inside,
             mtu: peer.mtu,
             ttl: peer.ttl,
             tos: peer.tos,
@@ -144,10 +159,16 @@ impl fmt::Display for Tunnel {
         if let Some(mtu) = self.mtu {
             writeln!(f, "ip link set {device} mtu {mtu}")?;
         }
+        // The device's own filter is the kernel's default where `all` has none; see kernel.rs.
         writeln!(
             f,
-            "ip address add {DUMMY_ADDRESS}/32 dev {device} scope host"
+            "sysctl -w net/ipv4/conf/{device}/rp_filter=2  # 0 where net/ipv4/conf/all has 0"
         )?;
+        for net in &self.inside {
+            // Of this scope the kernel takes none for the source of a packet to elsewhere.
+            let scope = if *net == DUMMY { " scope host" } else { "" };
+            writeln!(f, "ip address add {net} dev {device}{scope}")?;
+        }
         writeln!(f, "ip link set {device} alias \"{alias}\" up")
     }
 }

@@ -50,6 +50,7 @@ pub const TESTS: &[Need] = &[
     Need::new("script", "bsdutils"),
     Need::new("cmp", "diffutils"),
     Need::new("nmap", "nmap"),
+    Need::new("bird", "bird2"),
     Need::new("iptables", "iptables"),
     Need::new("systemd-analyze", "systemd"),
     Need::new("promtool", "prometheus"),

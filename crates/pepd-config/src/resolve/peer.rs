@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use toml::Spanned;
 
 use super::names;
@@ -17,11 +18,20 @@ use crate::section::Section;
 /// How often a peer is probed if the file does not say.
 const PROBE: Duration = Duration::from_secs(5);
 
+/// The TTL of the outer packets where a routing daemon uses the tunnels and the file does not
+/// say: OSPF's own packets and others have 1, and would die at the first router between the
+/// boxes if the outer ones had theirs.
+const ROUTED_TTL: u8 = 64;
+
+/// What `inside` may look like.
+const INSIDE: &str = "[\"10.255.0.1/30\"]";
+
 /// A peer, as far as it could be read.
 pub(super) struct Draft<'t> {
     name: Option<Spanned<&'t str>>,
     local: Option<Spanned<IpAddr>>,
     remote: Option<Spanned<IpAddr>>,
+    inside: Vec<Spanned<IpNet>>,
     tunnel: Tunnel,
 }
 
@@ -31,10 +41,15 @@ impl<'t> Draft<'t> {
         self.name.as_ref().map(|name| *name.get_ref())
     }
 
-    /// The peer; `None` is always after a problem.
-    pub(super) fn finish(self) -> Option<Peer> {
+    /// The peer, where `campuses` are; `None` is always after a problem.
+    pub(super) fn finish(self, campuses: &[Campus]) -> Option<Peer> {
         let (local, remote) = (self.local?.into_inner(), self.remote?.into_inner());
-        Some(self.tunnel.between(self.name?.get_ref(), local, remote))
+        let mut peer = self.tunnel.between(self.name?.get_ref(), local, remote);
+        peer.inside = self.inside.into_iter().map(Spanned::into_inner).collect();
+        if are_routed(campuses) {
+            peer.ttl.get_or_insert(ROUTED_TTL);
+        }
+        Some(peer)
     }
 }
 
@@ -72,6 +87,7 @@ impl Tunnel {
             name: name.to_owned(),
             local,
             remote,
+            inside: Vec::new(),
             mtu: self.mtu,
             ttl: self.ttl,
             tos: self.tos,
@@ -92,6 +108,7 @@ pub(super) fn peers<'t>(root: &Section<'t>, problems: &mut Problems) -> Vec<Draf
             name,
             local,
             remote,
+            inside: inside(&section, problems),
             tunnel,
         });
     }
@@ -99,6 +116,7 @@ pub(super) fn peers<'t>(root: &Section<'t>, problems: &mut Problems) -> Vec<Draf
     names::refuse_duplicates("peers", names, problems);
     refuse_shared_remotes(&peers, problems);
     refuse_own_box(&peers, problems);
+    refuse_overlaps_inside(&peers, problems);
     peers
 }
 
@@ -106,7 +124,7 @@ pub(super) fn peers<'t>(root: &Section<'t>, problems: &mut Problems) -> Vec<Draf
 /// since no campus lies behind it: such a tunnel is a slip, and an expensive one to look for.
 pub(super) fn refuse_unused(peers: &[Draft<'_>], campuses: &[Campus], problems: &mut Problems) {
     // A routing daemon may use any of them.
-    if campuses.iter().any(|campus| campus.via == Via::Routing) {
+    if are_routed(campuses) {
         return;
     }
     for (index, peer) in peers.iter().enumerate() {
@@ -189,18 +207,25 @@ fn family(address: IpAddr) -> &'static str {
 
 pub(super) fn unicast(field: Field<'_>) -> Result<Spanned<IpAddr>, Problem> {
     let address = field.address()?;
-    let wrong = match address {
-        _ if address.is_unspecified() => "the unspecified address",
-        _ if address.is_loopback() => "a loopback address",
-        _ if address.is_multicast() => "a multicast address",
-        IpAddr::V4(v4) if v4.is_broadcast() => "the broadcast address",
-        IpAddr::V6(v6) if v6.is_unicast_link_local() => "a link-local address",
-        _ => return Ok(field.spanned(address)),
-    };
-    Err(field
-        .problem(format!("`{address}` is {wrong}"))
-        .label("a tunnel cannot end here")
-        .help("write the address by which the boxes reach each other, such as \"192.0.2.1\""))
+    match not_a_hosts(address) {
+        None => Ok(field.spanned(address)),
+        Some(what) => Err(field
+            .problem(format!("`{address}` is {what}"))
+            .label("a tunnel cannot end here")
+            .help("write the address by which the boxes reach each other, such as \"192.0.2.1\"")),
+    }
+}
+
+/// What an address is that no host can have in a network.
+fn not_a_hosts(address: IpAddr) -> Option<&'static str> {
+    match address {
+        _ if address.is_unspecified() => Some("the unspecified address"),
+        _ if address.is_loopback() => Some("a loopback address"),
+        _ if address.is_multicast() => Some("a multicast address"),
+        IpAddr::V4(v4) if v4.is_broadcast() => Some("the broadcast address"),
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => Some("a link-local address"),
+        _ => None,
+    }
 }
 
 /// The kernel tells tunnels apart by their remote end.
@@ -246,6 +271,74 @@ fn refuse_own_box(peers: &[Draft<'_>], problems: &mut Problems) {
                 .also(local.span(), "one of this box's own")
                 .help("write the address of the other helper box as `remote`"),
             );
+        }
+    }
+}
+
+/// Whether a routing daemon decides how some campus is reached.
+fn are_routed(campuses: &[Campus]) -> bool {
+    campuses.iter().any(|campus| campus.via == Via::Routing)
+}
+
+/// The box's own addresses inside the tunnel.
+fn inside(section: &Section<'_>, problems: &mut Problems) -> Vec<Spanned<IpNet>> {
+    let Some(list) = section.optional(problems, "inside", |field| field.list(INSIDE)) else {
+        return Vec::new();
+    };
+    let read = list.map(host_in_network);
+    read.filter_map(|address| problems.take(address)).collect()
+}
+
+/// An address that a host may have, and the network that it is in.
+fn host_in_network(field: Field<'_>) -> Result<Spanned<IpNet>, Problem> {
+    let text = field.text("a list of addresses in quotes", INSIDE)?;
+    let Ok(net) = text.parse::<IpNet>() else {
+        let help = match text.parse::<IpAddr>() {
+            Ok(address) => format!(
+                "write the network's prefix length, too: \"{address}/{}\" for one of two hosts",
+                IpNet::from(address).max_prefix_len() - 1
+            ),
+            Err(_) => "write one such as \"10.255.0.1/30\"".to_owned(),
+        };
+        return Err(field.malformed(text, "an address with a prefix length", help));
+    };
+    // Of two addresses, or of one, all are hosts' (RFC 3021, RFC 6164).
+    let small = net.max_prefix_len() - net.prefix_len() <= 1;
+    let address = net.addr();
+    let what = match not_a_hosts(address) {
+        None if small => None,
+        None if address == net.network() => Some("the network's own address"),
+        None if address.is_ipv4() && address == net.broadcast() => Some("the broadcast address"),
+        what => what,
+    };
+    match what {
+        None => Ok(field.spanned(net)),
+        Some(what) => Err(field
+            .problem(format!("`{address}` is {what}"))
+            .label("not the address of an end of a tunnel")
+            .help("write this end's address, such as \"10.255.0.1/30\"")),
+    }
+}
+
+/// What is the other end's network on one tunnel cannot be that of another.
+fn refuse_overlaps_inside(peers: &[Draft<'_>], problems: &mut Problems) {
+    let mut seen: Vec<&Spanned<IpNet>> = Vec::new();
+    for inside in peers.iter().flat_map(|peer| &peer.inside) {
+        let net = inside.get_ref();
+        let overlaps = |other: &&&Spanned<IpNet>| {
+            other.get_ref().contains(&net.trunc()) || net.contains(&other.get_ref().trunc())
+        };
+        match seen.iter().find(overlaps) {
+            Some(first) => problems.push(
+                Problem::new(
+                    inside.span(),
+                    format!("`{}` and `{net}` are in one network", first.get_ref()),
+                )
+                .label("the second one")
+                .also(first.span(), "the first one")
+                .help("give each tunnel a network of its own, such as one of two addresses (/31)"),
+            ),
+            None => seen.push(inside),
         }
     }
 }

@@ -30,7 +30,10 @@ pub(super) fn of_one(
         return None;
     }
     Some(Config {
-        peers: peers.into_iter().filter_map(peer::Draft::finish).collect(),
+        peers: peers
+            .into_iter()
+            .filter_map(|peer| peer.finish(&parts.campuses))
+            .collect(),
         ..parts.config(name, parts.campuses.clone())
     })
 }

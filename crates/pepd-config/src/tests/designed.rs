@@ -48,8 +48,9 @@ leg = "satellite"
 name = "hb-i"
 local = "192.0.2.1"
 remote = "198.51.100.1"
+inside = ["10.255.0.1/30", "fd00:ffff::1/64"]
 mtu = 1480
-ttl = 64
+ttl = 32
 tos = 184
 keep = true
 
@@ -114,8 +115,12 @@ fn the_designed_file_is_valid() {
     let peer = &config.peers[0];
     assert_eq!(
         (peer.mtu, peer.ttl, peer.tos, peer.keep),
-        (Some(1480), Some(64), Tos::Set(184), true)
+        (Some(1480), Some(32), Tos::Set(184), true)
     );
+    let inside: Vec<IpNet> = ["10.255.0.1/30", "fd00:ffff::1/64"]
+        .map(|net| net.parse().unwrap())
+        .to_vec();
+    assert_eq!(peer.inside, inside);
     assert_eq!(
         config.rules[0].destination,
         ["10.2.0.0/16".parse::<IpNet>().unwrap()]
@@ -126,8 +131,12 @@ fn the_designed_file_is_valid() {
 #[test]
 fn with_routing_no_peer_is_unused() {
     let routing = "[[campus]]\nname = \"c\"\nprefixes = [\"10.7.0.0/16\"]\nvia = \"routing\"\n";
-    assert!(designed(&with(&format!("{PEER}{routing}"))).is_ok());
+    let config = designed(&with(&format!("{PEER}{routing}"))).unwrap();
+    // The daemon's packets have a TTL of 1, which the outer ones are not to inherit.
+    assert_eq!(config.peers[0].ttl, Some(64));
     assert!(designed(&with(PEER)).is_err());
+    let config = designed(&with(&format!("{PEER}{BEHIND}"))).unwrap();
+    assert_eq!(config.peers[0].ttl, None);
 }
 
 #[rstest]
@@ -161,8 +170,21 @@ const PEER: &str = "[[peer]]\nname = \"hb-i\"\nlocal = \"192.0.2.1\"\nremote = \
 const BEHIND: &str =
     "[[campus]]\nname = \"behind\"\nprefixes = [\"10.7.0.0/16\"]\nvia = \"hb-i\"\n";
 
+/// A peer with these addresses inside its tunnel, and a campus behind it.
+fn inside(addresses: &str) -> String {
+    format!(
+        "[[peer]]\nname = \"x\"\nlocal = \"192.0.2.1\"\nremote = \"203.0.113.9\"\n\
+         inside = [{addresses}]\n\
+         [[campus]]\nname = \"c\"\nprefixes = [\"10.8.0.0/16\"]\nvia = \"x\"\n"
+    )
+}
+
 #[rstest]
 #[case::peer_is_this_box("[[peer]]\nname = \"x\"\nlocal = \"192.0.2.2\"\nremote = \"192.0.2.1\"\n")]
+#[case::inside_without_length(&inside("\"10.255.0.1\", \"fd00::1\""))]
+#[case::inside_malformed(&inside("\"10.255.0.1/33\", \"here\", 5"))]
+#[case::inside_not_a_host(&inside("\"10.255.0.0/30\", \"10.255.1.3/30\", \"fe80::1/64\""))]
+#[case::inside_overlap(&inside("\"10.255.0.1/24\", \"10.255.0.5/31\""))]
 #[case::peer_unused("[[peer]]\nname = \"x\"\nlocal = \"192.0.2.1\"\nremote = \"192.0.2.9\"\n")]
 #[case::peer_missing_keys("[[peer]]\n")]
 #[case::peer_to_itself("[[peer]]\nname = \"x\"\nlocal = \"192.0.2.1\"\nremote = \"192.0.2.1\"\n")]

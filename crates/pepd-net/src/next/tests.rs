@@ -47,6 +47,7 @@ fn request(campuses: &[(&[&str], Via)], peers: &[&str]) -> Request {
                 local: "192.0.2.1".parse().unwrap(),
                 remote: remote.parse().unwrap(),
                 mtu: None,
+                inside: Vec::new(),
                 ttl: None,
                 tos: None,
                 keep: false,

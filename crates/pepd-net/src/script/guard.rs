@@ -7,7 +7,7 @@
 //!   a campus of the file;
 //! - ICMP errors, from any router, about packets *to* a campus reached through this peer: the
 //!   address in question is in the packet that the error quotes;
-//! - echo requests and answers of the peer itself.
+//! - echo requests and answers of the peer itself, and of its address inside the tunnel.
 //!
 //! The rest is dropped and counted, but for the link-local chatter that the kernel itself starts
 //! on an interface with IPv6. Where the way to a campus is left to a routing daemon, that one's
@@ -16,6 +16,8 @@
 //! Packets of IP in IP that come to a tunnel's end from no peer are counted only: pepd's tunnels
 //! do not take them, and the operator may have tunnels of the same kind. The kernel refuses what
 //! no tunnel takes.
+
+use ipnet::IpNet;
 
 use super::Script;
 use super::syntax::{braces, digit, icmp, ip, joined};
@@ -104,6 +106,14 @@ fn guard(plan: &Plan, index: usize) -> Vec<String> {
         peer.remote,
         icmp(family)
     ));
+    for net in peer.inside.iter().map(IpNet::trunc) {
+        let family = Family::of(net.addr());
+        lines.push(format!(
+            "{} saddr {net} {} type {{ echo-request, echo-reply }} accept",
+            ip(family),
+            icmp(family)
+        ));
+    }
     if plan
         .campuses
         .iter()

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::io;
 
 use futures_util::TryStreamExt as _;
+use ipnet::IpNet;
 use rtnetlink::Handle;
-use rtnetlink::packet_route::address::AddressScope;
+use rtnetlink::packet_route::address::{AddressAttribute, AddressMessage, AddressScope};
 use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteMetric};
 
 use super::link::{self, Link};
-use super::{DUMMY_ADDRESS, Kind, Tunnel};
+use super::{DUMMY, Kind, Tunnel};
 use crate::error::Error;
 use crate::prefix::Family;
 use crate::routing::{address_family, route_address, to_io};
@@ -156,6 +157,11 @@ impl<'h> Tunnels<'h> {
             if !link.up {
                 return Err(differs("is down"));
             }
+            let there = self.addresses(link).await?;
+            let missing = |net: &&IpNet| !there.iter().any(|(known, _)| known == *net);
+            if let Some(net) = tunnel.inside.iter().find(missing) {
+                return Err(differs(&format!("lacks the address {net}")));
+            }
         }
         Ok(())
     }
@@ -224,6 +230,7 @@ impl<'h> Tunnels<'h> {
                 .await?;
         }
         self.open_the_reverse_path(tunnel, link).await?;
+        self.adjust_addresses(tunnel, link).await?;
         if !link.has_alias(&tunnel.alias) {
             let mut message = LinkMessage::default();
             message.header.index = link.index;
@@ -253,19 +260,55 @@ impl<'h> Tunnels<'h> {
             self.change(&tunnel.device, &format!("rp_filter {filter}"), message)
                 .await?;
         }
-        let mut request = self
-            .handle
-            .address()
-            .add(link.index, DUMMY_ADDRESS.into(), 32);
-        // Of this scope the kernel takes none for the source of a packet to elsewhere.
-        request.message_mut().header.scope = AddressScope::Host;
-        match request.execute().await.map_err(to_io) {
-            Err(source) if source.raw_os_error() != Some(libc::EEXIST) => {
-                let what = format!("ip address add {DUMMY_ADDRESS}/32 dev {}", tunnel.device);
-                Err(Error::netlink(what, source))
+        Ok(())
+    }
+
+    /// Gives the device its addresses. Where the file names some, others are removed: they are
+    /// an earlier file's.
+    async fn adjust_addresses(&self, tunnel: &Tunnel, link: &Link) -> Result<(), Error> {
+        let there = self.addresses(link).await?;
+        let foreign = |net: &IpNet| !tunnel.inside.contains(net);
+        if tunnel.inside != [DUMMY] {
+            for (net, message) in there.iter().filter(|(net, _)| foreign(net)) {
+                let removed = self.handle.address().del(message.clone()).execute().await;
+                removed.map_err(|error| {
+                    let what = format!("ip address del {net} dev {}", tunnel.device);
+                    Error::netlink(what, to_io(error))
+                })?;
             }
-            _ => Ok(()),
         }
+        for net in &tunnel.inside {
+            if there.iter().any(|(known, _)| known == net) {
+                continue;
+            }
+            let address = self.handle.address();
+            let mut request = address.add(link.index, net.addr(), net.prefix_len());
+            // On a tunnel there is none, and in a network of two it would be the other end's.
+            let attributes = &mut request.message_mut().attributes;
+            attributes.retain(|it| !matches!(it, AddressAttribute::Broadcast(_)));
+            if *net == DUMMY {
+                request.message_mut().header.scope = AddressScope::Host;
+            }
+            request.execute().await.map_err(|error| {
+                let what = format!("ip address add {net} dev {}", tunnel.device);
+                Error::netlink(what, to_io(error))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The addresses of a device, but for the link-local ones, which are the kernel's.
+    async fn addresses(&self, link: &Link) -> Result<Vec<(IpNet, AddressMessage)>, Error> {
+        let request = self.handle.address().get();
+        let messages = request.set_link_index_filter(link.index).execute();
+        let messages: Vec<AddressMessage> = messages.try_collect().await.map_err(|error| {
+            Error::netlink(format!("ip address show {}", link.name), to_io(error))
+        })?;
+        let ours = messages.into_iter().filter_map(|message| {
+            let address = link::address(&message)?;
+            Some((address, message))
+        });
+        Ok(ours.collect())
     }
 
     async fn change(&self, device: &str, what: &str, message: LinkMessage) -> Result<(), Error> {

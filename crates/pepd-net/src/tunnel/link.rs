@@ -2,8 +2,10 @@
 
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use rtnetlink::packet_core::{DefaultNla, NLA_F_NESTED};
 use rtnetlink::packet_route::IpProtocol;
+use rtnetlink::packet_route::address::{AddressAttribute, AddressMessage};
 use rtnetlink::packet_route::link::{
     AfSpecInet, AfSpecUnspec, InfoData, InfoIpTunnel, InfoKind, Ip6TunnelFlags, LinkAttribute,
     LinkFlags, LinkInfo, LinkMessage,
@@ -23,6 +25,28 @@ const INET_CONF: u16 = 1;
 const RP_FILTER: u16 = 8;
 /// Where the traffic class lies in an IPv6 flow information field.
 const CLASS_SHIFT: u32 = 20;
+
+/// The address and network in a message; none if it is link-local. The local address is what
+/// counts: of a point-to-point device `IFA_ADDRESS` may be the other end's.
+pub(super) fn address(message: &AddressMessage) -> Option<IpNet> {
+    let find = |wanted: fn(&AddressAttribute) -> Option<IpAddr>| {
+        message.attributes.iter().find_map(wanted)
+    };
+    let local = find(|attribute| match attribute {
+        AddressAttribute::Local(address) => Some(*address),
+        _ => None,
+    });
+    let address = local.or_else(|| {
+        find(|attribute| match attribute {
+            AddressAttribute::Address(address) => Some(*address),
+            _ => None,
+        })
+    })?;
+    match address {
+        IpAddr::V6(address) if address.is_unicast_link_local() => None,
+        _ => IpNet::new(address, message.header.prefix_len).ok(),
+    }
+}
 
 /// A network device.
 #[derive(Debug, Clone)]
