@@ -408,6 +408,50 @@ fn what_was_routed_during_a_pause_goes_on(
     stage.finish()
 }
 
+/// A SYN that was routed, because others took its place, may have been answered: the one that
+/// repeats it must not be held.
+#[rstest]
+fn what_repeats_a_routed_syn_is_routed(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root, program("nft"));
+    // Of which a source may have one.
+    let config = format!("{}\n[limits]\npending = 2\n", World::config());
+    let stage = Stage::with_config(PEPD, &config)?;
+    let world = &stage.world;
+    world.pair(family)?;
+    // The server answers the client's own SYN, which has come over one router, and not the box's.
+    let hops = match family {
+        Family::V4 => "ip ttl 64",
+        Family::V6 => "ip6 hoplimit 64",
+    };
+    world.server().sh(&format!(
+        "nft add table inet picky; \
+         nft add chain inet picky c '{{ type filter hook input priority 0; }}'; \
+         nft add rule inet picky c tcp dport 4000 {hops} drop"
+    ))?;
+    silence(world.server(), 4001)?;
+    let address = |port| SocketAddr::new(World::server_address(family), port);
+    let listener = listen(world.server(), address(4000))?;
+    let attempt = connect_meanwhile(&stage, address(4000))?;
+    let split = accepted(world.hb())?;
+    // It takes the place of the first, which is routed from here on, however often it comes.
+    let _newer = world.client().run(|| {
+        let socket = Socket::new(Domain::for_address(address(4001)), Type::STREAM, None)?;
+        socket.set_nonblocking(true)?;
+        // Under way.
+        let _ = socket.connect(&address(4001).into());
+        Ok(socket)
+    })?;
+    let client = attempt.join().unwrap()?;
+    client.set_read_timeout(Some(LIMIT))?;
+    let (server, peer) = accept(&listener)?;
+    assert_eq!(peer, client.local_addr()?);
+    Pair { client, server }.exchange(100_000)?;
+    assert_eq!(accepted(world.hb())?, split);
+    stage.finish()
+}
+
 #[rstest]
 fn one_port_of_a_client_reaches_two_destinations(
     #[values(Family::V4, Family::V6)] family: Family,
