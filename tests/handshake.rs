@@ -433,16 +433,37 @@ fn what_repeats_a_routed_syn_is_routed(
     silence(world.server(), 4001)?;
     let address = |port| SocketAddr::new(World::server_address(family), port);
     let listener = listen(world.server(), address(4000))?;
+    // Its answers come to nothing, until the client has sent its SYN again.
+    world.client().sh("nft add table inet deaf; \
+         nft add chain inet deaf c '{ type filter hook input priority 0; }'; \
+         nft add rule inet deaf c tcp sport 4000 drop")?;
+    world
+        .hb()
+        .sh("nft add table inet seen; nft add counter inet seen syns; \
+         nft add chain inet seen c '{ type filter hook prerouting priority -500; }'; \
+         nft add rule inet seen c tcp dport 4000 counter name syns")?;
+    let syns = || world.hb().sh("nft list counter inet seen syns");
     let attempt = connect_meanwhile(&stage, address(4000))?;
     let split = accepted(world.hb())?;
     // It takes the place of the first, which is routed from here on, however often it comes.
-    let _newer = world.client().run(|| {
+    let newer = world.client().run(|| {
         let socket = Socket::new(Domain::for_address(address(4001)), Type::STREAM, None)?;
         socket.set_nonblocking(true)?;
         // Under way.
         let _ = socket.connect(&address(4001).into());
         Ok(socket)
     })?;
+    wait_until(LIMIT, "the server has answered", || {
+        let answered = world.server().sh("ss -Htn state syn-recv");
+        answered.is_ok_and(|answered| answered.contains(":4000"))
+    })?;
+    // Nothing takes its place in turn.
+    drop(newer);
+    let before = syns()?;
+    wait_until(LIMIT, "the client has sent its SYN again", || {
+        syns().is_ok_and(|now| now != before)
+    })?;
+    world.client().sh("nft delete table inet deaf")?;
     let client = attempt.join().unwrap()?;
     client.set_read_timeout(Some(LIMIT))?;
     let (server, peer) = accept(&listener)?;
