@@ -185,9 +185,19 @@ impl Daemon {
             return;
         }
         let Pressure { full, sources } = self.relay.admission().pressure();
-        if let Err(error) = self.door.set(!full, &sources) {
-            complain(&error);
-            self.mend().await;
+        let for_everyone = !full && sources.is_empty();
+        if !for_everyone {
+            self.relay.gate().shut();
+        }
+        let asked = Instant::now();
+        match self.door.set(!full, &sources) {
+            Ok(()) if for_everyone => self.relay.gate().renewed(asked, GATE_TTL),
+            Ok(()) => {}
+            Err(error) => {
+                self.relay.gate().shut();
+                complain(&error);
+                self.mend().await;
+            }
         }
         for (source, destination) in self.relay.admission().take_detours() {
             self.door.detour(source, destination);

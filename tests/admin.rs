@@ -17,7 +17,6 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use nix::sys::signal::Signal;
 use pepd_testbed::{Family, Finished, Pepd, Process, Stage, Via, World, require, run, wait_until};
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -328,9 +327,9 @@ fn the_socket_of_a_living_daemon_is_left_alone() -> Result<()> {
     refused()?;
     place.ask(&["status"])?.success()?;
     // Nor is that of one that is paused, and answers nobody.
-    first.pepd()?.signal(Signal::SIGSTOP)?;
+    first.pepd()?.pause()?;
     refused()?;
-    first.pepd()?.signal(Signal::SIGCONT)?;
+    first.pepd()?.resume()?;
     place.ask(&["status"])?.success()?;
     first.world.pair(Family::V4)?.exchange(1000)?;
     first.finish()

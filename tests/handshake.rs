@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use nix::sys::signal::Signal;
 use pepd_sys::sockopt;
 use pepd_testbed::traffic::{self, End, Pair, Pattern, accept, connect, listen, receive};
 use pepd_testbed::{Family, Netns, Stage, Via, World, accepted, require, run, wait_until};
@@ -228,6 +227,9 @@ fn nobody_gets_somebody_elses_connection(
         world.server(),
         SocketAddr::new(World::server_address(family), 0),
     )?;
+    // Room for all of them, however slow the machine is: who waits for a SYN that the server
+    // has dropped tells nothing about the box.
+    SockRef::from(&listener).listen(1024)?;
     let to = listener.local_addr()?;
     echo_tokens(&listener)?;
     let next = AtomicU64::new(0);
@@ -261,10 +263,13 @@ fn nobody_gets_somebody_elses_connection(
             .sh("ss -Htna state established state syn-sent state close-wait");
         left.is_ok_and(|left| left.trim().is_empty())
     })?;
+    let routed = world
+        .hb()
+        .sh("nft list counters table inet pepd | grep -B 2 'packets [1-9]'")?;
     let (_, log) = stage.pepd.take().unwrap().stop()?;
     assert!(
         log.contains(&format!(", {connections} accepted, ")) && log.contains(" 0 pending"),
-        "all of them were split: {log}"
+        "all of them were split: {log}{routed}"
     );
     Ok(())
 }
@@ -353,13 +358,13 @@ fn a_held_syn_is_never_lost(
         Event::Kill => daemon.kill()?,
         Event::Pause => {
             // Longer than the gate stays open: the client's next SYNs are routed.
-            daemon.signal(Signal::SIGSTOP)?;
+            daemon.pause()?;
             let hb = stage.world.hb();
             wait_until(LIMIT, "the gate is closed", || {
                 let gate = hb.sh("nft list set inet pepd gate");
                 gate.is_ok_and(|gate| !gate.contains("expires"))
             })?;
-            daemon.signal(Signal::SIGCONT)?;
+            daemon.resume()?;
         }
         Event::Reload => {
             // Other listeners too.
@@ -390,16 +395,81 @@ fn what_was_routed_during_a_pause_goes_on(
     let stage = Stage::open(Via::Pepd, PEPD)?;
     stage.world.pair(family)?;
     let pepd = stage.pepd.as_ref().unwrap();
-    pepd.signal(Signal::SIGSTOP)?;
+    pepd.pause()?;
     // Its SYN waits unread; one of those that follow is routed, once the gate has closed.
     let pair = stage.world.pair(family)?;
     assert!(
         held(stage.world.hb()).unwrap() > 0,
         "its first SYN still waits"
     );
-    pepd.signal(Signal::SIGCONT)?;
+    pepd.resume()?;
     nothing_is_held(&stage)?;
     pair.exchange(100_000)?;
+    stage.finish()
+}
+
+/// A SYN that was routed, because others took its place, may have been answered: the one that
+/// repeats it must not be held.
+#[rstest]
+fn what_repeats_a_routed_syn_is_routed(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root, program("nft"));
+    // Of which a source may have one.
+    let config = format!("{}\n[limits]\npending = 2\n", World::config());
+    let stage = Stage::with_config(PEPD, &config)?;
+    let world = &stage.world;
+    world.pair(family)?;
+    // The server answers the client's own SYN, which has come over one router, and not the box's.
+    let hops = match family {
+        Family::V4 => "ip ttl 64",
+        Family::V6 => "ip6 hoplimit 64",
+    };
+    world.server().sh(&format!(
+        "nft add table inet picky; \
+         nft add chain inet picky c '{{ type filter hook input priority 0; }}'; \
+         nft add rule inet picky c tcp dport 4000 {hops} drop"
+    ))?;
+    silence(world.server(), 4001)?;
+    let address = |port| SocketAddr::new(World::server_address(family), port);
+    let listener = listen(world.server(), address(4000))?;
+    // Its answers come to nothing, until the client has sent its SYN again.
+    world.client().sh("nft add table inet deaf; \
+         nft add chain inet deaf c '{ type filter hook input priority 0; }'; \
+         nft add rule inet deaf c tcp sport 4000 drop")?;
+    world
+        .hb()
+        .sh("nft add table inet seen; nft add counter inet seen syns; \
+         nft add chain inet seen c '{ type filter hook prerouting priority -500; }'; \
+         nft add rule inet seen c tcp dport 4000 counter name syns")?;
+    let syns = || world.hb().sh("nft list counter inet seen syns");
+    let attempt = connect_meanwhile(&stage, address(4000))?;
+    let split = accepted(world.hb())?;
+    // It takes the place of the first, which is routed from here on, however often it comes.
+    let newer = world.client().run(|| {
+        let socket = Socket::new(Domain::for_address(address(4001)), Type::STREAM, None)?;
+        socket.set_nonblocking(true)?;
+        // Under way.
+        let _ = socket.connect(&address(4001).into());
+        Ok(socket)
+    })?;
+    wait_until(LIMIT, "the server has answered", || {
+        let answered = world.server().sh("ss -Htn state syn-recv");
+        answered.is_ok_and(|answered| answered.contains(":4000"))
+    })?;
+    // Nothing takes its place in turn.
+    drop(newer);
+    let before = syns()?;
+    wait_until(LIMIT, "the client has sent its SYN again", || {
+        syns().is_ok_and(|now| now != before)
+    })?;
+    world.client().sh("nft delete table inet deaf")?;
+    let client = attempt.join().unwrap()?;
+    client.set_read_timeout(Some(LIMIT))?;
+    let (server, peer) = accept(&listener)?;
+    assert_eq!(peer, client.local_addr()?);
+    Pair { client, server }.exchange(100_000)?;
+    assert_eq!(accepted(world.hb())?, split);
     stage.finish()
 }
 

@@ -161,7 +161,7 @@ fn a_paused_daemon_leaves_new_connections_to_routing(
     let (live, split) = stage.world.probe(family)?;
     assert!(split);
     let pepd = stage.pepd.as_ref().unwrap();
-    pepd.signal(Signal::SIGSTOP)?;
+    pepd.pause()?;
     let server = SocketAddr::new(World::server_address(family), 0);
     let listener = listen(stage.world.server(), server)?;
     // Until the gate expires, new connections still wait in the paused daemon's backlog: the
@@ -183,7 +183,7 @@ fn a_paused_daemon_leaves_new_connections_to_routing(
         server,
     }
     .exchange(10_000)?;
-    pepd.signal(Signal::SIGCONT)?;
+    pepd.resume()?;
     live.exchange(10_000)?;
     // What had waited is served now.
     for client in waiting {

@@ -15,10 +15,9 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use nix::sys::signal::Signal;
 use pepd_sys::stream::unacknowledged;
 use pepd_testbed::traffic::{End, Pair, Pattern, listen, receive, send};
-use pepd_testbed::{Family, Pepd, Stage, Via, World, require, wait_until};
+use pepd_testbed::{Family, Stage, Via, World, require, wait_until};
 use rstest::rstest;
 use socket2::SockRef;
 
@@ -215,22 +214,11 @@ fn unread(stage: &Stage, side: &str, peer: &TcpStream) -> usize {
 }
 
 fn pause(stage: &mut Stage, on: bool) -> Result<()> {
-    let Ok(pepd) = stage.pepd() else {
-        return Ok(());
-    };
-    pepd.signal(if on { Signal::SIGSTOP } else { Signal::SIGCONT })?;
-    wait_until(LIMIT, "the daemon is paused", || !on || is_stopped(pepd))
-}
-
-fn is_stopped(pepd: &Pepd) -> bool {
-    let tasks = format!("/proc/{}/task", pepd.process().pid());
-    std::fs::read_dir(tasks).is_ok_and(|mut tasks| {
-        tasks.all(|task| {
-            let stat = task.map(|task| task.path().join("stat"));
-            let stat = stat.and_then(std::fs::read_to_string);
-            stat.is_ok_and(|stat| stat.contains(") T "))
-        })
-    })
+    match stage.pepd() {
+        Ok(pepd) if on => pepd.pause(),
+        Ok(pepd) => pepd.resume(),
+        Err(_) => Ok(()),
+    }
 }
 
 /// Everything until the end, and the error that it was, if any.

@@ -9,7 +9,9 @@
 //! worker's it is, accepts the client and claims it.
 
 pub(crate) mod attempt;
+mod budget;
 pub(crate) mod packet;
+mod past;
 pub(crate) mod reader;
 pub(crate) mod table;
 
@@ -45,7 +47,7 @@ pub(crate) struct Waiting {
 pub(crate) enum Decision {
     /// To the listener.
     Split,
-    /// To the upstream leg that is open towards its sender, or to the next hop.
+    /// To the upstream leg that is open towards its sender, or to the next hop; not counted.
     Pass,
     /// Routed as if pepd were not there.
     Bypass(Bypass),
@@ -66,7 +68,7 @@ pub(crate) enum Bypass {
     Budget,
     /// The client's address and port cannot be had, or nothing else can.
     NotPossible,
-    /// It has waited so long unread that it may be on its way already.
+    /// It has waited unread while others were routed: its connection may be there already.
     Late,
     /// Its answers take another way.
     Detour,

@@ -16,6 +16,7 @@ mod admission;
 mod direction;
 mod ending;
 mod fast_open;
+mod gate;
 mod held;
 mod listener;
 mod look;
@@ -40,6 +41,7 @@ use pepd_sys::nfqueue::{Queue, QueueNumber};
 
 pub use admission::{Admission, Pressure};
 use ending::EndedLines;
+pub use gate::GateWatch;
 use held::{Bypass, Decision, Held};
 pub use listener::ListenError;
 use listener::Listener;
@@ -143,6 +145,7 @@ impl Relay {
             flows: Arc::new(flows),
             ended_lines: EndedLines::new(settings.ended_lines, now),
             admission: Arc::new(Admission::new(settings.limits)),
+            gate: GateWatch::default(),
             settings: ArcSwap::from_pointee(settings),
             counters,
             fast_open_key: key,
@@ -232,6 +235,11 @@ impl Relay {
     /// The connections against their limits.
     pub fn admission(&self) -> &Admission {
         &self.shared.admission
+    }
+
+    /// To be told what the capture's gate was last told.
+    pub fn gate(&self) -> &GateWatch {
+        &self.shared.gate
     }
 
     /// For looking at it from any thread.

@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 use crate::admission::Admission;
 use crate::ending::EndedLines;
 use crate::fast_open::Key;
+use crate::gate::GateWatch;
 use crate::held::packet::Flow;
 use crate::held::table::Evicted;
 use crate::held::{Decision, Held, Waiting, reader};
@@ -35,6 +36,7 @@ pub(crate) struct Shared {
     pub(crate) settings: ArcSwap<Settings>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) admission: Arc<Admission>,
+    pub(crate) gate: GateWatch,
     pub(crate) held: Held,
     pub(crate) fast_open_key: Key,
     pub(crate) flows: Arc<FlowTable>,
@@ -308,7 +310,7 @@ fn accept(
         client: peer,
         server: destination,
     };
-    let upstream = match context.shared.held.claim(flow) {
+    let upstream = match context.shared.held.claim(flow, Instant::now()) {
         Some(answered) => {
             context.shared.note_pending();
             *spare = Some(socket);

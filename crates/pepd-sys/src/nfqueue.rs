@@ -96,6 +96,14 @@ impl Queue {
         Ok(len.min(size))
     }
 
+    /// Packets that found the socket's buffer full since the queue was opened, and passed unread.
+    ///
+    /// # Errors
+    /// As getsockopt(2).
+    pub fn overflowed(&self) -> io::Result<u32> {
+        sockopt::drops(self.socket.as_fd())
+    }
+
     /// Gives a packet's verdict. That there is no such packet any more shows later, as a message
     /// that [`packets`] passes over.
     pub fn decide(&self, packet: u32, verdict: Verdict) -> io::Result<()> {

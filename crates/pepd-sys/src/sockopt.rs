@@ -43,6 +43,7 @@ struct Opt<T> {
 trait Plain: Copy + Default {}
 impl Plain for c_int {}
 impl Plain for u64 {}
+impl<const N: usize> Plain for [u32; N] where Self: Default {}
 
 impl<T: Plain> Opt<T> {
     const fn new(level: c_int, name: c_int, text: &'static str) -> Self {
@@ -163,6 +164,19 @@ pub fn set_receive_buffer(fd: BorrowedFd<'_>, bytes: c_int) -> Result<(), Option
 /// The receive buffer in bytes as the kernel counts it: twice what was asked for.
 pub fn receive_buffer(fd: BorrowedFd<'_>) -> Result<c_int, OptionError> {
     Opt::<c_int>::new(SOL_SOCKET, SO_RCVBUF, "SO_RCVBUF").get(fd)
+}
+
+/// What the socket had no room for and so did not get (sk_drops; SK_MEMINFO_DROPS in
+/// include/uapi/linux/sock_diag.h).
+///
+/// # Errors
+/// As getsockopt(2).
+pub fn drops(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    const SK_MEMINFO_DROPS: usize = 8;
+    type MemInfo = [u32; SK_MEMINFO_DROPS + 1];
+    let info = Opt::<MemInfo>::new(SOL_SOCKET, libc::SO_MEMINFO, "SO_MEMINFO").get(fd);
+    let info = info.map_err(|error| error.source)?;
+    Ok(info[SK_MEMINFO_DROPS])
 }
 
 /// Sets the send buffer in bytes, past `wmem_max` too (CAP_NET_ADMIN). The kernel doubles

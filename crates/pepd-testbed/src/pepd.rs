@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::netns::Netns;
 use crate::process::{Finished, Process, run};
-use crate::wait::Deadline;
+use crate::wait::{Deadline, wait_until};
 
 /// How long the daemon may take to start, reload or end on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -172,6 +172,29 @@ impl Pepd {
     /// When it has ended.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         self.process.signal(signal)
+    }
+
+    /// Stops it with SIGSTOP, and waits until every thread has stopped: one that still ran might
+    /// take a connection that nobody then serves.
+    ///
+    /// # Errors
+    /// When it has ended, or does not stop.
+    pub fn pause(&self) -> Result<()> {
+        self.signal(Signal::SIGSTOP)?;
+        let tasks = format!("/proc/{}/task", self.process.pid());
+        wait_until(LIMIT, "every thread has stopped", || {
+            let tasks = fs::read_dir(&tasks).into_iter().flatten().flatten();
+            let mut states = tasks.map(|task| fs::read_to_string(task.path().join("stat")));
+            states.all(|state| state.is_ok_and(|state| state.contains(") T ")))
+        })
+    }
+
+    /// Lets it go on after [`Pepd::pause`].
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn resume(&self) -> Result<()> {
+        self.signal(Signal::SIGCONT)
     }
 
     /// Waits for its end, and returns its exit status and its whole log.

@@ -12,7 +12,7 @@ use socket2::{Domain, Socket};
 use tokio::io::Interest;
 
 use super::packet::Syn;
-use super::table::Ticket;
+use super::table::{Next, Ticket};
 use super::{AnsweredLeg, Bypass, Decision, Unreachable};
 use crate::options;
 use crate::settings::Leg;
@@ -43,7 +43,13 @@ pub(crate) async fn ask(context: Arc<Context>, syn: Syn, ticket: Ticket) {
         Err(decision) => decision,
     };
     tracing::debug!(client = %syn.flow.client, destination = %syn.flow.server, ?decision, "no upstream leg");
-    if let Some(waiting) = shared.held.give_up(syn.flow, ticket) {
+    let next = match decision {
+        Decision::Split => Next::Split,
+        Decision::Bypass(_) => Next::Routed,
+        _ => Next::Answered,
+    };
+    let waiting = shared.held.give_up(syn.flow, ticket, next, Instant::now());
+    if let Some(waiting) = waiting {
         shared.decide(waiting, decision);
     }
     shared.note_pending();

@@ -28,10 +28,16 @@ impl Flow {
     }
 }
 
+/// A SYN's sequence number (RFC 9293, section 3.4.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SequenceNumber(pub(crate) u32);
+
 /// A client's SYN, as far as it shapes the upstream one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Syn {
     pub(crate) flow: Flow,
+    /// The same for each repetition, and another one for a new connection.
+    pub(crate) number: SequenceNumber,
     /// The DSCP, 0 to 63.
     pub(crate) dscp: u8,
     /// The largest segment that the client takes (RFC 9293, section 3.7.1).
@@ -61,6 +67,7 @@ pub(crate) fn syn(packet: &[u8]) -> Option<Syn> {
     }
     Some(Syn {
         flow: ip.flow()?,
+        number: SequenceNumber(u32::from_be_bytes(*segment.get(4..)?.first_chunk()?)),
         dscp: ip.dscp,
         mss: segment.get(20..offset).and_then(mss),
         first: first(&ip, offset),
@@ -228,9 +235,12 @@ pub(crate) mod tests {
     use super::*;
 
     /// A SYN with an MSS option behind two that say nothing.
+    const SYN_NUMBER: u32 = 0x8123_4567;
+
     fn segment(flags: u8, mss: u16) -> Vec<u8> {
         let mut tcp = vec![0; 20];
         tcp[..4].copy_from_slice(&[0x9c, 0x40, 0, 80]);
+        tcp[4..8].copy_from_slice(&SYN_NUMBER.to_be_bytes());
         tcp[12] = 7 << 4;
         tcp[13] = flags;
         tcp.extend([1, 1, 2, 4]);
@@ -275,6 +285,7 @@ pub(crate) mod tests {
     fn a_syn_is_read_in_either_family() {
         let expected = Syn {
             flow: flow(),
+            number: SequenceNumber(SYN_NUMBER),
             dscp: 46,
             mss: Some(1400),
             first: None,

@@ -24,14 +24,15 @@ use super::attempt::{self, ask};
 use super::packet::{self, Flow};
 use super::table::{Evicted, Seen};
 use super::{Bypass, Decision, Waiting};
+use crate::gate::GateWatch;
 use crate::serve::leads_here;
 use crate::worker::Context;
 
 /// How often the reader looks at the clock.
 const TICK: Duration = Duration::from_millis(100);
 
-/// What has waited for so long may have been retransmitted and routed meanwhile, and its connection
-/// established: a client waits a second (RFC 6298).
+/// What has waited for so long may have been repeated meanwhile: a client waits a second (RFC
+/// 6298). If what repeats it was routed, its connection may be established.
 const LATE: Duration = Duration::from_millis(700);
 
 /// Packets read in a row before connections have their turn.
@@ -56,27 +57,66 @@ pub(crate) async fn read(context: Arc<Context>, queue: Arc<Queue>) {
     };
     let mut buffer = vec![0; MESSAGE_BYTES];
     let mut tick = tokio::time::interval(TICK);
-    // Everything that is there has come after this.
-    let mut emptied = Instant::now();
+    let mut backlog = Backlog::new(Instant::now());
     loop {
         let guard = tokio::select! {
             guard = socket.readable() => guard.ok(),
             _ = tick.tick() => None,
         };
         let now = Instant::now();
-        let late = now.saturating_duration_since(emptied) >= LATE;
+        let late = backlog.may_be_late(&queue, &context.shared.gate, now);
         let turn = if late {
             LATE_PACKETS_PER_TURN
         } else {
             PACKETS_PER_TURN
         };
         if read_some(&context, &queue, &mut buffer, turn, late).is_err() {
-            emptied = now;
+            backlog.emptied(&queue, now);
             if let Some(mut guard) = guard {
                 guard.clear_ready();
             }
         }
         tokio::task::yield_now().await;
+    }
+}
+
+/// How long what is in the queue may have waited, and whether anything was routed meanwhile.
+struct Backlog {
+    /// Everything that is there has come after this.
+    emptied: Instant,
+    /// Packets that had found no room in the queue when that was last asked, and so were routed.
+    overflowed: u32,
+    /// Whether it has been asked since the queue was empty.
+    asked: bool,
+}
+
+impl Backlog {
+    fn new(now: Instant) -> Self {
+        Self {
+            emptied: now,
+            overflowed: 0,
+            asked: false,
+        }
+    }
+
+    /// Everything that had come until `now` has been read.
+    fn emptied(&mut self, queue: &Queue, now: Instant) {
+        self.emptied = now;
+        if std::mem::take(&mut self.asked) {
+            self.overflowed = queue.overflowed().unwrap_or(self.overflowed);
+        }
+    }
+
+    /// Whether a SYN in the queue may repeat, or be repeated by, one that was routed. A worker that
+    /// is slow, or was paused for a moment, holds its SYNs all the same: those that repeat them are
+    /// behind them.
+    fn may_be_late(&mut self, queue: &Queue, gate: &GateWatch, now: Instant) -> bool {
+        if now.saturating_duration_since(self.emptied) < LATE {
+            return false;
+        }
+        self.asked = true;
+        let overflowed = queue.overflowed().unwrap_or(u32::MAX);
+        overflowed != self.overflowed || gate.may_have_been_shut_since(self.emptied, now)
     }
 }
 
@@ -115,14 +155,14 @@ fn take_syn(context: &Arc<Context>, waiting: Waiting, packet: &[u8], late: bool)
         shared.decide(waiting, Decision::Bypass(Bypass::Odd));
         return;
     };
-    // Where a leg is under way the client's SYN has no other way: routed, it would spoil both.
-    if late && !shared.held.knows(syn.flow) {
-        shared.decide(waiting, Decision::Bypass(Bypass::Late));
-        return;
-    }
-    match shared.held.see(syn.flow, waiting, Instant::now()) {
+    let seen = shared
+        .held
+        .see(syn.flow, syn.number, waiting, late, Instant::now());
+    match seen {
         Seen::Again(before) => before.supersede(),
         Seen::Answered(waiting) => shared.decide(waiting, Decision::Split),
+        Seen::Routed(waiting) => shared.decide(waiting, Decision::Pass),
+        Seen::Late(waiting) => shared.decide(waiting, Decision::Bypass(Bypass::Late)),
         Seen::OverBudget(waiting) => shared.decide(waiting, Decision::Bypass(Bypass::Budget)),
         // The two SYNs make one connection with the leg's socket. It is the way of a single box
         // and of a chain whose boxes have begun at opposite ends.
@@ -153,7 +193,7 @@ fn take_reset(context: &Arc<Context>, waiting: Waiting, flow: Flow) {
     let shared = &context.shared;
     // First, so that it does not meet the connection that the SYN opens.
     shared.decide(waiting, Decision::Pass);
-    if let Some(syn) = shared.held.detour(flow) {
+    if let Some(syn) = shared.held.detour(flow, Instant::now()) {
         shared.admission.detour(flow.client.ip(), flow.server.ip());
         shared.decide(syn, Decision::Bypass(Bypass::Detour));
         shared.note_pending();
@@ -164,7 +204,7 @@ fn take_error(context: &Arc<Context>, waiting: Waiting, packet: &[u8]) {
     let shared = &context.shared;
     let held = packet::icmp_error(packet).and_then(|(flow, error)| {
         let unreachable = attempt::unreachable(error)?;
-        Some((shared.held.abort(flow)?, unreachable))
+        Some((shared.held.abort(flow, Instant::now())?, unreachable))
     });
     match held {
         Some((syn, unreachable)) => {

@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use tokio::task::AbortHandle;
 
-use super::packet::Flow;
+use super::budget::Budget;
+use super::packet::{Flow, SequenceNumber};
+use super::past::{Fate, Past};
 
 /// How long an upstream leg waits for its client: long enough for a SYN-ACK that is lost four
 /// times (1 + 2 + 4 + 8 s) and for a long way. Most that wait so long belong to a SYN that came
@@ -27,6 +29,9 @@ const CLAIM_TIME: Duration = Duration::from_secs(20);
 fn next_syn_within(last_after_first: Duration) -> Duration {
     2 * last_after_first + Duration::from_secs(5)
 }
+
+/// SYNs remembered for each flow that there is room for.
+const REMEMBERED: usize = 4;
 
 /// Flows under way, with packets `P` and upstream legs `U`.
 #[derive(Debug)]
@@ -49,6 +54,10 @@ pub(crate) enum Seen<P, U> {
     Again(P),
     /// One more of a flow whose destination has answered: it is for the listener.
     Answered(P),
+    /// One more of a flow that was routed: it has to take the same way.
+    Routed(P),
+    /// It has waited for so long that one that repeats it may have been routed.
+    Late(P),
     /// The first of its flow, and no upstream leg may be tried for it now.
     OverBudget(P),
     /// The other end of a flow that is under way opens the same connection at the same time
@@ -58,6 +67,17 @@ pub(crate) enum Seen<P, U> {
         /// Whether the upstream leg towards that end has sent its SYN.
         leg_is_open: bool,
     },
+}
+
+/// What becomes of a SYN whose attempt has ended without an upstream leg.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// It is routed.
+    Routed,
+    /// It goes to the listener all the same.
+    Split,
+    /// It is answered, or not: the next one is a new attempt.
+    Answered,
 }
 
 /// What is no longer in the table.
@@ -77,11 +97,14 @@ struct State<P, U> {
     sources: HashMap<IpAddr, BTreeSet<Ticket>>,
     next: u64,
     budget: Budget,
+    past: Past,
 }
 
 #[derive(Debug)]
 struct Entry<P, U> {
     ticket: Ticket,
+    /// That of the client's last SYN.
+    number: SequenceNumber,
     stage: Stage<P, U>,
 }
 
@@ -122,6 +145,7 @@ impl<P, U> Table<P, U> {
                 sources: HashMap::new(),
                 next: 0,
                 budget: Budget::new(capacity, now),
+                past: Past::new(capacity.saturating_mul(REMEMBERED), now),
             }),
             len: AtomicUsize::new(0),
         }
@@ -132,22 +156,37 @@ impl<P, U> Table<P, U> {
         let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
         let mut state = self.lock();
         state.capacity = capacity;
-        state.budget.size = capacity;
+        state.budget.set_size(capacity);
+        state.past.set_room(capacity.saturating_mul(REMEMBERED));
     }
 
-    /// Enters a SYN.
-    pub(crate) fn see(&self, flow: Flow, packet: P, now: Instant) -> Seen<P, U> {
+    /// Enters a SYN. Where it is `late`, no upstream leg is opened for it any more.
+    pub(crate) fn see(
+        &self,
+        flow: Flow,
+        number: SequenceNumber,
+        packet: P,
+        late: bool,
+        now: Instant,
+    ) -> Seen<P, U> {
         let mut state = self.lock();
-        match state.flows.get_mut(&flow).map(|entry| &mut entry.stage) {
-            Some(Stage::Asking {
-                packet: waiting,
-                last,
-                ..
-            }) => {
-                *last = now;
-                return Seen::Again(std::mem::replace(waiting, packet));
-            }
-            Some(Stage::Answered { .. }) => return Seen::Answered(packet),
+        if let Some(entry) = state.flows.get_mut(&flow) {
+            entry.number = number;
+            return match &mut entry.stage {
+                Stage::Asking {
+                    packet: waiting,
+                    last,
+                    ..
+                } => {
+                    *last = now;
+                    Seen::Again(std::mem::replace(waiting, packet))
+                }
+                Stage::Answered { .. } => Seen::Answered(packet),
+            };
+        }
+        match state.past.repeated(flow, number, now) {
+            Some(Fate::Routed) => return Seen::Routed(packet),
+            Some(Fate::Split) => return Seen::Answered(packet),
             None => {}
         }
         let reverse = state.flows.get(&flow.reversed());
@@ -157,18 +196,19 @@ impl<P, U> Table<P, U> {
                 leg_is_open,
             };
         }
-        if !state.budget.take(now) {
-            return Seen::OverBudget(packet);
+        let over_budget = !late && !state.budget.take(now);
+        if late || over_budget {
+            state.past.note(flow, number, Fate::Routed, now);
+            return if late {
+                Seen::Late(packet)
+            } else {
+                Seen::OverBudget(packet)
+            };
         }
-        let evicted = state.make_room(flow.client.ip());
-        let ticket = state.insert(flow, packet, now);
+        let evicted = state.make_room(flow.client.ip(), now);
+        let ticket = state.insert(flow, number, packet, now);
         self.len.store(state.flows.len(), Relaxed);
         Seen::New(ticket, evicted)
-    }
-
-    /// Whether the flow is under way.
-    pub(crate) fn knows(&self, flow: Flow) -> bool {
-        self.lock().flows.contains_key(&flow)
     }
 
     /// Notes what is to be aborted when the flow is evicted. False if it has been already.
@@ -178,6 +218,7 @@ impl<P, U> Table<P, U> {
             Some(Entry {
                 ticket: at,
                 stage: Stage::Asking { attempt, .. },
+                ..
             }) if *at == ticket => {
                 *attempt = Some(handle);
                 true
@@ -191,6 +232,7 @@ impl<P, U> Table<P, U> {
         if let Some(Entry {
             ticket: at,
             stage: Stage::Asking { sent, .. },
+            ..
         }) = self.lock().flows.get_mut(&flow)
             && *at == ticket
         {
@@ -209,7 +251,9 @@ impl<P, U> Table<P, U> {
     ) -> Result<P, U> {
         let mut state = self.lock();
         match state.flows.get_mut(&flow) {
-            Some(Entry { ticket: at, stage }) if *at == ticket => {
+            Some(Entry {
+                ticket: at, stage, ..
+            }) if *at == ticket => {
                 let answered = Stage::Answered {
                     upstream,
                     since: now,
@@ -224,36 +268,58 @@ impl<P, U> Table<P, U> {
     }
 
     /// The attempt has ended without an upstream leg: gives the SYN.
-    pub(crate) fn give_up(&self, flow: Flow, ticket: Ticket) -> Option<P> {
+    pub(crate) fn give_up(
+        &self,
+        flow: Flow,
+        ticket: Ticket,
+        next: Next,
+        now: Instant,
+    ) -> Option<P> {
         let mut state = self.lock();
         let entry = state.flows.get(&flow)?;
         if entry.ticket != ticket {
             return None;
         }
-        self.remove_asking(&mut state, flow)
+        let fate = match next {
+            Next::Routed => Some(Fate::Routed),
+            Next::Split => Some(Fate::Split),
+            Next::Answered => None,
+        };
+        self.remove_asking(&mut state, flow, fate, now)
     }
 
     /// Ends the attempt because the network says that it is in vain: gives the SYN.
-    pub(crate) fn abort(&self, flow: Flow) -> Option<P> {
-        self.remove_asking(&mut self.lock(), flow)
+    pub(crate) fn abort(&self, flow: Flow, now: Instant) -> Option<P> {
+        self.remove_asking(&mut self.lock(), flow, None, now)
     }
 
     /// Ends the attempt because the client has answered an answer to it that did not come by this
-    /// host: gives the SYN.
-    pub(crate) fn detour(&self, flow: Flow) -> Option<P> {
+    /// host: gives the SYN, which is to be routed.
+    pub(crate) fn detour(&self, flow: Flow, now: Instant) -> Option<P> {
         let mut state = self.lock();
         match state.flows.get(&flow)?.stage {
-            Stage::Asking { sent: true, .. } => self.remove_asking(&mut state, flow),
+            Stage::Asking { sent: true, .. } => {
+                self.remove_asking(&mut state, flow, Some(Fate::Routed), now)
+            }
             _ => None,
         }
     }
 
-    fn remove_asking(&self, state: &mut State<P, U>, flow: Flow) -> Option<P> {
+    fn remove_asking(
+        &self,
+        state: &mut State<P, U>,
+        flow: Flow,
+        fate: Option<Fate>,
+        now: Instant,
+    ) -> Option<P> {
         match state.flows.get(&flow)?.stage {
             Stage::Asking { .. } => {}
             Stage::Answered { .. } => return None,
         }
         let entry = state.remove(flow)?;
+        if let Some(fate) = fate {
+            state.past.note(flow, entry.number, fate, now);
+        }
         self.len.store(state.flows.len(), Relaxed);
         match entry.stage {
             Stage::Asking {
@@ -269,7 +335,7 @@ impl<P, U> Table<P, U> {
     }
 
     /// Takes the upstream leg of an accepted client.
-    pub(crate) fn claim(&self, flow: Flow) -> Option<U> {
+    pub(crate) fn claim(&self, flow: Flow, now: Instant) -> Option<U> {
         if self.len.load(Relaxed) == 0 {
             return None;
         }
@@ -279,6 +345,7 @@ impl<P, U> Table<P, U> {
             Stage::Asking { .. } => return None,
         }
         let entry = state.remove(flow)?;
+        state.past.note(flow, entry.number, Fate::Split, now);
         state.budget.give_back();
         self.len.store(state.flows.len(), Relaxed);
         match entry.stage {
@@ -337,7 +404,7 @@ impl<P, U> Table<P, U> {
 }
 
 impl<P, U> State<P, U> {
-    fn insert(&mut self, flow: Flow, packet: P, now: Instant) -> Ticket {
+    fn insert(&mut self, flow: Flow, number: SequenceNumber, packet: P, now: Instant) -> Ticket {
         let ticket = Ticket(self.next);
         self.next += 1;
         let stage = Stage::Asking {
@@ -347,7 +414,12 @@ impl<P, U> State<P, U> {
             first: now,
             last: now,
         };
-        self.flows.insert(flow, Entry { ticket, stage });
+        let entry = Entry {
+            ticket,
+            number,
+            stage,
+        };
+        self.flows.insert(flow, entry);
         self.ages.insert(ticket, flow);
         let source = self.sources.entry(flow.client.ip()).or_default();
         source.insert(ticket);
@@ -367,22 +439,32 @@ impl<P, U> State<P, U> {
         Some(entry)
     }
 
-    /// Evicts the oldest until one more from `source` fits.
-    fn make_room(&mut self, source: IpAddr) -> Evicted<P, U> {
+    /// Evicts the oldest until one more from `source` fits. Their SYNs are to be routed.
+    fn make_room(&mut self, source: IpAddr, now: Instant) -> Evicted<P, U> {
         let mut evicted = Evicted::default();
         let of_source = (self.capacity / 2).max(1);
         while let Some(tickets) = self.sources.get(&source)
             && tickets.len() >= of_source
             && let Some(flow) = tickets.first().and_then(|oldest| self.ages.get(oldest))
         {
-            self.evict(*flow, &mut evicted);
+            self.evict_and_route(*flow, &mut evicted, now);
         }
         while self.flows.len() >= self.capacity.max(1)
             && let Some((_, flow)) = self.ages.first_key_value()
         {
-            self.evict(*flow, &mut evicted);
+            self.evict_and_route(*flow, &mut evicted, now);
         }
         evicted
+    }
+
+    fn evict_and_route(&mut self, flow: Flow, evicted: &mut Evicted<P, U>, now: Instant) {
+        if let Some(entry) = self.flows.get(&flow)
+            && matches!(entry.stage, Stage::Asking { .. })
+        {
+            let number = entry.number;
+            self.past.note(flow, number, Fate::Routed, now);
+        }
+        self.evict(flow, evicted);
     }
 
     fn evict(&mut self, flow: Flow, evicted: &mut Evicted<P, U>) {
@@ -410,220 +492,5 @@ impl<P, U> Default for Evicted<P, U> {
     }
 }
 
-/// How many upstream legs may be tried without a client that comes for them: as many at once
-/// and per second as the table has room for. Those of clients that do come cost nothing, so
-/// that this bounds what a flood makes the box send, and nothing else.
-#[derive(Debug)]
-struct Budget {
-    size: usize,
-    left: usize,
-    filled: Instant,
-}
-
-impl Budget {
-    fn new(size: usize, now: Instant) -> Self {
-        Self {
-            size,
-            left: size,
-            filled: now,
-        }
-    }
-
-    fn take(&mut self, now: Instant) -> bool {
-        const REFILL: Duration = Duration::from_secs(1);
-        if now.saturating_duration_since(self.filled) >= REFILL {
-            self.left = self.size;
-            self.filled = now;
-        }
-        match self.left.checked_sub(1) {
-            Some(left) => {
-                self.left = left;
-                true
-            }
-            None => false,
-        }
-    }
-
-    fn give_back(&mut self) {
-        self.left = (self.left + 1).min(self.size);
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::held::packet::tests::flow;
-
-    type Strings = Table<&'static str, &'static str>;
-
-    fn from(host: u8, port: u16) -> Flow {
-        let mut flow = flow();
-        flow.client = ([10, 1, 0, host], port).into();
-        flow
-    }
-
-    fn new(table: &Strings, flow: Flow, packet: &'static str, now: Instant) -> Ticket {
-        match table.see(flow, packet, now) {
-            Seen::New(ticket, evicted) => {
-                assert_eq!(evicted, Evicted::default());
-                ticket
-            }
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn an_answered_flow_is_claimed_once() {
-        let now = Instant::now();
-        let table = Strings::new(8, now);
-        let ticket = new(&table, from(1, 1), "syn", now);
-        assert_eq!(table.claim(from(1, 1)), None, "nobody has answered");
-        assert_eq!(table.answer(from(1, 1), ticket, "leg", now), Ok("syn"));
-        assert_eq!(
-            table.see(from(1, 1), "again", now),
-            Seen::Answered("again"),
-            "its SYN-ACK was lost"
-        );
-        assert_eq!(table.claim(from(1, 2)), None);
-        assert_eq!(table.claim(from(1, 1)), Some("leg"));
-        assert_eq!(table.claim(from(1, 1)), None);
-        assert_eq!(table.len(), 0);
-        assert!(table.lock().ages.is_empty() && table.lock().sources.is_empty());
-    }
-
-    #[test]
-    fn a_repeated_syn_takes_the_place_of_the_one_before() {
-        let now = Instant::now();
-        let table = Strings::new(8, now);
-        let ticket = new(&table, from(1, 1), "first", now);
-        assert_eq!(table.see(from(1, 1), "second", now), Seen::Again("first"));
-        assert_eq!(table.give_up(from(1, 1), ticket), Some("second"));
-        assert_eq!(table.give_up(from(1, 1), ticket), None);
-        // The same flow later is another one: an old attempt has no say in it.
-        let later = new(&table, from(1, 1), "third", now);
-        assert_eq!(table.give_up(from(1, 1), ticket), None);
-        assert_eq!(table.answer(from(1, 1), ticket, "old", now), Err("old"));
-        assert_eq!(table.answer(from(1, 1), later, "leg", now), Ok("third"));
-        assert_eq!(table.abort(from(1, 1)), None, "it has been answered");
-    }
-
-    #[test]
-    fn a_syn_of_the_other_end_is_for_the_leg_towards_it() {
-        let now = Instant::now();
-        let table = Strings::new(8, now);
-        let (flow, reverse) = (from(1, 1), from(1, 1).reversed());
-        let crossing = |packet, leg_is_open| Seen::Crossing {
-            packet,
-            leg_is_open,
-        };
-        let ticket = new(&table, flow, "syn", now);
-        assert_eq!(table.see(reverse, "a", now), crossing("a", false));
-        table.sent(flow, ticket);
-        assert_eq!(table.see(reverse, "b", now), crossing("b", true));
-        assert_eq!(table.answer(flow, ticket, "leg", now), Ok("syn"));
-        assert_eq!(table.see(reverse, "c", now), crossing("c", true));
-        assert_eq!(table.claim(flow), Some("leg"));
-        new(&table, reverse, "d", now);
-    }
-
-    #[test]
-    fn only_what_has_been_asked_can_be_answered_by_another_way() {
-        let now = Instant::now();
-        let table = Strings::new(8, now);
-        let ticket = new(&table, from(1, 1), "syn", now);
-        assert_eq!(table.detour(from(1, 1)), None);
-        table.sent(from(1, 1), ticket);
-        assert_eq!(table.detour(from(1, 2)), None);
-        assert_eq!(table.detour(from(1, 1)), Some("syn"));
-        let ticket = new(&table, from(1, 1), "syn", now);
-        assert_eq!(table.answer(from(1, 1), ticket, "leg", now), Ok("syn"));
-        assert_eq!(table.detour(from(1, 1)), None, "it came by this one");
-    }
-
-    #[test]
-    fn when_full_the_oldest_goes() {
-        let now = Instant::now();
-        let table = Strings::new(3, now);
-        let first = new(&table, from(1, 1), "a", now);
-        assert_eq!(table.answer(from(1, 1), first, "leg", now), Ok("a"));
-        new(&table, from(2, 1), "b", now);
-        new(&table, from(3, 1), "c", now);
-        // The budget is the capacity per second.
-        let now = now + Duration::from_secs(1);
-        let Seen::New(_, evicted) = table.see(from(4, 1), "d", now) else {
-            panic!("refused")
-        };
-        assert_eq!((evicted.packets, evicted.upstreams), (vec![], vec!["leg"]));
-        let Seen::New(_, evicted) = table.see(from(5, 1), "e", now) else {
-            panic!("refused")
-        };
-        assert_eq!((evicted.packets, evicted.upstreams), (vec!["b"], vec![]));
-        assert_eq!(table.len(), 3);
-        assert_eq!(table.clear().packets.len(), 3);
-        assert!(table.lock().sources.is_empty());
-    }
-
-    #[test]
-    fn a_source_has_half_and_evicts_its_own() {
-        let now = Instant::now();
-        let table = Strings::new(4, now);
-        new(&table, from(9, 1), "other", now);
-        new(&table, from(1, 1), "a", now);
-        new(&table, from(1, 2), "b", now);
-        let Seen::New(_, evicted) = table.see(from(1, 3), "c", now) else {
-            panic!("refused")
-        };
-        assert_eq!(evicted.packets, ["a"]);
-    }
-
-    #[test]
-    fn attempts_in_vain_are_bounded_per_second_and_others_are_not() {
-        let now = Instant::now();
-        let table = Strings::new(4, now);
-        for port in 0..100 {
-            let ticket = new(&table, from(1, port), "good", now);
-            assert_eq!(table.answer(from(1, port), ticket, "leg", now), Ok("good"));
-            assert_eq!(table.claim(from(1, port)), Some("leg"));
-        }
-        for port in 0..4 {
-            let ticket = new(&table, from(2, port), "vain", now);
-            assert_eq!(table.give_up(from(2, port), ticket), Some("vain"));
-        }
-        let refused = table.see(from(2, 9), "vain", now);
-        assert_eq!(refused, Seen::OverBudget("vain"));
-        new(&table, from(2, 9), "later", now + Duration::from_secs(1));
-    }
-
-    #[test]
-    fn a_leg_that_nobody_comes_for_expires() {
-        let now = Instant::now();
-        let table = Strings::new(4, now);
-        let ticket = new(&table, from(1, 1), "a", now);
-        assert_eq!(table.answer(from(1, 1), ticket, "leg", now), Ok("a"));
-        let early = table.expire(now + Duration::from_secs(19));
-        assert_eq!(early, Evicted::default());
-        let late = table.expire(now + Duration::from_secs(21));
-        assert_eq!(late.upstreams, ["leg"]);
-        assert_eq!(table.len(), 0);
-    }
-
-    #[test]
-    fn a_client_that_sends_no_more_has_given_up() {
-        let start = Instant::now();
-        let after = |seconds| start + Duration::from_secs(seconds);
-        let table = Strings::new(4, start);
-        new(&table, from(1, 1), "0", start);
-        // As RFC 6298 has it: never longer than what has passed, and a second.
-        for seconds in [1, 3, 7, 15, 31, 63] {
-            assert_eq!(table.expire(after(seconds)), Evicted::default());
-            assert!(matches!(
-                table.see(from(1, 1), "again", after(seconds)),
-                Seen::Again(_)
-            ));
-        }
-        assert_eq!(table.expire(after(127)), Evicted::default());
-        assert_eq!(table.expire(after(63 + 126 + 5)).packets, ["again"]);
-        new(&table, from(1, 2), "once", start);
-        assert_eq!(table.expire(after(5)).packets, ["once"]);
-    }
-}
+mod tests;
