@@ -10,8 +10,8 @@
 //!   knows how to reuse a 4-tuple that is still in TIME_WAIT
 //!   (net/ipv4/netfilter/nf_tproxy_ipv4.c). Where nobody listens, `tproxy` ends the rule
 //!   before the mark is set.
-//! - `prerouting` delivers here what belongs to an established socket of the relay, by the
-//!   socket's mark; besides it looks only at TCP between campus addresses, and at ICMP to them.
+//! - `prerouting` delivers here what belongs to an established socket of the relay: `legs` has
+//!   marked it. Besides it looks only at TCP between campus addresses, and at ICMP to them.
 //! - `own` delivers here what belongs to any other socket of a proxy, and lets everything else
 //!   be routed. The relay's own come here while a handshake is under way and in TIME_WAIT:
 //!   `socket mark` knows full sockets only (net/netfilter/nft_socket.c). SYNs that are not to be
@@ -53,7 +53,7 @@ use std::fmt::Write as _;
 
 pub(crate) use self::guard::{GUARD, STRANGERS};
 use self::syntax::{
-    address_type, comment, detours, digit, icmp, ip, joined, listeners, on_hold, passed,
+    address_type, comment, detours, digit, icmp, ip, joined, listeners, marked, on_hold, passed,
     rule_lines, set_bits, set_mark, unsplit,
 };
 use crate::plan::{Plan, PlannedCampus};
@@ -363,7 +363,9 @@ impl Script {
     fn base_chains(&mut self, plan: &Plan) {
         let mut prerouting =
             vec!["type filter hook prerouting priority mangle; policy accept;".to_owned()];
-        // Nearly every packet is one of a live connection, and ends here.
+        // Nearly every packet is one of a live connection, known since `legs`, and ends here.
+        prerouting.push(format!("{} accept", marked(plan)));
+        // Another table's chain may have set a mark of its own in between.
         prerouting.extend(plan.mark.sockets().map(|SocketMarks { client, upstream }| {
             format!(
                 "meta l4proto tcp socket mark & {:#x} {{ {client:#x}, {upstream:#x} }} {} accept",
@@ -371,7 +373,10 @@ impl Script {
                 set_mark(plan)
             )
         }));
-        let mut input = vec!["type filter hook input priority filter; policy accept;".to_owned()];
+        let mut input = vec![
+            "type filter hook input priority filter; policy accept;".to_owned(),
+            format!("tcp dport != {} accept", plan.port),
+        ];
         for &family in &plan.families {
             let (ip, n) = (ip(family), digit(family));
             let mut tcp = vec![FOREIGN.to_owned()];

@@ -1,5 +1,6 @@
 //! One live connection, as its worker tells it and others see it.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -51,13 +52,43 @@ pub struct Turn {
     pub doing: Doing,
 }
 
+/// The name of a congestion control, as TCP_CONGESTION gives it (tcp(7)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CongestionName([u8; Self::MAX]);
+
+impl CongestionName {
+    /// TCP_CA_NAME_MAX of include/net/tcp.h: the kernel has no longer ones.
+    const MAX: usize = 16;
+
+    /// The name up to the first zero byte, cut to what the kernel allows.
+    pub fn new(name: &[u8]) -> Self {
+        let mut bytes = [0; Self::MAX];
+        for (to, from) in bytes
+            .iter_mut()
+            .zip(name.iter().take_while(|byte| **byte != 0))
+        {
+            *to = *from;
+        }
+        Self(bytes)
+    }
+}
+
+impl fmt::Display for CongestionName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let len = self.0.iter().position(|byte| *byte == 0);
+        f.write_str(&String::from_utf8_lossy(
+            &self.0[..len.unwrap_or(Self::MAX)],
+        ))
+    }
+}
+
 /// What a look at one leg's socket has shown.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LegLook {
     /// From TCP_INFO.
     pub tcp: Option<TcpFigures>,
     /// The congestion control, where it was asked for.
-    pub congestion: Option<Box<str>>,
+    pub congestion: Option<CongestionName>,
     /// Bytes written that have not been sent.
     pub unsent: u64,
     /// Bytes received that have not been read.
@@ -65,7 +96,7 @@ pub struct LegLook {
 }
 
 /// What a look at a connection's sockets has shown.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Look {
     /// The client leg.
     pub client: LegLook,
@@ -143,8 +174,8 @@ struct Seconds {
     before: (u64, Spent),
 }
 
-impl std::fmt::Debug for Flow {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Flow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Flow")
             .field("id", &self.id)
             .field("opening", &self.opening)
@@ -283,7 +314,7 @@ impl Flow {
         let age = now.saturating_duration_since(accepted);
         let leg = |profile: &Arc<str>, look: Option<&LegLook>| LegSnapshot {
             profile: profile.to_string(),
-            congestion: look.and_then(|look| look.congestion.as_deref().map(str::to_owned)),
+            congestion: look.and_then(|look| look.congestion.map(|name| name.to_string())),
             tcp: look.and_then(|look| look.tcp),
         };
         let seen = state.seen.as_deref();
@@ -530,7 +561,7 @@ fn rate(bytes: u64, time: Duration) -> f64 {
 impl LegLook {
     /// Takes newer figures; what was not asked for again stays.
     fn replace(&mut self, newer: Self) {
-        let congestion = newer.congestion.or(self.congestion.take());
+        let congestion = newer.congestion.or(self.congestion);
         let tcp = newer.tcp.or(self.tcp);
         *self = Self {
             tcp,

@@ -13,7 +13,7 @@ pub const POINTS_PER_FLOW: usize = 300;
 
 /// Points that a flow's history begins with; it doubles when they are used up. Most connections
 /// say something once and are then at rest.
-const FIRST_POINTS: usize = 4;
+const FIRST_POINTS: usize = 2;
 
 /// One second of a flow, in 56 bytes.
 #[derive(Clone, Copy, Debug)]

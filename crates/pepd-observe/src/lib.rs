@@ -26,7 +26,7 @@ mod view;
 
 pub use advice::{LegFacts, advise};
 pub use counters::{Counter, Counters, Gauge, Held};
-pub use flow::{LegLook, Look, Opening, Socket, Turn, Wanted};
+pub use flow::{CongestionName, LegLook, Look, Opening, Socket, Turn, Wanted};
 pub use history::POINTS_PER_FLOW;
 pub use peers::{GuardDrops, Liveness, PeerState};
 pub use phase::{Doing, PhaseClock, Spent};

@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use pepd_observe::{CHECK_INTERVAL, LegLook, Look, Socket, TcpFigures, Wanted};
+use pepd_observe::{CHECK_INTERVAL, CongestionName, LegLook, Look, Socket, TcpFigures, Wanted};
 use pepd_sys::stream;
 use pepd_sys::tcp_info::{TcpInfo, tcp_info};
 use socket2::SockRef;
@@ -54,10 +54,9 @@ fn leg(fd: BorrowedFd<'_>, unread: bool, congestion: bool) -> LegLook {
     }
 }
 
-fn congestion_control(fd: BorrowedFd<'_>) -> Option<Box<str>> {
+fn congestion_control(fd: BorrowedFd<'_>) -> Option<CongestionName> {
     let name = SockRef::from(&fd).tcp_congestion().ok()?;
-    let name = name.split(|byte| *byte == 0).next()?;
-    Some(String::from_utf8_lossy(name).into())
+    Some(CongestionName::new(&name))
 }
 
 fn figures(info: TcpInfo) -> TcpFigures {

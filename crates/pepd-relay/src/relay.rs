@@ -26,6 +26,15 @@ pub(crate) struct Connection {
     pub(crate) down: Direction,
 }
 
+/// How relaying came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Both directions have ended.
+    Own,
+    /// What came before a failure could not be delivered in time.
+    Cut,
+}
+
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -49,19 +58,16 @@ impl Connection {
         }
     }
 
-    /// Relays until both directions have ended, and closes both legs as they ended.
-    pub(crate) async fn relay(
-        mut self,
+    /// Relays until both directions have ended, and says how; then [`Connection::finish`].
+    ///
+    /// Nearly all connections are here nearly all the time: what this holds across a wait is
+    /// what an idle connection costs.
+    pub(crate) async fn run(
+        &mut self,
         pool: &Arc<PipePool>,
         counters: &Counters,
-        ending: &mut Ending,
-    ) {
-        let cut = !self.run(pool, counters, ending).await;
-        self.finish(cut, ending).await;
-    }
-
-    /// Whether it came to an end of its own.
-    async fn run(&mut self, pool: &Arc<PipePool>, counters: &Counters, ending: &Ending) -> bool {
+        ending: &Ending,
+    ) -> End {
         let copied = &counters.copied_without_pipe;
         loop {
             let woke = Instant::now();
@@ -75,7 +81,7 @@ impl Connection {
             let turns = (self.up.turn(up), self.down.turn(down));
             ending.flow().turn(woke, Instant::now(), turns.0, turns.1);
             match (up, down) {
-                (Need::Nothing, Need::Nothing) => return true,
+                (Need::Nothing, Need::Nothing) => return End::Own,
                 (Need::Turn, _) | (_, Need::Turn) => {
                     tokio::task::yield_now().await;
                     continue;
@@ -88,19 +94,24 @@ impl Connection {
             if failed != failed_before {
                 continue;
             }
-            let (client, upstream) = (interest(up, down), interest(down, up));
-            let event = async {
-                tokio::select! {
-                    biased;
-                    () = self.client.ready(client) => {}
-                    () = self.upstream.ready(upstream) => {}
-                }
-            };
             if failed == (false, false) {
-                event.await;
-            } else if tokio::time::timeout(PATIENCE, event).await.is_err() {
-                return false;
+                self.event(up, down).await;
+                continue;
             }
+            // In a box: it is rare, and its timer large.
+            let event = Box::pin(tokio::time::timeout(PATIENCE, self.event(up, down)));
+            if event.await.is_err() {
+                return End::Cut;
+            }
+        }
+    }
+
+    /// Waits for something that one of the two directions needs.
+    async fn event(&mut self, up: Need, down: Need) {
+        tokio::select! {
+            biased;
+            () = self.client.ready(interest(up, down)) => {}
+            () = self.upstream.ready(interest(down, up)) => {}
         }
     }
 
@@ -108,7 +119,9 @@ impl Connection {
         (self.client.has_failed(), self.upstream.has_failed())
     }
 
-    async fn finish(mut self, cut: bool, ending: &mut Ending) {
+    /// Closes both legs as they ended.
+    pub(crate) async fn finish(mut self, end: End, ending: &mut Ending) {
+        let cut = end == End::Cut;
         let (up, down) = (self.up.state(), self.down.state());
         if (up, down) == (State::Done, State::Done) {
             tokio::join!(

@@ -39,8 +39,11 @@ impl Script {
 
     /// The first pass of a SYN, before everything else.
     pub(super) fn first_chain(&mut self, plan: &Plan) {
-        let mut first =
-            vec!["type filter hook prerouting priority raw - 1; policy accept;".to_owned()];
+        let mut first = vec![
+            "type filter hook prerouting priority raw - 1; policy accept;".to_owned(),
+            // Nearly every packet.
+            "tcp flags & (syn | rst) == 0 accept".to_owned(),
+        ];
         let mut output = vec!["type filter hook output priority raw; policy accept;".to_owned()];
         for &family in &plan.families {
             let (ip, n) = (ip(family), digit(family));

@@ -7,12 +7,13 @@
 //! apply to it, and `translated` finds the socket for what comes back once the addresses are
 //! the client's and the server's again.
 //!
-//! In `legs` a packet of an established leg is known by its socket's mark. The others are SYNs,
-//! which `pass4`/`pass6` hand to the listener, and what belongs to a handshake or to TIME_WAIT
-//! (`half`): such sockets tell no mark (net/netfilter/nft_socket.c). Any full socket that comes
-//! so far is another program's.
+//! In `legs` a packet of an established leg is known by its socket's mark, and gets the packet
+//! mark by which the chains that follow let it pass: a socket is looked up once. The others are
+//! SYNs, which `pass4`/`pass6` hand to the listener, and what belongs to a handshake or to
+//! TIME_WAIT (`half`): such sockets tell no mark (net/netfilter/nft_socket.c). Any full socket
+//! that comes so far is another program's.
 
-use super::syntax::{digit, icmp, ip, passed};
+use super::syntax::{digit, icmp, ip, marked, passed, set_mark};
 use super::{FIRST_SYN, FOREIGN, STRAY_RST, Script};
 use crate::plan::Plan;
 use crate::request::{Fates, Mark, SocketMarks};
@@ -23,7 +24,9 @@ impl Script {
         if plan.mark.sockets().is_none() {
             return;
         }
-        self.chain("untracked", None, &["notrack accept".to_owned()]);
+        let to_socket = set_mark(plan);
+        self.chain("client", None, &[format!("{to_socket} notrack accept")]);
+        self.chain("upstream", None, &[format!("{to_socket} accept")]);
         let half = [
             "socket mark >= 0 accept",
             "socket wildcard 1 accept",
@@ -38,13 +41,16 @@ impl Script {
         let marks = plan.mark.sockets();
         let mut legs =
             vec!["type filter hook prerouting priority raw + 1; policy accept;".to_owned()];
-        legs.extend(marks.map(|SocketMarks { client, upstream }| {
-            format!(
-                "meta l4proto {{ tcp, icmp, icmpv6 }} socket mark & {:#x} \
-                 vmap {{ {client:#x} : goto untracked, {upstream:#x} : accept }}",
-                plan.mark.mask
-            )
-        }));
+        if let Some(SocketMarks { client, upstream }) = marks {
+            // TCP by itself: a comparison costs less than a set.
+            legs.extend(["tcp", "{ icmp, icmpv6 }"].map(|protocol| {
+                format!(
+                    "meta l4proto {protocol} socket mark & {:#x} \
+                     vmap {{ {client:#x} : goto client, {upstream:#x} : goto upstream }}",
+                    plan.mark.mask
+                )
+            }));
+        }
         for &family in &plan.families {
             let (ip, n) = (ip(family), digit(family));
             let pass = match plan.fates() {
@@ -86,10 +92,7 @@ impl Script {
         }
         let mut lines = vec![
             "type filter hook prerouting priority dstnat + 5; policy accept;".to_owned(),
-            format!(
-                "meta mark & {:#x} == {:#x} accept",
-                plan.mark.mask, plan.mark.value
-            ),
+            format!("{} accept", marked(plan)),
         ];
         for &family in &plan.families {
             let (ip, n) = (ip(family), digit(family));

@@ -107,6 +107,14 @@ pub(super) fn set_mark(plan: &Plan) -> String {
     set_bits(plan, plan.mark.value)
 }
 
+/// A match on packets that are delivered here.
+pub(super) fn marked(plan: &Plan) -> String {
+    format!(
+        "meta mark & {:#x} == {:#x}",
+        plan.mark.mask, plan.mark.value
+    )
+}
+
 pub(super) fn set_bits(plan: &Plan, value: u32) -> String {
     format!(
         "meta mark set meta mark & {:#x} | {value:#x}",
