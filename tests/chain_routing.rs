@@ -120,7 +120,9 @@ fn a_routing_daemon_decides(#[case] outer: Family) -> Result<()> {
             })?;
             let before = running.split()?;
             Pair::open(fleet.host(from), fleet.host(to), address)?.exchange(2000)?;
-            assert_eq!(running.split_since(&before)?, [1, 1, 1], "{from} to {to}");
+            let split = running.split_since(&before)?;
+            let counters = || BOXES.map(|name| fleet.helper(name).sh("nft list counters").unwrap());
+            assert_eq!(split, [1, 1, 1], "{from} to {to}: {:#?}", counters());
         }
     }
     // The tunnels' own addresses can be asked.
