@@ -8,6 +8,7 @@ mod cli;
 mod client;
 mod daemon;
 mod doctor;
+mod doorkeeper;
 mod down;
 mod exit;
 mod flow;

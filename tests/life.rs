@@ -7,9 +7,11 @@
     reason = "this is how a test fails"
 )]
 
+use std::fs;
 use std::io::Write;
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -222,8 +224,8 @@ fn privileges_that_are_not_needed_are_given_up() -> Result<()> {
     let mut stage = Stage::open(Via::Pepd, PEPD)?;
     stage.world.pair(Family::V4)?.exchange(10_000)?;
     let pid = stage.pepd()?.process().pid();
-    for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
-        let status = std::fs::read_to_string(task?.path().join("status"))?;
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let status = fs::read_to_string(task?.path().join("status"))?;
         let field = |name: &str| {
             let line = status
                 .lines()
@@ -460,7 +462,7 @@ fn a_bad_file_changes_nothing_and_says_why(#[case] bad: &str, #[case] why: &str)
 fn down(world: &World) -> Result<()> {
     let directory = tempfile::TempDir::new()?;
     let file = directory.path().join("pepd.toml");
-    std::fs::write(&file, World::config())?;
+    fs::write(&file, World::config())?;
     let mut command = world.hb().command(PEPD);
     pepd_testbed::run(command.args(["down", "-c"]).arg(&file), LIMIT)?.success()?;
     Ok(())
@@ -473,4 +475,58 @@ fn without_times(state: &str) -> String {
         words.drain(at..(at + 2).min(words.len()));
     }
     words.join(" ")
+}
+
+/// An operator's ruleset may be so large, or a host so slow, that a look at the kernel state takes
+/// longer than the gate stays open by itself.
+#[test]
+fn a_slow_look_at_the_kernel_state_leaves_the_gate_open() -> Result<()> {
+    require!(root, program("nft"));
+    let folder = tempfile::tempdir()?;
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (slow, looking) = (path("slow"), path("looking"));
+    let real = std::env::var("PATH")?;
+    fs::write(
+        folder.path().join("nft"),
+        format!(
+            "#!/bin/sh\nPATH={real}\n\
+             if [ -e {slow} ]; then touch {looking}; while [ -e {slow} ]; do sleep 0.1; done; fi\n\
+             exec nft \"$@\"\n"
+        ),
+    )?;
+    fs::set_permissions(path("nft"), fs::Permissions::from_mode(0o755))?;
+    let world = World::standard()?;
+    let search = format!("PATH={}:{real}", folder.path().display());
+    let mut pepd = Pepd::builder(PEPD)
+        .wrapper(&["env", &search])
+        .start(world.hb(), &World::config())?;
+
+    fs::write(&slow, "")?;
+    wait_until(LIMIT, "it looks at the kernel state", || {
+        fs::exists(&looking).unwrap()
+    })?;
+    // Without a renewal the element goes after five of its seconds at most.
+    let (mut renewals, mut left) = (0, Duration::MAX);
+    wait_until(LIMIT, "the gate is renewed, or gone", || {
+        let now = gate_expires(&world);
+        renewals += u32::from(now.is_some_and(|now| now > left));
+        left = now.unwrap_or_default();
+        renewals >= 8 || now.is_none()
+    })?;
+    assert!(
+        gate_expires(&world).is_some(),
+        "closed; {renewals} renewals"
+    );
+    assert!(world.probe(Family::V4)?.1);
+    fs::remove_file(&slow)?;
+    ensure!(pepd.runs(), "{}", pepd.log());
+    Ok(())
+}
+
+/// The time until the gate closes by itself; none if it is closed.
+fn gate_expires(world: &World) -> Option<Duration> {
+    let set = world.hb().sh("nft list set inet pepd gate").unwrap();
+    let (_, text) = set.split_once("expires ")?;
+    let text = text.split_whitespace().next()?;
+    Some(humantime::parse_duration(text).unwrap())
 }
