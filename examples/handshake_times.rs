@@ -1,10 +1,11 @@
-//! How long it takes to be connected, to have the first byte, and to be told that there is nobody.
+//! How long it takes to be connected, to have the first byte, to be told that there is nobody, and
+//! to reach another address where that is so.
 //!
 //!     cargo build --release --bin pepd --example handshake_times
-//!     cargo xtask vm --virtual-time --copy ip --copy nft --copy ss --copy ping --copy haproxy \
-//!         --copy target/release/pepd -- target/release/examples/handshake_times
+//!     cargo xtask vm --virtual-time --copy ip --copy nft --copy ss --copy ping --copy curl \
+//!         --copy haproxy --copy target/release/pepd -- target/release/examples/handshake_times
 //!
-//! Two tables for docs/handshake.md. In virtual time they are the same on any machine; natively
+//! Three tables for docs/handshake.md. In virtual time they are the same on any machine; natively
 //! (as root) they hold as far as the machine is idle.
 
 use std::io::{Read, Write};
@@ -17,7 +18,7 @@ use anyhow::{Context, Result, ensure};
 use pepd_sys::sockopt;
 use pepd_testbed::link::{Endpoint, Link, Mtu, Rate, Seed, Shape};
 use pepd_testbed::traffic::listen;
-use pepd_testbed::{Family, Netns, Pepd, Process, Topology, World, wait_until};
+use pepd_testbed::{Family, Netns, Pepd, Process, Topology, World, run, wait_until};
 use socket2::{Domain, Socket, Type};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -34,6 +35,7 @@ fn main() -> Result<()> {
     let pepd = PathBuf::from(pepd.unwrap_or_else(|| "target/release/pepd".to_owned()));
     ensure!(pepd.exists(), "no {}: build it first", pepd.display());
     distance(&pepd)?;
+    failover(&pepd)?;
     errors(&pepd)
 }
 
@@ -106,13 +108,17 @@ impl Path {
             )
         };
         let links = [join("client", client_leg)?, join("server", server_leg)?];
-        for (host, address) in [("client", "10.1.0"), ("server", "10.2.0")] {
+        for (host, v4, v6) in [
+            ("client", "10.1.0", "fd00:a:"),
+            ("server", "10.2.0", "fd00:b:"),
+        ] {
             topology.node(host).sh(&format!(
-                "ip address add {address}.2/24 dev box; ip route add default dev box"
+                "ip address add {v4}.2/24 dev box; ip address add {v6}:2/64 dev box nodad; \
+                 ip route add default dev box; ip -6 route add default dev box"
             ))?;
-            topology
-                .node("hb")
-                .sh(&format!("ip address add {address}.1/24 dev {host}"))?;
+            topology.node("hb").sh(&format!(
+                "ip address add {v4}.1/24 dev {host}; ip address add {v6}:1/64 dev {host} nodad"
+            ))?;
             topology.node(host).sysctl("net.ipv4.tcp_fastopen", "3")?;
         }
         topology.node("hb").sysctl("net.ipv4.tcp_fastopen", "3")?;
@@ -206,6 +212,120 @@ fn question(server: SocketAddr, fast: bool) -> Result<(Duration, Duration)> {
     let first = started.elapsed();
     stream.read_to_end(&mut Vec::new())?;
     Ok((connected, first))
+}
+
+/// How the first address of a name is dead, and what makes it so.
+const DEAD: [(&str, &str); 3] = [
+    ("refuses", "reject with tcp reset"),
+    ("is unreachable", "reject with icmpx type host-unreachable"),
+    ("drops", "drop"),
+];
+
+/// A name with a dead address and a living one: how long curl takes for a page.
+fn failover(pepd: &PathBuf) -> Result<()> {
+    println!("| the first address | the second | plain routing | end-to-end | early |");
+    println!("| --- | --- | ---: | ---: | ---: |");
+    for (dead, rule) in DEAD {
+        for first in [Family::V6, Family::V4] {
+            for second in [Family::V4, Family::V6] {
+                let times = [Way::Routing, Way::EndToEnd, Way::Early]
+                    .into_iter()
+                    .map(|way| page(pepd, way, rule, first, second))
+                    .collect::<Result<Vec<_>>>()?;
+                let [routed, others @ ..] = times.as_slice() else {
+                    continue;
+                };
+                let routed = routed.context("curl got nothing over plain routing")?;
+                let mut line = format!("| {first}, {dead} | {second} | {} ", milliseconds(routed));
+                for time in others {
+                    line += &time.map_or("| no page ".to_owned(), |time| {
+                        let ratio = time.as_secs_f64() / routed.as_secs_f64();
+                        format!("| {} ({ratio:.3}×) ", milliseconds(time))
+                    });
+                }
+                println!("{line}|");
+            }
+        }
+    }
+    println!();
+    Ok(())
+}
+
+/// The median time of a page, or none where curl gets none.
+fn page(
+    pepd: &PathBuf,
+    way: Way,
+    rule: &str,
+    first: Family,
+    second: Family,
+) -> Result<Option<Duration>> {
+    let path = Path::build(SHORT, LONG)?;
+    let world = &path.world;
+    for node in [world.server(), world.hb()] {
+        node.sysctl("net.ipv4.icmp_ratelimit", "0")?;
+        node.sysctl("net.ipv6.icmp.ratelimit", "0")?;
+    }
+    world.server().sh(&format!(
+        "ip address add 10.2.0.3/24 dev box; ip address add fd00:b::3/64 dev box nodad; \
+         nft add table inet dead; \
+         nft add chain inet dead c '{{ type filter hook input priority 0; }}'; \
+         nft add rule inet dead c ip daddr 10.2.0.3 meta l4proto tcp {rule}; \
+         nft add rule inet dead c ip6 daddr fd00:b::3 meta l4proto tcp {rule}"
+    ))?;
+    let _daemon = way
+        .config()
+        .map(|config| Pepd::start(pepd, world.hb(), &config))
+        .transpose()?;
+    let listener = listen(world.server(), Family::V6.any(80))?;
+    std::thread::spawn(move || listener.incoming().flatten().try_for_each(answer));
+    let address = |family, dead| match (family, dead) {
+        (Family::V4, true) => "10.2.0.3",
+        (Family::V4, false) => "10.2.0.2",
+        (Family::V6, true) => "[fd00:b::3]",
+        (Family::V6, false) => "[fd00:b::2]",
+    };
+    let addresses = format!(
+        "two.example:80:{},{}",
+        address(first, true),
+        address(second, false)
+    );
+    let mut times = Vec::new();
+    for _ in 0..3 {
+        let mut curl = world.client().command("curl");
+        curl.args([
+            "-qsS",
+            "--connect-timeout",
+            "20",
+            "--max-time",
+            "50",
+            "-o",
+            "/dev/null",
+        ])
+        .args(["-w", "%{time_total}", "--resolve", &addresses])
+        .arg("http://two.example/");
+        let said = match run(&mut curl, LIMIT)?.success() {
+            Ok(said) => said,
+            Err(_) if way == Way::Early => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        times.push(Duration::from_secs_f64(said.trim().parse()?));
+    }
+    times.sort_unstable();
+    Ok(Some(times[times.len() / 2]))
+}
+
+fn answer(mut stream: TcpStream) -> std::io::Result<()> {
+    let mut request = Vec::new();
+    while !request.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        // A client that has another connection closes this one.
+        if !matches!(stream.read(&mut byte), Ok(1..)) {
+            return Ok(());
+        }
+        request.push(byte[0]);
+    }
+    let _ = stream.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 4\r\n\r\ntext");
+    Ok(())
 }
 
 const HAPROXY: &str = "global

@@ -290,7 +290,7 @@ fn counted(counters: &Counters) -> Vec<CountedReason> {
         (
             "let_through_late",
             &counters.let_through_late,
-            "held SYNs routed unsplit: the daemon had been paused",
+            "held SYNs routed unsplit: unread while others were routed",
         ),
         (
             "let_through_detour",

@@ -59,7 +59,7 @@ fn answers_that_take_another_way_are_noticed(
     let address = SocketAddr::new(World::server_address(family), 0);
     let listener = listen(stage.world.server(), address)?;
     Pair::through(&listener, stage.world.sibling())?.exchange(10_000)?;
-    assert_eq!(accepted(stage.world.hb())?, 1);
+    assert!(accepted(stage.world.hb())? >= 1);
     stage.finish()
 }
 

@@ -100,11 +100,12 @@ fn a_reset_arrives_as_reset_after_what_came_before_it(
 /// Asked of the proxy alone: nothing else acknowledges more than the receiver has room for.
 #[rstest]
 fn a_reset_does_not_overtake_what_was_acknowledged(
+    #[values(Via::Pepd, Via::Early)] via: Via,
     #[values(Family::V4, Family::V6)] family: Family,
     #[values(By::Client, By::Server)] by: By,
 ) -> Result<()> {
     require!(root);
-    let stage = Stage::open(Via::Pepd, PEPD)?;
+    let stage = Stage::open(via, PEPD)?;
     let Pair {
         client: first,
         server: second,

@@ -228,7 +228,7 @@ fn a_client_port_is_used_again(
         first.read_to_end(&mut rest)?;
         ensure!(rest == b"x", "round {round}: {rest:?}");
     }
-    assert_eq!(accepted(stage.world.hb())?, 6);
+    assert!(accepted(stage.world.hb())? >= 6);
     stage.finish()
 }
 

@@ -72,10 +72,11 @@ fn a_fin_counts_although_a_reset_follows_at_once(
 /// up, has made room: before any event has told of the RST.
 #[rstest]
 fn a_reset_found_by_reading_is_passed_on_at_once(
+    #[values(World::config(), World::early_config())] config: String,
     #[values(Family::V4, Family::V6)] family: Family,
 ) -> Result<()> {
     require!(root, program("ss"));
-    let config = World::config().replace("[leg.lan]", "[leg.lan]\nbuffer = \"64KiB\"");
+    let config = config.replace("[leg.lan]", "[leg.lan]\nbuffer = \"64KiB\"");
     let mut stage = Stage::with_config(PEPD, &config)?;
     let Pair { client, server } = stage.world.pair(family)?;
     let pattern = Pattern::new(2);

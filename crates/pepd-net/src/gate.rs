@@ -1,7 +1,7 @@
 //! The gate: new connections are split only while it is open.
 //!
-//! It is an element with a timeout in a set of pepd's table. The daemon renews it while all
-//! is well, and a daemon that is paused, hung, killed or out of descriptors lets it expire:
+//! It is an element with a timeout in either of two sets of pepd's table. The daemon renews
+//! them in turn while all is well, and a daemon that is paused, hung, killed or out of descriptors lets them expire:
 //! from then on connections are routed. So the renewal must not itself need what may have
 //! run out, a descriptor or a process; it is one message on a socket that was opened at
 //! start.
@@ -14,6 +14,7 @@ mod message;
 
 use std::io;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use rtnetlink::sys::{Socket, SocketAddr};
 
 use crate::error::Error;
 use crate::prefix::Family;
-use crate::script::{GATE, detour_set, full_set};
+use crate::script::{GATES, detour_set, full_set};
 use message::{Batch, Reply};
 
 /// A handle on the gate and on the sets of sources that are over their limit.
@@ -34,6 +35,8 @@ pub struct Gate {
     /// The socket and the last sequence number; one request at a time, so that each finds
     /// its own answer.
     inner: Mutex<(Socket, u32)>,
+    /// Which set is renewed next.
+    is_seconds_turn: AtomicBool,
 }
 
 impl Gate {
@@ -55,6 +58,7 @@ impl Gate {
             open().map_err(|source| Error::netlink("cannot open a netfilter socket", source))?;
         Ok(Gate {
             inner: Mutex::new((socket, 0)),
+            is_seconds_turn: AtomicBool::new(false),
         })
     }
 
@@ -64,7 +68,12 @@ impl Gate {
     ///
     /// [`Error::Netlink`]; ENOENT means that the table is gone.
     pub fn renew(&self, ttl: Duration) -> Result<(), Error> {
-        self.put(GATE, &TCP, ttl)
+        let [first, second] = GATES;
+        let is_seconds_turn = self.is_seconds_turn.load(Relaxed);
+        let set = if is_seconds_turn { second } else { first };
+        self.put(set, &TCP, ttl)?;
+        self.is_seconds_turn.store(!is_seconds_turn, Relaxed);
+        Ok(())
     }
 
     /// Closes the gate. That it is closed already, or that there is no table, is no error.
@@ -73,7 +82,7 @@ impl Gate {
     ///
     /// [`Error::Netlink`].
     pub fn close(&self) -> Result<(), Error> {
-        self.take(GATE, &TCP)
+        GATES.into_iter().try_for_each(|set| self.take(set, &TCP))
     }
 
     /// Routes new connections from `source` for `ttl` instead of splitting them. Each call

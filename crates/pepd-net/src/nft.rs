@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::iptables;
 use crate::prefix::Family;
 use crate::request::Holder;
-use crate::script::{Carried, DYNAMIC_SETS, GATE, GUARD, STRANGERS, Script, TABLE};
+use crate::script::{Carried, DYNAMIC_SETS, GATES, GUARD, STRANGERS, Script, TABLE};
 
 /// Where `nft` is looked for: a service's PATH may lack the administrator's directories.
 const PROGRAMS: [&str; 3] = ["nft", "/usr/sbin/nft", "/sbin/nft"];
@@ -320,7 +320,11 @@ fn carried_element(set: &str, element: &Value) -> Option<String> {
             parts?.join(" . ")
         }
     };
-    let time = if set == GATE { "timeout" } else { "expires" };
+    let time = if GATES.contains(&set) {
+        "timeout"
+    } else {
+        "expires"
+    };
     let seconds = element.get(time)?.as_u64()?.max(1);
     Some(format!("{value} timeout {seconds}s"))
 }

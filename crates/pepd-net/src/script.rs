@@ -62,8 +62,14 @@ use crate::request::SocketMarks;
 
 /// The table's name, in the `inet` family.
 pub(crate) const TABLE: &str = "pepd";
-/// The set that holds `tcp` while the daemon is well.
-pub(crate) const GATE: &str = "gate";
+/// The sets that hold `tcp` while the daemon is well. They are renewed in turn: while an element
+/// is replaced, a packet that looks for it may find neither the old one nor the new one: it has
+/// read which generation is in force just before the next one is, and the old element is gone when
+/// it looks (nft_rhash_lookup, net/netfilter/nft_set_hash.c; newer kernels look again).
+pub(crate) const GATES: [&str; 2] = ["gate", "second_gate"];
+
+/// Matches what comes while the gate is closed.
+const CLOSED: &str = "meta l4proto != @gate meta l4proto != @second_gate";
 
 /// The counters, in the order in which they are listed.
 const COUNTERS: [(&str, &str); 6] = [
@@ -92,8 +98,9 @@ const STRAY_RST: &str = "tcp flags & (fin | syn | rst | ack) == rst";
 const FOREIGN: &str = "fib daddr type { local, broadcast, anycast, multicast } return";
 
 /// Sets whose elements come and go by netlink, and what type they are.
-pub(crate) const DYNAMIC_SETS: [(&str, &str); 5] = [
-    (GATE, "inet_proto"),
+pub(crate) const DYNAMIC_SETS: [(&str, &str); 6] = [
+    (GATES[0], "inet_proto"),
+    (GATES[1], "inet_proto"),
     (full_set(Family::V4), "ipv4_addr"),
     (full_set(Family::V6), "ipv6_addr"),
     (detour_set(Family::V4), "ipv4_addr . ipv4_addr"),
@@ -296,7 +303,7 @@ impl Script {
 
     fn admission_chain(&mut self, plan: &Plan) {
         let mut lines = vec![format!(
-            "meta l4proto != @{GATE} counter name gate_closed {}",
+            "{CLOSED} counter name gate_closed {}",
             unsplit(plan)
         )];
         for &family in &plan.families {

@@ -106,7 +106,8 @@ pub struct Counters {
     /// Held SYNs routed unsplit: the client's address and port, a route or a descriptor could
     /// not be had.
     pub let_through_not_possible: Counter,
-    /// Held SYNs routed unsplit: the daemon had been paused.
+    /// Held SYNs routed unsplit: they had waited unread while others were routed, because the
+    /// daemon had been paused or a limit reached.
     pub let_through_late: Counter,
     /// Held SYNs routed unsplit: the destination's answers to the client take another way.
     pub let_through_detour: Counter,

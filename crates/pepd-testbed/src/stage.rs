@@ -118,6 +118,11 @@ impl Drop for Stage {
 /// How many TCP connections sockets in `netns` have accepted so far (`PassiveOpens`, RFC 4022
 /// section 3): on the helper box, how many were split. Routed ones leave it as it is.
 ///
+/// Where two processors take the end of a handshake and what follows it at the same moment, the
+/// kernel counts the connection twice, and then drops one of the two sockets
+/// (tcp_create_openreq_child, inet_csk_complete_hashdance). So the number may be too high, and
+/// zero is certain.
+///
 /// # Errors
 /// When the kernel's table cannot be read.
 pub fn accepted(netns: &Netns) -> Result<u64> {

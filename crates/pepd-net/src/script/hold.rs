@@ -1,7 +1,7 @@
 //! The chains of connections that are established end to end: see the parent module.
 
 use super::syntax::{digit, icmp, ip, passed, queue, set_bits, set_mark};
-use super::{FIRST_SYN, FOREIGN, GATE, STRAY_RST, Script};
+use super::{CLOSED, FIRST_SYN, FOREIGN, STRAY_RST, Script};
 use crate::plan::Plan;
 use crate::request::{Fates, Holder};
 
@@ -28,7 +28,7 @@ impl Script {
     fn stray_chain(&mut self, plan: &Plan) {
         let mut stray = vec![
             "socket transparent 1 accept".to_owned(),
-            format!("meta l4proto != @{GATE} accept"),
+            format!("{CLOSED} accept"),
             set_mark(plan),
         ];
         if plan.queues.filled_by == Holder::Nft {
