@@ -94,13 +94,14 @@ impl Running {
             .collect()
     }
 
-    /// The same since `before`.
-    pub fn split_since(&self, before: &[u64]) -> Result<Vec<u64>> {
+    /// Whether each has split any since it had split `before`; not how many, which the kernel may
+    /// count too high ([`accepted`]).
+    pub fn split_since(&self, before: &[u64]) -> Result<Vec<bool>> {
         let now = self.split()?;
         Ok(now
             .iter()
             .zip(before)
-            .map(|(now, then)| now - then)
+            .map(|(now, then)| now > then)
             .collect())
     }
 
