@@ -35,6 +35,8 @@ pub struct Gate {
     /// The socket and the last sequence number; one request at a time, so that each finds
     /// its own answer.
     inner: Mutex<(Socket, u32)>,
+    /// Whether both sets had their element when it was last told anything.
+    is_open: AtomicBool,
     /// Which set is renewed next.
     is_seconds_turn: AtomicBool,
 }
@@ -58,6 +60,7 @@ impl Gate {
             open().map_err(|source| Error::netlink("cannot open a netfilter socket", source))?;
         Ok(Gate {
             inner: Mutex::new((socket, 0)),
+            is_open: AtomicBool::new(false),
             is_seconds_turn: AtomicBool::new(false),
         })
     }
@@ -68,12 +71,16 @@ impl Gate {
     ///
     /// [`Error::Netlink`]; ENOENT means that the table is gone.
     pub fn renew(&self, ttl: Duration) -> Result<(), Error> {
-        let [first, second] = GATES;
-        let is_seconds_turn = self.is_seconds_turn.load(Relaxed);
-        let set = if is_seconds_turn { second } else { first };
-        self.put(set, &TCP, ttl)?;
-        self.is_seconds_turn.store(!is_seconds_turn, Relaxed);
-        Ok(())
+        let renewed = if self.is_open.load(Relaxed) {
+            let is_seconds_turn = self.is_seconds_turn.fetch_xor(true, Relaxed);
+            self.put(GATES[usize::from(is_seconds_turn)], &TCP, ttl)
+        } else {
+            GATES
+                .into_iter()
+                .try_for_each(|set| self.put(set, &TCP, ttl))
+        };
+        self.is_open.store(renewed.is_ok(), Relaxed);
+        renewed
     }
 
     /// Closes the gate. That it is closed already, or that there is no table, is no error.
@@ -82,6 +89,7 @@ impl Gate {
     ///
     /// [`Error::Netlink`].
     pub fn close(&self) -> Result<(), Error> {
+        self.is_open.store(false, Relaxed);
         GATES.into_iter().try_for_each(|set| self.take(set, &TCP))
     }
 

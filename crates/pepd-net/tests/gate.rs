@@ -59,7 +59,7 @@ fn it_opens_renews_and_closes() {
     // An element that is there gets its new time on every kernel.
     it.gate.renew(Duration::from_secs(900)).unwrap();
     it.gate.renew(Duration::from_secs(700)).unwrap();
-    for (set, time) in [("gate", 700), ("second_gate", 900)] {
+    for (set, time) in [("gate", 900), ("second_gate", 700)] {
         let renewed = it.elements(set);
         assert!(
             renewed.contains(&format!("\"timeout\": {time}")),
@@ -78,9 +78,7 @@ fn it_closes_by_itself() {
         return;
     }
     let it = installed();
-    for _ in 0..2 {
-        it.gate.renew(Duration::from_millis(1500)).unwrap();
-    }
+    it.gate.renew(Duration::from_millis(1500)).unwrap();
     assert_ne!(it.elements("gate"), "");
     wait_until("the gate closes by itself", || {
         it.elements("gate").is_empty() && it.elements("second_gate").is_empty()
@@ -158,9 +156,7 @@ fn a_renewal_never_closes_it() {
         return;
     }
     let it = installed();
-    for _ in 0..2 {
-        it.gate.renew(LONG).unwrap();
-    }
+    it.gate.renew(LONG).unwrap();
     for line in [
         "counter inet pepd seen",
         "counter inet pepd one",

@@ -31,6 +31,8 @@ const IN_GUEST: &[&str] = &[
     "dscp::",
     "shortage::",
     "hold::",
+    "gate::",
+    "handshake::",
     "chain",
     "fleet::",
     "nat::",
