@@ -103,7 +103,7 @@ async fn answer(
     orders: Orders,
 ) -> io::Result<()> {
     let pacer = Rc::new(RefCell::new(Pacer::new()));
-    let cached = Arc::new(Cached::new(Arc::clone(&view), Cached::FRESH));
+    let cached = Arc::new(Cached::new(view, Cached::FRESH));
     let on_socket = async {
         let Some(socket) = socket else {
             return Ok(());
@@ -118,7 +118,11 @@ async fn answer(
             return Ok(());
         };
         let listener = TcpListener::from_std(listener)?;
-        let router = pepd_observe::page::router(view, api::reading(Arc::clone(&cached)), names);
+        let router = pepd_observe::page::router(
+            Arc::clone(&cached),
+            api::reading(Arc::clone(&cached)),
+            names,
+        );
         api::serve(listener, router, Limits::STANDARD, Rc::clone(&pacer)).await;
         Ok(())
     };

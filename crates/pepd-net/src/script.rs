@@ -2,9 +2,10 @@
 //!
 //! The path of a packet through it:
 //!
-//! - `legs`, before connection tracking, looks at TCP between campus addresses, at ICMP to them,
-//!   and at what belongs to the relay's sockets. It hands first SYNs to listeners and keeps
-//!   connection tracking from seeing client legs: see the module `legs`.
+//! - `legs`, before connection tracking, refuses connections straight to the listeners
+//!   (`direct`), and looks at TCP between campus addresses, at ICMP to them, and at what belongs
+//!   to the relay's sockets. It hands first SYNs to listeners and keeps connection tracking from
+//!   seeing client legs: see the module `legs`.
 //! - `from_N`: nothing within the campus; then the operator's `rules`; then `admission`,
 //!   the gate and the per-source limit; then `tproxy` to the campus's listener, which also
 //!   knows how to reuse a 4-tuple that is still in TIME_WAIT
@@ -53,8 +54,8 @@ use std::fmt::Write as _;
 
 pub(crate) use self::guard::{GUARD, STRANGERS};
 use self::syntax::{
-    address_type, comment, detours, digit, icmp, ip, joined, listeners, marked, on_hold, passed,
-    rule_lines, set_bits, set_mark, unsplit,
+    address_type, comment, detours, digit, icmp, ip, joined, marked, on_hold, passed, rule_lines,
+    set_bits, set_mark, unsplit,
 };
 use crate::plan::{Plan, PlannedCampus};
 use crate::prefix::{Family, Range};
@@ -380,10 +381,6 @@ impl Script {
                 set_mark(plan)
             )
         }));
-        let mut input = vec![
-            "type filter hook input priority filter; policy accept;".to_owned(),
-            format!("tcp dport != {} accept", plan.port),
-        ];
         for &family in &plan.families {
             let (ip, n) = (ip(family), digit(family));
             let mut tcp = vec![FOREIGN.to_owned()];
@@ -400,15 +397,8 @@ impl Script {
                 "meta l4proto {} {ip} daddr @all{n} goto own",
                 icmp(family)
             ));
-            if let Some(listeners) = listeners(plan, family) {
-                input.push(format!(
-                    "{ip} daddr {listeners} tcp dport {} counter name refused_direct reject with tcp reset",
-                    plan.port
-                ));
-            }
         }
         self.base_chain("prerouting", &prerouting);
-        self.base_chain("input", &input);
     }
 
     fn base_chain(&mut self, name: &str, lines: &[String]) {

@@ -15,8 +15,8 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use crate::View;
-use crate::metrics::{Exposition, expose};
+use crate::api::Cached;
+use crate::metrics::Exposition;
 pub use host::Names;
 
 const HTML: &str = "text/html; charset=utf-8";
@@ -58,7 +58,7 @@ const HEADERS: &[(&str, &str)] = &[
 
 /// The page, `/metrics`, and the answers of `questions` beside them, for those who ask for one
 /// of `names`.
-pub fn router(view: Arc<dyn View>, questions: Router, names: Names) -> Router {
+pub fn router(view: Arc<Cached>, questions: Router, names: Names) -> Router {
     let mut router = Router::new().route("/metrics", get(metrics).with_state(view));
     for (path, kind, content) in FILES {
         let answer = move || async move { ([(header::CONTENT_TYPE, *kind)], *content) };
@@ -69,11 +69,11 @@ pub fn router(view: Arc<dyn View>, questions: Router, names: Names) -> Router {
         .layer(middleware::from_fn_with_state(Arc::new(names), guard))
 }
 
-async fn metrics(State(view): State<Arc<dyn View>>, headers: HeaderMap) -> Response {
+async fn metrics(State(view): State<Arc<Cached>>, headers: HeaderMap) -> Response {
     let accept = headers.get(header::ACCEPT);
     let accept = accept.and_then(|value| value.to_str().ok()).unwrap_or("");
     let exposition = Exposition::for_accept(accept);
-    match expose(&view, exposition) {
+    match view.metrics(exposition) {
         Ok(metrics) => {
             let kind = [(header::CONTENT_TYPE, exposition.content_type())];
             (kind, metrics).into_response()

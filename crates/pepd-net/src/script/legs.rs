@@ -13,7 +13,7 @@
 //! TIME_WAIT (`half`): such sockets tell no mark (net/netfilter/nft_socket.c). Any full socket
 //! that comes so far is another program's.
 
-use super::syntax::{digit, icmp, ip, marked, passed, set_mark};
+use super::syntax::{digit, icmp, ip, listeners, marked, passed, set_mark};
 use super::{FIRST_SYN, FOREIGN, STRAY_RST, Script};
 use crate::plan::Plan;
 use crate::request::{Fates, Mark, SocketMarks};
@@ -39,8 +39,12 @@ impl Script {
     /// Before connection tracking, and after the operator's chains at `raw`.
     pub(super) fn leg_chains(&mut self, plan: &Plan) {
         let marks = plan.mark.sockets();
-        let mut legs =
-            vec!["type filter hook prerouting priority raw + 1; policy accept;".to_owned()];
+        self.direct_chain(plan);
+        let mut legs = vec![
+            "type filter hook prerouting priority raw + 1; policy accept;".to_owned(),
+            // By its mark, the listener's socket would be a leg.
+            format!("tcp dport {} jump direct", plan.port),
+        ];
         if let Some(SocketMarks { client, upstream }) = marks {
             // TCP by itself: a comparison costs less than a set.
             legs.extend(["tcp", "{ icmp, icmpv6 }"].map(|protocol| {
@@ -83,6 +87,24 @@ impl Script {
                 ],
             );
         }
+    }
+
+    /// Nobody connects to the listeners themselves. Here rather than in `input`, because a base
+    /// chain costs every packet more than a rule does.
+    fn direct_chain(&mut self, plan: &Plan) {
+        let refused = "counter name refused_direct reject with tcp reset";
+        let lines: Vec<String> = plan
+            .families
+            .iter()
+            .filter_map(|&family| {
+                let listeners = listeners(plan, family)?;
+                Some(format!(
+                    "meta l4proto tcp {} daddr {listeners} {refused}",
+                    ip(family)
+                ))
+            })
+            .collect();
+        self.chain("direct", None, &lines);
     }
 
     /// After the addresses of what comes back have been translated.

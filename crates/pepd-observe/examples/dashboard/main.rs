@@ -23,8 +23,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let listener = TcpListener::bind(address).await?;
     println!("http://{}/", listener.local_addr()?);
     let view: Arc<dyn View> = fixture::Fixture::new();
-    let cached = Arc::new(Cached::new(Arc::clone(&view), Cached::FRESH));
-    let router = page::router(view, api::reading(cached), Names::default());
+    let cached = Arc::new(Cached::new(view, Cached::FRESH));
+    let router = page::router(Arc::clone(&cached), api::reading(cached), Names::default());
     let pacer = Rc::new(RefCell::new(Pacer::new()));
     api::serve(listener, router, Limits::STANDARD, pacer).await;
     Ok(())

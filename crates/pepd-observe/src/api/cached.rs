@@ -1,10 +1,13 @@
 //! A view that is asked now and then only, however often it is looked at.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use axum::body::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::metrics::{Exposition, expose};
 use crate::{FlowHistory, FlowSnapshot, Status, View};
 
 /// A [`View`] behind a memory of what it said last. Looking costs the workers a lock each, so
@@ -12,10 +15,16 @@ use crate::{FlowHistory, FlowSnapshot, Status, View};
 pub struct Cached {
     view: Arc<dyn View>,
     fresh: Duration,
-    status: Mutex<Option<(Instant, Arc<Status>)>>,
-    flows: Mutex<Option<(Instant, Arc<Vec<FlowSnapshot>>)>>,
+    status: Memory<Arc<Status>>,
+    flows: Memory<Arc<Vec<FlowSnapshot>>>,
+    /// As they are written, so that the figures of one answer are of one moment.
+    openmetrics: Memory<Result<Bytes, fmt::Error>>,
+    metrics: Memory<Result<Bytes, fmt::Error>>,
     turns: Arc<Semaphore>,
 }
+
+/// What was last said, and when.
+type Memory<T> = Mutex<Option<(Instant, T)>>;
 
 /// Lists of flows in memory at once: each may be some 15 MB.
 const TURNS: usize = 4;
@@ -29,20 +38,34 @@ impl Cached {
         Self {
             view,
             fresh,
-            status: Mutex::new(None),
-            flows: Mutex::new(None),
+            status: Mutex::default(),
+            flows: Mutex::default(),
+            openmetrics: Mutex::default(),
+            metrics: Mutex::default(),
             turns: Arc::new(Semaphore::new(TURNS)),
         }
     }
 
     /// [`View::status`]
     pub fn status(&self) -> Arc<Status> {
-        self.remembered(&self.status, || self.view.status())
+        self.remembered(&self.status, || Arc::new(self.view.status()))
     }
 
     /// [`View::flows`]
     pub fn flows(&self) -> Arc<Vec<FlowSnapshot>> {
-        self.remembered(&self.flows, || self.view.flows())
+        self.remembered(&self.flows, || Arc::new(self.view.flows()))
+    }
+
+    /// The metrics, as [`expose`] writes them.
+    ///
+    /// # Errors
+    /// Those of [`expose`].
+    pub fn metrics(&self, exposition: Exposition) -> Result<Bytes, fmt::Error> {
+        let memory = match exposition {
+            Exposition::OpenMetrics => &self.openmetrics,
+            Exposition::Text => &self.metrics,
+        };
+        self.remembered(memory, || expose(&self.view, exposition).map(Bytes::from))
     }
 
     /// [`View::flow`], which is cheap.
@@ -61,20 +84,16 @@ impl Cached {
         Arc::clone(&self.turns).acquire_owned().await.ok()
     }
 
-    fn remembered<T>(
-        &self,
-        memory: &Mutex<Option<(Instant, Arc<T>)>>,
-        look: impl FnOnce() -> T,
-    ) -> Arc<T> {
+    fn remembered<T: Clone>(&self, memory: &Memory<T>, look: impl FnOnce() -> T) -> T {
         let now = Instant::now();
         let mut memory = lock(memory);
         match &*memory {
             Some((when, value)) if now.saturating_duration_since(*when) < self.fresh => {
-                Arc::clone(value)
+                value.clone()
             }
             _ => {
-                let value = Arc::new(look());
-                *memory = Some((now, Arc::clone(&value)));
+                let value = look();
+                *memory = Some((now, value.clone()));
                 value
             }
         }

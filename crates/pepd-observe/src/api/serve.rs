@@ -4,7 +4,8 @@
 //! body (there is none), the time it takes to read the answer; and so is what all take
 //! together: connections, and by the [`Pacer`] the processor. When all connections are taken
 //! those go first that have been slow, so that a thousand clients who say nothing do not keep
-//! out the one who does.
+//! out the one who does. After each client and each answer a relay that waits for this thread's
+//! core has its turn.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -101,6 +102,7 @@ pub async fn serve(
         }
         match listener.next().await {
             Ok(stream) => {
+                give_way();
                 let permit = clients.room().await;
                 clients.add(stream, router.clone(), permit);
             }
@@ -199,6 +201,7 @@ async fn connection(
         clock.send_replace(None);
         async move {
             let response = respond(router, request).await;
+            give_way();
             clock.send_replace(Some(Instant::now() + patience));
             Ok::<_, Infallible>(response)
         }
@@ -225,6 +228,13 @@ async fn connection(
             Ok(()) = deadline.changed() => {}
         }
     }
+}
+
+/// Lets a worker go first that waits for this core. The scheduler alone would not always: it lets
+/// who runs finish a slice of milliseconds, whatever its niceness (RUN_TO_PARITY,
+/// kernel/sched/features.h). Who waits for nobody loses nothing.
+fn give_way() {
+    std::thread::yield_now();
 }
 
 async fn respond(router: Router, request: hyper::Request<Incoming>) -> Response {

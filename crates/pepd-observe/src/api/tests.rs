@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::fixture::{self, Fixture};
+use crate::metrics::Exposition;
 use crate::{Counters, FlowHistory, FlowSnapshot, Phase, Status, View};
 
 /// How long a busy machine may take for anything.
@@ -479,10 +480,12 @@ fn a_thousand_who_ask_at_once_are_one_look() {
     for _ in 0..1000 {
         cached.flows();
         cached.status();
+        cached.metrics(Exposition::Text).unwrap();
+        cached.metrics(Exposition::OpenMetrics).unwrap();
     }
-    assert_eq!(view.looks.load(Ordering::Relaxed), 2);
+    assert_eq!(view.looks.load(Ordering::Relaxed), 4);
     let stale = Cached::new(Arc::clone(&view) as Arc<dyn View>, Duration::ZERO);
     stale.flows();
     stale.flows();
-    assert_eq!(view.looks.load(Ordering::Relaxed), 4);
+    assert_eq!(view.looks.load(Ordering::Relaxed), 6);
 }
