@@ -2,7 +2,7 @@
 
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
-use pepd_config::{Config, Handshake, Via};
+use pepd_config::{Config, Congestion, Handshake, Via};
 
 use crate::cli::{Check, print};
 use crate::exit::Result;
@@ -55,8 +55,8 @@ fn campuses(config: &Config) -> Table {
         let leg = config.leg(campus.leg);
         let congestion = leg
             .congestion
-            .as_deref()
-            .unwrap_or("the kernel's congestion control");
+            .as_ref()
+            .map_or("the kernel's congestion control", Congestion::as_str);
         let leg = format!("{} ({congestion})", leg.name);
         table.add_row([campus.name.as_str(), &prefixes.join("\n"), next, &leg]);
     }
