@@ -75,19 +75,25 @@ mod with {
 
     const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 2, 0, 2));
 
-    /// curl, nginx, and a path between them of which the far half loses a fifth both ways.
+    /// curl, nginx, and a path between them of which that half loses a fifth, both ways, on
+    /// which pepd sends.
     #[rstest]
     fn a_transfer_over_a_path_that_loses_a_fifth(
         #[values(false, true)] upload: bool,
     ) -> Result<()> {
         require!(root, program("curl"), program("nginx"), program("ss"));
-        let path = Path::build()?;
+        let path = Path::build(upload)?;
         let nginx = Nginx::start(path.topology.node("server"))?;
         let hb = path.topology.node("hb");
-        let mut daemon = Pepd::start(PEPD, hb, &config())?;
+        let config = if upload {
+            config()
+        } else {
+            towards_the_client()
+        };
+        let mut daemon = Pepd::start(PEPD, hb, &config)?;
         let name = only(&registered(hb)?);
 
-        let content: Vec<u8> = (0..3_000_000_u32).flat_map(u32::to_le_bytes).collect();
+        let content: Vec<u8> = (0..1_500_000_u32).flat_map(u32::to_le_bytes).collect();
         nginx.put_file("down", &content)?;
         let scratch = tempfile::tempdir()?;
         let file = scratch.path().join("content");
@@ -125,8 +131,8 @@ mod with {
         })?;
         let (client_leg, far_leg) = seen;
         let has = |line: &str, wanted: &str| line.split_whitespace().any(|word| word == wanted);
-        assert!(has(&far_leg, &name), "{far_leg}");
-        assert!(!has(&client_leg, &name), "{client_leg}");
+        assert_eq!(has(&far_leg, &name), upload, "{far_leg}");
+        assert_eq!(has(&client_leg, &name), !upload, "{client_leg}");
         let arrived = if upload {
             nginx.files().join("up")
         } else {
@@ -294,40 +300,33 @@ mod with {
         Ok(())
     }
 
-    /// client ── hb ── server, the second half with losses.
+    /// client ── hb ── server, one half with losses.
     struct Path {
         _links: [Link; 2],
         topology: Topology,
     }
 
     impl Path {
-        fn build() -> Result<Self> {
+        fn build(lossy_to_server: bool) -> Result<Self> {
             let topology = Topology::describe()
                 .host("client")
                 .router("hb")
                 .host("server")
                 .build()?;
-            let clean = Shape::new(Duration::from_millis(10), Rate::mbit(40));
-            let lossy = Shape {
+            let clean = || Shape::new(Duration::from_millis(10), Rate::mbit(40));
+            let lossy = || Shape {
                 loss: Loss::independent(0.2),
                 ..Shape::new(Duration::from_millis(5), Rate::mbit(20))
             };
-            let join = |host: &str, device, shape: &Shape, seed| {
+            let join = |host: &str, device, is_lossy: bool, seed| {
                 let end = |node: &str| Endpoint::named(topology.node(node).name(), device);
-                let there_and_back = [shape.clone(), shape.clone()];
-                let [there, back] = there_and_back;
-                Link::connect(
-                    &end(host),
-                    &end("hb"),
-                    there,
-                    back,
-                    Seed(seed),
-                    Mtu::ETHERNET,
-                )
+                let shape = || if is_lossy { lossy() } else { clean() };
+                let mtu = Mtu::ETHERNET;
+                Link::connect(&end(host), &end("hb"), shape(), shape(), Seed(seed), mtu)
             };
             let links = [
-                join("client", "near", &clean, 1)?,
-                join("server", "far", &lossy, 2)?,
+                join("client", "near", !lossy_to_server, 1)?,
+                join("server", "far", lossy_to_server, 2)?,
             ];
             let host = |address, device| {
                 format!("ip address add {address} dev {device}; ip route add default dev {device}")
@@ -341,6 +340,14 @@ mod with {
                 topology,
             })
         }
+    }
+
+    /// As [`config`], with the fixed rate on the other leg.
+    fn towards_the_client() -> String {
+        World::config().replace(
+            "congestion = \"reno\"\n",
+            "congestion = \"fixed-rate\"\nrate = \"20Mbit\"\n",
+        )
     }
 
     /// The controls that are registered for the daemon in `netns`, whose inode their names have.
