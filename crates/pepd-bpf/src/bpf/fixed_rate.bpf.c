@@ -31,8 +31,12 @@ typedef long long s64;
 #define SK_PACING_NONE 0
 #define SK_PACING_NEEDED 1
 #define SK_PACING_FQ 2
-#define CA_EVENT_TX_START 0
-#define CA_EVENT_LOSS 4
+
+// Its values have changed before: the running kernel's count (BPF_ENUMVAL_VALUE).
+enum tcp_ca_event {
+	CA_EVENT_LOSS = 3,
+};
+#define KERNEL_VALUE(type, value) __builtin_preserve_enum_value(*(type *)value, 1)
 
 struct sock_common {
 	u16 skc_family;
@@ -90,13 +94,16 @@ struct tcp_congestion_ops {
 struct flow {
 	// tcp_sock.bytes_sent when it was last looked at.
 	u64 sent;
-	// Bytes sent in the current epoch while it was not backlogged, and bytes a second in the one before.
+	// Bytes sent in the current epoch while it was not backlogged, and bytes a second in the
+	// one before.
 	u64 light_bytes;
 	u64 light_rate;
 	// The epoch that the above is about.
 	u32 epoch;
 	// Whether it is one of `backlogged`.
 	u32 counted;
+	// Whether nothing was acknowledged since its last retransmission timeout.
+	u32 stalled;
 };
 
 // The connections that have more to send than they are let.
@@ -224,7 +231,7 @@ static inline __attribute__((always_inline)) u64 pace(struct sock *sk, struct tc
 
 	turn(tp->tcp_mstamp, rate);
 	account(tp, flow, rate);
-	count(flow, is_backlogged(tp));
+	count(flow, !flow->stalled && is_backlogged(tp));
 	u64 packets = share(flow, rate);
 	u64 payload = packets * mss / (mss + headers);
 	u64 pacing = sk->sk_pacing_status == SK_PACING_FQ ? packets : payload;
@@ -257,6 +264,7 @@ void fixed_rate_init(u64 *arguments)
 	flow->light_rate = 0;
 	flow->epoch = READ(epoch);
 	flow->counted = 0;
+	flow->stalled = 0;
 	if (sk->sk_pacing_status == SK_PACING_NONE)
 		sk->sk_pacing_status = SK_PACING_NEEDED;
 	open_window(tp, pace(sk, tp));
@@ -275,6 +283,7 @@ void fixed_rate_cong_control(u64 *arguments)
 	struct sock *sk = (struct sock *)arguments[0];
 	struct tcp_sock *tp = (struct tcp_sock *)sk;
 
+	flow_of(tp)->stalled = 0;
 	open_window(tp, pace(sk, tp));
 }
 
@@ -291,12 +300,14 @@ u32 fixed_rate_min_tso_segs(u64 *arguments)
 SECTION("struct_ops/cwnd_event")
 void fixed_rate_cwnd_event(u64 *arguments)
 {
-	struct tcp_sock *tp = (struct tcp_sock *)arguments[0];
+	struct flow *flow = flow_of((struct tcp_sock *)arguments[0]);
 	u32 event = arguments[1];
 
 	// A retransmission timeout: until something is acknowledged again it hardly sends.
-	if (event == CA_EVENT_LOSS)
-		count(flow_of(tp), 0);
+	if (event == KERNEL_VALUE(enum tcp_ca_event, CA_EVENT_LOSS)) {
+		flow->stalled = 1;
+		count(flow, 0);
+	}
 }
 
 SECTION("struct_ops/ssthresh")
