@@ -283,6 +283,38 @@ mod with {
         Ok(())
     }
 
+    /// A killed service without CAP_SYS_ADMIN, started again: where its control goes with the
+    /// process it is a new one, and on kernels before 6.4 the old one, which `down` removes.
+    #[test]
+    fn a_killed_service_starts_again() -> Result<()> {
+        require!(root, program("setpriv"), program("nft"));
+        let mut stage = Stage::open(Via::Routing, PEPD)?;
+        let keep = "-all,+net_admin,+net_raw,+net_bind_service,+bpf,+perfmon";
+        let start = |netns: &Netns| {
+            Pepd::builder(PEPD)
+                .wrapper(&["setpriv", "--bounding-set", keep, "--inh-caps", keep])
+                .start(netns, &config())
+        };
+        start(stage.world.hb())?.kill()?;
+        let left = registered(stage.world.hb())?;
+        stage.pepd = Some(start(stage.world.hb())?);
+        let hb = stage.world.hb();
+        only(&registered(hb)?);
+        stage.world.pair(Family::V4)?.exchange(10_000)?;
+        let (status, log) = stage.pepd.take().unwrap().stop()?;
+        assert_eq!(status.code(), Some(0), "{log}");
+        assert_eq!(log.contains("serves on"), !left.is_empty(), "{log}");
+        assert_eq!(registered(hb)?, left);
+        let finished = pepd(hb, "down", &config())?;
+        assert_eq!(finished.status.code(), Some(0), "{finished:?}");
+        for name in &left {
+            let line = format!("removed congestion control {name}");
+            assert!(finished.stdout.contains(&line), "{finished:?}");
+        }
+        assert_eq!(registered(hb)?, Vec::<String>::new());
+        Ok(())
+    }
+
     #[test]
     fn the_doctor_tries_it_and_leaves_nothing() -> Result<()> {
         require!(root);

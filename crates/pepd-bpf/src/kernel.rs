@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use std::{fmt, slice, thread};
+use std::{fmt, thread};
 
 use caps::{CapSet, Capability};
 use libbpf_rs::query::MapInfoIter;
@@ -72,7 +72,7 @@ pub fn probe() -> Result<(), Error> {
 pub fn register(name: &Name) -> Result<Control, Error> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let mut object = load(name)?;
+        let Loaded { mut object, linked } = load(name)?;
         let error = match attach(&mut object) {
             Ok(link) => {
                 return Ok(Control {
@@ -86,20 +86,25 @@ pub fn register(name: &Name) -> Result<Control, Error> {
         if error.kind() != ErrorKind::AlreadyExists {
             return Err(refused("register the congestion control", &error));
         }
-        if !has(&[Capability::CAP_SYS_ADMIN]) {
+        // One with a link goes by itself; without, it is there until somebody may remove it.
+        if !linked && !has(&[Capability::CAP_SYS_ADMIN]) {
             return Ok(Control {
                 name: name.clone(),
                 link: None,
                 _object: None,
             });
         }
-        if Instant::now() > deadline {
-            return Err(Error::NameTaken(name.clone()));
-        }
-        remove(slice::from_ref(name))?;
-        // One with a link goes by itself.
-        thread::park_timeout(Duration::from_millis(20));
+        wait(deadline, name)?;
     }
+}
+
+/// Waits a little for a killed daemon's control to go.
+fn wait(deadline: Instant, name: &Name) -> Result<(), Error> {
+    if Instant::now() > deadline {
+        return Err(Error::NameTaken(name.clone()));
+    }
+    thread::park_timeout(Duration::from_millis(20));
+    Ok(())
 }
 
 /// Removes what a killed daemon has left in `namespace`, and says what that was.
@@ -107,15 +112,24 @@ pub fn register(name: &Name) -> Result<Control, Error> {
 /// # Errors
 /// When there is something and this process may not remove it (CAP_SYS_ADMIN).
 pub fn remove_left(namespace: NetworkNamespace) -> Result<Vec<Name>, Error> {
+    let deadline = Instant::now() + PATIENCE;
     let left = namespace.registered();
-    if !left.is_empty() {
+    while let [name, ..] = &*namespace.registered() {
         remove(&left)?;
+        wait(deadline, name)?;
     }
     Ok(left)
 }
 
+/// The program in the kernel, available to nobody yet.
+struct Loaded {
+    object: Object,
+    /// Whether it goes with the last descriptor that knows it, as from Linux 6.4 on.
+    linked: bool,
+}
+
 /// Loads the program under `name`.
-fn load(name: &Name) -> Result<Object, Error> {
+fn load(name: &Name) -> Result<Loaded, Error> {
     const STEP: &str = "load the BPF program";
     // EPERM and what the verifier says of old kernels, EACCES, are one kind of error to libbpf-rs.
     if !has(&[Capability::CAP_SYS_ADMIN]) && !has(&[Capability::CAP_BPF, Capability::CAP_PERFMON]) {
@@ -130,7 +144,7 @@ fn load(name: &Name) -> Result<Object, Error> {
         .map_err(|error| refused(STEP, &error))
 }
 
-fn try_load(name: &Name, linked: bool) -> libbpf_rs::Result<Object> {
+fn try_load(name: &Name, linked: bool) -> libbpf_rs::Result<Loaded> {
     collect_messages();
     let mut object = ObjectBuilder::default().open_memory(PROGRAM)?;
     for mut map in object.maps_mut() {
@@ -144,7 +158,8 @@ fn try_load(name: &Name, linked: bool) -> libbpf_rs::Result<Object> {
             map.set_map_flags(0)?;
         }
     }
-    object.load()
+    let object = object.load()?;
+    Ok(Loaded { object, linked })
 }
 
 fn attach(object: &mut Object) -> libbpf_rs::Result<Link> {
