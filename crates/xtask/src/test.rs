@@ -35,7 +35,8 @@ const IN_GUEST: &[&str] = &[
     "fleet::",
     "nat::",
     "asymmetric::",
-    "fixed_rate::",
+    "fixed_rate::with::a_",
+    "fixed_rate::with::killed",
 ];
 
 /// The statuses of `cargo xtask vm` on a machine that cannot run a guest.
