@@ -24,6 +24,7 @@ typedef unsigned long long u64;
 typedef long long s64;
 
 #define SECTION(name) __attribute__((section(name), used))
+#define INLINE static inline __attribute__((always_inline))
 #define OF_KERNEL __attribute__((preserve_access_index))
 #define READ(variable) (*(volatile typeof(variable) *)&(variable))
 
@@ -73,6 +74,7 @@ struct tcp_sock {
 	u32 mss_cache;
 	u32 lost_out;
 	u32 retrans_out;
+	u32 data_segs_out;
 	u16 tcp_header_len;
 } OF_KERNEL;
 
@@ -92,13 +94,14 @@ struct tcp_congestion_ops {
 // What is known of a connection, in the room that the kernel has for that in its socket
 // (icsk_ca_priv, 104 bytes).
 struct flow {
-	// tcp_sock.bytes_sent when it was last looked at.
+	// tcp_sock.bytes_sent and .data_segs_out when it was last looked at.
 	u64 sent;
-	// Bytes sent in the current epoch while it was not backlogged, and bytes a second in the
-	// one before.
+	u32 segments;
+	// Bytes of IP packets sent in the current epoch while it was not backlogged, and bytes a
+	// second in the one before.
 	u64 light_bytes;
 	u64 light_rate;
-	// The epoch that the above is about.
+	// The epoch that these are about.
 	u32 epoch;
 	// Whether it is one of `backlogged`.
 	u32 counted;
@@ -108,7 +111,7 @@ struct flow {
 
 // The connections that have more to send than they are let.
 static s64 backlogged;
-// What the others have sent in the current epoch, in bytes, and how many they are.
+// What the others have sent in the current epoch, in bytes of IP packets, and how many they are.
 static u64 light_bytes;
 static u64 light_flows;
 // The same of the epoch before; bytes a second.
@@ -129,29 +132,35 @@ static u64 epoch_began;
 // Room for what is small, and for acknowledgements that come late and together.
 #define WINDOW_EXTRA 16
 
-static inline __attribute__((always_inline)) struct flow *flow_of(struct tcp_sock *tp)
+INLINE struct flow *flow_of(struct tcp_sock *tp)
 {
 	return (struct flow *)tp->inet_conn.icsk_ca_priv;
 }
 
 // The leg's rate in bytes a second. At least 1, which the verifier cannot know.
-static inline __attribute__((always_inline)) u64 leg_rate(struct sock *sk)
+INLINE u64 leg_rate(struct sock *sk)
 {
 	u64 rate = sk->sk_max_pacing_rate;
 
 	return rate ? rate : 1;
 }
 
+// How long an epoch is, in µs.
+INLINE u64 epoch_length(u64 rate)
+{
+	u64 slow = EPOCH_BYTES * SECOND / rate;
+
+	return slow > EPOCH ? slow : EPOCH;
+}
+
 // Begins a new epoch when it is time. One processor does it, the others go on with the old one.
-static inline __attribute__((always_inline)) void turn(u64 now, u64 rate)
+INLINE void turn(u64 now, u64 rate)
 {
 	u64 began = READ(epoch_began);
-	u64 slow = EPOCH_BYTES * SECOND / rate;
-	u64 length = slow > EPOCH ? slow : EPOCH;
 	u64 passed = now - began;
 
 	// Another processor's clock may be read a little earlier.
-	if ((s64)passed < (s64)length)
+	if ((s64)passed < (s64)epoch_length(rate))
 		return;
 	if (!__sync_bool_compare_and_swap(&epoch_began, began, now))
 		return;
@@ -163,31 +172,31 @@ static inline __attribute__((always_inline)) void turn(u64 now, u64 rate)
 }
 
 // Counts what the connection has sent since it was last looked at.
-static inline __attribute__((always_inline)) void account(struct tcp_sock *tp, struct flow *flow, u64 rate)
+INLINE void account(struct tcp_sock *tp, struct flow *flow, u64 rate, u64 headers)
 {
 	u64 sent = tp->bytes_sent;
-	u64 bytes = sent - flow->sent;
+	u32 segments = tp->data_segs_out;
+	u64 bytes = sent - flow->sent + (segments - flow->segments) * headers;
 	u32 now = READ(epoch);
 
 	if (flow->epoch != now) {
-		// An epoch or several without a word from it: it has sent next to nothing in them.
-		u64 slow = EPOCH_BYTES * SECOND / rate;
-
+		// After an epoch or several without a word from it: it has sent nothing in them.
 		flow->light_rate = flow->epoch + 1 == now ?
-			flow->light_bytes * SECOND / (slow > EPOCH ? slow : EPOCH) : 0;
+			flow->light_bytes * SECOND / epoch_length(rate) : 0;
 		flow->light_bytes = 0;
 		flow->epoch = now;
 		if (bytes && !flow->counted)
 			__sync_fetch_and_add(&light_flows, 1);
 	}
 	flow->sent = sent;
+	flow->segments = segments;
 	if (bytes && !flow->counted) {
 		flow->light_bytes += bytes;
 		__sync_fetch_and_add(&light_bytes, bytes);
 	}
 }
 
-static inline __attribute__((always_inline)) void count(struct flow *flow, u32 yes)
+INLINE void count(struct flow *flow, u32 yes)
 {
 	if (flow->counted == yes)
 		return;
@@ -197,7 +206,7 @@ static inline __attribute__((always_inline)) void count(struct flow *flow, u32 y
 
 // Whether only its share keeps the connection from sending more: there is something to send,
 // and the receiver has room for it.
-static inline __attribute__((always_inline)) u32 is_backlogged(struct tcp_sock *tp)
+INLINE u32 is_backlogged(struct tcp_sock *tp)
 {
 	s32 mss = tp->mss_cache;
 	s32 unsent = tp->write_seq - tp->snd_nxt;
@@ -207,7 +216,7 @@ static inline __attribute__((always_inline)) u32 is_backlogged(struct tcp_sock *
 }
 
 // What the connection may send, in bytes a second of whole IP packets.
-static inline __attribute__((always_inline)) u64 share(struct flow *flow, u64 rate)
+INLINE u64 share(struct flow *flow, u64 rate)
 {
 	s64 others = READ(backlogged) - flow->counted;
 	u64 sharers = others > 0 ? others + 1 : 1;
@@ -222,7 +231,7 @@ static inline __attribute__((always_inline)) u64 share(struct flow *flow, u64 ra
 }
 
 // Sets the pacing rate. The kernel's own timers count payload; fq counts packets.
-static inline __attribute__((always_inline)) u64 pace(struct sock *sk, struct tcp_sock *tp)
+INLINE u64 pace(struct sock *sk, struct tcp_sock *tp)
 {
 	struct flow *flow = flow_of(tp);
 	u64 rate = leg_rate(sk);
@@ -230,7 +239,7 @@ static inline __attribute__((always_inline)) u64 pace(struct sock *sk, struct tc
 	u64 headers = tp->tcp_header_len + (sk->__sk_common.skc_family == AF_INET6 ? 40 : 20);
 
 	turn(tp->tcp_mstamp, rate);
-	account(tp, flow, rate);
+	account(tp, flow, rate, headers);
 	count(flow, !flow->stalled && is_backlogged(tp));
 	u64 packets = share(flow, rate);
 	u64 payload = packets * mss / (mss + headers);
@@ -241,7 +250,7 @@ static inline __attribute__((always_inline)) u64 pace(struct sock *sk, struct tc
 }
 
 // Lets so much be under way that pacing alone decides.
-static inline __attribute__((always_inline)) void open_window(struct tcp_sock *tp, u64 payload)
+INLINE void open_window(struct tcp_sock *tp, u64 payload)
 {
 	u64 mss = tp->mss_cache ? tp->mss_cache : 1;
 	// srtt_us is in eighths of a µs (net/ipv4/tcp_input.c, tcp_rtt_estimator).
@@ -260,6 +269,7 @@ void fixed_rate_init(u64 *arguments)
 	struct flow *flow = flow_of(tp);
 
 	flow->sent = tp->bytes_sent;
+	flow->segments = tp->data_segs_out;
 	flow->light_bytes = 0;
 	flow->light_rate = 0;
 	flow->epoch = READ(epoch);
