@@ -1,11 +1,15 @@
 //! `pepd check`: validate, and print what the configuration means.
 
+use std::fmt;
+use std::io::{self, Write as _};
+
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
-use pepd_config::{Config, Handshake, Via};
+use pepd_config::{Config, Congestion, Handshake, Via};
 
 use crate::cli::{Check, print};
 use crate::exit::Result;
+use crate::fixed_rate;
 use crate::source;
 
 /// Validates the file and prints its resolved table, or that of each box of the fleet.
@@ -15,8 +19,21 @@ pub fn check(Check { file, all }: &Check) -> Result {
     } else {
         vec![source::read(file)?]
     };
+    if configs.iter().any(asks_for_what_is_not_built) {
+        // The file is right; it is this program that `run` will miss something in.
+        eprint_note(&pepd_bpf::Error::NotBuilt);
+    }
     let tables: Vec<_> = configs.iter().map(describe).collect();
     print(tables.join("\n").as_bytes())
+}
+
+fn asks_for_what_is_not_built(config: &Config) -> bool {
+    !pepd_bpf::IS_BUILT && config.legs.iter().any(fixed_rate::is_asked_for)
+}
+
+fn eprint_note(what: impl fmt::Display) {
+    // Where the text cannot be written there is nobody to tell; eprintln! would panic.
+    let _ = writeln!(io::stderr(), "pepd: note: {what}");
 }
 
 fn describe(config: &Config) -> String {
@@ -55,8 +72,8 @@ fn campuses(config: &Config) -> Table {
         let leg = config.leg(campus.leg);
         let congestion = leg
             .congestion
-            .as_deref()
-            .unwrap_or("the kernel's congestion control");
+            .as_ref()
+            .map_or("the kernel's congestion control", Congestion::as_str);
         let leg = format!("{} ({congestion})", leg.name);
         table.add_row([campus.name.as_str(), &prefixes.join("\n"), next, &leg]);
     }

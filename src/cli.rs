@@ -17,12 +17,19 @@ use crate::exit::{Failure, Result};
 /// each with a congestion control, buffers and timers of its own. Neither end host notices:
 /// each still sees the other's address and port.
 #[derive(Debug, Parser)]
-#[command(version, after_long_help = EXIT_STATUS)]
+#[command(version = VERSION, after_long_help = EXIT_STATUS)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
 }
+
+/// The version, and what it was built with.
+const VERSION: &str = if pepd_bpf::IS_BUILT {
+    concat!(env!("CARGO_PKG_VERSION"), " (with fixed-rate)")
+} else {
+    env!("CARGO_PKG_VERSION")
+};
 
 const EXIT_STATUS: &str = "Exit status: 0 all went well; 64 the command line was wrong; \
     69 the kernel or the host lacks something that is named, or no daemon answers; 70 an internal error; \

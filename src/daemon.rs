@@ -14,6 +14,7 @@ use crate::admin::{Admin, Page, Socket};
 use crate::cli::File;
 use crate::doorkeeper::{Doorkeeper, complain, interval};
 use crate::exit::{Failure, Result};
+use crate::fixed_rate::Controls;
 use crate::host::{self, Descriptors};
 use crate::life::{Notifier, Request, Signals};
 use crate::observatory::Observatory;
@@ -36,6 +37,7 @@ const LAST_HANDSHAKES: Duration = Duration::from_millis(500);
 pub struct Daemon {
     file: File,
     config: Config,
+    controls: Controls,
     descriptors: Descriptors,
     plan: Plan,
     installed: Installed,
@@ -52,17 +54,19 @@ impl Daemon {
     pub async fn start(
         file: File,
         config: Config,
+        controls: Controls,
         socket: Option<Socket>,
         page: Option<Page>,
     ) -> Result<Self> {
         let signals = Signals::new().map_err(|error| Failure::internal("signals", error))?;
         let notifier =
             Notifier::start().map_err(|error| Failure::internal("start a thread", error))?;
+        controls.report();
         let workers = host::workers(&config);
         // One per leg and family.
         let listeners = config.legs.len() * 2;
         let descriptors = host::share_descriptors(&config, workers.get(), listeners)?;
-        let settings = settings(&config, descriptors);
+        let settings = settings(&config, &controls, descriptors)?;
         probe(&settings)?;
         let prepared = Prepared::new(settings, workers)?;
         let holder = host::holder(&config).await?;
@@ -90,6 +94,7 @@ impl Daemon {
                 workers.get(),
                 descriptors,
                 probes.states(),
+                controls.names(),
             ));
             let admin = Admin::start(socket, page, Arc::clone(&observatory) as Arc<dyn View>)?;
             Ok::<_, Failure>((gate, relay, observatory, admin))
@@ -111,6 +116,7 @@ impl Daemon {
         Ok(Self {
             file,
             config,
+            controls,
             descriptors,
             plan,
             installed,
@@ -221,7 +227,7 @@ impl Daemon {
         if config.node.workers != self.config.node.workers {
             tracing::warn!("[node] workers takes effect at the next start");
         }
-        let settings = settings(&config, self.descriptors);
+        let settings = settings(&config, &self.controls, self.descriptors)?;
         probe(&settings)?;
         let prepared = self.keeper.relay.prepare(settings)?;
         let holder = self.keeper.tend_during(host::holder(&config)).await?;
@@ -280,8 +286,9 @@ impl Daemon {
 }
 
 /// The relay's settings, with no more connections than there are descriptors for.
-fn settings(config: &Config, descriptors: Descriptors) -> Settings {
-    let mut settings = translate::settings(config);
+fn settings(config: &Config, controls: &Controls, descriptors: Descriptors) -> Result<Settings> {
+    controls.require(config)?;
+    let mut settings = translate::settings(config, controls);
     let wanted = settings.limits.connections;
     if wanted > descriptors.connections {
         settings.limits.connections = descriptors.connections;
@@ -294,7 +301,7 @@ fn settings(config: &Config, descriptors: Descriptors) -> Settings {
             5 * u64::from(wanted) / 2
         );
     }
-    settings
+    Ok(settings)
 }
 
 fn probe(settings: &Settings) -> Result {

@@ -28,6 +28,7 @@ use pepd_config::Config;
 
 use self::capture::Capture;
 use self::clock::Clock;
+use self::congestion::FixedRate;
 use self::descriptors::Limit;
 use self::finding::{Finding, Level, worst};
 use self::links::Links;
@@ -67,6 +68,7 @@ pub fn doctor(options: &Doctor) -> Result<ExitCode> {
 struct Facts {
     sysctls: Sysctls,
     modules: Modules,
+    fixed_rate: FixedRate,
     links: Links,
     clock: Clock,
     privileges: Privileges,
@@ -80,6 +82,7 @@ impl Facts {
         Self {
             sysctls: Sysctls::gather(),
             modules: Modules::gather(),
+            fixed_rate: FixedRate::gather(config),
             links: Links::gather(config).await,
             clock: Clock::gather(),
             limit: Limit::gather(privileges.unbounded_pipes()),
@@ -99,7 +102,12 @@ impl Facts {
         findings.extend(forwarding::judge(sysctls, links, config));
         findings.extend(source_validation::judge(sysctls, links, config));
         findings.extend(tunnels::judge(modules, config));
-        findings.extend(congestion::judge(sysctls, modules, config));
+        findings.extend(congestion::judge(
+            sysctls,
+            modules,
+            &self.fixed_rate,
+            config,
+        ));
         findings.extend(buffers::judge(sysctls, config));
         findings.extend(pacing::judge(links, modules, config));
         findings.extend(tcp::judge(sysctls, config));

@@ -2,6 +2,7 @@
 
 use crate::cli::{File, print};
 use crate::exit::{Failure, Result};
+use crate::fixed_rate;
 use crate::host::Lock;
 use crate::{privileges, source, translate};
 
@@ -16,5 +17,6 @@ pub fn down(file: &File) -> Result {
         .map_err(|error| Failure::internal("start the runtime", error))?;
     let table = config.capture.table.0;
     let removed = runtime.block_on(pepd_net::remove(table, translate::mark(&config)))?;
-    print(format!("{removed}\n").as_bytes())
+    let controls = fixed_rate::remove_left()?;
+    print(format!("{removed}{controls}\n").as_bytes())
 }

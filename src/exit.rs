@@ -87,6 +87,15 @@ impl From<pepd_relay::ProbeError> for Failure {
     }
 }
 
+impl From<pepd_bpf::Error> for Failure {
+    fn from(error: pepd_bpf::Error) -> Self {
+        match error {
+            pepd_bpf::Error::NotPermitted { .. } => Self::not_permitted(error),
+            _ => Self::unavailable(error),
+        }
+    }
+}
+
 impl From<pepd_relay::ListenError> for Failure {
     fn from(error: pepd_relay::ListenError) -> Self {
         Self::unavailable(error)

@@ -11,6 +11,7 @@ mod doctor;
 mod doorkeeper;
 mod down;
 mod exit;
+mod fixed_rate;
 mod flow;
 mod flows;
 mod host;

@@ -11,6 +11,7 @@ use pepd_observe::{
 };
 use pepd_relay::Observer;
 
+use crate::fixed_rate::Names;
 use crate::host::Descriptors;
 use crate::peers::PeerStates;
 
@@ -23,6 +24,7 @@ pub struct Observatory {
     /// The most descriptors there may be.
     descriptors: u64,
     peers: PeerStates,
+    fixed_rate: Names,
     guards: RwLock<Vec<GuardDrops>>,
     configured: RwLock<Configured>,
     draining: AtomicBool,
@@ -46,6 +48,7 @@ impl Observatory {
         workers: usize,
         descriptors: Descriptors,
         peers: PeerStates,
+        fixed_rate: Names,
     ) -> Self {
         Self {
             observer,
@@ -53,6 +56,7 @@ impl Observatory {
             workers,
             descriptors: descriptors.limit,
             peers,
+            fixed_rate,
             guards: RwLock::default(),
             configured: RwLock::new(Configured::from(config)),
             draining: AtomicBool::new(false),
@@ -152,11 +156,17 @@ impl View for Observatory {
     }
 
     fn flows(&self) -> Vec<FlowSnapshot> {
-        self.observer.flows().flows(Instant::now())
+        let mut flows = self.observer.flows().flows(Instant::now());
+        flows
+            .iter_mut()
+            .for_each(|flow| self.fixed_rate.translate(flow));
+        flows
     }
 
     fn flow(&self, id: u64) -> Option<FlowSnapshot> {
-        self.observer.flows().flow(id, Instant::now())
+        let mut flow = self.observer.flows().flow(id, Instant::now())?;
+        self.fixed_rate.translate(&mut flow);
+        Some(flow)
     }
 
     fn history(&self, id: u64) -> Option<FlowHistory> {
@@ -185,7 +195,7 @@ impl From<&Config> for Configured {
         });
         let legs = config.legs.iter().map(|leg| LegFacts {
             name: leg.name.clone(),
-            congestion: leg.congestion.clone(),
+            congestion: leg.congestion.as_ref().map(|it| it.as_str().to_owned()),
             buffer: leg.buffer.map(|bytes| bytes.0),
             rate: leg.rate.map(|rate| rate.0),
         });

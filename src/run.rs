@@ -4,6 +4,7 @@ use crate::admin::{Page, Socket};
 use crate::cli::File;
 use crate::daemon::Daemon;
 use crate::exit::{Failure, Result};
+use crate::fixed_rate::Controls;
 use crate::host::Lock;
 use crate::{log, privileges, source};
 
@@ -14,6 +15,7 @@ pub fn run(file: &File) -> Result {
     let _lock = Lock::acquire()?;
     let socket = Socket::bind(&config.admin)?;
     let page = Page::bind(&config)?;
+    let controls = Controls::register(&config)?;
     // Everything after this, threads and programs, has only what is needed.
     privileges::reduce()?;
     let _flushed = log::start(config.log.format);
@@ -22,7 +24,7 @@ pub fn run(file: &File) -> Result {
         .build()
         .map_err(|error| Failure::internal("start the runtime", error))?;
     runtime.block_on(async {
-        Daemon::start(file.clone(), config, socket, page)
+        Daemon::start(file.clone(), config, controls, socket, page)
             .await?
             .run()
             .await

@@ -2,12 +2,14 @@
 
 use crate::cli::{File, print};
 use crate::exit::{Failure, Result};
+use crate::fixed_rate::Controls;
 use crate::{host, source, translate};
 
 /// Prints the plan; touches nothing.
 pub fn show(file: &File) -> Result {
     let config = source::read(file)?;
-    let listeners = pepd_relay::listener_addresses(&translate::settings(&config))?;
+    let listeners =
+        pepd_relay::listener_addresses(&translate::settings(&config, &Controls::default()))?;
     let workers = host::workers(&config);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()

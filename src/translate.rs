@@ -6,13 +6,14 @@ use std::ops::RangeInclusive;
 use pepd_config::{Action, Config, Dscp, Handshake, Tos, Via};
 use pepd_relay::ListenerAddress;
 
+use crate::fixed_rate::Controls;
 use crate::host;
 
 /// The first NFQUEUE; each worker reads one.
 const FIRST_QUEUE: u16 = 7300;
 
-/// What the relay is told.
-pub fn settings(config: &Config) -> pepd_relay::Settings {
+/// What the relay is told; `controls` are those of the legs with a fixed rate.
+pub fn settings(config: &Config, controls: &Controls) -> pepd_relay::Settings {
     pepd_relay::Settings {
         port: config.capture.port,
         limits: pepd_relay::Limits {
@@ -23,7 +24,7 @@ pub fn settings(config: &Config) -> pepd_relay::Settings {
         legs: config
             .legs
             .iter()
-            .map(|of| leg(of, mark(config).sockets()))
+            .map(|of| leg(of, controls, mark(config).sockets()))
             .collect(),
         campuses: config
             .campuses
@@ -68,10 +69,14 @@ pub fn queues(config: &Config) -> RangeInclusive<u16> {
     FIRST_QUEUE..=FIRST_QUEUE.saturating_add(count - 1)
 }
 
-fn leg(leg: &pepd_config::Leg, marks: Option<pepd_net::SocketMarks>) -> pepd_relay::Leg {
+fn leg(
+    leg: &pepd_config::Leg,
+    controls: &Controls,
+    marks: Option<pepd_net::SocketMarks>,
+) -> pepd_relay::Leg {
     pepd_relay::Leg {
         name: leg.name.as_str().into(),
-        congestion: leg.congestion.clone(),
+        congestion: controls.kernel_name(leg),
         buffer: leg.buffer.map(|bytes| bytes.0),
         rate: leg.rate.map(|bits| bits.0),
         fast_open: leg.fast_open,

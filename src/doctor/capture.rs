@@ -7,6 +7,7 @@ use pepd_config::Config;
 use pepd_net::{Error, Holder, Plan, Rehearsal, Warning};
 
 use super::finding::Finding;
+use crate::fixed_rate::Controls;
 use crate::{host, translate};
 
 /// What a rehearsal of `pepd run` came to.
@@ -36,7 +37,8 @@ impl Capture {
             Some(Ok(holder)) => holder,
             _ => Holder::Nft,
         };
-        let addresses = pepd_relay::listener_addresses(&translate::settings(config));
+        let addresses =
+            pepd_relay::listener_addresses(&translate::settings(config, &Controls::default()));
         let request = translate::request(
             config,
             &addresses.unwrap_or_default(),

@@ -1,15 +1,33 @@
 //! The congestion controls that the legs ask for.
 
-use pepd_config::{Config, Leg};
+use pepd_config::{Config, Congestion, Leg};
 
 use super::finding::Finding;
 use super::modules::{Modules, Presence};
 use super::sysctl::Sysctls;
+use crate::fixed_rate;
 
 const ID: &str = "congestion";
 
+/// What is known of pepd's own control, if a leg asks for it: why this kernel does not take it.
+#[derive(Debug)]
+pub struct FixedRate(Option<Result<(), pepd_bpf::Error>>);
+
+impl FixedRate {
+    /// Loads the control and forgets it again.
+    pub fn gather(config: &Config) -> Self {
+        let asked = config.legs.iter().any(fixed_rate::is_asked_for);
+        Self(asked.then(pepd_bpf::probe))
+    }
+}
+
 /// One finding per leg.
-pub fn judge(sysctls: &Sysctls, modules: &Modules, config: &Config) -> Vec<Finding> {
+pub fn judge(
+    sysctls: &Sysctls,
+    modules: &Modules,
+    fixed_rate: &FixedRate,
+    config: &Config,
+) -> Vec<Finding> {
     let available = sysctls
         .text("net/ipv4/tcp_available_congestion_control")
         .unwrap_or_default();
@@ -18,7 +36,8 @@ pub fn judge(sysctls: &Sysctls, modules: &Modules, config: &Config) -> Vec<Findi
         .iter()
         .map(|leg| {
             match &leg.congestion {
-                Some(wanted) => one(wanted, available, modules),
+                Some(Congestion::Kernel(wanted)) => one(wanted, available, modules),
+                Some(Congestion::FixedRate) => own(fixed_rate),
                 None => by_default(sysctls),
             }
             .about(format!("leg {}", leg.name))
@@ -46,6 +65,15 @@ fn one(wanted: &str, available: &str, modules: &Modules) -> Finding {
     }
 }
 
+fn own(FixedRate(probed): &FixedRate) -> Finding {
+    match probed {
+        Some(Err(error)) => Finding::stop(ID, error.to_string())
+            .because("`pepd run` refuses to start with less than the file asks for")
+            .advice("see docs/fixed-rate.md; bbr is what comes next to it"),
+        _ => Finding::ok(ID, "fixed-rate: this kernel takes the program"),
+    }
+}
+
 fn by_default(sysctls: &Sysctls) -> Finding {
     let default = sysctls.text("net/ipv4/tcp_congestion_control");
     let default = default.unwrap_or("unknown");
@@ -56,7 +84,7 @@ fn by_default(sysctls: &Sysctls) -> Finding {
 /// whether a leg is lossy is not known before there is traffic. What is known is a
 /// contradiction: a leg that is made for a long path, and a control that is not.
 fn loss_based(leg: &Leg) -> Option<Finding> {
-    let control = leg.congestion.as_deref()?;
+    let control = leg.congestion.as_ref()?.as_str();
     let long = leg.buffer.is_some_and(|bytes| bytes.0 >= 4 << 20);
     (long && ["cubic", "reno"].contains(&control)).then(|| {
         Finding::note(
@@ -95,6 +123,13 @@ mod tests {
     }
 
     #[rstest]
+    #[case::taken(Some(Ok(())), Level::Ok)]
+    #[case::not_built(Some(Err(pepd_bpf::Error::NotBuilt)), Level::Stop)]
+    fn pepds_own(#[case] probed: Option<Result<(), pepd_bpf::Error>>, #[case] expected: Level) {
+        assert_eq!(own(&FixedRate(probed)).level, expected);
+    }
+
+    #[rstest]
     #[case("cubic", Some(8 << 20), true)]
     #[case("bbr", Some(8 << 20), false)]
     #[case("cubic", Some(1 << 20), false)]
@@ -105,7 +140,7 @@ mod tests {
         #[case] noted: bool,
     ) {
         let mut leg = crate::doctor::tests::config("").legs.remove(0);
-        leg.congestion = Some(control.to_owned());
+        leg.congestion = Some(Congestion::Kernel(control.to_owned()));
         leg.buffer = buffer.map(pepd_config::Bytes);
         assert_eq!(loss_based(&leg).is_some(), noted);
     }

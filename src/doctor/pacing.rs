@@ -14,8 +14,8 @@ pub fn judge(links: &Links, modules: &Modules, config: &Config) -> Vec<Finding> 
         leg.rate.is_some()
             || leg
                 .congestion
-                .as_deref()
-                .is_some_and(|c| c.starts_with("bbr"))
+                .as_ref()
+                .is_some_and(|control| control.as_str().starts_with("bbr"))
     };
     let legs: Vec<_> = config
         .legs
@@ -69,6 +69,8 @@ fn timers(link: &Link, modules: &Modules, legs: &str, kinds: &str) -> Finding {
 mod tests {
     use rstest::rstest;
 
+    use pepd_config::Congestion;
+
     use super::*;
     use crate::doctor::finding::Level;
     use crate::doctor::tests::config;
@@ -96,7 +98,7 @@ mod tests {
         #[case] judged: bool,
     ) {
         let mut config = config("");
-        config.legs[0].congestion = congestion.map(str::to_owned);
+        config.legs[0].congestion = congestion.map(|name| Congestion::Kernel(name.to_owned()));
         config.legs[0].rate = rate.map(pepd_config::BitRate);
         let links = Links::of(vec![Link::named("wan")]);
         assert_eq!(

@@ -28,7 +28,7 @@
 //! };
 //! let config = pepd_config::parse("pepd.toml", text, &context)?;
 //! let leg = config.leg(config.campuses[1].leg);
-//! assert_eq!(leg.congestion.as_deref(), Some("bbr"));
+//! assert_eq!(leg.congestion, Some(pepd_config::Congestion::Kernel("bbr".into())));
 //! # Ok::<(), pepd_config::Report>(())
 //! ```
 //!
@@ -56,8 +56,8 @@ pub use ipnet::IpNet;
 use toml::de::DeTable;
 
 pub use crate::model::{
-    Action, Admin, Campus, CampusId, Capture, Config, Dscp, Handshake, Keepalive, Leg, LegId,
-    Limits, Log, LogFormat, Node, Peer, PeerId, Rule, Table, Tos, Via,
+    Action, Admin, Campus, CampusId, Capture, Config, Congestion, Dscp, Handshake, Keepalive, Leg,
+    LegId, Limits, Log, LogFormat, Node, Peer, PeerId, Rule, Table, Tos, Via,
 };
 pub use crate::report::Report;
 use crate::report::{Problem, Problems};

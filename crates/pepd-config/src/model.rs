@@ -158,12 +158,13 @@ pub enum Via {
 pub struct Leg {
     /// The name that campuses refer to; unique.
     pub name: String,
-    /// Congestion control (`TCP_CONGESTION`), as the kernel spells it.
-    pub congestion: Option<String>,
+    /// Congestion control (`TCP_CONGESTION`).
+    pub congestion: Option<Congestion>,
     /// What the leg may hold per direction (`SO_SNDBUF`, `SO_RCVBUF`); `None` keeps the kernel's
     /// autotuning.
     pub buffer: Option<Bytes>,
-    /// Ceiling of the pacing rate (`SO_MAX_PACING_RATE`).
+    /// Ceiling of the pacing rate of each connection (`SO_MAX_PACING_RATE`); with
+    /// [`Congestion::FixedRate`] the rate of all together. There it is never `None`.
     pub rate: Option<BitRate>,
     /// TCP Fast Open towards and from this side (RFC 7413).
     pub fast_open: bool,
@@ -211,6 +212,27 @@ impl Leg {
     /// where `tcp_syn_linear_timeouts` exists: Documentation/networking/ip-sysctl.rst), so that
     /// by default the kernel's verdict, with its errno, comes first.
     pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(135);
+}
+
+/// How a leg finds the rate at which to send.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Congestion {
+    /// One that the kernel has, as the kernel spells it.
+    Kernel(String),
+    /// pepd's own: the leg's rate, whatever is lost.
+    FixedRate,
+}
+
+impl Congestion {
+    /// As the file spells it.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Kernel(name) => name,
+            Self::FixedRate => Self::FIXED_RATE,
+        }
+    }
+
+    pub(crate) const FIXED_RATE: &str = "fixed-rate";
 }
 
 /// When and how a silent peer is probed (`SO_KEEPALIVE`). Whole seconds.

@@ -23,7 +23,7 @@ pub fn alone(variant: &Variant, point: &Point) -> String {
     let held = point.buffer.map(|packets| packets + variant.allowance);
     let near = leg("near", &variant.sender, variant) + &line("buffer", held);
     let unsent = line("notsent_lowat", point.buffer);
-    let far = leg("far", forward(variant), variant) + &unsent;
+    let far = far(variant) + &unsent;
     format!(
         "{}{SENDER}leg = \"near\"\n{RECEIVER}leg = \"far\"\n{near}{far}",
         node("lab")
@@ -37,7 +37,7 @@ pub fn alone(variant: &Variant, point: &Point) -> String {
 pub fn chain(variant: &Variant) -> [String; 3] {
     let lan = leg("lan", &variant.sender, variant);
     let near = leg("near", &variant.sender, variant);
-    let far = leg("far", forward(variant), variant);
+    let far = far(variant);
     let [to_i, from_a] = [peer("hb-i", A_TO_I), peer("hb-a", [A_TO_I[1], A_TO_I[0]])];
     let [to_b, from_i] = [peer("hb-b", I_TO_B), peer("hb-i", [I_TO_B[1], I_TO_B[0]])];
     [
@@ -70,6 +70,10 @@ fn peer(name: &str, [local, remote]: [&str; 2]) -> String {
     format!("[[peer]]\nname = \"{name}\"\nlocal = \"{local}\"\nremote = \"{remote}\"\n")
 }
 
-fn forward(variant: &Variant) -> &String {
-    variant.forward.as_ref().unwrap_or(&variant.sender)
+/// The leg towards the receiver.
+fn far(variant: &Variant) -> String {
+    let forward = variant.forward.as_ref().unwrap_or(&variant.sender);
+    let rate = variant.rate.as_ref();
+    let rate = rate.map_or_else(String::new, |rate| format!("rate = \"{rate}\"\n"));
+    leg("far", forward, variant) + &rate
 }

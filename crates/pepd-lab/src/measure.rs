@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path as FilePath;
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
@@ -45,7 +46,7 @@ pub fn experiment(
             .filter(|point| selection.at.contains(&point.x))
             .collect();
     }
-    let (mut variants, left_out) = possible(experiment, selection.quick)?;
+    let (mut variants, left_out) = possible(experiment, selection.quick, order.pepd)?;
     if let Some(text) = &selection.variant {
         variants.retain(|variant| variant.name.contains(text));
     }
@@ -123,8 +124,15 @@ fn describe(record: &Record) -> String {
 }
 
 /// The variants that this machine can run, and why not the others.
-fn possible(experiment: &Experiment, quick: bool) -> Result<(Vec<Variant>, Vec<String>)> {
-    let available = congestion_controls()?;
+fn possible(
+    experiment: &Experiment,
+    quick: bool,
+    pepd: &Path,
+) -> Result<(Vec<Variant>, Vec<String>)> {
+    let mut available = congestion_controls()?;
+    if has_fixed_rate(pepd) {
+        available.push("fixed-rate".to_owned());
+    }
     let wanted = match &experiment.matrix {
         Some(matrix) => matrix.variants(&available, quick),
         None => experiment.variants.clone(),
@@ -138,7 +146,7 @@ fn possible(experiment: &Experiment, quick: bool) -> Result<(Vec<Variant>, Vec<S
             .find(|name| !available.contains(name));
         if let Some(name) = lacking {
             left_out.push(format!(
-                "{}: this kernel has no congestion control `{name}`",
+                "{}: neither this kernel nor this pepd has a congestion control `{name}`",
                 variant.name
             ));
         } else if variant.proxy == ProxyKind::Haproxy && !has_haproxy() {
@@ -157,6 +165,12 @@ fn congestion_controls() -> Result<Vec<String>> {
     let path = "/proc/sys/net/ipv4/tcp_available_congestion_control";
     let text = fs::read_to_string(path).with_context(|| path.to_owned())?;
     Ok(text.split_whitespace().map(str::to_owned).collect())
+}
+
+/// Whether the daemon was built with its own congestion control.
+fn has_fixed_rate(pepd: &Path) -> bool {
+    let output = Command::new(pepd).arg("--version").output();
+    output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("fixed-rate"))
 }
 
 fn has_haproxy() -> bool {

@@ -175,6 +175,8 @@ pub struct Variant {
     pub sender: String,
     /// The proxy's, towards the receiver; the sender's if it is not given.
     pub forward: Option<String>,
+    /// pepd's key `rate` towards the receiver.
+    pub rate: Option<String>,
     /// Whether pepd's legs retransmit at a steady pace (its key `thin`).
     #[serde(default)]
     pub thin: bool,

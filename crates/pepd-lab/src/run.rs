@@ -214,20 +214,17 @@ impl Write for Lines<'_> {
     }
 }
 
-/// Builds the daemon with the profile that this program was built with.
+/// Builds the daemon with the profile that this program was built with, and with its own
+/// congestion control where there is a compiler for that.
 fn build() -> Result<PathBuf> {
     let this = env::current_exe()?;
     let folder = this.parent().context("this program has no folder")?;
-    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--quiet", "--package", "pepd"]);
-    cargo
-        .arg("--manifest-path")
-        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml"));
-    if folder.ends_with("release") {
-        cargo.arg("--release");
-    }
-    let built = cargo.stdin(Stdio::null()).status();
-    if !built.as_ref().is_ok_and(std::process::ExitStatus::success) {
+    let can = missing(Requirement::Program("clang")).is_none();
+    let features: &[&[&str]] = &[&["--features", "fixed-rate"], &[]];
+    let built = features[usize::from(!can)..]
+        .iter()
+        .any(|features| build_with(folder, features));
+    if !built {
         return Err(Failure::unavailable(
             "cannot build pepd: name a binary with --pepd, or run this from its source tree"
                 .to_owned(),
@@ -235,6 +232,21 @@ fn build() -> Result<PathBuf> {
         .into());
     }
     Ok(folder.join("pepd"))
+}
+
+/// Whether cargo could build the daemon with these features into `folder`.
+fn build_with(folder: &Path, features: &[&str]) -> bool {
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "--quiet", "--package", "pepd"]);
+    cargo.args(features);
+    cargo
+        .arg("--manifest-path")
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml"));
+    if folder.ends_with("release") {
+        cargo.arg("--release");
+    }
+    let built = cargo.stdin(Stdio::null()).status();
+    built.is_ok_and(|status| status.success())
 }
 
 /// Modules of congestion controls, and of what the proxies' rules and the sampler need. Left

@@ -114,7 +114,7 @@ fn a_quick_experiment_runs_natively() -> Result<()> {
         "--at=5",
     ]);
     command
-        .args(["--variant=pepd", "--folder"])
+        .args(["--variant=pepd, bbr", "--folder"])
         .arg(folder.path())
         .arg("--json")
         .arg(&json);

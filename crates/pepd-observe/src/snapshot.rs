@@ -151,7 +151,8 @@ impl QueueBytes {
 pub struct LegSnapshot {
     /// The `[leg.NAME]` that it is configured by.
     pub profile: String,
-    /// Its congestion control, as the kernel says.
+    /// Its congestion control, as the kernel says; or `fixed-rate`, which the kernel calls
+    /// otherwise.
     pub congestion: Option<String>,
     /// What the kernel knows of it; none once the socket has closed.
     pub tcp: Option<TcpFigures>,

@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use nix::unistd::geteuid;
 
-/// A program and the Debian package that has it.
+/// A program, or a file by its whole name, and the Debian package that has it.
 #[derive(Clone, Copy, Debug)]
 pub struct Need {
     program: &'static str,
@@ -22,7 +22,7 @@ impl Need {
 
     fn is_met(self) -> bool {
         let path = env::var("PATH").unwrap_or_default();
-        // Root's programs are not on everybody's path.
+        // Root's programs are not on everybody's path. A whole name stays as it is.
         path.split(':')
             .chain(["/usr/local/sbin", "/usr/sbin", "/sbin"])
             .any(|directory| Path::new(directory).join(self.program).is_file())
@@ -56,6 +56,22 @@ pub const TESTS: &[Need] = &[
     Need::new("promtool", "prometheus"),
     Need::new("chromium", "chromium"),
 ];
+
+/// What it takes to build pepd with the feature `fixed-rate`.
+pub const FIXED_RATE: &[Need] = &[
+    Need::new("clang", "clang"),
+    Need::new("/usr/include/libelf.h", "libelf-dev"),
+    Need::new("/usr/include/zlib.h", "zlib1g-dev"),
+];
+
+/// The arguments that have cargo build pepd with all its features, as far as this machine can.
+pub fn features() -> &'static [&'static str] {
+    if FIXED_RATE.iter().all(|need| need.is_met()) {
+        &["--features", "pepd/fixed-rate"]
+    } else {
+        &[]
+    }
+}
 
 /// Makes sure that everything in `needs` is there, and says what it installs for that.
 ///
@@ -110,6 +126,8 @@ mod tests {
     #[test]
     fn what_is_there_is_found_and_what_is_not_is_not() {
         assert!(Need::new("sh", "dash").is_met());
+        assert!(Need::new("/bin/sh", "dash").is_met());
+        assert!(!Need::new("/bin/no-such-file", "none").is_met());
         assert!(!Need::new("no-such-program-here", "none").is_met());
     }
 }

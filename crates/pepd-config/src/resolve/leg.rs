@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::bounds;
 use crate::field::{Field, check_name};
 use crate::keys;
-use crate::model::{Dscp, Keepalive, Leg};
+use crate::model::{Congestion, Dscp, Keepalive, Leg};
 use crate::report::{Problem, Problems, nearest, shown};
 use crate::section::{Section, entries};
 
@@ -69,6 +69,7 @@ fn without_name(name: &toml::Spanned<&str>, field: Field<'_>) -> Problem {
 
 fn leg(name: &str, section: &Section<'_>, problems: &mut Problems) -> Leg {
     let default = Leg::new(name);
+    problems.take(fixed_rate_has_a_rate(section));
     Leg {
         congestion: section.optional(problems, "congestion", congestion),
         buffer: section.optional(problems, "buffer", |field| field.size(bounds::BUFFER)),
@@ -102,16 +103,43 @@ fn leg(name: &str, section: &Section<'_>, problems: &mut Problems) -> Leg {
     }
 }
 
+/// There is no rate to keep to unless the file says one.
+fn fixed_rate_has_a_rate(section: &Section<'_>) -> Result<(), Problem> {
+    let asks = |field: &Field<'_>| field.value().as_str() == Some(Congestion::FIXED_RATE);
+    match section.field("congestion").filter(asks) {
+        Some(field) if section.field("rate").is_none() => Err(field
+            .problem("`congestion = \"fixed-rate\"` needs a `rate` in the same leg")
+            .label("at which rate?")
+            .help(
+                "add `rate`, just below what the link carries, such as `rate = \"48Mbit\"`; or \
+                 write `congestion = \"bbr\"`, which looks for the rate itself",
+            )),
+        _ => Ok(()),
+    }
+}
+
 /// Whether the kernel has it is for the daemon to find out: it may be a module.
-fn congestion(field: Field<'_>) -> Result<String, Problem> {
+fn congestion(field: Field<'_>) -> Result<Congestion, Problem> {
     /// Not exhaustive: only to guess what a misspelt one should be.
-    const KNOWN: [&str; 9] = [
-        "bbr", "cubic", "reno", "hybla", "westwood", "vegas", "illinois", "dctcp", "htcp",
+    const KNOWN: [&str; 10] = [
+        Congestion::FIXED_RATE,
+        "bbr",
+        "cubic",
+        "reno",
+        "hybla",
+        "westwood",
+        "vegas",
+        "illinois",
+        "dctcp",
+        "htcp",
     ];
     let text = field.text("the name of a congestion control in quotes", "\"cubic\"")?;
+    if text == Congestion::FIXED_RATE {
+        return Ok(Congestion::FixedRate);
+    }
     let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
     if (1..=bounds::CONGESTION).contains(&text.len()) && text.chars().all(legal) {
-        return Ok(text.to_owned());
+        return Ok(Congestion::Kernel(text.to_owned()));
     }
     let help = match nearest(&text.to_ascii_lowercase(), KNOWN) {
         Some(near) => format!("did you mean \"{near}\"?"),

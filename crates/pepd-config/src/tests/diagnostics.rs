@@ -76,6 +76,8 @@ fn whole_file(#[context] case: Context, #[case] text: &str) {
 #[case::congestion_name(
     "[leg.lan]\ncongestion = \"BBR\"\n[leg.wan]\ncongestion = \"a name of many words\"\n"
 )]
+#[case::fixed_rate_without_rate("[leg.lan]\nbuffer = \"8MiB\"\ncongestion = \"fixed-rate\"\n")]
+#[case::fixed_rate_misspelt("[leg.lan]\ncongestion = \"Fixed_Rate\"\nrate = \"5Mbit\"\n")]
 #[case::leg_name("[leg.\"to space!\"]\n")]
 #[case::leg_unknown_near(
     "[leg.lan]\n[leg.satellite]\n[[campus]]\nname = \"c\"\nprefixes = [\"10.3.0.0/16\"]\nleg = \"satelite\"\n"

@@ -7,8 +7,8 @@ use rstest::rstest;
 
 use super::{MINIMAL, context, with};
 use crate::{
-    Action, Admin, BitRate, Bytes, CampusId, Config, Context, Dscp, Handshake, Keepalive, LegId,
-    Limits, Mark, Table, Via, parse,
+    Action, Admin, BitRate, Bytes, CampusId, Config, Congestion, Context, Dscp, Handshake,
+    Keepalive, LegId, Limits, Mark, Table, Via, parse,
 };
 
 fn parsed(text: &str) -> Config {
@@ -86,7 +86,7 @@ fn every_key_of_a_leg() {
     let config = parsed(&(text + leg));
     let leg = config.leg(config.campuses[1].leg);
     assert_eq!(leg.name, "space");
-    assert_eq!(leg.congestion.as_deref(), Some("bbr"));
+    assert_eq!(leg.congestion, Some(Congestion::Kernel("bbr".into())));
     assert_eq!(leg.buffer, Some(Bytes(16 << 20)));
     assert_eq!(leg.rate, Some(BitRate(1_500_000_000)));
     assert_eq!(leg.mss, Some(1400));

@@ -59,6 +59,7 @@ fn variant(sender: &str, forward: Option<&String>) -> Variant {
         proxy,
         sender: sender.to_owned(),
         forward: forward.cloned(),
+        rate: None,
         thin: false,
         initial_window: None,
         allowance: 0,

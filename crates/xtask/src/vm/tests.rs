@@ -13,6 +13,7 @@ use super::{
     Args, Failure, TESTS_FAILED, WRONG_USAGE, boot, guest, prepare, say, source_directory,
     target_directory,
 };
+use crate::packages;
 
 /// One line of cargo's `--message-format=json`, as far as it matters here.
 #[derive(Deserialize)]
@@ -76,6 +77,7 @@ fn build() -> Result<Vec<Binary>> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
         .args(["test", "--workspace", "--tests", "--no-run"])
+        .args(packages::features())
         .arg("--message-format=json-render-diagnostics")
         .current_dir(source_directory()?)
         .stderr(Stdio::inherit())

@@ -1,0 +1,69 @@
+//! The `fixed-rate` congestion control: a leg that keeps to its rate, whatever is lost.
+//!
+//! Its work is done by a BPF program in the kernel (`src/bpf/fixed_rate.bpf.c`, a `struct_ops`
+//! of the kernel's `struct tcp_congestion_ops`). This crate loads one for each leg that asks for
+//! it, [registers](register) it as a congestion control under a [name](Name) of its own, and
+//! [removes](remove_left) what a killed daemon may have left.
+//!
+//! Without the feature `load` there is no program in it, and nothing but [`Error::NotBuilt`] comes
+//! of asking for one: building it takes clang.
+
+#![forbid(unsafe_code)]
+
+#[cfg(not(feature = "load"))]
+#[path = "absent.rs"]
+mod kernel;
+#[cfg(feature = "load")]
+mod kernel;
+mod name;
+
+pub use kernel::{Control, IS_BUILT, probe, register, remove_left};
+pub use name::{Name, NetworkNamespace};
+
+/// Why there is no such control.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// This program was built without it.
+    #[error(
+        "this pepd was built without the congestion control \"fixed-rate\"; build it with \
+         `cargo build --release --features fixed-rate`, for which clang, libelf-dev and \
+         zlib1g-dev are needed, or write congestion = \"bbr\""
+    )]
+    NotBuilt,
+    /// This process may not load BPF programs.
+    #[error(
+        "{step}: not permitted; the congestion control \"fixed-rate\" needs CAP_BPF, \
+         CAP_PERFMON and CAP_NET_ADMIN at the start (AmbientCapabilities= and \
+         SystemCallFilter=bpf in the systemd unit), or run pepd as root; or write \
+         congestion = \"bbr\""
+    )]
+    NotPermitted {
+        /// What was refused.
+        step: &'static str,
+    },
+    /// The kernel does not describe its types.
+    #[error(
+        "the congestion control \"fixed-rate\" needs a kernel that describes its types in \
+         /sys/kernel/btf/vmlinux (CONFIG_DEBUG_INFO_BTF, as Debian's has); boot one that does, \
+         or write congestion = \"bbr\""
+    )]
+    NoTypes,
+    /// The kernel does not take the program.
+    #[error(
+        "{step}: {said}; the congestion control \"fixed-rate\" needs Linux 6.0 or newer with \
+         CONFIG_BPF_JIT and CONFIG_BPF_SYSCALL; boot one, or write congestion = \"bbr\""
+    )]
+    Refused {
+        /// What was refused.
+        step: &'static str,
+        /// What libbpf and the kernel said, on one line.
+        said: String,
+    },
+    /// Another control has its name, and is not this program's.
+    #[error(
+        "a congestion control called {0} is there already, and does not go away; end the other \
+         pepd in this network namespace, or run `pepd down` as root"
+    )]
+    NameTaken(Name),
+}

@@ -1,0 +1,106 @@
+//! What the kernel calls the controls.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+
+/// Every control that the kernel has, of all network namespaces.
+const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+
+/// A network namespace, by the number of its inode: at most one daemon runs in each.
+///
+/// The kernel has one list of congestion controls for all namespaces, so that two daemons on a
+/// host need names that differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NetworkNamespace(u32);
+
+impl NetworkNamespace {
+    /// The one with this inode number (`struct ns_common`, `inum`).
+    pub fn new(inode: u32) -> Self {
+        Self(inode)
+    }
+
+    /// That of the calling thread.
+    ///
+    /// # Errors
+    /// When /proc cannot be read.
+    pub fn current() -> io::Result<Self> {
+        let inode = fs::metadata("/proc/thread-self/ns/net")?.ino();
+        u32::try_from(inode)
+            .map(Self)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    }
+
+    /// The name of the control of leg number `leg`.
+    pub fn name(self, leg: u8) -> Name {
+        Name(format!("{}{leg:x}", self.prefix()))
+    }
+
+    /// The controls that are registered for daemons in this namespace, by any process.
+    pub fn registered(self) -> Vec<Name> {
+        // Without the file nothing is known of any, and what is asked of the kernel next says why.
+        let available = fs::read_to_string(AVAILABLE).unwrap_or_default();
+        self.among(&available)
+    }
+
+    fn among(self, available: &str) -> Vec<Name> {
+        let prefix = self.prefix();
+        let ours = |name: &&str| {
+            let leg = name.strip_prefix(&prefix);
+            leg.is_some_and(|leg| u8::from_str_radix(leg, 16).is_ok())
+        };
+        let names = available.split_whitespace().filter(ours);
+        names.map(|name| Name(name.to_owned())).collect()
+    }
+
+    fn prefix(self) -> String {
+        format!("{PREFIX}{:x}_", self.0)
+    }
+}
+
+const PREFIX: &str = "pepd";
+
+/// What the kernel calls the control of a leg: `pepd`, the namespace, and the leg, as in
+/// `pepdf0000000_1`. At most 15 characters (`TCP_CA_NAME_MAX`, include/net/tcp.h), and only
+/// letters, digits, `_` and `.`, which is what the kernel takes from BPF.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Name(String);
+
+impl Name {
+    /// As `TCP_CONGESTION` takes it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_name_fits() {
+        let name = NetworkNamespace::new(u32::MAX).name(u8::MAX);
+        assert_eq!(name.as_str(), "pepdffffffff_ff");
+        assert_eq!(name.as_str().len(), 15);
+    }
+
+    #[test]
+    fn only_the_namespaces_own_are_found() {
+        let namespace = NetworkNamespace::new(0xf0);
+        let found = namespace.among("reno cubic pepdf0_0 pepdf0_1f pepdf00_1 pepdf0_x pepdf0_100");
+        let found: Vec<_> = found.iter().map(Name::as_str).collect();
+        assert_eq!(found, ["pepdf0_0", "pepdf0_1f"]);
+    }
+
+    #[test]
+    fn this_thread_is_in_a_namespace() {
+        assert!(NetworkNamespace::current().is_ok());
+    }
+}
