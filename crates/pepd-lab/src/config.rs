@@ -4,7 +4,7 @@ use crate::paper::{Point, Variant};
 use crate::path::{A_TO_I, I_TO_B, MTU};
 
 /// The least that `buffer` of a leg may be.
-const LEAST_BUFFER: u32 = 4096;
+const LEAST_BUFFER: u64 = 4096;
 
 const SENDER: &str = "[[campus]]\nname = \"sender\"\nprefixes = [\"10.1.0.0/16\"]\n";
 const RECEIVER: &str = "[[campus]]\nname = \"receiver\"\nprefixes = [\"10.2.0.0/16\"]\n";
@@ -14,15 +14,13 @@ const RECEIVER: &str = "[[campus]]\nname = \"receiver\"\nprefixes = [\"10.2.0.0/
 /// what may wait on the far leg that was not sent yet.
 #[must_use]
 pub fn alone(variant: &Variant, point: &Point) -> String {
-    let bytes = |packets: u32| (packets * u32::from(MTU.bytes())).max(LEAST_BUFFER);
-    let line = |key: &str, packets: Option<u32>| {
-        packets
-            .map(|packets| format!("{key} = \"{}B\"\n", bytes(packets)))
-            .unwrap_or_default()
-    };
-    let held = point.buffer.map(|packets| packets + variant.allowance);
-    let near = leg("near", &variant.sender, variant) + &line("buffer", held);
-    let unsent = line("notsent_lowat", point.buffer);
+    let bytes = |packets: u32| u64::from(packets * u32::from(MTU.bytes())).max(LEAST_BUFFER);
+    let held = point
+        .buffer
+        .map(|packets| bytes(packets + variant.allowance));
+    let near =
+        leg("near", &variant.sender, variant) + &size("buffer", held.or(variant.near_buffer));
+    let unsent = size("notsent_lowat", point.buffer.map(bytes));
     let far = leg("far", forward(variant), variant) + &unsent;
     format!(
         "{}{SENDER}leg = \"near\"\n{RECEIVER}leg = \"far\"\n{near}{far}",
@@ -36,7 +34,7 @@ pub fn alone(variant: &Variant, point: &Point) -> String {
 #[must_use]
 pub fn chain(variant: &Variant) -> [String; 3] {
     let lan = leg("lan", &variant.sender, variant);
-    let near = leg("near", &variant.sender, variant);
+    let near = leg("near", &variant.sender, variant) + &size("buffer", variant.near_buffer);
     let far = leg("far", forward(variant), variant);
     let [to_i, from_a] = [peer("hb-i", A_TO_I), peer("hb-a", [A_TO_I[1], A_TO_I[0]])];
     let [to_b, from_i] = [peer("hb-b", I_TO_B), peer("hb-i", [I_TO_B[1], I_TO_B[0]])];
@@ -58,12 +56,19 @@ pub fn chain(variant: &Variant) -> [String; 3] {
 }
 
 fn node(name: &str) -> String {
-    format!("[node]\nname = \"{name}\"\ndrain = \"0s\"\n[capture]\nhandshake = \"early\"\n")
+    format!(
+        "[node]\nname = \"{name}\"\ndrain = \"0s\"\n[capture]\nhandshake = \"early\"\n\
+         [admin]\nsocket = \"/run/pepd/{name}.sock\"\n"
+    )
 }
 
 fn leg(name: &str, congestion: &str, variant: &Variant) -> String {
     let thin = variant.thin;
     format!("[leg.{name}]\ncongestion = \"{congestion}\"\nthin = {thin}\n")
+}
+
+fn size(key: &str, bytes: Option<u64>) -> String {
+    bytes.map_or_else(String::new, |bytes| format!("{key} = \"{bytes}B\"\n"))
 }
 
 fn peer(name: &str, [local, remote]: [&str; 2]) -> String {

@@ -58,6 +58,18 @@ impl Proxy {
         Ok(proxy)
     }
 
+    /// What each pepd says of its flows (`pepd flows`).
+    #[must_use]
+    pub fn flows(&self, path: &Path) -> Vec<String> {
+        let boxes = path.boxes().into_iter().zip(&self.pepd);
+        boxes
+            .map(|(hb, pepd)| match pepd.subcommand(hb, "flows") {
+                Ok(finished) => finished.stdout + &finished.stderr,
+                Err(error) => format!("{error:#}"),
+            })
+            .collect()
+    }
+
     /// Makes sure, after the traffic, that it has split something, if it is there to do so, and
     /// is still there.
     ///

@@ -61,6 +61,7 @@ fn variant(sender: &str, forward: Option<&String>) -> Variant {
         forward: forward.cloned(),
         thin: false,
         initial_window: None,
+        near_buffer: None,
         allowance: 0,
     }
 }
