@@ -13,7 +13,7 @@ use crate::stats::Summary;
 /// Width and height, in pixels.
 pub const SIZE: (u32, u32) = (960, 520);
 /// How much of the width the legend takes.
-const LEGEND: u32 = 190;
+const LEGEND: u32 = 220;
 /// How many labels an axis may have.
 const LABELS: usize = 11;
 /// What texts are set in.
@@ -162,7 +162,6 @@ struct Scale {
     right: f64,
     low: f64,
     high: f64,
-    single_point: bool,
 }
 
 impl Scale {
@@ -193,22 +192,19 @@ impl Scale {
             right: right + margin,
             low,
             high,
-            single_point: left == right,
         }
     }
 
-    /// How many labels the axis may have: with one point only its own and the edges'.
     fn x_labels(&self) -> usize {
-        if self.single_point { 3 } else { LABELS }
+        labels(self.log_x, self.left, self.right)
     }
 
-    /// On a logarithmic axis one for each decade, since those between have none.
     fn y_labels(&self) -> usize {
-        if !self.log_y {
-            return LABELS;
+        if self.log_y {
+            labels(true, self.low, self.high)
+        } else {
+            LABELS
         }
-        let decades = (0_u8..).take_while(|n| self.low + f64::from(*n) < self.high);
-        decades.count() + 1
     }
 
     fn x(&self, x: f64) -> f64 {
@@ -224,6 +220,14 @@ impl Scale {
             self.low
         }
     }
+}
+
+/// How many labels an axis may have: no more than one for each whole number, since places on an
+/// axis are whole ones, and between decades a grid line would have no label.
+fn labels(log: bool, low: f64, high: f64) -> usize {
+    let whole = (1_u8..=u8::MAX).take_while(|n| low.ceil() + f64::from(*n) <= high);
+    let count = whole.count() + 1;
+    if log { count } else { count.clamp(2, LABELS) }
 }
 
 fn label(log: bool, place: f64) -> String {
@@ -398,4 +402,21 @@ impl Style {
 /// What plotters says, as an error of ours.
 pub fn wrong(error: impl std::fmt::Display) -> anyhow::Error {
     anyhow!("cannot draw a figure: {error}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::labels;
+
+    #[test]
+    fn an_axis_has_labels_at_whole_places_only() {
+        // One point and its edges, two points, a decade, three decades.
+        assert_eq!(labels(false, 4.0, 6.0), 3);
+        assert_eq!(labels(false, 0.96, 2.04), 2);
+        assert_eq!(labels(true, 1.0, 2.0), 2);
+        assert_eq!(labels(true, -1.0, 2.0), 4);
+        // Margins beyond the outermost points, and more places than there is room for.
+        assert_eq!(labels(true, -0.12, 3.12), 4);
+        assert_eq!(labels(false, 0.0, 9000.0), 11);
+    }
 }
