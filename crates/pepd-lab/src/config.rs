@@ -18,8 +18,7 @@ pub fn alone(variant: &Variant, point: &Point) -> String {
     let held = point
         .buffer
         .map(|packets| bytes(packets + variant.allowance));
-    let near =
-        leg("near", &variant.sender, variant) + &size("buffer", held.or(variant.near_buffer));
+    let near = leg("near", &variant.sender, variant) + &size("buffer", held);
     let unsent = size("notsent_lowat", point.buffer.map(bytes));
     let far = leg("far", forward(variant), variant) + &unsent;
     format!(
@@ -34,7 +33,7 @@ pub fn alone(variant: &Variant, point: &Point) -> String {
 #[must_use]
 pub fn chain(variant: &Variant) -> [String; 3] {
     let lan = leg("lan", &variant.sender, variant);
-    let near = leg("near", &variant.sender, variant) + &size("buffer", variant.near_buffer);
+    let near = leg("near", &variant.sender, variant);
     let far = leg("far", forward(variant), variant);
     let [to_i, from_a] = [peer("hb-i", A_TO_I), peer("hb-a", [A_TO_I[1], A_TO_I[0]])];
     let [to_b, from_i] = [peer("hb-b", I_TO_B), peer("hb-i", [I_TO_B[1], I_TO_B[0]])];

@@ -180,10 +180,6 @@ pub struct Variant {
     pub thin: bool,
     /// How many segments pepd's far leg begins with: the route's `initcwnd`.
     pub initial_window: Option<u32>,
-    /// The `buffer` of pepd's near leg, in bytes; the kernel's own without it. A point's goes
-    /// before it.
-    #[serde(default, deserialize_with = "size")]
-    pub near_buffer: Option<u64>,
     /// What the near leg may have on its way beside the point's `buffer`, in packets of the MTU.
     #[serde(default)]
     pub allowance: u32,

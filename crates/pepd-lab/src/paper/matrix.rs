@@ -61,7 +61,6 @@ fn variant(sender: &str, forward: Option<&String>) -> Variant {
         forward: forward.cloned(),
         thin: false,
         initial_window: None,
-        near_buffer: None,
         allowance: 0,
     }
 }
