@@ -21,6 +21,7 @@ mod stats;
 mod video;
 mod web;
 
+use std::collections::btree_map::Entry;
 use std::fs;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -91,7 +92,10 @@ fn run_and_report(args: &cli::Run) -> Result<()> {
     let mut names = Vec::new();
     run::run(args, &mut |name, outcome| {
         names.push(name.clone());
-        results.experiments.insert(name, outcome);
+        match results.experiments.entry(name) {
+            Entry::Vacant(place) => drop(place.insert(outcome)),
+            Entry::Occupied(mut before) => before.get_mut().update(outcome),
+        }
         // Each at once: a later one may fail.
         results.write(&file)
     })?;
