@@ -1,5 +1,7 @@
 //! The daemon's configuration on each helper box of an experiment.
 
+use std::path::Path;
+
 use crate::paper::{Point, Variant};
 use crate::path::{A_TO_I, I_TO_B, MTU};
 
@@ -13,7 +15,7 @@ const RECEIVER: &str = "[[campus]]\nname = \"receiver\"\nprefixes = [\"10.2.0.0/
 /// towards its campus. A proxy buffer of so many packets is what the near leg may receive, and
 /// what may wait on the far leg that was not sent yet.
 #[must_use]
-pub fn alone(variant: &Variant, point: &Point) -> String {
+pub fn alone(variant: &Variant, point: &Point, sockets: &Path) -> String {
     let bytes = |packets: u32| u64::from(packets * u32::from(MTU.bytes())).max(LEAST_BUFFER);
     let held = point
         .buffer
@@ -23,7 +25,7 @@ pub fn alone(variant: &Variant, point: &Point) -> String {
     let far = leg("far", forward(variant), variant) + &unsent;
     format!(
         "{}{SENDER}leg = \"near\"\n{RECEIVER}leg = \"far\"\n{near}{far}",
-        node("lab")
+        node("lab", sockets)
     )
 }
 
@@ -31,7 +33,7 @@ pub fn alone(variant: &Variant, point: &Point) -> String {
 /// next to the receiver. Tunnels join them; towards the receiver the first leg has the sender's
 /// congestion control, and the second the variant's.
 #[must_use]
-pub fn chain(variant: &Variant) -> [String; 3] {
+pub fn chain(variant: &Variant, sockets: &Path) -> [String; 3] {
     let lan = leg("lan", &variant.sender, variant);
     let near = leg("near", &variant.sender, variant);
     let far = leg("far", forward(variant), variant);
@@ -40,24 +42,26 @@ pub fn chain(variant: &Variant) -> [String; 3] {
     [
         format!(
             "{}{to_i}{SENDER}leg = \"lan\"\n{RECEIVER}via = \"hb-i\"\nleg = \"near\"\n{lan}{near}",
-            node("hb-a")
+            node("hb-a", sockets)
         ),
         format!(
             "{}{from_a}{to_b}{SENDER}via = \"hb-a\"\nleg = \"near\"\n\
              {RECEIVER}via = \"hb-b\"\nleg = \"far\"\n{near}{far}",
-            node("hb-i")
+            node("hb-i", sockets)
         ),
         format!(
             "{}{from_i}{SENDER}via = \"hb-i\"\nleg = \"far\"\n{RECEIVER}leg = \"lan\"\n{lan}{far}",
-            node("hb-b")
+            node("hb-b", sockets)
         ),
     ]
 }
 
-fn node(name: &str) -> String {
+/// Its admin socket is in `sockets`, beside those of other boxes.
+fn node(name: &str, sockets: &Path) -> String {
     format!(
         "[node]\nname = \"{name}\"\ndrain = \"0s\"\n[capture]\nhandshake = \"early\"\n\
-         [admin]\nsocket = \"/run/pepd/{name}.sock\"\n"
+         [admin]\nsocket = \"{}/{name}.sock\"\n",
+        sockets.display()
     )
 }
 

@@ -138,11 +138,12 @@ pub fn remarks(experiment: &Experiment, outcome: &Outcome) -> Vec<String> {
             .iter()
             .map(|what| format!("left out: {what}")),
     );
-    let late = outcome
+    let late: Vec<f64> = outcome
         .records
         .iter()
         .filter(|record| record.fell_behind)
-        .count();
+        .map(|record| record.link_lag)
+        .collect();
     let waited = outcome
         .records
         .iter()
@@ -154,10 +155,14 @@ pub fn remarks(experiment: &Experiment, outcome: &Outcome) -> Vec<String> {
             outcome.records.len()
         ));
     }
-    if late > 0 {
+    if !late.is_empty() {
+        let most = late.iter().fold(0.0, |most: f64, lag| most.max(*lag));
         lines.push(format!(
-            "in {late} of {} values an emulated link fell behind: do not trust them",
-            outcome.records.len()
+            "in {} of {} values an emulated link fell behind: do not trust them further than one \
+             packet in a hundred late by {} ms or more allows",
+            late.len(),
+            outcome.records.len(),
+            number(1e3 * most)
         ));
     }
     lines
