@@ -158,8 +158,8 @@ pub fn remarks(experiment: &Experiment, outcome: &Outcome) -> Vec<String> {
     if !late.is_empty() {
         let most = late.iter().fold(0.0, |most: f64, lag| most.max(*lag));
         lines.push(format!(
-            "in {} of {} values an emulated link fell behind: do not trust them further than one \
-             packet in a hundred late by {} ms or more allows",
+            "in {} of {} values an emulated link fell behind, with one packet in a hundred by {} ms \
+             or more: trust them accordingly",
             late.len(),
             outcome.records.len(),
             number(1e3 * most)
