@@ -69,9 +69,10 @@ fn without_root_nothing_is_run_natively() -> Result<()> {
     command
         .arg(&copy)
         .args(["run", "jain-ott-fig4", "--native", "--folder"])
-        .arg(folder.path());
+        .arg(folder.path().join("results"));
     let finished = run(&mut command, LIMIT)?;
     assert_eq!(finished.status.code(), Some(77), "{finished:?}");
+    assert!(!folder.path().join("results").exists(), "{finished:?}");
     assert!(finished.stderr.contains("root"), "{finished:?}");
     Ok(())
 }
