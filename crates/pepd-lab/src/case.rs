@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-use crate::bulk::{Flows, PORT, wait_for};
+use crate::bulk::{Arrivals, Flows, PORT, wait_for};
 use crate::keystrokes;
 use crate::limit::{PACKET_BITS, limit};
 use crate::paper::{Browsing, Experiment, Point, Printed, Timing, Variant, Watching, Workload};
@@ -19,6 +19,8 @@ use crate::web::{self, Server};
 
 /// How much later outages are in each repeat.
 const OUTAGE_SHIFT: Duration = Duration::from_millis(700);
+/// How finely `--flows` tells what was reached.
+const STEP: Duration = Duration::from_secs(2);
 /// How often a trace looks at the sockets.
 const GLANCES: Duration = Duration::from_millis(50);
 
@@ -36,6 +38,8 @@ pub struct Case<'a> {
     pub repeat: u32,
     /// What the links' losses are drawn from.
     pub seed: u64,
+    /// Whether to tell what bulk flows reached over time, and what pepd says of them.
+    pub flows: bool,
 }
 
 impl Case<'_> {
@@ -43,7 +47,11 @@ impl Case<'_> {
     ///
     /// # Errors
     /// When the path or the proxy does not come about, or the proxy did not do its work.
-    pub fn run(&self, pepd: &FilePath) -> Result<(Vec<Record>, Option<Trace>)> {
+    pub fn run(
+        &self,
+        pepd: &FilePath,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<(Vec<Record>, Option<Trace>)> {
         let mut legs = self.experiment.legs(self.point);
         // Where a sender is in its back-off when the link returns is chance: a repeat is another.
         for outage in &mut legs[1].outages {
@@ -58,6 +66,14 @@ impl Case<'_> {
         }
         let mut proxy = Proxy::start(self.variant, self.point, &path, pepd)?;
         let flows = self.point.flows;
+        let mut tell = |arrivals: Option<&Arrivals>| {
+            let texts = match arrivals {
+                _ if !self.flows => Vec::new(),
+                None => proxy.flows(&path),
+                Some(arrivals) => vec![self.over_time(arrivals)],
+            };
+            texts.iter().for_each(|text| progress(text));
+        };
         let (values, samples) = match self.experiment.workload {
             Workload::Bulk {
                 flows: usual,
@@ -65,7 +81,7 @@ impl Case<'_> {
                 per_flow,
             } => {
                 let flows = flows.unwrap_or(usual);
-                (self.bulk(&path, flows, packets, per_flow)?, None)
+                (self.bulk(&path, flows, packets, per_flow, &mut tell)?, None)
             }
             Workload::Trace => self.trace(&path)?,
             Workload::Keystrokes { every, wait } => (self.keystrokes(&path, every, wait)?, None),
@@ -119,6 +135,7 @@ impl Case<'_> {
         flows: usize,
         packets: bool,
         per_flow: bool,
+        tell: &mut dyn FnMut(Option<&Arrivals>),
     ) -> Result<Vec<(Metric, f64)>> {
         let Timing {
             warm_up, window, ..
@@ -127,7 +144,10 @@ impl Case<'_> {
         wait_for(running.epoch() + warm_up);
         path.restart()?;
         wait_for(running.epoch() + warm_up + window);
-        let shares = running.stop().goodput(warm_up, window);
+        tell(None);
+        let arrivals = running.stop();
+        tell(Some(&arrivals));
+        let shares = arrivals.goodput(warm_up, window);
         let sum: f64 = shares.iter().sum();
         let mut values = vec![if packets {
             (Metric::Packets, sum / PACKET_BITS)
@@ -140,6 +160,20 @@ impl Case<'_> {
             values.push((Metric::Fairness, index));
         }
         Ok(values)
+    }
+
+    fn over_time(&self, arrivals: &Arrivals) -> String {
+        let Timing {
+            warm_up, window, ..
+        } = self.timing;
+        let mut text = format!("    Mbit/s every {} s:", STEP.as_secs());
+        let mut from = Duration::ZERO;
+        while from + STEP <= warm_up + window {
+            let sum: f64 = arrivals.goodput(from, STEP).iter().sum();
+            text.push_str(&format!(" {:.1}", sum / 1e6));
+            from += STEP;
+        }
+        text
     }
 
     fn keystrokes(

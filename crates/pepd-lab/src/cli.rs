@@ -55,6 +55,9 @@ pub struct Selection {
     /// Only variants whose name contains this
     #[arg(long, value_name = "TEXT")]
     pub variant: Option<String>,
+    /// Tell what bulk flows reached over time, and what pepd says of its flows at the end
+    #[arg(long)]
+    pub flows: bool,
 }
 
 impl Selection {
@@ -75,6 +78,9 @@ impl Selection {
         time("warm-up", self.warm_up);
         time("window", self.window);
         words.extend(self.at.iter().map(|x| format!("--at={x}")));
+        if self.flows {
+            words.push("--flows".to_owned());
+        }
         words.extend(self.variant.iter().map(|text| format!("--variant={text}")));
         words
     }

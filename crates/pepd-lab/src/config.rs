@@ -1,10 +1,12 @@
 //! The daemon's configuration on each helper box of an experiment.
 
+use std::path::Path;
+
 use crate::paper::{Point, Variant};
 use crate::path::{A_TO_I, I_TO_B, MTU};
 
 /// The least that `buffer` of a leg may be.
-const LEAST_BUFFER: u32 = 4096;
+const LEAST_BUFFER: u64 = 4096;
 
 const SENDER: &str = "[[campus]]\nname = \"sender\"\nprefixes = [\"10.1.0.0/16\"]\n";
 const RECEIVER: &str = "[[campus]]\nname = \"receiver\"\nprefixes = [\"10.2.0.0/16\"]\n";
@@ -13,20 +15,17 @@ const RECEIVER: &str = "[[campus]]\nname = \"receiver\"\nprefixes = [\"10.2.0.0/
 /// towards its campus. A proxy buffer of so many packets is what the near leg may receive, and
 /// what may wait on the far leg that was not sent yet.
 #[must_use]
-pub fn alone(variant: &Variant, point: &Point) -> String {
-    let bytes = |packets: u32| (packets * u32::from(MTU.bytes())).max(LEAST_BUFFER);
-    let line = |key: &str, packets: Option<u32>| {
-        packets
-            .map(|packets| format!("{key} = \"{}B\"\n", bytes(packets)))
-            .unwrap_or_default()
-    };
-    let held = point.buffer.map(|packets| packets + variant.allowance);
-    let near = leg("near", &variant.sender, variant) + &line("buffer", held);
-    let unsent = line("notsent_lowat", point.buffer);
+pub fn alone(variant: &Variant, point: &Point, sockets: &Path) -> String {
+    let bytes = |packets: u32| u64::from(packets * u32::from(MTU.bytes())).max(LEAST_BUFFER);
+    let held = point
+        .buffer
+        .map(|packets| bytes(packets + variant.allowance));
+    let near = leg("near", &variant.sender, variant) + &size("buffer", held);
+    let unsent = size("notsent_lowat", point.buffer.map(bytes));
     let far = far(variant) + &unsent;
     format!(
         "{}{SENDER}leg = \"near\"\n{RECEIVER}leg = \"far\"\n{near}{far}",
-        node("lab")
+        node("lab", sockets)
     )
 }
 
@@ -34,7 +33,7 @@ pub fn alone(variant: &Variant, point: &Point) -> String {
 /// next to the receiver. Tunnels join them; towards the receiver the first leg has the sender's
 /// congestion control, and the second the variant's.
 #[must_use]
-pub fn chain(variant: &Variant) -> [String; 3] {
+pub fn chain(variant: &Variant, sockets: &Path) -> [String; 3] {
     let lan = leg("lan", &variant.sender, variant);
     let near = leg("near", &variant.sender, variant);
     let far = far(variant);
@@ -43,27 +42,36 @@ pub fn chain(variant: &Variant) -> [String; 3] {
     [
         format!(
             "{}{to_i}{SENDER}leg = \"lan\"\n{RECEIVER}via = \"hb-i\"\nleg = \"near\"\n{lan}{near}",
-            node("hb-a")
+            node("hb-a", sockets)
         ),
         format!(
             "{}{from_a}{to_b}{SENDER}via = \"hb-a\"\nleg = \"near\"\n\
              {RECEIVER}via = \"hb-b\"\nleg = \"far\"\n{near}{far}",
-            node("hb-i")
+            node("hb-i", sockets)
         ),
         format!(
             "{}{from_i}{SENDER}via = \"hb-i\"\nleg = \"far\"\n{RECEIVER}leg = \"lan\"\n{lan}{far}",
-            node("hb-b")
+            node("hb-b", sockets)
         ),
     ]
 }
 
-fn node(name: &str) -> String {
-    format!("[node]\nname = \"{name}\"\ndrain = \"0s\"\n[capture]\nhandshake = \"early\"\n")
+/// Its admin socket is in `sockets`, beside those of other boxes.
+fn node(name: &str, sockets: &Path) -> String {
+    format!(
+        "[node]\nname = \"{name}\"\ndrain = \"0s\"\n[capture]\nhandshake = \"early\"\n\
+         [admin]\nsocket = \"{}/{name}.sock\"\n",
+        sockets.display()
+    )
 }
 
 fn leg(name: &str, congestion: &str, variant: &Variant) -> String {
     let thin = variant.thin;
     format!("[leg.{name}]\ncongestion = \"{congestion}\"\nthin = {thin}\n")
+}
+
+fn size(key: &str, bytes: Option<u64>) -> String {
+    bytes.map_or_else(String::new, |bytes| format!("{key} = \"{bytes}B\"\n"))
 }
 
 fn peer(name: &str, [local, remote]: [&str; 2]) -> String {

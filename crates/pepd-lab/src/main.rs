@@ -21,6 +21,7 @@ mod stats;
 mod video;
 mod web;
 
+use std::collections::btree_map::Entry;
 use std::fs;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -81,6 +82,8 @@ fn list() -> Result<()> {
 
 fn run_and_report(args: &cli::Run) -> Result<()> {
     let folder = &args.output.folder;
+    let new = !folder.exists();
+    // Now: to find out after an hour that it cannot be made would be late.
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let file = folder.join("results.json");
     let mut results = if file.exists() {
@@ -89,12 +92,20 @@ fn run_and_report(args: &cli::Run) -> Result<()> {
         Results::new()
     };
     let mut names = Vec::new();
-    run::run(args, &mut |name, outcome| {
+    let ran = run::run(args, &mut |name, outcome| {
         names.push(name.clone());
-        results.experiments.insert(name, outcome);
+        match results.experiments.entry(name) {
+            Entry::Vacant(place) => drop(place.insert(outcome)),
+            Entry::Occupied(mut before) => before.get_mut().update(outcome),
+        }
         // Each at once: a later one may fail.
         results.write(&file)
-    })?;
+    });
+    if new && ran.is_err() {
+        // Unless something was measured before: then it is not empty, and this fails.
+        let _ = fs::remove_dir(folder);
+    }
+    ran?;
     show(&names, &args.output, &results)
 }
 

@@ -90,8 +90,9 @@ pub fn experiment(
                     timing,
                     repeat,
                     seed,
+                    flows: selection.flows,
                 };
-                let (records, trace) = case.run(order.pepd).with_context(|| {
+                let (records, trace) = case.run(order.pepd, progress).with_context(|| {
                     format!("{name} at {}{unit}, {}, seed {seed}", point.x, variant.name)
                 })?;
                 for record in &records {

@@ -20,6 +20,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 pub struct Proxy {
     kind: ProxyKind,
     pepd: Vec<Pepd>,
+    _sockets: TempDir,
     haproxy: Option<Haproxy>,
 }
 
@@ -29,9 +30,12 @@ impl Proxy {
     /// # Errors
     /// When it does not start; the message has its log.
     pub fn start(variant: &Variant, point: &Point, path: &Path, pepd: &FilePath) -> Result<Self> {
+        let sockets = TempDir::with_prefix("pepd-lab-")?;
+        let at = sockets.path().to_owned();
         let mut proxy = Self {
             kind: variant.proxy,
             pepd: Vec::new(),
+            _sockets: sockets,
             haproxy: None,
         };
         let hb = &path.hb;
@@ -44,9 +48,9 @@ impl Proxy {
                     ))?;
                 }
                 let configs = if path.ends.is_some() {
-                    config::chain(variant).to_vec()
+                    config::chain(variant, &at).to_vec()
                 } else {
-                    vec![config::alone(variant, point)]
+                    vec![config::alone(variant, point, &at)]
                 };
                 for (hb, config) in path.boxes().into_iter().zip(configs) {
                     proxy.pepd.push(Pepd::start(pepd, hb, &config)?);
@@ -56,6 +60,18 @@ impl Proxy {
             ProxyKind::Haproxy => proxy.haproxy = Some(Haproxy::start(variant, hb)?),
         }
         Ok(proxy)
+    }
+
+    /// What each pepd says of its flows (`pepd flows`).
+    #[must_use]
+    pub fn flows(&self, path: &Path) -> Vec<String> {
+        let boxes = path.boxes().into_iter().zip(&self.pepd);
+        boxes
+            .map(|(hb, pepd)| match pepd.subcommand(hb, "flows") {
+                Ok(finished) => finished.stdout + &finished.stderr,
+                Err(error) => format!("{error:#}"),
+            })
+            .collect()
     }
 
     /// Makes sure, after the traffic, that it has split something, if it is there to do so, and

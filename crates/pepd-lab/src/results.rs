@@ -192,6 +192,29 @@ impl Metric {
     }
 }
 
+impl Outcome {
+    /// Puts `new` in place of what it measured again: the same variants at the same points. What
+    /// was measured on another kernel or by another clock is not kept beside it.
+    pub fn update(&mut self, new: Self) {
+        let same = |setting: &Setting| (setting.kernel.clone(), setting.virtual_time);
+        if same(&self.setting) != same(&new.setting) {
+            *self = new;
+            return;
+        }
+        let again = |x: f64, variant: &str| {
+            let mut records = new.records.iter();
+            records.any(|record| record.x == x && record.variant == variant)
+        };
+        self.records
+            .retain(|record| !again(record.x, &record.variant));
+        self.traces.retain(|trace| !again(trace.x, &trace.variant));
+        self.records.extend(new.records);
+        self.traces.extend(new.traces);
+        self.setting.quick |= new.setting.quick;
+        self.left_out = new.left_out;
+    }
+}
+
 impl Results {
     /// No results yet.
     #[must_use]
@@ -294,6 +317,27 @@ pub mod tests {
         let results = example();
         results.write(&file).unwrap();
         assert_eq!(Results::read(&file).unwrap(), results);
+    }
+
+    #[test]
+    fn what_is_measured_again_is_replaced_and_the_rest_stays() {
+        let old = example().experiments["jain-ott-fig4"].clone();
+        let mut new = old.clone();
+        new.records.truncate(1);
+        new.records[0].value = 1e6;
+        let mut elsewhere = new.records[0].clone();
+        elsewhere.x = 10.0;
+
+        let mut merged = old.clone();
+        merged.records.push(elsewhere.clone());
+        merged.update(new.clone());
+        assert_eq!(merged.records, [elsewhere, new.records[0].clone()]);
+        assert_eq!(merged.traces, new.traces);
+
+        let mut on_another_kernel = new.clone();
+        on_another_kernel.setting.kernel = "6.12.0-test".to_owned();
+        merged.update(on_another_kernel.clone());
+        assert_eq!(merged, on_another_kernel);
     }
 
     #[test]

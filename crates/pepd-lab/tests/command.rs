@@ -59,17 +59,20 @@ fn without_root_nothing_is_run_natively() -> Result<()> {
     require!(root, program("setpriv"));
     let folder = tempfile::tempdir()?;
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777))?;
-    // Where the build is nobody else may look.
+    // Where the build is nobody else may look. By a program of its own: a descriptor to write by
+    // would be inherited by what other tests start meanwhile, and the copy be busy (ETXTBSY).
     let copy = folder.path().join("pepd-lab");
-    fs::copy(LAB, &copy)?;
+    let copied = run(Command::new("cp").arg(LAB).arg(&copy), LIMIT)?;
+    assert!(copied.status.success(), "{copied:?}");
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
     command
         .arg(&copy)
         .args(["run", "jain-ott-fig4", "--native", "--folder"])
-        .arg(folder.path());
+        .arg(folder.path().join("results"));
     let finished = run(&mut command, LIMIT)?;
     assert_eq!(finished.status.code(), Some(77), "{finished:?}");
+    assert!(!folder.path().join("results").exists(), "{finished:?}");
     assert!(finished.stderr.contains("root"), "{finished:?}");
     Ok(())
 }

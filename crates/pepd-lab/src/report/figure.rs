@@ -13,7 +13,9 @@ use crate::stats::Summary;
 /// Width and height, in pixels.
 pub const SIZE: (u32, u32) = (960, 520);
 /// How much of the width the legend takes.
-const LEGEND: u32 = 190;
+const LEGEND: u32 = 220;
+/// How many labels an axis may have.
+const LABELS: usize = 11;
 /// What texts are set in.
 pub const FONT: &str = "sans-serif";
 /// Colours that also differ for those who see fewer of them (Okabe, Ito, 2008).
@@ -68,11 +70,7 @@ pub fn over_axis(experiment: &Experiment, outcome: &Outcome, metric: Metric) -> 
         dashed(&mut chart, &limits, &scale)?;
         crosses(&mut chart, &printed, &scale)?;
         let names: Vec<_> = lines.iter().map(|line| line.name.as_str()).collect();
-        let others = [
-            (!limits.is_empty()).then_some(("limit", LIMIT)),
-            (!printed.is_empty()).then_some(("the paper (crosses)", BLACK)),
-        ];
-        legend(&beside, &names, &others)?;
+        legend(&beside, &names, !limits.is_empty(), !printed.is_empty())?;
         root.present().map_err(wrong)?;
     }
     Ok(svg)
@@ -144,6 +142,8 @@ fn axes<'a, 'b>(
         .configure_mesh()
         .x_desc(axis(experiment))
         .y_desc(metric.label())
+        .x_labels(scale.x_labels())
+        .y_labels(scale.y_labels())
         .x_label_formatter(&|x| label(scale.log_x, *x))
         .y_label_formatter(&|y| label(scale.log_y, *y))
         .label_style((FONT, 14))
@@ -195,6 +195,18 @@ impl Scale {
         }
     }
 
+    fn x_labels(&self) -> usize {
+        labels(self.log_x, self.left, self.right)
+    }
+
+    fn y_labels(&self) -> usize {
+        if self.log_y {
+            labels(true, self.low, self.high)
+        } else {
+            LABELS
+        }
+    }
+
     fn x(&self, x: f64) -> f64 {
         if self.log_x { x.log10() } else { x }
     }
@@ -208,6 +220,14 @@ impl Scale {
             self.low
         }
     }
+}
+
+/// How many labels an axis may have: no more than one for each whole number, since places on an
+/// axis are whole ones, and between decades a grid line would have no label.
+fn labels(log: bool, low: f64, high: f64) -> usize {
+    let whole = (1_u8..=u8::MAX).take_while(|n| low.ceil() + f64::from(*n) <= high);
+    let count = whole.count() + 1;
+    if log { count } else { count.clamp(2, LABELS) }
 }
 
 fn label(log: bool, place: f64) -> String {
@@ -298,7 +318,14 @@ fn dashed(chart: &mut Chart<'_, '_>, points: &[(f64, f64)], scale: &Scale) -> Re
     if points.is_empty() {
         return Ok(());
     }
-    let places = points.iter().map(|(x, y)| (scale.x(*x), scale.y(*y)));
+    let mut places: Vec<_> = points
+        .iter()
+        .map(|(x, y)| (scale.x(*x), scale.y(*y)))
+        .collect();
+    // A line through one place would have no length.
+    if let [(_, limit)] = places[..] {
+        places = vec![(scale.left, limit), (scale.right, limit)];
+    }
     chart
         .draw_series(DashedLineSeries::new(places, 6, 4, LIMIT.stroke_width(1)))
         .map_err(wrong)?;
@@ -316,19 +343,31 @@ fn crosses(chart: &mut Chart<'_, '_>, points: &[(f64, f64)], scale: &Scale) -> R
     Ok(())
 }
 
-fn legend(area: &Area<'_>, names: &[&str], others: &[Option<(&str, RGBColor)>]) -> Result<()> {
-    let lines = names.iter().enumerate();
-    let lines = lines.map(|(index, name)| (*name, Style(index).colour(), Some(Style(index))));
-    let others = others.iter().flatten();
-    let others = others.map(|(name, colour)| (*name, *colour, None));
-    for ((name, colour, style), y) in lines.chain(others).zip((40..).step_by(24)) {
-        let dash = PathElement::new([(4, y), (26, y)], colour.stroke_width(2));
-        area.draw(&dash).map_err(wrong)?;
-        if let Some(style) = style {
-            style.mark(area, (15, y))?;
+fn legend(area: &Area<'_>, names: &[&str], limit: bool, paper: bool) -> Result<()> {
+    let dash = |from: i32, to: i32, y: i32, style: ShapeStyle| {
+        area.draw(&PathElement::new([(from, y), (to, y)], style))
+    };
+    let text = |text: &str, y: i32| {
+        let text = Text::new(text.to_owned(), (34, y - 7), (FONT, 14));
+        area.draw(&text)
+    };
+    let mut places = (40..).step_by(24);
+    for ((index, name), y) in names.iter().enumerate().zip(places.by_ref()) {
+        let style = Style(index);
+        dash(4, 26, y, style.colour().stroke_width(2)).map_err(wrong)?;
+        style.mark(area, (15, y))?;
+        text(name, y).map_err(wrong)?;
+    }
+    if let Some(y) = limit.then(|| places.next()).flatten() {
+        for from in [4, 12, 20] {
+            dash(from, from + 5, y, LIMIT.stroke_width(1)).map_err(wrong)?;
         }
-        let text = Text::new(name.to_owned(), (34, y - 7), (FONT, 14));
-        area.draw(&text).map_err(wrong)?;
+        text("limit", y).map_err(wrong)?;
+    }
+    if let Some(y) = paper.then(|| places.next()).flatten() {
+        let cross = Cross::new((15, y), 5, BLACK.stroke_width(2));
+        area.draw(&cross).map_err(wrong)?;
+        text("the paper", y).map_err(wrong)?;
     }
     Ok(())
 }
@@ -363,4 +402,21 @@ impl Style {
 /// What plotters says, as an error of ours.
 pub fn wrong(error: impl std::fmt::Display) -> anyhow::Error {
     anyhow!("cannot draw a figure: {error}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::labels;
+
+    #[test]
+    fn an_axis_has_labels_at_whole_places_only() {
+        // One point and its edges, two points, a decade, three decades.
+        assert_eq!(labels(false, 4.0, 6.0), 3);
+        assert_eq!(labels(false, 0.96, 2.04), 2);
+        assert_eq!(labels(true, 1.0, 2.0), 2);
+        assert_eq!(labels(true, -1.0, 2.0), 4);
+        // Margins beyond the outermost points, and more places than there is room for.
+        assert_eq!(labels(true, -0.12, 3.12), 4);
+        assert_eq!(labels(false, 0.0, 9000.0), 11);
+    }
 }

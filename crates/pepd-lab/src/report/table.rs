@@ -10,9 +10,20 @@ use crate::results::{Metric, Outcome, Record};
 use crate::stats::Summary;
 
 /// What stands over the columns; the first is the experiment's axis.
-const HEADER: [&str; 9] = [
-    "x", "variant", "metric", "mean", "± 95 %", "n", "limit", "share", "paper",
+const HEADER: [&str; 10] = [
+    "x",
+    "variant",
+    "metric",
+    "mean",
+    "± 95 %",
+    "n",
+    "limit",
+    "share",
+    "paper",
+    "difference",
 ];
+/// The columns without those about the paper, where it printed no such value.
+const OURS: usize = 8;
 
 /// The outcome of an experiment: a row per point, variant and metric.
 #[must_use]
@@ -62,23 +73,28 @@ pub fn cells(experiment: &Experiment, outcome: &Outcome) -> (Vec<String>, Vec<Ve
     if let Some(means) = means {
         return (means.header(), means.texts());
     }
+    let printed = outcome.records.iter().any(|record| record.paper.is_some());
+    let columns = if printed { HEADER.len() } else { OURS };
     let rows = rows(experiment, outcome).into_iter();
-    let header = HEADER.map(str::to_owned).to_vec();
-    (header, rows.map(|row| row.to_vec()).collect())
+    let header = HEADER.map(str::to_owned)[..columns].to_vec();
+    (header, rows.map(|row| row[..columns].to_vec()).collect())
 }
 
 /// The cells of [`HEADER`]'s columns.
-fn rows(experiment: &Experiment, outcome: &Outcome) -> Vec<[String; 9]> {
+fn rows(experiment: &Experiment, outcome: &Outcome) -> Vec<[String; 10]> {
     let mut rows = Vec::new();
     for point in &experiment.points {
         for variant in &experiment.variants {
             for metric in metrics(outcome) {
                 let records = select(outcome, point, &variant.name, metric);
-                if let Some([mean, half, count, limit, share, paper]) = row(&records, metric) {
+                if let Some(values) = row(&records, metric) {
                     let x = point.name.clone();
                     let x = x.unwrap_or_else(|| format!("{}{}", point.x, experiment.axis.unit));
                     let (name, metric) = (variant.name.clone(), metric.label().to_owned());
-                    rows.push([x, name, metric, mean, half, count, limit, share, paper]);
+                    let [mean, half, count, limit, share, paper, difference] = values;
+                    rows.push([
+                        x, name, metric, mean, half, count, limit, share, paper, difference,
+                    ]);
                 }
             }
         }
@@ -122,11 +138,12 @@ pub fn remarks(experiment: &Experiment, outcome: &Outcome) -> Vec<String> {
             .iter()
             .map(|what| format!("left out: {what}")),
     );
-    let late = outcome
+    let late: Vec<f64> = outcome
         .records
         .iter()
         .filter(|record| record.fell_behind)
-        .count();
+        .map(|record| record.link_lag)
+        .collect();
     let waited = outcome
         .records
         .iter()
@@ -138,10 +155,14 @@ pub fn remarks(experiment: &Experiment, outcome: &Outcome) -> Vec<String> {
             outcome.records.len()
         ));
     }
-    if late > 0 {
+    if !late.is_empty() {
+        let most = late.iter().fold(0.0, |most: f64, lag| most.max(*lag));
         lines.push(format!(
-            "in {late} of {} values an emulated link fell behind: do not trust them",
-            outcome.records.len()
+            "in {} of {} values an emulated link fell behind, with one packet in a hundred by {} ms \
+             or more: trust them accordingly",
+            late.len(),
+            outcome.records.len(),
+            number(1e3 * most)
         ));
     }
     lines
@@ -218,7 +239,7 @@ pub fn select<'a>(
     outcome.records.iter().filter(wanted).collect()
 }
 
-fn row(records: &[&Record], metric: Metric) -> Option<[String; 6]> {
+fn row(records: &[&Record], metric: Metric) -> Option<[String; 7]> {
     let first = records.first()?;
     let values: Vec<f64> = records.iter().map(|record| record.value).collect();
     let summary = Summary::of(&values)?;
@@ -239,6 +260,9 @@ fn row(records: &[&Record], metric: Metric) -> Option<[String; 6]> {
             .paper
             .as_ref()
             .map_or_else(nothing, |paper| show(paper.value)),
+        first.paper.as_ref().map_or_else(nothing, |paper| {
+            format!("{:+.0} %", 100.0 * (summary.mean / paper.value - 1.0))
+        }),
     ])
 }
 

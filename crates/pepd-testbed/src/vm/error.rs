@@ -82,7 +82,7 @@ pub enum Error {
 
 impl Error {
     /// The status a command should end with (sysexits.h): 69 if the host lacks something, 77
-    /// if installing it takes root, 66 and 70 as there.
+    /// if installing it takes root or a file is not permitted, 66 and 70 as there.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -92,6 +92,7 @@ impl Error {
             | Self::NoCache => 69,
             Self::Missing(_) if !nix::unistd::geteuid().is_root() => 77,
             Self::Missing(_) | Self::Spawn { .. } | Self::Failed { .. } => 69,
+            Self::File { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => 77,
             Self::NothingToCopy(_) => 66,
             Self::File { .. } | Self::System { .. } => 70,
         }

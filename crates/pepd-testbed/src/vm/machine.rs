@@ -22,6 +22,11 @@ use super::{Clock, Error, Guest, Kernel, Result};
 const COMMAND_LINE: &str = "console=ttyS0 quiet panic=-1 oops=panic mitigations=off tsc=reliable \
     random.trust_cpu=1 nowatchdog rcupdate.rcu_cpu_stall_suppress=1 cryptomgr.notests";
 
+/// On the only processor of a guest with a clock of its own a link's thread waits for whatever
+/// system call is under way, which at a nanosecond an instruction can take a millisecond: the
+/// kernel is to be preempted wherever it can be (`CONFIG_PREEMPT_DYNAMIC`).
+const PREEMPTED: &str = " preempt=full";
+
 /// How much of the console is kept, in bytes.
 const CONSOLE_KEPT: usize = 8192;
 
@@ -164,11 +169,19 @@ fn fixed_arguments(guest: &Guest, kernel: &Kernel) -> Vec<OsString> {
         ("-m", format!("{}M", guest.memory.0).into()),
         ("-kernel", kernel.image.clone().into_os_string()),
         ("-initrd", kernel.initramfs.clone().into_os_string()),
-        ("-append", COMMAND_LINE.into()),
+        ("-append", command_line(guest.clock).into()),
     ] {
         arguments.extend([OsString::from(option), value]);
     }
     arguments
+}
+
+fn command_line(clock: Clock) -> String {
+    let preempted = match clock {
+        Clock::Host => "",
+        Clock::Virtual => PREEMPTED,
+    };
+    format!("{COMMAND_LINE}{preempted}")
 }
 
 /// A directory of the host as a 9p file system.
