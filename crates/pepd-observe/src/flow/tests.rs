@@ -67,8 +67,8 @@ impl Bench {
             .check(now, self.seconds * 100, &self.budget, |_, _, _| {
                 looked = true;
                 Look {
-                    client: leg.clone(),
-                    upstream: leg.clone(),
+                    client: leg,
+                    upstream: leg,
                 }
             });
         looked
