@@ -268,15 +268,35 @@ fn nobody_gets_somebody_elses_connection(
             .sh("ss -Htna state established state syn-sent state close-wait");
         left.is_ok_and(|left| left.trim().is_empty())
     })?;
-    let routed = world
-        .hb()
-        .sh("nft list counters table inet pepd | grep -B 2 'packets [1-9]'")?;
+    let counter = |name| {
+        let said = world.hb().sh(&format!("nft list counter inet pepd {name}"));
+        said.map(|said| before(&said, " bytes"))
+    };
+    let routed = counter("gate_closed")? + counter("unread")?;
     let (_, log) = stage.pepd.take().unwrap().stop()?;
-    assert!(
-        log.contains(&format!(", {connections} accepted, ")) && log.contains(" 0 pending"),
-        "all of them were split: {log}{routed}"
-    );
+    let (_, counts) = log.rsplit_once("ended: ").context("no counts")?;
+    assert!(counts.contains(" 0 pending"), "{log}");
+    let split = before(counts, " accepted, ");
+    let routed = routed + before(counts, " let through");
+    println!("{split} split, {routed} SYNs routed");
+    let all = match std::env::var_os("PEPD_GUEST") {
+        // A box that hangs for seconds routes what comes, and says so.
+        Some(_) => split <= connections && split + routed >= connections,
+        None => split == connections,
+    };
+    assert!(all, "{split} split, {routed} SYNs routed: {log}");
     Ok(())
+}
+
+/// The number right before `word`; 0 where there is none.
+fn before(text: &str, word: &str) -> u64 {
+    let number = text.split_once(word).and_then(|(text, _)| {
+        let start = text
+            .rfind(|c: char| !c.is_ascii_digit())
+            .map_or(0, |at| at + 1);
+        text[start..].parse().ok()
+    });
+    number.unwrap_or(0)
 }
 
 /// Nothing waits for a verdict.

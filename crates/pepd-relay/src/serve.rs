@@ -9,6 +9,7 @@ use pepd_observe::{HandshakeMode, Opening, Registration, Throttle};
 use pepd_sys::sockopt;
 use socket2::{Domain, Socket};
 use tokio::io::Interest;
+use tokio::task::AbortHandle;
 
 use crate::admission::Permit;
 use crate::ending::Ending;
@@ -46,8 +47,8 @@ pub(crate) enum Upstream {
     /// The leg: its destination answered while the client's SYN was held.
     Answered(AnsweredLeg),
     /// A fresh socket of the same family, so that an accepted connection cannot fail for want
-    /// of a descriptor.
-    Spare(Socket),
+    /// of a descriptor; and the attempt, told to end, whose socket still has the client's port.
+    Spare(Socket, Option<AbortHandle>),
 }
 
 /// Serves one connection; never fails, because there is nobody to tell but the log.
@@ -107,10 +108,15 @@ async fn establish(context: Arc<Context>, accepted: Accepted) -> Option<Establis
             join(client, upstream).await.map(|legs| (legs, true)),
             HandshakeMode::EndToEnd,
         ),
-        Upstream::Spare(spare) => (
-            open(client, spare, peer, destination, leg, syn_dscp).await,
-            HandshakeMode::Early,
-        ),
+        Upstream::Spare(spare, before) => {
+            if let Some(before) = before {
+                ended(&before).await;
+            }
+            (
+                open(client, spare, peer, destination, leg, syn_dscp).await,
+                HandshakeMode::Early,
+            )
+        }
     };
     let connection = match opened {
         Ok((connection, own_port)) => {
@@ -143,6 +149,17 @@ async fn establish(context: Arc<Context>, accepted: Accepted) -> Option<Establis
         ending,
         connection,
     })
+}
+
+/// Waits until a task that has been aborted is gone, on whichever worker it was; not for long.
+async fn ended(task: &AbortHandle) {
+    const TRIES: u32 = 100;
+    for _ in 0..TRIES {
+        if task.is_finished() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
 }
 
 /// Who is connected, how and since when.

@@ -21,7 +21,7 @@ use crate::ending::EndedLines;
 use crate::fast_open::Key;
 use crate::gate::GateWatch;
 use crate::held::packet::Flow;
-use crate::held::table::Evicted;
+use crate::held::table::{Claim, Evicted};
 use crate::held::{Decision, Held, Waiting, reader};
 use crate::listener::Listener;
 use crate::look;
@@ -311,12 +311,17 @@ fn accept(
         server: destination,
     };
     let upstream = match context.shared.held.claim(flow, Instant::now()) {
-        Some(answered) => {
+        Claim::Answered(answered) => {
             context.shared.note_pending();
             *spare = Some(socket);
             Upstream::Answered(answered)
         }
-        None => Upstream::Spare(socket),
+        Claim::Asking(waiting, attempt) => {
+            context.shared.note_pending();
+            waiting.supersede();
+            Upstream::Spare(socket, attempt)
+        }
+        Claim::Unknown => Upstream::Spare(socket, None),
     };
     Ok(Accepted {
         client,

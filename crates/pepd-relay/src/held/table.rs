@@ -80,6 +80,18 @@ pub(crate) enum Next {
     Answered,
 }
 
+/// What there is of a flow whose client has been accepted.
+#[derive(Debug)]
+pub(crate) enum Claim<P, U> {
+    /// Its upstream leg.
+    Answered(U),
+    /// A SYN that is still held: one that repeats it has been given to the listener, because SYNs
+    /// are not held any more. The attempt has been told to end.
+    Asking(P, Option<AbortHandle>),
+    /// Nothing.
+    Unknown,
+}
+
 /// What is no longer in the table.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Evicted<P, U> {
@@ -334,23 +346,30 @@ impl<P, U> Table<P, U> {
         }
     }
 
-    /// Takes the upstream leg of an accepted client.
-    pub(crate) fn claim(&self, flow: Flow, now: Instant) -> Option<U> {
+    /// Takes the flow of an accepted client.
+    pub(crate) fn claim(&self, flow: Flow, now: Instant) -> Claim<P, U> {
         if self.len.load(Relaxed) == 0 {
-            return None;
+            return Claim::Unknown;
         }
         let mut state = self.lock();
-        match state.flows.get(&flow)?.stage {
-            Stage::Answered { .. } => {}
-            Stage::Asking { .. } => return None,
-        }
-        let entry = state.remove(flow)?;
+        let Some(entry) = state.remove(flow) else {
+            return Claim::Unknown;
+        };
         state.past.note(flow, entry.number, Fate::Split, now);
-        state.budget.give_back();
         self.len.store(state.flows.len(), Relaxed);
         match entry.stage {
-            Stage::Answered { upstream, .. } => Some(upstream),
-            Stage::Asking { .. } => None,
+            Stage::Answered { upstream, .. } => {
+                state.budget.give_back();
+                Claim::Answered(upstream)
+            }
+            Stage::Asking {
+                packet, attempt, ..
+            } => {
+                if let Some(attempt) = &attempt {
+                    attempt.abort();
+                }
+                Claim::Asking(packet, attempt)
+            }
         }
     }
 

@@ -11,6 +11,14 @@ fn from(host: u8, port: u16) -> Flow {
     flow
 }
 
+fn claim(table: &Strings, flow: Flow, now: Instant) -> Option<&'static str> {
+    match table.claim(flow, now) {
+        Claim::Answered(upstream) => Some(upstream),
+        Claim::Unknown => None,
+        Claim::Asking(..) => panic!("nobody has answered"),
+    }
+}
+
 fn new(table: &Strings, flow: Flow, packet: &'static str, now: Instant) -> Ticket {
     match table.see(flow, NUMBER, packet, false, now) {
         Seen::New(ticket, evicted) => {
@@ -26,16 +34,15 @@ fn an_answered_flow_is_claimed_once() {
     let now = Instant::now();
     let table = Strings::new(8, now);
     let ticket = new(&table, from(1, 1), "syn", now);
-    assert_eq!(table.claim(from(1, 1), now), None, "nobody has answered");
     assert_eq!(table.answer(from(1, 1), ticket, "leg", now), Ok("syn"));
     assert_eq!(
         table.see(from(1, 1), NUMBER, "again", false, now),
         Seen::Answered("again"),
         "its SYN-ACK was lost"
     );
-    assert_eq!(table.claim(from(1, 2), now), None);
-    assert_eq!(table.claim(from(1, 1), now), Some("leg"));
-    assert_eq!(table.claim(from(1, 1), now), None);
+    assert_eq!(claim(&table, from(1, 2), now), None);
+    assert_eq!(claim(&table, from(1, 1), now), Some("leg"));
+    assert_eq!(claim(&table, from(1, 1), now), None);
     assert_eq!(table.len(), 0);
     assert!(table.lock().ages.is_empty() && table.lock().sources.is_empty());
 }
@@ -86,7 +93,7 @@ fn a_syn_of_the_other_end_is_for_the_leg_towards_it() {
         table.see(reverse, NUMBER, "c", false, now),
         crossing("c", true)
     );
-    assert_eq!(table.claim(flow, now), Some("leg"));
+    assert_eq!(claim(&table, flow, now), Some("leg"));
     new(&table, reverse, "d", now);
 }
 
@@ -147,7 +154,7 @@ fn attempts_in_vain_are_bounded_per_second_and_others_are_not() {
     for port in 0..100 {
         let ticket = new(&table, from(1, port), "good", now);
         assert_eq!(table.answer(from(1, port), ticket, "leg", now), Ok("good"));
-        assert_eq!(table.claim(from(1, port), now), Some("leg"));
+        assert_eq!(claim(&table, from(1, port), now), Some("leg"));
     }
     for port in 0..4 {
         let ticket = new(&table, from(2, port), "vain", now);
@@ -243,7 +250,7 @@ fn what_becomes_of_an_attempt_becomes_of_the_syns_that_repeat_it() {
     // The client has been accepted, and its connection may be over.
     let ticket = new(&table, from(1, 5), "syn", now);
     assert_eq!(table.answer(from(1, 5), ticket, "leg", now), Ok("syn"));
-    assert_eq!(table.claim(from(1, 5), now), Some("leg"));
+    assert_eq!(claim(&table, from(1, 5), now), Some("leg"));
     assert_eq!(again(from(1, 5)), Seen::Answered("again"));
 }
 
@@ -256,4 +263,15 @@ fn a_syn_that_comes_late_is_one_more_of_a_flow_under_way() {
     assert_eq!(late(from(1, 1)), Seen::Again("syn"));
     assert_eq!(table.answer(from(1, 1), ticket, "leg", now), Ok("late"));
     assert_eq!(late(from(1, 1)), Seen::Answered("late"));
+}
+
+#[test]
+fn a_client_that_is_accepted_ends_the_attempt() {
+    let now = Instant::now();
+    let table = Strings::new(8, now);
+    let ticket = new(&table, from(1, 1), "syn", now);
+    let claimed = table.claim(from(1, 1), now);
+    assert!(matches!(claimed, Claim::Asking("syn", None)), "{claimed:?}");
+    assert_eq!(table.answer(from(1, 1), ticket, "leg", now), Err("leg"));
+    assert_eq!(table.len(), 0);
 }
