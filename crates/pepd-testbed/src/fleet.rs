@@ -312,9 +312,12 @@ impl Fleet {
     /// # Errors
     /// When `nft` or `ip` fails.
     pub fn kernel_state(&self, name: &str) -> Result<String> {
-        self.helper(name)
+        let state = self
+            .helper(name)
             .sh("nft list ruleset; ip -o link | sed 's/ permaddr.*//'
-             for family in -4 -6; do ip $family rule; ip $family route show table all; done")
+             for family in -4 -6; do ip $family rule; ip $family route show table all; done")?;
+        // As `World::kernel_state` does.
+        Ok(state.replace(" linkdown", ""))
     }
 
     fn gateway(&self, campus: &str) -> Result<&str> {
