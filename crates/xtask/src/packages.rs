@@ -99,7 +99,7 @@ pub fn provide(needs: &[Need]) -> Result<()> {
         "missing; run as root: apt-get install {list}"
     );
     println!("Installing with apt-get what is missing: {list}");
-    println!("(Debian starts services such as nginx and ssh when it installs them.)");
+    println!("(Debian starts services such as nginx, ssh and bird when it installs them.)");
     apt_get(&["update", "--quiet"])?;
     let install = ["install", "--quiet", "--yes", "--no-install-recommends"];
     apt_get(&[&install, packages.as_slice()].concat())
