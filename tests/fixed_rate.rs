@@ -66,7 +66,6 @@ mod without {
 mod with {
     use std::net::{IpAddr, Ipv4Addr};
 
-    use nix::sys::signal::Signal;
     use pepd_testbed::link::{Endpoint, Link, Loss, Mtu, Rate, Seed, Shape};
     use pepd_testbed::{Family, Nginx, Pepd, Stage, Topology, Via, wait_until};
     use rstest::rstest;
@@ -276,8 +275,7 @@ mod with {
             .start(hb, &config())?;
         assert_eq!(registered(hb)?.len(), 1);
         stage.world.pair(Family::V4)?.exchange(10_000)?;
-        daemon.signal(Signal::SIGTERM)?;
-        let (status, log) = daemon.wait()?;
+        let (status, log) = daemon.stop()?;
         assert_eq!(status.code(), Some(0), "{log}");
         assert_eq!(registered(hb)?, Vec::<String>::new());
         Ok(())

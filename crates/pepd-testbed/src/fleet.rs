@@ -312,12 +312,9 @@ impl Fleet {
     /// # Errors
     /// When `nft` or `ip` fails.
     pub fn kernel_state(&self, name: &str) -> Result<String> {
-        let state = self
-            .helper(name)
-            .sh("nft list ruleset; ip -o link | sed 's/ permaddr.*//'
-             for family in -4 -6; do ip $family rule; ip $family route show table all; done")?;
-        // As `World::kernel_state` does.
-        Ok(state.replace(" linkdown", ""))
+        let helper = self.helper(name);
+        let devices = helper.sh("ip -o link | sed 's/ permaddr.*//'")?;
+        Ok(devices + &helper.kernel_state()?)
     }
 
     fn gateway(&self, campus: &str) -> Result<&str> {

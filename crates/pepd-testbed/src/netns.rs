@@ -77,6 +77,17 @@ impl Netns {
         run(self.command("sh").args(["-ec", script]), IP_LIMIT)?.success()
     }
 
+    /// Its nft ruleset, policy rules and routes, both families.
+    ///
+    /// # Errors
+    /// When `nft` or `ip` fails.
+    pub fn kernel_state(&self) -> Result<String> {
+        let state = self.sh("nft list ruleset; \
+             for family in -4 -6; do ip $family rule; ip $family route show table all; done")?;
+        // A link that has just been made may not have had its carrier.
+        Ok(state.replace(" linkdown", ""))
+    }
+
     /// Runs `work` inside, on a thread of its own, and returns its result. Sockets it makes
     /// stay in this namespace wherever they are used later.
     ///

@@ -333,10 +333,7 @@ impl World {
     /// # Errors
     /// When `nft` or `ip` fails.
     pub fn kernel_state(&self) -> Result<String> {
-        let state = self.hb().sh("nft list ruleset; \
-             for family in -4 -6; do ip $family rule; ip $family route show table all; done")?;
-        // A link that has just been made may not have had its carrier.
-        Ok(state.replace(" linkdown", ""))
+        self.hb().kernel_state()
     }
 
     /// The client's address.
