@@ -2,6 +2,11 @@
 
 use std::path::Path;
 
+/// Set in every guest.
+pub(crate) const GUEST: &str = "PEPD_GUEST";
+/// Set in a guest whose clock is [`Clock::Virtual`](crate::vm::Clock::Virtual).
+pub(crate) const VIRTUAL_TIME: &str = "PEPD_VIRTUAL_TIME";
+
 /// Something a test cannot do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requirement {
@@ -15,13 +20,20 @@ pub enum Requirement {
     Congestion(&'static str),
     /// The kernel's IP-over-IP tunnel devices: ipip, sit and ip6tnl.
     Tunnels,
+    /// A clock that a busy machine does not disturb: a test that judges times needs one.
+    VirtualTime,
 }
 
 impl Requirement {
-    /// Whether `cargo xtask test` sees to it, by running the tests that need it in the guest
-    /// kernel. Then a skip outside is no failure even with `CI=true`.
+    /// Whether `cargo xtask test` sees to it, by running the tests that need it in a guest.
+    /// Then a skip outside is no failure even with `CI=true`.
     fn guest_has(self) -> bool {
-        self == Self::Tunnels && std::env::var_os("PEPD_GUEST").is_none()
+        match self {
+            Self::Tunnels => std::env::var_os(GUEST).is_none(),
+            // The guest that has it is not the one that runs most tests.
+            Self::VirtualTime => true,
+            Self::Root | Self::Program(_) | Self::Device(_) | Self::Congestion(_) => false,
+        }
     }
 }
 
@@ -47,6 +59,11 @@ pub fn missing(requirement: Requirement) -> Option<String> {
         }
         Requirement::Tunnels => lacks_tunnels().map(|said| {
             format!("this kernel has no IP-over-IP tunnels ({said}); the guest kernel has")
+        }),
+        Requirement::VirtualTime => std::env::var_os(VIRTUAL_TIME).is_none().then(|| {
+            "this clock runs on while the machine does something else; \
+             `cargo xtask vm --virtual-time` has one that does not"
+                .to_owned()
         }),
     }
 }
@@ -118,6 +135,7 @@ macro_rules! require {
     (@ root) => { $crate::Requirement::Root };
     (@ program($what:literal)) => { $crate::Requirement::Program($what) };
     (@ device($what:literal)) => { $crate::Requirement::Device($what) };
+    (@ virtual_time) => { $crate::Requirement::VirtualTime };
     (@ tunnels) => { $crate::Requirement::Tunnels };
     (@ congestion($what:literal)) => { $crate::Requirement::Congestion($what) };
 }

@@ -1,8 +1,10 @@
 //! `cargo xtask test`: all tests, with everything they need installed, and what was skipped;
-//! then those again that meet the kernel most, in the guest kernel.
+//! then those again that meet the kernel most, in the guest kernel, and those that judge times
+//! on its virtual clock.
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};
+use std::iter;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
@@ -41,6 +43,13 @@ const IN_GUEST: &[&str] = &[
     "fixed_rate::with::killed",
 ];
 
+/// What judges times: it runs on the guest's virtual clock only, where a busy machine changes
+/// nothing.
+const IN_VIRTUAL_TIME: &[&str] = &["phases::"];
+
+/// The programs that these tests run, beside pepd.
+const PROGRAMS: &[&str] = &["ip", "nft"];
+
 /// The statuses of `cargo xtask vm` on a machine that cannot run a guest.
 const NO_GUEST: [i32; 2] = [69, 77];
 
@@ -74,7 +83,10 @@ pub fn run(args: &Args) -> Result<()> {
         skipped.push("the feature fixed-rate: clang, libelf-dev or zlib1g-dev is missing".into());
     }
     if !args.no_guest && args.rest.is_empty() {
-        skipped.extend(run_in_guest()?);
+        skipped.extend(run_in_guest(&[], IN_GUEST)?);
+        let copies = PROGRAMS.iter().flat_map(|program| ["--copy", program]);
+        let options: Vec<_> = iter::once("--virtual-time").chain(copies).collect();
+        skipped.extend(run_in_guest(&options, IN_VIRTUAL_TIME)?);
     }
     if skipped.is_empty() {
         println!("No test was skipped.");
@@ -87,13 +99,15 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Runs [`IN_GUEST`]; gives why not, where this machine cannot run a guest.
-fn run_in_guest() -> Result<Option<String>> {
-    println!("The same in the guest kernel: {}", IN_GUEST.join(" "));
+/// Runs the tests that `filters` name in the guest kernel; gives why not, where this machine
+/// cannot run a guest.
+fn run_in_guest(options: &[&str], filters: &[&str]) -> Result<Option<String>> {
+    let options_and_filters = [options, &["--tests"], filters].concat();
+    println!("In the guest kernel: {}", options_and_filters.join(" "));
     let xtask = env::current_exe().context("where is this program?")?;
     let status = Command::new(xtask)
-        .args(["vm", "--tests"])
-        .args(IN_GUEST)
+        .arg("vm")
+        .args(options_and_filters)
         .status()
         .context("cannot run `cargo xtask vm`")?;
     if status.code().is_some_and(|code| NO_GUEST.contains(&code)) {
@@ -101,7 +115,8 @@ fn run_in_guest() -> Result<Option<String>> {
             env::var_os("CI").is_none_or(|ci| ci != "true"),
             "with CI=true the tests in the guest kernel must not be skipped"
         );
-        return Ok(Some("the tests in the guest kernel: see above".to_owned()));
+        let filters = filters.join(" ");
+        return Ok(Some(format!("in the guest kernel, see above: {filters}")));
     }
     ensure!(status.success(), "`cargo xtask vm --tests`: {status}");
     Ok(None)

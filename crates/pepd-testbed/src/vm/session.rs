@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use super::copies::Copies;
 use super::machine::Machine;
 use super::{Ended, Error, Guest, Kernel, RESULTS, Result, Run};
+use crate::require::{GUEST, VIRTUAL_TIME};
 
 /// What the guest's own file systems hide.
 const HIDING: [&str; 3] = ["/tmp", "/run", "/dev/shm"];
@@ -54,7 +55,10 @@ impl Script {
         for (name, value) in &guest.environment {
             script.export(name, value);
         }
-        script.export(OsStr::new("PEPD_GUEST"), OsStr::new("1"));
+        script.export(OsStr::new(GUEST), OsStr::new("1"));
+        if guest.is_virtual() {
+            script.export(OsStr::new(VIRTUAL_TIME), OsStr::new("1"));
+        }
         script.export(OsStr::new("PEPD_RESULTS"), OsStr::new(RESULTS));
         // Where this fails there is nothing to go on with.
         script.line(&[OsStr::new("set -e")]);
