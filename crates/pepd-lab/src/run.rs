@@ -81,9 +81,6 @@ pub fn run(args: &Run, keep: &mut (dyn FnMut(String, Outcome) -> Result<()> + Se
 /// # Errors
 /// As [`run`].
 pub fn measure(args: &Measure) -> Result<()> {
-    if env::var_os("PEPD_GUEST").is_some() {
-        load_modules();
-    }
     require_native()?;
     let experiments = select(&args.selection.names)?;
     native(
@@ -247,47 +244,4 @@ fn build_with(folder: &Path, features: &[&str]) -> bool {
     }
     let built = cargo.stdin(Stdio::null()).status();
     built.is_ok_and(|status| status.success())
-}
-
-/// Modules of congestion controls, and of what the proxies' rules and the sampler need. Left
-/// to the kernel they would be loaded in the middle of a measurement, from the host's disk.
-const MODULES: [&str; 29] = [
-    "tcp_bbr",
-    "tcp_bic",
-    "tcp_cdg",
-    "tcp_dctcp",
-    "tcp_highspeed",
-    "tcp_htcp",
-    "tcp_hybla",
-    "tcp_illinois",
-    "tcp_lp",
-    "tcp_nv",
-    "tcp_scalable",
-    "tcp_vegas",
-    "tcp_veno",
-    "tcp_westwood",
-    "tcp_yeah",
-    "ipip",
-    "veth",
-    "nfnetlink_queue",
-    "inet_diag",
-    "tcp_diag",
-    "nf_tables",
-    "nft_connlimit",
-    "nft_ct",
-    "nft_limit",
-    "nft_objref",
-    "nft_quota",
-    "nft_reject_inet",
-    "nft_socket",
-    "nft_tproxy",
-];
-
-fn load_modules() {
-    // One at a time: a kernel that has one built in, or lacks it, still gets the others.
-    for name in MODULES {
-        let _ = Command::new("/sbin/modprobe")
-            .args(["--quiet", name])
-            .status();
-    }
 }

@@ -9,6 +9,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
+use pepd_testbed::{Requirement, missing};
+
 use crate::packages;
 
 /// Run every test, installing first what is missing (as root, on Debian).
@@ -47,8 +49,8 @@ const IN_GUEST: &[&str] = &[
 /// nothing.
 const IN_VIRTUAL_TIME: &[&str] = &["phases::"];
 
-/// The programs that these tests run, beside pepd.
-const PROGRAMS: &[&str] = &["ip", "nft"];
+/// The programs that these tests run, and pepd.
+const PROGRAMS: &[&str] = &["ip", "ip6tables-nft", "iptables-nft", "nft", "sh"];
 
 /// The statuses of `cargo xtask vm` on a machine that cannot run a guest.
 const NO_GUEST: [i32; 2] = [69, 77];
@@ -84,7 +86,9 @@ pub fn run(args: &Args) -> Result<()> {
     }
     if !args.no_guest && args.rest.is_empty() {
         skipped.extend(run_in_guest(&[], IN_GUEST)?);
-        let copies = PROGRAMS.iter().flat_map(|program| ["--copy", program]);
+        let there = |program: &&&'static str| missing(Requirement::Program(program)).is_none();
+        let programs = PROGRAMS.iter().filter(there);
+        let copies = programs.flat_map(|program| ["--copy", program]);
         let options: Vec<_> = iter::once("--virtual-time").chain(copies).collect();
         skipped.extend(run_in_guest(&options, IN_VIRTUAL_TIME)?);
     }

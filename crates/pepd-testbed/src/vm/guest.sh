@@ -24,6 +24,13 @@ copy() {
         poweroff -f
     fi
 }
+# Called by the session: loads modules. One at a time: a kernel that has one built in, or lacks
+# it, still gets the others.
+load() {
+    for module; do
+        /sbin/modprobe -q "$module"
+    done
+}
 . $guest/session
 copy_paths
 

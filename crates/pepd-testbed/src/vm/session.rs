@@ -18,6 +18,48 @@ use super::machine::Machine;
 use super::{Ended, Error, Guest, Kernel, RESULTS, Result, Run};
 use crate::require::{GUEST, VIRTUAL_TIME};
 
+/// Modules that pepd, its tests and the lab have the kernel load. In virtual time they are loaded
+/// beforehand: the wait for the host would be minutes or hours of the guest's.
+const MODULES: [&str; 37] = [
+    "dummy",
+    "inet_diag",
+    "ip6_tunnel",
+    "ipip",
+    "nf_tables",
+    "nfnetlink_queue",
+    "nft_chain_nat",
+    "nft_connlimit",
+    "nft_ct",
+    "nft_fib_inet",
+    "nft_limit",
+    "nft_objref",
+    "nft_queue",
+    "nft_quota",
+    "nft_reject_inet",
+    "nft_socket",
+    "nft_tproxy",
+    "sch_fq",
+    "sit",
+    "tcp_bbr",
+    "tcp_bic",
+    "tcp_cdg",
+    "tcp_dctcp",
+    "tcp_diag",
+    "tcp_highspeed",
+    "tcp_htcp",
+    "tcp_hybla",
+    "tcp_illinois",
+    "tcp_lp",
+    "tcp_nv",
+    "tcp_scalable",
+    "tcp_vegas",
+    "tcp_veno",
+    "tcp_westwood",
+    "tcp_yeah",
+    "unix_diag",
+    "veth",
+];
+
 /// What the guest's own file systems hide.
 const HIDING: [&str; 3] = ["/tmp", "/run", "/dev/shm"];
 
@@ -48,6 +90,9 @@ impl Script {
         script.line(&[OsStr::new(":")]);
         for path in copies.links.iter().chain(&copies.targets) {
             script.call("copy", &[path.as_os_str()]);
+        }
+        if guest.is_virtual() {
+            script.call("load", &MODULES.map(OsStr::new));
         }
         script.line(&[OsStr::new("}")]);
 
