@@ -52,9 +52,9 @@ pub struct Selection {
     /// Only at these places of the axis
     #[arg(long, value_name = "X", value_delimiter = ',')]
     pub at: Vec<f64>,
-    /// Only variants whose name contains this
+    /// Only variants whose name contains this; may be given several times
     #[arg(long, value_name = "TEXT")]
-    pub variant: Option<String>,
+    pub variant: Vec<String>,
     /// Tell what bulk flows reached over time, and what pepd says of its flows at the end
     #[arg(long)]
     pub flows: bool,

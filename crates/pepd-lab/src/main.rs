@@ -93,7 +93,9 @@ fn run_and_report(args: &cli::Run) -> Result<()> {
     };
     let mut names = Vec::new();
     let ran = run::run(args, &mut |name, outcome| {
-        names.push(name.clone());
+        if !names.contains(&name) {
+            names.push(name.clone());
+        }
         match results.experiments.entry(name) {
             Entry::Vacant(place) => drop(place.insert(outcome)),
             Entry::Occupied(mut before) => before.get_mut().update(outcome),
@@ -105,8 +107,11 @@ fn run_and_report(args: &cli::Run) -> Result<()> {
         // Unless something was measured before: then it is not empty, and this fails.
         let _ = fs::remove_dir(folder);
     }
-    ran?;
-    show(&names, &args.output, &results)
+    // Where one measurement has failed the others are worth a look.
+    if !names.is_empty() {
+        show(&names, &args.output, &results)?;
+    }
+    ran
 }
 
 fn stored(output: &Output) -> Result<Results> {

@@ -5,7 +5,7 @@ use std::path::Path as FilePath;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use nix::sys::utsname::uname;
 
 use crate::case::Case;
@@ -24,16 +24,18 @@ pub struct Order<'a> {
     pub virtual_time: bool,
 }
 
-/// Runs `experiment`. `progress` is told what comes next.
+/// Runs `experiment`. `progress` is told what comes next, and `keep` given what each measurement
+/// came to, to be merged by [`Outcome::update`].
 ///
 /// # Errors
 /// When the path cannot be made, a proxy does not start, or nothing was split where a proxy
-/// should have.
+/// should have: at once if nothing was measured before, and otherwise after the rest.
 pub fn experiment(
     experiment: &Experiment,
     order: Order<'_>,
     progress: &mut dyn FnMut(&str),
-) -> Result<Outcome> {
+    keep: &mut dyn FnMut(Outcome) -> Result<()>,
+) -> Result<()> {
     let selection = order.selection;
     let (mut timing, mut points) = experiment.plan(selection.quick);
     timing.repeats = selection.repeats.unwrap_or(timing.repeats);
@@ -47,21 +49,17 @@ pub fn experiment(
             .collect();
     }
     let (mut variants, left_out) = possible(experiment, selection.quick, order.pepd)?;
-    if let Some(text) = &selection.variant {
-        variants.retain(|variant| variant.name.contains(text));
+    if !selection.variant.is_empty() {
+        let wanted = |name: &str| selection.variant.iter().any(|text| name.contains(text));
+        variants.retain(|variant| wanted(&variant.name));
     }
-    let mut outcome = Outcome {
-        setting: Setting {
-            kernel: uname()?.release().to_string_lossy().into_owned(),
-            virtual_time: order.virtual_time,
-            quick: selection.quick,
-        },
-        records: Vec::new(),
-        traces: Vec::new(),
-        left_out,
+    let setting = Setting {
+        kernel: uname()?.release().to_string_lossy().into_owned(),
+        virtual_time: order.virtual_time,
+        quick: selection.quick,
     };
     let total = points.len() * variants.len() * usize::try_from(timing.repeats)?;
-    let mut done = 0;
+    let (mut done, mut failed) = (0, 0);
     for point in &points {
         // Of the whole list, so that a selection of points meets the same losses as all of them.
         let place = experiment
@@ -92,18 +90,32 @@ pub fn experiment(
                     seed,
                     flows: selection.flows,
                 };
-                let (records, trace) = case.run(order.pepd, progress).with_context(|| {
+                let ran = case.run(order.pepd, progress).with_context(|| {
                     format!("{name} at {}{unit}, {}, seed {seed}", point.x, variant.name)
-                })?;
+                });
+                let (records, trace) = match ran {
+                    Err(error) if done > failed + 1 => {
+                        failed += 1;
+                        progress(&format!("    FAILED: {error:#}"));
+                        continue;
+                    }
+                    ran => ran?,
+                };
                 for record in &records {
                     progress(&describe(record));
                 }
-                outcome.records.extend(records);
-                outcome.traces.extend(trace.filter(|_| repeat == 0));
+                // Each at once: hours of them would be lost with the one that does not end.
+                keep(Outcome {
+                    setting: setting.clone(),
+                    records,
+                    traces: trace.into_iter().filter(|_| repeat == 0).collect(),
+                    left_out: left_out.clone(),
+                })?;
             }
         }
     }
-    Ok(outcome)
+    ensure!(failed == 0, "{failed} of {total} measurements failed");
+    Ok(())
 }
 
 fn describe(record: &Record) -> String {

@@ -193,8 +193,9 @@ impl Metric {
 }
 
 impl Outcome {
-    /// Puts `new` in place of what it measured again: the same variants at the same points. What
-    /// was measured on another kernel or by another clock is not kept beside it.
+    /// Puts `new` in place of what it measured again: the same variants at the same points, from
+    /// the first repeat on; later repeats are put beside those before. What was measured on
+    /// another kernel or by another clock is not kept beside it.
     pub fn update(&mut self, new: Self) {
         let same = |setting: &Setting| (setting.kernel.clone(), setting.virtual_time);
         if same(&self.setting) != same(&new.setting) {
@@ -202,8 +203,8 @@ impl Outcome {
             return;
         }
         let again = |x: f64, variant: &str| {
-            let mut records = new.records.iter();
-            records.any(|record| record.x == x && record.variant == variant)
+            let mut first = new.records.iter().filter(|record| record.repeat == 0);
+            first.any(|record| record.x == x && record.variant == variant)
         };
         self.records
             .retain(|record| !again(record.x, &record.variant));
@@ -333,6 +334,18 @@ pub mod tests {
         merged.update(new.clone());
         assert_eq!(merged.records, [elsewhere, new.records[0].clone()]);
         assert_eq!(merged.traces, new.traces);
+
+        // One measurement at a time, the first repeat replaces and the next is put beside it.
+        let alone = |repeat: usize| Outcome {
+            records: vec![old.records[repeat].clone()],
+            traces: Vec::new(),
+            ..old.clone()
+        };
+        let mut one_by_one = old.clone();
+        one_by_one.update(alone(0));
+        assert_eq!(one_by_one.records, old.records[..1]);
+        one_by_one.update(alone(1));
+        assert_eq!(one_by_one.records, old.records);
 
         let mut on_another_kernel = new.clone();
         on_another_kernel.setting.kernel = "6.12.0-test".to_owned();

@@ -24,7 +24,7 @@ const LIMIT: Duration = Duration::from_secs(24 * 3600);
 /// What measurements run; what is not installed is left out by them.
 const PROGRAMS: [&str; 6] = ["chrt", "haproxy", "ip", "nft", "sh", "ss"];
 
-/// One line of what `measure` prints: the outcome of an experiment.
+/// One line of what `measure` prints: the outcome of one measurement of an experiment.
 #[derive(Debug, Serialize, Deserialize)]
 struct Line {
     name: String,
@@ -108,8 +108,8 @@ fn native(
         virtual_time,
     };
     for experiment in experiments {
-        let outcome = measure::experiment(experiment, order, &mut |text| eprintln!("{text}"))?;
-        keep(experiment.name.clone(), outcome)?;
+        let keep = &mut |outcome| keep(experiment.name.clone(), outcome);
+        measure::experiment(experiment, order, &mut |text| eprintln!("{text}"), keep)?;
     }
     Ok(())
 }
