@@ -10,7 +10,7 @@ use nix::sys::utsname::uname;
 
 use crate::case::Case;
 use crate::cli::Selection;
-use crate::paper::{Experiment, ProxyKind, Variant};
+use crate::paper::{Experiment, Matrix, ProxyKind, Variant};
 use crate::results::{Outcome, Record, Setting};
 
 /// What to do with an experiment.
@@ -48,7 +48,7 @@ pub fn experiment(
             .filter(|point| selection.at.contains(&point.x))
             .collect();
     }
-    let (mut variants, left_out) = possible(experiment, selection.quick, order.pepd)?;
+    let (mut variants, left_out) = possible(experiment, order.pepd)?;
     if !selection.variant.is_empty() {
         let wanted = |name: &str| selection.variant.iter().any(|text| name.contains(text));
         variants.retain(|variant| wanted(&variant.name));
@@ -137,19 +137,16 @@ fn describe(record: &Record) -> String {
 }
 
 /// The variants that this machine can run, and why not the others.
-fn possible(
-    experiment: &Experiment,
-    quick: bool,
-    pepd: &Path,
-) -> Result<(Vec<Variant>, Vec<String>)> {
+fn possible(experiment: &Experiment, pepd: &Path) -> Result<(Vec<Variant>, Vec<String>)> {
     let mut available = congestion_controls()?;
+    let wanted = match experiment.matrix {
+        Some(Matrix {}) => Matrix::variants(&available),
+        None => experiment.variants.clone(),
+    };
+    // After the matrix, which is of the kernel's: pepd's own one takes a rate.
     if has_fixed_rate(pepd) {
         available.push("fixed-rate".to_owned());
     }
-    let wanted = match &experiment.matrix {
-        Some(matrix) => matrix.variants(&available, quick),
-        None => experiment.variants.clone(),
-    };
     let (mut variants, mut left_out) = (Vec::new(), Vec::new());
     for variant in wanted {
         let names = [Some(&variant.sender), variant.forward.as_ref()];

@@ -4,38 +4,45 @@ use serde::Deserialize;
 
 use super::{ProxyKind, Variant};
 
-/// Every congestion control that the kernel has: as the sender's without a proxy, and as each
-/// leg's with pepd.
-#[derive(Clone, Debug, Deserialize)]
+/// Every congestion control that the kernel has: as the sender's without a proxy, as each leg's
+/// with pepd, and as both legs' with HAProxy.
+#[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct Matrix {
-    /// Those that the quick form is about.
-    pub quick: Vec<String>,
-}
+pub struct Matrix {}
 
 impl Matrix {
-    /// The variants for the congestion controls `available`, or for those of the quick form:
-    /// first without a proxy, then each sender's with all of the proxy's.
+    /// The variants for the congestion controls `available`: first without a proxy, then with
+    /// HAProxy, then each sender's with all of pepd's.
     #[must_use]
-    pub fn variants(&self, available: &[String], quick: bool) -> Vec<Variant> {
-        let mut names: Vec<_> = if quick {
-            self.quick.clone()
-        } else {
-            available.to_vec()
-        };
+    pub fn variants(available: &[String]) -> Vec<Variant> {
+        let mut names = available.to_vec();
         names.sort_unstable();
-        let direct = names.iter().map(|sender| variant(sender, None));
+        let direct = names
+            .iter()
+            .map(|name| variant(Self::direct(name), ProxyKind::None, name, None));
+        let second = names
+            .iter()
+            .map(|name| variant(Self::second(name), ProxyKind::Haproxy, name, Some(name)));
         let pairs = names
             .iter()
             .flat_map(|sender| names.iter().map(move |forward| (sender, forward)));
-        let split = pairs.map(|(sender, forward)| variant(sender, Some(forward)));
-        direct.chain(split).collect()
+        let split = pairs.map(|(sender, forward)| {
+            let name = Self::split(sender, forward);
+            variant(name, ProxyKind::Pepd, sender, Some(forward))
+        });
+        direct.chain(second).chain(split).collect()
     }
 
     /// What reports call the variant without a proxy.
     #[must_use]
     pub fn direct(sender: &str) -> String {
         format!("no proxy, {sender}")
+    }
+
+    /// What reports call the variant with HAProxy: the same congestion control on both legs.
+    #[must_use]
+    pub fn second(control: &str) -> String {
+        format!("HAProxy, {control}")
     }
 
     /// What reports call the variant with pepd.
@@ -45,15 +52,7 @@ impl Matrix {
     }
 }
 
-fn variant(sender: &str, forward: Option<&String>) -> Variant {
-    let name = match forward {
-        None => Matrix::direct(sender),
-        Some(forward) => Matrix::split(sender, forward),
-    };
-    let proxy = match forward {
-        None => ProxyKind::None,
-        Some(_) => ProxyKind::Pepd,
-    };
+fn variant(name: String, proxy: ProxyKind, sender: &str, forward: Option<&String>) -> Variant {
     Variant {
         name,
         proxy,
@@ -72,17 +71,21 @@ mod tests {
 
     #[test]
     fn each_on_each_leg_split_and_not() {
-        let matrix = Matrix {
-            quick: vec!["reno".to_owned()],
-        };
-        let available = ["reno", "cubic", "bbr"].map(str::to_owned);
-        let names = |quick| -> Vec<_> {
-            let variants = matrix.variants(&available, quick);
-            variants.into_iter().map(|variant| variant.name).collect()
-        };
-        assert_eq!(names(true), ["no proxy, reno", "pepd, reno → reno"]);
-        let all = names(false);
-        assert_eq!(all.len(), 3 + 3 * 3);
-        assert!(all.contains(&Matrix::split("cubic", "bbr")), "{all:?}");
+        let available = ["reno", "cubic"].map(str::to_owned);
+        let variants = Matrix::variants(&available).into_iter();
+        let names: Vec<_> = variants.map(|variant| variant.name).collect();
+        assert_eq!(
+            names,
+            [
+                "no proxy, cubic",
+                "no proxy, reno",
+                "HAProxy, cubic",
+                "HAProxy, reno",
+                "pepd, cubic → cubic",
+                "pepd, cubic → reno",
+                "pepd, reno → cubic",
+                "pepd, reno → reno",
+            ]
+        );
     }
 }

@@ -21,7 +21,8 @@ pub struct Means {
     metric: Metric,
     /// What is physically possible, in the metric's unit in reports.
     pub limit: Option<f64>,
-    /// Per sender: without a proxy, and then with each of `controls` on the proxy's far leg.
+    /// Per sender: without a proxy, with HAProxy, and then with each of `controls` on pepd's far
+    /// leg.
     pub rows: Vec<Vec<Option<f64>>>,
 }
 
@@ -31,9 +32,12 @@ impl Means {
     pub fn of(outcome: &Outcome) -> Option<Self> {
         let metric = *metrics(outcome).first()?;
         let records = || outcome.records.iter().filter(|r| r.metric == metric);
-        let direct = records().filter_map(|r| r.variant.strip_prefix(&Matrix::direct("")));
+        let alike = [Matrix::direct(""), Matrix::second("")];
+        let alike = alike
+            .iter()
+            .flat_map(|prefix| records().filter_map(move |r| r.variant.strip_prefix(prefix)));
         let to = records().filter_map(|r| Some(r.variant.split_once(" → ")?.1));
-        let mut controls: Vec<_> = direct.chain(to).map(str::to_owned).collect();
+        let mut controls: Vec<_> = alike.chain(to).map(str::to_owned).collect();
         controls.sort_unstable();
         controls.dedup();
         let mean = |name: String| {
@@ -45,7 +49,8 @@ impl Means {
             let split = controls
                 .iter()
                 .map(|forward| Matrix::split(sender, forward));
-            std::iter::once(Matrix::direct(sender))
+            [Matrix::direct(sender), Matrix::second(sender)]
+                .into_iter()
                 .chain(split)
                 .map(mean)
                 .collect()
@@ -63,7 +68,7 @@ impl Means {
     /// The table's header.
     #[must_use]
     pub fn header(&self) -> Vec<String> {
-        let first = ["sender".to_owned(), "no proxy".to_owned()];
+        let first = ["sender", "no proxy", "HAProxy"].map(str::to_owned);
         first.into_iter().chain(self.controls.clone()).collect()
     }
 
@@ -86,7 +91,8 @@ impl Means {
     pub fn remark(&self) -> String {
         let limit = self.limit.map(|limit| format!("; limit {}", number(limit)));
         format!(
-            "{}{}; rows: the sender's congestion control, columns: pepd's towards the receiver",
+            "{}{}; rows: the sender's congestion control, which HAProxy has too; columns: pepd's \
+             towards the receiver",
             self.metric.label(),
             limit.unwrap_or_default()
         )
@@ -108,7 +114,7 @@ pub fn figure(experiment: &Experiment, means: &Means) -> Result<String> {
         let area = root.titled(&caption, (FONT, 18)).map_err(wrong)?;
         let (wide, high) = area.dim_in_pixel();
         let cell = (
-            (i32::try_from(wide)? - NAMES.0 - 10) / (count + 1),
+            (i32::try_from(wide)? - NAMES.0 - 10) / (count + 2),
             (i32::try_from(high)? - NAMES.1 - 30) / count,
         );
         let text = |text: String, at: (i32, i32), size: i32| {
@@ -117,7 +123,7 @@ pub fn figure(experiment: &Experiment, means: &Means) -> Result<String> {
         };
         text(
             "pepd towards the receiver".to_owned(),
-            (NAMES.0 + cell.0 + 8, 8),
+            (NAMES.0 + 2 * cell.0 + 4, 8),
             14,
         )?;
         text("sender".to_owned(), (10, NAMES.1 - 20), 14)?;
@@ -186,6 +192,7 @@ mod tests {
         for (name, value) in [
             (Matrix::direct("bbr"), 1e6),
             (Matrix::direct("reno"), 2e6),
+            (Matrix::second("reno"), 2.5e6),
             (Matrix::split("reno", "bbr"), 3e6),
         ] {
             record.variant = name;
@@ -193,10 +200,22 @@ mod tests {
             outcome.records.push(record.clone());
         }
         let means = Means::of(&outcome).expect("there are results");
-        assert_eq!(means.header(), ["sender", "no proxy", "bbr", "reno"]);
+        assert_eq!(
+            means.header(),
+            ["sender", "no proxy", "HAProxy", "bbr", "reno"]
+        );
         assert_eq!(
             means.texts(),
-            [["bbr", "1.00", "–", "–"], ["reno", "2.00", "3.00", "–"]]
+            [
+                ["bbr", "1.00", "–", "–", "–"],
+                ["reno", "2.00", "2.50", "3.00", "–"]
+            ]
         );
+
+        // A run may be of HAProxy alone.
+        record.variant = Matrix::second("vegas");
+        outcome.records = vec![record];
+        let means = Means::of(&outcome).expect("there are results");
+        assert_eq!(means.texts(), [["vegas", "–", "3.00", "–"]]);
     }
 }
