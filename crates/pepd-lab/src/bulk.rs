@@ -6,6 +6,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use nix::time::ClockId;
 use pepd_testbed::Netns;
 use pepd_testbed::traffic::{accept, listen};
 use socket2::{Domain, Socket, Type};
@@ -145,6 +146,23 @@ pub fn pair(
     accepted.set_read_timeout(None)?;
     accepted.set_write_timeout(None)?;
     Ok((connected.into(), accepted))
+}
+
+/// Waits half a second or less, until the kernel's timers tick. TCP's timeouts are as coarse as
+/// ticks are: where between two of them flows begin has a say in when timeouts run out, and
+/// should be the same where the seed is.
+///
+/// # Errors
+/// Without the clocks that tell.
+pub fn wait_for_tick() -> Result<()> {
+    /// A whole number of ticks with 100, 250, 300 and 1000 of them per second.
+    const AHEAD: Duration = Duration::from_millis(500);
+    // It stands at the last tick. It is read first, or the difference could be negative.
+    let tick = ClockId::CLOCK_MONOTONIC_COARSE.now();
+    let tick = tick.context("coarse clock")?;
+    let since = ClockId::CLOCK_MONOTONIC.now().context("clock")? - tick;
+    wait_for(Instant::now() + AHEAD.saturating_sub(since.into()));
+    Ok(())
 }
 
 fn send(mut stream: TcpStream) {

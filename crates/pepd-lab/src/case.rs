@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-use crate::bulk::{Arrivals, Flows, PORT, wait_for};
+use crate::bulk::{Arrivals, Flows, PORT, wait_for, wait_for_tick};
 use crate::keystrokes;
 use crate::limit::{PACKET_BITS, limit};
 use crate::paper::{Browsing, Experiment, Point, Printed, Timing, Variant, Watching, Workload};
@@ -65,6 +65,7 @@ impl Case<'_> {
             path.forbid_window_scaling()?;
         }
         let mut proxy = Proxy::start(self.variant, self.point, &path, pepd)?;
+        wait_for_tick()?;
         let flows = self.point.flows;
         let mut tell = |arrivals: Option<&Arrivals>| {
             let texts = match arrivals {
