@@ -201,14 +201,14 @@ impl fmt::Display for Removed {
 /// Puts `plan` in the place of `old`, or of whatever a crash left; undoes it on failure.
 async fn apply(
     routing: &Routing,
-    plan: Plan,
+    mut plan: Plan,
     mut warnings: Vec<Warning>,
     old: Option<&Plan>,
 ) -> Result<Installed, Error> {
     routing.refuse_foreign(plan.mark, &plan.tables()).await?;
     routing.tunnels().refuse_foreign(&plan.tunnels).await?;
     let mut made = Undo::default();
-    match apply_all(routing, &plan, old, &mut made).await {
+    match apply_all(routing, &mut plan, old, &mut made).await {
         Ok(fingerprint) => Ok(Installed {
             changes: follow(routing, &plan, &mut warnings).await,
             plan,
@@ -277,12 +277,13 @@ async fn restore(routing: &Routing, old: &Plan) -> Result<(), Error> {
 
 async fn apply_all(
     routing: &Routing,
-    plan: &Plan,
+    plan: &mut Plan,
     old: Option<&Plan>,
     made: &mut Undo,
 ) -> Result<Listing, Error> {
     made.items = routing.make(&plan.items()).await?;
     made.tunnels = routing.tunnels().make(&plan.tunnels).await?;
+    routing.tunnels().note_mtus(&mut plan.tunnels).await?;
     // They hold nothing before the table marks something for them.
     made.lines = iptables::make(&plan.iptables()).await?;
     verify_items(routing, plan, &plan.items()).await?;

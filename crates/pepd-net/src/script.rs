@@ -39,11 +39,13 @@
 //! - ICMP errors of this host's own go through the queue in `output`: the relay recognises
 //!   those about SYNs of its own.
 //!
-//! Where there are tunnels, `guard` comes before all of this: see its module.
+//! Where there are tunnels, `guard` comes before all of this, and `clamp` looks at what is routed:
+//! see their modules.
 //!
 //! "Accept" ends only this table's look at the packet: the operator's own chains see it as
 //! ever, with all mark bits but pepd's untouched.
 
+mod clamp;
 mod guard;
 mod hold;
 mod legs;
@@ -160,6 +162,7 @@ impl Script {
         if !plan.captures {
             script.address_sets(plan);
             script.guard_chains(plan);
+            script.clamp_chains(plan);
             script.text.push_str("}\n");
             return script;
         }
@@ -194,6 +197,7 @@ impl Script {
         script.base_chains(plan);
         script.translated_chain(plan);
         script.guard_chains(plan);
+        script.clamp_chains(plan);
         script.text.push_str("}\n");
         script
     }
@@ -409,7 +413,8 @@ impl Script {
     }
 
     fn chain(&mut self, name: &str, about: Option<&str>, lines: &[String]) {
-        self.chains.insert(name.to_owned(), lines.len());
+        let rules = lines.iter().filter(|line| !line.starts_with('#')).count();
+        self.chains.insert(name.to_owned(), rules);
         let _ = writeln!(self.text, "\tchain {name} {{");
         if let Some(about) = about {
             let _ = writeln!(self.text, "\t\tcomment \"campus {}\"", comment(about));

@@ -86,6 +86,8 @@ pub(crate) struct Tunnel {
     /// The addresses on the device; one at least is IPv4.
     pub(crate) inside: Vec<IpNet>,
     pub(crate) mtu: Option<u16>,
+    /// The same, or else the MTU that the device has; none until it is there.
+    pub(crate) inner_mtu: Option<u32>,
     pub(crate) ttl: Option<u8>,
     pub(crate) tos: Option<u8>,
 }
@@ -115,6 +117,7 @@ impl Tunnel {
             remote: peer.remote,
             inside,
             mtu: peer.mtu,
+            inner_mtu: peer.mtu.map(u32::from),
             ttl: peer.ttl,
             tos: peer.tos,
         }

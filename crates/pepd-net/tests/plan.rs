@@ -10,7 +10,7 @@
 mod common;
 
 use common::{Netns, campus, privileged, request, rule};
-use pepd_net::{Action, Plan, Request, install};
+use pepd_net::{Action, Peer, Plan, Request, Via, install};
 
 /// Three campuses with nested prefixes, hostile names and every kind of rule.
 fn three_campuses() -> Request {
@@ -46,6 +46,33 @@ fn three_campuses() -> Request {
 #[test]
 fn the_plan_of_three_campuses() {
     insta::assert_snapshot!(Plan::new(&three_campuses()));
+}
+
+/// A box in the middle. The MTU of one tunnel is the path's to decide.
+#[test]
+fn the_plan_of_two_tunnels() {
+    let mut request = request();
+    request.peers = vec![
+        peer("hb-a", "192.0.2.1", Some(1380)),
+        peer("hb-b", "203.0.113.1", None),
+    ];
+    for (index, campus) in request.campuses.iter_mut().enumerate() {
+        campus.via = Via::Peer(index);
+    }
+    insta::assert_snapshot!(Plan::new(&request));
+}
+
+fn peer(name: &str, remote: &str, mtu: Option<u16>) -> Peer {
+    Peer {
+        name: name.to_owned(),
+        local: "198.51.100.1".parse().unwrap(),
+        remote: remote.parse().unwrap(),
+        inside: Vec::new(),
+        mtu,
+        ttl: None,
+        tos: None,
+        keep: false,
+    }
 }
 
 #[test]

@@ -90,6 +90,16 @@ impl<'h> Tunnels<'h> {
         Ok(made)
     }
 
+    /// Notes the MTU of each device that is there.
+    pub(crate) async fn note_mtus(&self, tunnels: &mut [Tunnel]) -> Result<(), Error> {
+        let links = self.links().await?;
+        for tunnel in tunnels {
+            let link = links.iter().find(|link| link.name == tunnel.device);
+            tunnel.inner_mtu = link.map(|link| link.mtu).or(tunnel.inner_mtu);
+        }
+        Ok(())
+    }
+
     /// Removes what `make` made. A failure is logged: another error is the one to report.
     pub(crate) async fn undo(&self, made: &Made) {
         for device in made.devices.iter().rev() {
