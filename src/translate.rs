@@ -162,6 +162,7 @@ fn peer(peer: &pepd_config::Peer) -> pepd_net::Peer {
             Tos::Set(byte) => Some(byte),
         },
         inside: peer.inside.clone(),
+        reverse_path_filter: peer.reverse_path_filter,
         keep: peer.keep,
     }
 }

@@ -71,6 +71,7 @@ mod tests {
             inside: Vec::new(),
             ttl: None,
             tos: pepd_config::Tos::Inherit,
+            reverse_path_filter: false,
             keep: false,
             probe: None,
         });

@@ -95,6 +95,7 @@ fn peer(probe: Option<Duration>) -> Peer {
         inside: Vec::new(),
         ttl: None,
         tos: Tos::Inherit,
+        reverse_path_filter: false,
         keep: false,
         probe,
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use pepd_testbed::{Family, Fleet, Pepd, accepted};
+use pepd_testbed::{Family, Fleet, Pepd, Process, accepted};
 
 pub const PEPD: &str = env!("CARGO_BIN_EXE_pepd");
 pub const LIMIT: Duration = Duration::from_secs(120);
@@ -121,4 +121,11 @@ impl Drop for Running {
             println!("---- the log of box {name} ----\n{}----", daemon.log());
         }
     }
+}
+
+/// The packets that `tcpdump` has printed.
+pub fn lines(tcpdump: &Process) -> Vec<String> {
+    let log = tcpdump.log();
+    let packets = log.lines().filter(|line| line.contains(" > "));
+    packets.map(str::to_owned).collect()
 }

@@ -14,7 +14,16 @@ pub(crate) const LIMITS: &[&str] = &["connections", "connections_per_source", "p
 pub(crate) const CAMPUS: &[&str] = &["name", "prefixes", "via", "leg"];
 /// `[[peer]]`
 pub(crate) const PEER: &[&str] = &[
-    "name", "local", "remote", "inside", "mtu", "ttl", "tos", "keep", "probe",
+    "name",
+    "local",
+    "remote",
+    "inside",
+    "mtu",
+    "ttl",
+    "tos",
+    "reverse_path_filter",
+    "keep",
+    "probe",
 ];
 /// `[[box]]`
 pub(crate) const BOX: &[&str] = &["name", "address", "campuses"];
@@ -26,6 +35,7 @@ pub(crate) const LINK: &[&str] = &[
     "mtu",
     "ttl",
     "tos",
+    "reverse_path_filter",
     "keep",
     "probe",
 ];

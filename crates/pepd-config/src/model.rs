@@ -311,6 +311,9 @@ pub struct Peer {
     pub ttl: Option<u8>,
     /// Traffic class of the outer packets.
     pub tos: Tos,
+    /// Whether outer packets are taken only from the interface that the route to `remote` leads
+    /// out of (RFC 3704, section 2.2: strict reverse path forwarding).
+    pub reverse_path_filter: bool,
     /// Whether the tunnel stays when the daemon ends.
     pub keep: bool,
     /// How often the other box is asked through the tunnel whether it is there. `None` is off.

@@ -193,6 +193,8 @@ pub struct Peer {
     pub ttl: Option<u8>,
     /// Traffic class byte of the outer packets; none is the inner one's.
     pub tos: Option<u8>,
+    /// Outer packets are taken only from the interface that the route to `remote` leads out of.
+    pub reverse_path_filter: bool,
     /// The tunnel stays, with its routes and its guard, when the daemon ends.
     pub keep: bool,
 }

@@ -71,6 +71,7 @@ fn peer(name: &str, remote: &str, mtu: Option<u16>) -> Peer {
         mtu,
         ttl: None,
         tos: None,
+        reverse_path_filter: name == "hb-b",
         keep: false,
     }
 }

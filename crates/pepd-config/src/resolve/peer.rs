@@ -59,6 +59,7 @@ pub(super) struct Tunnel {
     mtu: Option<u16>,
     ttl: Option<u8>,
     tos: Tos,
+    reverse_path_filter: bool,
     keep: bool,
     probe: Option<Duration>,
 }
@@ -72,6 +73,9 @@ impl Tunnel {
             tos: section
                 .optional(problems, "tos", tos)
                 .unwrap_or(Tos::Inherit),
+            reverse_path_filter: section
+                .optional(problems, "reverse_path_filter", Field::boolean)
+                .unwrap_or(false),
             keep: section
                 .optional(problems, "keep", Field::boolean)
                 .unwrap_or(false),
@@ -91,6 +95,7 @@ impl Tunnel {
             mtu: self.mtu,
             ttl: self.ttl,
             tos: self.tos,
+            reverse_path_filter: self.reverse_path_filter,
             keep: self.keep,
             probe: self.probe,
         }

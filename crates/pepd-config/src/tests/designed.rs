@@ -140,6 +140,14 @@ fn with_routing_no_peer_is_unused() {
 }
 
 #[rstest]
+#[case::by_default("", false)]
+#[case::as_given("reverse_path_filter = true\n", true)]
+fn reverse_path_filters(#[case] line: &str, #[case] expected: bool) {
+    let config = designed(&with(&format!("{PEER}{line}{BEHIND}"))).unwrap();
+    assert_eq!(config.peers[0].reverse_path_filter, expected);
+}
+
+#[rstest]
 #[case::by_default("", Some(Duration::from_secs(5)))]
 #[case::as_given("probe = \"250ms\"\n", Some(Duration::from_millis(250)))]
 #[case::off("probe = \"off\"\n", None)]

@@ -50,6 +50,7 @@ fn request(campuses: &[(&[&str], Via)], peers: &[&str]) -> Request {
                 inside: Vec::new(),
                 ttl: None,
                 tos: None,
+                reverse_path_filter: false,
                 keep: false,
             })
             .collect(),

@@ -13,6 +13,10 @@
 //! on an interface with IPv6. Where the way to a campus is left to a routing daemon, that one's
 //! own packets pass, too.
 //!
+//! Who can send packets with the peer's address can send all of this. Of a peer with
+//! `reverse_path_filter` the outer packets are therefore taken only from the interface that this
+//! host's route to it leads out of; what comes another way is dropped before the device sees it.
+//!
 //! Packets of IP in IP that come to a tunnel's end from no peer are counted only: pepd's tunnels
 //! do not take them, and the operator may have tunnels of the same kind. The kernel refuses what
 //! no tunnel takes.
@@ -50,7 +54,7 @@ impl Script {
         let about = "IP in IP from no peer";
         self.counter(STRANGERS, about, carried);
         for peer in &plan.request.peers {
-            let about = "dropped: out of the tunnel, but not from behind it";
+            let about = "dropped: not the peer's own, or not from behind it";
             self.counter(&format!("{GUARD}{}", peer.name), about, carried);
         }
     }
@@ -77,6 +81,7 @@ impl Script {
                 .iter()
                 .filter_map(|&family| strangers(plan, family)),
         );
+        lines.extend(Family::ALL.iter().flat_map(|&family| forged(plan, family)));
         lines.push(format!("iifname vmap {{ {} }}", verdicts.join(", ")));
         self.base_chain("guard", &lines);
     }
@@ -166,6 +171,23 @@ fn errors(plan: &Plan, family: Family, index: usize) -> Option<String> {
         ip = ip(family),
         n = digit(family),
     ))
+}
+
+/// Drops what has a peer's address and comes from where the peer is not.
+fn forged(plan: &Plan, family: Family) -> impl Iterator<Item = String> {
+    let ip = ip(family);
+    let filtered = plan
+        .request
+        .peers
+        .iter()
+        .filter(move |peer| peer.reverse_path_filter && Family::of(peer.remote) == family);
+    filtered.map(move |peer| {
+        format!(
+            "{IN_IP} {ip} saddr {} {ip} daddr {} fib saddr . iif oif missing \
+             counter name \"{GUARD}{}\" drop",
+            peer.remote, peer.local, peer.name
+        )
+    })
 }
 
 /// Counts what comes to a tunnel's end from no peer; none if no tunnel has this outer family.
