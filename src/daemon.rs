@@ -142,6 +142,7 @@ impl Daemon {
                 () = self.keeper.due() => self.tend().await,
                 _ = inspection.tick() => {
                     self.mend().await;
+                    self.follow_paths().await;
                     self.look_at_guards().await;
                 }
                 () = self.installed.routes_changed() => {
@@ -192,6 +193,14 @@ impl Daemon {
                 self.keeper.open_anew();
             }
             Err(error) => complain(&error),
+        }
+    }
+
+    /// Has the tunnels carry what their paths do.
+    async fn follow_paths(&mut self) {
+        let followed = self.installed.follow_paths();
+        if let Err(error) = self.keeper.tend_during(followed).await {
+            tracing::warn!(%error, "follow the tunnels' paths");
         }
     }
 

@@ -156,6 +156,25 @@ impl Installed {
             .map(|_| ())
     }
 
+    /// Gives the tunnels, where the file leaves it to them, the MTU of their paths as they are
+    /// now, with what path-MTU discovery has taught this host.
+    ///
+    /// A packet that may be fragmented is not refused for its size, nor its sender told; and the
+    /// kernel goes by the device, not by what it has learned, in fragmenting what it forwards
+    /// (ip_dst_mtu_maybe_forward, include/net/ip.h). Over IPv4 the outer packets would be lost.
+    ///
+    /// # Errors
+    ///
+    /// See [`Error`]. All stays as it was.
+    pub async fn follow_paths(&mut self) -> Result<(), Error> {
+        let routing = Routing::open()?;
+        if routing.tunnels().paths_differ(&self.plan.tunnels).await? {
+            let (plan, warnings) = (self.plan.clone(), self.warnings.clone());
+            *self = apply(&routing, plan, warnings, Some(&self.plan)).await?;
+        }
+        Ok(())
+    }
+
     /// Checks that everything is in the kernel as it was installed.
     ///
     /// # Errors

@@ -100,6 +100,33 @@ impl<'h> Tunnels<'h> {
         Ok(())
     }
 
+    /// Whether some path carries other packets than the tunnel's device, where the file leaves its
+    /// MTU to the path. Where there is no way to a peer now, its tunnel stays as it is.
+    pub(crate) async fn paths_differ(&self, tunnels: &[Tunnel]) -> Result<bool, Error> {
+        let links = self.links().await?;
+        let mut differ = false;
+        for tunnel in tunnels.iter().filter(|tunnel| tunnel.mtu.is_none()) {
+            let Some(link) = links.iter().find(|link| link.name == tunnel.device) else {
+                continue;
+            };
+            let Some(path) = self.path_mtu(tunnel).await else {
+                continue;
+            };
+            let mtu = tunnel.mtu_on(Some(path));
+            if mtu != link.mtu {
+                tracing::info!(
+                    tunnel = tunnel.device,
+                    path,
+                    mtu,
+                    before = link.mtu,
+                    "the path carries other packets than before: the tunnel's MTU follows"
+                );
+                differ = true;
+            }
+        }
+        Ok(differ)
+    }
+
     /// Removes what `make` made. A failure is logged: another error is the one to report.
     pub(crate) async fn undo(&self, made: &Made) {
         for device in made.devices.iter().rev() {
