@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use pepd_config::Config;
+use pepd_config::{Config, Peer};
 
 use super::finding::Finding;
 use super::modules::{Modules, Presence};
@@ -11,7 +11,7 @@ use super::modules::{Modules, Presence};
 pub fn judge(modules: &Modules, config: &Config) -> Vec<Finding> {
     let mut wanted: Vec<(&str, Vec<&str>)> = Vec::new();
     for peer in &config.peers {
-        for module in of_peer(peer.local, config) {
+        for module in of_peer(peer, config) {
             match wanted.iter_mut().find(|(known, _)| *known == module) {
                 Some((_, peers)) => peers.push(&peer.name),
                 None => wanted.push((module, vec![&peer.name])),
@@ -25,11 +25,12 @@ pub fn judge(modules: &Modules, config: &Config) -> Vec<Finding> {
 }
 
 /// Over IPv4, ipip carries IPv4 and sit carries both; over IPv6, ip6_tunnel carries both.
-fn of_peer(local: IpAddr, config: &Config) -> Vec<&'static str> {
-    let mut prefixes = config.campuses.iter().flat_map(|campus| &campus.prefixes);
-    match local {
+fn of_peer(peer: &Peer, config: &Config) -> Vec<&'static str> {
+    let prefixes = config.campuses.iter().flat_map(|campus| &campus.prefixes);
+    let mut inner = prefixes.chain(&peer.inside);
+    match peer.local {
         IpAddr::V6(_) => vec!["ip6_tunnel"],
-        IpAddr::V4(_) if prefixes.any(|prefix| prefix.addr().is_ipv6()) => vec!["sit"],
+        IpAddr::V4(_) if inner.any(|prefix| prefix.addr().is_ipv6()) => vec!["sit"],
         IpAddr::V4(_) => vec!["ipip"],
     }
 }
@@ -63,7 +64,7 @@ mod tests {
 
     fn with_peer(local: &str) -> Config {
         let mut config = config("");
-        config.peers.push(pepd_config::Peer {
+        config.peers.push(Peer {
             name: "hb-i".to_owned(),
             local: local.parse().unwrap(),
             remote: local.parse().unwrap(),
@@ -94,6 +95,21 @@ mod tests {
             .map(|finding| (finding.subject.as_deref().unwrap(), finding.level))
             .collect();
         assert_eq!(found, expected);
+    }
+
+    /// The campuses may have no IPv6, and the tunnel's ends some.
+    #[rstest]
+    #[case::none(&[], "ipip")]
+    #[case::ipv4(&["10.255.0.1/30"], "ipip")]
+    #[case::ipv6(&["10.255.0.1/30", "fd00:ffff::1/64"], "sit")]
+    fn addresses_inside(#[case] inside: &[&str], #[case] expected: &str) {
+        let mut config = with_peer("192.0.2.1");
+        for campus in &mut config.campuses {
+            campus.prefixes.retain(|prefix| prefix.addr().is_ipv4());
+        }
+        config.peers[0].inside = inside.iter().map(|net| net.parse().unwrap()).collect();
+        let findings = judge(&Modules::of(&[], &[]), &config);
+        assert_eq!(findings[0].subject.as_deref(), Some(expected));
     }
 
     #[test]
