@@ -6,15 +6,14 @@
     reason = "this is how a test fails"
 )]
 
+mod chain_common;
+
 use std::fmt::Write as _;
-use std::time::Duration;
 
 use anyhow::Result;
-use pepd_testbed::{Family, Fleet, Nginx, Pepd, accepted, require, run, wait_until};
+use chain_common::{BOXES, LIMIT, PEPD, split, split_since};
+use pepd_testbed::{Family, Fleet, Nginx, Pepd, require, run, wait_until};
 
-const PEPD: &str = env!("CARGO_BIN_EXE_pepd");
-const LIMIT: Duration = Duration::from_secs(120);
-const BOXES: [&str; 3] = ["a", "i", "b"];
 const LINKS: [[&str; 2]; 2] = [["a", "i"], ["i", "b"]];
 
 /// One file for the whole chain.
@@ -149,22 +148,15 @@ fn one_file_makes_a_chain() -> Result<()> {
             let nginx = Nginx::start(fleet.host(server))?;
             nginx.put_file("file", &[7; 300_000])?;
             let url = nginx.url(fleet.address(server, family)?, "file");
-            let before = split(&fleet)?;
+            let before = split(&fleet, &BOXES)?;
             let mut curl = fleet.host(client).command("curl");
             let got = run(
                 curl.args(["-sSgf", "-o", "/dev/null", "-w", "%{size_download}", &url]),
                 LIMIT,
             )?;
             assert_eq!(got.success()?, "300000");
-            let after = split(&fleet)?;
-            let split_by_all = after
-                .iter()
-                .zip(before)
-                .all(|(after, before)| *after > before);
-            assert!(
-                split_by_all,
-                "from {client} to {server}, {family:?}: {after:?}"
-            );
+            let by_all = split_since(&fleet, &BOXES, &before)?;
+            assert_eq!(by_all, [true; 3], "from {client} to {server}, {family:?}");
         }
     }
     let counted = fleet.path(0).sh("nft list counter inet test other")?;
@@ -173,11 +165,4 @@ fn one_file_makes_a_chain() -> Result<()> {
         daemon.stop()?;
     }
     Ok(())
-}
-
-fn split(fleet: &Fleet) -> Result<Vec<u64>> {
-    BOXES
-        .iter()
-        .map(|name| accepted(fleet.helper(name)))
-        .collect()
 }

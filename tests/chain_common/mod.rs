@@ -88,21 +88,12 @@ impl Running {
 
     /// How many connections each box has split.
     pub fn split(&self) -> Result<Vec<u64>> {
-        self.boxes
-            .iter()
-            .map(|name| accepted(self.fleet.helper(name)))
-            .collect()
+        split(&self.fleet, &self.boxes)
     }
 
-    /// Whether each has split any since it had split `before`; not how many, which the kernel may
-    /// count too high ([`accepted`]).
+    /// As [`split_since`].
     pub fn split_since(&self, before: &[u64]) -> Result<Vec<bool>> {
-        let now = self.split()?;
-        Ok(now
-            .iter()
-            .zip(before)
-            .map(|(now, then)| now > then)
-            .collect())
+        split_since(&self.fleet, &self.boxes, before)
     }
 
     /// Ends a scenario: every daemon must still run.
@@ -121,6 +112,22 @@ impl Drop for Running {
             println!("---- the log of box {name} ----\n{}----", daemon.log());
         }
     }
+}
+
+/// How many connections each box has split.
+pub fn split(fleet: &Fleet, boxes: &[impl AsRef<str>]) -> Result<Vec<u64>> {
+    let counts = boxes
+        .iter()
+        .map(|name| accepted(fleet.helper(name.as_ref())));
+    counts.collect()
+}
+
+/// Whether each has split any since it had split `before`; not how many, which the kernel may
+/// count too high ([`accepted`]).
+pub fn split_since(fleet: &Fleet, boxes: &[impl AsRef<str>], before: &[u64]) -> Result<Vec<bool>> {
+    let now = split(fleet, boxes)?;
+    let pairs = now.iter().zip(before);
+    Ok(pairs.map(|(now, then)| now > then).collect())
 }
 
 /// The packets that `tcpdump` has printed.
