@@ -1,6 +1,7 @@
 //! The `nft` program: one script on its standard input, one listing from its output.
 
-use std::collections::BTreeMap;
+mod listing;
+
 use std::io::{self, Write as _};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -10,7 +11,8 @@ use crate::error::Error;
 use crate::iptables;
 use crate::prefix::Family;
 use crate::request::Holder;
-use crate::script::{Carried, DYNAMIC_SETS, GATES, GUARD, STRANGERS, Script, TABLE};
+use crate::script::{GUARD, STRANGERS, TABLE};
+pub(crate) use listing::Listing;
 
 /// Where `nft` is looked for: a service's PATH may lack the administrator's directories.
 const PROGRAMS: [&str; 3] = ["nft", "/usr/sbin/nft", "/sbin/nft"];
@@ -171,178 +173,6 @@ pub(crate) async fn chain(family: &str, table: &str, name: &str) -> Result<Strin
     .await
 }
 
-/// What nft says is in the table.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Listing {
-    objects: Vec<Value>,
-}
-
-impl Listing {
-    fn parse(json: &str) -> Result<Listing, Error> {
-        let mut value: Value = serde_json::from_str(json).map_err(|error| Error::NftListing {
-            reason: error.to_string(),
-        })?;
-        match value.get_mut("nftables").map(Value::take) {
-            Some(Value::Array(objects)) => Ok(Listing { objects }),
-            _ => Err(Error::NftListing {
-                reason: "there is no array `nftables`".to_owned(),
-            }),
-        }
-    }
-
-    /// The table without what changes by itself: handles, counts and dynamic elements.
-    /// Two equal fingerprints mean that nobody changed the table in between.
-    pub(crate) fn fingerprint(&self) -> Listing {
-        let mut objects = self.objects.clone();
-        objects.retain(|object| object.get("metainfo").is_none());
-        for object in &mut objects {
-            let dynamic = object
-                .get("set")
-                .and_then(|set| set.get("name"))
-                .and_then(Value::as_str)
-                .is_some_and(is_dynamic);
-            if dynamic && let Some(set) = object.get_mut("set").and_then(Value::as_object_mut) {
-                set.remove("elem");
-            }
-            strip(object);
-        }
-        Listing { objects }
-    }
-
-    /// What the next table takes over from this one.
-    pub(crate) fn carried(&self) -> Carried {
-        let mut carried = Carried::default();
-        for object in &self.objects {
-            if let Some(counter) = object.get("counter")
-                && let (Some(name), Some(packets), Some(bytes)) = (
-                    counter.get("name").and_then(Value::as_str),
-                    counter.get("packets").and_then(Value::as_u64),
-                    counter.get("bytes").and_then(Value::as_u64),
-                )
-            {
-                carried.counters.insert(name.to_owned(), (packets, bytes));
-            }
-            if let Some(set) = object.get("set")
-                && let Some(name) = set.get("name").and_then(Value::as_str)
-                && is_dynamic(name)
-                && let Some(elements) = set.get("elem").and_then(Value::as_array)
-            {
-                let elements = elements.iter().filter_map(|e| carried_element(name, e));
-                carried.elements.insert(name.to_owned(), elements.collect());
-            }
-        }
-        carried
-    }
-
-    /// Compares the numbers of rules and elements with what `script` makes.
-    pub(crate) fn check(&self, script: &Script) -> Result<(), Error> {
-        let chains = self.names("chain");
-        let mut rules: BTreeMap<&str, usize> =
-            chains.iter().map(|chain| (chain.as_str(), 0)).collect();
-        for rule in self.objects.iter().filter_map(|object| object.get("rule")) {
-            if let Some(chain) = rule.get("chain").and_then(Value::as_str) {
-                *rules.entry(chain).or_default() += 1;
-            }
-        }
-        for (chain, &expected) in &script.chains {
-            let found = rules.get(chain.as_str()).copied();
-            differs("chain", chain, "rules", expected, found)?;
-        }
-        for (set, &expected) in &script.sets {
-            differs("set", set, "elements", expected, self.elements(set))?;
-        }
-        for set in &script.dynamic {
-            if self.elements(set).is_none() {
-                differs("set", set, "elements", 0, None)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn names(&self, kind: &str) -> Vec<String> {
-        self.objects
-            .iter()
-            .filter_map(|object| object.get(kind)?.get("name")?.as_str())
-            .map(str::to_owned)
-            .collect()
-    }
-
-    /// The number of elements of a set or map; none if there is no such set.
-    fn elements(&self, name: &str) -> Option<usize> {
-        self.objects
-            .iter()
-            .filter_map(|object| object.get("set").or_else(|| object.get("map")))
-            .find(|set| set.get("name").and_then(Value::as_str) == Some(name))
-            .map(|set| {
-                set.get("elem")
-                    .and_then(Value::as_array)
-                    .map_or(0, Vec::len)
-            })
-    }
-}
-
-fn differs(
-    kind: &str,
-    name: &str,
-    what: &str,
-    expected: usize,
-    found: Option<usize>,
-) -> Result<(), Error> {
-    if found == Some(expected) {
-        return Ok(());
-    }
-    let found = found.map_or_else(
-        || "it is not there".to_owned(),
-        |found| format!("it has {found}"),
-    );
-    Err(Error::Drift {
-        what: format!(
-            "nft {kind} {name} of table inet {TABLE} should have {expected} {what}; {found}"
-        ),
-    })
-}
-
-fn is_dynamic(set: &str) -> bool {
-    DYNAMIC_SETS.iter().any(|(name, _)| *name == set)
-}
-
-/// An element with the time it has left, in nft syntax.
-///
-/// nft's JSON has whole seconds only. The gate therefore starts its time again (the daemon
-/// is alive: it is the one that reloads), and a source stays out for at least a second.
-fn carried_element(set: &str, element: &Value) -> Option<String> {
-    let element = element.get("elem")?;
-    let value = match element.get("val")? {
-        Value::String(value) => value.clone(),
-        pair => {
-            let parts = pair.get("concat")?.as_array()?.iter();
-            let parts: Option<Vec<&str>> = parts.map(Value::as_str).collect();
-            parts?.join(" . ")
-        }
-    };
-    let time = if GATES.contains(&set) {
-        "timeout"
-    } else {
-        "expires"
-    };
-    let seconds = element.get(time)?.as_u64()?.max(1);
-    Some(format!("{value} timeout {seconds}s"))
-}
-
-/// Removes handles and counts, at any depth.
-fn strip(value: &mut Value) {
-    match value {
-        Value::Object(map) => {
-            for key in ["handle", "packets", "bytes"] {
-                map.remove(key);
-            }
-            map.values_mut().for_each(strip);
-        }
-        Value::Array(array) => array.iter_mut().for_each(strip),
-        _ => {}
-    }
-}
-
 async fn run(args: &'static [&'static str], input: String) -> Result<String, Error> {
     let joined = tokio::task::spawn_blocking(move || run_blocking(args, &input)).await;
     joined.map_err(|error| Error::NftIo {
@@ -477,45 +307,5 @@ mod tests {
         let error = failed("tproxy", "Error: syntax error, unexpected newline\n");
         assert_eq!(error.exit_code(), 70);
         assert!(error.to_string().contains("unexpected newline"), "{error}");
-    }
-
-    #[test]
-    fn a_listing_that_is_no_listing_is_an_error() {
-        for json in ["", "{}", "[]", "{\"nftables\": 1}", "nft"] {
-            assert!(Listing::parse(json).is_err(), "{json}");
-        }
-    }
-
-    #[test]
-    fn the_fingerprint_ignores_what_changes_by_itself() {
-        let listing = |handle: u32, packets: u32, gate: &str, element: &str| {
-            Listing::parse(&format!(
-                r#"{{"nftables": [{{"metainfo": {{"version": "1"}}}},
-                {{"counter": {{"name": "captured", "handle": {handle}, "packets": {packets}, "bytes": 1}}}},
-                {{"set": {{"name": "gate", "handle": {handle} {gate}}}}},
-                {{"set": {{"name": "all4", "elem": ["{element}"]}}}}]}}"#
-            ))
-            .unwrap()
-        };
-        let open = r#", "elem": [{"elem": {"val": "tcp", "timeout": 2, "expires": 0}}]"#;
-        let before = listing(1, 2, "", "10.0.0.1");
-        let after = listing(3, 4, open, "10.0.0.1");
-        assert_eq!(before.fingerprint(), after.fingerprint());
-        let changed = listing(1, 2, "", "10.0.0.2");
-        assert_ne!(before.fingerprint(), changed.fingerprint());
-
-        let carried = after.carried();
-        assert_eq!(carried.counters["captured"], (4, 1));
-        assert_eq!(carried.elements["gate"], ["tcp timeout 2s"]);
-
-        let detour = Listing::parse(
-            r#"{"nftables": [{"set": {"name": "detour4", "elem": [{"elem":
-            {"val": {"concat": ["10.1.0.2", "10.2.0.2"]}, "timeout": 9, "expires": 7}}]}}]}"#,
-        );
-        let carried = detour.unwrap().carried();
-        assert_eq!(
-            carried.elements["detour4"],
-            ["10.1.0.2 . 10.2.0.2 timeout 7s"]
-        );
     }
 }
