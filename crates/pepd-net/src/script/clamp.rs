@@ -43,7 +43,7 @@ impl Script {
             .collect();
         lines.extend(sizes(plan));
         self.chain("clamped", None, &lines);
-        // One comparison is all that other packets cost.
+        // One rule for all that is routed: a base chain costs every packet more than a rule does.
         self.base_chain(
             "clamp",
             &[
