@@ -404,7 +404,10 @@ fn a_kept_tunnel_goes_on_without_the_daemon() -> Result<()> {
     let fleet = &running.fleet;
     let state = fleet.kernel_state("i")?;
     assert!(
-        state.contains("chain guard") && !state.contains("tproxy"),
+        ["chain guard", "chain clamp"]
+            .iter()
+            .all(|it| state.contains(it))
+            && !state.contains("tproxy"),
         "{state}"
     );
     let server = fleet.address("b", Family::V4)?;
