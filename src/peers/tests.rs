@@ -16,7 +16,7 @@ use pepd_testbed::{Netns, require};
 use super::*;
 
 const EVERY: Duration = Duration::from_millis(100);
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(120);
 
 const PEPD_X: &str = "ip link add pepd-x address 02:00:00:00:00:01 type veth \
     peer name pepd-y address 02:00:00:00:00:02";

@@ -21,7 +21,7 @@ const NAMES: &str = "/run/netns";
 /// First part of every name made here: what the sweep may look at.
 const PREFIX: &str = "pepdtest";
 /// No `ip` command takes this long unless the machine is in trouble.
-const IP_LIMIT: Duration = Duration::from_secs(30);
+const IP_LIMIT: Duration = Duration::from_secs(120);
 
 /// A named network namespace of this process, removed with everything in it on drop.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl Netns {
     /// Runs a shell script inside and returns its standard output.
     ///
     /// # Errors
-    /// When it fails or takes longer than 30 s.
+    /// When it fails or takes longer than two minutes.
     pub fn sh(&self, script: &str) -> Result<String> {
         run(self.command("sh").args(["-ec", script]), IP_LIMIT)?.success()
     }

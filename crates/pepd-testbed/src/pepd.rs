@@ -17,7 +17,7 @@ use crate::process::{Finished, Process, run};
 use crate::wait::{Deadline, wait_until};
 
 /// How long the daemon may take to start, reload or end on a busy machine.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// A running `pepd run`. Dropping it kills it as SIGKILL does: what it installed stays in the
 /// namespace and goes with it.

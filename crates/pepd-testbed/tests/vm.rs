@@ -44,7 +44,7 @@ fn kernel() -> Option<Kernel> {
 fn guest() -> Guest {
     Guest::new(Path::new(env!("CARGO_MANIFEST_DIR")))
         .memory(vm::Mebibytes::new(1024).unwrap())
-        .timeout(Duration::from_secs(300))
+        .timeout(Duration::from_secs(900))
 }
 
 fn run(guest: &Guest, kernel: &Kernel, script: &str) -> Outcome {
@@ -142,7 +142,7 @@ fn virtual_time_skips_idleness_and_reads_copies_from_memory() {
     fs::write(&data, vec![7; 1 << 20]).unwrap();
     let guest = guest()
         .clock(Clock::Virtual)
-        .timeout(Duration::from_secs(600))
+        .timeout(Duration::from_secs(1800))
         .copy(data.as_os_str())
         .copy("sh".as_ref())
         .copy("sleep".as_ref())

@@ -18,7 +18,7 @@ use pepd_net::{
 };
 
 /// How long an event may take before a test fails. Not a measurement: machines are busy.
-pub const DEADLINE: Duration = Duration::from_secs(20);
+pub const DEADLINE: Duration = Duration::from_secs(120);
 
 /// Whether this process may make namespaces. Prints why not; with CI=true that is a failure.
 pub fn privileged() -> bool {
