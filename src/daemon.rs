@@ -189,8 +189,8 @@ impl Daemon {
         let replaced = self.installed.replace(&self.plan);
         match self.keeper.tend_during(replaced).await {
             Ok(()) => {
-                tracing::warn!("somebody removed pepd's kernel state; it is there again");
                 self.keeper.open_anew();
+                tracing::warn!("somebody removed pepd's kernel state; it is there again");
             }
             Err(error) => complain(&error),
         }
