@@ -221,11 +221,13 @@ async fn connection(
                 None => std::future::pending().await,
             }
         };
+        // In this order: nobody is late whose request is here, and has waited for us.
         tokio::select! {
+            biased;
             // A client's mistake; hyper has answered it where it could.
             _ = &mut serving => return,
-            () = late => return,
             Ok(()) = deadline.changed() => {}
+            () = late => return,
         }
     }
 }
