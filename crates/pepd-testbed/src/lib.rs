@@ -45,7 +45,7 @@ pub use pepd::{Pepd, PepdBuilder};
 pub use process::{Finished, Process, raise_descriptor_limit, run};
 pub use require::{Requirement, missing, report_missing, report_skip};
 pub use servers::{Iperf3, Nginx, Sshd};
-pub use stage::{Stage, Via, accepted};
+pub use stage::{Stage, Via, accepted, established, splits};
 pub use topology::{Link, Topology, TopologyBuilder};
 pub use wait::{Deadline, wait_until};
 pub use world::{Family, World};

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::netns::Netns;
 use crate::pepd::Pepd;
+use crate::traffic::Pair;
 use crate::world::World;
 
 /// What carries the packets across the helper box. A scenario about the end hosts' view must
@@ -121,7 +122,8 @@ impl Drop for Stage {
 /// Where two processors take the end of a handshake and what follows it at the same moment, the
 /// kernel counts the connection twice, and then drops one of the two sockets
 /// (tcp_create_openreq_child, inet_csk_complete_hashdance). So the number may be too high, and
-/// zero is certain.
+/// zero is certain once the connection has carried a byte: a client's end is up before its last
+/// acknowledgement has been looked at here.
 ///
 /// # Errors
 /// When the kernel's table cannot be read.
@@ -139,4 +141,31 @@ pub fn accepted(netns: &Netns) -> Result<u64> {
         .and_then(|at| values.split_whitespace().nth(at))
         .context("no PassiveOpens")?;
     Ok(value.parse()?)
+}
+
+/// The connection that `open` makes, with a byte carried each way, and whether the helper box in
+/// `netns` has split it.
+///
+/// # Errors
+/// Those of `open`, and when no byte crosses.
+pub fn splits(netns: &Netns, open: impl FnOnce() -> Result<Pair>) -> Result<(Pair, bool)> {
+    let before = accepted(netns)?;
+    let pair = open()?;
+    pair.exchange(1)?;
+    Ok((pair, accepted(netns)? > before))
+}
+
+/// How many TCP sockets in `netns` are established now: on the helper box, two for each
+/// connection that is split.
+///
+/// # Errors
+/// When the kernel's tables cannot be read.
+pub fn established(netns: &Netns) -> Result<usize> {
+    let tables = netns.run(|| {
+        let table = |name| fs::read_to_string(format!("/proc/thread-self/net/{name}"));
+        Ok(table("tcp")? + &table("tcp6")?)
+    })?;
+    // The state is the fourth column, and 01 is TCP_ESTABLISHED (proc_net_tcp(5)).
+    let states = tables.lines().map(|line| line.split_whitespace().nth(3));
+    Ok(states.filter(|state| *state == Some("01")).count())
 }

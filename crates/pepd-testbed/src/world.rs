@@ -7,7 +7,7 @@ use anyhow::Result;
 use ipnet::{Ipv4Net, Ipv6Net};
 
 use crate::netns::Netns;
-use crate::stage::accepted;
+use crate::stage::splits;
 use crate::topology::{Link, Topology};
 use crate::traffic::Pair;
 
@@ -318,14 +318,14 @@ impl World {
         Pair::open(self.client(), self.server(), Self::server_address(family))
     }
 
-    /// A connection from the client to the server, and whether the helper box has split it.
+    /// A connection from the client to the server, and whether the helper box has split it: as
+    /// [`splits`].
     ///
     /// # Errors
     /// When it does not come about.
     pub fn probe(&self, family: Family) -> Result<(Pair, bool)> {
-        let before = accepted(self.hb())?;
-        let pair = self.pair(family)?;
-        Ok((pair, accepted(self.hb())? > before))
+        let open = || Pair::open(self.client(), self.server(), Self::server_address(family));
+        splits(self.hb(), open)
     }
 
     /// The helper box's nft ruleset, policy rules and routes, both families.
