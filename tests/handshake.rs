@@ -15,7 +15,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use pepd_sys::sockopt;
-use pepd_testbed::traffic::{self, End, Pair, Pattern, accept, connect, listen, receive};
+use pepd_testbed::traffic::{
+    self, End, Pair, Pattern, accept, connect, listen, receive, send_first,
+};
 use pepd_testbed::{Family, Netns, Stage, Via, World, accepted, require, run, wait_until};
 use rstest::rstest;
 use socket2::{Domain, SockRef, Socket, Type};
@@ -791,7 +793,7 @@ fn data_in_the_clients_syn_is_not_lost(
             socket.set_read_timeout(Some(LIMIT))?;
             Ok(TcpStream::from(socket))
         })?;
-        client.write_all(&round.to_be_bytes())?;
+        send_first(&client, &round.to_be_bytes())?;
         let (mut server, _) = accept(&listener)?;
         let mut heard = [0; 8];
         server.read_exact(&mut heard)?;

@@ -2,9 +2,11 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::netns::Netns;
 use crate::wait::Deadline;
@@ -121,6 +123,34 @@ pub fn send(mut stream: &TcpStream, pattern: &Pattern, from: u64, length: u64) -
         at += sent as u64;
     }
     Ok(())
+}
+
+/// Writes what travels in the SYN of a socket that waits for it (`TCP_FASTOPEN_CONNECT`), and waits
+/// until the destination has answered.
+///
+/// A write that waited for the answer itself would begin anew after any signal, such as that of
+/// another test's child that has ended; and as the SYN was under way, the data would be sent twice
+/// (tcp_sendmsg_fastopen, net/ipv4/tcp.c).
+///
+/// # Errors
+/// As `connect(2)` and `send(2)`: the `io::Error` itself.
+pub fn send_first(mut stream: &TcpStream, bytes: &[u8]) -> io::Result<()> {
+    stream.set_nonblocking(true)?;
+    let sent = match stream.write(bytes) {
+        Ok(sent) => sent,
+        Err(error) if error.raw_os_error() == Some(nix::libc::EINPROGRESS) => 0,
+        Err(error) => return Err(error),
+    };
+    let mut answered = [PollFd::new(stream.as_fd(), PollFlags::POLLOUT)];
+    let patience = PollTimeout::try_from(PATIENCE).unwrap_or(PollTimeout::MAX);
+    if poll(&mut answered, patience)? == 0 {
+        return Err(ErrorKind::TimedOut.into());
+    }
+    if let Some(error) = stream.take_error()? {
+        return Err(error);
+    }
+    stream.set_nonblocking(false)?;
+    stream.write_all(&bytes[sent..])
 }
 
 /// Reads until the stream ends, and returns how many bytes there were and how it ended.
