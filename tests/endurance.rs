@@ -12,11 +12,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use pepd_testbed::{Family, Pepd, Process, Stage, Via, World, accepted, require, run, wait_until};
+use pepd_testbed::{
+    Family, Pepd, Process, Stage, Via, World, established, require, run, wait_until,
+};
 use rstest::rstest;
 
 const PEPD: &str = env!("CARGO_BIN_EXE_pepd");
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// A reload of the operator's firewall begins with `nft flush ruleset`; systemd-networkd
 /// removes rules that it does not know. Live connections and new ones survive both.
@@ -68,7 +70,7 @@ fn without_pipes_everything_is_copied_and_arrives(
         .filter_map(|entry| fs::read_link(entry.ok()?.path()).ok())
         .filter(|target| target.to_string_lossy().starts_with("pipe:"))
         .count();
-    assert_eq!(accepted(world.hb())?, 4);
+    assert_eq!(established(world.hb())?, 8, "each of the four is split");
     // Standard output and standard error may be pipes.
     assert!(
         pipes <= 2,

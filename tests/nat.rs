@@ -18,7 +18,7 @@ use rstest::rstest;
 use socket2::{Domain, Socket, Type};
 
 const PEPD: &str = env!("CARGO_BIN_EXE_pepd");
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// What the server sees of the campus behind the box: the box's own address.
 const OUTSIDE4: &str = "10.2.0.1";
@@ -106,8 +106,7 @@ fn what_is_split_is_masqueraded(
     }
     let before = accepted(stage.world.hb())?;
     whole(&open(&stage, &listener)?, 5_000_000)?;
-    let split = accepted(stage.world.hb())? - before;
-    assert_eq!(split, u64::from(via != Via::Routing));
+    assert_eq!(accepted(stage.world.hb())? > before, via != Via::Routing);
     stage.finish()
 }
 
@@ -150,7 +149,7 @@ fn a_paused_daemons_connections_are_routed(
     stage.pepd()?.pause()?;
     let split = accepted(stage.world.hb())?;
     // At first the SYN may be held for a reader that does not read; later the gate has closed.
-    wait_until(Duration::from_secs(60), "a connection is routed", || {
+    wait_until(3 * PATIENCE, "a connection is routed", || {
         open(&stage, &listener).is_ok_and(|pair| whole(&pair, 10_000).is_ok())
     })?;
     assert_eq!(accepted(stage.world.hb())?, split);
