@@ -384,8 +384,7 @@ fn those_who_do_not_fetch_their_lists_are_closed() {
     on_one_thread(async {
         let limits = Limits {
             connections: 16,
-            // Enough for whoever fetches a list on a busy machine.
-            patience: Duration::from_secs(2),
+            patience: Duration::from_millis(600),
             patience_when_full: Duration::from_millis(20),
         };
         let served = serve_flows(3000, limits);
@@ -398,7 +397,14 @@ fn those_who_do_not_fetch_their_lists_are_closed() {
                 .unwrap();
             lazy.push(stream);
         }
-        let list: FlowList = got(&served.path, "/v1/flows?limit=10000").await;
+        // On a busy machine one who fetches may be slow as well, and has to ask again.
+        let list: FlowList = loop {
+            let (status, body) = asked(&served.path, "GET", "/v1/flows?limit=10000").await;
+            match serde_json::from_str(&body) {
+                Ok(list) if status == 200 => break list,
+                _ => assert!([200, 503].contains(&status), "{body}"),
+            }
+        };
         assert_eq!(list.flows.len(), 3000);
         // Those who came first had to go first: they have what the kernel's buffer holds.
         let mut cut_short = 0;
