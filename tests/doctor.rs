@@ -17,7 +17,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 const PEPD: &str = env!("CARGO_BIN_EXE_pepd");
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// What the doctor said.
 struct Said {

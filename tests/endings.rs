@@ -19,11 +19,11 @@ use rstest::rstest;
 use socket2::SockRef;
 
 const PEPD: &str = env!("CARGO_BIN_EXE_pepd");
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// An end is passed on at once; only a proxy that waits for something that does not come, and
-/// gives up in the end, takes longer than this.
-const PROMPT: Duration = Duration::from_secs(20);
+/// gives up in the end (after a minute), takes longer than this.
+const PROMPT: Duration = Duration::from_secs(40);
 
 /// Which end does it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

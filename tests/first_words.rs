@@ -19,7 +19,7 @@ use rstest::rstest;
 use socket2::SockRef;
 
 const PEPD: &str = env!("CARGO_BIN_EXE_pepd");
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// The daemon, and a server whose cookie it has.
 fn open(family: Family) -> Result<(Stage, TcpListener)> {

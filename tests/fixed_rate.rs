@@ -16,7 +16,7 @@ use anyhow::Result;
 use pepd_testbed::{Finished, Netns, World, require, run};
 
 const PEPD: &str = env!("CARGO_BIN_EXE_pepd");
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// What is wrong without a rate is said with its place, whatever this pepd was built with.
 #[test]
@@ -99,7 +99,7 @@ mod with {
         fs::write(&file, &content)?;
         let client = path.topology.node("client");
         let mut curl = client.command("curl");
-        curl.args(["--silent", "--show-error", "--fail", "--max-time", "120"]);
+        curl.args(["--silent", "--show-error", "--fail", "--max-time", "600"]);
         if upload {
             curl.arg("--upload-file")
                 .arg(&file)
@@ -110,7 +110,7 @@ mod with {
                 .arg(&file);
         }
         let seen = std::thread::scope(|scope| {
-            let transfer = scope.spawn(|| run(&mut curl, 2 * LIMIT)?.success());
+            let transfer = scope.spawn(|| run(&mut curl, 5 * LIMIT)?.success());
             let mut legs = (String::new(), String::new());
             wait_until(LIMIT, "both legs in ss", || {
                 let table = hb.sh("ss -tinOH state established").unwrap_or_default();

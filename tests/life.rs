@@ -23,7 +23,7 @@ use pepd_testbed::{Family, Pepd, Stage, Via, World, require, wait_until};
 use rstest::rstest;
 
 const PEPD: &str = env!("CARGO_BIN_EXE_pepd");
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// CAP_NET_BIND_SERVICE, CAP_NET_ADMIN, CAP_NET_RAW and CAP_SYS_RESOURCE (capabilities(7)): what
 /// the daemon may keep.
@@ -173,7 +173,7 @@ fn a_paused_daemon_leaves_new_connections_to_routing(
         ensure!(waiting.len() < 100, "no connection is routed");
         let client = connect(stage.world.client(), listener.local_addr()?)?;
         let mut arrived = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
-        if poll(&mut arrived, PollTimeout::from(250_u16))? == 1 {
+        if poll(&mut arrived, PollTimeout::from(1000_u16))? == 1 {
             break client;
         }
         waiting.push(client);

@@ -13,7 +13,7 @@ use pepd_testbed::{Family, Netns, Pepd, Stage, World, require, run, wait_until};
 use rstest::rstest;
 
 const PEPD: &str = env!("CARGO_BIN_EXE_pepd");
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 
 fn config() -> String {
     format!(
@@ -56,10 +56,12 @@ fn the_figures_are_those_of_the_traffic() -> Result<()> {
         let live = metrics()?;
         ensure!(sum(&live, "pepd_connections ", "") >= 1.0, "{live}");
     }
-    wait_until(LIMIT, "both have ended", || {
-        metrics().is_ok_and(|now| sum(&now, "pepd_connections_ended_total", "") >= 2.0)
+    let mut text = String::new();
+    wait_until(LIMIT, "both have ended, and are gone", || {
+        text = metrics().unwrap();
+        let sum = |name| sum(&text, name, "");
+        sum("pepd_connections_ended_total") >= 2.0 && sum("pepd_connections ") == 0.0
     })?;
-    let text = metrics()?;
     assert_eq!(sum(&text, "pepd_connections_accepted_total", ""), 2.0);
     assert_eq!(sum(&text, "pepd_pair_connections_accepted_total", ""), 2.0);
     let bytes = |direction| sum(&text, "pepd_relayed_bytes_total", direction);

@@ -105,7 +105,7 @@ fn a_reset_found_by_reading_is_passed_on_at_once(
     })?;
     client.set_nonblocking(false)?;
     // The daemon gives a connection up after a minute in any case: that is not at once.
-    client.set_read_timeout(Some(LIMIT / 3))?;
+    client.set_read_timeout(Some(LIMIT * 2 / 3))?;
     pause(&mut stage, false)?;
     assert_eq!(receive(&client, &pattern, read)?, (sent - read, End::RESET));
     stage.finish()

@@ -74,11 +74,15 @@ fn scenario(seed: u64) -> Result<()> {
     let plans: Arc<Vec<Conversation>> =
         Arc::new((0..CONNECTIONS).map(|_| plan(&mut rng)).collect());
     let hosts = converse(&world, &plans)?;
-    wait_until(Duration::from_secs(60), "the last connection's end", || {
-        status(world.hb(), &pepd).is_ok_and(|status| {
-            status["pairs"][0]["live"] == 0 && counter(&status, "accepted") == ended(&status)
-        })
-    })?;
+    wait_until(
+        Duration::from_secs(120),
+        "the last connection's end",
+        || {
+            status(world.hb(), &pepd).is_ok_and(|status| {
+                status["pairs"][0]["live"] == 0 && counter(&status, "accepted") == ended(&status)
+            })
+        },
+    )?;
     let status = status(world.hb(), &pepd)?;
     let (exit, log) = pepd.stop()?;
     ensure!(exit.success(), "{exit}");
@@ -323,7 +327,7 @@ fn status(hb: &Netns, pepd: &Pepd) -> Result<Value> {
     let mut command = hb.command(PEPD);
     command.args(["status", "--json", "-c"]);
     command.arg(pepd.config_file());
-    let status = run(&mut command, Duration::from_secs(60))?.success()?;
+    let status = run(&mut command, Duration::from_secs(120))?.success()?;
     Ok(serde_json::from_str(&status)?)
 }
 

@@ -20,6 +20,7 @@ use rstest::rstest;
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream, tcp};
+use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 const PEPD: &str = env!("CARGO_BIN_EXE_pepd");
@@ -96,17 +97,19 @@ fn scenario(world: &World, family: Family, seed: u64) -> Result<()> {
         socket.set_nonblocking(true)?;
         Ok(std::net::TcpListener::from(socket))
     })?;
+    let (asked_all, all_asked) = oneshot::channel();
     let serving = {
         let swarm = Arc::clone(&swarm);
         world
             .server()
-            .spawn(move || runtime()?.block_on(serve(listener, swarm)))?
+            .spawn(move || runtime()?.block_on(serve(listener, swarm, all_asked)))?
     };
     let client = World::client_address(family);
     let asked = Arc::clone(&swarm);
     world
         .client()
         .run(|| runtime()?.block_on(ask(client, server, asked)))?;
+    drop(asked_all);
     serving.join().unwrap()?;
     for (index, conversation) in swarm.iter().enumerate() {
         judge(conversation).with_context(|| format!("connection {index}: {conversation:?}"))?;
@@ -143,13 +146,20 @@ fn plan(rng: &mut Rng) -> Conversation {
     }
 }
 
-async fn serve(listener: std::net::TcpListener, swarm: Arc<Vec<Conversation>>) -> Result<()> {
+/// Serves as many connections as there are, until all clients have finished.
+async fn serve(
+    listener: std::net::TcpListener,
+    swarm: Arc<Vec<Conversation>>,
+    mut all_asked: oneshot::Receiver<()>,
+) -> Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let mut tasks = Vec::new();
     for _ in 0..swarm.len() {
         // A connection that its client resets at once may never come about.
-        let Ok(accepted) = timeout(Duration::from_secs(10), listener.accept()).await else {
-            break;
+        let accepted = tokio::select! {
+            biased;
+            accepted = listener.accept() => accepted,
+            _ = &mut all_asked => break,
         };
         let (stream, peer) = accepted?;
         let index = usize::from(peer.port().wrapping_sub(FIRST_PORT));

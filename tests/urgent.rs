@@ -21,7 +21,7 @@ use rstest::rstest;
 use socket2::SockRef;
 
 const PEPD: &str = env!("CARGO_BIN_EXE_pepd");
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// What a reader that takes urgent bytes in line got: the stream, and the places of marks.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use pepd_testbed::{Family, Netns, Stage, Via, World, require, wait_until};
 use rstest::rstest;
 
 const PEPD: &str = env!("CARGO_BIN_EXE_pepd");
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 
 fn config() -> String {
     World::config()
@@ -53,6 +53,10 @@ fn each_leg_starts_with_its_own(#[values(Family::V4, Family::V6)] family: Family
         &config(),
     )?);
     let pair = stage.world.pair(family)?;
+    // The client has heard of its connection before the box has heard of that.
+    wait_until(LIMIT, "both legs are established", || {
+        windows(stage.world.hb()).is_ok_and(|legs| legs.len() == 2)
+    })?;
     assert_eq!(windows(stage.world.hb())?, ["cubic 32", "reno 20"]);
     pair.exchange(100_000)?;
     drop(pair);

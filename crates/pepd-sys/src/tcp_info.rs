@@ -162,11 +162,13 @@ mod tests {
         b.write_all(b"thanks").unwrap();
         a.read_exact(&mut [0; 6]).unwrap();
         let info = tcp_info(a.as_fd()).unwrap();
-        assert!(info.rtt > Duration::ZERO && info.rtt < Duration::from_secs(1));
-        assert!(info.min_rtt.unwrap() < Duration::from_secs(1));
+        let most = Duration::from_secs(60);
+        assert!(info.rtt > Duration::ZERO && info.rtt < most);
+        assert!(info.min_rtt.unwrap() < most);
         assert!(info.cwnd >= 2 && info.mss >= 536, "{info:?}");
-        assert_eq!(info.sent_bytes.unwrap(), 100_000);
-        assert_eq!(info.retransmitted_bytes, Some(0));
+        // A machine that is busy may have the kernel probe for a loss that is none.
+        let again = info.retransmitted_bytes.unwrap();
+        assert_eq!(info.sent_bytes.unwrap() - again, 100_000);
         assert_eq!(info.unsent, 0);
     }
 
