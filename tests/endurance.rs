@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use pepd_testbed::{
-    Family, Pepd, Process, Stage, Via, World, established, require, run, wait_until,
+    Family, Pepd, Process, Stage, Via, World, established, install, require, run, wait_until,
 };
 use rstest::rstest;
 
@@ -92,7 +92,7 @@ fn a_user_with_two_capabilities_can_run_it(
     let file = directory.path().join("pepd.toml");
     fs::write(&file, World::config())?;
     let binary = directory.path().join("pepd");
-    fs::copy(PEPD, &binary)?;
+    install(PEPD.as_ref(), &binary)?;
     let kept = "-all,+net_admin,+net_bind_service";
     let mut command = world.hb().command("setpriv");
     command

@@ -8,7 +8,7 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use pepd_sys::sockopt;
 use pepd_testbed::traffic::{self, accept, connect, listen, send_first};
 use pepd_testbed::{Family, Netns, Pepd, Stage, Via, World, require, wait_until};
 use rstest::rstest;
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, SockRef, Socket, Type};
 
 const PEPD: &str = env!("CARGO_BIN_EXE_pepd");
 const LIMIT: Duration = Duration::from_secs(120);
@@ -82,6 +82,13 @@ fn ask_fast(
     answer(client, listener, question)
 }
 
+/// Has it listen no more. What another test is about to execute may have the descriptor for a
+/// moment yet, so that closing alone is not enough.
+fn stop(listener: TcpListener) -> Result<()> {
+    SockRef::from(&listener).shutdown(Shutdown::Both)?;
+    Ok(())
+}
+
 /// A connection whose SYN may wait for the first write.
 fn open_fast(stage: &Stage, server: SocketAddr) -> Result<TcpStream> {
     stage.world.client().run(|| {
@@ -94,7 +101,7 @@ fn open_fast(stage: &Stage, server: SocketAddr) -> Result<TcpStream> {
 }
 
 fn answer(mut client: TcpStream, listener: &TcpListener, question: &[u8]) -> Result<()> {
-    client.shutdown(std::net::Shutdown::Write)?;
+    client.shutdown(Shutdown::Write)?;
     let (mut accepted, _) = accept(listener)?;
     let mut heard = Vec::new();
     accepted.read_to_end(&mut heard)?;
@@ -179,7 +186,7 @@ fn a_refused_syn_with_data_is_an_error_for_the_client(
     require!(root);
     let (stage, listener, server) = stage(family)?;
     ask(&stage, &listener, server, b"for the cookie")?;
-    drop(listener);
+    stop(listener)?;
     // The reset may come at any point from the handshake on.
     let error = connect(stage.world.client(), server)
         .and_then(|mut client| {
@@ -294,7 +301,7 @@ fn a_held_syn_with_data_is_refused_as_any(
     require!(root);
     let (stage, listener, server) = stage_end_to_end(family)?;
     get_cookies(&stage, &listener, server)?;
-    drop(listener);
+    stop(listener)?;
     let error = send_first(&open_fast(&stage, server)?, b"anybody there?").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
     stage.finish()

@@ -11,7 +11,6 @@ use std::fs;
 use std::io::Write;
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::AsFd;
-use std::os::unix::fs::PermissionsExt as _;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ use anyhow::{Result, ensure};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use pepd_testbed::traffic::{End, Pair, Pattern, accept, connect, listen, receive};
-use pepd_testbed::{Family, Pepd, Stage, Via, World, require, wait_until};
+use pepd_testbed::{Family, Pepd, Stage, Via, World, install, require, wait_until};
 use rstest::rstest;
 
 const PEPD: &str = env!("CARGO_BIN_EXE_pepd");
@@ -487,14 +486,14 @@ fn a_slow_look_at_the_kernel_state_leaves_the_gate_open() -> Result<()> {
     let (slow, looking) = (path("slow"), path("looking"));
     let real = std::env::var("PATH")?;
     fs::write(
-        folder.path().join("nft"),
+        path("script"),
         format!(
             "#!/bin/sh\nPATH={real}\n\
              if [ -e {slow} ]; then touch {looking}; while [ -e {slow} ]; do sleep 0.1; done; fi\n\
              exec nft \"$@\"\n"
         ),
     )?;
-    fs::set_permissions(path("nft"), fs::Permissions::from_mode(0o755))?;
+    install(path("script").as_ref(), path("nft").as_ref())?;
     let world = World::standard()?;
     let search = format!("PATH={}:{real}", folder.path().display());
     let mut pepd = Pepd::builder(PEPD)

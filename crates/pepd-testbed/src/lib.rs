@@ -42,7 +42,7 @@ pub use browser::Browser;
 pub use fleet::{Fleet, FleetBuilder};
 pub use netns::Netns;
 pub use pepd::{Pepd, PepdBuilder};
-pub use process::{Finished, Process, raise_descriptor_limit, run};
+pub use process::{Finished, Process, install, raise_descriptor_limit, run};
 pub use require::{Requirement, missing, report_missing, report_skip};
 pub use servers::{Iperf3, Nginx, Sshd};
 pub use stage::{Stage, Via, accepted, established, splits};

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -12,6 +13,9 @@ use nix::unistd::Pid;
 use tempfile::NamedTempFile;
 
 use crate::wait::Deadline;
+
+/// How long a copy may take on a busy machine.
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// A running program whose output goes to a file. Dropping it kills its whole process group
 /// and waits for it.
@@ -174,6 +178,18 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<Finished> {
         stdout: String::from_utf8_lossy(&std::fs::read(stdout.path())?).into_owned(),
         stderr: process.log(),
     })
+}
+
+/// Copies the program at `from` to `to`, by a program of its own: a descriptor to write by would
+/// be inherited by what other tests start at that moment, and the copy be busy until that has
+/// been executed (ETXTBSY, execve(2)).
+///
+/// # Errors
+/// When it cannot be copied.
+pub fn install(from: &Path, to: &Path) -> Result<()> {
+    let mut install = Command::new("install");
+    run(install.args(["-m", "755"]).args([from, to]), LIMIT)?.success()?;
+    Ok(())
 }
 
 fn describe(command: &Command) -> String {
