@@ -265,10 +265,13 @@ fn a_link_without_loss_carries_every_ping() {
         "nodad",
     ]);
     for address in [B, "fd99::2"] {
-        let output = pair.ping(&["-c", "25", "-s", "1000", address]);
+        // With a deadline it waits for all answers, and without one for as long as two of them
+        // take, which is too short on a busy machine.
+        let output = pair.ping(&["-c", "25", "-w", "60", "-s", "1000", address]);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(text.contains("25 received"), "{address}: {text}");
     }
+    wait_for(&link, |r| settled(&r.a_to_b) && settled(&r.b_to_a));
     let report = link.stop().unwrap();
     assert_balanced(&report);
     for way in [&report.a_to_b, &report.b_to_a] {

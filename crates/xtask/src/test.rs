@@ -46,7 +46,7 @@ const IN_GUEST: &[&str] = &[
 
 /// What judges times: it runs on the guest's virtual clock only, where a busy machine changes
 /// nothing.
-const IN_VIRTUAL_TIME: &[&str] = &["phases::"];
+const IN_VIRTUAL_TIME: &[&str] = &["phases::", "interactive::"];
 
 /// A path with nothing to look through before the programs are found: each look asks the host.
 const VIRTUAL_TIME: &[&str] = &[
