@@ -8,12 +8,11 @@
 
 use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use pepd_testbed::traffic::{Pair, Pattern, accept, listen, receive_exactly};
+use nix::poll::PollFlags;
+use pepd_testbed::traffic::{Pair, Pattern, accept, await_event, listen, receive_exactly};
 use pepd_testbed::{Family, Stage, Via, World, raise_descriptor_limit, require};
 use rstest::rstest;
 use socket2::SockRef;
@@ -152,8 +151,7 @@ fn fill(sender: &TcpStream, at_most: u64) -> Result<u64> {
             accepted += pushed;
             moved = Instant::now();
         }
-        let mut room = [PollFd::new(sender.as_fd(), PollFlags::POLLOUT)];
-        poll(&mut room, PollTimeout::try_from(STUCK)?)?;
+        await_event(sender, PollFlags::POLLOUT, STUCK)?;
     }
     Ok(accepted)
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use pepd_testbed::traffic::{Pair, Pattern};
+use pepd_testbed::traffic::{Pair, Pattern, read};
 use pepd_testbed::{Family, Requirement, Stage, Via, World, missing, require, wait_until};
 use rstest::rstest;
 
@@ -183,7 +183,7 @@ fn ping_pong(mut client: &TcpStream, round: usize, writes: usize) -> Result<Dura
 fn echo(mut stream: &TcpStream) -> Result<()> {
     let mut buffer = [0; 4096];
     loop {
-        match stream.read(&mut buffer)? {
+        match read(stream, &mut buffer)? {
             0 => return Ok(()),
             length => stream.write_all(&buffer[..length])?,
         }
@@ -198,10 +198,10 @@ fn push_until(mut stream: &TcpStream, done: &AtomicBool) -> Result<()> {
     Ok(stream.shutdown(Shutdown::Write)?)
 }
 
-fn count(mut stream: &TcpStream, moved: &AtomicU64) -> Result<()> {
+fn count(stream: &TcpStream, moved: &AtomicU64) -> Result<()> {
     let mut buffer = vec![0; 256 * 1024];
     loop {
-        match stream.read(&mut buffer)? {
+        match read(stream, &mut buffer)? {
             0 => return Ok(()),
             length => _ = moved.fetch_add(length as u64, Ordering::Relaxed),
         }

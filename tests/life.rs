@@ -10,14 +10,13 @@
 use std::fs;
 use std::io::Write;
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::PollFlags;
 use nix::sys::signal::Signal;
-use pepd_testbed::traffic::{End, Pair, Pattern, accept, connect, listen, receive};
+use pepd_testbed::traffic::{End, Pair, Pattern, accept, await_event, connect, listen, receive};
 use pepd_testbed::{Family, Pepd, Stage, Via, World, install, require, wait_until};
 use rstest::rstest;
 
@@ -171,8 +170,7 @@ fn a_paused_daemon_leaves_new_connections_to_routing(
     let routed = loop {
         ensure!(waiting.len() < 100, "no connection is routed");
         let client = connect(stage.world.client(), listener.local_addr()?)?;
-        let mut arrived = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
-        if poll(&mut arrived, PollTimeout::from(1000_u16))? == 1 {
+        if await_event(&listener, PollFlags::POLLIN, Duration::from_secs(1))? {
             break client;
         }
         waiting.push(client);

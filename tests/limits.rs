@@ -9,13 +9,14 @@
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use pepd_testbed::traffic::{End, Pair, Pattern, accept, connect, kind, listen, receive};
+use nix::poll::PollFlags;
+use pepd_testbed::traffic::{
+    End, Pair, Pattern, accept, await_event, connect, kind, listen, receive,
+};
 use pepd_testbed::{
     Family, Netns, Pepd, Stage, Via, World, accepted, established, raise_descriptor_limit, require,
     run, splits, wait_until,
@@ -162,8 +163,7 @@ fn when_accept_fails_bystanders_live_on_and_new_connections_are_routed(
     let routed = loop {
         ensure!(waiting.len() < 100, "no connection is routed");
         let client = connect(world.client(), listener.local_addr()?)?;
-        let mut arrived = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
-        if poll(&mut arrived, PollTimeout::from(1000_u16))? == 1 {
+        if await_event(&listener, PollFlags::POLLIN, Duration::from_secs(1))? {
             break client;
         }
         waiting.push(client);

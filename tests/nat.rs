@@ -184,14 +184,14 @@ fn a_reset_is_a_reset(
     let listener = listen(&stage, family)?;
     let pair = open(&stage, &listener)?;
     pair.exchange(10_000)?;
-    let (resets, mut sees) = if by_client {
+    let (resets, sees) = if by_client {
         (pair.client, pair.server)
     } else {
         (pair.server, pair.client)
     };
     socket2::SockRef::from(&resets).set_linger(Some(Duration::ZERO))?;
     drop(resets);
-    let error = sees.read(&mut [0]).unwrap_err();
+    let error = traffic::read(&sees, &mut [0]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     stage.finish()
 }
@@ -220,7 +220,7 @@ fn a_client_port_is_used_again(
             (pair.server, pair.client)
         };
         first.shutdown(Shutdown::Write)?;
-        ensure!(second.read(&mut [0])? == 0);
+        ensure!(traffic::read(&second, &mut [0])? == 0);
         second.write_all(b"x")?;
         drop(second);
         let mut rest = Vec::new();

@@ -6,16 +6,15 @@
     reason = "this is how a test fails"
 )]
 
-use std::io::Read;
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use anyhow::Result;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::PollFlags;
 use nix::sys::socket::{MsgFlags, recv};
 use pepd_sys::stream::at_urgent_mark;
-use pepd_testbed::traffic::{Pair, Pattern, Rng, receive_exactly, send};
+use pepd_testbed::traffic::{Pair, Pattern, Rng, await_event, read, receive_exactly, send};
 use pepd_testbed::{Family, Stage, Via, World, require};
 use rstest::rstest;
 use socket2::SockRef;
@@ -92,10 +91,8 @@ fn an_urgent_byte_is_read_out_of_band_and_the_stream_goes_on(
         let at = u64::from(round) * 5000;
         send(&client, &pattern, at, 2500)?;
         SockRef::from(&client).send_out_of_band(&[round])?;
-        let mut urgent = [PollFd::new(server.as_fd(), PollFlags::POLLPRI)];
-        assert_eq!(
-            poll(&mut urgent, PollTimeout::try_from(LIMIT)?)?,
-            1,
+        assert!(
+            await_event(&server, PollFlags::POLLPRI, LIMIT)?,
             "no POLLPRI in {round}"
         );
         receive_exactly(&server, &pattern, at, 2500)?;
@@ -128,12 +125,7 @@ fn an_urgent_byte_alone_is_delivered_at_once(
         (&client, &server, 3),
     ] {
         SockRef::from(from).send_out_of_band(&[byte])?;
-        let mut urgent = [PollFd::new(to.as_fd(), PollFlags::POLLPRI)];
-        assert_eq!(
-            poll(&mut urgent, PollTimeout::try_from(LIMIT)?)?,
-            1,
-            "no POLLPRI"
-        );
+        assert!(await_event(to, PollFlags::POLLPRI, LIMIT)?, "no POLLPRI");
         assert_eq!(take_urgent(to)?, byte);
     }
     stage.finish()
@@ -157,19 +149,18 @@ fn take_urgent(stream: &TcpStream) -> Result<u8> {
 
 /// Waits before each look at the mark: a read that slept could return the urgent byte itself,
 /// and the place would be missed.
-fn read_inline(mut stream: &TcpStream) -> Result<Inline> {
+fn read_inline(stream: &TcpStream) -> Result<Inline> {
     let mut got = Inline::default();
     let mut buffer = vec![0; 64 * 1024];
     loop {
-        let mut readable = [PollFd::new(stream.as_fd(), PollFlags::POLLIN)];
         anyhow::ensure!(
-            poll(&mut readable, PollTimeout::try_from(LIMIT)?)? == 1,
+            await_event(stream, PollFlags::POLLIN, LIMIT)?,
             "nothing comes"
         );
         if at_urgent_mark(stream.as_fd())? && got.marks.last() != Some(&got.stream.len()) {
             got.marks.push(got.stream.len());
         }
-        match stream.read(&mut buffer)? {
+        match read(stream, &mut buffer)? {
             0 => return Ok(got),
             length => got.stream.extend_from_slice(&buffer[..length]),
         }

@@ -18,6 +18,7 @@ use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use common::{DEADLINE, Netns, PORT, privileged, request, rule, veth, wait_until};
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use pepd_net::{Action, Gate, Installed, Request};
 use socket2::{Domain, Socket, Type};
@@ -123,7 +124,7 @@ impl World {
             .map(|(_, socket)| PollFd::new(socket.as_fd(), PollFlags::POLLIN))
             .collect();
         let timeout = PollTimeout::try_from(DEADLINE).unwrap();
-        assert_eq!(poll(&mut fds, timeout).unwrap(), 1, "who has accepted?");
+        assert_eq!(poll_all(&mut fds, timeout), 1, "who has accepted?");
         let ready = fds.iter().position(|fd| fd.any() == Some(true)).unwrap();
         let (answered, socket) = &self.listeners[ready];
         let accepted = TcpStream::from(socket.accept().unwrap().0);
@@ -178,6 +179,16 @@ fn route(client: &Netns, hb: &Netns, router: &Netns, server: &Netns) {
         router.ip(&format!(
             "{family} route add default via {via_server} mtu lock 1300"
         ));
+    }
+}
+
+/// As poll(2), as often as a signal interrupts it.
+fn poll_all(fds: &mut [PollFd], timeout: PollTimeout) -> i32 {
+    loop {
+        match poll(fds, timeout) {
+            Err(Errno::EINTR) => {}
+            ready => return ready.unwrap(),
+        }
     }
 }
 
@@ -381,7 +392,7 @@ fn in_time_wait(world: &World, from: SocketAddr, to: SocketAddr) {
     transfer(&mut client, &mut leg, 10);
     // The box closes first.
     drop(leg);
-    assert_eq!(client.read(&mut [0]).unwrap(), 0);
+    assert_eq!(client.read_to_end(&mut Vec::new()).unwrap(), 0);
     drop(client);
     wait_until("the box's socket is in TIME_WAIT", || {
         let sockets = world.hb.output(
@@ -427,7 +438,7 @@ fn a_port_may_be_routed_while_its_last_upstream_leg_is_in_time_wait() {
         let leg = world.hb.run(|| connect_as(from, to)).unwrap();
         let (_, mut accepted) = world.accept();
         drop(leg);
-        assert_eq!(accepted.read(&mut [0]).unwrap(), 0);
+        assert_eq!(accepted.read_to_end(&mut Vec::new()).unwrap(), 0);
         drop(accepted);
         wait_until("the upstream leg is in TIME_WAIT", || {
             let sockets = world.hb.output(
@@ -524,7 +535,7 @@ fn the_box_itself_is_never_captured() {
         .run(|| TcpStream::connect_timeout(&own, DEADLINE).unwrap());
     let mut fds = [PollFd::new(service.as_fd(), PollFlags::POLLIN)];
     let timeout = PollTimeout::try_from(DEADLINE).unwrap();
-    assert_eq!(poll(&mut fds, timeout).unwrap(), 1);
+    assert_eq!(poll_all(&mut fds, timeout), 1);
     assert_eq!(world.count("captured"), 0);
     drop(client);
 }

@@ -117,12 +117,39 @@ pub fn send(mut stream: &TcpStream, pattern: &Pattern, from: u64, length: u64) -
     let mut at = from;
     while at < end {
         let piece = pattern.piece(at, usize::try_from(end - at).unwrap_or(usize::MAX));
-        let sent = stream
-            .write(piece)
+        let sent = uninterrupted(|| stream.write(piece))
             .with_context(|| format!("send at offset {at} of {end}"))?;
         at += sent as u64;
     }
     Ok(())
+}
+
+/// Reads once, as often as a signal interrupts it: what waits with a deadline of its own is not
+/// begun anew by the kernel (signal(7)), and a child's end may be told to any thread.
+///
+/// # Errors
+/// As `recv(2)`.
+pub fn read(mut stream: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
+    uninterrupted(|| stream.read(buffer))
+}
+
+/// Waits for an event, or an error, at most for `limit`: whether it has come.
+///
+/// # Errors
+/// As `poll(2)`.
+pub fn await_event(at: &impl AsFd, event: PollFlags, limit: Duration) -> io::Result<bool> {
+    let limit = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
+    let ready = uninterrupted(|| Ok(poll(&mut [PollFd::new(at.as_fd(), event)], limit)?))?;
+    Ok(ready > 0)
+}
+
+fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
 }
 
 /// Writes what travels in the SYN of a socket that waits for it (`TCP_FASTOPEN_CONNECT`), and waits
@@ -141,9 +168,7 @@ pub fn send_first(mut stream: &TcpStream, bytes: &[u8]) -> io::Result<()> {
         Err(error) if error.raw_os_error() == Some(nix::libc::EINPROGRESS) => 0,
         Err(error) => return Err(error),
     };
-    let mut answered = [PollFd::new(stream.as_fd(), PollFlags::POLLOUT)];
-    let patience = PollTimeout::try_from(PATIENCE).unwrap_or(PollTimeout::MAX);
-    if poll(&mut answered, patience)? == 0 {
+    if !await_event(&stream, PollFlags::POLLOUT, PATIENCE)? {
         return Err(ErrorKind::TimedOut.into());
     }
     if let Some(error) = stream.take_error()? {
@@ -158,17 +183,16 @@ pub fn send_first(mut stream: &TcpStream, bytes: &[u8]) -> io::Result<()> {
 /// # Errors
 /// When a byte is not that of `pattern` (which starts at `from` here), or nothing comes for
 /// [`PATIENCE`].
-pub fn receive(mut stream: &TcpStream, pattern: &Pattern, from: u64) -> Result<(u64, End)> {
+pub fn receive(stream: &TcpStream, pattern: &Pattern, from: u64) -> Result<(u64, End)> {
     let mut buffer = vec![0; 256 * 1024];
     let mut at = from;
     loop {
-        match stream.read(&mut buffer) {
+        match read(stream, &mut buffer) {
             Ok(0) => return Ok((at - from, End::Fin)),
             Ok(length) => {
                 pattern.verify(at, &buffer[..length])?;
                 at += length as u64;
             }
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 bail!("nothing comes, not even an end, at offset {at}")
             }
@@ -182,7 +206,7 @@ pub fn receive(mut stream: &TcpStream, pattern: &Pattern, from: u64) -> Result<(
 /// # Errors
 /// When the stream ends before, or a byte is wrong.
 pub fn receive_exactly(
-    mut stream: &TcpStream,
+    stream: &TcpStream,
     pattern: &Pattern,
     from: u64,
     length: u64,
@@ -193,9 +217,7 @@ pub fn receive_exactly(
         let limit = usize::try_from(from + length - at)
             .unwrap_or(usize::MAX)
             .min(buffer.len());
-        let length = stream
-            .read(&mut buffer[..limit])
-            .with_context(|| format!("offset {at}"))?;
+        let length = read(stream, &mut buffer[..limit]).with_context(|| format!("offset {at}"))?;
         ensure!(length > 0, "the stream ended at offset {at}");
         pattern.verify(at, &buffer[..length])?;
         at += length as u64;
