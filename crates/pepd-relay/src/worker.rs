@@ -300,6 +300,11 @@ fn accept(
         Ok((client, peer, Some(destination))) => (client, peer, destination),
         Ok(_) => return Err(io::ErrorKind::Unsupported.into()),
         Err(error) => {
+            // accept(2) takes a descriptor before it looks whether there is anybody: where
+            // nobody is, there was one.
+            if error.kind() == io::ErrorKind::WouldBlock {
+                context.shared.admission.recovered();
+            }
             *spare = Some(socket);
             return Err(error);
         }
