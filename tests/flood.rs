@@ -122,6 +122,54 @@ fn attempts_in_vain_are_bounded() -> Result<()> {
     Ok(())
 }
 
+/// What is routed while the gate is closed is remembered, in a set that is no larger than it is said
+/// to be; what finds no room in it is routed all the same.
+#[rstest]
+fn a_flood_through_the_closed_gate_is_routed(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root, program("nft"));
+    const ROOM: u64 = 16_384;
+    let stage = Stage::open(Via::Pepd, PEPD)?;
+    let world = &stage.world;
+    world.pair(family)?;
+    let victim = SocketAddr::new(World::server_address(family), 7);
+    let _listener = listen(world.server(), victim)?;
+    let gate_is_open = || {
+        let gate = "nft list set inet pepd gate; nft list set inet pepd second_gate";
+        world
+            .hb()
+            .sh(gate)
+            .is_ok_and(|gate| gate.contains("expires"))
+    };
+    let packets = |name: &str| {
+        let said = world
+            .hb()
+            .sh(&format!("nft list counter inet pepd {name}"))?;
+        let mut words = said.split_whitespace();
+        let number = words.find(|word| *word == "packets").and(words.next());
+        Ok::<u64, anyhow::Error>(number.unwrap_or("0").parse()?)
+    };
+    let pepd = stage.pepd.as_ref().unwrap();
+    pepd.pause()?;
+    wait_until(LIMIT, "the gate is closed", || !gate_is_open())?;
+    // On a slow machine some get lost on their way.
+    wait_until(LIMIT, "more have come than there is room for", || {
+        flood(world.client(), victim, 20_000).is_ok()
+            && packets("gate_closed").is_ok_and(|routed| routed > ROOM)
+    })?;
+    let remembered = world.hb().sh("nft list set inet pepd routed")?;
+    let remembered = remembered.matches("expires").count() as u64;
+    assert!((ROOM / 4..=ROOM).contains(&remembered), "{remembered}");
+    world.pair(family)?.exchange(10_000)?;
+    pepd.resume()?;
+    let held = packets("held")?;
+    wait_until(LIMIT, "SYNs are held again", || {
+        world.pair(family).is_ok() && packets("held").is_ok_and(|now| now > held)
+    })?;
+    stage.finish()
+}
+
 fn active_opens(hb: &Netns) -> Result<u64> {
     let text = hb.sh("nstat -az TcpActiveOpens")?;
     let value = text

@@ -500,6 +500,97 @@ fn what_repeats_a_routed_syn_is_routed(
     stage.finish()
 }
 
+/// Why a SYN is routed without the daemon's knowledge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Absence {
+    /// The gate is closed.
+    Pause,
+    /// Nobody reads the queue.
+    Kill,
+}
+
+/// So may have been one that was routed while the daemon was away, and then it is back.
+#[rstest]
+fn what_repeats_a_syn_that_was_routed_without_the_daemon_is_routed(
+    #[values(Absence::Pause, Absence::Kill)] absence: Absence,
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root, program("nft"));
+    let mut stage = Stage::open(Via::Pepd, PEPD)?;
+    let world = &stage.world;
+    world.pair(family)?;
+    // The server answers the client's own SYN, which has come over one router, and not the box's.
+    let hops = match family {
+        Family::V4 => "ip ttl 64",
+        Family::V6 => "ip6 hoplimit 64",
+    };
+    world.server().sh(&format!(
+        "nft add table inet picky; \
+         nft add chain inet picky c '{{ type filter hook input priority 0; }}'; \
+         nft add rule inet picky c tcp dport 4000 {hops} drop"
+    ))?;
+    let address = SocketAddr::new(World::server_address(family), 4000);
+    let listener = listen(world.server(), address)?;
+    // Its answers come to nothing, until the client has sent its SYN again.
+    world.client().sh("nft add table inet deaf; \
+         nft add chain inet deaf c '{ type filter hook input priority 0; }'; \
+         nft add rule inet deaf c tcp sport 4000 drop")?;
+    let gate_is_open = || {
+        let gate = world
+            .hb()
+            .sh("nft list set inet pepd gate; nft list set inet pepd second_gate");
+        gate.is_ok_and(|gate| gate.contains("expires"))
+    };
+    let daemon = stage.pepd.take().unwrap();
+    let paused = match absence {
+        Absence::Pause => {
+            daemon.pause()?;
+            wait_until(LIMIT, "the gate is closed", || !gate_is_open())?;
+            Some(daemon)
+        }
+        Absence::Kill => {
+            daemon.kill()?;
+            None
+        }
+    };
+    let attempt = world
+        .client()
+        .spawn(move || Ok(TcpStream::connect(address)?))?;
+    wait_until(LIMIT, "the server has answered", || {
+        let answered = world.server().sh("ss -Htn state syn-recv");
+        answered.is_ok_and(|answered| answered.contains(":4000"))
+    })?;
+    let daemon = match paused {
+        Some(daemon) => {
+            daemon.resume()?;
+            daemon
+        }
+        None => pepd_testbed::Pepd::start(PEPD, world.hb(), &World::config())?,
+    };
+    wait_until(LIMIT, "the gate is open", gate_is_open)?;
+    let count = |name| {
+        let said = world.hb().sh(&format!("nft list counter inet pepd {name}"));
+        said.map(|said| before(&said, " bytes"))
+    };
+    let held = count("held")?;
+    wait_until(LIMIT, "the client has sent its SYN again", || {
+        count("repeated").is_ok_and(|repeated| repeated > 0)
+    })?;
+    world.client().sh("nft delete table inet deaf")?;
+    let client = attempt.join().unwrap()?;
+    client.set_read_timeout(Some(LIMIT))?;
+    let (server, peer) = accept(&listener)?;
+    assert_eq!(peer, client.local_addr()?);
+    Pair { client, server }.exchange(100_000)?;
+    assert_eq!(count("held")?, held, "no SYN of it was held");
+    // Another connection of the same client's is split as ever.
+    wait_until(LIMIT, "a SYN is held again", || {
+        world.pair(family).is_ok() && count("held").is_ok_and(|now| now > held)
+    })?;
+    stage.pepd = Some(daemon);
+    stage.finish()
+}
+
 #[rstest]
 fn one_port_of_a_client_reaches_two_destinations(
     #[values(Family::V4, Family::V6)] family: Family,

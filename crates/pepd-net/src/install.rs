@@ -316,13 +316,17 @@ async fn apply_all(
 }
 
 async fn apply_table(plan: &Plan, old: Option<&Plan>) -> Result<Listing, Error> {
+    let there = nft::list().await;
     let carried = match old {
-        // What a crash left is not carried on: its gate may still be open, and nobody
-        // listens yet.
-        None => Carried::default(),
-        Some(_) => nft::list()
-            .await?
-            .map_or_else(Carried::default, |listing| listing.carried()),
+        // The gate that a crash left may still be open, and nobody listens yet. A table that cannot
+        // be read cannot be replaced either, and then it is said why.
+        None => there
+            .ok()
+            .flatten()
+            .map_or_else(Carried::default, |listing| {
+                listing.carried().of_any_daemon()
+            }),
+        Some(_) => there?.map_or_else(Carried::default, |listing| listing.carried()),
     };
     let script = plan.script(&carried);
     nft::apply(script.text.clone()).await?;

@@ -11,6 +11,10 @@
 //!   knows how to reuse a 4-tuple that is still in TIME_WAIT
 //!   (net/ipv4/netfilter/nf_tproxy_ipv4.c). Where nobody listens, `tproxy` ends the rule
 //!   before the mark is set.
+//! - `routed` remembers each SYN that `admission` or `unread` lets go unsplit, so that `admission`
+//!   knows those that repeat it: its destination may have answered, and another SYN from the same
+//!   address and port, the upstream leg's, would reset that answer (RFC 9293, section 3.10.7.3).
+//!   The relay does the same for those that it routes itself.
 //! - `prerouting` delivers here what belongs to an established socket of the relay: `legs` has
 //!   marked it. Besides it looks only at TCP between campus addresses, and at ICMP to them.
 //! - `own` delivers here what belongs to any other socket of a proxy, and lets everything else
@@ -56,8 +60,8 @@ use std::fmt::Write as _;
 
 pub(crate) use self::guard::{GUARD, STRANGERS};
 use self::syntax::{
-    address_type, comment, detours, digit, icmp, ip, joined, marked, on_hold, passed, rule_lines,
-    set_bits, set_mark, unsplit,
+    address_type, comment, detours, digit, icmp, ip, joined, marked, on_hold, passed, remember,
+    rule_lines, set_bits, set_mark, unsplit,
 };
 use crate::plan::{Plan, PlannedCampus};
 use crate::prefix::{Family, Range};
@@ -75,11 +79,12 @@ pub(crate) const GATES: [&str; 2] = ["gate", "second_gate"];
 const CLOSED: &str = "meta l4proto != @gate meta l4proto != @second_gate";
 
 /// The counters, in the order in which they are listed.
-const COUNTERS: [(&str, &str); 6] = [
+const COUNTERS: [(&str, &str); 7] = [
     ("captured", "connections handed to the listener"),
     ("bypassed", "connections that a rule exempts"),
     ("gate_closed", "routed: the daemon was not there or full"),
     ("source_full", "routed: the source has its share"),
+    ("repeated", "routed: it repeats a SYN that was"),
     ("no_listener", "routed: nobody listens"),
     ("refused_direct", "connections straight to the listener"),
 ];
@@ -126,6 +131,22 @@ pub(crate) const fn detour_set(family: Family) -> &'static str {
     }
 }
 
+/// The SYNs that were routed, of both families, by their ports and sequence number.
+pub(crate) const ROUTED: &str = "routed";
+
+/// What the elements of [`ROUTED`] are. The addresses are left out: without them no two connections
+/// are alike either, since a client chooses its first sequence number at random (RFC 6528), and who
+/// guesses another's gets it routed, no more.
+const ROUTED_KEY: &str = "tcp sport . tcp dport . tcp sequence";
+
+/// Bounds the memory that a flood takes (some 2 MiB of the kernel's), and the time that it takes to
+/// list the table. What finds no room is not remembered.
+const ROUTED_SIZE: u32 = 16384;
+
+/// The longest that a client waits before it sends a SYN again and has not given up (the sixth time,
+/// by RFC 6298 and net.ipv4.tcp_syn_retries). Each repetition starts the time again.
+const ROUTED_SECONDS: u32 = 64;
+
 /// What a table passes on to the one that takes its place, so that a reload neither closes
 /// the gate nor starts the counters again.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -134,6 +155,15 @@ pub(crate) struct Carried {
     pub(crate) counters: BTreeMap<String, (u64, u64)>,
     /// Dynamic set to its elements, in nft syntax.
     pub(crate) elements: BTreeMap<String, Vec<String>>,
+}
+
+impl Carried {
+    /// What is true whichever daemon has made the table: the clients repeat their SYNs.
+    pub(crate) fn of_any_daemon(mut self) -> Carried {
+        self.counters.clear();
+        self.elements.retain(|set, _| set == ROUTED);
+        self
+    }
 }
 
 /// A script, and how many rules and elements it makes: what verification counts.
@@ -222,6 +252,13 @@ impl Script {
             self.declare(&format!("set {name}"), kind, "timeout", elements);
             self.dynamic.push(name);
         }
+        let _ = write!(
+            self.text,
+            "\tset {ROUTED} {{\n\t\ttypeof {ROUTED_KEY}\n\t\tflags dynamic, timeout\n\
+             \t\tsize {ROUTED_SIZE}\n\t\ttimeout {ROUTED_SECONDS}s\n"
+        );
+        self.elements(carried.elements.get(ROUTED).map_or(&[][..], Vec::as_slice));
+        self.dynamic.push(ROUTED);
     }
 
     fn address_sets(&mut self, plan: &Plan) {
@@ -266,6 +303,10 @@ impl Script {
             self.text,
             "\t{what} {{\n\t\ttype {kind}\n\t\tflags {flags}\n"
         );
+        self.elements(elements);
+    }
+
+    fn elements(&mut self, elements: &[String]) {
         if !elements.is_empty() {
             let _ = write!(
                 self.text,
@@ -307,21 +348,26 @@ impl Script {
     }
 
     fn admission_chain(&mut self, plan: &Plan) {
-        let mut lines = vec![format!(
-            "{CLOSED} counter name gate_closed {}",
-            unsplit(plan)
-        )];
+        self.chain(
+            "routed",
+            None,
+            // Where there is no room, nft goes on with the next rule.
+            &[remember(), unsplit(plan).to_owned()],
+        );
+        let mut lines = vec![format!("{CLOSED} counter name gate_closed goto routed")];
         for &family in &plan.families {
             lines.push(format!(
-                "{} saddr @{} counter name source_full {}",
+                "{} saddr @{} counter name source_full goto routed",
                 ip(family),
                 full_set(family),
-                unsplit(plan)
             ));
         }
         if plan.holds() {
             lines.extend(detours(plan));
         }
+        lines.push(format!(
+            "{ROUTED_KEY} @{ROUTED} counter name repeated goto routed"
+        ));
         self.chain("admission", None, &lines);
     }
 

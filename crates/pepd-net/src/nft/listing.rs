@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::error::Error;
-use crate::script::{Carried, DYNAMIC_SETS, GATES, Script, TABLE};
+use crate::script::{Carried, DYNAMIC_SETS, GATES, ROUTED, Script, TABLE};
 
 /// What nft says is in the table.
 #[derive(Debug, Clone, PartialEq)]
@@ -139,7 +139,7 @@ fn differs(
 }
 
 fn is_dynamic(set: &str) -> bool {
-    DYNAMIC_SETS.iter().any(|(name, _)| *name == set)
+    set == ROUTED || DYNAMIC_SETS.iter().any(|(name, _)| *name == set)
 }
 
 /// An element with the time it has left, in nft syntax.
@@ -152,7 +152,7 @@ fn carried_element(set: &str, element: &Value) -> Option<String> {
         Value::String(value) => value.clone(),
         pair => {
             let parts = pair.get("concat")?.as_array()?.iter();
-            let parts: Option<Vec<&str>> = parts.map(Value::as_str).collect();
+            let parts: Option<Vec<String>> = parts.map(carried_part).collect();
             parts?.join(" . ")
         }
     };
@@ -163,6 +163,12 @@ fn carried_element(set: &str, element: &Value) -> Option<String> {
     };
     let seconds = element.get(time)?.as_u64()?.max(1);
     Some(format!("{value} timeout {seconds}s"))
+}
+
+/// An address, or a number.
+fn carried_part(part: &Value) -> Option<String> {
+    let number = || part.as_u64().map(|number| number.to_string());
+    part.as_str().map(str::to_owned).or_else(number)
 }
 
 /// Removes handles and counts, at any depth.
@@ -221,5 +227,16 @@ mod tests {
             carried.elements["detour4"],
             ["10.1.0.2 . 10.2.0.2 timeout 7s"]
         );
+
+        let routed = Listing::parse(
+            r#"{"nftables": [{"set": {"name": "routed", "timeout": 64, "elem": [{"elem":
+            {"val": {"concat": [40000, 80, 4126259287]}, "expires": 19}}]}}]}"#,
+        );
+        let carried = routed.unwrap().carried();
+        assert_eq!(
+            carried.elements["routed"],
+            ["40000 . 80 . 4126259287 timeout 19s"]
+        );
+        assert_eq!(carried.clone().of_any_daemon(), carried);
     }
 }

@@ -1,6 +1,6 @@
 //! The chains of connections that are established end to end: see the parent module.
 
-use super::syntax::{digit, icmp, ip, passed, queue, set_bits, set_mark};
+use super::syntax::{digit, icmp, ip, passed, queue, remember, set_bits, set_mark};
 use super::{CLOSED, FIRST_SYN, FOREIGN, STRAY_RST, Script};
 use crate::plan::Plan;
 use crate::request::{Fates, Holder};
@@ -79,7 +79,9 @@ impl Script {
             .collect();
         self.chain("deliver", None, &deliver);
         let unread = format!("{} counter name unread {}", set_bits(plan, 0), passed(plan));
-        self.chain("unread", None, &[unread]);
+        // RSTs come here, too.
+        let remember = format!("{FIRST_SYN} {}", remember());
+        self.chain("unread", None, &[remember, unread]);
     }
 
     /// The same, if it is answered instead.

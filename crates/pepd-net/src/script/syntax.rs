@@ -1,6 +1,6 @@
 //! Pieces of nft's language.
 
-use super::detour_set;
+use super::{ROUTED, ROUTED_KEY, detour_set};
 use crate::plan::{Addresses, Plan};
 use crate::prefix::{Family, Range, union};
 use crate::request::{Action, Handshake, Queues, Rule};
@@ -159,9 +159,13 @@ pub(super) fn queue(queues: Queues) -> String {
 pub(super) fn detours(plan: &Plan) -> impl Iterator<Item = String> {
     plan.families.iter().map(|&family| {
         let (ip, set) = (ip(family), detour_set(family));
-        let end = unsplit(plan);
-        format!("{ip} saddr . {ip} daddr @{set} counter name detoured {end}")
+        format!("{ip} saddr . {ip} daddr @{set} counter name detoured goto routed")
     })
+}
+
+/// Remembers a SYN that is routed.
+pub(super) fn remember() -> String {
+    format!("update @{ROUTED} {{ {ROUTED_KEY} }}")
 }
 
 pub(super) fn icmp(family: Family) -> &'static str {
