@@ -472,20 +472,13 @@ fn what_repeats_a_routed_syn_is_routed(
     let syns = || world.hb().sh("nft list counter inet seen syns");
     let attempt = connect_meanwhile(&stage, address(4000))?;
     let split = accepted(world.hb())?;
-    // It takes the place of the first, which is routed from here on, however often it comes.
-    let newer = world.client().run(|| {
-        let socket = Socket::new(Domain::for_address(address(4001)), Type::STREAM, None)?;
-        socket.set_nonblocking(true)?;
-        // Under way.
-        let _ = socket.connect(&address(4001).into());
-        Ok(socket)
-    })?;
+    // Once the first has had its time, one that comes takes its place; the first is routed from
+    // there on, however often it comes.
     wait_until(LIMIT, "the server has answered", || {
+        let newer = begin(world.client(), address(4001), 1);
         let answered = world.server().sh("ss -Htn state syn-recv");
-        answered.is_ok_and(|answered| answered.contains(":4000"))
+        newer.is_ok() && answered.is_ok_and(|answered| answered.contains(":4000"))
     })?;
-    // Nothing takes its place in turn.
-    drop(newer);
     let before = syns()?;
     wait_until(LIMIT, "the client has sent its SYN again", || {
         syns().is_ok_and(|now| now != before)
@@ -497,6 +490,61 @@ fn what_repeats_a_routed_syn_is_routed(
     assert_eq!(peer, client.local_addr()?);
     Pair { client, server }.exchange(100_000)?;
     assert_eq!(accepted(world.hb())?, split);
+    stage.finish()
+}
+
+/// Sends so many SYNs, right behind each other.
+fn begin(client: &Netns, to: SocketAddr, count: usize) -> Result<Vec<Socket>> {
+    client.run(|| {
+        (0..count)
+            .map(|_| {
+                let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
+                socket.set_nonblocking(true)?;
+                // Under way.
+                let _ = socket.connect(&to.into());
+                Ok(socket)
+            })
+            .collect()
+    })
+}
+
+/// A SYN that has to make room is routed only when the box's own socket from the client's port is
+/// gone: it would reset the destination's answer.
+#[rstest]
+fn what_makes_room_is_not_reset_by_the_box(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root, program("nft"));
+    const CLIENTS: usize = 64;
+    // Of which a source may have half.
+    let config = format!("{}\n[limits]\npending = {}\n", World::config(), 2 * CLIENTS);
+    let stage = Stage::with_config(PEPD, &config)?;
+    let world = &stage.world;
+    world.pair(family)?;
+    // The server answers the client's own SYN, which has come over one router, and not the box's.
+    let hops = match family {
+        Family::V4 => "ip ttl 64",
+        Family::V6 => "ip6 hoplimit 64",
+    };
+    world.server().sh(&format!(
+        "nft add table inet picky; nft add counter inet picky resets; \
+         nft add chain inet picky c '{{ type filter hook input priority 0; }}'; \
+         nft add rule inet picky c tcp dport 4000 tcp flags rst counter name resets; \
+         nft add rule inet picky c tcp dport 4000 {hops} drop"
+    ))?;
+    silence(world.server(), 4001)?;
+    let address = |port| SocketAddr::new(World::server_address(family), port);
+    let listener = listen(world.server(), address(4000))?;
+    SockRef::from(&listener).listen(1024)?;
+    let clients = begin(world.client(), address(4000), CLIENTS)?;
+    wait_until(LIMIT, "all have been connected", || {
+        // These take the places of the first, once those have had their time.
+        let newer = begin(world.client(), address(4001), CLIENTS);
+        let connected = clients.iter().filter(|client| client.peer_addr().is_ok());
+        newer.is_ok() && connected.count() == CLIENTS
+    })?;
+    let resets = world.server().sh("nft list counter inet picky resets")?;
+    assert_eq!(before(&resets, " bytes"), 0, "{resets}");
     stage.finish()
 }
 

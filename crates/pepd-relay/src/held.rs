@@ -10,6 +10,7 @@
 
 pub(crate) mod attempt;
 mod budget;
+pub(crate) mod evicted;
 pub(crate) mod packet;
 mod past;
 pub(crate) mod reader;

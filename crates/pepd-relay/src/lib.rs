@@ -259,11 +259,13 @@ impl Relay {
     /// Ends all workers; connections that are not finished are reset on both legs.
     /// SYNs that are still held are routed.
     pub fn stop(self) {
-        for waiting in self.shared.held.clear().packets {
+        let evicted = self.shared.held.clear();
+        // And with them the attempts, whose sockets must not meet the answers to what is routed.
+        self.workers.into_iter().for_each(Worker::stop);
+        for waiting in evicted.packets {
             self.shared
                 .decide(waiting, Decision::Bypass(Bypass::Ending));
         }
-        self.workers.into_iter().for_each(Worker::stop);
     }
 }
 

@@ -14,6 +14,7 @@ use tokio::task::AbortHandle;
 use crate::admission::Permit;
 use crate::ending::Ending;
 use crate::held::AnsweredLeg;
+use crate::held::evicted::ended;
 use crate::options;
 use crate::relay::Connection;
 use crate::settings::{Dscp, Leg, ListenerAddress, Settings};
@@ -149,17 +150,6 @@ async fn establish(context: Arc<Context>, accepted: Accepted) -> Option<Establis
         ending,
         connection,
     })
-}
-
-/// Waits until a task that has been aborted is gone, on whichever worker it was; not for long.
-async fn ended(task: &AbortHandle) {
-    const TRIES: u32 = 100;
-    for _ in 0..TRIES {
-        if task.is_finished() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
 }
 
 /// Who is connected, how and since when.

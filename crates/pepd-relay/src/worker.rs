@@ -20,8 +20,9 @@ use crate::admission::Admission;
 use crate::ending::EndedLines;
 use crate::fast_open::Key;
 use crate::gate::GateWatch;
+use crate::held::evicted::Evicted;
 use crate::held::packet::Flow;
-use crate::held::table::{Claim, Evicted};
+use crate::held::table::Claim;
 use crate::held::{Decision, Held, Waiting, reader};
 use crate::listener::Listener;
 use crate::look;
@@ -215,7 +216,9 @@ async fn expire(context: Arc<Context>) {
     loop {
         interval.tick().await;
         let shared = &context.shared;
-        let Evicted { packets, upstreams } = shared.held.expire(Instant::now());
+        let Evicted {
+            packets, upstreams, ..
+        } = shared.held.expire(Instant::now());
         shared.counters.unclaimed.add(upstreams.len() as u64);
         for waiting in packets {
             shared.decide(waiting, Decision::Silence);

@@ -21,8 +21,9 @@ use pepd_sys::reactor;
 use tokio::io::Interest;
 
 use super::attempt::{self, ask};
+use super::evicted::{Leaving, ended};
 use super::packet::{self, Flow};
-use super::table::{Evicted, Seen};
+use super::table::Seen;
 use super::{Bypass, Decision, Waiting};
 use crate::gate::GateWatch;
 use crate::serve::leads_here;
@@ -163,6 +164,7 @@ fn take_syn(context: &Arc<Context>, waiting: Waiting, packet: &[u8], late: bool)
         Seen::Answered(waiting) => shared.decide(waiting, Decision::Split),
         Seen::Routed(waiting) => shared.decide(waiting, Decision::Pass),
         Seen::Late(waiting) => shared.decide(waiting, Decision::Bypass(Bypass::Late)),
+        Seen::Full(waiting) => shared.decide(waiting, Decision::Bypass(Bypass::Full)),
         Seen::OverBudget(waiting) => shared.decide(waiting, Decision::Bypass(Bypass::Budget)),
         // The two SYNs make one connection with the leg's socket. It is the way of a single box
         // and of a chain whose boxes have begun at opposite ends.
@@ -173,12 +175,18 @@ fn take_syn(context: &Arc<Context>, waiting: Waiting, packet: &[u8], late: bool)
         // Routed it would reach the client and spoil both. It need not come again: the leg's own
         // SYN meets that end's open socket.
         Seen::Crossing { packet, .. } => packet.supersede(),
-        Seen::New(ticket, Evicted { packets, upstreams }) => {
+        Seen::New(ticket, evicted) => {
             shared.counters.held.increment();
-            for waiting in packets {
+            shared
+                .counters
+                .unclaimed
+                .add(evicted.upstreams.len() as u64);
+            for waiting in evicted.packets {
                 shared.decide(waiting, Decision::Bypass(Bypass::Full));
             }
-            shared.counters.unclaimed.add(upstreams.len() as u64);
+            for leaving in evicted.leaving {
+                tokio::spawn(let_through(Arc::clone(context), leaving));
+            }
             let flow = syn.flow;
             let attempt = tokio::spawn(ask(Arc::clone(context), syn, ticket));
             if !shared.held.attach(flow, ticket, attempt.abort_handle()) {
@@ -186,6 +194,15 @@ fn take_syn(context: &Arc<Context>, waiting: Waiting, packet: &[u8], late: bool)
             }
             shared.note_pending();
         }
+    }
+}
+
+/// Routes a SYN that has made room for another.
+async fn let_through(context: Arc<Context>, leaving: Leaving) {
+    ended(&leaving.attempt).await;
+    let shared = &context.shared;
+    if let Some(waiting) = shared.held.left(leaving.flow, Instant::now()) {
+        shared.decide(waiting, Decision::Bypass(Bypass::Full));
     }
 }
 

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use tokio::task::AbortHandle;
 
 use super::budget::Budget;
+use super::evicted::{Evicted, Leaving};
 use super::packet::{Flow, SequenceNumber};
 use super::past::{Fate, Past};
 
@@ -29,6 +30,12 @@ const CLAIM_TIME: Duration = Duration::from_secs(20);
 fn next_syn_within(last_after_first: Duration) -> Duration {
     2 * last_after_first + Duration::from_secs(5)
 }
+
+/// How long a flow keeps its place where there is none for another: as long as its client waits for
+/// an answer before it asks again (RFC 6298, section 2.1). Until then its destination's answer may be
+/// on the way, and is not the answer to the client's SYN, if that is routed: the client resets it,
+/// and is connected a second later. Nobody has asked yet on behalf of the one that finds no place.
+const PLACE_TIME: Duration = Duration::from_secs(1);
 
 /// SYNs remembered for each flow that there is room for.
 const REMEMBERED: usize = 4;
@@ -58,6 +65,8 @@ pub(crate) enum Seen<P, U> {
     Routed(P),
     /// It has waited for so long that one that repeats it may have been routed.
     Late(P),
+    /// The first of its flow, and there is no place for it.
+    Full(P),
     /// The first of its flow, and no upstream leg may be tried for it now.
     OverBudget(P),
     /// The other end of a flow that is under way opens the same connection at the same time
@@ -92,19 +101,12 @@ pub(crate) enum Claim<P, U> {
     Unknown,
 }
 
-/// What is no longer in the table.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Evicted<P, U> {
-    /// SYNs that still wait for their verdict.
-    pub(crate) packets: Vec<P>,
-    /// Upstream legs that nobody came for.
-    pub(crate) upstreams: Vec<U>,
-}
-
 #[derive(Debug)]
 struct State<P, U> {
     capacity: usize,
     flows: HashMap<Flow, Entry<P, U>>,
+    /// The last SYNs of flows that have made room, while their attempts end.
+    leaving: HashMap<Flow, (SequenceNumber, P)>,
     ages: BTreeMap<Ticket, Flow>,
     sources: HashMap<IpAddr, BTreeSet<Ticket>>,
     next: u64,
@@ -117,6 +119,8 @@ struct Entry<P, U> {
     ticket: Ticket,
     /// That of the client's last SYN.
     number: SequenceNumber,
+    /// When the client's first SYN came.
+    entered: Instant,
     stage: Stage<P, U>,
 }
 
@@ -128,8 +132,7 @@ enum Stage<P, U> {
         attempt: Option<AbortHandle>,
         /// Whether the upstream leg has sent its SYN.
         sent: bool,
-        /// When the client's first and last SYN came.
-        first: Instant,
+        /// When the client's last SYN came.
         last: Instant,
     },
     /// It has answered; the SYN went on to the listener.
@@ -153,6 +156,7 @@ impl<P, U> Table<P, U> {
             state: Mutex::new(State {
                 capacity,
                 flows: HashMap::new(),
+                leaving: HashMap::new(),
                 ages: BTreeMap::new(),
                 sources: HashMap::new(),
                 next: 0,
@@ -196,6 +200,10 @@ impl<P, U> Table<P, U> {
                 Stage::Answered { .. } => Seen::Answered(packet),
             };
         }
+        if let Some((before, waiting)) = state.leaving.get_mut(&flow) {
+            *before = number;
+            return Seen::Again(std::mem::replace(waiting, packet));
+        }
         match state.past.repeated(flow, number, now) {
             Some(Fate::Routed) => return Seen::Routed(packet),
             Some(Fate::Split) => return Seen::Answered(packet),
@@ -208,14 +216,18 @@ impl<P, U> Table<P, U> {
                 leg_is_open,
             };
         }
-        let over_budget = !late && !state.budget.take(now);
-        if late || over_budget {
+        let routed = if late {
+            Some(Seen::Late as fn(P) -> Seen<P, U>)
+        } else if !state.has_place_for(flow.client.ip(), now) {
+            Some(Seen::Full as fn(P) -> Seen<P, U>)
+        } else if !state.budget.take(now) {
+            Some(Seen::OverBudget as fn(P) -> Seen<P, U>)
+        } else {
+            None
+        };
+        if let Some(routed) = routed {
             state.past.note(flow, number, Fate::Routed, now);
-            return if late {
-                Seen::Late(packet)
-            } else {
-                Seen::OverBudget(packet)
-            };
+            return routed(packet);
         }
         let evicted = state.make_room(flow.client.ip(), now);
         let ticket = state.insert(flow, number, packet, now);
@@ -317,6 +329,14 @@ impl<P, U> Table<P, U> {
         }
     }
 
+    /// The attempt of a flow that has made room has ended: gives the SYN, which is to be routed.
+    pub(crate) fn left(&self, flow: Flow, now: Instant) -> Option<P> {
+        let mut state = self.lock();
+        let (number, packet) = state.leaving.remove(&flow)?;
+        state.past.note(flow, number, Fate::Routed, now);
+        Some(packet)
+    }
+
     fn remove_asking(
         &self,
         state: &mut State<P, U>,
@@ -384,8 +404,8 @@ impl<P, U> Table<P, U> {
                 Stage::Answered { since, .. } => {
                     now.saturating_duration_since(*since) >= CLAIM_TIME
                 }
-                Stage::Asking { first, last, .. } => {
-                    let patience = next_syn_within(last.saturating_duration_since(*first));
+                Stage::Asking { last, .. } => {
+                    let patience = next_syn_within(last.saturating_duration_since(entry.entered));
                     now.saturating_duration_since(*last) >= patience
                 }
             })
@@ -407,6 +427,8 @@ impl<P, U> Table<P, U> {
         for flow in flows {
             state.evict(flow, &mut evicted);
         }
+        let leaving = state.leaving.drain().map(|(_, (_, packet))| packet);
+        evicted.packets.extend(leaving);
         self.len.store(0, Relaxed);
         evicted
     }
@@ -430,12 +452,12 @@ impl<P, U> State<P, U> {
             packet,
             attempt: None,
             sent: false,
-            first: now,
             last: now,
         };
         let entry = Entry {
             ticket,
             number,
+            entered: now,
             stage,
         };
         self.flows.insert(flow, entry);
@@ -458,10 +480,30 @@ impl<P, U> State<P, U> {
         Some(entry)
     }
 
+    /// How many flows one source may have.
+    fn share(&self) -> usize {
+        (self.capacity / 2).max(1)
+    }
+
+    /// Whether there is a place for one more from `source`, or one that has had its time in it.
+    fn has_place_for(&self, source: IpAddr, now: Instant) -> bool {
+        let tickets = self.sources.get(&source);
+        let oldest = match tickets.filter(|tickets| tickets.len() >= self.share()) {
+            Some(tickets) => tickets.first().and_then(|ticket| self.ages.get(ticket)),
+            None if self.flows.len() >= self.capacity.max(1) => {
+                self.ages.first_key_value().map(|(_, flow)| flow)
+            }
+            None => return true,
+        };
+        oldest
+            .and_then(|flow| self.flows.get(flow))
+            .is_none_or(|entry| now.saturating_duration_since(entry.entered) >= PLACE_TIME)
+    }
+
     /// Evicts the oldest until one more from `source` fits. Their SYNs are to be routed.
     fn make_room(&mut self, source: IpAddr, now: Instant) -> Evicted<P, U> {
         let mut evicted = Evicted::default();
-        let of_source = (self.capacity / 2).max(1);
+        let of_source = self.share();
         while let Some(tickets) = self.sources.get(&source)
             && tickets.len() >= of_source
             && let Some(flow) = tickets.first().and_then(|oldest| self.ages.get(oldest))
@@ -477,13 +519,25 @@ impl<P, U> State<P, U> {
     }
 
     fn evict_and_route(&mut self, flow: Flow, evicted: &mut Evicted<P, U>, now: Instant) {
-        if let Some(entry) = self.flows.get(&flow)
-            && matches!(entry.stage, Stage::Asking { .. })
-        {
-            let number = entry.number;
-            self.past.note(flow, number, Fate::Routed, now);
+        let Some(Entry { number, stage, .. }) = self.remove(flow) else {
+            return;
+        };
+        match stage {
+            Stage::Asking {
+                packet,
+                attempt: Some(attempt),
+                ..
+            } => {
+                attempt.abort();
+                self.leaving.insert(flow, (number, packet));
+                evicted.leaving.push(Leaving { flow, attempt });
+            }
+            Stage::Asking { packet, .. } => {
+                self.past.note(flow, number, Fate::Routed, now);
+                evicted.packets.push(packet);
+            }
+            Stage::Answered { upstream, .. } => evicted.upstreams.push(upstream),
         }
-        self.evict(flow, evicted);
     }
 
     fn evict(&mut self, flow: Flow, evicted: &mut Evicted<P, U>) {
@@ -498,15 +552,6 @@ impl<P, U> State<P, U> {
             }
             Some(Stage::Answered { upstream, .. }) => evicted.upstreams.push(upstream),
             None => {}
-        }
-    }
-}
-
-impl<P, U> Default for Evicted<P, U> {
-    fn default() -> Self {
-        Self {
-            packets: Vec::new(),
-            upstreams: Vec::new(),
         }
     }
 }
