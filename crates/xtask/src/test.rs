@@ -46,7 +46,7 @@ const IN_GUEST: &[&str] = &[
 
 /// What judges times: it runs on the guest's virtual clock only, where a busy machine changes
 /// nothing.
-const IN_VIRTUAL_TIME: &[&str] = &["phases::", "interactive::"];
+const IN_VIRTUAL_TIME: &[&str] = &["phases::", "interactive::", "handshake_times::"];
 
 /// A path with nothing to look through before the programs are found: each look asks the host.
 const VIRTUAL_TIME: &[&str] = &[
@@ -56,7 +56,7 @@ const VIRTUAL_TIME: &[&str] = &[
 ];
 
 /// The programs that these tests run, and pepd.
-const PROGRAMS: &[&str] = &["ip", "ip6tables-nft", "iptables-nft", "nft", "sh"];
+const PROGRAMS: &[&str] = &["curl", "ip", "ip6tables-nft", "iptables-nft", "nft", "sh"];
 
 /// The statuses of `cargo xtask vm` on a machine that cannot run a guest.
 const NO_GUEST: [i32; 2] = [69, 77];

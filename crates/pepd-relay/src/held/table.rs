@@ -37,8 +37,14 @@ fn next_syn_within(last_after_first: Duration) -> Duration {
 /// and is connected a second later. Nobody has asked yet on behalf of the one that finds no place.
 const PLACE_TIME: Duration = Duration::from_secs(1);
 
-/// SYNs remembered for each flow that there is room for.
-const REMEMBERED: usize = 4;
+/// SYNs remembered where there is room for `capacity` flows: as many as may be routed in turn
+/// before the first of them comes again, and some hundred kilobytes in any case.
+const fn remembered(capacity: usize) -> usize {
+    const OF_EACH: usize = 4;
+    const FEWEST: usize = 1024;
+    let all = capacity.saturating_mul(OF_EACH);
+    if all < FEWEST { FEWEST } else { all }
+}
 
 /// Flows under way, with packets `P` and upstream legs `U`.
 #[derive(Debug)]
@@ -161,7 +167,7 @@ impl<P, U> Table<P, U> {
                 sources: HashMap::new(),
                 next: 0,
                 budget: Budget::new(capacity, now),
-                past: Past::new(capacity.saturating_mul(REMEMBERED), now),
+                past: Past::new(remembered(capacity), now),
             }),
             len: AtomicUsize::new(0),
         }
@@ -173,7 +179,7 @@ impl<P, U> Table<P, U> {
         let mut state = self.lock();
         state.capacity = capacity;
         state.budget.set_size(capacity);
-        state.past.set_room(capacity.saturating_mul(REMEMBERED));
+        state.past.set_room(remembered(capacity));
     }
 
     /// Enters a SYN. Where it is `late`, no upstream leg is opened for it any more.
