@@ -15,27 +15,32 @@ use anyhow::Result;
 use chain_common::PEPD;
 use pepd_testbed::{Family, Fleet, Pepd, Requirement, missing, report_missing, require};
 
-/// What the kernel runs to load a module (Documentation/admin-guide/sysctl/kernel.rst).
-const MODPROBE: &str = "/proc/sys/kernel/modprobe";
+/// Where modprobe(8) is told what not to load; in the guest, in memory.
+const REFUSAL: &str = "/run/modprobe.d/pepd-test.conf";
+const MODULES: [&str; 3] = ["ipip", "sit", "ip6_tunnel"];
 
 /// In the guest: the modules are unloaded and stay so while this lives.
-struct Unloaded(String);
+struct Unloaded;
 
 impl Unloaded {
     fn new() -> Result<Self> {
-        let modprobe = fs::read_to_string(MODPROBE)?;
-        let status = Command::new("modprobe")
-            .args(["-r", "ipip", "sit", "ip6_tunnel"])
-            .status()?;
+        fs::create_dir_all("/run/modprobe.d")?;
+        let refusal: String = MODULES
+            .iter()
+            .map(|module| format!("install {module} /bin/false\n"))
+            .collect();
+        fs::write(REFUSAL, refusal)?;
+        let unloaded = Self;
+        let mut modprobe = Command::new("modprobe");
+        let status = modprobe.arg("-r").args(MODULES).status()?;
         assert!(status.success(), "modprobe -r: {status}");
-        fs::write(MODPROBE, "/bin/false")?;
-        Ok(Self(modprobe))
+        Ok(unloaded)
     }
 }
 
 impl Drop for Unloaded {
     fn drop(&mut self) {
-        let _ = fs::write(MODPROBE, &self.0);
+        let _ = fs::remove_file(REFUSAL);
     }
 }
 

@@ -107,7 +107,10 @@ fn build() -> Result<Vec<Binary>> {
             all: true,
         })
     });
-    Ok(binaries.collect())
+    let mut binaries: Vec<_> = binaries.collect();
+    // Cargo names them as they are built, in another order each time.
+    binaries.sort_by(|a, b| a.target.cmp(&b.target));
+    Ok(binaries)
 }
 
 /// Keeps the tests whose `target::name` contains one of `filters`, and the binaries with any.
