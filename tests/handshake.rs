@@ -447,23 +447,12 @@ fn what_repeats_a_routed_syn_is_routed(
     let stage = Stage::with_config(PEPD, &config)?;
     let world = &stage.world;
     world.pair(family)?;
-    // The server answers the client's own SYN, which has come over one router, and not the box's.
-    let hops = match family {
-        Family::V4 => "ip ttl 64",
-        Family::V6 => "ip6 hoplimit 64",
-    };
-    world.server().sh(&format!(
-        "nft add table inet picky; \
-         nft add chain inet picky c '{{ type filter hook input priority 0; }}'; \
-         nft add rule inet picky c tcp dport 4000 {hops} drop"
-    ))?;
+    answer_the_clients_own(world.server(), family)?;
     silence(world.server(), 4001)?;
     let address = |port| SocketAddr::new(World::server_address(family), port);
     let listener = listen(world.server(), address(4000))?;
-    // Its answers come to nothing, until the client has sent its SYN again.
-    world.client().sh("nft add table inet deaf; \
-         nft add chain inet deaf c '{ type filter hook input priority 0; }'; \
-         nft add rule inet deaf c tcp sport 4000 drop")?;
+    // Until the client has sent its SYN again.
+    let deaf = Deaf::to_answers(world.client())?;
     world
         .hb()
         .sh("nft add table inet seen; nft add counter inet seen syns; \
@@ -483,7 +472,7 @@ fn what_repeats_a_routed_syn_is_routed(
     wait_until(LIMIT, "the client has sent its SYN again", || {
         syns().is_ok_and(|now| now != before)
     })?;
-    world.client().sh("nft delete table inet deaf")?;
+    deaf.no_more()?;
     let client = attempt.join().unwrap()?;
     client.set_read_timeout(Some(LIMIT))?;
     let (server, peer) = accept(&listener)?;
@@ -491,6 +480,38 @@ fn what_repeats_a_routed_syn_is_routed(
     Pair { client, server }.exchange(100_000)?;
     assert_eq!(accepted(world.hb())?, split);
     stage.finish()
+}
+
+/// The server answers the client's own SYNs to port 4000, which come over one router, and not the
+/// box's.
+fn answer_the_clients_own(server: &Netns, family: Family) -> Result<()> {
+    let hops = match family {
+        Family::V4 => "ip ttl 64",
+        Family::V6 => "ip6 hoplimit 64",
+    };
+    server.sh(&format!(
+        "nft add table inet picky; \
+         nft add chain inet picky c '{{ type filter hook input priority 0; }}'; \
+         nft add rule inet picky c tcp dport 4000 {hops} drop"
+    ))?;
+    Ok(())
+}
+
+/// A client to whom what port 4000 answers comes to nothing.
+struct Deaf<'a>(&'a Netns);
+
+impl<'a> Deaf<'a> {
+    fn to_answers(client: &'a Netns) -> Result<Self> {
+        client.sh("nft add table inet deaf; \
+             nft add chain inet deaf c '{ type filter hook input priority 0; }'; \
+             nft add rule inet deaf c tcp sport 4000 drop")?;
+        Ok(Self(client))
+    }
+
+    fn no_more(self) -> Result<()> {
+        self.0.sh("nft delete table inet deaf")?;
+        Ok(())
+    }
 }
 
 /// Sends so many SYNs, right behind each other.
@@ -521,17 +542,10 @@ fn what_makes_room_is_not_reset_by_the_box(
     let stage = Stage::with_config(PEPD, &config)?;
     let world = &stage.world;
     world.pair(family)?;
-    // The server answers the client's own SYN, which has come over one router, and not the box's.
-    let hops = match family {
-        Family::V4 => "ip ttl 64",
-        Family::V6 => "ip6 hoplimit 64",
-    };
-    world.server().sh(&format!(
-        "nft add table inet picky; nft add counter inet picky resets; \
-         nft add chain inet picky c '{{ type filter hook input priority 0; }}'; \
-         nft add rule inet picky c tcp dport 4000 tcp flags rst counter name resets; \
-         nft add rule inet picky c tcp dport 4000 {hops} drop"
-    ))?;
+    answer_the_clients_own(world.server(), family)?;
+    // Before those of the box are dropped with the rest.
+    world.server().sh("nft add counter inet picky resets; \
+         nft insert rule inet picky c tcp dport 4000 tcp flags rst counter name resets")?;
     silence(world.server(), 4001)?;
     let address = |port| SocketAddr::new(World::server_address(family), port);
     let listener = listen(world.server(), address(4000))?;
@@ -567,22 +581,11 @@ fn what_repeats_a_syn_that_was_routed_without_the_daemon_is_routed(
     let mut stage = Stage::open(Via::Pepd, PEPD)?;
     let world = &stage.world;
     world.pair(family)?;
-    // The server answers the client's own SYN, which has come over one router, and not the box's.
-    let hops = match family {
-        Family::V4 => "ip ttl 64",
-        Family::V6 => "ip6 hoplimit 64",
-    };
-    world.server().sh(&format!(
-        "nft add table inet picky; \
-         nft add chain inet picky c '{{ type filter hook input priority 0; }}'; \
-         nft add rule inet picky c tcp dport 4000 {hops} drop"
-    ))?;
+    answer_the_clients_own(world.server(), family)?;
     let address = SocketAddr::new(World::server_address(family), 4000);
     let listener = listen(world.server(), address)?;
-    // Its answers come to nothing, until the client has sent its SYN again.
-    world.client().sh("nft add table inet deaf; \
-         nft add chain inet deaf c '{ type filter hook input priority 0; }'; \
-         nft add rule inet deaf c tcp sport 4000 drop")?;
+    // Until the client has sent its SYN again.
+    let deaf = Deaf::to_answers(world.client())?;
     let gate_is_open = || {
         let gate = world
             .hb()
@@ -624,7 +627,7 @@ fn what_repeats_a_syn_that_was_routed_without_the_daemon_is_routed(
     wait_until(LIMIT, "the client has sent its SYN again", || {
         count("repeated").is_ok_and(|repeated| repeated > 0)
     })?;
-    world.client().sh("nft delete table inet deaf")?;
+    deaf.no_more()?;
     let client = attempt.join().unwrap()?;
     client.set_read_timeout(Some(LIMIT))?;
     let (server, peer) = accept(&listener)?;
