@@ -39,11 +39,10 @@ const PLACE_TIME: Duration = Duration::from_secs(1);
 
 /// SYNs remembered where there is room for `capacity` flows: as many as may be routed in turn
 /// before the first of them comes again, and some hundred kilobytes in any case.
-const fn remembered(capacity: usize) -> usize {
+fn remembered(capacity: usize) -> usize {
     const OF_EACH: usize = 4;
     const FEWEST: usize = 1024;
-    let all = capacity.saturating_mul(OF_EACH);
-    if all < FEWEST { FEWEST } else { all }
+    capacity.saturating_mul(OF_EACH).max(FEWEST)
 }
 
 /// Flows under way, with packets `P` and upstream legs `U`.
