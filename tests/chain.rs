@@ -181,8 +181,8 @@ fn what_is_not_tcp_goes_through_the_tunnels() -> Result<()> {
     let edit = |config: String| config.replace("[[peer]]\n", "[[peer]]\nttl = 64\n");
     let running = Running::edited(Fleet::chain()?, Family::V4, &Family::BOTH, edit)?;
     let fleet = &running.fleet;
-    let _server = Iperf3::start(fleet.host("b"))?;
     for family in Family::BOTH {
+        let _server = Iperf3::start(fleet.host("b"))?;
         let server = fleet.address("b", family)?;
         fleet
             .host("a")

@@ -146,9 +146,9 @@ fn iperf3_runs_both_ways_with_several_streams(
 ) -> Result<()> {
     require!(root, program("iperf3"));
     let stage = Stage::open(via, PEPD)?;
-    let _server = Iperf3::start(stage.world.server())?;
     let server = World::server_address(family).to_string();
     for direction in ["--bidir", "-R"] {
+        let _server = Iperf3::start(stage.world.server())?;
         let mut iperf3 = stage.world.client().command("iperf3");
         iperf3.args(["-c", &server, "-n", "20M", "-P", "4", direction]);
         run(&mut iperf3, LIMIT)?.success()?;

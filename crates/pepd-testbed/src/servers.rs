@@ -201,7 +201,8 @@ PasswordAuthentication no
 Subsystem sftp internal-sftp
 ";
 
-/// `iperf3 -s` on port 5201, for one test after another.
+/// `iperf3 -s` on port 5201, for one test: after one it refuses the next for as long as it takes
+/// to put the last away.
 #[derive(Debug)]
 pub struct Iperf3 {
     process: Process,
@@ -213,7 +214,7 @@ impl Iperf3 {
     /// # Errors
     /// When iperf3 is not installed, or ends.
     pub fn start(netns: &Netns) -> Result<Self> {
-        let process = Process::spawn(netns.command("iperf3").arg("-s"))?;
+        let process = Process::spawn(netns.command("iperf3").args(["-s", "-1"]))?;
         await_listener(netns, 5201).with_context(|| process.log())?;
         Ok(Self { process })
     }
