@@ -2,15 +2,18 @@
 //! then those again that meet the kernel most, in the guest kernel, and those that judge times
 //! on its virtual clock.
 
+mod again;
+mod said;
+
 use std::env;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
 use pepd_testbed::{Requirement, missing};
 
-use crate::packages;
+use crate::{packages, vm};
+use said::Said;
 
 /// Run every test, installing first what is missing (as root, on Debian).
 #[derive(clap::Args)]
@@ -61,9 +64,6 @@ const PROGRAMS: &[&str] = &["curl", "ip", "ip6tables-nft", "iptables-nft", "nft"
 /// The statuses of `cargo xtask vm` on a machine that cannot run a guest.
 const NO_GUEST: [i32; 2] = [69, 77];
 
-/// What a skipped test begins its line with (`pepd_testbed::report_skip`).
-const SKIPPED: &str = "SKIPPED ";
-
 /// Runs them.
 pub fn run(args: &Args) -> Result<()> {
     let needs = [packages::NETWORK, packages::TESTS, packages::FIXED_RATE].concat();
@@ -71,81 +71,130 @@ pub fn run(args: &Args) -> Result<()> {
         // The tests that need nothing of it still run; the others say that they were skipped.
         eprintln!("warning: {error:#}");
     }
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut tests = Command::new(cargo)
-        .args(["test", "--workspace", "--locked", "--no-fail-fast"])
-        .args(packages::features())
-        .args(&args.rest)
-        .stderr(Stdio::piped())
-        .spawn()
-        .context("cannot run cargo")?;
-    let stderr = tests.stderr.take().context("cargo has no standard error")?;
-    let mut skipped = pass_on(BufReader::new(stderr), std::io::stderr())?;
-    let status = tests.wait()?;
-    ensure!(status.success(), "`cargo test`: {status}");
+    let mut run = run_here(&args.rest)?;
     if packages::features().is_empty() {
         ensure!(
             env::var_os("CI").is_none_or(|ci| ci != "true"),
             "with CI=true pepd must be tested with the feature fixed-rate"
         );
-        skipped.push("the feature fixed-rate: clang, libelf-dev or zlib1g-dev is missing".into());
+        let why = "the feature fixed-rate: clang, libelf-dev or zlib1g-dev is missing";
+        run.skipped.push(why.into());
     }
     if !args.no_guest && args.rest.is_empty() {
-        skipped.extend(run_in_guest(&[], IN_GUEST)?);
+        run.add(run_in_guest(&[], IN_GUEST)?);
         let there = |program: &&&'static str| missing(Requirement::Program(program)).is_none();
         let programs = PROGRAMS.iter().filter(there);
         let copies = programs.flat_map(|program| ["--copy", program]);
         let options: Vec<_> = VIRTUAL_TIME.iter().copied().chain(copies).collect();
-        skipped.extend(run_in_guest(&options, IN_VIRTUAL_TIME)?);
+        run.add(run_in_guest(&options, IN_VIRTUAL_TIME)?);
     }
-    if skipped.is_empty() {
-        println!("No test was skipped.");
-    } else {
-        println!("{} skipped:", count(skipped.len()));
-        for line in &skipped {
-            println!("  {line}");
-        }
-    }
+    run.report();
     Ok(())
 }
 
-/// Runs the tests that `filters` name in the guest kernel; gives why not, where this machine
-/// cannot run a guest.
-fn run_in_guest(options: &[&str], filters: &[&str]) -> Result<Option<String>> {
-    let options_and_filters = [options, &["--tests"], filters].concat();
-    println!("In the guest kernel: {}", options_and_filters.join(" "));
+/// What is to be said at the end of runs that did not fail.
+#[derive(Default)]
+struct Run {
+    skipped: Vec<String>,
+    /// What failed and passed each time by itself.
+    unsteady: Vec<String>,
+}
+
+impl Run {
+    fn add(&mut self, other: Self) {
+        self.skipped.extend(other.skipped);
+        self.unsteady.extend(other.unsteady);
+    }
+
+    fn report(&self) {
+        if self.skipped.is_empty() {
+            println!("No test was skipped.");
+        } else {
+            println!("{} skipped:", count(self.skipped.len()));
+        }
+        for line in &self.skipped {
+            println!("  {line}");
+        }
+        if !self.unsteady.is_empty() {
+            println!(
+                "{} UNSTEADY: failed once, passed by itself each time. That is a defect of the \
+                 test or of pepd; its first output is above:",
+                count(self.unsteady.len())
+            );
+        }
+        for line in &self.unsteady {
+            println!("  {line}");
+        }
+    }
+}
+
+/// Runs the workspace's tests on this kernel; `rest` is for `cargo test`.
+fn run_here(rest: &[String]) -> Result<Run> {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let cargo_test = || {
+        let mut command = Command::new(&cargo);
+        command
+            .args(["test", "--workspace", "--locked", "--no-fail-fast"])
+            .args(packages::features());
+        command
+    };
+    let (status, said) = Said::by(cargo_test().args(rest))?;
+    let mut run = Run {
+        skipped: said.skipped,
+        ..Run::default()
+    };
+    if !status.success() {
+        ensure!(rest.is_empty(), "`cargo test`: {status}");
+        let one = |name: &str| {
+            let mut ran = false;
+            for target in &said.targets {
+                let exactly = ["--", "--exact", name];
+                let (status, said) = Said::by(cargo_test().args(target).args(exactly))?;
+                if !status.success() {
+                    return Ok(false);
+                }
+                ran |= said.passed.contains(name);
+            }
+            Ok(ran)
+        };
+        again::by_itself(&said.failed, one).with_context(|| format!("`cargo test`: {status}"))?;
+        run.unsteady.extend(said.failed);
+    }
+    Ok(run)
+}
+
+/// Runs the tests that `filters` name in the guest kernel; says so where this machine cannot run
+/// a guest.
+fn run_in_guest(options: &[&str], filters: &[&str]) -> Result<Run> {
     let xtask = env::current_exe().context("where is this program?")?;
-    let status = Command::new(xtask)
-        .arg("vm")
-        .args(options_and_filters)
-        .status()
-        .context("cannot run `cargo xtask vm`")?;
+    let vm = |filters: &[&str]| {
+        let mut command = Command::new(&xtask);
+        command.arg("vm").args(options).arg("--tests").args(filters);
+        command
+    };
+    println!("In the guest kernel: {}", filters.join(" "));
+    let mut run = Run::default();
+    let (status, said) = Said::by(&mut vm(filters))?;
     if status.code().is_some_and(|code| NO_GUEST.contains(&code)) {
         ensure!(
             env::var_os("CI").is_none_or(|ci| ci != "true"),
             "with CI=true the tests in the guest kernel must not be skipped"
         );
         let filters = filters.join(" ");
-        return Ok(Some(format!("in the guest kernel, see above: {filters}")));
+        run.skipped
+            .push(format!("in the guest kernel, see above: {filters}"));
+    } else if !status.success() {
+        let what = || format!("`cargo xtask vm --tests`: {status}");
+        ensure!(status.code() == Some(vm::TESTS_FAILED.into()), what());
+        let one = |name: &str| {
+            let (status, said) = Said::by(&mut vm(&[&format!("::{name}")]))?;
+            Ok(status.success() && said.passed.contains(name))
+        };
+        again::by_itself(&said.failed, one).with_context(what)?;
+        let there = |name| format!("in the guest kernel: {name}");
+        run.unsteady.extend(said.failed.into_iter().map(there));
     }
-    ensure!(status.success(), "`cargo xtask vm --tests`: {status}");
-    Ok(None)
-}
-
-/// Passes lines on, and returns those about skipped tests.
-fn pass_on(lines: impl BufRead, mut to: impl Write) -> Result<Vec<String>> {
-    let mut skipped = Vec::new();
-    for line in lines.split(b'\n') {
-        let mut line = line?;
-        line.push(b'\n');
-        to.write_all(&line)?;
-        let line = String::from_utf8_lossy(&line);
-        // A test's line may begin where another's output has not ended.
-        if let Some(at) = line.find(SKIPPED) {
-            skipped.push(line[at + SKIPPED.len()..].trim_end().to_owned());
-        }
-    }
-    Ok(skipped)
+    Ok(run)
 }
 
 fn count(tests: usize) -> String {
@@ -153,19 +202,5 @@ fn count(tests: usize) -> String {
         "1 test was".to_owned()
     } else {
         format!("{tests} tests were")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::pass_on;
-
-    #[test]
-    fn skips_are_found_among_other_lines() {
-        let lines = b"warning: x\nSKIPPED a::b (f.rs:1): not root\ntest ... SKIPPED c: why\n";
-        let mut passed_on = Vec::new();
-        let skipped = pass_on(lines.as_slice(), &mut passed_on).unwrap();
-        assert_eq!(passed_on, lines);
-        assert_eq!(skipped, ["a::b (f.rs:1): not root", "c: why"]);
     }
 }

@@ -25,7 +25,7 @@ const DIED: u8 = 70;
 /// EX_USAGE.
 const WRONG_USAGE: u8 = 64;
 /// The status that cargo gives when a test does not build or fails.
-const TESTS_FAILED: u8 = 101;
+pub const TESTS_FAILED: u8 = 101;
 
 /// What of the host's environment a command in the guest gets, beside `PEPD_*` and --env.
 const PASSED_ON: [&str; 16] = [
