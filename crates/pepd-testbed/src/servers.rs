@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use crate::netns::Netns;
 use crate::process::{Process, run};
+use crate::sockets::listens;
 use crate::wait::wait_until;
 
 /// How long a server may take to start on a busy machine.
@@ -226,25 +227,9 @@ impl Iperf3 {
     }
 }
 
-/// Waits until something in `netns` listens on `port` (asked of the kernel's table, so that
-/// the server sees no connection from it).
+/// Waits until something in `netns` listens on `port`.
 fn await_listener(netns: &Netns, port: u16) -> Result<()> {
     wait_until(LIMIT, &format!("a listener on port {port}"), || {
-        netns
-            .run(|| Ok(listens(Path::new("/proc/thread-self/net"), port)))
-            .unwrap_or(false)
-    })
-}
-
-/// Looks for state 0A (LISTEN) in the tables of proc_net_tcp(5).
-fn listens(net: &Path, port: u16) -> bool {
-    let wanted = format!(":{port:04X}");
-    ["tcp", "tcp6"].iter().any(|table| {
-        let text = fs::read_to_string(net.join(table)).unwrap_or_default();
-        text.lines().any(|line| {
-            let mut fields = line.split_whitespace().skip(1);
-            let local = fields.next().unwrap_or_default();
-            local.ends_with(&wanted) && fields.nth(1) == Some("0A")
-        })
+        listens(netns, port).unwrap_or(false)
     })
 }

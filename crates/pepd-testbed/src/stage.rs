@@ -1,11 +1,10 @@
 //! A scenario's setting: a world, with the daemon in it or without.
 
-use std::fs;
-
 use anyhow::{Context, Result, ensure};
 
 use crate::netns::Netns;
 use crate::pepd::Pepd;
+use crate::sockets::accepted;
 use crate::traffic::Pair;
 use crate::world::World;
 
@@ -116,33 +115,6 @@ impl Drop for Stage {
     }
 }
 
-/// How many TCP connections sockets in `netns` have accepted so far (`PassiveOpens`, RFC 4022
-/// section 3): on the helper box, how many were split. Routed ones leave it as it is.
-///
-/// Where two processors take the end of a handshake and what follows it at the same moment, the
-/// kernel counts the connection twice, and then drops one of the two sockets
-/// (tcp_create_openreq_child, inet_csk_complete_hashdance). So the number may be too high, and
-/// zero is certain once the connection has carried a byte: a client's end is up before its last
-/// acknowledgement has been looked at here.
-///
-/// # Errors
-/// When the kernel's table cannot be read.
-pub fn accepted(netns: &Netns) -> Result<u64> {
-    let snmp = netns.run(|| Ok(fs::read_to_string("/proc/thread-self/net/snmp")?))?;
-    let mut rows = snmp.lines().filter_map(|line| line.strip_prefix("Tcp:"));
-    let (names, values) = (
-        rows.next().context("no names")?,
-        rows.next().context("no values")?,
-    );
-    let at = names
-        .split_whitespace()
-        .position(|name| name == "PassiveOpens");
-    let value = at
-        .and_then(|at| values.split_whitespace().nth(at))
-        .context("no PassiveOpens")?;
-    Ok(value.parse()?)
-}
-
 /// The connection that `open` makes, with a byte carried each way, and whether the helper box in
 /// `netns` has split it.
 ///
@@ -153,19 +125,4 @@ pub fn splits(netns: &Netns, open: impl FnOnce() -> Result<Pair>) -> Result<(Pai
     let pair = open()?;
     pair.exchange(1)?;
     Ok((pair, accepted(netns)? > before))
-}
-
-/// How many TCP sockets in `netns` are established now: on the helper box, two for each
-/// connection that is split.
-///
-/// # Errors
-/// When the kernel's tables cannot be read.
-pub fn established(netns: &Netns) -> Result<usize> {
-    let tables = netns.run(|| {
-        let table = |name| fs::read_to_string(format!("/proc/thread-self/net/{name}"));
-        Ok(table("tcp")? + &table("tcp6")?)
-    })?;
-    // The state is the fourth column, and 01 is TCP_ESTABLISHED (proc_net_tcp(5)).
-    let states = tables.lines().map(|line| line.split_whitespace().nth(3));
-    Ok(states.filter(|state| *state == Some("01")).count())
 }
