@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -261,6 +262,12 @@ fn render_manual(command: &clap::Command, text: &mut Vec<u8>) -> io::Result<()> 
         page.render_options_section(text)?;
     }
     Ok(())
+}
+
+/// Writes a line to standard error. Where that cannot be done there is nobody to tell; eprintln!
+/// would panic.
+pub fn eprint(text: impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// Writes to standard output; a reader that has had enough is no error.

@@ -30,7 +30,6 @@ mod table;
 mod top;
 mod translate;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -72,8 +71,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            // Where the text cannot be written the exit code still says it; eprintln! would panic.
-            let _ = writeln!(std::io::stderr(), "{failure}");
+            cli::eprint(&failure);
             failure.code()
         }
     }
