@@ -10,7 +10,7 @@ use clap_complete::Shell;
 use pepd_observe::Phase;
 use pepd_observe::api::{FlowQuery, FlowSort, Place};
 
-use crate::exit::{Failure, Result};
+use crate::exit::{self, Failure, Result};
 
 /// A transparent TCP performance enhancing proxy for Linux routers.
 ///
@@ -18,7 +18,7 @@ use crate::exit::{Failure, Result};
 /// each with a congestion control, buffers and timers of its own. Neither end host notices:
 /// each still sees the other's address and port.
 #[derive(Debug, Parser)]
-#[command(version = VERSION, after_long_help = EXIT_STATUS)]
+#[command(version = VERSION, after_long_help = exit_status())]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -32,9 +32,30 @@ const VERSION: &str = if pepd_bpf::IS_BUILT {
     env!("CARGO_PKG_VERSION")
 };
 
-const EXIT_STATUS: &str = "Exit status: 0 all went well; 64 the command line was wrong; \
-    69 the kernel or the host lacks something that is named, or no daemon answers; 70 an internal error; \
-    77 a capability, or the permission to ask the daemon, is missing; 78 the configuration is wrong.";
+/// What the exit codes mean.
+pub const EXIT_CODES: &[(u8, &str)] = &[
+    (0, "all went well"),
+    (1, "`doctor` has found what would stop `run` or connections"),
+    (exit::USAGE, "the command line was wrong"),
+    (
+        69,
+        "the kernel or the host lacks something that is named, no daemon answers, or one runs \
+         already",
+    ),
+    (70, "an internal error"),
+    (
+        77,
+        "a capability, or the permission to ask the daemon, is missing",
+    ),
+    (78, "the configuration is wrong"),
+];
+
+fn exit_status() -> String {
+    let codes = EXIT_CODES
+        .iter()
+        .map(|(code, meaning)| format!("{code} {meaning}"));
+    format!("Exit status: {}.", codes.collect::<Vec<_>>().join("; "))
+}
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
@@ -240,28 +261,6 @@ pub fn print_completions(shell: Shell) -> Result {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "pepd", &mut text);
     print(&text)
-}
-
-/// Prints the manual page of pepd and, after it, those of its subcommands.
-pub fn print_manual() -> Result {
-    let mut text = Vec::new();
-    let mut command = Cli::command();
-    command.build();
-    render_manual(&command, &mut text).map_err(|error| Failure::internal("write", error))?;
-    print(&text)
-}
-
-fn render_manual(command: &clap::Command, text: &mut Vec<u8>) -> io::Result<()> {
-    let page = clap_mangen::Man::new(command.clone());
-    page.render(text)?;
-    for subcommand in command.get_subcommands().filter(|c| c.get_name() != "help") {
-        let page = clap_mangen::Man::new(subcommand.clone());
-        writeln!(text, ".SH PEPD {}", subcommand.get_name().to_uppercase())?;
-        page.render_synopsis_section(text)?;
-        page.render_description_section(text)?;
-        page.render_options_section(text)?;
-    }
-    Ok(())
 }
 
 /// Writes a line to standard error. Where that cannot be done there is nobody to tell; eprintln!

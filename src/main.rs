@@ -18,6 +18,7 @@ mod host;
 mod humane;
 mod life;
 mod log;
+mod manual;
 mod observatory;
 mod orders;
 mod peers;
@@ -66,7 +67,7 @@ fn main() -> ExitCode {
         Command::Reload(target) => orders::reload(&target),
         Command::Drain(target) => orders::drain(&target),
         Command::Completions { shell } => cli::print_completions(shell),
-        Command::Man => cli::print_manual(),
+        Command::Man => manual::print_manual(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -322,9 +322,15 @@ fn the_manual_page_is_one_for_man() -> Result<()> {
         "reload",
         "drain",
         "\\-\\-sort",
+        "EXIT STATUS",
+        "SIGNALS",
+        "PEPD_LOG",
+        "/etc/pepd/pepd.toml",
     ] {
         assert!(said.contains(part), "no {part}");
     }
+    // There is this page only.
+    assert!(!said.contains("run(1)"), "{said}");
     Ok(())
 }
 
