@@ -141,7 +141,6 @@ impl Daemon {
                 _ = inspection.tick() => {
                     self.mend().await;
                     self.follow_paths().await;
-                    self.look_at_guards().await;
                 }
                 () = self.installed.routes_changed() => {
                     let followed = self.keeper.tend_during(self.installed.follow()).await;
@@ -174,13 +173,13 @@ impl Daemon {
         }
     }
 
-    /// Installs the kernel state again where it is gone. `nft flush ruleset`, with which a
+    /// Reads the kernel's counters, and installs its state again where it is gone. `nft flush ruleset`, with which a
     /// reload of the operator's own firewall often begins, takes pepd's table along, and
     /// a restart of systemd-networkd takes the rules; then even the packets of live
     /// connections no longer reach their sockets.
     async fn mend(&mut self) {
         match self.keeper.tend_during(self.installed.verify()).await {
-            Ok(()) => return,
+            Ok(counts) => return self.observatory.counted(counts),
             Err(error @ pepd_net::Error::Drift { .. }) => tracing::warn!("{error}"),
             Err(error) => return complain(&error),
         }
@@ -199,17 +198,6 @@ impl Daemon {
         let followed = self.installed.follow_paths();
         if let Err(error) = self.keeper.tend_during(followed).await {
             tracing::warn!(%error, "follow the tunnels' paths");
-        }
-    }
-
-    /// Reads what the tunnels' guards have dropped, for whoever asks.
-    async fn look_at_guards(&mut self) {
-        if self.config.peers.is_empty() {
-            return self.observatory.guarded(Vec::new());
-        }
-        match self.keeper.tend_during(pepd_net::guards()).await {
-            Ok(guards) => self.observatory.guarded(guards),
-            Err(error) => tracing::debug!(%error, "read the guards' counters"),
         }
     }
 
