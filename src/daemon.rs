@@ -173,14 +173,15 @@ impl Daemon {
         }
     }
 
-    /// Reads the kernel's counters, and installs its state again where it is gone. `nft flush ruleset`, with which a
-    /// reload of the operator's own firewall often begins, takes pepd's table along, and
-    /// a restart of systemd-networkd takes the rules; then even the packets of live
+    /// Reads the kernel's counters, and installs its state again where it is gone. `nft flush
+    /// ruleset`, with which a reload of the operator's own firewall often begins, takes pepd's table
+    /// along, and a restart of systemd-networkd takes the rules; then even the packets of live
     /// connections no longer reach their sockets.
     async fn mend(&mut self) {
         match self.keeper.tend_during(self.installed.verify()).await {
             Ok(counts) => return self.observatory.counted(counts),
-            Err(error @ pepd_net::Error::Drift { .. }) => tracing::warn!("{error}"),
+            // The cure that the error names is what comes next.
+            Err(pepd_net::Error::Drift { what }) => tracing::warn!("{what}; putting it back"),
             Err(error) => return complain(&error),
         }
         let replaced = self.installed.replace(&self.plan);
