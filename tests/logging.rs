@@ -16,6 +16,20 @@ use rstest::rstest;
 const PEPD: &str = env!("CARGO_BIN_EXE_pepd");
 const LIMIT: Duration = Duration::from_secs(120);
 
+#[test]
+fn a_filter_that_is_none_is_said_to_be() -> Result<()> {
+    require!(root);
+    let world = World::standard()?;
+    let pepd = Pepd::builder(PEPD)
+        .log("=nonsense=[")
+        .start(world.hb(), &World::config())?;
+    wait_until(LIMIT, "the log says so", || {
+        pepd.log().contains("PEPD_LOG is no filter")
+    })?;
+    pepd.stop()?;
+    Ok(())
+}
+
 /// A disk that is full, a log reader that has gone, and one that does not read: its pipe is
 /// full from the start.
 #[rstest]
