@@ -427,26 +427,6 @@ fn a_reload_takes_effect_on_new_connections() -> Result<()> {
     stage.finish()
 }
 
-#[test]
-fn a_reload_says_what_waits_for_a_start() -> Result<()> {
-    require!(root);
-    let mut stage = Stage::open(Via::Pepd, PEPD)?;
-    let other = World::config().replace("[node]", "[log]\nformat = \"json\"\n[node]");
-    // What has not been put into force is said again the next time.
-    for times in 1..=2 {
-        stage.pepd()?.reload(&other)?;
-        let pepd = stage.pepd()?;
-        wait_until(LIMIT, "the log says so", || {
-            let log = pepd.log();
-            log.matches("[log] format takes effect at the next start")
-                .count()
-                == times
-        })?;
-    }
-    assert!(stage.world.probe(Family::V4)?.1);
-    stage.finish()
-}
-
 #[rstest]
 #[case::a_syntax_error("[node\n", "pepd.toml")]
 #[case::an_unknown_key("[nodes]\nname = \"x\"\n", "nodes")]
