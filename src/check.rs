@@ -1,13 +1,10 @@
 //! `pepd check`: validate, and print what the configuration means.
 
-use std::fmt;
-use std::io::{self, Write as _};
-
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use pepd_config::{Config, Congestion, Handshake, Via};
 
-use crate::cli::{Check, print};
+use crate::cli::{Check, eprint, print};
 use crate::exit::Result;
 use crate::fixed_rate;
 use crate::source;
@@ -21,7 +18,7 @@ pub fn check(Check { file, all }: &Check) -> Result {
     };
     if configs.iter().any(asks_for_what_is_not_built) {
         // The file is right; it is this program that `run` will miss something in.
-        eprint_note(&pepd_bpf::Error::NotBuilt);
+        eprint(format_args!("pepd: note: {}", pepd_bpf::Error::NotBuilt));
     }
     let tables: Vec<_> = configs.iter().map(describe).collect();
     print(tables.join("\n").as_bytes())
@@ -29,11 +26,6 @@ pub fn check(Check { file, all }: &Check) -> Result {
 
 fn asks_for_what_is_not_built(config: &Config) -> bool {
     !pepd_bpf::IS_BUILT && config.legs.iter().any(fixed_rate::is_asked_for)
-}
-
-fn eprint_note(what: impl fmt::Display) {
-    // Where the text cannot be written there is nobody to tell; eprintln! would panic.
-    let _ = writeln!(io::stderr(), "pepd: note: {what}");
 }
 
 fn describe(config: &Config) -> String {

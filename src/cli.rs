@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -9,7 +10,7 @@ use clap_complete::Shell;
 use pepd_observe::Phase;
 use pepd_observe::api::{FlowQuery, FlowSort, Place};
 
-use crate::exit::{Failure, Result};
+use crate::exit::{self, Failure, Result};
 
 /// A transparent TCP performance enhancing proxy for Linux routers.
 ///
@@ -17,7 +18,7 @@ use crate::exit::{Failure, Result};
 /// each with a congestion control, buffers and timers of its own. Neither end host notices:
 /// each still sees the other's address and port.
 #[derive(Debug, Parser)]
-#[command(version = VERSION, after_long_help = EXIT_STATUS)]
+#[command(version = VERSION, after_long_help = exit_status())]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -31,9 +32,30 @@ const VERSION: &str = if pepd_bpf::IS_BUILT {
     env!("CARGO_PKG_VERSION")
 };
 
-const EXIT_STATUS: &str = "Exit status: 0 all went well; 64 the command line was wrong; \
-    69 the kernel or the host lacks something that is named, or no daemon answers; 70 an internal error; \
-    77 a capability, or the permission to ask the daemon, is missing; 78 the configuration is wrong.";
+/// What the exit codes mean.
+pub const EXIT_CODES: &[(u8, &str)] = &[
+    (0, "all went well"),
+    (1, "`doctor` has found what would stop `run` or connections"),
+    (exit::USAGE, "the command line was wrong"),
+    (
+        69,
+        "the kernel or the host lacks something that is named, no daemon answers, or one runs \
+         already",
+    ),
+    (70, "an internal error"),
+    (
+        77,
+        "a capability, or the permission to ask the daemon, is missing",
+    ),
+    (78, "the configuration is wrong"),
+];
+
+fn exit_status() -> String {
+    let codes = EXIT_CODES
+        .iter()
+        .map(|(code, meaning)| format!("{code} {meaning}"));
+    format!("Exit status: {}.", codes.collect::<Vec<_>>().join("; "))
+}
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
@@ -241,26 +263,10 @@ pub fn print_completions(shell: Shell) -> Result {
     print(&text)
 }
 
-/// Prints the manual page of pepd and, after it, those of its subcommands.
-pub fn print_manual() -> Result {
-    let mut text = Vec::new();
-    let mut command = Cli::command();
-    command.build();
-    render_manual(&command, &mut text).map_err(|error| Failure::internal("write", error))?;
-    print(&text)
-}
-
-fn render_manual(command: &clap::Command, text: &mut Vec<u8>) -> io::Result<()> {
-    let page = clap_mangen::Man::new(command.clone());
-    page.render(text)?;
-    for subcommand in command.get_subcommands().filter(|c| c.get_name() != "help") {
-        let page = clap_mangen::Man::new(subcommand.clone());
-        writeln!(text, ".SH PEPD {}", subcommand.get_name().to_uppercase())?;
-        page.render_synopsis_section(text)?;
-        page.render_description_section(text)?;
-        page.render_options_section(text)?;
-    }
-    Ok(())
+/// Writes a line to standard error. Where that cannot be done there is nobody to tell; eprintln!
+/// would panic.
+pub fn eprint(text: impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// Writes to standard output; a reader that has had enough is no error.

@@ -63,9 +63,7 @@ impl Daemon {
             Notifier::start().map_err(|error| Failure::internal("start a thread", error))?;
         controls.report();
         let workers = host::workers(&config);
-        // One per leg and family.
-        let listeners = config.legs.len() * 2;
-        let descriptors = host::share_descriptors(&config, workers.get(), listeners)?;
+        let descriptors = host::share_descriptors(&config, workers.get(), listeners(&config))?;
         let settings = settings(&config, &controls, descriptors)?;
         probe(&settings)?;
         let prepared = Prepared::new(settings, workers)?;
@@ -143,7 +141,6 @@ impl Daemon {
                 _ = inspection.tick() => {
                     self.mend().await;
                     self.follow_paths().await;
-                    self.look_at_guards().await;
                 }
                 () = self.installed.routes_changed() => {
                     let followed = self.keeper.tend_during(self.installed.follow()).await;
@@ -176,14 +173,15 @@ impl Daemon {
         }
     }
 
-    /// Installs the kernel state again where it is gone. `nft flush ruleset`, with which a
-    /// reload of the operator's own firewall often begins, takes pepd's table along, and
-    /// a restart of systemd-networkd takes the rules; then even the packets of live
+    /// Reads the kernel's counters, and installs its state again where it is gone. `nft flush
+    /// ruleset`, with which a reload of the operator's own firewall often begins, takes pepd's table
+    /// along, and a restart of systemd-networkd takes the rules; then even the packets of live
     /// connections no longer reach their sockets.
     async fn mend(&mut self) {
         match self.keeper.tend_during(self.installed.verify()).await {
-            Ok(()) => return,
-            Err(error @ pepd_net::Error::Drift { .. }) => tracing::warn!("{error}"),
+            Ok(counts) => return self.observatory.counted(counts),
+            // The cure that the error names is what comes next.
+            Err(pepd_net::Error::Drift { what }) => tracing::warn!("{what}; putting it back"),
             Err(error) => return complain(&error),
         }
         let replaced = self.installed.replace(&self.plan);
@@ -204,17 +202,6 @@ impl Daemon {
         }
     }
 
-    /// Reads what the tunnels' guards have dropped, for whoever asks.
-    async fn look_at_guards(&mut self) {
-        if self.config.peers.is_empty() {
-            return self.observatory.guarded(Vec::new());
-        }
-        match self.keeper.tend_during(pepd_net::guards()).await {
-            Ok(guards) => self.observatory.guarded(guards),
-            Err(error) => tracing::debug!(%error, "read the guards' counters"),
-        }
-    }
-
     /// Reads the configuration again; the error says why not.
     async fn reload(&mut self) -> std::result::Result<(), String> {
         self.keeper.notifier.reloading();
@@ -229,14 +216,15 @@ impl Daemon {
     }
 
     async fn try_reload(&mut self) -> std::result::Result<(), Failure> {
-        let config = source::read_again(&self.file)?;
-        if config.admin != self.config.admin {
-            tracing::warn!("[admin] takes effect at the next start");
-        }
-        if config.node.workers != self.config.node.workers {
-            tracing::warn!("[node] workers takes effect at the next start");
-        }
-        let settings = settings(&config, &self.controls, self.descriptors)?;
+        let mut config = source::read_again(&self.file)?;
+        self.keep_until_the_next_start(&mut config);
+        let descriptors = host::shares(
+            &config,
+            self.workers.get(),
+            listeners(&config),
+            self.descriptors.limit,
+        );
+        let settings = settings(&config, &self.controls, descriptors)?;
         probe(&settings)?;
         let prepared = self.keeper.relay.prepare(settings)?;
         let holder = self.keeper.tend_during(host::holder(&config)).await?;
@@ -248,12 +236,32 @@ impl Daemon {
         ));
         let replaced = self.installed.replace(&plan);
         self.keeper.tend_during(replaced).await?;
-        self.keeper.relay.reload(prepared);
+        self.keeper.relay.reload(prepared, descriptors.pipes);
         self.observatory.reloaded(&config);
         self.keeper.probes.follow(&config);
         self.config = config;
+        self.descriptors = descriptors;
         self.plan = plan;
         Ok(())
+    }
+
+    /// What only a start can change stays as it is, and the log says so.
+    fn keep_until_the_next_start(&self, config: &mut Config) {
+        let running = &self.config;
+        let keys = [
+            ("[admin]", config.admin != running.admin),
+            (
+                "[node] workers",
+                config.node.workers != running.node.workers,
+            ),
+            ("[log] format", config.log.format != running.log.format),
+        ];
+        for (key, _) in keys.iter().filter(|(_, differs)| *differs) {
+            tracing::warn!("{key} takes effect at the next start");
+        }
+        config.admin = running.admin.clone();
+        config.node.workers = running.node.workers;
+        config.log.format = running.log.format;
     }
 
     /// Drains: new connections are routed, those that there are may finish.
@@ -292,6 +300,11 @@ impl Daemon {
         tracing::info!(cut, "ended: {}", self.counters);
         Ok(removed?)
     }
+}
+
+/// How many listeners a worker has: one per leg and family.
+fn listeners(config: &Config) -> usize {
+    config.legs.len() * 2
 }
 
 /// The relay's settings, with no more connections than there are descriptors for.

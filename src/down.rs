@@ -6,7 +6,7 @@ use crate::fixed_rate;
 use crate::host::Lock;
 use crate::{privileges, source, translate};
 
-/// Removes all kernel state of pepd; that there is none is fine.
+/// Removes all kernel state of pepd, and says what it was; that there is none is fine.
 pub fn down(file: &File) -> Result {
     let config = source::read(file)?;
     privileges::require()?;
@@ -18,5 +18,8 @@ pub fn down(file: &File) -> Result {
     let table = config.capture.table.0;
     let removed = runtime.block_on(pepd_net::remove(table, translate::mark(&config)))?;
     let controls = fixed_rate::remove_left()?;
-    print(format!("{removed}{controls}\n").as_bytes())
+    if removed.is_empty() && controls.is_empty() {
+        return print(b"nothing of pepd's is here\n");
+    }
+    print(format!("{removed}{controls}").as_bytes())
 }

@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use pepd_config::LogFormat;
 use tracing_appender::non_blocking::{NonBlocking, WorkerGuard};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::FromEnvError;
 use tracing_subscriber::fmt::SubscriberBuilder;
 use tracing_subscriber::fmt::format::{DefaultFields, Format};
 
@@ -29,7 +30,7 @@ pub fn start(format: Option<LogFormat>) -> WorkerGuard {
         LogFormat::Journal => Journal::open(),
         LogFormat::Text | LogFormat::Json => None,
     };
-    match (wanted, journal) {
+    let guard = match (wanted, journal) {
         (_, Some(journal)) => {
             let (writer, guard) = tracing_appender::non_blocking(journal);
             to(writer).event_format(JournalFormat).init();
@@ -51,13 +52,27 @@ pub fn start(format: Option<LogFormat>) -> WorkerGuard {
             }
             guard
         }
+    };
+    if let Err(error) = filter()
+        && let Some(asked) = std::env::var_os(VARIABLE)
+    {
+        tracing::warn!(%error, ?asked, "{VARIABLE} is no filter; the level is info");
     }
+    guard
+}
+
+/// Chooses the lines.
+const VARIABLE: &str = "PEPD_LOG";
+
+/// What the variable asks for; an error where it is not set, too.
+fn filter() -> Result<EnvFilter, FromEnvError> {
+    EnvFilter::try_from_env(VARIABLE)
 }
 
 type Builder = SubscriberBuilder<DefaultFields, Format, EnvFilter, NonBlocking>;
 
 fn to(writer: NonBlocking) -> Builder {
-    let filter = EnvFilter::try_from_env("PEPD_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = filter().unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_target(false)

@@ -18,6 +18,7 @@ mod host;
 mod humane;
 mod life;
 mod log;
+mod manual;
 mod observatory;
 mod orders;
 mod peers;
@@ -30,7 +31,6 @@ mod table;
 mod top;
 mod translate;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -67,13 +67,12 @@ fn main() -> ExitCode {
         Command::Reload(target) => orders::reload(&target),
         Command::Drain(target) => orders::drain(&target),
         Command::Completions { shell } => cli::print_completions(shell),
-        Command::Man => cli::print_manual(),
+        Command::Man => manual::print_manual(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            // Where the text cannot be written the exit code still says it; eprintln! would panic.
-            let _ = writeln!(std::io::stderr(), "{failure}");
+            cli::eprint(&failure);
             failure.code()
         }
     }

@@ -25,7 +25,7 @@ pub struct Observatory {
     descriptors: u64,
     peers: PeerStates,
     fixed_rate: Names,
-    guards: RwLock<Vec<GuardDrops>>,
+    kernel: RwLock<pepd_net::Counts>,
     configured: RwLock<Configured>,
     draining: AtomicBool,
 }
@@ -57,7 +57,7 @@ impl Observatory {
             descriptors: descriptors.limit,
             peers,
             fixed_rate,
-            guards: RwLock::default(),
+            kernel: RwLock::default(),
             configured: RwLock::new(Configured::from(config)),
             draining: AtomicBool::new(false),
         }
@@ -72,19 +72,30 @@ impl Observatory {
         *configured = Configured::from(config);
     }
 
-    /// What the guards of the tunnels have dropped by now.
-    pub fn guarded(&self, guards: Vec<pepd_net::Guard>) {
-        let drops = guards.into_iter().map(|guard| GuardDrops {
-            peer: guard.peer,
-            packets: guard.packets,
-            bytes: guard.bytes,
-        });
-        *self.guards.write().unwrap_or_else(PoisonError::into_inner) = drops.collect();
+    /// What the kernel has counted by now.
+    pub fn counted(&self, counts: pepd_net::Counts) {
+        *self.kernel.write().unwrap_or_else(PoisonError::into_inner) = counts;
     }
 
     /// The daemon ends.
     pub fn draining(&self) {
         self.draining.store(true, Relaxed);
+    }
+
+    /// The SYNs that the kernel routed, and what the guards of the tunnels have dropped.
+    fn kernel(&self) -> (Vec<CountedReason>, Vec<GuardDrops>) {
+        let kernel = self.kernel.read().unwrap_or_else(PoisonError::into_inner);
+        let routed = kernel.unsplit.iter().map(|unsplit| CountedReason {
+            name: unsplit.counter.to_owned(),
+            count: unsplit.syns,
+            meaning: unsplit.meaning.to_owned(),
+        });
+        let guards = kernel.guards.iter().map(|guard| GuardDrops {
+            peer: guard.peer.clone(),
+            packets: guard.packets,
+            bytes: guard.bytes,
+        });
+        (routed.collect(), guards.collect())
     }
 
     fn state(&self) -> DaemonState {
@@ -131,6 +142,7 @@ impl View for Observatory {
             .read()
             .unwrap_or_else(PoisonError::into_inner);
         let pairs = table.pairs(now);
+        let (routed, guards) = self.kernel();
         let advice = advise(&pairs, &table.flows(now), &configured.legs);
         Status {
             api: API_VERSION,
@@ -146,11 +158,8 @@ impl View for Observatory {
             campuses: configured.campuses.clone(),
             pairs,
             peers: self.peers.get(),
-            guards: self
-                .guards
-                .read()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clone(),
+            routed,
+            guards,
             advice,
         }
     }

@@ -1,6 +1,6 @@
 //! `pepd show`: the kernel state that `run` would install.
 
-use crate::cli::{File, print};
+use crate::cli::{File, eprint, print};
 use crate::exit::{Failure, Result};
 use crate::fixed_rate::Controls;
 use crate::{host, source, translate};
@@ -17,7 +17,9 @@ pub fn show(file: &File) -> Result {
     let holder = runtime
         .block_on(host::holder(&config))
         .unwrap_or_else(|failure| {
-            eprintln!("{failure}\npepd: shown is what would be installed if nft could hold SYNs");
+            eprint(format_args!(
+                "{failure}\npepd: shown is what would be installed if nft could hold SYNs"
+            ));
             pepd_net::Holder::Nft
         });
     let request = translate::request(&config, &listeners, workers, holder);

@@ -198,7 +198,8 @@ pub fn liveness(liveness: Liveness) -> &'static str {
 
 /// What has happened; what has not is no news.
 fn counters(status: &Status, width: Option<u16>) -> String {
-    let mut counted: Vec<_> = status.counters.iter().filter(|c| c.count > 0).collect();
+    let all = status.counters.iter().chain(&status.routed);
+    let mut counted: Vec<_> = all.filter(|counter| counter.count > 0).collect();
     if counted.is_empty() {
         return String::new();
     }
@@ -251,6 +252,7 @@ mod tests {
         status.guards.clear();
         status.advice.clear();
         status.counters.iter_mut().for_each(|c| c.count = 0);
+        status.routed.clear();
         status.uptime = 3.0;
         assert_snapshot!(describe(&status, fixture::NOW, None));
     }

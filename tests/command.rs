@@ -220,6 +220,42 @@ fn without_nft_it_is_exit_69_naming_the_package() -> Result<()> {
     Ok(())
 }
 
+/// Where the kernel's nft has a `queue` that is enough, and iptables is not missed.
+#[test]
+fn without_anything_to_hold_syns_it_is_exit_69_unless_early() -> Result<()> {
+    require!(root, program("nft"));
+    let world = World::standard()?;
+    let before = world.kernel_state()?;
+    let directory = TempDir::new()?;
+    let file = directory.path().join("pepd.toml");
+    fs::write(&file, World::config())?;
+    let mut show = world.hb().command(PEPD);
+    let shown = run(show.args(["show", "-c"]).arg(&file), LIMIT)?.success()?;
+    let nft_is_enough = !shown.contains("iptables -t raw");
+    // `ip netns exec` has given it a mount namespace of its own.
+    let hide = format!(
+        "cp $(command -v nft) {0} && mount -t tmpfs none /usr/sbin && \
+         mount -t tmpfs none /usr/local && PATH={0}:$PATH exec \"$@\"",
+        directory.path().display()
+    );
+    let hidden = || Pepd::builder(PEPD).wrapper(&["sh", "-c", &hide, "sh"]);
+    if nft_is_enough {
+        hidden().start(world.hb(), &World::config())?.stop()?;
+    } else {
+        let (status, said) = hidden().fails(world.hb(), &World::config())?;
+        assert_eq!(status.code(), Some(69), "{said}");
+        for word in ["nft_queue", "package iptables", "handshake = \"early\""] {
+            assert!(said.contains(word), "no {word} in: {said}");
+        }
+    }
+    assert_eq!(world.kernel_state()?, before);
+    let pepd = hidden().start(world.hb(), &World::early_config())?;
+    assert!(world.probe(Family::V4)?.1);
+    pepd.stop()?;
+    assert_eq!(world.kernel_state()?, before);
+    Ok(())
+}
+
 #[test]
 fn a_port_that_is_taken_is_exit_69_and_leaves_nothing() -> Result<()> {
     require!(root);
@@ -322,9 +358,15 @@ fn the_manual_page_is_one_for_man() -> Result<()> {
         "reload",
         "drain",
         "\\-\\-sort",
+        "EXIT STATUS",
+        "SIGNALS",
+        "PEPD_LOG",
+        "/etc/pepd/pepd.toml",
     ] {
         assert!(said.contains(part), "no {part}");
     }
+    // There is this page only.
+    assert!(!said.contains("run(1)"), "{said}");
     Ok(())
 }
 

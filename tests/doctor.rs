@@ -308,6 +308,8 @@ fn without_cap_net_admin_it_says_so() -> Result<()> {
         finished.stdout.contains("CAP_NET_ADMIN is missing"),
         "{finished:?}"
     );
+    // A module is not what it lacks.
+    assert!(!finished.stdout.contains("modprobe"), "{finished:?}");
     Ok(())
 }
 
@@ -333,6 +335,7 @@ fn without_nft_it_names_the_package() -> Result<()> {
     assert_eq!(said.code, Some(1));
     let nft = said.finding("nft", None).unwrap();
     assert_eq!(nft["cure"], "apt-get install nftables", "{nft}");
+    assert!(said.finding("hold", None).is_none(), "it asks nft");
     Ok(())
 }
 

@@ -72,10 +72,11 @@ fn down_removes_what_a_crash_left_and_nothing_else() -> Result<()> {
         before,
         "a killed daemon leaves its state"
     );
-    down(&world)?;
+    let said = down(&world)?;
+    assert!(said.contains("removed nft table inet pepd"), "{said}");
     assert_eq!(world.kernel_state()?, before);
     // A second time there is nothing to do, and that is no error.
-    down(&world)?;
+    assert_eq!(down(&world)?, "nothing of pepd's is here\n");
     assert_eq!(world.kernel_state()?, before);
     Ok(())
 }
@@ -456,13 +457,13 @@ fn a_bad_file_changes_nothing_and_says_why(#[case] bad: &str, #[case] why: &str)
     stage.finish()
 }
 
-fn down(world: &World) -> Result<()> {
+/// Gives what it says.
+fn down(world: &World) -> Result<String> {
     let directory = tempfile::TempDir::new()?;
     let file = directory.path().join("pepd.toml");
     fs::write(&file, World::config())?;
     let mut command = world.hb().command(PEPD);
-    pepd_testbed::run(command.args(["down", "-c"]).arg(&file), LIMIT)?.success()?;
-    Ok(())
+    pepd_testbed::run(command.args(["down", "-c"]).arg(&file), LIMIT)?.success()
 }
 
 /// Without what changes while nothing happens: how long the gate stays open.

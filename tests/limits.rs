@@ -221,6 +221,30 @@ fn beyond_the_limit_of_connections_new_ones_are_routed(
     stage.finish()
 }
 
+#[test]
+fn a_reload_raises_the_limit_of_connections() -> Result<()> {
+    require!(root);
+    let mut stage = Stage::with_config(PEPD, &limits(20, 20))?;
+    let mut pairs = split_pairs(&stage.world, Family::V4, 20)?;
+    wait_until(LIMIT, "the gate is closed", || {
+        ["gate", "second_gate"]
+            .iter()
+            .all(|gate| set(&stage.world, gate).is_empty())
+    })?;
+    stage.pepd()?.reload(&limits(100, 100))?;
+    wait_until(LIMIT, "new connections are split again", || {
+        stage.world.probe(Family::V4).unwrap().1
+    })?;
+    pairs.extend(split_pairs(&stage.world, Family::V4, 20)?);
+    for pair in &pairs {
+        pair.exchange(1000)?;
+    }
+    let log = stage.pepd()?.log();
+    assert!(!log.contains("needs more descriptors"), "{log}");
+    drop(pairs);
+    stage.finish()
+}
+
 #[rstest]
 fn beyond_the_limit_of_a_source_only_its_own_are_routed(
     #[values(Family::V4, Family::V6)] family: Family,

@@ -1,4 +1,5 @@
-//! Standard error that takes no more: a log is no reason to end, or to stand still.
+//! The log: what it says, and that standard error that takes no more is no reason to end, or to
+//! stand still.
 
 #![allow(
     clippy::unwrap_used,
@@ -10,11 +11,25 @@ use std::time::Duration;
 
 use anyhow::Result;
 use nix::sys::signal::Signal;
-use pepd_testbed::{Family, Pepd, World, require, wait_until};
+use pepd_testbed::{Family, Pepd, Stage, Via, World, require, wait_until};
 use rstest::rstest;
 
 const PEPD: &str = env!("CARGO_BIN_EXE_pepd");
 const LIMIT: Duration = Duration::from_secs(120);
+
+#[test]
+fn a_filter_that_is_none_is_said_to_be() -> Result<()> {
+    require!(root);
+    let world = World::standard()?;
+    let pepd = Pepd::builder(PEPD)
+        .log("=nonsense=[")
+        .start(world.hb(), &World::config())?;
+    wait_until(LIMIT, "the log says so", || {
+        pepd.log().contains("PEPD_LOG is no filter")
+    })?;
+    pepd.stop()?;
+    Ok(())
+}
 
 /// A disk that is full, a log reader that has gone, and one that does not read: its pipe is
 /// full from the start.
@@ -48,4 +63,24 @@ fn a_log_that_cannot_be_written_ends_nothing(#[case] script: &str) -> Result<()>
     wait_until(LIMIT, "routed again", || {
         world.probe(Family::V4).is_ok_and(|(_, split)| !split)
     })
+}
+
+#[test]
+fn a_reload_says_what_waits_for_a_start() -> Result<()> {
+    require!(root);
+    let mut stage = Stage::open(Via::Pepd, PEPD)?;
+    let other = World::config().replace("[node]", "[log]\nformat = \"json\"\n[node]");
+    // What has not been put into force is said again the next time.
+    for times in 1..=2 {
+        stage.pepd()?.reload(&other)?;
+        let pepd = stage.pepd()?;
+        wait_until(LIMIT, "the log says so", || {
+            let log = pepd.log();
+            log.matches("[log] format takes effect at the next start")
+                .count()
+                == times
+        })?;
+    }
+    assert!(stage.world.probe(Family::V4)?.1);
+    stage.finish()
 }

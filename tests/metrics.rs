@@ -78,6 +78,27 @@ fn the_figures_are_those_of_the_traffic() -> Result<()> {
     stage.finish()
 }
 
+/// What nftables routes by itself shows nevertheless.
+#[test]
+fn what_a_rule_exempts_is_counted() -> Result<()> {
+    require!(root, program("nft"), program("curl"));
+    let exempt = "[[rule]]\nsource = [\"10.1.0.0/24\"]\naction = \"bypass\"\n";
+    let stage = Stage::with_config(PEPD, &(config() + exempt))?;
+    for (family, split) in [(Family::V4, false), (Family::V6, true)] {
+        assert_eq!(stage.world.probe(family)?.1, split, "{family}");
+    }
+    let hb = stage.world.hb();
+    let mut text = String::new();
+    wait_until(LIMIT, "it is in the metrics", || {
+        text = curl(hb, &[], "/metrics").unwrap().1;
+        sum(&text, "pepd_routed_syns_total", "reason=\"bypassed\"") >= 1.0
+    })?;
+    assert_eq!(sum(&text, "pepd_routed_syns_total", "no_listener"), 0.0);
+    let (_, counters) = curl(hb, &[], "/v1/counters")?;
+    assert!(counters.contains("\"bypassed\""), "{counters}");
+    stage.finish()
+}
+
 /// What the page is served by takes no orders, and answers nobody who believes it to be
 /// somebody else.
 #[rstest]

@@ -111,6 +111,8 @@ fn holder(capture: &Capture, config: &Config) -> Vec<Finding> {
             )
             .because("it works as well; the rules are in the table raw instead of in pepd's"),
         ),
+        // The finding `nft` says it, with the cure.
+        Some(Err(Error::NftNotPermitted { .. } | Error::NftMissing { .. })) => {}
         Some(Err(error)) => findings.push(
             Finding::stop(ID, error.to_string())
                 .because("handshake = \"end-to-end\" needs it, and `pepd run` ends without")

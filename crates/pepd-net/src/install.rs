@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::counts::Counts;
 use crate::error::Error;
 use crate::firewall;
 use crate::host::{self, Warning};
@@ -178,12 +179,13 @@ impl Installed {
         Ok(())
     }
 
-    /// Checks that everything is in the kernel as it was installed.
+    /// Checks that everything is in the kernel as it was installed, and reads what the kernel has
+    /// counted.
     ///
     /// # Errors
     ///
     /// [`Error::Drift`] if it is not; others if it cannot be looked at.
-    pub async fn verify(&self) -> Result<(), Error> {
+    pub async fn verify(&self) -> Result<Counts, Error> {
         let listing = nft::list().await?.ok_or_else(table_is_gone)?;
         // The counts name what differs; the fingerprint sees every difference.
         listing.check(&self.plan.script(&Carried::default()))?;
@@ -193,7 +195,8 @@ impl Installed {
             });
         }
         iptables::verify(&self.plan.iptables()).await?;
-        verify_routing(&Routing::open()?, &self.plan).await
+        verify_routing(&Routing::open()?, &self.plan).await?;
+        Ok(Counts::new(&listing.carried()))
     }
 }
 

@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod counts;
 mod error;
 mod firewall;
 mod gate;
@@ -29,11 +30,12 @@ mod script;
 mod tunnel;
 mod windows;
 
+pub use counts::{Counts, Guard, Unsplit};
 pub use error::{Error, Kind};
 pub use gate::Gate;
 pub use host::Warning;
 pub use install::{Installed, Removed, install, remove};
-pub use nft::{Guard, find_holder, guards};
+pub use nft::find_holder;
 pub use plan::Plan;
 pub use rehearsal::{Firewall, Rehearsal, rehearse};
 pub use request::{

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::iptables;
 use crate::prefix::Family;
 use crate::request::Holder;
-use crate::script::{GUARD, STRANGERS, TABLE};
+use crate::script::TABLE;
 pub(crate) use listing::Listing;
 
 /// Where `nft` is looked for: a service's PATH may lack the administrator's directories.
@@ -72,52 +72,6 @@ pub async fn find_holder() -> Result<Holder, Error> {
     match apply(PROBE.to_owned()).await {
         Ok(()) => Ok(Holder::Nft),
         Err(Error::Nft { stderr }) => iptables::probe(stderr).await.map(|()| Holder::Iptables),
-        Err(error) => Err(error),
-    }
-}
-
-/// What the guard of one tunnel has dropped since it was made.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Guard {
-    /// The peer's name; none for IP-in-IP packets to this box from no peer's address.
-    pub peer: Option<String>,
-    /// Packets.
-    pub packets: u64,
-    /// Their bytes.
-    pub bytes: u64,
-}
-
-/// Reads what the guards of the tunnels have dropped. Empty if there is no tunnel, or no table.
-///
-/// # Errors
-///
-/// See [`Error`].
-pub async fn guards() -> Result<Vec<Guard>, Error> {
-    let Some(listing) = list_counters().await? else {
-        return Ok(Vec::new());
-    };
-    let guards = listing.carried().counters.into_iter();
-    Ok(guards
-        .filter_map(|(name, (packets, bytes))| {
-            let peer = match name.strip_prefix(GUARD) {
-                Some(peer) => Some(peer.to_owned()),
-                None if name == STRANGERS => None,
-                None => return None,
-            };
-            Some(Guard {
-                peer,
-                packets,
-                bytes,
-            })
-        })
-        .collect())
-}
-
-async fn list_counters() -> Result<Option<Listing>, Error> {
-    const ARGS: &[&str] = &["-j", "list", "counters", "table", "inet", TABLE];
-    match run(ARGS, String::new()).await {
-        Ok(json) => Listing::parse(&json).map(Some),
-        Err(Error::Nft { stderr }) if stderr.contains("No such file or directory") => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -96,6 +96,20 @@ const HOLD_COUNTERS: [(&str, &str); 3] = [
     ("unread", "routed: held, but nobody read them"),
 ];
 
+/// The counters of SYNs that went on unsplit, and what an operator is told about each.
+pub(crate) const UNSPLIT: [(&str, &str); 7] = [
+    ("bypassed", "SYNs routed: a rule exempts them"),
+    (
+        "gate_closed",
+        "SYNs routed: the daemon was full, ending, or not well",
+    ),
+    ("source_full", "SYNs routed: their source has its share"),
+    ("repeated", "SYNs routed: they repeat one that was"),
+    ("no_listener", "SYNs routed: nobody listened"),
+    ("detoured", "SYNs routed: their answers take another way"),
+    ("unread", "SYNs routed: held, but nobody read them"),
+];
+
 /// A first SYN, with or without ECN (RFC 3168).
 const FIRST_SYN: &str = "tcp flags & (fin | syn | rst | ack) == syn";
 

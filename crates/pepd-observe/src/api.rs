@@ -144,6 +144,7 @@ async fn limits(State(view): State<Arc<Cached>>, _: Asked<Nothing>) -> Answer<Li
 }
 
 async fn counters(State(view): State<Arc<Cached>>, _: Asked<Nothing>) -> Answer<CounterList> {
-    let counters = view.status().counters.clone();
+    let status = view.status();
+    let counters = [&status.counters[..], &status.routed[..]].concat();
     Ok(Json(CounterList { counters }))
 }

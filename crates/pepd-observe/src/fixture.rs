@@ -222,6 +222,10 @@ pub fn status(flows: u64) -> Status {
             count("closed", 123_000, "connections that ended with both FINs"),
             count("upstream_failed", 0, "errors on the upstream leg"),
         ],
+        routed: vec![
+            count("bypassed", 420, "SYNs routed: a rule exempts them"),
+            count("repeated", 0, "SYNs routed: they repeat one that was"),
+        ],
         failures: Vec::new(),
         campuses: vec![
             campus("a", &["10.1.0.0/16", "fd00:a::/48"], "local", "lan"),

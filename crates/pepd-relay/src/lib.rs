@@ -193,8 +193,9 @@ impl Relay {
         Prepared::open(settings, workers, generation, key, queues)
     }
 
-    /// Brings other settings into force for new connections. Those that there are keep theirs.
-    pub fn reload(&mut self, prepared: Prepared) {
+    /// Brings other settings into force for new connections, and as many `pipes` for all. The
+    /// connections that there are keep their settings.
+    pub fn reload(&mut self, prepared: Prepared, pipes: usize) {
         let Prepared {
             settings,
             generation,
@@ -203,6 +204,9 @@ impl Relay {
             ..
         } = prepared;
         self.shared.admission.set_limits(settings.limits);
+        for worker in &self.workers {
+            worker.pool.set_most(pipes / self.workers.len());
+        }
         self.shared.ended_lines.set(settings.ended_lines);
         if settings.hold.is_none() {
             // Their clients' next SYNs are answered at once; the attempts must not stand in the

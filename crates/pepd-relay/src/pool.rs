@@ -13,8 +13,6 @@ pub(crate) const PIPE_BYTES: usize = 256 * 1024;
 #[derive(Debug)]
 pub(crate) struct PipePool {
     state: Mutex<State>,
-    /// The most pipes there may be, lent or not.
-    most: usize,
     shortage: Throttle,
 }
 
@@ -22,6 +20,8 @@ pub(crate) struct PipePool {
 struct State {
     idle: Vec<Pipe>,
     lent: usize,
+    /// The most pipes there may be, lent or not.
+    most: usize,
 }
 
 /// Idle pipes kept for the next transfer; more than these are closed when they come back.
@@ -30,10 +30,20 @@ const KEPT_IDLE: usize = 64;
 impl PipePool {
     pub(crate) fn new(most: usize) -> Self {
         Self {
-            state: Mutex::default(),
-            most,
+            state: Mutex::new(State {
+                most,
+                ..State::default()
+            }),
             shortage: Throttle::new(Duration::from_secs(60)),
         }
+    }
+
+    /// Another share. Where more are lent already, they stay so until they come back.
+    pub(crate) fn set_most(&self, most: usize) {
+        let mut state = self.lock();
+        state.most = most;
+        let room = most.saturating_sub(state.lent);
+        state.idle.truncate(room);
     }
 
     /// An empty pipe, or `None` where the pool's share or the descriptors have run out: then
@@ -42,7 +52,7 @@ impl PipePool {
         let mut state = pool.lock();
         let pipe = match state.idle.pop() {
             Some(pipe) => pipe,
-            None if state.lent >= pool.most => return None,
+            None if state.lent >= state.most => return None,
             None => Pipe::new(PIPE_BYTES)
                 .map_err(|error| pool.report(&error))
                 .ok()?,
@@ -58,7 +68,8 @@ impl PipePool {
 
     /// How many are lent, and how many may be.
     pub(crate) fn usage(&self) -> (usize, usize) {
-        (self.lock().lent, self.most)
+        let state = self.lock();
+        (state.lent, state.most)
     }
 
     fn report(&self, error: &std::io::Error) {
@@ -85,7 +96,8 @@ impl Loan {
     pub(crate) fn give_back(self) {
         let Self { pipe, place } = self;
         let mut state = place.pool.lock();
-        if state.idle.len() < KEPT_IDLE {
+        // Its own place is free in a moment.
+        if state.idle.len() < KEPT_IDLE && state.idle.len() + state.lent <= state.most {
             state.idle.push(pipe);
         }
     }
@@ -121,5 +133,24 @@ mod tests {
         drop((again, second));
         assert_eq!(pool.lock().idle.len(), 0, "a dropped pipe may hold bytes");
         assert!(PipePool::lend(&pool).is_some());
+    }
+
+    #[test]
+    fn a_smaller_share_holds_as_pipes_come_back() {
+        let pool = Arc::new(PipePool::new(3));
+        let lent = [(); 3].map(|()| PipePool::lend(&pool).unwrap());
+        pool.set_most(1);
+        assert_eq!(pool.usage(), (3, 1));
+        for loan in lent {
+            loan.give_back();
+        }
+        assert_eq!(pool.lock().idle.len(), 1);
+        let only = PipePool::lend(&pool).unwrap();
+        assert!(PipePool::lend(&pool).is_none());
+        pool.set_most(2);
+        assert!(PipePool::lend(&pool).is_some());
+        only.give_back();
+        pool.set_most(0);
+        assert_eq!(pool.lock().idle.len(), 0);
     }
 }

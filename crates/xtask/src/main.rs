@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod ci;
 mod demo;
 mod packages;
 mod test;
@@ -17,6 +18,7 @@ use clap::Parser;
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum Command {
     Bench(bench::Args),
+    Ci(ci::Args),
     Demo(demo::Args),
     Test(test::Args),
     Vm(vm::Args),
@@ -25,6 +27,7 @@ enum Command {
 fn main() -> ExitCode {
     match Command::parse() {
         Command::Bench(args) => report(bench::run(&args)),
+        Command::Ci(_) => report(ci::run()),
         Command::Demo(args) => demo::run(&args),
         Command::Test(args) => report(test::run(&args)),
         Command::Vm(args) => vm::run(&args),

@@ -322,6 +322,11 @@ impl View for Fixture {
                 meaning: String::new(),
             })
             .into(),
+            routed: vec![CountedReason {
+                name: "bypassed".to_owned(),
+                count: 42,
+                meaning: String::new(),
+            }],
             failures: [
                 (Side::Client, "ECONNRESET", 80),
                 (Side::Client, "ETIMEDOUT", 6),

@@ -10,8 +10,8 @@ use super::families::{Families, Family, Labels};
 use super::measurements::{LegMeasurements, Measurements};
 use super::process;
 use crate::{
-    Counters, DaemonState, GuardDrops, Liveness, PairDirection, PairSnapshot, PeerState, Side,
-    Status, View,
+    CountedReason, Counters, DaemonState, GuardDrops, Liveness, PairDirection, PairSnapshot,
+    PeerState, Side, Status, View,
 };
 
 /// Reads the daemon's figures each time that it is asked.
@@ -39,6 +39,7 @@ impl Collector for Collect {
         pairs(families, &status.pairs)?;
         legs(families, &counters.measurements)?;
         handshakes(families, counters)?;
+        routed(families, &status.routed)?;
         shortages(families, counters)?;
         peers(families, &status.peers)?;
         guards(families, &status.guards)?;
@@ -282,6 +283,18 @@ fn handshakes(families: &mut Families<'_>, counters: &Counters) -> fmt::Result {
             ("ending", &counters.let_through_ending),
         ]
         .map(|(reason, counter)| (vec![("reason", reason)], counter.get())),
+    )
+}
+
+fn routed(families: &mut Families<'_>, routed: &[CountedReason]) -> fmt::Result {
+    families.counts(
+        &Family::new(
+            "pepd_routed_syns",
+            "SYNs between campuses that the kernel routed without the daemon, by reason.",
+        ),
+        routed
+            .iter()
+            .map(|syns| (vec![("reason", syns.name.as_str())], syns.count)),
     )
 }
 

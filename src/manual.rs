@@ -1,0 +1,130 @@
+//! The manual page: one for pepd and all its commands.
+
+use std::io::{self, Write};
+
+use clap::{Command, CommandFactory};
+use clap_mangen::Man;
+use clap_mangen::roff::{Inline, Roff, bold, roman};
+
+use crate::cli::{Cli, EXIT_CODES, print};
+use crate::exit::{Failure, Result};
+
+const SIGNALS: &[(&str, &str)] = &[
+    (
+        "SIGHUP",
+        "The daemon reads its configuration again, as pepd reload has it do.",
+    ),
+    (
+        "SIGTERM, SIGINT",
+        "The daemon routes new connections, gives those that there are the time [node] drain to \
+         finish, removes its kernel state and ends, as pepd drain has it do. A second one ends it \
+         at once.",
+    ),
+];
+
+const ENVIRONMENT: &[(&str, &str)] = &[(
+    "PEPD_LOG",
+    "Which lines pepd run logs: a level (error, warn, info, debug), or a filter as tracing's \
+     EnvFilter takes it. The default is info.",
+)];
+
+const FILES: &[(&str, &str)] = &[
+    (
+        "/etc/pepd/pepd.toml",
+        "The configuration, where -c does not name another. pepd.toml in the folder config/ of \
+         the sources has every key with a comment.",
+    ),
+    (
+        "/run/pepd/admin.sock",
+        "The socket at which a daemon is asked, where neither -c nor --socket names another.",
+    ),
+    (
+        "/run/pepd/net-*.lock",
+        "Held by the daemon of a network namespace, of which there is one at most.",
+    ),
+];
+
+/// Prints it.
+pub fn print_manual() -> Result {
+    let mut text = Vec::new();
+    let mut command = Cli::command();
+    command.build();
+    render(&command, &mut text).map_err(|error| Failure::internal("write", error))?;
+    print(&text)
+}
+
+fn render(command: &Command, text: &mut Vec<u8>) -> io::Result<()> {
+    let page = Man::new(command.clone()).manual("pepd");
+    page.render_title(text)?;
+    page.render_name_section(text)?;
+    page.render_synopsis_section(text)?;
+    page.render_description_section(text)?;
+    page.render_options_section(text)?;
+    heading("COMMANDS", text)?;
+    for subcommand in command.get_subcommands() {
+        if subcommand.get_name() != "help" {
+            render_command(subcommand, text)?;
+        }
+    }
+    heading("EXIT STATUS", text)?;
+    for (code, meaning) in EXIT_CODES {
+        item(&code.to_string(), meaning, text)?;
+    }
+    for (title, items) in [
+        ("SIGNALS", SIGNALS),
+        ("ENVIRONMENT", ENVIRONMENT),
+        ("FILES", FILES),
+    ] {
+        heading(title, text)?;
+        for (name, meaning) in items {
+            item(name, meaning, text)?;
+        }
+    }
+    heading("SEE ALSO", text)?;
+    paragraph(
+        vec![roman(
+            "nft(8), ip-rule(8), ip-route(8), ss(8), sysctl(8), systemd(1)",
+        )],
+        text,
+    )
+}
+
+/// A command as a part of the page: clap_mangen's sections, which would have pages of their own.
+fn render_command(command: &Command, text: &mut Vec<u8>) -> io::Result<()> {
+    let page = Man::new(command.clone());
+    let name = command.get_bin_name().unwrap_or_else(|| command.get_name());
+    Roff::new().control("SS", [name]).to_writer(text)?;
+    text.extend(untitled(|part| page.render_synopsis_section(part))?);
+    writeln!(text, ".PP")?;
+    text.extend(untitled(|part| page.render_description_section(part))?);
+    text.extend(untitled(|part| page.render_options_section(part))?);
+    Ok(())
+}
+
+/// A section without its heading.
+fn untitled(section: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> io::Result<Vec<u8>> {
+    let mut part = Vec::new();
+    section(&mut part)?;
+    let lines = part.split_inclusive(|byte| *byte == b'\n');
+    Ok(lines
+        .filter(|line| !line.starts_with(b".SH"))
+        .flatten()
+        .copied()
+        .collect())
+}
+
+fn heading(title: &str, text: &mut Vec<u8>) -> io::Result<()> {
+    Roff::new().control("SH", [title]).to_writer(text)
+}
+
+fn item(name: &str, meaning: &str, text: &mut Vec<u8>) -> io::Result<()> {
+    Roff::new()
+        .control("TP", [])
+        .text([bold(name)])
+        .text([roman(meaning)])
+        .to_writer(text)
+}
+
+fn paragraph(inlines: Vec<Inline>, text: &mut Vec<u8>) -> io::Result<()> {
+    Roff::new().text(inlines).to_writer(text)
+}
