@@ -16,7 +16,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result};
-use handshake_common::{LIMIT, PEPD, before, nothing_is_held};
+use handshake_common::{LIMIT, PEPD, before, counter, nothing_is_held};
 use pepd_sys::sockopt;
 use pepd_testbed::traffic::{self, End, Pair, Pattern, accept, listen, receive, send_first};
 use pepd_testbed::{Family, Stage, Via, World, accepted, require, wait_until};
@@ -83,11 +83,7 @@ fn nobody_gets_somebody_elses_connection(
             .sh("ss -Htna state established state syn-sent state close-wait");
         left.is_ok_and(|left| left.trim().is_empty())
     })?;
-    let counter = |name| {
-        let said = world.hb().sh(&format!("nft list counter inet pepd {name}"));
-        said.map(|said| before(&said, " bytes"))
-    };
-    let routed = counter("gate_closed")? + counter("unread")?;
+    let routed = counter(world.hb(), "gate_closed")? + counter(world.hb(), "unread")?;
     let (_, log) = stage.pepd.take().unwrap().stop()?;
     let (_, counts) = log.rsplit_once("ended: ").context("no counts")?;
     assert!(counts.contains(" 0 pending"), "{log}");

@@ -13,10 +13,11 @@ use std::net::SocketAddr;
 
 use anyhow::Result;
 use handshake_common::{
-    LIMIT, PEPD, connect_meanwhile, end_of_silence, held, nothing_is_held, silence,
+    PEPD, connect_meanwhile, connected, end_of_silence, held, nothing_is_held, silence,
+    wait_for_gate,
 };
-use pepd_testbed::traffic::{Pair, accept, listen};
-use pepd_testbed::{Family, Stage, Via, World, require, wait_until};
+use pepd_testbed::traffic::listen;
+use pepd_testbed::{Family, Stage, Via, World, require};
 use rstest::rstest;
 
 /// What happens to the daemon while a SYN is held.
@@ -58,11 +59,7 @@ fn a_held_syn_is_never_lost(
         Event::Pause => {
             // Longer than the gate stays open: the client's next SYNs are routed.
             daemon.pause()?;
-            let hb = stage.world.hb();
-            wait_until(LIMIT, "the gate is closed", || {
-                let gate = hb.sh("nft list set inet pepd gate; nft list set inet pepd second_gate");
-                gate.is_ok_and(|gate| !gate.contains("expires"))
-            })?;
+            wait_for_gate(stage.world.hb(), false)?;
             daemon.resume()?;
         }
         Event::Reload => {
@@ -78,11 +75,7 @@ fn a_held_syn_is_never_lost(
         }
     }
     end_of_silence(stage.world.server())?;
-    let client = attempt.join().unwrap()?;
-    client.set_read_timeout(Some(LIMIT))?;
-    let (server, peer) = accept(&listener)?;
-    assert_eq!(peer, client.local_addr()?);
-    Pair { client, server }.exchange(100_000)
+    connected(attempt, &listener)?.exchange(100_000)
 }
 
 /// A daemon that was paused must not take up SYNs whose connection has come about without it.

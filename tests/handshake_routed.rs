@@ -12,8 +12,10 @@ mod handshake_common;
 use std::net::{SocketAddr, TcpStream};
 
 use anyhow::Result;
-use handshake_common::{LIMIT, PEPD, before, connect_meanwhile, silence};
-use pepd_testbed::traffic::{Pair, accept, listen};
+use handshake_common::{
+    LIMIT, PEPD, before, connect_meanwhile, connected, counter, silence, wait_for_gate,
+};
+use pepd_testbed::traffic::listen;
 use pepd_testbed::{Family, Netns, Stage, Via, World, accepted, require, wait_until};
 use rstest::rstest;
 use socket2::{Domain, SockRef, Socket, Type};
@@ -56,11 +58,7 @@ fn what_repeats_a_routed_syn_is_routed(
         syns().is_ok_and(|now| now != before)
     })?;
     deaf.no_more()?;
-    let client = attempt.join().unwrap()?;
-    client.set_read_timeout(Some(LIMIT))?;
-    let (server, peer) = accept(&listener)?;
-    assert_eq!(peer, client.local_addr()?);
-    Pair { client, server }.exchange(100_000)?;
+    connected(attempt, &listener)?.exchange(100_000)?;
     assert_eq!(accepted(world.hb())?, split);
     stage.finish()
 }
@@ -107,7 +105,7 @@ enum Absence {
     Kill,
 }
 
-/// So may have been one that was routed while the daemon was away, and then it is back.
+/// The same of a SYN that was routed while the daemon was away, and then it is back.
 #[rstest]
 fn what_repeats_a_syn_that_was_routed_without_the_daemon_is_routed(
     #[values(Absence::Pause, Absence::Kill)] absence: Absence,
@@ -122,17 +120,11 @@ fn what_repeats_a_syn_that_was_routed_without_the_daemon_is_routed(
     let listener = listen(world.server(), address)?;
     // Until the client has sent its SYN again.
     let deaf = Deaf::to_answers(world.client())?;
-    let gate_is_open = || {
-        let gate = world
-            .hb()
-            .sh("nft list set inet pepd gate; nft list set inet pepd second_gate");
-        gate.is_ok_and(|gate| gate.contains("expires"))
-    };
     let daemon = stage.pepd.take().unwrap();
     let paused = match absence {
         Absence::Pause => {
             daemon.pause()?;
-            wait_until(LIMIT, "the gate is closed", || !gate_is_open())?;
+            wait_for_gate(world.hb(), false)?;
             Some(daemon)
         }
         Absence::Kill => {
@@ -154,21 +146,14 @@ fn what_repeats_a_syn_that_was_routed_without_the_daemon_is_routed(
         }
         None => pepd_testbed::Pepd::start(PEPD, world.hb(), &World::config())?,
     };
-    wait_until(LIMIT, "the gate is open", gate_is_open)?;
-    let count = |name| {
-        let said = world.hb().sh(&format!("nft list counter inet pepd {name}"));
-        said.map(|said| before(&said, " bytes"))
-    };
+    wait_for_gate(world.hb(), true)?;
+    let count = |name| counter(world.hb(), name);
     let held = count("held")?;
     wait_until(LIMIT, "the client has sent its SYN again", || {
         count("repeated").is_ok_and(|repeated| repeated > 0)
     })?;
     deaf.no_more()?;
-    let client = attempt.join().unwrap()?;
-    client.set_read_timeout(Some(LIMIT))?;
-    let (server, peer) = accept(&listener)?;
-    assert_eq!(peer, client.local_addr()?);
-    Pair { client, server }.exchange(100_000)?;
+    connected(attempt, &listener)?.exchange(100_000)?;
     assert_eq!(count("held")?, held, "no SYN of it was held");
     // Another connection of the same client's is split as ever.
     wait_until(LIMIT, "a SYN is held again", || {

@@ -2,11 +2,12 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Result;
+use pepd_testbed::traffic::{Pair, accept};
 use pepd_testbed::{Netns, Stage, wait_until};
 
 pub const PEPD: &str = env!("CARGO_BIN_EXE_pepd");
@@ -24,6 +25,15 @@ pub fn connect_meanwhile(stage: &Stage, to: SocketAddr) -> Result<JoinHandle<Res
     Ok(attempt)
 }
 
+/// The connection that has come of it after all, from the client's own address.
+pub fn connected(attempt: JoinHandle<Result<TcpStream>>, listener: &TcpListener) -> Result<Pair> {
+    let client = attempt.join().unwrap()?;
+    client.set_read_timeout(Some(LIMIT))?;
+    let (server, peer) = accept(listener)?;
+    assert_eq!(peer, client.local_addr()?);
+    Ok(Pair { client, server })
+}
+
 /// The server drops what comes to a port.
 pub fn silence(server: &Netns, port: u16) -> Result<()> {
     server.sh(&format!(
@@ -37,6 +47,21 @@ pub fn silence(server: &Netns, port: u16) -> Result<()> {
 pub fn end_of_silence(server: &Netns) -> Result<()> {
     server.sh("nft delete table inet silent")?;
     Ok(())
+}
+
+/// Waits until new connections are split, or are not.
+pub fn wait_for_gate(hb: &Netns, open: bool) -> Result<()> {
+    let state = if open { "open" } else { "closed" };
+    wait_until(LIMIT, &format!("the gate is {state}"), || {
+        let gate = hb.sh("nft list set inet pepd gate; nft list set inet pepd second_gate");
+        gate.is_ok_and(|gate| gate.contains("expires") == open)
+    })
+}
+
+/// How many packets a counter of pepd's table has seen.
+pub fn counter(hb: &Netns, name: &str) -> Result<u64> {
+    let said = hb.sh(&format!("nft list counter inet pepd {name}"))?;
+    Ok(before(&said, " bytes"))
 }
 
 /// Nothing waits for a verdict.
