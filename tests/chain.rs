@@ -223,15 +223,7 @@ fn a_narrow_hop_on_the_long_path(
     #[values(Family::V4, Family::V6)] inner: Family,
 ) -> Result<()> {
     require!(root, tunnels, program("ping"));
-    let fleet = Fleet::describe()
-        .helper("a")
-        .helper("i")
-        .helper("b")
-        .narrow_path("a", "i", 1400)
-        .path("i", "b")
-        .campus("a", "a")
-        .campus("b", "b")
-        .build()?;
+    let fleet = Fleet::narrow_chain("a", "i", 1400)?;
     let running = Running::start(fleet, outer, &Family::BOTH)?;
     let fleet = &running.fleet;
     let server = fleet.address("b", inner)?;

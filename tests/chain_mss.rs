@@ -136,15 +136,7 @@ fn a_tunnel_that_is_narrower_at_one_end(
     #[values(Family::V4, Family::V6)] inner: Family,
 ) -> Result<()> {
     require!(root, tunnels, program("nft"), program("ss"));
-    let fleet = Fleet::describe()
-        .helper("a")
-        .helper("i")
-        .helper("b")
-        .narrow_path("i", "a", 1400)
-        .path("i", "b")
-        .campus("a", "a")
-        .campus("b", "b")
-        .build()?;
+    let fleet = Fleet::narrow_chain("i", "a", 1400)?;
     let edit = |config: String| {
         let world = config
             .replace("10.2.0.0/16", "0.0.0.0/0")

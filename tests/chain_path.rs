@@ -20,15 +20,7 @@ fn what_may_be_fragmented_gets_through(
     #[values(Family::V4, Family::V6)] outer: Family,
 ) -> Result<()> {
     require!(root, tunnels, program("ping"), program("nft"));
-    let fleet = Fleet::describe()
-        .helper("a")
-        .helper("i")
-        .helper("b")
-        .narrow_path("a", "i", 1400)
-        .path("i", "b")
-        .campus("a", "a")
-        .campus("b", "b")
-        .build()?;
+    let fleet = Fleet::narrow_chain("a", "i", 1400)?;
     let running = Running::start(fleet, outer, &Family::BOTH)?;
     let fleet = &running.fleet;
     wait_until(LIMIT, "a large packet and its answer", || {
