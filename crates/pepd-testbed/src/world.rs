@@ -297,6 +297,19 @@ impl World {
         self.hb().kernel_state()
     }
 
+    /// The same without what changes while nothing happens: how long the gate stays open.
+    ///
+    /// # Errors
+    /// When `nft` or `ip` fails.
+    pub fn steady_state(&self) -> Result<String> {
+        let state = self.kernel_state()?;
+        let mut words: Vec<&str> = state.split_whitespace().collect();
+        while let Some(at) = words.iter().position(|word| *word == "expires") {
+            words.drain(at..(at + 2).min(words.len()));
+        }
+        Ok(words.join(" "))
+    }
+
     /// The client's address.
     #[must_use]
     pub fn client_address(family: Family) -> IpAddr {
