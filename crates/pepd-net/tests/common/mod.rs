@@ -5,6 +5,8 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub mod world;
+
 use std::fs::{self, File};
 use std::os::fd::AsRawFd as _;
 use std::process::Command;
