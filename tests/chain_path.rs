@@ -8,13 +8,14 @@
 
 mod chain_common;
 
-use std::net::IpAddr;
-
 use anyhow::Result;
 use chain_common::{LIMIT, Running};
-use pepd_testbed::traffic::{End, Pair, Pattern, receive, send};
+use pepd_testbed::traffic::Pair;
 use pepd_testbed::{Family, Fleet, require, wait_until};
 use rstest::rstest;
+
+/// Bytes that go each way.
+const SIZE: u64 = 2_000_000;
 
 /// Nobody is told to send less of what may be fragmented, and outer packets may not be: so it is
 /// the box that makes them small enough, once it has learned what the path carries.
@@ -59,7 +60,7 @@ fn a_narrow_hop_on_the_long_path(
     let running = Running::start(fleet, outer, &Family::BOTH)?;
     let fleet = &running.fleet;
     let server = fleet.address("b", inner)?;
-    transfer(fleet, server)?;
+    Pair::open(fleet.host("a"), fleet.host("b"), server)?.stream(SIZE)?;
 
     let overhead = match outer {
         Family::V4 => 20,
@@ -129,25 +130,6 @@ fn a_narrow_hop_behind_the_third_of_four_boxes(
         said.contains("mtu = 1380") || said.contains("mtu=1380"),
         "{said}"
     );
-    transfer(fleet, server)?;
+    Pair::open(fleet.host("a"), fleet.host("b"), server)?.stream(SIZE)?;
     running.finish()
-}
-
-/// Both ways at once, byte by byte.
-fn transfer(fleet: &Fleet, server: IpAddr) -> Result<()> {
-    const SIZE: u64 = 2_000_000;
-    let pair = Pair::open(fleet.host("a"), fleet.host("b"), server)?;
-    for pair in [
-        Pair {
-            client: pair.client.try_clone()?,
-            server: pair.server.try_clone()?,
-        },
-        pair.swapped(),
-    ] {
-        let reader = std::thread::spawn(move || receive(&pair.server, &Pattern::new(1), 0));
-        send(&pair.client, &Pattern::new(1), 0, SIZE)?;
-        pair.client.shutdown(std::net::Shutdown::Write)?;
-        assert_eq!(reader.join().unwrap()?, (SIZE, End::Fin));
-    }
-    Ok(())
 }
