@@ -43,10 +43,7 @@ fn nobody_gets_somebody_elses_connection(
     world
         .client()
         .sysctl("net.ipv4.ip_local_port_range", "10000 65000")?;
-    let listener = listen(
-        world.server(),
-        SocketAddr::new(World::server_address(family), 0),
-    )?;
+    let listener = world.listen(family)?;
     // Room for all of them, however slow the machine is: who waits for a SYN that the server
     // has dropped tells nothing about the box.
     SockRef::from(&listener).listen(1024)?;
@@ -237,10 +234,7 @@ fn the_servers_syn_is_shaped_by_the_clients(
     require!(root);
     let stage = Stage::open(via, PEPD)?;
     let world = &stage.world;
-    let listener = listen(
-        world.server(),
-        SocketAddr::new(World::server_address(family), 0),
-    )?;
+    let listener = world.listen(family)?;
     sockopt::set_save_syn(listener.as_fd(), 1)?;
     let to = listener.local_addr()?;
     let client = world.client().run(|| {
@@ -286,10 +280,7 @@ fn data_in_the_clients_syn_is_not_lost(
     }
     let stage = Stage::in_world(world, Via::Pepd, PEPD, &config)?;
     let world = &stage.world;
-    let listener = listen(
-        world.server(),
-        SocketAddr::new(World::server_address(family), 0),
-    )?;
+    let listener = world.listen(family)?;
     let to = listener.local_addr()?;
     // The first brings the cookie, if there is one.
     for round in 0..4_u64 {

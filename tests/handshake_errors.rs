@@ -246,10 +246,7 @@ fn a_reset_right_after_the_answer_arrives(
     require!(root);
     let stage = Stage::open(Via::Pepd, PEPD)?;
     let world = &stage.world;
-    let listener = listen(
-        world.server(),
-        SocketAddr::new(World::server_address(family), 0),
-    )?;
+    let listener = world.listen(family)?;
     for _ in 0..20 {
         let client = connect(world.client(), listener.local_addr()?)?;
         let (server, _) = accept(&listener)?;
@@ -271,10 +268,7 @@ fn a_reset_before_the_client_is_answered_is_no_refusal(
     const ROUNDS: usize = 200;
     let stage = Stage::open(via, PEPD)?;
     let world = &stage.world;
-    let listener = listen(
-        world.server(),
-        SocketAddr::new(World::server_address(family), 0),
-    )?;
+    let listener = world.listen(family)?;
     let to = listener.local_addr()?;
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -39,10 +39,7 @@ fn the_first_byte_comes_as_soon_as_without_pepd(
         let _daemon = split
             .then(|| Pepd::start(PEPD, world.hb(), &World::config()))
             .transpose()?;
-        let listener = listen(
-            world.server(),
-            SocketAddr::new(World::server_address(family), 0),
-        )?;
+        let listener = world.listen(family)?;
         let to = listener.local_addr()?;
         // The first one loads what runs.
         let mut took = (Duration::ZERO, Duration::ZERO);

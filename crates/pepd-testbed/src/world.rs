@@ -1,7 +1,7 @@
 //! The standard topologies: two campuses and the helper box between them.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 
 use anyhow::Result;
 use ipnet::{Ipv4Net, Ipv6Net};
@@ -10,7 +10,7 @@ use crate::link::{self, Seed, Shape};
 use crate::netns::Netns;
 use crate::stage::splits;
 use crate::topology::{Link, Topology, TopologyBuilder};
-use crate::traffic::Pair;
+use crate::traffic::{Pair, listen};
 
 /// The address family that a scenario runs over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -269,6 +269,17 @@ impl World {
     #[must_use]
     pub fn outsider(&self) -> &Netns {
         self.topology.node("outsider")
+    }
+
+    /// A listener of the server's, at its address and a port that is free.
+    ///
+    /// # Errors
+    /// As `bind(2)`.
+    pub fn listen(&self, family: Family) -> Result<TcpListener> {
+        listen(
+            self.server(),
+            SocketAddr::new(Self::server_address(family), 0),
+        )
     }
 
     /// A connection from the client to the server.
