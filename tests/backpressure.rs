@@ -7,12 +7,12 @@
 )]
 
 use std::io::{ErrorKind, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use nix::poll::PollFlags;
-use pepd_testbed::traffic::{Pair, Pattern, accept, await_event, listen, receive_exactly};
+use pepd_testbed::traffic::{Pair, Pattern, accept, await_event, receive_exactly};
 use pepd_testbed::{Family, Stage, Via, World, raise_descriptor_limit, require};
 use rstest::rstest;
 use socket2::SockRef;
@@ -39,11 +39,7 @@ fn a_sink_that_never_reads_stops_its_sender(
     require!(root);
     let stage = stage(via)?;
     let world = &stage.world;
-    let pair = Pair::open(
-        world.client(),
-        world.server(),
-        World::server_address(family),
-    )?;
+    let pair = world.pair(family)?;
     let Pair {
         client: sender,
         server: sink,
@@ -75,10 +71,7 @@ fn a_thousand_stopped_flows_cost_bounded_memory(
     let mut stage = stage(Via::Pepd)?;
     let idle = stage.pepd()?.resident_bytes()?;
     let world = &stage.world;
-    let listener = listen(
-        world.server(),
-        SocketAddr::new(World::server_address(family), 0),
-    )?;
+    let listener = world.listen(family)?;
     let flows = open_many(&listener, world, FLOWS)?;
     let mut accepted = 0;
     for pair in &flows {
@@ -102,11 +95,7 @@ fn a_thousand_stopped_flows_cost_bounded_memory(
         "{each} bytes of the daemon's memory for each stopped flow"
     );
     // The daemon serves others all the while.
-    Pair::open(
-        stage.world.client(),
-        stage.world.server(),
-        World::server_address(family),
-    )?;
+    stage.world.pair(family)?;
     stage.finish()
 }
 

@@ -13,7 +13,7 @@ use std::io::{ErrorKind, Read as _};
 
 use anyhow::{Context, Result};
 use chain_common::{BOXES, LIMIT, Running};
-use pepd_testbed::traffic::{End, Pair, Pattern, receive, send};
+use pepd_testbed::traffic::{Pair, Pattern, send};
 use pepd_testbed::{Family, Fleet, Netns, require, wait_until};
 use rstest::rstest;
 
@@ -65,14 +65,7 @@ fn open(fleet: &Fleet, inner: Family) -> Result<Pair> {
 fn passes_both_ways(fleet: &Fleet, inner: Family) -> Result<()> {
     const SIZE: u64 = 200_000;
     let before = eaten_anywhere(fleet)?;
-    let pair = open(fleet, inner)?;
-    for (from, to) in [(&pair.client, &pair.server), (&pair.server, &pair.client)] {
-        let reader = to.try_clone()?;
-        let reader = std::thread::spawn(move || receive(&reader, &Pattern::new(1), 0));
-        send(from, &Pattern::new(1), 0, SIZE)?;
-        from.shutdown(std::net::Shutdown::Write)?;
-        assert_eq!(reader.join().unwrap()?, (SIZE, End::Fin));
-    }
+    open(fleet, inner)?.stream(SIZE)?;
     assert_eq!(eaten_anywhere(fleet)?, before);
     Ok(())
 }
@@ -136,15 +129,7 @@ fn a_tunnel_that_is_narrower_at_one_end(
     #[values(Family::V4, Family::V6)] inner: Family,
 ) -> Result<()> {
     require!(root, tunnels, program("nft"), program("ss"));
-    let fleet = Fleet::describe()
-        .helper("a")
-        .helper("i")
-        .helper("b")
-        .narrow_path("i", "a", 1400)
-        .path("i", "b")
-        .campus("a", "a")
-        .campus("b", "b")
-        .build()?;
+    let fleet = Fleet::narrow_chain("i", "a", 1400)?;
     let edit = |config: String| {
         let world = config
             .replace("10.2.0.0/16", "0.0.0.0/0")

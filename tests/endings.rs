@@ -34,11 +34,7 @@ enum By {
 
 fn open(stage: &Stage, family: Family, by: By) -> Result<Pair> {
     let world = &stage.world;
-    let pair = Pair::open(
-        world.client(),
-        world.server(),
-        World::server_address(family),
-    )?;
+    let pair = world.pair(family)?;
     for end in [&pair.client, &pair.server] {
         end.set_read_timeout(Some(PROMPT))?;
     }

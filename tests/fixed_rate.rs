@@ -64,15 +64,11 @@ mod without {
 
 #[cfg(feature = "fixed-rate")]
 mod with {
-    use std::net::{IpAddr, Ipv4Addr};
-
-    use pepd_testbed::link::{Endpoint, Link, Loss, Mtu, Rate, Seed, Shape};
-    use pepd_testbed::{Family, Nginx, Pepd, Stage, Topology, Via, wait_until};
+    use pepd_testbed::link::{Loss, Rate, Shape};
+    use pepd_testbed::{Family, Nginx, Pepd, Stage, Via, wait_until};
     use rstest::rstest;
 
     use super::*;
-
-    const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 2, 0, 2));
 
     /// curl, nginx, and a path between them of which that half loses a fifth, both ways, on
     /// which pepd sends.
@@ -81,9 +77,10 @@ mod with {
         #[values(false, true)] upload: bool,
     ) -> Result<()> {
         require!(root, program("curl"), program("nginx"), program("ss"));
-        let path = Path::build(upload)?;
-        let nginx = Nginx::start(path.topology.node("server"))?;
-        let hb = path.topology.node("hb");
+        let world = lossy_path(upload)?;
+        let server = World::server_address(Family::V4);
+        let nginx = Nginx::start(world.server())?;
+        let hb = world.hb();
         let config = if upload {
             config()
         } else {
@@ -97,15 +94,15 @@ mod with {
         let scratch = tempfile::tempdir()?;
         let file = scratch.path().join("content");
         fs::write(&file, &content)?;
-        let client = path.topology.node("client");
+        let client = world.client();
         let mut curl = client.command("curl");
         curl.args(["--silent", "--show-error", "--fail", "--max-time", "600"]);
         if upload {
             curl.arg("--upload-file")
                 .arg(&file)
-                .arg(nginx.url(SERVER, "up"));
+                .arg(nginx.url(server, "up"));
         } else {
-            curl.arg(nginx.url(SERVER, "down"))
+            curl.arg(nginx.url(server, "down"))
                 .arg("--output")
                 .arg(&file);
         }
@@ -326,45 +323,16 @@ mod with {
         Ok(())
     }
 
-    /// client ── hb ── server, one half with losses.
-    struct Path {
-        _links: [Link; 2],
-        topology: Topology,
-    }
-
-    impl Path {
-        fn build(lossy_to_server: bool) -> Result<Self> {
-            let topology = Topology::describe()
-                .host("client")
-                .router("hb")
-                .host("server")
-                .build()?;
-            let clean = || Shape::new(Duration::from_millis(10), Rate::mbit(40));
-            let lossy = || Shape {
-                loss: Loss::independent(0.2),
-                ..Shape::new(Duration::from_millis(5), Rate::mbit(20))
-            };
-            let join = |host: &str, device, is_lossy: bool, seed| {
-                let end = |node: &str| Endpoint::named(topology.node(node).name(), device);
-                let shape = || if is_lossy { lossy() } else { clean() };
-                let mtu = Mtu::ETHERNET;
-                Link::connect(&end(host), &end("hb"), shape(), shape(), Seed(seed), mtu)
-            };
-            let links = [
-                join("client", "near", !lossy_to_server, 1)?,
-                join("server", "far", lossy_to_server, 2)?,
-            ];
-            let host = |address, device| {
-                format!("ip address add {address} dev {device}; ip route add default dev {device}")
-            };
-            topology.node("client").sh(&host("10.1.0.2/24", "near"))?;
-            topology.node("server").sh(&host("10.2.0.2/24", "far"))?;
-            let ends = "ip address add 10.1.0.1/24 dev near; ip address add 10.2.0.1/24 dev far";
-            topology.node("hb").sh(ends)?;
-            Ok(Self {
-                _links: links,
-                topology,
-            })
+    /// One half with losses.
+    fn lossy_path(to_server: bool) -> Result<World> {
+        let clean = Shape::new(Duration::from_millis(10), Rate::mbit(40));
+        let lossy = Shape {
+            loss: Loss::independent(0.2),
+            ..Shape::new(Duration::from_millis(5), Rate::mbit(20))
+        };
+        match to_server {
+            true => World::emulated(clean, lossy),
+            false => World::emulated(lossy, clean),
         }
     }
 

@@ -60,10 +60,7 @@ fn a_flood_hurts_neither_the_daemon_nor_others(
         });
         while !over.load(Ordering::Relaxed) {
             // Somebody who behaves, from another host.
-            let listener = listen(
-                world.server(),
-                SocketAddr::new(World::server_address(family), 0),
-            )?;
+            let listener = world.listen(family)?;
             let start = Instant::now();
             Pair::through(&listener, world.sibling())?;
             slowest = slowest.max(start.elapsed());

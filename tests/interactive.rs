@@ -37,11 +37,7 @@ fn small_writes_are_passed_on_at_once(
     require!(root);
     let stage = Stage::open(via, PEPD)?;
     let world = &stage.world;
-    let Pair { client, server } = Pair::open(
-        world.client(),
-        world.server(),
-        World::server_address(family),
-    )?;
+    let Pair { client, server } = world.pair(family)?;
     // Nagle's algorithm off at the ends: what is held back is held back on the way.
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
@@ -68,11 +64,7 @@ fn a_lone_small_write_does_not_wait_for_a_second(
     let Pair {
         mut client,
         mut server,
-    } = Pair::open(
-        world.client(),
-        world.server(),
-        World::server_address(family),
-    )?;
+    } = world.pair(family)?;
     client.set_nodelay(true)?;
     let mut rounds = Vec::new();
     for round in 0..ROUNDS {

@@ -273,10 +273,7 @@ fn a_client_port_that_the_box_itself_listens_on_is_no_obstacle(
     let stage = Stage::open(Via::Early, PEPD)?;
     let world = &stage.world;
     let _wildcard = listen(world.hb(), family.any(34_567))?;
-    let listener = listen(
-        world.server(),
-        SocketAddr::new(World::server_address(family), 0),
-    )?;
+    let listener = world.listen(family)?;
     let address = SocketAddr::new(World::client_address(family), 34_567);
     let client = world.client().run(|| {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
@@ -304,10 +301,7 @@ fn one_client_port_to_two_destinations(
     let local = SocketAddr::new(World::client_address(family), 34_568);
     let mut pairs = Vec::new();
     for _ in 0..3 {
-        let listener = listen(
-            world.server(),
-            SocketAddr::new(World::server_address(family), 0),
-        )?;
+        let listener = world.listen(family)?;
         let client = world.client().run(|| {
             let socket = Socket::new(Domain::for_address(local), Type::STREAM, None)?;
             socket.set_reuse_address(true)?;

@@ -14,9 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use nix::poll::PollFlags;
-use pepd_testbed::traffic::{
-    End, Pair, Pattern, accept, await_event, connect, kind, listen, receive,
-};
+use pepd_testbed::traffic::{End, Pair, Pattern, accept, await_event, connect, kind, receive};
 use pepd_testbed::{
     Family, Netns, Pepd, Stage, Via, World, accepted, established, raise_descriptor_limit, require,
     run, splits, wait_until,
@@ -40,10 +38,7 @@ fn three_thousand_connections_at_once(
     let config = limits(8000, 8000);
     let stage = Stage::in_world(World::standard()?, via, PEPD, &config)?;
     let world = &stage.world;
-    let listener = listen(
-        world.server(),
-        SocketAddr::new(World::server_address(family), 0),
-    )?;
+    let listener = world.listen(family)?;
     let pairs = open_many(&listener, world.client(), 3000)?;
     // All live at the same time, and each has traffic more than once.
     for round in 1..=2 {
@@ -101,10 +96,7 @@ fn out_of_descriptors_bystanders_live_on_and_new_connections_are_routed(
     let world = &stage.world;
     let bystanders = split_pairs(world, family, 5)?;
 
-    let listener = listen(
-        world.server(),
-        SocketAddr::new(World::server_address(family), 0),
-    )?;
+    let listener = world.listen(family)?;
     let crowd = open_many(&listener, world.client(), 500)?;
     let split = accepted(world.hb())?;
     assert!(
@@ -154,10 +146,7 @@ fn when_accept_fails_bystanders_live_on_and_new_connections_are_routed(
     };
     descriptors_to("10")?;
     let world = &stage.world;
-    let listener = listen(
-        world.server(),
-        SocketAddr::new(World::server_address(family), 0),
-    )?;
+    let listener = world.listen(family)?;
     // Those that come before the gate is closed wait in the listener's backlog.
     let mut waiting = Vec::new();
     let routed = loop {

@@ -8,18 +8,17 @@
     reason = "this is how a test fails"
 )]
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use pepd_testbed::link::{Endpoint, Link, Loss, Mtu, QueueLimit, Rate, Seed, Shape};
+use pepd_testbed::link::{Loss, QueueLimit, Rate, Shape};
 use pepd_testbed::traffic::{Pair, Pattern, listen, receive_exactly, send};
-use pepd_testbed::{Pepd, Topology, require, run, wait_until};
+use pepd_testbed::{Family, Pepd, World, require, run, wait_until};
 use rstest::rstest;
 use serde_json::Value;
 
 const PEPD: &str = env!("CARGO_BIN_EXE_pepd");
-const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 2, 0, 2));
 
 /// One way on the client leg and on the upstream leg.
 const DELAYS: [u64; 2] = [20, 10];
@@ -49,7 +48,7 @@ fn the_slow_leg_shows_in_the_phases(
     // Twelve seconds: those of the start and of the end are few among them.
     let bytes = 12 * incoming.min(outgoing) * 125_000;
     let shapes = [shape(DELAYS[0], client), shape(DELAYS[1], upstream)];
-    let (line, Said { advice, rtts }) = transferred(&shapes, options, flow, bytes)?;
+    let (line, Said { advice, rtts }) = transferred(shapes, options, flow, bytes)?;
     let share = |phase: &str| figure(&line, &format!("{flow}_{phase}"));
     let expected = match slow {
         Slow::Incoming => "starved",
@@ -107,7 +106,7 @@ fn each_legs_loss_and_round_trip_are_seen(
     };
     const BYTES: u64 = 40_000_000;
     let options = "congestion = \"bbr\"\nbuffer = \"16MiB\"\nrate = \"30Mbit\"";
-    let (line, Said { rtts, .. }) = transferred(&shapes, options, flow, BYTES)?;
+    let (line, Said { rtts, .. }) = transferred(shapes, options, flow, BYTES)?;
     let (leg, other) = match flow {
         Flow::Download => ("client", "upstream"),
         Flow::Upload => ("upstream", "client"),
@@ -170,19 +169,16 @@ fn figure(line: &Value, name: &str) -> Result<f64> {
 
 /// Transfers over a path of these two links. Gives the daemon's line about it, and the last that
 /// it said of it meanwhile.
-fn transferred(
-    shapes: &[Shape; 2],
-    options: &str,
-    flow: Flow,
-    bytes: u64,
-) -> Result<(Value, Said)> {
-    let path = Path::build(shapes)?;
+fn transferred(shapes: [Shape; 2], options: &str, flow: Flow, bytes: u64) -> Result<(Value, Said)> {
+    let [client_leg, server_leg] = shapes;
+    let world = World::emulated(client_leg, server_leg)?;
+    world.hosts_use("cubic")?;
     let scratch = tempfile::tempdir()?;
     let socket = scratch.path().join("admin.sock");
     let config = config(options, &socket.display().to_string());
-    let pepd = Pepd::start(PEPD, path.topology.node("hb"), &config)?;
-    let told = path.transfer(&pepd, flow, bytes)?;
-    for link in &path.links {
+    let pepd = Pepd::start(PEPD, world.hb(), &config)?;
+    let told = transfer(&world, &pepd, flow, bytes)?;
+    for link in world.emulated_links() {
         // Otherwise it was another path than the one that was asked for.
         ensure!(!link.report()?.fell_behind(), "the link fell behind");
     }
@@ -220,105 +216,62 @@ socket = "{socket}"
     )
 }
 
-/// Two emulated links with a helper box between them.
-struct Path {
-    /// To the client and to the server.
-    links: [Link; 2],
-    topology: Topology,
+/// Sends `bytes` one way, asking for advice all the while, and waits for the daemon's line
+/// about the connection.
+fn transfer(world: &World, pepd: &Pepd, flow: Flow, bytes: u64) -> Result<(Value, Said)> {
+    let (client, server) = (world.client(), world.server());
+    let listener = listen(
+        server,
+        SocketAddr::new(World::server_address(Family::V4), 0),
+    )?;
+    let pair = Pair::through(&listener, client)?;
+    let (from, to) = match flow {
+        Flow::Download => (pair.server, pair.client),
+        Flow::Upload => (pair.client, pair.server),
+    };
+    let pattern = Pattern::new(1);
+    let said = std::thread::scope(|scope| {
+        let sending = scope.spawn(|| send(&from, &pattern, 0, bytes));
+        let receiving = scope.spawn(|| receive_exactly(&to, &pattern, 0, bytes));
+        let mut said = Said::default();
+        while !receiving.is_finished() {
+            said = status(world, pepd)?.unwrap_or(said);
+            // Whether it finishes meanwhile or not.
+            _ = wait_until(Duration::from_secs(2), "the end", || {
+                receiving.is_finished()
+            });
+        }
+        receiving.join().unwrap()?;
+        sending.join().unwrap()?;
+        anyhow::Ok(said)
+    })?;
+    drop((from, to));
+    let mut line = None;
+    wait_until(Duration::from_secs(60), "the line in the log", || {
+        line = ended(&pepd.log()).into_iter().next();
+        line.is_some()
+    })?;
+    let line = line.context("no line")?;
+    let name = format!("bytes_{flow}");
+    ensure!(line[&name].as_u64() == Some(bytes), "{line:#}");
+    Ok((line, said))
 }
 
-impl Path {
-    fn build(shapes: &[Shape; 2]) -> Result<Self> {
-        let topology = Topology::describe()
-            .host("client")
-            .router("hb")
-            .host("server")
-            .build()?;
-        let end = |node: &str, device| Endpoint::named(topology.node(node).name(), device);
-        let join = |host, device, shape: &Shape, seed| {
-            let (a, b) = (end(host, device), end("hb", device));
-            Link::connect(
-                &a,
-                &b,
-                shape.clone(),
-                shape.clone(),
-                Seed(seed),
-                Mtu::ETHERNET,
-            )
-        };
-        let links = [
-            join("client", "near", &shapes[0], 1)?,
-            join("server", "far", &shapes[1], 2)?,
-        ];
-        // The route says cubic and not the sysctl, which may refuse it in a namespace.
-        let host = |address, device| {
-            format!(
-                "ip address add {address} dev {device}; \
-                 ip route add default dev {device} congctl cubic"
-            )
-        };
-        topology.node("client").sh(&host("10.1.0.2/24", "near"))?;
-        topology.node("server").sh(&host("10.2.0.2/24", "far"))?;
-        topology
-            .node("hb")
-            .sh("ip address add 10.1.0.1/24 dev near; ip address add 10.2.0.1/24 dev far")?;
-        Ok(Self { links, topology })
-    }
-
-    /// Sends `bytes` one way, asking for advice all the while, and waits for the daemon's line
-    /// about the connection.
-    fn transfer(&self, pepd: &Pepd, flow: Flow, bytes: u64) -> Result<(Value, Said)> {
-        let (client, server) = (self.topology.node("client"), self.topology.node("server"));
-        let listener = listen(server, SocketAddr::new(SERVER, 0))?;
-        let pair = Pair::through(&listener, client)?;
-        let (from, to) = match flow {
-            Flow::Download => (pair.server, pair.client),
-            Flow::Upload => (pair.client, pair.server),
-        };
-        let pattern = Pattern::new(1);
-        let said = std::thread::scope(|scope| {
-            let sending = scope.spawn(|| send(&from, &pattern, 0, bytes));
-            let receiving = scope.spawn(|| receive_exactly(&to, &pattern, 0, bytes));
-            let mut said = Said::default();
-            while !receiving.is_finished() {
-                said = self.status(pepd)?.unwrap_or(said);
-                // Whether it finishes meanwhile or not.
-                _ = wait_until(Duration::from_secs(2), "the end", || {
-                    receiving.is_finished()
-                });
-            }
-            receiving.join().unwrap()?;
-            sending.join().unwrap()?;
-            anyhow::Ok(said)
-        })?;
-        drop((from, to));
-        let mut line = None;
-        wait_until(Duration::from_secs(60), "the line in the log", || {
-            line = ended(&pepd.log()).into_iter().next();
-            line.is_some()
-        })?;
-        let line = line.context("no line")?;
-        let name = format!("bytes_{flow}");
-        ensure!(line[&name].as_u64() == Some(bytes), "{line:#}");
-        Ok((line, said))
-    }
-
-    /// What `pepd status` says; nothing while the connection has not been looked at.
-    fn status(&self, pepd: &Pepd) -> Result<Option<Said>> {
-        let mut command = self.topology.node("hb").command(PEPD);
-        command.args(["status", "--json", "-c"]);
-        command.arg(pepd.config_file());
-        let status = run(&mut command, Duration::from_secs(60))?.success()?;
-        let status: Value = serde_json::from_str(&status)?;
-        let rtt = |leg: &str| status["pairs"][0][leg]["rtt"].as_f64();
-        let (Some(client), Some(upstream)) = (rtt("client_leg"), rtt("upstream_leg")) else {
-            return Ok(None);
-        };
-        Ok(Some(Said {
-            advice: serde_json::from_value(status["advice"].clone())?,
-            rtts: [client, upstream],
-        }))
-    }
+/// What `pepd status` says; nothing while the connection has not been looked at.
+fn status(world: &World, pepd: &Pepd) -> Result<Option<Said>> {
+    let mut command = world.hb().command(PEPD);
+    command.args(["status", "--json", "-c"]);
+    command.arg(pepd.config_file());
+    let status = run(&mut command, Duration::from_secs(60))?.success()?;
+    let status: Value = serde_json::from_str(&status)?;
+    let rtt = |leg: &str| status["pairs"][0][leg]["rtt"].as_f64();
+    let (Some(client), Some(upstream)) = (rtt("client_leg"), rtt("upstream_leg")) else {
+        return Ok(None);
+    };
+    Ok(Some(Said {
+        advice: serde_json::from_value(status["advice"].clone())?,
+        rtts: [client, upstream],
+    }))
 }
 
 /// The lines about connections that have ended.

@@ -13,7 +13,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::Result;
-use pepd_testbed::traffic::{End, Pair, Pattern, Rng, receive, send};
+use pepd_testbed::traffic::Rng;
 use pepd_testbed::{Family, Iperf3, Nginx, Process, Sshd, Stage, Via, World, require, run};
 use rstest::rstest;
 use tempfile::TempDir;
@@ -77,24 +77,7 @@ fn a_narrow_hop_behind_the_box(
     require!(root, program("ethtool"));
     const SIZE: u64 = 20_000_000;
     let stage = Stage::in_world(World::narrow()?, via, PEPD, &World::config())?;
-    let world = &stage.world;
-    let pair = Pair::open(
-        world.client(),
-        world.server(),
-        World::server_address(family),
-    )?;
-    for pair in [
-        Pair {
-            client: pair.client.try_clone()?,
-            server: pair.server.try_clone()?,
-        },
-        pair.swapped(),
-    ] {
-        let reader = std::thread::spawn(move || receive(&pair.server, &Pattern::new(1), 0));
-        send(&pair.client, &Pattern::new(1), 0, SIZE)?;
-        pair.client.shutdown(std::net::Shutdown::Write)?;
-        assert_eq!(reader.join().unwrap()?, (SIZE, End::Fin));
-    }
+    stage.world.pair(family)?.stream(SIZE)?;
     stage.finish()
 }
 

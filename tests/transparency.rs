@@ -222,10 +222,7 @@ fn a_client_port_may_be_used_again_in_time_wait(
     let stage = Stage::open(via, PEPD)?;
     let world = &stage.world;
     let local = SocketAddr::new(World::client_address(family), 34_567);
-    let listener = listen(
-        world.server(),
-        SocketAddr::new(World::server_address(family), 0),
-    )?;
+    let listener = world.listen(family)?;
     for round in 0..20 {
         // Faster than the helper box has closed its own two sockets, and the server would see
         // another port: that fallback is not what is asked here.
@@ -275,11 +272,7 @@ fn the_listener_serves_no_one_who_asks_for_it(
 ) -> Result<()> {
     require!(root);
     let mut stage = Stage::open(Via::Pepd, PEPD)?;
-    Pair::open(
-        stage.world.client(),
-        stage.world.server(),
-        World::server_address(family),
-    )?;
+    stage.world.pair(family)?;
     let descriptors = stage.pepd()?.descriptors()?;
     let world = &stage.world;
     let own = match family {
@@ -299,11 +292,7 @@ fn the_listener_serves_no_one_who_asks_for_it(
             assert_eq!(kind(&refused), Some(ErrorKind::ConnectionRefused), "{to}");
         }
     }
-    Pair::open(
-        world.client(),
-        world.server(),
-        World::server_address(family),
-    )?;
+    world.pair(family)?;
     let now = stage.pepd()?.descriptors()?;
     assert!(
         now <= descriptors + 8,

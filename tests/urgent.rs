@@ -15,7 +15,7 @@ use nix::poll::PollFlags;
 use nix::sys::socket::{MsgFlags, recv};
 use pepd_sys::stream::at_urgent_mark;
 use pepd_testbed::traffic::{Pair, Pattern, Rng, await_event, read, receive_exactly, send};
-use pepd_testbed::{Family, Stage, Via, World, require};
+use pepd_testbed::{Family, Stage, Via, require};
 use rstest::rstest;
 use socket2::SockRef;
 
@@ -40,11 +40,7 @@ fn an_urgent_byte_arrives_as_urgent_at_its_place(
     let stage = Stage::open(via, PEPD)?;
     let world = &stage.world;
     for swapped in [false, true] {
-        let pair = Pair::open(
-            world.client(),
-            world.server(),
-            World::server_address(family),
-        )?;
+        let pair = world.pair(family)?;
         let Pair {
             client: sender,
             server: receiver,
@@ -81,11 +77,7 @@ fn an_urgent_byte_is_read_out_of_band_and_the_stream_goes_on(
     require!(root);
     let stage = Stage::open(via, PEPD)?;
     let world = &stage.world;
-    let Pair { client, server } = Pair::open(
-        world.client(),
-        world.server(),
-        World::server_address(family),
-    )?;
+    let Pair { client, server } = world.pair(family)?;
     let pattern = Pattern::new(7);
     for round in 0..20_u8 {
         let at = u64::from(round) * 5000;
@@ -114,11 +106,7 @@ fn an_urgent_byte_alone_is_delivered_at_once(
     require!(root);
     let stage = Stage::open(via, PEPD)?;
     let world = &stage.world;
-    let Pair { client, server } = Pair::open(
-        world.client(),
-        world.server(),
-        World::server_address(family),
-    )?;
+    let Pair { client, server } = world.pair(family)?;
     for (from, to, byte) in [
         (&client, &server, 1),
         (&server, &client, 2),

@@ -169,20 +169,28 @@ impl Fleet {
     /// # Errors
     /// Without root.
     pub fn chain() -> Result<Self> {
-        Self::chain_description().build()
+        Self::chain_over("a", "i", 1500)
     }
 
-    /// What [`Fleet::chain`] builds.
-    #[must_use]
-    pub fn chain_description() -> FleetBuilder {
+    /// The chain whose long path, between the boxes a and i, carries packets of `mtu` bytes only on
+    /// the half at `narrow`, of which the box at the other end, `wide`, sees nothing.
+    ///
+    /// # Errors
+    /// Without root.
+    pub fn narrow_chain(wide: &str, narrow: &str, mtu: u32) -> Result<Self> {
+        Self::chain_over(wide, narrow, mtu)
+    }
+
+    fn chain_over(wide: &str, narrow: &str, mtu: u32) -> Result<Self> {
         Self::describe()
             .helper("a")
             .helper("i")
             .helper("b")
-            .path("a", "i")
+            .narrow_path(wide, narrow, mtu)
             .path("i", "b")
             .campus("a", "a")
             .campus("b", "b")
+            .build()
     }
 
     /// The namespace of a helper box.

@@ -11,6 +11,7 @@ use anyhow::{Context, Result, ensure};
 use ipnet::{Ipv4Net, Ipv6Net};
 use tempfile::NamedTempFile;
 
+use crate::link::{self, Endpoint, Mtu, Seed, Shape};
 use crate::netns::Netns;
 use crate::process::run;
 use crate::wait::wait_until;
@@ -18,9 +19,11 @@ use crate::wait::wait_until;
 /// No `ip` batch takes this long unless the machine is in trouble.
 const IP_LIMIT: Duration = Duration::from_secs(120);
 
-/// Network namespaces joined by veth pairs; all gone when dropped.
+/// Network namespaces joined by veth pairs or emulated links; all gone when dropped.
 #[derive(Debug)]
 pub struct Topology {
+    /// Before the nodes: an emulated link's devices are in these.
+    emulated: BTreeMap<[String; 2], link::Link>,
     nodes: BTreeMap<String, Netns>,
 }
 
@@ -40,6 +43,15 @@ impl Topology {
         &self.nodes[name]
     }
 
+    /// The emulated link between two nodes, in the order of its description.
+    ///
+    /// # Panics
+    /// When there is no such link: a mistake in the test itself.
+    #[must_use]
+    pub fn emulated(&self, left: &str, right: &str) -> &link::Link {
+        &self.emulated[&[left, right].map(str::to_owned)]
+    }
+
     /// The name of the device by which a node reaches its neighbour `peer`.
     #[must_use]
     pub fn device(peer: &str) -> String {
@@ -47,7 +59,7 @@ impl Topology {
     }
 }
 
-/// A link between two nodes: a veth pair, dual stack.
+/// A link between two nodes: a veth pair or an emulated link, dual stack.
 #[derive(Clone, Debug)]
 pub struct Link {
     ends: [String; 2],
@@ -55,6 +67,7 @@ pub struct Link {
     v6: Option<[Ipv6Net; 2]>,
     mtu: u32,
     offloads: bool,
+    emulation: Option<(Shape, Seed)>,
 }
 
 impl Link {
@@ -69,6 +82,7 @@ impl Link {
             v6: None,
             mtu: 1500,
             offloads: true,
+            emulation: None,
         }
     }
 
@@ -97,6 +111,14 @@ impl Link {
     #[must_use]
     pub fn without_offloads(mut self) -> Self {
         self.offloads = false;
+        self
+    }
+
+    /// Makes it an emulated link, of this shape in both directions. Its packets are never larger
+    /// than the MTU.
+    #[must_use]
+    pub fn emulated(mut self, shape: Shape, seed: Seed) -> Self {
+        self.emulation = Some((shape, seed));
         self
     }
 }
@@ -176,10 +198,17 @@ impl TopologyBuilder {
             }
             nodes.insert(node.name.clone(), netns);
         }
+        let mut emulated = BTreeMap::new();
         let mut batches: BTreeMap<&str, String> = BTreeMap::new();
         for (index, link) in self.links.iter().enumerate() {
             let index = u8::try_from(index).context("more than 256 links")?;
-            connect(&nodes, link, index)?;
+            match &link.emulation {
+                Some((shape, seed)) => {
+                    let link_at_work = emulate(&nodes, link, shape, *seed)?;
+                    emulated.insert(link.ends.clone(), link_at_work);
+                }
+                None => connect(&nodes, link, index)?,
+            }
             for side in [0, 1] {
                 let batch = batches.entry(&link.ends[side]).or_default();
                 describe_end(batch, link, index, side)?;
@@ -194,7 +223,8 @@ impl TopologyBuilder {
                 .with_context(|| format!("no node `{name}`"))?;
             ip_batch(netns, batch)?;
         }
-        for link in self.links.iter().filter(|link| !link.offloads) {
+        let cables = self.links.iter().filter(|link| link.emulation.is_none());
+        for link in cables.filter(|link| !link.offloads) {
             for side in [0, 1] {
                 let device = Topology::device(&link.ends[1 - side]);
                 nodes[&link.ends[side]]
@@ -202,7 +232,7 @@ impl TopologyBuilder {
             }
         }
         settle(&nodes, &self.links)?;
-        Ok(Topology { nodes })
+        Ok(Topology { emulated, nodes })
     }
 }
 
@@ -216,16 +246,20 @@ fn settle(nodes: &BTreeMap<String, Netns>, links: &[Link]) -> Result<()> {
             .filter(|link| link.v6.is_some())
             .flat_map(|link| {
                 let at = |side: usize| (link.ends[side] == *name).then(|| &link.ends[1 - side]);
-                [at(0), at(1)].into_iter().flatten()
+                let devices = [at(0), at(1)].into_iter().flatten();
+                // An emulated link is silent by itself.
+                devices.map(|peer| (Topology::device(peer), link.emulation.is_none()))
             });
-        let devices: Vec<_> = devices.map(|peer| Topology::device(peer)).collect();
+        let devices: Vec<_> = devices.collect();
         netns.run(|| {
             let mut before = None;
             wait_until(IP_LIMIT, "the links have settled", || {
                 let now = Ipv6::look().ok();
-                let settled = now
-                    .as_ref()
-                    .is_some_and(|now| devices.iter().all(|device| now.is_ready(device)));
+                let settled = now.as_ref().is_some_and(|now| {
+                    devices
+                        .iter()
+                        .all(|(device, speaks)| now.is_ready(device, *speaks))
+                });
                 let settled = settled && now == before;
                 before = now;
                 settled
@@ -264,26 +298,52 @@ impl Ipv6 {
         })
     }
 
-    /// Whether a device has its link-local address, and a route to each of its addresses.
-    fn is_ready(&self, device: &str) -> bool {
+    /// Whether a device has a route to each of its addresses, and a link-local one among them where
+    /// it is to have one.
+    fn is_ready(&self, device: &str, link_local: bool) -> bool {
         let own = |at: &&[String; 2]| at[1] == device;
         let mut addresses = self.addresses.iter().filter(own);
         let host = |address: &str| [address, "80", device].map(str::to_owned);
-        addresses
-            .clone()
-            .any(|[address, _]| address.starts_with("fe80"))
+        let mut found = addresses.clone().map(|[address, _]| address);
+        let has_link_local = found.any(|address| address.starts_with("fe80"));
+        (has_link_local || !link_local)
             && addresses.all(|[address, _]| self.routes.contains(&host(address)))
     }
 }
 
-fn connect(nodes: &BTreeMap<String, Netns>, link: &Link, index: u8) -> Result<()> {
-    let netns = |side: usize| {
-        let name = &link.ends[side];
-        nodes
-            .get(name)
-            .map(Netns::name)
-            .with_context(|| format!("a link to an unknown `{name}`"))
+/// The name of the namespace at one end of a link.
+fn netns<'a>(nodes: &'a BTreeMap<String, Netns>, link: &Link, side: usize) -> Result<&'a str> {
+    let name = &link.ends[side];
+    nodes
+        .get(name)
+        .map(Netns::name)
+        .with_context(|| format!("a link to an unknown `{name}`"))
+}
+
+fn emulate(
+    nodes: &BTreeMap<String, Netns>,
+    link: &Link,
+    shape: &Shape,
+    seed: Seed,
+) -> Result<link::Link> {
+    let end = |side: usize| {
+        let device = Topology::device(&link.ends[1 - side]);
+        Ok::<_, anyhow::Error>(Endpoint::named(netns(nodes, link, side)?, device))
     };
+    let mtu = u16::try_from(link.mtu).context("an MTU of more than 65,535 bytes")?;
+    let (there, back) = (shape.clone(), shape.clone());
+    Ok(link::Link::connect(
+        &end(0)?,
+        &end(1)?,
+        there,
+        back,
+        seed,
+        Mtu::new(mtu)?,
+    )?)
+}
+
+fn connect(nodes: &BTreeMap<String, Netns>, link: &Link, index: u8) -> Result<()> {
+    let netns = |side| netns(nodes, link, side);
     let [left, right] = [
         Topology::device(&link.ends[1]),
         Topology::device(&link.ends[0]),
@@ -322,7 +382,8 @@ fn connect(nodes: &BTreeMap<String, Netns>, link: &Link, index: u8) -> Result<()
 /// The addresses of one end of a link, and its neighbour's, for `ip -batch`.
 ///
 /// The neighbour is entered by hand: the first IPv6 packet after a link comes up otherwise
-/// waits a second for the answer to a solicitation that was sent too early.
+/// waits a second for the answer to a solicitation that was sent too early. (An emulated link has
+/// no addresses of its own to ask for.)
 fn describe_end(batch: &mut String, link: &Link, index: u8, side: usize) -> Result<()> {
     let (device, peer) = (Topology::device(&link.ends[1 - side]), 1 - side);
     writeln!(batch, "link set {device} mtu {} up", link.mtu)?;
@@ -334,6 +395,9 @@ fn describe_end(batch: &mut String, link: &Link, index: u8, side: usize) -> Resu
     if let Some(v6) = link.v6 {
         writeln!(batch, "address add {} dev {device} nodad", v6[side])?;
         neighbours.push(v6[peer].addr().to_string());
+    }
+    if link.emulation.is_some() {
+        return Ok(());
     }
     let mac = mac(index, peer);
     for neighbour in neighbours {

@@ -1,8 +1,9 @@
 //! Bytes whose place in the stream can be told from their value, and what became of them.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -276,6 +277,32 @@ impl Pair {
                 send(from, &pattern, at, piece)?;
                 receive_exactly(to, &pattern, at, piece)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Sends `length` bytes and a FIN the one way, as fast as they go, then the other way, and checks
+    /// them.
+    ///
+    /// # Errors
+    /// When a byte or the FIN does not arrive, or a byte is wrong.
+    ///
+    /// # Panics
+    /// When the reading thread does.
+    pub fn stream(&self, length: u64) -> Result<()> {
+        let pattern = Pattern::new(length);
+        for (from, to) in [(&self.client, &self.server), (&self.server, &self.client)] {
+            let received = thread::scope(|scope| {
+                let reader = scope.spawn(|| receive(to, &pattern, 0));
+                send(from, &pattern, 0, length)?;
+                from.shutdown(Shutdown::Write)?;
+                let received = reader.join();
+                received.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })?;
+            ensure!(
+                received == (length, End::Fin),
+                "{received:?} of {length} bytes"
+            );
         }
         Ok(())
     }

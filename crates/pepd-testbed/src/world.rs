@@ -1,15 +1,16 @@
 //! The standard topologies: two campuses and the helper box between them.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 
 use anyhow::Result;
 use ipnet::{Ipv4Net, Ipv6Net};
 
+use crate::link::{self, Seed, Shape};
 use crate::netns::Netns;
 use crate::stage::splits;
-use crate::topology::{Link, Topology};
-use crate::traffic::Pair;
+use crate::topology::{Link, Topology, TopologyBuilder};
+use crate::traffic::{Pair, listen};
 
 /// The address family that a scenario runs over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,15 +65,8 @@ impl World {
     /// # Errors
     /// Without root.
     pub fn standard() -> Result<Self> {
-        let topology = Self::campus_a()
-            .link(link(
-                "server",
-                "hb",
-                "10.2.0.2/24",
-                "10.2.0.1/24",
-                "fd00:b::2/64",
-                "fd00:b::1/64",
-            )?)
+        let topology = Self::campus_a()?
+            .link(link("server", "hb", "10.2.0", "fd00:b:")?)
             .route("server", "default", "hb")
             .build()?;
         Ok(Self { topology })
@@ -85,31 +79,10 @@ impl World {
     /// # Errors
     /// Without root.
     pub fn narrow() -> Result<Self> {
-        let near = link(
-            "far",
-            "hb",
-            "10.8.0.2/24",
-            "10.8.0.1/24",
-            "fd00:8::2/64",
-            "fd00:8::1/64",
-        )?;
-        let narrow = link(
-            "edge",
-            "far",
-            "10.8.1.2/24",
-            "10.8.1.1/24",
-            "fd00:8:1::2/64",
-            "fd00:8:1::1/64",
-        )?;
-        let server = link(
-            "server",
-            "edge",
-            "10.2.0.2/24",
-            "10.2.0.1/24",
-            "fd00:b::2/64",
-            "fd00:b::1/64",
-        )?;
-        let mut description = Self::campus_a()
+        let near = link("far", "hb", "10.8.0", "fd00:8:")?;
+        let narrow = link("edge", "far", "10.8.1", "fd00:8:1:")?;
+        let server = link("server", "edge", "10.2.0", "fd00:b:")?;
+        let mut description = Self::campus_a()?
             .router("far")
             .router("edge")
             .link(near.without_offloads())
@@ -134,33 +107,12 @@ impl World {
     /// # Errors
     /// Without root.
     pub fn chain() -> Result<Self> {
-        let mut description = Self::campus_a()
+        let mut description = Self::campus_a()?
             .router("middle")
             .router("far")
-            .link(link(
-                "middle",
-                "hb",
-                "10.8.0.2/24",
-                "10.8.0.1/24",
-                "fd00:8::2/64",
-                "fd00:8::1/64",
-            )?)
-            .link(link(
-                "far",
-                "middle",
-                "10.8.1.2/24",
-                "10.8.1.1/24",
-                "fd00:8:1::2/64",
-                "fd00:8:1::1/64",
-            )?)
-            .link(link(
-                "server",
-                "far",
-                "10.2.0.2/24",
-                "10.2.0.1/24",
-                "fd00:b::2/64",
-                "fd00:b::1/64",
-            )?)
+            .link(link("middle", "hb", "10.8.0", "fd00:8:")?)
+            .link(link("far", "middle", "10.8.1", "fd00:8:1:")?)
+            .link(link("server", "far", "10.2.0", "fd00:b:")?)
             .route("middle", "default", "hb")
             .route("far", "default", "middle")
             .route("server", "default", "far");
@@ -181,32 +133,11 @@ impl World {
     /// # Errors
     /// Without root.
     pub fn two_ways() -> Result<Self> {
-        let topology = Self::campus_a()
+        let topology = Self::campus_a()?
             .router("back")
-            .link(link(
-                "server",
-                "hb",
-                "10.2.0.2/24",
-                "10.2.0.1/24",
-                "fd00:b::2/64",
-                "fd00:b::1/64",
-            )?)
-            .link(link(
-                "server",
-                "back",
-                "10.7.1.2/24",
-                "10.7.1.1/24",
-                "fd00:7:1::2/64",
-                "fd00:7:1::1/64",
-            )?)
-            .link(link(
-                "client",
-                "back",
-                "10.7.0.2/24",
-                "10.7.0.1/24",
-                "fd00:7::2/64",
-                "fd00:7::1/64",
-            )?)
+            .link(link("server", "hb", "10.2.0", "fd00:b:")?)
+            .link(link("server", "back", "10.7.1", "fd00:7:1:")?)
+            .link(link("client", "back", "10.7.0", "fd00:7:")?)
             .route("server", "default", "hb")
             .route("server", "10.1.0.0/24", "back")
             .route("server", "fd00:a::/64", "back")
@@ -222,42 +153,72 @@ impl World {
         Ok(world)
     }
 
+    /// The client, the helper box and the server alone, over emulated links: the client's, and the
+    /// server's, each of the same shape in both directions.
+    ///
+    /// # Errors
+    /// Without root or TUN.
+    pub fn emulated(client_leg: Shape, server_leg: Shape) -> Result<Self> {
+        let client = link("client", "hb", "10.1.0", "fd00:a:")?;
+        let server = link("server", "hb", "10.2.0", "fd00:b:")?;
+        let topology = Topology::describe()
+            .host("client")
+            .router("hb")
+            .host("server")
+            .link(client.emulated(client_leg, Seed(1)))
+            .link(server.emulated(server_leg, Seed(2)))
+            .route("client", "default", "hb")
+            .route("server", "default", "hb")
+            .build()?;
+        Ok(Self { topology })
+    }
+
+    /// The links of [`World::emulated`]: the client's and the server's.
+    ///
+    /// # Panics
+    /// In another world: a mistake in the test itself.
+    #[must_use]
+    pub fn emulated_links(&self) -> [&link::Link; 2] {
+        ["client", "server"].map(|host| self.topology.emulated(host, "hb"))
+    }
+
+    /// Has the client and the server use this congestion control for what they send by the helper
+    /// box. Their routes say so and not the sysctl, which may refuse it in a namespace.
+    ///
+    /// # Errors
+    /// When the kernel has no such congestion control.
+    pub fn hosts_use(&self, congestion: &str) -> Result<()> {
+        for (host, v4, v6) in [
+            (self.client(), "10.1.0.1", "fd00:a::1"),
+            (self.server(), "10.2.0.1", "fd00:b::1"),
+        ] {
+            host.sh(&format!(
+                "ip route replace default via {v4} congctl {congestion}; \
+                 ip -6 route replace default via {v6} congctl {congestion}"
+            ))?;
+        }
+        Ok(())
+    }
+
     /// Any topology with nodes `client`, `hb` and `server` as described above.
     #[must_use]
     pub fn custom(topology: Topology) -> Self {
         Self { topology }
     }
 
-    fn campus_a() -> crate::topology::TopologyBuilder {
-        const PARTS: [(&str, [&str; 4]); 3] = [
-            (
-                "client",
-                ["10.1.0.2/24", "10.1.0.1/24", "fd00:a::2/64", "fd00:a::1/64"],
-            ),
-            (
-                "sibling",
-                [
-                    "10.1.1.2/24",
-                    "10.1.1.1/24",
-                    "fd00:a:0:1::2/64",
-                    "fd00:a:0:1::1/64",
-                ],
-            ),
-            (
-                "outsider",
-                ["10.9.0.2/24", "10.9.0.1/24", "fd00:9::2/64", "fd00:9::1/64"],
-            ),
-        ];
+    fn campus_a() -> Result<TopologyBuilder> {
         let mut description = Topology::describe().router("hb").host("server");
-        for (host, [v4, gateway4, v6, gateway6]) in PARTS {
-            if let Ok(link) = link(host, "hb", v4, gateway4, v6, gateway6) {
-                description = description
-                    .host(host)
-                    .link(link)
-                    .route(host, "default", "hb");
-            }
+        for (host, v4, v6) in [
+            ("client", "10.1.0", "fd00:a:"),
+            ("sibling", "10.1.1", "fd00:a:0:1:"),
+            ("outsider", "10.9.0", "fd00:9:"),
+        ] {
+            description = description
+                .host(host)
+                .link(link(host, "hb", v4, v6)?)
+                .route(host, "default", "hb");
         }
-        description
+        Ok(description)
     }
 
     /// A configuration of the helper box for these two campuses: campus a's leg is `lan`
@@ -310,6 +271,17 @@ impl World {
         self.topology.node("outsider")
     }
 
+    /// A listener of the server's, at its address and a port that is free.
+    ///
+    /// # Errors
+    /// As `bind(2)`.
+    pub fn listen(&self, family: Family) -> Result<TcpListener> {
+        listen(
+            self.server(),
+            SocketAddr::new(Self::server_address(family), 0),
+        )
+    }
+
     /// A connection from the client to the server.
     ///
     /// # Errors
@@ -334,6 +306,19 @@ impl World {
     /// When `nft` or `ip` fails.
     pub fn kernel_state(&self) -> Result<String> {
         self.hb().kernel_state()
+    }
+
+    /// The same without what changes while nothing happens: how long the gate stays open.
+    ///
+    /// # Errors
+    /// When `nft` or `ip` fails.
+    pub fn steady_state(&self) -> Result<String> {
+        let state = self.kernel_state()?;
+        let mut words: Vec<&str> = state.split_whitespace().collect();
+        while let Some(at) = words.iter().position(|word| *word == "expires") {
+            words.drain(at..(at + 2).min(words.len()));
+        }
+        Ok(words.join(" "))
     }
 
     /// The client's address.
@@ -401,8 +386,10 @@ fn pick(family: Family, v4: [u8; 4], v6: [u16; 8]) -> IpAddr {
     }
 }
 
-fn link(left: &str, right: &str, l4: &str, r4: &str, l6: &str, r6: &str) -> Result<Link> {
-    let v4: [Ipv4Net; 2] = [l4.parse()?, r4.parse()?];
-    let v6: [Ipv6Net; 2] = [l6.parse()?, r6.parse()?];
-    Ok(Link::between(left, right).v4(v4[0], v4[1]).v6(v6[0], v6[1]))
+/// A link in the networks that begin so: its left end is `.2` and `:2`, its right end `.1` and `:1`.
+fn link(left: &str, right: &str, v4: &str, v6: &str) -> Result<Link> {
+    let v4 = |end: u8| format!("{v4}.{end}/24").parse::<Ipv4Net>();
+    let v6 = |end: u8| format!("{v6}:{end}/64").parse::<Ipv6Net>();
+    let link = Link::between(left, right);
+    Ok(link.v4(v4(2)?, v4(1)?).v6(v6(2)?, v6(1)?))
 }

@@ -4,6 +4,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Result;
+use nix::sys::socket::{getsockopt, sockopt::TcpCongestion};
+use pepd_testbed::link::{Link, Rate, Shape};
 use pepd_testbed::{Family, Netns, Nginx, Process, Sshd, World, require, run, wait_until};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -45,6 +47,36 @@ fn a_narrow_path_really_is_narrow() -> Result<()> {
         assert!(!fits("1400")?, "{family}");
     }
     Ok(())
+}
+
+#[test]
+fn emulated_links_carry_both_families_and_say_how_much() -> Result<()> {
+    require!(root);
+    const BYTES: u64 = 100_000;
+    let shape = |delay| Shape::new(Duration::from_millis(delay), Rate::mbit(100));
+    let world = World::emulated(shape(1), shape(2))?;
+    world.hosts_use("reno")?;
+    for family in Family::BOTH {
+        let before = carried(&world)?;
+        let pair = world.pair(family)?;
+        for socket in [&pair.client, &pair.server] {
+            assert_eq!(getsockopt(socket, TcpCongestion)?, "reno", "{family}");
+        }
+        pair.exchange(BYTES)?;
+        for (before, now) in before.into_iter().zip(carried(&world)?) {
+            assert!(now >= before + 2 * BYTES, "{family}: {before}, then {now}");
+        }
+    }
+    Ok(())
+}
+
+/// The bytes that have come to the ends of each emulated link, both directions together.
+fn carried(world: &World) -> Result<Vec<u64>> {
+    let of = |link: &Link| {
+        let report = link.report()?;
+        Ok(report.a_to_b.delivered.bytes + report.b_to_a.delivered.bytes)
+    };
+    world.emulated_links().into_iter().map(of).collect()
 }
 
 #[test]

@@ -5,6 +5,8 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub mod world;
+
 use std::fs::{self, File};
 use std::os::fd::AsRawFd as _;
 use std::process::Command;
@@ -151,6 +153,33 @@ pub fn veth(a: (&Netns, &str), b: (&Netns, &str)) {
         netns.sysctl(&format!("net/ipv6/conf/{name}/accept_dad"), "0");
         netns.ip(&format!("link set {name} up"));
     }
+}
+
+/// A namespace with an operator's own firewall, policy routing and forwarding.
+pub fn operated() -> Netns {
+    let netns = Netns::new();
+    let far = Netns::new();
+    veth((&netns, "east"), (&far, "west"));
+    netns.sysctl("net/ipv4/ip_forward", "1");
+    netns.sysctl("net/ipv6/conf/all/forwarding", "1");
+    netns.ip("addr add 10.1.0.1/16 dev east");
+    netns.ip("addr add fd00:a::1/48 dev east nodad");
+    netns.ip("rule add preference 50 fwmark 0x1/0xff lookup 100");
+    netns.ip("route add 192.0.2.0/24 dev east table 100");
+    netns.ip("-6 rule add preference 90 from fd00:a:9::/64 lookup 100");
+    netns.ip("-6 route add 2001:db8::/32 dev east table 100");
+    netns.nft(
+        "table inet operator { set s { type ipv4_addr; flags interval; elements = { 10.9.0.0/16 }; }; \
+         chain c { type filter hook prerouting priority raw; ip saddr @s meta mark set 0x1; }; }",
+    );
+    // Its state is what the far end's appearance has made of it, once that has settled.
+    wait_until("link-local address is no longer tentative", || {
+        let addresses = netns.ip("-6 addr show dev east scope link");
+        addresses.contains("fe80") && !addresses.contains("tentative")
+    });
+    // The pair must live as long as the test: keep the far end alive with this one.
+    std::mem::forget(far);
+    netns
 }
 
 /// Asks until `ready` says yes; each question takes a while of its own (a command).

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use pepd_testbed::link::{Endpoint, Link, Loss, Mtu, Rate, Seed, Shape};
-use pepd_testbed::{Netns, Topology};
+use pepd_testbed::link::{Loss, Rate, Shape};
+use pepd_testbed::{Netns, World};
 
 /// The rate of both links.
 const MBIT: u64 = 100;
@@ -52,13 +52,9 @@ congestion = "cubic"
 buffer = "32MiB"              # more than rate × round trip: 5 MB
 "#;
 
-/// The namespaces and the links. The links go first: their devices are in the namespaces.
+/// The namespaces and the links.
 #[derive(Debug)]
-pub struct LongPath {
-    radio: Link,
-    far: Link,
-    topology: Topology,
-}
+pub struct LongPath(World);
 
 impl LongPath {
     /// Builds it. Both hosts use cubic, as nearly all do.
@@ -66,44 +62,34 @@ impl LongPath {
     /// # Errors
     /// Without root or TUN.
     pub fn build() -> Result<Self> {
-        let topology = Topology::describe()
-            .host("client")
-            .router("hb")
-            .host("server")
-            .build()?;
-        let end = |node: &str, device| Endpoint::named(topology.node(node).name(), device);
         let far = Shape::new(FAR, Rate::mbit(MBIT));
         let radio = Shape {
             loss: Loss::independent(LOSS),
             ..Shape::new(RADIO, Rate::mbit(MBIT))
         };
-        let join = |a: Endpoint, b: Endpoint, shape: Shape, seed| {
-            Link::connect(&a, &b, shape.clone(), shape, Seed(seed), Mtu::ETHERNET)
-        };
-        let radio = join(end("client", "radio"), end("hb", "radio"), radio, 1)?;
-        let far = join(end("server", "far"), end("hb", "far"), far, 2)?;
-        let path = Self {
-            radio,
-            far,
-            topology,
-        };
-        path.configure()?;
-        Ok(path)
+        let world = World::emulated(radio, far)?;
+        world.hosts_use("cubic")?;
+        for host in [world.client(), world.server()] {
+            for key in ["net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"] {
+                host.sysctl(key, &format!("4096 131072 {HOST_BUFFER}"))?;
+            }
+        }
+        Ok(Self(world))
     }
 
     /// The host that downloads.
     pub fn client(&self) -> &Netns {
-        self.topology.node("client")
+        self.0.client()
     }
 
     /// The router between the links.
     pub fn hb(&self) -> &Netns {
-        self.topology.node("hb")
+        self.0.hb()
     }
 
     /// The host that has the file.
     pub fn server(&self) -> &Netns {
-        self.topology.node("server")
+        self.0.server()
     }
 
     /// What TCP can carry at most over the lossy link, in bits per second: what is lost has
@@ -117,8 +103,9 @@ impl LongPath {
     /// # Errors
     /// When a link has ended.
     pub fn restart(&self) -> Result<()> {
-        self.radio.restart()?;
-        self.far.restart()?;
+        for link in self.0.emulated_links() {
+            link.restart()?;
+        }
         Ok(())
     }
 
@@ -127,23 +114,7 @@ impl LongPath {
     /// # Errors
     /// When a link has ended.
     pub fn fell_behind(&self) -> Result<bool> {
-        Ok(self.radio.report()?.fell_behind() || self.far.report()?.fell_behind())
-    }
-
-    fn configure(&self) -> Result<()> {
-        // The route says cubic and not the sysctl, which may refuse it in a namespace.
-        self.client().sh(
-            "ip address add 10.1.0.2/24 dev radio; ip route add default dev radio congctl cubic",
-        )?;
-        self.server()
-            .sh("ip address add 10.2.0.2/24 dev far; ip route add default dev far congctl cubic")?;
-        self.hb()
-            .sh("ip address add 10.1.0.1/24 dev radio; ip address add 10.2.0.1/24 dev far")?;
-        for host in [self.client(), self.server()] {
-            for key in ["net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"] {
-                host.sysctl(key, &format!("4096 131072 {HOST_BUFFER}"))?;
-            }
-        }
-        Ok(())
+        let [radio, far] = self.0.emulated_links();
+        Ok(radio.report()?.fell_behind() || far.report()?.fell_behind())
     }
 }
