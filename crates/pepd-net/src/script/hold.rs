@@ -1,7 +1,7 @@
 //! The chains of connections that are established end to end: see the parent module.
 
 use super::syntax::{digit, icmp, ip, passed, queue, remember, set_bits, set_mark};
-use super::{CLOSED, FIRST_SYN, FOREIGN, ROUTED, STRAY_RST, Script, WAITING};
+use super::{FIRST_SYN, FOREIGN, READERS, ROUTED, STRAY_RST, Script, WAITING};
 use crate::plan::Plan;
 use crate::request::{Fates, Holder};
 
@@ -30,7 +30,7 @@ impl Script {
     fn stray_chain(&mut self, plan: &Plan) {
         let mut stray = vec![
             "socket transparent 1 accept".to_owned(),
-            format!("{CLOSED} accept"),
+            format!("meta l4proto != @{READERS} accept"),
             set_mark(plan),
         ];
         if plan.queues.filled_by == Holder::Nft {
