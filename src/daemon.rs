@@ -283,7 +283,10 @@ impl Daemon {
                 break;
             }
             tokio::select! {
-                _ = tick.tick() => self.keeper.notifier.alive(self.keeper.standing()),
+                _ = tick.tick() => {
+                    self.keeper.attend();
+                    self.keeper.notifier.alive(self.keeper.standing());
+                }
                 _ = look.tick() => {}
                 request = self.signals.next() => if request == Request::End { break },
                 order = self.admin.order() => match order {

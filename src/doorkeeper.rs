@@ -110,6 +110,15 @@ impl Doorkeeper {
         self.door.close();
     }
 
+    /// Has the SYNs that are held stay so, although the gate is closed for good.
+    pub fn attend(&self) {
+        if self.relay.responsive(SILENCE)
+            && let Err(error) = self.door.attend()
+        {
+            complain(&error);
+        }
+    }
+
     /// How it stands, in a line.
     pub fn standing(&self) -> String {
         match self.probes.states().silent() {
@@ -126,6 +135,11 @@ impl Doorkeeper {
         }
         let asked = Instant::now();
         let set = self.door.set(!full, &sources);
+        if set.is_ok()
+            && let Err(error) = self.door.attend()
+        {
+            complain(&error);
+        }
         match &set {
             Ok(()) if for_everyone => self.relay.gate().renewed(asked, GATE_TTL),
             Ok(()) => {}
@@ -186,6 +200,11 @@ impl Door {
             self.shut_out.remove(&source);
         }
         Ok(())
+    }
+
+    /// The workers read what is held.
+    fn attend(&self) -> Result<(), pepd_net::Error> {
+        self.gate.attend(GATE_TTL)
     }
 
     /// Routes what goes from `source` to `destination`, for a while.

@@ -306,3 +306,53 @@ fn a_held_syn_with_data_is_refused_as_any(
     assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
     stage.finish()
 }
+
+/// A client that gives up, and begins anew from the same port with something else to say, has
+/// nothing to do with what its first SYN brought: that has gone out in an upstream SYN.
+#[rstest]
+fn who_begins_anew_says_nothing_of_before(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    const PORT: u16 = 23_456;
+    require!(root, program("nft"));
+    let (stage, listener, server) = stage_end_to_end(family)?;
+    get_cookies(&stage, &listener, server)?;
+    let nodes = &stage.world;
+    nodes
+        .server()
+        .sh("nft 'add table inet deaf; add counter inet deaf syns; \
+         add chain inet deaf in { type filter hook input priority 0; }; \
+         add rule inet deaf in tcp flags syn counter name syns drop'")?;
+    let from_port = || {
+        nodes.client().run(|| {
+            let socket = Socket::new(Domain::for_address(server), Type::STREAM, None)?;
+            socket.bind(&SocketAddr::new(World::client_address(family), PORT).into())?;
+            sockopt::set_fast_open_connect(socket.as_fd(), 1)?;
+            socket.set_nonblocking(true)?;
+            socket.connect(&server.into())?;
+            Ok(TcpStream::from(socket))
+        })
+    };
+    let before = from_port()?;
+    let begun = (&before).write(b"what was to be said first");
+    assert!(begun.is_ok() || begun.is_err_and(|error| error.raw_os_error() == Some(115)));
+    wait_until(LIMIT, "the upstream SYN has been sent", || {
+        let said = nodes.server().sh("nft list counter inet deaf syns");
+        said.is_ok_and(|said| !said.contains("packets 0 "))
+    })?;
+    drop(before);
+    let held = || nodes.hb().sh("nft list counter inet pepd held");
+    let of_before = held()?;
+    let client = from_port()?;
+    let _ = (&client).write(b"something else");
+    // Its SYN has come to the box before the server hears anything.
+    wait_until(LIMIT, "the second SYN is held", || {
+        held().is_ok_and(|now| now != of_before)
+    })?;
+    nodes.server().sh("nft delete table inet deaf")?;
+    wait_until(LIMIT, "it is connected", || client.peer_addr().is_ok())?;
+    client.set_nonblocking(false)?;
+    client.set_read_timeout(Some(LIMIT))?;
+    answer(client, &listener, b"something else")?;
+    stage.finish()
+}

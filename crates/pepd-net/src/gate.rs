@@ -23,7 +23,7 @@ use rtnetlink::sys::{Socket, SocketAddr};
 
 use crate::error::Error;
 use crate::prefix::Family;
-use crate::script::{GATES, detour_set, full_set};
+use crate::script::{GATES, READERS, detour_set, full_set};
 use message::{Batch, Reply};
 
 /// A handle on the gate and on the sets of sources that are over their limit.
@@ -81,6 +81,16 @@ impl Gate {
         };
         self.is_open.store(renewed.is_ok(), Relaxed);
         renewed
+    }
+
+    /// Says that somebody reads the SYNs that are held, for `ttl` from now: those that repeat them
+    /// are held, too, whether the gate is open or closed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Netlink`]; ENOENT means that the table is gone.
+    pub fn attend(&self, ttl: Duration) -> Result<(), Error> {
+        self.put(READERS, &TCP, ttl)
     }
 
     /// Closes the gate. That it is closed already, or that there is no table, is no error.

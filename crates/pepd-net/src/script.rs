@@ -15,6 +15,9 @@
 //!   knows those that repeat it: its destination may have answered, and another SYN from the same
 //!   address and port, the upstream leg's, would reset that answer (RFC 9293, section 3.10.7.3).
 //!   The relay does the same for those that it routes itself.
+//! - `waiting` has the SYNs that are held. As long as the workers read (the set `readers`), those
+//!   that repeat them are held as well, whatever the gate says: routed, they and the upstream leg's
+//!   SYNs would spoil each other's answers at the destination.
 //! - `prerouting` delivers here what belongs to an established socket of the relay: `legs` has
 //!   marked it. Besides it looks only at TCP between campus addresses, and at ICMP to them.
 //! - `own` delivers here what belongs to any other socket of a proxy, and lets everything else
@@ -75,6 +78,10 @@ pub(crate) const TABLE: &str = "pepd";
 /// it looks (nft_rhash_lookup, net/netfilter/nft_set_hash.c; newer kernels look again).
 pub(crate) const GATES: [&str; 2] = ["gate", "second_gate"];
 
+/// The set that holds `tcp` while the workers read what is held, be the gate open or closed. Where
+/// a packet misses the element as described above, it is treated as if they did not.
+pub(crate) const READERS: &str = "readers";
+
 /// Matches what comes while the gate is closed.
 const CLOSED: &str = "meta l4proto != @gate meta l4proto != @second_gate";
 
@@ -120,9 +127,10 @@ const STRAY_RST: &str = "tcp flags & (fin | syn | rst | ack) == rst";
 const FOREIGN: &str = "fib daddr type { local, broadcast, anycast, multicast } return";
 
 /// Sets whose elements come and go by netlink, and what type they are.
-pub(crate) const DYNAMIC_SETS: [(&str, &str); 6] = [
+pub(crate) const DYNAMIC_SETS: [(&str, &str); 7] = [
     (GATES[0], "inet_proto"),
     (GATES[1], "inet_proto"),
+    (READERS, "inet_proto"),
     (full_set(Family::V4), "ipv4_addr"),
     (full_set(Family::V6), "ipv6_addr"),
     (detour_set(Family::V4), "ipv4_addr . ipv4_addr"),
@@ -148,18 +156,21 @@ pub(crate) const fn detour_set(family: Family) -> &'static str {
 /// The SYNs that were routed, of both families, by their ports and sequence number.
 pub(crate) const ROUTED: &str = "routed";
 
-/// What the elements of [`ROUTED`] are. The addresses are left out: without them no two connections
+/// The SYNs that are held, in the same way.
+pub(crate) const WAITING: &str = "waiting";
+
+/// What the elements of [`ROUTED`] and [`WAITING`] are. The addresses are left out: without them no two connections
 /// are alike either, since a client chooses its first sequence number at random (RFC 6528), and who
 /// guesses another's gets it routed, no more.
-const ROUTED_KEY: &str = "tcp sport . tcp dport . tcp sequence";
+const SYN_KEY: &str = "tcp sport . tcp dport . tcp sequence";
 
 /// Bounds the memory that a flood takes (some 2 MiB of the kernel's), and the time that it takes to
 /// list the table. What finds no room is not remembered.
-const ROUTED_SIZE: u32 = 16384;
+const SYNS: u32 = 16384;
 
 /// The longest that a client waits before it sends a SYN again and has not given up (the sixth time,
 /// by RFC 6298 and net.ipv4.tcp_syn_retries). Each repetition starts the time again.
-const ROUTED_SECONDS: u32 = 64;
+const SYN_SECONDS: u32 = 64;
 
 /// What a table passes on to the one that takes its place, so that a reload neither closes
 /// the gate nor starts the counters again.
@@ -214,7 +225,7 @@ impl Script {
         if plan.holds() {
             script.counters(&HOLD_COUNTERS, carried);
         }
-        script.dynamic_sets(carried);
+        script.dynamic_sets(plan, carried);
         script.address_sets(plan);
         script.own_chain(plan);
         script.untracking_chains(plan);
@@ -260,19 +271,26 @@ impl Script {
         );
     }
 
-    fn dynamic_sets(&mut self, carried: &Carried) {
+    fn dynamic_sets(&mut self, plan: &Plan, carried: &Carried) {
         for (name, kind) in DYNAMIC_SETS {
             let elements = carried.elements.get(name).map_or(&[][..], Vec::as_slice);
             self.declare(&format!("set {name}"), kind, "timeout", elements);
             self.dynamic.push(name);
         }
+        self.syn_set(ROUTED, carried);
+        if plan.holds() {
+            self.syn_set(WAITING, carried);
+        }
+    }
+
+    fn syn_set(&mut self, name: &'static str, carried: &Carried) {
         let _ = write!(
             self.text,
-            "\tset {ROUTED} {{\n\t\ttypeof {ROUTED_KEY}\n\t\tflags dynamic, timeout\n\
-             \t\tsize {ROUTED_SIZE}\n\t\ttimeout {ROUTED_SECONDS}s\n"
+            "\tset {name} {{\n\t\ttypeof {SYN_KEY}\n\t\tflags dynamic, timeout\n\
+             \t\tsize {SYNS}\n\t\ttimeout {SYN_SECONDS}s\n"
         );
-        self.elements(carried.elements.get(ROUTED).map_or(&[][..], Vec::as_slice));
-        self.dynamic.push(ROUTED);
+        self.elements(carried.elements.get(name).map_or(&[][..], Vec::as_slice));
+        self.dynamic.push(name);
     }
 
     fn address_sets(&mut self, plan: &Plan) {
@@ -366,9 +384,16 @@ impl Script {
             "routed",
             None,
             // Where there is no room, nft goes on with the next rule.
-            &[remember(), unsplit(plan).to_owned()],
+            &[remember(ROUTED), unsplit(plan).to_owned()],
         );
-        let mut lines = vec![format!("{CLOSED} counter name gate_closed goto routed")];
+        let mut lines = Vec::new();
+        if plan.holds() {
+            lines.extend(detours(plan));
+            lines.push(format!(
+                "{SYN_KEY} @{WAITING} meta l4proto @{READERS} return"
+            ));
+        }
+        lines.push(format!("{CLOSED} counter name gate_closed goto routed"));
         for &family in &plan.families {
             lines.push(format!(
                 "{} saddr @{} counter name source_full goto routed",
@@ -376,11 +401,8 @@ impl Script {
                 full_set(family),
             ));
         }
-        if plan.holds() {
-            lines.extend(detours(plan));
-        }
         lines.push(format!(
-            "{ROUTED_KEY} @{ROUTED} counter name repeated goto routed"
+            "{SYN_KEY} @{ROUTED} counter name repeated goto routed"
         ));
         self.chain("admission", None, &lines);
     }

@@ -91,6 +91,21 @@ fn it_closes_by_itself() {
 }
 
 #[test]
+fn who_reads_what_is_held_is_known_whatever_the_gate_says() {
+    if !privileged() {
+        return;
+    }
+    let it = installed();
+    it.gate.attend(LONG).unwrap();
+    it.gate.renew(LONG).unwrap();
+    it.gate.close().unwrap();
+    it.gate.attend(Duration::from_secs(900)).unwrap();
+    let readers = it.elements("readers");
+    assert!(readers.contains("\"timeout\": 900"), "{readers}");
+    assert_eq!(it.elements("gate") + &it.elements("second_gate"), "");
+}
+
+#[test]
 fn sources_are_shut_out_and_let_in() {
     if !privileged() {
         return;

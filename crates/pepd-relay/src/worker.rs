@@ -15,6 +15,7 @@ use socket2::{Domain, SockRef, Socket};
 use tokio::io::Interest;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 
 use crate::admission::Admission;
 use crate::ending::EndedLines;
@@ -87,6 +88,13 @@ const BEAT: Duration = Duration::from_millis(250);
 
 /// How often upstream legs without a client are looked for.
 const EXPIRY: Duration = Duration::from_secs(1);
+
+/// A worker that has not looked for so long was paused.
+const PAUSED: Duration = EXPIRY.saturating_mul(2);
+
+/// How long after a pause nobody is said to have given up: what has come meanwhile, the clients' SYNs
+/// and their destinations' answers, is read first.
+const AFTER_PAUSE: Duration = Duration::from_secs(3);
 
 /// How long accepting pauses when descriptors have run out.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -213,12 +221,21 @@ async fn run(
 /// Gives up upstream legs whose clients do not come, and SYNs whose clients have given up.
 async fn expire(context: Arc<Context>) {
     let mut interval = tokio::time::interval(EXPIRY);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut before, mut from) = (Instant::now(), Instant::now());
     loop {
         interval.tick().await;
+        let now = Instant::now();
+        if now.saturating_duration_since(std::mem::replace(&mut before, now)) > PAUSED {
+            from = now + AFTER_PAUSE;
+        }
+        if now < from {
+            continue;
+        }
         let shared = &context.shared;
         let Evicted {
             packets, upstreams, ..
-        } = shared.held.expire(Instant::now());
+        } = shared.held.expire(now);
         shared.counters.unclaimed.add(upstreams.len() as u64);
         for waiting in packets {
             shared.decide(waiting, Decision::Silence);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::error::Error;
-use crate::script::{Carried, DYNAMIC_SETS, GATES, ROUTED, Script, TABLE};
+use crate::script::{Carried, DYNAMIC_SETS, GATES, READERS, ROUTED, Script, TABLE, WAITING};
 
 /// What nft says is in the table.
 #[derive(Debug, Clone, PartialEq)]
@@ -139,7 +139,7 @@ fn differs(
 }
 
 fn is_dynamic(set: &str) -> bool {
-    set == ROUTED || DYNAMIC_SETS.iter().any(|(name, _)| *name == set)
+    [ROUTED, WAITING].contains(&set) || DYNAMIC_SETS.iter().any(|(name, _)| *name == set)
 }
 
 /// An element with the time it has left, in nft syntax.
@@ -156,7 +156,7 @@ fn carried_element(set: &str, element: &Value) -> Option<String> {
             parts?.join(" . ")
         }
     };
-    let time = if GATES.contains(&set) {
+    let time = if GATES.contains(&set) || set == READERS {
         "timeout"
     } else {
         "expires"
@@ -238,5 +238,17 @@ mod tests {
             ["40000 . 80 . 4126259287 timeout 19s"]
         );
         assert_eq!(carried.clone().of_any_daemon(), carried);
+
+        let waiting = Listing::parse(
+            r#"{"nftables": [{"set": {"name": "waiting", "timeout": 64, "elem": [{"elem":
+            {"val": {"concat": [40000, 80, 4126259287]}, "expires": 63}}]}}]}"#,
+        );
+        let carried = waiting.unwrap().carried();
+        assert_eq!(carried.elements["waiting"].len(), 1);
+        assert_eq!(
+            carried.of_any_daemon(),
+            Carried::default(),
+            "who held it is gone"
+        );
     }
 }

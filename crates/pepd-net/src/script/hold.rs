@@ -1,7 +1,7 @@
 //! The chains of connections that are established end to end: see the parent module.
 
 use super::syntax::{digit, icmp, ip, passed, queue, remember, set_bits, set_mark};
-use super::{CLOSED, FIRST_SYN, FOREIGN, STRAY_RST, Script};
+use super::{FIRST_SYN, FOREIGN, READERS, ROUTED, STRAY_RST, Script, WAITING};
 use crate::plan::Plan;
 use crate::request::{Fates, Holder};
 
@@ -10,6 +10,8 @@ impl Script {
     pub(super) fn hold_chains(&mut self, plan: &Plan, fates: Fates) {
         let mut hold = vec![
             "jump admission".to_owned(),
+            // Where there is no room, nft goes on with the next rule.
+            remember(WAITING),
             format!("{} counter name held", set_mark(plan)),
         ];
         if plan.queues.filled_by == Holder::Nft {
@@ -28,7 +30,7 @@ impl Script {
     fn stray_chain(&mut self, plan: &Plan) {
         let mut stray = vec![
             "socket transparent 1 accept".to_owned(),
-            format!("{CLOSED} accept"),
+            format!("meta l4proto != @{READERS} accept"),
             set_mark(plan),
         ];
         if plan.queues.filled_by == Holder::Nft {
@@ -80,7 +82,7 @@ impl Script {
         self.chain("deliver", None, &deliver);
         let unread = format!("{} counter name unread {}", set_bits(plan, 0), passed(plan));
         // RSTs come here, too.
-        let remember = format!("{FIRST_SYN} {}", remember());
+        let remember = format!("{FIRST_SYN} {}", remember(ROUTED));
         self.chain("unread", None, &[remember, unread]);
     }
 

@@ -13,7 +13,7 @@
 //! TIME_WAIT (`half`): such sockets tell no mark (net/netfilter/nft_socket.c). Any full socket
 //! that comes so far is another program's.
 
-use super::syntax::{digit, icmp, ip, listeners, marked, passed, set_mark};
+use super::syntax::{digit, forget_waiting, icmp, ip, listeners, marked, passed, set_mark};
 use super::{FIRST_SYN, FOREIGN, STRAY_RST, Script};
 use crate::plan::Plan;
 use crate::request::{Fates, Mark, SocketMarks};
@@ -135,6 +135,7 @@ impl Script {
 fn decided(plan: &Plan, fates: Fates) -> Vec<String> {
     let Mark { value, mask } = plan.mark;
     vec![
+        format!("{FIRST_SYN} {}", forget_waiting()),
         format!(
             "{FIRST_SYN} meta mark & {mask:#x} vmap {{ {:#x} : goto deliver, {value:#x} : goto unread }}",
             fates.split

@@ -1,6 +1,6 @@
 //! Pieces of nft's language.
 
-use super::{ROUTED, ROUTED_KEY, detour_set};
+use super::{SYN_KEY, WAITING, detour_set};
 use crate::plan::{Addresses, Plan};
 use crate::prefix::{Family, Range, union};
 use crate::request::{Action, Handshake, Queues, Rule};
@@ -163,9 +163,14 @@ pub(super) fn detours(plan: &Plan) -> impl Iterator<Item = String> {
     })
 }
 
-/// Remembers a SYN that is routed.
-pub(super) fn remember() -> String {
-    format!("update @{ROUTED} {{ {ROUTED_KEY} }}")
+/// Remembers a SYN in a set.
+pub(super) fn remember(set: &str) -> String {
+    format!("update @{set} {{ {SYN_KEY} }}")
+}
+
+/// Notes that a SYN is not held any more.
+pub(super) fn forget_waiting() -> String {
+    format!("delete @{WAITING} {{ {SYN_KEY} }}")
 }
 
 pub(super) fn icmp(family: Family) -> &'static str {

@@ -72,7 +72,7 @@ async fn open(
         .filter(|first| leg.fast_open && shared.fast_open_key.vouches_for(syn.flow, first.cookie));
     let first = first.map_or(&[][..], |first| &first.data);
     let (socket, sent) = connect(syn, first, leg, domain).await?;
-    shared.held.sent(syn.flow, ticket);
+    shared.held.sent(syn.flow, ticket, sent);
     let mut socket = LegSocket::new(socket.into()).map_err(not_possible)?;
     let answered = socket.ready(Some(Interest::WRITABLE));
     if tokio::time::timeout(leg.connect_timeout, answered)

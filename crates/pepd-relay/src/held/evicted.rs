@@ -1,6 +1,6 @@
 //! What has had to leave the table, and the ends of attempts.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::task::AbortHandle;
 
@@ -47,16 +47,17 @@ impl PartialEq for Leaving {
 
 impl Eq for Leaving {}
 
-/// Waits until an attempt that has been told to end is gone, on whichever worker it was; not for
-/// long.
+/// Waits until an attempt that has been told to end is gone, on whichever worker it was: not for long,
+/// but where that worker has no processor to run on.
 pub(crate) async fn ended(attempt: &AbortHandle) {
-    const TRIES: u32 = 1000;
+    const PATIENCE: Duration = Duration::from_secs(10);
+    const LONGEST_PAUSE: Duration = Duration::from_millis(20);
     // One of this worker's own ends here.
     tokio::task::yield_now().await;
-    for _ in 0..TRIES {
-        if attempt.is_finished() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
+    let deadline = Instant::now() + PATIENCE;
+    let mut pause = Duration::from_millis(1);
+    while !attempt.is_finished() && Instant::now() < deadline {
+        tokio::time::sleep(pause).await;
+        pause = LONGEST_PAUSE.min(2 * pause);
     }
 }

@@ -156,6 +156,12 @@ fn take_syn(context: &Arc<Context>, waiting: Waiting, packet: &[u8], late: bool)
         shared.decide(waiting, Decision::Bypass(Bypass::Odd));
         return;
     };
+    let of_before = shared.held.begun_anew(syn.flow, syn.number);
+    let unclaimed = of_before.upstreams.len() as u64;
+    shared.counters.unclaimed.add(unclaimed);
+    of_before.packets.into_iter().for_each(Waiting::supersede);
+    // Before the new one needs its address and port.
+    drop(of_before.upstreams);
     let seen = shared
         .held
         .see(syn.flow, syn.number, waiting, late, Instant::now());

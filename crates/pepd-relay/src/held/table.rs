@@ -126,6 +126,8 @@ struct Entry<P, U> {
     number: SequenceNumber,
     /// When the client's first SYN came.
     entered: Instant,
+    /// Whether the upstream leg's SYN had data of it.
+    had_data: bool,
     stage: Stage<P, U>,
 }
 
@@ -256,17 +258,36 @@ impl<P, U> Table<P, U> {
         }
     }
 
-    /// The upstream leg has sent its SYN.
-    pub(crate) fn sent(&self, flow: Flow, ticket: Ticket) {
+    /// The upstream leg has sent its SYN, with so many bytes of what the client said in its own.
+    pub(crate) fn sent(&self, flow: Flow, ticket: Ticket, bytes: usize) {
         if let Some(Entry {
             ticket: at,
+            had_data,
             stage: Stage::Asking { sent, .. },
             ..
         }) = self.lock().flows.get_mut(&flow)
             && *at == ticket
         {
             *sent = true;
+            *had_data = bytes > 0;
         }
+    }
+
+    /// Takes what there is of a flow whose client has begun anew, from the same port, if its
+    /// upstream leg has said something for the connection before. Another one can be had by whoever
+    /// comes from that port.
+    pub(crate) fn begun_anew(&self, flow: Flow, number: SequenceNumber) -> Evicted<P, U> {
+        let mut evicted = Evicted::default();
+        if self.len.load(Relaxed) == 0 {
+            return evicted;
+        }
+        let mut state = self.lock();
+        let is_of_before = |entry: &Entry<P, U>| entry.had_data && entry.number != number;
+        if state.flows.get(&flow).is_some_and(is_of_before) {
+            state.evict(flow, &mut evicted);
+            self.len.store(state.flows.len(), Relaxed);
+        }
+        evicted
     }
 
     /// The destination has answered: gives the SYN to send on to the listener, or the upstream
@@ -463,6 +484,7 @@ impl<P, U> State<P, U> {
             ticket,
             number,
             entered: now,
+            had_data: false,
             stage,
         };
         self.flows.insert(flow, entry);

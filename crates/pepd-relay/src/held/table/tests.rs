@@ -83,7 +83,7 @@ fn a_syn_of_the_other_end_is_for_the_leg_towards_it() {
         table.see(reverse, NUMBER, "a", false, now),
         crossing("a", false)
     );
-    table.sent(flow, ticket);
+    table.sent(flow, ticket, 0);
     assert_eq!(
         table.see(reverse, NUMBER, "b", false, now),
         crossing("b", true)
@@ -103,7 +103,7 @@ fn only_what_has_been_asked_can_be_answered_by_another_way() {
     let table = Strings::new(8, now);
     let ticket = new(&table, from(1, 1), "syn", now);
     assert_eq!(table.detour(from(1, 1), now), None);
-    table.sent(from(1, 1), ticket);
+    table.sent(from(1, 1), ticket, 0);
     assert_eq!(table.detour(from(1, 2), now), None);
     assert_eq!(table.detour(from(1, 1), now), Some("syn"));
     let ticket = new(&table, from(1, 2), "syn", now);
@@ -289,7 +289,7 @@ fn what_becomes_of_an_attempt_becomes_of_the_syns_that_repeat_it() {
     assert_eq!(end(2, Next::Split), Seen::Answered("again"));
     assert!(matches!(end(3, Next::Answered), Seen::New(..)));
     let ticket = new(&table, from(1, 4), "syn", now);
-    table.sent(from(1, 4), ticket);
+    table.sent(from(1, 4), ticket, 0);
     assert_eq!(table.detour(from(1, 4), now), Some("syn"));
     assert_eq!(again(from(1, 4)), Seen::Routed("again"));
     // The client has been accepted, and its connection may be over.
@@ -318,5 +318,32 @@ fn a_client_that_is_accepted_ends_the_attempt() {
     let claimed = table.claim(from(1, 1), now);
     assert!(matches!(claimed, Claim::Asking("syn", None)), "{claimed:?}");
     assert_eq!(table.answer(from(1, 1), ticket, "leg", now), Err("leg"));
+    assert_eq!(table.len(), 0);
+}
+
+#[test]
+fn who_begins_anew_gets_no_leg_that_has_said_something() {
+    let now = Instant::now();
+    let table = Strings::new(8, now);
+    let anew = SequenceNumber(8);
+    let nothing = Evicted::default;
+    for (port, bytes) in [(1, 0), (2, 5)] {
+        let flow = from(1, port);
+        let ticket = new(&table, flow, "syn", now);
+        table.sent(flow, ticket, bytes);
+        assert_eq!(table.begun_anew(flow, NUMBER), nothing(), "a repetition");
+        let gone = table.begun_anew(flow, anew);
+        assert_eq!(gone.packets.len(), usize::from(bytes > 0));
+        assert_eq!(table.len(), usize::from(bytes == 0));
+        table.clear();
+        // And the same once its destination has answered.
+        let ticket = new(&table, flow, "syn", now);
+        table.sent(flow, ticket, bytes);
+        assert_eq!(table.answer(flow, ticket, "leg", now), Ok("syn"));
+        assert_eq!(table.begun_anew(flow, NUMBER), nothing(), "a repetition");
+        let gone = table.begun_anew(flow, anew);
+        assert_eq!(gone.upstreams.len(), usize::from(bytes > 0));
+        table.clear();
+    }
     assert_eq!(table.len(), 0);
 }
