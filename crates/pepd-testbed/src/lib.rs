@@ -1,9 +1,9 @@
 //! Namespaces, topologies and a guest kernel for pepd's tests, demo and benchmarks.
 //!
 //! Everything runs on the real kernel: a [`Topology`] is a handful of network namespaces
-//! joined by veth pairs or emulated links, [`Pepd`] is the real binary started in one of them, and the programs
-//! around it (nginx, sshd, curl) are the real ones. All of it is removed when the value is
-//! dropped, panics included; what a killed process left behind is swept by the next one.
+//! joined by veth pairs or emulated links, [`Pepd`] is the real binary started in one of them, and
+//! the programs around it (nginx, sshd, curl) are the real ones. All of it is removed when the
+//! value is dropped, panics included; what a killed process left behind is swept by the next one.
 //! [`vm`] runs a command, or the tests, in another kernel than the running one.
 //!
 //! ```no_run
