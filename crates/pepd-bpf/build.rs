@@ -25,8 +25,9 @@ fn main() -> Result<(), String> {
         .status()
         .map_err(|error| {
             format!(
-                "cannot run {clang}: {error}. The feature needs clang, libelf-dev and zlib1g-dev \
-                 (apt-get install clang libelf-dev zlib1g-dev); CLANG names another clang"
+                "cannot run {clang}: {error}. The feature needs \
+                 clang, make, pkgconf, libelf-dev and zlib1g-dev (apt-get install clang make \
+                 pkgconf libelf-dev zlib1g-dev); CLANG names another clang"
             )
         })?;
     if status.success() {

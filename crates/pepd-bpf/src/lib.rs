@@ -27,8 +27,8 @@ pub enum Error {
     /// This program was built without it.
     #[error(
         "this pepd was built without the congestion control \"fixed-rate\"; build it with \
-         `cargo build --release --features fixed-rate`, for which clang, libelf-dev and \
-         zlib1g-dev are needed, or write congestion = \"bbr\""
+         `cargo build --release --features fixed-rate`, for which clang, make, \
+         pkgconf, libelf-dev and zlib1g-dev are needed, or write congestion = \"bbr\""
     )]
     NotBuilt,
     /// This process may not load BPF programs.

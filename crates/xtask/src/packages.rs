@@ -60,6 +60,8 @@ pub const TESTS: &[Need] = &[
 /// What it takes to build pepd with the feature `fixed-rate`.
 pub const FIXED_RATE: &[Need] = &[
     Need::new("clang", "clang"),
+    Need::new("make", "make"),
+    Need::new("pkg-config", "pkgconf"),
     Need::new("/usr/include/libelf.h", "libelf-dev"),
     Need::new("/usr/include/zlib.h", "zlib1g-dev"),
 ];

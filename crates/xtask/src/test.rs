@@ -80,7 +80,8 @@ pub fn run(args: &Args) -> Result<()> {
             env::var_os("CI").is_none_or(|ci| ci != "true"),
             "with CI=true pepd must be tested with the feature fixed-rate"
         );
-        let why = "the feature fixed-rate: clang, libelf-dev or zlib1g-dev is missing";
+        let why =
+            "the feature fixed-rate: clang, make, pkgconf, libelf-dev or zlib1g-dev is missing";
         run.skipped.push(why.into());
     }
     if !args.no_guest && args.rest.is_empty() {
