@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use pepd_testbed::vm::{self, Clock, Ended, Guest, Kernel, KernelPackage};
 use pepd_testbed::{Requirement, missing};
 use serde::{Deserialize, Serialize};
 
 use crate::cli::{Measure, Run, Selection};
 use crate::failure::Failure;
-use crate::measure::{self, Order};
+use crate::measure::{self, Order, Tally};
 use crate::paper::{self, Experiment};
 use crate::results::Outcome;
 
@@ -58,7 +58,8 @@ pub fn select(names: &[String]) -> Result<Vec<Experiment>> {
 /// Runs them, and hands each outcome to `keep` as it comes.
 ///
 /// # Errors
-/// When the machine cannot run them ([`Failure`], [`vm::Error`]), or one fails.
+/// When the machine cannot run them ([`Failure`], [`vm::Error`]), and after all of them if a
+/// measurement has failed.
 pub fn run(args: &Run, keep: &mut (dyn FnMut(String, Outcome) -> Result<()> + Send)) -> Result<()> {
     let experiments = select(&args.selection.names)?;
     if args.native {
@@ -107,10 +108,14 @@ fn native(
         selection,
         virtual_time,
     };
+    let mut tally = Tally::default();
     for experiment in experiments {
         let keep = &mut |outcome| keep(experiment.name.clone(), outcome);
-        measure::experiment(experiment, order, &mut |text| eprintln!("{text}"), keep)?;
+        let progress = &mut |text: &str| eprintln!("{text}");
+        measure::experiment(experiment, order, &mut tally, progress, keep)?;
     }
+    let Tally { measured, failed } = tally;
+    ensure!(failed == 0, "{failed} of {measured} measurements failed");
     Ok(())
 }
 

@@ -13,7 +13,11 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use anyhow::Result;
-use pepd_testbed::{Finished, require, run};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use pepd_testbed::{Finished, Process, require, run, wait_until};
+use procfs::FromRead as _;
+use procfs::net::Snmp;
 
 const LAB: &str = env!("CARGO_BIN_EXE_pepd-lab");
 /// A build of the daemon on a busy machine, and a measurement.
@@ -189,6 +193,78 @@ fn every_workload_runs_natively() -> Result<()> {
         assert!(figures.count() > 0, "{name}: no figure");
     }
     Ok(())
+}
+
+/// The daemon of the second of four measurements is killed amid a transfer. The third and fourth
+/// are of another experiment.
+#[test]
+fn a_measurement_that_fails_is_named_and_the_rest_goes_on() -> Result<()> {
+    require!(
+        root,
+        device("/dev/net/tun"),
+        program("ip"),
+        program("nft"),
+        congestion("bbr"),
+        congestion("cubic"),
+    );
+    let folder = tempfile::tempdir()?;
+    let [first, second] = ["jain-ott-fig4", "jain-ott-fig4-controls"];
+    let mut command = Command::new(LAB);
+    command.args(["run", first, second, "--native", "--quick", "--repeats=2"]);
+    command.args(["--at=10", "--variant=pepd, bbr"]);
+    command.args(["--warm-up=500ms", "--window=4s", "--folder"]);
+    command.arg(folder.path());
+    let mut lab = Process::spawn(&mut command)?;
+
+    let begun = format!("{first} 2/2");
+    let mut daemon = None;
+    wait_until(LIMIT, "a transfer through the second daemon", || {
+        let ended = !matches!(lab.try_wait(), Ok(None));
+        if lab.log().contains(&begun) {
+            daemon = transferring(lab.pid());
+        }
+        daemon.is_some() || ended
+    })?;
+    let Some(daemon) = daemon else {
+        panic!("there was none:\n{}", lab.log());
+    };
+    kill(daemon, Signal::SIGKILL)?;
+
+    let status = lab.wait(LIMIT)?;
+    let log = lab.log();
+    assert_eq!(status.code(), Some(70), "{log}");
+    let named = format!("FAILED: {first} at 10%, pepd, bbr, seed 3001: pepd has ended");
+    assert!(log.contains(&named), "{log}");
+    assert!(
+        log.contains("pepd-lab: 1 of 4 measurements failed"),
+        "{log}"
+    );
+    let results = folder.path().join("results.json");
+    let repeats = |experiment| -> Result<Vec<u64>> {
+        let records = records(&results, experiment)?;
+        let repeat = |record: &serde_json::Value| record["repeat"].as_u64().unwrap();
+        Ok(records.iter().map(repeat).collect())
+    };
+    assert_eq!(repeats(first)?, [0], "{log}");
+    assert_eq!(repeats(second)?, [0, 1], "{log}");
+    assert!(folder.path().join("report.html").exists(), "{log}");
+    Ok(())
+}
+
+/// The daemon that `lab` has started, once so much is sent in its namespace that a transfer must
+/// be under way: the handshakes take a few segments.
+fn transferring(lab: Pid) -> Option<Pid> {
+    let lab = procfs::process::Process::new(lab.as_raw()).ok()?;
+    let tasks = lab.tasks().ok()?;
+    let children = tasks.filter_map(|task| task.ok()?.children().ok());
+    let is_it = |id: i32| -> Option<Pid> {
+        let name = procfs::process::Process::new(id).ok()?.stat().ok()?.comm;
+        let sent = Snmp::from_file(format!("/proc/{id}/net/snmp")).ok()?;
+        (name == "pepd" && sent.tcp_out_segs > 100).then(|| Pid::from_raw(id))
+    };
+    children
+        .flatten()
+        .find_map(|id| is_it(i32::try_from(id).ok()?))
 }
 
 fn records(file: &Path, experiment: &str) -> Result<Vec<serde_json::Value>> {
