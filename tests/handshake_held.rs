@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use anyhow::Result;
 use handshake_common::{
     PEPD, connect_meanwhile, connected, end_of_silence, held, nothing_is_held, silence,
-    wait_for_gate,
+    wait_for_gate, wait_for_readers,
 };
 use pepd_testbed::traffic::listen;
 use pepd_testbed::{Family, Stage, Via, World, require};
@@ -61,6 +61,10 @@ fn a_held_syn_is_never_lost(
             daemon.pause()?;
             wait_for_gate(stage.world.hb(), false)?;
             daemon.resume()?;
+            // From here on what the client repeats is held. One that is routed and the box's SYN
+            // would meet at the server.
+            wait_for_gate(stage.world.hb(), true)?;
+            wait_for_readers(stage.world.hb())?;
         }
         Event::Reload => {
             // Other listeners too.
