@@ -70,9 +70,11 @@ const NO_GUEST: [i32; 2] = [69, 77];
 /// Runs them.
 pub fn run(args: &Args) -> Result<()> {
     let needs = [packages::NETWORK, packages::TESTS, packages::FIXED_RATE].concat();
-    if let Err(error) = packages::provide(&needs) {
-        // The tests that need nothing of it still run; the others say that they were skipped.
-        eprintln!("warning: {error:#}");
+    for provided in [packages::provide(&needs), vm::provide()] {
+        if let Err(error) = provided {
+            // The tests that need nothing of it still run; the others say that they were skipped.
+            eprintln!("warning: {error:#}");
+        }
     }
     let mut run = run_here(&args.rest)?;
     if packages::features().is_empty() {

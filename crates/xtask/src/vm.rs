@@ -219,6 +219,11 @@ fn guest(args: &Args) -> Result<Guest> {
     Ok(guest)
 }
 
+/// Installs and fetches what a guest takes, if it is not there: tests boot guests, too.
+pub fn provide() -> Result<()> {
+    prepare(&KernelPackage::default()).map(drop)
+}
+
 /// Gets the kernel, and as root whatever it takes to get and run it.
 fn prepare(package: &KernelPackage) -> Result<Kernel> {
     match vm::require_programs() {
