@@ -112,10 +112,8 @@ impl Doorkeeper {
 
     /// Has the SYNs that are held stay so, although the gate is closed for good.
     pub fn attend(&self) {
-        if self.relay.responsive(SILENCE)
-            && let Err(error) = self.door.attend()
-        {
-            complain(&error);
+        if self.relay.responsive(SILENCE) {
+            self.door.attend();
         }
     }
 
@@ -135,10 +133,8 @@ impl Doorkeeper {
         }
         let asked = Instant::now();
         let set = self.door.set(!full, &sources);
-        if set.is_ok()
-            && let Err(error) = self.door.attend()
-        {
-            complain(&error);
+        if set.is_ok() {
+            self.door.attend();
         }
         match &set {
             Ok(()) if for_everyone => self.relay.gate().renewed(asked, GATE_TTL),
@@ -203,8 +199,10 @@ impl Door {
     }
 
     /// The workers read what is held.
-    fn attend(&self) -> Result<(), pepd_net::Error> {
-        self.gate.attend(GATE_TTL)
+    fn attend(&self) {
+        if let Err(error) = self.gate.attend(GATE_TTL) {
+            complain(&error);
+        }
     }
 
     /// Routes what goes from `source` to `destination`, for a while.

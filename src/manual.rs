@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use clap::{Command, CommandFactory};
 use clap_mangen::Man;
-use clap_mangen::roff::{Inline, Roff, bold, roman};
+use clap_mangen::roff::{Roff, bold, roman};
 
 use crate::cli::{Cli, EXIT_CODES, print};
 use crate::exit::{Failure, Result};
@@ -81,12 +81,8 @@ fn render(command: &Command, text: &mut Vec<u8>) -> io::Result<()> {
         }
     }
     heading("SEE ALSO", text)?;
-    paragraph(
-        vec![roman(
-            "nft(8), ip-rule(8), ip-route(8), ss(8), sysctl(8), systemd(1)",
-        )],
-        text,
-    )
+    let others = "nft(8), ip-rule(8), ip-route(8), ss(8), sysctl(8), systemd(1)";
+    Roff::new().text([roman(others)]).to_writer(text)
 }
 
 /// A command as a part of the page: clap_mangen's sections, which would have pages of their own.
@@ -123,8 +119,4 @@ fn item(name: &str, meaning: &str, text: &mut Vec<u8>) -> io::Result<()> {
         .text([bold(name)])
         .text([roman(meaning)])
         .to_writer(text)
-}
-
-fn paragraph(inlines: Vec<Inline>, text: &mut Vec<u8>) -> io::Result<()> {
-    Roff::new().text(inlines).to_writer(text)
 }

@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 
 use anyhow::Result;
 use handshake_common::{
-    LIMIT, PEPD, before, connect_meanwhile, connected, end_of_silence, held, nothing_is_held,
+    LIMIT, PEPD, connect_meanwhile, connected, counter_in, end_of_silence, held, nothing_is_held,
     silence, wait_for_gate,
 };
 use nix::sys::signal::Signal;
@@ -94,10 +94,7 @@ impl<'a> Silent<'a> {
     }
 
     fn count(&self, name: &str) -> Result<u64> {
-        let said = self
-            .server
-            .sh(&format!("nft list counter inet silent {name}"))?;
-        Ok(before(&said, " bytes"))
+        counter_in(self.server, "silent", name)
     }
 }
 
@@ -118,8 +115,7 @@ fn count_syns(hb: &Netns) -> Result<()> {
 }
 
 fn syns(hb: &Netns) -> u64 {
-    let said = hb.sh("nft list counter inet seen syns");
-    said.map_or(0, |said| before(&said, " bytes"))
+    counter_in(hb, "seen", "syns").unwrap_or(0)
 }
 
 /// The daemon that holds the first SYN is there: it holds those that repeat it. Routed, they would

@@ -73,7 +73,12 @@ pub fn wait_for_readers(hb: &Netns) -> Result<()> {
 
 /// How many packets a counter of pepd's table has seen.
 pub fn counter(hb: &Netns, name: &str) -> Result<u64> {
-    let said = hb.sh(&format!("nft list counter inet pepd {name}"))?;
+    counter_in(hb, "pepd", name)
+}
+
+/// How many packets a counter of another table of the family `inet` has seen.
+pub fn counter_in(netns: &Netns, table: &str, name: &str) -> Result<u64> {
+    let said = netns.sh(&format!("nft list counter inet {table} {name}"))?;
     Ok(before(&said, " bytes"))
 }
 

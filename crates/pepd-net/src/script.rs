@@ -159,9 +159,9 @@ pub(crate) const ROUTED: &str = "routed";
 /// The SYNs that are held, in the same way.
 pub(crate) const WAITING: &str = "waiting";
 
-/// What the elements of [`ROUTED`] and [`WAITING`] are. The addresses are left out: without them no two connections
-/// are alike either, since a client chooses its first sequence number at random (RFC 6528), and who
-/// guesses another's gets it routed, no more.
+/// What the elements of [`ROUTED`] and [`WAITING`] are. The addresses are left out: without them no
+/// two connections are alike either, since a client chooses its first sequence number at random
+/// (RFC 6528), and who guesses another's gets it routed, no more.
 const SYN_KEY: &str = "tcp sport . tcp dport . tcp sequence";
 
 /// Bounds the memory that a flood takes (some 2 MiB of the kernel's), and the time that it takes to

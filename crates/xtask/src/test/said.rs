@@ -34,15 +34,15 @@ impl Said {
             .with_context(|| format!("cannot run {}", command.get_program().display()))?;
         let stdout = child.stdout.take().context("no standard output")?;
         let stderr = child.stderr.take().context("no standard error")?;
-        let (mut said, errors) = thread::scope(|scope| {
+        let (said, errors) = thread::scope(|scope| {
             let errors = scope.spawn(|| Self::pass_on(BufReader::new(stderr), io::stderr()));
             let said = Self::pass_on(BufReader::new(stdout), io::stdout());
             (said, errors.join())
         });
         let status = child.wait()?;
-        let errors = errors.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        said.as_mut().map(|said| said.add(errors)).ok();
-        Ok((status, said?))
+        let mut said = said?;
+        said.add(errors.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+        Ok((status, said))
     }
 
     fn pass_on(lines: impl BufRead, mut to: impl Write) -> io::Result<Self> {
