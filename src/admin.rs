@@ -10,8 +10,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use pepd_observe::View;
-use pepd_observe::api::{self, Cached, Limits, Order, Orders, Pacer};
+use pepd_admin::View;
+use pepd_admin::api::{self, Cached, Limits, Order, Orders, Pacer};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{mpsc, oneshot};
 
@@ -118,7 +118,7 @@ async fn answer(
             return Ok(());
         };
         let listener = TcpListener::from_std(listener)?;
-        let router = pepd_observe::page::router(
+        let router = pepd_admin::page::router(
             Arc::clone(&cached),
             api::reading(Arc::clone(&cached)),
             names,

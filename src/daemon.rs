@@ -4,11 +4,12 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use pepd_admin::View;
+use pepd_admin::api::Order;
 use pepd_config::Config;
 use pepd_net::{Gate, Installed, Plan};
-use pepd_observe::api::Order;
-use pepd_observe::{Counters, View};
 use pepd_relay::{Prepared, Relay, Settings};
+use pepd_telemetry::Counters;
 
 use crate::admin::{Admin, Page, Socket};
 use crate::cli::File;

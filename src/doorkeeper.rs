@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pepd_net::Gate;
-use pepd_observe::{Counters, Throttle};
 use pepd_relay::{Pressure, Relay};
+use pepd_telemetry::{Counters, Throttle};
 
 use crate::life::Notifier;
 use crate::peers::Probes;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pepd_bpf::{Control, Error, Name, NetworkNamespace};
 use pepd_config::{Config, Congestion, Leg};
-use pepd_observe::FlowSnapshot;
+use pepd_telemetry::FlowSnapshot;
 
 use crate::exit::{Failure, Result};
 

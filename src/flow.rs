@@ -7,7 +7,7 @@ use std::time::Duration;
 use crossterm::cursor::MoveTo;
 use crossterm::execute;
 use crossterm::terminal::{Clear, ClearType};
-use pepd_observe::{DirectionSnapshot, FlowSnapshot, HandshakeMode, LegSnapshot, PhaseTimes};
+use pepd_telemetry::{DirectionSnapshot, FlowSnapshot, HandshakeMode, LegSnapshot, PhaseTimes};
 
 use crate::cli::{FlowArgs, print};
 use crate::client::{Client, Error};
@@ -235,7 +235,7 @@ fn verdict(flow: &FlowSnapshot) -> String {
 #[cfg(test)]
 mod tests {
     use insta::assert_snapshot;
-    use pepd_observe::fixture;
+    use pepd_admin::fixture;
 
     use super::*;
 

@@ -2,8 +2,8 @@
 
 use std::fmt::{Display, Write};
 
-use pepd_observe::api::{FlowList, FlowQuery};
-use pepd_observe::{DirectionSnapshot, FlowSnapshot, LegSnapshot, Phase, PhaseTimes};
+use pepd_admin::api::{FlowList, FlowQuery};
+use pepd_telemetry::{DirectionSnapshot, FlowSnapshot, LegSnapshot, Phase, PhaseTimes};
 
 use crate::cli::{FlowsArgs, print};
 use crate::client::Client;
@@ -117,7 +117,7 @@ pub fn retransmitted(leg: &LegSnapshot) -> String {
     figure(leg, |tcp| tcp.retransmitted_segments.to_string())
 }
 
-fn figure(leg: &LegSnapshot, of: impl Fn(&pepd_observe::TcpFigures) -> String) -> String {
+fn figure(leg: &LegSnapshot, of: impl Fn(&pepd_telemetry::TcpFigures) -> String) -> String {
     leg.tcp.as_ref().map_or_else(|| "–".to_owned(), of)
 }
 
@@ -150,8 +150,8 @@ pub fn phase_name(phase: Phase) -> &'static str {
 #[cfg(test)]
 mod tests {
     use insta::assert_snapshot;
-    use pepd_observe::View;
-    use pepd_observe::fixture::Fixture;
+    use pepd_admin::View;
+    use pepd_admin::fixture::Fixture;
 
     use super::*;
 

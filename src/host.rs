@@ -137,7 +137,7 @@ pub fn shares(config: &Config, workers: usize, listeners: usize, files: u64) -> 
     .filter(|asked| *asked)
     {
         // The listener twice, its lock, and a client who waits for room.
-        own += PER_WORKER + 4 + pepd_observe::api::Limits::STANDARD.connections as u64;
+        own += PER_WORKER + 4 + pepd_admin::api::Limits::STANDARD.connections as u64;
     }
     let wanted = config.limits.connections;
     share(files, own, wanted, workers as u64, listeners as u64)

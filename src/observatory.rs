@@ -4,12 +4,13 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
-use pepd_config::{Config, Via};
-use pepd_observe::{
-    API_VERSION, CampusSnapshot, CountedReason, Counter, Counters, DaemonState, FlowHistory,
-    FlowSnapshot, GuardDrops, LegFacts, LimitUse, Status, View, advise,
+use pepd_admin::{
+    API_VERSION, CampusSnapshot, CountedReason, DaemonState, GuardDrops, LegFacts, LimitUse,
+    Status, View, advise,
 };
+use pepd_config::{Config, Via};
 use pepd_relay::Observer;
+use pepd_telemetry::{Counter, Counters, FlowHistory, FlowSnapshot};
 
 use crate::fixed_rate::Names;
 use crate::host::Descriptors;

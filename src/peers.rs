@@ -12,8 +12,8 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use pepd_admin::{Liveness, PeerState};
 use pepd_config::{Config, Peer};
-use pepd_observe::{Liveness, PeerState};
 use tokio::task::JoinHandle;
 
 use self::echo::Echo;

@@ -2,10 +2,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use pepd_observe::{
-    DaemonState, GuardDrops, LimitUse, Liveness, PairDirection, PairLeg, PairSnapshot, PeerState,
-    Status,
-};
+use pepd_admin::{DaemonState, GuardDrops, LimitUse, Liveness, PeerState, Status};
+use pepd_telemetry::{PairDirection, PairLeg, PairSnapshot};
 
 use crate::cli::{AskArgs, print};
 use crate::client::Client;
@@ -230,7 +228,7 @@ fn advice(advice: &[String], width: Option<u16>) -> String {
 #[cfg(test)]
 mod tests {
     use insta::assert_snapshot;
-    use pepd_observe::fixture;
+    use pepd_admin::fixture;
 
     use super::*;
 

@@ -4,8 +4,8 @@ use std::net::{SocketAddr, TcpListener};
 
 use nix::errno::Errno;
 use nix::unistd::gethostname;
+use pepd_admin::page::Names;
 use pepd_config::Config;
-use pepd_observe::page::Names;
 
 use crate::exit::{Failure, Result};
 

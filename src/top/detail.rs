@@ -1,6 +1,6 @@
 //! One connection: its legs and directions over the last minutes.
 
-use pepd_observe::{
+use pepd_telemetry::{
     DirectionPoint, DirectionSnapshot, FlowHistory, FlowSnapshot, HistoryPoint, LegPoint,
     LegSnapshot,
 };

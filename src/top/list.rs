@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use pepd_observe::{DirectionSnapshot, FlowSnapshot, LegSnapshot};
+use pepd_telemetry::{DirectionSnapshot, FlowSnapshot, LegSnapshot};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Rect};
 use ratatui::style::{Modifier, Style};

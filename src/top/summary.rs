@@ -1,6 +1,7 @@
 //! The daemon as a whole: pairs with their phases, rates, limits, peers.
 
-use pepd_observe::{LimitUse, Liveness, PairSnapshot, PhaseTimes, Status};
+use pepd_admin::{LimitUse, Liveness, Status};
+use pepd_telemetry::{PairSnapshot, PhaseTimes};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};

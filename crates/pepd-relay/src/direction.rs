@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use pepd_observe::{Counter, Doing, Turn};
+use pepd_telemetry::{Counter, Doing, Turn};
 
 use crate::pool::{Loan, PipePool};
 use crate::socket::{Input, LegSocket, Output};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use pepd_observe::{
+use pepd_telemetry::{
     DirectionSnapshot, FlowSnapshot, HandshakeMode, LegSnapshot, LineBudget, Registration, Side,
     Wanted, errno_name,
 };

@@ -19,8 +19,8 @@ pub(crate) mod table;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use pepd_observe::Counters;
 use pepd_sys::nfqueue::{Queue, Verdict};
+use pepd_telemetry::Counters;
 
 use crate::settings::HoldMarks;
 

@@ -36,8 +36,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
-use pepd_observe::{Counters, FlowTable};
 use pepd_sys::nfqueue::{Queue, QueueNumber};
+use pepd_telemetry::{Counters, FlowTable};
 
 pub use admission::{Admission, Pressure};
 use ending::EndedLines;

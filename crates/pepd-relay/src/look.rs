@@ -4,9 +4,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use pepd_observe::{CHECK_INTERVAL, CongestionName, LegLook, Look, Socket, TcpFigures, Wanted};
 use pepd_sys::stream;
 use pepd_sys::tcp_info::{TcpInfo, tcp_info};
+use pepd_telemetry::{CHECK_INTERVAL, CongestionName, LegLook, Look, Socket, TcpFigures, Wanted};
 use socket2::SockRef;
 use tokio::time::MissedTickBehavior;
 

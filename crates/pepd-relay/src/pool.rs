@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use pepd_observe::Throttle;
 use pepd_sys::pipe::Pipe;
+use pepd_telemetry::Throttle;
 
 /// What a pipe may hold: of 64 KiB to 1 MiB, 256 KiB was best by a little.
 pub(crate) const PIPE_BYTES: usize = 256 * 1024;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pepd_observe::Counters;
+use pepd_telemetry::Counters;
 use tokio::io::Interest;
 
 use crate::direction::{Direction, Need, State};

@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pepd_observe::{HandshakeMode, Opening, Registration, Throttle};
 use pepd_sys::sockopt;
+use pepd_telemetry::{HandshakeMode, Opening, Registration, Throttle};
 use socket2::{Domain, Socket};
 use tokio::io::Interest;
 use tokio::task::AbortHandle;

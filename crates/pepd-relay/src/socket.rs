@@ -5,9 +5,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use pepd_observe::Socket;
 use pepd_sys::pipe::Pipe;
 use pepd_sys::{reactor, stream};
+use pepd_telemetry::Socket;
 use socket2::SockRef;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{Interest, Ready};

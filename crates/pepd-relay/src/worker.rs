@@ -8,9 +8,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use pepd_observe::{Counters, FlowTable, Throttle};
 use pepd_sys::nfqueue::Queue;
 use pepd_sys::{reactor, stream};
+use pepd_telemetry::{Counters, FlowTable, Throttle};
 use socket2::{Domain, SockRef, Socket};
 use tokio::io::Interest;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
