@@ -1,5 +1,5 @@
 use super::*;
-use crate::held::packet::tests::flow;
+use crate::handshake::packet::tests::flow;
 
 const NUMBER: SequenceNumber = SequenceNumber(7);
 

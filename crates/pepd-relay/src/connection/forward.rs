@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use pepd_telemetry::Counters;
 use tokio::io::Interest;
 
-use crate::direction::{Direction, Need, State};
-use crate::ending::Ending;
-use crate::pool::PipePool;
-use crate::socket::{Failure, LegSocket};
+use crate::connection::direction::{Direction, Need, State};
+use crate::connection::leg_socket::{Failure, LegSocket};
+use crate::connection::record::Ending;
+use crate::pipe_pool::PipePool;
 
 /// How long what came before a failure may stay undeliverable: the other leg's peer does not
 /// read, and the connection has no future.

@@ -13,7 +13,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use crate::held::packet::{Flow, SequenceNumber};
+use crate::handshake::packet::{Flow, SequenceNumber};
 
 /// The longest that a client waits before it sends a SYN again and has not given up (the sixth
 /// time, by RFC 6298 and net.ipv4.tcp_syn_retries).
@@ -78,7 +78,7 @@ impl Past {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::held::packet::tests::flow;
+    use crate::handshake::packet::tests::flow;
 
     fn port(port: u16) -> Flow {
         let mut flow = flow();

@@ -14,10 +14,10 @@ use tokio::io::Interest;
 use super::packet::Syn;
 use super::table::{Next, Ticket};
 use super::{AnsweredLeg, Bypass, Decision, Unreachable};
-use crate::options;
+use crate::connection::leg_socket::LegSocket;
+use crate::connection::upstream::{self, UpstreamError};
 use crate::settings::Leg;
-use crate::socket::LegSocket;
-use crate::upstream::{self, UpstreamError};
+use crate::sockopts;
 use crate::worker::{Context, Shared};
 
 /// Asks the destination of a held SYN, and sends the SYN on as it answers.
@@ -111,7 +111,7 @@ async fn connect(
     loop {
         // A socket that failed to connect keeps its port: a new one is needed.
         let socket =
-            options::new_socket(domain).map_err(|_| Decision::Bypass(Bypass::NotPossible))?;
+            sockopts::new_socket(domain).map_err(|_| Decision::Bypass(Bypass::NotPossible))?;
         keep_errors(&socket, domain, true).map_err(|_| Decision::Bypass(Bypass::NotPossible))?;
         let decision = match upstream::connect_as(&socket, syn, first, leg) {
             Ok(sent) => return Ok((socket, sent)),

@@ -1,5 +1,11 @@
 //! One connection from its accept to its end.
 
+pub(crate) mod direction;
+pub(crate) mod forward;
+pub(crate) mod leg_socket;
+pub(crate) mod record;
+pub(crate) mod upstream;
+
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -11,15 +17,15 @@ use socket2::{Domain, Socket};
 use tokio::io::Interest;
 use tokio::task::AbortHandle;
 
-use crate::admission::Permit;
-use crate::ending::Ending;
-use crate::held::AnsweredLeg;
-use crate::held::evicted::ended;
-use crate::options;
-use crate::relay::Connection;
+use crate::connection::forward::Connection;
+use crate::connection::leg_socket::{Input, LegSocket};
+use crate::connection::record::Ending;
+use crate::connection::upstream::UpstreamError;
+use crate::handshake::AnsweredLeg;
+use crate::handshake::evicted::ended;
+use crate::limits::Permit;
 use crate::settings::{Dscp, Leg, ListenerAddress, Settings};
-use crate::socket::{Input, LegSocket};
-use crate::upstream::{self, UpstreamError};
+use crate::sockopts;
 use crate::worker::Context;
 
 /// How long a SYN with a Fast Open cookie waits for the client's first data. The client's
@@ -217,7 +223,7 @@ fn copy_dscp(client: &OwnedFd, domain: Domain, dscp: Dscp) -> u8 {
         .unwrap_or(0);
     if dscp == Dscp::Copy
         && of_syn != 0
-        && let Err(error) = options::set_dscp(client.as_fd(), domain, of_syn)
+        && let Err(error) = sockopts::set_dscp(client.as_fd(), domain, of_syn)
     {
         tracing::debug!(%error, "client leg");
     }

@@ -8,9 +8,9 @@ use pepd_telemetry::{
     Wanted, errno_name,
 };
 
-use crate::look::look;
-use crate::relay::Outcome;
-use crate::socket::LegSocket;
+use crate::connection::forward::Outcome;
+use crate::connection::leg_socket::LegSocket;
+use crate::sample::look;
 use crate::worker::Shared;
 
 /// A connection that is relayed. However it ends, its task dropped in the middle with it, it

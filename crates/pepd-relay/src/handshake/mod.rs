@@ -1,19 +1,19 @@
 //! Connection establishment end to end: the client's SYN waits until its destination has
 //! answered.
 //!
-//! A SYN that the capture holds comes through the NFQUEUE of one worker ([`reader`]). It is
+//! A SYN that the capture holds comes through the NFQUEUE of one worker ([`queue`]). It is
 //! entered in the [`table`] that all workers share, and an upstream leg is opened from the
-//! client's own address and port ([`attempt`]). What becomes of that becomes of the SYN, told
+//! client's own address and port ([`connect`]). What becomes of that becomes of the SYN, told
 //! to the capture by the mark that the packet goes on with ([`Decision`]). The upstream leg of
 //! a SYN that went on to the listener waits in the table until the listener, whichever
 //! worker's it is, accepts the client and claims it.
 
-pub(crate) mod attempt;
-mod budget;
+pub(crate) mod connect;
+mod connect_budget;
 pub(crate) mod evicted;
 pub(crate) mod packet;
-mod past;
-pub(crate) mod reader;
+pub(crate) mod queue;
+mod syn_history;
 pub(crate) mod table;
 
 use std::os::fd::OwnedFd;

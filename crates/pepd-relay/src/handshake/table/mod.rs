@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use tokio::task::AbortHandle;
 
-use super::budget::Budget;
+use super::connect_budget::Budget;
 use super::evicted::{Evicted, Leaving};
 use super::packet::{Flow, SequenceNumber};
-use super::past::{Fate, Past};
+use super::syn_history::{Fate, Past};
 
 /// How long an upstream leg waits for its client: long enough for a SYN-ACK that is lost four
 /// times (1 + 2 + 4 + 8 s) and for a long way. Most that wait so long belong to a SYN that came

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use pepd_telemetry::{Counter, Doing, Turn};
 
-use crate::pool::{Loan, PipePool};
-use crate::socket::{Input, LegSocket, Output};
+use crate::connection::leg_socket::{Input, LegSocket, Output};
+use crate::pipe_pool::{Loan, PipePool};
 
 /// Bytes that a direction may move before other connections of the worker have their turn.
 /// At some gigabytes per second that is a fifth of a millisecond.

@@ -20,13 +20,13 @@ use pepd_sys::nfqueue::{self, Hook, MESSAGE_BYTES, Queue};
 use pepd_sys::reactor;
 use tokio::io::Interest;
 
-use super::attempt::{self, ask};
+use super::connect::{self, ask};
 use super::evicted::{Leaving, ended};
 use super::packet::{self, Flow};
 use super::table::Seen;
 use super::{Bypass, Decision, Waiting};
-use crate::gate::GateWatch;
-use crate::serve::leads_here;
+use crate::connection::leads_here;
+use crate::gate_history::GateWatch;
 use crate::worker::Context;
 
 /// How often the reader looks at the clock.
@@ -226,7 +226,7 @@ fn take_reset(context: &Arc<Context>, waiting: Waiting, flow: Flow) {
 fn take_error(context: &Arc<Context>, waiting: Waiting, packet: &[u8]) {
     let shared = &context.shared;
     let held = packet::icmp_error(packet).and_then(|(flow, error)| {
-        let unreachable = attempt::unreachable(error)?;
+        let unreachable = connect::unreachable(error)?;
         Some((shared.held.abort(flow, Instant::now())?, unreachable))
     });
     match held {

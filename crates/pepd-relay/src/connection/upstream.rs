@@ -7,9 +7,9 @@ use std::os::fd::AsFd;
 use pepd_sys::{sockopt, stream};
 use socket2::{Domain, Socket};
 
-use crate::held::packet::Syn;
-use crate::options::{self, Unset};
+use crate::handshake::packet::Syn;
 use crate::settings::{Dscp, Leg};
+use crate::sockopts::{self, Unset};
 
 /// Why there is no upstream leg.
 #[derive(Debug, thiserror::Error)]
@@ -73,7 +73,7 @@ pub(crate) fn connect(
         Err(_) => drop(socket),
     }
     // A socket that failed to connect keeps its port: a new one is needed.
-    let socket = options::new_socket(domain).map_err(UpstreamError::call("socket"))?;
+    let socket = sockopts::new_socket(domain).map_err(UpstreamError::call("socket"))?;
     prepare(&socket, domain, leg, dscp)?;
     sockopt::set_bind_address_no_port(socket.as_fd(), 1).map_err(Unset::from)?;
     let any_port = SocketAddr::new(client.ip(), 0);
@@ -95,8 +95,8 @@ pub(crate) fn connect_as(
     leg: &Leg,
 ) -> Result<usize, UpstreamError> {
     let domain = Domain::for_address(syn.flow.server);
-    options::set_transparent(socket, domain)?;
-    options::apply(socket, domain, leg, leg.upstream_mark)?;
+    sockopts::set_transparent(socket, domain)?;
+    sockopts::apply(socket, domain, leg, leg.upstream_mark)?;
     copy_dscp(socket, domain, leg, syn.dscp)?;
     if let Some(mss) = shaped_mss(leg.mss, syn.mss) {
         sockopt::set_max_segment(socket.as_fd(), i32::from(mss)).map_err(Unset::from)?;
@@ -122,14 +122,14 @@ fn shaped_mss(leg: Option<u16>, syn: Option<u16>) -> Option<u16> {
 
 fn copy_dscp(socket: &Socket, domain: Domain, leg: &Leg, dscp: u8) -> Result<(), Unset> {
     if leg.dscp == Dscp::Copy && dscp != 0 {
-        options::set_dscp(socket.as_fd(), domain, dscp)?;
+        sockopts::set_dscp(socket.as_fd(), domain, dscp)?;
     }
     Ok(())
 }
 
 fn prepare(socket: &Socket, domain: Domain, leg: &Leg, dscp: u8) -> Result<(), Unset> {
-    options::set_transparent(socket, domain)?;
-    options::apply(socket, domain, leg, leg.upstream_mark)?;
+    sockopts::set_transparent(socket, domain)?;
+    sockopts::apply(socket, domain, leg, leg.upstream_mark)?;
     if leg.fast_open {
         sockopt::set_fast_open_connect(socket.as_fd(), 1)?;
     }
