@@ -1,16 +1,18 @@
 //! `pepd run`: from the configuration file to a running daemon.
 
-use crate::admin::{Page, Socket};
 use crate::cli::File;
+use crate::config_file;
 use crate::daemon::Daemon;
+use crate::daemon::admin::{Page, Socket};
+use crate::daemon::fixed_rate::Controls;
+use crate::daemon::log;
+use crate::daemon::privileges;
+use crate::daemon::resources::Lock;
 use crate::exit::{Failure, Result};
-use crate::fixed_rate::Controls;
-use crate::host::Lock;
-use crate::{log, privileges, source};
 
 /// Runs until a signal ends it.
 pub fn run(file: &File) -> Result {
-    let config = source::read(file)?;
+    let config = config_file::read(file)?;
     privileges::require()?;
     let _lock = Lock::acquire()?;
     let socket = Socket::bind(&config.admin)?;

@@ -6,9 +6,11 @@ use pepd_admin::{DaemonState, GuardDrops, LimitUse, Liveness, PeerState, Status}
 use pepd_telemetry::{PairDirection, PairLeg, PairSnapshot};
 
 use crate::cli::{AskArgs, print};
-use crate::client::Client;
+use crate::commands::client::Client;
+use crate::commands::flows;
 use crate::exit::Result;
-use crate::{flows, humane, table};
+use crate::ui::format;
+use crate::ui::table;
 
 /// Prints how the daemon is.
 pub fn status(args: &AskArgs) -> Result {
@@ -52,7 +54,7 @@ pub fn headline(status: &Status) -> String {
         "{}: {}; up {}, pepd {}, {} workers",
         status.node,
         state(status.state),
-        humane::age(status.uptime),
+        format::age(status.uptime),
         status.version,
         status.workers
     )
@@ -80,13 +82,13 @@ fn pairs(pairs: &[PairSnapshot], width: Option<u16>) -> String {
         let (near, far) = (&pair.client_leg, &pair.upstream_leg);
         table.add_row([
             format!("{} →\n{}", pair.client_campus, pair.server_campus),
-            humane::count(pair.live),
-            humane::count(pair.accepted),
+            format::count(pair.live),
+            format::count(pair.accepted),
             both(
-                humane::rate(pair.up.goodput),
-                humane::rate(pair.down.goodput),
+                format::rate(pair.up.goodput),
+                format::rate(pair.down.goodput),
             ),
-            both(humane::bytes(pair.up.bytes), humane::bytes(pair.down.bytes)),
+            both(format::bytes(pair.up.bytes), format::bytes(pair.down.bytes)),
             both(phase(&pair.up), phase(&pair.down)),
             both(near.profile.clone(), far.profile.clone()),
             both(rtt(near), rtt(far)),
@@ -107,12 +109,12 @@ fn phase(direction: &PairDirection) -> String {
 }
 
 fn rtt(leg: &PairLeg) -> String {
-    leg.rtt.map_or_else(|| "–".to_owned(), humane::seconds)
+    leg.rtt.map_or_else(|| "–".to_owned(), format::seconds)
 }
 
 fn retransmitted(leg: &PairLeg) -> String {
     leg.retransmitted
-        .map_or_else(|| "–".to_owned(), humane::permille)
+        .map_or_else(|| "–".to_owned(), format::permille)
 }
 
 fn limits(limits: &[LimitUse], width: Option<u16>) -> String {
@@ -123,8 +125,8 @@ fn limits(limits: &[LimitUse], width: Option<u16>) -> String {
     for limit in limits {
         table.add_row([
             limit.name.clone(),
-            humane::count(limit.used),
-            humane::count(limit.limit),
+            format::count(limit.used),
+            format::count(limit.limit),
             used(limit),
         ]);
     }
@@ -136,7 +138,7 @@ fn used(limit: &LimitUse) -> String {
     if limit.limit == 0 {
         return "–".to_owned();
     }
-    humane::percent(humane::number(limit.used) / humane::number(limit.limit))
+    format::percent(format::number(limit.used) / format::number(limit.limit))
 }
 
 fn peers(peers: &[PeerState], now: f64, width: Option<u16>) -> String {
@@ -150,10 +152,10 @@ fn peers(peers: &[PeerState], now: f64, width: Option<u16>) -> String {
             peer.name.clone(),
             liveness(peer.liveness).to_owned(),
             peer.since
-                .map_or_else(|| "–".to_owned(), |since| humane::age(now - since)),
-            peer.rtt.map_or_else(|| "–".to_owned(), humane::seconds),
-            humane::count(peer.lost),
-            humane::count(peer.probes),
+                .map_or_else(|| "–".to_owned(), |since| format::age(now - since)),
+            peer.rtt.map_or_else(|| "–".to_owned(), format::seconds),
+            format::count(peer.lost),
+            format::count(peer.probes),
         ]);
     }
     table::text(&table)
@@ -177,8 +179,8 @@ fn guards(guards: &[GuardDrops], width: Option<u16>) -> String {
                 .peer
                 .clone()
                 .unwrap_or_else(|| "(from no peer)".to_owned()),
-            humane::count(guard.packets),
-            humane::bytes(guard.bytes),
+            format::count(guard.packets),
+            format::bytes(guard.bytes),
         ]);
     }
     table::text(&table)
@@ -205,7 +207,7 @@ fn counters(status: &Status, width: Option<u16>) -> String {
     let mut table = table::table(&["COUNT", "OF", "MEANING"], &[0], &[2], width);
     for counter in counted {
         table.add_row([
-            humane::count(counter.count),
+            format::count(counter.count),
             counter.name.clone(),
             counter.meaning.clone(),
         ]);

@@ -1,5 +1,16 @@
 //! The wiring: configuration, kernel state, relay, gate and signals.
 
+pub mod admin;
+pub mod fixed_rate;
+mod gate_keeper;
+pub mod log;
+pub mod peers;
+pub mod privileges;
+pub mod resources;
+mod signals;
+mod status_view;
+pub mod wiring;
+
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,16 +22,16 @@ use pepd_net::{Gate, Installed, Plan};
 use pepd_relay::{Prepared, Relay, Settings};
 use pepd_telemetry::Counters;
 
-use crate::admin::{Admin, Page, Socket};
 use crate::cli::File;
-use crate::doorkeeper::{Doorkeeper, complain, interval};
+use crate::config_file;
+use crate::daemon::admin::{Admin, Page, Socket};
+use crate::daemon::fixed_rate::Controls;
+use crate::daemon::gate_keeper::{Doorkeeper, complain, interval};
+use crate::daemon::peers::Probes;
+use crate::daemon::resources::Descriptors;
+use crate::daemon::signals::{Notifier, Request, Signals};
+use crate::daemon::status_view::Observatory;
 use crate::exit::{Failure, Result};
-use crate::fixed_rate::Controls;
-use crate::host::{self, Descriptors};
-use crate::life::{Notifier, Request, Signals};
-use crate::observatory::Observatory;
-use crate::peers::Probes;
-use crate::{source, translate};
 
 /// How often systemd hears that the daemon is still ending.
 const TICK: Duration = Duration::from_secs(1);
@@ -63,13 +74,13 @@ impl Daemon {
         let notifier =
             Notifier::start().map_err(|error| Failure::internal("start a thread", error))?;
         controls.report();
-        let workers = host::workers(&config);
-        let descriptors = host::share_descriptors(&config, workers.get(), listeners(&config))?;
+        let workers = resources::workers(&config);
+        let descriptors = resources::share_descriptors(&config, workers.get(), listeners(&config))?;
         let settings = settings(&config, &controls, descriptors)?;
         probe(&settings)?;
         let prepared = Prepared::new(settings, workers)?;
-        let holder = host::holder(&config).await?;
-        let plan = Plan::new(&translate::request(
+        let holder = resources::holder(&config).await?;
+        let plan = Plan::new(&wiring::request(
             &config,
             prepared.addresses(),
             workers,
@@ -217,9 +228,9 @@ impl Daemon {
     }
 
     async fn try_reload(&mut self) -> std::result::Result<(), Failure> {
-        let mut config = source::read_again(&self.file)?;
+        let mut config = config_file::read_again(&self.file)?;
         self.keep_until_the_next_start(&mut config);
-        let descriptors = host::shares(
+        let descriptors = resources::shares(
             &config,
             self.workers.get(),
             listeners(&config),
@@ -228,8 +239,8 @@ impl Daemon {
         let settings = settings(&config, &self.controls, descriptors)?;
         probe(&settings)?;
         let prepared = self.keeper.relay.prepare(settings)?;
-        let holder = self.keeper.tend_during(host::holder(&config)).await?;
-        let plan = Plan::new(&translate::request(
+        let holder = self.keeper.tend_during(resources::holder(&config)).await?;
+        let plan = Plan::new(&wiring::request(
             &config,
             prepared.addresses(),
             self.workers,
@@ -314,7 +325,7 @@ fn listeners(config: &Config) -> usize {
 /// The relay's settings, with no more connections than there are descriptors for.
 fn settings(config: &Config, controls: &Controls, descriptors: Descriptors) -> Result<Settings> {
     controls.require(config)?;
-    let mut settings = translate::settings(config, controls);
+    let mut settings = wiring::settings(config, controls);
     let wanted = settings.limits.connections;
     if wanted > descriptors.connections {
         settings.limits.connections = descriptors.connections;

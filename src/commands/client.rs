@@ -14,8 +14,8 @@ use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
 
 use crate::cli::Target;
+use crate::config_file;
 use crate::exit::{Failure, Result};
-use crate::source;
 
 /// Where the daemon listens if nobody says otherwise.
 const USUAL: &str = "/run/pepd/admin.sock";
@@ -117,15 +117,16 @@ impl Client {
     pub fn new(target: &Target) -> Result<Self> {
         let path = match (&target.socket, &target.config) {
             (Some(socket), _) => socket.clone(),
-            (None, Some(path)) => source::read(&target.file(path))?.admin.socket.ok_or_else(
-                || {
+            (None, Some(path)) => config_file::read(&target.file(path))?
+                .admin
+                .socket
+                .ok_or_else(|| {
                     Failure::unavailable(format!(
                         "{} has no `[admin] socket`, so its daemon cannot be asked; add one, such \
                      as \"{USUAL}\", and restart it",
                         path.display()
                     ))
-                },
-            )?,
+                })?,
             (None, None) => PathBuf::from(USUAL),
         };
         let runtime = tokio::runtime::Builder::new_current_thread()

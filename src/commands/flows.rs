@@ -6,9 +6,10 @@ use pepd_admin::api::{FlowList, FlowQuery};
 use pepd_telemetry::{DirectionSnapshot, FlowSnapshot, LegSnapshot, Phase, PhaseTimes};
 
 use crate::cli::{FlowsArgs, print};
-use crate::client::Client;
+use crate::commands::client::Client;
 use crate::exit::Result;
-use crate::{humane, table};
+use crate::ui::format;
+use crate::ui::table;
 
 /// Prints the flows that are asked for.
 pub fn flows(args: &FlowsArgs) -> Result {
@@ -81,7 +82,7 @@ const COLUMNS: &[Column] = &[
     Column { name: "ID", number: true, dispensable: false, text: |f| f.id.to_string() },
     Column { name: "END", number: false, dispensable: false, text: |f| two(f.client, f.server) },
     Column { name: "CAMPUS", number: false, dispensable: true, text: |f| two(&f.client_campus, &f.server_campus) },
-    Column { name: "AGE", number: false, dispensable: true, text: |f| humane::age(f.age) },
+    Column { name: "AGE", number: false, dispensable: true, text: |f| format::age(f.age) },
     Column { name: "GOODPUT", number: true, dispensable: false, text: |f| two(goodput(&f.up), goodput(&f.down)) },
     Column { name: "QUEUE", number: true, dispensable: false, text: |f| two(queue(&f.up), queue(&f.down)) },
     Column { name: "RTT", number: true, dispensable: false, text: |f| two(rtt(&f.client_leg), rtt(&f.upstream_leg)) },
@@ -95,16 +96,16 @@ fn two(client: impl Display, server: impl Display) -> String {
 }
 
 fn queue(direction: &DirectionSnapshot) -> String {
-    humane::bytes(direction.queue.total())
+    format::bytes(direction.queue.total())
 }
 
 fn goodput(direction: &DirectionSnapshot) -> String {
-    humane::rate(direction.goodput.last_ten_seconds)
+    format::rate(direction.goodput.last_ten_seconds)
 }
 
 /// A leg's round-trip time, or that it has gone.
 pub fn rtt(leg: &LegSnapshot) -> String {
-    figure(leg, |tcp| humane::seconds(tcp.rtt))
+    figure(leg, |tcp| format::seconds(tcp.rtt))
 }
 
 /// A leg's congestion window.
@@ -134,7 +135,7 @@ pub fn mostly(phases: &PhaseTimes) -> String {
     ];
     let most = times.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
     most.map_or_else(String::new, |(phase, time)| {
-        format!("{} {}", phase_name(phase), humane::percent(time / all))
+        format!("{} {}", phase_name(phase), format::percent(time / all))
     })
 }
 

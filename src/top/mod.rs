@@ -22,7 +22,7 @@ use ratatui::DefaultTerminal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::cli::Target;
-use crate::client::Client;
+use crate::commands::client::Client;
 use crate::exit::{Failure, Result};
 use app::{App, Go};
 use feed::Feed;

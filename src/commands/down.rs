@@ -1,14 +1,16 @@
 //! `pepd down`: remove what a crash left.
 
 use crate::cli::{File, print};
+use crate::config_file;
+use crate::daemon::fixed_rate;
+use crate::daemon::privileges;
+use crate::daemon::resources::Lock;
+use crate::daemon::wiring;
 use crate::exit::{Failure, Result};
-use crate::fixed_rate;
-use crate::host::Lock;
-use crate::{privileges, source, translate};
 
 /// Removes all kernel state of pepd, and says what it was; that there is none is fine.
 pub fn down(file: &File) -> Result {
-    let config = source::read(file)?;
+    let config = config_file::read(file)?;
     privileges::require()?;
     let _lock = Lock::acquire()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -16,7 +18,7 @@ pub fn down(file: &File) -> Result {
         .build()
         .map_err(|error| Failure::internal("start the runtime", error))?;
     let table = config.capture.table.0;
-    let removed = runtime.block_on(pepd_net::remove(table, translate::mark(&config)))?;
+    let removed = runtime.block_on(pepd_net::remove(table, wiring::mark(&config)))?;
     let controls = fixed_rate::remove_left()?;
     if removed.is_empty() && controls.is_empty() {
         return print(b"nothing of pepd's is here\n");

@@ -1,7 +1,7 @@
 //! `pepd reload` and `pepd drain`: what a running daemon is told.
 
 use crate::cli::{Target, print};
-use crate::client::Client;
+use crate::commands::client::Client;
 use crate::exit::Result;
 
 /// Has the daemon read its configuration again, and says why it does not.

@@ -12,9 +12,9 @@ use pepd_config::{Config, Via};
 use pepd_relay::Observer;
 use pepd_telemetry::{Counter, Counters, FlowHistory, FlowSnapshot};
 
-use crate::fixed_rate::Names;
-use crate::host::Descriptors;
-use crate::peers::PeerStates;
+use crate::daemon::fixed_rate::Names;
+use crate::daemon::peers::PeerStates;
+use crate::daemon::resources::Descriptors;
 
 /// Sees the connections, the counters and the configuration in force.
 #[derive(Debug)]

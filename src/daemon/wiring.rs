@@ -6,8 +6,8 @@ use std::ops::RangeInclusive;
 use pepd_config::{Action, Config, Dscp, Handshake, Tos, Via};
 use pepd_relay::ListenerAddress;
 
-use crate::fixed_rate::Controls;
-use crate::host;
+use crate::daemon::fixed_rate::Controls;
+use crate::daemon::resources;
 
 /// The first NFQUEUE; each worker reads one.
 const FIRST_QUEUE: u16 = 7300;
@@ -65,7 +65,7 @@ pub fn holds(config: &Config) -> bool {
 
 /// The NFQUEUEs that the workers read.
 pub fn queues(config: &Config) -> RangeInclusive<u16> {
-    let count = u16::try_from(host::workers(config).get()).unwrap_or(u16::MAX);
+    let count = u16::try_from(resources::workers(config).get()).unwrap_or(u16::MAX);
     FIRST_QUEUE..=FIRST_QUEUE.saturating_add(count - 1)
 }
 

@@ -10,9 +10,11 @@ use crossterm::terminal::{Clear, ClearType};
 use pepd_telemetry::{DirectionSnapshot, FlowSnapshot, HandshakeMode, LegSnapshot, PhaseTimes};
 
 use crate::cli::{FlowArgs, print};
-use crate::client::{Client, Error};
+use crate::commands::client::{Client, Error};
+use crate::commands::flows;
 use crate::exit::{Failure, Result};
-use crate::{flows, humane, table};
+use crate::ui::format;
+use crate::ui::table;
 
 /// As often as the daemon looks at a connection.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -83,14 +85,14 @@ fn describe(flow: &FlowSnapshot, width: Option<u16>) -> String {
         flow.client_campus,
         flow.server,
         flow.server_campus,
-        humane::age(flow.age),
+        format::age(flow.age),
         match flow.handshake {
             HandshakeMode::EndToEnd => "accepted when the server had answered",
             HandshakeMode::Early => "accepted before the server had answered",
         },
         flow.first_byte.map_or_else(String::new, |time| format!(
             ", first byte after {}",
-            humane::seconds(time)
+            format::seconds(time)
         )),
     );
     text += &directions(flow, width);
@@ -111,17 +113,17 @@ fn directions(flow: &FlowSnapshot, width: Option<u16>) -> String {
         table.add_row([name.to_owned(), of(&flow.up), of(&flow.down)]);
     };
     row("goodput, last second", &|d| {
-        humane::rate(d.goodput.last_second)
+        format::rate(d.goodput.last_second)
     });
     row("last ten seconds", &|d| {
-        humane::rate(d.goodput.last_ten_seconds)
+        format::rate(d.goodput.last_ten_seconds)
     });
-    row("since it began", &|d| humane::rate(d.goodput.life));
-    row("bytes", &|d| humane::bytes(d.bytes));
-    row("waiting: not read", &|d| humane::bytes(d.queue.unread));
-    row("in the pipe", &|d| humane::bytes(d.queue.pipe));
-    row("not sent", &|d| humane::bytes(d.queue.unsent));
-    row("at most", &|d| humane::bytes(d.queue_max));
+    row("since it began", &|d| format::rate(d.goodput.life));
+    row("bytes", &|d| format::bytes(d.bytes));
+    row("waiting: not read", &|d| format::bytes(d.queue.unread));
+    row("in the pipe", &|d| format::bytes(d.queue.pipe));
+    row("not sent", &|d| format::bytes(d.queue.unsent));
+    row("at most", &|d| format::bytes(d.queue_max));
     row("phase", &|d| {
         d.phase.map_or("ended", flows::phase_name).to_owned()
     });
@@ -130,14 +132,14 @@ fn directions(flow: &FlowSnapshot, width: Option<u16>) -> String {
     row("backpressured", &|d| {
         share(&d.carrying(), |times| times.backpressured)
     });
-    row("idle, beside these", &|d| humane::age(d.idle));
+    row("idle, beside these", &|d| format::age(d.idle));
     table::text(&table)
 }
 
 fn share(times: &PhaseTimes, of: fn(&PhaseTimes) -> f64) -> String {
     let all = times.total();
     if all > 0.0 {
-        humane::percent(of(times) / all)
+        format::percent(of(times) / all)
     } else {
         "–".to_owned()
     }
@@ -181,9 +183,9 @@ const LEG_ROWS: &[LegRow] = &[
     ("of the bytes sent", |leg| {
         let share = leg.tcp.and_then(|tcp| {
             let sent = tcp.sent_bytes.filter(|sent| *sent > 0)?;
-            Some(humane::number(tcp.retransmitted_bytes?) / humane::number(sent))
+            Some(format::number(tcp.retransmitted_bytes?) / format::number(sent))
         });
-        share.map_or_else(none, humane::permille)
+        share.map_or_else(none, format::permille)
     }),
     ("time busy", |leg| seconds(leg.tcp.and_then(|t| t.busy))),
     ("limited by its receiver", |leg| {
@@ -199,7 +201,7 @@ fn none() -> String {
 }
 
 fn time(time: Option<f64>) -> String {
-    time.map_or_else(none, humane::seconds)
+    time.map_or_else(none, format::seconds)
 }
 
 fn seconds(time: Option<f64>) -> String {
@@ -207,7 +209,7 @@ fn seconds(time: Option<f64>) -> String {
 }
 
 fn rate(rate: Option<f64>) -> String {
-    rate.map_or_else(none, humane::rate)
+    rate.map_or_else(none, format::rate)
 }
 
 /// What the phases say, in words, of the direction that carries more.

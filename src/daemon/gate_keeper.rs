@@ -10,8 +10,8 @@ use pepd_net::Gate;
 use pepd_relay::{Pressure, Relay};
 use pepd_telemetry::{Counters, Throttle};
 
-use crate::life::Notifier;
-use crate::peers::Probes;
+use crate::daemon::peers::Probes;
+use crate::daemon::signals::Notifier;
 
 /// How often the gate is renewed.
 const TICK: Duration = Duration::from_secs(1);

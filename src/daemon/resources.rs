@@ -9,8 +9,8 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use pepd_config::Config;
 use pepd_net::Holder;
 
+use crate::daemon::wiring;
 use crate::exit::{Failure, Result};
-use crate::translate;
 
 /// Held while a pepd runs in this network namespace; the kernel releases it when the process
 /// ends, however it ends.
@@ -85,7 +85,7 @@ pub fn workers(config: &Config) -> NonZeroUsize {
 
 /// What can hold SYNs on this host; nobody asks where none are held.
 pub async fn holder(config: &Config) -> Result<Holder> {
-    if translate::holds(config) {
+    if wiring::holds(config) {
         Ok(pepd_net::find_holder().await?)
     } else {
         Ok(Holder::Nft)
@@ -125,7 +125,7 @@ pub fn share_descriptors(config: &Config, workers: usize, listeners: usize) -> R
 /// How a limit of `files` open ones would be shared out.
 pub fn shares(config: &Config, workers: usize, listeners: usize, files: u64) -> Descriptors {
     let mut own = OWN;
-    if translate::holds(config) {
+    if wiring::holds(config) {
         // A queue is two. What is pending in a flood may have what pipes would use.
         own += 2 * workers as u64 + u64::from(config.limits.pending).min(files / 8);
     }

@@ -35,16 +35,16 @@ use self::links::Links;
 use self::modules::Modules;
 use self::sysctl::Sysctls;
 use crate::cli::{Doctor, print};
+use crate::config_file;
+use crate::daemon::privileges::{self, Privileges};
 use crate::exit::{Failure, Result};
-use crate::privileges::{self, Privileges};
-use crate::source;
 
 /// Exit code where something would stop `run`.
 const STOPS: u8 = 1;
 
 /// Looks at the host and prints what there is to say. Changes nothing.
 pub fn doctor(options: &Doctor) -> Result<ExitCode> {
-    let config = source::read(&options.file)?;
+    let config = config_file::read(&options.file)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -5,16 +5,16 @@ use comfy_table::presets::NOTHING;
 use pepd_config::{Config, Congestion, Handshake, Via};
 
 use crate::cli::{Check, eprint, print};
+use crate::config_file;
+use crate::daemon::fixed_rate;
 use crate::exit::Result;
-use crate::fixed_rate;
-use crate::source;
 
 /// Validates the file and prints its resolved table, or that of each box of the fleet.
 pub fn check(Check { file, all }: &Check) -> Result {
     let configs = if *all {
-        source::read_all(file)?
+        config_file::read_all(file)?
     } else {
-        vec![source::read(file)?]
+        vec![config_file::read(file)?]
     };
     if configs.iter().any(asks_for_what_is_not_built) {
         // The file is right; it is this program that `run` will miss something in.
