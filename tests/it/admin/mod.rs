@@ -1,0 +1,8 @@
+//! What the daemon tells: the admin socket, its commands, metrics and the dashboard.
+
+mod commands;
+mod dashboard;
+mod metrics;
+mod place;
+mod socket;
+mod sums;
