@@ -17,6 +17,7 @@ mod admin;
 mod capture;
 mod cli;
 mod handshake;
+mod kernel;
 mod lifecycle;
 mod limits;
 mod relay;

@@ -2,6 +2,7 @@
 
 mod commands;
 mod dashboard;
+mod exposition;
 mod metrics;
 mod place;
 mod socket;

@@ -13,7 +13,7 @@ use pepd_testbed::{Family, Pepd, Stage, Via, World, require, run, wait_until};
 use rstest::rstest;
 
 use super::place::{GROUP, Place, curl};
-use crate::harness::{LIMIT, PEPD};
+use crate::harness::{LIMIT, PEPD, many_descriptors};
 
 /// Somebody who is not root and in no group of note.
 const NOBODY: u32 = 65_534;
@@ -327,7 +327,7 @@ fn a_request_of_100_megabytes_is_refused() -> Result<()> {
 fn a_thousand_at_once_disturb_nobody(#[case] says: &[u8]) -> Result<()> {
     const CLIENTS: usize = 1000;
     require!(root);
-    pepd_testbed::raise_descriptor_limit()?;
+    let _turn = many_descriptors()?;
     let place = Place::new()?;
     let mut stage = Stage::with_config(PEPD, &place.config())?;
     let pair = stage.world.pair(Family::V4)?;

@@ -3,7 +3,7 @@
 //! in docs/handshake.md are of the example of the same name, which measures more.
 
 #[path = "../../../examples/handshake_times/times/mod.rs"]
-mod times;
+mod setting;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -13,8 +13,8 @@ use anyhow::{Result, ensure};
 use pepd_testbed::traffic::listen;
 use pepd_testbed::{Family, Pepd, World, require, run, wait_until};
 use rstest::rstest;
+use setting::{DEAD, LIMIT, LONG, SHORT};
 use socket2::{Domain, SockRef, Socket, Type};
-use times::{DEAD, LIMIT, LONG, SHORT};
 
 use crate::harness::PEPD;
 
@@ -29,7 +29,7 @@ fn the_first_byte_comes_as_soon_as_without_pepd(
 ) -> Result<()> {
     require!(root, virtual_time);
     for split in [false, true] {
-        let world = times::path(SHORT, LONG)?;
+        let world = setting::path(SHORT, LONG)?;
         let _daemon = split
             .then(|| Pepd::start(PEPD, world.hb(), &World::config()))
             .transpose()?;
@@ -39,8 +39,8 @@ fn the_first_byte_comes_as_soon_as_without_pepd(
         let mut took = (Duration::ZERO, Duration::ZERO);
         for _ in 0..2 {
             let server = listener.try_clone()?;
-            let server = std::thread::spawn(move || times::answer(&server, 1));
-            took = world.client().run(|| times::question(to, false))?;
+            let server = std::thread::spawn(move || setting::answer(&server, 1));
+            took = world.client().run(|| setting::question(to, false))?;
             server.join().unwrap()?;
         }
         println!("{family}, split: {split}: {took:?}");
@@ -63,7 +63,7 @@ fn many_connections_at_once_need_no_second_syn(
 ) -> Result<()> {
     require!(root, virtual_time);
     const CLIENTS: usize = 100;
-    let world = times::path(SHORT, LONG)?;
+    let world = setting::path(SHORT, LONG)?;
     // Of which a source may have half.
     let config = format!("{}\n[limits]\npending = 40\n", World::config());
     let daemon = Pepd::start(PEPD, world.hb(), &config)?;
@@ -108,16 +108,16 @@ fn curl_fails_over_as_fast_as_without_pepd(
     let (name, rule) = DEAD[how];
     let mut took = Vec::new();
     for split in [false, true] {
-        let world = times::path(SHORT, LONG)?;
-        times::make_dead(&world, rule)?;
+        let world = setting::path(SHORT, LONG)?;
+        setting::make_dead(&world, rule)?;
         let _daemon = split
             .then(|| Pepd::start(PEPD, world.hb(), &World::config()))
             .transpose()?;
-        times::serve_pages(world.server())?;
+        setting::serve_pages(world.server())?;
         let mut time = 0.0;
         // The first one loads what runs.
         for _ in 0..2 {
-            let mut curl = times::curl(&world, first, second);
+            let mut curl = setting::curl(&world, first, second);
             time = run(&mut curl, LIMIT)?.success()?.trim().parse()?;
         }
         took.push(time);
@@ -139,8 +139,8 @@ fn a_client_is_told_as_soon_as_without_pepd(
     #[values(false, true)] chain: bool,
 ) -> Result<()> {
     require!(root, virtual_time);
-    let routed = times::answers(Path::new(PEPD), family, chain, false)?;
-    let split = times::answers(Path::new(PEPD), family, chain, true)?;
+    let routed = setting::answers(Path::new(PEPD), family, chain, false)?;
+    let split = setting::answers(Path::new(PEPD), family, chain, true)?;
     println!("{family}, chain: {chain}: {routed:?}, {split:?}");
     let expected = [111, 113, 110];
     for ((routed, split), errno) in routed.iter().zip(&split).zip(expected) {

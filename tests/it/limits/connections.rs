@@ -3,31 +3,25 @@
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use nix::poll::PollFlags;
 use pepd_testbed::traffic::{End, Pair, Pattern, accept, await_event, connect, kind, receive};
 use pepd_testbed::{
-    Family, Netns, Pepd, Stage, Via, World, accepted, established, raise_descriptor_limit, require,
-    run, splits, wait_until,
+    Family, Netns, Pepd, Stage, Via, World, accepted, established, require, run, splits, wait_until,
 };
 use rstest::rstest;
 
-use crate::harness::{LIMIT, PEPD};
+use crate::harness::{LIMIT, PEPD, many_descriptors};
 
 #[rstest]
 fn three_thousand_connections_at_once(
     #[values(Via::Routing, Via::Pepd)] via: Via,
     #[values(Family::V4, Family::V6)] family: Family,
 ) -> Result<()> {
-    // One at a time: both ends are this process's, and all together are more descriptors than some
-    // machines give it.
-    static TURN: Mutex<()> = Mutex::new(());
     require!(root);
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    raise_descriptor_limit()?;
+    let _turn = many_descriptors()?;
     let config = limits(8000, 8000);
     let stage = Stage::in_world(World::standard()?, via, PEPD, &config)?;
     let world = &stage.world;

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use nix::poll::PollFlags;
 use pepd_testbed::traffic::{Pair, Pattern, accept, await_event, receive_exactly};
-use pepd_testbed::{Family, Stage, Via, World, raise_descriptor_limit, require};
+use pepd_testbed::{Family, Stage, Via, World, require};
 use rstest::rstest;
 use socket2::SockRef;
 
-use crate::harness::PEPD;
+use crate::harness::{PEPD, many_descriptors};
 
 /// What either leg may hold.
 const BUFFER: u64 = 256 * 1024;
@@ -61,7 +61,7 @@ fn a_thousand_stopped_flows_cost_bounded_memory(
 ) -> Result<()> {
     require!(root);
     const FLOWS: usize = 1000;
-    raise_descriptor_limit()?;
+    let _turn = many_descriptors()?;
     let mut stage = stage(Via::Pepd)?;
     let idle = stage.pepd()?.resident_bytes()?;
     let world = &stage.world;

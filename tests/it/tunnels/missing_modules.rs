@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::Result;
 use pepd_testbed::{Family, Fleet, Pepd, Requirement, missing, report_missing, require};
 
-use crate::harness::PEPD;
+use crate::harness::{PEPD, has_own_kernel};
 
 /// Where modprobe(8) is told what not to load; in the guest, in memory.
 const REFUSAL: &str = "/run/modprobe.d/pepd-test.conf";
@@ -42,11 +42,7 @@ fn it_is_named_with_its_package_and_nothing_is_half_installed() -> Result<()> {
     require!(root);
     let mut unloaded = None;
     if missing(Requirement::Tunnels).is_none() {
-        // `cargo xtask vm --tests` runs it by itself, and says so.
-        if ["PEPD_GUEST", "PEPD_ALONE"]
-            .map(std::env::var_os)
-            .contains(&None)
-        {
+        if !has_own_kernel() {
             let why = "this kernel has the tunnels, and only the guest's may be taken away, while \
                        nothing else runs there";
             report_missing("tunnels::missing_modules", Requirement::Tunnels, why);

@@ -16,7 +16,7 @@ use super::{
 use crate::packages;
 
 /// What changes the kernel for everything that runs on it, and hence runs by itself.
-const ALONE: &str = "tunnels::missing_modules::";
+const OWN_KERNEL: &str = "tunnels::missing_modules::";
 
 /// One line of cargo's `--message-format=json`, as far as it matters here.
 #[derive(Deserialize)]
@@ -188,14 +188,14 @@ fn commands(binary: &Binary) -> Vec<String> {
     let (alone, together): (Vec<_>, Vec<_>) = binary
         .chosen
         .iter()
-        .partition(|test| test.starts_with(ALONE));
+        .partition(|test| test.starts_with(OWN_KERNEL));
     let mut commands = Vec::new();
     if binary.all {
-        commands.push(format!("{executable} --skip {ALONE}"));
+        commands.push(format!("{executable} --skip {OWN_KERNEL}"));
     } else if !together.is_empty() {
         commands.push(exactly(&together));
     }
-    let by_itself = |test| format!("PEPD_ALONE=1 {}", exactly(&[test]));
+    let by_itself = |test| format!("PEPD_OWN_KERNEL=1 {}", exactly(&[test]));
     commands.extend(alone.into_iter().map(by_itself));
     commands
 }

@@ -1,45 +1,21 @@
-//! Network namespaces for this crate's tests.
+//! Network namespaces for the tests of the kernel state alone.
 //!
 //! A namespace lives as long as its `Netns`; nothing has a name outside the process, so that
 //! nothing can be left behind, whatever panics.
-
-#![allow(dead_code, reason = "each test binary uses its own part")]
-
-pub mod world;
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd as _;
 use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, setns, unshare};
 use pepd_net::{
     Action, Campus, Error, Handshake, Holder, Installed, Listener, Mark, Plan, Queues, Request,
     Rule, Via, install,
 };
+use pepd_testbed::wait_until;
 
-/// How long an event may take before a test fails. Not a measurement: machines are busy.
-pub const DEADLINE: Duration = Duration::from_secs(120);
-
-/// Whether this process may make namespaces. Prints why not; with CI=true that is a failure.
-pub fn privileged() -> bool {
-    let permitted = caps::has_cap(
-        None,
-        caps::CapSet::Effective,
-        caps::Capability::CAP_SYS_ADMIN,
-    )
-    .unwrap_or(false);
-    if !permitted {
-        let reason = "needs root (CAP_SYS_ADMIN) to make network namespaces";
-        assert!(
-            std::env::var("CI").as_deref() != Ok("true"),
-            "skipped with CI=true: {reason}"
-        );
-        eprintln!("SKIPPED: {reason}");
-    }
-    permitted
-}
+use crate::harness::LIMIT;
 
 pub struct Netns {
     file: File,
@@ -173,21 +149,18 @@ pub fn operated() -> Netns {
          chain c { type filter hook prerouting priority raw; ip saddr @s meta mark set 0x1; }; }",
     );
     // Its state is what the far end's appearance has made of it, once that has settled.
-    wait_until("link-local address is no longer tentative", || {
-        let addresses = netns.ip("-6 addr show dev east scope link");
-        addresses.contains("fe80") && !addresses.contains("tentative")
-    });
+    wait_until(
+        LIMIT,
+        "the link-local address is no longer tentative",
+        || {
+            let addresses = netns.ip("-6 addr show dev east scope link");
+            addresses.contains("fe80") && !addresses.contains("tentative")
+        },
+    )
+    .unwrap();
     // The pair must live as long as the test: keep the far end alive with this one.
     std::mem::forget(far);
     netns
-}
-
-/// Asks until `ready` says yes; each question takes a while of its own (a command).
-pub fn wait_until(what: &str, mut ready: impl FnMut() -> bool) {
-    let deadline = Instant::now() + DEADLINE;
-    while !ready() {
-        assert!(Instant::now() < deadline, "never happened: {what}");
-    }
 }
 
 pub const MARK: Mark = Mark {

@@ -1,24 +1,16 @@
 //! Install, adopt, replace, verify and remove, against the real kernel.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod common;
-
 use std::time::Duration;
 
-use common::{MARK, Netns, TABLE, campus, operated, privileged, request, rule};
+use anyhow::Result;
 use pepd_net::{Action, Gate, Plan, install, remove};
+use pepd_testbed::require;
+
+use super::netns::{MARK, Netns, TABLE, campus, operated, request, rule};
 
 #[test]
-fn removing_leaves_everything_as_it_was() {
-    if !privileged() {
-        return;
-    }
+fn removing_leaves_everything_as_it_was() -> Result<()> {
+    require!(root);
     let netns = operated();
     let before = netns.state();
     let installed = netns.block_on(|| async {
@@ -42,13 +34,12 @@ fn removing_leaves_everything_as_it_was() {
     let removed = netns.block_on(|| remove(TABLE, MARK)).unwrap();
     assert!(removed.is_empty(), "{removed}");
     assert_eq!(netns.state(), before);
+    Ok(())
 }
 
 #[test]
-fn what_the_plan_shows_is_what_is_installed() {
-    if !privileged() {
-        return;
-    }
+fn what_the_plan_shows_is_what_is_installed() -> Result<()> {
+    require!(root);
     let plan = Plan::new(&request());
     let by_hand = Netns::new();
     by_hand.run(|| {
@@ -77,13 +68,12 @@ fn what_the_plan_shows_is_what_is_installed() {
     let guard = installed.block_on(|| install(&plan)).unwrap();
     assert_eq!(installed.state(), by_hand.state());
     installed.block_on(|| guard.remove()).unwrap();
+    Ok(())
 }
 
 #[test]
-fn installing_again_adopts_what_a_crash_left() {
-    if !privileged() {
-        return;
-    }
+fn installing_again_adopts_what_a_crash_left() -> Result<()> {
+    require!(root);
     let netns = operated();
     let before = netns.state();
     let mut other = request();
@@ -103,13 +93,12 @@ fn installing_again_adopts_what_a_crash_left() {
     let removed = netns.block_on(|| remove(TABLE, MARK)).unwrap();
     assert_eq!(removed.items.len(), 5, "{removed}");
     assert_eq!(netns.state(), before);
+    Ok(())
 }
 
 #[test]
-fn a_crashed_daemon_with_another_table_is_removed_by_down() {
-    if !privileged() {
-        return;
-    }
+fn a_crashed_daemon_with_another_table_is_removed_by_down() -> Result<()> {
+    require!(root);
     let netns = operated();
     let before = netns.state();
     let mut other = request();
@@ -117,13 +106,12 @@ fn a_crashed_daemon_with_another_table_is_removed_by_down() {
     drop(netns.install(&other).unwrap());
     netns.block_on(|| remove(TABLE, MARK)).unwrap();
     assert_eq!(netns.state(), before);
+    Ok(())
 }
 
 #[test]
-fn replacing_is_whole_and_keeps_gate_sources_and_counters() {
-    if !privileged() {
-        return;
-    }
+fn replacing_is_whole_and_keeps_gate_sources_and_counters() -> Result<()> {
+    require!(root);
     let netns = operated();
     let before = netns.state();
     let mut installed = netns.install(&request()).unwrap();
@@ -177,13 +165,12 @@ fn replacing_is_whole_and_keeps_gate_sources_and_counters() {
 
     netns.block_on(|| installed.remove()).unwrap();
     assert_eq!(netns.state(), before);
+    Ok(())
 }
 
 #[test]
-fn verification_sees_what_somebody_changed() {
-    if !privileged() {
-        return;
-    }
+fn verification_sees_what_somebody_changed() -> Result<()> {
+    require!(root);
     for damage in [
         "nft delete table inet pepd",
         "nft flush chain inet pepd own",
@@ -210,4 +197,5 @@ fn verification_sees_what_somebody_changed() {
         );
         netns.block_on(|| installed.remove()).unwrap();
     }
+    Ok(())
 }

@@ -1,16 +1,10 @@
 //! The plan as an operator reads it, and that the kernel takes every plan.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod common;
-
-use common::{Netns, campus, privileged, request, rule};
+use anyhow::Result;
 use pepd_net::{Action, Peer, Plan, Request, Via, install};
+use pepd_testbed::require;
+
+use super::netns::{Netns, campus, request, rule};
 
 /// Three campuses with nested prefixes, hostile names and every kind of rule.
 fn three_campuses() -> Request {
@@ -105,10 +99,8 @@ fn a_family_without_prefixes_is_left_alone() {
 }
 
 #[test]
-fn the_kernel_takes_it_and_verifies() {
-    if !privileged() {
-        return;
-    }
+fn the_kernel_takes_it_and_verifies() -> Result<()> {
+    require!(root);
     let mut empty = request();
     empty.campuses.clear();
     let mut one_prefix = request();
@@ -133,4 +125,5 @@ fn the_kernel_takes_it_and_verifies() {
             installed.remove().await.unwrap();
         });
     }
+    Ok(())
 }

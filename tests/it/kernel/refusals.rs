@@ -1,24 +1,17 @@
 //! What is refused, or warned of, with the cure; and that nothing of pepd's is left then.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod common;
-
 use std::time::Duration;
 
-use common::{MARK, Netns, TABLE, operated, privileged, request, wait_until};
+use anyhow::Result;
 use pepd_net::{Gate, Kind, Mark, Plan, install, remove};
+use pepd_testbed::{require, wait_until};
+
+use super::netns::{MARK, Netns, TABLE, operated, request};
+use crate::harness::LIMIT;
 
 #[test]
-fn a_table_with_somebody_elses_routes_is_refused() {
-    if !privileged() {
-        return;
-    }
+fn a_table_with_somebody_elses_routes_is_refused() -> Result<()> {
+    require!(root);
     for family in ["-4", "-6"] {
         let netns = operated();
         let net = if family == "-4" {
@@ -35,13 +28,12 @@ fn a_table_with_somebody_elses_routes_is_refused() {
         netns.block_on(|| remove(TABLE, MARK)).unwrap();
         assert_eq!(netns.state(), before);
     }
+    Ok(())
 }
 
 #[test]
-fn a_mark_that_somebody_else_uses_is_refused() {
-    if !privileged() {
-        return;
-    }
+fn a_mark_that_somebody_else_uses_is_refused() -> Result<()> {
+    require!(root);
     let netns = operated();
     netns.ip("rule add preference 40 fwmark 0x70000000/0x70000000 lookup 100");
     let before = netns.state();
@@ -49,13 +41,12 @@ fn a_mark_that_somebody_else_uses_is_refused() {
     assert_eq!(error.exit_code(), 69, "{error}");
     assert!(error.to_string().contains("preference 40"), "{error}");
     assert_eq!(netns.state(), before);
+    Ok(())
 }
 
 #[test]
-fn a_failure_half_way_is_undone() {
-    if !privileged() {
-        return;
-    }
+fn a_failure_half_way_is_undone() -> Result<()> {
+    require!(root);
     // The IPv6 route fails, after IPv4's route and rule were made.
     let netns = operated();
     netns.ip("link set lo down");
@@ -75,6 +66,7 @@ fn a_failure_half_way_is_undone() {
     drop(owner);
     let installed = netns.install(&request()).unwrap();
     netns.block_on(|| installed.remove()).unwrap();
+    Ok(())
 }
 
 /// An interactive nft that holds the table `inet pepd` for itself until it is dropped.
@@ -97,9 +89,10 @@ impl Owner {
             .unwrap();
         stdin.flush().unwrap();
         let owner = Owner(child);
-        wait_until("the table is owned", || {
+        wait_until(LIMIT, "the table is owned", || {
             netns.nft("list ruleset").contains("flags owner")
-        });
+        })
+        .unwrap();
         owner
     }
 }
@@ -112,10 +105,8 @@ impl Drop for Owner {
 }
 
 #[test]
-fn src_valid_mark_is_refused_with_the_cure() {
-    if !privileged() {
-        return;
-    }
+fn src_valid_mark_is_refused_with_the_cure() -> Result<()> {
+    require!(root);
     for interface in ["all", "east"] {
         let netns = operated();
         let key = format!("net/ipv4/conf/{interface}/src_valid_mark");
@@ -127,13 +118,12 @@ fn src_valid_mark_is_refused_with_the_cure() {
         assert!(error.to_string().contains(&cure), "{error}");
         assert_eq!(netns.state(), before);
     }
+    Ok(())
 }
 
 #[test]
-fn forwarding_that_is_off_is_a_warning() {
-    if !privileged() {
-        return;
-    }
+fn forwarding_that_is_off_is_a_warning() -> Result<()> {
+    require!(root);
     let netns = operated();
     netns.sysctl("net/ipv4/ip_forward", "0");
     netns.sysctl("net/ipv6/conf/all/forwarding", "0");
@@ -151,13 +141,12 @@ fn forwarding_that_is_off_is_a_warning() {
         ]
     );
     netns.block_on(|| installed.remove()).unwrap();
+    Ok(())
 }
 
 #[test]
-fn a_host_without_ipv6_does_ipv4_only() {
-    if !privileged() {
-        return;
-    }
+fn a_host_without_ipv6_does_ipv4_only() -> Result<()> {
+    require!(root);
     let netns = operated();
     netns.sysctl("net/ipv6/conf/all/disable_ipv6", "1");
     let before = netns.state();
@@ -172,13 +161,12 @@ fn a_host_without_ipv6_does_ipv4_only() {
     netns.block_on(|| installed.verify()).unwrap();
     netns.block_on(|| installed.remove()).unwrap();
     assert_eq!(netns.state(), before);
+    Ok(())
 }
 
 #[test]
-fn without_the_capability_it_is_not_permitted() {
-    if !privileged() {
-        return;
-    }
+fn without_the_capability_it_is_not_permitted() -> Result<()> {
+    require!(root);
     let netns = Netns::new();
     let before = netns.state();
     let drop_it = || {
@@ -209,13 +197,12 @@ fn without_the_capability_it_is_not_permitted() {
         assert!(error.to_string().contains("CAP_NET_ADMIN"), "{error}");
     }
     assert_eq!(netns.state(), before);
+    Ok(())
 }
 
 #[test]
-fn without_nft_the_package_is_named_and_nothing_is_left() {
-    if !privileged() {
-        return;
-    }
+fn without_nft_the_package_is_named_and_nothing_is_left() -> Result<()> {
+    require!(root);
     let netns = Netns::new();
     let before = netns.state();
     let error = netns.block_on(|| async {
@@ -238,13 +225,12 @@ fn without_nft_the_package_is_named_and_nothing_is_left() {
     assert_eq!(error.exit_code(), 69, "{error}");
     assert!(error.to_string().contains("package nftables"), "{error}");
     assert_eq!(netns.state(), before);
+    Ok(())
 }
 
 #[test]
-fn a_request_that_would_take_the_kernels_own_table_is_refused() {
-    if !privileged() {
-        return;
-    }
+fn a_request_that_would_take_the_kernels_own_table_is_refused() -> Result<()> {
+    require!(root);
     let netns = Netns::new();
     let before = netns.state();
     let mut main = request();
@@ -255,15 +241,14 @@ fn a_request_that_would_take_the_kernels_own_table_is_refused() {
         netns.install(&request).unwrap_err();
         assert_eq!(netns.state(), before);
     }
+    Ok(())
 }
 
 /// Captured packets pass the input hook; and without a mark for each leg address translation
 /// does not apply to them.
 #[test]
-fn a_firewall_in_the_way_is_named_with_the_cure() {
-    if !privileged() {
-        return;
-    }
+fn a_firewall_in_the_way_is_named_with_the_cure() -> Result<()> {
+    require!(root);
     let netns = operated();
     netns.nft(
         "table inet filter { \
@@ -297,4 +282,5 @@ fn a_firewall_in_the_way_is_named_with_the_cure() {
     // The cure works as it is printed.
     netns.nft(cure.strip_prefix("nft ").unwrap());
     assert_eq!(warnings(0x7000_0000), [""; 0]);
+    Ok(())
 }

@@ -11,7 +11,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use pepd_net::{Gate, Installed, Request};
 use socket2::{Domain, Socket, Type};
 
-use super::{DEADLINE, Netns, PORT, veth};
+use super::netns::{Netns, PORT, veth};
+use crate::harness::LIMIT;
 
 pub const CLIENT4: &str = "10.1.0.2";
 pub const CLIENT6: &str = "fd00:a::2";
@@ -40,7 +41,7 @@ pub struct World {
     pub client: Netns,
     pub hb: Netns,
     /// It forwards as long as it lives.
-    router: Netns,
+    _router: Netns,
     pub server: Netns,
     /// The helper box's listeners, then the server's.
     pub listeners: Vec<(Answered, Socket)>,
@@ -71,7 +72,7 @@ impl World {
         let world = World {
             client,
             hb,
-            router,
+            _router: router,
             server,
             listeners,
             gate,
@@ -97,7 +98,7 @@ impl World {
         let destination = SocketAddr::new(server.parse().unwrap(), port);
         let mut client = self
             .client
-            .run(|| TcpStream::connect_timeout(&destination, DEADLINE))
+            .run(|| TcpStream::connect_timeout(&destination, LIMIT))
             .unwrap_or_else(|error| panic!("{destination}: {error}"));
         let (answered, mut accepted) = self.accept();
         assert_eq!(accepted.local_addr().unwrap(), destination);
@@ -114,7 +115,7 @@ impl World {
             .iter()
             .map(|(_, socket)| PollFd::new(socket.as_fd(), PollFlags::POLLIN))
             .collect();
-        let timeout = PollTimeout::try_from(DEADLINE).unwrap();
+        let timeout = PollTimeout::try_from(LIMIT).unwrap();
         assert_eq!(poll_all(&mut fds, timeout), 1, "who has accepted?");
         let ready = fds.iter().position(|fd| fd.any() == Some(true)).unwrap();
         let (answered, socket) = &self.listeners[ready];
@@ -201,8 +202,8 @@ pub fn listener(address: SocketAddr, transparent: bool) -> Socket {
 /// Moves `size` bytes and checks them.
 pub fn transfer(from: &mut TcpStream, to: &mut TcpStream, size: usize) {
     for stream in [&*from, &*to] {
-        stream.set_read_timeout(Some(DEADLINE)).unwrap();
-        stream.set_write_timeout(Some(DEADLINE)).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        stream.set_write_timeout(Some(LIMIT)).unwrap();
     }
     let sent: Vec<u8> = (0..251u8).cycle().take(size).collect();
     let mut received = vec![0; size];

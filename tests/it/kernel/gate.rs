@@ -1,21 +1,16 @@
 //! The gate's messages against the real kernel, as `nft` then lists them.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod common;
-
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::{Netns, privileged, request, wait_until};
+use anyhow::Result;
 use pepd_net::Gate;
+use pepd_testbed::{require, wait_until};
 use socket2::{Domain, Protocol, Socket, Type};
+
+use super::netns::{Netns, request};
+use crate::harness::LIMIT;
 
 struct Box {
     netns: Netns,
@@ -43,10 +38,8 @@ impl Box {
 const LONG: Duration = Duration::from_secs(500);
 
 #[test]
-fn it_opens_renews_and_closes() {
-    if !privileged() {
-        return;
-    }
+fn it_opens_renews_and_closes() -> Result<()> {
+    require!(root);
     let it = installed();
     assert_eq!(it.elements("gate"), "");
     it.gate.renew(LONG).unwrap();
@@ -70,31 +63,28 @@ fn it_opens_renews_and_closes() {
     it.gate.close().unwrap();
     assert_eq!(it.elements("gate") + &it.elements("second_gate"), "");
     it.gate.close().unwrap();
+    Ok(())
 }
 
 #[test]
-fn it_closes_by_itself() {
-    if !privileged() {
-        return;
-    }
+fn it_closes_by_itself() -> Result<()> {
+    require!(root);
     let it = installed();
     // On a busy machine the time may be over before it has been looked at.
     let mut ttl = Duration::from_millis(1500);
-    wait_until("the gate is seen open", || {
+    wait_until(LIMIT, "the gate is seen open", || {
         it.gate.renew(ttl).unwrap();
         ttl *= 2;
         !it.elements("gate").is_empty() || !it.elements("second_gate").is_empty()
-    });
-    wait_until("the gate closes by itself", || {
+    })?;
+    wait_until(LIMIT, "the gate closes by itself", || {
         it.elements("gate").is_empty() && it.elements("second_gate").is_empty()
-    });
+    })
 }
 
 #[test]
-fn who_reads_what_is_held_is_known_whatever_the_gate_says() {
-    if !privileged() {
-        return;
-    }
+fn who_reads_what_is_held_is_known_whatever_the_gate_says() -> Result<()> {
+    require!(root);
     let it = installed();
     it.gate.attend(LONG).unwrap();
     it.gate.renew(LONG).unwrap();
@@ -103,13 +93,12 @@ fn who_reads_what_is_held_is_known_whatever_the_gate_says() {
     let readers = it.elements("readers");
     assert!(readers.contains("\"timeout\": 900"), "{readers}");
     assert_eq!(it.elements("gate") + &it.elements("second_gate"), "");
+    Ok(())
 }
 
 #[test]
-fn sources_are_shut_out_and_let_in() {
-    if !privileged() {
-        return;
-    }
+fn sources_are_shut_out_and_let_in() -> Result<()> {
+    require!(root);
     let it = installed();
     let v4: IpAddr = "10.1.0.9".parse().unwrap();
     let mapped: IpAddr = "::ffff:10.1.0.10".parse().unwrap();
@@ -129,13 +118,12 @@ fn sources_are_shut_out_and_let_in() {
         it.gate.let_in(source).unwrap();
     }
     assert_eq!(it.elements("full4") + &it.elements("full6"), "");
+    Ok(())
 }
 
 #[test]
-fn without_a_table_renewing_fails_and_closing_does_not() {
-    if !privileged() {
-        return;
-    }
+fn without_a_table_renewing_fails_and_closing_does_not() -> Result<()> {
+    require!(root);
     let it = installed();
     it.netns.nft("delete table inet pepd");
     let error = it.gate.renew(LONG).unwrap_err();
@@ -145,13 +133,12 @@ fn without_a_table_renewing_fails_and_closing_does_not() {
     let _ = it.netns.install(&request()).unwrap();
     it.gate.renew(LONG).unwrap();
     assert_ne!(it.elements("gate"), "");
+    Ok(())
 }
 
 #[test]
-fn threads_may_share_it() {
-    if !privileged() {
-        return;
-    }
+fn threads_may_share_it() -> Result<()> {
+    require!(root);
     let it = installed();
     std::thread::scope(|scope| {
         for thread in 0..4u8 {
@@ -165,16 +152,15 @@ fn threads_may_share_it() {
         }
     });
     assert_eq!(it.elements("full4").matches("\"val\"").count(), 200);
+    Ok(())
 }
 
 /// Renewals take the sets in turn: on some kernels a packet may find the one that is renewed
 /// without its element, and then finds it in the other.
 #[test]
-fn a_renewal_never_closes_it() {
+fn a_renewal_never_closes_it() -> Result<()> {
     const RENEWALS: usize = 2000;
-    if !privileged() {
-        return;
-    }
+    require!(root);
     let it = installed();
     it.gate.renew(LONG).unwrap();
     for line in [
@@ -204,6 +190,7 @@ fn a_renewal_never_closes_it() {
     assert!(!counter("seen").contains("packets 0 "));
     let both = counter("both");
     assert!(both.contains("packets 0 "), "{both}");
+    Ok(())
 }
 
 /// TCP segments, to nobody.

@@ -1,16 +1,10 @@
 //! The second form of the plan: SYNs that are held.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "this is how a test fails"
-)]
-
-mod common;
-
-use common::{Netns, privileged, request, rule};
+use anyhow::Result;
 use pepd_net::{Action, Handshake, Holder, Plan, Request, find_holder, remove};
+use pepd_testbed::require;
+
+use super::netns::{Netns, request, rule};
 
 fn holding(filled_by: Holder) -> Request {
     let mut request = request();
@@ -55,10 +49,8 @@ fn one_rule_is_enough_to_hold() {
 }
 
 #[test]
-fn it_is_installed_verified_and_leaves_no_trace() {
-    if !privileged() {
-        return;
-    }
+fn it_is_installed_verified_and_leaves_no_trace() -> Result<()> {
+    require!(root);
     let netns = Netns::new();
     let before = netns.state();
     let request = holding_here(&netns);
@@ -66,17 +58,16 @@ fn it_is_installed_verified_and_leaves_no_trace() {
     netns.block_on(|| installed.verify()).unwrap();
     netns.block_on(|| installed.remove()).unwrap();
     assert_eq!(netns.state(), before);
+    Ok(())
 }
 
 #[test]
-fn the_operators_rules_in_raw_are_left_alone() {
-    if !privileged() {
-        return;
-    }
+fn the_operators_rules_in_raw_are_left_alone() -> Result<()> {
+    require!(root);
     let netns = Netns::new();
     if netns.block_on(find_holder).unwrap() != Holder::Iptables {
         eprintln!("SKIPPED: nft holds SYNs on this kernel, and pepd uses no iptables");
-        return;
+        return Ok(());
     }
     netns.output(
         "iptables",
@@ -121,13 +112,12 @@ fn the_operators_rules_in_raw_are_left_alone() {
         .block_on(|| remove(request.table, request.mark))
         .unwrap();
     assert_eq!(rules(), before);
+    Ok(())
 }
 
 #[test]
-fn going_back_to_early_takes_the_queues_away() {
-    if !privileged() {
-        return;
-    }
+fn going_back_to_early_takes_the_queues_away() -> Result<()> {
+    require!(root);
     let netns = Netns::new();
     let before = netns.state();
     let early = request();
@@ -140,17 +130,17 @@ fn going_back_to_early_takes_the_queues_away() {
     assert_eq!(netns.state(), plain);
     netns.block_on(|| installed.remove()).unwrap();
     assert_eq!(netns.state(), before);
+    Ok(())
 }
 
 #[test]
-fn a_mark_too_narrow_is_refused() {
-    if !privileged() {
-        return;
-    }
+fn a_mark_too_narrow_is_refused() -> Result<()> {
+    require!(root);
     let netns = Netns::new();
     let mut request = holding_here(&netns);
     request.mark.value = 0x3000_0000;
     request.mark.mask = 0x3000_0000;
     let error = netns.install(&request).unwrap_err();
     assert!(error.to_string().contains("three bits"), "{error}");
+    Ok(())
 }

@@ -1,32 +1,25 @@
 //! Real connections through the table: who answers, the box or the server?
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod common;
-
 use std::io::{self, Read as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::AsFd as _;
 
-use common::world::{
+use anyhow::Result;
+use nix::poll::{PollFd, PollFlags, PollTimeout};
+use pepd_net::Action;
+use pepd_testbed::{require, wait_until};
+use socket2::{Domain, Socket, Type};
+
+use super::netns::{Netns, PORT, request, rule};
+use super::world::{
     Answered, CLIENT4, CLIENT6, LONG, OUTSIDE4, OUTSIDE6, SAME4, SAME6, SERVER4, SERVER6, SSH, WEB,
     World, listener, poll_all, transfer,
 };
-use common::{DEADLINE, Netns, PORT, privileged, request, rule, wait_until};
-use nix::poll::{PollFd, PollFlags, PollTimeout};
-use pepd_net::Action;
-use socket2::{Domain, Socket, Type};
+use crate::harness::LIMIT;
 
 #[test]
-fn only_between_campuses() {
-    if !privileged() {
-        return;
-    }
+fn only_between_campuses() -> Result<()> {
+    require!(root);
     let (world, installed) = World::with(&request());
     assert_eq!(world.connect(SERVER4, WEB), Answered::Box);
     assert_eq!(world.connect(SERVER6, WEB), Answered::Box);
@@ -39,13 +32,12 @@ fn only_between_campuses() {
     world.hb.block_on(|| installed.remove()).unwrap();
     assert_eq!(world.connect(SERVER4, WEB), Answered::Server);
     assert_eq!(world.connect(SERVER6, WEB), Answered::Server);
+    Ok(())
 }
 
 #[test]
-fn the_first_rule_that_matches_decides() {
-    if !privileged() {
-        return;
-    }
+fn the_first_rule_that_matches_decides() -> Result<()> {
+    require!(root);
     let mut request = request();
     request.rules = vec![
         rule(&[], &["10.2.0.0/24"], &[SSH..=SSH], Action::Split),
@@ -62,13 +54,12 @@ fn the_first_rule_that_matches_decides() {
     assert_eq!(world.connect(SERVER6, WEB), Answered::Box);
     assert_eq!(world.count("bypassed"), 1);
     assert_eq!(world.count("captured"), 2);
+    Ok(())
 }
 
 #[test]
-fn a_closed_gate_routes() {
-    if !privileged() {
-        return;
-    }
+fn a_closed_gate_routes() -> Result<()> {
+    require!(root);
     let (world, _installed) = World::with(&request());
     world.gate.close().unwrap();
     assert_eq!(world.connect(SERVER4, WEB), Answered::Server);
@@ -77,13 +68,12 @@ fn a_closed_gate_routes() {
     world.gate.renew(LONG).unwrap();
     assert_eq!(world.connect(SERVER4, WEB), Answered::Box);
     assert_eq!(world.connect(SERVER6, WEB), Answered::Box);
+    Ok(())
 }
 
 #[test]
-fn a_source_over_its_limit_is_routed() {
-    if !privileged() {
-        return;
-    }
+fn a_source_over_its_limit_is_routed() -> Result<()> {
+    require!(root);
     let (world, _installed) = World::with(&request());
     for (client, server) in [(CLIENT4, SERVER4), (CLIENT6, SERVER6)] {
         let client: IpAddr = client.parse().unwrap();
@@ -93,33 +83,31 @@ fn a_source_over_its_limit_is_routed() {
         assert_eq!(world.connect(server, WEB), Answered::Box);
     }
     assert_eq!(world.count("source_full"), 2);
+    Ok(())
 }
 
 #[test]
-fn without_a_listener_it_is_routed() {
-    if !privileged() {
-        return;
-    }
+fn without_a_listener_it_is_routed() -> Result<()> {
+    require!(root);
     let (mut world, _installed) = World::with(&request());
     world.listeners.retain(|(who, _)| *who == Answered::Server);
     assert_eq!(world.connect(SERVER4, WEB), Answered::Server);
     assert_eq!(world.connect(SERVER6, WEB), Answered::Server);
     assert_eq!(world.count("captured"), 0);
     assert_eq!(world.count("no_listener"), 2);
+    Ok(())
 }
 
 #[test]
-fn connections_older_than_the_table_go_on() {
-    if !privileged() {
-        return;
-    }
+fn connections_older_than_the_table_go_on() -> Result<()> {
+    require!(root);
     let world = World::new();
     let mut old = Vec::new();
     for server in [SERVER4, SERVER6] {
         let to = SocketAddr::new(server.parse().unwrap(), WEB);
         let client = world
             .client
-            .run(|| TcpStream::connect_timeout(&to, DEADLINE).unwrap());
+            .run(|| TcpStream::connect_timeout(&to, LIMIT).unwrap());
         let (who, accepted) = world.accept();
         assert_eq!(who, Answered::Server);
         old.push((client, accepted));
@@ -130,13 +118,12 @@ fn connections_older_than_the_table_go_on() {
         transfer(client, accepted, 100_000);
         transfer(accepted, client, 100_000);
     }
+    Ok(())
 }
 
 #[test]
-fn an_upstream_leg_works_across_a_narrow_hop() {
-    if !privileged() {
-        return;
-    }
+fn an_upstream_leg_works_across_a_narrow_hop() -> Result<()> {
+    require!(root);
     let (world, _installed) = World::with(&request());
     for (client, server) in [(CLIENT4, SERVER4), (CLIENT6, SERVER6)] {
         let from = SocketAddr::new(client.parse().unwrap(), 40_000);
@@ -150,13 +137,12 @@ fn an_upstream_leg_works_across_a_narrow_hop() {
         transfer(&mut leg, &mut accepted, 2_000_000);
         transfer(&mut accepted, &mut leg, 2_000_000);
     }
+    Ok(())
 }
 
 #[test]
-fn a_client_leg_works_across_a_narrow_hop() {
-    if !privileged() {
-        return;
-    }
+fn a_client_leg_works_across_a_narrow_hop() -> Result<()> {
+    require!(root);
     let (world, _installed) = World::with(&request());
     // The other way round: here the server's end is the client, behind the narrow hop.
     for (client, server) in [(SERVER4, CLIENT4), (SERVER6, CLIENT6)] {
@@ -168,6 +154,7 @@ fn a_client_leg_works_across_a_narrow_hop() {
         transfer(&mut leg, &mut client, 2_000_000);
         transfer(&mut client, &mut leg, 2_000_000);
     }
+    Ok(())
 }
 
 /// Connects from this address, be it one's own or not, as the relay does.
@@ -179,7 +166,7 @@ fn connect_as(from: SocketAddr, to: SocketAddr) -> io::Result<TcpStream> {
         SocketAddr::V6(_) => socket.set_ip_transparent_v6(true)?,
     }
     socket.bind(&from.into())?;
-    socket.connect_timeout(&to.into(), DEADLINE)?;
+    socket.connect_timeout(&to.into(), LIMIT)?;
     Ok(socket.into())
 }
 
@@ -193,20 +180,19 @@ fn in_time_wait(world: &World, from: SocketAddr, to: SocketAddr) {
     drop(leg);
     assert_eq!(client.read_to_end(&mut Vec::new()).unwrap(), 0);
     drop(client);
-    wait_until("the box's socket is in TIME_WAIT", || {
+    wait_until(LIMIT, "the box's socket is in TIME_WAIT", || {
         let sockets = world.hb.output(
             "ss",
             &["-Htan", "state", "time-wait", "dport", "=", ":40000"],
         );
         sockets.contains(&from.ip().to_string())
-    });
+    })
+    .unwrap();
 }
 
 #[test]
-fn a_port_may_be_used_again_while_its_last_connection_is_in_time_wait() {
-    if !privileged() {
-        return;
-    }
+fn a_port_may_be_used_again_while_its_last_connection_is_in_time_wait() -> Result<()> {
+    require!(root);
     let (world, _installed) = World::with(&request());
     for (client, server) in [(CLIENT4, SERVER4), (CLIENT6, SERVER6)] {
         let from = SocketAddr::new(client.parse().unwrap(), 40_000);
@@ -223,13 +209,12 @@ fn a_port_may_be_used_again_while_its_last_connection_is_in_time_wait() {
         transfer(&mut accepted, &mut client, 100_000);
         world.gate.renew(LONG).unwrap();
     }
+    Ok(())
 }
 
 #[test]
-fn a_port_may_be_routed_while_its_last_upstream_leg_is_in_time_wait() {
-    if !privileged() {
-        return;
-    }
+fn a_port_may_be_routed_while_its_last_upstream_leg_is_in_time_wait() -> Result<()> {
+    require!(root);
     let (world, _installed) = World::with(&request());
     for (client, server) in [(CLIENT4, SERVER4), (CLIENT6, SERVER6)] {
         let from = SocketAddr::new(client.parse().unwrap(), 40_000);
@@ -239,13 +224,13 @@ fn a_port_may_be_routed_while_its_last_upstream_leg_is_in_time_wait() {
         drop(leg);
         assert_eq!(accepted.read_to_end(&mut Vec::new()).unwrap(), 0);
         drop(accepted);
-        wait_until("the upstream leg is in TIME_WAIT", || {
+        wait_until(LIMIT, "the upstream leg is in TIME_WAIT", || {
             let sockets = world.hb.output(
                 "ss",
                 &["-Htan", "state", "time-wait", "sport", "=", ":40000"],
             );
             sockets.contains(&from.ip().to_string())
-        });
+        })?;
 
         world.gate.close().unwrap();
         let mut client = world.client.run(|| connect_as(from, to)).unwrap();
@@ -255,13 +240,12 @@ fn a_port_may_be_routed_while_its_last_upstream_leg_is_in_time_wait() {
         transfer(&mut accepted, &mut client, 100_000);
         world.gate.renew(LONG).unwrap();
     }
+    Ok(())
 }
 
 #[test]
-fn the_operators_mark_bits_survive() {
-    if !privileged() {
-        return;
-    }
+fn the_operators_mark_bits_survive() -> Result<()> {
+    require!(root);
     let (world, _installed) = World::with(&request());
     world.hb.nft(
         "table inet operator { \
@@ -286,13 +270,12 @@ fn the_operators_mark_bits_survive() {
         "{}",
         counter("lost")
     );
+    Ok(())
 }
 
 #[test]
-fn nobody_connects_to_the_listener_itself() {
-    if !privileged() {
-        return;
-    }
+fn nobody_connects_to_the_listener_itself() -> Result<()> {
+    require!(root);
     let mut request = request();
     // So that even the listener's IPv6 address is a destination of a campus.
     request.campuses[1].prefixes.push("::/0".parse().unwrap());
@@ -300,7 +283,7 @@ fn nobody_connects_to_the_listener_itself() {
     let refused = |netns: &Netns, address: &str| {
         let to = SocketAddr::new(address.parse().unwrap(), PORT);
         let error = netns
-            .run(|| TcpStream::connect_timeout(&to, DEADLINE))
+            .run(|| TcpStream::connect_timeout(&to, LIMIT))
             .expect_err(address);
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused, "{address}");
     };
@@ -314,13 +297,12 @@ fn nobody_connects_to_the_listener_itself() {
     // The port is an ordinary one for everybody else.
     assert_eq!(world.connect(SERVER4, PORT), Answered::Box);
     assert_eq!(world.connect(OUTSIDE4, PORT), Answered::Server);
+    Ok(())
 }
 
 #[test]
-fn the_box_itself_is_never_captured() {
-    if !privileged() {
-        return;
-    }
+fn the_box_itself_is_never_captured() -> Result<()> {
+    require!(root);
     let mut request = request();
     request.campuses[1]
         .prefixes
@@ -331,19 +313,18 @@ fn the_box_itself_is_never_captured() {
     let service = world.hb.run(|| listener(own, false));
     let client = world
         .client
-        .run(|| TcpStream::connect_timeout(&own, DEADLINE).unwrap());
+        .run(|| TcpStream::connect_timeout(&own, LIMIT).unwrap());
     let mut fds = [PollFd::new(service.as_fd(), PollFlags::POLLIN)];
-    let timeout = PollTimeout::try_from(DEADLINE).unwrap();
+    let timeout = PollTimeout::try_from(LIMIT).unwrap();
     assert_eq!(poll_all(&mut fds, timeout), 1);
     assert_eq!(world.count("captured"), 0);
     drop(client);
+    Ok(())
 }
 
 #[test]
-fn a_wildcard_listener_of_another_proxy_takes_nothing_of_ours() {
-    if !privileged() {
-        return;
-    }
+fn a_wildcard_listener_of_another_proxy_takes_nothing_of_ours() -> Result<()> {
+    require!(root);
     let mut request = request();
     request.rules = vec![rule(&[], &[], &[WEB..=WEB], Action::Bypass)];
     let (world, _installed) = World::with(&request);
@@ -356,4 +337,5 @@ fn a_wildcard_listener_of_another_proxy_takes_nothing_of_ours() {
         .collect();
     assert_eq!(world.connect(SERVER4, WEB), Answered::Server);
     assert_eq!(world.connect(SERVER6, WEB), Answered::Server);
+    Ok(())
 }

@@ -1,11 +1,5 @@
 //! What `/metrics` says of a daemon with known figures.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "this is how a test fails"
-)]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::process::{Command, Stdio};
@@ -16,7 +10,7 @@ use pepd_admin::metrics::{Exposition, expose};
 use pepd_testbed::require;
 use serde_json::Value;
 
-#[path = "../examples/dashboard/fixture.rs"]
+#[path = "../../../crates/pepd-admin/examples/dashboard/fixture.rs"]
 mod fixture;
 
 fn exposition(format: Exposition) -> String {
