@@ -39,8 +39,8 @@ pub use nft::find_holder;
 pub use plan::Plan;
 pub use rehearsal::{Firewall, Rehearsal, rehearse};
 pub use request::{
-    Action, Campus, Fates, Handshake, Holder, Listener, Mark, Peer, Queues, Request, Rule,
-    SocketMarks, Via,
+    Action, Campus, Handshake, Holder, Listener, Mark, Peer, Queues, Request, Rule, SocketMarks,
+    VerdictMarks, Via,
 };
 pub use routing::{
     NEXT_PREFERENCE, PREFERENCE, PROBE_PREFERENCE, PROBE_TOS, PROTOCOL, WINDOWS_PREFERENCE,

@@ -61,6 +61,8 @@ mod syntax;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use pepd_packet::MarkValue;
+
 pub(crate) use self::guard::{GUARD, STRANGERS};
 use self::syntax::{
     address_type, comment, detours, digit, icmp, ip, joined, marked, on_hold, passed, remember,
@@ -231,8 +233,8 @@ impl Script {
         script.untracking_chains(plan);
         script.rule_chain(plan);
         script.admission_chain(plan);
-        if let Some(fates) = plan.fates() {
-            script.hold_chains(plan, fates);
+        if let Some(marks) = plan.verdict_marks() {
+            script.hold_chains(plan, marks);
         }
         for (index, campus) in plan.campuses.iter().enumerate() {
             script.campus_chain(plan, index, campus);
@@ -244,9 +246,9 @@ impl Script {
         } else {
             script.source_maps(plan, "source", "from");
         }
-        if let Some(fates) = plan.fates() {
+        if let Some(marks) = plan.verdict_marks() {
             script.fate_chains(plan);
-            script.answer_chains(plan, fates);
+            script.answer_chains(plan, marks);
         }
         script.leg_chains(plan);
         script.base_chains(plan);
@@ -444,7 +446,7 @@ impl Script {
         if plan.holds() {
             lines.push(format!(
                 "{} counter name no_listener {}",
-                set_bits(plan, 0),
+                set_bits(plan, MarkValue::NONE),
                 passed(plan)
             ));
             self.chain(&format!("to_{index}"), Some(&campus.name), &lines);

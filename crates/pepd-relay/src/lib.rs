@@ -36,7 +36,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
-use pepd_sys::nfqueue::{Queue, QueueNumber};
+use pepd_packet::QueueNumber;
+use pepd_sys::nfqueue::Queue;
 use pepd_telemetry::{Counters, FlowTable};
 
 pub use admission::{Admission, Pressure};
@@ -49,9 +50,7 @@ pub use look::look;
 pub use options::{Difference, Unset};
 use pool::PipePool;
 pub use probe::{ProbeError, probe};
-pub use settings::{
-    Campus, Dscp, Hold, HoldMarks, Keepalive, Leg, Limits, ListenerAddress, Settings,
-};
+pub use settings::{Campus, Dscp, Hold, Keepalive, Leg, Limits, ListenerAddress, Settings};
 use worker::{Shared, Worker};
 
 /// Settings whose listeners are open: nothing can fail any more when they come into force.
@@ -112,7 +111,7 @@ pub struct Relay {
     workers: Vec<Worker>,
     generation: u8,
     /// Where the queues that the workers read begin, if they read any.
-    reading: Option<u16>,
+    reading: Option<QueueNumber>,
 }
 
 impl Relay {
@@ -309,10 +308,11 @@ pub fn listener_addresses(settings: &Settings) -> Result<Vec<ListenerAddress>, L
 /// One queue for each worker.
 fn open_queues(hold: Hold, workers: NonZeroUsize) -> Result<Vec<Queue>, ListenError> {
     const EBUSY: i32 = 16;
-    (hold.first_queue..)
+    hold.first_queue
+        .and_following()
         .take(workers.get())
         .map(|number| {
-            Queue::open(QueueNumber(number)).map_err(|source| match source.raw_os_error() {
+            Queue::open(number).map_err(|source| match source.raw_os_error() {
                 Some(EBUSY) => ListenError::QueueInUse { number },
                 _ => ListenError::NoQueue { number, source },
             })
