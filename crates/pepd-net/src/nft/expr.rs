@@ -1,6 +1,6 @@
 //! Pieces of nft's language.
 
-use super::{SYN_KEY, WAITING, detour_set};
+use super::ruleset::{SYN_KEY, WAITING, detour_set};
 use crate::plan::{Addresses, Plan};
 use crate::prefix::{Family, Range, union};
 use crate::request::{Action, Handshake, Queues, Rule};
