@@ -7,8 +7,9 @@ use pepd_config::Config;
 use pepd_net::{Error, Holder, Plan, Rehearsal, Warning};
 
 use super::finding::Finding;
-use crate::fixed_rate::Controls;
-use crate::{host, translate};
+use crate::daemon::fixed_rate::Controls;
+use crate::daemon::resources;
+use crate::daemon::wiring;
 
 /// What a rehearsal of `pepd run` came to.
 #[derive(Debug)]
@@ -28,7 +29,7 @@ pub struct Capture {
 impl Capture {
     /// Rehearses.
     pub async fn gather(config: &Config) -> Self {
-        let holder = if translate::holds(config) {
+        let holder = if wiring::holds(config) {
             Some(pepd_net::find_holder().await)
         } else {
             None
@@ -38,15 +39,15 @@ impl Capture {
             _ => Holder::Nft,
         };
         let addresses =
-            pepd_relay::listener_addresses(&translate::settings(config, &Controls::default()));
-        let request = translate::request(
+            pepd_relay::listener_addresses(&wiring::settings(config, &Controls::default()));
+        let request = wiring::request(
             config,
             &addresses.unwrap_or_default(),
-            host::workers(config),
+            resources::workers(config),
             holds_with,
         );
         Self {
-            runs: host::is_locked(),
+            runs: resources::is_locked(),
             listening: listening(),
             queues: queues(),
             holder,
@@ -120,7 +121,7 @@ fn holder(capture: &Capture, config: &Config) -> Vec<Finding> {
                 .advice("or write handshake = \"early\" under [capture]"),
         ),
     }
-    let taken: Vec<_> = translate::queues(config)
+    let taken: Vec<_> = wiring::queues(config)
         .filter(|queue| capture.queues.contains(queue) && !capture.runs)
         .map(|queue| queue.to_string())
         .collect();

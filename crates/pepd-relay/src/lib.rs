@@ -12,22 +12,17 @@
 
 #![forbid(unsafe_code)]
 
-mod admission;
-mod direction;
-mod ending;
+mod connection;
 mod fast_open;
-mod gate;
-mod held;
+mod gate_history;
+mod handshake;
+mod limits;
 mod listener;
-mod look;
-mod options;
-mod pool;
+mod pipe_pool;
 mod probe;
-mod relay;
-mod serve;
+mod sample;
 mod settings;
-mod socket;
-mod upstream;
+mod sockopts;
 mod worker;
 
 use std::io;
@@ -39,19 +34,19 @@ use arc_swap::ArcSwap;
 use pepd_sys::nfqueue::{Queue, QueueNumber};
 use pepd_telemetry::{Counters, FlowTable};
 
-pub use admission::{Admission, Pressure};
-use ending::EndedLines;
-pub use gate::GateWatch;
-use held::{Bypass, Decision, Held};
+use connection::record::EndedLines;
+pub use gate_history::GateWatch;
+use handshake::{Bypass, Decision, Held};
+pub use limits::{Admission, Pressure};
 pub use listener::ListenError;
 use listener::Listener;
-pub use look::look;
-pub use options::{Difference, Unset};
-use pool::PipePool;
+use pipe_pool::PipePool;
 pub use probe::{ProbeError, probe};
+pub use sample::look;
 pub use settings::{
     Campus, Dscp, Hold, HoldMarks, Keepalive, Leg, Limits, ListenerAddress, Settings,
 };
+pub use sockopts::{Difference, Unset};
 use worker::{Shared, Worker};
 
 /// Settings whose listeners are open: nothing can fail any more when they come into force.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use crate::held::{Decision, Unreachable};
+use crate::handshake::{Decision, Unreachable};
 
 /// Everything the relay needs to know; replaced as a whole by a reload.
 #[derive(Clone, Debug)]

@@ -17,20 +17,20 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-use crate::admission::Admission;
-use crate::ending::EndedLines;
+use crate::connection::record::EndedLines;
+use crate::connection::{Accepted, Upstream, serve};
 use crate::fast_open::Key;
-use crate::gate::GateWatch;
-use crate::held::evicted::Evicted;
-use crate::held::packet::Flow;
-use crate::held::table::Claim;
-use crate::held::{Decision, Held, Waiting, reader};
+use crate::gate_history::GateWatch;
+use crate::handshake::evicted::Evicted;
+use crate::handshake::packet::Flow;
+use crate::handshake::table::Claim;
+use crate::handshake::{Decision, Held, Waiting, queue};
+use crate::limits::Admission;
 use crate::listener::Listener;
-use crate::look;
-use crate::options;
-use crate::pool::PipePool;
-use crate::serve::{Accepted, Upstream, serve};
+use crate::pipe_pool::PipePool;
+use crate::sample;
 use crate::settings::{Dscp, Leg, Settings};
+use crate::sockopts;
 
 /// What all workers share.
 #[derive(Debug)]
@@ -197,7 +197,7 @@ async fn run(
         }
     });
     tokio::spawn(expire(Arc::clone(&context)));
-    tokio::spawn(look::check_all(Arc::clone(&context)));
+    tokio::spawn(sample::check_all(Arc::clone(&context)));
     let mut accepting = accept_on(&context, listeners);
     let mut reading = JoinSet::new();
     while let Some(command) = inbox.recv().await {
@@ -211,7 +211,7 @@ async fn run(
             }
             Command::Hold(queue) => {
                 reading.abort_all();
-                reading.spawn(reader::read(Arc::clone(&context), Arc::new(queue)));
+                reading.spawn(queue::read(Arc::clone(&context), Arc::new(queue)));
             }
             Command::Quit => return,
         }
@@ -306,7 +306,7 @@ fn accept(
     let socket = if let Some(socket) = spare.take() {
         socket
     } else {
-        let socket = options::new_socket(domain)?;
+        let socket = sockopts::new_socket(domain)?;
         // Said already here: there may be nothing to accept, now or ever again while the gate
         // is closed.
         context.shared.admission.recovered();
