@@ -10,7 +10,7 @@ use std::io;
 use std::process::{Command, Output, Stdio};
 
 use crate::error::Error;
-use crate::nft;
+use crate::nft::process as nft;
 use crate::prefix::Family;
 use crate::request::{Mark, Queues};
 

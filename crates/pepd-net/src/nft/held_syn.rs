@@ -2,8 +2,8 @@
 
 use pepd_packet::MarkValue;
 
-use super::syntax::{digit, icmp, ip, passed, queue, remember, set_bits, set_mark};
-use super::{FIRST_SYN, FOREIGN, READERS, ROUTED, STRAY_RST, Script, WAITING};
+use super::expr::{digit, icmp, ip, passed, queue, remember, set_bits, set_mark};
+use super::ruleset::{FIRST_SYN, FOREIGN, READERS, ROUTED, STRAY_RST, Script, WAITING};
 use crate::plan::Plan;
 use crate::request::{Holder, VerdictMarks};
 

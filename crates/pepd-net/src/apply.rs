@@ -2,18 +2,19 @@
 
 use std::fmt;
 
-use crate::counts::Counts;
+use crate::counters::Counts;
 use crate::error::Error;
-use crate::firewall;
-use crate::host::{self, Warning};
 use crate::iptables::{self, Line};
-use crate::nft::{self, Listing};
+use crate::nft::ruleset::{Carried, TABLE};
+use crate::nft::{Listing, process as nft};
 use crate::plan::Plan;
+use crate::preflight::firewall;
+use crate::preflight::host::{self, Warning};
 use crate::request::Mark;
-use crate::routing::{Item, Routing};
-use crate::script::{Carried, TABLE};
+use crate::route::Item;
+use crate::route::initcwnd::{self as windows, Changes};
+use crate::route::netlink::Routing;
 use crate::tunnel::Made;
-use crate::windows::{self, Changes};
 
 /// Puts a plan into the kernel and verifies it.
 ///

@@ -11,14 +11,16 @@ use rtnetlink::packet_route::route::{
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use rtnetlink::packet_route::{AddressFamily, IpProtocol};
 
-use super::{
-    Hop, Item, LOOPBACK, LOOPBACK_NAME, NEXT_PREFERENCE, PREFERENCE, PROBE_PREFERENCE, PROBE_TOS,
-    PROTOCOL, Source, WINDOWS_PREFERENCE, address_family,
+use super::item::{Hop, Item, Source};
+use super::netlink::{
+    LOOPBACK, LOOPBACK_NAME, NEXT_PREFERENCE, PREFERENCE, PROBE_PREFERENCE, PROBE_TOS, PROTOCOL,
+    WINDOWS_PREFERENCE, address_family,
 };
+use super::{initcwnd as windows, next_hop as next};
 use crate::error::Error;
 use crate::prefix::Family;
 use crate::request::Mark;
-use crate::{next, tunnel, windows};
+use crate::tunnel;
 
 pub(super) fn route_message(family: Family, table: u32) -> RouteMessage {
     let mut message = RouteMessage::default();

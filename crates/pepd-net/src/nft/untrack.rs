@@ -13,8 +13,8 @@
 //! TIME_WAIT (`half`): such sockets tell no mark (net/netfilter/nft_socket.c). Any full socket
 //! that comes so far is another program's.
 
-use super::syntax::{digit, forget_waiting, icmp, ip, listeners, marked, passed, set_mark};
-use super::{FIRST_SYN, FOREIGN, STRAY_RST, Script};
+use super::expr::{digit, forget_waiting, icmp, ip, listeners, marked, passed, set_mark};
+use super::ruleset::{FIRST_SYN, FOREIGN, STRAY_RST, Script};
 use crate::plan::Plan;
 use crate::request::{Mark, SocketMarks, VerdictMarks};
 

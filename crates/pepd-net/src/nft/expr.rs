@@ -2,7 +2,7 @@
 
 use pepd_packet::MarkValue;
 
-use super::{SYN_KEY, WAITING, detour_set};
+use super::ruleset::{SYN_KEY, WAITING, detour_set};
 use crate::plan::{Addresses, Plan};
 use crate::prefix::{Family, Range, union};
 use crate::request::{Action, Handshake, Queues, Rule};
