@@ -35,7 +35,7 @@ use pepd_packet::QueueNumber;
 use pepd_sys::nfqueue::Queue;
 use pepd_telemetry::{Counters, FlowTable};
 
-use connection::record::EndedLines;
+use connection::access_log::EndedLines;
 pub use gate_history::GateWatch;
 use handshake::{Bypass, Decision, Held};
 pub use limits::{Admission, Pressure};

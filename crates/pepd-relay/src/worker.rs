@@ -17,7 +17,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-use crate::connection::record::EndedLines;
+use crate::connection::access_log::EndedLines;
 use crate::connection::{Accepted, Upstream, serve};
 use crate::fast_open::Key;
 use crate::gate_history::GateWatch;
