@@ -6,7 +6,7 @@ pub(crate) mod leg_socket;
 pub(crate) mod record;
 pub(crate) mod upstream;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,9 +24,9 @@ use crate::connection::upstream::UpstreamError;
 use crate::handshake::AnsweredLeg;
 use crate::handshake::evicted::ended;
 use crate::limits::Permit;
-use crate::settings::{Dscp, Leg, ListenerAddress, Settings};
+use crate::settings::{Dscp, Leg, Settings, is_self_destined};
+use crate::shared::Context;
 use crate::sockopts;
-use crate::worker::Context;
 
 /// How long a SYN with a Fast Open cookie waits for the client's first data. The client's
 /// third segment has just arrived; what it has to say first is right behind.
@@ -99,7 +99,7 @@ async fn establish(context: Arc<Context>, accepted: Accepted) -> Option<Establis
         dscp,
         permit,
     } = accepted;
-    if leads_here(destination.ip()) {
+    if is_self_destined(destination.ip()) {
         counters.refused.increment();
         return None;
     }
@@ -202,15 +202,6 @@ fn register(
         connection.upstream.watch(),
         Instant::now(),
     )
-}
-
-/// Whether connecting there would lead to this host itself, whatever the packet meant: a
-/// connection straight to the listener connects to itself for ever; the unspecified address
-/// is the loopback's to connect(2), and an IPv4-mapped one changes the family (RFC 4942,
-/// section 2.1). The campus `::/0` holds them all.
-pub(crate) fn leads_here(address: IpAddr) -> bool {
-    let mapped = matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some());
-    ListenerAddress::is_one(address) || address.is_unspecified() || address.is_loopback() || mapped
 }
 
 /// The DSCP of the client's SYN, with which the client leg answers if that is its `dscp`.
@@ -344,25 +335,6 @@ fn report_other_port(client: SocketAddr, destination: SocketAddr) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn no_destination_leads_into_the_box() {
-        for here in [
-            "127.73.0.1",
-            "100::73:0:1",
-            "0.0.0.0",
-            "::",
-            "::1",
-            "127.0.0.1",
-            "::ffff:127.0.0.1",
-            "::ffff:10.2.0.2",
-        ] {
-            assert!(leads_here(here.parse().unwrap()), "{here}");
-        }
-        for there in ["10.2.0.2", "fd00:b::2", "100::74:0:1"] {
-            assert!(!leads_here(there.parse().unwrap()), "{there}");
-        }
-    }
 
     /// A task is there as long as its connection: a page of 4 KiB holds four.
     #[test]
