@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
-use pepd_sys::nfqueue::{Queue, QueueNumber};
+use pepd_packet::QueueNumber;
+use pepd_sys::nfqueue::Queue;
 use pepd_telemetry::{Counters, FlowTable};
 
 use crate::connection::record::EndedLines;
@@ -78,7 +79,7 @@ pub struct Relay {
     workers: Vec<Worker>,
     generation: u8,
     /// Where the queues that the workers read begin, if they read any.
-    reading: Option<u16>,
+    reading: Option<QueueNumber>,
 }
 
 impl Relay {
@@ -275,10 +276,11 @@ pub fn listener_addresses(settings: &Settings) -> Result<Vec<ListenerAddress>, L
 /// One queue for each worker.
 fn open_queues(hold: Hold, workers: NonZeroUsize) -> Result<Vec<Queue>, ListenError> {
     const EBUSY: i32 = 16;
-    (hold.first_queue..)
+    hold.first_queue
+        .and_following()
         .take(workers.get())
         .map(|number| {
-            Queue::open(QueueNumber(number)).map_err(|source| match source.raw_os_error() {
+            Queue::open(number).map_err(|source| match source.raw_os_error() {
                 Some(EBUSY) => ListenError::QueueInUse { number },
                 _ => ListenError::NoQueue { number, source },
             })

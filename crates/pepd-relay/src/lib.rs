@@ -34,7 +34,5 @@ pub use limits::{Admission, Pressure};
 pub use listener::ListenError;
 pub use probe::{ProbeError, probe};
 pub use sample::look;
-pub use settings::{
-    Campus, Dscp, Hold, HoldMarks, Keepalive, Leg, Limits, ListenerAddress, Settings,
-};
+pub use settings::{Campus, Dscp, Hold, Keepalive, Leg, Limits, ListenerAddress, Settings};
 pub use sockopts::{Difference, Unset};

@@ -55,6 +55,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use pepd_packet::MarkValue;
+
 use super::expr::{
     address_type, comment, detours, digit, icmp, ip, joined, marked, on_hold, passed, remember,
     rule_lines, set_bits, set_mark, unsplit,
@@ -225,8 +227,8 @@ impl Script {
         script.untracking_chains(plan);
         script.rule_chain(plan);
         script.admission_chain(plan);
-        if let Some(fates) = plan.fates() {
-            script.hold_chains(plan, fates);
+        if let Some(marks) = plan.verdict_marks() {
+            script.hold_chains(plan, marks);
         }
         for (index, campus) in plan.campuses.iter().enumerate() {
             script.campus_chain(plan, index, campus);
@@ -238,9 +240,9 @@ impl Script {
         } else {
             script.source_maps(plan, "source", "from");
         }
-        if let Some(fates) = plan.fates() {
+        if let Some(marks) = plan.verdict_marks() {
             script.fate_chains(plan);
-            script.answer_chains(plan, fates);
+            script.answer_chains(plan, marks);
         }
         script.leg_chains(plan);
         script.base_chains(plan);
@@ -438,7 +440,7 @@ impl Script {
         if plan.holds() {
             lines.push(format!(
                 "{} counter name no_listener {}",
-                set_bits(plan, 0),
+                set_bits(plan, MarkValue::NONE),
                 passed(plan)
             ));
             self.chain(&format!("to_{index}"), Some(&campus.name), &lines);
