@@ -1,6 +1,6 @@
 //! From an accepted client to a connection: opens or claims the upstream leg, and joins the two.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,9 +18,9 @@ use crate::connection::upstream::{self, UpstreamError};
 use crate::handshake::AnsweredLeg;
 use crate::handshake::evicted::ended;
 use crate::limits::Permit;
-use crate::settings::{Dscp, Leg, ListenerAddress, Settings};
+use crate::settings::{Dscp, Leg, Settings, is_self_destined};
+use crate::shared::Context;
 use crate::sockopts;
-use crate::worker::Context;
 
 /// How long a SYN with a Fast Open cookie waits for the client's first data. The client's
 /// third segment has just arrived; what it has to say first is right behind.
@@ -71,7 +71,7 @@ pub(super) async fn establish(context: Arc<Context>, accepted: Accepted) -> Opti
         dscp,
         permit,
     } = accepted;
-    if leads_here(destination.ip()) {
+    if is_self_destined(destination.ip()) {
         counters.refused.increment();
         return None;
     }
@@ -174,15 +174,6 @@ fn register(
         connection.upstream.watch(),
         Instant::now(),
     )
-}
-
-/// Whether connecting there would lead to this host itself, whatever the packet meant: a
-/// connection straight to the listener connects to itself for ever; the unspecified address
-/// is the loopback's to connect(2), and an IPv4-mapped one changes the family (RFC 4942,
-/// section 2.1). The campus `::/0` holds them all.
-pub(crate) fn leads_here(address: IpAddr) -> bool {
-    let mapped = matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some());
-    ListenerAddress::is_one(address) || address.is_unspecified() || address.is_loopback() || mapped
 }
 
 /// The DSCP of the client's SYN, with which the client leg answers if that is its `dscp`.
@@ -310,29 +301,5 @@ fn report_other_port(client: SocketAddr, destination: SocketAddr) {
             %client, %destination, held_back,
             "the client's port is taken on this host: the server sees another one"
         );
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_destination_leads_into_the_box() {
-        for here in [
-            "127.73.0.1",
-            "100::73:0:1",
-            "0.0.0.0",
-            "::",
-            "::1",
-            "127.0.0.1",
-            "::ffff:127.0.0.1",
-            "::ffff:10.2.0.2",
-        ] {
-            assert!(leads_here(here.parse().unwrap()), "{here}");
-        }
-        for there in ["10.2.0.2", "fd00:b::2", "100::74:0:1"] {
-            assert!(!leads_here(there.parse().unwrap()), "{there}");
-        }
     }
 }

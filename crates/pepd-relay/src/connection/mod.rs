@@ -14,8 +14,8 @@ pub(crate) mod upstream;
 
 use std::sync::Arc;
 
-use crate::worker::Context;
-pub(crate) use establish::{Accepted, Upstream, leads_here};
+use crate::shared::Context;
+pub(crate) use establish::{Accepted, Upstream};
 use establish::{Established, establish};
 
 /// Serves one connection; never fails, because there is nobody to tell but the log.

@@ -9,7 +9,7 @@ use crate::connection::access_log;
 use crate::connection::leg_socket::LegSocket;
 use crate::connection::outcome::Outcome;
 use crate::sample::look;
-use crate::worker::Shared;
+use crate::shared::Shared;
 
 /// A connection that is relayed. However it ends, its task dropped in the middle with it, it
 /// leaves the table, is counted by its outcome, and is logged.
