@@ -5,15 +5,13 @@ use std::fmt;
 use ipnet::IpNet;
 
 use crate::iptables::{self, Line};
-use crate::next;
+use crate::nft::ruleset::{Carried, Script};
 use crate::prefix::{self, Family, Range};
 use crate::request::{
-    Action, Campus, Fates, Handshake, Holder, Listener, Mark, Queues, Request, Rule, Via,
+    Action, Campus, Handshake, Holder, Listener, Mark, Queues, Request, Rule, VerdictMarks, Via,
 };
-use crate::routing::Item;
-use crate::script::{Carried, Script};
+use crate::route::{Item, initcwnd as windows, next_hop as next};
 use crate::tunnel::Tunnel;
-use crate::windows;
 
 /// What [`install`](crate::install()) will put into the kernel.
 ///
@@ -165,8 +163,8 @@ impl Plan {
     }
 
     /// What the marks of held SYNs mean; none if nothing is held.
-    pub(crate) fn fates(&self) -> Option<Fates> {
-        self.mark.fates().filter(|_| self.holds())
+    pub(crate) fn verdict_marks(&self) -> Option<VerdictMarks> {
+        self.mark.verdicts().filter(|_| self.holds())
     }
 
     /// The iptables rules that fill the queues; none where nft does.

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use pepd_net::{Action, Handshake, Holder, Plan, Request, find_holder, remove};
+use pepd_packet::{MarkMask, MarkValue};
 use pepd_testbed::require;
 
 use super::netns::{Netns, request, rule};
@@ -138,8 +139,8 @@ fn a_mark_too_narrow_is_refused() -> Result<()> {
     require!(root);
     let netns = Netns::new();
     let mut request = holding_here(&netns);
-    request.mark.value = 0x3000_0000;
-    request.mark.mask = 0x3000_0000;
+    request.mark.value = MarkValue(0x3000_0000);
+    request.mark.mask = MarkMask(0x3000_0000);
     let error = netns.install(&request).unwrap_err();
     assert!(error.to_string().contains("three bits"), "{error}");
     Ok(())

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use pepd_net::{Action, Gate, Plan, install, remove};
+use pepd_packet::MarkValue;
 use pepd_testbed::require;
 
 use super::netns::{MARK, Netns, TABLE, campus, operated, request, rule};
@@ -78,7 +79,7 @@ fn installing_again_adopts_what_a_crash_left() -> Result<()> {
     let before = netns.state();
     let mut other = request();
     other.table = 7301;
-    other.mark.value = 0x3000_0000;
+    other.mark.value = MarkValue(0x3000_0000);
     // Dropped without removal, as a killed daemon leaves it: once with another mark and
     // table, twice with the same.
     for request in [&other, &request(), &request()] {
@@ -149,7 +150,7 @@ fn replacing_is_whole_and_keeps_gate_sources_and_counters() -> Result<()> {
     let table = netns.nft("-s list table inet pepd");
     let mut broken = changed.clone();
     broken.table = 7302;
-    broken.mark.value = 0x1000_0000;
+    broken.mark.value = MarkValue(0x1000_0000);
     netns.ip("link set lo down");
     netns.replace(&mut installed, &broken).unwrap_err();
     netns.ip("link set lo up");

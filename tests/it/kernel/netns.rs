@@ -13,6 +13,7 @@ use pepd_net::{
     Action, Campus, Error, Handshake, Holder, Installed, Listener, Mark, Plan, Queues, Request,
     Rule, Via, install,
 };
+use pepd_packet::{MarkMask, MarkValue, QueueNumber};
 use pepd_testbed::wait_until;
 
 use crate::harness::LIMIT;
@@ -164,8 +165,8 @@ pub fn operated() -> Netns {
 }
 
 pub const MARK: Mark = Mark {
-    value: 0x7000_0000,
-    mask: 0x7000_0000,
+    value: MarkValue(0x7000_0000),
+    mask: MarkMask(0x7000_0000),
 };
 pub const TABLE: u32 = 7300;
 pub const PORT: u16 = 7300;
@@ -183,7 +184,7 @@ pub fn request() -> Request {
         ],
         handshake: Handshake::Early,
         queues: Queues {
-            first: 7300,
+            first: QueueNumber(7300),
             count: 4,
             filled_by: Holder::Nft,
         },

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::ruleset::{Carried, DYNAMIC_SETS, GATES, READERS, ROUTED, Script, TABLE, WAITING};
 use crate::error::Error;
-use crate::script::{Carried, DYNAMIC_SETS, GATES, READERS, ROUTED, Script, TABLE, WAITING};
 
 /// What nft says is in the table.
 #[derive(Debug, Clone, PartialEq)]

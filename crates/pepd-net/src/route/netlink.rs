@@ -1,8 +1,5 @@
 //! Policy routing: the rules and routes that deliver captured packets to this box, and those of
-//! the next-box table ([`crate::next`]).
-
-mod item;
-mod message;
+//! the next-box table ([`super::next_hop`]).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,16 +10,16 @@ use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteProtocol
 use rtnetlink::packet_route::rule::RuleMessage;
 use rtnetlink::{Handle, IpVersion};
 
+use super::codec::{
+    copy_message, own_route, own_rule, probe_message, route_message, rule_mark, rule_message,
+    rule_preference, select_message, way_message,
+};
+pub(crate) use super::codec::{route_address, route_table};
+use super::item::Item;
 use crate::error::Error;
 use crate::prefix::Family;
 use crate::request::Mark;
 use crate::tunnel::Tunnels;
-pub(crate) use item::{Hop, Item, Source};
-use message::{
-    copy_message, own_route, own_rule, probe_message, route_message, rule_mark, rule_message,
-    rule_preference, select_message, way_message,
-};
-pub(crate) use message::{route_address, route_table};
 
 /// The preference of pepd's rules. Early, so that they decide before the operator's own
 /// policy routing (which sees captured packets' mark bits as ever, but must not send the
@@ -39,8 +36,8 @@ pub const PROTOCOL: u8 = 73;
 const MOST_TABLES: u32 = 300;
 
 /// `lo` in every network namespace (LOOPBACK_IFINDEX, include/net/flow.h).
-const LOOPBACK: u32 = 1;
-const LOOPBACK_NAME: &str = "lo";
+pub(super) const LOOPBACK: u32 = 1;
+pub(super) const LOOPBACK_NAME: &str = "lo";
 
 enum Message {
     Route(RouteMessage),
@@ -361,7 +358,7 @@ pub(crate) fn address_family(family: Family) -> AddressFamily {
     }
 }
 
-fn flag(family: Family) -> &'static str {
+pub(super) fn flag(family: Family) -> &'static str {
     match family {
         Family::V4 => "-4",
         Family::V6 => "-6",

@@ -21,12 +21,13 @@ use rtnetlink::packet_route::route::{
 };
 use tokio::sync::Notify;
 
+use super::item::Item;
+use super::netlink::{PROTOCOL, Routing, route_table};
+use super::next_hop as next;
 use crate::error::Error;
-use crate::next;
 use crate::plan::Plan;
 use crate::prefix::Family;
 use crate::request::{Campus, Request, Via};
-use crate::routing::{Item, PROTOCOL, Routing, route_table};
 
 /// The most routes of a family that are copied. A router with more of them to a campus has
 /// campuses that are all the world.

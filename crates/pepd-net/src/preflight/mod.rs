@@ -1,13 +1,15 @@
 //! Finding out, without changing anything, whether a plan could be installed.
 
+pub(crate) mod firewall;
+pub(crate) mod host;
+
+use self::host::Warning;
+use crate::apply::check_request;
 use crate::error::Error;
-use crate::firewall;
-use crate::host::{self, Warning};
-use crate::install::check_request;
-use crate::nft;
+use crate::nft::process as nft;
+use crate::nft::ruleset::Carried;
 use crate::plan::Plan;
-use crate::routing::Routing;
-use crate::script::Carried;
+use crate::route::netlink::Routing;
 
 /// What stands in the way of a plan, and what an operator should know about the host.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use std::io;
 use std::process::{Command, Output, Stdio};
 
 use crate::error::Error;
-use crate::nft;
+use crate::nft::process as nft;
 use crate::prefix::Family;
 use crate::request::{Mark, Queues};
 
@@ -46,7 +46,7 @@ pub(crate) fn lines(families: &[Family], mark: Mark, queues: Queues) -> Vec<Line
         count => format!(
             "--queue-balance {}:{}",
             queues.first,
-            queues.first.saturating_add(count - 1)
+            queues.first.last_of(count)
         ),
     };
     let end = format!("{COMMENT} -j NFQUEUE {queue} --queue-bypass");

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use ipnet::IpNet;
 use rtnetlink::packet_route::route::RouteMessage;
 
-use super::{
+use super::netlink::{
     NEXT_PREFERENCE, PREFERENCE, PROBE_PREFERENCE, PROBE_TOS, PROTOCOL, WINDOWS_PREFERENCE, flag,
 };
 use crate::prefix::Family;
@@ -54,7 +54,7 @@ pub(crate) enum Item {
         family: Family,
         table: u32,
         to: IpNet,
-        /// See [`crate::windows::normal`].
+        /// See [`super::initcwnd::normal`].
         route: Box<RouteMessage>,
     },
 }

@@ -2,18 +2,19 @@
 
 use std::fmt;
 
-use crate::counts::Counts;
+use crate::counters::Counts;
 use crate::error::Error;
-use crate::firewall;
-use crate::host::{self, Warning};
 use crate::iptables::{self, Line};
-use crate::nft::{self, Listing};
+use crate::nft::ruleset::{Carried, TABLE};
+use crate::nft::{Listing, process as nft};
 use crate::plan::Plan;
+use crate::preflight::firewall;
+use crate::preflight::host::{self, Warning};
 use crate::request::Mark;
-use crate::routing::{Item, Routing};
-use crate::script::{Carried, TABLE};
+use crate::route::Item;
+use crate::route::initcwnd::{self as windows, Changes};
+use crate::route::netlink::Routing;
 use crate::tunnel::Made;
-use crate::windows::{self, Changes};
 
 /// Puts a plan into the kernel and verifies it.
 ///
@@ -421,8 +422,7 @@ async fn drop_stale_tunnels(routing: &Routing, plan: &Plan) -> Result<(), Error>
 }
 
 pub(crate) fn check_request(plan: &Plan) -> Result<(), Error> {
-    let Mark { value, mask } = plan.mark;
-    if value == 0 || value & !mask != 0 {
+    if !plan.mark.fits() {
         return Err(Error::Request {
             what: format!(
                 "the mark {} does not fit: its value must be other than 0 and within its mask",
@@ -430,7 +430,7 @@ pub(crate) fn check_request(plan: &Plan) -> Result<(), Error> {
             ),
         });
     }
-    if plan.holds() && plan.fates().is_none() {
+    if plan.holds() && plan.verdict_marks().is_none() {
         return Err(Error::Request {
             what: format!(
                 "the mark {} has fewer than three bits in its mask: the end-to-end handshake needs \

@@ -4,20 +4,23 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
+use pepd_packet::{MarkMask, MarkValue};
 use rtnetlink::packet_route::route::{
     RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
 };
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use rtnetlink::packet_route::{AddressFamily, IpProtocol};
 
-use super::{
-    Hop, Item, LOOPBACK, LOOPBACK_NAME, NEXT_PREFERENCE, PREFERENCE, PROBE_PREFERENCE, PROBE_TOS,
-    PROTOCOL, Source, WINDOWS_PREFERENCE, address_family,
+use super::item::{Hop, Item, Source};
+use super::netlink::{
+    LOOPBACK, LOOPBACK_NAME, NEXT_PREFERENCE, PREFERENCE, PROBE_PREFERENCE, PROBE_TOS, PROTOCOL,
+    WINDOWS_PREFERENCE, address_family,
 };
+use super::{initcwnd as windows, next_hop as next};
 use crate::error::Error;
 use crate::prefix::Family;
 use crate::request::Mark;
-use crate::{next, tunnel, windows};
+use crate::tunnel;
 
 pub(super) fn route_message(family: Family, table: u32) -> RouteMessage {
     let mut message = RouteMessage::default();
@@ -39,8 +42,8 @@ pub(super) fn rule_message(preference: u32, family: Family, mark: Mark, table: u
     message.header.action = RuleAction::ToTable;
     message.attributes = vec![
         RuleAttribute::Priority(preference),
-        RuleAttribute::FwMark(mark.value),
-        RuleAttribute::FwMask(mark.mask),
+        RuleAttribute::FwMark(mark.value.0),
+        RuleAttribute::FwMask(mark.mask.0),
         RuleAttribute::Table(table),
         RuleAttribute::Protocol(RouteProtocol::Other(PROTOCOL)),
     ];
@@ -223,19 +226,19 @@ pub(super) fn rule_mark(rule: &RuleMessage) -> Option<Mark> {
         .attributes
         .iter()
         .find_map(|attribute| match attribute {
-            RuleAttribute::FwMark(value) => Some(*value),
+            RuleAttribute::FwMark(value) => Some(MarkValue(*value)),
             _ => None,
         })?;
     let mask = rule
         .attributes
         .iter()
         .find_map(|attribute| match attribute {
-            RuleAttribute::FwMask(mask) => Some(*mask),
+            RuleAttribute::FwMask(mask) => Some(MarkMask(*mask)),
             _ => None,
         });
     Some(Mark {
         value,
-        mask: mask.unwrap_or(u32::MAX),
+        mask: mask.unwrap_or(MarkMask(u32::MAX)),
     })
 }
 

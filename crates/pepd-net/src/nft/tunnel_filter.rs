@@ -23,12 +23,11 @@
 
 use ipnet::IpNet;
 
-use super::Script;
-use super::syntax::{braces, digit, icmp, ip, joined};
+use super::expr::{braces, digit, icmp, ip, joined};
+use super::ruleset::{Carried, Script};
 use crate::plan::Plan;
 use crate::prefix::{Family, Range};
 use crate::request::Via;
-use crate::script::Carried;
 
 /// What the counter of a tunnel's guard is called, before the peer's name.
 pub(crate) const GUARD: &str = "guard-";
@@ -160,7 +159,7 @@ fn errors(plan: &Plan, family: Family, index: usize) -> Option<String> {
             false => format!("{:#x}-{:#x}", range.first, range.last),
         })
         .collect();
-    let everything = ranges == [Range::from(crate::next::everything(family))];
+    let everything = ranges == [Range::from(crate::route::next_hop::everything(family))];
     let about = match everything {
         true => String::new(),
         false => format!("{destination} {{ {} }} ", quoted.join(", ")),

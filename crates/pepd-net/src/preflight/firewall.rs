@@ -6,11 +6,11 @@
 
 use serde_json::Value;
 
-use crate::host::Warning;
-use crate::nft;
-use crate::rehearsal::Firewall;
+use super::Firewall;
+use super::host::Warning;
+use crate::nft::process as nft;
+use crate::nft::ruleset::TABLE;
 use crate::request::Mark;
-use crate::script::TABLE;
 
 /// Looks at every base chain. What cannot be looked at gives no warning.
 pub(crate) async fn look(mark: Mark) -> Firewall {

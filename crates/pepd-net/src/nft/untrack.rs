@@ -13,10 +13,10 @@
 //! TIME_WAIT (`half`): such sockets tell no mark (net/netfilter/nft_socket.c). Any full socket
 //! that comes so far is another program's.
 
-use super::syntax::{digit, forget_waiting, icmp, ip, listeners, marked, passed, set_mark};
-use super::{FIRST_SYN, FOREIGN, STRAY_RST, Script};
+use super::expr::{digit, forget_waiting, icmp, ip, listeners, marked, passed, set_mark};
+use super::ruleset::{FIRST_SYN, FOREIGN, STRAY_RST, Script};
 use crate::plan::Plan;
-use crate::request::{Fates, Mark, SocketMarks};
+use crate::request::{Mark, SocketMarks, VerdictMarks};
 
 impl Script {
     /// What ends the look at packets before connection tracking.
@@ -57,8 +57,8 @@ impl Script {
         }
         for &family in &plan.families {
             let (ip, n) = (ip(family), digit(family));
-            let pass = match plan.fates() {
-                Some(fates) => decided(plan, fates),
+            let pass = match plan.verdict_marks() {
+                Some(marks) => decided(plan, marks),
                 None => vec![
                     FOREIGN.to_owned(),
                     format!("{FIRST_SYN} {ip} saddr vmap @source{n}"),
@@ -132,13 +132,13 @@ impl Script {
 
 /// What has been through the queue, by its mark. None of it may keep the mark of what waits: it
 /// would be delivered here.
-fn decided(plan: &Plan, fates: Fates) -> Vec<String> {
+fn decided(plan: &Plan, marks: VerdictMarks) -> Vec<String> {
     let Mark { value, mask } = plan.mark;
     vec![
         format!("{FIRST_SYN} {}", forget_waiting()),
         format!(
             "{FIRST_SYN} meta mark & {mask:#x} vmap {{ {:#x} : goto deliver, {value:#x} : goto unread }}",
-            fates.split
+            marks.split
         ),
         format!("{STRAY_RST} meta mark & {mask:#x} == {value:#x} goto unread"),
         FOREIGN.to_owned(),

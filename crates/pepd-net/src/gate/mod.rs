@@ -22,8 +22,8 @@ use rtnetlink::sys::protocols::NETLINK_NETFILTER;
 use rtnetlink::sys::{Socket, SocketAddr};
 
 use crate::error::Error;
+use crate::nft::ruleset::{GATES, READERS, detour_set, full_set};
 use crate::prefix::Family;
-use crate::script::{GATES, READERS, detour_set, full_set};
 use message::{Batch, Reply};
 
 /// A handle on the gate and on the sets of sources that are over their limit.

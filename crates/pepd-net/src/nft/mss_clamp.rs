@@ -17,7 +17,7 @@
 //! Both expressions are part of nf_tables itself since before `tproxy` was there: no kernel has
 //! the one without the others.
 
-use super::Script;
+use super::ruleset::Script;
 use crate::plan::Plan;
 use crate::prefix::Family;
 

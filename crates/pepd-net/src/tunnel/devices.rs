@@ -14,7 +14,7 @@ use super::link::{self, Link};
 use super::{DUMMY, Kind, Tunnel};
 use crate::error::Error;
 use crate::prefix::Family;
-use crate::routing::{address_family, route_address, to_io};
+use crate::route::netlink::{address_family, route_address, to_io};
 
 /// The network devices of this namespace.
 pub(crate) struct Tunnels<'h> {

@@ -5,7 +5,7 @@
 //! is IPv6 to carry, so that an IPv4 box needs no more than the module ipip. What is on the wire
 //! is the same (protocol 4 for IPv4, 41 for IPv6), so the two boxes of a tunnel need not agree.
 
-mod kernel;
+mod devices;
 mod link;
 
 use std::fmt;
@@ -13,7 +13,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::{IpNet, Ipv4Net};
 
-pub(crate) use kernel::{Made, Tunnels};
+pub(crate) use devices::{Made, Tunnels};
 
 use crate::prefix::Family;
 use crate::request::Peer;
@@ -162,7 +162,7 @@ impl fmt::Display for Tunnel {
         if let Some(mtu) = self.mtu {
             writeln!(f, "ip link set {device} mtu {mtu}")?;
         }
-        // The device's own filter is the kernel's default where `all` has none; see kernel.rs.
+        // The device's own filter is the kernel's default where `all` has none; see devices.rs.
         writeln!(
             f,
             "sysctl -w net/ipv4/conf/{device}/rp_filter=2  # 0 where net/ipv4/conf/all has 0"

@@ -1,6 +1,8 @@
 //! Pieces of nft's language.
 
-use super::{SYN_KEY, WAITING, detour_set};
+use pepd_packet::MarkValue;
+
+use super::ruleset::{SYN_KEY, WAITING, detour_set};
 use crate::plan::{Addresses, Plan};
 use crate::prefix::{Family, Range, union};
 use crate::request::{Action, Handshake, Queues, Rule};
@@ -115,7 +117,7 @@ pub(super) fn marked(plan: &Plan) -> String {
     )
 }
 
-pub(super) fn set_bits(plan: &Plan, value: u32) -> String {
+pub(super) fn set_bits(plan: &Plan, value: MarkValue) -> String {
     format!(
         "meta mark set meta mark & {:#x} | {value:#x}",
         !plan.mark.mask
@@ -150,7 +152,7 @@ pub(super) fn queue(queues: Queues) -> String {
         count => format!(
             "queue num {}-{} bypass",
             queues.first,
-            queues.first.saturating_add(count - 1)
+            queues.first.last_of(count)
         ),
     }
 }

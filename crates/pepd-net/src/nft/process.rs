@@ -1,18 +1,16 @@
 //! The `nft` program: one script on its standard input, one listing from its output.
 
-mod listing;
-
 use std::io::{self, Write as _};
 use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
+use super::listing::Listing;
+use super::ruleset::TABLE;
 use crate::error::Error;
 use crate::iptables;
 use crate::prefix::Family;
 use crate::request::Holder;
-use crate::script::TABLE;
-pub(crate) use listing::Listing;
 
 /// Where `nft` is looked for: a service's PATH may lack the administrator's directories.
 const PROGRAMS: [&str; 3] = ["nft", "/usr/sbin/nft", "/sbin/nft"];

@@ -52,20 +52,16 @@
 //! "Accept" ends only this table's look at the packet: the operator's own chains see it as
 //! ever, with all mark bits but pepd's untouched.
 
-mod clamp;
-mod guard;
-mod hold;
-mod legs;
-mod syntax;
-
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-pub(crate) use self::guard::{GUARD, STRANGERS};
-use self::syntax::{
+use pepd_packet::MarkValue;
+
+use super::expr::{
     address_type, comment, detours, digit, icmp, ip, joined, marked, on_hold, passed, remember,
     rule_lines, set_bits, set_mark, unsplit,
 };
+pub(crate) use super::tunnel_filter::{GUARD, STRANGERS};
 use crate::plan::{Plan, PlannedCampus};
 use crate::prefix::{Family, Range};
 use crate::request::SocketMarks;
@@ -118,13 +114,13 @@ pub(crate) const UNSPLIT: [(&str, &str); 7] = [
 ];
 
 /// A first SYN, with or without ECN (RFC 3168).
-const FIRST_SYN: &str = "tcp flags & (fin | syn | rst | ack) == syn";
+pub(super) const FIRST_SYN: &str = "tcp flags & (fin | syn | rst | ack) == syn";
 
 /// The answer to a segment that belongs to no connection (RFC 9293, section 3.5.2).
-const STRAY_RST: &str = "tcp flags & (fin | syn | rst | ack) == rst";
+pub(super) const STRAY_RST: &str = "tcp flags & (fin | syn | rst | ack) == rst";
 
 /// Not for this host itself.
-const FOREIGN: &str = "fib daddr type { local, broadcast, anycast, multicast } return";
+pub(super) const FOREIGN: &str = "fib daddr type { local, broadcast, anycast, multicast } return";
 
 /// Sets whose elements come and go by netlink, and what type they are.
 pub(crate) const DYNAMIC_SETS: [(&str, &str); 7] = [
@@ -162,7 +158,7 @@ pub(crate) const WAITING: &str = "waiting";
 /// What the elements of [`ROUTED`] and [`WAITING`] are. The addresses are left out: without them no
 /// two connections are alike either, since a client chooses its first sequence number at random
 /// (RFC 6528), and who guesses another's gets it routed, no more.
-const SYN_KEY: &str = "tcp sport . tcp dport . tcp sequence";
+pub(super) const SYN_KEY: &str = "tcp sport . tcp dport . tcp sequence";
 
 /// Bounds the memory that a flood takes (some 2 MiB of the kernel's), and the time that it takes to
 /// list the table. What finds no room is not remembered.
@@ -231,8 +227,8 @@ impl Script {
         script.untracking_chains(plan);
         script.rule_chain(plan);
         script.admission_chain(plan);
-        if let Some(fates) = plan.fates() {
-            script.hold_chains(plan, fates);
+        if let Some(marks) = plan.verdict_marks() {
+            script.hold_chains(plan, marks);
         }
         for (index, campus) in plan.campuses.iter().enumerate() {
             script.campus_chain(plan, index, campus);
@@ -244,9 +240,9 @@ impl Script {
         } else {
             script.source_maps(plan, "source", "from");
         }
-        if let Some(fates) = plan.fates() {
+        if let Some(marks) = plan.verdict_marks() {
             script.fate_chains(plan);
-            script.answer_chains(plan, fates);
+            script.answer_chains(plan, marks);
         }
         script.leg_chains(plan);
         script.base_chains(plan);
@@ -263,7 +259,7 @@ impl Script {
         }
     }
 
-    fn counter(&mut self, name: &str, about: &str, carried: &Carried) {
+    pub(super) fn counter(&mut self, name: &str, about: &str, carried: &Carried) {
         let (packets, bytes) = carried.counters.get(name).copied().unwrap_or_default();
         let _ = write!(
             self.text,
@@ -306,7 +302,7 @@ impl Script {
         }
     }
 
-    fn set(&mut self, name: &str, family: Family, elements: &[String]) {
+    pub(super) fn set(&mut self, name: &str, family: Family, elements: &[String]) {
         self.sets.insert(name.to_owned(), elements.len());
         self.declare(
             &format!("set {name}"),
@@ -444,7 +440,7 @@ impl Script {
         if plan.holds() {
             lines.push(format!(
                 "{} counter name no_listener {}",
-                set_bits(plan, 0),
+                set_bits(plan, MarkValue::NONE),
                 passed(plan)
             ));
             self.chain(&format!("to_{index}"), Some(&campus.name), &lines);
@@ -487,14 +483,14 @@ impl Script {
         self.base_chain("prerouting", &prerouting);
     }
 
-    fn base_chain(&mut self, name: &str, lines: &[String]) {
+    pub(super) fn base_chain(&mut self, name: &str, lines: &[String]) {
         self.chain(name, None, lines);
         // The first line is the hook, not a rule.
         self.chains
             .insert(name.to_owned(), lines.len().saturating_sub(1));
     }
 
-    fn chain(&mut self, name: &str, about: Option<&str>, lines: &[String]) {
+    pub(super) fn chain(&mut self, name: &str, about: Option<&str>, lines: &[String]) {
         let rules = lines.iter().filter(|line| !line.starts_with('#')).count();
         self.chains.insert(name.to_owned(), rules);
         let _ = writeln!(self.text, "\tchain {name} {{");

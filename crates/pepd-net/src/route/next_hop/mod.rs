@@ -20,9 +20,9 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage};
 
+use super::item::{Hop, Item, Source};
 use crate::prefix::Family;
 use crate::request::{Campus, Request, Via};
-use crate::routing::{Hop, Item, Source};
 use crate::tunnel;
 
 /// The items, routes before the rules that lead to them.
