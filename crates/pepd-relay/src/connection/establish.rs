@@ -12,7 +12,8 @@ use tokio::io::Interest;
 use tokio::task::AbortHandle;
 
 use crate::connection::forward::Connection;
-use crate::connection::leg_socket::{Input, LegSocket};
+use crate::connection::leg::{Input, LegIo as _};
+use crate::connection::leg_socket::LegSocket;
 use crate::connection::record::Ending;
 use crate::connection::upstream::{self, UpstreamError};
 use crate::handshake::AnsweredLeg;

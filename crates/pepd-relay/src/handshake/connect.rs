@@ -14,6 +14,7 @@ use tokio::io::Interest;
 use super::packet::Syn;
 use super::table::{Next, Ticket};
 use super::{AnsweredLeg, Bypass, Decision, Unreachable};
+use crate::connection::leg::LegIo as _;
 use crate::connection::leg_socket::LegSocket;
 use crate::connection::upstream::{self, UpstreamError};
 use crate::settings::Leg;
