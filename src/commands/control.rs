@@ -1,8 +1,9 @@
 //! `pepd reload` and `pepd drain`: what a running daemon is told.
 
-use crate::cli::{Target, print};
+use crate::cli::Target;
 use crate::commands::client::Client;
 use crate::exit::Result;
+use crate::ui::output::print;
 
 /// Has the daemon read its configuration again, and says why it does not.
 pub fn reload(target: &Target) -> Result {

@@ -9,11 +9,12 @@ use crossterm::execute;
 use crossterm::terminal::{Clear, ClearType};
 use pepd_telemetry::{DirectionSnapshot, FlowSnapshot, HandshakeMode, LegSnapshot, PhaseTimes};
 
-use crate::cli::{FlowArgs, print};
+use crate::cli::FlowArgs;
 use crate::commands::client::{Client, Error};
 use crate::commands::flows;
 use crate::exit::{Failure, Result};
 use crate::ui::format;
+use crate::ui::output::print;
 use crate::ui::table;
 
 /// As often as the daemon looks at a connection.

@@ -5,10 +5,11 @@ use std::fmt::{Display, Write};
 use pepd_admin::api::{FlowList, FlowQuery};
 use pepd_telemetry::{DirectionSnapshot, FlowSnapshot, LegSnapshot, Phase, PhaseTimes};
 
-use crate::cli::{FlowsArgs, print};
+use crate::cli::FlowsArgs;
 use crate::commands::client::Client;
 use crate::exit::Result;
 use crate::ui::format;
+use crate::ui::output::print;
 use crate::ui::table;
 
 /// Prints the flows that are asked for.

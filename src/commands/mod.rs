@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod client;
+pub mod completions;
 pub mod control;
 pub mod down;
 pub mod flow;

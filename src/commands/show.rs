@@ -1,11 +1,12 @@
 //! `pepd show`: the kernel state that `run` would install.
 
-use crate::cli::{File, eprint, print};
+use crate::cli::File;
 use crate::config_file;
 use crate::daemon::fixed_rate::Controls;
 use crate::daemon::resources;
 use crate::daemon::wiring;
 use crate::exit::{Failure, Result};
+use crate::ui::output::{eprint, print};
 
 /// Prints the plan; touches nothing.
 pub fn show(file: &File) -> Result {

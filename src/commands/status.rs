@@ -5,11 +5,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use pepd_admin::{DaemonState, GuardDrops, LimitUse, Liveness, PeerState, Status};
 use pepd_telemetry::{PairDirection, PairLeg, PairSnapshot};
 
-use crate::cli::{AskArgs, print};
+use crate::cli::AskArgs;
 use crate::commands::client::Client;
 use crate::commands::flows;
 use crate::exit::Result;
 use crate::ui::format;
+use crate::ui::output::print;
 use crate::ui::table;
 
 /// Prints how the daemon is.

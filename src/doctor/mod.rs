@@ -34,13 +34,11 @@ use self::finding::{Finding, Level, worst};
 use self::links::Links;
 use self::modules::Modules;
 use self::sysctl::Sysctls;
-use crate::cli::{Doctor, print};
+use crate::cli::Doctor;
 use crate::config_file;
 use crate::daemon::privileges::{self, Privileges};
-use crate::exit::{Failure, Result};
-
-/// Exit code where something would stop `run`.
-const STOPS: u8 = 1;
+use crate::exit::{self, Failure, Result};
+use crate::ui::output::print;
 
 /// Looks at the host and prints what there is to say. Changes nothing.
 pub fn doctor(options: &Doctor) -> Result<ExitCode> {
@@ -59,7 +57,7 @@ pub fn doctor(options: &Doctor) -> Result<ExitCode> {
     };
     print(text.as_bytes())?;
     Ok(match worst(&findings) {
-        Level::Stop => ExitCode::from(STOPS),
+        Level::Stop => ExitCode::from(exit::FOUND),
         Level::Slow | Level::Note | Level::Ok => ExitCode::SUCCESS,
     })
 }

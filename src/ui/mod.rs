@@ -1,4 +1,5 @@
 //! How figures and tables are written for people, on every screen alike.
 
 pub mod format;
+pub mod output;
 pub mod table;
