@@ -235,7 +235,7 @@ mod tests {
 
     use super::*;
     use crate::doctor::finding::Level;
-    use crate::doctor::tests::{config, level};
+    use crate::doctor::fixture::{config, level};
 
     fn capture() -> Capture {
         Capture {

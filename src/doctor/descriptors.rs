@@ -110,7 +110,7 @@ mod tests {
 
     use super::*;
     use crate::doctor::finding::Level;
-    use crate::doctor::tests::{config, level};
+    use crate::doctor::fixture::{config, level};
 
     #[rstest]
     #[case::the_units(65536, Level::Ok)]

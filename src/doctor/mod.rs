@@ -10,6 +10,8 @@ mod congestion;
 mod conntrack;
 mod descriptors;
 mod finding;
+#[cfg(test)]
+mod fixture;
 mod forwarding;
 mod interfaces;
 mod links;
@@ -141,38 +143,6 @@ fn privileges_finding(privileges: &Privileges) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// A configuration of two campuses with a leg each, and `more`.
-    pub(super) fn config(more: &str) -> Config {
-        let text = format!(
-            r#"
-            [node]
-            name = "hb-a"
-            [[campus]]
-            name = "a"
-            prefixes = ["10.1.0.0/16", "fd00:a::/48"]
-            leg = "lan"
-            [[campus]]
-            name = "b"
-            prefixes = ["10.2.0.0/16", "fd00:b::/48"]
-            leg = "wan"
-            [leg.lan]
-            [leg.wan]
-            {more}"#
-        );
-        let context = pepd_config::Context {
-            ephemeral_ports: 32768..=60999,
-            node: None,
-            host: None,
-        };
-        pepd_config::parse("pepd.toml", &text, &context)
-            .unwrap_or_else(|report| panic!("{}", report.render(false)))
-    }
-
-    /// The level of the first finding with this id.
-    pub(super) fn level(findings: &[Finding], id: &str) -> Option<Level> {
-        findings.iter().find(|f| f.id == id).map(|f| f.level)
-    }
 
     #[test]
     fn missing_capabilities() {
