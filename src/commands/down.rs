@@ -3,8 +3,8 @@
 use crate::cli::File;
 use crate::config_file;
 use crate::daemon::fixed_rate;
+use crate::daemon::lock::Lock;
 use crate::daemon::privileges;
-use crate::daemon::resources::Lock;
 use crate::daemon::wiring;
 use crate::exit::{Failure, Result};
 use crate::ui::output::print;

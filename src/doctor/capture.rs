@@ -9,6 +9,7 @@ use pepd_packet::QueueNumber;
 
 use super::finding::Finding;
 use crate::daemon::fixed_rate::Controls;
+use crate::daemon::lock;
 use crate::daemon::resources;
 use crate::daemon::wiring;
 
@@ -48,7 +49,7 @@ impl Capture {
             holds_with,
         );
         Self {
-            runs: resources::is_locked(),
+            runs: lock::is_locked(),
             listening: listening(),
             queues: queues(),
             holder,
