@@ -2,24 +2,16 @@
 
 #![forbid(unsafe_code)]
 
-mod bulk;
-mod case;
 mod cli;
-mod config;
 mod failure;
-mod keystrokes;
-mod limit;
 mod measure;
 mod paper;
 mod path;
-mod proxy;
 mod report;
 mod results;
 mod run;
-mod sampler;
 mod stats;
-mod video;
-mod web;
+mod traffic;
 
 use std::collections::btree_map::Entry;
 use std::fs;

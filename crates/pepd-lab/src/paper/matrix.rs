@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{ProxyKind, Variant};
+use super::variant::{ProxyKind, Variant};
 
 /// Every congestion control that the kernel has: as the sender's without a proxy, as each leg's
 /// with pepd, and as both legs' with HAProxy.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use pepd_testbed::link::Rate;
 use serde::Deserialize;
 
-use super::span;
+use super::units::duration;
 
 /// What the hosts do.
 #[derive(Clone, Debug, Deserialize)]
@@ -31,10 +31,10 @@ pub enum Workload {
     /// A byte at a time, which comes back as ssh's echo does.
     Keystrokes {
         /// How often a key is pressed, whatever has come back.
-        #[serde(deserialize_with = "span")]
+        #[serde(deserialize_with = "duration")]
         every: Duration,
         /// How long the last echo is waited for.
-        #[serde(deserialize_with = "span")]
+        #[serde(deserialize_with = "duration")]
         wait: Duration,
     },
     /// Pages, one after the other.
@@ -49,7 +49,7 @@ pub enum Workload {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Browsing {
     /// How often a page is opened, or as soon as the last one is complete.
-    #[serde(deserialize_with = "span")]
+    #[serde(deserialize_with = "duration")]
     pub every: Duration,
     /// The document, in bytes.
     pub document: u64,
@@ -92,13 +92,13 @@ pub struct Watching {
     /// What playing takes.
     pub rate: Rate,
     /// How long it plays.
-    #[serde(deserialize_with = "span")]
+    #[serde(deserialize_with = "duration")]
     pub length: Duration,
     /// How much of it must be there before it begins to play.
-    #[serde(deserialize_with = "span")]
+    #[serde(deserialize_with = "duration")]
     pub ahead: Duration,
     /// How much before it goes on after an interruption.
-    #[serde(deserialize_with = "span")]
+    #[serde(deserialize_with = "duration")]
     pub again: Duration,
 }
 

@@ -19,7 +19,7 @@ use netlink_sys::protocols::NETLINK_SOCK_DIAG;
 use netlink_sys::{Socket, SocketAddr};
 use pepd_testbed::Netns;
 
-use crate::bulk::wait_for;
+use crate::traffic::bulk::wait_for;
 
 /// One socket at one time.
 #[derive(Clone, Copy, Debug, Default)]

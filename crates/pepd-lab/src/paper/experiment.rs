@@ -1,48 +1,16 @@
-//! The papers' experiments: their parameters and the numbers they printed, one file per paper.
-
-mod leg;
-mod matrix;
-mod workload;
+//! One experiment of a paper: its parameters and the numbers that were printed.
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use pepd_testbed::link::{Loss, Outage};
-use serde::{Deserialize, Deserializer, de::Error as _};
+use serde::Deserialize;
 
-pub use leg::Leg;
-pub use matrix::Matrix;
-pub use workload::{Browsing, Watching, Workload};
-
-/// The files, with the names that messages call them by.
-const FILES: [(&str, &str); 5] = [
-    (
-        "jain-ott-2006.toml",
-        include_str!("../data/jain-ott-2006.toml"),
-    ),
-    (
-        "baccelli-2009.toml",
-        include_str!("../data/baccelli-2009.toml"),
-    ),
-    ("farkas-2012.toml", include_str!("../data/farkas-2012.toml")),
-    ("joshi.toml", include_str!("../data/joshi.toml")),
-    ("bhutani.toml", include_str!("../data/bhutani.toml")),
-];
-
-/// A paper and what is repeated of it.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct Paper {
-    /// Who wrote it.
-    pub authors: String,
-    /// What it is called.
-    pub title: String,
-    /// When it came out, where it says so.
-    pub year: Option<u16>,
-    /// What is repeated of it.
-    #[serde(rename = "experiment")]
-    pub experiments: Vec<Experiment>,
-}
+use super::leg::Leg;
+use super::matrix::Matrix;
+use super::units::{duration, size};
+use super::variant::Variant;
+use super::workload::Workload;
 
 /// One figure or table.
 #[derive(Clone, Debug, Deserialize)]
@@ -162,53 +130,15 @@ pub struct Point {
     pub name: Option<String>,
 }
 
-/// What is between the hosts, and how they send.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct Variant {
-    /// What reports call it.
-    pub name: String,
-    /// What splits the connections.
-    #[serde(default)]
-    pub proxy: ProxyKind,
-    /// The sending host's congestion control.
-    pub sender: String,
-    /// The proxy's, towards the receiver; the sender's if it is not given.
-    pub forward: Option<String>,
-    /// pepd's key `rate` towards the receiver.
-    pub rate: Option<String>,
-    /// Whether pepd's legs retransmit at a steady pace (its key `thin`).
-    #[serde(default)]
-    pub thin: bool,
-    /// How many segments pepd's far leg begins with: the route's `initcwnd`.
-    pub initial_window: Option<u32>,
-    /// What the near leg may have on its way beside the point's `buffer`, in packets of the MTU.
-    #[serde(default)]
-    pub allowance: u32,
-}
-
-/// What splits the connections.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ProxyKind {
-    /// Nothing: the box in the middle routes.
-    #[default]
-    None,
-    /// pepd.
-    Pepd,
-    /// HAProxy, transparent.
-    Haproxy,
-}
-
 /// How long and how often.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Timing {
     /// How long the flows run before the measurement.
-    #[serde(deserialize_with = "span")]
+    #[serde(deserialize_with = "duration")]
     pub warm_up: Duration,
     /// How long the measurement takes.
-    #[serde(deserialize_with = "span")]
+    #[serde(deserialize_with = "duration")]
     pub window: Duration,
     /// How often it is repeated, each time with other losses.
     pub repeats: u32,
@@ -270,7 +200,7 @@ impl Experiment {
         }
     }
 
-    fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         ensure!(!self.source.is_empty(), "no source");
         ensure!(!self.points.is_empty(), "no point");
         ensure!(
@@ -308,81 +238,5 @@ impl Experiment {
             }
         }
         Ok(())
-    }
-}
-
-/// All papers.
-///
-/// # Errors
-/// A mistake in a file: which, where and what. A test makes sure that there is none.
-pub fn all() -> Result<Vec<Paper>> {
-    FILES
-        .iter()
-        .map(|(name, text)| parse(text).with_context(|| (*name).to_owned()))
-        .collect()
-}
-
-fn parse(text: &str) -> Result<Paper> {
-    let paper: Paper = toml::from_str(text)?;
-    for experiment in &paper.experiments {
-        experiment
-            .check()
-            .with_context(|| experiment.name.clone())?;
-    }
-    Ok(paper)
-}
-
-/// A time as people write it: `200ms`.
-pub(crate) fn span<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    humantime::parse_duration(&text).map_err(D::Error::custom)
-}
-
-/// A size as people write it: `64KiB`.
-fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    let size: bytesize::ByteSize = text.parse().map_err(D::Error::custom)?;
-    Ok(Some(size.as_u64()))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    #[test]
-    fn every_file_is_right_and_every_number_has_a_source() {
-        // `all` checks what the types cannot.
-        let papers = all().unwrap();
-        let names: Vec<_> = papers.iter().flat_map(|paper| &paper.experiments).collect();
-        let unique: BTreeSet<_> = names.iter().map(|experiment| &experiment.name).collect();
-        assert_eq!(unique.len(), names.len(), "{unique:?}");
-    }
-
-    #[test]
-    fn an_unknown_key_is_refused() {
-        for (_, text) in FILES {
-            let wrong = text.replacen("title =", "titel = \"x\"\ntitle =", 1);
-            assert!(parse(&wrong).unwrap_err().to_string().contains("titel"));
-            let wrong = text.replacen("rtt =", "rtd = \"1s\"\nrtt =", 1);
-            assert!(toml::from_str::<Paper>(&wrong).is_err());
-        }
-    }
-
-    #[test]
-    fn a_number_without_a_source_is_refused() {
-        for (name, text) in FILES {
-            let mut lines: Vec<&str> = text.lines().collect();
-            let Some(printed) = lines
-                .iter()
-                .position(|line| line.contains("experiment.printed"))
-            else {
-                continue;
-            };
-            let source = (printed..lines.len()).find(|&at| lines[at].starts_with("source"));
-            lines.remove(source.unwrap());
-            assert!(parse(&lines.join("\n")).is_err(), "{name}");
-        }
     }
 }

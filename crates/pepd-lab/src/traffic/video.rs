@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 
-use crate::bulk::wait_for;
+use super::bulk::wait_for;
+use super::web::Connection;
 use crate::paper::Watching;
 use crate::path::Path;
-use crate::web::Connection;
 
 /// How finely a viewer's time is looked at.
 const STEP: Duration = Duration::from_millis(100);

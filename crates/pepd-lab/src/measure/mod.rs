@@ -1,5 +1,9 @@
 //! Runs experiments on the running kernel, value by value.
 
+mod case;
+mod limit;
+mod sampler;
+
 use std::fs;
 use std::path::Path as FilePath;
 use std::path::Path;
@@ -8,7 +12,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 use nix::sys::utsname::uname;
 
-use crate::case::Case;
+use self::case::Case;
 use crate::cli::Selection;
 use crate::paper::{Experiment, Matrix, ProxyKind, Variant};
 use crate::results::{Outcome, Record, Setting};

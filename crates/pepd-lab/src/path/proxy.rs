@@ -8,9 +8,9 @@ use anyhow::{Context as _, Result, bail, ensure};
 use pepd_testbed::{Netns, Pepd, Process, accepted, wait_until};
 use tempfile::TempDir;
 
-use crate::config;
+use super::config;
+use super::network::Path;
 use crate::paper::{Point, ProxyKind, Variant};
-use crate::path::Path;
 
 /// How long HAProxy may take to start on a busy machine.
 const LIMIT: Duration = Duration::from_secs(30);

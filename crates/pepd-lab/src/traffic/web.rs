@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use socket2::{Domain, Socket, Type};
 
-use crate::bulk::wait_for;
+use super::bulk::wait_for;
 use crate::paper::Browsing;
 use crate::path::Path;
 

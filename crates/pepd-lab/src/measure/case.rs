@@ -5,17 +5,15 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-use crate::bulk::{Arrivals, Flows, PORT, wait_for, wait_for_tick};
-use crate::keystrokes;
-use crate::limit::{PACKET_BITS, limit};
+use super::limit::{PACKET_BITS, limit};
+use super::sampler::Sampler;
 use crate::paper::{Browsing, Experiment, Point, Printed, Timing, Variant, Watching, Workload};
-use crate::path::Path;
-use crate::proxy::Proxy;
+use crate::path::{Path, Proxy};
 use crate::results::{Metric, PaperValue, Record, Sample, Trace};
-use crate::sampler::Sampler;
 use crate::stats::{fairness, mean, quantile, real, real64};
-use crate::video;
-use crate::web::{self, Server};
+use crate::traffic::bulk::{Arrivals, Flows, PORT, wait_for, wait_for_tick};
+use crate::traffic::web::{self, Server};
+use crate::traffic::{keystrokes, video};
 
 /// How much later outages are in each repeat.
 const OUTAGE_SHIFT: Duration = Duration::from_millis(700);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use pepd_testbed::traffic::listen;
 
-use crate::bulk::{PORT, pair, wait_for};
+use super::bulk::{PORT, pair, wait_for};
 use crate::path::Path;
 
 /// Sends `count` bytes from the sender, one `every` so often whatever has come back, to the

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use super::network::{A_TO_I, I_TO_B, MTU};
 use crate::paper::{Point, Variant};
-use crate::path::{A_TO_I, I_TO_B, MTU};
 
 /// The least that `buffer` of a leg may be.
 const LEAST_BUFFER: u64 = 4096;
