@@ -193,6 +193,24 @@ impl Metric {
 }
 
 impl Outcome {
+    /// The metrics that it has values of, in the order in which reports show them.
+    #[must_use]
+    pub fn metrics(&self) -> Vec<Metric> {
+        let mut metrics: Vec<_> = self.records.iter().map(|record| record.metric).collect();
+        metrics.sort_unstable();
+        metrics.dedup();
+        metrics
+    }
+
+    /// The records of one point (its place on the axis), variant and metric: one per repeat.
+    #[must_use]
+    pub fn select(&self, x: f64, variant: &str, metric: Metric) -> Vec<&Record> {
+        let wanted = |record: &&Record| {
+            record.x == x && record.variant == variant && record.metric == metric
+        };
+        self.records.iter().filter(wanted).collect()
+    }
+
     /// Puts `new` in place of what it measured again: the same variants at the same points, from
     /// the first repeat on; later repeats are put beside those before. What was measured on
     /// another kernel or by another clock is not kept beside it.

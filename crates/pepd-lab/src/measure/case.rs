@@ -7,7 +7,9 @@ use anyhow::{Context as _, Result};
 
 use super::limit::{PACKET_BITS, limit};
 use super::sampler::Sampler;
-use crate::paper::{Browsing, Experiment, Point, Printed, Timing, Variant, Watching, Workload};
+use crate::paper::{
+    Browsing, Experiment, Leg, Point, Printed, Timing, Variant, Watching, Workload,
+};
 use crate::path::{Path, Proxy};
 use crate::results::{Metric, PaperValue, Record, Sample, Trace};
 use crate::stats::{fairness, mean, quantile, real, real64};
@@ -88,15 +90,20 @@ impl Case<'_> {
             Workload::Video(video) => (self.video(&path, video, flows.unwrap_or(0))?, None),
         };
         proxy.check(&path)?;
-        let [near, far] = path.report()?;
-        let sent = far.a_to_b.sent.packets;
-        let lost = far.a_to_b.lost.packets + far.a_to_b.cut.packets;
-        let directions = [&near.a_to_b, &near.b_to_a, &far.a_to_b, &far.b_to_a];
-        let lag = directions
-            .map(|way| way.lag.p99.as_secs_f64())
+        let link = LinkState::of(&path)?;
+        let records = values
             .into_iter()
-            .fold(0.0, f64::max);
-        let record = |(metric, value): (Metric, f64)| Record {
+            .map(|(metric, value)| self.record(&legs, link, metric, value));
+        let trace = samples.map(|samples| Trace {
+            x: self.point.x,
+            variant: self.variant.name.clone(),
+            samples,
+        });
+        Ok((records.collect(), trace))
+    }
+
+    fn record(&self, legs: &[Leg; 2], link: LinkState, metric: Metric, value: f64) -> Record {
+        Record {
             x: self.point.x,
             variant: self.variant.name.clone(),
             repeat: self.repeat,
@@ -106,26 +113,16 @@ impl Case<'_> {
             limit: limit(
                 self.experiment,
                 self.point,
-                &legs,
+                legs,
                 self.timing.window,
                 metric,
             ),
             paper: self.printed(metric),
-            far_loss: if sent == 0 {
-                0.0
-            } else {
-                real64(lost) / real64(sent)
-            },
-            link_lag: lag,
-            host_requests: path.host_requests(),
-            fell_behind: near.fell_behind() || far.fell_behind(),
-        };
-        let trace = samples.map(|samples| Trace {
-            x: self.point.x,
-            variant: self.variant.name.clone(),
-            samples,
-        });
-        Ok((values.into_iter().map(record).collect(), trace))
+            far_loss: link.far_loss,
+            link_lag: link.lag,
+            host_requests: link.host_requests,
+            fell_behind: link.fell_behind,
+        }
     }
 
     fn bulk(
@@ -282,6 +279,40 @@ impl Case<'_> {
         printed.find(fits).map(|printed| PaperValue {
             value: printed.value,
             source: printed.source.clone(),
+        })
+    }
+}
+
+/// What the emulated links did during a measurement.
+#[derive(Clone, Copy)]
+struct LinkState {
+    /// The share of packets that the far leg lost, of those sent to the receiver.
+    far_loss: f64,
+    /// How late the slowest direction was with one packet in a hundred, in seconds.
+    lag: f64,
+    host_requests: Option<u64>,
+    fell_behind: bool,
+}
+
+impl LinkState {
+    fn of(path: &Path) -> Result<Self> {
+        let [near, far] = path.report()?;
+        let sent = far.a_to_b.sent.packets;
+        let lost = far.a_to_b.lost.packets + far.a_to_b.cut.packets;
+        let directions = [&near.a_to_b, &near.b_to_a, &far.a_to_b, &far.b_to_a];
+        let lag = directions
+            .map(|direction| direction.lag.p99.as_secs_f64())
+            .into_iter()
+            .fold(0.0, f64::max);
+        Ok(Self {
+            far_loss: if sent == 0 {
+                0.0
+            } else {
+                real64(lost) / real64(sent)
+            },
+            lag,
+            host_requests: path.host_requests(),
+            fell_behind: near.fell_behind() || far.fell_behind(),
         })
     }
 }

@@ -3,25 +3,24 @@
 mod case;
 mod limit;
 mod sampler;
+mod variants;
 
-use std::fs;
-use std::path::Path as FilePath;
 use std::path::Path;
-use std::process::Command;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use nix::sys::utsname::uname;
 
 use self::case::Case;
+use self::variants::possible;
 use crate::cli::Selection;
-use crate::paper::{Experiment, Matrix, ProxyKind, Variant};
+use crate::paper::{Experiment, Point, Timing, Variant};
 use crate::results::{Outcome, Record, Setting};
 
 /// What to do with an experiment.
 #[derive(Clone, Copy, Debug)]
 pub struct Order<'a> {
     /// The daemon's binary.
-    pub pepd: &'a FilePath,
+    pub pepd: &'a Path,
     /// How much of it.
     pub selection: &'a Selection,
     /// Whether the clock counts instructions.
@@ -54,51 +53,17 @@ pub fn experiment(
     keep: &mut dyn FnMut(Outcome) -> Result<()>,
 ) -> Result<()> {
     let selection = order.selection;
-    let (mut timing, mut points) = experiment.plan(selection.quick);
-    timing.repeats = selection.repeats.unwrap_or(timing.repeats);
-    timing.warm_up = selection.warm_up.unwrap_or(timing.warm_up);
-    timing.window = selection.window.unwrap_or(timing.window);
-    if !selection.at.is_empty() {
-        points = experiment
-            .points
-            .iter()
-            .filter(|point| selection.at.contains(&point.x))
-            .collect();
-    }
-    let (mut variants, left_out) = possible(experiment, order.pepd)?;
-    if !selection.variant.is_empty() {
-        let wanted = |name: &str| selection.variant.iter().any(|text| name.contains(text));
-        variants.retain(|variant| wanted(&variant.name));
-    }
-    let setting = Setting {
-        kernel: uname()?.release().to_string_lossy().into_owned(),
-        virtual_time: order.virtual_time,
-        quick: selection.quick,
-    };
+    let (timing, points) = plan(experiment, selection);
+    let (variants, left_out) = variants(experiment, order)?;
+    let setting = setting(order)?;
     let total = points.len() * variants.len() * usize::try_from(timing.repeats)?;
     let mut done = 0;
-    for point in &points {
-        // Of the whole list, so that a selection of points meets the same losses as all of them.
-        let place = experiment
-            .points
-            .iter()
-            .position(|other| other.x == point.x);
-        let index = place.filter(|_| !experiment.same_losses);
-        let index = index.unwrap_or_default();
+    for point in points {
         for repeat in 0..timing.repeats {
-            // The same for all variants: they meet the same losses, as far as they send alike.
-            let seed = 1000 * (u64::try_from(index)? + 1) + u64::from(repeat);
+            let seed = seed(experiment, point, repeat)?;
             for variant in &variants {
                 done += 1;
                 tally.measured += 1;
-                let unit = &experiment.axis.unit;
-                let name = &experiment.name;
-                progress(&format!(
-                    "{name} {done}/{total}: {}{unit}, {}, repeat {}",
-                    point.x,
-                    variant.name,
-                    repeat + 1
-                ));
                 let case = Case {
                     experiment,
                     point,
@@ -108,9 +73,16 @@ pub fn experiment(
                     seed,
                     flows: selection.flows,
                 };
-                let ran = case.run(order.pepd, progress).with_context(|| {
-                    format!("{name} at {}{unit}, {}, seed {seed}", point.x, variant.name)
-                });
+                let name = &experiment.name;
+                let place = format!("{}{}", point.x, experiment.axis.unit);
+                progress(&format!(
+                    "{name} {done}/{total}: {place}, {}, repeat {}",
+                    variant.name,
+                    repeat + 1
+                ));
+                let ran = case
+                    .run(order.pepd, progress)
+                    .with_context(|| format!("{name} at {place}, {}, seed {seed}", variant.name));
                 let (records, trace) = match ran {
                     Err(error) if tally.measured > tally.failed + 1 => {
                         tally.failed += 1;
@@ -119,9 +91,8 @@ pub fn experiment(
                     }
                     ran => ran?,
                 };
-                for record in &records {
-                    progress(&describe(record));
-                }
+                let told = records.iter().map(describe);
+                told.for_each(|line| progress(&line));
                 // Each at once: hours of them would be lost with the one that does not end.
                 keep(Outcome {
                     setting: setting.clone(),
@@ -135,6 +106,55 @@ pub fn experiment(
     Ok(())
 }
 
+/// Where and how the measurements run.
+fn setting(order: Order<'_>) -> Result<Setting> {
+    Ok(Setting {
+        kernel: uname()?.release().to_string_lossy().into_owned(),
+        virtual_time: order.virtual_time,
+        quick: order.selection.quick,
+    })
+}
+
+/// The timing and the points of `experiment` that `selection` asks for.
+fn plan<'a>(experiment: &'a Experiment, selection: &Selection) -> (Timing, Vec<&'a Point>) {
+    let (mut timing, mut points) = experiment.plan(selection.quick);
+    timing.repeats = selection.repeats.unwrap_or(timing.repeats);
+    timing.warm_up = selection.warm_up.unwrap_or(timing.warm_up);
+    timing.window = selection.window.unwrap_or(timing.window);
+    if !selection.at.is_empty() {
+        points = experiment
+            .points
+            .iter()
+            .filter(|point| selection.at.contains(&point.x))
+            .collect();
+    }
+    (timing, points)
+}
+
+/// The variants that are asked for and can run here, and why others cannot.
+fn variants(experiment: &Experiment, order: Order<'_>) -> Result<(Vec<Variant>, Vec<String>)> {
+    let (mut variants, left_out) = possible(experiment, order.pepd)?;
+    let wanted = &order.selection.variant;
+    if !wanted.is_empty() {
+        variants.retain(|variant| wanted.iter().any(|text| variant.name.contains(text)));
+    }
+    Ok((variants, left_out))
+}
+
+/// What the losses of one repeat at one point are drawn from. It is the same for all variants:
+/// they meet the same losses, as far as they send alike.
+fn seed(experiment: &Experiment, point: &Point, repeat: u32) -> Result<u64> {
+    // Of the whole list, so that a selection of points meets the same losses as all of them.
+    let place = experiment
+        .points
+        .iter()
+        .position(|other| other.x == point.x);
+    let index = place.filter(|_| !experiment.same_losses);
+    let index = index.unwrap_or_default();
+    Ok(1000 * (u64::try_from(index)? + 1) + u64::from(repeat))
+}
+
+/// A value as it is told while the experiment goes on.
 fn describe(record: &Record) -> String {
     let share = record
         .limit
@@ -151,58 +171,4 @@ fn describe(record: &Record) -> String {
         record.metric.label(),
         share.unwrap_or_default()
     )
-}
-
-/// The variants that this machine can run, and why not the others.
-fn possible(experiment: &Experiment, pepd: &Path) -> Result<(Vec<Variant>, Vec<String>)> {
-    let mut available = congestion_controls()?;
-    let wanted = match experiment.matrix {
-        Some(Matrix {}) => Matrix::variants(&available),
-        None => experiment.variants.clone(),
-    };
-    // After the matrix, which is of the kernel's: pepd's own one takes a rate.
-    if has_fixed_rate(pepd) {
-        available.push("fixed-rate".to_owned());
-    }
-    let (mut variants, mut left_out) = (Vec::new(), Vec::new());
-    for variant in wanted {
-        let names = [Some(&variant.sender), variant.forward.as_ref()];
-        let lacking = names
-            .into_iter()
-            .flatten()
-            .find(|name| !available.contains(name));
-        if let Some(name) = lacking {
-            left_out.push(format!(
-                "{}: neither this kernel nor this pepd has a congestion control `{name}`",
-                variant.name
-            ));
-        } else if variant.proxy == ProxyKind::Haproxy && !has_haproxy() {
-            left_out.push(format!("{}: haproxy is not installed", variant.name));
-        } else {
-            variants.push(variant);
-        }
-    }
-    if variants.is_empty() {
-        bail!("nothing of it can run here: {}", left_out.join("; "));
-    }
-    Ok((variants, left_out))
-}
-
-fn congestion_controls() -> Result<Vec<String>> {
-    let path = "/proc/sys/net/ipv4/tcp_available_congestion_control";
-    let text = fs::read_to_string(path).with_context(|| path.to_owned())?;
-    Ok(text.split_whitespace().map(str::to_owned).collect())
-}
-
-/// Whether the daemon was built with its own congestion control.
-fn has_fixed_rate(pepd: &Path) -> bool {
-    let output = Command::new(pepd).arg("--version").output();
-    output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("fixed-rate"))
-}
-
-fn has_haproxy() -> bool {
-    Command::new("haproxy")
-        .arg("-v")
-        .output()
-        .is_ok_and(|output| output.status.success())
 }

@@ -174,7 +174,25 @@ pub struct Printed {
     pub over: Option<String>,
 }
 
+impl Axis {
+    /// The label and, after a comma, the unit.
+    #[must_use]
+    pub fn with_unit(&self) -> String {
+        if self.unit.is_empty() {
+            self.label.clone()
+        } else {
+            format!("{}, {}", self.label, self.unit)
+        }
+    }
+}
+
 impl Experiment {
+    /// The title, and which part of the paper it repeats.
+    #[must_use]
+    pub fn caption(&self) -> String {
+        format!("{} ({})", self.title, self.source)
+    }
+
     /// The legs at `point`.
     #[must_use]
     pub fn legs(&self, point: &Point) -> [Leg; 2] {

@@ -3,8 +3,8 @@
 use anyhow::Result;
 use plotters::prelude::*;
 
-use super::figure::{FONT, SIZE, wrong};
-use super::table::{metrics, number};
+use super::number::number;
+use super::svg::{FONT, SIZE, draw_error};
 use crate::paper::{Experiment, Matrix};
 use crate::results::{Metric, Outcome};
 use crate::stats::Summary;
@@ -30,7 +30,7 @@ impl Means {
     /// Those of `outcome`, in the unit of reports; `None` without results.
     #[must_use]
     pub fn of(outcome: &Outcome) -> Option<Self> {
-        let metric = *metrics(outcome).first()?;
+        let metric = *outcome.metrics().first()?;
         let records = || outcome.records.iter().filter(|r| r.metric == metric);
         let alike = [Matrix::direct(""), Matrix::second("")];
         let alike = alike
@@ -109,9 +109,10 @@ pub fn figure(experiment: &Experiment, means: &Means) -> Result<String> {
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, (SIZE.0, height)).into_drawing_area();
-        root.fill(&WHITE).map_err(wrong)?;
-        let caption = format!("{} ({})", experiment.title, experiment.source);
-        let area = root.titled(&caption, (FONT, 18)).map_err(wrong)?;
+        root.fill(&WHITE).map_err(draw_error)?;
+        let area = root
+            .titled(&experiment.caption(), (FONT, 18))
+            .map_err(draw_error)?;
         let (wide, high) = area.dim_in_pixel();
         let cell = (
             (i32::try_from(wide)? - NAMES.0 - 10) / (count + 2),
@@ -119,7 +120,7 @@ pub fn figure(experiment: &Experiment, means: &Means) -> Result<String> {
         );
         let text = |text: String, at: (i32, i32), size: i32| {
             let style = (FONT, size).into_font().color(&BLACK);
-            area.draw(&Text::new(text, at, style)).map_err(wrong)
+            area.draw(&Text::new(text, at, style)).map_err(draw_error)
         };
         text(
             "pepd towards the receiver".to_owned(),
@@ -146,16 +147,17 @@ pub fn figure(experiment: &Experiment, means: &Means) -> Result<String> {
                 let corners = [(left, top), (left + cell.0 - 2, top + cell.1 - 2)];
                 let share = value.unwrap_or(0.0) / means.limit.unwrap_or(1.0);
                 let shade = Rectangle::new(corners, mixed(share).filled());
-                area.draw(&shade).map_err(wrong)?;
+                area.draw(&shade).map_err(draw_error)?;
                 let shown = value.map_or_else(|| "–".to_owned(), number);
                 let ink = if share > 0.6 { &WHITE } else { &BLACK };
                 let style = (FONT, 12).into_font().color(ink);
                 let place = (left + 5, top + cell.1 / 2 - 6);
-                area.draw(&Text::new(shown, place, style)).map_err(wrong)?;
+                area.draw(&Text::new(shown, place, style))
+                    .map_err(draw_error)?;
             }
         }
         text(means.remark(), (10, i32::try_from(high)? - 22), 12)?;
-        root.present().map_err(wrong)?;
+        root.present().map_err(draw_error)?;
     }
     Ok(svg)
 }
