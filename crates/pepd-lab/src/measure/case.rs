@@ -13,26 +13,26 @@ use crate::paper::{
 use crate::path::{Path, Proxy};
 use crate::results::{Metric, PaperValue, Record, Sample, Trace};
 use crate::stats::{fairness, mean, quantile, real, real64};
-use crate::traffic::bulk::{Arrivals, Flows, PORT, wait_for, wait_for_tick};
+use crate::traffic::bulk::{Arrivals, Flows, PORT, sleep_until, wait_for_tick};
 use crate::traffic::web::{self, Server};
 use crate::traffic::{keystrokes, video};
 
 /// How much later outages are in each repeat.
 const OUTAGE_SHIFT: Duration = Duration::from_millis(700);
-/// How finely `--flows` tells what was reached.
+/// The interval at which `--flows` tells what was reached.
 const STEP: Duration = Duration::from_secs(2);
-/// How often a trace looks at the sockets.
-const GLANCES: Duration = Duration::from_millis(50);
+/// How often a trace samples the sockets.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// One repeat of one variant at one point.
 pub struct Case<'a> {
-    /// What it is part of.
+    /// The experiment that it is part of.
     pub experiment: &'a Experiment,
-    /// Where.
+    /// The point on the axis.
     pub point: &'a Point,
-    /// With what.
+    /// What is between the hosts.
     pub variant: &'a Variant,
-    /// For how long.
+    /// How long it warms up and measures.
     pub timing: Timing,
     /// Which repeat, from 0 on.
     pub repeat: u32,
@@ -43,7 +43,7 @@ pub struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// Runs it, and gives its values and, of a trace, what happened over time.
+    /// Runs the measurement, and returns its values and, of a trace, what happened over time.
     ///
     /// # Errors
     /// When the path or the proxy does not come about, or the proxy did not do its work.
@@ -137,9 +137,9 @@ impl Case<'_> {
             warm_up, window, ..
         } = self.timing;
         let running = Flows::start(path, flows, &self.variant.sender)?;
-        wait_for(running.epoch() + warm_up);
+        sleep_until(running.epoch() + warm_up);
         path.restart()?;
-        wait_for(running.epoch() + warm_up + window);
+        sleep_until(running.epoch() + warm_up + window);
         tell(None);
         let arrivals = running.stop();
         tell(Some(&arrivals));
@@ -222,7 +222,7 @@ impl Case<'_> {
     ) -> Result<T> {
         let _server = Server::start(path, &self.variant.sender)?;
         let running = Flows::start(path, flows, &self.variant.sender)?;
-        wait_for(running.epoch() + self.timing.warm_up);
+        sleep_until(running.epoch() + self.timing.warm_up);
         path.restart()?;
         let done = work(self.timing.window);
         let _ = running.stop();
@@ -240,11 +240,11 @@ impl Case<'_> {
         } = self.timing;
         let running = Flows::start(path, 1, &self.variant.sender)?;
         let epoch = running.epoch();
-        let sampler = |netns| Sampler::start(netns, PORT, epoch, GLANCES);
+        let sampler = |netns| Sampler::start(netns, PORT, epoch, SAMPLE_INTERVAL);
         let samplers = [sampler(&path.sender)?, sampler(&path.hb)?];
-        wait_for(epoch + warm_up);
+        sleep_until(epoch + warm_up);
         path.restart()?;
-        wait_for(epoch + warm_up + window);
+        sleep_until(epoch + warm_up + window);
         let [sender, hb] = samplers.map(Sampler::stop);
         let [sender, hb] = [sender?, hb?];
         let shares = running.stop().goodput(warm_up, window);

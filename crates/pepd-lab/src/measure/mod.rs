@@ -16,23 +16,23 @@ use crate::cli::Selection;
 use crate::paper::{Experiment, Point, Timing, Variant};
 use crate::results::{Outcome, Record, Setting};
 
-/// What to do with an experiment.
+/// How experiments are run.
 #[derive(Clone, Copy, Debug)]
-pub struct Order<'a> {
+pub struct Options<'a> {
     /// The daemon's binary.
     pub pepd: &'a Path,
-    /// How much of it.
+    /// Which measurements of an experiment, and how long they take.
     pub selection: &'a Selection,
-    /// Whether the clock counts instructions.
+    /// Whether the clock is that of a guest which counts instructions.
     pub virtual_time: bool,
 }
 
-/// How many measurements there were, of all experiments so far.
+/// Counts the measurements of all experiments so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
-    /// All of them.
+    /// The measurements begun.
     pub measured: usize,
-    /// Those that came to nothing.
+    /// The measurements that failed.
     pub failed: usize,
 }
 
@@ -47,15 +47,15 @@ pub struct Tally {
 /// nothing of it can run here, and when `keep` fails.
 pub fn experiment(
     experiment: &Experiment,
-    order: Order<'_>,
+    options: Options<'_>,
     tally: &mut Tally,
     progress: &mut dyn FnMut(&str),
     keep: &mut dyn FnMut(Outcome) -> Result<()>,
 ) -> Result<()> {
-    let selection = order.selection;
+    let selection = options.selection;
     let (timing, points) = plan(experiment, selection);
-    let (variants, left_out) = variants(experiment, order)?;
-    let setting = setting(order)?;
+    let (variants, left_out) = variants(experiment, options)?;
+    let setting = setting(options)?;
     let total = points.len() * variants.len() * usize::try_from(timing.repeats)?;
     let mut done = 0;
     for point in points {
@@ -81,7 +81,7 @@ pub fn experiment(
                     repeat + 1
                 ));
                 let ran = case
-                    .run(order.pepd, progress)
+                    .run(options.pepd, progress)
                     .with_context(|| format!("{name} at {place}, {}, seed {seed}", variant.name));
                 let (records, trace) = match ran {
                     Err(error) if tally.measured > tally.failed + 1 => {
@@ -107,11 +107,11 @@ pub fn experiment(
 }
 
 /// Where and how the measurements run.
-fn setting(order: Order<'_>) -> Result<Setting> {
+fn setting(options: Options<'_>) -> Result<Setting> {
     Ok(Setting {
         kernel: uname()?.release().to_string_lossy().into_owned(),
-        virtual_time: order.virtual_time,
-        quick: order.selection.quick,
+        virtual_time: options.virtual_time,
+        quick: options.selection.quick,
     })
 }
 
@@ -132,9 +132,9 @@ fn plan<'a>(experiment: &'a Experiment, selection: &Selection) -> (Timing, Vec<&
 }
 
 /// The variants that are asked for and can run here, and why others cannot.
-fn variants(experiment: &Experiment, order: Order<'_>) -> Result<(Vec<Variant>, Vec<String>)> {
-    let (mut variants, left_out) = possible(experiment, order.pepd)?;
-    let wanted = &order.selection.variant;
+fn variants(experiment: &Experiment, options: Options<'_>) -> Result<(Vec<Variant>, Vec<String>)> {
+    let (mut variants, left_out) = possible(experiment, options.pepd)?;
+    let wanted = &options.selection.variant;
     if !wanted.is_empty() {
         variants.retain(|variant| wanted.iter().any(|text| variant.name.contains(text)));
     }

@@ -12,15 +12,15 @@ use super::units::{duration, size};
 use super::variant::Variant;
 use super::workload::Workload;
 
-/// One figure or table.
+/// One figure or table of a paper, as it is repeated.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Experiment {
-    /// What the command line calls it.
+    /// The name on the command line.
     pub name: String,
     /// Which figure, table or section of the paper it repeats.
     pub source: String,
-    /// What is shown, in a line.
+    /// The title: what is shown, in a line.
     pub title: String,
     /// How this differs from the paper, and whatever else a reader must know.
     #[serde(default)]
@@ -43,7 +43,7 @@ pub struct Experiment {
     /// What the best possible result follows from.
     #[serde(default)]
     pub limit: Limit,
-    /// What differs from point to point.
+    /// The parameter that differs from point to point.
     pub axis: Axis,
     /// The settings it is run at.
     #[serde(rename = "point")]
@@ -57,11 +57,11 @@ pub struct Experiment {
     /// where losses are a process in time, and shows a point's effect with fewer repeats.
     #[serde(default)]
     pub same_losses: bool,
-    /// How long and how often.
+    /// How long and how often it is measured.
     pub timing: Timing,
-    /// The same for a first look.
+    /// How long and how often with `--quick`.
     pub quick: Quick,
-    /// What the paper printed.
+    /// The numbers that the paper printed.
     #[serde(default)]
     pub printed: Vec<Printed>,
 }
@@ -94,11 +94,11 @@ pub enum Limit {
     RateWithoutOutages,
 }
 
-/// What differs from point to point.
+/// The parameter that differs from point to point.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Axis {
-    /// What it is.
+    /// The name of the parameter.
     pub label: String,
     /// Its unit; empty if it has none.
     #[serde(default)]
@@ -111,7 +111,7 @@ pub struct Axis {
     pub log_result: bool,
 }
 
-/// One setting.
+/// One point on the axis: a setting at which the experiment is run.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Point {
@@ -130,7 +130,7 @@ pub struct Point {
     pub name: Option<String>,
 }
 
-/// How long and how often.
+/// How long and how often an experiment is measured.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Timing {
@@ -148,9 +148,9 @@ pub struct Timing {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Quick {
-    /// How long and how often.
+    /// How long and how often it is measured.
     pub timing: Timing,
-    /// At which of the points, by their `x`.
+    /// The points that are measured, by their `x`.
     pub points: Vec<f64>,
 }
 
@@ -158,11 +158,11 @@ pub struct Quick {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Printed {
-    /// What it says.
+    /// What the number says.
     pub what: String,
     /// The number.
     pub value: f64,
-    /// Its unit.
+    /// The unit of the number.
     pub unit: String,
     /// Where in the paper it stands.
     pub source: String,
@@ -175,7 +175,7 @@ pub struct Printed {
 }
 
 impl Axis {
-    /// The label and, after a comma, the unit.
+    /// Returns the label and, after a comma, the unit.
     #[must_use]
     pub fn with_unit(&self) -> String {
         if self.unit.is_empty() {
@@ -187,13 +187,13 @@ impl Axis {
 }
 
 impl Experiment {
-    /// The title, and which part of the paper it repeats.
+    /// Returns the title and the part of the paper that it repeats.
     #[must_use]
     pub fn caption(&self) -> String {
         format!("{} ({})", self.title, self.source)
     }
 
-    /// The legs at `point`.
+    /// Returns the legs at `point`.
     #[must_use]
     pub fn legs(&self, point: &Point) -> [Leg; 2] {
         let [near, mut far] = [self.near.clone(), self.far.clone()];
@@ -206,7 +206,7 @@ impl Experiment {
         [near, far]
     }
 
-    /// Timing and points, of the quick form or the whole.
+    /// Returns timing and points, of the quick form or the whole.
     #[must_use]
     pub fn plan(&self, quick: bool) -> (Timing, Vec<&Point>) {
         if quick {

@@ -34,22 +34,22 @@ const FILES: [(&str, &str); 5] = [
     ("bhutani.toml", include_str!("../../data/bhutani.toml")),
 ];
 
-/// A paper and what is repeated of it.
+/// A paper and the experiments of it that are repeated.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Paper {
-    /// Who wrote it.
+    /// The authors.
     pub authors: String,
-    /// What it is called.
+    /// The title.
     pub title: String,
-    /// When it came out, where it says so.
+    /// The year of publication, where the paper says so.
     pub year: Option<u16>,
-    /// What is repeated of it.
+    /// The experiments that are repeated.
     #[serde(rename = "experiment")]
     pub experiments: Vec<Experiment>,
 }
 
-/// All papers.
+/// Reads the files of all papers.
 ///
 /// # Errors
 /// A mistake in a file: which, where and what. A test makes sure that there is none.

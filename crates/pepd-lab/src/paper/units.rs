@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, de::Error as _};
 
-/// A time as people write it: `200ms`.
+/// Reads a time as people write it: `200ms`.
 pub(super) fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(deserializer)?;
     humantime::parse_duration(&text).map_err(D::Error::custom)
 }
 
-/// A size as people write it: `64KiB`.
+/// Reads a size as people write it: `64KiB`.
 pub(super) fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     let text = String::deserialize(deserializer)?;
     let size: bytesize::ByteSize = text.parse().map_err(D::Error::custom)?;

@@ -6,7 +6,7 @@ use serde::Deserialize;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Variant {
-    /// What reports call it.
+    /// The name in reports.
     pub name: String,
     /// What splits the connections.
     #[serde(default)]
@@ -34,7 +34,7 @@ pub enum ProxyKind {
     /// Nothing: the box in the middle routes.
     #[default]
     None,
-    /// pepd.
+    /// pepd, transparent.
     Pepd,
     /// HAProxy, transparent.
     Haproxy,

@@ -1,4 +1,4 @@
-//! What the hosts do.
+//! The traffic of an experiment.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::units::duration;
 
-/// What the hosts do.
+/// The traffic of an experiment: what the hosts do.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(
     rename_all = "kebab-case",
@@ -26,7 +26,7 @@ pub enum Workload {
         #[serde(default)]
         per_flow: bool,
     },
-    /// One flow, and a look at both legs every 50 ms.
+    /// One flow, and a sample of both legs every 50 ms.
     Trace,
     /// A byte at a time, which comes back as ssh's echo does.
     Keystrokes {
@@ -64,7 +64,7 @@ pub struct Browsing {
 }
 
 impl Browsing {
-    /// The objects' sizes in bytes, in the order in which the document names them: the same for
+    /// Returns the objects' sizes in bytes, in the order in which the document names them: the same for
     /// every page, small and large ones mixed.
     #[must_use]
     pub fn objects(&self) -> Vec<u64> {
@@ -76,7 +76,7 @@ impl Browsing {
         order.map(|rank| whole(size(rank))).collect()
     }
 
-    /// The whole page, in bytes.
+    /// Returns the size of the whole page, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.document + self.objects().iter().sum::<u64>()
@@ -89,7 +89,7 @@ impl Browsing {
 pub struct Watching {
     /// How many are watched at once, each begun a second after the one before.
     pub viewers: usize,
-    /// What playing takes.
+    /// The rate at which it plays.
     pub rate: Rate,
     /// How long it plays.
     #[serde(deserialize_with = "duration")]
@@ -103,7 +103,7 @@ pub struct Watching {
 }
 
 impl Watching {
-    /// The whole video, in bytes.
+    /// Returns the size of the whole video, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.rate.as_bits_per_second() / 8 * self.length.as_secs()

@@ -10,9 +10,9 @@ use crate::paper::Experiment;
 use crate::results::{Metric, Outcome, Trace};
 use crate::stats::Summary;
 
-/// How much of the width the legend takes.
+/// The width of the legend, in pixels.
 const LEGEND: u32 = 220;
-/// How many labels an axis may have.
+/// The most labels that an axis may have.
 const LABELS: usize = 11;
 /// Colours that also differ for those who see fewer of them (Okabe, Ito, 2008).
 const COLOURS: [RGBColor; 6] = [
@@ -29,7 +29,7 @@ type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64
 
 type Area<'b> = DrawingArea<SVGBackend<'b>, plotters::coord::Shift>;
 
-/// What a panel shows of a sample.
+/// Picks what a panel shows of a sample.
 type Series = fn(&crate::results::Sample) -> f64;
 
 /// A line of a figure: places with, where there are repeats, the interval's half width.
@@ -38,7 +38,7 @@ struct Line {
     points: Vec<(f64, Summary)>,
 }
 
-/// The figure of one metric of an experiment over its axis.
+/// Draws one metric of an experiment over its axis.
 ///
 /// # Errors
 /// When a value cannot be drawn.
@@ -73,7 +73,7 @@ pub fn over_axis(experiment: &Experiment, outcome: &Outcome, metric: Metric) -> 
     Ok(svg)
 }
 
-/// Both legs' congestion windows and the proxy's buffer over time, as in Baccelli et al.,
+/// Draws both legs' congestion windows and the proxy's buffer over time, as in Baccelli et al.,
 /// Fig. 19.2 to 19.5.
 ///
 /// # Errors
@@ -152,7 +152,7 @@ fn axes<'a, 'b>(
     Ok(chart)
 }
 
-/// How values become places.
+/// Maps values to places in the chart.
 struct Scale {
     log_x: bool,
     log_y: bool,

@@ -1,6 +1,6 @@
 //! Numbers as reports show them.
 
-/// A number with three significant digits or more.
+/// Shows a number with three significant digits or more.
 pub(super) fn number(value: f64) -> String {
     let magnitude = value.abs();
     if magnitude >= 100.0 {

@@ -1,4 +1,4 @@
-//! One page with everything, that needs nothing else.
+//! One self-contained page with everything.
 
 use std::fmt::Write as _;
 
@@ -15,7 +15,7 @@ td,th{padding:.2rem .7rem;border-bottom:1px solid #ddd;text-align:right}\
 .w{text-align:left}\
 svg{max-width:100%;height:auto}.remarks{font-size:14px;color:#555}h2{margin-top:3rem}";
 
-/// The page about `results`. `figures` are those of an experiment.
+/// Renders the page about `results`. `figures` draws those of an experiment.
 ///
 /// # Errors
 /// When a figure cannot be drawn.

@@ -1,4 +1,4 @@
-//! The terminal's table.
+//! The table on the terminal, and its cells for the page.
 
 use std::ops::Range;
 
@@ -26,7 +26,7 @@ const HEADER: [&str; 10] = [
 /// The columns without those about the paper, where it printed no such value.
 const OURS: usize = 8;
 
-/// The outcome of an experiment: a row per point, variant and metric.
+/// Renders the outcome of an experiment: a row per point, variant and metric.
 #[must_use]
 pub fn table(experiment: &Experiment, outcome: &Outcome) -> String {
     let mut table = Table::new();
@@ -56,7 +56,7 @@ pub fn table(experiment: &Experiment, outcome: &Outcome) -> String {
     text
 }
 
-/// Which columns have words, not numbers.
+/// Returns which columns have words, not numbers.
 #[must_use]
 pub fn words(experiment: &Experiment) -> Range<usize> {
     if experiment.matrix.is_some() {
@@ -66,7 +66,7 @@ pub fn words(experiment: &Experiment) -> Range<usize> {
     }
 }
 
-/// The header and the rows: of a matrix its cells, and otherwise a row per point, variant and
+/// Returns the header and the rows: of a matrix its cells, and otherwise a row per point, variant and
 /// metric.
 #[must_use]
 pub fn cells(experiment: &Experiment, outcome: &Outcome) -> (Vec<String>, Vec<Vec<String>>) {
@@ -81,7 +81,7 @@ pub fn cells(experiment: &Experiment, outcome: &Outcome) -> (Vec<String>, Vec<Ve
     (header, rows.map(|row| row[..columns].to_vec()).collect())
 }
 
-/// The cells of [`HEADER`]'s columns.
+/// Returns the cells of [`HEADER`]'s columns.
 fn rows(experiment: &Experiment, outcome: &Outcome) -> Vec<[String; 10]> {
     let mut rows = Vec::new();
     for point in &experiment.points {
@@ -103,7 +103,7 @@ fn rows(experiment: &Experiment, outcome: &Outcome) -> Vec<[String; 10]> {
     rows
 }
 
-/// Everything that must be said beside the numbers.
+/// Returns everything that must be said beside the numbers.
 #[must_use]
 pub fn remarks(experiment: &Experiment, outcome: &Outcome) -> Vec<String> {
     let setting = &outcome.setting;
@@ -143,7 +143,7 @@ pub fn remarks(experiment: &Experiment, outcome: &Outcome) -> Vec<String> {
     lines
 }
 
-/// What speaks against trusting the numbers: time that was lost, links that fell behind.
+/// Returns what speaks against trusting the numbers: time that was lost, links that fell behind.
 fn disturbances(outcome: &Outcome) -> Vec<String> {
     let mut lines = Vec::new();
     let late: Vec<f64> = outcome
@@ -176,7 +176,7 @@ fn disturbances(outcome: &Outcome) -> Vec<String> {
     lines
 }
 
-/// What a ratio that the paper printed is here: the mean over the points that it is about.
+/// Returns what a ratio that the paper printed is here: the mean over the points that it is about.
 fn ratio(printed: &Printed, outcome: &Outcome) -> Option<String> {
     let (variant, over) = (printed.variant.as_ref()?, printed.over.as_ref()?);
     let metric = *outcome.metrics().first()?;
