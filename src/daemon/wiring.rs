@@ -1,16 +1,16 @@
 //! The configuration in the terms of the relay and of the kernel state, which do not know it.
 
 use std::num::NonZeroUsize;
-use std::ops::RangeInclusive;
 
 use pepd_config::{Action, Config, Dscp, Handshake, Tos, Via};
+use pepd_packet::{Mark, MarkMask, MarkValue, QueueNumber, Rate, Size, SocketMarks};
 use pepd_relay::ListenerAddress;
 
 use crate::daemon::fixed_rate::Controls;
 use crate::daemon::resources;
 
 /// The first NFQUEUE; each worker reads one.
-const FIRST_QUEUE: u16 = 7300;
+const FIRST_QUEUE: QueueNumber = QueueNumber(7300);
 
 /// What the relay is told; `controls` are those of the legs with a fixed rate.
 pub fn settings(config: &Config, controls: &Controls) -> pepd_relay::Settings {
@@ -41,19 +41,11 @@ pub fn settings(config: &Config, controls: &Controls) -> pepd_relay::Settings {
 
 /// How SYNs are held, if any are.
 fn hold(config: &Config) -> Option<pepd_relay::Hold> {
-    let fates = mark(config).fates()?;
+    let marks = mark(config).verdicts()?;
     holds(config).then_some(pepd_relay::Hold {
         first_queue: FIRST_QUEUE,
         pending: config.limits.pending,
-        marks: pepd_relay::HoldMarks {
-            mask: config.capture.mark.mask,
-            split: fates.split,
-            refused: fates.refused,
-            network: fates.network,
-            host: fates.host,
-            port: fates.port,
-            prohibited: fates.prohibited,
-        },
+        marks,
     })
 }
 
@@ -64,21 +56,18 @@ pub fn holds(config: &Config) -> bool {
 }
 
 /// The NFQUEUEs that the workers read.
-pub fn queues(config: &Config) -> RangeInclusive<u16> {
-    let count = u16::try_from(resources::workers(config).get()).unwrap_or(u16::MAX);
-    FIRST_QUEUE..=FIRST_QUEUE.saturating_add(count - 1)
+pub fn queues(config: &Config) -> impl Iterator<Item = QueueNumber> {
+    FIRST_QUEUE
+        .and_following()
+        .take(resources::workers(config).get())
 }
 
-fn leg(
-    leg: &pepd_config::Leg,
-    controls: &Controls,
-    marks: Option<pepd_net::SocketMarks>,
-) -> pepd_relay::Leg {
+fn leg(leg: &pepd_config::Leg, controls: &Controls, marks: Option<SocketMarks>) -> pepd_relay::Leg {
     pepd_relay::Leg {
         name: leg.name.as_str().into(),
         congestion: controls.kernel_name(leg),
-        buffer: leg.buffer.map(|bytes| bytes.0),
-        rate: leg.rate.map(|bits| bits.0),
+        buffer: leg.buffer.map(|bytes| Size(bytes.0)),
+        rate: leg.rate.map(|bits| Rate(bits.0)),
         fast_open: leg.fast_open,
         mss: leg.mss,
         user_timeout: leg.user_timeout,
@@ -92,7 +81,7 @@ fn leg(
             Dscp::Set(dscp) => pepd_relay::Dscp::Set(dscp),
         },
         thin: leg.thin,
-        notsent_lowat: leg.notsent_lowat.map(|bytes| bytes.0),
+        notsent_lowat: leg.notsent_lowat.map(|bytes| Size(bytes.0)),
         connect_timeout: leg.connect_timeout,
         client_mark: marks.map(|marks| marks.client),
         upstream_mark: marks.map(|marks| marks.upstream),
@@ -143,10 +132,10 @@ pub fn request(
 }
 
 /// The mark of captured packets.
-pub fn mark(config: &Config) -> pepd_net::Mark {
-    pepd_net::Mark {
-        value: config.capture.mark.value,
-        mask: config.capture.mark.mask,
+pub fn mark(config: &Config) -> Mark {
+    Mark {
+        value: MarkValue(config.capture.mark.value),
+        mask: MarkMask(config.capture.mark.mask),
     }
 }
 

@@ -5,6 +5,7 @@ use std::fs;
 
 use pepd_config::Config;
 use pepd_net::{Error, Holder, Plan, Rehearsal, Warning};
+use pepd_packet::QueueNumber;
 
 use super::finding::Finding;
 use crate::daemon::fixed_rate::Controls;
@@ -19,7 +20,7 @@ pub struct Capture {
     /// Ports on which somebody listens at all addresses or at pepd's.
     pub listening: BTreeSet<u16>,
     /// NFQUEUEs that have a reader.
-    pub queues: BTreeSet<u16>,
+    pub queues: BTreeSet<QueueNumber>,
     /// What would hold the SYNs; none where none are held.
     pub holder: Option<Result<Holder, Error>>,
     /// Everything up to the point at which the kernel would change.
@@ -221,10 +222,10 @@ fn parse_listening(table: &str) -> Vec<u16> {
 }
 
 /// The queues that have a reader: the first column.
-fn queues() -> BTreeSet<u16> {
+fn queues() -> BTreeSet<QueueNumber> {
     let table = fs::read_to_string("/proc/self/net/netfilter/nfnetlink_queue");
     let table = table.unwrap_or_default();
-    let first = |line: &str| line.split_whitespace().next()?.parse().ok();
+    let first = |line: &str| Some(QueueNumber(line.split_whitespace().next()?.parse().ok()?));
     table.lines().filter_map(first).collect()
 }
 
@@ -264,7 +265,7 @@ mod tests {
         let mut capture = capture();
         capture.runs = runs;
         capture.listening.insert(7300);
-        capture.queues.insert(7300);
+        capture.queues.insert(QueueNumber(7300));
         let findings = judge(capture, &config(""));
         assert_eq!(level(&findings, "port"), Some(expected));
         let queue = level(&findings, "hold.queue");

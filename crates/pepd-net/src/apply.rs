@@ -424,8 +424,7 @@ async fn drop_stale_tunnels(routing: &Routing, plan: &Plan) -> Result<(), Error>
 }
 
 pub(crate) fn check_request(plan: &Plan) -> Result<(), Error> {
-    let Mark { value, mask } = plan.mark;
-    if value == 0 || value & !mask != 0 {
+    if !plan.mark.fits() {
         return Err(Error::Request {
             what: format!(
                 "the mark {} does not fit: its value must be other than 0 and within its mask",
@@ -433,7 +432,7 @@ pub(crate) fn check_request(plan: &Plan) -> Result<(), Error> {
             ),
         });
     }
-    if plan.holds() && plan.fates().is_none() {
+    if plan.holds() && plan.verdict_marks().is_none() {
         return Err(Error::Request {
             what: format!(
                 "the mark {} has fewer than three bits in its mask: the end-to-end handshake needs \

@@ -35,8 +35,8 @@ pub use plan::Plan;
 pub use preflight::host::Warning;
 pub use preflight::{Firewall, Rehearsal, rehearse};
 pub use request::{
-    Action, Campus, Fates, Handshake, Holder, Listener, Mark, Peer, Queues, Request, Rule,
-    SocketMarks, Via,
+    Action, Campus, Handshake, Holder, Listener, Mark, Peer, Queues, Request, Rule, SocketMarks,
+    VerdictMarks, Via,
 };
 pub use route::netlink::{
     NEXT_PREFERENCE, PREFERENCE, PROBE_PREFERENCE, PROBE_TOS, PROTOCOL, WINDOWS_PREFERENCE,

@@ -5,7 +5,7 @@ use ipnet::IpNet;
 use crate::iptables::{self, Line};
 use crate::prefix::{self, Family, Range};
 use crate::request::{
-    Action, Campus, Fates, Handshake, Holder, Listener, Mark, Queues, Request, Rule, Via,
+    Action, Campus, Handshake, Holder, Listener, Mark, Queues, Request, Rule, VerdictMarks, Via,
 };
 use crate::route::{Item, initcwnd as windows, next_hop as next};
 use crate::tunnel::Tunnel;
@@ -149,8 +149,8 @@ impl Plan {
     }
 
     /// What the marks of held SYNs mean; none if nothing is held.
-    pub(crate) fn fates(&self) -> Option<Fates> {
-        self.mark.fates().filter(|_| self.holds())
+    pub(crate) fn verdict_marks(&self) -> Option<VerdictMarks> {
+        self.mark.verdicts().filter(|_| self.holds())
     }
 
     /// The iptables rules that fill the queues; none where nft does.

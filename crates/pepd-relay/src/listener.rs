@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 
+use pepd_packet::QueueNumber;
 use pepd_sys::sockopt;
 use socket2::{Domain, Socket};
 
@@ -44,7 +45,7 @@ pub enum ListenError {
     )]
     QueueInUse {
         /// Its number.
-        number: u16,
+        number: QueueNumber,
     },
     /// SYNs cannot be held on this kernel.
     #[error(
@@ -54,7 +55,7 @@ pub enum ListenError {
     )]
     NoQueue {
         /// Its number.
-        number: u16,
+        number: QueueNumber,
         /// What the kernel said.
         source: std::io::Error,
     },

@@ -10,7 +10,7 @@ use pepd_telemetry::{CHECK_INTERVAL, CongestionName, LegLook, Look, Socket, TcpF
 use socket2::SockRef;
 use tokio::time::MissedTickBehavior;
 
-use crate::worker::Context;
+use crate::shared::Context;
 
 /// The shares in which a worker's connections are looked at, so that none waits long while the
 /// others are.

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::AsFd;
 
+use pepd_packet::{MarkValue, Size};
 use pepd_sys::sockopt::{self, OptionError};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
@@ -72,12 +73,12 @@ pub(crate) fn apply(
     socket: &Socket,
     domain: Domain,
     leg: &Leg,
-    mark: Option<u32>,
+    mark: Option<MarkValue>,
 ) -> Result<(), Unset> {
     let fd = socket.as_fd();
     plain("TCP_NODELAY", socket.set_tcp_nodelay(true))?;
     if let Some(mark) = mark {
-        plain("SO_MARK", socket.set_mark(mark))?;
+        plain("SO_MARK", socket.set_mark(mark.0))?;
     }
     // A process that dies must not leave a clean end: see `LegSocket`.
     plain(
@@ -94,12 +95,12 @@ pub(crate) fn apply(
             socket.set_tcp_congestion(congestion.as_bytes()),
         )?;
     }
-    if let Some(bytes) = leg.buffer {
-        sockopt::set_receive_buffer(fd, c_int(bytes))?;
-        sockopt::set_send_buffer(fd, c_int(bytes))?;
+    if let Some(size) = leg.buffer {
+        sockopt::set_receive_buffer(fd, c_int(size))?;
+        sockopt::set_send_buffer(fd, c_int(size))?;
     }
-    if let Some(bits) = leg.rate {
-        sockopt::set_max_pacing_rate(fd, bits / 8)?;
+    if let Some(rate) = leg.rate {
+        sockopt::set_max_pacing_rate(fd, rate.bytes_per_second())?;
     }
     if let Some(mss) = leg.mss {
         sockopt::set_max_segment(fd, i32::from(mss))?;
@@ -113,8 +114,8 @@ pub(crate) fn apply(
     if leg.thin {
         sockopt::set_thin_linear_timeouts(fd, 1)?;
     }
-    if let Some(bytes) = leg.notsent_lowat {
-        sockopt::set_notsent_lowat(fd, c_int(bytes))?;
+    if let Some(size) = leg.notsent_lowat {
+        sockopt::set_notsent_lowat(fd, c_int(size))?;
     }
     if let Dscp::Set(dscp) = leg.dscp {
         set_dscp(fd, domain, dscp)?;
@@ -165,20 +166,20 @@ pub(crate) fn differences(socket: &Socket, leg: &Leg) -> Result<Vec<Difference>,
     // The kernel counts its own bookkeeping too and so doubles the value (socket(7)).
     let doubled = leg
         .buffer
-        .map(|bytes| c_int(bytes).saturating_mul(2).to_string());
+        .map(|size| c_int(size).saturating_mul(2).to_string());
     compare(
         "SO_RCVBUF",
         doubled.clone(),
         sockopt::receive_buffer(fd)?.to_string(),
     );
     compare("SO_SNDBUF", doubled, sockopt::send_buffer(fd)?.to_string());
-    let rate = leg.rate.map(|bits| (bits / 8).to_string());
+    let rate = leg.rate.map(|rate| rate.bytes_per_second().to_string());
     compare(
         "SO_MAX_PACING_RATE",
         rate,
         sockopt::max_pacing_rate(fd)?.to_string(),
     );
-    let lowat = leg.notsent_lowat.map(|bytes| c_int(bytes).to_string());
+    let lowat = leg.notsent_lowat.map(|size| c_int(size).to_string());
     compare(
         "TCP_NOTSENT_LOWAT",
         lowat,
@@ -205,6 +206,6 @@ fn plain(option: &'static str, result: io::Result<()>) -> Result<(), Unset> {
     result.map_err(|source| Unset::Plain { option, source })
 }
 
-fn c_int(bytes: u64) -> i32 {
-    i32::try_from(bytes).unwrap_or(i32::MAX)
+fn c_int(size: Size) -> i32 {
+    i32::try_from(size.0).unwrap_or(i32::MAX)
 }

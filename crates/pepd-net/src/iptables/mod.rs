@@ -46,7 +46,7 @@ pub(crate) fn lines(families: &[Family], mark: Mark, queues: Queues) -> Vec<Line
         count => format!(
             "--queue-balance {}:{}",
             queues.first,
-            queues.first.saturating_add(count - 1)
+            queues.first.last_of(count)
         ),
     };
     let end = format!("{COMMENT} -j NFQUEUE {queue} --queue-bypass");

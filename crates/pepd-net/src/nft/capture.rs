@@ -1,5 +1,7 @@
 //! The chains that decide which new connections are split, and hand those to the listener.
 
+use pepd_packet::MarkValue;
+
 use super::expr::{
     FIRST_SYN, FOREIGN, asymmetric_routes, digit, gate_closed, icmp, ip, marked, on_hold, passed,
     remember, rule_lines, set_bits, set_mark, unsplit,
@@ -116,7 +118,7 @@ pub(super) fn campus_chain(
     if plan.holds() {
         lines.push(format!(
             "{} counter name no_listener {}",
-            set_bits(plan, 0),
+            set_bits(plan, MarkValue::NONE),
             passed(plan)
         ));
         ruleset.chain(&format!("to_{index}"), Some(&campus.name), &lines);

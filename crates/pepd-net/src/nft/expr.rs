@@ -1,5 +1,7 @@
 //! Pieces of nft's language.
 
+use pepd_packet::MarkValue;
+
 use super::names::{DynamicSet, GATES, SYN_KEY};
 use crate::plan::{Addresses, Plan};
 use crate::prefix::{Family, Range, union};
@@ -124,7 +126,7 @@ pub(super) fn marked(plan: &Plan) -> String {
     )
 }
 
-pub(super) fn set_bits(plan: &Plan, value: u32) -> String {
+pub(super) fn set_bits(plan: &Plan, value: MarkValue) -> String {
     format!(
         "meta mark set meta mark & {:#x} | {value:#x}",
         !plan.mark.mask
@@ -166,7 +168,7 @@ pub(super) fn queue(queues: Queues) -> String {
         count => format!(
             "queue num {}-{} bypass",
             queues.first,
-            queues.first.saturating_add(count - 1)
+            queues.first.last_of(count)
         ),
     }
 }

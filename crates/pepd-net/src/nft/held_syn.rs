@@ -1,15 +1,17 @@
 //! The chains of connections that are established end to end: see [`super::ruleset`].
 
+use pepd_packet::MarkValue;
+
 use super::expr::{
     FIRST_SYN, FOREIGN, STRAY_RST, digit, icmp, ip, passed, queue, remember, set_bits, set_mark,
 };
 use super::names::DynamicSet;
 use super::text::Ruleset;
 use crate::plan::Plan;
-use crate::request::{Fates, Holder};
+use crate::request::{Holder, VerdictMarks};
 
 /// Where the first pass of a SYN ends, if it is to be split.
-pub(super) fn hold_chains(ruleset: &mut Ruleset, plan: &Plan, fates: Fates) {
+pub(super) fn hold_chains(ruleset: &mut Ruleset, plan: &Plan, marks: VerdictMarks) {
     let mut hold = vec![
         "jump admission".to_owned(),
         // Where there is no room, nft goes on with the next rule.
@@ -22,7 +24,7 @@ pub(super) fn hold_chains(ruleset: &mut Ruleset, plan: &Plan, fates: Fates) {
     ruleset.chain("hold", None, &hold);
     let early = [
         "jump admission".to_owned(),
-        format!("{} accept", set_bits(plan, fates.split)),
+        format!("{} accept", set_bits(plan, marks.split)),
     ];
     ruleset.chain("early", None, &early);
     stray_chain(ruleset, plan);
@@ -82,23 +84,27 @@ pub(super) fn verdict_chains(ruleset: &mut Ruleset, plan: &Plan) {
         .map(|&family| format!("{} saddr vmap @source{}", ip(family), digit(family)))
         .collect();
     ruleset.chain("deliver", None, &deliver);
-    let unread = format!("{} counter name unread {}", set_bits(plan, 0), passed(plan));
+    let unread = format!(
+        "{} counter name unread {}",
+        set_bits(plan, MarkValue::NONE),
+        passed(plan)
+    );
     // RSTs come here, too.
     let remember = format!("{FIRST_SYN} {}", remember(DynamicSet::RoutedSyns));
     ruleset.chain("unread", None, &[remember, unread]);
 }
 
 /// The same, if it is answered instead.
-pub(super) fn answer_chains(ruleset: &mut Ruleset, plan: &Plan, fates: Fates) {
-    let unmark = set_bits(plan, 0);
+pub(super) fn answer_chains(ruleset: &mut Ruleset, plan: &Plan, marks: VerdictMarks) {
+    let unmark = set_bits(plan, MarkValue::NONE);
     let answers = [
-        ("refused", fates.refused, "tcp reset"),
-        ("network", fates.network, "icmpx type no-route"),
-        ("host", fates.host, "icmpx type host-unreachable"),
-        ("port", fates.port, "icmpx type port-unreachable"),
+        ("refused", marks.refused, "tcp reset"),
+        ("network", marks.network, "icmpx type no-route"),
+        ("host", marks.host, "icmpx type host-unreachable"),
+        ("port", marks.port, "icmpx type port-unreachable"),
         (
             "prohibited",
-            fates.prohibited,
+            marks.prohibited,
             "icmpx type admin-prohibited",
         ),
     ];

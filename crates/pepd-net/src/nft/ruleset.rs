@@ -89,7 +89,7 @@ fn capturing_chains(ruleset: &mut Ruleset, plan: &Plan) {
     untracking_chains(ruleset, plan);
     rule_chain(ruleset, plan);
     admission_chains(ruleset, plan);
-    let marks = plan.fates();
+    let marks = plan.verdict_marks();
     if let Some(marks) = marks {
         hold_chains(ruleset, plan, marks);
     }

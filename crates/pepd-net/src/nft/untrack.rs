@@ -19,7 +19,7 @@ use super::expr::{
 };
 use super::text::Ruleset;
 use crate::plan::Plan;
-use crate::request::{Fates, Mark, SocketMarks};
+use crate::request::{Mark, SocketMarks, VerdictMarks};
 
 /// What ends the look at packets before connection tracking.
 pub(super) fn untracking_chains(ruleset: &mut Ruleset, plan: &Plan) {
@@ -59,8 +59,8 @@ pub(super) fn leg_chains(ruleset: &mut Ruleset, plan: &Plan) {
     }
     for &family in &plan.families {
         let (ip, n) = (ip(family), digit(family));
-        let pass = match plan.fates() {
-            Some(fates) => decided(plan, fates),
+        let pass = match plan.verdict_marks() {
+            Some(marks) => decided(plan, marks),
             None => vec![
                 FOREIGN.to_owned(),
                 format!("{FIRST_SYN} {ip} saddr vmap @source{n}"),
@@ -132,13 +132,13 @@ pub(super) fn translated_chain(ruleset: &mut Ruleset, plan: &Plan) {
 
 /// What has been through the queue, by its mark. None of it may keep the mark of what waits: it
 /// would be delivered here.
-fn decided(plan: &Plan, fates: Fates) -> Vec<String> {
+fn decided(plan: &Plan, marks: VerdictMarks) -> Vec<String> {
     let Mark { value, mask } = plan.mark;
     vec![
         format!("{FIRST_SYN} {}", forget_held()),
         format!(
             "{FIRST_SYN} meta mark & {mask:#x} vmap {{ {:#x} : goto deliver, {value:#x} : goto unread }}",
-            fates.split
+            marks.split
         ),
         format!("{STRAY_RST} meta mark & {mask:#x} == {value:#x} goto unread"),
         FOREIGN.to_owned(),

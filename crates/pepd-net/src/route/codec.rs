@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
+use pepd_packet::{MarkMask, MarkValue};
 use rtnetlink::packet_route::route::{
     RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
 };
@@ -41,8 +42,8 @@ pub(super) fn rule_message(preference: u32, family: Family, mark: Mark, table: u
     message.header.action = RuleAction::ToTable;
     message.attributes = vec![
         RuleAttribute::Priority(preference),
-        RuleAttribute::FwMark(mark.value),
-        RuleAttribute::FwMask(mark.mask),
+        RuleAttribute::FwMark(mark.value.0),
+        RuleAttribute::FwMask(mark.mask.0),
         RuleAttribute::Table(table),
         RuleAttribute::Protocol(RouteProtocol::Other(PROTOCOL)),
     ];
@@ -225,19 +226,19 @@ pub(super) fn rule_mark(rule: &RuleMessage) -> Option<Mark> {
         .attributes
         .iter()
         .find_map(|attribute| match attribute {
-            RuleAttribute::FwMark(value) => Some(*value),
+            RuleAttribute::FwMark(value) => Some(MarkValue(*value)),
             _ => None,
         })?;
     let mask = rule
         .attributes
         .iter()
         .find_map(|attribute| match attribute {
-            RuleAttribute::FwMask(mask) => Some(*mask),
+            RuleAttribute::FwMask(mask) => Some(MarkMask(*mask)),
             _ => None,
         });
     Some(Mark {
         value,
-        mask: mask.unwrap_or(u32::MAX),
+        mask: mask.unwrap_or(MarkMask(u32::MAX)),
     })
 }
 

@@ -19,10 +19,9 @@ pub(crate) mod table;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use pepd_packet::{MarkValue, PacketMark, VerdictMarks};
 use pepd_sys::nfqueue::{Queue, Verdict};
 use pepd_telemetry::Counters;
-
-use crate::settings::HoldMarks;
 
 /// The table as the workers use it.
 pub(crate) type Held = table::Table<Waiting, AnsweredLeg>;
@@ -40,7 +39,7 @@ pub(crate) struct AnsweredLeg {
 pub(crate) struct Waiting {
     queue: Arc<Queue>,
     id: u32,
-    mark: u32,
+    mark: PacketMark,
 }
 
 /// What becomes of a client's SYN.
@@ -58,6 +57,23 @@ pub(crate) enum Decision {
     Unreachable(Unreachable),
     /// Not answered.
     Silence,
+}
+
+impl Decision {
+    /// The whole mark of a packet that had `mark` and goes on as decided.
+    fn mark(self, mark: PacketMark, marks: VerdictMarks) -> PacketMark {
+        let value = match self {
+            Self::Split => marks.split,
+            Self::Refused => marks.refused,
+            Self::Unreachable(Unreachable::Network) => marks.network,
+            Self::Unreachable(Unreachable::Host) => marks.host,
+            Self::Unreachable(Unreachable::Port) => marks.port,
+            Self::Unreachable(Unreachable::Prohibited) => marks.prohibited,
+            // A socket that it is for has it before the mark is looked at.
+            Self::Pass | Self::Bypass(_) | Self::Silence => MarkValue::NONE,
+        };
+        mark.with(value, marks.mask)
+    }
 }
 
 /// Why a held SYN is routed unsplit.
@@ -93,7 +109,7 @@ pub(crate) enum Unreachable {
 }
 
 impl Waiting {
-    pub(crate) fn new(queue: &Arc<Queue>, id: u32, mark: u32) -> Self {
+    pub(crate) fn new(queue: &Arc<Queue>, id: u32, mark: PacketMark) -> Self {
         Self {
             queue: Arc::clone(queue),
             id,
@@ -105,11 +121,16 @@ impl Waiting {
     ///
     /// Without `marks` the capture holds no SYNs any more (it was reloaded): the client's
     /// next one goes where it has to.
-    pub(crate) fn decide(self, decision: Decision, marks: Option<HoldMarks>, counters: &Counters) {
+    pub(crate) fn decide(
+        self,
+        decision: Decision,
+        marks: Option<VerdictMarks>,
+        counters: &Counters,
+    ) {
         count(decision, counters);
         let verdict = match (marks, decision) {
             (None, _) | (_, Decision::Silence) => Verdict::Drop,
-            (Some(marks), _) => Verdict::Accept(marks.apply(self.mark, decision)),
+            (Some(marks), _) => Verdict::Accept(decision.mark(self.mark, marks)),
         };
         self.give(verdict);
     }
@@ -149,5 +170,28 @@ fn count(decision: Decision, counters: &Counters) {
             Bypass::Ending => &counters.let_through_ending,
         }
         .increment(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pepd_packet::MarkMask;
+
+    use super::*;
+
+    #[test]
+    fn the_operators_bits_of_a_mark_survive() {
+        let marks = VerdictMarks {
+            mask: MarkMask(0x7000_0000),
+            split: MarkValue(0x1000_0000),
+            refused: MarkValue(0x2000_0000),
+            network: MarkValue(0x3000_0000),
+            host: MarkValue(0x4000_0000),
+            port: MarkValue(0x5000_0000),
+            prohibited: MarkValue(0x6000_0000),
+        };
+        let mark = |before, decision: Decision| decision.mark(PacketMark(before), marks).0;
+        assert_eq!(mark(0xf000_00aa, Decision::Split), 0x9000_00aa);
+        assert_eq!(mark(0x7000_00aa, Decision::Silence), 0xaa);
     }
 }

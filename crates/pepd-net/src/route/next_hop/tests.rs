@@ -8,21 +8,23 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use pepd_packet::{MarkMask, MarkValue};
+
 use super::*;
-use crate::request::{Handshake, Holder, Listener, Mark, Peer, Queues};
+use crate::request::{Handshake, Holder, Listener, Mark, Peer, QueueNumber, Queues};
 
 fn request(campuses: &[(&[&str], Via)], peers: &[&str]) -> Request {
     Request {
         node: "hb".to_owned(),
         mark: Mark {
-            value: 0x7000_0000,
-            mask: 0x7000_0000,
+            value: MarkValue(0x7000_0000),
+            mask: MarkMask(0x7000_0000),
         },
         table: 7300,
         port: 7300,
         handshake: Handshake::Early,
         queues: Queues {
-            first: 7300,
+            first: QueueNumber(7300),
             count: 1,
             filled_by: Holder::Nft,
         },
