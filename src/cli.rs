@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
-use pepd_observe::Phase;
-use pepd_observe::api::{FlowQuery, FlowSort, Place};
+use pepd_admin::api::{FlowQuery, FlowSort, Place};
+use pepd_telemetry::Phase;
 
 use crate::exit::{self, Failure, Result};
 

@@ -2,34 +2,14 @@
 
 #![forbid(unsafe_code)]
 
-mod admin;
-mod check;
 mod cli;
-mod client;
+mod commands;
+mod config_file;
 mod daemon;
 mod doctor;
-mod doorkeeper;
-mod down;
 mod exit;
-mod fixed_rate;
-mod flow;
-mod flows;
-mod host;
-mod humane;
-mod life;
-mod log;
-mod manual;
-mod observatory;
-mod orders;
-mod peers;
-mod privileges;
-mod run;
-mod show;
-mod source;
-mod status;
-mod table;
 mod top;
-mod translate;
+mod ui;
 
 use std::process::ExitCode;
 
@@ -52,22 +32,22 @@ fn main() -> ExitCode {
         }
     };
     let result = match command {
-        Command::Run(file) => run::run(&file),
-        Command::Check(file) => check::check(&file),
-        Command::Show(file) => show::show(&file),
-        Command::Down(file) => down::down(&file),
+        Command::Run(file) => commands::run::run(&file),
+        Command::Check(file) => commands::check::check(&file),
+        Command::Show(file) => commands::show::show(&file),
+        Command::Down(file) => commands::down::down(&file),
         Command::Doctor(options) => match doctor::doctor(&options) {
             Ok(code) => return code,
             Err(failure) => Err(failure),
         },
-        Command::Status(args) => status::status(&args),
-        Command::Flows(args) => flows::flows(&args),
-        Command::Flow(args) => flow::flow(&args),
+        Command::Status(args) => commands::status::status(&args),
+        Command::Flows(args) => commands::flows::flows(&args),
+        Command::Flow(args) => commands::flow::flow(&args),
         Command::Top(target) => top::top(&target),
-        Command::Reload(target) => orders::reload(&target),
-        Command::Drain(target) => orders::drain(&target),
+        Command::Reload(target) => commands::control::reload(&target),
+        Command::Drain(target) => commands::control::drain(&target),
         Command::Completions { shell } => cli::print_completions(shell),
-        Command::Man => manual::print_manual(),
+        Command::Man => commands::man::print_manual(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -5,10 +5,12 @@ use std::fs;
 
 use pepd_config::Config;
 use pepd_net::{Error, Holder, Plan, Rehearsal, Warning};
+use pepd_packet::QueueNumber;
 
 use super::finding::Finding;
-use crate::fixed_rate::Controls;
-use crate::{host, translate};
+use crate::daemon::fixed_rate::Controls;
+use crate::daemon::resources;
+use crate::daemon::wiring;
 
 /// What a rehearsal of `pepd run` came to.
 #[derive(Debug)]
@@ -18,7 +20,7 @@ pub struct Capture {
     /// Ports on which somebody listens at all addresses or at pepd's.
     pub listening: BTreeSet<u16>,
     /// NFQUEUEs that have a reader.
-    pub queues: BTreeSet<u16>,
+    pub queues: BTreeSet<QueueNumber>,
     /// What would hold the SYNs; none where none are held.
     pub holder: Option<Result<Holder, Error>>,
     /// Everything up to the point at which the kernel would change.
@@ -28,7 +30,7 @@ pub struct Capture {
 impl Capture {
     /// Rehearses.
     pub async fn gather(config: &Config) -> Self {
-        let holder = if translate::holds(config) {
+        let holder = if wiring::holds(config) {
             Some(pepd_net::find_holder().await)
         } else {
             None
@@ -38,15 +40,15 @@ impl Capture {
             _ => Holder::Nft,
         };
         let addresses =
-            pepd_relay::listener_addresses(&translate::settings(config, &Controls::default()));
-        let request = translate::request(
+            pepd_relay::listener_addresses(&wiring::settings(config, &Controls::default()));
+        let request = wiring::request(
             config,
             &addresses.unwrap_or_default(),
-            host::workers(config),
+            resources::workers(config),
             holds_with,
         );
         Self {
-            runs: host::is_locked(),
+            runs: resources::is_locked(),
             listening: listening(),
             queues: queues(),
             holder,
@@ -120,7 +122,7 @@ fn holder(capture: &Capture, config: &Config) -> Vec<Finding> {
                 .advice("or write handshake = \"early\" under [capture]"),
         ),
     }
-    let taken: Vec<_> = translate::queues(config)
+    let taken: Vec<_> = wiring::queues(config)
         .filter(|queue| capture.queues.contains(queue) && !capture.runs)
         .map(|queue| queue.to_string())
         .collect();
@@ -220,10 +222,10 @@ fn parse_listening(table: &str) -> Vec<u16> {
 }
 
 /// The queues that have a reader: the first column.
-fn queues() -> BTreeSet<u16> {
+fn queues() -> BTreeSet<QueueNumber> {
     let table = fs::read_to_string("/proc/self/net/netfilter/nfnetlink_queue");
     let table = table.unwrap_or_default();
-    let first = |line: &str| line.split_whitespace().next()?.parse().ok();
+    let first = |line: &str| Some(QueueNumber(line.split_whitespace().next()?.parse().ok()?));
     table.lines().filter_map(first).collect()
 }
 
@@ -263,7 +265,7 @@ mod tests {
         let mut capture = capture();
         capture.runs = runs;
         capture.listening.insert(7300);
-        capture.queues.insert(7300);
+        capture.queues.insert(QueueNumber(7300));
         let findings = judge(capture, &config(""));
         assert_eq!(level(&findings, "port"), Some(expected));
         let queue = level(&findings, "hold.queue");

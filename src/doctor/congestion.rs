@@ -5,7 +5,7 @@ use pepd_config::{Config, Congestion, Leg};
 use super::finding::Finding;
 use super::modules::{Modules, Presence};
 use super::sysctl::Sysctls;
-use crate::fixed_rate;
+use crate::daemon::fixed_rate;
 
 const ID: &str = "congestion";
 

@@ -5,7 +5,7 @@ use pepd_config::Config;
 
 use super::finding::Finding;
 use super::sysctl::{self, Sysctls};
-use crate::host;
+use crate::daemon::resources;
 
 /// What a process here may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,9 +29,9 @@ impl Limit {
 
 /// Whether `[limits] connections` fit.
 pub fn judge(limit: Limit, sysctls: &Sysctls, config: &Config) -> Vec<Finding> {
-    let workers = host::workers(config).get();
+    let workers = resources::workers(config).get();
     let listeners = config.legs.len() * 2;
-    let shared = host::shares(config, workers, listeners, limit.files);
+    let shared = resources::shares(config, workers, listeners, limit.files);
     let wanted = config.limits.connections;
     let found = format!(
         "{} open files are allowed here: {} connections and {} pipes",

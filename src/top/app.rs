@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use pepd_observe::api::{FlowList, FlowQuery, FlowSort};
-use pepd_observe::{FlowHistory, FlowSnapshot, Phase, Status};
+use pepd_admin::Status;
+use pepd_admin::api::{FlowList, FlowQuery, FlowSort};
+use pepd_telemetry::{FlowHistory, FlowSnapshot, Phase};
 use ratatui::widgets::TableState;
 
 use super::feed::{Figures, Update, Wanted};
@@ -245,7 +246,7 @@ pub struct Filter {
     /// As it was typed.
     pub text: String,
     campus: Option<String>,
-    end: Option<pepd_observe::api::Place>,
+    end: Option<pepd_admin::api::Place>,
     phase: Option<Phase>,
 }
 

@@ -1,6 +1,6 @@
 //! One connection: its legs and directions over the last minutes.
 
-use pepd_observe::{
+use pepd_telemetry::{
     DirectionPoint, DirectionSnapshot, FlowHistory, FlowSnapshot, HistoryPoint, LegPoint,
     LegSnapshot,
 };
@@ -13,7 +13,8 @@ use ratatui::widgets::{Block, Paragraph};
 use super::app::{App, Open};
 use super::screen::faint;
 use super::{list, phases, spark};
-use crate::{flows, humane};
+use crate::commands::flows;
+use crate::ui::format;
 
 /// Draws it.
 pub fn draw(frame: &mut Frame, app: &App, area: Rect) {
@@ -55,10 +56,10 @@ fn heading(flow: &FlowSnapshot, open: &Open) -> Vec<Line<'static>> {
         " {} → {}, open for {}",
         flow.client_campus,
         flow.server_campus,
-        humane::age(flow.age)
+        format::age(flow.age)
     );
     if let Some(time) = flow.first_byte {
-        second += &format!(", first byte after {}", humane::seconds(time));
+        second += &format!(", first byte after {}", format::seconds(time));
     }
     vec![first, Line::styled(second, faint())]
 }
@@ -123,13 +124,13 @@ fn leg_figures(leg: &LegSnapshot) -> Vec<Line<'static>> {
     };
     let share = tcp.sent_bytes.filter(|sent| *sent > 0).and_then(|sent| {
         let again = tcp.retransmitted_bytes?;
-        Some(humane::number(again) / humane::number(sent))
+        Some(format::number(again) / format::number(sent))
     });
     let least = tcp.min_rtt.map_or_else(String::new, |least| {
-        format!(" (least {})", humane::seconds(least))
+        format!(" (least {})", format::seconds(least))
     });
     vec![
-        Line::from(format!(" RTT {}{least}", humane::seconds(tcp.rtt))),
+        Line::from(format!(" RTT {}{least}", format::seconds(tcp.rtt))),
         Line::from(format!(
             " cwnd {} × {} B, retr. {}{}",
             tcp.cwnd,
@@ -137,7 +138,7 @@ fn leg_figures(leg: &LegSnapshot) -> Vec<Line<'static>> {
             flows::retransmitted(leg),
             share.map_or_else(String::new, |share| format!(
                 " ({})",
-                humane::permille(share)
+                format::permille(share)
             ))
         )),
     ]
@@ -212,13 +213,13 @@ fn direction_figures(direction: &DirectionSnapshot) -> Vec<Line<'static>> {
     vec![
         Line::from(format!(
             " {}, {}, now {phase}",
-            humane::rate(direction.goodput.last_second),
-            humane::bytes(direction.bytes),
+            format::rate(direction.goodput.last_second),
+            format::bytes(direction.bytes),
         )),
         Line::from(format!(
             " queue {}, at most {}",
-            humane::bytes(direction.queue.total()),
-            humane::bytes(direction.queue_max)
+            format::bytes(direction.queue.total()),
+            format::bytes(direction.queue_max)
         )),
     ]
 }

@@ -4,11 +4,12 @@ use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use pepd_observe::api::{FlowList, FlowQuery};
-use pepd_observe::{FlowHistory, FlowSnapshot, Status};
+use pepd_admin::Status;
+use pepd_admin::api::{FlowList, FlowQuery};
+use pepd_telemetry::{FlowHistory, FlowSnapshot};
 
-use crate::client::{Client, Error};
-use crate::flows;
+use crate::commands::client::{Client, Error};
+use crate::commands::flows;
 
 /// As often as the daemon looks at its connections.
 const PERIOD: Duration = Duration::from_secs(1);

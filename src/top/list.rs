@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use pepd_observe::{DirectionSnapshot, FlowSnapshot, LegSnapshot};
+use pepd_telemetry::{DirectionSnapshot, FlowSnapshot, LegSnapshot};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Rect};
 use ratatui::style::{Modifier, Style};
@@ -11,7 +11,8 @@ use ratatui::widgets::{Block, Cell, Row, Table};
 
 use super::app::App;
 use super::phases;
-use crate::{flows, humane};
+use crate::commands::flows;
+use crate::ui::format;
 
 /// A column, from some width of the screen on.
 struct Column {
@@ -28,10 +29,10 @@ const COLUMNS: &[Column] = &[
     Column { name: "CLIENT", width: None, from: 0, text: |f| f.client.to_string() },
     Column { name: "SERVER", width: None, from: 0, text: |f| f.server.to_string() },
     Column { name: "CAMPUSES", width: Some(15), from: 150, text: |f| format!("{} → {}", f.client_campus, f.server_campus) },
-    Column { name: "AGE", width: Some(7), from: 110, text: |f| humane::age(f.age) },
-    Column { name: "↑", width: Some(11), from: 90, text: |f| humane::rate(f.up.goodput.last_ten_seconds) },
-    Column { name: "↓", width: Some(11), from: 60, text: |f| humane::rate(f.down.goodput.last_ten_seconds) },
-    Column { name: "QUEUE", width: Some(8), from: 100, text: |f| humane::bytes(f.up.queue.total() + f.down.queue.total()) },
+    Column { name: "AGE", width: Some(7), from: 110, text: |f| format::age(f.age) },
+    Column { name: "↑", width: Some(11), from: 90, text: |f| format::rate(f.up.goodput.last_ten_seconds) },
+    Column { name: "↓", width: Some(11), from: 60, text: |f| format::rate(f.down.goodput.last_ten_seconds) },
+    Column { name: "QUEUE", width: Some(8), from: 100, text: |f| format::bytes(f.up.queue.total() + f.down.queue.total()) },
     Column { name: "RTT", width: Some(7), from: 70, text: |f| flows::rtt(&f.client_leg) },
     Column { name: "+ RTT", width: Some(7), from: 70, text: |f| flows::rtt(&f.upstream_leg) },
     Column { name: "CWND", width: Some(5), from: 130, text: |f| flows::cwnd(&f.client_leg) },
@@ -112,11 +113,11 @@ fn widths(columns: &[&Column], flows: &[FlowSnapshot], width: u16) -> Vec<u16> {
 
 fn title(app: &App) -> String {
     let list = &app.list;
-    let mut title = format!(" {} connections", humane::count(as_count(list.total)));
+    let mut title = format!(" {} connections", format::count(as_count(list.total)));
     if !app.filter.text.is_empty() {
         title += &format!(
             ", {} match `{}` (Esc: all)",
-            humane::count(as_count(list.matching)),
+            format::count(as_count(list.matching)),
             app.filter.text
         );
     }

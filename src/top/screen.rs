@@ -7,7 +7,7 @@ use ratatui::text::Line;
 
 use super::app::App;
 use super::{detail, footer, list, summary};
-use crate::status;
+use crate::commands::status;
 
 /// Below this there is no room for anything.
 const SMALLEST: (u16, u16) = (40, 10);

@@ -1,6 +1,6 @@
 //! Sparklines of what happened second by second.
 
-use pepd_observe::{FlowHistory, HistoryPoint};
+use pepd_telemetry::{FlowHistory, HistoryPoint};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style};
@@ -109,7 +109,7 @@ fn whole(seconds: f64) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use pepd_observe::fixture;
+    use pepd_admin::fixture;
 
     use super::*;
 

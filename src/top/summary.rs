@@ -1,6 +1,7 @@
 //! The daemon as a whole: pairs with their phases, rates, limits, peers.
 
-use pepd_observe::{LimitUse, Liveness, PairSnapshot, PhaseTimes, Status};
+use pepd_admin::{LimitUse, Liveness, Status};
+use pepd_telemetry::{PairSnapshot, PhaseTimes};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -10,7 +11,8 @@ use ratatui::widgets::{Block, Paragraph};
 use super::app::App;
 use super::screen::faint;
 use super::{phases, spark};
-use crate::{humane, status};
+use crate::commands::status;
+use crate::ui::format;
 
 /// From this height on there is room for a second line of sparklines.
 const TALL: u16 = 35;
@@ -63,7 +65,7 @@ pub fn draw(frame: &mut Frame, app: &App, area: Rect) {
 
 fn rate(frame: &mut Frame, app: &App, area: Rect, place: usize, arrow: &str, color: Color) {
     let last = app.rates.back().map_or(0.0, |rates| rates[place]);
-    let label = format!(" {arrow} all {:>11} ", humane::rate(last));
+    let label = format!(" {arrow} all {:>11} ", format::rate(last));
     let width = u16::try_from(label.chars().count()).unwrap_or(0);
     let [left, right] =
         Layout::horizontal([Constraint::Length(width), Constraint::Fill(1)]).areas(area);
@@ -106,11 +108,11 @@ fn line(pair: &PairSnapshot, names: usize, width: usize) -> Line<'static> {
     let figures = format!(
         " {:names$.names$}  {:>5} live  ",
         name(pair),
-        humane::count(pair.live)
+        format::count(pair.live)
     );
     let rates = [
-        format!("↑ {:>11} ", humane::rate(pair.up.goodput)),
-        format!(" ↓ {:>11} ", humane::rate(pair.down.goodput)),
+        format!("↑ {:>11} ", format::rate(pair.up.goodput)),
+        format!(" ↓ {:>11} ", format::rate(pair.down.goodput)),
     ];
     let used: usize =
         figures.chars().count() + rates.iter().map(|r| r.chars().count()).sum::<usize>();
@@ -143,14 +145,14 @@ fn foot_line(daemon: &Status) -> Line<'static> {
             Liveness::Unknown | Liveness::Unprobed => (false, Color::Reset),
         };
         let text = match peer.rtt {
-            Some(rtt) if peer.liveness == Liveness::Answering => humane::seconds(rtt),
+            Some(rtt) if peer.liveness == Liveness::Answering => format::seconds(rtt),
             _ => status::liveness(peer.liveness).to_owned(),
         };
         let text = format!(" {} {text} ", peer.name);
         (silent, Span::styled(text, Style::new().fg(color)))
     });
     let limits = daemon.limits.iter().map(|limit| {
-        let (used, most) = (humane::count(limit.used), humane::count(limit.limit));
+        let (used, most) = (format::count(limit.used), format::count(limit.limit));
         let text = format!(" {} {used}/{most} ", limit.name);
         let style = if nearly(limit) {
             Style::new().fg(Color::Red)

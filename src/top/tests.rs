@@ -2,9 +2,9 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use insta::assert_snapshot;
-use pepd_observe::View;
-use pepd_observe::api::FlowList;
-use pepd_observe::fixture::{self, Fixture};
+use pepd_admin::View;
+use pepd_admin::api::FlowList;
+use pepd_admin::fixture::{self, Fixture};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use rstest::rstest;
@@ -16,7 +16,7 @@ use super::screen;
 fn figures(flows: u64, open: Option<u64>) -> Update {
     let view = Fixture::new(flows);
     let mut list = view.flows();
-    list.sort_by(|a, b| pepd_observe::api::FlowSort::Goodput.compare(a, b));
+    list.sort_by(|a, b| pepd_admin::api::FlowSort::Goodput.compare(a, b));
     Update::Figures(Box::new(Figures {
         status: view.status(),
         list: FlowList {

@@ -12,36 +12,32 @@
 
 #![forbid(unsafe_code)]
 
-mod counts;
+mod apply;
+mod counters;
+mod display;
 mod error;
-mod firewall;
 mod gate;
-mod host;
-mod install;
 mod iptables;
-mod next;
 mod nft;
 mod plan;
 mod prefix;
-mod rehearsal;
+mod preflight;
 mod request;
-mod routing;
-mod script;
+mod route;
 mod tunnel;
-mod windows;
 
-pub use counts::{Counts, Guard, Unsplit};
+pub use apply::{Installed, Removed, install, remove};
+pub use counters::{Counts, Guard, Unsplit};
 pub use error::{Error, Kind};
 pub use gate::Gate;
-pub use host::Warning;
-pub use install::{Installed, Removed, install, remove};
-pub use nft::find_holder;
+pub use nft::process::find_holder;
 pub use plan::Plan;
-pub use rehearsal::{Firewall, Rehearsal, rehearse};
+pub use preflight::host::Warning;
+pub use preflight::{Firewall, Rehearsal, rehearse};
 pub use request::{
-    Action, Campus, Fates, Handshake, Holder, Listener, Mark, Peer, Queues, Request, Rule,
-    SocketMarks, Via,
+    Action, Campus, Handshake, Holder, Listener, Mark, Peer, Queues, Request, Rule, SocketMarks,
+    VerdictMarks, Via,
 };
-pub use routing::{
+pub use route::netlink::{
     NEXT_PREFERENCE, PREFERENCE, PROBE_PREFERENCE, PROBE_TOS, PROTOCOL, WINDOWS_PREFERENCE,
 };

@@ -1,10 +1,10 @@
 //! What the kernel state is to do, in this crate's own terms.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
+pub use pepd_packet::{Mark, QueueNumber, SocketMarks, VerdictMarks};
 
 /// All that [`Plan::new`](crate::Plan::new) needs to know.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,93 +32,6 @@ pub struct Request {
     pub rules: Vec<Rule>,
 }
 
-/// A mark and the bits of it that count, as `ip rule … fwmark VALUE/MASK`.
-///
-/// Bits outside the mask are the operator's and are never changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mark {
-    /// The value of the masked bits on a captured packet.
-    pub value: u32,
-    /// The bits that belong to pepd.
-    pub mask: u32,
-}
-
-impl fmt::Display for Mark {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#x}/{:#x}", self.value, self.mask)
-    }
-}
-
-impl Mark {
-    /// The marks that the relay's sockets should have (SO_MARK): packets for them are known by
-    /// these without a look at their addresses, and connection tracking is to see the upstream
-    /// leg only. None if the mask has one bit: then packets are found more slowly, and address
-    /// translation on this host does not apply to split connections.
-    ///
-    /// On packets that come in the same values mean [`Fates`]; a socket's mark is only ever on
-    /// packets that go out, and is no reason to deliver them here.
-    pub fn sockets(self) -> Option<SocketMarks> {
-        let Mark { value, mask } = self;
-        let lowest = mask & mask.wrapping_neg();
-        let mut free = [lowest, mask & !lowest, mask]
-            .into_iter()
-            .filter(|mark| *mark != 0 && *mark != value);
-        let (client, upstream) = (free.next()?, free.next()?);
-        (client != upstream).then_some(SocketMarks { client, upstream })
-    }
-
-    /// What becomes of a held SYN, as values of the masked bits. None if the mask has fewer
-    /// than three bits: seven values are needed.
-    ///
-    /// A SYN to be held carries `value` itself: as that means "deliver here" only after the
-    /// SYN's fate is known, it is free until then.
-    pub fn fates(self) -> Option<Fates> {
-        let Mark { value, mask } = self;
-        // The values within a mask in ascending order: a carry runs through its gaps.
-        let mut next = 0u32;
-        let mut free = std::iter::repeat_with(|| {
-            next = next.wrapping_sub(mask) & mask;
-            next
-        })
-        .take((1usize << mask.count_ones().min(4)) - 1)
-        .filter(|candidate| *candidate != value);
-        Some(Fates {
-            split: free.next()?,
-            refused: free.next()?,
-            network: free.next()?,
-            host: free.next()?,
-            port: free.next()?,
-            prohibited: free.next()?,
-        })
-    }
-}
-
-/// The marks of the relay's sockets, within pepd's bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SocketMarks {
-    /// Of listeners, and so of the client legs that they accept.
-    pub client: u32,
-    /// Of upstream legs.
-    pub upstream: u32,
-}
-
-/// What becomes of a held SYN, as values of pepd's bits of the mark.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fates {
-    /// To the listener.
-    pub split: u32,
-    /// Answered with a RST.
-    pub refused: u32,
-    /// Answered with the ICMP error for a network or no route.
-    pub network: u32,
-    /// Answered with the ICMP error for a host or its address.
-    pub host: u32,
-    /// Answered with the ICMP error for a port.
-    pub port: u32,
-    /// Answered with the ICMP error for an administrative prohibition.
-    pub prohibited: u32,
-}
-
 /// Who is answered first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Handshake {
@@ -132,7 +45,7 @@ pub enum Handshake {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Queues {
     /// The first one's number.
-    pub first: u16,
+    pub first: QueueNumber,
     /// How many there are, at least 1.
     pub count: u16,
     /// What fills them.
@@ -233,55 +146,4 @@ pub enum Action {
     Split,
     /// Route the connection as if pepd were not there.
     Bypass,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sockets_have_marks_of_their_own() {
-        let sockets = |value, mask| {
-            let marks = Mark { value, mask }.sockets()?;
-            Some((marks.client, marks.upstream))
-        };
-        assert_eq!(
-            sockets(0x7000_0000, 0x7000_0000),
-            Some((0x1000_0000, 0x6000_0000))
-        );
-        assert_eq!(
-            sockets(0x1000_0000, 0x7000_0000),
-            Some((0x6000_0000, 0x7000_0000))
-        );
-        assert_eq!(sockets(1, 3), Some((2, 3)));
-        assert_eq!(sockets(3, 3), Some((1, 2)));
-        assert_eq!(sockets(8, 8), None);
-    }
-
-    #[test]
-    fn seven_values_fit_into_any_three_bits() {
-        for (value, mask) in [(0x7000_0000, 0x7000_0000), (0x10, 0x0101_0010), (3, 0xffff)] {
-            let fates = Mark { value, mask }.fates().unwrap();
-            let Fates {
-                split,
-                refused,
-                network,
-                host,
-                port,
-                prohibited,
-            } = fates;
-            let mut all = vec![value, split, refused, network, host, port, prohibited];
-            assert!(all.iter().all(|v| *v != 0 && v & !mask == 0), "{fates:x?}");
-            all.sort_unstable();
-            all.dedup();
-            assert_eq!(all.len(), 7, "{fates:x?}");
-        }
-    }
-
-    #[test]
-    fn two_bits_are_too_few() {
-        for mask in [0x1, 0x3000_0000] {
-            assert_eq!(Mark { value: mask, mask }.fates(), None);
-        }
-    }
 }

@@ -11,6 +11,7 @@ mod common;
 
 use common::{Netns, privileged, request, rule};
 use pepd_net::{Action, Handshake, Holder, Plan, Request, find_holder, remove};
+use pepd_packet::{MarkMask, MarkValue};
 
 fn holding(filled_by: Holder) -> Request {
     let mut request = request();
@@ -149,8 +150,8 @@ fn a_mark_too_narrow_is_refused() {
     }
     let netns = Netns::new();
     let mut request = holding_here(&netns);
-    request.mark.value = 0x3000_0000;
-    request.mark.mask = 0x3000_0000;
+    request.mark.value = MarkValue(0x3000_0000);
+    request.mark.mask = MarkMask(0x3000_0000);
     let error = netns.install(&request).unwrap_err();
     assert!(error.to_string().contains("three bits"), "{error}");
 }

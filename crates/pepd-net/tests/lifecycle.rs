@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use common::{MARK, Netns, TABLE, campus, operated, privileged, request, rule};
 use pepd_net::{Action, Gate, Plan, install, remove};
+use pepd_packet::MarkValue;
 
 #[test]
 fn removing_leaves_everything_as_it_was() {
@@ -88,7 +89,7 @@ fn installing_again_adopts_what_a_crash_left() {
     let before = netns.state();
     let mut other = request();
     other.table = 7301;
-    other.mark.value = 0x3000_0000;
+    other.mark.value = MarkValue(0x3000_0000);
     // Dropped without removal, as a killed daemon leaves it: once with another mark and
     // table, twice with the same.
     for request in [&other, &request(), &request()] {
@@ -161,7 +162,7 @@ fn replacing_is_whole_and_keeps_gate_sources_and_counters() {
     let table = netns.nft("-s list table inet pepd");
     let mut broken = changed.clone();
     broken.table = 7302;
-    broken.mark.value = 0x1000_0000;
+    broken.mark.value = MarkValue(0x1000_0000);
     netns.ip("link set lo down");
     netns.replace(&mut installed, &broken).unwrap_err();
     netns.ip("link set lo up");

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use common::{MARK, Netns, TABLE, operated, privileged, request, wait_until};
 use pepd_net::{Gate, Kind, Mark, Plan, install, remove};
+use pepd_packet::{MarkMask, MarkValue};
 
 #[test]
 fn a_table_with_somebody_elses_routes_is_refused() {
@@ -250,7 +251,7 @@ fn a_request_that_would_take_the_kernels_own_table_is_refused() {
     let mut main = request();
     main.table = 254;
     let mut stray = request();
-    stray.mark.value = 0x8000_0000;
+    stray.mark.value = MarkValue(0x8000_0000);
     for request in [main, stray] {
         netns.install(&request).unwrap_err();
         assert_eq!(netns.state(), before);
@@ -273,7 +274,10 @@ fn a_firewall_in_the_way_is_named_with_the_cure() {
     );
     let warnings = |value: u32| {
         let mut request = request();
-        request.mark = Mark { value, mask: value };
+        request.mark = Mark {
+            value: MarkValue(value),
+            mask: MarkMask(value),
+        };
         let installed = netns.install(&request).unwrap();
         let warnings: Vec<_> = installed
             .warnings()

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 
 use siphasher::sip::SipHasher24;
 
-use crate::held::packet::Flow;
+use crate::handshake::packet::Flow;
 
 /// A listener's cookie: 8 bytes are what Linux makes (TCP_FASTOPEN_COOKIE_SIZE,
 /// include/net/tcp.h).

@@ -4,12 +4,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 
+use pepd_packet::QueueNumber;
 use pepd_sys::sockopt;
 use socket2::{Domain, Socket};
 
 use crate::fast_open::Key;
-use crate::options::{self, Unset};
 use crate::settings::{Dscp, Leg, ListenerAddress, Settings};
+use crate::sockopts::{self, Unset};
 
 /// Connections that may wait to be accepted, cut by the kernel to net.core.somaxconn.
 const BACKLOG: i32 = 4096;
@@ -44,7 +45,7 @@ pub enum ListenError {
     )]
     QueueInUse {
         /// Its number.
-        number: u16,
+        number: QueueNumber,
     },
     /// SYNs cannot be held on this kernel.
     #[error(
@@ -54,7 +55,7 @@ pub enum ListenError {
     )]
     NoQueue {
         /// Its number.
-        number: u16,
+        number: QueueNumber,
         /// What the kernel said.
         source: std::io::Error,
     },
@@ -117,7 +118,7 @@ pub(crate) fn addresses(
 }
 
 fn ipv6_available() -> bool {
-    options::new_socket(Domain::IPV6).is_ok()
+    sockopts::new_socket(Domain::IPV6).is_ok()
 }
 
 fn open(
@@ -150,17 +151,17 @@ fn listen(leg: &Leg, address: SocketAddr, domain: Domain, key: &Key) -> Result<S
     let plain = |option, result: std::io::Result<()>| {
         result.map_err(|source| Unset::Plain { option, source })
     };
-    let socket = options::new_socket(domain).map_err(|source| Unset::Plain {
+    let socket = sockopts::new_socket(domain).map_err(|source| Unset::Plain {
         option: "socket",
         source,
     })?;
     let fd = socket.as_fd();
-    options::set_transparent(&socket, domain)?;
+    sockopts::set_transparent(&socket, domain)?;
     plain("SO_REUSEPORT", socket.set_reuse_port(true))?;
     if domain == Domain::IPV6 {
         plain("IPV6_V6ONLY", socket.set_only_v6(true))?;
     }
-    options::apply(&socket, domain, leg, leg.client_mark)?;
+    sockopts::apply(&socket, domain, leg, leg.client_mark)?;
     // Even where this leg has a DSCP of its own: the upstream leg may copy the client's.
     sockopt::set_save_syn(fd, 1)?;
     plain("bind", socket.bind(&address.into()))?;

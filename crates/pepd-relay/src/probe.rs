@@ -4,8 +4,8 @@ use std::fs;
 
 use socket2::Domain;
 
-use crate::options::{self, Difference, Unset};
 use crate::settings::Leg;
+use crate::sockopts::{self, Difference, Unset};
 
 /// A leg that this kernel cannot serve.
 #[derive(Debug, thiserror::Error)]
@@ -46,11 +46,11 @@ pub enum ProbeError {
 pub fn probe(legs: &[Leg]) -> Result<Vec<Difference>, ProbeError> {
     let mut found = Vec::new();
     for leg in legs {
-        let socket = options::new_socket(Domain::IPV4).map_err(ProbeError::Socket)?;
-        options::set_transparent(&socket, Domain::IPV4)
-            .and_then(|()| options::apply(&socket, Domain::IPV4, leg, leg.upstream_mark))
+        let socket = sockopts::new_socket(Domain::IPV4).map_err(ProbeError::Socket)?;
+        sockopts::set_transparent(&socket, Domain::IPV4)
+            .and_then(|()| sockopts::apply(&socket, Domain::IPV4, leg, leg.upstream_mark))
             .map_err(|source| explain(leg, source))?;
-        let differences = options::differences(&socket, leg);
+        let differences = sockopts::differences(&socket, leg);
         found.extend(differences.map_err(|source| explain(leg, source))?);
         found.extend(fast_open_difference(leg));
     }

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
-
-use crate::held::{Decision, Unreachable};
+use pepd_packet::{MarkValue, QueueNumber, Rate, Size, VerdictMarks};
 
 /// Everything the relay needs to know; replaced as a whole by a reload.
 #[derive(Clone, Debug)]
@@ -39,49 +38,11 @@ pub struct Limits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hold {
     /// The first of the NFQUEUEs, of which each worker reads one.
-    pub first_queue: u16,
+    pub first_queue: QueueNumber,
     /// SYNs held, and upstream legs that wait for their clients, at once.
     pub pending: u32,
     /// What the capture understands.
-    pub marks: HoldMarks,
-}
-
-/// The values of the masked bits of the packet mark that tell the capture what becomes of a
-/// held SYN.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HoldMarks {
-    /// The bits that count; the others are the operator's. With none of them set the SYN is
-    /// routed.
-    pub mask: u32,
-    /// It goes to the listener.
-    pub split: u32,
-    /// It is answered with a RST.
-    pub refused: u32,
-    /// It is answered with the ICMP error for a network or no route.
-    pub network: u32,
-    /// It is answered with the ICMP error for a host or its address.
-    pub host: u32,
-    /// It is answered with the ICMP error for a port.
-    pub port: u32,
-    /// It is answered with the ICMP error for an administrative prohibition.
-    pub prohibited: u32,
-}
-
-impl HoldMarks {
-    /// The whole mark of a packet that had `mark` and goes on as decided.
-    pub(crate) fn apply(&self, mark: u32, decision: Decision) -> u32 {
-        let value = match decision {
-            Decision::Split => self.split,
-            Decision::Refused => self.refused,
-            Decision::Unreachable(Unreachable::Network) => self.network,
-            Decision::Unreachable(Unreachable::Host) => self.host,
-            Decision::Unreachable(Unreachable::Port) => self.port,
-            Decision::Unreachable(Unreachable::Prohibited) => self.prohibited,
-            // A socket that it is for has it before the mark is looked at.
-            Decision::Pass | Decision::Bypass(_) | Decision::Silence => 0,
-        };
-        mark & !self.mask | value & self.mask
-    }
+    pub marks: VerdictMarks,
 }
 
 /// The addresses behind one campus, and the leg towards them.
@@ -102,11 +63,11 @@ pub struct Leg {
     pub name: Arc<str>,
     /// The congestion control.
     pub congestion: Option<String>,
-    /// Bytes each direction may hold in this leg's socket; the kernel allows itself as much
+    /// What each direction may hold in this leg's socket; the kernel allows itself as much
     /// again for bookkeeping (socket(7), SO_SNDBUF).
-    pub buffer: Option<u64>,
-    /// The pacing ceiling in bits per second.
-    pub rate: Option<u64>,
+    pub buffer: Option<Size>,
+    /// The pacing ceiling.
+    pub rate: Option<Rate>,
     /// Whether data may travel in the SYN (RFC 7413).
     pub fast_open: bool,
     /// The largest segment in bytes.
@@ -120,14 +81,14 @@ pub struct Leg {
     /// Linear instead of exponential retransmission timeouts for thin streams.
     pub thin: bool,
     /// Unsent bytes above which the leg takes no more.
-    pub notsent_lowat: Option<u64>,
+    pub notsent_lowat: Option<Size>,
     /// How long the upstream leg may take to be established.
     pub connect_timeout: Duration,
     /// The mark of its listeners, and so of the client legs that they accept (SO_MARK), by which
     /// the capture knows their packets at once.
-    pub client_mark: Option<u32>,
+    pub client_mark: Option<MarkValue>,
     /// The mark of its upstream sockets.
-    pub upstream_mark: Option<u32>,
+    pub upstream_mark: Option<MarkValue>,
 }
 
 /// TCP keepalive (RFC 9293, section 3.8.4).
@@ -223,6 +184,15 @@ impl ListenerAddress {
     }
 }
 
+/// Whether connecting there would lead to this host itself, whatever the packet meant: a
+/// connection straight to the listener connects to itself for ever; the unspecified address
+/// is the loopback's to connect(2), and an IPv4-mapped one changes the family (RFC 4942,
+/// section 2.1). The campus `::/0` holds them all.
+pub(crate) fn is_self_destined(address: IpAddr) -> bool {
+    let mapped = matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some());
+    ListenerAddress::is_one(address) || address.is_unspecified() || address.is_loopback() || mapped
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -236,18 +206,22 @@ mod tests {
     }
 
     #[test]
-    fn the_operators_bits_of_a_mark_survive() {
-        let marks = HoldMarks {
-            mask: 0x7000_0000,
-            split: 0x1000_0000,
-            refused: 0x2000_0000,
-            network: 0x3000_0000,
-            host: 0x4000_0000,
-            port: 0x5000_0000,
-            prohibited: 0x6000_0000,
-        };
-        assert_eq!(marks.apply(0xf000_00aa, Decision::Split), 0x9000_00aa);
-        assert_eq!(marks.apply(0x7000_00aa, Decision::Silence), 0xaa);
+    fn no_destination_leads_into_the_box() {
+        for here in [
+            "127.73.0.1",
+            "100::73:0:1",
+            "0.0.0.0",
+            "::",
+            "::1",
+            "127.0.0.1",
+            "::ffff:127.0.0.1",
+            "::ffff:10.2.0.2",
+        ] {
+            assert!(is_self_destined(here.parse().unwrap()), "{here}");
+        }
+        for there in ["10.2.0.2", "fd00:b::2", "100::74:0:1"] {
+            assert!(!is_self_destined(there.parse().unwrap()), "{there}");
+        }
     }
 
     #[test]

@@ -14,6 +14,8 @@ use netlink_sys::{Socket, SocketAddr};
 
 pub use message::{Hook, Packet, packets};
 
+use pepd_packet::{PacketMark, QueueNumber};
+
 use crate::sockopt;
 
 /// The bytes that [`Queue::receive`] may need for one packet: what is copied of it, and the
@@ -41,15 +43,11 @@ pub struct Queue {
     number: QueueNumber,
 }
 
-/// The number of an NFQUEUE.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QueueNumber(pub u16);
-
 /// What becomes of a held packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It goes on to the next chain, with this packet mark (all 32 bits).
-    Accept(u32),
+    Accept(PacketMark),
     /// It is dropped, and its sender told nothing.
     Drop,
 }

@@ -18,6 +18,7 @@ use pepd_net::{
     Action, Campus, Error, Handshake, Holder, Installed, Listener, Mark, Plan, Queues, Request,
     Rule, Via, install,
 };
+use pepd_packet::{MarkMask, MarkValue, QueueNumber};
 
 /// How long an event may take before a test fails. Not a measurement: machines are busy.
 pub const DEADLINE: Duration = Duration::from_secs(120);
@@ -191,8 +192,8 @@ pub fn wait_until(what: &str, mut ready: impl FnMut() -> bool) {
 }
 
 pub const MARK: Mark = Mark {
-    value: 0x7000_0000,
-    mask: 0x7000_0000,
+    value: MarkValue(0x7000_0000),
+    mask: MarkMask(0x7000_0000),
 };
 pub const TABLE: u32 = 7300;
 pub const PORT: u16 = 7300;
@@ -210,7 +211,7 @@ pub fn request() -> Request {
         ],
         handshake: Handshake::Early,
         queues: Queues {
-            first: 7300,
+            first: QueueNumber(7300),
             count: 4,
             filled_by: Holder::Nft,
         },

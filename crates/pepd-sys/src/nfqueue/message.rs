@@ -7,7 +7,9 @@
 
 use std::io;
 
-use super::{QueueNumber, Verdict};
+use pepd_packet::{PacketMark, QueueNumber};
+
+use super::Verdict;
 
 const NLMSG_ERROR: u16 = 2;
 const NLM_F_REQUEST: u16 = 0x1;
@@ -50,7 +52,7 @@ pub struct Packet<'a> {
     /// Where it was taken.
     pub hook: Hook,
     /// Its packet mark.
-    pub mark: u32,
+    pub mark: PacketMark,
     /// It, from the IP header on; cut where it is longer than what is copied.
     pub payload: &'a [u8],
 }
@@ -72,11 +74,11 @@ pub fn packets(datagram: &[u8]) -> impl Iterator<Item = Packet<'_>> {
 }
 
 fn packet(attributes: &[u8]) -> Option<Packet<'_>> {
-    let (mut header, mut mark, mut payload) = (None, 0, None);
+    let (mut header, mut mark, mut payload) = (None, PacketMark::default(), None);
     for (kind, value) in self::attributes(attributes) {
         match kind {
             NFQA_PACKET_HDR => header = Some((be32(value)?, *value.get(6)?)),
-            NFQA_MARK => mark = be32(value)?,
+            NFQA_MARK => mark = PacketMark(be32(value)?),
             NFQA_PAYLOAD => payload = Some(value),
             _ => {}
         }
@@ -140,7 +142,7 @@ pub(super) fn decide(queue: QueueNumber, packet: u32, verdict: Verdict) -> Vec<u
     message(NFQNL_MSG_VERDICT, NLM_F_REQUEST, queue, |bytes| {
         attribute(bytes, NFQA_VERDICT_HDR, &header);
         if let Some(mark) = mark {
-            attribute(bytes, NFQA_MARK, &mark.to_be_bytes());
+            attribute(bytes, NFQA_MARK, &mark.0.to_be_bytes());
         }
     })
 }
@@ -218,10 +220,13 @@ mod tests {
         bytes.extend(datagram(2, 3, Some(0x7000_0001), b"second!!"));
         let read: Vec<_> = packets(&bytes).collect();
         assert_eq!(read.len(), 2);
-        assert_eq!((read[0].id, read[0].hook, read[0].mark), (1, Hook::In, 0));
+        assert_eq!(
+            (read[0].id, read[0].hook, read[0].mark),
+            (1, Hook::In, PacketMark(0))
+        );
         assert_eq!(read[0].payload, b"first");
         assert_eq!(read[1].hook, Hook::Out);
-        assert_eq!(read[1].mark, 0x7000_0001);
+        assert_eq!(read[1].mark, PacketMark(0x7000_0001));
     }
 
     #[test]

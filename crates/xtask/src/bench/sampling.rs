@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use nix::time::{ClockId, clock_gettime};
-use pepd_observe::{
+use pepd_telemetry::{
     CHECK_INTERVAL, Doing, FlowTable, HandshakeMode, Opening, Registration, Socket, Turn,
 };
 

@@ -1,0 +1,502 @@
+//! The API over a real socket, asked by clients of every kind.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::fixture::{self, Fixture};
+use crate::metrics::Exposition;
+use crate::{Status, View};
+use pepd_telemetry::{Counters, FlowHistory, FlowSnapshot, Phase};
+
+/// How long a busy machine may take for anything.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+struct Served {
+    path: PathBuf,
+    orders: mpsc::Receiver<Order>,
+    task: JoinHandle<()>,
+    _directory: TempDir,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Serves on the test's own runtime.
+fn serve_view(view: Arc<dyn View>, limits: Limits) -> Served {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("admin.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let (sender, orders) = Orders::channel();
+    let router = admin(Arc::new(Cached::new(view, Cached::FRESH)), sender);
+    let pacer = Rc::new(RefCell::new(Pacer::new()));
+    let task = tokio::task::spawn_local(serve(listener, router, limits, pacer));
+    Served {
+        path,
+        orders,
+        task,
+        _directory: directory,
+    }
+}
+
+fn serve_flows(flows: u64, limits: Limits) -> Served {
+    serve_view(Arc::new(Fixture::new(flows)), limits)
+}
+
+/// Runs a test on one thread, as the daemon does.
+fn on_one_thread(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let local = tokio::task::LocalSet::new();
+    local.block_on(&runtime, async {
+        tokio::time::timeout(DEADLINE, test)
+            .await
+            .expect("no deadline is reached");
+    });
+}
+
+/// Says `head` and gives the status and the body of the answer.
+async fn said(path: &Path, head: &str) -> (u16, String) {
+    let mut stream = UnixStream::connect(path).await.unwrap();
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").expect("an answer of HTTP");
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, body.to_owned())
+}
+
+async fn asked(path: &Path, method: &str, address: &str) -> (u16, String) {
+    said(
+        path,
+        &format!("{method} {address} HTTP/1.1\r\nhost: x\r\n\r\n"),
+    )
+    .await
+}
+
+async fn got<T: DeserializeOwned>(path: &Path, address: &str) -> T {
+    let (status, body) = asked(path, "GET", address).await;
+    assert_eq!(status, 200, "{address}: {body}");
+    serde_json::from_str(&body).unwrap()
+}
+
+async fn problem(path: &Path, method: &str, address: &str) -> (u16, Problem) {
+    let (status, body) = asked(path, method, address).await;
+    let ErrorBody { error } = serde_json::from_str(&body).unwrap();
+    assert!(!error.what.is_empty() && !error.cure.is_empty());
+    (status, error)
+}
+
+#[test]
+fn every_address_answers_in_its_type() {
+    on_one_thread(async {
+        let served = serve_flows(5, Limits::STANDARD);
+        let path = &served.path;
+        let index: Index = got(path, "/v1").await;
+        assert_eq!(index.api, API_VERSION);
+        let status: Status = got(path, "/v1/status").await;
+        assert_eq!(status, fixture::status(5));
+        for (address, wanted) in [
+            ("/v1/flows/3", serde_json::to_string(&fixture::flow(3))),
+            (
+                "/v1/flows/3/history",
+                serde_json::to_string(&fixture::history(3)),
+            ),
+        ] {
+            assert_eq!(asked(path, "GET", address).await, (200, wanted.unwrap()));
+        }
+        let PeerList { peers } = got(path, "/v1/peers").await;
+        assert_eq!(peers, status.peers);
+        let LimitList { limits } = got(path, "/v1/limits").await;
+        assert_eq!(limits, status.limits);
+        let CounterList { counters } = got(path, "/v1/counters").await;
+        assert_eq!(
+            counters,
+            [status.counters.clone(), status.routed.clone()].concat()
+        );
+        for address in index.get {
+            let address = address.replace("{id}", "1");
+            assert_eq!(asked(path, "GET", &address).await.0, 200, "{address}");
+            assert_eq!(asked(path, "HEAD", &address).await.0, 200, "{address}");
+            let (status, error) = problem(path, "GET", &format!("{address}?colour=red")).await;
+            assert_eq!(status, 400);
+            assert!(error.what.contains("colour"), "{error}");
+            assert_eq!(problem(path, "POST", &address).await.0, 405, "{address}");
+            assert_eq!(problem(path, "DELETE", &address).await.0, 405, "{address}");
+        }
+        for address in index.post {
+            assert_eq!(problem(path, "GET", &address).await.0, 405, "{address}");
+        }
+    });
+}
+
+#[test]
+fn what_is_not_there_is_404_and_what_is_no_number_400() {
+    on_one_thread(async {
+        let served = serve_flows(5, Limits::STANDARD);
+        for (address, wanted) in [
+            ("/", 404),
+            ("/v2/status", 404),
+            ("/v1/status/", 404),
+            ("/v1/flows/6", 404),
+            ("/v1/flows/6/history", 404),
+            ("/v1/flows/-1", 400),
+            ("/v1/flows/18446744073709551616", 400),
+            ("/v1/flows?limit=10001", 400),
+            ("/v1/flows?limit=-1", 400),
+            ("/v1/flows?sort=colour", 400),
+            ("/v1/flows?phase=mad", 400),
+            ("/v1/flows?client=10.1.0", 400),
+            ("/v1/flows?campus=a&campus=b", 400),
+            ("/v1/flows?campus=%ff", 200),
+        ] {
+            let (status, body) = asked(&served.path, "GET", address).await;
+            assert_eq!(status, wanted, "{address}: {body}");
+        }
+    });
+}
+
+#[test]
+fn flows_are_filtered_sorted_and_limited() {
+    on_one_thread(async {
+        let served = serve_flows(300, Limits::STANDARD);
+        let ids = async |query: &str| -> (usize, Vec<u64>) {
+            let list: FlowList = got(&served.path, &format!("/v1/flows?{query}")).await;
+            assert_eq!(list.total, 300);
+            let ids = list.flows.iter().map(|flow| flow.id).collect();
+            (list.matching, ids)
+        };
+        let (matching, all) = ids("").await;
+        assert_eq!((matching, all.len()), (300, FlowQuery::USUAL));
+        // 100, 200 and 300 are the fastest, and of equals the first that came comes first.
+        assert_eq!(all[..4], [100, 200, 300, 1]);
+        assert_eq!(ids("limit=2&sort=newest").await, (300, vec![100, 200]));
+        assert_eq!(ids("limit=0").await, (300, vec![]));
+        assert_eq!(ids("client=10.1.0.2:40001").await, (1, vec![1]));
+        assert_eq!(ids("client=10.1.0.2/32&limit=9").await.0, 2);
+        assert_eq!(ids("server=10.2.0.2").await.0, 200);
+        assert_eq!(ids("server=fd00:b::/48").await.0, 100);
+        assert_eq!(ids("end=[fd00:b::2]:443").await.0, 100);
+        assert_eq!(ids("server=fd00:a::/48").await.0, 0);
+        assert_eq!(ids("campus=b").await.0, 300);
+        assert_eq!(ids("campus=c").await.0, 0);
+        assert_eq!(ids("phase=starved").await.0, 300);
+        assert_eq!(ids("phase=free").await.0, 0);
+        for (_, name) in FlowSort::ALL {
+            assert_eq!(ids(&format!("sort={name}&limit=300")).await.1.len(), 300);
+        }
+    });
+}
+
+/// The most, and the least, of what each order is about.
+#[test]
+fn each_order_puts_first_what_its_name_says() {
+    let mut flows: Vec<_> = (1..=4).map(fixture::flow).collect();
+    let address = |text: &str| text.parse::<SocketAddr>().unwrap();
+    for (at, flow) in flows.iter_mut().enumerate() {
+        let n = [2.0, 4.0, 1.0, 3.0][at];
+        let count = [2_u32, 4, 1, 3][at];
+        flow.age = n;
+        flow.up.goodput.last_ten_seconds = n;
+        flow.down.goodput.last_ten_seconds = 0.0;
+        flow.up.bytes = u64::from(count);
+        flow.down.bytes = 0;
+        flow.up.queue.pipe = u64::from(count);
+        flow.down.queue = pepd_telemetry::QueueBytes::default();
+        flow.up.phases = pepd_telemetry::PhaseTimes {
+            free: 100.0 - 2.0 * n,
+            starved: n,
+            backpressured: n,
+        };
+        flow.down.phases = pepd_telemetry::PhaseTimes::default();
+        flow.client_leg.tcp = None;
+        if let Some(tcp) = &mut flow.upstream_leg.tcp {
+            tcp.rtt = n;
+            tcp.retransmitted_segments = count;
+        }
+        flow.client = address(&format!("10.0.0.{count}:1"));
+        flow.server = address(&format!("10.0.1.{count}:1"));
+    }
+    for (sort, name) in FlowSort::ALL {
+        let query = FlowQuery {
+            sort,
+            ..FlowQuery::default()
+        };
+        let ids: Vec<_> = query.select(&flows).1.iter().map(|flow| flow.id).collect();
+        let rising = matches!(name, "newest" | "client" | "server");
+        let wanted = if rising { [3, 1, 4, 2] } else { [2, 4, 1, 3] };
+        assert_eq!(ids, wanted, "{name}");
+        assert_eq!(name.parse(), Ok(sort));
+    }
+}
+
+#[test]
+fn a_query_goes_there_and_back() {
+    let query = FlowQuery {
+        campus: Some("a".to_owned()),
+        client: "10.0.0.0/8".parse().ok(),
+        server: "[::1]:443".parse().ok(),
+        end: "::/0".parse().ok(),
+        phase: Some(Phase::Backpressured),
+        sort: FlowSort::Rtt,
+        limit: Some(7),
+    };
+    let text = serde_json::to_string(&query).unwrap();
+    assert_eq!(serde_json::from_str::<FlowQuery>(&text).unwrap(), query);
+}
+
+#[test]
+fn orders_are_given_and_answered() {
+    on_one_thread(async {
+        let mut served = serve_flows(0, Limits::STANDARD);
+        let path = served.path.clone();
+        let answers = tokio::task::spawn_local(async move {
+            let refused = problem(&path, "POST", "/v1/reload").await;
+            let done = asked(&path, "POST", "/v1/reload").await;
+            let drained = asked(&path, "POST", "/v1/drain").await;
+            let ending = problem(&path, "POST", "/v1/drain").await;
+            (refused, done, drained, ending)
+        });
+        let Some(Order::Reload(answer)) = served.orders.recv().await else {
+            panic!("no order");
+        };
+        answer.send(Err("pepd.toml:3: no".to_owned())).unwrap();
+        let Some(Order::Reload(answer)) = served.orders.recv().await else {
+            panic!("no order");
+        };
+        answer.send(Ok(())).unwrap();
+        let Some(Order::Drain(answer)) = served.orders.recv().await else {
+            panic!("no order");
+        };
+        answer.send(()).unwrap();
+        // The daemon ends before it has answered the last one.
+        drop(served.orders.recv().await);
+        let (refused, done, drained, ending) = answers.await.unwrap();
+        assert_eq!((refused.0, &*refused.1.what), (422, "pepd.toml:3: no"));
+        assert_eq!(done, (200, "{\"done\":\"reloaded\"}".to_owned()));
+        assert_eq!(drained.0, 200);
+        assert_eq!(ending.0, 409);
+    });
+}
+
+/// A dashboard that is only to be read takes no orders.
+#[test]
+fn reading_takes_no_orders() {
+    on_one_thread(async {
+        let directory = TempDir::new().unwrap();
+        let path = directory.path().join("s");
+        let listener = UnixListener::bind(&path).unwrap();
+        let view = Arc::new(Cached::new(Arc::new(Fixture::new(1)), Cached::FRESH));
+        let pacer = Rc::new(RefCell::new(Pacer::new()));
+        tokio::task::spawn_local(serve(listener, reading(view), Limits::STANDARD, pacer));
+        let index: Index = got(&path, "/v1").await;
+        assert!(index.post.is_empty());
+        for address in POST {
+            assert_eq!(problem(&path, "POST", address).await.0, 404);
+        }
+    });
+}
+
+#[test]
+fn a_request_with_a_body_is_refused_before_the_body() {
+    on_one_thread(async {
+        let served = serve_flows(0, Limits::STANDARD);
+        for body in [
+            "content-length: 104857600\r\n\r\n",
+            "transfer-encoding: chunked\r\n\r\n",
+        ] {
+            let head = format!("POST /v1/drain HTTP/1.1\r\nhost: x\r\n{body}");
+            assert_eq!(said(&served.path, &head).await.0, 413);
+        }
+        // None is none.
+        let head = "GET /v1/status HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n";
+        assert_eq!(said(&served.path, head).await.0, 200);
+    });
+}
+
+#[test]
+fn a_head_without_end_is_refused() {
+    on_one_thread(async {
+        let served = serve_flows(0, Limits::STANDARD);
+        let head = format!("GET /v1/status HTTP/1.1\r\nx: {}", "y".repeat(100_000));
+        let mut stream = UnixStream::connect(&served.path).await.unwrap();
+        // It is cut off on the way.
+        let _ = stream.write_all(head.as_bytes()).await;
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+        assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 4"));
+        assert_eq!(asked(&served.path, "GET", "/v1/status").await.0, 200);
+    });
+}
+
+#[test]
+fn one_who_says_nothing_or_little_is_closed() {
+    on_one_thread(async {
+        let limits = Limits {
+            patience: Duration::from_millis(100),
+            ..Limits::STANDARD
+        };
+        let served = serve_flows(0, limits);
+        for beginning in ["", "GET /v1", "GET /v1/status HTTP/1.1\r\nhost: x\r\n"] {
+            let mut stream = UnixStream::connect(&served.path).await.unwrap();
+            stream.write_all(beginning.as_bytes()).await.unwrap();
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer).await.unwrap();
+            assert_eq!(answer, b"");
+        }
+    });
+}
+
+/// Nobody is patient with those who take a place that others need.
+#[test]
+fn the_silent_do_not_keep_out_those_who_ask() {
+    on_one_thread(async {
+        let limits = Limits {
+            connections: 4,
+            patience: DEADLINE,
+            patience_when_full: Duration::from_millis(20),
+        };
+        let served = serve_flows(3, limits);
+        let mut silent = Vec::new();
+        for _ in 0..50 {
+            silent.push(UnixStream::connect(&served.path).await.unwrap());
+        }
+        assert_eq!(asked(&served.path, "GET", "/v1/status").await.0, 200);
+    });
+}
+
+/// Their lists stay in memory until they are fetched, so only some are made at a time.
+#[test]
+fn those_who_do_not_fetch_their_lists_are_closed() {
+    on_one_thread(async {
+        let limits = Limits {
+            connections: 16,
+            patience: Duration::from_millis(600),
+            patience_when_full: Duration::from_millis(20),
+        };
+        let served = serve_flows(3000, limits);
+        let mut lazy = Vec::new();
+        for _ in 0..12 {
+            let mut stream = UnixStream::connect(&served.path).await.unwrap();
+            stream
+                .write_all(b"GET /v1/flows?limit=10000 HTTP/1.1\r\nhost: x\r\n\r\n")
+                .await
+                .unwrap();
+            lazy.push(stream);
+        }
+        // On a busy machine one who fetches may be slow as well, and has to ask again.
+        let list: FlowList = loop {
+            let (status, body) = asked(&served.path, "GET", "/v1/flows?limit=10000").await;
+            match serde_json::from_str(&body) {
+                Ok(list) if status == 200 => break list,
+                _ => assert!([200, 503].contains(&status), "{body}"),
+            }
+        };
+        assert_eq!(list.flows.len(), 3000);
+        // Those who came first had to go first: they have what the kernel's buffer holds.
+        let mut cut_short = 0;
+        for mut stream in lazy {
+            let mut answer = Vec::new();
+            let _ = stream.read_to_end(&mut answer).await;
+            cut_short += usize::from(answer.len() < 1 << 20);
+        }
+        assert!(cut_short >= 8, "{cut_short} of 12 lists were given up");
+    });
+}
+
+/// The daemon takes its time with a reload; who waits for it has done nothing wrong.
+#[test]
+fn one_who_waits_for_an_order_keeps_the_place() {
+    on_one_thread(async {
+        let limits = Limits {
+            connections: 2,
+            patience: Duration::from_millis(50),
+            patience_when_full: Duration::from_millis(10),
+        };
+        let mut served = serve_flows(0, limits);
+        let path = served.path.clone();
+        let reload =
+            tokio::task::spawn_local(async move { asked(&path, "POST", "/v1/reload").await });
+        let Some(Order::Reload(answer)) = served.orders.recv().await else {
+            panic!("no order");
+        };
+        let mut silent = Vec::new();
+        for _ in 0..10 {
+            silent.push(UnixStream::connect(&served.path).await.unwrap());
+        }
+        // By then the patience with them all is over.
+        for _ in 0..5 {
+            assert_eq!(asked(&served.path, "GET", "/v1/status").await.0, 200);
+        }
+        for mut stream in silent {
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+        }
+        answer.send(Ok(())).unwrap();
+        assert_eq!(reload.await.unwrap().0, 200);
+    });
+}
+
+/// Counts how often the workers are disturbed.
+#[derive(Default)]
+struct Counting {
+    inner: Fixture,
+    looks: AtomicUsize,
+}
+
+impl View for Counting {
+    fn status(&self) -> Status {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        self.inner.status()
+    }
+
+    fn flows(&self) -> Vec<FlowSnapshot> {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        self.inner.flows()
+    }
+
+    fn flow(&self, id: u64) -> Option<FlowSnapshot> {
+        self.inner.flow(id)
+    }
+
+    fn history(&self, id: u64) -> Option<FlowHistory> {
+        self.inner.history(id)
+    }
+
+    fn counters(&self) -> &Counters {
+        self.inner.counters()
+    }
+}
+
+#[test]
+fn a_thousand_who_ask_at_once_are_one_look() {
+    let view = Arc::new(Counting::default());
+    let cached = Cached::new(Arc::clone(&view) as Arc<dyn View>, DEADLINE);
+    for _ in 0..1000 {
+        cached.flows();
+        cached.status();
+        cached.metrics(Exposition::Text).unwrap();
+        cached.metrics(Exposition::OpenMetrics).unwrap();
+    }
+    assert_eq!(view.looks.load(Ordering::Relaxed), 4);
+    let stale = Cached::new(Arc::clone(&view) as Arc<dyn View>, Duration::ZERO);
+    stale.flows();
+    stale.flows();
+    assert_eq!(view.looks.load(Ordering::Relaxed), 6);
+}

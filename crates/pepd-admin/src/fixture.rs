@@ -1,0 +1,311 @@
+//! A daemon that exists on paper only: what it says is always the same, so that what is made
+//! of it can be compared. For tests.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use crate::{
+    API_VERSION, CampusSnapshot, CountedReason, DaemonState, GuardDrops, LimitUse, Liveness,
+    PeerState, Status, View,
+};
+use pepd_telemetry::{
+    Counters, DirectionPoint, DirectionSnapshot, FlowHistory, FlowSnapshot, Goodput, HandshakeMode,
+    HistoryPoint, LegPoint, LegSnapshot, PairDirection, PairLeg, PairSnapshot, Phase, PhaseTimes,
+    QueueBytes, TcpFigures,
+};
+
+/// 2026-01-01T00:00:00Z, when everything is asked.
+pub const NOW: f64 = 1_767_225_600.0;
+
+/// The daemon.
+#[derive(Debug, Default)]
+pub struct Fixture {
+    /// How many connections it has.
+    pub flows: u64,
+    counters: Counters,
+}
+
+impl Fixture {
+    /// With so many connections.
+    pub fn new(flows: u64) -> Self {
+        Self {
+            flows,
+            counters: Counters::default(),
+        }
+    }
+}
+
+impl View for Fixture {
+    fn status(&self) -> Status {
+        status(self.flows)
+    }
+
+    fn flows(&self) -> Vec<FlowSnapshot> {
+        // In no order.
+        (1..=self.flows).rev().map(flow).collect()
+    }
+
+    fn flow(&self, id: u64) -> Option<FlowSnapshot> {
+        (1..=self.flows).contains(&id).then(|| flow(id))
+    }
+
+    fn history(&self, id: u64) -> Option<FlowHistory> {
+        (1..=self.flows).contains(&id).then(|| history(id))
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
+/// Connection `id`: a download over a satellite, which each third one does by IPv6.
+pub fn flow(id: u64) -> FlowSnapshot {
+    let n = u32::try_from(id % 100).unwrap_or(0);
+    let port = u16::try_from(40_000 + id % 20_000).unwrap_or(0);
+    let host = u16::try_from(1 + id % 250).unwrap_or(1);
+    let (client, server) = if id.is_multiple_of(3) {
+        (
+            SocketAddr::from((Ipv6Addr::new(0xfd00, 0xa, 0, 0, 0, 0, 0, host), port)),
+            SocketAddr::from((Ipv6Addr::new(0xfd00, 0xb, 0, 0, 0, 0, 0, 2), 443)),
+        )
+    } else {
+        let host = u8::try_from(host).unwrap_or(1);
+        (
+            SocketAddr::from((Ipv4Addr::new(10, 1, 0, host), port)),
+            SocketAddr::from((Ipv4Addr::new(10, 2, 0, 2), 443)),
+        )
+    };
+    let rate = 48e6 / f64::from(n + 1);
+    let age = 30.0 + 7.5 * f64::from(n);
+    FlowSnapshot {
+        id,
+        client,
+        server,
+        client_campus: "a".to_owned(),
+        server_campus: "b".to_owned(),
+        handshake: HandshakeMode::EndToEnd,
+        started: NOW - age,
+        age,
+        first_byte: Some(0.62),
+        up: direction(rate / 100.0, age, Phase::Starved, n),
+        down: direction(rate, age, Phase::Backpressured, n),
+        client_leg: leg("lan", "cubic", 0.0004, 0),
+        upstream_leg: leg("satellite", "bbr", 0.6, n),
+    }
+}
+
+fn direction(rate: f64, age: f64, most: Phase, n: u32) -> DirectionSnapshot {
+    let share = |phase| {
+        if phase == most {
+            0.9
+        } else if phase == Phase::Free {
+            0.08
+        } else {
+            0.02
+        }
+    };
+    let full = u64::from(most == Phase::Backpressured);
+    DirectionSnapshot {
+        bytes: bytes(rate * age / 8.0),
+        goodput: Goodput {
+            last_second: rate * 1.1,
+            last_ten_seconds: rate,
+            life: rate * 0.9,
+        },
+        phase: Some(most),
+        phases: PhaseTimes {
+            free: age * share(Phase::Free),
+            starved: age * share(Phase::Starved),
+            backpressured: age * share(Phase::Backpressured),
+        },
+        idle: 0.0,
+        queue: QueueBytes {
+            unread: full * 1_048_576,
+            pipe: full * 262_144,
+            unsent: full * (400_000 + 1000 * u64::from(n)),
+        },
+        queue_max: full * 6_291_456,
+    }
+}
+
+fn leg(profile: &str, congestion: &str, rtt: f64, lost: u32) -> LegSnapshot {
+    LegSnapshot {
+        profile: profile.to_owned(),
+        congestion: Some(congestion.to_owned()),
+        tcp: Some(TcpFigures {
+            rtt,
+            rtt_variation: rtt / 20.0,
+            min_rtt: Some(rtt * 0.95),
+            cwnd: 10 + lost * 40,
+            mss: 1448,
+            unacked: 7,
+            lost: 0,
+            retransmitted_segments: lost,
+            retransmitted_bytes: Some(u64::from(lost) * 1448),
+            sent_bytes: Some(4_000_000),
+            pacing_rate: Some(50e6),
+            delivery_rate: Some(47e6),
+            busy: Some(20.0),
+            receive_window_limited: Some(1.0),
+            send_buffer_limited: Some(0.0),
+        }),
+    }
+}
+
+/// The last two minutes of connection `id`, with a pause of ten seconds.
+pub fn history(id: u64) -> FlowHistory {
+    let seconds = (0..120_u32).filter(|second| !(60..70).contains(second));
+    FlowHistory {
+        id,
+        points: seconds.map(point).collect(),
+    }
+}
+
+fn point(second: u32) -> HistoryPoint {
+    // A tooth every 20 seconds.
+    let wave = f64::from(second % 20) / 20.0;
+    let direction = |rate: f64, phases| DirectionPoint {
+        goodput: rate * wave,
+        phases,
+        queue: bytes(wave * 2_000_000.0),
+    };
+    let leg = |rtt: f64| LegPoint {
+        rtt: rtt * (1.0 + wave / 2.0),
+        cwnd: 10 + 20 * (second % 20),
+        retransmitted_segments: u32::from(second.is_multiple_of(20)),
+    };
+    let phases = |free, starved, backpressured| PhaseTimes {
+        free,
+        starved,
+        backpressured,
+    };
+    HistoryPoint {
+        time: NOW - 119.0 + f64::from(second),
+        up: direction(480e3, phases(0.1, 0.9, 0.0)),
+        down: direction(48e6, phases(0.1, 0.0, 0.9)),
+        client_leg: leg(0.0004),
+        upstream_leg: leg(0.6),
+    }
+}
+
+/// What the daemon says of itself when it has `flows` connections.
+pub fn status(flows: u64) -> Status {
+    let text = str::to_owned;
+    let limit = |name: &str, used, limit| LimitUse {
+        name: text(name),
+        used,
+        limit,
+    };
+    let count = |name: &str, count, meaning: &str| CountedReason {
+        name: text(name),
+        count,
+        meaning: text(meaning),
+    };
+    let campus = |name: &str, prefixes: &[&str], via: &str, leg: &str| CampusSnapshot {
+        name: text(name),
+        prefixes: prefixes.iter().copied().map(text).collect(),
+        via: text(via),
+        leg: text(leg),
+    };
+    Status {
+        api: API_VERSION,
+        version: text("0.1.0"),
+        node: text("hb-a"),
+        state: DaemonState::Splitting,
+        started: NOW - 93_784.0,
+        uptime: 93_784.0,
+        workers: 4,
+        limits: vec![
+            limit("connections", flows, 8000),
+            limit("pending", 3, 1024),
+            limit("descriptors", 2 * flows + 90, 20_000),
+            limit("pipes", flows / 2, 1944),
+        ],
+        counters: vec![
+            count("accepted", 123_456, "connections split"),
+            count("closed", 123_000, "connections that ended with both FINs"),
+            count("upstream_failed", 0, "errors on the upstream leg"),
+        ],
+        routed: vec![
+            count("bypassed", 420, "SYNs routed: a rule exempts them"),
+            count("repeated", 0, "SYNs routed: they repeat one that was"),
+        ],
+        failures: Vec::new(),
+        campuses: vec![
+            campus("a", &["10.1.0.0/16", "fd00:a::/48"], "local", "lan"),
+            campus("b", &["10.2.0.0/16", "fd00:b::/48"], "hb-i", "satellite"),
+        ],
+        pairs: vec![pair(flows)],
+        peers: vec![
+            peer("hb-i", Liveness::Answering, Some(0.6), 2),
+            peer("hb-k", Liveness::Silent, None, 480),
+        ],
+        guards: vec![
+            GuardDrops {
+                peer: Some(text("hb-i")),
+                packets: 12,
+                bytes: 1008,
+            },
+            GuardDrops {
+                peer: None,
+                packets: 0,
+                bytes: 0,
+            },
+        ],
+        advice: vec![text(
+            "a → b is limited by the leg `satellite`, whose buffer (1 MiB) is smaller than \
+             bandwidth × RTT (3.4 MiB): raise [leg.satellite] buffer",
+        )],
+    }
+}
+
+fn pair(flows: u64) -> PairSnapshot {
+    let direction = |goodput, starved, backpressured| PairDirection {
+        bytes: bytes(goodput * 9000.0),
+        goodput,
+        phases: PhaseTimes {
+            free: 1000.0,
+            starved: starved * 100.0,
+            backpressured: backpressured * 100.0,
+        },
+        recent_phases: PhaseTimes {
+            free: 10.0,
+            starved,
+            backpressured,
+        },
+    };
+    let leg = |profile: &str, rtt, retransmitted| PairLeg {
+        profile: profile.to_owned(),
+        rtt: Some(rtt),
+        retransmitted: Some(retransmitted),
+    };
+    PairSnapshot {
+        client_campus: "a".to_owned(),
+        server_campus: "b".to_owned(),
+        live: flows,
+        accepted: 123_456,
+        up: direction(1.2e6, 90.0, 2.0),
+        down: direction(131e6, 3.0, 88.0),
+        client_leg: leg("lan", 0.0004, 0.0),
+        upstream_leg: leg("satellite", 0.6, 0.012),
+    }
+}
+
+fn peer(name: &str, liveness: Liveness, rtt: Option<f64>, lost: u64) -> PeerState {
+    PeerState {
+        name: name.to_owned(),
+        liveness,
+        since: Some(NOW - 7200.0),
+        rtt,
+        probes: 18_756,
+        lost,
+    }
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "figures made up to be small and positive"
+)]
+fn bytes(number: f64) -> u64 {
+    number as u64
+}

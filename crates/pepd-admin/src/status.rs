@@ -1,0 +1,104 @@
+//! What the daemon tells about itself as a whole: values of the admin API, as they are on the wire.
+//!
+//! Those of single connections and campus pairs are pepd-telemetry's. Times are seconds, rates bits
+//! per second of payload, sizes bytes, unless a name says otherwise. Readers must expect fields that
+//! they do not know; [`API_VERSION`] changes when one that they know goes or means something else.
+
+use pepd_telemetry::{CountedFailure, PairSnapshot};
+use serde::{Deserialize, Serialize};
+
+use crate::peers::{GuardDrops, PeerState};
+
+/// The version of every value that the API gives.
+pub const API_VERSION: u32 = 1;
+
+/// The daemon as a whole.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// [`API_VERSION`].
+    pub api: u32,
+    /// The daemon's version.
+    pub version: String,
+    /// `[node] name`.
+    pub node: String,
+    /// What it does.
+    pub state: DaemonState,
+    /// When it started, in seconds since the Unix epoch.
+    pub started: f64,
+    /// Seconds since then.
+    pub uptime: f64,
+    /// Worker threads.
+    pub workers: usize,
+    /// What there is of what is limited.
+    pub limits: Vec<LimitUse>,
+    /// Everything counted since the start, by name.
+    pub counters: Vec<CountedReason>,
+    /// SYNs between campuses that the kernel routed, by why, as of some seconds ago. The daemon has
+    /// not seen them, and a client that repeats its SYN counts again. The names are those of the
+    /// counters in the nft table.
+    #[serde(default)]
+    pub routed: Vec<CountedReason>,
+    /// Connections that ended with an error, by leg and errno. Their sums are the counters
+    /// `client_failed` and `upstream_failed`, but for clients that left before there was an
+    /// upstream leg: these are in `client_failed` alone.
+    #[serde(default)]
+    pub failures: Vec<CountedFailure>,
+    /// The campuses, as configured.
+    pub campuses: Vec<CampusSnapshot>,
+    /// The campus pairs that had connections.
+    pub pairs: Vec<PairSnapshot>,
+    /// The helper boxes that this one has tunnels to.
+    pub peers: Vec<PeerState>,
+    /// What the guards of the tunnels to them have dropped, as of some seconds ago.
+    #[serde(default)]
+    pub guards: Vec<GuardDrops>,
+    /// What the figures say about what could be better, most important first.
+    pub advice: Vec<String>,
+}
+
+/// What the daemon does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DaemonState {
+    /// New connections are split.
+    Splitting,
+    /// A limit is reached: new connections are routed, unsplit, for now.
+    Full,
+    /// It ends: new connections are routed, those that there are may finish.
+    Draining,
+}
+
+/// Something limited.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitUse {
+    /// What: `connections`, `pending`, `descriptors`, `pipes`.
+    pub name: String,
+    /// In use.
+    pub used: u64,
+    /// The most there may be.
+    pub limit: u64,
+}
+
+/// How often something happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountedReason {
+    /// What: connections by outcome, bypasses, refusals and drops by reason.
+    pub name: String,
+    /// How often since the start.
+    pub count: u64,
+    /// In words.
+    pub meaning: String,
+}
+
+/// One campus.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CampusSnapshot {
+    /// `[[campus]] name`.
+    pub name: String,
+    /// Its addresses.
+    pub prefixes: Vec<String>,
+    /// `local`, `routing`, or the peer's name.
+    pub via: String,
+    /// The `[leg.NAME]` towards it.
+    pub leg: String,
+}

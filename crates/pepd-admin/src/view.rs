@@ -1,0 +1,23 @@
+//! What the admin API, the metrics and the dashboard ask, and what answers.
+
+use crate::Status;
+use pepd_telemetry::{Counters, FlowHistory, FlowSnapshot};
+
+/// A daemon as those see it who ask about it. Every method returns at once and may be called
+/// from any thread; what it gives is a copy.
+pub trait View: Send + Sync {
+    /// The daemon as a whole.
+    fn status(&self) -> Status;
+
+    /// All live connections, in no order.
+    fn flows(&self) -> Vec<FlowSnapshot>;
+
+    /// One live connection.
+    fn flow(&self, id: u64) -> Option<FlowSnapshot>;
+
+    /// The last minutes of one live connection.
+    fn history(&self, id: u64) -> Option<FlowHistory>;
+
+    /// The process's counters.
+    fn counters(&self) -> &Counters;
+}

@@ -1,0 +1,65 @@
+//! What the kernel has counted by itself.
+
+use crate::nft::carried::Carried;
+use crate::nft::names::{GUARD, STRANGERS, UNSPLIT};
+
+/// What the table's counters say, since the daemon's start.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Counts {
+    /// SYNs between campuses that the kernel routed, for each reason that there is.
+    pub unsplit: Vec<Unsplit>,
+    /// What the guards of the tunnels have dropped; empty if there is no tunnel.
+    pub guards: Vec<Guard>,
+}
+
+/// SYNs that were routed for one reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unsplit {
+    /// The counter's name in the table `inet pepd`.
+    pub counter: &'static str,
+    /// Why, for people.
+    pub meaning: &'static str,
+    /// How many; a client that repeats its SYN counts again.
+    pub syns: u64,
+}
+
+/// What the guard of one tunnel has dropped since it was made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Guard {
+    /// The peer's name; none for IP-in-IP packets to this box from no peer's address.
+    pub peer: Option<String>,
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl Counts {
+    pub(crate) fn new(carried: &Carried) -> Self {
+        let counters = &carried.counters;
+        let unsplit = UNSPLIT.iter().filter_map(|&(counter, meaning)| {
+            let &(syns, _) = counters.get(counter)?;
+            Some(Unsplit {
+                counter,
+                meaning,
+                syns,
+            })
+        });
+        let guards = counters.iter().filter_map(|(name, &(packets, bytes))| {
+            let peer = match name.strip_prefix(GUARD) {
+                Some(peer) => Some(peer.to_owned()),
+                None if name == STRANGERS => None,
+                None => return None,
+            };
+            Some(Guard {
+                peer,
+                packets,
+                bytes,
+            })
+        });
+        Self {
+            unsplit: unsplit.collect(),
+            guards: guards.collect(),
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! The gate: new connections are split only while it is open.
+//!
+//! It is an element with a timeout in either of two sets of pepd's table. The daemon renews
+//! them in turn while all is well, and a daemon that is paused, hung, killed or out of descriptors lets them expire:
+//! from then on connections are routed. So the renewal must not itself need what may have
+//! run out, a descriptor or a process; it is one message on a socket that was opened at
+//! start.
+//!
+//! The message is written by hand. The library that speaks nf_tables in Rust is under the
+//! GPL, which pepd is not, and rtnetlink has no such messages; what is
+//! needed here is two message types with six attributes ([`message`]).
+
+mod message;
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rtnetlink::sys::protocols::NETLINK_NETFILTER;
+use rtnetlink::sys::{Socket, SocketAddr};
+
+use crate::error::Error;
+use crate::nft::names::{DynamicSet, GATES};
+use crate::prefix::Family;
+use message::{Batch, Reply};
+
+/// A handle on the gate and on the sets of sources that are over their limit.
+///
+/// It works on the table that [`install`](crate::install()) made, whichever process did so,
+/// and may be shared between threads.
+#[derive(Debug)]
+pub struct Gate {
+    /// The socket and the last sequence number; one request at a time, so that each finds
+    /// its own answer.
+    inner: Mutex<(Socket, u32)>,
+    /// Whether both sets had their element when it was last told anything.
+    is_open: AtomicBool,
+    /// Which set is renewed next.
+    is_seconds_turn: AtomicBool,
+}
+
+impl Gate {
+    /// Opens the netlink socket. It needs no table yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Netlink`] if there is no such socket.
+    pub fn open() -> Result<Gate, Error> {
+        let open = || {
+            let mut socket = Socket::new(NETLINK_NETFILTER)?;
+            socket.bind_auto()?;
+            socket.connect(&SocketAddr::new(0, 0))?;
+            // The answers then do not repeat the request, and fit a small buffer.
+            socket.set_cap_ack(true)?;
+            Ok(socket)
+        };
+        let socket =
+            open().map_err(|source| Error::netlink("cannot open a netfilter socket", source))?;
+        Ok(Gate {
+            inner: Mutex::new((socket, 0)),
+            is_open: AtomicBool::new(false),
+            is_seconds_turn: AtomicBool::new(false),
+        })
+    }
+
+    /// Opens the gate for `ttl`, or keeps it open for `ttl` from now.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Netlink`]; ENOENT means that the table is gone.
+    pub fn renew(&self, ttl: Duration) -> Result<(), Error> {
+        let renewed = if self.is_open.load(Relaxed) {
+            let is_seconds_turn = self.is_seconds_turn.fetch_xor(true, Relaxed);
+            self.put(GATES[usize::from(is_seconds_turn)], &TCP, ttl)
+        } else {
+            GATES
+                .into_iter()
+                .try_for_each(|set| self.put(set, &TCP, ttl))
+        };
+        self.is_open.store(renewed.is_ok(), Relaxed);
+        renewed
+    }
+
+    /// Says that somebody reads the SYNs that are held, for `ttl` from now: those that repeat them
+    /// are held, too, whether the gate is open or closed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Netlink`]; ENOENT means that the table is gone.
+    pub fn attend(&self, ttl: Duration) -> Result<(), Error> {
+        self.put(DynamicSet::Readers, &TCP, ttl)
+    }
+
+    /// Closes the gate. That it is closed already, or that there is no table, is no error.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Netlink`].
+    pub fn close(&self) -> Result<(), Error> {
+        self.is_open.store(false, Relaxed);
+        GATES.into_iter().try_for_each(|set| self.take(set, &TCP))
+    }
+
+    /// Routes new connections from `source` for `ttl` instead of splitting them. Each call
+    /// starts the time again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Netlink`]; ENOENT means that the table is gone.
+    pub fn shut_out(&self, source: IpAddr, ttl: Duration) -> Result<(), Error> {
+        let (set, key) = source_key(source);
+        self.put(set, &key, ttl)
+    }
+
+    /// Splits new connections from `source` again. That it was not shut out is no error.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Netlink`].
+    pub fn let_in(&self, source: IpAddr) -> Result<(), Error> {
+        let (set, key) = source_key(source);
+        self.take(set, &key)
+    }
+
+    /// Routes new connections from `source` to `destination` for `ttl` instead of splitting them.
+    /// Addresses of two families are no pair, and nothing is done.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Netlink`]; ENOENT means that the table is gone.
+    pub fn detour(&self, source: IpAddr, destination: IpAddr, ttl: Duration) -> Result<(), Error> {
+        match (source.to_canonical(), destination.to_canonical()) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                let key = [from.octets(), to.octets()].concat();
+                self.put(DynamicSet::AsymmetricRoutes(Family::V4), &key, ttl)
+            }
+            (IpAddr::V6(from), IpAddr::V6(to)) => {
+                let key = [from.octets(), to.octets()].concat();
+                self.put(DynamicSet::AsymmetricRoutes(Family::V6), &key, ttl)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Adds the element, deletes it and adds it with its new time, in one transaction. Adding
+    /// alone would do nothing: kernels before 6.12 keep the timeout of an element that is
+    /// there, and deleting alone fails where it is not.
+    fn put(&self, set: DynamicSet, key: &[u8], ttl: Duration) -> Result<(), Error> {
+        self.transact(|batch| {
+            batch.add(set.name(), key, ttl);
+            batch.delete(set.name(), key);
+            batch.add(set.name(), key, ttl);
+        })
+        .map_err(|source| Error::netlink(format!("cannot add to the nft set {set}"), source))
+    }
+
+    fn take(&self, set: DynamicSet, key: &[u8]) -> Result<(), Error> {
+        match self.transact(|batch| batch.delete(set.name(), key)) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+            result => result.map_err(|source| {
+                Error::netlink(format!("cannot delete from the nft set {set}"), source)
+            }),
+        }
+    }
+
+    fn transact(&self, fill: impl FnOnce(&mut Batch)) -> io::Result<()> {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let (socket, sequence) = &mut *inner;
+        let mut batch = Batch::begin(sequence.wrapping_add(1));
+        fill(&mut batch);
+        let batch = batch.end();
+        let expected = sequence.wrapping_add(1)..=batch.last_sequence;
+        *sequence = batch.last_sequence;
+        send(socket, &batch.bytes)?;
+        receive(socket, batch.last_change, |sequence| {
+            expected.contains(&sequence)
+        })
+    }
+}
+
+/// The key of the gate's element: IPPROTO_TCP, as `meta l4proto` has it.
+const TCP: [u8; 1] = [6];
+
+/// The set and key for a source; an IPv4 client of an IPv6 socket is an IPv4 source.
+fn source_key(source: IpAddr) -> (DynamicSet, Vec<u8>) {
+    let source = source.to_canonical();
+    let key = match source {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    };
+    (DynamicSet::FullSources(Family::of(source)), key)
+}
+
+fn send(socket: &Socket, bytes: &[u8]) -> io::Result<()> {
+    loop {
+        match socket.send(bytes, 0) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result.map(|_| ()),
+        }
+    }
+}
+
+/// Reads answers until the batch's last change is acknowledged or anything in it refused.
+///
+/// The kernel handles the whole batch within send(2), so the answers are there already and
+/// nothing is waited for. What belongs to an earlier request (one that was given up on) is
+/// skipped.
+fn receive(socket: &Socket, last: u32, is_ours: impl Fn(u32) -> bool) -> io::Result<()> {
+    let mut outcome: Option<io::Result<()>> = None;
+    let mut buffer = Vec::with_capacity(8192);
+    loop {
+        buffer.clear();
+        match socket.recv(&mut buffer, libc::MSG_DONTWAIT) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            // Everything has been read: also the answers to what followed a refusal.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            Err(error) => return Err(error),
+        }
+        for reply in message::replies(&buffer) {
+            match reply {
+                Reply::Refused { sequence, errno } if is_ours(sequence) => {
+                    // The first refusal is the cause.
+                    if !matches!(outcome, Some(Err(_))) {
+                        outcome = Some(Err(io::Error::from_raw_os_error(errno)));
+                    }
+                }
+                Reply::Done { sequence } if sequence == last && outcome.is_none() => {
+                    outcome = Some(Ok(()));
+                }
+                Reply::Refused { .. } | Reply::Done { .. } => {}
+            }
+        }
+    }
+    outcome.unwrap_or_else(|| Err(io::Error::from_raw_os_error(libc::ENOMSG)))
+}

@@ -1,0 +1,233 @@
+//! Pieces of nft's language.
+
+use pepd_packet::MarkValue;
+
+use super::names::{DynamicSet, GATES, SYN_KEY};
+use crate::plan::{Addresses, Plan};
+use crate::prefix::{Family, Range, union};
+use crate::request::{Action, Handshake, Queues, Rule};
+
+/// A first SYN, with or without ECN (RFC 3168).
+pub(super) const FIRST_SYN: &str = "tcp flags & (fin | syn | rst | ack) == syn";
+
+/// The answer to a segment that belongs to no connection (RFC 9293, section 3.5.2).
+pub(super) const STRAY_RST: &str = "tcp flags & (fin | syn | rst | ack) == rst";
+
+/// Not for this host itself.
+pub(super) const FOREIGN: &str = "fib daddr type { local, broadcast, anycast, multicast } return";
+
+/// A configuration rule as nft rules: one per family where it names addresses.
+pub(super) fn rule_lines(plan: &Plan, index: usize, rule: &Rule) -> Vec<String> {
+    let Some(ports) = ports(rule) else {
+        return Vec::new();
+    };
+    let (end, about) = match rule.action {
+        Action::Split if plan.holds() => {
+            let handshake = rule.handshake.unwrap_or(plan.handshake);
+            (format!("counter goto {}", on_hold(handshake)), "split")
+        }
+        Action::Split => ("counter return".to_owned(), "split"),
+        Action::Bypass => (
+            format!("counter counter name bypassed {}", unsplit(plan)),
+            "bypass",
+        ),
+    };
+    let end = format!("{ports}{end} comment \"rule {}: {about}\"", index + 1);
+    if rule.source.is_empty() && rule.destination.is_empty() {
+        return vec![end];
+    }
+    plan.families
+        .iter()
+        .filter_map(|&family| {
+            let source = addresses(family, "saddr", Addresses::of(family, &rule.source))?;
+            let destination = addresses(family, "daddr", Addresses::of(family, &rule.destination))?;
+            Some(format!("{source}{destination}{end}"))
+        })
+        .collect()
+}
+
+/// A match on addresses; none if nothing can match it.
+pub(super) fn addresses(family: Family, field: &str, addresses: Addresses) -> Option<String> {
+    match addresses {
+        Addresses::Any => Some(String::new()),
+        Addresses::Nothing => None,
+        Addresses::These(ranges) => Some(format!("{} {field} {} ", ip(family), braces(&ranges))),
+    }
+}
+
+/// A match on destination ports; none if nothing can match it.
+pub(super) fn ports(rule: &Rule) -> Option<String> {
+    if rule.destination_port.is_empty() {
+        return Some(String::new());
+    }
+    let mut ranges: Vec<(u16, u16)> = rule
+        .destination_port
+        .iter()
+        .filter(|range| !range.is_empty())
+        .map(|range| (*range.start(), *range.end()))
+        .collect();
+    ranges.sort_unstable();
+    let mut merged: Vec<(u16, u16)> = Vec::new();
+    for (first, last) in ranges {
+        match merged.last_mut() {
+            Some((_, end)) if first <= end.saturating_add(1) => *end = last.max(*end),
+            _ => merged.push((first, last)),
+        }
+    }
+    let shown: Vec<String> = merged
+        .iter()
+        .map(|(first, last)| match first == last {
+            true => first.to_string(),
+            false => format!("{first}-{last}"),
+        })
+        .collect();
+    (!shown.is_empty()).then(|| format!("tcp dport {{ {} }} ", shown.join(", ")))
+}
+
+/// The listeners' addresses as an anonymous set; none if there is no campus.
+pub(super) fn listeners(plan: &Plan, family: Family) -> Option<String> {
+    let prefixes = plan.campuses.iter().map(|campus| match family {
+        Family::V4 => ipnet::IpNet::from(std::net::IpAddr::V4(campus.listener.v4)),
+        Family::V6 => ipnet::IpNet::from(std::net::IpAddr::V6(campus.listener.v6)),
+    });
+    let ranges = union(family, prefixes);
+    (!ranges.is_empty()).then(|| braces(&ranges))
+}
+
+/// Ranges in ascending order, neighbours joined.
+pub(super) fn joined(ranges: impl Iterator<Item = Range>) -> Vec<Range> {
+    let mut out: Vec<Range> = Vec::new();
+    for range in ranges {
+        match out.last_mut() {
+            Some(previous) if previous.last.checked_add(1) == Some(range.first) => {
+                previous.last = range.last;
+            }
+            _ => out.push(range),
+        }
+    }
+    out
+}
+
+pub(super) fn braces(ranges: &[Range]) -> String {
+    let shown: Vec<String> = ranges.iter().map(Range::to_string).collect();
+    format!("{{ {} }}", shown.join(", "))
+}
+
+/// Sets pepd's bits of the mark, and no others.
+pub(super) fn set_mark(plan: &Plan) -> String {
+    set_bits(plan, plan.mark.value)
+}
+
+/// A match on packets that are delivered here.
+pub(super) fn marked(plan: &Plan) -> String {
+    format!(
+        "meta mark & {:#x} == {:#x}",
+        plan.mark.mask, plan.mark.value
+    )
+}
+
+pub(super) fn set_bits(plan: &Plan, value: MarkValue) -> String {
+    format!(
+        "meta mark set meta mark & {:#x} | {value:#x}",
+        !plan.mark.mask
+    )
+}
+
+/// Matches what comes while the gate is closed.
+pub(super) fn gate_closed() -> String {
+    GATES
+        .map(|gate| format!("meta l4proto != @{gate}"))
+        .join(" ")
+}
+
+/// What ends the look at a SYN that is not to be split.
+pub(super) fn unsplit(plan: &Plan) -> &'static str {
+    if plan.holds() { "accept" } else { passed(plan) }
+}
+
+/// What ends the look at a packet before connection tracking sees it.
+pub(super) fn passed(plan: &Plan) -> &'static str {
+    match plan.mark.sockets() {
+        Some(_) => "goto half",
+        None => "accept",
+    }
+}
+
+/// The chain in which the first pass of a SYN ends.
+pub(super) fn on_hold(handshake: Handshake) -> &'static str {
+    match handshake {
+        Handshake::Early => "early",
+        Handshake::EndToEnd => "hold",
+    }
+}
+
+/// Spread by the hash of both addresses, so that a SYN and those that repeat it meet.
+pub(super) fn queue(queues: Queues) -> String {
+    match queues.count {
+        0 | 1 => format!("queue num {} bypass", queues.first),
+        count => format!(
+            "queue num {}-{} bypass",
+            queues.first,
+            queues.first.last_of(count)
+        ),
+    }
+}
+
+/// What routes the pairs of addresses whose answers take another way.
+pub(super) fn asymmetric_routes(plan: &Plan) -> impl Iterator<Item = String> {
+    plan.families.iter().map(|&family| {
+        let (ip, set) = (ip(family), DynamicSet::AsymmetricRoutes(family));
+        format!("{ip} saddr . {ip} daddr @{set} counter name detoured goto routed")
+    })
+}
+
+/// Remembers a SYN in a set.
+pub(super) fn remember(set: DynamicSet) -> String {
+    format!("update @{set} {{ {SYN_KEY} }}")
+}
+
+/// Notes that a SYN is not held any more.
+pub(super) fn forget_held() -> String {
+    format!("delete @{} {{ {SYN_KEY} }}", DynamicSet::HeldSyns)
+}
+
+pub(super) fn icmp(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "icmp",
+        Family::V6 => "icmpv6",
+    }
+}
+
+/// Text that is safe within an nft string or after a `#`: names may contain anything, and
+/// nft has no escapes. Cut to what a kernel comment holds (128 bytes with nft's framing).
+pub(super) fn comment(text: &str) -> String {
+    text.chars()
+        .map(|c| match c {
+            '"' | '\\' => '_',
+            c if c.is_ascii_graphic() || c == ' ' => c,
+            _ => '_',
+        })
+        .take(64)
+        .collect()
+}
+
+pub(super) fn ip(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "ip",
+        Family::V6 => "ip6",
+    }
+}
+
+pub(super) fn digit(family: Family) -> char {
+    match family {
+        Family::V4 => '4',
+        Family::V6 => '6',
+    }
+}
+
+pub(super) fn address_type(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "ipv4_addr",
+        Family::V6 => "ipv6_addr",
+    }
+}

@@ -1,0 +1,208 @@
+//! The guard: what may come out of a tunnel.
+//!
+//! The tunnel device itself takes packets only from the peer's address. Of what is in them the
+//! guard lets through, before anything else looks at it,
+//!
+//! - what goes from a campus that is reached through this peer (or left to a routing daemon) to
+//!   a campus of the file;
+//! - ICMP errors, from any router, about packets *to* a campus reached through this peer: the
+//!   address in question is in the packet that the error quotes;
+//! - echo requests and answers of the peer itself, and of its address inside the tunnel.
+//!
+//! The rest is dropped and counted, but for the link-local chatter that the kernel itself starts
+//! on an interface with IPv6. Where the way to a campus is left to a routing daemon, that one's
+//! own packets pass, too.
+//!
+//! Who can send packets with the peer's address can send all of this. Of a peer with
+//! `reverse_path_filter` the outer packets are therefore taken only from the interface that this
+//! host's route to it leads out of; what comes another way is dropped before the device sees it.
+//!
+//! Packets of IP in IP that come to a tunnel's end from no peer are counted only: pepd's tunnels
+//! do not take them, and the operator may have tunnels of the same kind. The kernel refuses what
+//! no tunnel takes.
+
+use ipnet::IpNet;
+
+use super::carried::Carried;
+use super::expr::{braces, digit, icmp, ip, joined};
+use super::names::{GUARD, STRANGERS};
+use super::text::Ruleset;
+use crate::plan::Plan;
+use crate::prefix::{Family, Range};
+use crate::request::Via;
+
+/// Protocol numbers: IPv4 and IPv6 in another packet.
+const IN_IP: &str = "meta l4proto { 4, 41 }";
+
+/// OSPF; BGP; BFD, RIP, RIPng and Babel.
+const ROUTING_PROTOCOLS: [&str; 4] = [
+    "meta l4proto 89",
+    "tcp dport 179",
+    "tcp sport 179",
+    "udp dport { 520, 521, 3784, 4784, 6696 }",
+];
+
+pub(super) fn filter_counters(ruleset: &mut Ruleset, plan: &Plan, carried: &Carried) {
+    if plan.tunnels.is_empty() {
+        return;
+    }
+    let about = "IP in IP from no peer";
+    ruleset.counter(STRANGERS, about, carried);
+    for peer in &plan.request.peers {
+        let about = "dropped: not the peer's own, or not from behind it";
+        ruleset.counter(&format!("{GUARD}{}", peer.name), about, carried);
+    }
+}
+
+pub(super) fn filter_chains(ruleset: &mut Ruleset, plan: &Plan) {
+    if plan.tunnels.is_empty() {
+        return;
+    }
+    let mut verdicts = Vec::new();
+    for (index, tunnel) in plan.tunnels.iter().enumerate() {
+        for &family in &plan.families {
+            let ranges = joined(plan.through(family, index).into_iter());
+            let ranges: Vec<String> = ranges.iter().map(Range::to_string).collect();
+            ruleset.address_set(&through(family, index), family, &ranges);
+        }
+        let lines = guard(plan, index);
+        ruleset.chain(&format!("guard_{index}"), None, &lines);
+        verdicts.push(format!("\"{}\" : goto guard_{index}", tunnel.device));
+    }
+    let mut lines = vec!["type filter hook prerouting priority raw - 2; policy accept;".to_owned()];
+    lines.extend(
+        Family::ALL
+            .iter()
+            .filter_map(|&family| strangers(plan, family)),
+    );
+    lines.extend(Family::ALL.iter().flat_map(|&family| forged(plan, family)));
+    lines.push(format!("iifname vmap {{ {} }}", verdicts.join(", ")));
+    ruleset.base_chain("guard", &lines);
+}
+
+fn through(family: Family, peer: usize) -> String {
+    format!("through{}_{peer}", digit(family))
+}
+
+fn guard(plan: &Plan, index: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    for &family in &plan.families {
+        let (ip, n) = (ip(family), digit(family));
+        lines.push(format!(
+            "{ip} saddr @{} {ip} daddr @all{n} accept",
+            through(family, index)
+        ));
+        lines.extend(errors(plan, family, index));
+    }
+    let Some(peer) = plan.request.peers.get(index) else {
+        return lines;
+    };
+    let family = Family::of(peer.remote);
+    lines.push(format!(
+        "{} saddr {} {} type {{ echo-request, echo-reply }} accept",
+        ip(family),
+        peer.remote,
+        icmp(family)
+    ));
+    for net in peer.inside.iter().map(IpNet::trunc) {
+        let family = Family::of(net.addr());
+        lines.push(format!(
+            "{} saddr {net} {} type {{ echo-request, echo-reply }} accept",
+            ip(family),
+            icmp(family)
+        ));
+    }
+    if plan
+        .campuses
+        .iter()
+        .any(|campus| campus.via == Via::Routing)
+    {
+        lines.extend(
+            ROUTING_PROTOCOLS
+                .iter()
+                .map(|what| format!("fib daddr type {{ local, multicast }} {what} accept")),
+        );
+        lines.push("ip6 saddr fe80::/10 accept".to_owned());
+    }
+    lines.push("ip6 saddr { ::, fe80::/10 } drop".to_owned());
+    lines.push(format!("counter name \"{GUARD}{}\" drop", peer.name));
+    lines
+}
+
+/// ICMP errors about packets to what is behind the tunnel; none if nothing is.
+fn errors(plan: &Plan, family: Family, index: usize) -> Option<String> {
+    let ranges = joined(plan.through(family, index).into_iter());
+    if ranges.is_empty() {
+        return None;
+    }
+    // After the eight bytes of the ICMP header comes the packet in question (RFC 792, RFC 4443).
+    let (types, destination) = match family {
+        Family::V4 => (
+            "destination-unreachable, time-exceeded, parameter-problem",
+            "@th,192,32",
+        ),
+        Family::V6 => (
+            "destination-unreachable, packet-too-big, time-exceeded, parameter-problem",
+            "@th,256,128",
+        ),
+    };
+    let quoted: Vec<String> = ranges
+        .iter()
+        .map(|range| match range.first == range.last {
+            true => format!("{:#x}", range.first),
+            false => format!("{:#x}-{:#x}", range.first, range.last),
+        })
+        .collect();
+    let everything = ranges == [Range::from(crate::route::next_hop::everything(family))];
+    let about = match everything {
+        true => String::new(),
+        false => format!("{destination} {{ {} }} ", quoted.join(", ")),
+    };
+    Some(format!(
+        "{ip} daddr @all{n} {} type {{ {types} }} {about}accept",
+        icmp(family),
+        ip = ip(family),
+        n = digit(family),
+    ))
+}
+
+/// Drops what has a peer's address and comes from where the peer is not.
+fn forged(plan: &Plan, family: Family) -> impl Iterator<Item = String> {
+    let ip = ip(family);
+    let filtered = plan
+        .request
+        .peers
+        .iter()
+        .filter(move |peer| peer.reverse_path_filter && Family::of(peer.remote) == family);
+    filtered.map(move |peer| {
+        format!(
+            "{IN_IP} {ip} saddr {} {ip} daddr {} fib saddr . iif oif missing \
+             counter name \"{GUARD}{}\" drop",
+            peer.remote, peer.local, peer.name
+        )
+    })
+}
+
+/// Counts what comes to a tunnel's end from no peer; none if no tunnel has this outer family.
+fn strangers(plan: &Plan, family: Family) -> Option<String> {
+    let ends: Vec<_> = plan
+        .tunnels
+        .iter()
+        .filter(|tunnel| Family::of(tunnel.local) == family)
+        .collect();
+    if ends.is_empty() {
+        return None;
+    }
+    let locals = ends.iter().map(|tunnel| tunnel.local.into());
+    let locals = crate::prefix::union(family, locals);
+    let pairs: Vec<String> = ends
+        .iter()
+        .map(|tunnel| format!("{} . {}", tunnel.remote, tunnel.local))
+        .collect();
+    let ip = ip(family);
+    Some(format!(
+        "{ip} daddr {} {IN_IP} {ip} saddr . {ip} daddr != {{ {} }} counter name {STRANGERS}",
+        braces(&locals),
+        pairs.join(", ")
+    ))
+}

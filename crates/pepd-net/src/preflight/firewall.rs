@@ -1,0 +1,121 @@
+//! What the operator's own firewall means for split connections. Looks; changes nothing.
+//!
+//! A captured packet is delivered to this host: it passes the `input` hook, whatever its
+//! destination, and what goes to the other side comes from a socket of this host and carries
+//! the client's own address.
+
+use serde_json::Value;
+
+use super::Firewall;
+use super::host::Warning;
+use crate::nft::names::TABLE;
+use crate::nft::process as nft;
+use crate::request::Mark;
+
+/// Looks at every base chain. What cannot be looked at gives no warning.
+pub(crate) async fn look(mark: Mark) -> Firewall {
+    let mut found = Firewall::default();
+    let Ok(chains) = nft::chains().await else {
+        return found;
+    };
+    for chain in chains.iter().filter_map(BaseChain::read) {
+        if chain.kind == "nat" && chain.hook == "postrouting" {
+            if mark.sockets().is_none() {
+                found.translates.push(nat(&chain, mark));
+            }
+        } else if chain.hook == "input"
+            && chain.drops
+            && !nft::chain(chain.family, chain.table, chain.name)
+                .await
+                .is_ok_and(|rules| rules.contains(&format!("{:#010x}", mark.mask)))
+        {
+            found.drops.push(input(&chain, mark));
+        }
+    }
+    found
+}
+
+impl Firewall {
+    pub(crate) fn warnings(self) -> impl Iterator<Item = Warning> {
+        self.drops.into_iter().chain(self.translates)
+    }
+}
+
+/// The chains, other than pepd's, that hand packets to a transparent proxy, by nft or iptables.
+pub(crate) async fn proxies() -> Vec<String> {
+    let objects = nft::ruleset().await.unwrap_or_default();
+    let mut found = Vec::new();
+    for rule in objects.iter().filter_map(|object| object.get("rule")) {
+        let field = |name: &str| rule.get(name).and_then(Value::as_str).unwrap_or_default();
+        let statements = rule.get("expr").and_then(Value::as_array);
+        let hands_over = statements.into_iter().flatten().any(|statement| {
+            let xt = statement.get("xt").and_then(|xt| xt.get("name"));
+            statement.get("tproxy").is_some() || xt.and_then(Value::as_str) == Some("TPROXY")
+        });
+        let title = format!("{} {} {}", field("family"), field("table"), field("chain"));
+        if hands_over && field("table") != TABLE && !found.contains(&title) {
+            found.push(title);
+        }
+    }
+    found
+}
+
+/// A chain that a hook calls.
+struct BaseChain<'a> {
+    family: &'a str,
+    table: &'a str,
+    name: &'a str,
+    kind: &'a str,
+    hook: &'a str,
+    drops: bool,
+}
+
+impl<'a> BaseChain<'a> {
+    fn read(object: &'a Value) -> Option<Self> {
+        let chain = object.get("chain")?;
+        let field = |name: &str| chain.get(name).and_then(Value::as_str);
+        let base = Self {
+            family: field("family")?,
+            table: field("table")?,
+            name: field("name")?,
+            kind: field("type")?,
+            hook: field("hook")?,
+            drops: field("policy") == Some("drop"),
+        };
+        (base.table != TABLE).then_some(base)
+    }
+
+    fn title(&self) -> String {
+        format!("{} {} {}", self.family, self.table, self.name)
+    }
+}
+
+/// Without marks that tell the legs apart, connection tracking takes the two, which have the same
+/// addresses and ports, for one connection. The client leg ends on this host and so is not
+/// rewritten, and then neither is the upstream leg.
+fn nat(chain: &BaseChain<'_>, mark: Mark) -> Warning {
+    Warning {
+        text: format!(
+            "this host has address translation (chain {}), which does not apply to split \
+             connections, because the mark {mark} has one bit only: they leave with the client's \
+             own address",
+            chain.title()
+        ),
+        cure: "give [capture] mark at least two bits, as in 0x70000000/0x70000000".to_owned(),
+    }
+}
+
+fn input(chain: &BaseChain<'_>, mark: Mark) -> Warning {
+    let Mark { value, mask } = mark;
+    Warning {
+        text: format!(
+            "the firewall drops what comes to this host (chain {}), and captured packets do: \
+             split connections hang unless it lets them in",
+            chain.title()
+        ),
+        cure: format!(
+            "nft insert rule {} meta mark and {mask:#010x} == {value:#010x} accept",
+            chain.title()
+        ),
+    }
+}

@@ -1,0 +1,174 @@
+//! The next-box table as `ip` commands.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use pepd_packet::{MarkMask, MarkValue};
+
+use super::*;
+use crate::request::{Handshake, Holder, Listener, Mark, Peer, QueueNumber, Queues};
+
+fn request(campuses: &[(&[&str], Via)], peers: &[&str]) -> Request {
+    Request {
+        node: "hb".to_owned(),
+        mark: Mark {
+            value: MarkValue(0x7000_0000),
+            mask: MarkMask(0x7000_0000),
+        },
+        table: 7300,
+        port: 7300,
+        handshake: Handshake::Early,
+        queues: Queues {
+            first: QueueNumber(7300),
+            count: 1,
+            filled_by: Holder::Nft,
+        },
+        campuses: campuses
+            .iter()
+            .map(|(prefixes, via)| Campus {
+                name: "c".to_owned(),
+                prefixes: prefixes.iter().map(|net| net.parse().unwrap()).collect(),
+                listener: Listener {
+                    v4: Ipv4Addr::LOCALHOST,
+                    v6: Ipv6Addr::LOCALHOST,
+                },
+                via: *via,
+                initial_window: None,
+            })
+            .collect(),
+        peers: peers
+            .iter()
+            .enumerate()
+            .map(|(index, remote)| Peer {
+                name: format!("p{index}"),
+                local: "192.0.2.1".parse().unwrap(),
+                remote: remote.parse().unwrap(),
+                mtu: None,
+                inside: Vec::new(),
+                ttl: None,
+                tos: None,
+                reverse_path_filter: false,
+                keep: false,
+            })
+            .collect(),
+        rules: Vec::new(),
+    }
+}
+
+fn shown(campuses: &[(&[&str], Via)], peers: &[&str]) -> Vec<String> {
+    let items = items(&request(campuses, peers));
+    items.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_box_at_the_end_of_a_chain() {
+    let lines = shown(
+        &[
+            (&["10.1.0.0/16"], Via::Local),
+            (&["10.2.0.0/16"], Via::Peer(0)),
+        ],
+        &["198.51.100.1"],
+    );
+    assert_eq!(
+        lines,
+        [
+            "ip -4 route add 10.2.0.0/16 dev pepd-p0 table 7301 proto 73 src 192.0.2.1",
+            "ip -4 route add 198.51.100.1/32 dev pepd-p0 table 7303 proto 73",
+            "ip -4 rule add preference 74 iif lo lookup 7301 suppress_prefixlength 0 protocol 73",
+            "ip -4 rule add preference 74 from 10.1.0.0/16 lookup 7301 protocol 73",
+            "ip -4 rule add preference 72 from 192.0.2.1 to 198.51.100.1 tos 0x10 ipproto icmp lookup 7303 protocol 73",
+        ]
+    );
+}
+
+#[test]
+fn a_box_in_the_middle_sends_nothing_back_where_it_came_from() {
+    let lines = shown(
+        &[
+            (&["10.1.0.0/16"], Via::Peer(0)),
+            (&["10.2.0.0/16"], Via::Peer(1)),
+        ],
+        &["198.51.100.1", "198.51.100.2"],
+    );
+    let expected = [
+        "ip -4 route add 10.1.0.0/16 dev pepd-p0 table 7301 proto 73 src 192.0.2.1",
+        "ip -4 route add 10.2.0.0/16 dev pepd-p1 table 7301 proto 73 src 192.0.2.1",
+        "ip -4 route add 10.2.0.0/16 dev pepd-p1 table 7302 proto 73 src 192.0.2.1",
+        "ip -4 route add 10.1.0.0/16 dev pepd-p0 table 7303 proto 73 src 192.0.2.1",
+        "ip -4 route add 198.51.100.1/32 dev pepd-p0 table 7304 proto 73",
+        "ip -4 route add 198.51.100.2/32 dev pepd-p1 table 7304 proto 73",
+        "ip -4 rule add preference 74 iif lo lookup 7301 suppress_prefixlength 0 protocol 73",
+        "ip -4 rule add preference 74 iif pepd-p0 lookup 7302 protocol 73",
+        "ip -4 rule add preference 74 from 10.1.0.0/16 lookup 7302 protocol 73",
+        "ip -4 rule add preference 74 iif pepd-p1 lookup 7303 protocol 73",
+        "ip -4 rule add preference 74 from 10.2.0.0/16 lookup 7303 protocol 73",
+        "ip -4 rule add preference 72 from 192.0.2.1 to 198.51.100.1 tos 0x10 ipproto icmp lookup 7304 protocol 73",
+        "ip -4 rule add preference 72 from 192.0.2.1 to 198.51.100.2 tos 0x10 ipproto icmp lookup 7304 protocol 73",
+    ];
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn what_is_here_within_a_prefix_that_is_there_stays_here() {
+    let lines = shown(
+        &[
+            (&["10.1.0.0/16", "fd00:a::/48"], Via::Local),
+            (&["0.0.0.0/0", "::/0"], Via::Peer(0)),
+            (&["10.1.9.0/24"], Via::Routing),
+        ],
+        &["198.51.100.1"],
+    );
+    let expected = [
+        "ip -4 route add 0.0.0.0/0 dev pepd-p0 table 7301 proto 73 src 192.0.2.1",
+        "ip -4 route add throw 10.1.0.0/16 table 7301 proto 73",
+        "ip -4 route add throw 10.1.9.0/24 table 7301 proto 73",
+        "ip -4 route add throw 198.51.100.1/32 table 7301 proto 73",
+        "ip -6 route add ::/0 dev pepd-p0 table 7301 proto 73",
+        "ip -6 route add throw fd00:a::/48 table 7301 proto 73",
+        "ip -4 route add 198.51.100.1/32 dev pepd-p0 table 7303 proto 73",
+        "ip -4 rule add preference 74 iif lo lookup 7301 suppress_prefixlength 0 protocol 73",
+        "ip -4 rule add preference 74 from 10.1.0.0/16 lookup 7301 protocol 73",
+        "ip -4 rule add preference 74 from 10.1.9.0/24 lookup 7301 protocol 73",
+        "ip -6 rule add preference 74 iif lo lookup 7301 suppress_prefixlength 0 protocol 73",
+        "ip -6 rule add preference 74 from fd00:a::/48 lookup 7301 protocol 73",
+        "ip -4 rule add preference 72 from 192.0.2.1 to 198.51.100.1 tos 0x10 ipproto icmp lookup 7303 protocol 73",
+    ];
+    assert_eq!(lines, expected);
+}
+
+/// No type of service would tell their answers from other ICMPv6.
+#[test]
+fn probes_over_ipv6_have_no_rules() {
+    let mut request = request(
+        &[
+            (&["10.1.0.0/16"], Via::Local),
+            (&["10.2.0.0/16"], Via::Peer(0)),
+        ],
+        &["2001:db8::2"],
+    );
+    request.peers[0].local = "2001:db8::1".parse().unwrap();
+    let items = items(&request);
+    assert!(
+        items
+            .iter()
+            .all(|item| !matches!(item, Item::Probe { .. }) && item.family() == Family::V4)
+    );
+}
+
+#[test]
+fn without_peers_there_is_nothing() {
+    let lines = shown(
+        &[
+            (&["10.1.0.0/16"], Via::Local),
+            (&["10.2.0.0/16"], Via::Routing),
+        ],
+        &[],
+    );
+    assert!(lines.is_empty(), "{lines:?}");
+    assert!(tables(&request(&[], &[])).is_empty());
+}

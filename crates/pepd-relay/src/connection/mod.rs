@@ -1,0 +1,56 @@
+//! One connection from its accept to its end. In the order in which it passes them:
+//! `establish` (from the accepted client to two joined legs, with `upstream`), `leg_socket`,
+//! `direction` and `forward` (the relay), `record` (its entry in the table of flows, and its end),
+//! `access_log`, `outcome`.
+
+pub(crate) mod access_log;
+mod direction;
+mod establish;
+mod forward;
+pub(crate) mod leg_socket;
+mod outcome;
+mod record;
+pub(crate) mod upstream;
+
+use std::sync::Arc;
+
+use crate::shared::Context;
+pub(crate) use establish::{Accepted, Upstream};
+use establish::{Established, establish};
+
+/// Serves one connection; never fails, because there is nobody to tell but the log.
+///
+/// What is needed only before the legs are joined, or after they have ended, is in boxes of its
+/// own: the task is there for as long as the connection is.
+pub(crate) fn serve(context: Arc<Context>, accepted: Accepted) -> impl Future<Output = ()> {
+    let establishing = Box::pin(establish(Arc::clone(&context), accepted));
+    async move {
+        let counters = &*context.shared.counters;
+        let _live = counters.live.hold();
+        let Some(Established {
+            permit: _permit,
+            mut ending,
+            mut connection,
+        }) = establishing.await
+        else {
+            return;
+        };
+        let end = connection.run(&context.pool, counters, &ending).await;
+        Box::pin(connection.finish(end, &mut ending)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A task is there as long as its connection: a page of 4 KiB holds four.
+    #[test]
+    fn a_connections_task_is_small() {
+        fn size<F: Future>(_: impl FnOnce(Arc<Context>, Accepted) -> F) -> usize {
+            size_of::<F>()
+        }
+        let size = size(serve);
+        assert!(size <= 896, "{size}");
+    }
+}

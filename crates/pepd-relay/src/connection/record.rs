@@ -1,0 +1,91 @@
+//! A connection's entry in the table of flows, and its end: counted once, and one line in the log.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use pepd_telemetry::{Registration, Side, Wanted};
+
+use crate::connection::access_log;
+use crate::connection::leg_socket::LegSocket;
+use crate::connection::outcome::Outcome;
+use crate::sample::look;
+use crate::shared::Shared;
+
+/// A connection that is relayed. However it ends, its task dropped in the middle with it, it
+/// leaves the table, is counted by its outcome, and is logged.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    shared: Arc<Shared>,
+    flow: Registration,
+    outcome: Outcome,
+    /// How many lines were held back before this connection's; none if it has none itself.
+    line: Option<u64>,
+    ended: bool,
+}
+
+impl Ending {
+    pub(crate) fn new(shared: Arc<Shared>, flow: Registration) -> Self {
+        Self {
+            shared,
+            flow,
+            outcome: Outcome::Cut,
+            line: None,
+            ended: false,
+        }
+    }
+
+    pub(crate) fn flow(&self) -> &Registration {
+        &self.flow
+    }
+
+    /// It has ended, and its sockets are about to be closed.
+    pub(crate) fn ends(&mut self, outcome: Outcome, client: &LegSocket, upstream: &LegSocket) {
+        self.outcome = outcome;
+        self.ask_for_line();
+        // Most connections are shorter than a second, and their figures need nobody.
+        if self.line.is_some() || self.flow.was_seen() {
+            let wanted = Wanted {
+                congestion: self.line.is_some(),
+                client_unread: false,
+                upstream_unread: false,
+            };
+            if let (Some(client), Some(upstream)) =
+                (client.watch().upgrade(), upstream.watch().upgrade())
+            {
+                let look = look(&*client, &*upstream, wanted);
+                self.flow.look(Instant::now(), look);
+            }
+        }
+    }
+
+    fn ask_for_line(&mut self) {
+        self.ended = true;
+        if tracing::enabled!(tracing::Level::INFO) {
+            self.line = self.shared.ended_lines.admit(Instant::now());
+        }
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.ask_for_line();
+        }
+        let counters = &self.shared.counters;
+        match self.outcome {
+            Outcome::Closed => counters.closed.increment(),
+            Outcome::Cut => counters.cut.increment(),
+            Outcome::ClientFailed(failure) => {
+                counters.client_failed.increment();
+                self.shared.flows.count_failure(Side::Client, failure.0);
+            }
+            Outcome::UpstreamFailed(failure) => {
+                counters.upstream_failed.increment();
+                self.shared.flows.count_failure(Side::Upstream, failure.0);
+            }
+        }
+        if let Some(held_back) = self.line {
+            access_log::write_line(&self.flow.snapshot(Instant::now()), self.outcome, held_back);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! The upstream leg: a socket with the client's own address and port.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+
+use pepd_sys::{sockopt, stream};
+use socket2::{Domain, Socket};
+
+use crate::handshake::packet::Syn;
+use crate::settings::{Dscp, Leg};
+use crate::sockopts::{self, Unset};
+
+/// Why there is no upstream leg.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UpstreamError {
+    /// A call failed before anything was sent.
+    #[error("upstream leg: {0}")]
+    Option(#[from] Unset),
+    /// A call failed.
+    #[error("upstream leg: {call}: {source}")]
+    Call {
+        call: &'static str,
+        source: io::Error,
+    },
+    /// The destination did not answer in the leg's `connect_timeout`.
+    #[error("upstream leg: no answer within connect_timeout")]
+    Timeout,
+    /// The client left first.
+    #[error("client leg: gave up while the upstream leg was opened")]
+    ClientLeft,
+}
+
+impl UpstreamError {
+    pub(crate) fn call(call: &'static str) -> impl Fn(io::Error) -> Self {
+        move |source| Self::Call { call, source }
+    }
+}
+
+/// An upstream socket whose connection is under way.
+#[derive(Debug)]
+pub(crate) struct Connecting {
+    pub(crate) socket: Socket,
+    /// Whether it has the client's port, not just its address.
+    pub(crate) own_port: bool,
+    /// Whether the SYN waits for the first data (Fast Open with a known cookie).
+    pub(crate) deferred: bool,
+}
+
+/// Starts to connect `socket` from `client` to `destination`, with the options of the leg
+/// towards it.
+///
+/// Where the client's port cannot be had (another socket on this host has it, or the very
+/// 4-tuple is in TIME_WAIT), any port of the client's address is used.
+pub(crate) fn connect(
+    socket: Socket,
+    client: SocketAddr,
+    destination: SocketAddr,
+    leg: &Leg,
+    dscp: u8,
+) -> Result<Connecting, UpstreamError> {
+    let domain = Domain::for_address(destination);
+    prepare(&socket, domain, leg, dscp)?;
+    match bind_and_connect(&socket, client, destination) {
+        Ok(deferred) => {
+            return Ok(Connecting {
+                socket,
+                own_port: true,
+                deferred,
+            });
+        }
+        Err(error) if !port_is_taken(&error) => return Err(error),
+        Err(_) => drop(socket),
+    }
+    // A socket that failed to connect keeps its port: a new one is needed.
+    let socket = sockopts::new_socket(domain).map_err(UpstreamError::call("socket"))?;
+    prepare(&socket, domain, leg, dscp)?;
+    sockopt::set_bind_address_no_port(socket.as_fd(), 1).map_err(Unset::from)?;
+    let any_port = SocketAddr::new(client.ip(), 0);
+    let deferred = bind_and_connect(&socket, any_port, destination)?;
+    Ok(Connecting {
+        socket,
+        own_port: false,
+        deferred,
+    })
+}
+
+/// Starts to connect `socket` from exactly the client's address and port, as its SYN asks for.
+///
+/// `first` is what the client says first, and may go out with the SYN; gives how much of it did.
+pub(crate) fn connect_as(
+    socket: &Socket,
+    syn: &Syn,
+    first: &[u8],
+    leg: &Leg,
+) -> Result<usize, UpstreamError> {
+    let domain = Domain::for_address(syn.flow.server);
+    sockopts::set_transparent(socket, domain)?;
+    sockopts::apply(socket, domain, leg, leg.upstream_mark)?;
+    copy_dscp(socket, domain, leg, syn.dscp)?;
+    if let Some(mss) = shaped_mss(leg.mss, syn.mss) {
+        sockopt::set_max_segment(socket.as_fd(), i32::from(mss)).map_err(Unset::from)?;
+    }
+    if !first.is_empty() {
+        sockopt::set_fast_open_connect(socket.as_fd(), 1).map_err(Unset::from)?;
+    }
+    match bind_and_connect(socket, syn.flow.client, syn.flow.server)? {
+        true => send_deferred(socket, first),
+        // No cookie yet; the SYN asks for one.
+        false => Ok(0),
+    }
+}
+
+/// The smaller of what the leg and the client's SYN say, within what a socket takes
+/// (TCP_MIN_MSS and MAX_TCP_WINDOW in net/ipv4/tcp.c).
+fn shaped_mss(leg: Option<u16>, syn: Option<u16>) -> Option<u16> {
+    const SMALLEST: u16 = 88;
+    const LARGEST: u16 = 32767;
+    let mss = leg.unwrap_or(u16::MAX).min(syn.unwrap_or(u16::MAX));
+    (mss <= LARGEST).then_some(mss.max(SMALLEST))
+}
+
+fn copy_dscp(socket: &Socket, domain: Domain, leg: &Leg, dscp: u8) -> Result<(), Unset> {
+    if leg.dscp == Dscp::Copy && dscp != 0 {
+        sockopts::set_dscp(socket.as_fd(), domain, dscp)?;
+    }
+    Ok(())
+}
+
+fn prepare(socket: &Socket, domain: Domain, leg: &Leg, dscp: u8) -> Result<(), Unset> {
+    sockopts::set_transparent(socket, domain)?;
+    sockopts::apply(socket, domain, leg, leg.upstream_mark)?;
+    if leg.fast_open {
+        sockopt::set_fast_open_connect(socket.as_fd(), 1)?;
+    }
+    copy_dscp(socket, domain, leg, dscp)
+}
+
+/// Whether the SYN was deferred.
+fn bind_and_connect(
+    socket: &Socket,
+    from: SocketAddr,
+    to: SocketAddr,
+) -> Result<bool, UpstreamError> {
+    socket
+        .bind(&from.into())
+        .map_err(UpstreamError::call("bind"))?;
+    match socket.connect(&to.into()) {
+        // A non-blocking connect never finishes at once, but for Fast Open.
+        Ok(()) => Ok(true),
+        Err(error) if error.raw_os_error() == Some(EINPROGRESS) => Ok(false),
+        Err(error) => Err(UpstreamError::call("connect")(error)),
+    }
+}
+
+const EINPROGRESS: i32 = 115;
+
+fn port_is_taken(error: &UpstreamError) -> bool {
+    matches!(error, UpstreamError::Call { source, .. } if matches!(
+        source.kind(),
+        io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable
+    ))
+}
+
+/// Sends the deferred SYN with `first`, which may be empty; gives how much of it went along.
+pub(crate) fn send_deferred(socket: &Socket, first: &[u8]) -> Result<usize, UpstreamError> {
+    match stream::send(socket.as_fd(), first) {
+        Ok(len) => Ok(len),
+        // The SYN is under way, without data.
+        Err(error)
+            if error.raw_os_error() == Some(EINPROGRESS)
+                || error.kind() == io::ErrorKind::WouldBlock =>
+        {
+            Ok(0)
+        }
+        Err(error) => Err(UpstreamError::call("send")(error)),
+    }
+}
+
+/// The DSCP of the SYN that opened an accepted socket: of its saved headers, the upper six
+/// bits of the TOS byte (RFC 791) or of the traffic class (RFC 8200).
+pub(crate) fn dscp_of_syn(headers: &[u8]) -> Option<u8> {
+    let (&first, &second) = (headers.first()?, headers.get(1)?);
+    match first >> 4 {
+        4 => Some(second >> 2),
+        6 => Some((first & 0x0f) << 2 | second >> 6),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smaller_mss_counts() {
+        assert_eq!(shaped_mss(None, None), None);
+        assert_eq!(shaped_mss(Some(1400), Some(1460)), Some(1400));
+        assert_eq!(shaped_mss(None, Some(1460)), Some(1460));
+        assert_eq!(shaped_mss(None, Some(65495)), None, "loopback's");
+        assert_eq!(shaped_mss(None, Some(0)), Some(88));
+    }
+
+    #[test]
+    fn the_dscp_is_read_from_either_family() {
+        assert_eq!(dscp_of_syn(&[0x45, 46 << 2 | 1]), Some(46));
+        // Traffic class 0xb8 (DSCP 46), spread over two bytes.
+        assert_eq!(dscp_of_syn(&[0x6b, 0x80]), Some(46));
+        assert_eq!(dscp_of_syn(&[0x45]), None);
+        assert_eq!(dscp_of_syn(&[0, 0]), None);
+    }
+}

@@ -1,0 +1,249 @@
+//! Opening the upstream leg of a held SYN, and what its fate means for the client.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pepd_sys::sockopt::{self, OptionError};
+use pepd_sys::stream::{self, IcmpError};
+use pepd_sys::tcp_info::tcp_info;
+use socket2::{Domain, Socket};
+use tokio::io::Interest;
+
+use super::packet::Syn;
+use super::table::{Next, Ticket};
+use super::{AnsweredLeg, Bypass, Decision, Unreachable};
+use crate::connection::leg_socket::LegSocket;
+use crate::connection::upstream::{self, UpstreamError};
+use crate::settings::Leg;
+use crate::shared::{Context, Shared};
+use crate::sockopts;
+
+/// Asks the destination of a held SYN, and sends the SYN on as it answers.
+pub(crate) async fn ask(context: Arc<Context>, syn: Syn, ticket: Ticket) {
+    let shared = &context.shared;
+    let settings = shared.settings.load_full();
+    let leg = settings
+        .leg_towards(syn.flow.server.ip())
+        .unwrap_or(&shared.unnamed_leg);
+    let decision = match open(shared, &syn, ticket, leg).await {
+        Ok(upstream) => {
+            // Entered first: the listener may accept before the verdict returns.
+            match shared
+                .held
+                .answer(syn.flow, ticket, upstream, Instant::now())
+            {
+                Ok(waiting) => shared.decide(waiting, Decision::Split),
+                // The flow was evicted; dropping the leg resets it.
+                Err(upstream) => drop(upstream),
+            }
+            return;
+        }
+        Err(decision) => decision,
+    };
+    tracing::debug!(client = %syn.flow.client, destination = %syn.flow.server, ?decision, "no upstream leg");
+    let next = match decision {
+        Decision::Split => Next::Split,
+        Decision::Bypass(_) => Next::Routed,
+        _ => Next::Answered,
+    };
+    let waiting = shared.held.give_up(syn.flow, ticket, next, Instant::now());
+    if let Some(waiting) = waiting {
+        shared.decide(waiting, decision);
+    }
+    shared.note_pending();
+}
+
+/// Opens the upstream leg, or says what that means for the client.
+async fn open(
+    shared: &Shared,
+    syn: &Syn,
+    ticket: Ticket,
+    leg: &Leg,
+) -> Result<AnsweredLeg, Decision> {
+    let not_possible = |_| Decision::Bypass(Bypass::NotPossible);
+    let domain = Domain::for_address(syn.flow.server);
+    // Only where the client has proved its address: what it says goes out with a cookie that the
+    // destination gave to this box for it.
+    let first = syn
+        .first
+        .as_ref()
+        .filter(|first| leg.fast_open && shared.fast_open_key.vouches_for(syn.flow, first.cookie));
+    let first = first.map_or(&[][..], |first| &first.data);
+    let (socket, sent) = connect(syn, first, leg, domain).await?;
+    shared.held.sent(syn.flow, ticket, sent);
+    let mut socket = LegSocket::new(socket.into()).map_err(not_possible)?;
+    let answered = socket.ready(Some(Interest::WRITABLE));
+    if tokio::time::timeout(leg.connect_timeout, answered)
+        .await
+        .is_err()
+    {
+        return Err(Decision::Silence);
+    }
+    // A leg that was connected and has been reset since is the relay's, which finds the error
+    // where it is: the client is connected and reset, in this order.
+    let connected = || tcp_info(socket.as_fd()).is_ok_and(|info| info.acknowledged_bytes > 0);
+    if socket.has_failed()
+        && !connected()
+        && let Some(failure) = socket.failure()
+    {
+        let error = stream::icmp_error(socket.as_fd());
+        return Err(after_sending(&failure.as_error(), error));
+    }
+    let socket = socket.into_fd();
+    // An established connection survives ICMP errors (RFC 1122, section 4.2.3.9).
+    keep_errors(&socket, domain, false).map_err(|_| Decision::Bypass(Bypass::NotPossible))?;
+    Ok(AnsweredLeg { socket, sent })
+}
+
+/// Sends the SYN, with as much of `first` as the kernel puts into it. Where the very 4-tuple is
+/// taken, it tries again for a moment: the socket of an aborted attempt, or of a connection that
+/// has just been reset, is about to go.
+async fn connect(
+    syn: &Syn,
+    first: &[u8],
+    leg: &Leg,
+    domain: Domain,
+) -> Result<(Socket, usize), Decision> {
+    const PAUSES: [u64; 6] = [1, 3, 10, 30, 60, 100];
+    let mut pauses = PAUSES.into_iter().map(Duration::from_millis);
+    loop {
+        // A socket that failed to connect keeps its port: a new one is needed.
+        let socket =
+            sockopts::new_socket(domain).map_err(|_| Decision::Bypass(Bypass::NotPossible))?;
+        keep_errors(&socket, domain, true).map_err(|_| Decision::Bypass(Bypass::NotPossible))?;
+        let decision = match upstream::connect_as(&socket, syn, first, leg) {
+            Ok(sent) => return Ok((socket, sent)),
+            Err(error) => before_sending(&error),
+        };
+        match (decision, pauses.next()) {
+            (Decision::Split, Some(pause)) => {
+                drop(socket);
+                tokio::time::sleep(pause).await;
+            }
+            _ => return Err(decision),
+        }
+    }
+}
+
+fn keep_errors(socket: &impl AsFd, domain: Domain, keep: bool) -> Result<(), OptionError> {
+    if domain == Domain::IPV4 {
+        sockopt::set_receive_errors_v4(socket.as_fd(), keep.into())
+    } else {
+        sockopt::set_receive_errors_v6(socket.as_fd(), keep.into())
+    }
+}
+
+/// What it means that not even a SYN could be sent.
+fn before_sending(error: &UpstreamError) -> Decision {
+    match error {
+        // The very 4-tuple exists on this host. Either this SYN belongs to a connection that is
+        // split already, and the kernel takes it there, or to a new one after it, whose client
+        // is served from another port. It must not be routed: its answers would end in the
+        // old socket.
+        // A SYN with data is sent by send(2).
+        UpstreamError::Call {
+            call: "connect" | "send",
+            source,
+        } if source.kind() == io::ErrorKind::AddrNotAvailable => Decision::Split,
+        // The port is another program's, there is no route (routing it gives the very ICMP error
+        // that the client would get without pepd), or descriptors have run out.
+        _ => Decision::Bypass(Bypass::NotPossible),
+    }
+}
+
+/// What the end of the attempt means: the ICMP error where there was one, else the errno.
+fn after_sending(error: &io::Error, icmp: Option<IcmpError>) -> Decision {
+    if let Some(unreachable) = icmp.and_then(unreachable) {
+        return Decision::Unreachable(unreachable);
+    }
+    match error.kind() {
+        // ECONNRESET: the peer was about to open the same connection, and thought better of it.
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => Decision::Refused,
+        io::ErrorKind::NetworkUnreachable => Decision::Unreachable(Unreachable::Network),
+        io::ErrorKind::HostUnreachable => Decision::Unreachable(Unreachable::Host),
+        io::ErrorKind::PermissionDenied => Decision::Unreachable(Unreachable::Prohibited),
+        _ => Decision::Silence,
+    }
+}
+
+/// The nearest of the errors that a client can be given: the one that gives it the same errno
+/// (icmp_err_convert in net/ipv4/icmp.c, icmpv6_err_convert in net/ipv6/icmp.c). None where
+/// the error does not end a connection attempt.
+pub(super) fn unreachable(error: IcmpError) -> Option<Unreachable> {
+    const DESTINATION_UNREACHABLE: u8 = 3;
+    const TIME_EXCEEDED: u8 = 11;
+    const V6_UNREACHABLE: u8 = 1;
+    const V6_TIME_EXCEEDED: u8 = 3;
+    match error {
+        IcmpError::V4 {
+            kind: DESTINATION_UNREACHABLE,
+            code,
+        } => match code {
+            0 | 6 | 9 | 11 => Some(Unreachable::Network),
+            2 | 3 => Some(Unreachable::Port),
+            // Fragmentation needed: a smaller packet follows.
+            4 => None,
+            10 | 13 => Some(Unreachable::Prohibited),
+            _ => Some(Unreachable::Host),
+        },
+        IcmpError::V6 {
+            kind: V6_UNREACHABLE,
+            code,
+        } => match code {
+            0 => Some(Unreachable::Network),
+            1 | 5 | 6 => Some(Unreachable::Prohibited),
+            4 => Some(Unreachable::Port),
+            _ => Some(Unreachable::Host),
+        },
+        IcmpError::V4 {
+            kind: TIME_EXCEEDED,
+            ..
+        }
+        | IcmpError::V6 {
+            kind: V6_TIME_EXCEEDED,
+            ..
+        } => Some(Unreachable::Host),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn v4(kind: u8, code: u8) -> Option<Unreachable> {
+        unreachable(IcmpError::V4 { kind, code })
+    }
+
+    #[test]
+    fn an_icmp_error_keeps_its_errno() {
+        assert_eq!(v4(3, 0), Some(Unreachable::Network));
+        assert_eq!(v4(3, 1), Some(Unreachable::Host));
+        assert_eq!(v4(3, 3), Some(Unreachable::Port));
+        assert_eq!(v4(3, 13), Some(Unreachable::Prohibited));
+        assert_eq!(v4(3, 4), None, "path MTU discovery");
+        assert_eq!(v4(11, 0), Some(Unreachable::Host));
+        assert_eq!(v4(5, 1), None, "a redirect");
+        let v6 = |kind, code| unreachable(IcmpError::V6 { kind, code });
+        assert_eq!(v6(1, 0), Some(Unreachable::Network));
+        assert_eq!(v6(1, 1), Some(Unreachable::Prohibited));
+        assert_eq!(v6(1, 3), Some(Unreachable::Host));
+        assert_eq!(v6(1, 4), Some(Unreachable::Port));
+        assert_eq!(v6(2, 0), None, "path MTU discovery");
+    }
+
+    #[test]
+    fn a_rst_is_refused_and_an_icmp_error_is_not() {
+        let refused = io::Error::from_raw_os_error(111);
+        assert_eq!(after_sending(&refused, None), Decision::Refused);
+        let port = IcmpError::V4 { kind: 3, code: 3 };
+        assert_eq!(
+            after_sending(&refused, Some(port)),
+            Decision::Unreachable(Unreachable::Port)
+        );
+        let timeout = io::Error::from_raw_os_error(110);
+        assert_eq!(after_sending(&timeout, None), Decision::Silence);
+    }
+}

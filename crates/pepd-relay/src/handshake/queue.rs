@@ -1,0 +1,241 @@
+//! Reading one queue: SYNs from clients, and ICMP errors that this host makes about SYNs of
+//! its own.
+//!
+//! Why the latter: where the next hop does not answer ARP or neighbour discovery, the kernel
+//! sends the ICMP error to the source of the SYN that it could not deliver. For a spoofed
+//! socket that is the client, who would not recognise it (the sequence number is not its own),
+//! while the socket never hears of it. So the error is taken on its way out, and the client
+//! gets one about its own SYN.
+//!
+//! RSTs of clients come too. Where a destination's answers to the client take another way, the
+//! client gets an answer to the upstream leg's SYN, which is not its own, and so resets it; the leg
+//! waits in vain. Such a SYN is routed, behind its RST, and so are those that follow from there.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pepd_sys::nfqueue::{self, Hook, MESSAGE_BYTES, Queue};
+use pepd_sys::reactor;
+use tokio::io::Interest;
+
+use super::connect::{self, ask};
+use super::evicted::{Leaving, ended};
+use super::packet::{self, Flow};
+use super::table::Seen;
+use super::{Bypass, Decision, Waiting};
+use crate::gate_history::GateWatch;
+use crate::settings::is_self_destined;
+use crate::shared::Context;
+
+/// How often the reader looks at the clock.
+const TICK: Duration = Duration::from_millis(100);
+
+/// What has waited for so long may have been repeated meanwhile: a client waits a second (RFC
+/// 6298). If what repeats it was routed, its connection may be established.
+const LATE: Duration = Duration::from_millis(700);
+
+/// Packets read in a row before connections have their turn.
+const PACKETS_PER_TURN: usize = 64;
+
+/// The same for those that are late, which are soon dealt with.
+const LATE_PACKETS_PER_TURN: usize = 1024;
+
+/// Reads the queue until the task is dropped.
+pub(crate) async fn read(context: Arc<Context>, queue: Arc<Queue>) {
+    // A second descriptor of the same socket: the verdicts need the first one everywhere.
+    let registered = queue
+        .as_fd()
+        .try_clone_to_owned()
+        .and_then(|fd| reactor::register(fd, Interest::READABLE));
+    let socket = match registered {
+        Ok(socket) => socket,
+        Err(error) => {
+            tracing::error!(%error, "register a queue; what it holds passes unsplit once it is full");
+            return;
+        }
+    };
+    let mut buffer = vec![0; MESSAGE_BYTES];
+    let mut tick = tokio::time::interval(TICK);
+    let mut backlog = Backlog::new(Instant::now());
+    loop {
+        let guard = tokio::select! {
+            guard = socket.readable() => guard.ok(),
+            _ = tick.tick() => None,
+        };
+        let now = Instant::now();
+        let late = backlog.may_be_late(&queue, &context.shared.gate, now);
+        let turn = if late {
+            LATE_PACKETS_PER_TURN
+        } else {
+            PACKETS_PER_TURN
+        };
+        if read_some(&context, &queue, &mut buffer, turn, late).is_err() {
+            backlog.emptied(&queue, now);
+            if let Some(mut guard) = guard {
+                guard.clear_ready();
+            }
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// How long what is in the queue may have waited, and whether anything was routed meanwhile.
+struct Backlog {
+    /// Everything that is there has come after this.
+    emptied: Instant,
+    /// Packets that had found no room in the queue when that was last asked, and so were routed.
+    overflowed: u32,
+    /// Whether it has been asked since the queue was empty.
+    asked: bool,
+}
+
+impl Backlog {
+    fn new(now: Instant) -> Self {
+        Self {
+            emptied: now,
+            overflowed: 0,
+            asked: false,
+        }
+    }
+
+    /// Everything that had come until `now` has been read.
+    fn emptied(&mut self, queue: &Queue, now: Instant) {
+        self.emptied = now;
+        if std::mem::take(&mut self.asked) {
+            self.overflowed = queue.overflowed().unwrap_or(self.overflowed);
+        }
+    }
+
+    /// Whether a SYN in the queue may repeat, or be repeated by, one that was routed. A worker that
+    /// is slow, or was paused for a moment, holds its SYNs all the same: those that repeat them are
+    /// behind them.
+    fn may_be_late(&mut self, queue: &Queue, gate: &GateWatch, now: Instant) -> bool {
+        if now.saturating_duration_since(self.emptied) < LATE {
+            return false;
+        }
+        self.asked = true;
+        let overflowed = queue.overflowed().unwrap_or(u32::MAX);
+        overflowed != self.overflowed || gate.may_have_been_shut_since(self.emptied, now)
+    }
+}
+
+/// Reads up to `turn` packets; the error says why there are no more.
+fn read_some(
+    context: &Arc<Context>,
+    queue: &Arc<Queue>,
+    buffer: &mut [u8],
+    turn: usize,
+    late: bool,
+) -> io::Result<()> {
+    for _ in 0..turn {
+        let len = match queue.receive(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            result => result?,
+        };
+        for packet in nfqueue::packets(buffer.get(..len).unwrap_or_default()) {
+            let waiting = Waiting::new(queue, packet.id, packet.mark);
+            match packet.hook {
+                Hook::In => take_syn(context, waiting, packet.payload, late),
+                Hook::Out => take_error(context, waiting, packet.payload),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn take_syn(context: &Arc<Context>, waiting: Waiting, packet: &[u8], late: bool) {
+    let shared = &context.shared;
+    if let Some(flow) = packet::reset(packet) {
+        take_reset(context, waiting, flow);
+        return;
+    }
+    let syn = packet::syn(packet).filter(|syn| !is_self_destined(syn.flow.server.ip()));
+    let Some(syn) = syn else {
+        shared.decide(waiting, Decision::Bypass(Bypass::Odd));
+        return;
+    };
+    let of_before = shared.held.begun_anew(syn.flow, syn.number);
+    let unclaimed = of_before.upstreams.len() as u64;
+    shared.counters.unclaimed.add(unclaimed);
+    of_before.packets.into_iter().for_each(Waiting::supersede);
+    // Before the new one needs its address and port.
+    drop(of_before.upstreams);
+    let seen = shared
+        .held
+        .see(syn.flow, syn.number, waiting, late, Instant::now());
+    match seen {
+        Seen::Again(before) => before.supersede(),
+        Seen::Answered(waiting) => shared.decide(waiting, Decision::Split),
+        Seen::Routed(waiting) => shared.decide(waiting, Decision::Pass),
+        Seen::Late(waiting) => shared.decide(waiting, Decision::Bypass(Bypass::Late)),
+        Seen::Full(waiting) => shared.decide(waiting, Decision::Bypass(Bypass::Full)),
+        Seen::OverBudget(waiting) => shared.decide(waiting, Decision::Bypass(Bypass::Budget)),
+        // The two SYNs make one connection with the leg's socket. It is the way of a single box
+        // and of a chain whose boxes have begun at opposite ends.
+        Seen::Crossing {
+            packet,
+            leg_is_open: true,
+        } => shared.decide(packet, Decision::Pass),
+        // Routed it would reach the client and spoil both. It need not come again: the leg's own
+        // SYN meets that end's open socket.
+        Seen::Crossing { packet, .. } => packet.supersede(),
+        Seen::New(ticket, evicted) => {
+            shared.counters.held.increment();
+            shared
+                .counters
+                .unclaimed
+                .add(evicted.upstreams.len() as u64);
+            for waiting in evicted.packets {
+                shared.decide(waiting, Decision::Bypass(Bypass::Full));
+            }
+            for leaving in evicted.leaving {
+                tokio::spawn(let_through(Arc::clone(context), leaving));
+            }
+            let flow = syn.flow;
+            let attempt = tokio::spawn(ask(Arc::clone(context), syn, ticket));
+            if !shared.held.attach(flow, ticket, attempt.abort_handle()) {
+                attempt.abort();
+            }
+            shared.note_pending();
+        }
+    }
+}
+
+/// Routes a SYN that has made room for another.
+async fn let_through(context: Arc<Context>, leaving: Leaving) {
+    ended(&leaving.attempt).await;
+    let shared = &context.shared;
+    if let Some(waiting) = shared.held.left(leaving.flow, Instant::now()) {
+        shared.decide(waiting, Decision::Bypass(Bypass::Full));
+    }
+}
+
+fn take_reset(context: &Arc<Context>, waiting: Waiting, flow: Flow) {
+    let shared = &context.shared;
+    // First, so that it does not meet the connection that the SYN opens.
+    shared.decide(waiting, Decision::Pass);
+    if let Some(syn) = shared.held.detour(flow, Instant::now()) {
+        shared.admission.detour(flow.client.ip(), flow.server.ip());
+        shared.decide(syn, Decision::Bypass(Bypass::Detour));
+        shared.note_pending();
+    }
+}
+
+fn take_error(context: &Arc<Context>, waiting: Waiting, packet: &[u8]) {
+    let shared = &context.shared;
+    let held = packet::icmp_error(packet).and_then(|(flow, error)| {
+        let unreachable = connect::unreachable(error)?;
+        Some((shared.held.abort(flow, Instant::now())?, unreachable))
+    });
+    match held {
+        Some((syn, unreachable)) => {
+            waiting.supersede();
+            shared.decide(syn, Decision::Unreachable(unreachable));
+            shared.note_pending();
+        }
+        // About a connection of somebody else's.
+        None => waiting.release(),
+    }
+}

@@ -1,0 +1,156 @@
+//! Pipes that are lent to a direction while it has data under way.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use pepd_sys::pipe::Pipe;
+use pepd_telemetry::Throttle;
+
+/// What a pipe may hold: of 64 KiB to 1 MiB, 256 KiB was best by a little.
+pub(crate) const PIPE_BYTES: usize = 256 * 1024;
+
+/// One worker's pipes. An idle connection has none: a pipe costs two descriptors.
+#[derive(Debug)]
+pub(crate) struct PipePool {
+    state: Mutex<State>,
+    shortage: Throttle,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    idle: Vec<Pipe>,
+    lent: usize,
+    /// The most pipes there may be, lent or not.
+    most: usize,
+}
+
+/// Idle pipes kept for the next transfer; more than these are closed when they come back.
+const KEPT_IDLE: usize = 64;
+
+impl PipePool {
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            state: Mutex::new(State {
+                most,
+                ..State::default()
+            }),
+            shortage: Throttle::new(Duration::from_secs(60)),
+        }
+    }
+
+    /// Another share. Where more are lent already, they stay so until they come back.
+    pub(crate) fn set_most(&self, most: usize) {
+        let mut state = self.lock();
+        state.most = most;
+        let room = most.saturating_sub(state.lent);
+        state.idle.truncate(room);
+    }
+
+    /// An empty pipe, or `None` where the pool's share or the descriptors have run out: then
+    /// the caller copies.
+    pub(crate) fn lend(pool: &Arc<Self>) -> Option<Loan> {
+        let mut state = pool.lock();
+        let pipe = match state.idle.pop() {
+            Some(pipe) => pipe,
+            None if state.lent >= state.most => return None,
+            None => Pipe::new(PIPE_BYTES)
+                .map_err(|error| pool.report(&error))
+                .ok()?,
+        };
+        state.lent += 1;
+        Some(Loan {
+            pipe,
+            place: Place {
+                pool: Arc::clone(pool),
+            },
+        })
+    }
+
+    /// How many are lent, and how many may be.
+    pub(crate) fn usage(&self) -> (usize, usize) {
+        let state = self.lock();
+        (state.lent, state.most)
+    }
+
+    fn report(&self, error: &std::io::Error) {
+        if let Some(held_back) = self.shortage.admit(Instant::now()) {
+            tracing::warn!(%error, held_back, "no pipe to be had: copying instead");
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic while the lock is held leaves at worst a pipe too few.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A pipe that is lent. Dropping it closes the pipe, because bytes may be in it.
+#[derive(Debug)]
+pub(crate) struct Loan {
+    pub(crate) pipe: Pipe,
+    place: Place,
+}
+
+impl Loan {
+    /// Gives the pipe, which must be empty, back for the next transfer.
+    pub(crate) fn give_back(self) {
+        let Self { pipe, place } = self;
+        let mut state = place.pool.lock();
+        // Its own place is free in a moment.
+        if state.idle.len() < KEPT_IDLE && state.idle.len() + state.lent <= state.most {
+            state.idle.push(pipe);
+        }
+    }
+}
+
+/// One of the pool's places, free again when dropped.
+#[derive(Debug)]
+struct Place {
+    pool: Arc<PipePool>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut state = self.pool.lock();
+        state.lent = state.lent.saturating_sub(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_share_is_kept_and_pipes_come_back() {
+        let pool = Arc::new(PipePool::new(2));
+        let first = PipePool::lend(&pool).unwrap();
+        let second = PipePool::lend(&pool).unwrap();
+        assert!(PipePool::lend(&pool).is_none());
+        first.give_back();
+        assert_eq!(pool.lock().idle.len(), 1);
+        let again = PipePool::lend(&pool).unwrap();
+        assert!(PipePool::lend(&pool).is_none());
+        drop((again, second));
+        assert_eq!(pool.lock().idle.len(), 0, "a dropped pipe may hold bytes");
+        assert!(PipePool::lend(&pool).is_some());
+    }
+
+    #[test]
+    fn a_smaller_share_holds_as_pipes_come_back() {
+        let pool = Arc::new(PipePool::new(3));
+        let lent = [(); 3].map(|()| PipePool::lend(&pool).unwrap());
+        pool.set_most(1);
+        assert_eq!(pool.usage(), (3, 1));
+        for loan in lent {
+            loan.give_back();
+        }
+        assert_eq!(pool.lock().idle.len(), 1);
+        let only = PipePool::lend(&pool).unwrap();
+        assert!(PipePool::lend(&pool).is_none());
+        pool.set_most(2);
+        assert!(PipePool::lend(&pool).is_some());
+        only.give_back();
+        pool.set_most(0);
+        assert_eq!(pool.lock().idle.len(), 0);
+    }
+}

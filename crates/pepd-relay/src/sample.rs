@@ -1,0 +1,81 @@
+//! Looking at the sockets of live connections: once a second, where something happened.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use pepd_sys::stream;
+use pepd_sys::tcp_info::{TcpInfo, tcp_info};
+use pepd_telemetry::{CHECK_INTERVAL, CongestionName, LegLook, Look, Socket, TcpFigures, Wanted};
+use socket2::SockRef;
+use tokio::time::MissedTickBehavior;
+
+use crate::shared::Context;
+
+/// The shares in which a worker's connections are looked at, so that none waits long while the
+/// others are.
+const SHARES: u32 = 10;
+
+/// Checks the worker's connections, a share at a time, for as long as the worker lives.
+pub(crate) async fn check_all(context: Arc<Context>) {
+    let mut interval = tokio::time::interval(CHECK_INTERVAL / SHARES);
+    // After a pause the connections are checked at the usual pace, not all at once.
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    for share in (0..SHARES as usize).cycle() {
+        interval.tick().await;
+        let now = Instant::now();
+        let table = &context.shared.flows;
+        table.check(context.index, share, SHARES as usize, now, look);
+        context.shared.ended_lines.say_held_back(now);
+    }
+}
+
+/// Looks at both sockets of a connection, as a worker does once a second for each in which
+/// something happened.
+pub fn look(client: &Socket, upstream: &Socket, wanted: Wanted) -> Look {
+    Look {
+        client: leg(client.as_fd(), wanted.client_unread, wanted.congestion),
+        upstream: leg(upstream.as_fd(), wanted.upstream_unread, wanted.congestion),
+    }
+}
+
+fn leg(fd: BorrowedFd<'_>, unread: bool, congestion: bool) -> LegLook {
+    let info = tcp_info(fd).ok();
+    let unread = if unread {
+        stream::unread(fd).unwrap_or(0)
+    } else {
+        0
+    };
+    LegLook {
+        tcp: info.map(figures),
+        congestion: congestion.then(|| congestion_control(fd)).flatten(),
+        unsent: info.map_or(0, |info| info.unsent.into()),
+        unread: unread as u64,
+    }
+}
+
+fn congestion_control(fd: BorrowedFd<'_>) -> Option<CongestionName> {
+    let name = SockRef::from(&fd).tcp_congestion().ok()?;
+    Some(CongestionName::new(&name))
+}
+
+fn figures(info: TcpInfo) -> TcpFigures {
+    let bits = |bytes: u64| bytes as f64 * 8.0;
+    TcpFigures {
+        rtt: info.rtt.as_secs_f64(),
+        rtt_variation: info.rtt_variation.as_secs_f64(),
+        min_rtt: info.min_rtt.map(|rtt| rtt.as_secs_f64()),
+        cwnd: info.cwnd,
+        mss: info.mss,
+        unacked: info.unacked,
+        lost: info.lost,
+        retransmitted_segments: info.retransmitted_segments,
+        retransmitted_bytes: info.retransmitted_bytes,
+        sent_bytes: info.sent_bytes,
+        pacing_rate: info.pacing_rate.map(bits),
+        delivery_rate: info.delivery_rate.map(bits),
+        busy: info.busy.map(|time| time.as_secs_f64()),
+        receive_window_limited: info.receive_window_limited.map(|time| time.as_secs_f64()),
+        send_buffer_limited: info.send_buffer_limited.map(|time| time.as_secs_f64()),
+    }
+}

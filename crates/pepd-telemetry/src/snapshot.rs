@@ -1,0 +1,304 @@
+//! The values that the flow table gives: what is known of each connection and of each campus pair.
+//!
+//! They are values of the admin API as they are on the wire: times are seconds, rates bits per
+//! second of payload, sizes bytes, unless a name says otherwise.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+/// One split connection.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FlowSnapshot {
+    /// Unique for the life of the daemon.
+    pub id: u64,
+    /// The client's address and port, the same on both legs.
+    pub client: SocketAddr,
+    /// The original destination, the same on both legs.
+    pub server: SocketAddr,
+    /// The campus that the client is in.
+    pub client_campus: String,
+    /// The campus that the server is in.
+    pub server_campus: String,
+    /// How it was established.
+    pub handshake: HandshakeMode,
+    /// When it was accepted, in seconds since the Unix epoch.
+    pub started: f64,
+    /// Seconds since then.
+    pub age: f64,
+    /// From the accept to the first byte that the server sent being delivered to the client;
+    /// none before that.
+    pub first_byte: Option<f64>,
+    /// From the client to the server.
+    pub up: DirectionSnapshot,
+    /// From the server to the client.
+    pub down: DirectionSnapshot,
+    /// The leg between the client and this box.
+    pub client_leg: LegSnapshot,
+    /// The leg between this box and the server.
+    pub upstream_leg: LegSnapshot,
+}
+
+/// How a connection was established.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HandshakeMode {
+    /// The client was accepted once its destination had answered.
+    EndToEnd,
+    /// The client was accepted at once.
+    Early,
+}
+
+/// One direction of a connection.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DirectionSnapshot {
+    /// Bytes of payload delivered to the outgoing leg.
+    pub bytes: u64,
+    /// Goodput over the last second, ten seconds, and life.
+    pub goodput: Goodput,
+    /// What it is in now; none when it has ended.
+    pub phase: Option<Phase>,
+    /// Seconds spent in each phase.
+    pub phases: PhaseTimes,
+    /// Of the starved seconds, those in which it had nothing to carry: nothing came for longer
+    /// than a second and for longer than four round trips of the incoming leg.
+    #[serde(default)]
+    pub idle: f64,
+    /// What waits in this box.
+    pub queue: QueueBytes,
+    /// The most that was seen waiting.
+    pub queue_max: u64,
+}
+
+impl DirectionSnapshot {
+    /// Seconds in each phase while it had something to carry; all zero before the first byte.
+    pub fn carrying(&self) -> PhaseTimes {
+        if self.bytes == 0 {
+            return PhaseTimes::default();
+        }
+        PhaseTimes {
+            starved: (self.phases.starved - self.idle).max(0.0),
+            ..self.phases
+        }
+    }
+}
+
+/// Payload per time, in bits per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Goodput {
+    /// Over the last second.
+    pub last_second: f64,
+    /// Over the last ten seconds, or since the start.
+    pub last_ten_seconds: f64,
+    /// Since the start.
+    pub life: f64,
+}
+
+/// What limits a direction: Baccelli et al., section 19.4.3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// Neither: each leg goes at its own pace, with the buffer between them.
+    Free,
+    /// The buffer is empty: the outgoing leg waits for the incoming one.
+    Starved,
+    /// The buffer is full: the incoming leg is held back by the outgoing one.
+    Backpressured,
+}
+
+/// Seconds in each [`Phase`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PhaseTimes {
+    /// In [`Phase::Free`].
+    pub free: f64,
+    /// In [`Phase::Starved`].
+    pub starved: f64,
+    /// In [`Phase::Backpressured`].
+    pub backpressured: f64,
+}
+
+impl PhaseTimes {
+    /// Seconds in all.
+    pub fn total(&self) -> f64 {
+        self.free + self.starved + self.backpressured
+    }
+}
+
+/// Where bytes of one direction wait in this box.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueBytes {
+    /// Received by the incoming leg's socket, not read.
+    pub unread: u64,
+    /// In pepd's pipe.
+    pub pipe: u64,
+    /// In the outgoing leg's socket, not sent.
+    pub unsent: u64,
+}
+
+impl QueueBytes {
+    /// Bytes in all.
+    pub fn total(&self) -> u64 {
+        self.unread + self.pipe + self.unsent
+    }
+}
+
+/// One leg of a connection.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LegSnapshot {
+    /// The `[leg.NAME]` that it is configured by.
+    pub profile: String,
+    /// Its congestion control, as the kernel says; or `fixed-rate`, which the kernel calls
+    /// otherwise.
+    pub congestion: Option<String>,
+    /// What the kernel knows of it; none once the socket has closed.
+    pub tcp: Option<TcpFigures>,
+}
+
+/// From TCP_INFO (include/uapi/linux/tcp.h). What older kernels do not have is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TcpFigures {
+    /// Smoothed round-trip time, seconds.
+    pub rtt: f64,
+    /// Its mean deviation, seconds.
+    pub rtt_variation: f64,
+    /// The least round-trip time seen lately, seconds.
+    pub min_rtt: Option<f64>,
+    /// Congestion window, segments.
+    pub cwnd: u32,
+    /// Largest segment that is sent, bytes.
+    pub mss: u32,
+    /// Segments in flight.
+    pub unacked: u32,
+    /// Segments held to be lost at the moment.
+    pub lost: u32,
+    /// Segments retransmitted since the start.
+    pub retransmitted_segments: u32,
+    /// Bytes retransmitted since the start.
+    pub retransmitted_bytes: Option<u64>,
+    /// Bytes sent since the start, with retransmissions.
+    pub sent_bytes: Option<u64>,
+    /// Pacing rate; none when unlimited.
+    pub pacing_rate: Option<f64>,
+    /// Delivery rate of late.
+    pub delivery_rate: Option<f64>,
+    /// Seconds with data to send or in flight.
+    pub busy: Option<f64>,
+    /// Of these, seconds limited by the receiver's window.
+    pub receive_window_limited: Option<f64>,
+    /// Of these, seconds limited by the send buffer.
+    pub send_buffer_limited: Option<f64>,
+}
+
+/// The last minutes of one connection.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FlowHistory {
+    /// Whose.
+    pub id: u64,
+    /// A point for each second in which something happened, oldest first. Between two points
+    /// that are further apart the connection was idle.
+    pub points: Vec<HistoryPoint>,
+}
+
+/// One second of a connection.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HistoryPoint {
+    /// The second's end, in seconds since the Unix epoch.
+    pub time: f64,
+    /// From the client to the server.
+    pub up: DirectionPoint,
+    /// From the server to the client.
+    pub down: DirectionPoint,
+    /// The leg between the client and this box.
+    pub client_leg: LegPoint,
+    /// The leg between this box and the server.
+    pub upstream_leg: LegPoint,
+}
+
+/// One second of a direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DirectionPoint {
+    /// Bits per second.
+    pub goodput: f64,
+    /// Seconds in each phase since the point before.
+    pub phases: PhaseTimes,
+    /// Bytes waiting in this box.
+    pub queue: u64,
+}
+
+/// One second of a leg.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LegPoint {
+    /// Smoothed round-trip time, seconds.
+    pub rtt: f64,
+    /// Congestion window, segments.
+    pub cwnd: u32,
+    /// Segments retransmitted since the point before.
+    pub retransmitted_segments: u32,
+}
+
+/// All connections from one campus to another, those that have ended with them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PairSnapshot {
+    /// The campus that the clients are in.
+    pub client_campus: String,
+    /// The campus that the servers are in.
+    pub server_campus: String,
+    /// Connections now.
+    pub live: u64,
+    /// Connections since the start.
+    pub accepted: u64,
+    /// From the clients to the servers.
+    pub up: PairDirection,
+    /// From the servers to the clients.
+    pub down: PairDirection,
+    /// The legs between the clients and this box.
+    pub client_leg: PairLeg,
+    /// The legs between this box and the servers.
+    pub upstream_leg: PairLeg,
+}
+
+/// One direction of all connections of a pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PairDirection {
+    /// Bytes delivered since the start.
+    pub bytes: u64,
+    /// Bits per second over the last ten seconds.
+    pub goodput: f64,
+    /// Connection-seconds in each phase since the start, of connections while they had
+    /// something to carry.
+    pub phases: PhaseTimes,
+    /// The same over the last ten seconds.
+    pub recent_phases: PhaseTimes,
+}
+
+/// One side's legs of all live connections of a pair.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PairLeg {
+    /// The `[leg.NAME]` they are configured by.
+    pub profile: String,
+    /// Median of their smoothed round-trip times, seconds.
+    pub rtt: Option<f64>,
+    /// Share of the bytes sent that were retransmissions, 0 to 1, of live connections.
+    pub retransmitted: Option<f64>,
+}
+
+/// How often a leg ended a connection with an error.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountedFailure {
+    /// Which leg.
+    pub side: Side,
+    /// The error's name in errno(3), such as `ECONNRESET`.
+    pub errno: String,
+    /// How often since the start.
+    pub count: u64,
+}
+
+/// One of a connection's two legs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Side {
+    /// Between the client and this box.
+    Client,
+    /// Between this box and the server.
+    Upstream,
+}

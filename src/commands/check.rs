@@ -1,0 +1,98 @@
+//! `pepd check`: validate, and print what the configuration means.
+
+use comfy_table::Table;
+use comfy_table::presets::NOTHING;
+use pepd_config::{Config, Congestion, Handshake, Via};
+
+use crate::cli::{Check, eprint, print};
+use crate::config_file;
+use crate::daemon::fixed_rate;
+use crate::exit::Result;
+
+/// Validates the file and prints its resolved table, or that of each box of the fleet.
+pub fn check(Check { file, all }: &Check) -> Result {
+    let configs = if *all {
+        config_file::read_all(file)?
+    } else {
+        vec![config_file::read(file)?]
+    };
+    if configs.iter().any(asks_for_what_is_not_built) {
+        // The file is right; it is this program that `run` will miss something in.
+        eprint(format_args!("pepd: note: {}", pepd_bpf::Error::NotBuilt));
+    }
+    let tables: Vec<_> = configs.iter().map(describe).collect();
+    print(tables.join("\n").as_bytes())
+}
+
+fn asks_for_what_is_not_built(config: &Config) -> bool {
+    !pepd_bpf::IS_BUILT && config.legs.iter().any(fixed_rate::is_asked_for)
+}
+
+fn describe(config: &Config) -> String {
+    let handshake = match config.capture.handshake {
+        Handshake::Early => "early: a client is answered before its destination",
+        Handshake::EndToEnd => "end-to-end: a client is answered when its destination has",
+    };
+    let mut text = format!(
+        "node {}: {} campuses, {} rules\nhandshake {handshake}\n\n{}\n",
+        config.node.name,
+        config.campuses.len(),
+        config.rules.len(),
+        lines(&campuses(config)),
+    );
+    if !config.peers.is_empty() {
+        text = format!("{text}\n{}\n", lines(&peers(config)));
+    }
+    text
+}
+
+fn campuses(config: &Config) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(NOTHING)
+        .set_header(["CAMPUS", "PREFIXES", "NEXT BOX", "LEG"]);
+    for campus in &config.campuses {
+        let prefixes: Vec<_> = campus.prefixes.iter().map(ToString::to_string).collect();
+        let next = match campus.via {
+            Via::Local => "local",
+            Via::Routing => "routing",
+            Via::Peer(peer) => config
+                .peers
+                .get(peer.0)
+                .map_or("", |peer| peer.name.as_str()),
+        };
+        let leg = config.leg(campus.leg);
+        let congestion = leg
+            .congestion
+            .as_ref()
+            .map_or("the kernel's congestion control", Congestion::as_str);
+        let leg = format!("{} ({congestion})", leg.name);
+        table.add_row([campus.name.as_str(), &prefixes.join("\n"), next, &leg]);
+    }
+    table
+}
+
+fn peers(config: &Config) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(NOTHING)
+        .set_header(["PEER", "LOCAL", "REMOTE", "MTU", "PROBE"]);
+    for peer in &config.peers {
+        let mtu = peer.mtu.map_or("path".to_owned(), |mtu| mtu.to_string());
+        let probe = peer
+            .probe
+            .map_or("off".to_owned(), |probe| format!("{probe:?}"));
+        let [local, remote] = [peer.local, peer.remote].map(|address| address.to_string());
+        table.add_row([&peer.name, &local, &remote, &mtu, &probe]);
+    }
+    table
+}
+
+/// comfy-table pads the last column; nobody needs that.
+fn lines(table: &Table) -> String {
+    let lines: Vec<_> = table
+        .lines()
+        .map(|line| line.trim_end().to_owned())
+        .collect();
+    lines.join("\n")
+}

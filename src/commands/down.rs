@@ -1,0 +1,27 @@
+//! `pepd down`: remove what a crash left.
+
+use crate::cli::{File, print};
+use crate::config_file;
+use crate::daemon::fixed_rate;
+use crate::daemon::privileges;
+use crate::daemon::resources::Lock;
+use crate::daemon::wiring;
+use crate::exit::{Failure, Result};
+
+/// Removes all kernel state of pepd, and says what it was; that there is none is fine.
+pub fn down(file: &File) -> Result {
+    let config = config_file::read(file)?;
+    privileges::require()?;
+    let _lock = Lock::acquire()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::internal("start the runtime", error))?;
+    let table = config.capture.table.0;
+    let removed = runtime.block_on(pepd_net::remove(table, wiring::mark(&config)))?;
+    let controls = fixed_rate::remove_left()?;
+    if removed.is_empty() && controls.is_empty() {
+        return print(b"nothing of pepd's is here\n");
+    }
+    print(format!("{removed}{controls}").as_bytes())
+}

@@ -1,0 +1,186 @@
+//! `pepd flows`: a table of the live connections.
+
+use std::fmt::{Display, Write};
+
+use pepd_admin::api::{FlowList, FlowQuery};
+use pepd_telemetry::{DirectionSnapshot, FlowSnapshot, LegSnapshot, Phase, PhaseTimes};
+
+use crate::cli::{FlowsArgs, print};
+use crate::commands::client::Client;
+use crate::exit::Result;
+use crate::ui::format;
+use crate::ui::table;
+
+/// Prints the flows that are asked for.
+pub fn flows(args: &FlowsArgs) -> Result {
+    let client = Client::new(&args.target)?;
+    let address = address(&args.query());
+    if args.json {
+        let mut text = client.get_text(&address)?;
+        text.push(b'\n');
+        return print(&text);
+    }
+    let list: FlowList = client.get(&address)?;
+    print(describe(&list, table::width()).as_bytes())
+}
+
+/// Where the daemon answers `query`.
+pub fn address(query: &FlowQuery) -> String {
+    #[allow(clippy::expect_used, reason = "a struct of strings and numbers")]
+    let query = serde_urlencoded::to_string(query).expect("a query has a text");
+    format!("/v1/flows?{query}")
+}
+
+fn describe(list: &FlowList, width: Option<u16>) -> String {
+    let FlowList {
+        total,
+        matching,
+        flows,
+    } = list;
+    if flows.is_empty() {
+        return match (total, matching) {
+            (0, _) => "no connections\n".to_owned(),
+            (_, 0) => format!("none of {total} connections matches\n"),
+            _ => format!("none of {matching} connections shown\n"),
+        };
+    }
+    let columns: Vec<_> = COLUMNS
+        .iter()
+        .filter(|column| !column.dispensable || table::is_wide(width))
+        .collect();
+    let header: Vec<_> = columns.iter().map(|column| column.name).collect();
+    let numbers: Vec<_> = (0..columns.len())
+        .filter(|&at| columns[at].number)
+        .collect();
+    let end = [1];
+    let mut table = table::table(&header, &numbers, &end, width);
+    for flow in flows {
+        table.add_row(columns.iter().map(|column| (column.text)(flow)));
+    }
+    let mut text = table::text(&table);
+    if matching > &flows.len() {
+        let _ = writeln!(
+            text,
+            "{} of {matching} connections; --limit shows more",
+            flows.len()
+        );
+    }
+    text
+}
+
+/// A column of two lines: the client with what it sends, the server with what it sends.
+struct Column {
+    name: &'static str,
+    number: bool,
+    /// Left out where there is little room.
+    dispensable: bool,
+    text: fn(&FlowSnapshot) -> String,
+}
+
+#[rustfmt::skip] // a table
+const COLUMNS: &[Column] = &[
+    Column { name: "ID", number: true, dispensable: false, text: |f| f.id.to_string() },
+    Column { name: "END", number: false, dispensable: false, text: |f| two(f.client, f.server) },
+    Column { name: "CAMPUS", number: false, dispensable: true, text: |f| two(&f.client_campus, &f.server_campus) },
+    Column { name: "AGE", number: false, dispensable: true, text: |f| format::age(f.age) },
+    Column { name: "GOODPUT", number: true, dispensable: false, text: |f| two(goodput(&f.up), goodput(&f.down)) },
+    Column { name: "QUEUE", number: true, dispensable: false, text: |f| two(queue(&f.up), queue(&f.down)) },
+    Column { name: "RTT", number: true, dispensable: false, text: |f| two(rtt(&f.client_leg), rtt(&f.upstream_leg)) },
+    Column { name: "CWND", number: true, dispensable: true, text: |f| two(cwnd(&f.client_leg), cwnd(&f.upstream_leg)) },
+    Column { name: "RETR", number: true, dispensable: false, text: |f| two(retransmitted(&f.client_leg), retransmitted(&f.upstream_leg)) },
+    Column { name: "PHASE", number: false, dispensable: false, text: |f| two(mostly(&f.up.carrying()), mostly(&f.down.carrying())) },
+];
+
+fn two(client: impl Display, server: impl Display) -> String {
+    format!("{client}\n{server}")
+}
+
+fn queue(direction: &DirectionSnapshot) -> String {
+    format::bytes(direction.queue.total())
+}
+
+fn goodput(direction: &DirectionSnapshot) -> String {
+    format::rate(direction.goodput.last_ten_seconds)
+}
+
+/// A leg's round-trip time, or that it has gone.
+pub fn rtt(leg: &LegSnapshot) -> String {
+    figure(leg, |tcp| format::seconds(tcp.rtt))
+}
+
+/// A leg's congestion window.
+pub fn cwnd(leg: &LegSnapshot) -> String {
+    figure(leg, |tcp| tcp.cwnd.to_string())
+}
+
+/// How many segments a leg has sent again.
+pub fn retransmitted(leg: &LegSnapshot) -> String {
+    figure(leg, |tcp| tcp.retransmitted_segments.to_string())
+}
+
+fn figure(leg: &LegSnapshot, of: impl Fn(&pepd_telemetry::TcpFigures) -> String) -> String {
+    leg.tcp.as_ref().map_or_else(|| "–".to_owned(), of)
+}
+
+/// The phase that took most of the time, with its share.
+pub fn mostly(phases: &PhaseTimes) -> String {
+    let all = phases.total();
+    if all <= 0.0 {
+        return "–".to_owned();
+    }
+    let times = [
+        (Phase::Free, phases.free),
+        (Phase::Starved, phases.starved),
+        (Phase::Backpressured, phases.backpressured),
+    ];
+    let most = times.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
+    most.map_or_else(String::new, |(phase, time)| {
+        format!("{} {}", phase_name(phase), format::percent(time / all))
+    })
+}
+
+/// A phase in a column's width.
+pub fn phase_name(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Free => "free",
+        Phase::Starved => "starved",
+        Phase::Backpressured => "backpr.",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use insta::assert_snapshot;
+    use pepd_admin::View;
+    use pepd_admin::fixture::Fixture;
+
+    use super::*;
+
+    fn list(shown: u64) -> FlowList {
+        FlowList {
+            total: 250,
+            matching: 120,
+            flows: Fixture::new(shown).flows(),
+        }
+    }
+
+    #[test]
+    fn at_80_columns() {
+        let text = describe(&list(6), Some(80));
+        assert!(
+            text.lines().all(|line| line.chars().count() <= 80),
+            "{text}"
+        );
+        assert_snapshot!(text);
+    }
+
+    #[test]
+    fn without_a_terminal() {
+        assert_snapshot!(describe(&list(6), None));
+    }
+
+    #[test]
+    fn none() {
+        assert_snapshot!(describe(&list(0), None), @"none of 120 connections shown");
+    }
+}

@@ -1,0 +1,12 @@
+//! What each subcommand does, but for the daemon itself and those with a folder of their own.
+
+pub mod check;
+pub mod client;
+pub mod control;
+pub mod down;
+pub mod flow;
+pub mod flows;
+pub mod man;
+pub mod run;
+pub mod show;
+pub mod status;

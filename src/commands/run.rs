@@ -1,0 +1,34 @@
+//! `pepd run`: from the configuration file to a running daemon.
+
+use crate::cli::File;
+use crate::config_file;
+use crate::daemon::Daemon;
+use crate::daemon::admin::{Page, Socket};
+use crate::daemon::fixed_rate::Controls;
+use crate::daemon::log;
+use crate::daemon::privileges;
+use crate::daemon::resources::Lock;
+use crate::exit::{Failure, Result};
+
+/// Runs until a signal ends it.
+pub fn run(file: &File) -> Result {
+    let config = config_file::read(file)?;
+    privileges::require()?;
+    let _lock = Lock::acquire()?;
+    let socket = Socket::bind(&config.admin)?;
+    let page = Page::bind(&config)?;
+    let controls = Controls::register(&config)?;
+    // Everything after this, threads and programs, has only what is needed.
+    privileges::reduce()?;
+    let _flushed = log::start(config.log.format);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::internal("start the runtime", error))?;
+    runtime.block_on(async {
+        Daemon::start(file.clone(), config, controls, socket, page)
+            .await?
+            .run()
+            .await
+    })
+}

@@ -1,0 +1,259 @@
+//! `pepd status`: the daemon as a whole.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use pepd_admin::{DaemonState, GuardDrops, LimitUse, Liveness, PeerState, Status};
+use pepd_telemetry::{PairDirection, PairLeg, PairSnapshot};
+
+use crate::cli::{AskArgs, print};
+use crate::commands::client::Client;
+use crate::commands::flows;
+use crate::exit::Result;
+use crate::ui::format;
+use crate::ui::table;
+
+/// Prints how the daemon is.
+pub fn status(args: &AskArgs) -> Result {
+    let client = Client::new(&args.target)?;
+    if args.json {
+        let mut text = client.get_text("/v1/status")?;
+        text.push(b'\n');
+        return print(&text);
+    }
+    let status: Status = client.get("/v1/status")?;
+    print(describe(&status, now(), table::width()).as_bytes())
+}
+
+/// Seconds since the Unix epoch.
+pub fn now() -> f64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0.0, |now| now.as_secs_f64())
+}
+
+fn describe(status: &Status, now: f64, width: Option<u16>) -> String {
+    let mut text = format!("{}\n", headline(status));
+    let parts = [
+        pairs(&status.pairs, width),
+        limits(&status.limits, width),
+        peers(&status.peers, now, width),
+        guards(&status.guards, width),
+        counters(status, width),
+        advice(&status.advice, width),
+    ];
+    for part in parts.iter().filter(|part| !part.is_empty()) {
+        text.push('\n');
+        text += part;
+    }
+    text
+}
+
+/// Who, what, since when.
+pub fn headline(status: &Status) -> String {
+    format!(
+        "{}: {}; up {}, pepd {}, {} workers",
+        status.node,
+        state(status.state),
+        format::age(status.uptime),
+        status.version,
+        status.workers
+    )
+}
+
+fn state(state: DaemonState) -> &'static str {
+    match state {
+        DaemonState::Splitting => "splitting new connections",
+        DaemonState::Full => "a limit is reached, new connections are routed unsplit",
+        DaemonState::Draining => "draining, new connections are routed unsplit",
+    }
+}
+
+/// Two lines for each pair: what clients send with their legs, what servers send with theirs.
+fn pairs(pairs: &[PairSnapshot], width: Option<u16>) -> String {
+    if pairs.is_empty() {
+        return "no connections yet\n".to_owned();
+    }
+    let header = [
+        "CAMPUSES", "LIVE", "ALL", "GOODPUT", "BYTES", "PHASE", "LEG", "RTT", "RETR",
+    ];
+    let mut table = table::table(&header, &[1, 2, 3, 4, 7, 8], &[0], width);
+    for pair in pairs {
+        let both = |up: String, down: String| format!("{up}\n{down}");
+        let (near, far) = (&pair.client_leg, &pair.upstream_leg);
+        table.add_row([
+            format!("{} →\n{}", pair.client_campus, pair.server_campus),
+            format::count(pair.live),
+            format::count(pair.accepted),
+            both(
+                format::rate(pair.up.goodput),
+                format::rate(pair.down.goodput),
+            ),
+            both(format::bytes(pair.up.bytes), format::bytes(pair.down.bytes)),
+            both(phase(&pair.up), phase(&pair.down)),
+            both(near.profile.clone(), far.profile.clone()),
+            both(rtt(near), rtt(far)),
+            both(retransmitted(near), retransmitted(far)),
+        ]);
+    }
+    table::text(&table)
+}
+
+/// Lately, or if nothing was carried lately, ever.
+fn phase(direction: &PairDirection) -> String {
+    let recent = &direction.recent_phases;
+    flows::mostly(if recent.total() > 0.0 {
+        recent
+    } else {
+        &direction.phases
+    })
+}
+
+fn rtt(leg: &PairLeg) -> String {
+    leg.rtt.map_or_else(|| "–".to_owned(), format::seconds)
+}
+
+fn retransmitted(leg: &PairLeg) -> String {
+    leg.retransmitted
+        .map_or_else(|| "–".to_owned(), format::permille)
+}
+
+fn limits(limits: &[LimitUse], width: Option<u16>) -> String {
+    if limits.is_empty() {
+        return String::new();
+    }
+    let mut table = table::table(&["LIMIT", "IN USE", "OF", "SHARE"], &[1, 2, 3], &[], width);
+    for limit in limits {
+        table.add_row([
+            limit.name.clone(),
+            format::count(limit.used),
+            format::count(limit.limit),
+            used(limit),
+        ]);
+    }
+    table::text(&table)
+}
+
+/// The share of a limit that is in use.
+fn used(limit: &LimitUse) -> String {
+    if limit.limit == 0 {
+        return "–".to_owned();
+    }
+    format::percent(format::number(limit.used) / format::number(limit.limit))
+}
+
+fn peers(peers: &[PeerState], now: f64, width: Option<u16>) -> String {
+    if peers.is_empty() {
+        return String::new();
+    }
+    let header = ["PEER", "STATE", "SINCE", "RTT", "LOST", "PROBES"];
+    let mut table = table::table(&header, &[3, 4, 5], &[], width);
+    for peer in peers {
+        table.add_row([
+            peer.name.clone(),
+            liveness(peer.liveness).to_owned(),
+            peer.since
+                .map_or_else(|| "–".to_owned(), |since| format::age(now - since)),
+            peer.rtt.map_or_else(|| "–".to_owned(), format::seconds),
+            format::count(peer.lost),
+            format::count(peer.probes),
+        ]);
+    }
+    table::text(&table)
+}
+
+/// What the tunnels' guards have dropped, if they have.
+fn guards(guards: &[GuardDrops], width: Option<u16>) -> String {
+    let dropping = || guards.iter().filter(|guard| guard.packets > 0);
+    if dropping().next().is_none() {
+        return String::new();
+    }
+    let mut table = table::table(
+        &["DROPPED OUT OF TUNNEL", "PACKETS", "BYTES"],
+        &[1, 2],
+        &[],
+        width,
+    );
+    for guard in dropping() {
+        table.add_row([
+            guard
+                .peer
+                .clone()
+                .unwrap_or_else(|| "(from no peer)".to_owned()),
+            format::count(guard.packets),
+            format::bytes(guard.bytes),
+        ]);
+    }
+    table::text(&table)
+}
+
+/// A peer's state in a word.
+pub fn liveness(liveness: Liveness) -> &'static str {
+    match liveness {
+        Liveness::Unknown => "unknown",
+        Liveness::Answering => "answering",
+        Liveness::Silent => "SILENT",
+        Liveness::Unprobed => "unprobed",
+    }
+}
+
+/// What has happened; what has not is no news.
+fn counters(status: &Status, width: Option<u16>) -> String {
+    let all = status.counters.iter().chain(&status.routed);
+    let mut counted: Vec<_> = all.filter(|counter| counter.count > 0).collect();
+    if counted.is_empty() {
+        return String::new();
+    }
+    counted.sort_by_key(|counter| std::cmp::Reverse(counter.count));
+    let mut table = table::table(&["COUNT", "OF", "MEANING"], &[0], &[2], width);
+    for counter in counted {
+        table.add_row([
+            format::count(counter.count),
+            counter.name.clone(),
+            counter.meaning.clone(),
+        ]);
+    }
+    table::text(&table)
+}
+
+fn advice(advice: &[String], width: Option<u16>) -> String {
+    if advice.is_empty() {
+        return String::new();
+    }
+    let mut table = table::table(&["", ""], &[], &[1], width);
+    for sentence in advice {
+        table.add_row(["advice:", sentence]);
+    }
+    // Two words need no header.
+    table::text(&table).trim_start().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use insta::assert_snapshot;
+    use pepd_admin::fixture;
+
+    use super::*;
+
+    #[test]
+    fn at_80_columns() {
+        let text = describe(&fixture::status(120), fixture::NOW, Some(80));
+        assert!(
+            text.lines().all(|line| line.chars().count() <= 80),
+            "{text}"
+        );
+        assert_snapshot!(text);
+    }
+
+    #[test]
+    fn a_daemon_that_has_just_started() {
+        let mut status = fixture::status(0);
+        status.pairs.clear();
+        status.peers.clear();
+        status.guards.clear();
+        status.advice.clear();
+        status.counters.iter_mut().for_each(|c| c.count = 0);
+        status.routed.clear();
+        status.uptime = 3.0;
+        assert_snapshot!(describe(&status, fixture::NOW, None));
+    }
+}

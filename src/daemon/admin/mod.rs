@@ -1,0 +1,130 @@
+//! The admin socket, a file that only some may open, the dashboard, and a thread that answers
+//! there.
+
+mod page;
+mod socket;
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use pepd_admin::View;
+use pepd_admin::api::{self, Cached, Limits, Order, Orders, Pacer};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::exit::{Failure, Result};
+pub use page::Page;
+pub use socket::Socket;
+
+/// The thread that answers, which no worker waits for. Dropping it ends the thread.
+#[derive(Debug)]
+pub struct Admin {
+    orders: mpsc::Receiver<Order>,
+    /// Dropped to end the thread.
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Admin {
+    /// Starts to answer; without a socket and a page nobody asks.
+    pub fn start(socket: Option<Socket>, page: Option<Page>, view: Arc<dyn View>) -> Result<Self> {
+        let (sender, orders) = Orders::channel();
+        let mut admin = Self {
+            orders,
+            stop: None,
+            thread: None,
+        };
+        if socket.is_some() || page.is_some() {
+            let (stop, stopped) = oneshot::channel();
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_io()
+                .enable_time()
+                .build()
+                .map_err(|error| Failure::internal("start the admin runtime", error))?;
+            let thread = std::thread::Builder::new()
+                .name("admin".to_owned())
+                .spawn(move || {
+                    step_back();
+                    runtime.block_on(async {
+                        tokio::select! {
+                            Err(error) = answer(socket.as_ref(), page, view, sender) => {
+                                tracing::error!(%error, "serve the admin socket and the page");
+                            }
+                            _ = stopped => {}
+                        }
+                    });
+                })
+                .map_err(|error| Failure::internal("start the admin thread", error))?;
+            admin.stop = Some(stop);
+            admin.thread = Some(thread);
+        }
+        Ok(admin)
+    }
+
+    /// Waits for the next order.
+    pub async fn order(&mut self) -> Order {
+        match self.orders.recv().await {
+            Some(order) => order,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Admin {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the admin thread has panicked");
+        }
+    }
+}
+
+/// How much less this thread counts for the scheduler than a worker (sched(7)): a tenth. With
+/// less still, a worker might wait long for a lock that this thread holds.
+const NICER: i32 = 10;
+
+/// Has a worker that wakes up on this thread's core go first. Where it may not, the share of
+/// the processor that the API takes is bounded all the same.
+fn step_back() {
+    if let Err(error) = rustix::process::nice(NICER) {
+        tracing::debug!(%error, "lower the priority of the admin thread");
+    }
+}
+
+async fn answer(
+    socket: Option<&Socket>,
+    page: Option<Page>,
+    view: Arc<dyn View>,
+    orders: Orders,
+) -> io::Result<()> {
+    let pacer = Rc::new(RefCell::new(Pacer::new()));
+    let cached = Arc::new(Cached::new(view, Cached::FRESH));
+    let on_socket = async {
+        let Some(socket) = socket else {
+            return Ok(());
+        };
+        let listener = UnixListener::from_std(socket.listener()?)?;
+        let router = api::admin(Arc::clone(&cached), orders);
+        api::serve(listener, router, Limits::STANDARD, Rc::clone(&pacer)).await;
+        Ok(())
+    };
+    let on_page = async {
+        let Some(Page { listener, names }) = page else {
+            return Ok(());
+        };
+        let listener = TcpListener::from_std(listener)?;
+        let router = pepd_admin::page::router(
+            Arc::clone(&cached),
+            api::reading(Arc::clone(&cached)),
+            names,
+        );
+        api::serve(listener, router, Limits::STANDARD, Rc::clone(&pacer)).await;
+        Ok(())
+    };
+    tokio::try_join!(on_socket, on_page).map(|_| ())
+}

@@ -1,0 +1,212 @@
+//! Whether the other helper boxes answer: an echo request through each tunnel, now and then.
+//!
+//! A tunnel has no state of its own: when the other box is gone, or the path to it, packets into
+//! the tunnel vanish without a word. The probe is what notices. It changes nothing in what the
+//! daemon does, and it is no more than a hint at the cause: the log and the admin API say it.
+
+mod echo;
+mod record;
+mod socket;
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use pepd_admin::{Liveness, PeerState};
+use pepd_config::{Config, Peer};
+use tokio::task::JoinHandle;
+
+use self::echo::Echo;
+use self::record::{Change, Record};
+use self::socket::Answers;
+
+/// How long an answer may take at least, however often it is asked: twice a satellite's round
+/// trip and a second.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What a tunnel's interface is called, before the peer's name.
+const DEVICE: &str = "pepd-";
+
+/// The probes of all peers. They end when this is dropped.
+#[derive(Debug, Default)]
+pub struct Probes {
+    tasks: Vec<Task>,
+    shared: PeerStates,
+}
+
+/// What is known of each peer, for whoever asks; it follows a reload.
+#[derive(Debug, Clone, Default)]
+pub struct PeerStates(Arc<Mutex<Vec<SharedRecord>>>);
+
+type SharedRecord = Arc<Mutex<Record>>;
+
+#[derive(Debug)]
+struct Task {
+    peer: Peer,
+    record: SharedRecord,
+    /// None where the peer is not probed.
+    handle: Option<JoinHandle<()>>,
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        if let Some(handle) = &self.handle {
+            handle.abort();
+        }
+    }
+}
+
+impl Probes {
+    /// Probes the peers of this configuration from now on. Of a peer that has not changed all is
+    /// kept. To be called within a runtime.
+    pub fn follow(&mut self, config: &Config) {
+        let mut before = std::mem::take(&mut self.tasks);
+        for peer in &config.peers {
+            let known = before.iter().position(|task| same(&task.peer, peer));
+            self.tasks.push(match known {
+                Some(index) => before.swap_remove(index),
+                None => start(peer.clone()),
+            });
+        }
+        let records = self.tasks.iter().map(|task| Arc::clone(&task.record));
+        *locked(&self.shared.0) = records.collect();
+    }
+
+    /// What is known of each peer.
+    pub fn states(&self) -> PeerStates {
+        self.shared.clone()
+    }
+}
+
+impl PeerStates {
+    /// The state of each peer now, in the order of the file.
+    pub fn get(&self) -> Vec<PeerState> {
+        let records = locked(&self.0);
+        records.iter().map(|it| locked(it).state()).collect()
+    }
+
+    /// The names of the peers that do not answer, if there are any, for a line on how it stands.
+    pub fn silent(&self) -> Option<String> {
+        let silent: Vec<String> = self
+            .get()
+            .into_iter()
+            .filter(|state| state.liveness == Liveness::Silent)
+            .map(|state| state.name)
+            .collect();
+        (!silent.is_empty()).then(|| silent.join(", "))
+    }
+}
+
+/// Whether a probe of the one is a probe of the other.
+fn same(one: &Peer, other: &Peer) -> bool {
+    let what = |peer: &Peer| (peer.name.clone(), peer.local, peer.remote, peer.probe);
+    what(one) == what(other)
+}
+
+fn start(peer: Peer) -> Task {
+    let liveness = match peer.probe {
+        Some(_) => Liveness::Unknown,
+        None => Liveness::Unprobed,
+    };
+    let record = Arc::new(Mutex::new(Record::new(&peer.name, liveness)));
+    let handle = peer
+        .probe
+        .map(|every| tokio::spawn(probe(peer.clone(), every, Arc::clone(&record))));
+    Task {
+        peer,
+        record,
+        handle,
+    }
+}
+
+/// Asks, and listens for the answers, for ever.
+async fn probe(peer: Peer, every: Duration, record: SharedRecord) {
+    let mut echo = Echo::new(peer.local, peer.remote);
+    let mut answers = None;
+    let patience = every.max(PATIENCE);
+    let mut tick = tokio::time::interval(every);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = tick.tick() => {
+                // Before the next one is sent: with the default interval it is the last one's turn.
+                let change = locked(&record).expire(Instant::now(), patience);
+                report(&peer, change);
+                let (at, date) = (Instant::now(), SystemTime::now());
+                let packet = echo.next();
+                let sent = ask(&peer, &packet, &mut answers);
+                if let Err(error) = &sent && error.kind() == io::ErrorKind::PermissionDenied {
+                    tracing::warn!(
+                        peer = peer.name, %error,
+                        "the peer is not probed: this takes the capability CAP_NET_RAW"
+                    );
+                    *locked(&record) = Record::new(&peer.name, Liveness::Unprobed);
+                    return;
+                }
+                locked(&record).sent(echo.sequence(), at, date, sent.err());
+            }
+            received = next(answers.as_ref()) => match received {
+                Ok(packet) => {
+                    let Some(sequence) = echo.answers(&packet) else { continue };
+                    let (at, date) = (Instant::now(), SystemTime::now());
+                    let change = locked(&record).answered(sequence, at, date);
+                    report(&peer, change);
+                }
+                // An ICMP error about a probe, for one. That nothing comes back is what counts.
+                Err(error) => tracing::debug!(peer = peer.name, %error, "receive an answer"),
+            },
+        }
+    }
+}
+
+/// Sends a request; before the first one listens for answers.
+fn ask(peer: &Peer, packet: &[u8], answers: &mut Option<Answers>) -> io::Result<()> {
+    if answers.is_none() {
+        *answers = Some(Answers::of(peer)?);
+    }
+    socket::send(peer, &format!("{DEVICE}{}", peer.name), packet)
+}
+
+async fn next(answers: Option<&Answers>) -> io::Result<Vec<u8>> {
+    match answers {
+        Some(answers) => answers.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Says what has changed, once.
+fn report(peer: &Peer, change: Option<Change>) {
+    let name = peer.name.as_str();
+    match change {
+        Some(Change::Silent {
+            since,
+            probes,
+            failure,
+        }) => {
+            let since = humantime::format_rfc3339_seconds(since);
+            let (remote, failure) = (peer.remote, failure.map(tracing::field::display));
+            tracing::warn!(
+                peer = name, %remote, %since, probes, failure,
+                "the peer does not answer through its tunnel"
+            );
+        }
+        Some(Change::Answers { rtt, silent }) => {
+            let silent = silent.map(tracing::field::debug);
+            tracing::info!(
+                peer = name,
+                ?rtt,
+                silent,
+                "the peer answers through its tunnel"
+            );
+        }
+        None => {}
+    }
+}
+
+/// A panic while the lock is held cannot leave what it guards half-changed.
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,290 @@
+//! What is known of one peer: probes go in, answers or their absence, and out comes its state.
+//! No I/O, and no clock: the time is passed in.
+
+use std::collections::VecDeque;
+use std::io;
+use std::time::{Duration, Instant, SystemTime};
+
+use pepd_admin::{Liveness, PeerState};
+
+/// How many probes in a row must be lost: one or two are what a lossy path loses every day.
+const LOST_IN_A_ROW: u32 = 3;
+
+/// What an operator should be told.
+#[derive(Debug)]
+pub enum Change {
+    /// Nothing has been heard for several probes.
+    Silent {
+        /// When the first of them was sent.
+        since: SystemTime,
+        /// How many they are.
+        probes: u32,
+        /// Why the last one could not even be sent, if it could not.
+        failure: Option<io::Error>,
+    },
+    /// It answers: for the first time, or again.
+    Answers {
+        /// The round trip through the tunnel.
+        rtt: Duration,
+        /// How long it was silent, if it was.
+        silent: Option<Duration>,
+    },
+}
+
+/// A probe without an answer yet.
+#[derive(Debug, Clone, Copy)]
+struct Pending {
+    sequence: u16,
+    at: Instant,
+    date: SystemTime,
+}
+
+/// One peer.
+#[derive(Debug)]
+pub struct Record {
+    name: String,
+    liveness: Liveness,
+    since: Option<SystemTime>,
+    rtt: Option<Duration>,
+    probes: u64,
+    lost: u64,
+    /// The oldest first. Bounded, since each waits only so long.
+    pending: VecDeque<Pending>,
+    lost_in_a_row: u32,
+    first_lost: Option<SystemTime>,
+    /// Why the last probe could not be sent, if it could not.
+    failure: Option<io::Error>,
+}
+
+impl Record {
+    /// A peer of which nothing is known.
+    pub fn new(name: &str, liveness: Liveness) -> Self {
+        Self {
+            name: name.to_owned(),
+            liveness,
+            since: None,
+            rtt: None,
+            probes: 0,
+            lost: 0,
+            pending: VecDeque::new(),
+            lost_in_a_row: 0,
+            first_lost: None,
+            failure: None,
+        }
+    }
+
+    /// A probe has been sent, or should have been.
+    pub fn sent(
+        &mut self,
+        sequence: u16,
+        at: Instant,
+        date: SystemTime,
+        failure: Option<io::Error>,
+    ) {
+        self.probes += 1;
+        self.failure = failure;
+        self.pending.push_back(Pending { sequence, at, date });
+    }
+
+    /// An answer has come. One to a probe that was given up, or to none, changes nothing.
+    pub fn answered(&mut self, sequence: u16, at: Instant, date: SystemTime) -> Option<Change> {
+        let index = self.pending.iter().position(|it| it.sequence == sequence)?;
+        let probe = self.pending.remove(index)?;
+        let rtt = at.saturating_duration_since(probe.at);
+        self.rtt = Some(rtt);
+        self.lost_in_a_row = 0;
+        self.first_lost = None;
+        if self.liveness == Liveness::Answering {
+            return None;
+        }
+        let silent_since = self.since.filter(|_| self.liveness == Liveness::Silent);
+        self.liveness = Liveness::Answering;
+        self.since = Some(date);
+        Some(Change::Answers {
+            rtt,
+            silent: silent_since.map(|since| date.duration_since(since).unwrap_or_default()),
+        })
+    }
+
+    /// Gives up the probes that have waited for as long as `patience`.
+    pub fn expire(&mut self, now: Instant, patience: Duration) -> Option<Change> {
+        let mut change = None;
+        while let Some(probe) = self.pending.front().copied() {
+            if now.saturating_duration_since(probe.at) < patience {
+                break;
+            }
+            self.pending.pop_front();
+            self.lost += 1;
+            self.lost_in_a_row = self.lost_in_a_row.saturating_add(1);
+            let since = *self.first_lost.get_or_insert(probe.date);
+            if self.lost_in_a_row == LOST_IN_A_ROW && self.liveness != Liveness::Silent {
+                self.liveness = Liveness::Silent;
+                self.since = Some(since);
+                self.rtt = None;
+                change = Some(Change::Silent {
+                    since,
+                    probes: LOST_IN_A_ROW,
+                    failure: self.failure.take(),
+                });
+            }
+        }
+        change
+    }
+
+    /// As others see it.
+    pub fn state(&self) -> PeerState {
+        let seconds = |date: SystemTime| {
+            let since_epoch = date.duration_since(SystemTime::UNIX_EPOCH);
+            since_epoch.unwrap_or_default().as_secs_f64()
+        };
+        PeerState {
+            name: self.name.clone(),
+            liveness: self.liveness,
+            since: self.since.map(seconds),
+            rtt: self.rtt.map(|rtt| rtt.as_secs_f64()),
+            probes: self.probes,
+            lost: self.lost,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EVERY: Duration = Duration::from_secs(5);
+
+    /// A record and a clock that ticks with the probes.
+    struct Peer {
+        record: Record,
+        start: (Instant, SystemTime),
+        ticks: u16,
+    }
+
+    impl Peer {
+        fn new() -> Self {
+            Self {
+                record: Record::new("hb-i", Liveness::Unknown),
+                start: (Instant::now(), SystemTime::UNIX_EPOCH),
+                ticks: 0,
+            }
+        }
+
+        fn now(&self, more: Duration) -> (Instant, SystemTime) {
+            let passed = EVERY * u32::from(self.ticks) + more;
+            (self.start.0 + passed, self.start.1 + passed)
+        }
+
+        /// One interval; what is said at its beginning.
+        fn tick(&mut self) -> Option<Change> {
+            self.ticks += 1;
+            let (at, date) = self.now(Duration::ZERO);
+            let change = self.record.expire(at, EVERY);
+            self.record.sent(self.ticks, at, date, None);
+            change
+        }
+
+        fn answer(&mut self, sequence: u16) -> Option<Change> {
+            let (at, date) = self.now(Duration::from_millis(600));
+            self.record.answered(sequence, at, date)
+        }
+    }
+
+    #[test]
+    fn the_first_answer_and_no_other_is_told() {
+        let mut peer = Peer::new();
+        assert!(peer.tick().is_none());
+        let first = peer.answer(1);
+        assert!(
+            matches!(first, Some(Change::Answers { rtt, silent: None }) if rtt == Duration::from_millis(600)),
+            "{first:?}"
+        );
+        for sequence in 2..10 {
+            assert!(peer.tick().is_none());
+            assert!(peer.answer(sequence).is_none());
+        }
+        let state = peer.record.state();
+        assert_eq!(state.liveness, Liveness::Answering);
+        assert_eq!((state.probes, state.lost, state.rtt), (9, 0, Some(0.6)));
+        assert_eq!(state.since, Some(5.6));
+    }
+
+    #[test]
+    fn three_lost_in_a_row_are_silence_from_the_first_of_them_on() {
+        let mut peer = Peer::new();
+        peer.tick();
+        peer.answer(1);
+        let said: Vec<_> = (0..10).filter_map(|_| peer.tick()).collect();
+        let [Change::Silent { since, probes, .. }] = said.as_slice() else {
+            panic!("told once: {said:?}");
+        };
+        // The second probe was sent at 10 s.
+        assert_eq!(*since, SystemTime::UNIX_EPOCH + Duration::from_secs(10));
+        assert_eq!(*probes, 3);
+        let state = peer.record.state();
+        assert_eq!(
+            (state.liveness, state.since),
+            (Liveness::Silent, Some(10.0))
+        );
+        assert_eq!(state.rtt, None);
+        let again = peer.answer(11);
+        let Some(Change::Answers {
+            silent: Some(silent),
+            ..
+        }) = again
+        else {
+            panic!("{again:?}");
+        };
+        // From 10 s to 55.6 s.
+        assert_eq!(silent, Duration::from_millis(45_600));
+        assert_eq!(peer.record.state().lost, 9);
+    }
+
+    #[test]
+    fn losses_between_answers_are_counted_and_not_told() {
+        let mut peer = Peer::new();
+        peer.tick();
+        peer.answer(1);
+        for sequence in 2..60 {
+            assert!(peer.tick().is_none());
+            // Two of three are lost.
+            if sequence % 3 == 0 {
+                assert!(peer.answer(sequence).is_none());
+            }
+        }
+        assert_eq!(peer.record.state().liveness, Liveness::Answering);
+        assert_eq!(peer.record.state().lost, 38);
+    }
+
+    #[test]
+    fn an_answer_that_comes_twice_or_much_too_late_is_none() {
+        let mut peer = Peer::new();
+        for _ in 0..4 {
+            peer.tick();
+        }
+        assert_eq!(peer.record.state().liveness, Liveness::Silent);
+        assert!(peer.answer(1).is_none(), "given up");
+        assert_eq!(peer.record.state().liveness, Liveness::Silent);
+        assert!(peer.answer(4).is_some());
+        assert!(peer.answer(4).is_none(), "twice");
+    }
+
+    /// Probes sent faster than answers come are not lost for that.
+    #[test]
+    fn a_long_round_trip_is_no_loss() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut record = Record::new("hb-i", Liveness::Unknown);
+        let patience = Duration::from_secs(2);
+        for sequence in 0..50_u16 {
+            let sent = u64::from(sequence) * 100;
+            assert!(record.expire(at(sent), patience).is_none());
+            record.sent(sequence, at(sent), SystemTime::UNIX_EPOCH, None);
+            if let Some(answered) = sequence.checked_sub(10) {
+                record.answered(answered, at(sent + 5), SystemTime::UNIX_EPOCH);
+            }
+        }
+        assert_eq!(record.state().lost, 0);
+        assert_eq!(record.state().rtt, Some(1.005));
+    }
+}

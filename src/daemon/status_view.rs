@@ -1,0 +1,349 @@
+//! The daemon as those see it who ask about it: what implements [`View`].
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Instant;
+
+use pepd_admin::{
+    API_VERSION, CampusSnapshot, CountedReason, DaemonState, GuardDrops, LegFacts, LimitUse,
+    Status, View, advise,
+};
+use pepd_config::{Config, Via};
+use pepd_relay::Observer;
+use pepd_telemetry::{Counter, Counters, FlowHistory, FlowSnapshot};
+
+use crate::daemon::fixed_rate::Names;
+use crate::daemon::peers::PeerStates;
+use crate::daemon::resources::Descriptors;
+
+/// Sees the connections, the counters and the configuration in force.
+#[derive(Debug)]
+pub struct Observatory {
+    observer: Observer,
+    counters: Arc<Counters>,
+    workers: usize,
+    /// The most descriptors there may be.
+    descriptors: u64,
+    peers: PeerStates,
+    fixed_rate: Names,
+    kernel: RwLock<pepd_net::Counts>,
+    configured: RwLock<Configured>,
+    draining: AtomicBool,
+}
+
+/// What of the configuration is told.
+#[derive(Debug)]
+struct Configured {
+    node: String,
+    pending: u64,
+    campuses: Vec<CampusSnapshot>,
+    legs: Vec<LegFacts>,
+}
+
+impl Observatory {
+    /// Sees what `observer` sees of a relay with so many workers.
+    pub fn new(
+        config: &Config,
+        observer: Observer,
+        counters: Arc<Counters>,
+        workers: usize,
+        descriptors: Descriptors,
+        peers: PeerStates,
+        fixed_rate: Names,
+    ) -> Self {
+        Self {
+            observer,
+            counters,
+            workers,
+            descriptors: descriptors.limit,
+            peers,
+            fixed_rate,
+            kernel: RwLock::default(),
+            configured: RwLock::new(Configured::from(config)),
+            draining: AtomicBool::new(false),
+        }
+    }
+
+    /// Another configuration is in force.
+    pub fn reloaded(&self, config: &Config) {
+        let mut configured = self
+            .configured
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        *configured = Configured::from(config);
+    }
+
+    /// What the kernel has counted by now.
+    pub fn counted(&self, counts: pepd_net::Counts) {
+        *self.kernel.write().unwrap_or_else(PoisonError::into_inner) = counts;
+    }
+
+    /// The daemon ends.
+    pub fn draining(&self) {
+        self.draining.store(true, Relaxed);
+    }
+
+    /// The SYNs that the kernel routed, and what the guards of the tunnels have dropped.
+    fn kernel(&self) -> (Vec<CountedReason>, Vec<GuardDrops>) {
+        let kernel = self.kernel.read().unwrap_or_else(PoisonError::into_inner);
+        let routed = kernel.unsplit.iter().map(|unsplit| CountedReason {
+            name: unsplit.counter.to_owned(),
+            count: unsplit.syns,
+            meaning: unsplit.meaning.to_owned(),
+        });
+        let guards = kernel.guards.iter().map(|guard| GuardDrops {
+            peer: guard.peer.clone(),
+            packets: guard.packets,
+            bytes: guard.bytes,
+        });
+        (routed.collect(), guards.collect())
+    }
+
+    fn state(&self) -> DaemonState {
+        if self.draining.load(Relaxed) {
+            DaemonState::Draining
+        } else if self.observer.admission().pressure().full {
+            DaemonState::Full
+        } else {
+            DaemonState::Splitting
+        }
+    }
+
+    fn limits(&self, configured: &Configured) -> Vec<LimitUse> {
+        let admission = self.observer.admission();
+        let (pipes, most_pipes) = self.observer.pipes();
+        let limit = |name: &str, used: u64, limit: u64| LimitUse {
+            name: name.to_owned(),
+            used,
+            limit,
+        };
+        let mut limits = vec![
+            limit(
+                "connections",
+                admission.live().into(),
+                admission.limits().connections.into(),
+            ),
+            limit("pending", self.counters.pending.get(), configured.pending),
+            limit("pipes", pipes as u64, most_pipes as u64),
+        ];
+        // Where the kernel does not tell, nothing is said.
+        if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
+            limits.push(limit("descriptors", open.count() as u64, self.descriptors));
+        }
+        limits
+    }
+}
+
+impl View for Observatory {
+    fn status(&self) -> Status {
+        let now = Instant::now();
+        let table = self.observer.flows();
+        let configured = self
+            .configured
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        let pairs = table.pairs(now);
+        let (routed, guards) = self.kernel();
+        let advice = advise(&pairs, &table.flows(now), &configured.legs);
+        Status {
+            api: API_VERSION,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            node: configured.node.clone(),
+            state: self.state(),
+            started: table.epoch(),
+            uptime: table.uptime(now),
+            workers: self.workers,
+            limits: self.limits(&configured),
+            counters: counted(&self.counters),
+            failures: table.failures(),
+            campuses: configured.campuses.clone(),
+            pairs,
+            peers: self.peers.get(),
+            routed,
+            guards,
+            advice,
+        }
+    }
+
+    fn flows(&self) -> Vec<FlowSnapshot> {
+        let mut flows = self.observer.flows().flows(Instant::now());
+        flows
+            .iter_mut()
+            .for_each(|flow| self.fixed_rate.translate(flow));
+        flows
+    }
+
+    fn flow(&self, id: u64) -> Option<FlowSnapshot> {
+        let mut flow = self.observer.flows().flow(id, Instant::now())?;
+        self.fixed_rate.translate(&mut flow);
+        Some(flow)
+    }
+
+    fn history(&self, id: u64) -> Option<FlowHistory> {
+        self.observer.flows().history(id)
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
+impl From<&Config> for Configured {
+    fn from(config: &Config) -> Self {
+        let campuses = config.campuses.iter().map(|campus| CampusSnapshot {
+            name: campus.name.clone(),
+            prefixes: campus.prefixes.iter().map(ToString::to_string).collect(),
+            via: match &campus.via {
+                Via::Local => "local".to_owned(),
+                Via::Routing => "routing".to_owned(),
+                Via::Peer(peer) => config
+                    .peers
+                    .get(peer.0)
+                    .map_or_else(String::new, |peer| peer.name.clone()),
+            },
+            leg: config.leg(campus.leg).name.clone(),
+        });
+        let legs = config.legs.iter().map(|leg| LegFacts {
+            name: leg.name.clone(),
+            congestion: leg.congestion.as_ref().map(|it| it.as_str().to_owned()),
+            buffer: leg.buffer.map(|bytes| bytes.0),
+            rate: leg.rate.map(|rate| rate.0),
+        });
+        Self {
+            node: config.node.name.clone(),
+            pending: config.limits.pending.into(),
+            campuses: campuses.collect(),
+            legs: legs.collect(),
+        }
+    }
+}
+
+/// Everything counted, by name.
+fn counted(counters: &Counters) -> Vec<CountedReason> {
+    let reasons: [(&str, &Counter, &str); 24] = [
+        (
+            "accepted",
+            &counters.accepted,
+            "connections accepted from captured traffic",
+        ),
+        (
+            "closed",
+            &counters.closed,
+            "ended with a FIN each way, everything delivered",
+        ),
+        (
+            "client_failed",
+            &counters.client_failed,
+            "ended with an error on the client leg",
+        ),
+        (
+            "upstream_failed",
+            &counters.upstream_failed,
+            "ended with an error on the upstream leg",
+        ),
+        (
+            "cut",
+            &counters.cut,
+            "ended by pepd: the drain time was over, or nothing moved any more",
+        ),
+        (
+            "unreachable",
+            &counters.unreachable,
+            "reset: their destination could not be reached",
+        ),
+        (
+            "other_port",
+            &counters.other_port,
+            "upstream legs from another port than the client's",
+        ),
+        (
+            "refused",
+            &counters.refused,
+            "refused: they would have led to this host itself",
+        ),
+        (
+            "accept_pauses",
+            &counters.accept_pauses,
+            "accepting paused: no descriptors",
+        ),
+        (
+            "copied_without_pipe",
+            &counters.copied_without_pipe,
+            "data copied: no pipe was to be had",
+        ),
+        ("held", &counters.held, "flows whose SYN was held"),
+        (
+            "refusals_passed_on",
+            &counters.refusals_passed_on,
+            "held SYNs whose destination refused",
+        ),
+        (
+            "unreachable_passed_on",
+            &counters.unreachable_passed_on,
+            "held SYNs answered with the destination's ICMP error",
+        ),
+        (
+            "unanswered",
+            &counters.unanswered,
+            "held SYNs whose destination never answered",
+        ),
+        (
+            "unclaimed",
+            &counters.unclaimed,
+            "upstream legs whose client never came",
+        ),
+        (
+            "let_through_full",
+            &counters.let_through_full,
+            "held SYNs routed unsplit: too many were pending",
+        ),
+        (
+            "let_through_budget",
+            &counters.let_through_budget,
+            "held SYNs routed unsplit: too many attempts in vain",
+        ),
+        (
+            "let_through_not_possible",
+            &counters.let_through_not_possible,
+            "held SYNs routed unsplit: no address, route or descriptor",
+        ),
+        (
+            "let_through_late",
+            &counters.let_through_late,
+            "held SYNs routed unsplit: unread while others were routed",
+        ),
+        (
+            "let_through_detour",
+            &counters.let_through_detour,
+            "held SYNs routed unsplit: the destination's answers take another way",
+        ),
+        (
+            "let_through_odd",
+            &counters.let_through_odd,
+            "held packets routed unsplit: no SYN that can be read",
+        ),
+        (
+            "let_through_ending",
+            &counters.let_through_ending,
+            "held SYNs routed unsplit: the daemon ended",
+        ),
+        (
+            "bytes_up",
+            &counters.bytes_up,
+            "bytes from clients delivered to upstream legs",
+        ),
+        (
+            "bytes_down",
+            &counters.bytes_down,
+            "bytes from upstream legs delivered to clients",
+        ),
+    ];
+    reasons
+        .into_iter()
+        .map(|(name, counter, meaning)| CountedReason {
+            name: name.to_owned(),
+            count: counter.get(),
+            meaning: meaning.to_owned(),
+        })
+        .collect()
+}

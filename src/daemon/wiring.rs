@@ -1,0 +1,177 @@
+//! The configuration in the terms of the relay and of the kernel state, which do not know it.
+
+use std::num::NonZeroUsize;
+
+use pepd_config::{Action, Config, Dscp, Handshake, Tos, Via};
+use pepd_packet::{Mark, MarkMask, MarkValue, QueueNumber, Rate, Size, SocketMarks};
+use pepd_relay::ListenerAddress;
+
+use crate::daemon::fixed_rate::Controls;
+use crate::daemon::resources;
+
+/// The first NFQUEUE; each worker reads one.
+const FIRST_QUEUE: QueueNumber = QueueNumber(7300);
+
+/// What the relay is told; `controls` are those of the legs with a fixed rate.
+pub fn settings(config: &Config, controls: &Controls) -> pepd_relay::Settings {
+    pepd_relay::Settings {
+        port: config.capture.port,
+        limits: pepd_relay::Limits {
+            connections: config.limits.connections,
+            per_source: config.limits.connections_per_source,
+        },
+        hold: hold(config),
+        legs: config
+            .legs
+            .iter()
+            .map(|of| leg(of, controls, mark(config).sockets()))
+            .collect(),
+        campuses: config
+            .campuses
+            .iter()
+            .map(|campus| pepd_relay::Campus {
+                name: campus.name.as_str().into(),
+                prefixes: campus.prefixes.clone(),
+                leg: campus.leg.0,
+            })
+            .collect(),
+        ended_lines: config.log.connections,
+    }
+}
+
+/// How SYNs are held, if any are.
+fn hold(config: &Config) -> Option<pepd_relay::Hold> {
+    let marks = mark(config).verdicts()?;
+    holds(config).then_some(pepd_relay::Hold {
+        first_queue: FIRST_QUEUE,
+        pending: config.limits.pending,
+        marks,
+    })
+}
+
+/// Whether any connection is established end to end.
+pub fn holds(config: &Config) -> bool {
+    let rule = |rule: &pepd_config::Rule| rule.handshake == Some(Handshake::EndToEnd);
+    config.capture.handshake == Handshake::EndToEnd || config.rules.iter().any(rule)
+}
+
+/// The NFQUEUEs that the workers read.
+pub fn queues(config: &Config) -> impl Iterator<Item = QueueNumber> {
+    FIRST_QUEUE
+        .and_following()
+        .take(resources::workers(config).get())
+}
+
+fn leg(leg: &pepd_config::Leg, controls: &Controls, marks: Option<SocketMarks>) -> pepd_relay::Leg {
+    pepd_relay::Leg {
+        name: leg.name.as_str().into(),
+        congestion: controls.kernel_name(leg),
+        buffer: leg.buffer.map(|bytes| Size(bytes.0)),
+        rate: leg.rate.map(|bits| Rate(bits.0)),
+        fast_open: leg.fast_open,
+        mss: leg.mss,
+        user_timeout: leg.user_timeout,
+        keepalive: pepd_relay::Keepalive {
+            idle: leg.keepalive.idle,
+            interval: leg.keepalive.interval,
+            count: leg.keepalive.count,
+        },
+        dscp: match leg.dscp {
+            Dscp::Copy => pepd_relay::Dscp::Copy,
+            Dscp::Set(dscp) => pepd_relay::Dscp::Set(dscp),
+        },
+        thin: leg.thin,
+        notsent_lowat: leg.notsent_lowat.map(|bytes| Size(bytes.0)),
+        connect_timeout: leg.connect_timeout,
+        client_mark: marks.map(|marks| marks.client),
+        upstream_mark: marks.map(|marks| marks.upstream),
+    }
+}
+
+/// What the kernel is to do; `listeners` are the relay's, in the order of the legs.
+///
+/// `holder` is what can hold SYNs on this host, and `workers` how many read them.
+pub fn request(
+    config: &Config,
+    listeners: &[ListenerAddress],
+    workers: NonZeroUsize,
+    holder: pepd_net::Holder,
+) -> pepd_net::Request {
+    let campuses = config.campuses.iter().filter_map(|campus| {
+        let listener = listeners.get(campus.leg.0)?;
+        Some(pepd_net::Campus {
+            name: campus.name.clone(),
+            prefixes: campus.prefixes.clone(),
+            listener: pepd_net::Listener {
+                v4: listener.v4,
+                v6: listener.v6,
+            },
+            via: match campus.via {
+                Via::Local => pepd_net::Via::Local,
+                Via::Routing => pepd_net::Via::Routing,
+                Via::Peer(peer) => pepd_net::Via::Peer(peer.0),
+            },
+            initial_window: config.leg(campus.leg).initial_window,
+        })
+    });
+    pepd_net::Request {
+        node: config.node.name.clone(),
+        mark: mark(config),
+        table: config.capture.table.0,
+        port: config.capture.port,
+        handshake: handshake(config.capture.handshake),
+        queues: pepd_net::Queues {
+            first: FIRST_QUEUE,
+            count: u16::try_from(workers.get()).unwrap_or(u16::MAX),
+            filled_by: holder,
+        },
+        campuses: campuses.collect(),
+        peers: config.peers.iter().map(peer).collect(),
+        rules: config.rules.iter().map(rule).collect(),
+    }
+}
+
+/// The mark of captured packets.
+pub fn mark(config: &Config) -> Mark {
+    Mark {
+        value: MarkValue(config.capture.mark.value),
+        mask: MarkMask(config.capture.mark.mask),
+    }
+}
+
+fn peer(peer: &pepd_config::Peer) -> pepd_net::Peer {
+    pepd_net::Peer {
+        name: peer.name.clone(),
+        local: peer.local,
+        remote: peer.remote,
+        mtu: peer.mtu,
+        ttl: peer.ttl,
+        tos: match peer.tos {
+            Tos::Inherit => None,
+            Tos::Set(byte) => Some(byte),
+        },
+        inside: peer.inside.clone(),
+        reverse_path_filter: peer.reverse_path_filter,
+        keep: peer.keep,
+    }
+}
+
+fn rule(rule: &pepd_config::Rule) -> pepd_net::Rule {
+    pepd_net::Rule {
+        source: rule.source.clone(),
+        destination: rule.destination.clone(),
+        destination_port: rule.destination_port.clone(),
+        action: match rule.action {
+            Action::Split => pepd_net::Action::Split,
+            Action::Bypass => pepd_net::Action::Bypass,
+        },
+        handshake: rule.handshake.map(handshake),
+    }
+}
+
+fn handshake(handshake: Handshake) -> pepd_net::Handshake {
+    match handshake {
+        Handshake::Early => pepd_net::Handshake::Early,
+        Handshake::EndToEnd => pepd_net::Handshake::EndToEnd,
+    }
+}

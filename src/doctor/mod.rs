@@ -1,0 +1,196 @@
+//! `pepd doctor`: what on this host would stop or slow a helper box, and what cures it.
+//!
+//! Facts are gathered, then judged, then rendered: each probe below has its facts, which it
+//! reads, and a `judge`, which reads nothing and so can be tested with any facts.
+
+mod buffers;
+mod capture;
+mod clock;
+mod congestion;
+mod conntrack;
+mod descriptors;
+mod finding;
+mod forwarding;
+mod interfaces;
+mod links;
+mod modules;
+mod pacing;
+mod render;
+mod source_validation;
+mod sysctl;
+mod tcp;
+mod tunnels;
+
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+
+use pepd_config::Config;
+
+use self::capture::Capture;
+use self::clock::Clock;
+use self::congestion::FixedRate;
+use self::descriptors::Limit;
+use self::finding::{Finding, Level, worst};
+use self::links::Links;
+use self::modules::Modules;
+use self::sysctl::Sysctls;
+use crate::cli::{Doctor, print};
+use crate::config_file;
+use crate::daemon::privileges::{self, Privileges};
+use crate::exit::{Failure, Result};
+
+/// Exit code where something would stop `run`.
+const STOPS: u8 = 1;
+
+/// Looks at the host and prints what there is to say. Changes nothing.
+pub fn doctor(options: &Doctor) -> Result<ExitCode> {
+    let config = config_file::read(&options.file)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::internal("start the runtime", error))?;
+    let facts = runtime.block_on(Facts::gather(&config));
+    let findings = facts.judge(&config);
+    let node = &config.node.name;
+    let text = if options.json {
+        render::json(node, &findings).map_err(|error| Failure::internal("write JSON", error))?
+    } else {
+        render::text(node, &findings, io::stdout().is_terminal())
+    };
+    print(text.as_bytes())?;
+    Ok(match worst(&findings) {
+        Level::Stop => ExitCode::from(STOPS),
+        Level::Slow | Level::Note | Level::Ok => ExitCode::SUCCESS,
+    })
+}
+
+/// All that is known of the host.
+struct Facts {
+    sysctls: Sysctls,
+    modules: Modules,
+    fixed_rate: FixedRate,
+    links: Links,
+    clock: Clock,
+    privileges: Privileges,
+    limit: Limit,
+    capture: Capture,
+}
+
+impl Facts {
+    async fn gather(config: &Config) -> Self {
+        let privileges = privileges::gather();
+        Self {
+            sysctls: Sysctls::gather(),
+            modules: Modules::gather(),
+            fixed_rate: FixedRate::gather(config),
+            links: Links::gather(config).await,
+            clock: Clock::gather(),
+            limit: Limit::gather(privileges.unbounded_pipes()),
+            privileges,
+            capture: Capture::gather(config).await,
+        }
+    }
+
+    fn judge(self, config: &Config) -> Vec<Finding> {
+        let Self {
+            sysctls,
+            modules,
+            links,
+            ..
+        } = &self;
+        let mut findings = vec![privileges_finding(&self.privileges)];
+        findings.extend(forwarding::judge(sysctls, links, config));
+        findings.extend(source_validation::judge(sysctls, links, config));
+        findings.extend(tunnels::judge(modules, config));
+        findings.extend(congestion::judge(
+            sysctls,
+            modules,
+            &self.fixed_rate,
+            config,
+        ));
+        findings.extend(buffers::judge(sysctls, config));
+        findings.extend(pacing::judge(links, modules, config));
+        findings.extend(tcp::judge(sysctls, config));
+        findings.extend(interfaces::judge(links, config));
+        findings.extend(conntrack::judge(sysctls, config));
+        findings.extend(descriptors::judge(self.limit, sysctls, config));
+        findings.extend(clock::judge(&self.clock));
+        findings.extend(capture::judge(self.capture, config));
+        findings
+    }
+}
+
+fn privileges_finding(privileges: &Privileges) -> Finding {
+    const ID: &str = "capabilities";
+    let list = |names: &[String]| names.join(", ");
+    if !privileges.needed.is_empty() {
+        Finding::stop(ID, format!("{} is missing", list(&privileges.needed)))
+            .because("`pepd run` ends without; and the doctor cannot look at everything")
+            .advice("run as root; config/pepd.service gives pepd what it needs")
+    } else if !privileges.wanted.is_empty() {
+        Finding::note(ID, format!("{} is missing", list(&privileges.wanted)))
+            .because(
+                "CAP_NET_BIND_SERVICE is for clients that use a port below 1024 (NFS), which are \
+                 served from another one without; CAP_NET_RAW to ask peers whether they are \
+                 there; CAP_SYS_RESOURCE for large pipes",
+            )
+            .advice("config/pepd.service gives pepd all three")
+    } else {
+        Finding::ok(ID, "all that pepd uses are there")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A configuration of two campuses with a leg each, and `more`.
+    pub(super) fn config(more: &str) -> Config {
+        let text = format!(
+            r#"
+            [node]
+            name = "hb-a"
+            [[campus]]
+            name = "a"
+            prefixes = ["10.1.0.0/16", "fd00:a::/48"]
+            leg = "lan"
+            [[campus]]
+            name = "b"
+            prefixes = ["10.2.0.0/16", "fd00:b::/48"]
+            leg = "wan"
+            [leg.lan]
+            [leg.wan]
+            {more}"#
+        );
+        let context = pepd_config::Context {
+            ephemeral_ports: 32768..=60999,
+            node: None,
+            host: None,
+        };
+        pepd_config::parse("pepd.toml", &text, &context)
+            .unwrap_or_else(|report| panic!("{}", report.render(false)))
+    }
+
+    /// The level of the first finding with this id.
+    pub(super) fn level(findings: &[Finding], id: &str) -> Option<Level> {
+        findings.iter().find(|f| f.id == id).map(|f| f.level)
+    }
+
+    #[test]
+    fn missing_capabilities() {
+        let judge = |needed: &[&str], wanted: &[&str]| {
+            let own = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+            let privileges = Privileges {
+                needed: own(needed),
+                wanted: own(wanted),
+            };
+            privileges_finding(&privileges).level
+        };
+        assert_eq!(judge(&[], &[]), Level::Ok);
+        assert_eq!(judge(&[], &["CAP_SYS_RESOURCE"]), Level::Note);
+        assert_eq!(
+            judge(&["CAP_NET_ADMIN"], &["CAP_SYS_RESOURCE"]),
+            Level::Stop
+        );
+    }
+}

@@ -1,0 +1,89 @@
+//! `pepd top`: a running daemon on a terminal, second by second.
+
+mod app;
+mod detail;
+mod feed;
+mod footer;
+mod list;
+mod phases;
+mod screen;
+mod spark;
+mod summary;
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, IsTerminal};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crossterm::event::{self, Event, KeyEventKind};
+use ratatui::DefaultTerminal;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::cli::Target;
+use crate::commands::client::Client;
+use crate::exit::{Failure, Result};
+use app::{App, Go};
+use feed::Feed;
+
+/// How long a key, or new figures, may wait.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Runs until a key or a signal ends it.
+pub fn top(target: &Target) -> Result {
+    if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+        return Err(Failure::unavailable(
+            "top needs a terminal; `pepd status` and `pepd flows` also print into a file",
+        ));
+    }
+    let client = Client::new(target)?;
+    // Where there is no daemon at first there is nothing to wait for.
+    let status = client.get("/v1/status")?;
+    let ended = Arc::new(AtomicBool::new(false));
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&ended))
+            .map_err(|error| Failure::internal("signals", error))?;
+    }
+    let mut app = App::new(status);
+    let feed = Feed::start(client, app.wanted())
+        .map_err(|error| Failure::internal("start a thread", error))?;
+    // A panic, in whichever thread, gives the terminal back before it says what it was.
+    let mut terminal =
+        ratatui::try_init().map_err(|error| Failure::internal("take the terminal", error))?;
+    let result = run(&mut terminal, &mut app, &feed, &ended);
+    ratatui::restore();
+    result.map_err(|error| Failure::internal("use the terminal", error))
+}
+
+fn run(
+    terminal: &mut DefaultTerminal,
+    app: &mut App,
+    feed: &Feed,
+    ended: &AtomicBool,
+) -> io::Result<()> {
+    let mut changed = true;
+    while !ended.load(Ordering::Relaxed) {
+        if changed {
+            terminal.draw(|frame| screen::draw(frame, app))?;
+        }
+        changed = false;
+        if event::poll(LOOK)? {
+            match event::read()? {
+                Event::Key(key) if key.kind != KeyEventKind::Release => {
+                    if app.key(key) == Go::Away {
+                        return Ok(());
+                    }
+                    feed.want(app.wanted());
+                }
+                _ => {}
+            }
+            changed = true;
+        }
+        while let Some(update) = feed.next() {
+            app.take(update);
+            changed = true;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,4 @@
+//! How figures and tables are written for people, on every screen alike.
+
+pub mod format;
+pub mod table;
