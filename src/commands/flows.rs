@@ -3,7 +3,7 @@
 use std::fmt::{Display, Write};
 
 use pepd_admin::api::{FlowList, FlowQuery};
-use pepd_telemetry::{DirectionSnapshot, FlowSnapshot, LegSnapshot, Phase, PhaseTimes};
+use pepd_telemetry::{DirectionSnapshot, FlowSnapshot, LegSnapshot, Phase, PhaseSeconds};
 
 use crate::cli::{FlowsArgs, print};
 use crate::commands::client::Client;
@@ -123,7 +123,7 @@ fn figure(leg: &LegSnapshot, of: impl Fn(&pepd_telemetry::TcpFigures) -> String)
 }
 
 /// The phase that took most of the time, with its share.
-pub fn mostly(phases: &PhaseTimes) -> String {
+pub fn mostly(phases: &PhaseSeconds) -> String {
     let all = phases.total();
     if all <= 0.0 {
         return "–".to_owned();

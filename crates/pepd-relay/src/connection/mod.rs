@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pepd_sys::sockopt;
-use pepd_telemetry::{HandshakeMode, Opening, Registration, Throttle};
+use pepd_telemetry::{FlowInfo, HandshakeMode, Registration, Throttle};
 use socket2::{Domain, Socket};
 use tokio::io::Interest;
 use tokio::task::AbortHandle;
@@ -66,7 +66,7 @@ pub(crate) fn serve(context: Arc<Context>, accepted: Accepted) -> impl Future<Ou
     let establishing = Box::pin(establish(Arc::clone(&context), accepted));
     async move {
         let counters = &*context.shared.counters;
-        let _live = counters.live.hold();
+        let _live = counters.live.increment();
         let Some(Established {
             permit: _permit,
             mut ending,
@@ -185,7 +185,7 @@ fn register(
     };
     let (client_campus, client_profile) = names(parties.client.ip());
     let (server_campus, upstream_profile) = names(parties.server.ip());
-    let opening = Opening {
+    let info = FlowInfo {
         client: parties.client,
         server: parties.server,
         client_campus,
@@ -195,9 +195,9 @@ fn register(
         handshake: parties.handshake,
         accepted: parties.since,
     };
-    context.shared.flows.open(
+    context.shared.flows.register(
         context.index,
-        opening,
+        info,
         connection.client.watch(),
         connection.upstream.watch(),
         Instant::now(),

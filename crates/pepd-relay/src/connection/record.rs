@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pepd_telemetry::{
-    DirectionSnapshot, FlowSnapshot, HandshakeMode, LegSnapshot, LineBudget, Registration, Side,
-    Wanted, errno_name,
+    DirectionSnapshot, FlowSnapshot, HandshakeMode, LegSnapshot, LineBudget, Registration,
+    SampleFields, Side, errno_name,
 };
 
 use crate::connection::forward::Outcome;
@@ -45,8 +45,8 @@ impl Ending {
         self.outcome = outcome;
         self.ask_for_line();
         // Most connections are shorter than a second, and their figures need nobody.
-        if self.line.is_some() || self.flow.was_seen() {
-            let wanted = Wanted {
+        if self.line.is_some() || self.flow.was_sampled() {
+            let fields = SampleFields {
                 congestion: self.line.is_some(),
                 client_unread: false,
                 upstream_unread: false,
@@ -54,8 +54,8 @@ impl Ending {
             if let (Some(client), Some(upstream)) =
                 (client.watch().upgrade(), upstream.watch().upgrade())
             {
-                let look = look(&*client, &*upstream, wanted);
-                self.flow.look(Instant::now(), look);
+                let sample = look(&*client, &*upstream, fields);
+                self.flow.add_sample(Instant::now(), sample);
             }
         }
     }
