@@ -13,7 +13,7 @@ use pepd_telemetry::{
 use socket2::SockRef;
 use tokio::time::MissedTickBehavior;
 
-use crate::worker::Context;
+use crate::shared::Context;
 
 /// The shares in which a worker's connections are looked at, so that none waits long while the
 /// others are.

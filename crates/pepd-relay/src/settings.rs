@@ -184,6 +184,15 @@ impl ListenerAddress {
     }
 }
 
+/// Whether connecting there would lead to this host itself, whatever the packet meant: a
+/// connection straight to the listener connects to itself for ever; the unspecified address
+/// is the loopback's to connect(2), and an IPv4-mapped one changes the family (RFC 4942,
+/// section 2.1). The campus `::/0` holds them all.
+pub(crate) fn is_self_destined(address: IpAddr) -> bool {
+    let mapped = matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some());
+    ListenerAddress::is_one(address) || address.is_unspecified() || address.is_loopback() || mapped
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,6 +202,25 @@ mod tests {
             name: prefix.into(),
             prefixes: vec![prefix.parse().unwrap()],
             leg,
+        }
+    }
+
+    #[test]
+    fn no_destination_leads_into_the_box() {
+        for here in [
+            "127.73.0.1",
+            "100::73:0:1",
+            "0.0.0.0",
+            "::",
+            "::1",
+            "127.0.0.1",
+            "::ffff:127.0.0.1",
+            "::ffff:10.2.0.2",
+        ] {
+            assert!(is_self_destined(here.parse().unwrap()), "{here}");
+        }
+        for there in ["10.2.0.2", "fd00:b::2", "100::74:0:1"] {
+            assert!(!is_self_destined(there.parse().unwrap()), "{there}");
         }
     }
 

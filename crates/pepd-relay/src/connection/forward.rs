@@ -7,7 +7,8 @@ use pepd_telemetry::Counters;
 use tokio::io::Interest;
 
 use crate::connection::direction::{Direction, Need, State};
-use crate::connection::leg_socket::{Failure, LegSocket};
+use crate::connection::leg_socket::LegSocket;
+use crate::connection::outcome::{End, Outcome};
 use crate::connection::record::Ending;
 use crate::pipe_pool::PipePool;
 
@@ -24,28 +25,6 @@ pub(crate) struct Connection {
     pub(crate) up: Direction,
     /// From the upstream leg to the client.
     pub(crate) down: Direction,
-}
-
-/// How relaying came to its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    /// Both directions have ended.
-    Own,
-    /// What came before a failure could not be delivered in time.
-    Cut,
-}
-
-/// How a connection ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// Both directions with a FIN, everything delivered.
-    Closed,
-    /// With an error on the client leg, passed on.
-    ClientFailed(Failure),
-    /// With an error on the upstream leg, passed on.
-    UpstreamFailed(Failure),
-    /// One leg had failed, and what had come before could not be delivered.
-    Cut,
 }
 
 impl Connection {

@@ -17,8 +17,8 @@ use super::{AnsweredLeg, Bypass, Decision, Unreachable};
 use crate::connection::leg_socket::LegSocket;
 use crate::connection::upstream::{self, UpstreamError};
 use crate::settings::Leg;
+use crate::shared::{Context, Shared};
 use crate::sockopts;
-use crate::worker::{Context, Shared};
 
 /// Asks the destination of a held SYN, and sends the SYN on as it answers.
 pub(crate) async fn ask(context: Arc<Context>, syn: Syn, ticket: Ticket) {

@@ -25,9 +25,9 @@ use super::evicted::{Leaving, ended};
 use super::packet::{self, Flow};
 use super::table::Seen;
 use super::{Bypass, Decision, Waiting};
-use crate::connection::leads_here;
 use crate::gate_history::GateWatch;
-use crate::worker::Context;
+use crate::settings::is_self_destined;
+use crate::shared::Context;
 
 /// How often the reader looks at the clock.
 const TICK: Duration = Duration::from_millis(100);
@@ -151,7 +151,7 @@ fn take_syn(context: &Arc<Context>, waiting: Waiting, packet: &[u8], late: bool)
         take_reset(context, waiting, flow);
         return;
     }
-    let syn = packet::syn(packet).filter(|syn| !leads_here(syn.flow.server.ip()));
+    let syn = packet::syn(packet).filter(|syn| !is_self_destined(syn.flow.server.ip()));
     let Some(syn) = syn else {
         shared.decide(waiting, Decision::Bypass(Bypass::Odd));
         return;

@@ -1,0 +1,184 @@
+//! Accepting: the clients that reach a worker's listeners, each with its upstream leg.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pepd_sys::{reactor, stream};
+use pepd_telemetry::Throttle;
+use socket2::{Domain, SockRef, Socket};
+use tokio::io::Interest;
+use tokio::task::JoinSet;
+
+use crate::connection::{Accepted, Upstream, serve};
+use crate::handshake::packet::Flow;
+use crate::handshake::table::Claim;
+use crate::listener::Listener;
+use crate::settings::Dscp;
+use crate::shared::Context;
+use crate::sockopts;
+
+/// How long accepting pauses when descriptors have run out.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Connections accepted in a row before those accepted earlier have their turn.
+const ACCEPTS_PER_TURN: u32 = 32;
+
+/// Accepts on every listener until the set is dropped.
+pub(crate) fn accept_on(context: &Arc<Context>, listeners: Vec<Listener>) -> JoinSet<()> {
+    let mut set = JoinSet::new();
+    for listener in listeners {
+        set.spawn(accept_loop(Arc::clone(context), listener));
+    }
+    set
+}
+
+async fn accept_loop(context: Arc<Context>, listener: Listener) {
+    let Listener {
+        socket,
+        domain,
+        dscp,
+    } = listener;
+    let socket = match reactor::register(socket.into(), Interest::READABLE) {
+        Ok(socket) => socket,
+        Err(error) => {
+            tracing::error!(%error, "register a listener; its connections are not split");
+            return;
+        }
+    };
+    let mut spare = None;
+    loop {
+        let Ok(mut guard) = socket.readable().await else {
+            return;
+        };
+        for _ in 0..ACCEPTS_PER_TURN {
+            match accept(&context, socket.as_fd(), &mut spare, domain, dscp) {
+                Ok(accepted) => drop(tokio::spawn(serve(Arc::clone(&context), accepted))),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    guard.clear_ready();
+                    break;
+                }
+                Err(error) if is_shortage(&error) => {
+                    report_shortage(&context, &error);
+                    tokio::time::sleep(PAUSE).await;
+                    break;
+                }
+                Err(error) if is_the_clients(&error) => {}
+                Err(error) => {
+                    report_failure(&error);
+                    tokio::time::sleep(PAUSE).await;
+                    break;
+                }
+            }
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Accepts only with a socket for the upstream leg in hand, kept in `spare` until it is used.
+fn accept(
+    context: &Arc<Context>,
+    listener: BorrowedFd<'_>,
+    spare: &mut Option<Socket>,
+    domain: Domain,
+    dscp: Dscp,
+) -> io::Result<Accepted> {
+    let socket = if let Some(socket) = spare.take() {
+        socket
+    } else {
+        let socket = sockopts::new_socket(domain)?;
+        // Said already here: there may be nothing to accept, now or ever again while the gate
+        // is closed.
+        context.shared.admission.recovered();
+        socket
+    };
+    let accepted = stream::accept(listener).and_then(|(client, peer)| {
+        let destination = SockRef::from(&client).local_addr()?.as_socket();
+        Ok((client, peer, destination))
+    });
+    let (client, peer, destination) = match accepted {
+        Ok((client, peer, Some(destination))) => (client, peer, destination),
+        Ok(_) => return Err(io::ErrorKind::Unsupported.into()),
+        Err(error) => {
+            // accept(2) takes a descriptor before it looks whether there is anybody: where
+            // nobody is, there was one.
+            if error.kind() == io::ErrorKind::WouldBlock {
+                context.shared.admission.recovered();
+            }
+            *spare = Some(socket);
+            return Err(error);
+        }
+    };
+    context.shared.admission.recovered();
+    let permit = context.shared.admission.admit(peer.ip());
+    let flow = Flow {
+        client: peer,
+        server: destination,
+    };
+    let upstream = match context.shared.held.claim(flow, Instant::now()) {
+        Claim::Answered(answered) => {
+            context.shared.note_pending();
+            *spare = Some(socket);
+            Upstream::Answered(answered)
+        }
+        Claim::Asking(waiting, attempt) => {
+            context.shared.note_pending();
+            waiting.supersede();
+            Upstream::Spare(socket, attempt)
+        }
+        Claim::Unknown => Upstream::Spare(socket, None),
+    };
+    Ok(Accepted {
+        client,
+        peer,
+        destination,
+        upstream,
+        domain,
+        dscp,
+        permit,
+    })
+}
+
+/// EMFILE, ENFILE, ENOBUFS, ENOMEM: nothing wrong with the connection, which waits.
+fn is_shortage(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(24 | 23 | 105 | 12))
+}
+
+/// The client has left, or its network failed (accept(2)).
+fn is_the_clients(error: &io::Error) -> bool {
+    use io::ErrorKind::{
+        ConnectionAborted, ConnectionReset, HostUnreachable, Interrupted, NetworkDown,
+        NetworkUnreachable, TimedOut,
+    };
+    matches!(
+        error.kind(),
+        ConnectionAborted
+            | ConnectionReset
+            | HostUnreachable
+            | Interrupted
+            | NetworkDown
+            | NetworkUnreachable
+            | TimedOut
+    )
+}
+
+fn report_failure(error: &io::Error) {
+    static THROTTLE: Throttle = Throttle::new(Duration::from_secs(60));
+    if let Some(held_back) = THROTTLE.admit(Instant::now()) {
+        tracing::error!(%error, held_back, "accept a connection");
+    }
+}
+
+fn report_shortage(context: &Context, error: &io::Error) {
+    static THROTTLE: Throttle = Throttle::new(Duration::from_secs(60));
+    context.shared.counters.accept_pauses.increment();
+    context.shared.admission.exhausted();
+    if let Some(held_back) = THROTTLE.admit(Instant::now()) {
+        tracing::warn!(
+            %error, held_back,
+            "accepting pauses, and new connections are routed unsplit, until some have ended; \
+             raise the limit of open files (LimitNOFILE=) or lower [limits] connections"
+        );
+    }
+}

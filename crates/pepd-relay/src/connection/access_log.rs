@@ -1,0 +1,113 @@
+//! The access log: a line for each connection that has ended, as many as the budget allows.
+
+use std::time::Instant;
+
+use pepd_telemetry::{
+    DirectionSnapshot, FlowSnapshot, HandshakeMode, LegSnapshot, LineBudget, errno_name,
+};
+
+use crate::connection::outcome::Outcome;
+
+/// How many lines about connections that have ended there may be.
+#[derive(Debug)]
+pub(crate) struct EndedLines(LineBudget);
+
+impl EndedLines {
+    pub(crate) fn new(per_second: u32, now: Instant) -> Self {
+        Self(LineBudget::new(per_second, now))
+    }
+
+    pub(crate) fn set(&self, per_second: u32) {
+        self.0.set(per_second);
+    }
+
+    pub(super) fn admit(&self, now: Instant) -> Option<u64> {
+        self.0.admit(now)
+    }
+
+    /// Says how many lines were held back, once there is room for a line again.
+    pub(crate) fn say_held_back(&self, now: Instant) {
+        if let Some(held_back) = self.0.held_back(now) {
+            tracing::info!(
+                held_back,
+                "more connections ended than the log takes lines of"
+            );
+        }
+    }
+}
+
+/// The log line of a connection that has ended.
+pub(super) fn write_line(flow: &FlowSnapshot, outcome: Outcome, held_back: u64) {
+    let (ended, side, errno) = match outcome {
+        Outcome::Closed => ("closed", None, None),
+        Outcome::Cut => ("cut", None, None),
+        Outcome::ClientFailed(failure) => ("failed", Some("client"), Some(errno_name(failure.0))),
+        Outcome::UpstreamFailed(failure) => {
+            ("failed", Some("upstream"), Some(errno_name(failure.0)))
+        }
+    };
+    let handshake = match flow.handshake {
+        HandshakeMode::EndToEnd => "end-to-end",
+        HandshakeMode::Early => "early",
+    };
+    let rtt = |leg: &LegSnapshot| leg.tcp.map(|tcp| millis(tcp.rtt));
+    let again = |leg: &LegSnapshot| leg.tcp.and_then(|tcp| tcp.retransmitted_bytes);
+    let (up, down) = (Shares::of(&flow.up), Shares::of(&flow.down));
+    tracing::info!(
+        flow = flow.id,
+        client = %flow.client,
+        server = %flow.server,
+        client_campus = flow.client_campus,
+        server_campus = flow.server_campus,
+        handshake,
+        ended,
+        side,
+        errno,
+        bytes_up = flow.up.bytes,
+        bytes_down = flow.down.bytes,
+        seconds = (flow.age * 1e3).round() / 1e3,
+        client_rtt_ms = rtt(&flow.client_leg),
+        upstream_rtt_ms = rtt(&flow.upstream_leg),
+        client_retransmitted = again(&flow.client_leg),
+        upstream_retransmitted = again(&flow.upstream_leg),
+        up_free = up.map(|shares| shares.free),
+        up_starved = up.map(|shares| shares.starved),
+        up_backpressured = up.map(|shares| shares.backpressured),
+        down_free = down.map(|shares| shares.free),
+        down_starved = down.map(|shares| shares.starved),
+        down_backpressured = down.map(|shares| shares.backpressured),
+        held_back = (held_back > 0).then_some(held_back),
+        "connection ended"
+    );
+}
+
+/// Milliseconds to three places.
+fn millis(seconds: f64) -> f64 {
+    (seconds * 1e6).round() / 1e3
+}
+
+/// Shares of the time in which a direction had something to carry, to two places.
+#[derive(Clone, Copy, Debug)]
+struct Shares {
+    free: f64,
+    starved: f64,
+    backpressured: f64,
+}
+
+impl Shares {
+    /// None for a direction that carried nothing.
+    fn of(direction: &DirectionSnapshot) -> Option<Self> {
+        let spent = direction.phases;
+        let starved = (spent.starved - direction.idle).max(0.0);
+        let all = spent.free + starved + spent.backpressured;
+        if direction.bytes == 0 || all <= 0.0 {
+            return None;
+        }
+        let share = |time: f64| (time / all * 100.0).round() / 100.0;
+        Some(Self {
+            free: share(spent.free),
+            starved: share(starved),
+            backpressured: share(spent.backpressured),
+        })
+    }
+}

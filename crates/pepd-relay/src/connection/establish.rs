@@ -1,0 +1,305 @@
+//! From an accepted client to a connection: opens or claims the upstream leg, and joins the two.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pepd_sys::sockopt;
+use pepd_telemetry::{FlowInfo, HandshakeMode, Registration, Throttle};
+use socket2::{Domain, Socket};
+use tokio::io::Interest;
+use tokio::task::AbortHandle;
+
+use crate::connection::forward::Connection;
+use crate::connection::leg_socket::{Input, LegSocket};
+use crate::connection::record::Ending;
+use crate::connection::upstream::{self, UpstreamError};
+use crate::handshake::AnsweredLeg;
+use crate::handshake::evicted::ended;
+use crate::limits::Permit;
+use crate::settings::{Dscp, Leg, Settings, is_self_destined};
+use crate::shared::Context;
+use crate::sockopts;
+
+/// How long a SYN with a Fast Open cookie waits for the client's first data. The client's
+/// third segment has just arrived; what it has to say first is right behind.
+const FIRST_DATA_WAIT: Duration = Duration::from_millis(10);
+
+/// The most data that fits into a SYN: the smallest MSS that IPv6 promises, less options.
+const FIRST_DATA_BYTES: usize = 1200;
+
+/// A connection that has been accepted.
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    pub(crate) client: OwnedFd,
+    pub(crate) peer: SocketAddr,
+    /// Where the client wants to be.
+    pub(crate) destination: SocketAddr,
+    pub(crate) upstream: Upstream,
+    pub(crate) domain: Domain,
+    pub(crate) dscp: Dscp,
+    pub(crate) permit: Permit,
+}
+
+/// What there is of the upstream leg when the client is accepted.
+#[derive(Debug)]
+pub(crate) enum Upstream {
+    /// The leg: its destination answered while the client's SYN was held.
+    Answered(AnsweredLeg),
+    /// A fresh socket of the same family, so that an accepted connection cannot fail for want
+    /// of a descriptor; and the attempt, told to end, whose socket still has the client's port.
+    Spare(Socket, Option<AbortHandle>),
+}
+
+/// A connection both of whose legs are there.
+pub(super) struct Established {
+    pub(super) permit: Permit,
+    pub(super) ending: Ending,
+    pub(super) connection: Connection,
+}
+
+/// Opens or claims the upstream leg, and enters the connection into the table.
+pub(super) async fn establish(context: Arc<Context>, accepted: Accepted) -> Option<Established> {
+    let counters = &*context.shared.counters;
+    let Accepted {
+        client,
+        peer,
+        destination,
+        upstream,
+        domain,
+        dscp,
+        permit,
+    } = accepted;
+    if is_self_destined(destination.ip()) {
+        counters.refused.increment();
+        return None;
+    }
+    counters.accepted.increment();
+    let since = Instant::now();
+    let syn_dscp = copy_dscp(&client, domain, dscp);
+    let settings = context.shared.settings.load_full();
+    let leg = settings
+        .leg_towards(destination.ip())
+        .unwrap_or(&context.shared.unnamed_leg);
+    let (opened, handshake) = match upstream {
+        Upstream::Answered(upstream) => (
+            join(client, upstream).await.map(|legs| (legs, true)),
+            HandshakeMode::EndToEnd,
+        ),
+        Upstream::Spare(spare, before) => {
+            if let Some(before) = before {
+                ended(&before).await;
+            }
+            (
+                open(client, spare, peer, destination, leg, syn_dscp).await,
+                HandshakeMode::Early,
+            )
+        }
+    };
+    let connection = match opened {
+        Ok((connection, own_port)) => {
+            if !own_port {
+                counters.other_port.increment();
+                report_other_port(peer, destination);
+            }
+            connection
+        }
+        Err(error) => {
+            // The client's socket is gone by now, and so the client has got its RST.
+            match error {
+                UpstreamError::ClientLeft => counters.client_failed.increment(),
+                _ => counters.unreachable.increment(),
+            }
+            tracing::debug!(client = %peer, %destination, %error, "no upstream leg");
+            return None;
+        }
+    };
+    let parties = Parties {
+        client: peer,
+        server: destination,
+        handshake,
+        since,
+    };
+    let flow = register(&context, &connection, &settings, parties);
+    let ending = Ending::new(Arc::clone(&context.shared), flow);
+    Some(Established {
+        permit,
+        ending,
+        connection,
+    })
+}
+
+/// Who is connected, how and since when.
+#[derive(Clone, Copy, Debug)]
+struct Parties {
+    client: SocketAddr,
+    server: SocketAddr,
+    handshake: HandshakeMode,
+    since: Instant,
+}
+
+/// Enters the connection into the table of flows.
+fn register(
+    context: &Context,
+    connection: &Connection,
+    settings: &Settings,
+    parties: Parties,
+) -> Registration {
+    let unnamed = &context.shared.unnamed_leg.name;
+    let names = |address| {
+        let campus = settings.campus_of(address);
+        let leg = campus.and_then(|campus| settings.legs.get(campus.leg));
+        (
+            Arc::clone(campus.map_or(unnamed, |campus| &campus.name)),
+            Arc::clone(leg.map_or(unnamed, |leg| &leg.name)),
+        )
+    };
+    let (client_campus, client_profile) = names(parties.client.ip());
+    let (server_campus, upstream_profile) = names(parties.server.ip());
+    let info = FlowInfo {
+        client: parties.client,
+        server: parties.server,
+        client_campus,
+        server_campus,
+        client_profile,
+        upstream_profile,
+        handshake: parties.handshake,
+        accepted: parties.since,
+    };
+    context.shared.flows.register(
+        context.index,
+        info,
+        connection.client.watch(),
+        connection.upstream.watch(),
+        Instant::now(),
+    )
+}
+
+/// The DSCP of the client's SYN, with which the client leg answers if that is its `dscp`.
+fn copy_dscp(client: &OwnedFd, domain: Domain, dscp: Dscp) -> u8 {
+    // The longest IP header and the longest TCP header (RFC 791, RFC 9293).
+    let mut headers = [0; 120];
+    let of_syn = sockopt::saved_syn(client.as_fd(), &mut headers)
+        .ok()
+        .and_then(|len| upstream::dscp_of_syn(&headers[..len]))
+        .unwrap_or(0);
+    if dscp == Dscp::Copy
+        && of_syn != 0
+        && let Err(error) = sockopts::set_dscp(client.as_fd(), domain, of_syn)
+    {
+        tracing::debug!(%error, "client leg");
+    }
+    of_syn
+}
+
+/// Joins the client leg and the upstream leg that has waited for it.
+async fn join(client: OwnedFd, upstream: AnsweredLeg) -> Result<Connection, UpstreamError> {
+    let register = UpstreamError::call("epoll_ctl");
+    let mut client = LegSocket::new(client).map_err(&register)?;
+    if upstream.sent > 0 {
+        skip(&mut client, upstream.sent).await?;
+    }
+    let socket = LegSocket::new(upstream.socket).map_err(&register)?;
+    let mut connection = Connection::new(client, socket);
+    connection.up.sent_early(upstream.sent);
+    Ok(connection)
+}
+
+/// Takes what the client has said in its SYN, and the destination has had already, off the client
+/// leg. It is there, unless the listener had too many such SYNs: then the client sends it again.
+async fn skip(client: &mut LegSocket, mut len: usize) -> Result<(), UpstreamError> {
+    while len > 0 {
+        match drop_some(client, len) {
+            Input::Bytes(there) => len -= there,
+            Input::Empty => client.ready(Some(Interest::READABLE)).await,
+            Input::End | Input::Failed => return Err(UpstreamError::ClientLeft),
+        }
+    }
+    Ok(())
+}
+
+/// Drops at most `len` bytes that are there. A buffer in [`skip`] itself would be part of every
+/// connection's task, for ever.
+fn drop_some(client: &mut LegSocket, len: usize) -> Input {
+    let mut buffer = [0; FIRST_DATA_BYTES];
+    let piece = len.min(buffer.len());
+    let input = client.peek(&mut buffer[..piece], false);
+    if let Input::Bytes(there) = input {
+        client.discard(there);
+    }
+    input
+}
+
+/// Opens the upstream leg; gives the connection, and whether it has the client's port.
+async fn open(
+    client: OwnedFd,
+    spare: Socket,
+    peer: SocketAddr,
+    destination: SocketAddr,
+    leg: &Leg,
+    dscp: u8,
+) -> Result<(Connection, bool), UpstreamError> {
+    let register = UpstreamError::call("epoll_ctl");
+    let connecting = upstream::connect(spare, peer, destination, leg, dscp)?;
+    let mut client = LegSocket::new(client).map_err(&register)?;
+    let mut sent = 0;
+    if connecting.deferred {
+        sent = send_first(&mut client, &connecting.socket).await?;
+    }
+    let upstream = LegSocket::new(connecting.socket.into()).map_err(&register)?;
+    let mut connection = Connection::new(client, upstream);
+    connection.up.sent_early(sent);
+    tokio::time::timeout(leg.connect_timeout, established(&mut connection))
+        .await
+        .map_err(|_| UpstreamError::Timeout)??;
+    Ok((connection, connecting.own_port))
+}
+
+/// Waits until the destination has answered.
+async fn established(connection: &mut Connection) -> Result<(), UpstreamError> {
+    loop {
+        tokio::select! {
+            () = connection.upstream.ready(Some(Interest::WRITABLE)) => {
+                return match connection.upstream.failure() {
+                    None => Ok(()),
+                    Some(failure) => Err(UpstreamError::call("connect")(failure.as_error())),
+                };
+            }
+            () = connection.client.ready(None) => {
+                if connection.client.has_failed() {
+                    return Err(UpstreamError::ClientLeft);
+                }
+            }
+        }
+    }
+}
+
+/// Sends the deferred SYN with what the client says first, or without data where it waits for
+/// the server to speak. Gives the number of bytes sent, which the client leg no longer holds.
+async fn send_first(client: &mut LegSocket, socket: &Socket) -> Result<usize, UpstreamError> {
+    let readable = client.ready(Some(Interest::READABLE));
+    let waited = tokio::time::timeout(FIRST_DATA_WAIT, readable).await;
+    // Not before the wait: it would be part of every connection's task, for ever.
+    let mut first = [0; FIRST_DATA_BYTES];
+    let speaks_first = waited.is_ok() && !client.has_urgent();
+    let len = match speaks_first.then(|| client.peek(&mut first, false)) {
+        Some(Input::Bytes(len)) => len,
+        _ => 0,
+    };
+    let sent = upstream::send_deferred(socket, &first[..len])?;
+    if sent > 0 {
+        client.discard(sent);
+    }
+    Ok(sent)
+}
+
+fn report_other_port(client: SocketAddr, destination: SocketAddr) {
+    static THROTTLE: Throttle = Throttle::new(Duration::from_secs(10));
+    if let Some(held_back) = THROTTLE.admit(Instant::now()) {
+        tracing::info!(
+            %client, %destination, held_back,
+            "the client's port is taken on this host: the server sees another one"
+        );
+    }
+}

@@ -1,0 +1,289 @@
+//! The relay as its owner has it: prepared, started, reloaded, observed and stopped.
+
+use std::io;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use arc_swap::ArcSwap;
+use pepd_packet::QueueNumber;
+use pepd_sys::nfqueue::Queue;
+use pepd_telemetry::{Counters, FlowTable};
+
+use crate::connection::access_log::EndedLines;
+use crate::fast_open;
+use crate::gate_history::GateWatch;
+use crate::handshake::{Bypass, Decision, Held};
+use crate::limits::Admission;
+use crate::listener::{self, ListenError, Listener};
+use crate::pipe_pool::PipePool;
+use crate::settings::{Hold, Leg, ListenerAddress, Settings};
+use crate::shared::Shared;
+use crate::worker::Worker;
+
+/// Settings whose listeners are open: nothing can fail any more when they come into force.
+#[derive(Debug)]
+pub struct Prepared {
+    settings: Settings,
+    generation: u8,
+    /// A set for each worker, or `None` where those of the running generation serve on.
+    listeners: Option<Vec<Vec<Listener>>>,
+    addresses: Vec<ListenerAddress>,
+    key: fast_open::Key,
+    /// One for each worker, or `None` where those of the running generation serve on or none
+    /// are needed.
+    queues: Option<Vec<Queue>>,
+}
+
+impl Prepared {
+    /// Opens the listeners of a first generation.
+    pub fn new(settings: Settings, workers: NonZeroUsize) -> Result<Self, ListenError> {
+        let queues = match settings.hold {
+            Some(hold) => Some(open_queues(hold, workers)?),
+            None => None,
+        };
+        let key = fast_open::Key::random().map_err(ListenError::NoKey)?;
+        Self::open(settings, workers, 0, key, queues)
+    }
+
+    fn open(
+        settings: Settings,
+        workers: NonZeroUsize,
+        generation: u8,
+        key: fast_open::Key,
+        queues: Option<Vec<Queue>>,
+    ) -> Result<Self, ListenError> {
+        let addresses = listener::addresses(&settings, generation)?;
+        let listeners = Some(listener::open_all(&settings, workers, generation, &key)?);
+        Ok(Self {
+            settings,
+            generation,
+            listeners,
+            addresses,
+            key,
+            queues,
+        })
+    }
+
+    /// Where the capture has to send the SYNs of each leg's campuses, in the order of
+    /// [`Settings::legs`].
+    pub fn addresses(&self) -> &[ListenerAddress] {
+        &self.addresses
+    }
+}
+
+/// A running relay.
+#[derive(Debug)]
+pub struct Relay {
+    shared: Arc<Shared>,
+    workers: Vec<Worker>,
+    generation: u8,
+    /// Where the queues that the workers read begin, if they read any.
+    reading: Option<QueueNumber>,
+}
+
+impl Relay {
+    /// Starts a worker for each set of listeners. `pipes` is how many pipes, of two descriptors
+    /// each, all of them together may have.
+    pub fn start(prepared: Prepared, pipes: usize, counters: Arc<Counters>) -> io::Result<Self> {
+        let Prepared {
+            settings,
+            generation,
+            listeners,
+            key,
+            queues,
+            ..
+        } = prepared;
+        let pending = settings.hold.map_or(0, |hold| hold.pending);
+        let reading = queues.is_some().then_some(settings.hold);
+        let listeners = listeners.unwrap_or_default();
+        let now = Instant::now();
+        let epoch = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
+        let flows = FlowTable::new(
+            Arc::clone(&counters),
+            listeners.len(),
+            now,
+            epoch.as_secs_f64(),
+        );
+        let shared = Arc::new(Shared {
+            held: Held::new(pending, now),
+            flows: Arc::new(flows),
+            ended_lines: EndedLines::new(settings.ended_lines, now),
+            admission: Arc::new(Admission::new(settings.limits)),
+            gate: GateWatch::default(),
+            settings: ArcSwap::from_pointee(settings),
+            counters,
+            fast_open_key: key,
+            unnamed_leg: Leg::kernel_defaults("(none)"),
+        });
+        let share = pipes / listeners.len().max(1);
+        let workers: Vec<_> = listeners
+            .into_iter()
+            .enumerate()
+            .map(|(index, set)| Worker::start(index, Arc::clone(&shared), set, share))
+            .collect::<io::Result<_>>()?;
+        for (worker, queue) in workers.iter().zip(queues.into_iter().flatten()) {
+            worker.hold(queue);
+        }
+        Ok(Self {
+            shared,
+            workers,
+            generation,
+            reading: reading.flatten().map(|hold| hold.first_queue),
+        })
+    }
+
+    /// Opens what other settings need, without touching what runs.
+    pub fn prepare(&self, settings: Settings) -> Result<Prepared, ListenError> {
+        let workers = NonZeroUsize::new(self.workers.len()).unwrap_or(NonZeroUsize::MIN);
+        let queues = match settings.hold {
+            Some(hold) if self.reading != Some(hold.first_queue) => {
+                Some(open_queues(hold, workers)?)
+            }
+            _ => None,
+        };
+        let running = self.shared.settings.load();
+        if running.legs == settings.legs && running.port == settings.port {
+            let addresses = listener::addresses(&settings, self.generation)?;
+            return Ok(Prepared {
+                settings,
+                generation: self.generation,
+                listeners: None,
+                addresses,
+                key: self.shared.fast_open_key,
+                queues,
+            });
+        }
+        let (generation, key) = (self.generation.wrapping_add(1), self.shared.fast_open_key);
+        Prepared::open(settings, workers, generation, key, queues)
+    }
+
+    /// Brings other settings into force for new connections, and as many `pipes` for all. The
+    /// connections that there are keep their settings.
+    pub fn reload(&mut self, prepared: Prepared, pipes: usize) {
+        let Prepared {
+            settings,
+            generation,
+            listeners,
+            queues,
+            ..
+        } = prepared;
+        self.shared.admission.set_limits(settings.limits);
+        for worker in &self.workers {
+            worker.pool.set_most(pipes / self.workers.len());
+        }
+        self.shared.ended_lines.set(settings.ended_lines);
+        if settings.hold.is_none() {
+            // Their clients' next SYNs are answered at once; the attempts must not stand in the
+            // way of the upstream legs that these open.
+            for waiting in self.shared.held.clear().packets {
+                waiting.supersede();
+            }
+        }
+        if let Some(hold) = settings.hold {
+            self.shared.held.set_capacity(hold.pending);
+            if queues.is_some() {
+                self.reading = Some(hold.first_queue);
+            }
+        }
+        self.shared.settings.store(Arc::new(settings));
+        self.generation = generation;
+        for (worker, set) in self.workers.iter().zip(listeners.into_iter().flatten()) {
+            worker.listen(set);
+        }
+        for (worker, queue) in self.workers.iter().zip(queues.into_iter().flatten()) {
+            worker.hold(queue);
+        }
+    }
+
+    /// SYNs that are held, and upstream legs that wait for their clients.
+    pub fn pending(&self) -> usize {
+        self.shared.held.len()
+    }
+
+    /// The connections against their limits.
+    pub fn admission(&self) -> &Admission {
+        &self.shared.admission
+    }
+
+    /// To be told what the capture's gate was last told.
+    pub fn gate(&self) -> &GateWatch {
+        &self.shared.gate
+    }
+
+    /// For looking at it from any thread.
+    pub fn observer(&self) -> Observer {
+        let pools = self.workers.iter().map(|worker| Arc::clone(&worker.pool));
+        Observer {
+            shared: Arc::clone(&self.shared),
+            pools: pools.collect(),
+        }
+    }
+
+    /// Whether every worker has shown a sign of life within `time`.
+    pub fn responsive(&self, time: Duration) -> bool {
+        self.workers.iter().all(|worker| worker.responsive(time))
+    }
+
+    /// Ends all workers; connections that are not finished are reset on both legs.
+    /// SYNs that are still held are routed.
+    pub fn stop(self) {
+        let evicted = self.shared.held.clear();
+        // And with them the attempts, whose sockets must not meet the answers to what is routed.
+        self.workers.into_iter().for_each(Worker::stop);
+        for waiting in evicted.packets {
+            self.shared
+                .decide(waiting, Decision::Bypass(Bypass::Ending));
+        }
+    }
+}
+
+/// A relay as those see it who ask about it; it may outlive it.
+#[derive(Clone, Debug)]
+pub struct Observer {
+    shared: Arc<Shared>,
+    pools: Vec<Arc<PipePool>>,
+}
+
+impl Observer {
+    /// The connections.
+    pub fn flows(&self) -> &FlowTable {
+        &self.shared.flows
+    }
+
+    /// The connections against their limits.
+    pub fn admission(&self) -> &Admission {
+        &self.shared.admission
+    }
+
+    /// Pipes in use, and how many there may be.
+    pub fn pipes(&self) -> (usize, usize) {
+        self.pools
+            .iter()
+            .map(|pool| pool.usage())
+            .fold((0, 0), |(used, most), pool| (used + pool.0, most + pool.1))
+    }
+}
+
+/// Where the capture of a first generation has to send the SYNs of each leg's campuses, in the
+/// order of [`Settings::legs`]; opens nothing.
+pub fn listener_addresses(settings: &Settings) -> Result<Vec<ListenerAddress>, ListenError> {
+    listener::addresses(settings, 0)
+}
+
+/// One queue for each worker.
+fn open_queues(hold: Hold, workers: NonZeroUsize) -> Result<Vec<Queue>, ListenError> {
+    const EBUSY: i32 = 16;
+    hold.first_queue
+        .and_following()
+        .take(workers.get())
+        .map(|number| {
+            Queue::open(number).map_err(|source| match source.raw_os_error() {
+                Some(EBUSY) => ListenError::QueueInUse { number },
+                _ => ListenError::NoQueue { number, source },
+            })
+        })
+        .collect()
+}
