@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use pepd_packet::ip;
 use pepd_sys::sockopt;
 use pepd_telemetry::{FlowInfo, HandshakeMode, Registration, Throttle};
 use socket2::{Domain, Socket};
@@ -182,7 +183,7 @@ fn copy_dscp(client: &OwnedFd, domain: Domain, dscp: Dscp) -> u8 {
     let mut headers = [0; 120];
     let of_syn = sockopt::saved_syn(client.as_fd(), &mut headers)
         .ok()
-        .and_then(|len| upstream::dscp_of_syn(&headers[..len]))
+        .and_then(|len| ip::dscp(&headers[..len]))
         .unwrap_or(0);
     if dscp == Dscp::Copy
         && of_syn != 0

@@ -4,10 +4,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
+use pepd_packet::Syn;
 use pepd_sys::{sockopt, stream};
 use socket2::{Domain, Socket};
 
-use crate::handshake::packet::Syn;
 use crate::settings::{Dscp, Leg};
 use crate::sockopts::{self, Unset};
 
@@ -94,7 +94,7 @@ pub(crate) fn connect_as(
     first: &[u8],
     leg: &Leg,
 ) -> Result<usize, UpstreamError> {
-    let domain = Domain::for_address(syn.flow.server);
+    let domain = Domain::for_address(syn.four_tuple.server);
     sockopts::set_transparent(socket, domain)?;
     sockopts::apply(socket, domain, leg, leg.upstream_mark)?;
     copy_dscp(socket, domain, leg, syn.dscp)?;
@@ -104,7 +104,7 @@ pub(crate) fn connect_as(
     if !first.is_empty() {
         sockopt::set_fast_open_connect(socket.as_fd(), 1).map_err(Unset::from)?;
     }
-    match bind_and_connect(socket, syn.flow.client, syn.flow.server)? {
+    match bind_and_connect(socket, syn.four_tuple.client, syn.four_tuple.server)? {
         true => send_deferred(socket, first),
         // No cookie yet; the SYN asks for one.
         false => Ok(0),
@@ -177,17 +177,6 @@ pub(crate) fn send_deferred(socket: &Socket, first: &[u8]) -> Result<usize, Upst
     }
 }
 
-/// The DSCP of the SYN that opened an accepted socket: of its saved headers, the upper six
-/// bits of the TOS byte (RFC 791) or of the traffic class (RFC 8200).
-pub(crate) fn dscp_of_syn(headers: &[u8]) -> Option<u8> {
-    let (&first, &second) = (headers.first()?, headers.get(1)?);
-    match first >> 4 {
-        4 => Some(second >> 2),
-        6 => Some((first & 0x0f) << 2 | second >> 6),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,14 +188,5 @@ mod tests {
         assert_eq!(shaped_mss(None, Some(1460)), Some(1460));
         assert_eq!(shaped_mss(None, Some(65495)), None, "loopback's");
         assert_eq!(shaped_mss(None, Some(0)), Some(88));
-    }
-
-    #[test]
-    fn the_dscp_is_read_from_either_family() {
-        assert_eq!(dscp_of_syn(&[0x45, 46 << 2 | 1]), Some(46));
-        // Traffic class 0xb8 (DSCP 46), spread over two bytes.
-        assert_eq!(dscp_of_syn(&[0x6b, 0x80]), Some(46));
-        assert_eq!(dscp_of_syn(&[0x45]), None);
-        assert_eq!(dscp_of_syn(&[0, 0]), None);
     }
 }
