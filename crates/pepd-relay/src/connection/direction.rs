@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use pepd_telemetry::{Counter, Doing, Turn};
+use pepd_telemetry::{Activity, Counter, StepReport};
 
 use crate::connection::leg::{Input, LegIo, Output};
 use crate::pipe_pool::{LendPipes, LentPipe};
@@ -100,19 +100,19 @@ impl<P: LentPipe> Direction<P> {
         self.count(len);
     }
 
-    /// What has become of it in a turn after which it needs `need`.
-    pub(crate) fn turn(&mut self, need: Need) -> Turn {
-        Turn {
+    /// Reports the step after which it needs `need`.
+    pub(crate) fn report(&mut self, need: Need) -> StepReport {
+        StepReport {
             bytes: self.bytes,
             pipe: self.held,
-            unsent_then: std::mem::take(&mut self.unsent_then),
-            doing: match need {
-                Need::Turn => Doing::Moving,
-                Need::Source => Doing::AwaitsSource {
+            unsent_after_wait: std::mem::take(&mut self.unsent_then),
+            activity: match need {
+                Need::Turn => Activity::Moving,
+                Need::Source => Activity::AwaitsSource {
                     unsent: self.unsent,
                 },
-                Need::Sink => Doing::AwaitsSink,
-                Need::Nothing => Doing::Ended,
+                Need::Sink => Activity::AwaitsSink,
+                Need::Nothing => Activity::Ended,
             },
         }
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use pepd_packet::ip;
 use pepd_sys::sockopt;
-use pepd_telemetry::{HandshakeMode, Opening, Registration, Throttle};
+use pepd_telemetry::{FlowInfo, HandshakeMode, Registration, Throttle};
 use socket2::{Domain, Socket};
 use tokio::io::Interest;
 use tokio::task::AbortHandle;
@@ -160,7 +160,7 @@ fn register(
     };
     let (client_campus, client_profile) = names(parties.client.ip());
     let (server_campus, upstream_profile) = names(parties.server.ip());
-    let opening = Opening {
+    let info = FlowInfo {
         client: parties.client,
         server: parties.server,
         client_campus,
@@ -170,9 +170,9 @@ fn register(
         handshake: parties.handshake,
         accepted: parties.since,
     };
-    context.shared.flows.open(
+    context.shared.flows.register(
         context.index,
-        opening,
+        info,
         connection.client.watch(),
         connection.upstream.watch(),
         Instant::now(),

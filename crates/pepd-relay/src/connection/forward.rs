@@ -58,8 +58,10 @@ impl Connection {
             let down = self
                 .down
                 .step(&mut self.upstream, &mut self.client, pool, copied);
-            let turns = (self.up.turn(up), self.down.turn(down));
-            ending.flow().turn(woke, Instant::now(), turns.0, turns.1);
+            let (up_report, down_report) = (self.up.report(up), self.down.report(down));
+            ending
+                .flow()
+                .report(woke, Instant::now(), up_report, down_report);
             match (up, down) {
                 (Need::Nothing, Need::Nothing) => return End::Own,
                 (Need::Turn, _) | (_, Need::Turn) => {

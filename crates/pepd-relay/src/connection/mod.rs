@@ -27,7 +27,7 @@ pub(crate) fn serve(context: Arc<Context>, accepted: Accepted) -> impl Future<Ou
     let establishing = Box::pin(establish(Arc::clone(&context), accepted));
     async move {
         let counters = &*context.shared.counters;
-        let _live = counters.live.hold();
+        let _live = counters.live.increment();
         let Some(Established {
             permit: _permit,
             mut ending,
