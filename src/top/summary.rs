@@ -1,7 +1,7 @@
 //! The daemon as a whole: pairs with their phases, rates, limits, peers.
 
 use pepd_admin::{LimitUse, Liveness, Status};
-use pepd_telemetry::{PairSnapshot, PhaseTimes};
+use pepd_telemetry::{PairSnapshot, PhaseSeconds};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -9,10 +9,10 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph};
 
 use super::app::App;
-use super::screen::faint;
+use super::style::faint;
 use super::{phases, spark};
-use crate::commands::status;
 use crate::ui::format;
+use crate::ui::labels;
 
 /// From this height on there is room for a second line of sparklines.
 const TALL: u16 = 35;
@@ -132,7 +132,7 @@ fn line(pair: &PairSnapshot, names: usize, width: usize) -> Line<'static> {
     line
 }
 
-fn lately<'a>(recent: &'a PhaseTimes, ever: &'a PhaseTimes) -> &'a PhaseTimes {
+fn lately<'a>(recent: &'a PhaseSeconds, ever: &'a PhaseSeconds) -> &'a PhaseSeconds {
     if recent.total() > 0.0 { recent } else { ever }
 }
 
@@ -146,7 +146,7 @@ fn foot_line(daemon: &Status) -> Line<'static> {
         };
         let text = match peer.rtt {
             Some(rtt) if peer.liveness == Liveness::Answering => format::seconds(rtt),
-            _ => status::liveness(peer.liveness).to_owned(),
+            _ => labels::liveness(peer.liveness).to_owned(),
         };
         let text = format!(" {} {text} ", peer.name);
         (silent, Span::styled(text, Style::new().fg(color)))

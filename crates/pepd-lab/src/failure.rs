@@ -1,6 +1,6 @@
 //! Errors that have an exit status of their own (sysexits.h).
 
-/// What ends the program.
+/// An error that ends the program with an exit status of its own.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
@@ -10,7 +10,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// EX_USAGE.
+    /// EX_USAGE: the command line asks for something that is not there.
     pub fn usage(message: String) -> Self {
         Self {
             status: 64,
@@ -26,7 +26,7 @@ impl Failure {
         }
     }
 
-    /// EX_SOFTWARE.
+    /// EX_SOFTWARE: something inside has gone wrong.
     pub fn internal(message: String) -> Self {
         Self {
             status: 70,
@@ -34,7 +34,7 @@ impl Failure {
         }
     }
 
-    /// EX_NOPERM.
+    /// EX_NOPERM: the user may not do this.
     pub fn not_permitted(message: String) -> Self {
         Self {
             status: 77,
@@ -42,7 +42,7 @@ impl Failure {
         }
     }
 
-    /// What the same program in a guest ended with; it has said why.
+    /// Passes on what the same program in a guest ended with; it has said why.
     pub fn passed_on(status: u8) -> Self {
         Self {
             status,

@@ -1,4 +1,4 @@
-//! What was measured, as it is kept: versioned, one record per value.
+//! The results file: versioned, one record per value.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,23 +14,23 @@ pub const SCHEMA: u32 = 1;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Results {
-    /// [`SCHEMA`].
+    /// The version of the file: [`SCHEMA`].
     pub schema: u32,
-    /// What each experiment gave, by its name.
+    /// The outcome of each experiment, by its name.
     pub experiments: BTreeMap<String, Outcome>,
 }
 
-/// What one experiment gave.
+/// The outcome of one experiment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Outcome {
-    /// Where it ran.
+    /// Where and how it ran.
     pub setting: Setting,
-    /// Every value.
+    /// The values measured.
     pub records: Vec<Record>,
     /// What happened over time, where the experiment asks for it: its first repeat.
     pub traces: Vec<Trace>,
-    /// What was left out, and why.
+    /// The variants that were left out, and why.
     pub left_out: Vec<String>,
 }
 
@@ -42,11 +42,11 @@ pub struct Trace {
     pub x: f64,
     /// The variant's name.
     pub variant: String,
-    /// In order of time.
+    /// The samples, in order of time.
     pub samples: Vec<Sample>,
 }
 
-/// One look at both legs.
+/// The state of both legs at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sample {
@@ -73,7 +73,7 @@ pub struct Setting {
     pub quick: bool,
 }
 
-/// One value.
+/// One measured value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
@@ -81,7 +81,7 @@ pub struct Record {
     pub x: f64,
     /// What was between the hosts: the variant's name.
     pub variant: String,
-    /// Which repeat, from 0 on.
+    /// The number of the repeat, from 0 on.
     pub repeat: u32,
     /// What the links' losses were drawn from.
     pub seed: u64,
@@ -114,7 +114,7 @@ pub struct PaperValue {
     pub source: String,
 }
 
-/// What can be measured.
+/// A quantity that can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Metric {
@@ -139,7 +139,7 @@ pub enum Metric {
 }
 
 impl Metric {
-    /// Its name in reports, with the unit that reports use.
+    /// Returns the name in reports, with the unit that reports use.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -155,7 +155,7 @@ impl Metric {
         }
     }
 
-    /// What is appended to a file's name.
+    /// Returns what is appended to a file's name.
     #[must_use]
     pub fn suffix(self) -> &'static str {
         match self {
@@ -171,7 +171,7 @@ impl Metric {
         }
     }
 
-    /// Whether the limit is the most that there can be, and not the least.
+    /// Tells whether the limit is the most that there can be, and not the least.
     #[must_use]
     pub fn more_is_better(self) -> bool {
         !matches!(
@@ -180,7 +180,7 @@ impl Metric {
         )
     }
 
-    /// How much of the value's own unit the reports' unit is.
+    /// Returns how much of the value's own unit the reports' unit is.
     #[must_use]
     pub fn scale(self) -> f64 {
         match self {
@@ -193,6 +193,24 @@ impl Metric {
 }
 
 impl Outcome {
+    /// Returns the metrics that there are values of, in the order in which reports show them.
+    #[must_use]
+    pub fn metrics(&self) -> Vec<Metric> {
+        let mut metrics: Vec<_> = self.records.iter().map(|record| record.metric).collect();
+        metrics.sort_unstable();
+        metrics.dedup();
+        metrics
+    }
+
+    /// Returns the records of one point (its place on the axis), variant and metric: one per repeat.
+    #[must_use]
+    pub fn select(&self, x: f64, variant: &str, metric: Metric) -> Vec<&Record> {
+        let wanted = |record: &&Record| {
+            record.x == x && record.variant == variant && record.metric == metric
+        };
+        self.records.iter().filter(wanted).collect()
+    }
+
     /// Puts `new` in place of what it measured again: the same variants at the same points, from
     /// the first repeat on; later repeats are put beside those before. What was measured on
     /// another kernel or by another clock is not kept beside it.
@@ -217,7 +235,7 @@ impl Outcome {
 }
 
 impl Results {
-    /// No results yet.
+    /// Returns results with no experiment in them yet.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -226,7 +244,7 @@ impl Results {
         }
     }
 
-    /// Reads a file.
+    /// Reads a results file.
     ///
     /// # Errors
     /// When it cannot be read, is no such file, or of another version.
@@ -250,7 +268,7 @@ impl Results {
         Ok(serde_json::from_str(text)?)
     }
 
-    /// Writes a file, in one piece.
+    /// Writes a results file, in one piece.
     ///
     /// # Errors
     /// When it cannot be written.

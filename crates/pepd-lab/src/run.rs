@@ -1,4 +1,4 @@
-//! `pepd-lab run`: on this kernel or in a guest, one experiment after the other.
+//! Runs experiments one after the other, on this kernel or in a guest.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -14,14 +14,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::cli::{Measure, Run, Selection};
 use crate::failure::Failure;
-use crate::measure::{self, Order, Tally};
+use crate::measure::{self, Options, Tally};
 use crate::paper::{self, Experiment};
 use crate::results::Outcome;
 
-/// No run of experiments takes longer, on the host's clock.
+/// The time limit of a run of experiments, on the host's clock.
 const LIMIT: Duration = Duration::from_secs(24 * 3600);
 
-/// What measurements run; what is not installed is left out by them.
+/// The programs that measurements run; what is not installed is left out by them.
 const PROGRAMS: [&str; 6] = ["chrt", "haproxy", "ip", "nft", "sh", "ss"];
 
 /// One line of what `measure` prints: the outcome of one measurement of an experiment.
@@ -31,7 +31,7 @@ struct Line {
     outcome: Outcome,
 }
 
-/// The experiments that `names` name.
+/// Returns the experiments that `names` name.
 ///
 /// # Errors
 /// When there is no such experiment.
@@ -55,7 +55,7 @@ pub fn select(names: &[String]) -> Result<Vec<Experiment>> {
     names.iter().map(find).collect()
 }
 
-/// Runs them, and hands each outcome to `keep` as it comes.
+/// Runs the experiments that are selected, and hands each outcome to `keep` as it comes.
 ///
 /// # Errors
 /// When the machine cannot run them ([`Failure`], [`vm::Error`]), and after all of them if a
@@ -103,7 +103,7 @@ fn native(
     virtual_time: bool,
     keep: &mut dyn FnMut(String, Outcome) -> Result<()>,
 ) -> Result<()> {
-    let order = Order {
+    let options = Options {
         pepd,
         selection,
         virtual_time,
@@ -112,7 +112,7 @@ fn native(
     for experiment in experiments {
         let keep = &mut |outcome| keep(experiment.name.clone(), outcome);
         let progress = &mut |text: &str| eprintln!("{text}");
-        measure::experiment(experiment, order, &mut tally, progress, keep)?;
+        measure::experiment(experiment, options, &mut tally, progress, keep)?;
     }
     let Tally { measured, failed } = tally;
     ensure!(failed == 0, "{failed} of {measured} measurements failed");
@@ -189,7 +189,7 @@ fn guest(
     }
 }
 
-/// Takes apart what the guest prints.
+/// Takes apart the lines that the guest prints.
 struct Lines<'a> {
     rest: Vec<u8>,
     keep: &'a mut (dyn FnMut(String, Outcome) -> Result<()> + Send),

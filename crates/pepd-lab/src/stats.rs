@@ -1,11 +1,11 @@
-//! What repeats say together.
+//! Statistics over the repeats of a measurement.
 
 use serde::{Deserialize, Serialize};
 
-/// A mean, and how far off it may be.
+/// A mean and its confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// How many values there are.
+    /// The number of values.
     pub count: usize,
     /// Their mean, in their own unit.
     pub mean: f64,
@@ -83,7 +83,7 @@ pub fn real(count: usize) -> f64 {
     count as f64
 }
 
-/// The same for bytes and bits.
+/// A number of bytes or bits to calculate with; exact up to 2⁵³.
 #[allow(
     clippy::cast_precision_loss,
     reason = "amounts here are far below 2^53"

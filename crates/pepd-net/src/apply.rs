@@ -5,8 +5,10 @@ use std::fmt;
 use crate::counters::Counts;
 use crate::error::Error;
 use crate::iptables::{self, Line};
-use crate::nft::ruleset::{Carried, TABLE};
-use crate::nft::{Listing, process as nft};
+use crate::nft::carried::Carried;
+use crate::nft::listing::Listing;
+use crate::nft::names::TABLE;
+use crate::nft::{process as nft, ruleset};
 use crate::plan::Plan;
 use crate::preflight::firewall;
 use crate::preflight::host::{self, Warning};
@@ -189,7 +191,7 @@ impl Installed {
     pub async fn verify(&self) -> Result<Counts, Error> {
         let listing = nft::list().await?.ok_or_else(table_is_gone)?;
         // The counts name what differs; the fingerprint sees every difference.
-        listing.check(&self.plan.script(&Carried::default()))?;
+        listing.check(&ruleset::write(&self.plan, &Carried::default()))?;
         if listing.fingerprint() != self.fingerprint {
             return Err(Error::Drift {
                 what: format!("nft table inet {TABLE} is not as it was installed"),
@@ -335,10 +337,10 @@ async fn apply_table(plan: &Plan, old: Option<&Plan>) -> Result<Listing, Error> 
             }),
         Some(_) => there?.map_or_else(Carried::default, |listing| listing.carried()),
     };
-    let script = plan.script(&carried);
-    nft::apply(script.text.clone()).await?;
+    let ruleset = ruleset::write(plan, &carried);
+    nft::apply(ruleset.text.clone()).await?;
     let verified = match nft::list().await {
-        Ok(Some(listing)) => listing.check(&script).map(|()| listing.fingerprint()),
+        Ok(Some(listing)) => listing.check(&ruleset).map(|()| listing.fingerprint()),
         Ok(None) => Err(table_is_gone()),
         Err(error) => Err(error),
     };
@@ -356,7 +358,7 @@ async fn undo_table(old: Option<&Plan>) {
         _ => Carried::default(),
     };
     let undone = match old {
-        Some(old) => nft::apply(old.script(&carried).text).await,
+        Some(old) => nft::apply(ruleset::write(old, &carried).text).await,
         None => nft::delete().await.map(|_| ()),
     };
     if let Err(error) = undone {

@@ -1,6 +1,7 @@
 //! What the kernel has counted by itself.
 
-use crate::nft::ruleset::{Carried, GUARD, STRANGERS, UNSPLIT};
+use crate::nft::carried::Carried;
+use crate::nft::names::{GUARD, STRANGERS, UNSPLIT};
 
 /// What the table's counters say, since the daemon's start.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]

@@ -14,6 +14,7 @@
 
 mod apply;
 mod counters;
+mod display;
 mod error;
 mod gate;
 mod iptables;

@@ -1,11 +1,8 @@
 //! The plan: everything that will be in the kernel, computed without looking at it.
 
-use std::fmt;
-
 use ipnet::IpNet;
 
 use crate::iptables::{self, Line};
-use crate::nft::ruleset::{Carried, Script};
 use crate::prefix::{self, Family, Range};
 use crate::request::{
     Action, Campus, Handshake, Holder, Listener, Mark, Queues, Request, Rule, VerdictMarks, Via,
@@ -143,17 +140,6 @@ impl Plan {
         ranges
     }
 
-    /// The nft script: one batch, which the kernel takes whole or not at all.
-    ///
-    /// It deletes an earlier `inet pepd` table and makes a new one, with the gate closed.
-    pub fn nft(&self) -> String {
-        self.script(&Carried::default()).text
-    }
-
-    pub(crate) fn script(&self, carried: &Carried) -> Script {
-        Script::new(self, carried)
-    }
-
     /// Whether any connection is established end to end.
     pub(crate) fn holds(&self) -> bool {
         let rule = |rule: &Rule| {
@@ -222,25 +208,6 @@ impl Plan {
             .collect();
         ranges.sort_by_key(|(range, _)| range.first);
         ranges
-    }
-}
-
-impl fmt::Display for Plan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.nft())?;
-        for line in self.iptables() {
-            writeln!(f, "{line}")?;
-        }
-        for item in self.items() {
-            writeln!(f, "{item}")?;
-        }
-        for tunnel in &self.tunnels {
-            write!(f, "{tunnel}")?;
-        }
-        for item in &self.next {
-            writeln!(f, "{item}")?;
-        }
-        Ok(())
     }
 }
 

@@ -5,13 +5,14 @@ use std::time::Duration;
 use pepd_testbed::link::{Loss, Outage, QueueLimit, Rate, Shape};
 use serde::Deserialize;
 
-use super::span;
+use super::units::duration;
+
 /// One leg of the path, the same in both directions.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Leg {
     /// Round-trip time without queues: half of it each way.
-    #[serde(deserialize_with = "span")]
+    #[serde(deserialize_with = "duration")]
     pub rtt: Duration,
     /// Rate of either direction, in IP packets' bits.
     pub rate: Rate,

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{ProxyKind, Variant};
+use super::variant::{ProxyKind, Variant};
 
 /// Every congestion control that the kernel has: as the sender's without a proxy, as each leg's
 /// with pepd, and as both legs' with HAProxy.
@@ -11,7 +11,7 @@ use super::{ProxyKind, Variant};
 pub struct Matrix {}
 
 impl Matrix {
-    /// The variants for the congestion controls `available`: first without a proxy, then with
+    /// Returns the variants for the congestion controls `available`: first without a proxy, then with
     /// HAProxy, then each sender's with all of pepd's.
     #[must_use]
     pub fn variants(available: &[String]) -> Vec<Variant> {
@@ -22,7 +22,7 @@ impl Matrix {
             .map(|name| variant(Self::direct(name), ProxyKind::None, name, None));
         let second = names
             .iter()
-            .map(|name| variant(Self::second(name), ProxyKind::Haproxy, name, Some(name)));
+            .map(|name| variant(Self::haproxy(name), ProxyKind::Haproxy, name, Some(name)));
         let pairs = names
             .iter()
             .flat_map(|sender| names.iter().map(move |forward| (sender, forward)));
@@ -33,19 +33,19 @@ impl Matrix {
         direct.chain(second).chain(split).collect()
     }
 
-    /// What reports call the variant without a proxy.
+    /// Returns the name of the variant without a proxy.
     #[must_use]
     pub fn direct(sender: &str) -> String {
         format!("no proxy, {sender}")
     }
 
-    /// What reports call the variant with HAProxy: the same congestion control on both legs.
+    /// Returns the name of the variant with HAProxy: the same congestion control on both legs.
     #[must_use]
-    pub fn second(control: &str) -> String {
+    pub fn haproxy(control: &str) -> String {
         format!("HAProxy, {control}")
     }
 
-    /// What reports call the variant with pepd.
+    /// Returns the name of the variant with pepd.
     #[must_use]
     pub fn split(sender: &str, forward: &str) -> String {
         format!("pepd, {sender} → {forward}")

@@ -1,13 +1,13 @@
-//! What the hosts do.
+//! The traffic of an experiment.
 
 use std::time::Duration;
 
 use pepd_testbed::link::Rate;
 use serde::Deserialize;
 
-use super::span;
+use super::units::duration;
 
-/// What the hosts do.
+/// The traffic of an experiment: what the hosts do.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(
     rename_all = "kebab-case",
@@ -26,15 +26,15 @@ pub enum Workload {
         #[serde(default)]
         per_flow: bool,
     },
-    /// One flow, and a look at both legs every 50 ms.
+    /// One flow, and a sample of both legs every 50 ms.
     Trace,
     /// A byte at a time, which comes back as ssh's echo does.
     Keystrokes {
         /// How often a key is pressed, whatever has come back.
-        #[serde(deserialize_with = "span")]
+        #[serde(deserialize_with = "duration")]
         every: Duration,
         /// How long the last echo is waited for.
-        #[serde(deserialize_with = "span")]
+        #[serde(deserialize_with = "duration")]
         wait: Duration,
     },
     /// Pages, one after the other.
@@ -49,7 +49,7 @@ pub enum Workload {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Browsing {
     /// How often a page is opened, or as soon as the last one is complete.
-    #[serde(deserialize_with = "span")]
+    #[serde(deserialize_with = "duration")]
     pub every: Duration,
     /// The document, in bytes.
     pub document: u64,
@@ -64,7 +64,7 @@ pub struct Browsing {
 }
 
 impl Browsing {
-    /// The objects' sizes in bytes, in the order in which the document names them: the same for
+    /// Returns the objects' sizes in bytes, in the order in which the document names them: the same for
     /// every page, small and large ones mixed.
     #[must_use]
     pub fn objects(&self) -> Vec<u64> {
@@ -76,7 +76,7 @@ impl Browsing {
         order.map(|rank| whole(size(rank))).collect()
     }
 
-    /// The whole page, in bytes.
+    /// Returns the size of the whole page, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.document + self.objects().iter().sum::<u64>()
@@ -89,21 +89,21 @@ impl Browsing {
 pub struct Watching {
     /// How many are watched at once, each begun a second after the one before.
     pub viewers: usize,
-    /// What playing takes.
+    /// The rate at which it plays.
     pub rate: Rate,
     /// How long it plays.
-    #[serde(deserialize_with = "span")]
+    #[serde(deserialize_with = "duration")]
     pub length: Duration,
     /// How much of it must be there before it begins to play.
-    #[serde(deserialize_with = "span")]
+    #[serde(deserialize_with = "duration")]
     pub ahead: Duration,
     /// How much before it goes on after an interruption.
-    #[serde(deserialize_with = "span")]
+    #[serde(deserialize_with = "duration")]
     pub again: Duration,
 }
 
 impl Watching {
-    /// The whole video, in bytes.
+    /// Returns the size of the whole video, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.rate.as_bits_per_second() / 8 * self.length.as_secs()

@@ -1,23 +1,19 @@
-//! Figures, as SVG.
+//! Figures of a metric over the axis, and of a trace over time.
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use plotters::coord::CoordTranslate;
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 
-use super::table::{axis, select};
+use super::svg::{FONT, SIZE, draw_error};
 use crate::paper::Experiment;
 use crate::results::{Metric, Outcome, Trace};
 use crate::stats::Summary;
 
-/// Width and height, in pixels.
-pub const SIZE: (u32, u32) = (960, 520);
-/// How much of the width the legend takes.
+/// The width of the legend, in pixels.
 const LEGEND: u32 = 220;
-/// How many labels an axis may have.
+/// The most labels that an axis may have.
 const LABELS: usize = 11;
-/// What texts are set in.
-pub const FONT: &str = "sans-serif";
 /// Colours that also differ for those who see fewer of them (Okabe, Ito, 2008).
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0, 114, 178),
@@ -33,7 +29,7 @@ type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64
 
 type Area<'b> = DrawingArea<SVGBackend<'b>, plotters::coord::Shift>;
 
-/// What a panel shows of a sample.
+/// Picks what a panel shows of a sample.
 type Series = fn(&crate::results::Sample) -> f64;
 
 /// A line of a figure: places with, where there are repeats, the interval's half width.
@@ -42,7 +38,7 @@ struct Line {
     points: Vec<(f64, Summary)>,
 }
 
-/// The figure of one metric of an experiment over its axis.
+/// Draws one metric of an experiment over its axis.
 ///
 /// # Errors
 /// When a value cannot be drawn.
@@ -58,9 +54,10 @@ pub fn over_axis(experiment: &Experiment, outcome: &Outcome, metric: Metric) -> 
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        root.fill(&WHITE).map_err(wrong)?;
-        let caption = format!("{} ({})", experiment.title, experiment.source);
-        let area = root.titled(&caption, (FONT, 18)).map_err(wrong)?;
+        root.fill(&WHITE).map_err(draw_error)?;
+        let area = root
+            .titled(&experiment.caption(), (FONT, 18))
+            .map_err(draw_error)?;
         // The legend beside the chart: inside it would cover a line sooner or later.
         let (area, beside) = area.split_horizontally(SIZE.0 - LEGEND);
         let mut chart = axes(&area, experiment, metric, &scale)?;
@@ -71,12 +68,12 @@ pub fn over_axis(experiment: &Experiment, outcome: &Outcome, metric: Metric) -> 
         crosses(&mut chart, &printed, &scale)?;
         let names: Vec<_> = lines.iter().map(|line| line.name.as_str()).collect();
         legend(&beside, &names, !limits.is_empty(), !printed.is_empty())?;
-        root.present().map_err(wrong)?;
+        root.present().map_err(draw_error)?;
     }
     Ok(svg)
 }
 
-/// Both legs' congestion windows and the proxy's buffer over time, as in Baccelli et al.,
+/// Draws both legs' congestion windows and the proxy's buffer over time, as in Baccelli et al.,
 /// Fig. 19.2 to 19.5.
 ///
 /// # Errors
@@ -91,9 +88,10 @@ pub fn over_time(experiment: &Experiment, trace: &Trace) -> Result<String> {
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, (SIZE.0, 640)).into_drawing_area();
-        area.fill(&WHITE).map_err(wrong)?;
-        let caption = format!("{} ({})", experiment.title, experiment.source);
-        let area = area.titled(&caption, (FONT, 18)).map_err(wrong)?;
+        area.fill(&WHITE).map_err(draw_error)?;
+        let area = area
+            .titled(&experiment.caption(), (FONT, 18))
+            .map_err(draw_error)?;
         let panels = area.split_evenly((3, 1));
         for ((panel, (name, value)), colour) in panels.iter().zip(series).zip(COLOURS) {
             let points: Vec<_> = trace.samples.iter().map(|s| (s.time, value(s))).collect();
@@ -105,7 +103,7 @@ pub fn over_time(experiment: &Experiment, trace: &Trace) -> Result<String> {
                 .x_label_area_size(40)
                 .y_label_area_size(60)
                 .build_cartesian_2d(0.0..end, 0.0..highest * 1.1)
-                .map_err(wrong)?;
+                .map_err(draw_error)?;
             chart
                 .configure_mesh()
                 .x_desc("time, s")
@@ -116,12 +114,12 @@ pub fn over_time(experiment: &Experiment, trace: &Trace) -> Result<String> {
                 .label_style((FONT, 13))
                 .light_line_style(WHITE)
                 .draw()
-                .map_err(wrong)?;
+                .map_err(draw_error)?;
             chart
                 .draw_series(LineSeries::new(points, colour))
-                .map_err(wrong)?;
+                .map_err(draw_error)?;
         }
-        area.present().map_err(wrong)?;
+        area.present().map_err(draw_error)?;
     }
     Ok(svg)
 }
@@ -137,10 +135,10 @@ fn axes<'a, 'b>(
         .x_label_area_size(48)
         .y_label_area_size(72)
         .build_cartesian_2d(scale.left..scale.right, scale.low..scale.high)
-        .map_err(wrong)?;
+        .map_err(draw_error)?;
     chart
         .configure_mesh()
-        .x_desc(axis(experiment))
+        .x_desc(experiment.axis.with_unit())
         .y_desc(metric.label())
         .x_labels(scale.x_labels())
         .y_labels(scale.y_labels())
@@ -150,11 +148,11 @@ fn axes<'a, 'b>(
         .axis_desc_style((FONT, 15))
         .light_line_style(WHITE)
         .draw()
-        .map_err(wrong)?;
+        .map_err(draw_error)?;
     Ok(chart)
 }
 
-/// How values become places.
+/// Maps values to places in the chart.
 struct Scale {
     log_x: bool,
     log_y: bool,
@@ -248,7 +246,7 @@ fn lines(experiment: &Experiment, outcome: &Outcome, metric: Metric) -> Vec<Line
             .points
             .iter()
             .filter_map(|point| {
-                let records = select(outcome, point, name, metric);
+                let records = outcome.select(point.x, name, metric);
                 let values: Vec<_> = records.iter().map(|r| r.value / metric.scale()).collect();
                 Some((point.x, Summary::of(&values)?))
             })
@@ -298,7 +296,7 @@ fn draw(chart: &mut Chart<'_, '_>, line: &Line, style: Style, scale: &Scale) -> 
         .collect();
     chart
         .draw_series(LineSeries::new(places.clone(), colour.stroke_width(2)))
-        .map_err(wrong)?;
+        .map_err(draw_error)?;
     for place in places {
         style.mark(chart.plotting_area(), place)?;
     }
@@ -310,7 +308,7 @@ fn draw(chart: &mut Chart<'_, '_>, line: &Line, style: Style, scale: &Scale) -> 
             colour,
         ))
     });
-    chart.draw_series(bars).map_err(wrong)?;
+    chart.draw_series(bars).map_err(draw_error)?;
     Ok(())
 }
 
@@ -328,7 +326,7 @@ fn dashed(chart: &mut Chart<'_, '_>, points: &[(f64, f64)], scale: &Scale) -> Re
     }
     chart
         .draw_series(DashedLineSeries::new(places, 6, 4, LIMIT.stroke_width(1)))
-        .map_err(wrong)?;
+        .map_err(draw_error)?;
     Ok(())
 }
 
@@ -339,7 +337,7 @@ fn crosses(chart: &mut Chart<'_, '_>, points: &[(f64, f64)], scale: &Scale) -> R
     let places = points.iter().map(|(x, y)| (scale.x(*x), scale.y(*y)));
     chart
         .draw_series(places.map(|place| Cross::new(place, 5, BLACK.stroke_width(2))))
-        .map_err(wrong)?;
+        .map_err(draw_error)?;
     Ok(())
 }
 
@@ -354,20 +352,20 @@ fn legend(area: &Area<'_>, names: &[&str], limit: bool, paper: bool) -> Result<(
     let mut places = (40..).step_by(24);
     for ((index, name), y) in names.iter().enumerate().zip(places.by_ref()) {
         let style = Style(index);
-        dash(4, 26, y, style.colour().stroke_width(2)).map_err(wrong)?;
+        dash(4, 26, y, style.colour().stroke_width(2)).map_err(draw_error)?;
         style.mark(area, (15, y))?;
-        text(name, y).map_err(wrong)?;
+        text(name, y).map_err(draw_error)?;
     }
     if let Some(y) = limit.then(|| places.next()).flatten() {
         for from in [4, 12, 20] {
-            dash(from, from + 5, y, LIMIT.stroke_width(1)).map_err(wrong)?;
+            dash(from, from + 5, y, LIMIT.stroke_width(1)).map_err(draw_error)?;
         }
-        text("limit", y).map_err(wrong)?;
+        text("limit", y).map_err(draw_error)?;
     }
     if let Some(y) = paper.then(|| places.next()).flatten() {
         let cross = Cross::new((15, y), 5, BLACK.stroke_width(2));
-        area.draw(&cross).map_err(wrong)?;
-        text("the paper", y).map_err(wrong)?;
+        area.draw(&cross).map_err(draw_error)?;
+        text("the paper", y).map_err(draw_error)?;
     }
     Ok(())
 }
@@ -395,13 +393,8 @@ impl Style {
             1 => area.draw(&Circle::new(place, 4, colour.stroke_width(2))),
             _ => area.draw(&TriangleMarker::new(place, 6, colour.filled())),
         }
-        .map_err(wrong)
+        .map_err(draw_error)
     }
-}
-
-/// What plotters says, as an error of ours.
-pub fn wrong(error: impl std::fmt::Display) -> anyhow::Error {
-    anyhow!("cannot draw a figure: {error}")
 }
 
 #[cfg(test)]

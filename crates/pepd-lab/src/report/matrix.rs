@@ -3,13 +3,13 @@
 use anyhow::Result;
 use plotters::prelude::*;
 
-use super::figure::{FONT, SIZE, wrong};
-use super::table::{metrics, number};
+use super::number::number;
+use super::svg::{FONT, SIZE, draw_error};
 use crate::paper::{Experiment, Matrix};
 use crate::results::{Metric, Outcome};
 use crate::stats::Summary;
 
-/// What is drawn for nothing and for the whole limit.
+/// The colours of nothing and of the whole limit.
 const COLOURS: [RGBColor; 2] = [RGBColor(255, 255, 255), RGBColor(0, 114, 178)];
 /// Room for the names beside and above the cells, in pixels.
 const NAMES: (i32, i32) = (110, 90);
@@ -27,12 +27,12 @@ pub struct Means {
 }
 
 impl Means {
-    /// Those of `outcome`, in the unit of reports; `None` without results.
+    /// Returns the means of `outcome`, in the unit of reports; `None` without results.
     #[must_use]
     pub fn of(outcome: &Outcome) -> Option<Self> {
-        let metric = *metrics(outcome).first()?;
+        let metric = *outcome.metrics().first()?;
         let records = || outcome.records.iter().filter(|r| r.metric == metric);
-        let alike = [Matrix::direct(""), Matrix::second("")];
+        let alike = [Matrix::direct(""), Matrix::haproxy("")];
         let alike = alike
             .iter()
             .flat_map(|prefix| records().filter_map(move |r| r.variant.strip_prefix(prefix)));
@@ -49,7 +49,7 @@ impl Means {
             let split = controls
                 .iter()
                 .map(|forward| Matrix::split(sender, forward));
-            [Matrix::direct(sender), Matrix::second(sender)]
+            [Matrix::direct(sender), Matrix::haproxy(sender)]
                 .into_iter()
                 .chain(split)
                 .map(mean)
@@ -65,14 +65,14 @@ impl Means {
         })
     }
 
-    /// The table's header.
+    /// Returns the table's header.
     #[must_use]
     pub fn header(&self) -> Vec<String> {
         let first = ["sender", "no proxy", "HAProxy"].map(str::to_owned);
         first.into_iter().chain(self.controls.clone()).collect()
     }
 
-    /// The table's rows, of texts.
+    /// Returns the table's rows, as texts.
     #[must_use]
     pub fn texts(&self) -> Vec<Vec<String>> {
         let show = |value: &Option<f64>| value.map_or_else(|| "–".to_owned(), number);
@@ -86,7 +86,7 @@ impl Means {
             .collect()
     }
 
-    /// What the numbers are.
+    /// Says what the numbers are.
     #[must_use]
     pub fn remark(&self) -> String {
         let limit = self.limit.map(|limit| format!("; limit {}", number(limit)));
@@ -99,7 +99,7 @@ impl Means {
     }
 }
 
-/// The figure: a cell per pair, the darker the closer to the limit.
+/// Draws the figure: a cell per pair, the darker the closer to the limit.
 ///
 /// # Errors
 /// When a value cannot be drawn.
@@ -109,9 +109,10 @@ pub fn figure(experiment: &Experiment, means: &Means) -> Result<String> {
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, (SIZE.0, height)).into_drawing_area();
-        root.fill(&WHITE).map_err(wrong)?;
-        let caption = format!("{} ({})", experiment.title, experiment.source);
-        let area = root.titled(&caption, (FONT, 18)).map_err(wrong)?;
+        root.fill(&WHITE).map_err(draw_error)?;
+        let area = root
+            .titled(&experiment.caption(), (FONT, 18))
+            .map_err(draw_error)?;
         let (wide, high) = area.dim_in_pixel();
         let cell = (
             (i32::try_from(wide)? - NAMES.0 - 10) / (count + 2),
@@ -119,7 +120,7 @@ pub fn figure(experiment: &Experiment, means: &Means) -> Result<String> {
         );
         let text = |text: String, at: (i32, i32), size: i32| {
             let style = (FONT, size).into_font().color(&BLACK);
-            area.draw(&Text::new(text, at, style)).map_err(wrong)
+            area.draw(&Text::new(text, at, style)).map_err(draw_error)
         };
         text(
             "pepd towards the receiver".to_owned(),
@@ -146,16 +147,17 @@ pub fn figure(experiment: &Experiment, means: &Means) -> Result<String> {
                 let corners = [(left, top), (left + cell.0 - 2, top + cell.1 - 2)];
                 let share = value.unwrap_or(0.0) / means.limit.unwrap_or(1.0);
                 let shade = Rectangle::new(corners, mixed(share).filled());
-                area.draw(&shade).map_err(wrong)?;
+                area.draw(&shade).map_err(draw_error)?;
                 let shown = value.map_or_else(|| "–".to_owned(), number);
                 let ink = if share > 0.6 { &WHITE } else { &BLACK };
                 let style = (FONT, 12).into_font().color(ink);
                 let place = (left + 5, top + cell.1 / 2 - 6);
-                area.draw(&Text::new(shown, place, style)).map_err(wrong)?;
+                area.draw(&Text::new(shown, place, style))
+                    .map_err(draw_error)?;
             }
         }
         text(means.remark(), (10, i32::try_from(high)? - 22), 12)?;
-        root.present().map_err(wrong)?;
+        root.present().map_err(draw_error)?;
     }
     Ok(svg)
 }
@@ -192,7 +194,7 @@ mod tests {
         for (name, value) in [
             (Matrix::direct("bbr"), 1e6),
             (Matrix::direct("reno"), 2e6),
-            (Matrix::second("reno"), 2.5e6),
+            (Matrix::haproxy("reno"), 2.5e6),
             (Matrix::split("reno", "bbr"), 3e6),
         ] {
             record.variant = name;
@@ -213,7 +215,7 @@ mod tests {
         );
 
         // A run may be of HAProxy alone.
-        record.variant = Matrix::second("vegas");
+        record.variant = Matrix::haproxy("vegas");
         outcome.records = vec![record];
         let means = Means::of(&outcome).expect("there are results");
         assert_eq!(means.texts(), [["vegas", "–", "3.00", "–"]]);

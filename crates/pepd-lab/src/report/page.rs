@@ -1,13 +1,13 @@
-//! One page with everything, that needs nothing else.
+//! One self-contained page with everything.
 
 use std::fmt::Write as _;
 
 use anyhow::Result;
 
+use super::svg::Figure;
 use super::table::{cells, remarks, words};
-use super::{Figure, figure_title};
 use crate::paper::{Experiment, Paper};
-use crate::results::Results;
+use crate::results::{Outcome, Results};
 
 const STYLE: &str = "body{font:16px/1.5 sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#222}\
 table{border-collapse:collapse;font-size:14px;margin:1rem 0}\
@@ -15,7 +15,7 @@ td,th{padding:.2rem .7rem;border-bottom:1px solid #ddd;text-align:right}\
 .w{text-align:left}\
 svg{max-width:100%;height:auto}.remarks{font-size:14px;color:#555}h2{margin-top:3rem}";
 
-/// The page about `results`. `figures` are those of an experiment.
+/// Renders the page about `results`. `figures` draws those of an experiment.
 ///
 /// # Errors
 /// When a figure cannot be drawn.
@@ -45,43 +45,54 @@ pub fn page(
                 continue;
             };
             html.push_str(&heading.take().unwrap_or_default());
-            let title = escape(&figure_title(experiment));
-            writeln!(
-                html,
-                "<h3 id=\"{0}\">{0}: {title}</h3>",
-                escape(&experiment.name)
-            )?;
-            for figure in figures(experiment)? {
-                html.push_str(&figure.svg);
-            }
-            let (header, rows) = cells(experiment, outcome);
-            let words = words(experiment);
-            let class = |column| {
-                if words.contains(&column) {
-                    " class=\"w\""
-                } else {
-                    ""
-                }
-            };
-            html.push_str("<table><tr>");
-            for (column, name) in header.iter().enumerate() {
-                write!(html, "<th{}>{}</th>", class(column), escape(name))?;
-            }
-            for row in rows {
-                html.push_str("</tr>\n<tr>");
-                for (column, cell) in row.iter().enumerate() {
-                    write!(html, "<td{}>{}</td>", class(column), escape(cell))?;
-                }
-            }
-            html.push_str("</tr></table>\n<ul class=\"remarks\">");
-            for remark in remarks(experiment, outcome) {
-                write!(html, "<li>{}</li>", escape(&remark))?;
-            }
-            html.push_str("</ul>\n");
+            section(&mut html, experiment, outcome, &figures(experiment)?)?;
         }
     }
     html.push_str("</html>\n");
     Ok(html)
+}
+
+/// Appends what the page says about one experiment: its figures, its table and the remarks.
+fn section(
+    html: &mut String,
+    experiment: &Experiment,
+    outcome: &Outcome,
+    figures: &[Figure],
+) -> Result<()> {
+    let title = escape(&experiment.caption());
+    writeln!(
+        html,
+        "<h3 id=\"{0}\">{0}: {title}</h3>",
+        escape(&experiment.name)
+    )?;
+    for figure in figures {
+        html.push_str(&figure.svg);
+    }
+    let (header, rows) = cells(experiment, outcome);
+    let words = words(experiment);
+    let class = |column| {
+        if words.contains(&column) {
+            " class=\"w\""
+        } else {
+            ""
+        }
+    };
+    html.push_str("<table><tr>");
+    for (column, name) in header.iter().enumerate() {
+        write!(html, "<th{}>{}</th>", class(column), escape(name))?;
+    }
+    for row in rows {
+        html.push_str("</tr>\n<tr>");
+        for (column, cell) in row.iter().enumerate() {
+            write!(html, "<td{}>{}</td>", class(column), escape(cell))?;
+        }
+    }
+    html.push_str("</tr></table>\n<ul class=\"remarks\">");
+    for remark in remarks(experiment, outcome) {
+        write!(html, "<li>{}</li>", escape(&remark))?;
+    }
+    html.push_str("</ul>\n");
+    Ok(())
 }
 
 fn escape(text: &str) -> String {

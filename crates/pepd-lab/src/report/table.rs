@@ -1,11 +1,12 @@
-//! The terminal's table.
+//! The table on the terminal, and its cells for the page.
 
 use std::ops::Range;
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
 use super::matrix::Means;
-use crate::paper::{Experiment, Point, Printed};
+use super::number::number;
+use crate::paper::{Experiment, Printed};
 use crate::results::{Metric, Outcome, Record};
 use crate::stats::Summary;
 
@@ -25,7 +26,7 @@ const HEADER: [&str; 10] = [
 /// The columns without those about the paper, where it printed no such value.
 const OURS: usize = 8;
 
-/// The outcome of an experiment: a row per point, variant and metric.
+/// Renders the outcome of an experiment: a row per point, variant and metric.
 #[must_use]
 pub fn table(experiment: &Experiment, outcome: &Outcome) -> String {
     let mut table = Table::new();
@@ -55,7 +56,7 @@ pub fn table(experiment: &Experiment, outcome: &Outcome) -> String {
     text
 }
 
-/// Which columns have words, not numbers.
+/// Returns which columns have words, not numbers.
 #[must_use]
 pub fn words(experiment: &Experiment) -> Range<usize> {
     if experiment.matrix.is_some() {
@@ -65,7 +66,7 @@ pub fn words(experiment: &Experiment) -> Range<usize> {
     }
 }
 
-/// The header and the rows: of a matrix its cells, and otherwise a row per point, variant and
+/// Returns the header and the rows: of a matrix its cells, and otherwise a row per point, variant and
 /// metric.
 #[must_use]
 pub fn cells(experiment: &Experiment, outcome: &Outcome) -> (Vec<String>, Vec<Vec<String>>) {
@@ -80,13 +81,13 @@ pub fn cells(experiment: &Experiment, outcome: &Outcome) -> (Vec<String>, Vec<Ve
     (header, rows.map(|row| row[..columns].to_vec()).collect())
 }
 
-/// The cells of [`HEADER`]'s columns.
+/// Returns the cells of [`HEADER`]'s columns.
 fn rows(experiment: &Experiment, outcome: &Outcome) -> Vec<[String; 10]> {
     let mut rows = Vec::new();
     for point in &experiment.points {
         for variant in &experiment.variants {
-            for metric in metrics(outcome) {
-                let records = select(outcome, point, &variant.name, metric);
+            for metric in outcome.metrics() {
+                let records = outcome.select(point.x, &variant.name, metric);
                 if let Some(values) = row(&records, metric) {
                     let x = point.name.clone();
                     let x = x.unwrap_or_else(|| format!("{}{}", point.x, experiment.axis.unit));
@@ -102,7 +103,7 @@ fn rows(experiment: &Experiment, outcome: &Outcome) -> Vec<[String; 10]> {
     rows
 }
 
-/// Everything that must be said beside the numbers.
+/// Returns everything that must be said beside the numbers.
 #[must_use]
 pub fn remarks(experiment: &Experiment, outcome: &Outcome) -> Vec<String> {
     let setting = &outcome.setting;
@@ -113,7 +114,7 @@ pub fn remarks(experiment: &Experiment, outcome: &Outcome) -> Vec<String> {
     };
     let form = if setting.quick { ", quick form" } else { "" };
     let mut lines = vec![
-        format!("x: {}", axis(experiment)),
+        format!("x: {}", experiment.axis.with_unit()),
         format!("Linux {}, {clock}{form}", setting.kernel),
     ];
     if let Some(means) = Means::of(outcome).filter(|_| experiment.matrix.is_some()) {
@@ -138,6 +139,13 @@ pub fn remarks(experiment: &Experiment, outcome: &Outcome) -> Vec<String> {
             .iter()
             .map(|what| format!("left out: {what}")),
     );
+    lines.extend(disturbances(outcome));
+    lines
+}
+
+/// Returns what speaks against trusting the numbers: time that was lost, links that fell behind.
+fn disturbances(outcome: &Outcome) -> Vec<String> {
+    let mut lines = Vec::new();
     let late: Vec<f64> = outcome
         .records
         .iter()
@@ -149,7 +157,7 @@ pub fn remarks(experiment: &Experiment, outcome: &Outcome) -> Vec<String> {
         .iter()
         .filter(|r| r.host_requests.is_some_and(|n| n > 0))
         .count();
-    if setting.virtual_time && waited > 0 {
+    if outcome.setting.virtual_time && waited > 0 {
         lines.push(format!(
             "in {waited} of {} values the guest waited for the host's files: time was lost",
             outcome.records.len()
@@ -168,10 +176,10 @@ pub fn remarks(experiment: &Experiment, outcome: &Outcome) -> Vec<String> {
     lines
 }
 
-/// What a ratio that the paper printed is here: the mean over the points that it is about.
+/// Returns what a ratio that the paper printed is here: the mean over the points that it is about.
 fn ratio(printed: &Printed, outcome: &Outcome) -> Option<String> {
     let (variant, over) = (printed.variant.as_ref()?, printed.over.as_ref()?);
-    let metric = *metrics(outcome).first()?;
+    let metric = *outcome.metrics().first()?;
     let mut xs: Vec<f64> = outcome.records.iter().map(|record| record.x).collect();
     xs.sort_by(f64::total_cmp);
     xs.dedup();
@@ -205,40 +213,6 @@ fn ratio(printed: &Printed, outcome: &Outcome) -> Option<String> {
     ))
 }
 
-/// What the axis is, with its unit.
-#[must_use]
-pub fn axis(experiment: &Experiment) -> String {
-    let axis = &experiment.axis;
-    if axis.unit.is_empty() {
-        axis.label.clone()
-    } else {
-        format!("{}, {}", axis.label, axis.unit)
-    }
-}
-
-/// The metrics that there are.
-#[must_use]
-pub fn metrics(outcome: &Outcome) -> Vec<Metric> {
-    let mut metrics: Vec<_> = outcome.records.iter().map(|record| record.metric).collect();
-    metrics.sort_unstable();
-    metrics.dedup();
-    metrics
-}
-
-/// The records of one point, variant and metric.
-#[must_use]
-pub fn select<'a>(
-    outcome: &'a Outcome,
-    point: &Point,
-    variant: &str,
-    metric: Metric,
-) -> Vec<&'a Record> {
-    let wanted = |record: &&Record| {
-        record.x == point.x && record.variant == variant && record.metric == metric
-    };
-    outcome.records.iter().filter(wanted).collect()
-}
-
 fn row(records: &[&Record], metric: Metric) -> Option<[String; 7]> {
     let first = records.first()?;
     let values: Vec<f64> = records.iter().map(|record| record.value).collect();
@@ -266,21 +240,6 @@ fn row(records: &[&Record], metric: Metric) -> Option<[String; 7]> {
     ])
 }
 
-/// A number with three significant digits or more.
-#[must_use]
-pub fn number(value: f64) -> String {
-    let magnitude = value.abs();
-    if magnitude >= 100.0 {
-        format!("{value:.0}")
-    } else if magnitude >= 10.0 {
-        format!("{value:.1}")
-    } else if magnitude >= 0.1 || magnitude == 0.0 {
-        format!("{value:.2}")
-    } else {
-        format!("{value:.4}")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -296,11 +255,5 @@ mod tests {
             .unwrap();
         let results = example();
         insta::assert_snapshot!(table(experiment, &results.experiments["jain-ott-fig4"]));
-    }
-
-    #[test]
-    fn numbers_keep_three_digits() {
-        let shown = [0.0, 0.0123, 0.1234, 1.234, 12.34, 1234.5].map(number);
-        assert_eq!(shown, ["0.00", "0.0123", "0.12", "1.23", "12.3", "1234"]);
     }
 }

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::nft::ruleset::TABLE;
+use crate::nft::names::TABLE;
 
 const NLMSG_ERROR: u16 = 2;
 const NLM_F_REQUEST: u16 = 0x1;

@@ -22,7 +22,7 @@ use rtnetlink::sys::protocols::NETLINK_NETFILTER;
 use rtnetlink::sys::{Socket, SocketAddr};
 
 use crate::error::Error;
-use crate::nft::ruleset::{GATES, READERS, detour_set, full_set};
+use crate::nft::names::{DynamicSet, GATES};
 use crate::prefix::Family;
 use message::{Batch, Reply};
 
@@ -90,7 +90,7 @@ impl Gate {
     ///
     /// [`Error::Netlink`]; ENOENT means that the table is gone.
     pub fn attend(&self, ttl: Duration) -> Result<(), Error> {
-        self.put(READERS, &TCP, ttl)
+        self.put(DynamicSet::Readers, &TCP, ttl)
     }
 
     /// Closes the gate. That it is closed already, or that there is no table, is no error.
@@ -134,11 +134,11 @@ impl Gate {
         match (source.to_canonical(), destination.to_canonical()) {
             (IpAddr::V4(from), IpAddr::V4(to)) => {
                 let key = [from.octets(), to.octets()].concat();
-                self.put(detour_set(Family::V4), &key, ttl)
+                self.put(DynamicSet::AsymmetricRoutes(Family::V4), &key, ttl)
             }
             (IpAddr::V6(from), IpAddr::V6(to)) => {
                 let key = [from.octets(), to.octets()].concat();
-                self.put(detour_set(Family::V6), &key, ttl)
+                self.put(DynamicSet::AsymmetricRoutes(Family::V6), &key, ttl)
             }
             _ => Ok(()),
         }
@@ -147,17 +147,17 @@ impl Gate {
     /// Adds the element, deletes it and adds it with its new time, in one transaction. Adding
     /// alone would do nothing: kernels before 6.12 keep the timeout of an element that is
     /// there, and deleting alone fails where it is not.
-    fn put(&self, set: &str, key: &[u8], ttl: Duration) -> Result<(), Error> {
+    fn put(&self, set: DynamicSet, key: &[u8], ttl: Duration) -> Result<(), Error> {
         self.transact(|batch| {
-            batch.add(set, key, ttl);
-            batch.delete(set, key);
-            batch.add(set, key, ttl);
+            batch.add(set.name(), key, ttl);
+            batch.delete(set.name(), key);
+            batch.add(set.name(), key, ttl);
         })
         .map_err(|source| Error::netlink(format!("cannot add to the nft set {set}"), source))
     }
 
-    fn take(&self, set: &str, key: &[u8]) -> Result<(), Error> {
-        match self.transact(|batch| batch.delete(set, key)) {
+    fn take(&self, set: DynamicSet, key: &[u8]) -> Result<(), Error> {
+        match self.transact(|batch| batch.delete(set.name(), key)) {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
             result => result.map_err(|source| {
                 Error::netlink(format!("cannot delete from the nft set {set}"), source)
@@ -184,13 +184,13 @@ impl Gate {
 const TCP: [u8; 1] = [6];
 
 /// The set and key for a source; an IPv4 client of an IPv6 socket is an IPv4 source.
-fn source_key(source: IpAddr) -> (&'static str, Vec<u8>) {
+fn source_key(source: IpAddr) -> (DynamicSet, Vec<u8>) {
     let source = source.to_canonical();
     let key = match source {
         IpAddr::V4(v4) => v4.octets().to_vec(),
         IpAddr::V6(v6) => v6.octets().to_vec(),
     };
-    (full_set(Family::of(source)), key)
+    (DynamicSet::FullSources(Family::of(source)), key)
 }
 
 fn send(socket: &Socket, bytes: &[u8]) -> io::Result<()> {

@@ -2,10 +2,19 @@
 
 use pepd_packet::MarkValue;
 
-use super::ruleset::{SYN_KEY, WAITING, detour_set};
+use super::names::{DynamicSet, GATES, SYN_KEY};
 use crate::plan::{Addresses, Plan};
 use crate::prefix::{Family, Range, union};
 use crate::request::{Action, Handshake, Queues, Rule};
+
+/// A first SYN, with or without ECN (RFC 3168).
+pub(super) const FIRST_SYN: &str = "tcp flags & (fin | syn | rst | ack) == syn";
+
+/// The answer to a segment that belongs to no connection (RFC 9293, section 3.5.2).
+pub(super) const STRAY_RST: &str = "tcp flags & (fin | syn | rst | ack) == rst";
+
+/// Not for this host itself.
+pub(super) const FOREIGN: &str = "fib daddr type { local, broadcast, anycast, multicast } return";
 
 /// A configuration rule as nft rules: one per family where it names addresses.
 pub(super) fn rule_lines(plan: &Plan, index: usize, rule: &Rule) -> Vec<String> {
@@ -124,6 +133,13 @@ pub(super) fn set_bits(plan: &Plan, value: MarkValue) -> String {
     )
 }
 
+/// Matches what comes while the gate is closed.
+pub(super) fn gate_closed() -> String {
+    GATES
+        .map(|gate| format!("meta l4proto != @{gate}"))
+        .join(" ")
+}
+
 /// What ends the look at a SYN that is not to be split.
 pub(super) fn unsplit(plan: &Plan) -> &'static str {
     if plan.holds() { "accept" } else { passed(plan) }
@@ -158,21 +174,21 @@ pub(super) fn queue(queues: Queues) -> String {
 }
 
 /// What routes the pairs of addresses whose answers take another way.
-pub(super) fn detours(plan: &Plan) -> impl Iterator<Item = String> {
+pub(super) fn asymmetric_routes(plan: &Plan) -> impl Iterator<Item = String> {
     plan.families.iter().map(|&family| {
-        let (ip, set) = (ip(family), detour_set(family));
+        let (ip, set) = (ip(family), DynamicSet::AsymmetricRoutes(family));
         format!("{ip} saddr . {ip} daddr @{set} counter name detoured goto routed")
     })
 }
 
 /// Remembers a SYN in a set.
-pub(super) fn remember(set: &str) -> String {
+pub(super) fn remember(set: DynamicSet) -> String {
     format!("update @{set} {{ {SYN_KEY} }}")
 }
 
 /// Notes that a SYN is not held any more.
-pub(super) fn forget_waiting() -> String {
-    format!("delete @{WAITING} {{ {SYN_KEY} }}")
+pub(super) fn forget_held() -> String {
+    format!("delete @{} {{ {SYN_KEY} }}", DynamicSet::HeldSyns)
 }
 
 pub(super) fn icmp(family: Family) -> &'static str {

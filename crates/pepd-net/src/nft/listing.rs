@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::ruleset::{Carried, DYNAMIC_SETS, GATES, READERS, ROUTED, Script, TABLE, WAITING};
+use super::carried::Carried;
+use super::names::{DynamicSet, TABLE};
+use super::text::Ruleset;
 use crate::error::Error;
 
 /// What nft says is in the table.
@@ -36,7 +38,7 @@ impl Listing {
                 .get("set")
                 .and_then(|set| set.get("name"))
                 .and_then(Value::as_str)
-                .is_some_and(is_dynamic);
+                .is_some_and(|name| DynamicSet::named(name).is_some());
             if dynamic && let Some(set) = object.get_mut("set").and_then(Value::as_object_mut) {
                 set.remove("elem");
             }
@@ -60,18 +62,18 @@ impl Listing {
             }
             if let Some(set) = object.get("set")
                 && let Some(name) = set.get("name").and_then(Value::as_str)
-                && is_dynamic(name)
+                && let Some(kind) = DynamicSet::named(name)
                 && let Some(elements) = set.get("elem").and_then(Value::as_array)
             {
-                let elements = elements.iter().filter_map(|e| carried_element(name, e));
+                let elements = elements.iter().filter_map(|e| carried_element(kind, e));
                 carried.elements.insert(name.to_owned(), elements.collect());
             }
         }
         carried
     }
 
-    /// Compares the numbers of rules and elements with what `script` makes.
-    pub(crate) fn check(&self, script: &Script) -> Result<(), Error> {
+    /// Compares the numbers of rules and elements with what `ruleset` makes.
+    pub(crate) fn check(&self, ruleset: &Ruleset) -> Result<(), Error> {
         let chains = self.names("chain");
         let mut rules: BTreeMap<&str, usize> =
             chains.iter().map(|chain| (chain.as_str(), 0)).collect();
@@ -80,16 +82,16 @@ impl Listing {
                 *rules.entry(chain).or_default() += 1;
             }
         }
-        for (chain, &expected) in &script.chains {
+        for (chain, &expected) in &ruleset.chains {
             let found = rules.get(chain.as_str()).copied();
             differs("chain", chain, "rules", expected, found)?;
         }
-        for (set, &expected) in &script.sets {
+        for (set, &expected) in &ruleset.sets {
             differs("set", set, "elements", expected, self.elements(set))?;
         }
-        for set in &script.dynamic {
-            if self.elements(set).is_none() {
-                differs("set", set, "elements", 0, None)?;
+        for set in &ruleset.dynamic {
+            if self.elements(set.name()).is_none() {
+                differs("set", set.name(), "elements", 0, None)?;
             }
         }
         Ok(())
@@ -138,15 +140,11 @@ fn differs(
     })
 }
 
-fn is_dynamic(set: &str) -> bool {
-    [ROUTED, WAITING].contains(&set) || DYNAMIC_SETS.iter().any(|(name, _)| *name == set)
-}
-
 /// An element with the time it has left, in nft syntax.
 ///
 /// nft's JSON has whole seconds only. The gate therefore starts its time again (the daemon
 /// is alive: it is the one that reloads), and a source stays out for at least a second.
-fn carried_element(set: &str, element: &Value) -> Option<String> {
+fn carried_element(set: DynamicSet, element: &Value) -> Option<String> {
     let element = element.get("elem")?;
     let value = match element.get("val")? {
         Value::String(value) => value.clone(),
@@ -156,10 +154,12 @@ fn carried_element(set: &str, element: &Value) -> Option<String> {
             parts?.join(" . ")
         }
     };
-    let time = if GATES.contains(&set) || set == READERS {
-        "timeout"
-    } else {
-        "expires"
+    let time = match set {
+        DynamicSet::Gate | DynamicSet::SecondGate | DynamicSet::Readers => "timeout",
+        DynamicSet::FullSources(_)
+        | DynamicSet::AsymmetricRoutes(_)
+        | DynamicSet::RoutedSyns
+        | DynamicSet::HeldSyns => "expires",
     };
     let seconds = element.get(time)?.as_u64()?.max(1);
     Some(format!("{value} timeout {seconds}s"))

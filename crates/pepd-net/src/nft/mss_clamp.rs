@@ -17,7 +17,7 @@
 //! Both expressions are part of nf_tables itself since before `tproxy` was there: no kernel has
 //! the one without the others.
 
-use super::ruleset::Script;
+use super::text::Ruleset;
 use crate::plan::Plan;
 use crate::prefix::Family;
 
@@ -26,32 +26,30 @@ const ANY_SYN: &str = "tcp flags & (fin | syn | rst) == syn";
 
 const SET_MSS: &str = "tcp option maxseg size set";
 
-impl Script {
-    pub(super) fn clamp_chains(&mut self, plan: &Plan) {
-        if plan.tunnels.is_empty() {
-            return;
-        }
-        let devices: Vec<String> = plan
-            .tunnels
-            .iter()
-            .map(|tunnel| format!("\"{}\"", tunnel.device))
-            .collect();
-        let devices = devices.join(", ");
-        let mut lines: Vec<String> = ["iifname", "oifname"]
-            .iter()
-            .map(|side| format!("{side} {{ {devices} }} {SET_MSS} rt mtu"))
-            .collect();
-        lines.extend(sizes(plan));
-        self.chain("clamped", None, &lines);
-        // One rule for all that is routed: a base chain costs every packet more than a rule does.
-        self.base_chain(
-            "clamp",
-            &[
-                "type filter hook forward priority mangle; policy accept;".to_owned(),
-                format!("{ANY_SYN} goto clamped"),
-            ],
-        );
+pub(super) fn clamp_chains(ruleset: &mut Ruleset, plan: &Plan) {
+    if plan.tunnels.is_empty() {
+        return;
     }
+    let devices: Vec<String> = plan
+        .tunnels
+        .iter()
+        .map(|tunnel| format!("\"{}\"", tunnel.device))
+        .collect();
+    let devices = devices.join(", ");
+    let mut lines: Vec<String> = ["iifname", "oifname"]
+        .iter()
+        .map(|side| format!("{side} {{ {devices} }} {SET_MSS} rt mtu"))
+        .collect();
+    lines.extend(sizes(plan));
+    ruleset.chain("clamped", None, &lines);
+    // One rule for all that is routed: a base chain costs every packet more than a rule does.
+    ruleset.base_chain(
+        "clamp",
+        &[
+            "type filter hook forward priority mangle; policy accept;".to_owned(),
+            format!("{ANY_SYN} goto clamped"),
+        ],
+    );
 }
 
 /// What fits the tunnel that a packet came out of. Where that is not known before the tunnel is

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use serde_json::Value;
 
 use super::listing::Listing;
-use super::ruleset::TABLE;
+use super::names::TABLE;
 use crate::error::Error;
 use crate::iptables;
 use crate::prefix::Family;

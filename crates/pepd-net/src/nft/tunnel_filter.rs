@@ -23,16 +23,13 @@
 
 use ipnet::IpNet;
 
+use super::carried::Carried;
 use super::expr::{braces, digit, icmp, ip, joined};
-use super::ruleset::{Carried, Script};
+use super::names::{GUARD, STRANGERS};
+use super::text::Ruleset;
 use crate::plan::Plan;
 use crate::prefix::{Family, Range};
 use crate::request::Via;
-
-/// What the counter of a tunnel's guard is called, before the peer's name.
-pub(crate) const GUARD: &str = "guard-";
-/// The counter of IP in IP from no peer.
-pub(crate) const STRANGERS: &str = "strangers";
 
 /// Protocol numbers: IPv4 and IPv6 in another packet.
 const IN_IP: &str = "meta l4proto { 4, 41 }";
@@ -45,45 +42,42 @@ const ROUTING_PROTOCOLS: [&str; 4] = [
     "udp dport { 520, 521, 3784, 4784, 6696 }",
 ];
 
-impl Script {
-    pub(super) fn guard_counters(&mut self, plan: &Plan, carried: &Carried) {
-        if plan.tunnels.is_empty() {
-            return;
-        }
-        let about = "IP in IP from no peer";
-        self.counter(STRANGERS, about, carried);
-        for peer in &plan.request.peers {
-            let about = "dropped: not the peer's own, or not from behind it";
-            self.counter(&format!("{GUARD}{}", peer.name), about, carried);
-        }
+pub(super) fn filter_counters(ruleset: &mut Ruleset, plan: &Plan, carried: &Carried) {
+    if plan.tunnels.is_empty() {
+        return;
     }
+    let about = "IP in IP from no peer";
+    ruleset.counter(STRANGERS, about, carried);
+    for peer in &plan.request.peers {
+        let about = "dropped: not the peer's own, or not from behind it";
+        ruleset.counter(&format!("{GUARD}{}", peer.name), about, carried);
+    }
+}
 
-    pub(super) fn guard_chains(&mut self, plan: &Plan) {
-        if plan.tunnels.is_empty() {
-            return;
-        }
-        let mut verdicts = Vec::new();
-        for (index, tunnel) in plan.tunnels.iter().enumerate() {
-            for &family in &plan.families {
-                let ranges = joined(plan.through(family, index).into_iter());
-                let ranges: Vec<String> = ranges.iter().map(Range::to_string).collect();
-                self.set(&through(family, index), family, &ranges);
-            }
-            let lines = guard(plan, index);
-            self.chain(&format!("guard_{index}"), None, &lines);
-            verdicts.push(format!("\"{}\" : goto guard_{index}", tunnel.device));
-        }
-        let mut lines =
-            vec!["type filter hook prerouting priority raw - 2; policy accept;".to_owned()];
-        lines.extend(
-            Family::ALL
-                .iter()
-                .filter_map(|&family| strangers(plan, family)),
-        );
-        lines.extend(Family::ALL.iter().flat_map(|&family| forged(plan, family)));
-        lines.push(format!("iifname vmap {{ {} }}", verdicts.join(", ")));
-        self.base_chain("guard", &lines);
+pub(super) fn filter_chains(ruleset: &mut Ruleset, plan: &Plan) {
+    if plan.tunnels.is_empty() {
+        return;
     }
+    let mut verdicts = Vec::new();
+    for (index, tunnel) in plan.tunnels.iter().enumerate() {
+        for &family in &plan.families {
+            let ranges = joined(plan.through(family, index).into_iter());
+            let ranges: Vec<String> = ranges.iter().map(Range::to_string).collect();
+            ruleset.address_set(&through(family, index), family, &ranges);
+        }
+        let lines = guard(plan, index);
+        ruleset.chain(&format!("guard_{index}"), None, &lines);
+        verdicts.push(format!("\"{}\" : goto guard_{index}", tunnel.device));
+    }
+    let mut lines = vec!["type filter hook prerouting priority raw - 2; policy accept;".to_owned()];
+    lines.extend(
+        Family::ALL
+            .iter()
+            .filter_map(|&family| strangers(plan, family)),
+    );
+    lines.extend(Family::ALL.iter().flat_map(|&family| forged(plan, family)));
+    lines.push(format!("iifname vmap {{ {} }}", verdicts.join(", ")));
+    ruleset.base_chain("guard", &lines);
 }
 
 fn through(family: Family, peer: usize) -> String {

@@ -13,121 +13,121 @@
 //! TIME_WAIT (`half`): such sockets tell no mark (net/netfilter/nft_socket.c). Any full socket
 //! that comes so far is another program's.
 
-use super::expr::{digit, forget_waiting, icmp, ip, listeners, marked, passed, set_mark};
-use super::ruleset::{FIRST_SYN, FOREIGN, STRAY_RST, Script};
+use super::expr::{
+    FIRST_SYN, FOREIGN, STRAY_RST, digit, forget_held, icmp, ip, listeners, marked, passed,
+    set_mark,
+};
+use super::text::Ruleset;
 use crate::plan::Plan;
 use crate::request::{Mark, SocketMarks, VerdictMarks};
 
-impl Script {
-    /// What ends the look at packets before connection tracking.
-    pub(super) fn untracking_chains(&mut self, plan: &Plan) {
-        if plan.mark.sockets().is_none() {
-            return;
-        }
-        let to_socket = set_mark(plan);
-        self.chain("client", None, &[format!("{to_socket} notrack accept")]);
-        self.chain("upstream", None, &[format!("{to_socket} accept")]);
-        let half = [
-            "socket mark >= 0 accept",
-            "socket wildcard 1 accept",
-            "socket transparent 1 notrack",
-            "accept",
-        ];
-        self.chain("half", None, &half.map(str::to_owned));
+/// What ends the look at packets before connection tracking.
+pub(super) fn untracking_chains(ruleset: &mut Ruleset, plan: &Plan) {
+    if plan.mark.sockets().is_none() {
+        return;
     }
+    let to_socket = set_mark(plan);
+    ruleset.chain("client", None, &[format!("{to_socket} notrack accept")]);
+    ruleset.chain("upstream", None, &[format!("{to_socket} accept")]);
+    let half = [
+        "socket mark >= 0 accept",
+        "socket wildcard 1 accept",
+        "socket transparent 1 notrack",
+        "accept",
+    ];
+    ruleset.chain("half", None, &half.map(str::to_owned));
+}
 
-    /// Before connection tracking, and after the operator's chains at `raw`.
-    pub(super) fn leg_chains(&mut self, plan: &Plan) {
-        let marks = plan.mark.sockets();
-        self.direct_chain(plan);
-        let mut legs = vec![
-            "type filter hook prerouting priority raw + 1; policy accept;".to_owned(),
-            // By its mark, the listener's socket would be a leg.
-            format!("tcp dport {} jump direct", plan.port),
-        ];
-        if let Some(SocketMarks { client, upstream }) = marks {
-            // TCP by itself: a comparison costs less than a set.
-            legs.extend(["tcp", "{ icmp, icmpv6 }"].map(|protocol| {
+/// Before connection tracking, and after the operator's chains at `raw`.
+pub(super) fn leg_chains(ruleset: &mut Ruleset, plan: &Plan) {
+    let marks = plan.mark.sockets();
+    direct_chain(ruleset, plan);
+    let mut legs = vec![
+        "type filter hook prerouting priority raw + 1; policy accept;".to_owned(),
+        // By its mark, the listener's socket would be a leg.
+        format!("tcp dport {} jump direct", plan.port),
+    ];
+    if let Some(SocketMarks { client, upstream }) = marks {
+        // TCP by itself: a comparison costs less than a set.
+        legs.extend(["tcp", "{ icmp, icmpv6 }"].map(|protocol| {
+            format!(
+                "meta l4proto {protocol} socket mark & {:#x} \
+                 vmap {{ {client:#x} : goto client, {upstream:#x} : goto upstream }}",
+                plan.mark.mask
+            )
+        }));
+    }
+    for &family in &plan.families {
+        let (ip, n) = (ip(family), digit(family));
+        let pass = match plan.verdict_marks() {
+            Some(marks) => decided(plan, marks),
+            None => vec![
+                FOREIGN.to_owned(),
+                format!("{FIRST_SYN} {ip} saddr vmap @source{n}"),
+            ],
+        };
+        let pass: Vec<String> = pass.into_iter().chain([passed(plan).to_owned()]).collect();
+        ruleset.chain(&format!("pass{n}"), None, &pass);
+        legs.push(format!(
+            "meta l4proto tcp {ip} saddr @all{n} {ip} daddr @all{n} goto pass{n}"
+        ));
+        legs.extend(
+            marks.map(|_| format!("meta l4proto {} {ip} daddr @all{n} goto half", icmp(family))),
+        );
+    }
+    ruleset.base_chain("legs", &legs);
+    if let Some(SocketMarks { client, .. }) = marks {
+        ruleset.base_chain(
+            "to_clients",
+            &[
+                "type filter hook output priority raw; policy accept;".to_owned(),
                 format!(
-                    "meta l4proto {protocol} socket mark & {:#x} \
-                     vmap {{ {client:#x} : goto client, {upstream:#x} : goto upstream }}",
+                    "meta l4proto tcp meta mark & {:#x} == {client:#x} notrack",
                     plan.mark.mask
-                )
-            }));
-        }
-        for &family in &plan.families {
-            let (ip, n) = (ip(family), digit(family));
-            let pass = match plan.verdict_marks() {
-                Some(marks) => decided(plan, marks),
-                None => vec![
-                    FOREIGN.to_owned(),
-                    format!("{FIRST_SYN} {ip} saddr vmap @source{n}"),
-                ],
-            };
-            let pass: Vec<String> = pass.into_iter().chain([passed(plan).to_owned()]).collect();
-            self.chain(&format!("pass{n}"), None, &pass);
-            legs.push(format!(
-                "meta l4proto tcp {ip} saddr @all{n} {ip} daddr @all{n} goto pass{n}"
-            ));
-            legs.extend(
-                marks
-                    .map(|_| format!("meta l4proto {} {ip} daddr @all{n} goto half", icmp(family))),
-            );
-        }
-        self.base_chain("legs", &legs);
-        if let Some(SocketMarks { client, .. }) = marks {
-            self.base_chain(
-                "to_clients",
-                &[
-                    "type filter hook output priority raw; policy accept;".to_owned(),
-                    format!(
-                        "meta l4proto tcp meta mark & {:#x} == {client:#x} notrack",
-                        plan.mark.mask
-                    ),
-                ],
-            );
-        }
+                ),
+            ],
+        );
     }
+}
 
-    /// Nobody connects to the listeners themselves. Here rather than in `input`, because a base
-    /// chain costs every packet more than a rule does.
-    fn direct_chain(&mut self, plan: &Plan) {
-        let refused = "counter name refused_direct reject with tcp reset";
-        let lines: Vec<String> = plan
-            .families
-            .iter()
-            .filter_map(|&family| {
-                let listeners = listeners(plan, family)?;
-                Some(format!(
-                    "meta l4proto tcp {} daddr {listeners} {refused}",
-                    ip(family)
-                ))
-            })
-            .collect();
-        self.chain("direct", None, &lines);
-    }
+/// Nobody connects to the listeners themselves. Here rather than in `input`, because a base
+/// chain costs every packet more than a rule does.
+fn direct_chain(ruleset: &mut Ruleset, plan: &Plan) {
+    let refused = "counter name refused_direct reject with tcp reset";
+    let lines: Vec<String> = plan
+        .families
+        .iter()
+        .filter_map(|&family| {
+            let listeners = listeners(plan, family)?;
+            Some(format!(
+                "meta l4proto tcp {} daddr {listeners} {refused}",
+                ip(family)
+            ))
+        })
+        .collect();
+    ruleset.chain("direct", None, &lines);
+}
 
-    /// After the addresses of what comes back have been translated.
-    pub(super) fn translated_chain(&mut self, plan: &Plan) {
-        if plan.mark.sockets().is_none() {
-            return;
-        }
-        let mut lines = vec![
-            "type filter hook prerouting priority dstnat + 5; policy accept;".to_owned(),
-            format!("{} accept", marked(plan)),
-        ];
-        for &family in &plan.families {
-            let (ip, n) = (ip(family), digit(family));
-            lines.push(format!(
-                "meta l4proto tcp {ip} saddr @all{n} {ip} daddr @all{n} goto own"
-            ));
-            lines.push(format!(
-                "meta l4proto {} {ip} daddr @all{n} goto own",
-                icmp(family)
-            ));
-        }
-        self.base_chain("translated", &lines);
+/// After the addresses of what comes back have been translated.
+pub(super) fn translated_chain(ruleset: &mut Ruleset, plan: &Plan) {
+    if plan.mark.sockets().is_none() {
+        return;
     }
+    let mut lines = vec![
+        "type filter hook prerouting priority dstnat + 5; policy accept;".to_owned(),
+        format!("{} accept", marked(plan)),
+    ];
+    for &family in &plan.families {
+        let (ip, n) = (ip(family), digit(family));
+        lines.push(format!(
+            "meta l4proto tcp {ip} saddr @all{n} {ip} daddr @all{n} goto own"
+        ));
+        lines.push(format!(
+            "meta l4proto {} {ip} daddr @all{n} goto own",
+            icmp(family)
+        ));
+    }
+    ruleset.base_chain("translated", &lines);
 }
 
 /// What has been through the queue, by its mark. None of it may keep the mark of what waits: it
@@ -135,7 +135,7 @@ impl Script {
 fn decided(plan: &Plan, marks: VerdictMarks) -> Vec<String> {
     let Mark { value, mask } = plan.mark;
     vec![
-        format!("{FIRST_SYN} {}", forget_waiting()),
+        format!("{FIRST_SYN} {}", forget_held()),
         format!(
             "{FIRST_SYN} meta mark & {mask:#x} vmap {{ {:#x} : goto deliver, {value:#x} : goto unread }}",
             marks.split

@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::Firewall;
 use super::host::Warning;
+use crate::nft::names::TABLE;
 use crate::nft::process as nft;
-use crate::nft::ruleset::TABLE;
 use crate::request::Mark;
 
 /// Looks at every base chain. What cannot be looked at gives no warning.

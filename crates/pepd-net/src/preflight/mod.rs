@@ -6,8 +6,8 @@ pub(crate) mod host;
 use self::host::Warning;
 use crate::apply::check_request;
 use crate::error::Error;
-use crate::nft::process as nft;
-use crate::nft::ruleset::Carried;
+use crate::nft::carried::Carried;
+use crate::nft::{process, ruleset};
 use crate::plan::Plan;
 use crate::route::netlink::Routing;
 
@@ -58,8 +58,8 @@ pub async fn rehearse(plan: &Plan) -> Rehearsal {
         }
         Err(error) => obstacles.push(error),
     }
-    let script = fitted.script(&Carried::default()).text;
-    obstacles.extend(nft::check(script).await.err());
+    let ruleset = ruleset::write(&fitted, &Carried::default()).text;
+    obstacles.extend(process::check(ruleset).await.err());
     let mut firewall = firewall::look(fitted.mark).await;
     firewall.proxies = firewall::proxies().await;
     Rehearsal {

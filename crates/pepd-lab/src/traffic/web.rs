@@ -10,16 +10,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use socket2::{Domain, Socket, Type};
 
-use crate::bulk::wait_for;
+use super::bulk::sleep_until;
 use crate::paper::Browsing;
 use crate::path::Path;
 
-/// Where the server listens.
+/// The port that the server listens on.
 const PORT: u16 = 8080;
-/// Connecting, and each read: a path that carries nothing for so long is broken.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// What browsers send along with a request: name, languages, cookies.
-const BAGGAGE: usize = 400;
+/// The time limit for connecting and for each read: a path that carries nothing for so long is
+/// broken.
+const TIMEOUT: Duration = Duration::from_secs(120);
+/// What browsers send along with a request (name, languages, cookies), in bytes.
+const REQUEST_HEADERS: usize = 400;
 
 /// A web server on the sending host; takes no more connections when dropped.
 #[derive(Debug)]
@@ -29,7 +30,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts one that sends by the congestion control `congestion`.
+    /// Starts a server that sends by the congestion control `congestion`.
     ///
     /// # Errors
     /// When it cannot listen.
@@ -85,7 +86,7 @@ fn serve(mut stream: &TcpStream) -> Result<()> {
     Ok(())
 }
 
-/// What the next request asks for; `None` at the end.
+/// Reads what the next request asks for; `None` at the end.
 fn request(from: &mut impl BufRead) -> Result<Option<u64>> {
     let mut first = String::new();
     if from.read_line(&mut first)? == 0 {
@@ -117,22 +118,22 @@ impl Connection {
     /// # Errors
     /// When that fails.
     pub fn open() -> Result<Self> {
-        let stream = TcpStream::connect_timeout(&Path::sender_address(PORT), PATIENCE)
+        let stream = TcpStream::connect_timeout(&Path::sender_address(PORT), TIMEOUT)
             .context("no connection to the server")?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
         Ok(Self {
             stream: BufReader::with_capacity(64 * 1024, stream),
         })
     }
 
-    /// Asks for `length` bytes, and tells `arrived` how many there are each time that some come.
+    /// Requests `length` bytes, and tells `arrived` how many there are each time that some come.
     ///
     /// # Errors
     /// When the answer is another one or breaks off.
     pub fn get(&mut self, length: u64, arrived: &mut dyn FnMut(u64)) -> Result<()> {
-        let baggage = "x".repeat(BAGGAGE);
-        let head = format!("GET /{length} HTTP/1.1\r\nHost: 10.1.0.2\r\nCookie: {baggage}\r\n\r\n");
+        let headers = "x".repeat(REQUEST_HEADERS);
+        let head = format!("GET /{length} HTTP/1.1\r\nHost: 10.1.0.2\r\nCookie: {headers}\r\n\r\n");
         self.stream.get_mut().write_all(head.as_bytes())?;
         let mut status = String::new();
         self.stream.read_line(&mut status)?;
@@ -156,7 +157,7 @@ impl Connection {
         Ok(())
     }
 
-    /// What ends it when shut down, so that a `get` under way on it fails.
+    /// Returns a handle that ends the connection when shut down, so that a `get` under way on it fails.
     ///
     /// # Errors
     /// Without a descriptor to spare.
@@ -165,7 +166,7 @@ impl Connection {
     }
 }
 
-/// Opens pages from the receiving host for as long as `window`, and gives how long each took, in
+/// Opens pages from the receiving host for as long as `window`, and returns how long each took, in
 /// seconds, from the first SYN to the last byte. Each page has connections of its own.
 ///
 /// # Errors
@@ -176,7 +177,7 @@ pub fn browse(path: &Path, page: Browsing, window: Duration) -> Result<Vec<f64>>
         let mut times = Vec::new();
         let mut next = Instant::now();
         while next < end {
-            wait_for(next);
+            sleep_until(next);
             let begin = Instant::now();
             load(page).with_context(|| format!("page {}", times.len() + 1))?;
             times.push(begin.elapsed().as_secs_f64());

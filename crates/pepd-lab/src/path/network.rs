@@ -16,7 +16,7 @@ use crate::paper::{Boxes, Leg};
 const SENDER: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 2);
 /// The receiving host.
 const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 2);
-/// The largest packets.
+/// The MTU of both links.
 pub const MTU: Mtu = Mtu::ETHERNET;
 /// Headers of IPv4 (20 bytes) and TCP (20), and the latter's timestamps (12; RFC 7323).
 pub const HEADERS: u16 = 52;
@@ -47,7 +47,7 @@ pub struct Path {
 }
 
 impl Path {
-    /// Makes the namespaces and the links.
+    /// Makes the namespaces and the links between them.
     ///
     /// # Errors
     /// Without root or TUN.
@@ -74,7 +74,7 @@ impl Path {
             receiver,
             ends,
         };
-        favour_links();
+        prioritise_link_threads();
         match &path.ends {
             None => path.address_one()?,
             Some(ends) => path.address_three(ends)?,
@@ -214,7 +214,7 @@ fn router(name: &str) -> Result<Netns> {
 /// for whoever runs, and the path's delay with them. The far link, which was made last, goes
 /// before the near one: the legs next to receivers are the short ones. Where this is not
 /// permitted the links' reports say whether they kept up.
-fn favour_links() {
+fn prioritise_link_threads() {
     let tasks = fs::read_dir("/proc/self/task")
         .into_iter()
         .flatten()

@@ -12,7 +12,7 @@ use crate::stats::{real, real64};
 /// Payload of a full packet, in bits.
 pub const PACKET_BITS: f64 = 8.0 * 1448.0;
 
-/// What `metric` of `experiment` can be at best on `legs`, in the metric's own unit.
+/// Returns what `metric` of `experiment` can be at best on `legs`, in the metric's own unit.
 #[must_use]
 pub fn limit(
     experiment: &Experiment,
@@ -70,7 +70,7 @@ fn bits(experiment: &Experiment, legs: &[Leg; 2], window: Duration) -> f64 {
     }
 }
 
-/// Packets per second of Reno on `leg`; see [`Limit::RenoUnderPoisson`].
+/// Returns the packets per second that Reno reaches on `leg`; see [`Limit::RenoUnderPoisson`].
 fn reno_under_poisson(leg: &Leg) -> f64 {
     match leg.loss {
         Loss::Poisson { per_second } => 2.0 / (per_second * leg.rtt.as_secs_f64().powi(2)),

@@ -8,14 +8,14 @@ use anyhow::{Context as _, Result, bail, ensure};
 use pepd_testbed::{Netns, Pepd, Process, accepted, wait_until};
 use tempfile::TempDir;
 
-use crate::config;
+use super::config;
+use super::network::Path;
 use crate::paper::{Point, ProxyKind, Variant};
-use crate::path::Path;
 
 /// How long HAProxy may take to start on a busy machine.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// A proxy at work, ended when dropped; or none: then the box routes.
+/// A running proxy, ended when dropped; or none: then the box routes.
 #[derive(Debug)]
 pub struct Proxy {
     kind: ProxyKind,
@@ -25,7 +25,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Starts what `variant` asks for in the boxes of `path`. `pepd` is the daemon's binary.
+    /// Starts the proxy that `variant` asks for on the boxes of `path`. `pepd` is the daemon's binary.
     ///
     /// # Errors
     /// When it does not start; the message has its log.
@@ -62,7 +62,7 @@ impl Proxy {
         Ok(proxy)
     }
 
-    /// What each pepd says of its flows (`pepd flows`).
+    /// Returns what each pepd says of its flows (`pepd flows`).
     #[must_use]
     pub fn flows(&self, path: &Path) -> Vec<String> {
         let boxes = path.boxes().into_iter().zip(&self.pepd);
@@ -109,7 +109,7 @@ pub struct Haproxy {
     _directory: TempDir,
 }
 
-/// Its port.
+/// The port that HAProxy listens on.
 const PORT: u16 = 7400;
 
 impl Haproxy {

@@ -5,34 +5,34 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-use crate::bulk::{Arrivals, Flows, PORT, wait_for, wait_for_tick};
-use crate::keystrokes;
-use crate::limit::{PACKET_BITS, limit};
-use crate::paper::{Browsing, Experiment, Point, Printed, Timing, Variant, Watching, Workload};
-use crate::path::Path;
-use crate::proxy::Proxy;
+use super::limit::{PACKET_BITS, limit};
+use super::sampler::Sampler;
+use crate::paper::{
+    Browsing, Experiment, Leg, Point, Printed, Timing, Variant, Watching, Workload,
+};
+use crate::path::{Path, Proxy};
 use crate::results::{Metric, PaperValue, Record, Sample, Trace};
-use crate::sampler::Sampler;
 use crate::stats::{fairness, mean, quantile, real, real64};
-use crate::video;
-use crate::web::{self, Server};
+use crate::traffic::bulk::{Arrivals, Flows, PORT, sleep_until, wait_for_tick};
+use crate::traffic::web::{self, Server};
+use crate::traffic::{keystrokes, video};
 
 /// How much later outages are in each repeat.
 const OUTAGE_SHIFT: Duration = Duration::from_millis(700);
-/// How finely `--flows` tells what was reached.
+/// The interval at which `--flows` tells what was reached.
 const STEP: Duration = Duration::from_secs(2);
-/// How often a trace looks at the sockets.
-const GLANCES: Duration = Duration::from_millis(50);
+/// How often a trace samples the sockets.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// One repeat of one variant at one point.
 pub struct Case<'a> {
-    /// What it is part of.
+    /// The experiment that it is part of.
     pub experiment: &'a Experiment,
-    /// Where.
+    /// The point on the axis.
     pub point: &'a Point,
-    /// With what.
+    /// What is between the hosts.
     pub variant: &'a Variant,
-    /// For how long.
+    /// How long it warms up and measures.
     pub timing: Timing,
     /// Which repeat, from 0 on.
     pub repeat: u32,
@@ -43,7 +43,7 @@ pub struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// Runs it, and gives its values and, of a trace, what happened over time.
+    /// Runs the measurement, and returns its values and, of a trace, what happened over time.
     ///
     /// # Errors
     /// When the path or the proxy does not come about, or the proxy did not do its work.
@@ -90,15 +90,20 @@ impl Case<'_> {
             Workload::Video(video) => (self.video(&path, video, flows.unwrap_or(0))?, None),
         };
         proxy.check(&path)?;
-        let [near, far] = path.report()?;
-        let sent = far.a_to_b.sent.packets;
-        let lost = far.a_to_b.lost.packets + far.a_to_b.cut.packets;
-        let directions = [&near.a_to_b, &near.b_to_a, &far.a_to_b, &far.b_to_a];
-        let lag = directions
-            .map(|way| way.lag.p99.as_secs_f64())
+        let link = LinkState::of(&path)?;
+        let records = values
             .into_iter()
-            .fold(0.0, f64::max);
-        let record = |(metric, value): (Metric, f64)| Record {
+            .map(|(metric, value)| self.record(&legs, link, metric, value));
+        let trace = samples.map(|samples| Trace {
+            x: self.point.x,
+            variant: self.variant.name.clone(),
+            samples,
+        });
+        Ok((records.collect(), trace))
+    }
+
+    fn record(&self, legs: &[Leg; 2], link: LinkState, metric: Metric, value: f64) -> Record {
+        Record {
             x: self.point.x,
             variant: self.variant.name.clone(),
             repeat: self.repeat,
@@ -108,26 +113,16 @@ impl Case<'_> {
             limit: limit(
                 self.experiment,
                 self.point,
-                &legs,
+                legs,
                 self.timing.window,
                 metric,
             ),
             paper: self.printed(metric),
-            far_loss: if sent == 0 {
-                0.0
-            } else {
-                real64(lost) / real64(sent)
-            },
-            link_lag: lag,
-            host_requests: path.host_requests(),
-            fell_behind: near.fell_behind() || far.fell_behind(),
-        };
-        let trace = samples.map(|samples| Trace {
-            x: self.point.x,
-            variant: self.variant.name.clone(),
-            samples,
-        });
-        Ok((values.into_iter().map(record).collect(), trace))
+            far_loss: link.far_loss,
+            link_lag: link.lag,
+            host_requests: link.host_requests,
+            fell_behind: link.fell_behind,
+        }
     }
 
     fn bulk(
@@ -142,9 +137,9 @@ impl Case<'_> {
             warm_up, window, ..
         } = self.timing;
         let running = Flows::start(path, flows, &self.variant.sender)?;
-        wait_for(running.epoch() + warm_up);
+        sleep_until(running.epoch() + warm_up);
         path.restart()?;
-        wait_for(running.epoch() + warm_up + window);
+        sleep_until(running.epoch() + warm_up + window);
         tell(None);
         let arrivals = running.stop();
         tell(Some(&arrivals));
@@ -227,7 +222,7 @@ impl Case<'_> {
     ) -> Result<T> {
         let _server = Server::start(path, &self.variant.sender)?;
         let running = Flows::start(path, flows, &self.variant.sender)?;
-        wait_for(running.epoch() + self.timing.warm_up);
+        sleep_until(running.epoch() + self.timing.warm_up);
         path.restart()?;
         let done = work(self.timing.window);
         let _ = running.stop();
@@ -245,11 +240,11 @@ impl Case<'_> {
         } = self.timing;
         let running = Flows::start(path, 1, &self.variant.sender)?;
         let epoch = running.epoch();
-        let sampler = |netns| Sampler::start(netns, PORT, epoch, GLANCES);
+        let sampler = |netns| Sampler::start(netns, PORT, epoch, SAMPLE_INTERVAL);
         let samplers = [sampler(&path.sender)?, sampler(&path.hb)?];
-        wait_for(epoch + warm_up);
+        sleep_until(epoch + warm_up);
         path.restart()?;
-        wait_for(epoch + warm_up + window);
+        sleep_until(epoch + warm_up + window);
         let [sender, hb] = samplers.map(Sampler::stop);
         let [sender, hb] = [sender?, hb?];
         let shares = running.stop().goodput(warm_up, window);
@@ -284,6 +279,40 @@ impl Case<'_> {
         printed.find(fits).map(|printed| PaperValue {
             value: printed.value,
             source: printed.source.clone(),
+        })
+    }
+}
+
+/// What the emulated links did during a measurement.
+#[derive(Clone, Copy)]
+struct LinkState {
+    /// The share of packets that the far leg lost, of those sent to the receiver.
+    far_loss: f64,
+    /// How late the slowest direction was with one packet in a hundred, in seconds.
+    lag: f64,
+    host_requests: Option<u64>,
+    fell_behind: bool,
+}
+
+impl LinkState {
+    fn of(path: &Path) -> Result<Self> {
+        let [near, far] = path.report()?;
+        let sent = far.a_to_b.sent.packets;
+        let lost = far.a_to_b.lost.packets + far.a_to_b.cut.packets;
+        let directions = [&near.a_to_b, &near.b_to_a, &far.a_to_b, &far.b_to_a];
+        let lag = directions
+            .map(|direction| direction.lag.p99.as_secs_f64())
+            .into_iter()
+            .fold(0.0, f64::max);
+        Ok(Self {
+            far_loss: if sent == 0 {
+                0.0
+            } else {
+                real64(lost) / real64(sent)
+            },
+            lag,
+            host_requests: path.host_requests(),
+            fell_behind: near.fell_behind() || far.fell_behind(),
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Somebody types, and waits for the echo.
+//! Keystrokes, and the echo of each: an interactive session.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use pepd_testbed::traffic::listen;
 
-use crate::bulk::{PORT, pair, wait_for};
+use super::bulk::{PORT, pair, sleep_until};
 use crate::path::Path;
 
 /// Sends `count` bytes from the sender, one `every` so often whatever has come back, to the
-/// receiver, which sends them back. Gives each one's round trip in seconds.
+/// receiver, which sends them back. Returns each one's round trip in seconds.
 ///
 /// # Errors
 /// When the connection does not come about, or an echo has not come `wait` after the last key.
@@ -35,7 +35,7 @@ pub fn type_away(
         scope.spawn(|| echo(&host));
         let typing = scope.spawn(move || -> Result<()> {
             for index in 0..count {
-                wait_for(pressed(index));
+                sleep_until(pressed(index));
                 (&keyboard).write_all(b"x").context("a key was not taken")?;
             }
             Ok(())

@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
+use super::network::{A_TO_I, I_TO_B, MTU};
 use crate::paper::{Point, Variant};
-use crate::path::{A_TO_I, I_TO_B, MTU};
 
-/// The least that `buffer` of a leg may be.
+/// The smallest `buffer` that the configuration of a leg may have, in bytes.
 const LEAST_BUFFER: u64 = 4096;
 
 const SENDER: &str = "[[campus]]\nname = \"sender\"\nprefixes = [\"10.1.0.0/16\"]\n";
 const RECEIVER: &str = "[[campus]]\nname = \"receiver\"\nprefixes = [\"10.2.0.0/16\"]\n";
 
-/// For the only box: both campuses are its own, and each leg's congestion control is that
+/// Returns the configuration of the only box: both campuses are its own, and each leg's congestion control is that
 /// towards its campus. A proxy buffer of so many packets is what the near leg may receive, and
 /// what may wait on the far leg that was not sent yet.
 #[must_use]
@@ -29,7 +29,7 @@ pub fn alone(variant: &Variant, point: &Point, sockets: &Path) -> String {
     )
 }
 
-/// For the three boxes of Jain & Ott, section II, in order: next to the sender, in the middle,
+/// Returns the configurations of the three boxes of Jain & Ott, section II, in order: next to the sender, in the middle,
 /// next to the receiver. Tunnels join them; towards the receiver the first leg has the sender's
 /// congestion control, and the second the variant's.
 #[must_use]
@@ -56,7 +56,7 @@ pub fn chain(variant: &Variant, sockets: &Path) -> [String; 3] {
     ]
 }
 
-/// Its admin socket is in `sockets`, beside those of other boxes.
+/// Describes the node, whose admin socket is in `sockets`, beside those of other boxes.
 fn node(name: &str, sockets: &Path) -> String {
     format!(
         "[node]\nname = \"{name}\"\ndrain = \"0s\"\n[capture]\nhandshake = \"early\"\n\
@@ -78,7 +78,7 @@ fn peer(name: &str, [local, remote]: [&str; 2]) -> String {
     format!("[[peer]]\nname = \"{name}\"\nlocal = \"{local}\"\nremote = \"{remote}\"\n")
 }
 
-/// The leg towards the receiver.
+/// Describes the leg towards the receiver.
 fn far(variant: &Variant) -> String {
     let forward = variant.forward.as_ref().unwrap_or(&variant.sender);
     let rate = variant.rate.as_ref();

@@ -1,58 +1,26 @@
-//! The papers' experiments: their parameters and the numbers they printed, one file per paper.
-
-mod leg;
-mod matrix;
-mod workload;
+//! One experiment of a paper: its parameters and the numbers that were printed.
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use pepd_testbed::link::{Loss, Outage};
-use serde::{Deserialize, Deserializer, de::Error as _};
+use serde::Deserialize;
 
-pub use leg::Leg;
-pub use matrix::Matrix;
-pub use workload::{Browsing, Watching, Workload};
+use super::leg::Leg;
+use super::matrix::Matrix;
+use super::units::{duration, size};
+use super::variant::Variant;
+use super::workload::Workload;
 
-/// The files, with the names that messages call them by.
-const FILES: [(&str, &str); 5] = [
-    (
-        "jain-ott-2006.toml",
-        include_str!("../data/jain-ott-2006.toml"),
-    ),
-    (
-        "baccelli-2009.toml",
-        include_str!("../data/baccelli-2009.toml"),
-    ),
-    ("farkas-2012.toml", include_str!("../data/farkas-2012.toml")),
-    ("joshi.toml", include_str!("../data/joshi.toml")),
-    ("bhutani.toml", include_str!("../data/bhutani.toml")),
-];
-
-/// A paper and what is repeated of it.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct Paper {
-    /// Who wrote it.
-    pub authors: String,
-    /// What it is called.
-    pub title: String,
-    /// When it came out, where it says so.
-    pub year: Option<u16>,
-    /// What is repeated of it.
-    #[serde(rename = "experiment")]
-    pub experiments: Vec<Experiment>,
-}
-
-/// One figure or table.
+/// One figure or table of a paper, as it is repeated.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Experiment {
-    /// What the command line calls it.
+    /// The name on the command line.
     pub name: String,
     /// Which figure, table or section of the paper it repeats.
     pub source: String,
-    /// What is shown, in a line.
+    /// The title: what is shown, in a line.
     pub title: String,
     /// How this differs from the paper, and whatever else a reader must know.
     #[serde(default)]
@@ -75,7 +43,7 @@ pub struct Experiment {
     /// What the best possible result follows from.
     #[serde(default)]
     pub limit: Limit,
-    /// What differs from point to point.
+    /// The parameter that differs from point to point.
     pub axis: Axis,
     /// The settings it is run at.
     #[serde(rename = "point")]
@@ -89,11 +57,11 @@ pub struct Experiment {
     /// where losses are a process in time, and shows a point's effect with fewer repeats.
     #[serde(default)]
     pub same_losses: bool,
-    /// How long and how often.
+    /// How long and how often it is measured.
     pub timing: Timing,
-    /// The same for a first look.
+    /// How long and how often with `--quick`.
     pub quick: Quick,
-    /// What the paper printed.
+    /// The numbers that the paper printed.
     #[serde(default)]
     pub printed: Vec<Printed>,
 }
@@ -126,11 +94,11 @@ pub enum Limit {
     RateWithoutOutages,
 }
 
-/// What differs from point to point.
+/// The parameter that differs from point to point.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Axis {
-    /// What it is.
+    /// The name of the parameter.
     pub label: String,
     /// Its unit; empty if it has none.
     #[serde(default)]
@@ -143,7 +111,7 @@ pub struct Axis {
     pub log_result: bool,
 }
 
-/// One setting.
+/// One point on the axis: a setting at which the experiment is run.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Point {
@@ -162,53 +130,15 @@ pub struct Point {
     pub name: Option<String>,
 }
 
-/// What is between the hosts, and how they send.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct Variant {
-    /// What reports call it.
-    pub name: String,
-    /// What splits the connections.
-    #[serde(default)]
-    pub proxy: ProxyKind,
-    /// The sending host's congestion control.
-    pub sender: String,
-    /// The proxy's, towards the receiver; the sender's if it is not given.
-    pub forward: Option<String>,
-    /// pepd's key `rate` towards the receiver.
-    pub rate: Option<String>,
-    /// Whether pepd's legs retransmit at a steady pace (its key `thin`).
-    #[serde(default)]
-    pub thin: bool,
-    /// How many segments pepd's far leg begins with: the route's `initcwnd`.
-    pub initial_window: Option<u32>,
-    /// What the near leg may have on its way beside the point's `buffer`, in packets of the MTU.
-    #[serde(default)]
-    pub allowance: u32,
-}
-
-/// What splits the connections.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ProxyKind {
-    /// Nothing: the box in the middle routes.
-    #[default]
-    None,
-    /// pepd.
-    Pepd,
-    /// HAProxy, transparent.
-    Haproxy,
-}
-
-/// How long and how often.
+/// How long and how often an experiment is measured.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Timing {
     /// How long the flows run before the measurement.
-    #[serde(deserialize_with = "span")]
+    #[serde(deserialize_with = "duration")]
     pub warm_up: Duration,
     /// How long the measurement takes.
-    #[serde(deserialize_with = "span")]
+    #[serde(deserialize_with = "duration")]
     pub window: Duration,
     /// How often it is repeated, each time with other losses.
     pub repeats: u32,
@@ -218,9 +148,9 @@ pub struct Timing {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Quick {
-    /// How long and how often.
+    /// How long and how often it is measured.
     pub timing: Timing,
-    /// At which of the points, by their `x`.
+    /// The points that are measured, by their `x`.
     pub points: Vec<f64>,
 }
 
@@ -228,11 +158,11 @@ pub struct Quick {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Printed {
-    /// What it says.
+    /// What the number says.
     pub what: String,
     /// The number.
     pub value: f64,
-    /// Its unit.
+    /// The unit of the number.
     pub unit: String,
     /// Where in the paper it stands.
     pub source: String,
@@ -244,8 +174,26 @@ pub struct Printed {
     pub over: Option<String>,
 }
 
+impl Axis {
+    /// Returns the label and, after a comma, the unit.
+    #[must_use]
+    pub fn with_unit(&self) -> String {
+        if self.unit.is_empty() {
+            self.label.clone()
+        } else {
+            format!("{}, {}", self.label, self.unit)
+        }
+    }
+}
+
 impl Experiment {
-    /// The legs at `point`.
+    /// Returns the title and the part of the paper that it repeats.
+    #[must_use]
+    pub fn caption(&self) -> String {
+        format!("{} ({})", self.title, self.source)
+    }
+
+    /// Returns the legs at `point`.
     #[must_use]
     pub fn legs(&self, point: &Point) -> [Leg; 2] {
         let [near, mut far] = [self.near.clone(), self.far.clone()];
@@ -258,7 +206,7 @@ impl Experiment {
         [near, far]
     }
 
-    /// Timing and points, of the quick form or the whole.
+    /// Returns timing and points, of the quick form or the whole.
     #[must_use]
     pub fn plan(&self, quick: bool) -> (Timing, Vec<&Point>) {
         if quick {
@@ -270,7 +218,7 @@ impl Experiment {
         }
     }
 
-    fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         ensure!(!self.source.is_empty(), "no source");
         ensure!(!self.points.is_empty(), "no point");
         ensure!(
@@ -308,81 +256,5 @@ impl Experiment {
             }
         }
         Ok(())
-    }
-}
-
-/// All papers.
-///
-/// # Errors
-/// A mistake in a file: which, where and what. A test makes sure that there is none.
-pub fn all() -> Result<Vec<Paper>> {
-    FILES
-        .iter()
-        .map(|(name, text)| parse(text).with_context(|| (*name).to_owned()))
-        .collect()
-}
-
-fn parse(text: &str) -> Result<Paper> {
-    let paper: Paper = toml::from_str(text)?;
-    for experiment in &paper.experiments {
-        experiment
-            .check()
-            .with_context(|| experiment.name.clone())?;
-    }
-    Ok(paper)
-}
-
-/// A time as people write it: `200ms`.
-pub(crate) fn span<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    humantime::parse_duration(&text).map_err(D::Error::custom)
-}
-
-/// A size as people write it: `64KiB`.
-fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    let size: bytesize::ByteSize = text.parse().map_err(D::Error::custom)?;
-    Ok(Some(size.as_u64()))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    #[test]
-    fn every_file_is_right_and_every_number_has_a_source() {
-        // `all` checks what the types cannot.
-        let papers = all().unwrap();
-        let names: Vec<_> = papers.iter().flat_map(|paper| &paper.experiments).collect();
-        let unique: BTreeSet<_> = names.iter().map(|experiment| &experiment.name).collect();
-        assert_eq!(unique.len(), names.len(), "{unique:?}");
-    }
-
-    #[test]
-    fn an_unknown_key_is_refused() {
-        for (_, text) in FILES {
-            let wrong = text.replacen("title =", "titel = \"x\"\ntitle =", 1);
-            assert!(parse(&wrong).unwrap_err().to_string().contains("titel"));
-            let wrong = text.replacen("rtt =", "rtd = \"1s\"\nrtt =", 1);
-            assert!(toml::from_str::<Paper>(&wrong).is_err());
-        }
-    }
-
-    #[test]
-    fn a_number_without_a_source_is_refused() {
-        for (name, text) in FILES {
-            let mut lines: Vec<&str> = text.lines().collect();
-            let Some(printed) = lines
-                .iter()
-                .position(|line| line.contains("experiment.printed"))
-            else {
-                continue;
-            };
-            let source = (printed..lines.len()).find(|&at| lines[at].starts_with("source"));
-            lines.remove(source.unwrap());
-            assert!(parse(&lines.join("\n")).is_err(), "{name}");
-        }
     }
 }

@@ -2,7 +2,9 @@
 
 mod figure;
 mod matrix;
+mod number;
 mod page;
+mod svg;
 mod table;
 
 use std::fs;
@@ -13,13 +15,8 @@ use anyhow::{Context as _, Result};
 use crate::paper::{Experiment, Paper};
 use crate::results::{Outcome, Results};
 
+use svg::Figure;
 pub use table::table;
-
-/// A figure, and what its file is called.
-pub struct Figure {
-    name: String,
-    svg: String,
-}
 
 /// Writes `FOLDER/NAME.svg` for every figure, and `FOLDER/report.html`.
 ///
@@ -58,7 +55,7 @@ fn figures(experiment: &Experiment, outcome: &Outcome) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     // A trace is of one point: nothing to draw a line through.
     let over_axis = if outcome.traces.is_empty() {
-        table::metrics(outcome)
+        outcome.metrics()
     } else {
         Vec::new()
     };
@@ -79,10 +76,6 @@ fn figures(experiment: &Experiment, outcome: &Outcome) -> Result<Vec<Figure>> {
         figures.push(Figure { name, svg });
     }
     Ok(figures)
-}
-
-fn figure_title(experiment: &Experiment) -> String {
-    format!("{} ({})", experiment.title, experiment.source)
 }
 
 #[cfg(test)]

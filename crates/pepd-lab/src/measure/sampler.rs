@@ -1,4 +1,4 @@
-//! Looks at the sockets of a namespace while traffic runs, as `ss -i` does.
+//! Samples the sockets of a namespace while traffic runs, as `ss -i` does.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,30 +19,30 @@ use netlink_sys::protocols::NETLINK_SOCK_DIAG;
 use netlink_sys::{Socket, SocketAddr};
 use pepd_testbed::Netns;
 
-use crate::bulk::wait_for;
+use crate::traffic::bulk::sleep_until;
 
-/// One socket at one time.
+/// The state of one socket at one time.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Glance {
-    /// Since the start.
+pub struct SocketSample {
+    /// Time since the start.
     pub time: Duration,
-    /// Arrived and not read yet, in bytes.
+    /// What has arrived and was not read yet, in bytes.
     pub receive_queue: u32,
     /// Congestion window, in segments.
     pub cwnd: u32,
-    /// Written and never sent yet, in bytes.
+    /// What was written and never sent yet, in bytes.
     pub unsent: u32,
 }
 
-/// What a namespace's sockets to `port` (and those accepted on it) are at, time after time.
+/// Samples a namespace's sockets to a port, and those accepted on it, at regular intervals.
 #[derive(Debug)]
 pub struct Sampler {
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<Result<Vec<[Glance; 2]>>>,
+    thread: JoinHandle<Result<Vec<[SocketSample; 2]>>>,
 }
 
 impl Sampler {
-    /// Starts to look, every `interval`, at the established connections of `netns` whose
+    /// Starts to sample, every `interval`, the established connections of `netns` whose
     /// server is at `port`: index 0 is the server's side of it (the socket's own port), index 1
     /// the client's.
     ///
@@ -55,23 +55,23 @@ impl Sampler {
             let mut socket = Socket::new(NETLINK_SOCK_DIAG).context("netlink for sock_diag")?;
             socket.bind_auto()?;
             socket.connect(&SocketAddr::new(0, 0))?;
-            let mut glances = Vec::new();
+            let mut samples = Vec::new();
             let mut next = epoch;
             while !stopped.load(Ordering::Relaxed) {
                 next += interval;
-                wait_for(next);
-                glances.push(look(&socket, port, epoch.elapsed())?);
+                sleep_until(next);
+                samples.push(sample(&socket, port, epoch.elapsed())?);
             }
-            Ok(glances)
+            Ok(samples)
         })?;
         Ok(Self { stop, thread })
     }
 
-    /// Ends it, and says what was seen.
+    /// Stops the sampling and returns the samples.
     ///
     /// # Errors
     /// When the kernel did not answer.
-    pub fn stop(self) -> Result<Vec<[Glance; 2]>> {
+    pub fn stop(self) -> Result<Vec<[SocketSample; 2]>> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread
             .join()
@@ -79,10 +79,10 @@ impl Sampler {
     }
 }
 
-fn look(socket: &Socket, port: u16, time: Duration) -> Result<[Glance; 2]> {
-    let mut sides = [Glance {
+fn sample(socket: &Socket, port: u16, time: Duration) -> Result<[SocketSample; 2]> {
+    let mut sides = [SocketSample {
         time,
-        ..Glance::default()
+        ..SocketSample::default()
     }; 2];
     socket.send(&request(), 0).context("ask sock_diag")?;
     loop {
@@ -107,7 +107,7 @@ fn look(socket: &Socket, port: u16, time: Duration) -> Result<[Glance; 2]> {
     }
 }
 
-fn note(response: &InetResponse, port: u16, sides: &mut [Glance; 2]) {
+fn note(response: &InetResponse, port: u16, sides: &mut [SocketSample; 2]) {
     let id = &response.header.socket_id;
     let side = match (id.source_port == port, id.destination_port == port) {
         (true, _) => &mut sides[0],

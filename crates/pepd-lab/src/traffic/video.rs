@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 
-use crate::bulk::wait_for;
+use super::bulk::sleep_until;
+use super::web::Connection;
 use crate::paper::Watching;
 use crate::path::Path;
-use crate::web::Connection;
 
-/// How finely a viewer's time is looked at.
+/// The time step of a player.
 const STEP: Duration = Duration::from_millis(100);
-/// How much later each viewer begins.
-const APART: Duration = Duration::from_secs(1);
+/// How much later than the one before each viewer begins.
+const START_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Farkas et al., section 4.1: buffering shorter than this,
 const BUFFERING: Duration = Duration::from_secs(8);
@@ -24,21 +24,21 @@ const INTERRUPTIONS: u32 = 3;
 /// and no longer than this altogether.
 const INTERRUPTED: Duration = Duration::from_secs(2);
 
-/// What a viewer saw.
+/// What one viewer saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Viewing {
     /// From the click until it played; of what never did, until it was given up.
     pub buffering: Duration,
-    /// How often it stopped.
+    /// How often it stopped to buffer again.
     pub interruptions: u32,
-    /// For how long altogether.
+    /// How long it stood still after it had begun, altogether.
     pub interrupted: Duration,
     /// Whether it was seen to the end before it was given up.
     pub complete: bool,
 }
 
 impl Viewing {
-    /// The rule of Farkas et al., section 4.1.
+    /// Tells whether the viewer is satisfied, by the rule of Farkas et al., section 4.1.
     #[must_use]
     pub fn satisfied(&self) -> bool {
         self.complete
@@ -51,7 +51,7 @@ impl Viewing {
 /// How much of a video there was in each [`STEP`] after the click, in bytes.
 type Arrived = Vec<u64>;
 
-/// Lets all viewers watch from the receiving host, and gives what each saw.
+/// Lets all viewers watch from the receiving host, and returns what each saw.
 ///
 /// # Errors
 /// When a download fails otherwise than by taking too long.
@@ -64,9 +64,9 @@ pub fn watch(path: &Path, video: Watching, window: Duration) -> Result<Vec<Viewi
             let viewers: Vec<_> = (0..video.viewers)
                 .map(|index| {
                     let handles = &handles;
-                    let at = begin + APART * u32::try_from(index).unwrap_or(u32::MAX);
+                    let at = begin + START_INTERVAL * u32::try_from(index).unwrap_or(u32::MAX);
                     scope.spawn(move || -> Result<(Arrived, Duration)> {
-                        wait_for(at);
+                        sleep_until(at);
                         let arrived = download(video, at, end, handles)?;
                         Ok((arrived, end.duration_since(at)))
                     })
@@ -74,7 +74,7 @@ pub fn watch(path: &Path, video: Watching, window: Duration) -> Result<Vec<Viewi
                 .collect();
             // Whoever is done by then has been seen to the end.
             while Instant::now() < end && viewers.iter().any(|viewer| !viewer.is_finished()) {
-                wait_for(end.min(Instant::now() + STEP));
+                sleep_until(end.min(Instant::now() + STEP));
             }
             for handle in handles
                 .lock()
@@ -167,7 +167,7 @@ fn play(arrived: &[u64], video: Watching, given: Duration) -> Viewing {
     seen
 }
 
-/// What a player is at.
+/// The state of a player.
 #[derive(Clone, Copy)]
 enum State {
     Buffering,

@@ -1,4 +1,4 @@
-//! Flows that send as much as they can.
+//! Bulk flows: each sends as much as it can.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -14,11 +14,11 @@ use socket2::{Domain, Socket, Type};
 use crate::path::Path;
 use crate::stats::real64;
 
-/// How finely arrivals are kept.
+/// The width of the bins that arrivals are counted in.
 pub const BIN: Duration = Duration::from_millis(100);
 /// A path that loses a fifth of its packets needs several attempts to connect.
 const CONNECT: Duration = Duration::from_secs(120);
-/// Where the receiver listens.
+/// The port that the receiver listens on.
 pub const PORT: u16 = 9000;
 
 /// Flows under way from the sender to the receiver.
@@ -63,13 +63,13 @@ impl Flows {
         Ok(flows)
     }
 
-    /// When they began to send.
+    /// Returns when the flows began to send.
     #[must_use]
     pub fn epoch(&self) -> Instant {
         self.epoch
     }
 
-    /// Cuts them off, and says what arrived.
+    /// Cuts the flows off and returns what arrived.
     #[must_use]
     pub fn stop(self) -> Arrivals {
         for end in &self.ends {
@@ -89,7 +89,7 @@ impl Flows {
 }
 
 impl Arrivals {
-    /// Each flow's goodput in bit/s from `from` after the start for `length`, both multiples
+    /// Returns each flow's goodput in bit/s from `from` after the start for `length`, both multiples
     /// of [`BIN`].
     #[must_use]
     pub fn goodput(&self, from: Duration, length: Duration) -> Vec<f64> {
@@ -102,8 +102,8 @@ impl Arrivals {
     }
 }
 
-/// Waits until `when`.
-pub fn wait_for(when: Instant) {
+/// Sleeps until `when`.
+pub fn sleep_until(when: Instant) {
     while let Some(left) = when.checked_duration_since(Instant::now()) {
         thread::park_timeout(left);
         if left.is_zero() {
@@ -112,8 +112,8 @@ pub fn wait_for(when: Instant) {
     }
 }
 
-/// A connection from `sender`, whose end sends by the congestion control `congestion`, to
-/// `listener`: both ends.
+/// Opens a connection from `sender`, whose end sends by the congestion control `congestion`, to
+/// `listener`, and returns both ends.
 ///
 /// # Errors
 /// When it does not come about.
@@ -161,7 +161,7 @@ pub fn wait_for_tick() -> Result<()> {
     let tick = ClockId::CLOCK_MONOTONIC_COARSE.now();
     let tick = tick.context("coarse clock")?;
     let since = ClockId::CLOCK_MONOTONIC.now().context("clock")? - tick;
-    wait_for(Instant::now() + AHEAD.saturating_sub(since.into()));
+    sleep_until(Instant::now() + AHEAD.saturating_sub(since.into()));
     Ok(())
 }
 

@@ -1,0 +1,106 @@
+//! The subcommands that people call, but for what runs the experiments.
+
+use std::collections::btree_map::Entry;
+use std::fs;
+use std::io::{self, Write as _};
+
+use anyhow::{Context as _, Result};
+
+use crate::cli::{self, Output};
+use crate::failure::Failure;
+use crate::results::Results;
+use crate::{paper, report, run};
+
+/// `pepd-lab list`: names the experiments of every paper.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn list() -> Result<()> {
+    let mut out = io::stdout().lock();
+    for paper in paper::all()? {
+        writeln!(out, "{}: {}", paper.authors, paper.title)?;
+        for experiment in &paper.experiments {
+            writeln!(
+                out,
+                "  {:<24} {:<34} {}",
+                experiment.name, experiment.source, experiment.title
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// `pepd-lab run`: runs experiments, keeps what they gave and reports it.
+///
+/// # Errors
+/// Those of [`run::run`], and when a file cannot be read or written.
+pub fn run(args: &cli::Run) -> Result<()> {
+    let folder = &args.output.folder;
+    let new = !folder.exists();
+    // Now: to find out after an hour that it cannot be made would be late.
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let file = folder.join("results.json");
+    let mut results = if file.exists() {
+        Results::read(&file)?
+    } else {
+        Results::new()
+    };
+    let mut names = Vec::new();
+    let ran = run::run(args, &mut |name, outcome| {
+        if !names.contains(&name) {
+            names.push(name.clone());
+        }
+        match results.experiments.entry(name) {
+            Entry::Vacant(place) => drop(place.insert(outcome)),
+            Entry::Occupied(mut before) => before.get_mut().update(outcome),
+        }
+        // Each at once: a later one may fail.
+        results.write(&file)
+    });
+    if new && ran.is_err() {
+        // Unless something was measured before: then it is not empty, and this fails.
+        let _ = fs::remove_dir(folder);
+    }
+    // Where one measurement has failed the others are worth a look.
+    if !names.is_empty() {
+        show(&names, &args.output, &results)?;
+    }
+    ran
+}
+
+/// `pepd-lab report`: reports what was run before.
+///
+/// # Errors
+/// Where nothing was run, and when a file cannot be read or written.
+pub fn report(args: &cli::Report) -> Result<()> {
+    show(&args.names, &args.output, &stored(&args.output)?)
+}
+
+fn stored(output: &Output) -> Result<Results> {
+    let file = output.folder.join("results.json");
+    if !file.exists() {
+        let message = format!("no {}: `pepd-lab run` makes it", file.display());
+        return Err(Failure::usage(message).into());
+    }
+    Results::read(&file)
+}
+
+fn show(names: &[String], output: &Output, results: &Results) -> Result<()> {
+    let papers = paper::all()?;
+    report::write(&papers, results, &output.folder)?;
+    if let Some(file) = &output.json {
+        results.write(file)?;
+    }
+    let mut out = io::stdout().lock();
+    for paper in &papers {
+        for experiment in &paper.experiments {
+            let wanted = names.is_empty() || names.contains(&experiment.name);
+            if let Some(outcome) = results.experiments.get(&experiment.name).filter(|_| wanted) {
+                writeln!(out, "{}", report::table(experiment, outcome))?;
+            }
+        }
+    }
+    let folder = output.folder.display();
+    writeln!(out, "figures and report.html are in {folder}")?;
+    Ok(())
+}

@@ -1,0 +1,66 @@
+//! Which variants of an experiment this machine can run.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::paper::{Experiment, Matrix, ProxyKind, Variant};
+
+/// The variants that this machine can run, and why not the others.
+pub(super) fn possible(
+    experiment: &Experiment,
+    pepd: &Path,
+) -> Result<(Vec<Variant>, Vec<String>)> {
+    let mut available = congestion_controls()?;
+    let wanted = match experiment.matrix {
+        Some(Matrix {}) => Matrix::variants(&available),
+        None => experiment.variants.clone(),
+    };
+    // After the matrix, which is of the kernel's: pepd's own one takes a rate.
+    if has_fixed_rate(pepd) {
+        available.push("fixed-rate".to_owned());
+    }
+    let (mut variants, mut left_out) = (Vec::new(), Vec::new());
+    for variant in wanted {
+        let names = [Some(&variant.sender), variant.forward.as_ref()];
+        let lacking = names
+            .into_iter()
+            .flatten()
+            .find(|name| !available.contains(name));
+        if let Some(name) = lacking {
+            left_out.push(format!(
+                "{}: neither this kernel nor this pepd has a congestion control `{name}`",
+                variant.name
+            ));
+        } else if variant.proxy == ProxyKind::Haproxy && !has_haproxy() {
+            left_out.push(format!("{}: haproxy is not installed", variant.name));
+        } else {
+            variants.push(variant);
+        }
+    }
+    if variants.is_empty() {
+        bail!("nothing of it can run here: {}", left_out.join("; "));
+    }
+    Ok((variants, left_out))
+}
+
+fn congestion_controls() -> Result<Vec<String>> {
+    let path = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+    let text = fs::read_to_string(path).with_context(|| path.to_owned())?;
+    Ok(text.split_whitespace().map(str::to_owned).collect())
+}
+
+/// Whether the daemon was built with its own congestion control.
+fn has_fixed_rate(pepd: &Path) -> bool {
+    let output = Command::new(pepd).arg("--version").output();
+    output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("fixed-rate"))
+}
+
+fn has_haproxy() -> bool {
+    Command::new("haproxy")
+        .arg("-v")
+        .output()
+        .is_ok_and(|output| output.status.success())
+}
