@@ -1,7 +1,7 @@
 //! `[capture]`.
 
-use crate::Context;
 use crate::bounds;
+use crate::context::Context;
 use crate::field::Field;
 use crate::keys;
 use crate::model::{Capture, Handshake, Rule, Table};
