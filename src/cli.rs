@@ -1,16 +1,14 @@
 //! The command line.
 
-use std::fmt;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use pepd_admin::api::{FlowQuery, FlowSort, Place};
 use pepd_telemetry::Phase;
 
-use crate::exit::{self, Failure, Result};
+use crate::exit;
 
 /// A transparent TCP performance enhancing proxy for Linux routers.
 ///
@@ -32,26 +30,8 @@ const VERSION: &str = if pepd_bpf::IS_BUILT {
     env!("CARGO_PKG_VERSION")
 };
 
-/// What the exit codes mean.
-pub const EXIT_CODES: &[(u8, &str)] = &[
-    (0, "all went well"),
-    (1, "`doctor` has found what would stop `run` or connections"),
-    (exit::USAGE, "the command line was wrong"),
-    (
-        69,
-        "the kernel or the host lacks something that is named, no daemon answers, or one runs \
-         already",
-    ),
-    (70, "an internal error"),
-    (
-        77,
-        "a capability, or the permission to ask the daemon, is missing",
-    ),
-    (78, "the configuration is wrong"),
-];
-
 fn exit_status() -> String {
-    let codes = EXIT_CODES
+    let codes = exit::CODES
         .iter()
         .map(|(code, meaning)| format!("{code} {meaning}"));
     format!("Exit status: {}.", codes.collect::<Vec<_>>().join("; "))
@@ -254,25 +234,4 @@ pub struct FlowArgs {
     /// Print the daemon's answer as it is (docs/admin.md); with --watch, one line each second.
     #[arg(long)]
     pub json: bool,
-}
-
-/// Prints completions for `shell`.
-pub fn print_completions(shell: Shell) -> Result {
-    let mut text = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "pepd", &mut text);
-    print(&text)
-}
-
-/// Writes a line to standard error. Where that cannot be done there is nobody to tell; eprintln!
-/// would panic.
-pub fn eprint(text: impl fmt::Display) {
-    let _ = writeln!(io::stderr(), "{text}");
-}
-
-/// Writes to standard output; a reader that has had enough is no error.
-pub fn print(text: &[u8]) -> Result {
-    match io::stdout().lock().write_all(text) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => result.map_err(|error| Failure::internal("write to standard output", error)),
-    }
 }

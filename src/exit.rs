@@ -3,8 +3,32 @@
 use std::fmt;
 use std::process::ExitCode;
 
+/// `pepd doctor` has found something that stops `run` or connections.
+pub const FOUND: u8 = 1;
+
 /// EX_USAGE: the command line was wrong.
 pub const USAGE: u8 = 64;
+
+/// The exit codes and what they mean, for `--help` and the manual page.
+pub const CODES: &[(u8, &str)] = &[
+    (0, "all went well"),
+    (
+        FOUND,
+        "`doctor` has found what would stop `run` or connections",
+    ),
+    (USAGE, "the command line was wrong"),
+    (
+        Kind::Unavailable as u8,
+        "the kernel or the host lacks something that is named, no daemon answers, or one runs \
+         already",
+    ),
+    (Kind::Internal as u8, "an internal error"),
+    (
+        Kind::NotPermitted as u8,
+        "a capability, or the permission to ask the daemon, is missing",
+    ),
+    (Kind::Configuration as u8, "the configuration is wrong"),
+];
 
 /// What went wrong, and so with which code the process ends.
 #[derive(Debug)]

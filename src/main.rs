@@ -46,13 +46,13 @@ fn main() -> ExitCode {
         Command::Top(target) => top::top(&target),
         Command::Reload(target) => commands::control::reload(&target),
         Command::Drain(target) => commands::control::drain(&target),
-        Command::Completions { shell } => cli::print_completions(shell),
+        Command::Completions { shell } => commands::completions::completions(shell),
         Command::Man => commands::man::print_manual(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            cli::eprint(&failure);
+            ui::output::eprint(&failure);
             failure.code()
         }
     }

@@ -4,10 +4,11 @@ use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use pepd_config::{Config, Congestion, Handshake, Via};
 
-use crate::cli::{Check, eprint, print};
+use crate::cli::Check;
 use crate::config_file;
 use crate::daemon::fixed_rate;
 use crate::exit::Result;
+use crate::ui::output::{eprint, print};
 
 /// Validates the file and prints its resolved table, or that of each box of the fleet.
 pub fn check(Check { file, all }: &Check) -> Result {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
-use hyper::{Method, Request, header};
+use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use pepd_admin::api::{ErrorBody, Problem};
 use serde::de::DeserializeOwned;
@@ -82,7 +82,7 @@ pub enum Error {
     #[error("{problem}")]
     Refused {
         /// The status of HTTP.
-        status: u16,
+        status: StatusCode,
         /// What it says.
         problem: Problem,
     },
@@ -104,7 +104,7 @@ impl From<Error> for Failure {
             Error::Forbidden { .. } => Self::not_permitted(error),
             // The daemon has said what is wrong with its file.
             Error::Refused {
-                status: 422,
+                status: StatusCode::UNPROCESSABLE_ENTITY,
                 problem,
             } => Self::configuration(format!("{}\n{}", problem.what, problem.cure)),
             _ => Self::unavailable(error),
@@ -171,7 +171,7 @@ impl Client {
             .runtime
             .block_on(asked)
             .map_err(|_| Error::Late { path: path(), time })??;
-        if (200..300).contains(&status) {
+        if status.is_success() {
             return Ok(body);
         }
         let ErrorBody { error: problem } = self.understand(&body)?;
@@ -182,7 +182,7 @@ impl Client {
         &self,
         method: Method,
         address: &str,
-    ) -> std::result::Result<(u16, Vec<u8>), Error> {
+    ) -> std::result::Result<(StatusCode, Vec<u8>), Error> {
         let path = || self.path.clone();
         let stream = UnixStream::connect(&self.path)
             .await
@@ -211,7 +211,7 @@ impl Client {
             })?;
         let answer = async {
             let response = sender.send_request(request).await.map_err(broken)?;
-            let status = response.status().as_u16();
+            let status = response.status();
             let body = Limited::new(response.into_body(), LARGEST).collect().await;
             let body = body.map_err(|error| Error::Broken {
                 path: path(),

@@ -1,17 +1,19 @@
 //! `pepd reload` and `pepd drain`: what a running daemon is told.
 
-use crate::cli::{Target, print};
+use crate::cli::Target;
 use crate::commands::client::Client;
+use crate::commands::endpoint;
 use crate::exit::Result;
+use crate::ui::output::print;
 
 /// Has the daemon read its configuration again, and says why it does not.
 pub fn reload(target: &Target) -> Result {
-    Client::new(target)?.post("/v1/reload")?;
+    Client::new(target)?.post(endpoint::RELOAD)?;
     print(b"reloaded\n")
 }
 
 /// Has the daemon route new connections, let those that there are finish, and end.
 pub fn drain(target: &Target) -> Result {
-    Client::new(target)?.post("/v1/drain")?;
+    Client::new(target)?.post(endpoint::DRAIN)?;
     print(b"draining: it ends when the last connection does, or its drain time is over\n")
 }

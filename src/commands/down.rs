@@ -1,12 +1,13 @@
 //! `pepd down`: remove what a crash left.
 
-use crate::cli::{File, print};
+use crate::cli::File;
 use crate::config_file;
 use crate::daemon::fixed_rate;
+use crate::daemon::lock::Lock;
 use crate::daemon::privileges;
-use crate::daemon::resources::Lock;
 use crate::daemon::wiring;
 use crate::exit::{Failure, Result};
+use crate::ui::output::print;
 
 /// Removes all kernel state of pepd, and says what it was; that there is none is fine.
 pub fn down(file: &File) -> Result {

@@ -7,13 +7,16 @@ use std::time::Duration;
 use crossterm::cursor::MoveTo;
 use crossterm::execute;
 use crossterm::terminal::{Clear, ClearType};
+use hyper::StatusCode;
 use pepd_telemetry::{DirectionSnapshot, FlowSnapshot, HandshakeMode, LegSnapshot, PhaseTimes};
 
-use crate::cli::{FlowArgs, print};
+use crate::cli::FlowArgs;
 use crate::commands::client::{Client, Error};
-use crate::commands::flows;
+use crate::commands::endpoint;
 use crate::exit::{Failure, Result};
 use crate::ui::format;
+use crate::ui::labels;
+use crate::ui::output::print;
 use crate::ui::table;
 
 /// As often as the daemon looks at a connection.
@@ -22,7 +25,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// Prints one connection, and with `--watch` again each second for as long as it lives.
 pub fn flow(args: &FlowArgs) -> Result {
     let client = Client::new(&args.target)?;
-    let address = format!("/v1/flows/{}", args.id);
+    let address = endpoint::flow(args.id);
     show(&client, &address, args)?;
     if !args.watch {
         return Ok(());
@@ -37,7 +40,10 @@ pub fn flow(args: &FlowArgs) -> Result {
         match show(&client, &address, args) {
             Ok(()) => {}
             // It was there before.
-            Err(Shown::Not(Error::Refused { status: 404, .. })) => {
+            Err(Shown::Not(Error::Refused {
+                status: StatusCode::NOT_FOUND,
+                ..
+            })) => {
                 let _ = writeln!(io::stderr(), "connection {} has ended", args.id);
                 return Ok(());
             }
@@ -125,7 +131,7 @@ fn directions(flow: &FlowSnapshot, width: Option<u16>) -> String {
     row("not sent", &|d| format::bytes(d.queue.unsent));
     row("at most", &|d| format::bytes(d.queue_max));
     row("phase", &|d| {
-        d.phase.map_or("ended", flows::phase_name).to_owned()
+        d.phase.map_or("ended", labels::phase_name).to_owned()
     });
     row("free", &|d| share(&d.carrying(), |times| times.free));
     row("starved", &|d| share(&d.carrying(), |times| times.starved));
@@ -164,9 +170,9 @@ const LEG_ROWS: &[LegRow] = &[
     ("congestion control", |leg| {
         leg.congestion.clone().unwrap_or_else(none)
     }),
-    ("RTT", flows::rtt),
+    ("RTT", labels::rtt),
     ("least RTT", |leg| time(leg.tcp.and_then(|t| t.min_rtt))),
-    ("cwnd, segments", flows::cwnd),
+    ("cwnd, segments", labels::cwnd),
     ("in flight", |leg| {
         leg.tcp.map_or_else(none, |t| t.unacked.to_string())
     }),
@@ -179,7 +185,7 @@ const LEG_ROWS: &[LegRow] = &[
     ("delivery rate", |leg| {
         rate(leg.tcp.and_then(|t| t.delivery_rate))
     }),
-    ("retransmitted segments", flows::retransmitted),
+    ("retransmitted segments", labels::retransmitted),
     ("of the bytes sent", |leg| {
         let share = leg.tcp.and_then(|tcp| {
             let sent = tcp.sent_bytes.filter(|sent| *sent > 0)?;

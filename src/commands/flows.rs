@@ -2,19 +2,22 @@
 
 use std::fmt::{Display, Write};
 
-use pepd_admin::api::{FlowList, FlowQuery};
-use pepd_telemetry::{DirectionSnapshot, FlowSnapshot, LegSnapshot, Phase, PhaseTimes};
+use pepd_admin::api::FlowList;
+use pepd_telemetry::{DirectionSnapshot, FlowSnapshot};
 
-use crate::cli::{FlowsArgs, print};
+use crate::cli::FlowsArgs;
 use crate::commands::client::Client;
+use crate::commands::endpoint;
 use crate::exit::Result;
 use crate::ui::format;
+use crate::ui::labels;
+use crate::ui::output::print;
 use crate::ui::table;
 
 /// Prints the flows that are asked for.
 pub fn flows(args: &FlowsArgs) -> Result {
     let client = Client::new(&args.target)?;
-    let address = address(&args.query());
+    let address = endpoint::flows(&args.query());
     if args.json {
         let mut text = client.get_text(&address)?;
         text.push(b'\n');
@@ -22,13 +25,6 @@ pub fn flows(args: &FlowsArgs) -> Result {
     }
     let list: FlowList = client.get(&address)?;
     print(describe(&list, table::width()).as_bytes())
-}
-
-/// Where the daemon answers `query`.
-pub fn address(query: &FlowQuery) -> String {
-    #[allow(clippy::expect_used, reason = "a struct of strings and numbers")]
-    let query = serde_urlencoded::to_string(query).expect("a query has a text");
-    format!("/v1/flows?{query}")
 }
 
 fn describe(list: &FlowList, width: Option<u16>) -> String {
@@ -85,10 +81,10 @@ const COLUMNS: &[Column] = &[
     Column { name: "AGE", number: false, dispensable: true, text: |f| format::age(f.age) },
     Column { name: "GOODPUT", number: true, dispensable: false, text: |f| two(goodput(&f.up), goodput(&f.down)) },
     Column { name: "QUEUE", number: true, dispensable: false, text: |f| two(queue(&f.up), queue(&f.down)) },
-    Column { name: "RTT", number: true, dispensable: false, text: |f| two(rtt(&f.client_leg), rtt(&f.upstream_leg)) },
-    Column { name: "CWND", number: true, dispensable: true, text: |f| two(cwnd(&f.client_leg), cwnd(&f.upstream_leg)) },
-    Column { name: "RETR", number: true, dispensable: false, text: |f| two(retransmitted(&f.client_leg), retransmitted(&f.upstream_leg)) },
-    Column { name: "PHASE", number: false, dispensable: false, text: |f| two(mostly(&f.up.carrying()), mostly(&f.down.carrying())) },
+    Column { name: "RTT", number: true, dispensable: false, text: |f| two(labels::rtt(&f.client_leg), labels::rtt(&f.upstream_leg)) },
+    Column { name: "CWND", number: true, dispensable: true, text: |f| two(labels::cwnd(&f.client_leg), labels::cwnd(&f.upstream_leg)) },
+    Column { name: "RETR", number: true, dispensable: false, text: |f| two(labels::retransmitted(&f.client_leg), labels::retransmitted(&f.upstream_leg)) },
+    Column { name: "PHASE", number: false, dispensable: false, text: |f| two(labels::main_phase(&f.up.carrying()), labels::main_phase(&f.down.carrying())) },
 ];
 
 fn two(client: impl Display, server: impl Display) -> String {
@@ -101,51 +97,6 @@ fn queue(direction: &DirectionSnapshot) -> String {
 
 fn goodput(direction: &DirectionSnapshot) -> String {
     format::rate(direction.goodput.last_ten_seconds)
-}
-
-/// A leg's round-trip time, or that it has gone.
-pub fn rtt(leg: &LegSnapshot) -> String {
-    figure(leg, |tcp| format::seconds(tcp.rtt))
-}
-
-/// A leg's congestion window.
-pub fn cwnd(leg: &LegSnapshot) -> String {
-    figure(leg, |tcp| tcp.cwnd.to_string())
-}
-
-/// How many segments a leg has sent again.
-pub fn retransmitted(leg: &LegSnapshot) -> String {
-    figure(leg, |tcp| tcp.retransmitted_segments.to_string())
-}
-
-fn figure(leg: &LegSnapshot, of: impl Fn(&pepd_telemetry::TcpFigures) -> String) -> String {
-    leg.tcp.as_ref().map_or_else(|| "–".to_owned(), of)
-}
-
-/// The phase that took most of the time, with its share.
-pub fn mostly(phases: &PhaseTimes) -> String {
-    let all = phases.total();
-    if all <= 0.0 {
-        return "–".to_owned();
-    }
-    let times = [
-        (Phase::Free, phases.free),
-        (Phase::Starved, phases.starved),
-        (Phase::Backpressured, phases.backpressured),
-    ];
-    let most = times.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
-    most.map_or_else(String::new, |(phase, time)| {
-        format!("{} {}", phase_name(phase), format::percent(time / all))
-    })
-}
-
-/// A phase in a column's width.
-pub fn phase_name(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Free => "free",
-        Phase::Starved => "starved",
-        Phase::Backpressured => "backpr.",
-    }
 }
 
 #[cfg(test)]

@@ -6,8 +6,9 @@ use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-use crate::cli::{Cli, EXIT_CODES, print};
-use crate::exit::{Failure, Result};
+use crate::cli::Cli;
+use crate::exit::{self, Failure, Result};
+use crate::ui::output::print;
 
 const SIGNALS: &[(&str, &str)] = &[
     (
@@ -67,7 +68,7 @@ fn render(command: &Command, text: &mut Vec<u8>) -> io::Result<()> {
         }
     }
     heading("EXIT STATUS", text)?;
-    for (code, meaning) in EXIT_CODES {
+    for (code, meaning) in exit::CODES {
         item(&code.to_string(), meaning, text)?;
     }
     for (title, items) in [

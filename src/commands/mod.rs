@@ -2,8 +2,10 @@
 
 pub mod check;
 pub mod client;
+pub mod completions;
 pub mod control;
 pub mod down;
+pub mod endpoint;
 pub mod flow;
 pub mod flows;
 pub mod man;

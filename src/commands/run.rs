@@ -2,12 +2,10 @@
 
 use crate::cli::File;
 use crate::config_file;
-use crate::daemon::Daemon;
 use crate::daemon::admin::{Page, Socket};
 use crate::daemon::fixed_rate::Controls;
-use crate::daemon::log;
-use crate::daemon::privileges;
-use crate::daemon::resources::Lock;
+use crate::daemon::lock::Lock;
+use crate::daemon::{Daemon, Privileged, log, privileges};
 use crate::exit::{Failure, Result};
 
 /// Runs until a signal ends it.
@@ -15,9 +13,11 @@ pub fn run(file: &File) -> Result {
     let config = config_file::read(file)?;
     privileges::require()?;
     let _lock = Lock::acquire()?;
-    let socket = Socket::bind(&config.admin)?;
-    let page = Page::bind(&config)?;
-    let controls = Controls::register(&config)?;
+    let privileged = Privileged {
+        socket: Socket::bind(&config.admin)?,
+        page: Page::bind(&config)?,
+        controls: Controls::register(&config)?,
+    };
     // Everything after this, threads and programs, has only what is needed.
     privileges::reduce()?;
     let _flushed = log::start(config.log.format);
@@ -26,7 +26,7 @@ pub fn run(file: &File) -> Result {
         .build()
         .map_err(|error| Failure::internal("start the runtime", error))?;
     runtime.block_on(async {
-        Daemon::start(file.clone(), config, controls, socket, page)
+        Daemon::start(file.clone(), config, privileged)
             .await?
             .run()
             .await

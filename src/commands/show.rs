@@ -1,11 +1,12 @@
 //! `pepd show`: the kernel state that `run` would install.
 
-use crate::cli::{File, eprint, print};
+use crate::cli::File;
 use crate::config_file;
 use crate::daemon::fixed_rate::Controls;
 use crate::daemon::resources;
 use crate::daemon::wiring;
 use crate::exit::{Failure, Result};
+use crate::ui::output::{eprint, print};
 
 /// Prints the plan; touches nothing.
 pub fn show(file: &File) -> Result {
@@ -16,15 +17,15 @@ pub fn show(file: &File) -> Result {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .map_err(|error| Failure::internal("start the runtime", error))?;
-    let holder = runtime
-        .block_on(resources::holder(&config))
+    let backend = runtime
+        .block_on(resources::queue_backend(&config))
         .unwrap_or_else(|failure| {
             eprint(format_args!(
                 "{failure}\npepd: shown is what would be installed if nft could hold SYNs"
             ));
             pepd_net::Holder::Nft
         });
-    let request = wiring::request(&config, &listeners, workers, holder);
+    let request = wiring::request(&config, &listeners, workers, backend);
     let plan = pepd_net::Plan::new(&request);
     print(plan.to_string().as_bytes())
 }

@@ -2,25 +2,27 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use pepd_admin::{DaemonState, GuardDrops, LimitUse, Liveness, PeerState, Status};
+use pepd_admin::{GuardDrops, LimitUse, PeerState, Status};
 use pepd_telemetry::{PairDirection, PairLeg, PairSnapshot};
 
-use crate::cli::{AskArgs, print};
+use crate::cli::AskArgs;
 use crate::commands::client::Client;
-use crate::commands::flows;
+use crate::commands::endpoint;
 use crate::exit::Result;
 use crate::ui::format;
+use crate::ui::labels;
+use crate::ui::output::print;
 use crate::ui::table;
 
 /// Prints how the daemon is.
 pub fn status(args: &AskArgs) -> Result {
     let client = Client::new(&args.target)?;
     if args.json {
-        let mut text = client.get_text("/v1/status")?;
+        let mut text = client.get_text(endpoint::STATUS)?;
         text.push(b'\n');
         return print(&text);
     }
-    let status: Status = client.get("/v1/status")?;
+    let status: Status = client.get(endpoint::STATUS)?;
     print(describe(&status, now(), table::width()).as_bytes())
 }
 
@@ -32,7 +34,7 @@ pub fn now() -> f64 {
 }
 
 fn describe(status: &Status, now: f64, width: Option<u16>) -> String {
-    let mut text = format!("{}\n", headline(status));
+    let mut text = format!("{}\n", labels::headline(status));
     let parts = [
         pairs(&status.pairs, width),
         limits(&status.limits, width),
@@ -46,26 +48,6 @@ fn describe(status: &Status, now: f64, width: Option<u16>) -> String {
         text += part;
     }
     text
-}
-
-/// Who, what, since when.
-pub fn headline(status: &Status) -> String {
-    format!(
-        "{}: {}; up {}, pepd {}, {} workers",
-        status.node,
-        state(status.state),
-        format::age(status.uptime),
-        status.version,
-        status.workers
-    )
-}
-
-fn state(state: DaemonState) -> &'static str {
-    match state {
-        DaemonState::Splitting => "splitting new connections",
-        DaemonState::Full => "a limit is reached, new connections are routed unsplit",
-        DaemonState::Draining => "draining, new connections are routed unsplit",
-    }
 }
 
 /// Two lines for each pair: what clients send with their legs, what servers send with theirs.
@@ -101,7 +83,7 @@ fn pairs(pairs: &[PairSnapshot], width: Option<u16>) -> String {
 /// Lately, or if nothing was carried lately, ever.
 fn phase(direction: &PairDirection) -> String {
     let recent = &direction.recent_phases;
-    flows::mostly(if recent.total() > 0.0 {
+    labels::main_phase(if recent.total() > 0.0 {
         recent
     } else {
         &direction.phases
@@ -150,7 +132,7 @@ fn peers(peers: &[PeerState], now: f64, width: Option<u16>) -> String {
     for peer in peers {
         table.add_row([
             peer.name.clone(),
-            liveness(peer.liveness).to_owned(),
+            labels::liveness(peer.liveness).to_owned(),
             peer.since
                 .map_or_else(|| "–".to_owned(), |since| format::age(now - since)),
             peer.rtt.map_or_else(|| "–".to_owned(), format::seconds),
@@ -184,16 +166,6 @@ fn guards(guards: &[GuardDrops], width: Option<u16>) -> String {
         ]);
     }
     table::text(&table)
-}
-
-/// A peer's state in a word.
-pub fn liveness(liveness: Liveness) -> &'static str {
-    match liveness {
-        Liveness::Unknown => "unknown",
-        Liveness::Answering => "answering",
-        Liveness::Silent => "SILENT",
-        Liveness::Unprobed => "unprobed",
-    }
 }
 
 /// What has happened; what has not is no news.

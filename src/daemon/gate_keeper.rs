@@ -1,5 +1,5 @@
-//! Who keeps the gate open: new connections are split only while somebody says, again and again,
-//! that all is well.
+//! The keeper of the gate: new connections are split only while it says, again and again, that all
+//! is well.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -11,10 +11,11 @@ use pepd_relay::{Pressure, Relay};
 use pepd_telemetry::{Counters, Throttle};
 
 use crate::daemon::peers::Probes;
-use crate::daemon::signals::Notifier;
+use crate::daemon::systemd::Notifier;
+use crate::daemon::ticks;
 
 /// How often the gate is renewed.
-const TICK: Duration = Duration::from_secs(1);
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long the gate stays open by itself: a daemon that is paused or hung for so long has its
 /// new connections routed.
@@ -22,23 +23,26 @@ const GATE_TTL: Duration = Duration::from_secs(5);
 
 /// How long a pair of addresses whose answers take another way is routed: long enough to cost
 /// little, and short enough that a path that has been mended is used.
-const DETOUR_TTL: Duration = Duration::from_secs(600);
+const ASYMMETRIC_TTL: Duration = Duration::from_secs(600);
 
 /// How long a worker may be silent before new connections are no longer given to it.
-const SILENCE: Duration = Duration::from_millis(2500);
+const WORKER_TIMEOUT: Duration = Duration::from_millis(2500);
 
-/// The gate, and those whose word it depends on or who hear of it.
-pub struct Doorkeeper {
+/// The gate, with what it depends on (the relay) and what hears of it (systemd).
+pub struct GateKeeper {
+    /// The relay, whose workers must respond for the gate to stay open.
     pub relay: Relay,
+    /// The line to systemd, which hears with each renewal how the daemon is.
     pub notifier: Notifier,
+    /// The probes of the peers, for the same line.
     pub probes: Probes,
     counters: Arc<Counters>,
-    door: Door,
+    lease: GateLease,
     tick: tokio::time::Interval,
 }
 
-impl Doorkeeper {
-    /// The gate is as it was found until it is tended.
+impl GateKeeper {
+    /// Takes the gate, which stays as it was found until its first renewal.
     pub fn new(
         gate: Gate,
         relay: Relay,
@@ -51,14 +55,14 @@ impl Doorkeeper {
             notifier,
             probes,
             counters,
-            door: Door::new(gate),
-            tick: interval(TICK),
+            lease: GateLease::new(gate),
+            tick: ticks::interval(RENEWAL_INTERVAL),
         }
     }
 
-    /// Waits until the gate is to be tended: its time has come, or a limit is reached or no longer
+    /// Waits until the gate is to be renewed: its time has come, or a limit is reached or no longer
     /// reached.
-    pub async fn due(&mut self) {
+    pub async fn renewal_due(&mut self) {
         tokio::select! {
             _ = self.tick.tick() => {}
             () = self.relay.admission().changed() => {}
@@ -68,63 +72,66 @@ impl Doorkeeper {
     /// Renews the gate if all is well, and tells systemd.
     ///
     /// # Errors
+    ///
     /// Where the kernel does not take it: its table may be gone.
-    pub fn tend(&mut self) -> Result<(), pepd_net::Error> {
-        if !self.relay.responsive(SILENCE) {
-            report_silence();
+    pub fn renew(&mut self) -> Result<(), pepd_net::Error> {
+        if !self.relay.responsive(WORKER_TIMEOUT) {
+            report_unresponsive_worker();
             return Ok(());
         }
         let set = self.set();
         for (source, destination) in self.relay.admission().take_detours() {
-            self.door.detour(source, destination);
+            self.lease.route_asymmetric(source, destination);
         }
-        self.notifier.alive(self.standing());
+        self.notifier.alive(self.status_line());
         set
     }
 
-    /// Waits for `work`, and tends the gate meanwhile. On a slow host, or beside a large ruleset
+    /// Waits for `work`, and renews the gate meanwhile. On a slow host, or beside a large ruleset
     /// of the operator's, to look at the kernel's state takes longer than the gate stays open.
-    pub async fn tend_during<T>(&mut self, work: impl Future<Output = T>) -> T {
+    pub async fn renew_during<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         loop {
             tokio::select! {
                 done = &mut work => return done,
-                () = self.due() => if let Err(error) = self.tend() {
-                    complain(&error);
+                () = self.renewal_due() => if let Err(error) = self.renew() {
+                    report_error(&error);
                 },
             }
         }
     }
 
     /// Opens the gate of a table that is new and empty.
-    pub fn open_anew(&mut self) {
-        self.door.forget();
+    pub fn reopen(&mut self) {
+        self.lease.reset();
         if let Err(error) = self.set() {
-            complain(&error);
+            report_error(&error);
         }
     }
 
     /// Closes the gate for good.
     pub fn close(&mut self) {
         self.relay.gate().shut();
-        self.door.close();
+        self.lease.close();
     }
 
-    /// Has the SYNs that are held stay so, although the gate is closed for good.
-    pub fn attend(&self) {
-        if self.relay.responsive(SILENCE) {
-            self.door.attend();
+    /// Renews the mark that held SYNs are read, although the gate is closed for good: those that
+    /// repeat them are held as well.
+    pub fn renew_readers(&self) {
+        if self.relay.responsive(WORKER_TIMEOUT) {
+            self.lease.renew_readers();
         }
     }
 
-    /// How it stands, in a line.
-    pub fn standing(&self) -> String {
+    /// The daemon in a line, for systemd.
+    pub fn status_line(&self) -> String {
         match self.probes.states().silent() {
             Some(peers) => format!("{}; silent peers: {peers}", self.counters),
             None => self.counters.to_string(),
         }
     }
 
+    /// Opens or closes the gate as the limits have it, and tells the relay.
     fn set(&mut self) -> Result<(), pepd_net::Error> {
         let Pressure { full, sources } = self.relay.admission().pressure();
         let for_everyone = !full && sources.is_empty();
@@ -132,9 +139,9 @@ impl Doorkeeper {
             self.relay.gate().shut();
         }
         let asked = Instant::now();
-        let set = self.door.set(!full, &sources);
+        let set = self.lease.set(!full, &sources);
         if set.is_ok() {
-            self.door.attend();
+            self.lease.renew_readers();
         }
         match &set {
             Ok(()) if for_everyone => self.relay.gate().renewed(asked, GATE_TTL),
@@ -145,26 +152,20 @@ impl Doorkeeper {
     }
 }
 
-/// Ticks that do not pile up while the daemon was paused.
-pub fn interval(period: Duration) -> tokio::time::Interval {
-    let mut interval = tokio::time::interval(period);
-    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
-    interval
-}
-
-/// The gate, with what it was last told.
-struct Door {
+/// The lease on the gate: what the kernel was last told, which runs out by itself.
+struct GateLease {
     gate: Gate,
-    open: bool,
-    shut_out: HashSet<IpAddr>,
+    is_open: bool,
+    /// The sources whose connections are routed.
+    full_sources: HashSet<IpAddr>,
 }
 
-impl Door {
+impl GateLease {
     fn new(gate: Gate) -> Self {
         Self {
             gate,
-            open: false,
-            shut_out: HashSet::new(),
+            is_open: false,
+            full_sources: HashSet::new(),
         }
     }
 
@@ -175,59 +176,59 @@ impl Door {
         } else {
             self.gate.close()?;
         }
-        if self.open != open {
+        if self.is_open != open {
             report_gate(open);
         }
-        self.open = open;
+        self.is_open = open;
         for source in full {
             self.gate.shut_out(*source, GATE_TTL)?;
-            if self.shut_out.insert(*source) {
+            if self.full_sources.insert(*source) {
                 report_full_source(*source);
             }
         }
         let gone: Vec<_> = self
-            .shut_out
+            .full_sources
             .iter()
             .filter(|ip| !full.contains(ip))
             .copied()
             .collect();
         for source in gone {
             self.gate.let_in(source)?;
-            self.shut_out.remove(&source);
+            self.full_sources.remove(&source);
         }
         Ok(())
     }
 
-    /// The workers read what is held.
-    fn attend(&self) {
+    /// Says that the workers read what is held.
+    fn renew_readers(&self) {
         if let Err(error) = self.gate.attend(GATE_TTL) {
-            complain(&error);
+            report_error(&error);
         }
     }
 
     /// Routes what goes from `source` to `destination`, for a while.
-    fn detour(&self, source: IpAddr, destination: IpAddr) {
-        report_detour(source, destination);
-        if let Err(error) = self.gate.detour(source, destination, DETOUR_TTL) {
-            complain(&error);
+    fn route_asymmetric(&self, source: IpAddr, destination: IpAddr) {
+        report_asymmetric_route(source, destination);
+        if let Err(error) = self.gate.detour(source, destination, ASYMMETRIC_TTL) {
+            report_error(&error);
         }
     }
 
     /// Closes the gate for good.
     fn close(&mut self) {
         if let Err(error) = self.gate.close() {
-            complain(&error);
+            report_error(&error);
         }
     }
 
-    /// The kernel's table is new and empty.
-    fn forget(&mut self) {
-        self.open = false;
-        self.shut_out.clear();
+    /// Forgets what was told: the kernel's table is new and empty.
+    fn reset(&mut self) {
+        self.is_open = false;
+        self.full_sources.clear();
     }
 }
 
-/// Every connection may open or close the gate where `[limits] connections` is small.
+/// Logs that the gate has opened or closed. Every connection may do so where `[limits] connections` is small.
 fn report_gate(open: bool) {
     static OPENED: Throttle = Throttle::new(Duration::from_secs(10));
     static CLOSED: Throttle = Throttle::new(Duration::from_secs(10));
@@ -244,7 +245,7 @@ fn report_gate(open: bool) {
     }
 }
 
-fn report_silence() {
+fn report_unresponsive_worker() {
     static THROTTLE: Throttle = Throttle::new(Duration::from_secs(10));
     if let Some(held_back) = THROTTLE.admit(Instant::now()) {
         tracing::error!(
@@ -264,19 +265,19 @@ fn report_full_source(source: IpAddr) {
     }
 }
 
-fn report_detour(source: IpAddr, destination: IpAddr) {
+fn report_asymmetric_route(source: IpAddr, destination: IpAddr) {
     static THROTTLE: Throttle = Throttle::new(Duration::from_secs(10));
     if let Some(held_back) = THROTTLE.admit(Instant::now()) {
         tracing::warn!(
-            %source, %destination, held_back, time = ?DETOUR_TTL,
+            %source, %destination, held_back, time = ?ASYMMETRIC_TTL,
             "what the destination answers does not come back through this box: connections are \
              routed unsplit for a time; see to it that both ways lead through it"
         );
     }
 }
 
-/// Says that the gate, or what it stands in, is not as it should be.
-pub fn complain(error: &pepd_net::Error) {
+/// Logs that the gate, or the kernel state that it stands in, is not as it should be.
+pub fn report_error(error: &pepd_net::Error) {
     static THROTTLE: Throttle = Throttle::new(Duration::from_secs(10));
     if let Some(held_back) = THROTTLE.admit(Instant::now()) {
         tracing::error!(%error, held_back, "set the gate; without it connections are unsplit");

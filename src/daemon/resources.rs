@@ -1,9 +1,6 @@
-//! What pepd needs of its host: the lock against a second pepd, and descriptors.
+//! What pepd takes of its host: cores for its workers, what holds SYNs, descriptors.
 
-use std::fs::{self, File, TryLockError};
-use std::io::{Read, Seek, Write};
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use pepd_config::Config;
@@ -12,79 +9,14 @@ use pepd_net::Holder;
 use crate::daemon::wiring;
 use crate::exit::{Failure, Result};
 
-/// Held while a pepd runs in this network namespace; the kernel releases it when the process
-/// ends, however it ends.
-#[derive(Debug)]
-pub struct Lock {
-    _file: File,
-}
-
-impl Lock {
-    /// Takes the lock, or says who has it.
-    pub fn acquire() -> Result<Self> {
-        let path = lock_path()?;
-        let failed = |error| Failure::internal(&format!("open {}", path.display()), error);
-        if let Some(directory) = path.parent() {
-            fs::create_dir_all(directory).map_err(failed)?;
-        }
-        let mut file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(failed)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let mut pid = String::new();
-                // Who it is only makes the message better.
-                let _ = file.read_to_string(&mut pid);
-                return Err(Failure::unavailable(format!(
-                    "pepd runs already in this network namespace (process {}); end it first",
-                    pid.trim()
-                )));
-            }
-            Err(TryLockError::Error(error)) => return Err(failed(error)),
-        }
-        let mut write = || {
-            file.set_len(0)?;
-            file.rewind()?;
-            writeln!(file, "{}", std::process::id())
-        };
-        write().map_err(failed)?;
-        Ok(Self { _file: file })
-    }
-}
-
-/// Where the lock of this network namespace is.
-fn lock_path() -> Result<PathBuf> {
-    let namespace = fs::read_link("/proc/self/ns/net")
-        .map_err(|error| Failure::internal("read /proc/self/ns/net", error))?;
-    let directory = std::env::var_os("RUNTIME_DIRECTORY")
-        .map_or_else(|| PathBuf::from("/run/pepd"), PathBuf::from);
-    let number: String = namespace
-        .to_string_lossy()
-        .chars()
-        .filter(char::is_ascii_digit)
-        .collect();
-    Ok(directory.join(format!("net-{number}.lock")))
-}
-
-/// Whether a pepd runs in this network namespace; changes nothing.
-pub fn is_locked() -> bool {
-    let file = lock_path().ok().and_then(|path| File::open(path).ok());
-    file.is_some_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
-}
-
-/// The number of workers: one per core, if the file does not say.
+/// Gives the number of workers: one per core, if the file does not say.
 pub fn workers(config: &Config) -> NonZeroUsize {
     let cores = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     config.node.workers.unwrap_or_else(cores)
 }
 
-/// What can hold SYNs on this host; nobody asks where none are held.
-pub async fn holder(config: &Config) -> Result<Holder> {
+/// Finds what can hold SYNs on this host; the kernel is not asked where none are held.
+pub async fn queue_backend(config: &Config) -> Result<Holder> {
     if wiring::holds(config) {
         Ok(pepd_net::find_holder().await?)
     } else {
@@ -110,24 +42,29 @@ const OWN: u64 = 64;
 /// A worker's runtime: epoll twice, an eventfd and one to spare.
 const PER_WORKER: u64 = 4;
 
+/// Listeners of a leg in each worker: one per address family.
+const LISTENERS_PER_LEG: u64 = 2;
+
 /// Pipes without which nothing goes through splice.
 const FEWEST_PIPES: u64 = 16;
 
 /// Raises the limit of open files as far as it goes and shares it out: the connections that the
-/// file wants, if they fit beside the `listeners` listening sockets of each of the `workers`.
-pub fn share_descriptors(config: &Config, workers: usize, listeners: usize) -> Result<Descriptors> {
+/// file wants, if they fit beside the listening sockets of each of the `workers`.
+pub fn share_descriptors(config: &Config, workers: NonZeroUsize) -> Result<Descriptors> {
     let failed = |error| Failure::internal("read or raise the limit of open files", error);
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(failed)?;
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map_err(failed)?;
-    Ok(shares(config, workers, listeners, hard))
+    Ok(shares(config, workers, hard))
 }
 
-/// How a limit of `files` open ones would be shared out.
-pub fn shares(config: &Config, workers: usize, listeners: usize, files: u64) -> Descriptors {
+/// Computes how a limit of `files` open ones would be shared out.
+pub fn shares(config: &Config, workers: NonZeroUsize, files: u64) -> Descriptors {
+    let workers = workers.get() as u64;
+    let listeners = LISTENERS_PER_LEG * config.legs.len() as u64;
     let mut own = OWN;
     if wiring::holds(config) {
         // A queue is two. What is pending in a flood may have what pipes would use.
-        own += 2 * workers as u64 + u64::from(config.limits.pending).min(files / 8);
+        own += 2 * workers + u64::from(config.limits.pending).min(files / 8);
     }
     for _ in [
         config.admin.socket.is_some(),
@@ -140,7 +77,7 @@ pub fn shares(config: &Config, workers: usize, listeners: usize, files: u64) -> 
         own += PER_WORKER + 4 + pepd_admin::api::Limits::STANDARD.connections as u64;
     }
     let wanted = config.limits.connections;
-    share(files, own, wanted, workers as u64, listeners as u64)
+    share(files, own, wanted, workers, listeners)
 }
 
 fn share(limit: u64, own: u64, wanted: u32, workers: u64, listeners: u64) -> Descriptors {

@@ -1,5 +1,6 @@
-//! The daemon as those see it who ask about it: what implements [`View`].
+//! The daemon as the admin API, the metrics and the dashboard see it.
 
+use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
@@ -16,13 +17,28 @@ use crate::daemon::fixed_rate::Names;
 use crate::daemon::peers::PeerStates;
 use crate::daemon::resources::Descriptors;
 
-/// Sees the connections, the counters and the configuration in force.
+/// What a status tells beside what the relay does.
 #[derive(Debug)]
-pub struct Observatory {
+pub struct Sources {
+    /// Everything counted since the start.
+    pub counters: Arc<Counters>,
+    /// The number of worker threads.
+    pub workers: NonZeroUsize,
+    /// How the descriptors of the process are shared out.
+    pub descriptors: Descriptors,
+    /// What is known of each peer.
+    pub peers: PeerStates,
+    /// What the kernel calls the legs' controls.
+    pub fixed_rate: Names,
+}
+
+/// A view of the connections, the counters and the configuration in force.
+#[derive(Debug)]
+pub struct StatusView {
     observer: Observer,
     counters: Arc<Counters>,
     workers: usize,
-    /// The most descriptors there may be.
+    /// The most descriptors that the process may have.
     descriptors: u64,
     peers: PeerStates,
     fixed_rate: Names,
@@ -31,7 +47,7 @@ pub struct Observatory {
     draining: AtomicBool,
 }
 
-/// What of the configuration is told.
+/// The parts of the configuration that a status names.
 #[derive(Debug)]
 struct Configured {
     node: String,
@@ -40,21 +56,20 @@ struct Configured {
     legs: Vec<LegFacts>,
 }
 
-impl Observatory {
-    /// Sees what `observer` sees of a relay with so many workers.
-    pub fn new(
-        config: &Config,
-        observer: Observer,
-        counters: Arc<Counters>,
-        workers: usize,
-        descriptors: Descriptors,
-        peers: PeerStates,
-        fixed_rate: Names,
-    ) -> Self {
+impl StatusView {
+    /// Makes a view of the relay that `observer` sees.
+    pub fn new(config: &Config, observer: Observer, sources: Sources) -> Self {
+        let Sources {
+            counters,
+            workers,
+            descriptors,
+            peers,
+            fixed_rate,
+        } = sources;
         Self {
             observer,
             counters,
-            workers,
+            workers: workers.get(),
             descriptors: descriptors.limit,
             peers,
             fixed_rate,
@@ -64,8 +79,8 @@ impl Observatory {
         }
     }
 
-    /// Another configuration is in force.
-    pub fn reloaded(&self, config: &Config) {
+    /// Takes over a configuration that is in force from now on.
+    pub fn set_config(&self, config: &Config) {
         let mut configured = self
             .configured
             .write()
@@ -73,17 +88,17 @@ impl Observatory {
         *configured = Configured::from(config);
     }
 
-    /// What the kernel has counted by now.
-    pub fn counted(&self, counts: pepd_net::Counts) {
+    /// Takes over what the kernel has counted by now.
+    pub fn set_kernel_counts(&self, counts: pepd_net::Counts) {
         *self.kernel.write().unwrap_or_else(PoisonError::into_inner) = counts;
     }
 
-    /// The daemon ends.
-    pub fn draining(&self) {
+    /// Takes over that the daemon drains.
+    pub fn set_draining(&self) {
         self.draining.store(true, Relaxed);
     }
 
-    /// The SYNs that the kernel routed, and what the guards of the tunnels have dropped.
+    /// Gives the SYNs that the kernel routed, and what the guards of the tunnels have dropped.
     fn kernel(&self) -> (Vec<CountedReason>, Vec<GuardDrops>) {
         let kernel = self.kernel.read().unwrap_or_else(PoisonError::into_inner);
         let routed = kernel.unsplit.iter().map(|unsplit| CountedReason {
@@ -134,7 +149,7 @@ impl Observatory {
     }
 }
 
-impl View for Observatory {
+impl View for StatusView {
     fn status(&self) -> Status {
         let now = Instant::now();
         let table = self.observer.flows();

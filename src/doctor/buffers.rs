@@ -143,7 +143,7 @@ mod tests {
 
     use super::*;
     use crate::doctor::finding::Level;
-    use crate::doctor::tests::config;
+    use crate::doctor::fixture::config;
 
     const RMEM: &str = "net/ipv4/tcp_rmem";
 

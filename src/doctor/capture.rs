@@ -9,6 +9,7 @@ use pepd_packet::QueueNumber;
 
 use super::finding::Finding;
 use crate::daemon::fixed_rate::Controls;
+use crate::daemon::lock;
 use crate::daemon::resources;
 use crate::daemon::wiring;
 
@@ -48,7 +49,7 @@ impl Capture {
             holds_with,
         );
         Self {
-            runs: resources::is_locked(),
+            runs: lock::is_locked(),
             listening: listening(),
             queues: queues(),
             holder,
@@ -235,7 +236,7 @@ mod tests {
 
     use super::*;
     use crate::doctor::finding::Level;
-    use crate::doctor::tests::{config, level};
+    use crate::doctor::fixture::{config, level};
 
     fn capture() -> Capture {
         Capture {

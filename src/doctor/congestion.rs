@@ -139,7 +139,7 @@ mod tests {
         #[case] buffer: Option<u64>,
         #[case] noted: bool,
     ) {
-        let mut leg = crate::doctor::tests::config("").legs.remove(0);
+        let mut leg = crate::doctor::fixture::config("").legs.remove(0);
         leg.congestion = Some(Congestion::Kernel(control.to_owned()));
         leg.buffer = buffer.map(pepd_config::Bytes);
         assert_eq!(loss_based(&leg).is_some(), noted);

@@ -41,7 +41,7 @@ mod tests {
 
     use super::*;
     use crate::doctor::finding::Level;
-    use crate::doctor::tests::config;
+    use crate::doctor::fixture::config;
 
     #[rstest]
     #[case::none(None, None)]

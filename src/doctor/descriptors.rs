@@ -29,9 +29,8 @@ impl Limit {
 
 /// Whether `[limits] connections` fit.
 pub fn judge(limit: Limit, sysctls: &Sysctls, config: &Config) -> Vec<Finding> {
-    let workers = resources::workers(config).get();
-    let listeners = config.legs.len() * 2;
-    let shared = resources::shares(config, workers, listeners, limit.files);
+    let workers = resources::workers(config);
+    let shared = resources::shares(config, workers, limit.files);
     let wanted = config.limits.connections;
     let found = format!(
         "{} open files are allowed here: {} connections and {} pipes",
@@ -110,7 +109,7 @@ mod tests {
 
     use super::*;
     use crate::doctor::finding::Level;
-    use crate::doctor::tests::{config, level};
+    use crate::doctor::fixture::{config, level};
 
     #[rstest]
     #[case::the_units(65536, Level::Ok)]

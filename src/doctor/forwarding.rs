@@ -75,8 +75,8 @@ mod tests {
 
     use super::*;
     use crate::doctor::finding::Level;
+    use crate::doctor::fixture::{config, level};
     use crate::doctor::links::Link;
-    use crate::doctor::tests::{config, level};
 
     #[rstest]
     #[case::on(&[(V4, "1"), (V6, "1")], None, None)]

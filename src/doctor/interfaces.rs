@@ -210,8 +210,8 @@ mod tests {
 
     use super::*;
     use crate::doctor::finding::{Level, worst};
+    use crate::doctor::fixture::{config, level};
     use crate::doctor::links::Way;
-    use crate::doctor::tests::{config, level};
 
     fn way(to: &str, prefix: &str, interface: Option<&str>) -> Way {
         Way {

@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn an_interface_belongs_to_the_campus_of_its_address() {
-        let config = crate::doctor::tests::config("");
+        let config = crate::doctor::fixture::config("");
         let own = [
             ("10.1.0.1".parse().unwrap(), "lan".to_owned()),
             ("10.2.0.1".parse().unwrap(), "wan".to_owned()),

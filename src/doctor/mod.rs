@@ -10,6 +10,8 @@ mod congestion;
 mod conntrack;
 mod descriptors;
 mod finding;
+#[cfg(test)]
+mod fixture;
 mod forwarding;
 mod interfaces;
 mod links;
@@ -34,13 +36,11 @@ use self::finding::{Finding, Level, worst};
 use self::links::Links;
 use self::modules::Modules;
 use self::sysctl::Sysctls;
-use crate::cli::{Doctor, print};
+use crate::cli::Doctor;
 use crate::config_file;
 use crate::daemon::privileges::{self, Privileges};
-use crate::exit::{Failure, Result};
-
-/// Exit code where something would stop `run`.
-const STOPS: u8 = 1;
+use crate::exit::{self, Failure, Result};
+use crate::ui::output::print;
 
 /// Looks at the host and prints what there is to say. Changes nothing.
 pub fn doctor(options: &Doctor) -> Result<ExitCode> {
@@ -59,7 +59,7 @@ pub fn doctor(options: &Doctor) -> Result<ExitCode> {
     };
     print(text.as_bytes())?;
     Ok(match worst(&findings) {
-        Level::Stop => ExitCode::from(STOPS),
+        Level::Stop => ExitCode::from(exit::FOUND),
         Level::Slow | Level::Note | Level::Ok => ExitCode::SUCCESS,
     })
 }
@@ -143,38 +143,6 @@ fn privileges_finding(privileges: &Privileges) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// A configuration of two campuses with a leg each, and `more`.
-    pub(super) fn config(more: &str) -> Config {
-        let text = format!(
-            r#"
-            [node]
-            name = "hb-a"
-            [[campus]]
-            name = "a"
-            prefixes = ["10.1.0.0/16", "fd00:a::/48"]
-            leg = "lan"
-            [[campus]]
-            name = "b"
-            prefixes = ["10.2.0.0/16", "fd00:b::/48"]
-            leg = "wan"
-            [leg.lan]
-            [leg.wan]
-            {more}"#
-        );
-        let context = pepd_config::Context {
-            ephemeral_ports: 32768..=60999,
-            node: None,
-            host: None,
-        };
-        pepd_config::parse("pepd.toml", &text, &context)
-            .unwrap_or_else(|report| panic!("{}", report.render(false)))
-    }
-
-    /// The level of the first finding with this id.
-    pub(super) fn level(findings: &[Finding], id: &str) -> Option<Level> {
-        findings.iter().find(|f| f.id == id).map(|f| f.level)
-    }
 
     #[test]
     fn missing_capabilities() {

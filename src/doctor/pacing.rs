@@ -73,7 +73,7 @@ mod tests {
 
     use super::*;
     use crate::doctor::finding::Level;
-    use crate::doctor::tests::config;
+    use crate::doctor::fixture::config;
 
     #[rstest]
     #[case::fq(&["fq"], Level::Ok, false)]

@@ -104,8 +104,8 @@ mod tests {
 
     use super::*;
     use crate::doctor::finding::{Level, worst};
+    use crate::doctor::fixture::{config, level};
     use crate::doctor::links::Link;
-    use crate::doctor::tests::{config, level};
 
     #[rstest]
     #[case::nowhere(&[("all", "0"), ("default", "0"), ("wan", "0")], false, Level::Ok)]

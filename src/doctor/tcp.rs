@@ -131,7 +131,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::doctor::tests::{config, level};
+    use crate::doctor::fixture::{config, level};
 
     #[rstest]
     #[case("net/ipv4/tcp_window_scaling", "0", "tcp.window-scaling", Level::Slow)]

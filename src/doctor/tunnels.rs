@@ -60,7 +60,7 @@ mod tests {
 
     use super::*;
     use crate::doctor::finding::Level;
-    use crate::doctor::tests::config;
+    use crate::doctor::fixture::config;
 
     fn with_peer(local: &str) -> Config {
         let mut config = config("");

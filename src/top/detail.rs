@@ -11,10 +11,10 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph};
 
 use super::app::{App, Open};
-use super::screen::faint;
-use super::{list, phases, spark};
-use crate::commands::flows;
+use super::style::faint;
+use super::{phases, spark};
 use crate::ui::format;
+use crate::ui::labels;
 
 /// Draws it.
 pub fn draw(frame: &mut Frame, app: &App, area: Rect) {
@@ -46,7 +46,7 @@ pub fn draw(frame: &mut Frame, app: &App, area: Rect) {
 
 fn heading(flow: &FlowSnapshot, open: &Open) -> Vec<Line<'static>> {
     let mut first = Line::styled(
-        format!(" {}  {}", flow.id, list::ends(flow.client, flow.server)),
+        format!(" {}  {} → {}", flow.id, flow.client, flow.server),
         Modifier::BOLD,
     );
     if open.ended {
@@ -135,7 +135,7 @@ fn leg_figures(leg: &LegSnapshot) -> Vec<Line<'static>> {
             " cwnd {} × {} B, retr. {}{}",
             tcp.cwnd,
             tcp.mss,
-            flows::retransmitted(leg),
+            labels::retransmitted(leg),
             share.map_or_else(String::new, |share| format!(
                 " ({})",
                 format::permille(share)
@@ -209,7 +209,7 @@ fn labelled(frame: &mut Frame, area: Rect, label: &str, line: Line) {
 }
 
 fn direction_figures(direction: &DirectionSnapshot) -> Vec<Line<'static>> {
-    let phase = direction.phase.map_or("ended", flows::phase_name);
+    let phase = direction.phase.map_or("ended", labels::phase_name);
     vec![
         Line::from(format!(
             " {}, {}, now {phase}",

@@ -4,12 +4,13 @@ use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
+use hyper::StatusCode;
 use pepd_admin::Status;
 use pepd_admin::api::{FlowList, FlowQuery};
 use pepd_telemetry::{FlowHistory, FlowSnapshot};
 
 use crate::commands::client::{Client, Error};
-use crate::commands::flows;
+use crate::commands::endpoint;
 
 /// As often as the daemon looks at its connections.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -101,8 +102,8 @@ fn ask(client: &Client, mut wanted: Wanted, changes: &Receiver<Wanted>, updates:
 }
 
 fn figures(client: &Client, wanted: &Wanted) -> Result<Figures, Error> {
-    let status = client.get("/v1/status")?;
-    let list = client.get(&flows::address(&wanted.query))?;
+    let status = client.get(endpoint::STATUS)?;
+    let list = client.get(&endpoint::flows(&wanted.query))?;
     let flow = match wanted.flow {
         None => None,
         Some(id) => Some((id, one(client, id)?)),
@@ -112,13 +113,16 @@ fn figures(client: &Client, wanted: &Wanted) -> Result<Figures, Error> {
 
 fn one(client: &Client, id: u64) -> Result<Option<(FlowSnapshot, FlowHistory)>, Error> {
     let both = || {
-        let flow = client.get(&format!("/v1/flows/{id}"))?;
-        let history = client.get(&format!("/v1/flows/{id}/history"))?;
+        let flow = client.get(&endpoint::flow(id))?;
+        let history = client.get(&endpoint::history(id))?;
         Ok((flow, history))
     };
     match both() {
         Ok(both) => Ok(Some(both)),
-        Err(Error::Refused { status: 404, .. }) => Ok(None),
+        Err(Error::Refused {
+            status: StatusCode::NOT_FOUND,
+            ..
+        }) => Ok(None),
         Err(error) => Err(error),
     }
 }

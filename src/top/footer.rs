@@ -6,7 +6,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
 use super::app::App;
-use super::screen::faint;
+use super::style::faint;
 
 /// Draws it.
 pub fn draw(frame: &mut Frame, app: &App, area: Rect) {

@@ -1,7 +1,5 @@
 //! The list of connections.
 
-use std::net::SocketAddr;
-
 use pepd_telemetry::{DirectionSnapshot, FlowSnapshot, LegSnapshot};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Rect};
@@ -11,8 +9,8 @@ use ratatui::widgets::{Block, Cell, Row, Table};
 
 use super::app::App;
 use super::phases;
-use crate::commands::flows;
 use crate::ui::format;
+use crate::ui::labels;
 
 /// A column, from some width of the screen on.
 struct Column {
@@ -33,10 +31,10 @@ const COLUMNS: &[Column] = &[
     Column { name: "↑", width: Some(11), from: 90, text: |f| format::rate(f.up.goodput.last_ten_seconds) },
     Column { name: "↓", width: Some(11), from: 60, text: |f| format::rate(f.down.goodput.last_ten_seconds) },
     Column { name: "QUEUE", width: Some(8), from: 100, text: |f| format::bytes(f.up.queue.total() + f.down.queue.total()) },
-    Column { name: "RTT", width: Some(7), from: 70, text: |f| flows::rtt(&f.client_leg) },
-    Column { name: "+ RTT", width: Some(7), from: 70, text: |f| flows::rtt(&f.upstream_leg) },
-    Column { name: "CWND", width: Some(5), from: 130, text: |f| flows::cwnd(&f.client_leg) },
-    Column { name: "+ CWND", width: Some(6), from: 130, text: |f| flows::cwnd(&f.upstream_leg) },
+    Column { name: "RTT", width: Some(7), from: 70, text: |f| labels::rtt(&f.client_leg) },
+    Column { name: "+ RTT", width: Some(7), from: 70, text: |f| labels::rtt(&f.upstream_leg) },
+    Column { name: "CWND", width: Some(5), from: 130, text: |f| labels::cwnd(&f.client_leg) },
+    Column { name: "+ CWND", width: Some(6), from: 130, text: |f| labels::cwnd(&f.upstream_leg) },
     Column { name: "RETR", width: Some(5), from: 120, text: retransmitted },
     Column { name: "CONTROL", width: Some(15), from: 170, text: |f| format!("{} + {}", control(&f.client_leg), control(&f.upstream_leg)) },
 ];
@@ -171,9 +169,4 @@ fn shortened(address: &str, width: u16) -> String {
 
 fn as_count(number: usize) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
-}
-
-/// Either end of a connection, for a title.
-pub fn ends(client: SocketAddr, server: SocketAddr) -> String {
-    format!("{client} → {server}")
 }

@@ -8,6 +8,7 @@ mod list;
 mod phases;
 mod screen;
 mod spark;
+mod style;
 mod summary;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::cli::Target;
 use crate::commands::client::Client;
+use crate::commands::endpoint;
 use crate::exit::{Failure, Result};
 use app::{App, Go};
 use feed::Feed;
@@ -39,7 +41,7 @@ pub fn top(target: &Target) -> Result {
     }
     let client = Client::new(target)?;
     // Where there is no daemon at first there is nothing to wait for.
-    let status = client.get("/v1/status")?;
+    let status = client.get(endpoint::STATUS)?;
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGHUP, SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&ended))

@@ -7,7 +7,7 @@ use ratatui::text::Line;
 
 use super::app::App;
 use super::{detail, footer, list, summary};
-use crate::commands::status;
+use crate::ui::labels;
 
 /// Below this there is no room for anything.
 const SMALLEST: (u16, u16) = (40, 10);
@@ -50,16 +50,11 @@ fn headline(app: &App) -> Line<'_> {
         return Line::styled(format!(" AWAY, trying each second: {why}"), alarm);
     }
     let mut line = Line::styled(
-        format!(" {}", status::headline(&app.status)),
+        format!(" {}", labels::headline(&app.status)),
         Modifier::BOLD,
     );
     if app.paused {
         line.push_span(ratatui::text::Span::styled("  PAUSED", alarm));
     }
     line
-}
-
-/// What is less important.
-pub fn faint() -> Style {
-    Style::new().add_modifier(Modifier::DIM)
 }

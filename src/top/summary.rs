@@ -9,10 +9,10 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph};
 
 use super::app::App;
-use super::screen::faint;
+use super::style::faint;
 use super::{phases, spark};
-use crate::commands::status;
 use crate::ui::format;
+use crate::ui::labels;
 
 /// From this height on there is room for a second line of sparklines.
 const TALL: u16 = 35;
@@ -146,7 +146,7 @@ fn foot_line(daemon: &Status) -> Line<'static> {
         };
         let text = match peer.rtt {
             Some(rtt) if peer.liveness == Liveness::Answering => format::seconds(rtt),
-            _ => status::liveness(peer.liveness).to_owned(),
+            _ => labels::liveness(peer.liveness).to_owned(),
         };
         let text = format!(" {} {text} ", peer.name);
         (silent, Span::styled(text, Style::new().fg(color)))

@@ -1,0 +1,86 @@
+//! What systemd is told about the daemon (sd_notify(3)).
+
+use std::io;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Duration;
+
+use sd_notify::NotifyState;
+
+/// Tells systemd how it stands, where there is one (`NOTIFY_SOCKET`).
+///
+/// From a thread of its own: sd_notify(3) waits while the other side does not read, and neither
+/// the gate nor a signal may wait for that.
+#[derive(Debug)]
+pub struct Notifier {
+    messages: SyncSender<Message>,
+}
+
+/// Messages that may wait to be read; more are dropped.
+const WAITING: usize = 16;
+
+#[derive(Debug)]
+enum Message {
+    Ready,
+    Reloading,
+    Stopping(Duration),
+    Alive(String),
+}
+
+impl Notifier {
+    /// Starts the thread.
+    pub fn start() -> io::Result<Self> {
+        let (messages, inbox) = sync_channel(WAITING);
+        std::thread::Builder::new()
+            .name("notify".to_owned())
+            .spawn(move || inbox.into_iter().for_each(|message| send(&message)))?;
+        Ok(Self { messages })
+    }
+
+    /// New connections are split now.
+    pub fn ready(&self) {
+        self.queue(Message::Ready);
+    }
+
+    /// A reload has begun.
+    pub fn reloading(&self) {
+        self.queue(Message::Reloading);
+    }
+
+    /// The end has begun and takes up to `time`.
+    pub fn stopping(&self, time: Duration) {
+        self.queue(Message::Stopping(time));
+    }
+
+    /// All is well, and this is how it stands.
+    pub fn alive(&self, status: String) {
+        self.queue(Message::Alive(status));
+    }
+
+    fn queue(&self, message: Message) {
+        if self.messages.try_send(message).is_err() {
+            tracing::debug!("systemd does not read what it is told");
+        }
+    }
+}
+
+fn send(message: &Message) {
+    let result = match message {
+        Message::Ready => sd_notify::notify(&[NotifyState::Ready]),
+        Message::Reloading => NotifyState::monotonic_usec_now()
+            .and_then(|now| sd_notify::notify(&[NotifyState::Reloading, now])),
+        Message::Stopping(time) => {
+            let time = *time + Duration::from_secs(10);
+            let micros = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
+            sd_notify::notify(&[
+                NotifyState::Stopping,
+                NotifyState::ExtendTimeoutUsec(micros),
+            ])
+        }
+        Message::Alive(status) => {
+            sd_notify::notify(&[NotifyState::Watchdog, NotifyState::Status(status)])
+        }
+    };
+    if let Err(error) = result {
+        tracing::debug!(%error, "notify systemd");
+    }
+}

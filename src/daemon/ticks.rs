@@ -1,0 +1,12 @@
+//! Periodic work.
+
+use std::time::Duration;
+
+use tokio::time::{Interval, MissedTickBehavior};
+
+/// Ticks that do not pile up while the daemon was paused.
+pub fn interval(period: Duration) -> Interval {
+    let mut interval = tokio::time::interval(period);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    interval
+}

@@ -1,0 +1,84 @@
+//! What the tables and the terminal's screen say in the same words: the daemon in a line, a peer's
+//! liveness, a leg's figures, a direction's phase.
+
+use pepd_admin::{DaemonState, Liveness, Status};
+use pepd_telemetry::{LegSnapshot, Phase, PhaseTimes, TcpFigures};
+
+use crate::ui::format;
+
+/// A daemon in one line: its name, what it does, since when, its version and workers.
+pub fn headline(status: &Status) -> String {
+    format!(
+        "{}: {}; up {}, pepd {}, {} workers",
+        status.node,
+        state(status.state),
+        format::age(status.uptime),
+        status.version,
+        status.workers
+    )
+}
+
+/// What the daemon does with new connections.
+fn state(state: DaemonState) -> &'static str {
+    match state {
+        DaemonState::Splitting => "splitting new connections",
+        DaemonState::Full => "a limit is reached, new connections are routed unsplit",
+        DaemonState::Draining => "draining, new connections are routed unsplit",
+    }
+}
+
+/// A peer's liveness in a word.
+pub fn liveness(liveness: Liveness) -> &'static str {
+    match liveness {
+        Liveness::Unknown => "unknown",
+        Liveness::Answering => "answering",
+        Liveness::Silent => "SILENT",
+        Liveness::Unprobed => "unprobed",
+    }
+}
+
+/// A leg's smoothed round-trip time.
+pub fn rtt(leg: &LegSnapshot) -> String {
+    figure(leg, |tcp| format::seconds(tcp.rtt))
+}
+
+/// A leg's congestion window, in segments.
+pub fn cwnd(leg: &LegSnapshot) -> String {
+    figure(leg, |tcp| tcp.cwnd.to_string())
+}
+
+/// The number of segments that a leg has sent again.
+pub fn retransmitted(leg: &LegSnapshot) -> String {
+    figure(leg, |tcp| tcp.retransmitted_segments.to_string())
+}
+
+/// A figure of the leg's socket; a dash once that has closed.
+fn figure(leg: &LegSnapshot, of: impl Fn(&TcpFigures) -> String) -> String {
+    leg.tcp.as_ref().map_or_else(|| "–".to_owned(), of)
+}
+
+/// The phase that took most of the time, with its share.
+pub fn main_phase(phases: &PhaseTimes) -> String {
+    let all = phases.total();
+    if all <= 0.0 {
+        return "–".to_owned();
+    }
+    let times = [
+        (Phase::Free, phases.free),
+        (Phase::Starved, phases.starved),
+        (Phase::Backpressured, phases.backpressured),
+    ];
+    let most = times.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
+    most.map_or_else(String::new, |(phase, time)| {
+        format!("{} {}", phase_name(phase), format::percent(time / all))
+    })
+}
+
+/// A phase in a column's width.
+pub fn phase_name(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Free => "free",
+        Phase::Starved => "starved",
+        Phase::Backpressured => "backpr.",
+    }
+}

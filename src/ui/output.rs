@@ -1,0 +1,20 @@
+//! Writing to standard output and standard error, where a reader may have gone.
+
+use std::fmt;
+use std::io::{self, Write};
+
+use crate::exit::{Failure, Result};
+
+/// Writes to standard output; a reader that has had enough is no error.
+pub fn print(text: &[u8]) -> Result {
+    match io::stdout().lock().write_all(text) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.map_err(|error| Failure::internal("write to standard output", error)),
+    }
+}
+
+/// Writes a line to standard error. Where that cannot be done there is nobody to tell; eprintln!
+/// would panic.
+pub fn eprint(text: impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
