@@ -31,7 +31,7 @@ pub struct Capture {
 impl Capture {
     /// Rehearses.
     pub async fn gather(config: &Config) -> Self {
-        let holder = if wiring::holds(config) {
+        let holder = if config.holds_syns() {
             Some(pepd_net::find_holder().await)
         } else {
             None

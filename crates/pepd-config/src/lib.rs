@@ -52,6 +52,7 @@ mod tests;
 mod units;
 
 pub use ipnet::IpNet;
+pub use pepd_packet::{Mark, MarkMask, MarkValue, Rate, Size};
 use toml::de::DeTable;
 
 pub use crate::context::Context;
@@ -62,7 +63,6 @@ pub use crate::model::{
 };
 pub use crate::report::Report;
 use crate::report::{Problem, Problems};
-pub use crate::units::{BitRate, Bytes, Mark, NotAMark, NotARate, NotASize};
 
 /// Reads the configuration of one box. Of a file for a whole fleet (`[[box]]`) that is the box
 /// that `context` names. `origin` is the file's name as messages show it.
