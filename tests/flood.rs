@@ -6,11 +6,13 @@
     reason = "this is how a test fails"
 )]
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use pepd_packet::checksum::Checksum;
+use pepd_packet::{Protocol as Carried, ip};
 use pepd_testbed::traffic::{Pair, Rng, listen};
 use pepd_testbed::{Family, Netns, Stage, Via, World, require, wait_until};
 use rstest::rstest;
@@ -199,38 +201,18 @@ fn syn(rng: &mut Rng, victim: SocketAddr) -> Vec<u8> {
     tcp.extend(victim.port().to_be_bytes());
     tcp.extend(&bits[2..6]);
     tcp.extend([0, 0, 0, 0, 0x50, 0x02, 0xff, 0xff, 0, 0, 0, 0]);
-    let (mut packet, addresses) = match victim.ip() {
-        IpAddr::V4(to) => {
-            let from = Ipv4Addr::new(10, 1, 2 + bits[6] % 250, 1 + bits[7] % 250);
-            let mut ip = vec![0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 6, 0, 0];
-            let addresses = [from.octets(), to.octets()].concat();
-            ip.extend(&addresses);
-            (ip, addresses)
-        }
-        IpAddr::V6(to) => {
+    let from: IpAddr = match victim {
+        SocketAddr::V4(_) => [10, 1, 2 + bits[6] % 250, 1 + bits[7] % 250].into(),
+        SocketAddr::V6(_) => {
             let host = u16::from_be_bytes([bits[6], bits[7]]);
-            let from = Ipv6Addr::new(0xfd00, 0xa, 0, 9, 0, 0, 0, host);
-            let mut ip = vec![0x60, 0, 0, 0, 0, 20, 6, 64];
-            let addresses = [from.octets(), to.octets()].concat();
-            ip.extend(&addresses);
-            (ip, addresses)
+            Ipv6Addr::new(0xfd00, 0xa, 0, 9, 0, 0, 0, host).into()
         }
     };
-    let sum = checksum(&addresses, &tcp);
+    let sum = Checksum::with_pseudo_header(from, victim.ip(), Carried::TCP, &tcp).value();
     tcp[16..18].copy_from_slice(&sum.to_be_bytes());
-    packet.extend(tcp);
-    packet
-}
-
-/// RFC 9293, section 3.1, with either family's pseudo header.
-fn checksum(addresses: &[u8], segment: &[u8]) -> u16 {
-    let words = addresses.chunks(2).chain(segment.chunks(2));
-    let mut sum: u32 = words
-        .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])))
-        .sum();
-    sum += 6 + u32::try_from(segment.len()).unwrap();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
+    match (from, victim.ip()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => ip::in_ipv4(from, to, Carried::TCP, &tcp),
+        (IpAddr::V6(from), IpAddr::V6(to)) => ip::in_ipv6(from, to, Carried::TCP, &tcp),
+        _ => unreachable!("an address is made of the victim's family"),
     }
-    !u16::try_from(sum).unwrap()
 }

@@ -10,17 +10,17 @@ use crate::measurements::Measurements;
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// One more.
+    /// Counts one more.
     pub fn increment(&self) {
         self.add(1);
     }
 
-    /// `n` more.
+    /// Counts `n` more.
     pub fn add(&self, n: u64) {
         self.0.fetch_add(n, Relaxed);
     }
 
-    /// The number now.
+    /// Gives the number now.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
@@ -31,11 +31,12 @@ impl Counter {
 pub struct Gauge(AtomicU64);
 
 impl Gauge {
-    /// One more, until what is returned is dropped: so it goes down exactly once, whatever
+    /// Counts one more until what is returned is dropped: so it goes down exactly once, whatever
     /// ends first.
-    pub fn hold(&self) -> Held<'_> {
+    #[must_use]
+    pub fn increment(&self) -> GaugeGuard<'_> {
         self.0.fetch_add(1, Relaxed);
-        Held(self)
+        GaugeGuard(self)
     }
 
     /// Sets the number, where something else does the counting.
@@ -43,17 +44,17 @@ impl Gauge {
         self.0.store(n, Relaxed);
     }
 
-    /// The number now.
+    /// Gives the number now.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }
 
-/// One unit of a [`Gauge`].
+/// One unit of a [`Gauge`], which goes down when this is dropped.
 #[derive(Debug)]
-pub struct Held<'a>(&'a Gauge);
+pub struct GaugeGuard<'a>(&'a Gauge);
 
-impl Drop for Held<'_> {
+impl Drop for GaugeGuard<'_> {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Relaxed);
     }
@@ -95,23 +96,23 @@ pub struct Counters {
     pub refusals_passed_on: Counter,
     /// Clients that got the ICMP error that their destination gave.
     pub unreachable_passed_on: Counter,
-    /// Held SYNs whose destination never answered.
+    /// GaugeGuard SYNs whose destination never answered.
     pub unanswered: Counter,
     /// Upstream legs whose client never came: it had given up, or they had to make room.
     pub unclaimed: Counter,
-    /// Held SYNs routed unsplit: too many were pending.
+    /// GaugeGuard SYNs routed unsplit: too many were pending.
     pub let_through_full: Counter,
-    /// Held SYNs routed unsplit: too many upstream legs were tried in vain.
+    /// GaugeGuard SYNs routed unsplit: too many upstream legs were tried in vain.
     pub let_through_budget: Counter,
-    /// Held SYNs routed unsplit: the client's address and port, a route or a descriptor could
+    /// GaugeGuard SYNs routed unsplit: the client's address and port, a route or a descriptor could
     /// not be had.
     pub let_through_not_possible: Counter,
-    /// Held SYNs routed unsplit: they had waited unread while others were routed, because the
+    /// GaugeGuard SYNs routed unsplit: they had waited unread while others were routed, because the
     /// daemon had been paused or a limit reached.
     pub let_through_late: Counter,
-    /// Held SYNs routed unsplit: the destination's answers to the client take another way.
+    /// GaugeGuard SYNs routed unsplit: the destination's answers to the client take another way.
     pub let_through_detour: Counter,
-    /// Held packets that were no SYN that can be read.
+    /// GaugeGuard packets that were no SYN that can be read.
     pub let_through_odd: Counter,
     /// SYNs still held when the daemon ended, routed unsplit.
     pub let_through_ending: Counter,
@@ -124,7 +125,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Held SYNs routed unsplit, for whatever reason.
+    /// GaugeGuard SYNs routed unsplit, for whatever reason.
     pub fn let_through(&self) -> u64 {
         [
             &self.let_through_full,
@@ -170,9 +171,9 @@ mod tests {
     #[test]
     fn a_gauge_goes_down_when_its_unit_is_dropped() {
         let counters = Counters::default();
-        let held = counters.live.hold();
+        let guard = counters.live.increment();
         assert_eq!(counters.live.get(), 1);
-        drop(held);
+        drop(guard);
         assert_eq!(counters.live.get(), 0);
     }
 }

@@ -7,6 +7,7 @@ pub(crate) mod access_log;
 mod direction;
 mod establish;
 mod forward;
+pub(crate) mod leg;
 pub(crate) mod leg_socket;
 mod outcome;
 mod record;
@@ -26,7 +27,7 @@ pub(crate) fn serve(context: Arc<Context>, accepted: Accepted) -> impl Future<Ou
     let establishing = Box::pin(establish(Arc::clone(&context), accepted));
     async move {
         let counters = &*context.shared.counters;
-        let _live = counters.live.hold();
+        let _live = counters.live.increment();
         let Some(Established {
             permit: _permit,
             mut ending,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use pepd_telemetry::{Registration, Side, Wanted};
+use pepd_telemetry::{Registration, SampleFields, Side};
 
 use crate::connection::access_log;
 use crate::connection::leg_socket::LegSocket;
@@ -43,8 +43,8 @@ impl Ending {
         self.outcome = outcome;
         self.ask_for_line();
         // Most connections are shorter than a second, and their figures need nobody.
-        if self.line.is_some() || self.flow.was_seen() {
-            let wanted = Wanted {
+        if self.line.is_some() || self.flow.was_sampled() {
+            let fields = SampleFields {
                 congestion: self.line.is_some(),
                 client_unread: false,
                 upstream_unread: false,
@@ -52,8 +52,8 @@ impl Ending {
             if let (Some(client), Some(upstream)) =
                 (client.watch().upgrade(), upstream.watch().upgrade())
             {
-                let look = look(&*client, &*upstream, wanted);
-                self.flow.look(Instant::now(), look);
+                let sample = look(&*client, &*upstream, fields);
+                self.flow.add_sample(Instant::now(), sample);
             }
         }
     }

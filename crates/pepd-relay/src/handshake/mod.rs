@@ -11,7 +11,6 @@
 pub(crate) mod connect;
 mod connect_budget;
 pub(crate) mod evicted;
-pub(crate) mod packet;
 pub(crate) mod queue;
 mod syn_history;
 pub(crate) mod table;

@@ -16,13 +16,14 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use pepd_packet::tcp::{self, Syn};
+use pepd_packet::{FourTuple, icmp};
 use pepd_sys::nfqueue::{self, Hook, MESSAGE_BYTES, Queue};
 use pepd_sys::reactor;
 use tokio::io::Interest;
 
 use super::connect::{self, ask};
 use super::evicted::{Leaving, ended};
-use super::packet::{self, Flow};
 use super::table::Seen;
 use super::{Bypass, Decision, Waiting};
 use crate::gate_history::GateWatch;
@@ -147,16 +148,16 @@ fn read_some(
 
 fn take_syn(context: &Arc<Context>, waiting: Waiting, packet: &[u8], late: bool) {
     let shared = &context.shared;
-    if let Some(flow) = packet::reset(packet) {
+    if let Some(flow) = tcp::read_reset(packet) {
         take_reset(context, waiting, flow);
         return;
     }
-    let syn = packet::syn(packet).filter(|syn| !is_self_destined(syn.flow.server.ip()));
+    let syn = Syn::read(packet).filter(|syn| !is_self_destined(syn.four_tuple.server.ip()));
     let Some(syn) = syn else {
         shared.decide(waiting, Decision::Bypass(Bypass::Odd));
         return;
     };
-    let of_before = shared.held.begun_anew(syn.flow, syn.number);
+    let of_before = shared.held.begun_anew(syn.four_tuple, syn.number);
     let unclaimed = of_before.upstreams.len() as u64;
     shared.counters.unclaimed.add(unclaimed);
     of_before.packets.into_iter().for_each(Waiting::supersede);
@@ -164,7 +165,7 @@ fn take_syn(context: &Arc<Context>, waiting: Waiting, packet: &[u8], late: bool)
     drop(of_before.upstreams);
     let seen = shared
         .held
-        .see(syn.flow, syn.number, waiting, late, Instant::now());
+        .see(syn.four_tuple, syn.number, waiting, late, Instant::now());
     match seen {
         Seen::Again(before) => before.supersede(),
         Seen::Answered(waiting) => shared.decide(waiting, Decision::Split),
@@ -193,7 +194,7 @@ fn take_syn(context: &Arc<Context>, waiting: Waiting, packet: &[u8], late: bool)
             for leaving in evicted.leaving {
                 tokio::spawn(let_through(Arc::clone(context), leaving));
             }
-            let flow = syn.flow;
+            let flow = syn.four_tuple;
             let attempt = tokio::spawn(ask(Arc::clone(context), syn, ticket));
             if !shared.held.attach(flow, ticket, attempt.abort_handle()) {
                 attempt.abort();
@@ -212,7 +213,7 @@ async fn let_through(context: Arc<Context>, leaving: Leaving) {
     }
 }
 
-fn take_reset(context: &Arc<Context>, waiting: Waiting, flow: Flow) {
+fn take_reset(context: &Arc<Context>, waiting: Waiting, flow: FourTuple) {
     let shared = &context.shared;
     // First, so that it does not meet the connection that the SYN opens.
     shared.decide(waiting, Decision::Pass);
@@ -225,7 +226,7 @@ fn take_reset(context: &Arc<Context>, waiting: Waiting, flow: Flow) {
 
 fn take_error(context: &Arc<Context>, waiting: Waiting, packet: &[u8]) {
     let shared = &context.shared;
-    let held = packet::icmp_error(packet).and_then(|(flow, error)| {
+    let held = icmp::read_error(packet).and_then(|(flow, error)| {
         let unreachable = connect::unreachable(error)?;
         Some((shared.held.abort(flow, Instant::now())?, unreachable))
     });

@@ -1,4 +1,4 @@
-//! What a look at a connection's sockets shows, and what the phases need to know of it.
+//! A sample of a connection's sockets, and what the phases need to know of it.
 
 use std::fmt;
 use std::time::Duration;
@@ -35,9 +35,9 @@ impl fmt::Display for CongestionName {
     }
 }
 
-/// What a look at one leg's socket has shown.
+/// A sample of one leg's socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct LegLook {
+pub struct SocketSample {
     /// From TCP_INFO.
     pub tcp: Option<TcpFigures>,
     /// The congestion control, where it was asked for.
@@ -48,19 +48,19 @@ pub struct LegLook {
     pub unread: u64,
 }
 
-/// What a look at a connection's sockets has shown.
+/// A sample of both sockets of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Look {
+pub struct ConnectionSample {
     /// The client leg.
-    pub client: LegLook,
+    pub client: SocketSample,
     /// The upstream leg.
-    pub upstream: LegLook,
+    pub upstream: SocketSample,
 }
 
-/// What whoever looks at a connection's sockets may leave out.
+/// Which fields a sample has to hold beyond those that always are; the others may be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
-    /// The name of the congestion control: the first look only.
+pub struct SampleFields {
+    /// The name of the congestion control: in the first sample only.
     pub congestion: bool,
     /// What the client leg has received and not been read.
     pub client_unread: bool,
@@ -70,7 +70,7 @@ pub struct Wanted {
 
 /// What the phases need to know of a leg.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Pace {
+pub(super) struct LegEstimate {
     pub(super) rtt: Duration,
     /// Bytes per second that it can send: a window each round trip.
     pub(super) rate: Option<f64>,
@@ -78,21 +78,29 @@ pub(super) struct Pace {
     mss: u64,
 }
 
-impl Pace {
+impl LegEstimate {
     /// Bytes that wait for this leg. Less than a segment is nothing: that is how the kernel, too,
     /// tells that a connection is limited by what it is given (tcp_rate_check_app_limited,
     /// net/ipv4/tcp_rate.c).
-    pub(super) fn waiting(&self, unsent: u64) -> u64 {
+    pub(super) fn backlog(&self, unsent: u64) -> u64 {
         if unsent < self.mss { 0 } else { unsent }
     }
 }
 
-impl LegLook {
-    pub(super) fn pace(&self) -> Pace {
+impl SocketSample {
+    /// Before the first sample.
+    pub(super) const NONE: Self = Self {
+        tcp: None,
+        congestion: None,
+        unsent: 0,
+        unread: 0,
+    };
+
+    pub(super) fn estimate(&self) -> LegEstimate {
         let Some(tcp) = self.tcp.filter(|tcp| tcp.rtt > 0.0) else {
-            return Pace::default();
+            return LegEstimate::default();
         };
-        Pace {
+        LegEstimate {
             rtt: Duration::try_from_secs_f64(tcp.rtt).unwrap_or_default(),
             rate: Some(f64::from(tcp.cwnd) * f64::from(tcp.mss) / tcp.rtt),
             mss: tcp.mss.into(),
@@ -100,7 +108,7 @@ impl LegLook {
     }
 
     /// Takes newer figures; what was not asked for again stays.
-    pub(super) fn replace(&mut self, newer: Self) {
+    pub(super) fn update(&mut self, newer: Self) {
         let congestion = newer.congestion.or(self.congestion);
         let tcp = newer.tcp.or(self.tcp);
         *self = Self {
@@ -110,11 +118,3 @@ impl LegLook {
         };
     }
 }
-
-/// Before the first look.
-pub(super) static NOTHING_SEEN: LegLook = LegLook {
-    tcp: None,
-    congestion: None,
-    unsent: 0,
-    unread: 0,
-};
