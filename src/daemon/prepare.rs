@@ -55,7 +55,7 @@ fn probe(settings: &Settings) -> Result {
     for difference in pepd_relay::probe(&settings.legs)? {
         tracing::warn!(
             leg = difference.leg,
-            option = difference.option,
+            option = difference.option.name(),
             asked = difference.asked,
             given = difference.given,
             "the kernel gave something else than the configuration asks for"

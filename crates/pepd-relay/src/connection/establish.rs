@@ -12,8 +12,10 @@ use socket2::{Domain, Socket};
 use tokio::io::Interest;
 use tokio::task::AbortHandle;
 
+use crate::call::Call;
 use crate::connection::forward::Connection;
-use crate::connection::leg_socket::{Input, LegSocket};
+use crate::connection::leg::{Input, LegIo as _};
+use crate::connection::leg_socket::LegSocket;
 use crate::connection::record::Ending;
 use crate::connection::upstream::{self, UpstreamError};
 use crate::handshake::AnsweredLeg;
@@ -196,7 +198,7 @@ fn copy_dscp(client: &OwnedFd, domain: Domain, dscp: Dscp) -> u8 {
 
 /// Joins the client leg and the upstream leg that has waited for it.
 async fn join(client: OwnedFd, upstream: AnsweredLeg) -> Result<Connection, UpstreamError> {
-    let register = UpstreamError::call("epoll_ctl");
+    let register = UpstreamError::call(Call::EpollCtl);
     let mut client = LegSocket::new(client).map_err(&register)?;
     if upstream.sent > 0 {
         skip(&mut client, upstream.sent).await?;
@@ -241,7 +243,7 @@ async fn open(
     leg: &Leg,
     dscp: u8,
 ) -> Result<(Connection, bool), UpstreamError> {
-    let register = UpstreamError::call("epoll_ctl");
+    let register = UpstreamError::call(Call::EpollCtl);
     let connecting = upstream::connect(spare, peer, destination, leg, dscp)?;
     let mut client = LegSocket::new(client).map_err(&register)?;
     let mut sent = 0;
@@ -264,7 +266,7 @@ async fn established(connection: &mut Connection) -> Result<(), UpstreamError> {
             () = connection.upstream.ready(Some(Interest::WRITABLE)) => {
                 return match connection.upstream.failure() {
                     None => Ok(()),
-                    Some(failure) => Err(UpstreamError::call("connect")(failure.as_error())),
+                    Some(failure) => Err(UpstreamError::call(Call::Connect)(failure.as_error())),
                 };
             }
             () = connection.client.ready(None) => {

@@ -7,10 +7,11 @@ use pepd_telemetry::Counters;
 use tokio::io::Interest;
 
 use crate::connection::direction::{Direction, Need, State};
+use crate::connection::leg::LegIo as _;
 use crate::connection::leg_socket::LegSocket;
 use crate::connection::outcome::{End, Outcome};
 use crate::connection::record::Ending;
-use crate::pipe_pool::PipePool;
+use crate::pipe_pool::{Loan, PipePool};
 
 /// How long what came before a failure may stay undeliverable: the other leg's peer does not
 /// read, and the connection has no future.
@@ -22,9 +23,9 @@ pub(crate) struct Connection {
     pub(crate) client: LegSocket,
     pub(crate) upstream: LegSocket,
     /// From the client to the upstream leg.
-    pub(crate) up: Direction,
+    pub(crate) up: Direction<Loan>,
     /// From the upstream leg to the client.
-    pub(crate) down: Direction,
+    pub(crate) down: Direction<Loan>,
 }
 
 impl Connection {

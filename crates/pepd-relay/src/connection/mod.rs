@@ -7,6 +7,7 @@ pub(crate) mod access_log;
 mod direction;
 mod establish;
 mod forward;
+pub(crate) mod leg;
 pub(crate) mod leg_socket;
 mod outcome;
 mod record;

@@ -15,6 +15,8 @@ use tokio::io::Interest;
 
 use super::table::{Next, Ticket};
 use super::{AnsweredLeg, Decision, Unreachable};
+use crate::call::Call;
+use crate::connection::leg::LegIo as _;
 use crate::connection::leg_socket::LegSocket;
 use crate::connection::upstream::{self, UpstreamError};
 use crate::settings::Leg;
@@ -151,7 +153,7 @@ fn before_sending(error: &UpstreamError) -> Decision {
         // old socket.
         // A SYN with data is sent by send(2).
         UpstreamError::Call {
-            call: "connect" | "send",
+            call: Call::Connect | Call::Send,
             source,
         } if source.kind() == io::ErrorKind::AddrNotAvailable => Decision::Split,
         // The port is another program's, there is no route (routing it gives the very ICMP error
