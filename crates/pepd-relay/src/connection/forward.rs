@@ -10,7 +10,7 @@ use crate::connection::direction::{Direction, Need, State};
 use crate::connection::leg::LegIo as _;
 use crate::connection::leg_socket::LegSocket;
 use crate::connection::outcome::{End, Outcome};
-use crate::connection::record::Ending;
+use crate::connection::record::ConnectionRecord;
 use crate::pipe_pool::{Loan, PipePool};
 
 /// How long what came before a failure may stay undeliverable: the other leg's peer does not
@@ -46,7 +46,7 @@ impl Connection {
         &mut self,
         pool: &Arc<PipePool>,
         counters: &Counters,
-        ending: &Ending,
+        record: &ConnectionRecord,
     ) -> End {
         let copied = &counters.copied_without_pipe;
         loop {
@@ -59,7 +59,7 @@ impl Connection {
                 .down
                 .step(&mut self.upstream, &mut self.client, pool, copied);
             let (up_report, down_report) = (self.up.report(up), self.down.report(down));
-            ending
+            record
                 .flow()
                 .report(woke, Instant::now(), up_report, down_report);
             match (up, down) {
@@ -102,7 +102,7 @@ impl Connection {
     }
 
     /// Closes both legs as they ended.
-    pub(crate) async fn finish(mut self, end: End, ending: &mut Ending) {
+    pub(crate) async fn finish(mut self, end: End, record: &mut ConnectionRecord) {
         let cut = end == End::Cut;
         let (up, down) = (self.up.state(), self.down.state());
         if (up, down) == (State::Done, State::Done) {
@@ -115,7 +115,7 @@ impl Connection {
                 (Some(failure), _) => Outcome::ClientFailed(failure),
                 (_, Some(failure)) => Outcome::UpstreamFailed(failure),
             };
-            ending.ends(outcome, &self.client, &self.upstream);
+            record.end(outcome, &self.client, &self.upstream);
             self.client.close();
             self.upstream.close();
             return;
@@ -135,7 +135,7 @@ impl Connection {
             (_, Some(failure), _) => Outcome::ClientFailed(failure),
             (_, None, Some(failure)) => Outcome::UpstreamFailed(failure),
         };
-        ending.ends(outcome, &self.client, &self.upstream);
+        record.end(outcome, &self.client, &self.upstream);
     }
 }
 
