@@ -142,7 +142,7 @@ async fn run(
         }
     });
     tokio::spawn(expire(Arc::clone(&context)));
-    tokio::spawn(sample::check_all(Arc::clone(&context)));
+    tokio::spawn(sample::sample_all(Arc::clone(&context)));
     let mut accepting = accept_on(&context, listeners);
     let mut reading = JoinSet::new();
     while let Some(command) = inbox.recv().await {
