@@ -8,7 +8,7 @@ use crossterm::cursor::MoveTo;
 use crossterm::execute;
 use crossterm::terminal::{Clear, ClearType};
 use hyper::StatusCode;
-use pepd_telemetry::{DirectionSnapshot, FlowSnapshot, HandshakeMode, LegSnapshot, PhaseTimes};
+use pepd_telemetry::{DirectionSnapshot, FlowSnapshot, HandshakeMode, LegSnapshot, PhaseSeconds};
 
 use crate::cli::FlowArgs;
 use crate::commands::client::{Client, Error};
@@ -142,7 +142,7 @@ fn directions(flow: &FlowSnapshot, width: Option<u16>) -> String {
     table::text(&table)
 }
 
-fn share(times: &PhaseTimes, of: fn(&PhaseTimes) -> f64) -> String {
+fn share(times: &PhaseSeconds, of: fn(&PhaseSeconds) -> f64) -> String {
     let all = times.total();
     if all > 0.0 {
         format::percent(of(times) / all)

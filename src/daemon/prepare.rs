@@ -42,7 +42,12 @@ pub fn settings(
 }
 
 /// The kernel state that goes with the relay's listeners.
-pub fn plan(config: &Config, prepared: &Prepared, workers: NonZeroUsize, backend: Holder) -> Plan {
+pub fn plan(
+    config: &Config,
+    prepared: &Prepared,
+    workers: NonZeroUsize,
+    backend: Option<Holder>,
+) -> Plan {
     Plan::new(&wiring::request(
         config,
         prepared.addresses(),
@@ -55,7 +60,7 @@ fn probe(settings: &Settings) -> Result {
     for difference in pepd_relay::probe(&settings.legs)? {
         tracing::warn!(
             leg = difference.leg,
-            option = difference.option,
+            option = difference.option.name(),
             asked = difference.asked,
             given = difference.given,
             "the kernel gave something else than the configuration asks for"

@@ -14,12 +14,12 @@ pub fn workers(config: &Config) -> NonZeroUsize {
     config.node.workers.unwrap_or_else(cores)
 }
 
-/// Finds what can hold SYNs on this host; the kernel is not asked where none are held.
-pub async fn queue_backend(config: &Config) -> Result<Holder> {
+/// Finds what holds SYNs on this host; none where none are held, and then the kernel is not asked.
+pub async fn queue_backend(config: &Config) -> Result<Option<Holder>> {
     if config.holds_syns() {
-        Ok(pepd_net::find_holder().await?)
+        Ok(Some(pepd_net::find_holder().await?))
     } else {
-        Ok(Holder::Nft)
+        Ok(None)
     }
 }
 

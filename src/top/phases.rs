@@ -1,6 +1,6 @@
 //! Phases as bars: each has a colour and, for those who do not see it, a texture.
 
-use pepd_telemetry::{Phase, PhaseTimes};
+use pepd_telemetry::{Phase, PhaseSeconds};
 use ratatui::style::{Color, Style};
 use ratatui::text::{Line, Span};
 
@@ -22,7 +22,7 @@ pub fn legend() -> Line<'static> {
 }
 
 /// A bar of `width` cells, divided as the time was.
-pub fn bar(times: &PhaseTimes, width: usize) -> Line<'static> {
+pub fn bar(times: &PhaseSeconds, width: usize) -> Line<'static> {
     let mut line = Line::default();
     let all = times.total();
     if all <= 0.0 {
@@ -45,7 +45,7 @@ pub fn bar(times: &PhaseTimes, width: usize) -> Line<'static> {
 
 /// One cell for each stretch of time, by the phase that took most of it; blank where nothing
 /// happened.
-pub fn band<'a>(times: impl Iterator<Item = Option<&'a PhaseTimes>>) -> Line<'static> {
+pub fn band<'a>(times: impl Iterator<Item = Option<&'a PhaseSeconds>>) -> Line<'static> {
     times
         .map(|times| match times.filter(|times| times.total() > 0.0) {
             None => Span::raw(" "),
@@ -58,12 +58,12 @@ pub fn band<'a>(times: impl Iterator<Item = Option<&'a PhaseTimes>>) -> Line<'st
 }
 
 /// The colour of the phase that took most of the time.
-pub fn color(times: &PhaseTimes) -> Color {
+pub fn color(times: &PhaseSeconds) -> Color {
     most(times).2
 }
 
 /// The letter and the share in percent of the phase that took most of the time.
-pub fn short(times: &PhaseTimes) -> String {
+pub fn short(times: &PhaseSeconds) -> String {
     let all = times.total();
     if all <= 0.0 {
         return "–".to_owned();
@@ -77,7 +77,7 @@ pub fn short(times: &PhaseTimes) -> String {
     format!("{letter}{:.0}", 100.0 * time_in(times, phase) / all)
 }
 
-fn most(times: &PhaseTimes) -> (Phase, &'static str, Color, &'static str) {
+fn most(times: &PhaseSeconds) -> (Phase, &'static str, Color, &'static str) {
     let mut most = LOOKS[0];
     for look in LOOKS {
         if time_in(times, look.0) > time_in(times, most.0) {
@@ -87,7 +87,7 @@ fn most(times: &PhaseTimes) -> (Phase, &'static str, Color, &'static str) {
     most
 }
 
-fn time_in(times: &PhaseTimes, phase: Phase) -> f64 {
+fn time_in(times: &PhaseSeconds, phase: Phase) -> f64 {
     match phase {
         Phase::Free => times.free,
         Phase::Starved => times.starved,
@@ -109,8 +109,8 @@ fn cells(share: f64, width: usize) -> usize {
 mod tests {
     use super::*;
 
-    fn times(free: f64, starved: f64, backpressured: f64) -> PhaseTimes {
-        PhaseTimes {
+    fn times(free: f64, starved: f64, backpressured: f64) -> PhaseSeconds {
+        PhaseSeconds {
             free,
             starved,
             backpressured,

@@ -1,7 +1,7 @@
 //! The daemon as a whole: pairs with their phases, rates, limits, peers.
 
 use pepd_admin::{LimitUse, Liveness, Status};
-use pepd_telemetry::{PairSnapshot, PhaseTimes};
+use pepd_telemetry::{PairSnapshot, PhaseSeconds};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -132,7 +132,7 @@ fn line(pair: &PairSnapshot, names: usize, width: usize) -> Line<'static> {
     line
 }
 
-fn lately<'a>(recent: &'a PhaseTimes, ever: &'a PhaseTimes) -> &'a PhaseTimes {
+fn lately<'a>(recent: &'a PhaseSeconds, ever: &'a PhaseSeconds) -> &'a PhaseSeconds {
     if recent.total() > 0.0 { recent } else { ever }
 }
 

@@ -2,7 +2,7 @@
 //! liveness, a leg's figures, a direction's phase.
 
 use pepd_admin::{DaemonState, Liveness, Status};
-use pepd_telemetry::{LegSnapshot, Phase, PhaseTimes, TcpFigures};
+use pepd_telemetry::{LegSnapshot, Phase, PhaseSeconds, TcpFigures};
 
 use crate::ui::format;
 
@@ -58,7 +58,7 @@ fn figure(leg: &LegSnapshot, of: impl Fn(&TcpFigures) -> String) -> String {
 }
 
 /// The phase that took most of the time, with its share.
-pub fn main_phase(phases: &PhaseTimes) -> String {
+pub fn main_phase(phases: &PhaseSeconds) -> String {
     let all = phases.total();
     if all <= 0.0 {
         return "–".to_owned();

@@ -9,7 +9,7 @@ use crate::{
 };
 use pepd_telemetry::{
     Counters, DirectionPoint, DirectionSnapshot, FlowHistory, FlowSnapshot, Goodput, HandshakeMode,
-    HistoryPoint, LegPoint, LegSnapshot, PairDirection, PairLeg, PairSnapshot, Phase, PhaseTimes,
+    HistoryPoint, LegPoint, LegSnapshot, PairDirection, PairLeg, PairSnapshot, Phase, PhaseSeconds,
     QueueBytes, TcpFigures,
 };
 
@@ -112,7 +112,7 @@ fn direction(rate: f64, age: f64, most: Phase, n: u32) -> DirectionSnapshot {
             life: rate * 0.9,
         },
         phase: Some(most),
-        phases: PhaseTimes {
+        phases: PhaseSeconds {
             free: age * share(Phase::Free),
             starved: age * share(Phase::Starved),
             backpressured: age * share(Phase::Backpressured),
@@ -173,7 +173,7 @@ fn point(second: u32) -> HistoryPoint {
         cwnd: 10 + 20 * (second % 20),
         retransmitted_segments: u32::from(second.is_multiple_of(20)),
     };
-    let phases = |free, starved, backpressured| PhaseTimes {
+    let phases = |free, starved, backpressured| PhaseSeconds {
         free,
         starved,
         backpressured,
@@ -262,12 +262,12 @@ fn pair(flows: u64) -> PairSnapshot {
     let direction = |goodput, starved, backpressured| PairDirection {
         bytes: bytes(goodput * 9000.0),
         goodput,
-        phases: PhaseTimes {
+        phases: PhaseSeconds {
             free: 1000.0,
             starved: starved * 100.0,
             backpressured: backpressured * 100.0,
         },
-        recent_phases: PhaseTimes {
+        recent_phases: PhaseSeconds {
             free: 10.0,
             starved,
             backpressured,

@@ -45,9 +45,10 @@ impl Config {
         &self.legs[id.0]
     }
 
-    /// Tells whether any connection is established end to end, which takes holding its SYN.
+    /// Whether the SYNs of any connection are held until its destination has answered. Everything
+    /// that holding takes (queues, marks, descriptors) is there only where this says so.
     pub fn holds_syns(&self) -> bool {
-        self.capture.holds_syns(&self.rules)
+        holds_syns(&self.capture, &self.rules)
     }
 
     /// The campus that `address` belongs to: the one with the longest prefix that holds it.
@@ -68,6 +69,12 @@ impl Config {
             });
         holding.max_by_key(|&(length, _)| length).map(|(_, id)| id)
     }
+}
+
+/// See [`Config::holds_syns`], for when the configuration is not complete yet.
+pub(crate) fn holds_syns(capture: &Capture, rules: &[Rule]) -> bool {
+    let end_to_end = |rule: &Rule| rule.handshake == Some(Handshake::EndToEnd);
+    capture.handshake == Handshake::EndToEnd || rules.iter().any(end_to_end)
 }
 
 /// `[node]`: the box itself.
@@ -103,14 +110,6 @@ pub struct Capture {
     pub mark: Mark,
     /// The policy-routing table that delivers marked packets locally.
     pub table: Table,
-}
-
-impl Capture {
-    /// Tells whether any SYN is held where these rules apply.
-    pub(crate) fn holds_syns(&self, rules: &[Rule]) -> bool {
-        let rule = |rule: &Rule| rule.handshake == Some(Handshake::EndToEnd);
-        self.handshake == Handshake::EndToEnd || rules.iter().any(rule)
-    }
 }
 
 /// Number of a policy-routing table (`ip route … table N`). Never 0 (unspec), 253 (default),

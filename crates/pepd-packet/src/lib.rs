@@ -1,4 +1,14 @@
-//! The words that pepd's crates share about packets; no I/O, no clock.
+//! What pepd reads of packets, and the words that its crates share about them; no I/O, no
+//! clock.
+//!
+//! Packets come from the network and are trusted for nothing: what is not understood is none.
+//!
+//! - [`ip`]: IPv4 and IPv6 headers, read and written;
+//! - [`protocol`]: what an IP packet carries;
+//! - [`tcp`]: SYNs and RSTs;
+//! - [`icmp`]: errors that quote a segment, and echo messages;
+//! - [`checksum`]: the Internet checksum;
+//! - [`four_tuple`]: the addresses of a connection.
 //!
 //! The kernel state and the data path never see each other, but have to mean the same by a
 //! mark, a queue or a rate: each of these is a type here.
@@ -9,10 +19,23 @@
 
 #![forbid(unsafe_code)]
 
+pub mod checksum;
+pub mod four_tuple;
+pub mod icmp;
+pub mod ip;
 pub mod mark;
+pub mod protocol;
 pub mod queue;
+pub mod tcp;
 pub mod units;
 
+#[cfg(test)]
+mod examples;
+
+pub use four_tuple::FourTuple;
+pub use icmp::IcmpError;
 pub use mark::{Mark, MarkMask, MarkValue, PacketMark, SocketMarks, VerdictMarks};
+pub use protocol::Protocol;
 pub use queue::QueueNumber;
+pub use tcp::{FastOpenCookie, SequenceNumber, Syn, SynData};
 pub use units::{Rate, Size};

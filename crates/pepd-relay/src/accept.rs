@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use pepd_packet::FourTuple;
 use pepd_sys::{reactor, stream};
 use pepd_telemetry::Throttle;
 use socket2::{Domain, SockRef, Socket};
@@ -12,7 +13,6 @@ use tokio::io::Interest;
 use tokio::task::JoinSet;
 
 use crate::connection::{Accepted, Upstream, serve};
-use crate::handshake::packet::Flow;
 use crate::handshake::table::Claim;
 use crate::listener::Listener;
 use crate::settings::Dscp;
@@ -112,7 +112,7 @@ fn accept(
     };
     context.shared.admission.recovered();
     let permit = context.shared.admission.admit(peer.ip());
-    let flow = Flow {
+    let flow = FourTuple {
         client: peer,
         server: destination,
     };

@@ -9,13 +9,8 @@ use std::hash::Hasher as _;
 use std::io;
 use std::net::IpAddr;
 
+use pepd_packet::{FastOpenCookie, FourTuple};
 use siphasher::sip::SipHasher24;
-
-use crate::handshake::packet::Flow;
-
-/// A listener's cookie: 8 bytes are what Linux makes (TCP_FASTOPEN_COOKIE_SIZE,
-/// include/net/tcp.h).
-pub(crate) type Cookie = [u8; 8];
 
 /// The key of all listeners, for the daemon's lifetime. A client with a cookie of the one before
 /// is answered as one without, and given a new cookie.
@@ -36,13 +31,13 @@ impl Key {
     }
 
     /// Whether the client has had `cookie` from a listener, and so has the address that it says.
-    pub(crate) fn vouches_for(&self, flow: Flow, cookie: Cookie) -> bool {
+    pub(crate) fn vouches_for(&self, flow: FourTuple, cookie: FastOpenCookie) -> bool {
         self.cookie(flow) == Some(cookie)
     }
 
     /// What the kernel makes of both addresses (__tcp_fastopen_cookie_gen_cipher,
     /// net/ipv4/tcp_fastopen.c); none where they are of two families.
-    fn cookie(&self, flow: Flow) -> Option<Cookie> {
+    fn cookie(&self, flow: FourTuple) -> Option<FastOpenCookie> {
         let mut hasher = SipHasher24::new_with_key(&self.0);
         match (flow.client.ip(), flow.server.ip()) {
             (IpAddr::V4(client), IpAddr::V4(server)) => {
@@ -55,7 +50,7 @@ impl Key {
             }
             _ => return None,
         }
-        Some(hasher.finish().to_le_bytes())
+        Some(FastOpenCookie(hasher.finish().to_le_bytes()))
     }
 }
 
@@ -70,8 +65,8 @@ impl std::fmt::Debug for Key {
 mod tests {
     use super::*;
 
-    fn flow(client: &str, server: &str) -> Flow {
-        Flow {
+    fn flow(client: &str, server: &str) -> FourTuple {
+        FourTuple {
             client: client.parse().unwrap(),
             server: server.parse().unwrap(),
         }
@@ -83,7 +78,7 @@ mod tests {
         // hash is the ninth vector.
         let key = Key(*b"\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f");
         let flow = flow("0.1.2.3:1", "4.5.6.7:2");
-        let vector = [0x62, 0x24, 0x93, 0x9a, 0x79, 0xf5, 0xf5, 0x93];
+        let vector = FastOpenCookie([0x62, 0x24, 0x93, 0x9a, 0x79, 0xf5, 0xf5, 0x93]);
         assert_eq!(key.cookie(flow), Some(vector));
         assert!(key.vouches_for(flow, vector));
     }

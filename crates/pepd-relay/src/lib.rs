@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod accept;
+mod call;
 mod connection;
 mod fast_open;
 mod gate_history;
@@ -28,11 +29,12 @@ mod shared;
 mod sockopts;
 mod worker;
 
+pub use call::Call;
 pub use gate_history::GateWatch;
 pub use handle::{Observer, Prepared, Relay, listener_addresses};
 pub use limits::{Admission, Pressure};
 pub use listener::ListenError;
 pub use probe::{ProbeError, probe};
-pub use sample::look;
+pub use sample::sample;
 pub use settings::{Campus, Dscp, Hold, Keepalive, Leg, Limits, ListenerAddress, Settings};
-pub use sockopts::{Difference, Unset};
+pub use sockopts::{Difference, SocketError, SocketOption};

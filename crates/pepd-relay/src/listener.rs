@@ -4,13 +4,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 
+use libc::EADDRINUSE;
 use pepd_packet::QueueNumber;
 use pepd_sys::sockopt;
 use socket2::{Domain, Socket};
 
+use crate::call::Call;
 use crate::fast_open::Key;
 use crate::settings::{Dscp, Leg, ListenerAddress, Settings};
-use crate::sockopts::{self, Unset};
+use crate::sockopts::{self, SocketError, SocketOption};
 
 /// Connections that may wait to be accepted, cut by the kernel to net.core.somaxconn.
 const BACKLOG: i32 = 4096;
@@ -36,7 +38,7 @@ pub enum ListenError {
         /// Where.
         address: SocketAddr,
         /// What failed.
-        source: Unset,
+        source: SocketError,
     },
     /// Another program reads the queue.
     #[error(
@@ -145,27 +147,25 @@ fn open(
     })
 }
 
-const EADDRINUSE: i32 = 98;
-
-fn listen(leg: &Leg, address: SocketAddr, domain: Domain, key: &Key) -> Result<Socket, Unset> {
-    let plain = |option, result: std::io::Result<()>| {
-        result.map_err(|source| Unset::Plain { option, source })
-    };
-    let socket = sockopts::new_socket(domain).map_err(|source| Unset::Plain {
-        option: "socket",
-        source,
-    })?;
+fn listen(
+    leg: &Leg,
+    address: SocketAddr,
+    domain: Domain,
+    key: &Key,
+) -> Result<Socket, SocketError> {
+    let called = |call| move |source| SocketError::Call { call, source };
+    let socket = sockopts::new_socket(domain).map_err(called(Call::Socket))?;
     let fd = socket.as_fd();
     sockopts::set_transparent(&socket, domain)?;
-    plain("SO_REUSEPORT", socket.set_reuse_port(true))?;
+    sockopts::set(SocketOption::ReusePort, socket.set_reuse_port(true))?;
     if domain == Domain::IPV6 {
-        plain("IPV6_V6ONLY", socket.set_only_v6(true))?;
+        sockopts::set(SocketOption::OnlyV6, socket.set_only_v6(true))?;
     }
     sockopts::apply(&socket, domain, leg, leg.client_mark)?;
     // Even where this leg has a DSCP of its own: the upstream leg may copy the client's.
     sockopt::set_save_syn(fd, 1)?;
-    plain("bind", socket.bind(&address.into()))?;
-    plain("listen", socket.listen(BACKLOG))?;
+    socket.bind(&address.into()).map_err(called(Call::Bind))?;
+    socket.listen(BACKLOG).map_err(called(Call::Listen))?;
     if leg.fast_open {
         sockopt::set_fast_open_key(fd, key.bytes())?;
         sockopt::set_fast_open(fd, FAST_OPEN_QUEUE)?;

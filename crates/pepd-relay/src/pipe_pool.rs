@@ -9,6 +9,27 @@ use pepd_telemetry::Throttle;
 /// What a pipe may hold: of 64 KiB to 1 MiB, 256 KiB was best by a little.
 pub(crate) const PIPE_BYTES: usize = 256 * 1024;
 
+/// A pool of pipes, as a direction sees it.
+pub(crate) trait LendPipes {
+    /// What it lends.
+    type Lent: LentPipe;
+
+    /// Lends an empty pipe, or none where there is none to be had: then the caller copies.
+    fn lend(&self) -> Option<Self::Lent>;
+}
+
+/// A pipe that a direction has borrowed. Dropping it closes the pipe, because bytes may be in it.
+pub(crate) trait LentPipe {
+    /// The pipe itself, as a leg fills and drains it.
+    type Pipe;
+
+    /// Gives the pipe to fill or to drain.
+    fn pipe(&self) -> &Self::Pipe;
+
+    /// Gives the pipe, which must be empty, back for the next transfer.
+    fn give_back(self);
+}
+
 /// One worker's pipes. An idle connection has none: a pipe costs two descriptors.
 #[derive(Debug)]
 pub(crate) struct PipePool {
@@ -46,26 +67,6 @@ impl PipePool {
         state.idle.truncate(room);
     }
 
-    /// An empty pipe, or `None` where the pool's share or the descriptors have run out: then
-    /// the caller copies.
-    pub(crate) fn lend(pool: &Arc<Self>) -> Option<Loan> {
-        let mut state = pool.lock();
-        let pipe = match state.idle.pop() {
-            Some(pipe) => pipe,
-            None if state.lent >= state.most => return None,
-            None => Pipe::new(PIPE_BYTES)
-                .map_err(|error| pool.report(&error))
-                .ok()?,
-        };
-        state.lent += 1;
-        Some(Loan {
-            pipe,
-            place: Place {
-                pool: Arc::clone(pool),
-            },
-        })
-    }
-
     /// How many are lent, and how many may be.
     pub(crate) fn usage(&self) -> (usize, usize) {
         let state = self.lock();
@@ -84,16 +85,44 @@ impl PipePool {
     }
 }
 
-/// A pipe that is lent. Dropping it closes the pipe, because bytes may be in it.
+impl LendPipes for Arc<PipePool> {
+    type Lent = Loan;
+
+    /// None where the pool's share or the descriptors have run out.
+    fn lend(&self) -> Option<Loan> {
+        let mut state = self.lock();
+        let pipe = match state.idle.pop() {
+            Some(pipe) => pipe,
+            None if state.lent >= state.most => return None,
+            None => Pipe::new(PIPE_BYTES)
+                .map_err(|error| self.report(&error))
+                .ok()?,
+        };
+        state.lent += 1;
+        Some(Loan {
+            pipe,
+            place: Place {
+                pool: Arc::clone(self),
+            },
+        })
+    }
+}
+
+/// One of the pool's pipes, lent.
 #[derive(Debug)]
 pub(crate) struct Loan {
-    pub(crate) pipe: Pipe,
+    pipe: Pipe,
     place: Place,
 }
 
-impl Loan {
-    /// Gives the pipe, which must be empty, back for the next transfer.
-    pub(crate) fn give_back(self) {
+impl LentPipe for Loan {
+    type Pipe = Pipe;
+
+    fn pipe(&self) -> &Pipe {
+        &self.pipe
+    }
+
+    fn give_back(self) {
         let Self { pipe, place } = self;
         let mut state = place.pool.lock();
         // Its own place is free in a moment.
@@ -123,32 +152,32 @@ mod tests {
     #[test]
     fn the_share_is_kept_and_pipes_come_back() {
         let pool = Arc::new(PipePool::new(2));
-        let first = PipePool::lend(&pool).unwrap();
-        let second = PipePool::lend(&pool).unwrap();
-        assert!(PipePool::lend(&pool).is_none());
+        let first = pool.lend().unwrap();
+        let second = pool.lend().unwrap();
+        assert!(pool.lend().is_none());
         first.give_back();
         assert_eq!(pool.lock().idle.len(), 1);
-        let again = PipePool::lend(&pool).unwrap();
-        assert!(PipePool::lend(&pool).is_none());
+        let again = pool.lend().unwrap();
+        assert!(pool.lend().is_none());
         drop((again, second));
         assert_eq!(pool.lock().idle.len(), 0, "a dropped pipe may hold bytes");
-        assert!(PipePool::lend(&pool).is_some());
+        assert!(pool.lend().is_some());
     }
 
     #[test]
     fn a_smaller_share_holds_as_pipes_come_back() {
         let pool = Arc::new(PipePool::new(3));
-        let lent = [(); 3].map(|()| PipePool::lend(&pool).unwrap());
+        let lent = [(); 3].map(|()| pool.lend().unwrap());
         pool.set_most(1);
         assert_eq!(pool.usage(), (3, 1));
         for loan in lent {
             loan.give_back();
         }
         assert_eq!(pool.lock().idle.len(), 1);
-        let only = PipePool::lend(&pool).unwrap();
-        assert!(PipePool::lend(&pool).is_none());
+        let only = pool.lend().unwrap();
+        assert!(pool.lend().is_none());
         pool.set_most(2);
-        assert!(PipePool::lend(&pool).is_some());
+        assert!(pool.lend().is_some());
         only.give_back();
         pool.set_most(0);
         assert_eq!(pool.lock().idle.len(), 0);

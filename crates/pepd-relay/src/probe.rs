@@ -2,10 +2,11 @@
 
 use std::fs;
 
+use libc::{ENOENT, EPERM};
 use socket2::Domain;
 
 use crate::settings::Leg;
-use crate::sockopts::{self, Difference, Unset};
+use crate::sockopts::{self, Difference, SocketError, SocketOption};
 
 /// A leg that this kernel cannot serve.
 #[derive(Debug, thiserror::Error)]
@@ -29,7 +30,7 @@ pub enum ProbeError {
         /// The leg.
         leg: String,
         /// The option, and what the kernel said.
-        source: Unset,
+        source: SocketError,
     },
     /// pepd lacks a capability.
     #[error("{call}: not permitted; pepd needs CAP_NET_ADMIN")]
@@ -57,13 +58,11 @@ pub fn probe(legs: &[Leg]) -> Result<Vec<Difference>, ProbeError> {
     Ok(found)
 }
 
-fn explain(leg: &Leg, source: Unset) -> ProbeError {
-    const ENOENT: i32 = 2;
-    const EPERM: i32 = 1;
+fn explain(leg: &Leg, source: SocketError) -> ProbeError {
     match (&source, source.errno(), &leg.congestion) {
         (
-            Unset::Plain {
-                option: "TCP_CONGESTION",
+            SocketError::Set {
+                option: SocketOption::Congestion,
                 ..
             },
             Some(ENOENT),
@@ -100,7 +99,7 @@ fn fast_open_difference(leg: &Leg) -> Option<Difference> {
     let bits: u32 = fs::read_to_string(path).ok()?.trim().parse().ok()?;
     (bits & 3 != 3).then(|| Difference {
         leg: leg.name.to_string(),
-        option: "TCP_FASTOPEN",
+        option: SocketOption::FastOpen,
         asked: "net.ipv4.tcp_fastopen=3, client and server".to_owned(),
         given: format!("net.ipv4.tcp_fastopen={bits}"),
     })

@@ -1,5 +1,6 @@
 //! Setting a leg's options on its sockets, and seeing what the kernel made of them.
 
+use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 
@@ -7,29 +8,105 @@ use pepd_packet::{MarkValue, Size};
 use pepd_sys::sockopt::{self, OptionError};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
+use crate::call::Call;
 use crate::settings::{Dscp, Leg};
 
-/// An option that could not be set.
+/// A socket option that a leg may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SocketOption {
+    /// No IPv4 on an IPv6 socket: IPV6_V6ONLY.
+    OnlyV6,
+    /// Probes of an idle connection: SO_KEEPALIVE, and how often (tcp(7)).
+    KeepAlive,
+    /// What a close does with data that is left: SO_LINGER.
+    Linger,
+    /// The mark of the socket's packets: SO_MARK.
+    Mark,
+    /// The pacing ceiling: SO_MAX_PACING_RATE.
+    MaxPacingRate,
+    /// Urgent data in line: SO_OOBINLINE.
+    OobInline,
+    /// The receive buffer: SO_RCVBUF.
+    ReceiveBuffer,
+    /// Sharing a local address: SO_REUSEADDR.
+    ReuseAddress,
+    /// Sharing a port among listeners: SO_REUSEPORT.
+    ReusePort,
+    /// The send buffer: SO_SNDBUF.
+    SendBuffer,
+    /// The congestion control: TCP_CONGESTION.
+    Congestion,
+    /// Data in the SYN: TCP_FASTOPEN.
+    FastOpen,
+    /// No waiting for a full segment: TCP_NODELAY.
+    NoDelay,
+    /// How much unsent data there may be: TCP_NOTSENT_LOWAT.
+    NotSentLowat,
+    /// Linear timeouts of thin streams: TCP_THIN_LINEAR_TIMEOUTS.
+    ThinLinearTimeouts,
+    /// How long data may stay unacknowledged: TCP_USER_TIMEOUT.
+    UserTimeout,
+}
+
+impl SocketOption {
+    /// Gives its name as in the manual pages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::OnlyV6 => "IPV6_V6ONLY",
+            Self::KeepAlive => "SO_KEEPALIVE",
+            Self::Linger => "SO_LINGER",
+            Self::Mark => "SO_MARK",
+            Self::MaxPacingRate => "SO_MAX_PACING_RATE",
+            Self::OobInline => "SO_OOBINLINE",
+            Self::ReceiveBuffer => "SO_RCVBUF",
+            Self::ReuseAddress => "SO_REUSEADDR",
+            Self::ReusePort => "SO_REUSEPORT",
+            Self::SendBuffer => "SO_SNDBUF",
+            Self::Congestion => "TCP_CONGESTION",
+            Self::FastOpen => "TCP_FASTOPEN",
+            Self::NoDelay => "TCP_NODELAY",
+            Self::NotSentLowat => "TCP_NOTSENT_LOWAT",
+            Self::ThinLinearTimeouts => "TCP_THIN_LINEAR_TIMEOUTS",
+            Self::UserTimeout => "TCP_USER_TIMEOUT",
+        }
+    }
+}
+
+impl fmt::Display for SocketOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A socket that could not be prepared.
 #[derive(Debug, thiserror::Error)]
-pub enum Unset {
-    /// One that pepd-sys sets; it names itself.
+pub enum SocketError {
+    /// An option that pepd-sys sets, whose error names it.
     #[error(transparent)]
-    Named(#[from] OptionError),
-    /// One that socket2 sets.
+    Option(#[from] OptionError),
+    /// A call that sets no option.
+    #[error("set {call}: {source}")]
+    Call {
+        /// The call.
+        call: Call,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// An option that socket2 sets.
     #[error("set {option}: {source}")]
-    Plain {
-        /// The option's name as in the manual pages.
-        option: &'static str,
+    Set {
+        /// The option.
+        option: SocketOption,
         /// What the kernel said.
         source: io::Error,
     },
 }
 
-impl Unset {
+impl SocketError {
     pub(crate) fn errno(&self) -> Option<i32> {
         match self {
-            Self::Named(error) => error.errno(),
-            Self::Plain { source, .. } => source.raw_os_error(),
+            Self::Option(error) => error.errno(),
+            Self::Call { source, .. } | Self::Set { source, .. } => source.raw_os_error(),
         }
     }
 }
@@ -39,8 +116,8 @@ impl Unset {
 pub struct Difference {
     /// The leg.
     pub leg: String,
-    /// The option's name as in the manual pages.
-    pub option: &'static str,
+    /// The option.
+    pub option: SocketOption,
     /// What was asked for.
     pub asked: String,
     /// What the kernel gave.
@@ -57,13 +134,13 @@ pub(crate) fn new_socket(domain: Domain) -> io::Result<Socket> {
 }
 
 /// Lets the socket use addresses that are not the host's, and share a local port.
-pub(crate) fn set_transparent(socket: &Socket, domain: Domain) -> Result<(), Unset> {
+pub(crate) fn set_transparent(socket: &Socket, domain: Domain) -> Result<(), SocketError> {
     if domain == Domain::IPV4 {
         sockopt::set_transparent_v4(socket.as_fd(), 1)?;
     } else {
         sockopt::set_transparent_v6(socket.as_fd(), 1)?;
     }
-    plain("SO_REUSEADDR", socket.set_reuse_address(true))
+    set(SocketOption::ReuseAddress, socket.set_reuse_address(true))
 }
 
 /// Sets everything that both of a leg's sockets have in common: an upstream socket before it
@@ -74,24 +151,27 @@ pub(crate) fn apply(
     domain: Domain,
     leg: &Leg,
     mark: Option<MarkValue>,
-) -> Result<(), Unset> {
+) -> Result<(), SocketError> {
     let fd = socket.as_fd();
-    plain("TCP_NODELAY", socket.set_tcp_nodelay(true))?;
+    set(SocketOption::NoDelay, socket.set_tcp_nodelay(true))?;
     if let Some(mark) = mark {
-        plain("SO_MARK", socket.set_mark(mark.0))?;
+        set(SocketOption::Mark, socket.set_mark(mark.0))?;
     }
     // A process that dies must not leave a clean end: see `LegSocket`.
-    plain(
-        "SO_LINGER",
+    set(
+        SocketOption::Linger,
         socket.set_linger(Some(std::time::Duration::ZERO)),
     )?;
     // Out of line, the kernel drops an urgent byte that nobody has taken when the next one is
     // announced (tcp_check_urg), and gives it no more once a RST has come (tcp_recv_urg).
-    plain("SO_OOBINLINE", socket.set_out_of_band_inline(true))?;
-    plain("SO_KEEPALIVE", socket.set_tcp_keepalive(&keepalive(leg)))?;
+    set(SocketOption::OobInline, socket.set_out_of_band_inline(true))?;
+    set(
+        SocketOption::KeepAlive,
+        socket.set_tcp_keepalive(&keepalive(leg)),
+    )?;
     if let Some(congestion) = &leg.congestion {
-        plain(
-            "TCP_CONGESTION",
+        set(
+            SocketOption::Congestion,
             socket.set_tcp_congestion(congestion.as_bytes()),
         )?;
     }
@@ -106,8 +186,8 @@ pub(crate) fn apply(
         sockopt::set_max_segment(fd, i32::from(mss))?;
     }
     if leg.user_timeout.is_some() {
-        plain(
-            "TCP_USER_TIMEOUT",
+        set(
+            SocketOption::UserTimeout,
             socket.set_tcp_user_timeout(leg.user_timeout),
         )?;
     }
@@ -138,10 +218,10 @@ pub(crate) fn set_dscp(
 }
 
 /// Compares what a socket has with what its leg asks for.
-pub(crate) fn differences(socket: &Socket, leg: &Leg) -> Result<Vec<Difference>, Unset> {
+pub(crate) fn differences(socket: &Socket, leg: &Leg) -> Result<Vec<Difference>, SocketError> {
     let fd = socket.as_fd();
     let mut found = Vec::new();
-    let mut compare = |option: &'static str, asked: Option<String>, given: String| {
+    let mut compare = |option: SocketOption, asked: Option<String>, given: String| {
         if let Some(asked) = asked.filter(|asked| *asked != given) {
             found.push(Difference {
                 leg: leg.name.to_string(),
@@ -153,13 +233,13 @@ pub(crate) fn differences(socket: &Socket, leg: &Leg) -> Result<Vec<Difference>,
     };
     let congestion = SockRef::from(socket)
         .tcp_congestion()
-        .map_err(|source| Unset::Plain {
-            option: "TCP_CONGESTION",
+        .map_err(|source| SocketError::Set {
+            option: SocketOption::Congestion,
             source,
         })?;
     let congestion = String::from_utf8_lossy(&congestion);
     compare(
-        "TCP_CONGESTION",
+        SocketOption::Congestion,
         leg.congestion.clone(),
         congestion.trim_end_matches('\0').into(),
     );
@@ -168,26 +248,30 @@ pub(crate) fn differences(socket: &Socket, leg: &Leg) -> Result<Vec<Difference>,
         .buffer
         .map(|size| c_int(size).saturating_mul(2).to_string());
     compare(
-        "SO_RCVBUF",
+        SocketOption::ReceiveBuffer,
         doubled.clone(),
         sockopt::receive_buffer(fd)?.to_string(),
     );
-    compare("SO_SNDBUF", doubled, sockopt::send_buffer(fd)?.to_string());
+    compare(
+        SocketOption::SendBuffer,
+        doubled,
+        sockopt::send_buffer(fd)?.to_string(),
+    );
     let rate = leg.rate.map(|rate| rate.bytes_per_second().to_string());
     compare(
-        "SO_MAX_PACING_RATE",
+        SocketOption::MaxPacingRate,
         rate,
         sockopt::max_pacing_rate(fd)?.to_string(),
     );
     let lowat = leg.notsent_lowat.map(|size| c_int(size).to_string());
     compare(
-        "TCP_NOTSENT_LOWAT",
+        SocketOption::NotSentLowat,
         lowat,
         sockopt::notsent_lowat(fd)?.to_string(),
     );
     let thin = leg.thin.then(|| "1".to_owned());
     compare(
-        "TCP_THIN_LINEAR_TIMEOUTS",
+        SocketOption::ThinLinearTimeouts,
         thin,
         sockopt::thin_linear_timeouts(fd)?.to_string(),
     );
@@ -202,8 +286,9 @@ fn keepalive(leg: &Leg) -> TcpKeepalive {
         .with_retries(keepalive.count)
 }
 
-fn plain(option: &'static str, result: io::Result<()>) -> Result<(), Unset> {
-    result.map_err(|source| Unset::Plain { option, source })
+/// Names the option that socket2 could not set.
+pub(crate) fn set(option: SocketOption, result: io::Result<()>) -> Result<(), SocketError> {
+    result.map_err(|source| SocketError::Set { option, source })
 }
 
 fn c_int(size: Size) -> i32 {

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
+use pepd_packet::IcmpError;
 use socket2::{SockAddr, SockAddrStorage};
 
 use crate::{check, check_len};
@@ -98,27 +99,9 @@ pub fn unread(fd: BorrowedFd<'_>) -> io::Result<usize> {
     ioctl_int(fd, libc::FIONREAD).map(|len| usize::try_from(len).unwrap_or(0))
 }
 
-/// An ICMP error that a socket with
-/// [`set_receive_errors_v4`](crate::sockopt::set_receive_errors_v4) or its IPv6 sister got.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IcmpError {
-    /// Type and code of RFC 792.
-    V4 {
-        /// The type.
-        kind: u8,
-        /// The code.
-        code: u8,
-    },
-    /// Type and code of RFC 4443.
-    V6 {
-        /// The type.
-        kind: u8,
-        /// The code.
-        code: u8,
-    },
-}
-
-/// Takes the oldest ICMP error that the socket got; none where there is none.
+/// Takes the oldest ICMP error that the socket got, if
+/// [`set_receive_errors_v4`](crate::sockopt::set_receive_errors_v4) or its IPv6 sister told it to
+/// keep them; none where there is none.
 pub fn icmp_error(fd: BorrowedFd<'_>) -> Option<IcmpError> {
     // Aligned for a cmsghdr, and enough for a sock_extended_err with an address behind it.
     let mut control = [0_u64; 32];

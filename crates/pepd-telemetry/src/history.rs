@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use crate::phase::Spent;
-use crate::{DirectionPoint, HistoryPoint, LegPoint, PhaseTimes};
+use crate::phase::PhaseTimes;
+use crate::{DirectionPoint, HistoryPoint, LegPoint, PhaseSeconds};
 
 /// Points that a flow keeps: five minutes.
 pub const POINTS_PER_FLOW: usize = 300;
@@ -39,13 +39,13 @@ pub(crate) struct DirectionSecond {
 }
 
 impl DirectionSecond {
-    pub(crate) fn new(bytes: u64, queue: u64, spent: Spent) -> Self {
+    pub(crate) fn new(bytes: u64, queue: u64, times: PhaseTimes) -> Self {
         Self {
             bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
             queue: u32::try_from(queue).unwrap_or(u32::MAX),
-            free: millis(spent.free),
-            starved: millis(spent.starved),
-            backpressured: millis(spent.backpressured),
+            free: millis(times.free),
+            starved: millis(times.starved),
+            backpressured: millis(times.backpressured),
         }
     }
 }
@@ -69,7 +69,7 @@ impl Point {
         let span = f64::from(self.span.max(1)) / 1e3;
         let direction = |of: &DirectionSecond| DirectionPoint {
             goodput: f64::from(of.bytes) * 8.0 / span,
-            phases: PhaseTimes {
+            phases: PhaseSeconds {
                 free: f64::from(of.free) / 1e3,
                 starved: f64::from(of.starved) / 1e3,
                 backpressured: f64::from(of.backpressured) / 1e3,
@@ -94,9 +94,9 @@ impl Point {
 /// How many points all flows together may have: once they are used up, a flow overwrites its
 /// own oldest, and one without any has none.
 #[derive(Debug)]
-pub(crate) struct Budget(AtomicUsize);
+pub(crate) struct PointBudget(AtomicUsize);
 
-impl Budget {
+impl PointBudget {
     /// A budget of `points`.
     pub(crate) fn new(points: usize) -> Arc<Self> {
         Arc::new(Self(AtomicUsize::new(points)))
@@ -119,11 +119,11 @@ pub(crate) struct History {
     points: VecDeque<Point>,
     /// Points taken from the budget.
     granted: usize,
-    budget: Arc<Budget>,
+    budget: Arc<PointBudget>,
 }
 
 impl History {
-    pub(crate) fn new(budget: Arc<Budget>) -> Self {
+    pub(crate) fn new(budget: Arc<PointBudget>) -> Self {
         Self {
             points: VecDeque::new(),
             granted: 0,
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     fn point(time: u32) -> Point {
-        let spent = Spent {
+        let times = PhaseTimes {
             free: Duration::from_millis(250),
             starved: Duration::from_millis(750),
             backpressured: Duration::ZERO,
@@ -176,7 +176,7 @@ mod tests {
         Point {
             time,
             span: 1000,
-            up: DirectionSecond::new(125_000, 7, spent),
+            up: DirectionSecond::new(125_000, 7, times),
             down: DirectionSecond::default(),
             client_leg: LegSecond {
                 rtt: 20_000,
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn the_last_five_minutes_are_kept() {
-        let mut history = History::new(Budget::new(1000));
+        let mut history = History::new(PointBudget::new(1000));
         (0..1000).for_each(|time| history.push(point(time)));
         let points = history.expand(0.0);
         assert_eq!(points.len(), POINTS_PER_FLOW);
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn the_budget_bounds_all_flows_together() {
-        let budget = Budget::new(64);
+        let budget = PointBudget::new(64);
         let mut first = History::new(Arc::clone(&budget));
         let mut second = History::new(Arc::clone(&budget));
         (0..200).for_each(|time| first.push(point(time)));

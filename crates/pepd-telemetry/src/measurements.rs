@@ -44,7 +44,7 @@ impl fmt::Debug for Measurements {
     }
 }
 
-/// The connections from one campus to another.
+/// What is recorded of the connections from one campus to another.
 #[derive(Debug, Default)]
 pub struct PairMeasurements {
     /// The legs between the clients and this box.
@@ -63,7 +63,7 @@ impl PairMeasurements {
     }
 }
 
-/// One side's legs.
+/// What is recorded of one side's legs.
 #[derive(Debug)]
 pub struct LegMeasurements {
     /// Smoothed round-trip times, seconds: a sample for each second in which a leg carried
@@ -74,9 +74,9 @@ pub struct LegMeasurements {
 }
 
 impl LegMeasurements {
-    /// Records a leg that has ended, from what was last seen of it; nothing, where nothing was
+    /// Records the share of a leg that has ended, from its last figures; nothing, where nothing was
     /// sent or the kernel does not tell.
-    pub(crate) fn ended(&self, last: &TcpFigures) {
+    pub(crate) fn observe_retransmitted(&self, last: &TcpFigures) {
         if let (Some(sent @ 1..), Some(again)) = (last.sent_bytes, last.retransmitted_bytes) {
             self.retransmitted.observe(float(again) / float(sent));
         }

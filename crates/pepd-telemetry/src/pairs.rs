@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::measurements::PairMeasurements;
-use crate::phase::Spent;
+use crate::phase::PhaseTimes;
 use crate::{PairDirection, PairLeg, PairSnapshot, TcpFigures};
 
 /// Seconds that "of late" means.
@@ -14,18 +14,19 @@ const RECENT: u64 = 10;
 /// A bucket for each of them.
 const BUCKETS: usize = 10;
 
-/// One direction's part of what a flow has done since it was last asked.
+/// What one direction has carried, and how long it took: of a flow since it was last asked, or of
+/// all flows of a pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Done {
+pub(crate) struct Progress {
     pub(crate) bytes: u64,
     /// While there was something to carry.
-    pub(crate) spent: Spent,
+    pub(crate) times: PhaseTimes,
 }
 
-impl Done {
+impl Progress {
     fn add(&mut self, more: Self) {
         self.bytes += more.bytes;
-        self.spent = self.spent.plus(more.spent);
+        self.times = self.times.plus(more.times);
     }
 }
 
@@ -45,18 +46,18 @@ struct State {
     accepted: u64,
     client_profile: Arc<str>,
     upstream_profile: Arc<str>,
-    up: Done,
-    down: Done,
+    up: Progress,
+    down: Progress,
     began: Instant,
     recent: [Bucket; BUCKETS],
 }
 
-/// One second.
+/// One of the last seconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
     second: u64,
-    up: Done,
-    down: Done,
+    up: Progress,
+    down: Progress,
 }
 
 impl Pair {
@@ -71,16 +72,16 @@ impl Pair {
                 accepted: 0,
                 client_profile: Arc::clone(&nameless),
                 upstream_profile: nameless,
-                up: Done::default(),
-                down: Done::default(),
+                up: Progress::default(),
+                down: Progress::default(),
                 began: now,
                 recent: Default::default(),
             }),
         }
     }
 
-    /// A connection more, with the profiles of its two legs.
-    pub(crate) fn enter(&self, client_profile: &Arc<str>, upstream_profile: &Arc<str>) {
+    /// Counts a connection that begins, with the profiles of its two legs.
+    pub(crate) fn flow_began(&self, client_profile: &Arc<str>, upstream_profile: &Arc<str>) {
         let mut state = self.lock();
         state.live += 1;
         state.accepted += 1;
@@ -93,14 +94,14 @@ impl Pair {
         }
     }
 
-    /// A connection less.
-    pub(crate) fn leave(&self) {
+    /// Counts a connection that has ended.
+    pub(crate) fn flow_ended(&self) {
         let mut state = self.lock();
         state.live = state.live.saturating_sub(1);
     }
 
-    /// A connection's legs have been looked at, as they are each second while it is active.
-    pub(crate) fn seen(&self, client: Option<TcpFigures>, upstream: Option<TcpFigures>) {
+    /// Records the round-trip times of a connection's legs, each second in which it is active.
+    pub(crate) fn observe_rtts(&self, client: Option<TcpFigures>, upstream: Option<TcpFigures>) {
         let Some(measured) = self.measured.get() else {
             return;
         };
@@ -112,20 +113,24 @@ impl Pair {
         }
     }
 
-    /// A connection has ended, of whose legs this was seen last.
-    pub(crate) fn ended(&self, client: Option<TcpFigures>, upstream: Option<TcpFigures>) {
+    /// Records what a connection's legs sent again, from the last figures of them.
+    pub(crate) fn observe_retransmissions(
+        &self,
+        client: Option<TcpFigures>,
+        upstream: Option<TcpFigures>,
+    ) {
         let Some(measured) = self.measured.get() else {
             return;
         };
         for (leg, tcp) in [(&measured.client, client), (&measured.upstream, upstream)] {
             if let Some(tcp) = tcp {
-                leg.ended(&tcp);
+                leg.observe_retransmitted(&tcp);
             }
         }
     }
 
-    /// Adds what a connection has done.
-    pub(crate) fn add(&self, now: Instant, up: Done, down: Done) {
+    /// Adds the progress of a connection's two directions.
+    pub(crate) fn add(&self, now: Instant, up: Progress, down: Progress) {
         if (up, down) == Default::default() {
             return;
         }
@@ -149,8 +154,8 @@ impl Pair {
     pub(crate) fn snapshot(&self, now: Instant) -> PairSnapshot {
         let state = self.lock();
         let second = state.second(now);
-        let mut up = Done::default();
-        let mut down = Done::default();
+        let mut up = Progress::default();
+        let mut down = Progress::default();
         for bucket in &state.recent {
             if bucket.second + RECENT > second {
                 up.add(bucket.up);
@@ -162,11 +167,11 @@ impl Pair {
             .saturating_duration_since(state.began)
             .clamp(Duration::from_secs(1), Duration::from_secs(RECENT))
             .as_secs_f64();
-        let direction = |all: Done, recent: Done| PairDirection {
+        let direction = |all: Progress, recent: Progress| PairDirection {
             bytes: all.bytes,
             goodput: recent.bytes as f64 * 8.0 / time,
-            phases: all.spent.into(),
-            recent_phases: recent.spent.into(),
+            phases: all.times.into(),
+            recent_phases: recent.times.into(),
         };
         let leg = |profile: &Arc<str>| PairLeg {
             profile: profile.to_string(),
@@ -205,8 +210,8 @@ pub(crate) struct Pairs(Mutex<HashMap<Campuses, Arc<Pair>>>);
 type Campuses = (Arc<str>, Arc<str>);
 
 impl Pairs {
-    /// The pair of these two campuses, made if it is new.
-    pub(crate) fn of(&self, client: &Arc<str>, server: &Arc<str>, now: Instant) -> Arc<Pair> {
+    /// Gives the pair of these two campuses, made if it is new.
+    pub(crate) fn get(&self, client: &Arc<str>, server: &Arc<str>, now: Instant) -> Arc<Pair> {
         let key = (Arc::clone(client), Arc::clone(server));
         let mut pairs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let pair = pairs.entry(key).or_insert_with_key(|(client, server)| {
@@ -215,7 +220,7 @@ impl Pairs {
         Arc::clone(pair)
     }
 
-    /// All of them, by name.
+    /// All pairs, sorted by name.
     pub(crate) fn all(&self) -> Vec<Arc<Pair>> {
         let pairs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all: Vec<_> = pairs.values().map(Arc::clone).collect();
@@ -234,16 +239,24 @@ mod tests {
     fn of_late_is_the_last_ten_seconds() {
         let start = Instant::now();
         let pair = Pair::new("a".into(), "b".into(), start);
-        let done = |bytes| Done {
+        let progress = |bytes| Progress {
             bytes,
-            spent: Spent {
+            times: PhaseTimes {
                 free: Duration::from_secs(1),
-                ..Spent::default()
+                ..PhaseTimes::default()
             },
         };
-        pair.add(start, done(1000), Done::default());
-        pair.add(start + Duration::from_secs(12), done(50), Done::default());
-        pair.add(start + Duration::from_secs(13), done(50), Done::default());
+        pair.add(start, progress(1000), Progress::default());
+        pair.add(
+            start + Duration::from_secs(12),
+            progress(50),
+            Progress::default(),
+        );
+        pair.add(
+            start + Duration::from_secs(13),
+            progress(50),
+            Progress::default(),
+        );
         let seen = pair.snapshot(start + Duration::from_secs(14));
         assert_eq!(seen.up.bytes, 1100);
         assert!((seen.up.goodput - 80.0).abs() < 1e-9);
@@ -256,9 +269,9 @@ mod tests {
     #[test]
     fn a_reload_brings_other_profiles() {
         let pair = Pair::new("a".into(), "b".into(), Instant::now());
-        pair.enter(&"lan".into(), &"wan".into());
-        pair.enter(&"lan".into(), &"satellite".into());
-        pair.leave();
+        pair.flow_began(&"lan".into(), &"wan".into());
+        pair.flow_began(&"lan".into(), &"satellite".into());
+        pair.flow_ended();
         let seen = pair.snapshot(Instant::now());
         assert_eq!((seen.live, seen.accepted), (1, 2));
         assert_eq!(seen.upstream_leg.profile, "satellite");

@@ -7,11 +7,11 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{Phase, PhaseTimes};
+use crate::{Phase, PhaseSeconds};
 
-/// What a direction does.
+/// What a direction is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doing {
+pub enum Activity {
     /// It moves bytes, or waits for its turn to.
     Moving,
     /// It has moved all there was and waits for more.
@@ -26,7 +26,7 @@ pub enum Doing {
     Ended,
 }
 
-impl Doing {
+impl Activity {
     /// The phase that this is, as far as is known without asking the socket.
     fn phase(self) -> Option<Phase> {
         match self {
@@ -40,7 +40,7 @@ impl Doing {
 
 /// Time in each phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Spent {
+pub struct PhaseTimes {
     /// In [`Phase::Free`].
     pub free: Duration,
     /// In [`Phase::Starved`].
@@ -49,7 +49,7 @@ pub struct Spent {
     pub backpressured: Duration,
 }
 
-impl Spent {
+impl PhaseTimes {
     fn in_phase(&mut self, phase: Phase) -> &mut Duration {
         match phase {
             Phase::Free => &mut self.free,
@@ -58,7 +58,7 @@ impl Spent {
         }
     }
 
-    /// What has come since `before`.
+    /// The time that has come since `before`.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
         Self {
@@ -68,7 +68,7 @@ impl Spent {
         }
     }
 
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -79,17 +79,17 @@ impl Spent {
     }
 }
 
-impl From<Spent> for PhaseTimes {
-    fn from(spent: Spent) -> Self {
+impl From<PhaseTimes> for PhaseSeconds {
+    fn from(times: PhaseTimes) -> Self {
         Self {
-            free: spent.free.as_secs_f64(),
-            starved: spent.starved.as_secs_f64(),
-            backpressured: spent.backpressured.as_secs_f64(),
+            free: times.free.as_secs_f64(),
+            starved: times.starved.as_secs_f64(),
+            backpressured: times.backpressured.as_secs_f64(),
         }
     }
 }
 
-/// Counts the time of one direction.
+/// Counts the time of one direction in each phase.
 ///
 /// What is exact: a wait for room is backpressure from its first moment to its last. In a wait
 /// for data the unsent bytes only fall, so one that begins without any is starved throughout,
@@ -98,14 +98,14 @@ impl From<Spent> for PhaseTimes {
 /// at which the outgoing leg can send.
 #[derive(Clone, Copy, Debug)]
 pub struct PhaseClock {
-    spent: Spent,
+    times: PhaseTimes,
     /// Of the starved time: stretches in which there was nothing to carry.
     idle: Duration,
-    doing: Doing,
+    activity: Activity,
     /// Up to when the time is counted.
-    counted: Instant,
+    settled: Instant,
     /// Since when the buffer has been empty, if it is.
-    dry: Option<Instant>,
+    empty_since: Option<Instant>,
 }
 
 /// A leg that brings nothing for so long has nothing to bring: a second is the first
@@ -117,87 +117,90 @@ const SHORTEST_IDLE: Duration = Duration::from_secs(1);
 const IDLE_ROUND_TRIPS: u32 = 4;
 
 impl PhaseClock {
-    /// A direction that waits for its first byte from `now` on.
+    /// Starts a clock for a direction that waits for its first byte from `now` on.
     pub fn new(now: Instant) -> Self {
         Self {
-            spent: Spent::default(),
+            times: PhaseTimes::default(),
             idle: Duration::ZERO,
-            doing: Doing::AwaitsSource { unsent: 0 },
-            counted: now,
-            dry: Some(now),
+            activity: Activity::AwaitsSource { unsent: 0 },
+            settled: now,
+            empty_since: Some(now),
         }
     }
 
-    /// What it does now.
-    pub fn doing(&self) -> Doing {
-        self.doing
+    /// What the direction is doing now.
+    pub fn activity(&self) -> Activity {
+        self.activity
     }
 
-    /// The phase it is in.
+    /// The phase that the direction is in; none once it has ended.
     pub fn phase(&self) -> Option<Phase> {
-        self.doing.phase()
+        self.activity.phase()
     }
 
     /// Whether nothing can change before an event tells: the buffer is empty, or it has ended.
     pub fn at_rest(&self) -> bool {
-        matches!(self.doing, Doing::AwaitsSource { unsent: 0 } | Doing::Ended)
+        matches!(
+            self.activity,
+            Activity::AwaitsSource { unsent: 0 } | Activity::Ended
+        )
     }
 
-    /// Counts the time up to `now` of what it does and goes on doing.
+    /// Counts the time up to `now` of the activity, which goes on.
     ///
     /// `unsent` is what the outgoing socket still has to send; `rate` how fast it can, in bytes
     /// per second, where known.
     pub fn settle(&mut self, now: Instant, unsent: u64, rate: Option<f64>) {
-        let time = now.saturating_duration_since(self.counted);
-        self.counted = self.counted.max(now);
-        match self.doing {
-            Doing::AwaitsSource { unsent: before } if before > 0 && unsent == 0 => {
+        let time = now.saturating_duration_since(self.settled);
+        self.settled = self.settled.max(now);
+        match self.activity {
+            Activity::AwaitsSource { unsent: before } if before > 0 && unsent == 0 => {
                 let free = draining(before, rate, time);
-                self.spent.free += free;
-                self.spent.starved += time - free;
-                self.dry = Some(now.checked_sub(time - free).unwrap_or(now));
-                self.doing = Doing::AwaitsSource { unsent };
+                self.times.free += free;
+                self.times.starved += time - free;
+                self.empty_since = Some(now.checked_sub(time - free).unwrap_or(now));
+                self.activity = Activity::AwaitsSource { unsent };
             }
-            Doing::AwaitsSource { unsent: before } => {
-                *self.spent.in_phase(if before > 0 {
+            Activity::AwaitsSource { unsent: before } => {
+                *self.times.in_phase(if before > 0 {
                     Phase::Free
                 } else {
                     Phase::Starved
                 }) += time;
                 // Where there was nothing unsent, there is nothing: it was not looked for.
-                self.doing = Doing::AwaitsSource {
+                self.activity = Activity::AwaitsSource {
                     unsent: unsent.min(before),
                 };
             }
-            doing => {
-                if let Some(phase) = doing.phase() {
-                    *self.spent.in_phase(phase) += time;
+            activity => {
+                if let Some(phase) = activity.phase() {
+                    *self.times.in_phase(phase) += time;
                 }
             }
         }
     }
 
-    /// It does something else from `now` on; what it did before is settled up to then.
+    /// Changes the activity from `now` on; the one before is settled up to then.
     ///
     /// `incoming_rtt` is the incoming leg's round-trip time: it says how long a pause makes the
     /// direction idle.
-    pub fn begin(&mut self, now: Instant, doing: Doing, incoming_rtt: Duration) {
-        if let Some(dry) = self.dry.take() {
-            let stretch = now.saturating_duration_since(dry);
+    pub fn begin(&mut self, now: Instant, activity: Activity, incoming_rtt: Duration) {
+        if let Some(since) = self.empty_since.take() {
+            let stretch = now.saturating_duration_since(since);
             if is_idle(stretch, incoming_rtt) {
                 self.idle += stretch;
             }
         }
-        self.dry = (doing == Doing::AwaitsSource { unsent: 0 }).then_some(now);
-        self.doing = doing;
+        self.empty_since = (activity == Activity::AwaitsSource { unsent: 0 }).then_some(now);
+        self.activity = activity;
     }
 
-    /// Time in each phase up to `now`, and how much of the starved time it was idle. Asks no
+    /// The time in each phase up to `now`, and how much of the starved time it was idle. Asks no
     /// socket: a wait that began with unsent bytes counts as free until it is settled.
-    pub fn at(&self, now: Instant, incoming_rtt: Duration) -> (Spent, Duration) {
-        let mut spent = self.spent;
-        if let Some(phase) = self.doing.phase() {
-            *spent.in_phase(phase) += now.saturating_duration_since(self.counted);
+    pub fn at(&self, now: Instant, incoming_rtt: Duration) -> (PhaseTimes, Duration) {
+        let mut times = self.times;
+        if let Some(phase) = self.activity.phase() {
+            *times.in_phase(phase) += now.saturating_duration_since(self.settled);
         }
         let pending = self.stretch(now);
         let pending = if is_idle(pending, incoming_rtt) {
@@ -205,22 +208,22 @@ impl PhaseClock {
         } else {
             Duration::ZERO
         };
-        (spent, self.idle + pending)
+        (times, self.idle + pending)
     }
 
-    /// Time in each phase up to when it was settled, while there was something to carry. A
+    /// The time in each phase up to when it was settled, while there was something to carry. A
     /// pause that lasts is not in it until it has ended and turned out to be short.
-    pub fn carrying(&self) -> Spent {
-        let pending = self.stretch(self.counted);
-        Spent {
-            starved: self.spent.starved.saturating_sub(self.idle + pending),
-            ..self.spent
+    pub fn carrying(&self) -> PhaseTimes {
+        let pending = self.stretch(self.settled);
+        PhaseTimes {
+            starved: self.times.starved.saturating_sub(self.idle + pending),
+            ..self.times
         }
     }
 
     fn stretch(&self, now: Instant) -> Duration {
-        self.dry
-            .map_or(Duration::ZERO, |dry| now.saturating_duration_since(dry))
+        self.empty_since
+            .map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 }
 
@@ -250,13 +253,13 @@ mod tests {
         Duration::from_millis(n)
     }
 
-    /// What a clock counts of one thing that is done for 100 ms.
-    fn counted(doing: Doing, unsent: u64, rate: Option<f64>) -> [u128; 3] {
+    /// What a clock counts of one activity that lasts 100 ms.
+    fn counted(activity: Activity, unsent: u64, rate: Option<f64>) -> [u128; 3] {
         let start = Instant::now();
         let mut clock = PhaseClock::new(start);
-        clock.begin(start, doing, RTT);
+        clock.begin(start, activity, RTT);
         clock.settle(start + ms(100), unsent, rate);
-        let Spent {
+        let PhaseTimes {
             free,
             starved,
             backpressured,
@@ -266,17 +269,17 @@ mod tests {
 
     #[test]
     fn each_wait_belongs_to_a_phase() {
-        let source = |unsent| Doing::AwaitsSource { unsent };
-        assert_eq!(counted(Doing::Moving, 9, None), [100, 0, 0]);
-        assert_eq!(counted(Doing::AwaitsSink, 9, None), [0, 0, 100]);
-        assert_eq!(counted(Doing::Ended, 0, None), [0, 0, 0]);
+        let source = |unsent| Activity::AwaitsSource { unsent };
+        assert_eq!(counted(Activity::Moving, 9, None), [100, 0, 0]);
+        assert_eq!(counted(Activity::AwaitsSink, 9, None), [0, 0, 100]);
+        assert_eq!(counted(Activity::Ended, 0, None), [0, 0, 0]);
         assert_eq!(counted(source(0), 0, None), [0, 100, 0]);
         assert_eq!(counted(source(50), 9, None), [100, 0, 0]);
     }
 
     #[test]
     fn where_the_buffer_ran_empty_is_estimated() {
-        let source = Doing::AwaitsSource { unsent: 1000 };
+        let source = Activity::AwaitsSource { unsent: 1000 };
         assert_eq!(counted(source, 0, Some(50_000.0)), [20, 80, 0]);
         assert_eq!(
             counted(source, 0, Some(1.0)),
@@ -291,15 +294,15 @@ mod tests {
     fn a_wait_may_be_settled_in_pieces() {
         let start = Instant::now();
         let mut clock = PhaseClock::new(start);
-        clock.begin(start, Doing::AwaitsSource { unsent: 1000 }, RTT);
+        clock.begin(start, Activity::AwaitsSource { unsent: 1000 }, RTT);
         clock.settle(start + ms(10), 600, None);
         assert!(!clock.at_rest());
         clock.settle(start + ms(20), 0, Some(100_000.0));
         assert!(clock.at_rest());
         clock.settle(start + ms(50), 0, None);
-        let (spent, idle) = clock.at(start + ms(60), RTT);
-        assert_eq!(spent.free, ms(16));
-        assert_eq!(spent.starved, ms(44), "up to now, unsettled time too");
+        let (times, idle) = clock.at(start + ms(60), RTT);
+        assert_eq!(times.free, ms(16));
+        assert_eq!(times.starved, ms(44), "up to now, unsettled time too");
         assert_eq!(idle, Duration::ZERO);
     }
 
@@ -309,8 +312,8 @@ mod tests {
         let mut clock = PhaseClock::new(start);
         let data_after = |clock: &mut PhaseClock, at: Duration| {
             clock.settle(start + at, 0, None);
-            clock.begin(start + at, Doing::Moving, RTT);
-            clock.begin(start + at, Doing::AwaitsSource { unsent: 0 }, RTT);
+            clock.begin(start + at, Activity::Moving, RTT);
+            clock.begin(start + at, Activity::AwaitsSource { unsent: 0 }, RTT);
         };
         data_after(&mut clock, ms(900));
         assert_eq!(clock.carrying().starved, ms(900));
@@ -319,8 +322,8 @@ mod tests {
         assert_eq!(clock.at(start + ms(5000), RTT).1, ms(4100));
         data_after(&mut clock, ms(6000));
         assert_eq!(clock.carrying().starved, ms(900));
-        let (spent, idle) = clock.at(start + ms(6000), RTT);
-        assert_eq!((spent.starved, idle), (ms(6000), ms(5100)));
+        let (times, idle) = clock.at(start + ms(6000), RTT);
+        assert_eq!((times.starved, idle), (ms(6000), ms(5100)));
     }
 
     #[test]
@@ -332,12 +335,12 @@ mod tests {
         assert_eq!(clock.at(start + ms(2900), slow).1, ms(2900));
     }
 
-    fn doing() -> impl Strategy<Value = Doing> {
+    fn activity() -> impl Strategy<Value = Activity> {
         prop_oneof![
-            Just(Doing::Moving),
-            Just(Doing::AwaitsSink),
-            Just(Doing::AwaitsSource { unsent: 0 }),
-            (1..100_000_u64).prop_map(|unsent| Doing::AwaitsSource { unsent }),
+            Just(Activity::Moving),
+            Just(Activity::AwaitsSink),
+            Just(Activity::AwaitsSource { unsent: 0 }),
+            (1..100_000_u64).prop_map(|unsent| Activity::AwaitsSource { unsent }),
         ]
     }
 
@@ -347,26 +350,26 @@ mod tests {
         #[test]
         fn the_phases_add_up_to_the_time(
             events in prop::collection::vec(
-                (0..3000_u64, doing(), 0..100_000_u64, any::<bool>(), prop::option::of(1.0..1e9)),
+                (0..3000_u64, activity(), 0..100_000_u64, any::<bool>(), prop::option::of(1.0..1e9)),
                 1..50,
             ),
         ) {
             let start = Instant::now();
             let mut clock = PhaseClock::new(start);
             let mut now = start;
-            let mut before = (Spent::default(), Duration::ZERO);
+            let mut before = (PhaseTimes::default(), Duration::ZERO);
             for (wait, next, unsent, goes_on, rate) in events {
                 now += ms(wait);
                 clock.settle(now, unsent, rate);
                 if !goes_on {
                     clock.begin(now, next, RTT);
                 }
-                let (spent, idle) = clock.at(now, RTT);
-                let all = spent.free + spent.starved + spent.backpressured;
+                let (times, idle) = clock.at(now, RTT);
+                let all = times.free + times.starved + times.backpressured;
                 prop_assert_eq!(all, now - start);
-                prop_assert!(idle <= spent.starved);
+                prop_assert!(idle <= times.starved);
                 let carrying = clock.carrying();
-                prop_assert!(carrying.starved + idle <= spent.starved);
+                prop_assert!(carrying.starved + idle <= times.starved);
                 prop_assert!(carrying.starved >= before.0.starved);
                 prop_assert!(carrying.free >= before.0.free);
                 prop_assert!(carrying.backpressured >= before.0.backpressured);

@@ -59,7 +59,7 @@ pub struct DirectionSnapshot {
     /// What it is in now; none when it has ended.
     pub phase: Option<Phase>,
     /// Seconds spent in each phase.
-    pub phases: PhaseTimes,
+    pub phases: PhaseSeconds,
     /// Of the starved seconds, those in which it had nothing to carry: nothing came for longer
     /// than a second and for longer than four round trips of the incoming leg.
     #[serde(default)]
@@ -72,11 +72,11 @@ pub struct DirectionSnapshot {
 
 impl DirectionSnapshot {
     /// Seconds in each phase while it had something to carry; all zero before the first byte.
-    pub fn carrying(&self) -> PhaseTimes {
+    pub fn carrying(&self) -> PhaseSeconds {
         if self.bytes == 0 {
-            return PhaseTimes::default();
+            return PhaseSeconds::default();
         }
-        PhaseTimes {
+        PhaseSeconds {
             starved: (self.phases.starved - self.idle).max(0.0),
             ..self.phases
         }
@@ -108,7 +108,7 @@ pub enum Phase {
 
 /// Seconds in each [`Phase`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct PhaseTimes {
+pub struct PhaseSeconds {
     /// In [`Phase::Free`].
     pub free: f64,
     /// In [`Phase::Starved`].
@@ -117,8 +117,8 @@ pub struct PhaseTimes {
     pub backpressured: f64,
 }
 
-impl PhaseTimes {
-    /// Seconds in all.
+impl PhaseSeconds {
+    /// Gives the seconds of all phases together.
     pub fn total(&self) -> f64 {
         self.free + self.starved + self.backpressured
     }
@@ -136,7 +136,7 @@ pub struct QueueBytes {
 }
 
 impl QueueBytes {
-    /// Bytes in all.
+    /// Gives the bytes of all places together.
     pub fn total(&self) -> u64 {
         self.unread + self.pipe + self.unsent
     }
@@ -192,7 +192,7 @@ pub struct TcpFigures {
 /// The last minutes of one connection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FlowHistory {
-    /// Whose.
+    /// The connection's id.
     pub id: u64,
     /// A point for each second in which something happened, oldest first. Between two points
     /// that are further apart the connection was idle.
@@ -220,7 +220,7 @@ pub struct DirectionPoint {
     /// Bits per second.
     pub goodput: f64,
     /// Seconds in each phase since the point before.
-    pub phases: PhaseTimes,
+    pub phases: PhaseSeconds,
     /// Bytes waiting in this box.
     pub queue: u64,
 }
@@ -266,9 +266,9 @@ pub struct PairDirection {
     pub goodput: f64,
     /// Connection-seconds in each phase since the start, of connections while they had
     /// something to carry.
-    pub phases: PhaseTimes,
+    pub phases: PhaseSeconds,
     /// The same over the last ten seconds.
-    pub recent_phases: PhaseTimes,
+    pub recent_phases: PhaseSeconds,
 }
 
 /// One side's legs of all live connections of a pair.
@@ -285,7 +285,7 @@ pub struct PairLeg {
 /// How often a leg ended a connection with an error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountedFailure {
-    /// Which leg.
+    /// The leg that failed.
     pub side: Side,
     /// The error's name in errno(3), such as `ECONNRESET`.
     pub errno: String,

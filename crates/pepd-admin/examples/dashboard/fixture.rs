@@ -15,8 +15,8 @@ use pepd_admin::{
 };
 use pepd_telemetry::{
     CountedFailure, Counters, DirectionPoint, DirectionSnapshot, FlowHistory, FlowSnapshot,
-    Goodput, HandshakeMode, HistoryPoint, LegPoint, LegSnapshot, PairDirection, PairLeg,
-    PairSnapshot, Phase, PhaseTimes, QueueBytes, Side, TcpFigures,
+    Goodput, HandshakeMode, HeldSynFailure, HistoryPoint, LegPoint, LegSnapshot, PairDirection,
+    PairLeg, PairSnapshot, Phase, PhaseSeconds, QueueBytes, Side, TcpFigures, UnsplitReason,
 };
 
 /// Flows that there are at any time; each lasts [`LIFE`] and then makes room for the next.
@@ -70,9 +70,9 @@ impl Fixture {
         counters.upstream_failed.add(41);
         counters.unreachable.add(3);
         counters.held.add(10_702);
-        counters.refusals_passed_on.add(131);
-        counters.unanswered.add(77);
-        counters.let_through_full.add(14);
+        counters.held_syns_failed[HeldSynFailure::Refused].add(131);
+        counters.held_syns_failed[HeldSynFailure::Unanswered].add(77);
+        counters.unsplit[UnsplitReason::Full].add(14);
         for (client, server, _, _, rtt, lost) in PATHS {
             let pair = counters.measurements.pair(client, server);
             for sample in 0..200 {
@@ -139,20 +139,20 @@ impl Flow {
     }
 
     /// The phases of a second.
-    fn phases(&self, now: f64, down: bool) -> PhaseTimes {
+    fn phases(&self, now: f64, down: bool) -> PhaseSeconds {
         let outgoing = self.path.4[usize::from(!down)];
         let incoming = self.path.4[usize::from(down)];
         let share = self.share(now).clamp(0.0, 1.0);
         let free = 0.1 + 0.25 * share;
         if outgoing > incoming {
             let backpressured = 1.0 - free - 0.05;
-            PhaseTimes {
+            PhaseSeconds {
                 free,
                 starved: 0.05,
                 backpressured,
             }
         } else {
-            PhaseTimes {
+            PhaseSeconds {
                 free,
                 starved: 1.0 - free,
                 backpressured: 0.0,
@@ -178,7 +178,7 @@ impl Flow {
                 life: goodput * 0.9,
             },
             phase: Some(phase),
-            phases: PhaseTimes {
+            phases: PhaseSeconds {
                 free: of_second.free * age,
                 starved: of_second.starved * age,
                 backpressured: of_second.backpressured * age,
@@ -427,9 +427,9 @@ fn pair(path: Path, flows: &[Flow], now: f64) -> PairSnapshot {
     let live = of_pair().count() as u64;
     let direction = |down| {
         let goodput: f64 = of_pair().map(|flow| flow.goodput(now, down)).sum();
-        let phases = of_pair().fold(PhaseTimes::default(), |sum, flow| {
+        let phases = of_pair().fold(PhaseSeconds::default(), |sum, flow| {
             let phases = flow.phases(now, down);
-            PhaseTimes {
+            PhaseSeconds {
                 free: sum.free + 10.0 * phases.free,
                 starved: sum.starved + 10.0 * phases.starved,
                 backpressured: sum.backpressured + 10.0 * phases.backpressured,
@@ -438,7 +438,7 @@ fn pair(path: Path, flows: &[Flow], now: f64) -> PairSnapshot {
         PairDirection {
             bytes: whole(goodput / 8.0 * now),
             goodput,
-            phases: PhaseTimes {
+            phases: PhaseSeconds {
                 free: phases.free * now / 10.0,
                 starved: phases.starved * now / 10.0,
                 backpressured: phases.backpressured * now / 10.0,
@@ -468,7 +468,7 @@ fn pair(path: Path, flows: &[Flow], now: f64) -> PairSnapshot {
     }
 }
 
-fn queue(phases: &PhaseTimes, share: f64) -> u64 {
+fn queue(phases: &PhaseSeconds, share: f64) -> u64 {
     whole(phases.backpressured * 1_048_576.0 * (0.8 + 0.2 * share))
 }
 

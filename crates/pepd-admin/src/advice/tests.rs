@@ -1,6 +1,6 @@
 use super::*;
 use pepd_telemetry::{
-    DirectionSnapshot, Goodput, HandshakeMode, PhaseTimes, QueueBytes, TcpFigures,
+    DirectionSnapshot, Goodput, HandshakeMode, PhaseSeconds, QueueBytes, TcpFigures,
 };
 
 /// What a case says of the ten seconds past; the rest is ordinary.
@@ -34,8 +34,8 @@ fn advice(case: &Case) -> Vec<String> {
     let down = PairDirection {
         bytes: 100_000_000,
         goodput: case.goodput,
-        phases: PhaseTimes::default(),
-        recent_phases: PhaseTimes {
+        phases: PhaseSeconds::default(),
+        recent_phases: PhaseSeconds {
             free,
             starved,
             backpressured,
@@ -74,7 +74,7 @@ fn flow(case: &Case) -> FlowSnapshot {
             life: goodput,
         },
         phase: None,
-        phases: PhaseTimes::default(),
+        phases: PhaseSeconds::default(),
         idle: 0.0,
         queue: QueueBytes::default(),
         queue_max: 0,

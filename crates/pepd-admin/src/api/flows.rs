@@ -168,7 +168,7 @@ impl FlowSort {
         let directions = [&flow.up, &flow.down];
         let legs = [&flow.client_leg, &flow.upstream_leg];
         let tcp = || legs.into_iter().filter_map(|leg| leg.tcp.as_ref());
-        let share = |of: fn(&pepd_telemetry::PhaseTimes) -> f64| {
+        let share = |of: fn(&pepd_telemetry::PhaseSeconds) -> f64| {
             let shares = directions.iter().map(|direction| {
                 let phases = direction.carrying();
                 let all = phases.total();

@@ -220,12 +220,12 @@ fn each_order_puts_first_what_its_name_says() {
         flow.down.bytes = 0;
         flow.up.queue.pipe = u64::from(count);
         flow.down.queue = pepd_telemetry::QueueBytes::default();
-        flow.up.phases = pepd_telemetry::PhaseTimes {
+        flow.up.phases = pepd_telemetry::PhaseSeconds {
             free: 100.0 - 2.0 * n,
             starved: n,
             backpressured: n,
         };
-        flow.down.phases = pepd_telemetry::PhaseTimes::default();
+        flow.down.phases = pepd_telemetry::PhaseSeconds::default();
         flow.client_leg.tcp = None;
         if let Some(tcp) = &mut flow.upstream_leg.tcp {
             tcp.rtt = n;

@@ -6,7 +6,7 @@ use crate::bounds;
 use crate::context::Context;
 use crate::field::Field;
 use crate::keys;
-use crate::model::{Capture, Handshake, Rule, Table};
+use crate::model::{Capture, Handshake, Rule, Table, holds_syns};
 use crate::report::{Problem, Problems, shown};
 use crate::section::Section;
 use crate::units;
@@ -136,7 +136,7 @@ pub(super) fn mark_is_wide_enough(
     // Problems of the section have been found already.
     let section = root.table(&mut Problems::default(), "capture", keys::CAPTURE);
     if let Some(field) = section.and_then(|section| section.field("mark"))
-        && capture.holds_syns(rules)
+        && holds_syns(capture, rules)
         && bits < BITS
     {
         problems.push(

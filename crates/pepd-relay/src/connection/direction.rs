@@ -1,12 +1,11 @@
 //! One direction of a connection: Running → ShuttingDown → Done, or one of two failures.
 
 use std::cell::RefCell;
-use std::sync::Arc;
 
-use pepd_telemetry::{Counter, Doing, Turn};
+use pepd_telemetry::{Activity, Counter, StepReport};
 
-use crate::connection::leg_socket::{Input, LegSocket, Output};
-use crate::pipe_pool::{Loan, PipePool};
+use crate::connection::leg::{Input, LegIo, Output};
+use crate::pipe_pool::{LendPipes, LentPipe};
 
 /// Bytes that a direction may move before other connections of the worker have their turn.
 /// At some gigabytes per second that is a fifth of a millisecond.
@@ -57,16 +56,16 @@ pub(crate) enum Need {
 
 /// One direction of a connection.
 #[derive(Debug)]
-pub(crate) struct Direction {
+pub(crate) struct Direction<P> {
     state: State,
-    pipe: Option<Loan>,
+    pipe: Option<P>,
     /// Bytes in the pipe.
-    held: usize,
+    in_pipe: usize,
     /// An urgent byte that has been taken from the source.
     urgent: Option<u8>,
     /// Whether the source may have data although the runtime has seen no event: it clears
     /// readiness at the urgent mark, where splice(2) would block with data behind the mark.
-    sure: bool,
+    force_read: bool,
     /// Bytes delivered.
     bytes: u64,
     /// Whether some were delivered since the sink was last asked what it has not sent.
@@ -74,21 +73,21 @@ pub(crate) struct Direction {
     /// What the sink had not sent when the wait for data began.
     unsent: u64,
     /// What it had not sent when data came.
-    unsent_then: u64,
+    unsent_after_wait: u64,
 }
 
-impl Direction {
+impl<P: LentPipe> Direction<P> {
     pub(crate) fn new() -> Self {
         Self {
             state: State::Running,
             pipe: None,
-            held: 0,
+            in_pipe: 0,
             urgent: None,
-            sure: false,
+            force_read: false,
             bytes: 0,
             delivered: false,
             unsent: 0,
-            unsent_then: 0,
+            unsent_after_wait: 0,
         }
     }
 
@@ -101,29 +100,29 @@ impl Direction {
         self.count(len);
     }
 
-    /// What has become of it in a turn after which it needs `need`.
-    pub(crate) fn turn(&mut self, need: Need) -> Turn {
-        Turn {
+    /// Reports the step after which it needs `need`.
+    pub(crate) fn report(&mut self, need: Need) -> StepReport {
+        StepReport {
             bytes: self.bytes,
-            pipe: self.held,
-            unsent_then: std::mem::take(&mut self.unsent_then),
-            doing: match need {
-                Need::Turn => Doing::Moving,
-                Need::Source => Doing::AwaitsSource {
+            pipe: self.in_pipe,
+            unsent_after_wait: std::mem::take(&mut self.unsent_after_wait),
+            activity: match need {
+                Need::Turn => Activity::Moving,
+                Need::Source => Activity::AwaitsSource {
                     unsent: self.unsent,
                 },
-                Need::Sink => Doing::AwaitsSink,
-                Need::Nothing => Doing::Ended,
+                Need::Sink => Activity::AwaitsSink,
+                Need::Nothing => Activity::Ended,
             },
         }
     }
 
     /// Moves what can be moved now, within one turn's share.
-    pub(crate) fn step(
+    pub(crate) fn step<L: LegIo<Pipe = P::Pipe>>(
         &mut self,
-        source: &mut LegSocket,
-        sink: &mut LegSocket,
-        pool: &Arc<PipePool>,
+        source: &mut L,
+        sink: &mut L,
+        pool: &impl LendPipes<Lent = P>,
         copied: &Counter,
     ) -> Need {
         let mut moved = 0;
@@ -155,10 +154,10 @@ impl Direction {
             match taken {
                 Taken::Some => {}
                 Taken::Copied(len) => moved += len,
-                Taken::Mark => self.sure = true,
+                Taken::Mark => self.force_read = true,
                 Taken::NoRoom => return Need::Sink,
                 Taken::Nothing => {
-                    self.sure = false;
+                    self.force_read = false;
                     self.return_pipe();
                     self.wait_begins(sink);
                     return Need::Source;
@@ -170,12 +169,12 @@ impl Direction {
     }
 
     /// Delivers everything that has been taken, in its order.
-    fn deliver(&mut self, sink: &mut LegSocket) -> Output {
+    fn deliver(&mut self, sink: &mut impl LegIo<Pipe = P::Pipe>) -> Output {
         let mut delivered = 0;
-        while let (Some(loan), 1..) = (&self.pipe, self.held) {
-            match sink.drain(&loan.pipe, self.held) {
+        while let (Some(pipe), 1..) = (&self.pipe, self.in_pipe) {
+            match sink.drain(pipe.pipe(), self.in_pipe) {
                 Output::Bytes(len) => {
-                    self.held = self.held.saturating_sub(len);
+                    self.in_pipe = self.in_pipe.saturating_sub(len);
                     self.count(len);
                     delivered += len;
                 }
@@ -193,18 +192,18 @@ impl Direction {
     }
 
     /// Takes the next bytes from the source; everything taken before has been delivered.
-    fn take(
+    fn take<L: LegIo<Pipe = P::Pipe>>(
         &mut self,
-        source: &mut LegSocket,
-        sink: &mut LegSocket,
-        pool: &Arc<PipePool>,
+        source: &mut L,
+        sink: &mut L,
+        pool: &impl LendPipes<Lent = P>,
         copied: &Counter,
     ) -> Taken {
         if self.pipe.is_none() {
-            self.pipe = PipePool::lend(pool);
+            self.pipe = pool.lend();
         }
         let input = match &self.pipe {
-            Some(loan) => source.fill(&loan.pipe, self.sure),
+            Some(pipe) => source.fill(pipe.pipe(), self.force_read),
             None => {
                 copied.increment();
                 return self.copy(source, sink);
@@ -212,7 +211,7 @@ impl Direction {
         };
         let taken = match input {
             Input::Bytes(len) => {
-                self.held = len;
+                self.in_pipe = len;
                 return Taken::Some;
             }
             Input::End => Taken::End,
@@ -227,16 +226,16 @@ impl Direction {
     }
 
     /// Takes the urgent byte where it is next.
-    fn take_urgent(&mut self, source: &mut LegSocket) -> Option<Taken> {
+    fn take_urgent(&mut self, source: &mut impl LegIo) -> Option<Taken> {
         self.urgent = Some(source.take_urgent()?);
         Some(Taken::Mark)
     }
 
     /// Without a pipe: looks at what there is, sends it, and takes away only what was sent.
     /// So nothing is ever held, and no memory is needed per connection.
-    fn copy(&mut self, source: &mut LegSocket, sink: &mut LegSocket) -> Taken {
+    fn copy(&mut self, source: &mut impl LegIo, sink: &mut impl LegIo) -> Taken {
         SCRATCH.with_borrow_mut(|scratch| {
-            let input = source.peek(scratch, self.sure);
+            let input = source.peek(scratch, self.force_read);
             // Peeking starts at the mark as anywhere. It is looked for only now: whatever was
             // announced before the peek is seen.
             if let Some(taken) = self.take_urgent(source) {
@@ -270,16 +269,16 @@ impl Direction {
     }
 
     /// Notes what the sink still has to send: as long as it does, the buffer is not empty.
-    fn wait_begins(&mut self, sink: &LegSocket) {
+    fn wait_begins(&mut self, sink: &impl LegIo) {
         if std::mem::take(&mut self.delivered) {
             self.unsent = sink.unsent();
         }
     }
 
     /// Notes how much of that is left, before it gets more.
-    fn wait_is_over(&mut self, sink: &LegSocket) {
+    fn wait_is_over(&mut self, sink: &impl LegIo) {
         if std::mem::take(&mut self.unsent) > 0 {
-            self.unsent_then = sink.unsent();
+            self.unsent_after_wait = sink.unsent();
         }
     }
 
@@ -291,7 +290,7 @@ impl Direction {
 
     /// An empty pipe goes back to the pool; one with bytes that nobody will take is closed.
     fn return_pipe(&mut self) {
-        if let (Some(pipe), 0) = (self.pipe.take(), std::mem::take(&mut self.held)) {
+        if let (Some(pipe), 0) = (self.pipe.take(), std::mem::take(&mut self.in_pipe)) {
             pipe.give_back();
         }
     }

@@ -5,15 +5,18 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use pepd_packet::ip;
 use pepd_sys::sockopt;
-use pepd_telemetry::{HandshakeMode, Opening, Registration, Throttle};
+use pepd_telemetry::{FlowInfo, HandshakeMode, Registration, Throttle};
 use socket2::{Domain, Socket};
 use tokio::io::Interest;
 use tokio::task::AbortHandle;
 
+use crate::call::Call;
 use crate::connection::forward::Connection;
-use crate::connection::leg_socket::{Input, LegSocket};
-use crate::connection::record::Ending;
+use crate::connection::leg::{Input, LegIo as _};
+use crate::connection::leg_socket::LegSocket;
+use crate::connection::record::ConnectionRecord;
 use crate::connection::upstream::{self, UpstreamError};
 use crate::handshake::AnsweredLeg;
 use crate::handshake::evicted::ended;
@@ -55,7 +58,7 @@ pub(crate) enum Upstream {
 /// A connection both of whose legs are there.
 pub(super) struct Established {
     pub(super) permit: Permit,
-    pub(super) ending: Ending,
+    pub(super) record: ConnectionRecord,
     pub(super) connection: Connection,
 }
 
@@ -122,10 +125,10 @@ pub(super) async fn establish(context: Arc<Context>, accepted: Accepted) -> Opti
         since,
     };
     let flow = register(&context, &connection, &settings, parties);
-    let ending = Ending::new(Arc::clone(&context.shared), flow);
+    let record = ConnectionRecord::new(Arc::clone(&context.shared), flow);
     Some(Established {
         permit,
-        ending,
+        record,
         connection,
     })
 }
@@ -157,7 +160,7 @@ fn register(
     };
     let (client_campus, client_profile) = names(parties.client.ip());
     let (server_campus, upstream_profile) = names(parties.server.ip());
-    let opening = Opening {
+    let info = FlowInfo {
         client: parties.client,
         server: parties.server,
         client_campus,
@@ -167,9 +170,9 @@ fn register(
         handshake: parties.handshake,
         accepted: parties.since,
     };
-    context.shared.flows.open(
+    context.shared.flows.register(
         context.index,
-        opening,
+        info,
         connection.client.watch(),
         connection.upstream.watch(),
         Instant::now(),
@@ -182,7 +185,7 @@ fn copy_dscp(client: &OwnedFd, domain: Domain, dscp: Dscp) -> u8 {
     let mut headers = [0; 120];
     let of_syn = sockopt::saved_syn(client.as_fd(), &mut headers)
         .ok()
-        .and_then(|len| upstream::dscp_of_syn(&headers[..len]))
+        .and_then(|len| ip::dscp(&headers[..len]))
         .unwrap_or(0);
     if dscp == Dscp::Copy
         && of_syn != 0
@@ -195,7 +198,7 @@ fn copy_dscp(client: &OwnedFd, domain: Domain, dscp: Dscp) -> u8 {
 
 /// Joins the client leg and the upstream leg that has waited for it.
 async fn join(client: OwnedFd, upstream: AnsweredLeg) -> Result<Connection, UpstreamError> {
-    let register = UpstreamError::call("epoll_ctl");
+    let register = UpstreamError::call(Call::EpollCtl);
     let mut client = LegSocket::new(client).map_err(&register)?;
     if upstream.sent > 0 {
         skip(&mut client, upstream.sent).await?;
@@ -240,7 +243,7 @@ async fn open(
     leg: &Leg,
     dscp: u8,
 ) -> Result<(Connection, bool), UpstreamError> {
-    let register = UpstreamError::call("epoll_ctl");
+    let register = UpstreamError::call(Call::EpollCtl);
     let connecting = upstream::connect(spare, peer, destination, leg, dscp)?;
     let mut client = LegSocket::new(client).map_err(&register)?;
     let mut sent = 0;
@@ -263,7 +266,7 @@ async fn established(connection: &mut Connection) -> Result<(), UpstreamError> {
             () = connection.upstream.ready(Some(Interest::WRITABLE)) => {
                 return match connection.upstream.failure() {
                     None => Ok(()),
-                    Some(failure) => Err(UpstreamError::call("connect")(failure.as_error())),
+                    Some(failure) => Err(UpstreamError::call(Call::Connect)(failure.as_error())),
                 };
             }
             () = connection.client.ready(None) => {

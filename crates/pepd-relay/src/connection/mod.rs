@@ -7,6 +7,7 @@ pub(crate) mod access_log;
 mod direction;
 mod establish;
 mod forward;
+pub(crate) mod leg;
 pub(crate) mod leg_socket;
 mod outcome;
 mod record;
@@ -26,17 +27,17 @@ pub(crate) fn serve(context: Arc<Context>, accepted: Accepted) -> impl Future<Ou
     let establishing = Box::pin(establish(Arc::clone(&context), accepted));
     async move {
         let counters = &*context.shared.counters;
-        let _live = counters.live.hold();
+        let _live = counters.live.increment();
         let Some(Established {
             permit: _permit,
-            mut ending,
+            mut record,
             mut connection,
         }) = establishing.await
         else {
             return;
         };
-        let end = connection.run(&context.pool, counters, &ending).await;
-        Box::pin(connection.finish(end, &mut ending)).await;
+        let end = connection.run(&context.pool, counters, &record).await;
+        Box::pin(connection.finish(end, &mut record)).await;
     }
 }
 

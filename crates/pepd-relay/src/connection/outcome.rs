@@ -1,6 +1,6 @@
 //! How a connection ended.
 
-use crate::connection::leg_socket::Failure;
+use crate::connection::leg::Failure;
 
 /// How relaying came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,25 +4,24 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
+use libc::EINPROGRESS;
+use pepd_packet::Syn;
 use pepd_sys::{sockopt, stream};
 use socket2::{Domain, Socket};
 
-use crate::handshake::packet::Syn;
+use crate::call::Call;
 use crate::settings::{Dscp, Leg};
-use crate::sockopts::{self, Unset};
+use crate::sockopts::{self, SocketError};
 
 /// Why there is no upstream leg.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UpstreamError {
     /// A call failed before anything was sent.
     #[error("upstream leg: {0}")]
-    Option(#[from] Unset),
+    Option(#[from] SocketError),
     /// A call failed.
     #[error("upstream leg: {call}: {source}")]
-    Call {
-        call: &'static str,
-        source: io::Error,
-    },
+    Call { call: Call, source: io::Error },
     /// The destination did not answer in the leg's `connect_timeout`.
     #[error("upstream leg: no answer within connect_timeout")]
     Timeout,
@@ -32,7 +31,7 @@ pub(crate) enum UpstreamError {
 }
 
 impl UpstreamError {
-    pub(crate) fn call(call: &'static str) -> impl Fn(io::Error) -> Self {
+    pub(crate) fn call(call: Call) -> impl Fn(io::Error) -> Self {
         move |source| Self::Call { call, source }
     }
 }
@@ -73,9 +72,9 @@ pub(crate) fn connect(
         Err(_) => drop(socket),
     }
     // A socket that failed to connect keeps its port: a new one is needed.
-    let socket = sockopts::new_socket(domain).map_err(UpstreamError::call("socket"))?;
+    let socket = sockopts::new_socket(domain).map_err(UpstreamError::call(Call::Socket))?;
     prepare(&socket, domain, leg, dscp)?;
-    sockopt::set_bind_address_no_port(socket.as_fd(), 1).map_err(Unset::from)?;
+    sockopt::set_bind_address_no_port(socket.as_fd(), 1).map_err(SocketError::from)?;
     let any_port = SocketAddr::new(client.ip(), 0);
     let deferred = bind_and_connect(&socket, any_port, destination)?;
     Ok(Connecting {
@@ -94,17 +93,17 @@ pub(crate) fn connect_as(
     first: &[u8],
     leg: &Leg,
 ) -> Result<usize, UpstreamError> {
-    let domain = Domain::for_address(syn.flow.server);
+    let domain = Domain::for_address(syn.four_tuple.server);
     sockopts::set_transparent(socket, domain)?;
     sockopts::apply(socket, domain, leg, leg.upstream_mark)?;
     copy_dscp(socket, domain, leg, syn.dscp)?;
     if let Some(mss) = shaped_mss(leg.mss, syn.mss) {
-        sockopt::set_max_segment(socket.as_fd(), i32::from(mss)).map_err(Unset::from)?;
+        sockopt::set_max_segment(socket.as_fd(), i32::from(mss)).map_err(SocketError::from)?;
     }
     if !first.is_empty() {
-        sockopt::set_fast_open_connect(socket.as_fd(), 1).map_err(Unset::from)?;
+        sockopt::set_fast_open_connect(socket.as_fd(), 1).map_err(SocketError::from)?;
     }
-    match bind_and_connect(socket, syn.flow.client, syn.flow.server)? {
+    match bind_and_connect(socket, syn.four_tuple.client, syn.four_tuple.server)? {
         true => send_deferred(socket, first),
         // No cookie yet; the SYN asks for one.
         false => Ok(0),
@@ -120,14 +119,14 @@ fn shaped_mss(leg: Option<u16>, syn: Option<u16>) -> Option<u16> {
     (mss <= LARGEST).then_some(mss.max(SMALLEST))
 }
 
-fn copy_dscp(socket: &Socket, domain: Domain, leg: &Leg, dscp: u8) -> Result<(), Unset> {
+fn copy_dscp(socket: &Socket, domain: Domain, leg: &Leg, dscp: u8) -> Result<(), SocketError> {
     if leg.dscp == Dscp::Copy && dscp != 0 {
         sockopts::set_dscp(socket.as_fd(), domain, dscp)?;
     }
     Ok(())
 }
 
-fn prepare(socket: &Socket, domain: Domain, leg: &Leg, dscp: u8) -> Result<(), Unset> {
+fn prepare(socket: &Socket, domain: Domain, leg: &Leg, dscp: u8) -> Result<(), SocketError> {
     sockopts::set_transparent(socket, domain)?;
     sockopts::apply(socket, domain, leg, leg.upstream_mark)?;
     if leg.fast_open {
@@ -144,16 +143,14 @@ fn bind_and_connect(
 ) -> Result<bool, UpstreamError> {
     socket
         .bind(&from.into())
-        .map_err(UpstreamError::call("bind"))?;
+        .map_err(UpstreamError::call(Call::Bind))?;
     match socket.connect(&to.into()) {
         // A non-blocking connect never finishes at once, but for Fast Open.
         Ok(()) => Ok(true),
         Err(error) if error.raw_os_error() == Some(EINPROGRESS) => Ok(false),
-        Err(error) => Err(UpstreamError::call("connect")(error)),
+        Err(error) => Err(UpstreamError::call(Call::Connect)(error)),
     }
 }
-
-const EINPROGRESS: i32 = 115;
 
 fn port_is_taken(error: &UpstreamError) -> bool {
     matches!(error, UpstreamError::Call { source, .. } if matches!(
@@ -173,18 +170,7 @@ pub(crate) fn send_deferred(socket: &Socket, first: &[u8]) -> Result<usize, Upst
         {
             Ok(0)
         }
-        Err(error) => Err(UpstreamError::call("send")(error)),
-    }
-}
-
-/// The DSCP of the SYN that opened an accepted socket: of its saved headers, the upper six
-/// bits of the TOS byte (RFC 791) or of the traffic class (RFC 8200).
-pub(crate) fn dscp_of_syn(headers: &[u8]) -> Option<u8> {
-    let (&first, &second) = (headers.first()?, headers.get(1)?);
-    match first >> 4 {
-        4 => Some(second >> 2),
-        6 => Some((first & 0x0f) << 2 | second >> 6),
-        _ => None,
+        Err(error) => Err(UpstreamError::call(Call::Send)(error)),
     }
 }
 
@@ -199,14 +185,5 @@ mod tests {
         assert_eq!(shaped_mss(None, Some(1460)), Some(1460));
         assert_eq!(shaped_mss(None, Some(65495)), None, "loopback's");
         assert_eq!(shaped_mss(None, Some(0)), Some(88));
-    }
-
-    #[test]
-    fn the_dscp_is_read_from_either_family() {
-        assert_eq!(dscp_of_syn(&[0x45, 46 << 2 | 1]), Some(46));
-        // Traffic class 0xb8 (DSCP 46), spread over two bytes.
-        assert_eq!(dscp_of_syn(&[0x6b, 0x80]), Some(46));
-        assert_eq!(dscp_of_syn(&[0x45]), None);
-        assert_eq!(dscp_of_syn(&[0, 0]), None);
     }
 }

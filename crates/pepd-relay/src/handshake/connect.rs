@@ -5,15 +5,18 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use pepd_packet::{IcmpError, Syn};
 use pepd_sys::sockopt::{self, OptionError};
-use pepd_sys::stream::{self, IcmpError};
+use pepd_sys::stream;
 use pepd_sys::tcp_info::tcp_info;
+use pepd_telemetry::UnsplitReason;
 use socket2::{Domain, Socket};
 use tokio::io::Interest;
 
-use super::packet::Syn;
 use super::table::{Next, Ticket};
-use super::{AnsweredLeg, Bypass, Decision, Unreachable};
+use super::{AnsweredLeg, Decision, Unreachable};
+use crate::call::Call;
+use crate::connection::leg::LegIo as _;
 use crate::connection::leg_socket::LegSocket;
 use crate::connection::upstream::{self, UpstreamError};
 use crate::settings::Leg;
@@ -25,14 +28,14 @@ pub(crate) async fn ask(context: Arc<Context>, syn: Syn, ticket: Ticket) {
     let shared = &context.shared;
     let settings = shared.settings.load_full();
     let leg = settings
-        .leg_towards(syn.flow.server.ip())
+        .leg_towards(syn.four_tuple.server.ip())
         .unwrap_or(&shared.unnamed_leg);
     let decision = match open(shared, &syn, ticket, leg).await {
         Ok(upstream) => {
             // Entered first: the listener may accept before the verdict returns.
             match shared
                 .held
-                .answer(syn.flow, ticket, upstream, Instant::now())
+                .answer(syn.four_tuple, ticket, upstream, Instant::now())
             {
                 Ok(waiting) => shared.decide(waiting, Decision::Split),
                 // The flow was evicted; dropping the leg resets it.
@@ -42,13 +45,15 @@ pub(crate) async fn ask(context: Arc<Context>, syn: Syn, ticket: Ticket) {
         }
         Err(decision) => decision,
     };
-    tracing::debug!(client = %syn.flow.client, destination = %syn.flow.server, ?decision, "no upstream leg");
+    tracing::debug!(client = %syn.four_tuple.client, destination = %syn.four_tuple.server, ?decision, "no upstream leg");
     let next = match decision {
         Decision::Split => Next::Split,
         Decision::Bypass(_) => Next::Routed,
         _ => Next::Answered,
     };
-    let waiting = shared.held.give_up(syn.flow, ticket, next, Instant::now());
+    let waiting = shared
+        .held
+        .give_up(syn.four_tuple, ticket, next, Instant::now());
     if let Some(waiting) = waiting {
         shared.decide(waiting, decision);
     }
@@ -62,17 +67,19 @@ async fn open(
     ticket: Ticket,
     leg: &Leg,
 ) -> Result<AnsweredLeg, Decision> {
-    let not_possible = |_| Decision::Bypass(Bypass::NotPossible);
-    let domain = Domain::for_address(syn.flow.server);
+    let not_possible = |_| Decision::Bypass(UnsplitReason::NotPossible);
+    let domain = Domain::for_address(syn.four_tuple.server);
     // Only where the client has proved its address: what it says goes out with a cookie that the
     // destination gave to this box for it.
-    let first = syn
-        .first
-        .as_ref()
-        .filter(|first| leg.fast_open && shared.fast_open_key.vouches_for(syn.flow, first.cookie));
-    let first = first.map_or(&[][..], |first| &first.data);
+    let first = syn.data.as_ref().filter(|data| {
+        leg.fast_open
+            && shared
+                .fast_open_key
+                .vouches_for(syn.four_tuple, data.cookie)
+    });
+    let first = first.map_or(&[][..], |data| &data.bytes);
     let (socket, sent) = connect(syn, first, leg, domain).await?;
-    shared.held.sent(syn.flow, ticket, sent);
+    shared.held.sent(syn.four_tuple, ticket, sent);
     let mut socket = LegSocket::new(socket.into()).map_err(not_possible)?;
     let answered = socket.ready(Some(Interest::WRITABLE));
     if tokio::time::timeout(leg.connect_timeout, answered)
@@ -93,7 +100,8 @@ async fn open(
     }
     let socket = socket.into_fd();
     // An established connection survives ICMP errors (RFC 1122, section 4.2.3.9).
-    keep_errors(&socket, domain, false).map_err(|_| Decision::Bypass(Bypass::NotPossible))?;
+    keep_errors(&socket, domain, false)
+        .map_err(|_| Decision::Bypass(UnsplitReason::NotPossible))?;
     Ok(AnsweredLeg { socket, sent })
 }
 
@@ -110,9 +118,10 @@ async fn connect(
     let mut pauses = PAUSES.into_iter().map(Duration::from_millis);
     loop {
         // A socket that failed to connect keeps its port: a new one is needed.
-        let socket =
-            sockopts::new_socket(domain).map_err(|_| Decision::Bypass(Bypass::NotPossible))?;
-        keep_errors(&socket, domain, true).map_err(|_| Decision::Bypass(Bypass::NotPossible))?;
+        let socket = sockopts::new_socket(domain)
+            .map_err(|_| Decision::Bypass(UnsplitReason::NotPossible))?;
+        keep_errors(&socket, domain, true)
+            .map_err(|_| Decision::Bypass(UnsplitReason::NotPossible))?;
         let decision = match upstream::connect_as(&socket, syn, first, leg) {
             Ok(sent) => return Ok((socket, sent)),
             Err(error) => before_sending(&error),
@@ -144,12 +153,12 @@ fn before_sending(error: &UpstreamError) -> Decision {
         // old socket.
         // A SYN with data is sent by send(2).
         UpstreamError::Call {
-            call: "connect" | "send",
+            call: Call::Connect | Call::Send,
             source,
         } if source.kind() == io::ErrorKind::AddrNotAvailable => Decision::Split,
         // The port is another program's, there is no route (routing it gives the very ICMP error
         // that the client would get without pepd), or descriptors have run out.
-        _ => Decision::Bypass(Bypass::NotPossible),
+        _ => Decision::Bypass(UnsplitReason::NotPossible),
     }
 }
 

@@ -2,9 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use pepd_packet::FourTuple;
 use tokio::task::AbortHandle;
-
-use super::packet::Flow;
 
 /// What is no longer in the table.
 #[derive(Debug, PartialEq, Eq)]
@@ -35,7 +34,7 @@ impl<P, U> Default for Evicted<P, U> {
 /// it.
 #[derive(Clone, Debug)]
 pub(crate) struct Leaving {
-    pub(crate) flow: Flow,
+    pub(crate) flow: FourTuple,
     pub(crate) attempt: AbortHandle,
 }
 

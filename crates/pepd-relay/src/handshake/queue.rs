@@ -16,15 +16,17 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use pepd_packet::tcp::{self, Syn};
+use pepd_packet::{FourTuple, icmp};
 use pepd_sys::nfqueue::{self, Hook, MESSAGE_BYTES, Queue};
 use pepd_sys::reactor;
+use pepd_telemetry::{HeldSynFailure, UnsplitReason};
 use tokio::io::Interest;
 
 use super::connect::{self, ask};
 use super::evicted::{Leaving, ended};
-use super::packet::{self, Flow};
 use super::table::Seen;
-use super::{Bypass, Decision, Waiting};
+use super::{Decision, Waiting};
 use crate::gate_history::GateWatch;
 use crate::settings::is_self_destined;
 use crate::shared::Context;
@@ -147,31 +149,33 @@ fn read_some(
 
 fn take_syn(context: &Arc<Context>, waiting: Waiting, packet: &[u8], late: bool) {
     let shared = &context.shared;
-    if let Some(flow) = packet::reset(packet) {
+    if let Some(flow) = tcp::read_reset(packet) {
         take_reset(context, waiting, flow);
         return;
     }
-    let syn = packet::syn(packet).filter(|syn| !is_self_destined(syn.flow.server.ip()));
+    let syn = Syn::read(packet).filter(|syn| !is_self_destined(syn.four_tuple.server.ip()));
     let Some(syn) = syn else {
-        shared.decide(waiting, Decision::Bypass(Bypass::Odd));
+        shared.decide(waiting, Decision::Bypass(UnsplitReason::Unreadable));
         return;
     };
-    let of_before = shared.held.begun_anew(syn.flow, syn.number);
+    let of_before = shared.held.begun_anew(syn.four_tuple, syn.number);
     let unclaimed = of_before.upstreams.len() as u64;
-    shared.counters.unclaimed.add(unclaimed);
+    shared.counters.held_syns_failed[HeldSynFailure::Unclaimed].add(unclaimed);
     of_before.packets.into_iter().for_each(Waiting::supersede);
     // Before the new one needs its address and port.
     drop(of_before.upstreams);
     let seen = shared
         .held
-        .see(syn.flow, syn.number, waiting, late, Instant::now());
+        .see(syn.four_tuple, syn.number, waiting, late, Instant::now());
     match seen {
         Seen::Again(before) => before.supersede(),
         Seen::Answered(waiting) => shared.decide(waiting, Decision::Split),
         Seen::Routed(waiting) => shared.decide(waiting, Decision::Pass),
-        Seen::Late(waiting) => shared.decide(waiting, Decision::Bypass(Bypass::Late)),
-        Seen::Full(waiting) => shared.decide(waiting, Decision::Bypass(Bypass::Full)),
-        Seen::OverBudget(waiting) => shared.decide(waiting, Decision::Bypass(Bypass::Budget)),
+        Seen::Late(waiting) => shared.decide(waiting, Decision::Bypass(UnsplitReason::Late)),
+        Seen::Full(waiting) => shared.decide(waiting, Decision::Bypass(UnsplitReason::Full)),
+        Seen::OverBudget(waiting) => {
+            shared.decide(waiting, Decision::Bypass(UnsplitReason::Budget))
+        }
         // The two SYNs make one connection with the leg's socket. It is the way of a single box
         // and of a chain whose boxes have begun at opposite ends.
         Seen::Crossing {
@@ -183,17 +187,15 @@ fn take_syn(context: &Arc<Context>, waiting: Waiting, packet: &[u8], late: bool)
         Seen::Crossing { packet, .. } => packet.supersede(),
         Seen::New(ticket, evicted) => {
             shared.counters.held.increment();
-            shared
-                .counters
-                .unclaimed
+            shared.counters.held_syns_failed[HeldSynFailure::Unclaimed]
                 .add(evicted.upstreams.len() as u64);
             for waiting in evicted.packets {
-                shared.decide(waiting, Decision::Bypass(Bypass::Full));
+                shared.decide(waiting, Decision::Bypass(UnsplitReason::Full));
             }
             for leaving in evicted.leaving {
                 tokio::spawn(let_through(Arc::clone(context), leaving));
             }
-            let flow = syn.flow;
+            let flow = syn.four_tuple;
             let attempt = tokio::spawn(ask(Arc::clone(context), syn, ticket));
             if !shared.held.attach(flow, ticket, attempt.abort_handle()) {
                 attempt.abort();
@@ -208,24 +210,24 @@ async fn let_through(context: Arc<Context>, leaving: Leaving) {
     ended(&leaving.attempt).await;
     let shared = &context.shared;
     if let Some(waiting) = shared.held.left(leaving.flow, Instant::now()) {
-        shared.decide(waiting, Decision::Bypass(Bypass::Full));
+        shared.decide(waiting, Decision::Bypass(UnsplitReason::Full));
     }
 }
 
-fn take_reset(context: &Arc<Context>, waiting: Waiting, flow: Flow) {
+fn take_reset(context: &Arc<Context>, waiting: Waiting, flow: FourTuple) {
     let shared = &context.shared;
     // First, so that it does not meet the connection that the SYN opens.
     shared.decide(waiting, Decision::Pass);
     if let Some(syn) = shared.held.detour(flow, Instant::now()) {
         shared.admission.detour(flow.client.ip(), flow.server.ip());
-        shared.decide(syn, Decision::Bypass(Bypass::Detour));
+        shared.decide(syn, Decision::Bypass(UnsplitReason::AsymmetricRoute));
         shared.note_pending();
     }
 }
 
 fn take_error(context: &Arc<Context>, waiting: Waiting, packet: &[u8]) {
     let shared = &context.shared;
-    let held = packet::icmp_error(packet).and_then(|(flow, error)| {
+    let held = icmp::read_error(packet).and_then(|(flow, error)| {
         let unreachable = connect::unreachable(error)?;
         Some((shared.held.abort(flow, Instant::now())?, unreachable))
     });

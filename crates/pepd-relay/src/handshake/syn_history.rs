@@ -13,7 +13,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use crate::handshake::packet::{Flow, SequenceNumber};
+use pepd_packet::{FourTuple, SequenceNumber};
 
 /// The longest that a client waits before it sends a SYN again and has not given up (the sixth
 /// time, by RFC 6298 and net.ipv4.tcp_syn_retries).
@@ -31,8 +31,8 @@ pub(super) enum Fate {
 /// The SYNs of this period and of the one before, which is shorter if there are many.
 #[derive(Debug)]
 pub(super) struct Past {
-    young: HashMap<Flow, (SequenceNumber, Fate)>,
-    old: HashMap<Flow, (SequenceNumber, Fate)>,
+    young: HashMap<FourTuple, (SequenceNumber, Fate)>,
+    old: HashMap<FourTuple, (SequenceNumber, Fate)>,
     since: Instant,
     room: usize,
 }
@@ -52,7 +52,13 @@ impl Past {
         self.room = room;
     }
 
-    pub(super) fn note(&mut self, flow: Flow, number: SequenceNumber, fate: Fate, now: Instant) {
+    pub(super) fn note(
+        &mut self,
+        flow: FourTuple,
+        number: SequenceNumber,
+        fate: Fate,
+        now: Instant,
+    ) {
         if self.young.len() >= self.room || now.saturating_duration_since(self.since) >= PERIOD {
             self.old.clear();
             std::mem::swap(&mut self.young, &mut self.old);
@@ -64,7 +70,7 @@ impl Past {
     /// What became of this very SYN, which has come once more.
     pub(super) fn repeated(
         &mut self,
-        flow: Flow,
+        flow: FourTuple,
         number: SequenceNumber,
         now: Instant,
     ) -> Option<Fate> {
@@ -78,12 +84,12 @@ impl Past {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::handshake::packet::tests::flow;
 
-    fn port(port: u16) -> Flow {
-        let mut flow = flow();
-        flow.client.set_port(port);
-        flow
+    fn port(port: u16) -> FourTuple {
+        FourTuple {
+            client: ([10, 1, 0, 2], port).into(),
+            server: ([10, 2, 0, 2], 80).into(),
+        }
     }
 
     const ONE: SequenceNumber = SequenceNumber(1);

@@ -1,5 +1,7 @@
 use super::*;
+use crate::HandshakeMode;
 use crate::pairs::Pairs;
+use crate::phase::Activity;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -7,7 +9,7 @@ struct Bench {
     flow: Flow,
     socket: Arc<std::fs::File>,
     start: Instant,
-    budget: Arc<Budget>,
+    budget: Arc<PointBudget>,
     seconds: u32,
 }
 
@@ -15,7 +17,7 @@ impl Bench {
     fn new() -> Self {
         let start = Instant::now();
         let name = |name: &str| Arc::<str>::from(name);
-        let opening = Opening {
+        let info = FlowInfo {
             client: "10.1.0.2:4000".parse().unwrap(),
             server: "10.2.0.2:80".parse().unwrap(),
             client_campus: name("a"),
@@ -25,53 +27,53 @@ impl Bench {
             handshake: HandshakeMode::EndToEnd,
             accepted: start,
         };
-        let pair = Pairs::default().of(&name("a"), &name("b"), start);
+        let pair = Pairs::default().get(&name("a"), &name("b"), start);
         let socket = Arc::new(std::fs::File::open("/dev/null").unwrap());
         let weak: Weak<Socket> = Arc::downgrade(&socket) as Weak<Socket>;
         Self {
-            flow: Flow::new(1, opening, pair, (weak.clone(), weak), start),
+            flow: Flow::new(1, info, pair, (weak.clone(), weak), start),
             socket,
             start,
-            budget: Budget::new(1000),
+            budget: PointBudget::new(1000),
             seconds: 0,
         }
     }
 
-    /// A turn at `ms` after which the up direction has delivered `bytes` and does `doing`.
-    fn up(&self, ms: u64, bytes: u64, doing: Doing) {
+    /// A step at `ms` after which the up direction has delivered `bytes` and does `activity`.
+    fn up(&self, ms: u64, bytes: u64, activity: Activity) {
         let at = self.start + Duration::from_millis(ms);
-        let still = Turn {
+        let still = StepReport {
             bytes: 0,
             pipe: 0,
-            unsent_then: 0,
-            doing: Doing::AwaitsSource { unsent: 0 },
+            unsent_after_wait: 0,
+            activity: Activity::AwaitsSource { unsent: 0 },
         };
-        let turn = Turn {
+        let report = StepReport {
             bytes,
-            doing,
+            activity,
             ..still
         };
-        self.flow.turn(at, at, turn, still);
+        self.flow.report(at, at, report, still);
     }
 
-    /// The next check, with these figures on both legs; whether it looked at the sockets.
-    fn check(&mut self, tcp: TcpFigures) -> bool {
+    /// Ends the next second, with these figures on both legs; whether the sockets were sampled.
+    fn sample(&mut self, tcp: TcpFigures) -> bool {
         self.seconds += 1;
         let now = self.start + SECOND * self.seconds;
-        let mut looked = false;
-        let leg = LegLook {
+        let mut sampled = false;
+        let leg = SocketSample {
             tcp: Some(tcp),
-            ..LegLook::default()
+            ..SocketSample::default()
         };
         self.flow
-            .check(now, self.seconds * 100, &self.budget, |_, _, _| {
-                looked = true;
-                Look {
+            .sample(now, self.seconds * 100, &self.budget, |_, _, _| {
+                sampled = true;
+                ConnectionSample {
                     client: leg,
                     upstream: leg,
                 }
             });
-        looked
+        sampled
     }
 
     fn snapshot(&self) -> FlowSnapshot {
@@ -92,33 +94,33 @@ fn figures() -> TcpFigures {
 #[test]
 fn only_connections_in_which_something_happened_are_looked_at() {
     let mut bench = Bench::new();
-    assert!(bench.check(figures()), "it is new");
-    assert!(!bench.check(figures()));
-    bench.up(2500, 10, Doing::AwaitsSource { unsent: 10 });
-    assert!(bench.check(figures()));
-    assert!(!bench.check(figures()), "the first look saw it sent");
-    bench.up(4500, 20, Doing::AwaitsSink);
+    assert!(bench.sample(figures()), "it is new");
+    assert!(!bench.sample(figures()));
+    bench.up(2500, 10, Activity::AwaitsSource { unsent: 10 });
+    assert!(bench.sample(figures()));
+    assert!(!bench.sample(figures()), "the first look saw it sent");
+    bench.up(4500, 20, Activity::AwaitsSink);
     let in_flight = TcpFigures {
         unacked: 1,
         ..figures()
     };
-    assert!(bench.check(in_flight));
-    assert!(bench.check(in_flight), "it is held back");
-    bench.up(6500, 20, Doing::Ended);
-    assert!(bench.check(in_flight));
-    assert!(bench.check(figures()), "something was in flight");
-    assert!(!bench.check(figures()));
+    assert!(bench.sample(in_flight));
+    assert!(bench.sample(in_flight), "it is held back");
+    bench.up(6500, 20, Activity::Ended);
+    assert!(bench.sample(in_flight));
+    assert!(bench.sample(figures()), "something was in flight");
+    assert!(!bench.sample(figures()));
     assert_eq!(bench.flow.history(0.0).len(), 6);
 }
 
 #[test]
 fn the_first_second_is_not_a_few_milliseconds() {
     let bench = Bench::new();
-    bench.up(10, 1000, Doing::AwaitsSink);
+    bench.up(10, 1000, Activity::AwaitsSink);
     let soon = bench.start + Duration::from_millis(20);
     let nobody_looks = |_: &Socket, _: &Socket, _| panic!("too early");
     assert_eq!(
-        bench.flow.check(soon, 2, &bench.budget, nobody_looks),
+        bench.flow.sample(soon, 2, &bench.budget, nobody_looks),
         (0, 0)
     );
     assert_eq!(bench.flow.finish(soon), (1000, 0), "told at the end");
@@ -127,18 +129,18 @@ fn the_first_second_is_not_a_few_milliseconds() {
 #[test]
 fn goodput_is_of_the_last_second_ten_seconds_and_life() {
     let mut bench = Bench::new();
-    let source = Doing::AwaitsSource { unsent: 0 };
+    let source = Activity::AwaitsSource { unsent: 0 };
     bench.up(500, 1_000_000, source);
-    bench.check(figures());
+    bench.sample(figures());
     for _ in 0..19 {
-        bench.check(figures());
+        bench.sample(figures());
     }
     let seen = bench.snapshot().up;
     assert_eq!(seen.bytes, 1_000_000);
     assert!((seen.goodput.life - 400_000.0).abs() < 1.0);
     assert!(seen.goodput.last_ten_seconds.abs() < 1e-9);
     bench.up(20_500, 1_250_000, source);
-    bench.check(figures());
+    bench.sample(figures());
     let seen = bench.snapshot().up;
     assert!((seen.goodput.last_second - 2e6).abs() < 1.0);
     assert!((seen.goodput.last_ten_seconds - 2e5).abs() < 1.0);
@@ -147,13 +149,13 @@ fn goodput_is_of_the_last_second_ten_seconds_and_life() {
 #[test]
 fn a_second_in_history_has_its_own_phases_and_retransmissions() {
     let mut bench = Bench::new();
-    bench.up(400, 100, Doing::AwaitsSink);
+    bench.up(400, 100, Activity::AwaitsSink);
     let lossy = |retransmitted_segments| TcpFigures {
         retransmitted_segments,
         ..figures()
     };
-    bench.check(lossy(5));
-    bench.check(lossy(7));
+    bench.sample(lossy(5));
+    bench.sample(lossy(7));
     let points = bench.flow.history(1000.0);
     assert!((points[0].time - 1001.0).abs() < 1e-9);
     let [first, second] = [points[0].up.phases, points[1].up.phases];
@@ -165,11 +167,11 @@ fn a_second_in_history_has_its_own_phases_and_retransmissions() {
 #[test]
 fn what_was_unsent_at_the_start_of_a_wait_is_settled_by_the_next_look() {
     let mut bench = Bench::new();
-    bench.up(0, 1, Doing::AwaitsSource { unsent: 0 });
-    bench.check(figures());
+    bench.up(0, 1, Activity::AwaitsSource { unsent: 0 });
+    bench.sample(figures());
     // 100 kB/s: a window of 10,000 bytes every 100 ms.
-    bench.up(1000, 2, Doing::AwaitsSource { unsent: 25_000 });
-    bench.check(figures());
+    bench.up(1000, 2, Activity::AwaitsSource { unsent: 25_000 });
+    bench.sample(figures());
     let seen = bench.snapshot().up;
     assert!((seen.phases.free - 0.25).abs() < 1e-3, "{seen:?}");
     assert_eq!(seen.queue_max, 25_000);
@@ -178,19 +180,19 @@ fn what_was_unsent_at_the_start_of_a_wait_is_settled_by_the_next_look() {
 #[test]
 fn a_socket_is_closed_by_its_owner_alone() {
     let mut bench = Bench::new();
-    bench.check(figures());
+    bench.sample(figures());
     assert_eq!(Arc::strong_count(&bench.socket), 1);
-    bench.up(1500, 1, Doing::AwaitsSink);
+    bench.up(1500, 1, Activity::AwaitsSink);
     bench.socket = Arc::new(std::fs::File::open("/dev/null").unwrap());
-    assert!(!bench.check(figures()), "there is nothing to look at");
+    assert!(!bench.sample(figures()), "there is nothing to look at");
 }
 
 #[test]
 fn the_pair_is_told_everything_once() {
     let mut bench = Bench::new();
-    bench.up(500, 100, Doing::AwaitsSink);
-    bench.check(figures());
-    bench.up(1500, 250, Doing::Ended);
+    bench.up(500, 100, Activity::AwaitsSink);
+    bench.sample(figures());
+    bench.up(1500, 250, Activity::Ended);
     let end = bench.start + SECOND * 2;
     assert_eq!(bench.flow.finish(end), (150, 0));
     let pair = bench.flow.pair.snapshot(end);

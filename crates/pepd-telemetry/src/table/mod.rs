@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use crate::flow::{Flow, Look, Opening, Socket, Turn, Wanted};
-use crate::history::Budget;
+use crate::flow::{ConnectionSample, Flow, FlowInfo, SampleFields, Socket, StepReport};
+use crate::history::PointBudget;
 use crate::pairs::Pairs;
 use crate::{
     CountedFailure, Counters, FlowHistory, FlowSnapshot, PairLeg, PairSnapshot, Side, TcpFigures,
@@ -27,7 +27,7 @@ pub struct FlowTable {
     shards: Box<[Mutex<Shard>]>,
     pairs: Pairs,
     failures: Mutex<BTreeMap<(Side, i32), u64>>,
-    budget: Arc<Budget>,
+    budget: Arc<PointBudget>,
 }
 
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ impl FlowTable {
             shards: (0..workers.max(1)).map(|_| Mutex::default()).collect(),
             pairs: Pairs::default(),
             failures: Mutex::default(),
-            budget: Budget::new(HISTORY_POINTS),
+            budget: PointBudget::new(HISTORY_POINTS),
         }
     }
 
@@ -63,25 +63,25 @@ impl FlowTable {
     }
 
     /// Enters a connection of `worker`; it leaves when what is returned is dropped.
-    pub fn open(
+    pub fn register(
         self: &Arc<Self>,
         worker: usize,
-        opening: Opening,
+        info: FlowInfo,
         client_socket: Weak<Socket>,
         upstream_socket: Weak<Socket>,
         now: Instant,
     ) -> Registration {
         let pair = self
             .pairs
-            .of(&opening.client_campus, &opening.server_campus, now);
+            .get(&info.client_campus, &info.server_campus, now);
         pair.measured.get_or_init(|| {
             let measurements = &self.counters.measurements;
-            measurements.pair(&opening.client_campus, &opening.server_campus)
+            measurements.pair(&info.client_campus, &info.server_campus)
         });
-        pair.enter(&opening.client_profile, &opening.upstream_profile);
+        pair.flow_began(&info.client_profile, &info.upstream_profile);
         let id = self.last_id.fetch_add(1, Relaxed) + 1;
         let sockets = (client_socket, upstream_socket);
-        let flow = Arc::new(Flow::new(id, opening, pair, sockets, now));
+        let flow = Arc::new(Flow::new(id, info, pair, sockets, now));
         let shard = worker % self.shards.len();
         let slot = self.shard(shard).insert(Arc::clone(&flow));
         Registration {
@@ -92,15 +92,15 @@ impl FlowTable {
         }
     }
 
-    /// Checks a share of `worker`'s connections: every `of`th, from the `part`th on. Each is to
-    /// be checked once a second. `look` is called for those in which something happened.
-    pub fn check(
+    /// Samples a share of `worker`'s connections: every `of`th, from the `part`th on. Each is to
+    /// be sampled once a second. `read` reads the sockets of those in which something happened.
+    pub fn sample(
         &self,
         worker: usize,
         part: usize,
         of: usize,
         now: Instant,
-        mut look: impl FnMut(&Socket, &Socket, Wanted) -> Look,
+        mut read: impl FnMut(&Socket, &Socket, SampleFields) -> ConnectionSample,
     ) {
         let flows: Vec<_> = self
             .shard(worker % self.shards.len())
@@ -115,9 +115,9 @@ impl FlowTable {
         let centiseconds = u32::try_from(since).unwrap_or(u32::MAX);
         let (mut up, mut down) = (0, 0);
         for flow in flows {
-            let moved = flow.check(now, centiseconds, &self.budget, &mut look);
-            up += moved.0;
-            down += moved.1;
+            let delivered = flow.sample(now, centiseconds, &self.budget, &mut read);
+            up += delivered.0;
+            down += delivered.1;
         }
         self.counters.bytes_up.add(up);
         self.counters.bytes_down.add(down);
@@ -237,7 +237,7 @@ impl Shard {
     }
 }
 
-/// The error's name in errno(3), or its number where it has none.
+/// Gives the error's name in errno(3), or its number where it has none.
 pub fn errno_name(errno: i32) -> String {
     match nix::errno::Errno::from_raw(errno) {
         nix::errno::Errno::UnknownErrno => errno.to_string(),
@@ -245,7 +245,7 @@ pub fn errno_name(errno: i32) -> String {
     }
 }
 
-/// A connection's entry in the table.
+/// A connection's entry in the table, which it leaves when this is dropped.
 #[derive(Debug)]
 pub struct Registration {
     table: Arc<FlowTable>,
@@ -255,24 +255,24 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// Unique for the life of the daemon.
+    /// The connection's id, unique for the life of the daemon.
     pub fn id(&self) -> u64 {
         self.flow.id
     }
 
-    /// What became of both directions in a turn that began at `woke` and ended at `done`.
-    pub fn turn(&self, woke: Instant, done: Instant, up: Turn, down: Turn) {
-        self.flow.turn(woke, done, up, down);
+    /// Reports what a step that began at `woke` and ended at `done` came to in both directions.
+    pub fn report(&self, woke: Instant, done: Instant, up: StepReport, down: StepReport) {
+        self.flow.report(woke, done, up, down);
     }
 
-    /// Whether its sockets have ever been looked at.
-    pub fn was_seen(&self) -> bool {
-        self.flow.was_seen()
+    /// Whether its sockets have ever been sampled.
+    pub fn was_sampled(&self) -> bool {
+        self.flow.was_sampled()
     }
 
-    /// Takes a look out of turn: the last, while the sockets are still open.
-    pub fn look(&self, now: Instant, look: Look) {
-        self.flow.look(now, look, &self.table.budget);
+    /// Adds a sample out of turn: the last, while the sockets are still open.
+    pub fn add_sample(&self, now: Instant, sample: ConnectionSample) {
+        self.flow.add_sample(now, sample, &self.table.budget);
     }
 
     /// The connection as it is.
@@ -287,14 +287,14 @@ impl Drop for Registration {
         self.table.counters.bytes_up.add(up);
         self.table.counters.bytes_down.add(down);
         let (client, upstream) = self.flow.figures();
-        self.flow.pair.ended(client, upstream);
-        self.flow.pair.leave();
+        self.flow.pair.observe_retransmissions(client, upstream);
+        self.flow.pair.flow_ended();
         self.table.shard(self.shard).remove(self.slot);
     }
 }
 
-/// How often each connection is to be checked.
-pub const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// How often each connection is to be sampled.
+pub const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests;

@@ -1,11 +1,11 @@
 use super::*;
 use crate::HandshakeMode;
-use crate::flow::LegLook;
-use crate::phase::Doing;
+use crate::flow::SocketSample;
+use crate::phase::Activity;
 
-fn opening(server: &str) -> Opening {
+fn info(server: &str) -> FlowInfo {
     let name = |name: &str| Arc::<str>::from(name);
-    Opening {
+    FlowInfo {
         client: "10.1.0.2:4000".parse().unwrap(),
         server: "10.2.0.2:80".parse().unwrap(),
         client_campus: name("a"),
@@ -21,12 +21,12 @@ fn socket() -> Arc<Socket> {
     Arc::new(std::fs::File::open("/dev/null").unwrap())
 }
 
-fn turn(bytes: u64) -> Turn {
-    Turn {
+fn report(bytes: u64) -> StepReport {
+    StepReport {
         bytes,
         pipe: 0,
-        unsent_then: 0,
-        doing: Doing::AwaitsSource { unsent: 0 },
+        unsent_after_wait: 0,
+        activity: Activity::AwaitsSource { unsent: 0 },
     }
 }
 
@@ -42,13 +42,13 @@ fn a_connection_is_in_the_table_while_it_is_registered() {
     let socket = socket();
     let open = |worker, server: &str| {
         let weak = Arc::downgrade(&socket);
-        table.open(worker, opening(server), weak.clone(), weak, Instant::now())
+        table.register(worker, info(server), weak.clone(), weak, Instant::now())
     };
     let (first, second, third) = (open(0, "b"), open(1, "b"), open(1, "c"));
     let now = Instant::now();
     assert_eq!(table.flows(now).len(), 3);
     assert_eq!(table.flow(second.id(), now).unwrap().id, second.id());
-    second.turn(now, now, turn(100), turn(7));
+    second.report(now, now, report(100), report(7));
     let id = second.id();
     drop(second);
     assert_eq!(table.flow(id, now), None);
@@ -78,16 +78,19 @@ fn bytes_are_counted_once_whether_a_check_or_the_end_tells_them() {
     ));
     let socket = socket();
     let weak = || Arc::downgrade(&socket);
-    let flow = table.open(0, opening("b"), weak(), weak(), Instant::now());
+    let flow = table.register(0, info("b"), weak(), weak(), Instant::now());
     let now = Instant::now();
-    flow.turn(now, now, turn(100), turn(0));
-    let check =
-        |part, of| table.check(0, part, of, now + CHECK_INTERVAL, |_, _, _| Look::default());
+    flow.report(now, now, report(100), report(0));
+    let check = |part, of| {
+        table.sample(0, part, of, now + SAMPLE_INTERVAL, |_, _, _| {
+            ConnectionSample::default()
+        })
+    };
     check(1, 2);
     assert_eq!(counters.bytes_up.get(), 0, "not in this share");
     check(0, 2);
     assert_eq!(counters.bytes_up.get(), 100);
-    flow.turn(now, now, turn(150), turn(0));
+    flow.report(now, now, report(150), report(0));
     drop(flow);
     assert_eq!(counters.bytes_up.get(), 150);
     assert_eq!(table.pairs(now)[0].up.bytes, 150);
@@ -101,21 +104,21 @@ fn a_pair_has_the_median_rtt_and_the_share_of_retransmissions() {
         .into_iter()
         .map(|rtt| {
             let weak = Arc::downgrade(&socket);
-            let flow = table.open(0, opening("b"), weak.clone(), weak, Instant::now());
-            let leg = LegLook {
+            let flow = table.register(0, info("b"), weak.clone(), weak, Instant::now());
+            let leg = SocketSample {
                 tcp: Some(TcpFigures {
                     rtt,
                     sent_bytes: Some(1000),
                     retransmitted_bytes: Some(50),
                     ..TcpFigures::default()
                 }),
-                ..LegLook::default()
+                ..SocketSample::default()
             };
-            let look = Look {
-                client: LegLook::default(),
+            let sample = ConnectionSample {
+                client: SocketSample::default(),
                 upstream: leg,
             };
-            flow.look(Instant::now(), look);
+            flow.add_sample(Instant::now(), sample);
             flow
         })
         .collect();

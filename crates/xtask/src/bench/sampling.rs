@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use nix::time::{ClockId, clock_gettime};
 use pepd_telemetry::{
-    CHECK_INTERVAL, Doing, FlowTable, HandshakeMode, Opening, Registration, Socket, Turn,
+    Activity, FlowInfo, FlowTable, HandshakeMode, Registration, SAMPLE_INTERVAL, Socket, StepReport,
 };
 
 use super::interrupt::Interrupt;
@@ -65,13 +65,13 @@ pub fn run(interrupt: &Interrupt) -> Result<Cost> {
     let mut costs = Vec::new();
     for second in 1..=SECONDS {
         interrupt.check()?;
-        let now = start + CHECK_INTERVAL * second;
+        let now = start + SAMPLE_INTERVAL * second;
         for connection in &connections {
             something_happens(&connection.registration, now, second.into());
         }
         let before = cpu_time()?;
         for share in 0..SHARES {
-            table.check(0, share, SHARES, now, pepd_relay::look);
+            table.sample(0, share, SHARES, now, pepd_relay::sample);
         }
         costs.push(cpu_time()?.saturating_sub(before));
     }
@@ -89,7 +89,7 @@ fn open(table: &Arc<FlowTable>, listener: &TcpListener) -> Result<Connection> {
     };
     let ((client, far_client), (upstream, far_upstream)) = (pair()?, pair()?);
     let name = |name: &str| Arc::<str>::from(name);
-    let opening = Opening {
+    let info = FlowInfo {
         client: client.local_addr()?,
         server: upstream.local_addr()?,
         client_campus: name("a"),
@@ -104,7 +104,7 @@ fn open(table: &Arc<FlowTable>, listener: &TcpListener) -> Result<Connection> {
         Arc::downgrade(&socket)
     };
     let (client_socket, upstream_socket) = (socket(&client), socket(&upstream));
-    let registration = table.open(0, opening, client_socket, upstream_socket, Instant::now());
+    let registration = table.register(0, info, client_socket, upstream_socket, Instant::now());
     Ok(Connection {
         registration,
         _sockets: [client, upstream],
@@ -114,14 +114,14 @@ fn open(table: &Arc<FlowTable>, listener: &TcpListener) -> Result<Connection> {
 
 /// Downwards it is held back, which takes one more look than to be starved.
 fn something_happens(flow: &Registration, now: Instant, bytes: u64) {
-    let turn = |doing| Turn {
+    let report = |activity| StepReport {
         bytes,
         pipe: 0,
-        unsent_then: 0,
-        doing,
+        unsent_after_wait: 0,
+        activity,
     };
-    let starved = Doing::AwaitsSource { unsent: 0 };
-    flow.turn(now, now, turn(starved), turn(Doing::AwaitsSink));
+    let starved = Activity::AwaitsSource { unsent: 0 };
+    flow.report(now, now, report(starved), report(Activity::AwaitsSink));
 }
 
 fn cpu_time() -> Result<Duration> {

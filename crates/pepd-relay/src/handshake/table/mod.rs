@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use pepd_packet::{FourTuple, SequenceNumber};
 use tokio::task::AbortHandle;
 
 use super::connect_budget::Budget;
 use super::evicted::{Evicted, Leaving};
-use super::packet::{Flow, SequenceNumber};
 use super::syn_history::{Fate, Past};
 
 /// How long an upstream leg waits for its client: long enough for a SYN-ACK that is lost four
@@ -109,10 +109,10 @@ pub(crate) enum Claim<P, U> {
 #[derive(Debug)]
 struct State<P, U> {
     capacity: usize,
-    flows: HashMap<Flow, Entry<P, U>>,
+    flows: HashMap<FourTuple, Entry<P, U>>,
     /// The last SYNs of flows that have made room, while their attempts end.
-    leaving: HashMap<Flow, (SequenceNumber, P)>,
-    ages: BTreeMap<Ticket, Flow>,
+    leaving: HashMap<FourTuple, (SequenceNumber, P)>,
+    ages: BTreeMap<Ticket, FourTuple>,
     sources: HashMap<IpAddr, BTreeSet<Ticket>>,
     next: u64,
     budget: Budget,
@@ -186,7 +186,7 @@ impl<P, U> Table<P, U> {
     /// Enters a SYN. Where it is `late`, no upstream leg is opened for it any more.
     pub(crate) fn see(
         &self,
-        flow: Flow,
+        flow: FourTuple,
         number: SequenceNumber,
         packet: P,
         late: bool,
@@ -243,7 +243,7 @@ impl<P, U> Table<P, U> {
     }
 
     /// Notes what is to be aborted when the flow is evicted. False if it has been already.
-    pub(crate) fn attach(&self, flow: Flow, ticket: Ticket, handle: AbortHandle) -> bool {
+    pub(crate) fn attach(&self, flow: FourTuple, ticket: Ticket, handle: AbortHandle) -> bool {
         let mut state = self.lock();
         match state.flows.get_mut(&flow) {
             Some(Entry {
@@ -259,7 +259,7 @@ impl<P, U> Table<P, U> {
     }
 
     /// The upstream leg has sent its SYN, with so many bytes of what the client said in its own.
-    pub(crate) fn sent(&self, flow: Flow, ticket: Ticket, bytes: usize) {
+    pub(crate) fn sent(&self, flow: FourTuple, ticket: Ticket, bytes: usize) {
         if let Some(Entry {
             ticket: at,
             had_data,
@@ -276,7 +276,7 @@ impl<P, U> Table<P, U> {
     /// Takes what there is of a flow whose client has begun anew, from the same port, if its
     /// upstream leg has said something for the connection before. Another one can be had by whoever
     /// comes from that port.
-    pub(crate) fn begun_anew(&self, flow: Flow, number: SequenceNumber) -> Evicted<P, U> {
+    pub(crate) fn begun_anew(&self, flow: FourTuple, number: SequenceNumber) -> Evicted<P, U> {
         let mut evicted = Evicted::default();
         if self.len.load(Relaxed) == 0 {
             return evicted;
@@ -294,7 +294,7 @@ impl<P, U> Table<P, U> {
     /// leg back where the flow was evicted.
     pub(crate) fn answer(
         &self,
-        flow: Flow,
+        flow: FourTuple,
         ticket: Ticket,
         upstream: U,
         now: Instant,
@@ -320,7 +320,7 @@ impl<P, U> Table<P, U> {
     /// The attempt has ended without an upstream leg: gives the SYN.
     pub(crate) fn give_up(
         &self,
-        flow: Flow,
+        flow: FourTuple,
         ticket: Ticket,
         next: Next,
         now: Instant,
@@ -339,13 +339,13 @@ impl<P, U> Table<P, U> {
     }
 
     /// Ends the attempt because the network says that it is in vain: gives the SYN.
-    pub(crate) fn abort(&self, flow: Flow, now: Instant) -> Option<P> {
+    pub(crate) fn abort(&self, flow: FourTuple, now: Instant) -> Option<P> {
         self.remove_asking(&mut self.lock(), flow, None, now)
     }
 
     /// Ends the attempt because the client has answered an answer to it that did not come by this
     /// host: gives the SYN, which is to be routed.
-    pub(crate) fn detour(&self, flow: Flow, now: Instant) -> Option<P> {
+    pub(crate) fn detour(&self, flow: FourTuple, now: Instant) -> Option<P> {
         let mut state = self.lock();
         match state.flows.get(&flow)?.stage {
             Stage::Asking { sent: true, .. } => {
@@ -356,7 +356,7 @@ impl<P, U> Table<P, U> {
     }
 
     /// The attempt of a flow that has made room has ended: gives the SYN, which is to be routed.
-    pub(crate) fn left(&self, flow: Flow, now: Instant) -> Option<P> {
+    pub(crate) fn left(&self, flow: FourTuple, now: Instant) -> Option<P> {
         let mut state = self.lock();
         let (number, packet) = state.leaving.remove(&flow)?;
         state.past.note(flow, number, Fate::Routed, now);
@@ -366,7 +366,7 @@ impl<P, U> Table<P, U> {
     fn remove_asking(
         &self,
         state: &mut State<P, U>,
-        flow: Flow,
+        flow: FourTuple,
         fate: Option<Fate>,
         now: Instant,
     ) -> Option<P> {
@@ -393,7 +393,7 @@ impl<P, U> Table<P, U> {
     }
 
     /// Takes the flow of an accepted client.
-    pub(crate) fn claim(&self, flow: Flow, now: Instant) -> Claim<P, U> {
+    pub(crate) fn claim(&self, flow: FourTuple, now: Instant) -> Claim<P, U> {
         if self.len.load(Relaxed) == 0 {
             return Claim::Unknown;
         }
@@ -423,7 +423,7 @@ impl<P, U> Table<P, U> {
     /// long for theirs.
     pub(crate) fn expire(&self, now: Instant) -> Evicted<P, U> {
         let mut state = self.lock();
-        let late: Vec<Flow> = state
+        let late: Vec<FourTuple> = state
             .flows
             .iter()
             .filter(|(_, entry)| match &entry.stage {
@@ -448,7 +448,7 @@ impl<P, U> Table<P, U> {
     /// Empties the table.
     pub(crate) fn clear(&self) -> Evicted<P, U> {
         let mut state = self.lock();
-        let flows: Vec<Flow> = state.flows.keys().copied().collect();
+        let flows: Vec<FourTuple> = state.flows.keys().copied().collect();
         let mut evicted = Evicted::default();
         for flow in flows {
             state.evict(flow, &mut evicted);
@@ -471,7 +471,13 @@ impl<P, U> Table<P, U> {
 }
 
 impl<P, U> State<P, U> {
-    fn insert(&mut self, flow: Flow, number: SequenceNumber, packet: P, now: Instant) -> Ticket {
+    fn insert(
+        &mut self,
+        flow: FourTuple,
+        number: SequenceNumber,
+        packet: P,
+        now: Instant,
+    ) -> Ticket {
         let ticket = Ticket(self.next);
         self.next += 1;
         let stage = Stage::Asking {
@@ -494,7 +500,7 @@ impl<P, U> State<P, U> {
         ticket
     }
 
-    fn remove(&mut self, flow: Flow) -> Option<Entry<P, U>> {
+    fn remove(&mut self, flow: FourTuple) -> Option<Entry<P, U>> {
         let entry = self.flows.remove(&flow)?;
         self.ages.remove(&entry.ticket);
         let source = flow.client.ip();
@@ -545,7 +551,7 @@ impl<P, U> State<P, U> {
         evicted
     }
 
-    fn evict_and_route(&mut self, flow: Flow, evicted: &mut Evicted<P, U>, now: Instant) {
+    fn evict_and_route(&mut self, flow: FourTuple, evicted: &mut Evicted<P, U>, now: Instant) {
         let Some(Entry { number, stage, .. }) = self.remove(flow) else {
             return;
         };
@@ -567,7 +573,7 @@ impl<P, U> State<P, U> {
         }
     }
 
-    fn evict(&mut self, flow: Flow, evicted: &mut Evicted<P, U>) {
+    fn evict(&mut self, flow: FourTuple, evicted: &mut Evicted<P, U>) {
         match self.remove(flow).map(|entry| entry.stage) {
             Some(Stage::Asking {
                 packet, attempt, ..

@@ -1,17 +1,17 @@
 use super::*;
-use crate::handshake::packet::tests::flow;
 
 const NUMBER: SequenceNumber = SequenceNumber(7);
 
 type Strings = Table<&'static str, &'static str>;
 
-fn from(host: u8, port: u16) -> Flow {
-    let mut flow = flow();
-    flow.client = ([10, 1, 0, host], port).into();
-    flow
+fn from(host: u8, port: u16) -> FourTuple {
+    FourTuple {
+        client: ([10, 1, 0, host], port).into(),
+        server: ([10, 2, 0, 2], 80).into(),
+    }
 }
 
-fn claim(table: &Strings, flow: Flow, now: Instant) -> Option<&'static str> {
+fn claim(table: &Strings, flow: FourTuple, now: Instant) -> Option<&'static str> {
     match table.claim(flow, now) {
         Claim::Answered(upstream) => Some(upstream),
         Claim::Unknown => None,
@@ -19,7 +19,7 @@ fn claim(table: &Strings, flow: Flow, now: Instant) -> Option<&'static str> {
     }
 }
 
-fn new(table: &Strings, flow: Flow, packet: &'static str, now: Instant) -> Ticket {
+fn new(table: &Strings, flow: FourTuple, packet: &'static str, now: Instant) -> Ticket {
     match table.see(flow, NUMBER, packet, false, now) {
         Seen::New(ticket, evicted) => {
             assert_eq!(evicted, Evicted::default());

@@ -1,0 +1,165 @@
+//! ICMP: errors that quote a TCP segment, and echo messages.
+
+use std::net::Ipv6Addr;
+
+use crate::checksum::Checksum;
+use crate::four_tuple::FourTuple;
+use crate::ip::Packet;
+use crate::protocol::Protocol;
+
+/// The bytes of an ICMP header: type, code, checksum, and four bytes that depend on the type
+/// (RFC 792, and RFC 4443, section 2.1).
+const HEADER: usize = 8;
+
+/// An ICMP error: why a packet has not arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IcmpError {
+    /// Type and code of RFC 792.
+    V4 {
+        /// The type.
+        kind: u8,
+        /// The code.
+        code: u8,
+    },
+    /// Type and code of RFC 4443.
+    V6 {
+        /// The type.
+        kind: u8,
+        /// The code.
+        code: u8,
+    },
+}
+
+/// Reads from an IP packet an ICMP error that quotes a TCP segment: the connection that the
+/// segment belongs to, its sender taken for the client, and what the error is.
+pub fn read_error(packet: &[u8]) -> Option<(FourTuple, IcmpError)> {
+    let ip = Packet::read(packet)?;
+    let (kind, code) = (*ip.payload.first()?, *ip.payload.get(1)?);
+    let error = match ip.protocol {
+        Protocol::ICMP => IcmpError::V4 { kind, code },
+        Protocol::ICMPV6 => IcmpError::V6 { kind, code },
+        _ => return None,
+    };
+    let quoted = Packet::read(ip.payload.get(HEADER..)?)?;
+    (quoted.protocol == Protocol::TCP).then_some(())?;
+    Some((quoted.four_tuple()?, error))
+}
+
+/// An echo request, or the reply to it (RFC 792, and RFC 4443, sections 4.1 and 4.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Echo<'a> {
+    /// Tells the requests of one sender from those of another.
+    pub identifier: u16,
+    /// Counts one sender's requests.
+    pub sequence: u16,
+    /// What the reply has to repeat.
+    pub data: &'a [u8],
+}
+
+impl<'a> Echo<'a> {
+    /// Makes the request as an ICMP message.
+    pub fn request(&self) -> Vec<u8> {
+        const REQUEST: u8 = 8;
+        let message = self.message(REQUEST);
+        let checksum = Checksum::of(&message);
+        with_checksum(message, checksum)
+    }
+
+    /// Makes the request as an ICMPv6 message, whose checksum covers both addresses.
+    pub fn request_v6(&self, from: Ipv6Addr, to: Ipv6Addr) -> Vec<u8> {
+        const REQUEST: u8 = 128;
+        let message = self.message(REQUEST);
+        let checksum =
+            Checksum::with_pseudo_header(from.into(), to.into(), Protocol::ICMPV6, &message);
+        with_checksum(message, checksum)
+    }
+
+    /// Reads a reply from an ICMP message; its checksum is not looked at.
+    pub fn read_reply(message: &'a [u8]) -> Option<Self> {
+        const REPLY: u8 = 0;
+        Self::read(message, REPLY)
+    }
+
+    /// Reads a reply from an ICMPv6 message; its checksum is not looked at.
+    pub fn read_reply_v6(message: &'a [u8]) -> Option<Self> {
+        const REPLY: u8 = 129;
+        Self::read(message, REPLY)
+    }
+
+    fn read(message: &'a [u8], wanted: u8) -> Option<Self> {
+        let (header, data) = message.split_first_chunk::<HEADER>()?;
+        let [kind, code, _, _, id_high, id_low, high, low] = *header;
+        (kind == wanted && code == 0).then_some(Self {
+            identifier: u16::from_be_bytes([id_high, id_low]),
+            sequence: u16::from_be_bytes([high, low]),
+            data,
+        })
+    }
+
+    /// The message, its checksum 0.
+    fn message(&self, kind: u8) -> Vec<u8> {
+        let mut message = vec![kind, 0, 0, 0];
+        message.extend(self.identifier.to_be_bytes());
+        message.extend(self.sequence.to_be_bytes());
+        message.extend(self.data);
+        message
+    }
+}
+
+fn with_checksum(mut message: Vec<u8>, checksum: Checksum) -> Vec<u8> {
+    message[2..4].copy_from_slice(&checksum.value().to_be_bytes());
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::examples::{CLIENT, ICMP, ICMPV6, SERVER, TCP, four_tuple, segment, v4, v6};
+
+    #[test]
+    fn an_error_names_the_flow_that_it_quotes() {
+        // Eight bytes of the segment are what must be quoted at least (RFC 792).
+        let quoted = v4(TCP, CLIENT, SERVER, &segment(0x02, 1400)[..8]);
+        let mut icmp = vec![3, 1, 0, 0, 0, 0, 0, 0];
+        icmp.extend(&quoted);
+        let packet = v4(ICMP, [10, 2, 0, 1], CLIENT, &icmp);
+        let error = IcmpError::V4 { kind: 3, code: 1 };
+        assert_eq!(read_error(&packet), Some((four_tuple(), error)));
+        let quoted = v6(TCP, &segment(0x02, 1400));
+        let mut icmp = vec![1, 3, 0, 0, 0, 0, 0, 0];
+        icmp.extend(&quoted);
+        let (_, error) = read_error(&v6(ICMPV6, &icmp)).unwrap();
+        assert_eq!(error, IcmpError::V6 { kind: 1, code: 3 });
+    }
+
+    #[test]
+    fn an_echo_request_is_as_the_rfc_has_it() {
+        let echo = Echo {
+            identifier: 0x1234,
+            sequence: 1,
+            data: b"pepd",
+        };
+        let request = echo.request();
+        assert_eq!(request[..2], [8, 0]);
+        assert_eq!(request[4..], *b"\x12\x34\x00\x01pepd");
+        assert_eq!(Checksum::of(&request).value(), 0);
+        let request = echo.request_v6(Ipv6Addr::LOCALHOST, Ipv6Addr::UNSPECIFIED);
+        assert_eq!(request[..2], [128, 0]);
+        assert_eq!(Echo::read_reply(&request), None, "a request");
+        let reply = [&[129], &request[1..]].concat();
+        assert_eq!(Echo::read_reply_v6(&reply), Some(echo));
+        assert_eq!(Echo::read_reply(&reply), None, "of the other family");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_survived(mut bytes in prop::collection::vec(any::<u8>(), 0..120), six in any::<bool>()) {
+            if let Some(first) = bytes.first_mut() {
+                *first = *first & 0x0f | if six { 0x60 } else { 0x40 };
+            }
+            let _ = (read_error(&bytes), Echo::read_reply(&bytes), Echo::read_reply_v6(&bytes));
+        }
+    }
+}

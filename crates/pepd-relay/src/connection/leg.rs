@@ -1,0 +1,194 @@
+//! A leg as a direction sees it: what it asks of one, and what it learns from the answers.
+
+use std::io;
+
+use libc::EIO;
+
+/// The calls with which a [`Direction`](super::direction::Direction) moves bytes from one leg
+/// to another.
+///
+/// None of them waits. A socket implements it ([`LegSocket`](super::leg_socket::LegSocket)), and
+/// in tests a simulation of one.
+pub(crate) trait LegIo {
+    /// What bytes pass through on their way to the other leg.
+    type Pipe;
+
+    /// Moves what there is into an empty pipe, up to the urgent mark.
+    ///
+    /// `force_read` tries even when the runtime has seen no event since the socket was last empty.
+    fn fill(&mut self, pipe: &Self::Pipe, force_read: bool) -> Input;
+
+    /// Moves `len` bytes, which the pipe holds, out of it.
+    fn drain(&mut self, pipe: &Self::Pipe, len: usize) -> Output;
+
+    /// Copies what there is into `buffer` and leaves it in the socket. It starts at the urgent
+    /// mark as anywhere.
+    fn peek(&mut self, buffer: &mut [u8], force_read: bool) -> Input;
+
+    /// Takes `len` bytes away that have been peeked at.
+    fn discard(&mut self, len: usize) -> Input;
+
+    /// Sends as many of `bytes` as there is room for.
+    fn send(&mut self, bytes: &[u8]) -> Output;
+
+    /// Whether urgent data has been announced that has not been taken. An announcement that
+    /// is still under way wakes whoever waits for data.
+    fn urgent_announced(&self) -> bool;
+
+    /// Takes the urgent byte, where it is the next one to read and has arrived. It is in line
+    /// (SO_OOBINLINE). An end comes again with the next read, and an error is remembered.
+    fn take_urgent(&mut self) -> Option<u8>;
+
+    /// Sends `byte` as urgent data.
+    fn send_urgent(&mut self, byte: u8) -> Output;
+
+    /// Sends the FIN.
+    fn shut_down(&mut self) -> Output;
+
+    /// The number of bytes written that have not been sent once.
+    fn unsent(&self) -> u64;
+
+    /// Whether it has failed; what came before may still be there to be read.
+    fn has_failed(&self) -> bool;
+}
+
+/// Why a leg is no more, by errno.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Failure(pub(crate) i32);
+
+impl Failure {
+    fn of(error: &io::Error) -> Self {
+        // Every error here is a system call's; EIO stands in for one without errno.
+        Self(error.raw_os_error().unwrap_or(EIO))
+    }
+
+    /// Gives the error as the system call gave it.
+    pub(crate) fn as_error(self) -> io::Error {
+        io::Error::from_raw_os_error(self.0)
+    }
+}
+
+/// What reading from a leg came to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Input {
+    /// So many bytes.
+    Bytes(usize),
+    /// Nothing yet.
+    Empty,
+    /// Everything the peer sent has been read, and it sent a FIN.
+    End,
+    /// The leg failed; what came before that has been read.
+    Failed,
+}
+
+/// What writing to a leg came to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Output {
+    /// So many bytes taken.
+    Bytes(usize),
+    /// No room.
+    Full,
+    /// The leg failed; nothing more can be delivered.
+    Failed,
+}
+
+/// What the calls and the events of a leg have shown of it.
+#[derive(Debug, Default)]
+pub(crate) struct LegState {
+    failure: Option<Failure>,
+    /// Whether urgent data has been announced (EPOLLPRI) that has not been taken.
+    urgent_announced: bool,
+    /// An error has been announced (EPOLLERR), and no call has taken it from the socket yet. As
+    /// long as it is there a read tells a FIN that came before it from none: the kernel looks
+    /// for the FIN first (SOCK_DONE in tcp_recvmsg_locked and tcp_splice_read, net/ipv4/tcp.c).
+    error_waits: bool,
+}
+
+impl LegState {
+    /// Whether an error has been announced or taken.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.error_waits || self.failure.is_some()
+    }
+
+    /// The error that has been taken.
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        self.failure
+    }
+
+    /// Whether urgent data has been announced that has not been taken.
+    pub(crate) fn urgent_announced(&self) -> bool {
+        self.urgent_announced
+    }
+
+    /// Notes that urgent data has been announced.
+    pub(crate) fn announce_urgent(&mut self) {
+        self.urgent_announced = true;
+    }
+
+    /// Notes that the urgent data has been taken.
+    pub(crate) fn urgent_is_taken(&mut self) {
+        self.urgent_announced = false;
+    }
+
+    /// Notes that an error waits in the socket, unless one has been taken from it.
+    pub(crate) fn announce_error(&mut self) {
+        self.error_waits = self.failure.is_none();
+    }
+
+    /// Whether an error waits to be taken; whoever asks takes it.
+    pub(crate) fn take_error_waits(&mut self) -> bool {
+        std::mem::take(&mut self.error_waits)
+    }
+
+    /// Notes the error that a call has given, and so taken. The first one counts.
+    pub(crate) fn fail(&mut self, error: &io::Error) {
+        self.error_waits = false;
+        self.failure.get_or_insert(Failure::of(error));
+    }
+
+    /// Says what the result of a read means.
+    pub(crate) fn input(&mut self, result: io::Result<usize>) -> Input {
+        match result {
+            // Once the error is taken an end looks the same with a FIN and without. EPIPE is no
+            // proof of one: a splice(2) that is cut short by a RST gives a length and takes
+            // ECONNRESET along, and the next write says EPIPE.
+            Ok(0) => match self.failure {
+                Some(_) => Input::Failed,
+                None => Input::End,
+            },
+            Ok(len) => Input::Bytes(len),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => match self.failure {
+                Some(_) => Input::Failed,
+                None => {
+                    // A read would have given the error, had there been one.
+                    self.error_waits = false;
+                    Input::Empty
+                }
+            },
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Input::Empty,
+            Err(error) => {
+                self.fail(&error);
+                Input::Failed
+            }
+        }
+    }
+
+    /// Says what the result of a write means.
+    pub(crate) fn output(&mut self, result: io::Result<usize>) -> Output {
+        match result {
+            Ok(len) => Output::Bytes(len),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) =>
+            {
+                Output::Full
+            }
+            Err(error) => {
+                self.fail(&error);
+                Output::Failed
+            }
+        }
+    }
+}

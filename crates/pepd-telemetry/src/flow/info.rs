@@ -1,0 +1,28 @@
+//! What is known of a connection before its first byte.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::HandshakeMode;
+
+/// What is known of a connection when both its legs are there.
+#[derive(Debug)]
+pub struct FlowInfo {
+    /// The client's address and port.
+    pub client: SocketAddr,
+    /// The original destination.
+    pub server: SocketAddr,
+    /// The campus that the client is in.
+    pub client_campus: Arc<str>,
+    /// The campus that the server is in.
+    pub server_campus: Arc<str>,
+    /// The `[leg.NAME]` of the client leg.
+    pub client_profile: Arc<str>,
+    /// The `[leg.NAME]` of the upstream leg.
+    pub upstream_profile: Arc<str>,
+    /// How it was established.
+    pub handshake: HandshakeMode,
+    /// When it was accepted.
+    pub accepted: Instant,
+}

@@ -1,0 +1,108 @@
+//! What is counted of one direction: its bytes, its phases, and what waits in this box.
+
+use std::time::Instant;
+
+use super::sample::{LegEstimate, SocketSample};
+use crate::QueueBytes;
+use crate::pairs::Progress;
+use crate::phase::{Activity, PhaseClock};
+
+/// What a step of a connection came to in one direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepReport {
+    /// Bytes delivered since the start.
+    pub bytes: u64,
+    /// Bytes in the pipe.
+    pub pipe: usize,
+    /// Bytes that the outgoing socket had left to send when data came that ended a wait for it.
+    pub unsent_after_wait: u64,
+    /// What the direction does from now on.
+    pub activity: Activity,
+}
+
+/// Measures one direction from the reports on its steps.
+#[derive(Debug)]
+pub(super) struct DirectionMeter {
+    pub(super) clock: PhaseClock,
+    pub(super) bytes: u64,
+    pub(super) queue_max: u32,
+    pipe: u32,
+    /// What has been added to the pair.
+    added: Progress,
+}
+
+impl DirectionMeter {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            clock: PhaseClock::new(now),
+            bytes: 0,
+            pipe: 0,
+            queue_max: 0,
+            added: Progress::default(),
+        }
+    }
+
+    /// Takes a report, and says whether anything happened in the step.
+    pub(super) fn report(
+        &mut self,
+        woke: Instant,
+        done: Instant,
+        report: StepReport,
+        incoming: &LegEstimate,
+        outgoing: &LegEstimate,
+    ) -> bool {
+        let before = self.clock.activity();
+        let same = std::mem::discriminant(&before) == std::mem::discriminant(&report.activity);
+        if report.bytes == self.bytes && same {
+            return false;
+        }
+        self.bytes = report.bytes;
+        self.pipe = u32::try_from(report.pipe).unwrap_or(u32::MAX);
+        let unsent = outgoing.backlog(report.unsent_after_wait);
+        self.clock.settle(woke, unsent, outgoing.rate);
+        self.clock.begin(woke, Activity::Moving, incoming.rtt);
+        self.clock.settle(done, 0, None);
+        let activity = match report.activity {
+            Activity::AwaitsSource { unsent } => {
+                self.note_queue(unsent);
+                Activity::AwaitsSource {
+                    unsent: outgoing.backlog(unsent),
+                }
+            }
+            other => other,
+        };
+        self.clock.begin(done, activity, incoming.rtt);
+        true
+    }
+
+    pub(super) fn note_queue(&mut self, bytes: u64) {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        self.queue_max = self.queue_max.max(bytes).max(self.pipe);
+    }
+
+    pub(super) fn queue(&self, incoming: &SocketSample, outgoing: &SocketSample) -> QueueBytes {
+        let activity = self.clock.activity();
+        let drained = matches!(activity, Activity::AwaitsSource { .. } | Activity::Ended);
+        QueueBytes {
+            unread: if drained { 0 } else { incoming.unread },
+            pipe: self.pipe.into(),
+            unsent: match activity {
+                Activity::AwaitsSource { unsent } => unsent,
+                _ => outgoing.unsent,
+            },
+        }
+    }
+
+    /// Takes the progress that has not been added to the pair yet.
+    pub(super) fn take_progress(&mut self) -> Progress {
+        let all = Progress {
+            bytes: self.bytes,
+            times: self.clock.carrying(),
+        };
+        let before = std::mem::replace(&mut self.added, all);
+        Progress {
+            bytes: all.bytes.saturating_sub(before.bytes),
+            times: all.times.since(before.times),
+        }
+    }
+}
