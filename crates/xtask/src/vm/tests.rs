@@ -9,10 +9,8 @@ use anyhow::{Context as _, Result};
 use serde::Deserialize;
 
 use super::results::Results;
-use super::{
-    Args, Failure, TESTS_FAILED, WRONG_USAGE, boot, guest, prepare, say, source_directory,
-    target_directory,
-};
+use super::{Args, Failure, TESTS_FAILED, WRONG_USAGE, boot, guest, prepare, say};
+use crate::directories::{source_directory, target_directory};
 use crate::packages;
 
 /// The tests that change the kernel for everything that runs on it. Each has it for itself.
