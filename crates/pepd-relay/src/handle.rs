@@ -8,12 +8,12 @@ use std::time::{Duration, Instant, SystemTime};
 use arc_swap::ArcSwap;
 use pepd_packet::QueueNumber;
 use pepd_sys::nfqueue::Queue;
-use pepd_telemetry::{Counters, FlowTable};
+use pepd_telemetry::{Counters, FlowTable, UnsplitReason};
 
 use crate::connection::access_log::AccessLog;
 use crate::fast_open;
 use crate::gate_history::GateWatch;
-use crate::handshake::{Bypass, Decision, Held};
+use crate::handshake::{Decision, Held};
 use crate::limits::Admission;
 use crate::listener::{self, ListenError, Listener};
 use crate::pipe_pool::PipePool;
@@ -235,7 +235,7 @@ impl Relay {
         self.workers.into_iter().for_each(Worker::stop);
         for waiting in evicted.packets {
             self.shared
-                .decide(waiting, Decision::Bypass(Bypass::Ending));
+                .decide(waiting, Decision::Bypass(UnsplitReason::Ending));
         }
     }
 }
