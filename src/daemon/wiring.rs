@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 
 use pepd_config::{Action, Config, Dscp, Handshake, Tos, Via};
-use pepd_packet::{Mark, MarkMask, MarkValue, QueueNumber, Rate, Size, SocketMarks};
+use pepd_packet::{QueueNumber, SocketMarks};
 use pepd_relay::ListenerAddress;
 
 use crate::daemon::fixed_rate::Controls;
@@ -24,7 +24,7 @@ pub fn settings(config: &Config, controls: &Controls) -> pepd_relay::Settings {
         legs: config
             .legs
             .iter()
-            .map(|of| leg(of, controls, mark(config).sockets()))
+            .map(|of| leg(of, controls, config.capture.mark.sockets()))
             .collect(),
         campuses: config
             .campuses
@@ -41,18 +41,12 @@ pub fn settings(config: &Config, controls: &Controls) -> pepd_relay::Settings {
 
 /// How SYNs are held, if any are.
 fn hold(config: &Config) -> Option<pepd_relay::Hold> {
-    let marks = mark(config).verdicts()?;
-    holds(config).then_some(pepd_relay::Hold {
+    let marks = config.capture.mark.verdicts()?;
+    config.holds_syns().then_some(pepd_relay::Hold {
         first_queue: FIRST_QUEUE,
         pending: config.limits.pending,
         marks,
     })
-}
-
-/// Whether any connection is established end to end.
-pub fn holds(config: &Config) -> bool {
-    let rule = |rule: &pepd_config::Rule| rule.handshake == Some(Handshake::EndToEnd);
-    config.capture.handshake == Handshake::EndToEnd || config.rules.iter().any(rule)
 }
 
 /// The NFQUEUEs that the workers read.
@@ -66,8 +60,8 @@ fn leg(leg: &pepd_config::Leg, controls: &Controls, marks: Option<SocketMarks>) 
     pepd_relay::Leg {
         name: leg.name.as_str().into(),
         congestion: controls.kernel_name(leg),
-        buffer: leg.buffer.map(|bytes| Size(bytes.0)),
-        rate: leg.rate.map(|bits| Rate(bits.0)),
+        buffer: leg.buffer,
+        rate: leg.rate,
         fast_open: leg.fast_open,
         mss: leg.mss,
         user_timeout: leg.user_timeout,
@@ -81,7 +75,7 @@ fn leg(leg: &pepd_config::Leg, controls: &Controls, marks: Option<SocketMarks>) 
             Dscp::Set(dscp) => pepd_relay::Dscp::Set(dscp),
         },
         thin: leg.thin,
-        notsent_lowat: leg.notsent_lowat.map(|bytes| Size(bytes.0)),
+        notsent_lowat: leg.notsent_lowat,
         connect_timeout: leg.connect_timeout,
         client_mark: marks.map(|marks| marks.client),
         upstream_mark: marks.map(|marks| marks.upstream),
@@ -90,12 +84,12 @@ fn leg(leg: &pepd_config::Leg, controls: &Controls, marks: Option<SocketMarks>) 
 
 /// What the kernel is to do; `listeners` are the relay's, in the order of the legs.
 ///
-/// `holder` is what can hold SYNs on this host, and `workers` how many read them.
+/// `backend` is what holds SYNs on this host, if any are held, and `workers` how many read them.
 pub fn request(
     config: &Config,
     listeners: &[ListenerAddress],
     workers: NonZeroUsize,
-    holder: pepd_net::Holder,
+    backend: Option<pepd_net::Holder>,
 ) -> pepd_net::Request {
     let campuses = config.campuses.iter().filter_map(|campus| {
         let listener = listeners.get(campus.leg.0)?;
@@ -116,26 +110,18 @@ pub fn request(
     });
     pepd_net::Request {
         node: config.node.name.clone(),
-        mark: mark(config),
+        mark: config.capture.mark,
         table: config.capture.table.0,
         port: config.capture.port,
         handshake: handshake(config.capture.handshake),
-        queues: pepd_net::Queues {
+        queues: backend.map(|filled_by| pepd_net::Queues {
             first: FIRST_QUEUE,
             count: u16::try_from(workers.get()).unwrap_or(u16::MAX),
-            filled_by: holder,
-        },
+            filled_by,
+        }),
         campuses: campuses.collect(),
         peers: config.peers.iter().map(peer).collect(),
         rules: config.rules.iter().map(rule).collect(),
-    }
-}
-
-/// The mark of captured packets.
-pub fn mark(config: &Config) -> Mark {
-    Mark {
-        value: MarkValue(config.capture.mark.value),
-        mask: MarkMask(config.capture.mark.mask),
     }
 }
 

@@ -5,12 +5,12 @@ use pepd_net::{Action, Handshake, Holder, Plan, Request, find_holder, remove};
 use pepd_packet::{MarkMask, MarkValue};
 use pepd_testbed::require;
 
-use super::netns::{Netns, request, rule};
+use super::netns::{Netns, queues, request, rule};
 
 fn holding(filled_by: Holder) -> Request {
     let mut request = request();
     request.handshake = Handshake::EndToEnd;
-    request.queues.filled_by = filled_by;
+    request.queues = queues(filled_by);
     request
 }
 
@@ -43,6 +43,7 @@ fn one_rule_is_enough_to_hold() {
     let mut end_to_end = rule(&[], &[], &[22..=22], Action::Split);
     end_to_end.handshake = Some(Handshake::EndToEnd);
     request.rules = vec![end_to_end];
+    request.queues = queues(Holder::Nft);
     let shown = Plan::new(&request).to_string();
     assert!(shown.contains("goto hold"), "{shown}");
     // The default comes last.
@@ -93,7 +94,7 @@ fn the_operators_rules_in_raw_are_left_alone() -> Result<()> {
     assert_eq!(rules().matches("--comment pepd").count(), 2, "{}", rules());
     // Another number of workers: the rules for the old queues go.
     let mut other = request.clone();
-    other.queues.count = 2;
+    other.queues.as_mut().unwrap().count = 2;
     drop(installed);
     let installed = netns.install(&other).unwrap();
     let now = rules();

@@ -171,6 +171,15 @@ pub const MARK: Mark = Mark {
 pub const TABLE: u32 = 7300;
 pub const PORT: u16 = 7300;
 
+/// Four queues.
+pub fn queues(filled_by: Holder) -> Option<Queues> {
+    Some(Queues {
+        first: QueueNumber(7300),
+        count: 4,
+        filled_by,
+    })
+}
+
 /// Campus a (10.1.0.0/16, fd00:a::/48) and campus b (10.2.0.0/16, fd00:b::/48).
 pub fn request() -> Request {
     Request {
@@ -183,11 +192,7 @@ pub fn request() -> Request {
             campus("b", &["10.2.0.0/16", "fd00:b::/48"], 2),
         ],
         handshake: Handshake::Early,
-        queues: Queues {
-            first: QueueNumber(7300),
-            count: 4,
-            filled_by: Holder::Nft,
-        },
+        queues: None,
         rules: Vec::new(),
         peers: Vec::new(),
     }
