@@ -84,7 +84,7 @@ fn tuned(sysctls: &Sysctls, leg: &Leg, id: &'static str, name: &str) -> Option<F
                  longer path",
             )
             .cure(sysctl::set(&path, format!("{least} {default} {wanted}")))
-            .advice(format!("or give the leg a `buffer` of its own in [leg.{}]", leg.name))
+            .otherwise(format!("give the leg a `buffer` of its own in [leg.{}]", leg.name))
         } else {
             Finding::ok(id, found)
         };

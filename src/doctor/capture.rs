@@ -120,7 +120,7 @@ fn backend(capture: &Capture, config: &Config) -> Vec<Finding> {
             Finding::stop(ID, error.to_string())
                 .because("handshake = \"end-to-end\" needs it, and `pepd run` ends without")
                 .cure("modprobe nft_queue")
-                .advice("or write handshake = \"early\" under [capture]"),
+                .otherwise("write handshake = \"early\" under [capture]"),
         ),
     }
     let taken: Vec<_> = wiring::queues(config)

@@ -21,6 +21,31 @@ impl FixedRate {
     }
 }
 
+/// What kind of congestion control a leg asks for, as far as that matters to the doctor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    /// Takes a loss for congestion.
+    LossBased,
+    /// Paces by a model of the path.
+    Bbr,
+    /// Any other.
+    Other,
+}
+
+impl Family {
+    /// Tells a control's family by its name.
+    pub fn of(control: &Congestion) -> Self {
+        match control {
+            Congestion::Kernel(name) => match name.as_str() {
+                "cubic" | "reno" => Self::LossBased,
+                name if name.starts_with("bbr") => Self::Bbr,
+                _ => Self::Other,
+            },
+            Congestion::FixedRate => Self::Other,
+        }
+    }
+}
+
 /// One finding per leg.
 pub fn judge(
     sysctls: &Sysctls,
@@ -84,9 +109,10 @@ fn by_default(sysctls: &Sysctls) -> Finding {
 /// whether a leg is lossy is not known before there is traffic. What is known is a
 /// contradiction: a leg that is made for a long path, and a control that is not.
 fn loss_based(leg: &Leg) -> Option<Finding> {
-    let control = leg.congestion.as_ref()?.as_str();
+    let control = leg.congestion.as_ref()?;
     let long = leg.buffer.is_some_and(|bytes| bytes.0 >= 4 << 20);
-    (long && ["cubic", "reno"].contains(&control)).then(|| {
+    (long && Family::of(control) == Family::LossBased).then(|| {
+        let control = control.as_str();
         Finding::note(
             "congestion.loss-based",
             format!("{control}, with a buffer as for a long path"),

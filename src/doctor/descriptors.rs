@@ -86,7 +86,7 @@ fn pipes(limit: Limit, sysctls: &Sysctls) -> Option<Finding> {
         )
         .because("those beyond are of 8 KiB, and bulk transfers through them cost more CPU")
         .cure(sysctl::set(PATH, 0))
-        .advice("or give pepd CAP_SYS_RESOURCE, as the unit in config/ does"),
+        .otherwise("give pepd CAP_SYS_RESOURCE, as the unit in config/ does"),
     )
 }
 

@@ -3,7 +3,7 @@
 use pepd_config::{Config, Via};
 
 use super::finding::Finding;
-use super::links::{Link, Links};
+use super::links::{Link, Links, Target};
 
 /// The least MTU that carries IPv6 (RFC 8200, section 5).
 const IPV6_LEAST: u32 = 1280;
@@ -30,7 +30,7 @@ fn routes(links: &Links) -> Vec<Finding> {
     let missing = links.ways.iter().filter(|way| way.interfaces.is_empty());
     let mut findings: Vec<_> = missing
         .map(|way| {
-            let finding = if way.tunnel {
+            let finding = if matches!(way.to, Target::Peer(_)) {
                 Finding::stop(ID, format!("no route to {}", way.prefix.addr()))
                     .because("the tunnel's packets have no way out")
             } else {
@@ -38,7 +38,7 @@ fn routes(links: &Links) -> Vec<Finding> {
                     .because("connections to it find it unreachable, with pepd as without")
             };
             finding
-                .about(&way.to)
+                .about(way.to.to_string())
                 .advice("see `ip route` and `ip -6 route`")
         })
         .collect();
@@ -139,7 +139,7 @@ fn segments(links: &Links, config: &Config) -> Vec<Finding> {
             .iter()
             .filter(|campus| config.leg(campus.leg).name == leg.name)
             .flat_map(|campus| {
-                let to = format!("campus {}", campus.name);
+                let to = Target::Campus(campus.name.clone());
                 links.ways.iter().filter(move |way| way.to == to)
             });
         let smallest = ways
@@ -174,7 +174,7 @@ fn tunnels(links: &Links, config: &Config) -> Vec<Finding> {
     };
     let mut findings = Vec::new();
     for peer in config.peers.iter().filter(|peer| behind(&peer.name)) {
-        let to = format!("peer {}", peer.name);
+        let to = Target::Peer(peer.name.clone());
         let way = links.ways.iter().find(|way| way.to == to);
         let link = way.and_then(|way| links.named(way.interfaces.first()?));
         let (Some(link), Some(mtu)) = (link, peer.mtu) else {
@@ -199,7 +199,7 @@ fn tunnels(links: &Links, config: &Config) -> Vec<Finding> {
         } else {
             Finding::ok("tunnel.mtu", found)
         };
-        findings.push(finding.about(to));
+        findings.push(finding.about(to.to_string()));
     }
     findings
 }
@@ -214,10 +214,13 @@ mod tests {
     use crate::doctor::links::Way;
 
     fn way(to: &str, prefix: &str, interface: Option<&str>) -> Way {
+        let to = match to.split_once(' ').unwrap() {
+            ("peer", name) => Target::Peer(name.to_owned()),
+            (_, name) => Target::Campus(name.to_owned()),
+        };
         Way {
-            to: to.to_owned(),
+            to,
             prefix: prefix.parse().unwrap(),
-            tunnel: to.starts_with("peer"),
             interfaces: interface.into_iter().map(str::to_owned).collect(),
         }
     }

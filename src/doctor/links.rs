@@ -1,6 +1,7 @@
 //! The interfaces that lead to campuses and to other helper boxes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::Command;
 
@@ -23,14 +24,64 @@ pub struct Links {
 /// How one prefix or peer is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Way {
-    /// What is reached: `campus a` or `peer hb-i`.
-    pub to: String,
+    /// What is reached.
+    pub to: Target,
     /// The prefix, or the peer's address.
     pub prefix: IpNet,
-    /// Whether this is a tunnel's outer way.
-    pub tunnel: bool,
     /// The ways out; none if there is no route.
     pub interfaces: Vec<String>,
+}
+
+/// What a way leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// The campus of this name.
+    Campus(String),
+    /// The peer of this name: the outer way of the tunnel to it.
+    Peer(String),
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Campus(name) => write!(f, "campus {name}"),
+            Self::Peer(name) => write!(f, "peer {name}"),
+        }
+    }
+}
+
+/// A queueing discipline, by its kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Qdisc {
+    /// Fair queueing, which paces (tc-fq(8)).
+    Fq,
+    /// None: what is sent leaves at once.
+    NoQueue,
+    /// One for each queue of the device: `mq` or `mqprio`.
+    MultiQueue(String),
+    /// Any other.
+    Other(String),
+}
+
+impl From<&str> for Qdisc {
+    fn from(kind: &str) -> Self {
+        match kind {
+            "fq" => Self::Fq,
+            "noqueue" => Self::NoQueue,
+            kind if kind.starts_with("mq") => Self::MultiQueue(kind.to_owned()),
+            kind => Self::Other(kind.to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Qdisc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Fq => "fq",
+            Self::NoQueue => "noqueue",
+            Self::MultiQueue(kind) | Self::Other(kind) => kind,
+        })
+    }
 }
 
 /// An interface.
@@ -42,8 +93,8 @@ pub struct Link {
     pub mtu: u32,
     /// Whether it can carry packets.
     pub up: bool,
-    /// The queueing disciplines: the root's kind, and those of its classes.
-    pub qdiscs: Vec<String>,
+    /// The queueing disciplines: the root's, and those of its classes.
+    pub qdiscs: Vec<Qdisc>,
     /// Offload features as ethtool(8) names them, on or off; none if they could not be read.
     pub features: Option<BTreeMap<String, bool>>,
 }
@@ -63,7 +114,7 @@ impl Links {
         drop(stream);
         let own = own_addresses();
         let mut ways = Vec::new();
-        for (to, prefix, tunnel) in targets(config) {
+        for (to, prefix) in targets(config) {
             let mut interfaces = connected(&own, prefix, config);
             let routed = out_interface(&handle, prefix).await;
             let routed = routed.and_then(|index| all.get(&index));
@@ -73,7 +124,6 @@ impl Links {
             ways.push(Way {
                 to,
                 prefix,
-                tunnel,
                 interfaces,
             });
         }
@@ -127,7 +177,7 @@ impl Link {
             match attribute {
                 LinkAttribute::IfName(name) => link.name.clone_from(name),
                 LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
-                LinkAttribute::Qdisc(kind) => link.qdiscs = vec![kind.clone()],
+                LinkAttribute::Qdisc(kind) => link.qdiscs = vec![kind.as_str().into()],
                 // Tunnels and the like do not know.
                 LinkAttribute::OperState(state) => {
                     link.up = matches!(state, State::Up | State::Unknown);
@@ -145,26 +195,23 @@ impl Link {
             name: name.to_owned(),
             mtu: 1500,
             up: true,
-            qdiscs: vec!["fq_codel".to_owned()],
+            qdiscs: vec!["fq_codel".into()],
             features: Some(BTreeMap::new()),
         }
     }
 }
 
 /// What is to be reached. A campus behind a tunnel is reached by the tunnel's outer way.
-fn targets(config: &Config) -> Vec<(String, IpNet, bool)> {
+fn targets(config: &Config) -> Vec<(Target, IpNet)> {
     let campuses = config.campuses.iter().flat_map(|campus| {
         let prefixes = campus.prefixes.iter();
         let prefixes = prefixes.filter(|_| !matches!(campus.via, Via::Peer(_)));
-        prefixes.map(|prefix| (format!("campus {}", campus.name), *prefix, false))
+        prefixes.map(|prefix| (Target::Campus(campus.name.clone()), *prefix))
     });
-    let peers = config.peers.iter().map(|peer| {
-        (
-            format!("peer {}", peer.name),
-            IpNet::from(peer.remote),
-            true,
-        )
-    });
+    let peers = config
+        .peers
+        .iter()
+        .map(|peer| (Target::Peer(peer.name.clone()), IpNet::from(peer.remote)));
     campuses.chain(peers).collect()
 }
 
@@ -256,16 +303,16 @@ fn lookup(mut message: RouteMessage) -> RouteMessage {
     question
 }
 
-/// The kinds of all queueing disciplines, by interface, the root's first.
-async fn qdiscs(handle: &Handle) -> BTreeMap<u32, Vec<String>> {
-    let mut found: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+/// Gives all queueing disciplines, by interface, the root's first.
+async fn qdiscs(handle: &Handle) -> BTreeMap<u32, Vec<Qdisc>> {
+    let mut found: BTreeMap<u32, Vec<Qdisc>> = BTreeMap::new();
     let mut stream = handle.qdisc().get().execute();
     while let Some(Ok(message)) = stream.next().await {
         let kind = message
             .attributes
             .iter()
             .find_map(|attribute| match attribute {
-                TcAttribute::Kind(kind) => Some(kind.clone()),
+                TcAttribute::Kind(kind) => Some(Qdisc::from(kind.as_str())),
                 _ => None,
             });
         if let (Ok(index), Some(kind)) = (u32::try_from(message.header.index), kind) {

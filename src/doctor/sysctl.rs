@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
+use super::finding::Cure;
+
 /// Those that are one for the network namespace or the host.
 const GLOBAL: [&str; 22] = [
     "fs/file-max",
@@ -121,10 +123,10 @@ pub fn name(path: &str) -> String {
 }
 
 /// The command that sets a parameter.
-pub fn set(path: &str, value: impl ToString) -> String {
+pub fn set(path: &str, value: impl ToString) -> Cure {
     let value = value.to_string();
     let quote = if value.contains(' ') { "\"" } else { "" };
-    format!("sysctl -w {}={quote}{value}{quote}", name(path))
+    Cure::Sysctl(format!("sysctl -w {}={quote}{value}{quote}", name(path)))
 }
 
 #[cfg(test)]
@@ -134,12 +136,12 @@ mod tests {
     #[test]
     fn an_interface_with_a_dot_is_named_with_slashes() {
         assert_eq!(
-            set(&of_interface("eth0.10", "rp_filter"), 2),
-            "sysctl -w net/ipv4/conf/eth0.10/rp_filter=2"
+            *set(&of_interface("eth0.10", "rp_filter"), 2),
+            *"sysctl -w net/ipv4/conf/eth0.10/rp_filter=2"
         );
         assert_eq!(
-            set("net/ipv4/tcp_rmem", "4096 131072 33554432"),
-            "sysctl -w net.ipv4.tcp_rmem=\"4096 131072 33554432\""
+            *set("net/ipv4/tcp_rmem", "4096 131072 33554432"),
+            *"sysctl -w net.ipv4.tcp_rmem=\"4096 131072 33554432\""
         );
     }
 

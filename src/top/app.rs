@@ -9,6 +9,8 @@ use pepd_telemetry::{FlowHistory, FlowSnapshot, Phase};
 use ratatui::widgets::TableState;
 
 use super::feed::{Figures, Update, Wanted};
+use crate::cli;
+use crate::ui::labels;
 
 /// Connections fetched each second: more than any terminal has lines.
 const FETCHED: usize = 500;
@@ -239,6 +241,13 @@ fn next(sort: FlowSort, by: usize) -> FlowSort {
     all[(at + by) % all.len()].0
 }
 
+/// The phase of this name, in full or as the tables have it.
+fn phase(word: &str) -> Option<Phase> {
+    let short = |phase: &Phase| labels::phase_name(*phase) == word;
+    let shortened = [Phase::Free, Phase::Starved, Phase::Backpressured];
+    cli::phase(word).or_else(|| shortened.into_iter().find(short))
+}
+
 /// What the list is narrowed down to. A word is a phase, an address or prefix of either end,
 /// or the name of a campus.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -257,14 +266,12 @@ impl Filter {
             ..Self::default()
         };
         for word in text.split_whitespace() {
-            match word {
-                "free" => filter.phase = Some(Phase::Free),
-                "starved" => filter.phase = Some(Phase::Starved),
-                "backpressured" | "backpr." => filter.phase = Some(Phase::Backpressured),
-                _ => match word.parse() {
-                    Ok(place) => filter.end = Some(place),
-                    Err(_) => filter.campus = Some(word.to_owned()),
-                },
+            if let Some(phase) = phase(word) {
+                filter.phase = Some(phase);
+            } else if let Ok(place) = word.parse() {
+                filter.end = Some(place);
+            } else {
+                filter.campus = Some(word.to_owned());
             }
         }
         filter
