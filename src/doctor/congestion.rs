@@ -9,7 +9,7 @@ use crate::daemon::fixed_rate;
 
 const ID: &str = "congestion";
 
-/// What is known of pepd's own control, if a leg asks for it: why this kernel does not take it.
+/// Whether this kernel takes pepd's own control, if a leg asks for it, and why not.
 #[derive(Debug)]
 pub struct FixedRate(Option<Result<(), pepd_bpf::Error>>);
 
@@ -46,7 +46,7 @@ impl Family {
     }
 }
 
-/// One finding per leg.
+/// Gives one finding per leg.
 pub fn judge(
     sysctls: &Sysctls,
     modules: &Modules,
@@ -105,9 +105,10 @@ fn by_default(sysctls: &Sysctls) -> Finding {
     Finding::ok(ID, format!("the kernel's own: {default}"))
 }
 
-/// A pacing ceiling far above what a loss-based control reaches is no use to a lossy leg: but
-/// whether a leg is lossy is not known before there is traffic. What is known is a
-/// contradiction: a leg that is made for a long path, and a control that is not.
+/// Notes a loss-based control on a long leg. A pacing ceiling far above what a loss-based control
+/// reaches is no use to a lossy leg: but whether a leg is lossy is not known before there is
+/// traffic. What is known is a contradiction: a leg that is made for a long path, and a control
+/// that is not.
 fn loss_based(leg: &Leg) -> Option<Finding> {
     let control = leg.congestion.as_ref()?;
     let long = leg.buffer.is_some_and(|bytes| bytes.0 >= 4 << 20);

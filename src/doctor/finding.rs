@@ -20,10 +20,10 @@ pub enum Level {
 }
 
 impl Level {
-    /// From the one that matters most.
+    /// All levels, from the one that matters most.
     pub const ALL: [Self; 4] = [Self::Stop, Self::Slow, Self::Note, Self::Ok];
 
-    /// As it is written in the text and in JSON.
+    /// Gives the level as the text and the JSON have it.
     pub fn word(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -34,7 +34,7 @@ impl Level {
     }
 }
 
-/// One thing that was looked at.
+/// What the doctor says about one thing that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// What was looked at; stable between versions.
@@ -54,7 +54,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// A finding of which nothing is known yet but what was found.
+    /// Makes a finding without a reason or a cure.
     pub fn new(level: Level, id: &'static str, found: impl Into<String>) -> Self {
         Self {
             id,
@@ -67,33 +67,33 @@ impl Finding {
         }
     }
 
-    /// All is well.
+    /// Makes a finding that all is well.
     pub fn ok(id: &'static str, found: impl Into<String>) -> Self {
         Self::new(Level::Ok, id, found)
     }
 
-    /// Worth knowing.
+    /// Makes a finding that is worth knowing.
     pub fn note(id: &'static str, found: impl Into<String>) -> Self {
         Self::new(Level::Note, id, found)
     }
 
-    /// pepd works less well than it could.
+    /// Makes a finding that pepd works less well than it could.
     pub fn slow(id: &'static str, found: impl Into<String>) -> Self {
         Self::new(Level::Slow, id, found)
     }
 
-    /// `pepd run` fails, or connections end in nothing.
+    /// Makes a finding that `pepd run` fails, or connections end in nothing.
     pub fn stop(id: &'static str, found: impl Into<String>) -> Self {
         Self::new(Level::Stop, id, found)
     }
 
-    /// What it is about.
+    /// Says what it is about.
     pub fn about(mut self, subject: impl Into<String>) -> Self {
         self.subject = Some(subject.into());
         self
     }
 
-    /// Why it matters.
+    /// Says why it matters.
     pub fn because(mut self, why: impl Into<String>) -> Self {
         self.why = Some(why.into());
         self

@@ -9,7 +9,7 @@ use super::modules::{Modules, Presence};
 
 const ID: &str = "pacing";
 
-/// One finding per interface, if a leg paces at all.
+/// Gives one finding per interface, if a leg paces at all.
 pub fn judge(links: &Links, modules: &Modules, config: &Config) -> Vec<Finding> {
     let paces = |leg: &pepd_config::Leg| {
         leg.rate.is_some()

@@ -11,10 +11,10 @@ use super::finding::{Advice, Cure, Finding, Level, worst};
 /// Columns that the text keeps to; commands are never broken.
 const WIDTH: usize = 80;
 
-/// What lines after a finding's first begin with.
+/// The indent of a finding's lines after its first.
 const INDENT: &str = "      ";
 
-/// The same within a finding's reason or advice.
+/// The indent within a finding's reason or advice.
 const HANGING: &str = "           ";
 
 /// The version of the JSON. It changes when something is removed or means something else.
@@ -28,7 +28,7 @@ struct Report<'a> {
     findings: &'a [Finding],
 }
 
-/// One JSON object and a newline.
+/// Renders one JSON object and a newline.
 pub fn json(node: &str, findings: &[Finding]) -> Result<String, serde_json::Error> {
     let report = Report {
         schema: SCHEMA,
@@ -39,7 +39,7 @@ pub fn json(node: &str, findings: &[Finding]) -> Result<String, serde_json::Erro
     Ok(serde_json::to_string_pretty(&report)? + "\n")
 }
 
-/// The text: what matters most comes first.
+/// Renders the text: what matters most comes first.
 pub fn text(node: &str, findings: &[Finding], coloured: bool) -> String {
     let mut out = String::new();
     for level in Level::ALL {
