@@ -1,12 +1,12 @@
 //! Socket buffers against bandwidth × round-trip time.
 
-use pepd_config::{BitRate, Bytes, Config, Leg};
+use pepd_config::{Config, Leg, Rate, Size};
 
 use super::finding::Finding;
 use super::sysctl::{self, Sysctls};
 
 /// The rate at which a leg is judged whose own the file does not give.
-const DEFAULT_RATE: BitRate = BitRate(100_000_000);
+const DEFAULT_RATE: Rate = Rate(100_000_000);
 
 /// The round trip that a leg's buffers should cover at its rate: a continent's, in milliseconds.
 const LONG_RTT_MS: u64 = 100;
@@ -35,19 +35,19 @@ pub fn judge(sysctls: &Sysctls, config: &Config) -> Vec<Finding> {
 }
 
 /// Gives the longest round trip, in milliseconds, that `bytes` in flight fill at `rate`.
-fn covered_rtt_ms(bytes: u64, rate: BitRate) -> u64 {
+fn covered_rtt_ms(bytes: u64, rate: Rate) -> u64 {
     u64::try_from(u128::from(bytes) * 8 * 1000 / u128::from(rate.0.max(1))).unwrap_or(u64::MAX)
 }
 
 /// Judges a leg's own `buffer`, which is forced past rmem_max and wmem_max (SO_RCVBUFFORCE), and
 /// the kernel doubles it for its own bookkeeping: all of it is the connection's.
-fn fixed(leg: &Leg, buffer: Bytes) -> Finding {
+fn fixed(leg: &Leg, buffer: Size) -> Finding {
     const ID: &str = "buffer";
     let rate = leg.rate.unwrap_or(DEFAULT_RATE);
     let time = covered_rtt_ms(buffer.0, rate);
     let found = format!("{buffer}: fills {rate}/s up to a round trip of {time} ms");
     let finding = if leg.rate.is_some() && time < LONG_RTT_MS {
-        let wanted = Bytes((rate.0 / 8 * 600 / 1000).next_power_of_two());
+        let wanted = Size((rate.0 / 8 * 600 / 1000).next_power_of_two());
         Finding::note(ID, found)
             .because(
                 "a connection has no more in flight than its buffer: over a longer path it \
@@ -72,7 +72,7 @@ fn tuned(sysctls: &Sysctls, leg: &Leg, id: &'static str, name: &str) -> Option<F
     let time = covered_rtt_ms(most / 2, rate);
     let found = format!(
         "grows up to {} ({name}): fills {rate}/s up to a round trip of {time} ms",
-        Bytes(most)
+        Size(most)
     );
     let finding =
         if time < LONG_RTT_MS {
@@ -149,7 +149,7 @@ mod tests {
 
     fn leg(rate: Option<u64>) -> Leg {
         let mut leg = config("").legs.remove(0);
-        leg.rate = rate.map(BitRate);
+        leg.rate = rate.map(Rate);
         leg
     }
 
@@ -158,7 +158,7 @@ mod tests {
     #[case::nothing(0, 1, 0)]
     #[case::no_overflow(u64::MAX, 1, u64::MAX)]
     fn what_a_buffer_covers(#[case] bytes: u64, #[case] rate: u64, #[case] milliseconds: u64) {
-        assert_eq!(covered_rtt_ms(bytes, BitRate(rate)), milliseconds);
+        assert_eq!(covered_rtt_ms(bytes, Rate(rate)), milliseconds);
     }
 
     #[rstest]
@@ -184,7 +184,7 @@ mod tests {
     #[case::short(Some(48_000_000), 256 << 10, Level::Note)]
     #[case::no_rate_no_judgement(None, 256 << 10, Level::Ok)]
     fn a_leg_of_its_own(#[case] rate: Option<u64>, #[case] buffer: u64, #[case] expected: Level) {
-        let finding = fixed(&leg(rate), Bytes(buffer));
+        let finding = fixed(&leg(rate), Size(buffer));
         assert_eq!(finding.level, expected, "{finding:?}");
     }
 
@@ -193,7 +193,7 @@ mod tests {
     #[case::a_small_one("11000 15000 22000", Level::Note)]
     fn tcp_memory(#[case] value: &str, #[case] expected: Level) {
         let mut config = config("");
-        config.legs[0].buffer = Some(Bytes(8 << 20));
+        config.legs[0].buffer = Some(Size(8 << 20));
         let judge = |value: &str| memory(&Sysctls::of(&[("net/ipv4/tcp_mem", value)]), &config);
         let finding = judge(value).unwrap();
         assert_eq!(finding.level, expected, "{finding:?}");

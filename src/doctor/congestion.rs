@@ -168,7 +168,7 @@ mod tests {
     ) {
         let mut leg = crate::doctor::fixture::config("").legs.remove(0);
         leg.congestion = Some(Congestion::Kernel(control.to_owned()));
-        leg.buffer = buffer.map(pepd_config::Bytes);
+        leg.buffer = buffer.map(pepd_config::Size);
         assert_eq!(loss_based(&leg).is_some(), noted);
     }
 }

@@ -103,7 +103,7 @@ mod tests {
     ) {
         let mut config = config("");
         config.legs[0].congestion = congestion.map(|name| Congestion::Kernel(name.to_owned()));
-        config.legs[0].rate = rate.map(pepd_config::BitRate);
+        config.legs[0].rate = rate.map(pepd_config::Rate);
         let links = Links::of(vec![Link::named("wan")]);
         assert_eq!(
             !judge(&links, &Modules::of(&[], &[]), &config).is_empty(),
