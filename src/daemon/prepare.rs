@@ -42,7 +42,12 @@ pub fn settings(
 }
 
 /// The kernel state that goes with the relay's listeners.
-pub fn plan(config: &Config, prepared: &Prepared, workers: NonZeroUsize, backend: Holder) -> Plan {
+pub fn plan(
+    config: &Config,
+    prepared: &Prepared,
+    workers: NonZeroUsize,
+    backend: Option<Holder>,
+) -> Plan {
     Plan::new(&wiring::request(
         config,
         prepared.addresses(),

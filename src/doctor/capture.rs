@@ -22,8 +22,8 @@ pub struct Capture {
     pub listening: BTreeSet<u16>,
     /// NFQUEUEs that have a reader.
     pub queues: BTreeSet<QueueNumber>,
-    /// What would hold the SYNs; none where none are held.
-    pub holder: Option<Result<Holder, Error>>,
+    /// What would hold the SYNs, or why nothing can; none where none are held.
+    pub backend: Option<Result<Holder, Error>>,
     /// Everything up to the point at which the kernel would change.
     pub rehearsal: Rehearsal,
 }
@@ -31,28 +31,28 @@ pub struct Capture {
 impl Capture {
     /// Rehearses.
     pub async fn gather(config: &Config) -> Self {
-        let holder = if wiring::holds(config) {
+        let backend = if config.holds_syns() {
             Some(pepd_net::find_holder().await)
         } else {
             None
         };
-        let holds_with = match holder {
-            Some(Ok(holder)) => holder,
-            _ => Holder::Nft,
-        };
+        // Where nothing can hold them the rehearsal is of what would be installed if nft could.
+        let assumed = backend
+            .as_ref()
+            .map(|found| *found.as_ref().unwrap_or(&Holder::Nft));
         let addresses =
             pepd_relay::listener_addresses(&wiring::settings(config, &Controls::default()));
         let request = wiring::request(
             config,
             &addresses.unwrap_or_default(),
             resources::workers(config),
-            holds_with,
+            assumed,
         );
         Self {
             runs: lock::is_locked(),
             listening: listening(),
             queues: queues(),
-            holder,
+            backend,
             rehearsal: pepd_net::rehearse(&Plan::new(&request)).await,
         }
     }
@@ -61,7 +61,7 @@ impl Capture {
 /// Everything that would stop the capture, or that it stops.
 pub fn judge(capture: Capture, config: &Config) -> Vec<Finding> {
     let mut findings = vec![port(&capture, config)];
-    findings.extend(holder(&capture, config));
+    findings.extend(backend(&capture, config));
     let Rehearsal {
         obstacles,
         firewall,
@@ -69,7 +69,7 @@ pub fn judge(capture: Capture, config: &Config) -> Vec<Finding> {
     if obstacles.is_empty() {
         findings.push(Finding::ok("nft", "the kernel takes pepd's table"));
     }
-    let no_queue = matches!(capture.holder, Some(Err(_)));
+    let no_queue = matches!(capture.backend, Some(Err(_)));
     findings.extend(
         obstacles
             .iter()
@@ -101,10 +101,10 @@ fn port(capture: &Capture, config: &Config) -> Finding {
     }
 }
 
-fn holder(capture: &Capture, config: &Config) -> Vec<Finding> {
+fn backend(capture: &Capture, config: &Config) -> Vec<Finding> {
     const ID: &str = "hold";
     let mut findings = Vec::new();
-    match &capture.holder {
+    match &capture.backend {
         None => {}
         Some(Ok(Holder::Nft)) => findings.push(Finding::ok(ID, "nft holds the SYNs")),
         Some(Ok(Holder::Iptables)) => findings.push(
@@ -127,7 +127,7 @@ fn holder(capture: &Capture, config: &Config) -> Vec<Finding> {
         .filter(|queue| capture.queues.contains(queue) && !capture.runs)
         .map(|queue| queue.to_string())
         .collect();
-    if capture.holder.is_some() && !taken.is_empty() {
+    if capture.backend.is_some() && !taken.is_empty() {
         findings.push(
             Finding::stop(
                 "hold.queue",
@@ -243,7 +243,7 @@ mod tests {
             runs: false,
             listening: BTreeSet::new(),
             queues: BTreeSet::new(),
-            holder: Some(Ok(Holder::Nft)),
+            backend: Some(Ok(Holder::Nft)),
             rehearsal: Rehearsal {
                 obstacles: Vec::new(),
                 firewall: pepd_net::Firewall::default(),

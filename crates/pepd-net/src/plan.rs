@@ -5,7 +5,7 @@ use ipnet::IpNet;
 use crate::iptables::{self, Line};
 use crate::prefix::{self, Family, Range};
 use crate::request::{
-    Action, Campus, Handshake, Holder, Listener, Mark, Queues, Request, Rule, VerdictMarks, Via,
+    Campus, Handshake, Holder, Listener, Mark, Queues, Request, Rule, VerdictMarks, Via,
 };
 use crate::route::{Item, initcwnd as windows, next_hop as next};
 use crate::tunnel::Tunnel;
@@ -23,7 +23,8 @@ pub struct Plan {
     pub(crate) campuses: Vec<PlannedCampus>,
     pub(crate) rules: Vec<Rule>,
     pub(crate) handshake: Handshake,
-    pub(crate) queues: Queues,
+    /// Where SYNs are held; none where none are.
+    pub(crate) queues: Option<Queues>,
     /// The families that have a campus prefix; nothing is installed for the others.
     pub(crate) families: Vec<Family>,
     /// The tunnels, in the order of [`Request::peers`].
@@ -140,12 +141,14 @@ impl Plan {
         ranges
     }
 
-    /// Whether any connection is established end to end.
+    /// Whether SYNs are held.
     pub(crate) fn holds(&self) -> bool {
-        let rule = |rule: &Rule| {
-            rule.action == Action::Split && rule.handshake == Some(Handshake::EndToEnd)
-        };
-        self.handshake == Handshake::EndToEnd || self.rules.iter().any(rule)
+        self.queues.is_some()
+    }
+
+    /// The queues, where `holder` fills them.
+    pub(crate) fn queues_of(&self, holder: Holder) -> Option<Queues> {
+        self.queues.filter(|queues| queues.filled_by == holder)
     }
 
     /// What the marks of held SYNs mean; none if nothing is held.
@@ -155,10 +158,10 @@ impl Plan {
 
     /// The iptables rules that fill the queues; none where nft does.
     pub(crate) fn iptables(&self) -> Vec<Line> {
-        if !self.captures || !self.holds() || self.queues.filled_by != Holder::Iptables {
-            return Vec::new();
+        match self.queues_of(Holder::Iptables) {
+            Some(queues) if self.captures => iptables::lines(&self.families, self.mark, queues),
+            _ => Vec::new(),
         }
-        iptables::lines(&self.families, self.mark, self.queues)
     }
 
     /// The rules and routes of the capture, in the order in which they are made.
