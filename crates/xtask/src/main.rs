@@ -7,6 +7,8 @@ mod arrows;
 mod bench;
 mod ci;
 mod demo;
+mod deny;
+mod directories;
 mod packages;
 mod test;
 mod vm;
@@ -22,6 +24,7 @@ enum Command {
     Bench(bench::Args),
     Ci(ci::Args),
     Demo(demo::Args),
+    Deny(deny::Args),
     Test(test::Args),
     Vm(vm::Args),
 }
@@ -31,6 +34,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => report(bench::run(&args)),
         Command::Ci(_) => report(ci::run()),
         Command::Demo(args) => demo::run(&args),
+        Command::Deny(_) => report(deny::run()),
         Command::Test(args) => report(test::run(&args)),
         Command::Vm(args) => vm::run(&args),
     }
