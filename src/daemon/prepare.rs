@@ -4,7 +4,7 @@
 use std::num::NonZeroUsize;
 
 use pepd_config::Config;
-use pepd_net::{Holder, Plan};
+use pepd_net::{Plan, QueueBackend};
 use pepd_relay::{Prepared, Settings};
 
 use crate::daemon::fixed_rate::Controls;
@@ -42,7 +42,12 @@ pub fn settings(
 }
 
 /// The kernel state that goes with the relay's listeners.
-pub fn plan(config: &Config, prepared: &Prepared, workers: NonZeroUsize, backend: Holder) -> Plan {
+pub fn plan(
+    config: &Config,
+    prepared: &Prepared,
+    workers: NonZeroUsize,
+    backend: QueueBackend,
+) -> Plan {
     Plan::new(&wiring::request(
         config,
         prepared.addresses(),

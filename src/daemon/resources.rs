@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use pepd_config::Config;
-use pepd_net::Holder;
+use pepd_net::QueueBackend;
 
 use crate::daemon::wiring;
 use crate::exit::{Failure, Result};
@@ -16,11 +16,11 @@ pub fn workers(config: &Config) -> NonZeroUsize {
 }
 
 /// Finds what can hold SYNs on this host; the kernel is not asked where none are held.
-pub async fn queue_backend(config: &Config) -> Result<Holder> {
+pub async fn queue_backend(config: &Config) -> Result<QueueBackend> {
     if wiring::holds(config) {
-        Ok(pepd_net::find_holder().await?)
+        Ok(pepd_net::find_queue_backend().await?)
     } else {
-        Ok(Holder::Nft)
+        Ok(QueueBackend::Nft)
     }
 }
 

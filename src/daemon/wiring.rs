@@ -90,12 +90,12 @@ fn leg(leg: &pepd_config::Leg, controls: &Controls, marks: Option<SocketMarks>) 
 
 /// What the kernel is to do; `listeners` are the relay's, in the order of the legs.
 ///
-/// `holder` is what can hold SYNs on this host, and `workers` how many read them.
+/// `backend` is what can hold SYNs on this host, and `workers` how many read them.
 pub fn request(
     config: &Config,
     listeners: &[ListenerAddress],
     workers: NonZeroUsize,
-    holder: pepd_net::Holder,
+    backend: pepd_net::QueueBackend,
 ) -> pepd_net::Request {
     let campuses = config.campuses.iter().filter_map(|campus| {
         let listener = listeners.get(campus.leg.0)?;
@@ -117,13 +117,13 @@ pub fn request(
     pepd_net::Request {
         node: config.node.name.clone(),
         mark: mark(config),
-        table: config.capture.table.0,
+        table: pepd_net::RouteTable(config.capture.table.0),
         port: config.capture.port,
         handshake: handshake(config.capture.handshake),
         queues: pepd_net::Queues {
             first: FIRST_QUEUE,
             count: u16::try_from(workers.get()).unwrap_or(u16::MAX),
-            filled_by: holder,
+            backend,
         },
         campuses: campuses.collect(),
         peers: config.peers.iter().map(peer).collect(),

@@ -10,24 +10,24 @@
 mod common;
 
 use common::{Netns, privileged, request, rule};
-use pepd_net::{Action, Handshake, Holder, Plan, Request, find_holder, remove};
+use pepd_net::{Action, Handshake, Plan, QueueBackend, Request, find_queue_backend, remove};
 use pepd_packet::{MarkMask, MarkValue};
 
-fn holding(filled_by: Holder) -> Request {
+fn holding(backend: QueueBackend) -> Request {
     let mut request = request();
     request.handshake = Handshake::EndToEnd;
-    request.queues.filled_by = filled_by;
+    request.queues.backend = backend;
     request
 }
 
 /// With what this kernel has.
 fn holding_here(netns: &Netns) -> Request {
-    holding(netns.block_on(find_holder).unwrap())
+    holding(netns.block_on(find_queue_backend).unwrap())
 }
 
 #[test]
 fn the_plan_with_held_syns() {
-    let mut request = holding(Holder::Iptables);
+    let mut request = holding(QueueBackend::Iptables);
     let mut early = rule(&[], &[], &[443..=443], Action::Split);
     early.handshake = Some(Handshake::Early);
     request.rules = vec![early, rule(&["10.1.9.0/24"], &[], &[], Action::Bypass)];
@@ -36,7 +36,7 @@ fn the_plan_with_held_syns() {
 
 #[test]
 fn where_nft_has_a_queue_there_is_no_iptables() {
-    let shown = Plan::new(&holding(Holder::Nft)).to_string();
+    let shown = Plan::new(&holding(QueueBackend::Nft)).to_string();
     assert!(shown.contains("queue num 7300-7303 bypass"), "{shown}");
     assert!(!shown.contains("iptables"), "{shown}");
     // Nothing is held, and so nothing changes, where every client is answered at once.
@@ -75,7 +75,7 @@ fn the_operators_rules_in_raw_are_left_alone() {
         return;
     }
     let netns = Netns::new();
-    if netns.block_on(find_holder).unwrap() != Holder::Iptables {
+    if netns.block_on(find_queue_backend).unwrap() != QueueBackend::Iptables {
         eprintln!("SKIPPED: nft holds SYNs on this kernel, and pepd uses no iptables");
         return;
     }

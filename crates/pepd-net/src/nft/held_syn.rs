@@ -8,7 +8,7 @@ use super::expr::{
 use super::names::DynamicSet;
 use super::text::Ruleset;
 use crate::plan::Plan;
-use crate::request::{Holder, VerdictMarks};
+use crate::request::{QueueBackend, VerdictMarks};
 
 /// Where the first pass of a SYN ends, if it is to be split.
 pub(super) fn hold_chains(ruleset: &mut Ruleset, plan: &Plan, marks: VerdictMarks) {
@@ -18,7 +18,7 @@ pub(super) fn hold_chains(ruleset: &mut Ruleset, plan: &Plan, marks: VerdictMark
         remember(DynamicSet::HeldSyns),
         format!("{} counter name held", set_mark(plan)),
     ];
-    if plan.queues.filled_by == Holder::Nft {
+    if plan.queues.backend == QueueBackend::Nft {
         hold.push(queue(plan.queues));
     }
     ruleset.chain("hold", None, &hold);
@@ -37,7 +37,7 @@ fn stray_chain(ruleset: &mut Ruleset, plan: &Plan) {
         format!("meta l4proto != @{} accept", DynamicSet::Readers),
         set_mark(plan),
     ];
-    if plan.queues.filled_by == Holder::Nft {
+    if plan.queues.backend == QueueBackend::Nft {
         stray.push(queue(plan.queues));
     }
     ruleset.chain("stray", None, &stray);
@@ -71,7 +71,7 @@ pub(super) fn first_chain(ruleset: &mut Ruleset, plan: &Plan) {
         ));
     }
     ruleset.base_chain("first", &first);
-    if plan.queues.filled_by == Holder::Nft {
+    if plan.queues.backend == QueueBackend::Nft {
         ruleset.base_chain("output", &output);
     }
 }

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, setns, unshare};
 use pepd_net::{
-    Action, Campus, Error, Handshake, Holder, Installed, Listener, Mark, Plan, Queues, Request,
-    Rule, Via, install,
+    Action, Campus, Handshake, InstallError, Installed, Listener, Mark, Plan, QueueBackend, Queues,
+    Request, RouteTable, Rule, Via, install,
 };
 use pepd_packet::{MarkMask, MarkValue, QueueNumber};
 
@@ -85,12 +85,16 @@ impl Netns {
         })
     }
 
-    pub fn install(&self, request: &Request) -> Result<Installed, Error> {
+    pub fn install(&self, request: &Request) -> Result<Installed, InstallError> {
         let plan = Plan::new(request);
         self.block_on(|| install(&plan))
     }
 
-    pub fn replace(&self, installed: &mut Installed, request: &Request) -> Result<(), Error> {
+    pub fn replace(
+        &self,
+        installed: &mut Installed,
+        request: &Request,
+    ) -> Result<(), InstallError> {
         let plan = Plan::new(request);
         self.block_on(|| installed.replace(&plan))
     }
@@ -195,7 +199,7 @@ pub const MARK: Mark = Mark {
     value: MarkValue(0x7000_0000),
     mask: MarkMask(0x7000_0000),
 };
-pub const TABLE: u32 = 7300;
+pub const TABLE: RouteTable = RouteTable(7300);
 pub const PORT: u16 = 7300;
 
 /// Campus a (10.1.0.0/16, fd00:a::/48) and campus b (10.2.0.0/16, fd00:b::/48).
@@ -213,7 +217,7 @@ pub fn request() -> Request {
         queues: Queues {
             first: QueueNumber(7300),
             count: 4,
-            filled_by: Holder::Nft,
+            backend: QueueBackend::Nft,
         },
         rules: Vec::new(),
         peers: Vec::new(),
