@@ -46,7 +46,7 @@ pub fn plan(
     config: &Config,
     prepared: &Prepared,
     workers: NonZeroUsize,
-    backend: QueueBackend,
+    backend: Option<QueueBackend>,
 ) -> Plan {
     Plan::new(&wiring::request(
         config,

@@ -6,7 +6,6 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use pepd_config::Config;
 use pepd_net::QueueBackend;
 
-use crate::daemon::wiring;
 use crate::exit::{Failure, Result};
 
 /// Gives the number of workers: one per core, if the file does not say.
@@ -15,12 +14,12 @@ pub fn workers(config: &Config) -> NonZeroUsize {
     config.node.workers.unwrap_or_else(cores)
 }
 
-/// Finds what can hold SYNs on this host; the kernel is not asked where none are held.
-pub async fn queue_backend(config: &Config) -> Result<QueueBackend> {
-    if wiring::holds(config) {
-        Ok(pepd_net::find_queue_backend().await?)
+/// Finds what holds SYNs on this host; none where none are held, and then the kernel is not asked.
+pub async fn queue_backend(config: &Config) -> Result<Option<QueueBackend>> {
+    if config.holds_syns() {
+        Ok(Some(pepd_net::find_queue_backend().await?))
     } else {
-        Ok(QueueBackend::Nft)
+        Ok(None)
     }
 }
 
@@ -62,7 +61,7 @@ pub fn shares(config: &Config, workers: NonZeroUsize, files: u64) -> Descriptors
     let workers = workers.get() as u64;
     let listeners = LISTENERS_PER_LEG * config.legs.len() as u64;
     let mut own = OWN;
-    if wiring::holds(config) {
+    if config.holds_syns() {
         // A queue is two. What is pending in a flood may have what pipes would use.
         own += 2 * workers + u64::from(config.limits.pending).min(files / 8);
     }

@@ -11,7 +11,7 @@ use pepd_admin::{
 };
 use pepd_config::{Config, Via};
 use pepd_relay::Observer;
-use pepd_telemetry::{Counter, Counters, FlowHistory, FlowSnapshot};
+use pepd_telemetry::{Counters, FlowHistory, FlowSnapshot};
 
 use crate::daemon::fixed_rate::Names;
 use crate::daemon::peers::PeerStates;
@@ -169,7 +169,7 @@ impl View for StatusView {
             uptime: table.uptime(now),
             workers: self.workers,
             limits: self.limits(&configured),
-            counters: counted(&self.counters),
+            counters: CountedReason::list(&self.counters),
             failures: table.failures(),
             campuses: configured.campuses.clone(),
             pairs,
@@ -231,134 +231,4 @@ impl From<&Config> for Configured {
             legs: legs.collect(),
         }
     }
-}
-
-/// Everything counted, by name.
-fn counted(counters: &Counters) -> Vec<CountedReason> {
-    let reasons: [(&str, &Counter, &str); 24] = [
-        (
-            "accepted",
-            &counters.accepted,
-            "connections accepted from captured traffic",
-        ),
-        (
-            "closed",
-            &counters.closed,
-            "ended with a FIN each way, everything delivered",
-        ),
-        (
-            "client_failed",
-            &counters.client_failed,
-            "ended with an error on the client leg",
-        ),
-        (
-            "upstream_failed",
-            &counters.upstream_failed,
-            "ended with an error on the upstream leg",
-        ),
-        (
-            "cut",
-            &counters.cut,
-            "ended by pepd: the drain time was over, or nothing moved any more",
-        ),
-        (
-            "unreachable",
-            &counters.unreachable,
-            "reset: their destination could not be reached",
-        ),
-        (
-            "other_port",
-            &counters.other_port,
-            "upstream legs from another port than the client's",
-        ),
-        (
-            "refused",
-            &counters.refused,
-            "refused: they would have led to this host itself",
-        ),
-        (
-            "accept_pauses",
-            &counters.accept_pauses,
-            "accepting paused: no descriptors",
-        ),
-        (
-            "copied_without_pipe",
-            &counters.copied_without_pipe,
-            "data copied: no pipe was to be had",
-        ),
-        ("held", &counters.held, "flows whose SYN was held"),
-        (
-            "refusals_passed_on",
-            &counters.refusals_passed_on,
-            "held SYNs whose destination refused",
-        ),
-        (
-            "unreachable_passed_on",
-            &counters.unreachable_passed_on,
-            "held SYNs answered with the destination's ICMP error",
-        ),
-        (
-            "unanswered",
-            &counters.unanswered,
-            "held SYNs whose destination never answered",
-        ),
-        (
-            "unclaimed",
-            &counters.unclaimed,
-            "upstream legs whose client never came",
-        ),
-        (
-            "let_through_full",
-            &counters.let_through_full,
-            "held SYNs routed unsplit: too many were pending",
-        ),
-        (
-            "let_through_budget",
-            &counters.let_through_budget,
-            "held SYNs routed unsplit: too many attempts in vain",
-        ),
-        (
-            "let_through_not_possible",
-            &counters.let_through_not_possible,
-            "held SYNs routed unsplit: no address, route or descriptor",
-        ),
-        (
-            "let_through_late",
-            &counters.let_through_late,
-            "held SYNs routed unsplit: unread while others were routed",
-        ),
-        (
-            "let_through_detour",
-            &counters.let_through_detour,
-            "held SYNs routed unsplit: the destination's answers take another way",
-        ),
-        (
-            "let_through_odd",
-            &counters.let_through_odd,
-            "held packets routed unsplit: no SYN that can be read",
-        ),
-        (
-            "let_through_ending",
-            &counters.let_through_ending,
-            "held SYNs routed unsplit: the daemon ended",
-        ),
-        (
-            "bytes_up",
-            &counters.bytes_up,
-            "bytes from clients delivered to upstream legs",
-        ),
-        (
-            "bytes_down",
-            &counters.bytes_down,
-            "bytes from upstream legs delivered to clients",
-        ),
-    ];
-    reasons
-        .into_iter()
-        .map(|(name, counter, meaning)| CountedReason {
-            name: name.to_owned(),
-            count: counter.get(),
-            meaning: meaning.to_owned(),
-        })
-        .collect()
 }

@@ -42,17 +42,11 @@ pub fn settings(config: &Config, controls: &Controls) -> pepd_relay::Settings {
 /// How SYNs are held, if any are.
 fn hold(config: &Config) -> Option<pepd_relay::Hold> {
     let marks = mark(config).verdicts()?;
-    holds(config).then_some(pepd_relay::Hold {
+    config.holds_syns().then_some(pepd_relay::Hold {
         first_queue: FIRST_QUEUE,
         pending: config.limits.pending,
         marks,
     })
-}
-
-/// Whether any connection is established end to end.
-pub fn holds(config: &Config) -> bool {
-    let rule = |rule: &pepd_config::Rule| rule.handshake == Some(Handshake::EndToEnd);
-    config.capture.handshake == Handshake::EndToEnd || config.rules.iter().any(rule)
 }
 
 /// The NFQUEUEs that the workers read.
@@ -90,12 +84,12 @@ fn leg(leg: &pepd_config::Leg, controls: &Controls, marks: Option<SocketMarks>) 
 
 /// What the kernel is to do; `listeners` are the relay's, in the order of the legs.
 ///
-/// `backend` is what can hold SYNs on this host, and `workers` how many read them.
+/// `backend` is what holds SYNs on this host, if any are held, and `workers` how many read them.
 pub fn request(
     config: &Config,
     listeners: &[ListenerAddress],
     workers: NonZeroUsize,
-    backend: pepd_net::QueueBackend,
+    backend: Option<pepd_net::QueueBackend>,
 ) -> pepd_net::Request {
     let campuses = config.campuses.iter().filter_map(|campus| {
         let listener = listeners.get(campus.leg.0)?;
@@ -120,11 +114,11 @@ pub fn request(
         table: pepd_net::RouteTable(config.capture.table.0),
         port: config.capture.port,
         handshake: handshake(config.capture.handshake),
-        queues: pepd_net::Queues {
+        queues: backend.map(|backend| pepd_net::Queues {
             first: FIRST_QUEUE,
             count: u16::try_from(workers.get()).unwrap_or(u16::MAX),
             backend,
-        },
+        }),
         campuses: campuses.collect(),
         peers: config.peers.iter().map(peer).collect(),
         rules: config.rules.iter().map(rule).collect(),

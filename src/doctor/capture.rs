@@ -24,8 +24,8 @@ pub struct Capture {
     pub listening: BTreeSet<u16>,
     /// NFQUEUEs that have a reader.
     pub queues: BTreeSet<QueueNumber>,
-    /// What would hold the SYNs; none where none are held.
-    pub holder: Option<Result<QueueBackend, QueueBackendError>>,
+    /// What would hold the SYNs, or why nothing can; none where none are held.
+    pub backend: Option<Result<QueueBackend, QueueBackendError>>,
     /// Everything up to the point at which the kernel would change.
     pub preflight: Preflight,
 }
@@ -33,28 +33,28 @@ pub struct Capture {
 impl Capture {
     /// Goes through what `pepd run` would do.
     pub async fn gather(config: &Config) -> Self {
-        let holder = if wiring::holds(config) {
+        let backend = if config.holds_syns() {
             Some(pepd_net::find_queue_backend().await)
         } else {
             None
         };
-        let holds_with = match holder {
-            Some(Ok(holder)) => holder,
-            _ => QueueBackend::Nft,
-        };
+        // Where nothing can hold them the preflight is of what would be installed if nft could.
+        let assumed = backend
+            .as_ref()
+            .map(|found| *found.as_ref().unwrap_or(&QueueBackend::Nft));
         let addresses =
             pepd_relay::listener_addresses(&wiring::settings(config, &Controls::default()));
         let request = wiring::request(
             config,
             &addresses.unwrap_or_default(),
             resources::workers(config),
-            holds_with,
+            assumed,
         );
         Self {
             runs: lock::is_locked(),
             listening: listening(),
             queues: queues(),
-            holder,
+            backend,
             preflight: pepd_net::preflight(&Plan::new(&request)).await,
         }
     }
@@ -63,7 +63,7 @@ impl Capture {
 /// Everything that would stop the capture, or that it stops.
 pub fn judge(capture: Capture, config: &Config) -> Vec<Finding> {
     let mut findings = vec![port(&capture, config)];
-    findings.extend(holder(&capture, config));
+    findings.extend(backend(&capture, config));
     let Preflight {
         obstacles,
         firewall,
@@ -71,7 +71,7 @@ pub fn judge(capture: Capture, config: &Config) -> Vec<Finding> {
     if obstacles.is_empty() {
         findings.push(Finding::ok("nft", "the kernel takes pepd's table"));
     }
-    let no_queue = matches!(capture.holder, Some(Err(_)));
+    let no_queue = matches!(capture.backend, Some(Err(_)));
     findings.extend(
         obstacles
             .iter()
@@ -103,10 +103,10 @@ fn port(capture: &Capture, config: &Config) -> Finding {
     }
 }
 
-fn holder(capture: &Capture, config: &Config) -> Vec<Finding> {
+fn backend(capture: &Capture, config: &Config) -> Vec<Finding> {
     const ID: &str = "hold";
     let mut findings = Vec::new();
-    match &capture.holder {
+    match &capture.backend {
         None => {}
         Some(Ok(QueueBackend::Nft)) => findings.push(Finding::ok(ID, "nft holds the SYNs")),
         Some(Ok(QueueBackend::Iptables)) => findings.push(
@@ -131,7 +131,7 @@ fn holder(capture: &Capture, config: &Config) -> Vec<Finding> {
         .filter(|queue| capture.queues.contains(queue) && !capture.runs)
         .map(|queue| queue.to_string())
         .collect();
-    if capture.holder.is_some() && !taken.is_empty() {
+    if capture.backend.is_some() && !taken.is_empty() {
         findings.push(
             Finding::stop(
                 "hold.queue",
@@ -250,7 +250,7 @@ mod tests {
             runs: false,
             listening: BTreeSet::new(),
             queues: BTreeSet::new(),
-            holder: Some(Ok(QueueBackend::Nft)),
+            backend: Some(Ok(QueueBackend::Nft)),
             preflight: Preflight {
                 obstacles: Vec::new(),
                 firewall: pepd_net::Firewall::default(),

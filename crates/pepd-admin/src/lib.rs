@@ -7,6 +7,7 @@
 
 mod advice;
 pub mod api;
+mod counted;
 #[cfg(any(test, feature = "fixture"))]
 pub mod fixture;
 pub mod metrics;

@@ -46,6 +46,12 @@ impl Config {
         &self.legs[id.0]
     }
 
+    /// Whether the SYNs of any connection are held until its destination has answered. Everything
+    /// that holding takes (queues, marks, descriptors) is there only where this says so.
+    pub fn holds_syns(&self) -> bool {
+        holds_syns(&self.capture, &self.rules)
+    }
+
     /// The campus that `address` belongs to: the one with the longest prefix that holds it.
     /// `None` if it lies in no campus, and its connections are therefore not pepd's.
     pub fn campus_of(&self, address: IpAddr) -> Option<CampusId> {
@@ -64,6 +70,12 @@ impl Config {
             });
         holding.max_by_key(|&(length, _)| length).map(|(_, id)| id)
     }
+}
+
+/// See [`Config::holds_syns`], for when the configuration is not complete yet.
+pub(crate) fn holds_syns(capture: &Capture, rules: &[Rule]) -> bool {
+    let end_to_end = |rule: &Rule| rule.handshake == Some(Handshake::EndToEnd);
+    capture.handshake == Handshake::EndToEnd || rules.iter().any(end_to_end)
 }
 
 /// `[node]`: the box itself.

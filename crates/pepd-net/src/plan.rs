@@ -4,7 +4,7 @@ use ipnet::IpNet;
 
 use crate::prefix::{self, Family, Range};
 use crate::request::{
-    Action, Campus, Handshake, Listener, Mark, Queues, Request, Rule, VerdictMarks, Via,
+    Campus, Handshake, Listener, Mark, QueueBackend, Queues, Request, Rule, VerdictMarks, Via,
 };
 use crate::route::ids::RouteTable;
 use crate::route::item::{self, Item, Selector, Target};
@@ -24,7 +24,8 @@ pub struct Plan {
     pub(crate) campuses: Vec<PlannedCampus>,
     pub(crate) rules: Vec<Rule>,
     pub(crate) handshake: Handshake,
-    pub(crate) queues: Queues,
+    /// Where SYNs are held; none where none are.
+    pub(crate) queues: Option<Queues>,
     /// The families that have a campus prefix; nothing is installed for the others.
     pub(crate) families: Vec<Family>,
     /// The tunnels, in the order of [`Request::peers`].
@@ -142,12 +143,14 @@ impl Plan {
         ranges
     }
 
-    /// Whether any connection is established end to end.
+    /// Whether SYNs are held.
     pub(crate) fn holds(&self) -> bool {
-        let rule = |rule: &Rule| {
-            rule.action == Action::Split && rule.handshake == Some(Handshake::EndToEnd)
-        };
-        self.handshake == Handshake::EndToEnd || self.rules.iter().any(rule)
+        self.queues.is_some()
+    }
+
+    /// The queues, where `holder` fills them.
+    pub(crate) fn queues_of(&self, holder: QueueBackend) -> Option<Queues> {
+        self.queues.filter(|queues| queues.backend == holder)
     }
 
     /// What the marks of held SYNs mean; none if nothing is held.

@@ -23,8 +23,8 @@ pub struct Request {
     pub port: u16,
     /// Who is answered first, the client or its destination, where no rule says.
     pub handshake: Handshake,
-    /// Where SYNs are held; used only if some connection is established end to end.
-    pub queues: Queues,
+    /// Where SYNs are held; none where none are, whatever handshake is asked for.
+    pub queues: Option<Queues>,
     /// The campuses. Where their prefixes nest, the longest one wins; of two equal
     /// prefixes the first campus's (the configuration refuses such a file).
     pub campuses: Vec<Campus>,

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant, SystemTime};
 use arc_swap::ArcSwap;
 use pepd_packet::QueueNumber;
 use pepd_sys::nfqueue::Queue;
-use pepd_telemetry::{Counters, FlowTable};
+use pepd_telemetry::{Counters, FlowTable, UnsplitReason};
 
-use crate::connection::access_log::EndedLines;
+use crate::connection::access_log::AccessLog;
 use crate::fast_open;
 use crate::gate_history::GateWatch;
-use crate::handshake::{Bypass, Decision, Held};
+use crate::handshake::{Decision, Held};
 use crate::limits::Admission;
 use crate::listener::{self, ListenError, Listener};
 use crate::pipe_pool::PipePool;
@@ -110,7 +110,7 @@ impl Relay {
         let shared = Arc::new(Shared {
             held: Held::new(pending, now),
             flows: Arc::new(flows),
-            ended_lines: EndedLines::new(settings.ended_lines, now),
+            access_log: AccessLog::new(settings.ended_lines, now),
             admission: Arc::new(Admission::new(settings.limits)),
             gate: GateWatch::default(),
             settings: ArcSwap::from_pointee(settings),
@@ -174,7 +174,7 @@ impl Relay {
         for worker in &self.workers {
             worker.pool.set_most(pipes / self.workers.len());
         }
-        self.shared.ended_lines.set(settings.ended_lines);
+        self.shared.access_log.set_budget(settings.ended_lines);
         if settings.hold.is_none() {
             // Their clients' next SYNs are answered at once; the attempts must not stand in the
             // way of the upstream legs that these open.
@@ -235,7 +235,7 @@ impl Relay {
         self.workers.into_iter().for_each(Worker::stop);
         for waiting in evicted.packets {
             self.shared
-                .decide(waiting, Decision::Bypass(Bypass::Ending));
+                .decide(waiting, Decision::Bypass(UnsplitReason::Ending));
         }
     }
 }

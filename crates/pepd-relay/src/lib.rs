@@ -35,6 +35,6 @@ pub use handle::{Observer, Prepared, Relay, listener_addresses};
 pub use limits::{Admission, Pressure};
 pub use listener::ListenError;
 pub use probe::{ProbeError, probe};
-pub use sample::look;
+pub use sample::sample;
 pub use settings::{Campus, Dscp, Hold, Keepalive, Leg, Limits, ListenerAddress, Settings};
 pub use sockopts::{Difference, SocketError, SocketOption};

@@ -1,4 +1,4 @@
-//! Looking at the sockets of live connections: once a second, where something happened.
+//! Samples of the sockets of live connections: once a second, where something happened.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -15,34 +15,34 @@ use tokio::time::MissedTickBehavior;
 
 use crate::shared::Context;
 
-/// The shares in which a worker's connections are looked at, so that none waits long while the
+/// The shares in which a worker's connections are sampled, so that none waits long while the
 /// others are.
 const SHARES: u32 = 10;
 
-/// Checks the worker's connections, a share at a time, for as long as the worker lives.
-pub(crate) async fn check_all(context: Arc<Context>) {
+/// Samples the worker's connections, a share at a time, for as long as the worker lives.
+pub(crate) async fn sample_all(context: Arc<Context>) {
     let mut interval = tokio::time::interval(SAMPLE_INTERVAL / SHARES);
-    // After a pause the connections are checked at the usual pace, not all at once.
+    // After a pause the connections are sampled at the usual pace, not all at once.
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     for share in (0..SHARES as usize).cycle() {
         interval.tick().await;
         let now = Instant::now();
         let table = &context.shared.flows;
-        table.sample(context.index, share, SHARES as usize, now, look);
-        context.shared.ended_lines.say_held_back(now);
+        table.sample(context.index, share, SHARES as usize, now, sample);
+        context.shared.access_log.report_held_back(now);
     }
 }
 
-/// Looks at both sockets of a connection, as a worker does once a second for each in which
+/// Samples both sockets of a connection, as a worker does once a second for each in which
 /// something happened.
-pub fn look(client: &Socket, upstream: &Socket, fields: SampleFields) -> ConnectionSample {
+pub fn sample(client: &Socket, upstream: &Socket, fields: SampleFields) -> ConnectionSample {
     ConnectionSample {
-        client: leg(client.as_fd(), fields.client_unread, fields.congestion),
-        upstream: leg(upstream.as_fd(), fields.upstream_unread, fields.congestion),
+        client: sample_socket(client.as_fd(), fields.client_unread, fields.congestion),
+        upstream: sample_socket(upstream.as_fd(), fields.upstream_unread, fields.congestion),
     }
 }
 
-fn leg(fd: BorrowedFd<'_>, unread: bool, congestion: bool) -> SocketSample {
+fn sample_socket(fd: BorrowedFd<'_>, unread: bool, congestion: bool) -> SocketSample {
     let info = tcp_info(fd).ok();
     let unread = if unread {
         stream::unread(fd).unwrap_or(0)

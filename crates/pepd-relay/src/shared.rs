@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use pepd_telemetry::{Counters, FlowTable};
 
-use crate::connection::access_log::EndedLines;
+use crate::connection::access_log::AccessLog;
 use crate::fast_open::Key;
 use crate::gate_history::GateWatch;
 use crate::handshake::{Decision, Held, Waiting};
@@ -23,7 +23,7 @@ pub(crate) struct Shared {
     pub(crate) held: Held,
     pub(crate) fast_open_key: Key,
     pub(crate) flows: Arc<FlowTable>,
-    pub(crate) ended_lines: EndedLines,
+    pub(crate) access_log: AccessLog,
     /// For a destination that a reload has just taken out of every campus.
     pub(crate) unnamed_leg: Leg,
 }

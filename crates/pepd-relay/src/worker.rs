@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use pepd_sys::nfqueue::Queue;
+use pepd_telemetry::HeldSynFailure;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
@@ -141,7 +142,7 @@ async fn run(
         }
     });
     tokio::spawn(expire(Arc::clone(&context)));
-    tokio::spawn(sample::check_all(Arc::clone(&context)));
+    tokio::spawn(sample::sample_all(Arc::clone(&context)));
     let mut accepting = accept_on(&context, listeners);
     let mut reading = JoinSet::new();
     while let Some(command) = inbox.recv().await {
@@ -180,7 +181,7 @@ async fn expire(context: Arc<Context>) {
         let Evicted {
             packets, upstreams, ..
         } = shared.held.expire(now);
-        shared.counters.unclaimed.add(upstreams.len() as u64);
+        shared.counters.held_syns_failed[HeldSynFailure::Unclaimed].add(upstreams.len() as u64);
         for waiting in packets {
             shared.decide(waiting, Decision::Silence);
         }

@@ -7,8 +7,8 @@
 //!
 //! The files in the order in which a figure passes through them:
 //!
-//! - `counters` are turned up wherever something happens; `measurements` are the distributions
-//!   among them.
+//! - `counters` are turned up wherever something happens: each a `counter`, or one for every
+//!   `reason`; `measurements` are the distributions among them.
 //! - `table` takes the reports and samples of all connections, `flow` keeps those of one: a
 //!   `meter` for each direction with the clock of its `phase`, the `recent` seconds, and `history`.
 //! - `pairs` sums the flows up by campuses.
@@ -17,17 +17,20 @@
 
 #![forbid(unsafe_code)]
 
+mod counter;
 mod counters;
 mod flow;
 mod history;
 mod measurements;
 mod pairs;
 mod phase;
+mod reason;
 mod snapshot;
 mod table;
 mod throttle;
 
-pub use counters::{Counter, Counters, Gauge, GaugeGuard};
+pub use counter::{Counter, Gauge, GaugeGuard};
+pub use counters::Counters;
 pub use flow::{
     CongestionName, ConnectionSample, FlowInfo, SampleFields, Socket, SocketSample, StepReport,
 };
@@ -36,6 +39,7 @@ pub use measurements::{
     Distribution, HistogramSnapshot, LegMeasurements, Measurements, PairMeasurements,
 };
 pub use phase::{Activity, PhaseClock, PhaseTimes};
+pub use reason::{CountersBy, HeldSynFailure, Reason, UnsplitReason};
 pub use snapshot::{
     CountedFailure, DirectionPoint, DirectionSnapshot, FlowHistory, FlowSnapshot, Goodput,
     HandshakeMode, HistoryPoint, LegPoint, LegSnapshot, PairDirection, PairLeg, PairSnapshot,

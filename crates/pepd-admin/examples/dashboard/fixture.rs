@@ -15,8 +15,8 @@ use pepd_admin::{
 };
 use pepd_telemetry::{
     CountedFailure, Counters, DirectionPoint, DirectionSnapshot, FlowHistory, FlowSnapshot,
-    Goodput, HandshakeMode, HistoryPoint, LegPoint, LegSnapshot, PairDirection, PairLeg,
-    PairSnapshot, Phase, PhaseSeconds, QueueBytes, Side, TcpFigures,
+    Goodput, HandshakeMode, HeldSynFailure, HistoryPoint, LegPoint, LegSnapshot, PairDirection,
+    PairLeg, PairSnapshot, Phase, PhaseSeconds, QueueBytes, Side, TcpFigures, UnsplitReason,
 };
 
 /// Flows that there are at any time; each lasts [`LIFE`] and then makes room for the next.
@@ -70,9 +70,9 @@ impl Fixture {
         counters.upstream_failed.add(41);
         counters.unreachable.add(3);
         counters.held.add(10_702);
-        counters.refusals_passed_on.add(131);
-        counters.unanswered.add(77);
-        counters.let_through_full.add(14);
+        counters.held_syns_failed[HeldSynFailure::Refused].add(131);
+        counters.held_syns_failed[HeldSynFailure::Unanswered].add(77);
+        counters.unsplit[UnsplitReason::Full].add(14);
         for (client, server, _, _, rtt, lost) in PATHS {
             let pair = counters.measurements.pair(client, server);
             for sample in 0..200 {

@@ -9,7 +9,9 @@ use prometheus_client::encoding::DescriptorEncoder;
 use super::families::{Families, Family, Labels};
 use super::process;
 use crate::{CountedReason, DaemonState, GuardDrops, Liveness, PeerState, Status, View};
-use pepd_telemetry::{Counters, LegMeasurements, Measurements, PairDirection, PairSnapshot, Side};
+use pepd_telemetry::{
+    Counters, CountersBy, LegMeasurements, Measurements, PairDirection, PairSnapshot, Reason, Side,
+};
 
 /// Reads the daemon's figures each time that it is asked.
 pub(super) struct Collect(Arc<dyn View>);
@@ -257,30 +259,24 @@ fn handshakes(families: &mut Families<'_>, counters: &Counters) -> fmt::Result {
             "pepd_held_syns_failed",
             "Held SYNs that became no connection, by what their destination or client did.",
         ),
-        [
-            ("refused", &counters.refusals_passed_on),
-            ("unreachable", &counters.unreachable_passed_on),
-            ("unanswered", &counters.unanswered),
-            ("unclaimed", &counters.unclaimed),
-        ]
-        .map(|(fate, counter)| (vec![("fate", fate)], counter.get())),
+        by_reason("fate", &counters.held_syns_failed),
     )?;
     families.counts(
         &Family::new(
             "pepd_bypasses",
             "Connections that were to be split and were routed instead, by reason.",
         ),
-        [
-            ("full", &counters.let_through_full),
-            ("budget", &counters.let_through_budget),
-            ("not_possible", &counters.let_through_not_possible),
-            ("late", &counters.let_through_late),
-            ("detour", &counters.let_through_detour),
-            ("odd", &counters.let_through_odd),
-            ("ending", &counters.let_through_ending),
-        ]
-        .map(|(reason, counter)| (vec![("reason", reason)], counter.get())),
+        by_reason("reason", &counters.unsplit),
     )
+}
+
+/// The counts of all reasons, each with its name as the value of `label`.
+fn by_reason<R: Reason>(
+    label: &'static str,
+    counters: &CountersBy<R>,
+) -> impl Iterator<Item = (Labels<'static>, u64)> {
+    let counts = counters.iter();
+    counts.map(move |(reason, count)| (vec![(label, reason.name())], count))
 }
 
 fn routed(families: &mut Families<'_>, routed: &[CountedReason]) -> fmt::Result {

@@ -4,7 +4,7 @@ use crate::Context;
 use crate::bounds;
 use crate::field::Field;
 use crate::keys;
-use crate::model::{Capture, Handshake, Rule, Table};
+use crate::model::{Capture, Handshake, Rule, Table, holds_syns};
 use crate::report::{Problem, Problems, shown};
 use crate::section::Section;
 use crate::units::Mark;
@@ -131,15 +131,11 @@ pub(super) fn mark_is_wide_enough(
     problems: &mut Problems,
 ) {
     const BITS: u32 = 3;
-    let holds = capture.handshake == Handshake::EndToEnd
-        || rules
-            .iter()
-            .any(|rule| rule.handshake == Some(Handshake::EndToEnd));
     let bits = capture.mark.mask.count_ones();
     // Problems of the section have been found already.
     let section = root.table(&mut Problems::default(), "capture", keys::CAPTURE);
     if let Some(field) = section.and_then(|section| section.field("mark"))
-        && holds
+        && holds_syns(capture, rules)
         && bits < BITS
     {
         problems.push(

@@ -66,6 +66,19 @@ fn defaults() {
     assert!(!default.fast_open && !default.thin);
 }
 
+/// One rule is enough, whatever the default is; a rule that answers at once takes nothing away.
+#[rstest]
+#[case::by_default("", true)]
+#[case::nowhere("[capture]\nhandshake = \"early\"\n", false)]
+#[case::by_one_rule(
+    "[capture]\nhandshake = \"early\"\n[[rule]]\naction = \"split\"\nhandshake = \"end-to-end\"\n",
+    true
+)]
+#[case::but_for_one_rule("[[rule]]\naction = \"split\"\nhandshake = \"early\"\n", true)]
+fn whether_syns_are_held(#[case] more: &str, #[case] held: bool) {
+    assert_eq!(parsed(&with(more)).holds_syns(), held);
+}
+
 #[test]
 fn every_key_of_a_leg() {
     let text = MINIMAL.replace("name = \"b\"", "name = \"b\"\nleg = \"space\"");

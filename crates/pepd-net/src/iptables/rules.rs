@@ -26,10 +26,13 @@ const COMMENT: &str = "-m comment --comment pepd";
 
 /// The rules by which a plan's queues are filled; none where nft fills them, or nothing is held.
 pub(crate) fn rules(plan: &Plan) -> Vec<RawRule> {
-    let (mark, queues) = (plan.mark, plan.queues);
-    if !plan.captures || !plan.holds() || queues.backend != QueueBackend::Iptables {
+    let mark = plan.mark;
+    let Some(queues) = plan
+        .queues_of(QueueBackend::Iptables)
+        .filter(|_| plan.captures)
+    else {
         return Vec::new();
-    }
+    };
     let queue = match queues.count {
         0 | 1 => format!("--queue-num {}", queues.first),
         count => format!(

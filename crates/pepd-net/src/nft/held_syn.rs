@@ -8,7 +8,7 @@ use super::expr::{
 use super::names::DynamicSet;
 use super::text::Ruleset;
 use crate::plan::Plan;
-use crate::request::{QueueBackend, VerdictMarks};
+use crate::request::{QueueBackend, Queues, VerdictMarks};
 
 /// Where the first pass of a SYN ends, if it is to be split.
 pub(super) fn hold_chains(ruleset: &mut Ruleset, plan: &Plan, marks: VerdictMarks) {
@@ -18,9 +18,7 @@ pub(super) fn hold_chains(ruleset: &mut Ruleset, plan: &Plan, marks: VerdictMark
         remember(DynamicSet::HeldSyns),
         format!("{} counter name held", set_mark(plan)),
     ];
-    if plan.queues.backend == QueueBackend::Nft {
-        hold.push(queue(plan.queues));
-    }
+    hold.extend(plan.queues_of(QueueBackend::Nft).map(queue));
     ruleset.chain("hold", None, &hold);
     let early = [
         "jump admission".to_owned(),
@@ -37,9 +35,7 @@ fn stray_chain(ruleset: &mut Ruleset, plan: &Plan) {
         format!("meta l4proto != @{} accept", DynamicSet::Readers),
         set_mark(plan),
     ];
-    if plan.queues.backend == QueueBackend::Nft {
-        stray.push(queue(plan.queues));
-    }
+    stray.extend(plan.queues_of(QueueBackend::Nft).map(queue));
     ruleset.chain("stray", None, &stray);
 }
 
@@ -50,7 +46,6 @@ pub(super) fn first_chain(ruleset: &mut Ruleset, plan: &Plan) {
         // Nearly every packet.
         "tcp flags & (syn | rst) == 0 accept".to_owned(),
     ];
-    let mut output = vec!["type filter hook output priority raw; policy accept;".to_owned()];
     for &family in &plan.families {
         let (ip, n) = (ip(family), digit(family));
         ruleset.chain(
@@ -64,16 +59,26 @@ pub(super) fn first_chain(ruleset: &mut Ruleset, plan: &Plan) {
         first.push(format!(
             "meta l4proto tcp {STRAY_RST} {ip} saddr @all{n} {ip} daddr @all{n} goto stray"
         ));
-        output.push(format!(
-            "{} type destination-unreachable {ip} daddr @all{n} {}",
-            icmp(family),
-            queue(plan.queues)
-        ));
     }
     ruleset.base_chain("first", &first);
-    if plan.queues.backend == QueueBackend::Nft {
-        ruleset.base_chain("output", &output);
+    if let Some(queues) = plan.queues_of(QueueBackend::Nft) {
+        output_chain(ruleset, plan, queues);
     }
+}
+
+/// This host's ICMP errors, which may be about a held SYN.
+fn output_chain(ruleset: &mut Ruleset, plan: &Plan, queues: Queues) {
+    let mut output = vec!["type filter hook output priority raw; policy accept;".to_owned()];
+    output.extend(plan.families.iter().map(|&family| {
+        format!(
+            "{} type destination-unreachable {} daddr @all{} {}",
+            icmp(family),
+            ip(family),
+            digit(family),
+            queue(queues)
+        )
+    }));
+    ruleset.base_chain("output", &output);
 }
 
 /// The second pass of a SYN: what its mark says, if it goes on.

@@ -8,25 +8,29 @@ use pepd_telemetry::{
 
 use crate::connection::outcome::Outcome;
 
-/// How many lines about connections that have ended there may be.
+/// The budget of the access log: how many connections that end have a line in it.
 #[derive(Debug)]
-pub(crate) struct EndedLines(LineBudget);
+pub(crate) struct AccessLog(LineBudget);
 
-impl EndedLines {
+impl AccessLog {
+    /// Opens the log with a budget of lines per second, and as many at once after a quiet second.
     pub(crate) fn new(per_second: u32, now: Instant) -> Self {
         Self(LineBudget::new(per_second, now))
     }
 
-    pub(crate) fn set(&self, per_second: u32) {
+    /// Gives it another budget.
+    pub(crate) fn set_budget(&self, per_second: u32) {
         self.0.set(per_second);
     }
 
+    /// Admits a line, with the number of those held back before it; none where the budget is
+    /// spent.
     pub(super) fn admit(&self, now: Instant) -> Option<u64> {
         self.0.admit(now)
     }
 
-    /// Says how many lines were held back, once there is room for a line again.
-    pub(crate) fn say_held_back(&self, now: Instant) {
+    /// Reports how many lines were held back, once there is room for a line again.
+    pub(crate) fn report_held_back(&self, now: Instant) {
         if let Some(held_back) = self.0.held_back(now) {
             tracing::info!(
                 held_back,
@@ -36,7 +40,7 @@ impl EndedLines {
     }
 }
 
-/// The log line of a connection that has ended.
+/// Writes the line of a connection that has ended.
 pub(super) fn write_line(flow: &FlowSnapshot, outcome: Outcome, held_back: u64) {
     let (ended, side, errno) = match outcome {
         Outcome::Closed => ("closed", None, None),
@@ -51,7 +55,7 @@ pub(super) fn write_line(flow: &FlowSnapshot, outcome: Outcome, held_back: u64) 
         HandshakeMode::Early => "early",
     };
     let rtt = |leg: &LegSnapshot| leg.tcp.map(|tcp| millis(tcp.rtt));
-    let again = |leg: &LegSnapshot| leg.tcp.and_then(|tcp| tcp.retransmitted_bytes);
+    let retransmitted = |leg: &LegSnapshot| leg.tcp.and_then(|tcp| tcp.retransmitted_bytes);
     let (up, down) = (Shares::of(&flow.up), Shares::of(&flow.down));
     tracing::info!(
         flow = flow.id,
@@ -68,8 +72,8 @@ pub(super) fn write_line(flow: &FlowSnapshot, outcome: Outcome, held_back: u64) 
         seconds = (flow.age * 1e3).round() / 1e3,
         client_rtt_ms = rtt(&flow.client_leg),
         upstream_rtt_ms = rtt(&flow.upstream_leg),
-        client_retransmitted = again(&flow.client_leg),
-        upstream_retransmitted = again(&flow.upstream_leg),
+        client_retransmitted = retransmitted(&flow.client_leg),
+        upstream_retransmitted = retransmitted(&flow.upstream_leg),
         up_free = up.map(|shares| shares.free),
         up_starved = up.map(|shares| shares.starved),
         up_backpressured = up.map(|shares| shares.backpressured),
@@ -81,12 +85,12 @@ pub(super) fn write_line(flow: &FlowSnapshot, outcome: Outcome, held_back: u64) 
     );
 }
 
-/// Milliseconds to three places.
+/// Converts seconds to milliseconds, to three places.
 fn millis(seconds: f64) -> f64 {
     (seconds * 1e6).round() / 1e3
 }
 
-/// Shares of the time in which a direction had something to carry, to two places.
+/// The shares of the time in which a direction had something to carry, to two places.
 #[derive(Clone, Copy, Debug)]
 struct Shares {
     free: f64,
@@ -95,7 +99,7 @@ struct Shares {
 }
 
 impl Shares {
-    /// None for a direction that carried nothing.
+    /// Gives the shares, or none for a direction that carried nothing.
     fn of(direction: &DirectionSnapshot) -> Option<Self> {
         let spent = direction.phases;
         let starved = (spent.starved - direction.idle).max(0.0);

@@ -60,7 +60,7 @@ pub(crate) struct Direction<P> {
     state: State,
     pipe: Option<P>,
     /// Bytes in the pipe.
-    held: usize,
+    in_pipe: usize,
     /// An urgent byte that has been taken from the source.
     urgent: Option<u8>,
     /// Whether the source may have data although the runtime has seen no event: it clears
@@ -73,7 +73,7 @@ pub(crate) struct Direction<P> {
     /// What the sink had not sent when the wait for data began.
     unsent: u64,
     /// What it had not sent when data came.
-    unsent_then: u64,
+    unsent_after_wait: u64,
 }
 
 impl<P: LentPipe> Direction<P> {
@@ -81,13 +81,13 @@ impl<P: LentPipe> Direction<P> {
         Self {
             state: State::Running,
             pipe: None,
-            held: 0,
+            in_pipe: 0,
             urgent: None,
             force_read: false,
             bytes: 0,
             delivered: false,
             unsent: 0,
-            unsent_then: 0,
+            unsent_after_wait: 0,
         }
     }
 
@@ -104,8 +104,8 @@ impl<P: LentPipe> Direction<P> {
     pub(crate) fn report(&mut self, need: Need) -> StepReport {
         StepReport {
             bytes: self.bytes,
-            pipe: self.held,
-            unsent_after_wait: std::mem::take(&mut self.unsent_then),
+            pipe: self.in_pipe,
+            unsent_after_wait: std::mem::take(&mut self.unsent_after_wait),
             activity: match need {
                 Need::Turn => Activity::Moving,
                 Need::Source => Activity::AwaitsSource {
@@ -171,10 +171,10 @@ impl<P: LentPipe> Direction<P> {
     /// Delivers everything that has been taken, in its order.
     fn deliver(&mut self, sink: &mut impl LegIo<Pipe = P::Pipe>) -> Output {
         let mut delivered = 0;
-        while let (Some(pipe), 1..) = (&self.pipe, self.held) {
-            match sink.drain(pipe.pipe(), self.held) {
+        while let (Some(pipe), 1..) = (&self.pipe, self.in_pipe) {
+            match sink.drain(pipe.pipe(), self.in_pipe) {
                 Output::Bytes(len) => {
-                    self.held = self.held.saturating_sub(len);
+                    self.in_pipe = self.in_pipe.saturating_sub(len);
                     self.count(len);
                     delivered += len;
                 }
@@ -211,7 +211,7 @@ impl<P: LentPipe> Direction<P> {
         };
         let taken = match input {
             Input::Bytes(len) => {
-                self.held = len;
+                self.in_pipe = len;
                 return Taken::Some;
             }
             Input::End => Taken::End,
@@ -278,7 +278,7 @@ impl<P: LentPipe> Direction<P> {
     /// Notes how much of that is left, before it gets more.
     fn wait_is_over(&mut self, sink: &impl LegIo) {
         if std::mem::take(&mut self.unsent) > 0 {
-            self.unsent_then = sink.unsent();
+            self.unsent_after_wait = sink.unsent();
         }
     }
 
@@ -290,7 +290,7 @@ impl<P: LentPipe> Direction<P> {
 
     /// An empty pipe goes back to the pool; one with bytes that nobody will take is closed.
     fn return_pipe(&mut self) {
-        if let (Some(pipe), 0) = (self.pipe.take(), std::mem::take(&mut self.held)) {
+        if let (Some(pipe), 0) = (self.pipe.take(), std::mem::take(&mut self.in_pipe)) {
             pipe.give_back();
         }
     }

@@ -16,7 +16,7 @@ use crate::call::Call;
 use crate::connection::forward::Connection;
 use crate::connection::leg::{Input, LegIo as _};
 use crate::connection::leg_socket::LegSocket;
-use crate::connection::record::Ending;
+use crate::connection::record::ConnectionRecord;
 use crate::connection::upstream::{self, UpstreamError};
 use crate::handshake::AnsweredLeg;
 use crate::handshake::evicted::ended;
@@ -58,7 +58,7 @@ pub(crate) enum Upstream {
 /// A connection both of whose legs are there.
 pub(super) struct Established {
     pub(super) permit: Permit,
-    pub(super) ending: Ending,
+    pub(super) record: ConnectionRecord,
     pub(super) connection: Connection,
 }
 
@@ -125,10 +125,10 @@ pub(super) async fn establish(context: Arc<Context>, accepted: Accepted) -> Opti
         since,
     };
     let flow = register(&context, &connection, &settings, parties);
-    let ending = Ending::new(Arc::clone(&context.shared), flow);
+    let record = ConnectionRecord::new(Arc::clone(&context.shared), flow);
     Some(Established {
         permit,
-        ending,
+        record,
         connection,
     })
 }

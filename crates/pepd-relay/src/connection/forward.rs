@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pepd_telemetry::Counters;
+use pepd_telemetry::{Counter, Counters};
 use tokio::io::Interest;
 
 use crate::connection::direction::{Direction, Need, State};
-use crate::connection::leg::LegIo as _;
+use crate::connection::leg::LegIo;
 use crate::connection::leg_socket::LegSocket;
 use crate::connection::outcome::{End, Outcome};
-use crate::connection::record::Ending;
-use crate::pipe_pool::{Loan, PipePool};
+use crate::connection::record::ConnectionRecord;
+use crate::pipe_pool::{LendPipes, LentPipe, Loan, PipePool};
 
 /// How long what came before a failure may stay undeliverable: the other leg's peer does not
 /// read, and the connection has no future.
@@ -19,17 +19,46 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The two legs of a connection and what flows between them.
 #[derive(Debug)]
-pub(crate) struct Connection {
-    pub(crate) client: LegSocket,
-    pub(crate) upstream: LegSocket,
+pub(crate) struct Connection<L = LegSocket, P = Loan> {
+    pub(crate) client: L,
+    pub(crate) upstream: L,
     /// From the client to the upstream leg.
-    pub(crate) up: Direction<Loan>,
+    pub(crate) up: Direction<P>,
     /// From the upstream leg to the client.
-    pub(crate) down: Direction<Loan>,
+    pub(crate) down: Direction<P>,
 }
 
-impl Connection {
-    pub(crate) fn new(client: LegSocket, upstream: LegSocket) -> Self {
+/// A round in which both directions have made a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Round {
+    /// What the direction from the client needs.
+    pub(crate) up: Need,
+    /// What the direction from the upstream leg needs.
+    pub(crate) down: Need,
+    /// What the two together make of that.
+    pub(crate) next: Next,
+}
+
+/// What follows a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Another round, when other connections have had their turn.
+    Yield,
+    /// Another round at once: a direction has found a failure that the other does not know yet,
+    /// and no event will tell it.
+    Again,
+    /// The next event.
+    Event,
+    /// The next event, if it comes within [`PATIENCE`]: a leg has failed, and what it sent before
+    /// is still to be delivered.
+    EventInTime,
+    /// The end: both directions have ended.
+    End,
+}
+
+impl<L: LegIo, P: LentPipe<Pipe = L::Pipe>> Connection<L, P> {
+    /// Joins two legs between which nothing has flowed yet.
+    pub(crate) fn new(client: L, upstream: L) -> Self {
         Self {
             client,
             upstream,
@@ -38,6 +67,29 @@ impl Connection {
         }
     }
 
+    /// Makes a step in both directions.
+    pub(crate) fn round(&mut self, pool: &impl LendPipes<Lent = P>, copied: &Counter) -> Round {
+        let failed_before = self.failed_legs();
+        let (client, upstream) = (&mut self.client, &mut self.upstream);
+        let up = self.up.step(client, upstream, pool, copied);
+        let down = self.down.step(upstream, client, pool, copied);
+        let failed = self.failed_legs();
+        let next = match (up, down) {
+            (Need::Nothing, Need::Nothing) => Next::End,
+            (Need::Turn, _) | (_, Need::Turn) => Next::Yield,
+            _ if failed != failed_before => Next::Again,
+            _ if failed == (false, false) => Next::Event,
+            _ => Next::EventInTime,
+        };
+        Round { up, down, next }
+    }
+
+    fn failed_legs(&self) -> (bool, bool) {
+        (self.client.has_failed(), self.upstream.has_failed())
+    }
+}
+
+impl Connection {
     /// Relays until both directions have ended, and says how; then [`Connection::finish`].
     ///
     /// Nearly all connections are here nearly all the time: what this holds across a wait is
@@ -46,44 +98,27 @@ impl Connection {
         &mut self,
         pool: &Arc<PipePool>,
         counters: &Counters,
-        ending: &Ending,
+        record: &ConnectionRecord,
     ) -> End {
-        let copied = &counters.copied_without_pipe;
         loop {
             let woke = Instant::now();
-            let failed_before = self.failed_legs();
-            let up = self
-                .up
-                .step(&mut self.client, &mut self.upstream, pool, copied);
-            let down = self
-                .down
-                .step(&mut self.upstream, &mut self.client, pool, copied);
-            let (up_report, down_report) = (self.up.report(up), self.down.report(down));
-            ending
+            let Round { up, down, next } = self.round(pool, &counters.copied_without_pipe);
+            let reports = (self.up.report(up), self.down.report(down));
+            record
                 .flow()
-                .report(woke, Instant::now(), up_report, down_report);
-            match (up, down) {
-                (Need::Nothing, Need::Nothing) => return End::Own,
-                (Need::Turn, _) | (_, Need::Turn) => {
-                    tokio::task::yield_now().await;
-                    continue;
+                .report(woke, Instant::now(), reports.0, reports.1);
+            match next {
+                Next::End => return End::Own,
+                Next::Yield => tokio::task::yield_now().await,
+                Next::Again => {}
+                Next::Event => self.event(up, down).await,
+                Next::EventInTime => {
+                    // In a box: it is rare, and its timer large.
+                    let event = Box::pin(tokio::time::timeout(PATIENCE, self.event(up, down)));
+                    if event.await.is_err() {
+                        return End::Cut;
+                    }
                 }
-                _ => {}
-            }
-            // The direction that went first does not know yet what the other has found, and no
-            // event will tell it.
-            let failed = self.failed_legs();
-            if failed != failed_before {
-                continue;
-            }
-            if failed == (false, false) {
-                self.event(up, down).await;
-                continue;
-            }
-            // In a box: it is rare, and its timer large.
-            let event = Box::pin(tokio::time::timeout(PATIENCE, self.event(up, down)));
-            if event.await.is_err() {
-                return End::Cut;
             }
         }
     }
@@ -97,12 +132,8 @@ impl Connection {
         }
     }
 
-    fn failed_legs(&self) -> (bool, bool) {
-        (self.client.has_failed(), self.upstream.has_failed())
-    }
-
     /// Closes both legs as they ended.
-    pub(crate) async fn finish(mut self, end: End, ending: &mut Ending) {
+    pub(crate) async fn finish(mut self, end: End, record: &mut ConnectionRecord) {
         let cut = end == End::Cut;
         let (up, down) = (self.up.state(), self.down.state());
         if (up, down) == (State::Done, State::Done) {
@@ -115,7 +146,7 @@ impl Connection {
                 (Some(failure), _) => Outcome::ClientFailed(failure),
                 (_, Some(failure)) => Outcome::UpstreamFailed(failure),
             };
-            ending.ends(outcome, &self.client, &self.upstream);
+            record.end(outcome, &self.client, &self.upstream);
             self.client.close();
             self.upstream.close();
             return;
@@ -135,13 +166,13 @@ impl Connection {
             (_, Some(failure), _) => Outcome::ClientFailed(failure),
             (_, None, Some(failure)) => Outcome::UpstreamFailed(failure),
         };
-        ending.ends(outcome, &self.client, &self.upstream);
+        record.end(outcome, &self.client, &self.upstream);
     }
 }
 
 /// What a leg is to be watched for: data when the direction from it is starved, room when the
 /// one towards it is backpressured.
-fn interest(from: Need, towards: Need) -> Option<Interest> {
+pub(super) fn interest(from: Need, towards: Need) -> Option<Interest> {
     match (from == Need::Source, towards == Need::Sink) {
         (true, true) => Some(Interest::READABLE | Interest::PRIORITY | Interest::WRITABLE),
         (true, false) => Some(Interest::READABLE | Interest::PRIORITY),

@@ -30,14 +30,14 @@ pub(crate) fn serve(context: Arc<Context>, accepted: Accepted) -> impl Future<Ou
         let _live = counters.live.increment();
         let Some(Established {
             permit: _permit,
-            mut ending,
+            mut record,
             mut connection,
         }) = establishing.await
         else {
             return;
         };
-        let end = connection.run(&context.pool, counters, &ending).await;
-        Box::pin(connection.finish(end, &mut ending)).await;
+        let end = connection.run(&context.pool, counters, &record).await;
+        Box::pin(connection.finish(end, &mut record)).await;
     }
 }
 

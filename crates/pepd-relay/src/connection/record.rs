@@ -8,13 +8,13 @@ use pepd_telemetry::{Registration, SampleFields, Side};
 use crate::connection::access_log;
 use crate::connection::leg_socket::LegSocket;
 use crate::connection::outcome::Outcome;
-use crate::sample::look;
+use crate::sample::sample;
 use crate::shared::Shared;
 
-/// A connection that is relayed. However it ends, its task dropped in the middle with it, it
-/// leaves the table, is counted by its outcome, and is logged.
+/// The record of a connection that is relayed. However that ends, its task dropped in the middle
+/// with it, it leaves the table, is counted by its outcome, and is logged.
 #[derive(Debug)]
-pub(crate) struct Ending {
+pub(crate) struct ConnectionRecord {
     shared: Arc<Shared>,
     flow: Registration,
     outcome: Outcome,
@@ -23,7 +23,8 @@ pub(crate) struct Ending {
     ended: bool,
 }
 
-impl Ending {
+impl ConnectionRecord {
+    /// Begins the record of a connection that has been entered into the table.
     pub(crate) fn new(shared: Arc<Shared>, flow: Registration) -> Self {
         Self {
             shared,
@@ -34,14 +35,15 @@ impl Ending {
         }
     }
 
+    /// The entry in the table of flows.
     pub(crate) fn flow(&self) -> &Registration {
         &self.flow
     }
 
-    /// It has ended, and its sockets are about to be closed.
-    pub(crate) fn ends(&mut self, outcome: Outcome, client: &LegSocket, upstream: &LegSocket) {
+    /// Notes how it has ended, and what its sockets, which are about to be closed, say last.
+    pub(crate) fn end(&mut self, outcome: Outcome, client: &LegSocket, upstream: &LegSocket) {
         self.outcome = outcome;
-        self.ask_for_line();
+        self.request_line();
         // Most connections are shorter than a second, and their figures need nobody.
         if self.line.is_some() || self.flow.was_sampled() {
             let fields = SampleFields {
@@ -52,24 +54,24 @@ impl Ending {
             if let (Some(client), Some(upstream)) =
                 (client.watch().upgrade(), upstream.watch().upgrade())
             {
-                let sample = look(&*client, &*upstream, fields);
+                let sample = sample(&*client, &*upstream, fields);
                 self.flow.add_sample(Instant::now(), sample);
             }
         }
     }
 
-    fn ask_for_line(&mut self) {
+    fn request_line(&mut self) {
         self.ended = true;
         if tracing::enabled!(tracing::Level::INFO) {
-            self.line = self.shared.ended_lines.admit(Instant::now());
+            self.line = self.shared.access_log.admit(Instant::now());
         }
     }
 }
 
-impl Drop for Ending {
+impl Drop for ConnectionRecord {
     fn drop(&mut self) {
         if !self.ended {
-            self.ask_for_line();
+            self.request_line();
         }
         let counters = &self.shared.counters;
         match self.outcome {

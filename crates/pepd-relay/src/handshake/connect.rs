@@ -9,11 +9,12 @@ use pepd_packet::{IcmpError, Syn};
 use pepd_sys::sockopt::{self, OptionError};
 use pepd_sys::stream;
 use pepd_sys::tcp_info::tcp_info;
+use pepd_telemetry::UnsplitReason;
 use socket2::{Domain, Socket};
 use tokio::io::Interest;
 
 use super::table::{Next, Ticket};
-use super::{AnsweredLeg, Bypass, Decision, Unreachable};
+use super::{AnsweredLeg, Decision, Unreachable};
 use crate::call::Call;
 use crate::connection::leg::LegIo as _;
 use crate::connection::leg_socket::LegSocket;
@@ -66,7 +67,7 @@ async fn open(
     ticket: Ticket,
     leg: &Leg,
 ) -> Result<AnsweredLeg, Decision> {
-    let not_possible = |_| Decision::Bypass(Bypass::NotPossible);
+    let not_possible = |_| Decision::Bypass(UnsplitReason::NotPossible);
     let domain = Domain::for_address(syn.four_tuple.server);
     // Only where the client has proved its address: what it says goes out with a cookie that the
     // destination gave to this box for it.
@@ -99,7 +100,8 @@ async fn open(
     }
     let socket = socket.into_fd();
     // An established connection survives ICMP errors (RFC 1122, section 4.2.3.9).
-    keep_errors(&socket, domain, false).map_err(|_| Decision::Bypass(Bypass::NotPossible))?;
+    keep_errors(&socket, domain, false)
+        .map_err(|_| Decision::Bypass(UnsplitReason::NotPossible))?;
     Ok(AnsweredLeg { socket, sent })
 }
 
@@ -116,9 +118,10 @@ async fn connect(
     let mut pauses = PAUSES.into_iter().map(Duration::from_millis);
     loop {
         // A socket that failed to connect keeps its port: a new one is needed.
-        let socket =
-            sockopts::new_socket(domain).map_err(|_| Decision::Bypass(Bypass::NotPossible))?;
-        keep_errors(&socket, domain, true).map_err(|_| Decision::Bypass(Bypass::NotPossible))?;
+        let socket = sockopts::new_socket(domain)
+            .map_err(|_| Decision::Bypass(UnsplitReason::NotPossible))?;
+        keep_errors(&socket, domain, true)
+            .map_err(|_| Decision::Bypass(UnsplitReason::NotPossible))?;
         let decision = match upstream::connect_as(&socket, syn, first, leg) {
             Ok(sent) => return Ok((socket, sent)),
             Err(error) => before_sending(&error),
@@ -155,7 +158,7 @@ fn before_sending(error: &UpstreamError) -> Decision {
         } if source.kind() == io::ErrorKind::AddrNotAvailable => Decision::Split,
         // The port is another program's, there is no route (routing it gives the very ICMP error
         // that the client would get without pepd), or descriptors have run out.
-        _ => Decision::Bypass(Bypass::NotPossible),
+        _ => Decision::Bypass(UnsplitReason::NotPossible),
     }
 }
 

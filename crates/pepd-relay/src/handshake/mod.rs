@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use pepd_packet::{MarkValue, PacketMark, VerdictMarks};
 use pepd_sys::nfqueue::{Queue, Verdict};
-use pepd_telemetry::Counters;
+use pepd_telemetry::{Counters, HeldSynFailure, UnsplitReason};
 
 /// The table as the workers use it.
 pub(crate) type Held = table::Table<Waiting, AnsweredLeg>;
@@ -49,7 +49,7 @@ pub(crate) enum Decision {
     /// To the upstream leg that is open towards its sender, or to the next hop; not counted.
     Pass,
     /// Routed as if pepd were not there.
-    Bypass(Bypass),
+    Bypass(UnsplitReason),
     /// Answered with a RST.
     Refused,
     /// Answered with an ICMP error.
@@ -73,25 +73,6 @@ impl Decision {
         };
         mark.with(value, marks.mask)
     }
-}
-
-/// Why a held SYN is routed unsplit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Bypass {
-    /// It made room for a newer one.
-    Full,
-    /// Too many upstream legs were tried in vain.
-    Budget,
-    /// The client's address and port cannot be had, or nothing else can.
-    NotPossible,
-    /// It has waited unread while others were routed: its connection may be there already.
-    Late,
-    /// Its answers take another way.
-    Detour,
-    /// It is not a SYN that can be understood.
-    Odd,
-    /// The daemon ends.
-    Ending,
 }
 
 /// Which ICMP error a client is given.
@@ -156,19 +137,12 @@ impl Waiting {
 fn count(decision: Decision, counters: &Counters) {
     match decision {
         Decision::Split | Decision::Pass => {}
-        Decision::Refused => counters.refusals_passed_on.increment(),
-        Decision::Unreachable(_) => counters.unreachable_passed_on.increment(),
-        Decision::Silence => counters.unanswered.increment(),
-        Decision::Bypass(reason) => match reason {
-            Bypass::Full => &counters.let_through_full,
-            Bypass::Budget => &counters.let_through_budget,
-            Bypass::NotPossible => &counters.let_through_not_possible,
-            Bypass::Late => &counters.let_through_late,
-            Bypass::Detour => &counters.let_through_detour,
-            Bypass::Odd => &counters.let_through_odd,
-            Bypass::Ending => &counters.let_through_ending,
+        Decision::Refused => counters.held_syns_failed[HeldSynFailure::Refused].increment(),
+        Decision::Unreachable(_) => {
+            counters.held_syns_failed[HeldSynFailure::Unreachable].increment();
         }
-        .increment(),
+        Decision::Silence => counters.held_syns_failed[HeldSynFailure::Unanswered].increment(),
+        Decision::Bypass(reason) => counters.unsplit[reason].increment(),
     }
 }
 

@@ -20,12 +20,13 @@ use pepd_packet::tcp::{self, Syn};
 use pepd_packet::{FourTuple, icmp};
 use pepd_sys::nfqueue::{self, Hook, MESSAGE_BYTES, Queue};
 use pepd_sys::reactor;
+use pepd_telemetry::{HeldSynFailure, UnsplitReason};
 use tokio::io::Interest;
 
 use super::connect::{self, ask};
 use super::evicted::{Leaving, ended};
 use super::table::Seen;
-use super::{Bypass, Decision, Waiting};
+use super::{Decision, Waiting};
 use crate::gate_history::GateWatch;
 use crate::settings::is_self_destined;
 use crate::shared::Context;
@@ -154,12 +155,12 @@ fn take_syn(context: &Arc<Context>, waiting: Waiting, packet: &[u8], late: bool)
     }
     let syn = Syn::read(packet).filter(|syn| !is_self_destined(syn.four_tuple.server.ip()));
     let Some(syn) = syn else {
-        shared.decide(waiting, Decision::Bypass(Bypass::Odd));
+        shared.decide(waiting, Decision::Bypass(UnsplitReason::Unreadable));
         return;
     };
     let of_before = shared.held.begun_anew(syn.four_tuple, syn.number);
     let unclaimed = of_before.upstreams.len() as u64;
-    shared.counters.unclaimed.add(unclaimed);
+    shared.counters.held_syns_failed[HeldSynFailure::Unclaimed].add(unclaimed);
     of_before.packets.into_iter().for_each(Waiting::supersede);
     // Before the new one needs its address and port.
     drop(of_before.upstreams);
@@ -170,9 +171,11 @@ fn take_syn(context: &Arc<Context>, waiting: Waiting, packet: &[u8], late: bool)
         Seen::Again(before) => before.supersede(),
         Seen::Answered(waiting) => shared.decide(waiting, Decision::Split),
         Seen::Routed(waiting) => shared.decide(waiting, Decision::Pass),
-        Seen::Late(waiting) => shared.decide(waiting, Decision::Bypass(Bypass::Late)),
-        Seen::Full(waiting) => shared.decide(waiting, Decision::Bypass(Bypass::Full)),
-        Seen::OverBudget(waiting) => shared.decide(waiting, Decision::Bypass(Bypass::Budget)),
+        Seen::Late(waiting) => shared.decide(waiting, Decision::Bypass(UnsplitReason::Late)),
+        Seen::Full(waiting) => shared.decide(waiting, Decision::Bypass(UnsplitReason::Full)),
+        Seen::OverBudget(waiting) => {
+            shared.decide(waiting, Decision::Bypass(UnsplitReason::Budget))
+        }
         // The two SYNs make one connection with the leg's socket. It is the way of a single box
         // and of a chain whose boxes have begun at opposite ends.
         Seen::Crossing {
@@ -184,12 +187,10 @@ fn take_syn(context: &Arc<Context>, waiting: Waiting, packet: &[u8], late: bool)
         Seen::Crossing { packet, .. } => packet.supersede(),
         Seen::New(ticket, evicted) => {
             shared.counters.held.increment();
-            shared
-                .counters
-                .unclaimed
+            shared.counters.held_syns_failed[HeldSynFailure::Unclaimed]
                 .add(evicted.upstreams.len() as u64);
             for waiting in evicted.packets {
-                shared.decide(waiting, Decision::Bypass(Bypass::Full));
+                shared.decide(waiting, Decision::Bypass(UnsplitReason::Full));
             }
             for leaving in evicted.leaving {
                 tokio::spawn(let_through(Arc::clone(context), leaving));
@@ -209,7 +210,7 @@ async fn let_through(context: Arc<Context>, leaving: Leaving) {
     ended(&leaving.attempt).await;
     let shared = &context.shared;
     if let Some(waiting) = shared.held.left(leaving.flow, Instant::now()) {
-        shared.decide(waiting, Decision::Bypass(Bypass::Full));
+        shared.decide(waiting, Decision::Bypass(UnsplitReason::Full));
     }
 }
 
@@ -219,7 +220,7 @@ fn take_reset(context: &Arc<Context>, waiting: Waiting, flow: FourTuple) {
     shared.decide(waiting, Decision::Pass);
     if let Some(syn) = shared.held.detour(flow, Instant::now()) {
         shared.admission.detour(flow.client.ip(), flow.server.ip());
-        shared.decide(syn, Decision::Bypass(Bypass::Detour));
+        shared.decide(syn, Decision::Bypass(UnsplitReason::AsymmetricRoute));
         shared.note_pending();
     }
 }

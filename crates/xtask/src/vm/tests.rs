@@ -15,6 +15,9 @@ use super::{
 };
 use crate::packages;
 
+/// What changes the kernel for everything that runs on it, and hence runs by itself.
+const OWN_KERNEL: &str = "tunnels::missing_modules::";
+
 /// One line of cargo's `--message-format=json`, as far as it matters here.
 #[derive(Deserialize)]
 struct Message {
@@ -150,20 +153,14 @@ fn guest_script(binaries: &[Binary]) -> String {
     for binary in binaries {
         let target = &binary.target;
         let directory = quoted(&binary.directory.to_string_lossy());
-        let mut line = quoted(&binary.executable.to_string_lossy());
-        if !binary.all {
-            line.push_str(" --exact");
-            for test in &binary.chosen {
-                line.push(' ');
-                line.push_str(&quoted(test));
-            }
-        }
         // Writing to a String does not fail.
         let _ = writeln!(script, "echo 'vm: {target}' >&2");
-        let _ = writeln!(
-            script,
-            "(cd {directory} && {line}) || failed=\"$failed {target}\""
-        );
+        for command in commands(binary) {
+            let _ = writeln!(
+                script,
+                "(cd {directory} && {command}) || failed=\"$failed {target}\""
+            );
+        }
     }
     let count = counted(binaries);
     let _ = writeln!(
@@ -175,6 +172,32 @@ fn guest_script(binaries: &[Binary]) -> String {
          echo 'vm: {count}, all passed' >&2"
     );
     script
+}
+
+/// The command lines that run what was chosen from a binary: all together, but what needs the
+/// kernel for itself.
+fn commands(binary: &Binary) -> Vec<String> {
+    let executable = quoted(&binary.executable.to_string_lossy());
+    let exactly = |tests: &[&String]| {
+        let names = tests.iter().map(|test| quoted(test));
+        format!(
+            "{executable} --exact {}",
+            names.collect::<Vec<_>>().join(" ")
+        )
+    };
+    let (alone, together): (Vec<_>, Vec<_>) = binary
+        .chosen
+        .iter()
+        .partition(|test| test.starts_with(OWN_KERNEL));
+    let mut commands = Vec::new();
+    if binary.all {
+        commands.push(format!("{executable} --skip {OWN_KERNEL}"));
+    } else if !together.is_empty() {
+        commands.push(exactly(&together));
+    }
+    let by_itself = |test| format!("PEPD_OWN_KERNEL=1 {}", exactly(&[test]));
+    commands.extend(alone.into_iter().map(by_itself));
+    commands
 }
 
 /// As `7 tests in 2 binaries`.

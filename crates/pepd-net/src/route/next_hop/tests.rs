@@ -11,7 +11,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use pepd_packet::{MarkMask, MarkValue};
 
 use super::*;
-use crate::request::{Handshake, Listener, Mark, Peer, QueueBackend, QueueNumber, Queues};
+use crate::request::{Handshake, Listener, Mark, Peer};
 
 fn request(campuses: &[(&[&str], Via)], peers: &[&str]) -> Request {
     Request {
@@ -23,11 +23,7 @@ fn request(campuses: &[(&[&str], Via)], peers: &[&str]) -> Request {
         table: RouteTable(7300),
         port: 7300,
         handshake: Handshake::Early,
-        queues: Queues {
-            first: QueueNumber(7300),
-            count: 1,
-            backend: QueueBackend::Nft,
-        },
+        queues: None,
         campuses: campuses
             .iter()
             .map(|(prefixes, via)| Campus {

@@ -1,0 +1,193 @@
+//! The dashboard of the real daemon in a real browser: what starts while it is open shows, it
+//! survives a restart, and it asks nobody but the daemon.
+
+use anyhow::{Result, ensure};
+use pepd_testbed::traffic::Pair;
+use pepd_testbed::{Browser, Family, Pepd, Stage, World, require};
+
+use crate::harness::{LIMIT, PEPD};
+
+const PAGE: &str = "http://127.0.0.1:9730/";
+
+/// How many times the page may look, once a second, until it shows a new connection.
+const LOOKS: u64 = 2;
+
+/// Counts the page's looks at the connections, and notes the pause before the next one.
+const COUNT_LOOKS: &str = "(() => {
+    const [ask, later] = [window.fetch, window.setTimeout];
+    window.looks = 0;
+    window.fetch = (address, ...more) => {
+        if (String(address).startsWith('v1/flows?')) window.looks += 1;
+        return ask(address, ...more);
+    };
+    window.setTimeout = (work, pause, ...more) => {
+        if (work.name === 'look') window.pause = pause;
+        return later(work, pause, ...more);
+    };
+})()";
+
+fn config() -> String {
+    format!(
+        "{}\n[admin]\nmetrics = \"127.0.0.1:9730\"\n",
+        World::config()
+    )
+}
+
+/// A page that has had its first answer.
+fn page(stage: &Stage) -> Result<Browser> {
+    let mut browser = Browser::start(Some(stage.world.hb()))?;
+    browser.look(1280, 900, false)?;
+    browser.open(PAGE)?;
+    browser.wait(LIMIT, "document.querySelectorAll('#tiles dd').length > 0")?;
+    Ok(browser)
+}
+
+/// Whether the table has a connection of this pair's client.
+fn shows(pair: &Pair) -> Result<String> {
+    let client = pair.client.local_addr()?;
+    Ok(format!(
+        "[...document.querySelectorAll('#flows tbody button')]\
+         .some((button) => button.textContent.startsWith('{client} '))"
+    ))
+}
+
+/// How many times the page has looked, from now on, when a change of the table makes `condition`
+/// true.
+fn looks_until(condition: &str) -> String {
+    format!(
+        "new Promise((resolve) => {{
+            const before = window.looks;
+            const observer = new MutationObserver(look);
+            function look() {{
+                if (!({condition})) return;
+                observer.disconnect();
+                resolve(window.looks - before);
+            }}
+            const table = document.querySelector('#flows tbody');
+            observer.observe(table, {{childList: true, subtree: true, characterData: true}});
+            look();
+        }})"
+    )
+}
+
+fn asks_nobody_else(browser: &mut Browser) -> Result<()> {
+    let requests = browser.requests()?;
+    ensure!(
+        requests.len() > 10,
+        "it has asked for its parts: {requests:?}"
+    );
+    for request in requests {
+        ensure!(request.starts_with(PAGE), "it asked for {request}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_connection_shows_soon_and_can_be_looked_into() -> Result<()> {
+    require!(root, program("nft"), program("chromium"));
+    let stage = Stage::with_config(PEPD, &config())?;
+    let mut browser = page(&stage)?;
+    let mut pairs = Vec::new();
+    browser.evaluate(COUNT_LOOKS)?;
+    // Two seconds, on a machine that keeps up.
+    for family in Family::BOTH {
+        let pair = stage.world.pair(family)?;
+        pair.exchange(1000)?;
+        let looks = browser.evaluate(&looks_until(&shows(&pair)?))?;
+        ensure!(
+            looks.as_u64().is_some_and(|looks| looks <= LOOKS),
+            "it has looked {looks} times"
+        );
+        pairs.push(pair);
+    }
+    browser.wait(LIMIT, "window.pause !== undefined")?;
+    ensure!(browser.evaluate("window.pause")? == 1000);
+
+    browser.evaluate("document.querySelector('#flows tbody button').click()")?;
+    browser.wait(
+        LIMIT,
+        "document.querySelectorAll('#flow svg.chart').length === 10",
+    )?;
+    pairs.last().unwrap().exchange(1_000_000)?;
+    browser.wait(
+        LIMIT,
+        "document.querySelectorAll('#flow polyline').length > 0 \
+         && document.querySelector('#flow-ended').hidden",
+    )?;
+    drop(pairs);
+    browser.wait(LIMIT, "!document.querySelector('#flow-ended').hidden")?;
+    browser.wait(
+        LIMIT,
+        "document.querySelectorAll('#flows tbody tr').length === 0",
+    )?;
+
+    asks_nobody_else(&mut browser)?;
+    let complaints = browser.complaints()?;
+    ensure!(complaints.is_empty(), "{complaints:#?}");
+    stage.finish()
+}
+
+#[test]
+fn the_page_survives_a_restart() -> Result<()> {
+    require!(root, program("nft"), program("chromium"));
+    let mut stage = Stage::with_config(PEPD, &config())?;
+    let mut browser = page(&stage)?;
+    browser.evaluate("window.sameDocument = true")?;
+    let (status, log) = stage.pepd.take().unwrap().stop()?;
+    ensure!(status.success(), "{log}");
+    browser.wait(LIMIT, "!document.querySelector('#away').hidden")?;
+    stage.pepd = Some(Pepd::start(PEPD, stage.world.hb(), &config())?);
+    browser.wait(LIMIT, "document.querySelector('#away').hidden")?;
+    let pair = stage.world.pair(Family::V4)?;
+    pair.exchange(1000)?;
+    browser.wait(LIMIT, &shows(&pair)?)?;
+    browser.wait(LIMIT, "window.sameDocument === true")?;
+    asks_nobody_else(&mut browser)?;
+    // That there was nobody for a while, or went away before it had answered, is Chromium's to
+    // say, and all it may say.
+    let away = [
+        "net::ERR_CONNECTION_REFUSED",
+        "net::ERR_CONNECTION_RESET",
+        "net::ERR_EMPTY_RESPONSE",
+    ];
+    for complaint in browser.complaints()? {
+        ensure!(
+            away.iter().any(|error| complaint.contains(error)),
+            "{complaint}"
+        );
+    }
+    stage.finish()
+}
+
+/// A filter that the daemon does not understand is said to be wrong, and does not count.
+#[test]
+fn a_wrong_filter_leaves_the_table_as_it_is() -> Result<()> {
+    require!(root, program("nft"), program("chromium"));
+    let stage = Stage::with_config(PEPD, &config())?;
+    let mut browser = page(&stage)?;
+    let pair = stage.world.pair(Family::V4)?;
+    pair.exchange(1000)?;
+    let shown = shows(&pair)?;
+    browser.wait(LIMIT, &shown)?;
+    let set = |value: &str| {
+        format!(
+            "(() => {{ const field = document.querySelector('#client'); \
+             field.value = '{value}'; \
+             field.dispatchEvent(new Event('change', {{bubbles: true}})); }})()"
+        )
+    };
+    browser.evaluate(&set("<b>no address</b>"))?;
+    browser.wait(
+        LIMIT,
+        "document.querySelector('#client').validationMessage !== ''",
+    )?;
+    browser.wait(LIMIT, &shown)?;
+    browser.evaluate(&set("192.0.2.0/24"))?;
+    browser.wait(
+        LIMIT,
+        "document.querySelectorAll('#flows tbody tr').length === 0",
+    )?;
+    browser.evaluate(&set("10.0.0.0/8"))?;
+    browser.wait(LIMIT, &shown)?;
+    stage.finish()
+}

@@ -1,0 +1,9 @@
+//! What the daemon tells: the admin socket, its commands, metrics and the dashboard.
+
+mod commands;
+mod dashboard;
+mod exposition;
+mod metrics;
+mod place;
+mod socket;
+mod sums;

@@ -1,0 +1,6 @@
+//! Which connections are taken out of the traffic, and what of them both hosts still see.
+
+mod asymmetric;
+mod dscp;
+mod nat;
+mod transparency;

@@ -1,0 +1,99 @@
+//! Connection establishment end to end: what becomes of a SYN that is held, whatever happens to the
+//! daemon meanwhile.
+
+use std::net::SocketAddr;
+
+use anyhow::Result;
+use pepd_testbed::traffic::listen;
+use pepd_testbed::{Family, Stage, Via, World, require};
+use rstest::rstest;
+
+use super::held_syn::{
+    connect_meanwhile, connected, end_of_silence, held, nothing_is_held, silence, wait_for_gate,
+    wait_for_readers,
+};
+use crate::harness::PEPD;
+
+/// What happens to the daemon while a SYN is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    Nothing,
+    Kill,
+    Pause,
+    Reload,
+    ReloadToEarly,
+    End,
+}
+
+#[rstest]
+fn a_held_syn_is_never_lost(
+    #[values(
+        Event::Nothing,
+        Event::Kill,
+        Event::Pause,
+        Event::Reload,
+        Event::ReloadToEarly,
+        Event::End
+    )]
+    event: Event,
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root);
+    let config = World::config().replace("drain = \"5s\"", "drain = \"1s\"");
+    let mut stage = Stage::with_config(PEPD, &config)?;
+    stage.world.pair(family)?;
+    let server = stage.world.server();
+    let listener = listen(server, SocketAddr::new(World::server_address(family), 4000))?;
+    silence(server, 4000)?;
+    let attempt = connect_meanwhile(&stage, listener.local_addr()?)?;
+    let mut daemon = stage.pepd.take().unwrap();
+    match event {
+        Event::Nothing => {}
+        Event::Kill => daemon.kill()?,
+        Event::Pause => {
+            // Longer than the gate stays open: the client's next SYNs are routed.
+            daemon.pause()?;
+            wait_for_gate(stage.world.hb(), false)?;
+            daemon.resume()?;
+            // From here on what the client repeats is held. One that is routed and the box's SYN
+            // would meet at the server.
+            wait_for_gate(stage.world.hb(), true)?;
+            wait_for_readers(stage.world.hb())?;
+        }
+        Event::Reload => {
+            // Other listeners too.
+            daemon.reload(&config.replace("\"reno\"", "\"cubic\""))?;
+        }
+        Event::ReloadToEarly => {
+            let early = config.replacen("port = 7300", "port = 7300\nhandshake = \"early\"", 1);
+            daemon.reload(&early)?;
+        }
+        Event::End => {
+            daemon.stop()?;
+        }
+    }
+    end_of_silence(stage.world.server())?;
+    connected(attempt, &listener)?.exchange(100_000)
+}
+
+/// A daemon that was paused must not take up SYNs whose connection has come about without it.
+#[rstest]
+fn what_was_routed_during_a_pause_goes_on(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root);
+    let stage = Stage::open(Via::Pepd, PEPD)?;
+    stage.world.pair(family)?;
+    let pepd = stage.pepd.as_ref().unwrap();
+    pepd.pause()?;
+    // Its SYN waits unread; one of those that follow is routed, once the gate has closed.
+    let pair = stage.world.pair(family)?;
+    assert!(
+        held(stage.world.hb()).unwrap() > 0,
+        "its first SYN still waits"
+    );
+    pepd.resume()?;
+    nothing_is_held(&stage)?;
+    pair.exchange(100_000)?;
+    stage.finish()
+}

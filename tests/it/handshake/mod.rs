@@ -1,0 +1,13 @@
+//! How connections come about: SYNs that are held until the server has answered, or not held.
+
+mod connections;
+mod errors;
+mod fast_open;
+mod first_words;
+mod flood;
+mod gate;
+mod held;
+mod held_syn;
+mod odd;
+mod routed;
+mod times;

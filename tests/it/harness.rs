@@ -1,0 +1,56 @@
+//! What tests of every subject need, and what keeps one of them from disturbing the others.
+
+use std::env;
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use pepd_testbed::{raise_descriptor_limit, run};
+
+/// The daemon, as cargo has built it for these tests.
+pub const PEPD: &str = env!("CARGO_BIN_EXE_pepd");
+
+/// How long an event may take before a test fails. Not a measurement: machines are busy.
+pub const LIMIT: Duration = Duration::from_secs(120);
+
+/// Set in a process that has been started for one test.
+const OWN_PROCESS: &str = "PEPD_OWN_PROCESS";
+
+/// Set in the guest by `cargo xtask vm --tests` while nothing else runs there.
+const OWN_KERNEL: &str = "PEPD_OWN_KERNEL";
+
+/// The turn of the test that has thousands of descriptors open.
+///
+/// One at a time: both ends of its connections are this process's, and all together are more
+/// descriptors than some machines give it.
+///
+/// # Errors
+/// When the limit of open descriptors cannot be raised.
+pub fn many_descriptors() -> Result<MutexGuard<'static, ()>> {
+    static TURN: Mutex<()> = Mutex::new(());
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    raise_descriptor_limit()?;
+    Ok(turn)
+}
+
+/// Whether this process is `test`'s alone, named with its modules. If not, it is run in one that is,
+/// and nothing is left to do here.
+///
+/// # Errors
+/// When the test fails there; the message has what it said.
+pub fn has_own_process(test: &str) -> Result<bool> {
+    if env::var_os(OWN_PROCESS).is_some() {
+        return Ok(true);
+    }
+    let mut itself = Command::new(env::current_exe()?);
+    itself.args(["--exact", test]).env(OWN_PROCESS, "1");
+    let said = run(&mut itself, LIMIT)?.success()?;
+    ensure!(said.contains(" 1 passed"), "no test `{test}`: {said}");
+    Ok(false)
+}
+
+/// Whether the kernel is one test's alone, which may then change it for all namespaces.
+pub fn has_own_kernel() -> bool {
+    env::var_os(OWN_KERNEL).is_some()
+}

@@ -1,0 +1,11 @@
+//! The kernel state that pepd plans, installs, verifies and removes, without a daemon.
+
+mod gate;
+mod gate_descriptors;
+mod hold;
+mod lifecycle;
+mod netns;
+mod packets;
+mod plan;
+mod refusals;
+mod world;

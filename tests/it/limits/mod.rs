@@ -1,0 +1,4 @@
+//! What happens when connections, descriptors or memory run out.
+
+mod connections;
+mod shortage;

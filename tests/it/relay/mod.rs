@@ -1,0 +1,13 @@
+//! What the two legs carry: bytes, ends, urgent data, and how fast.
+
+mod backpressure;
+mod endings;
+mod fixed_rate;
+mod interactive;
+mod legs;
+mod phases;
+mod resets;
+mod swarm;
+mod transfers;
+mod urgent;
+mod windows;

@@ -1,0 +1,11 @@
+//! Chains and trees of helper boxes that are joined by tunnels.
+
+mod chain;
+mod fleet;
+mod guard;
+mod missing_modules;
+mod mss;
+mod path;
+mod routing;
+mod running;
+mod tree;
