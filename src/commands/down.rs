@@ -5,7 +5,6 @@ use crate::config_file;
 use crate::daemon::fixed_rate;
 use crate::daemon::lock::Lock;
 use crate::daemon::privileges;
-use crate::daemon::wiring;
 use crate::exit::{Failure, Result};
 use crate::ui::output::print;
 
@@ -19,7 +18,7 @@ pub fn down(file: &File) -> Result {
         .build()
         .map_err(|error| Failure::internal("start the runtime", error))?;
     let table = pepd_net::RouteTable(config.capture.table.0);
-    let removed = runtime.block_on(pepd_net::remove(table, wiring::mark(&config)))?;
+    let removed = runtime.block_on(pepd_net::remove(table, config.capture.mark))?;
     let controls = fixed_rate::remove_left()?;
     if removed.is_empty() && controls.is_empty() {
         return print(b"nothing of pepd's is here\n");

@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 
 use pepd_config::{Action, Config, Dscp, Handshake, Tos, Via};
-use pepd_packet::{Mark, MarkMask, MarkValue, QueueNumber, Rate, Size, SocketMarks};
+use pepd_packet::{QueueNumber, SocketMarks};
 use pepd_relay::ListenerAddress;
 
 use crate::daemon::fixed_rate::Controls;
@@ -12,7 +12,7 @@ use crate::daemon::resources;
 /// The first NFQUEUE; each worker reads one.
 const FIRST_QUEUE: QueueNumber = QueueNumber(7300);
 
-/// What the relay is told; `controls` are those of the legs with a fixed rate.
+/// Gives what the relay is told; `controls` are those of the legs with a fixed rate.
 pub fn settings(config: &Config, controls: &Controls) -> pepd_relay::Settings {
     pepd_relay::Settings {
         port: config.capture.port,
@@ -24,7 +24,7 @@ pub fn settings(config: &Config, controls: &Controls) -> pepd_relay::Settings {
         legs: config
             .legs
             .iter()
-            .map(|of| leg(of, controls, mark(config).sockets()))
+            .map(|of| leg(of, controls, config.capture.mark.sockets()))
             .collect(),
         campuses: config
             .campuses
@@ -39,9 +39,9 @@ pub fn settings(config: &Config, controls: &Controls) -> pepd_relay::Settings {
     }
 }
 
-/// How SYNs are held, if any are.
+/// Gives how SYNs are held, if any are.
 fn hold(config: &Config) -> Option<pepd_relay::Hold> {
-    let marks = mark(config).verdicts()?;
+    let marks = config.capture.mark.verdicts()?;
     config.holds_syns().then_some(pepd_relay::Hold {
         first_queue: FIRST_QUEUE,
         pending: config.limits.pending,
@@ -49,7 +49,7 @@ fn hold(config: &Config) -> Option<pepd_relay::Hold> {
     })
 }
 
-/// The NFQUEUEs that the workers read.
+/// Gives the NFQUEUEs that the workers read.
 pub fn queues(config: &Config) -> impl Iterator<Item = QueueNumber> {
     FIRST_QUEUE
         .and_following()
@@ -60,8 +60,8 @@ fn leg(leg: &pepd_config::Leg, controls: &Controls, marks: Option<SocketMarks>) 
     pepd_relay::Leg {
         name: leg.name.as_str().into(),
         congestion: controls.kernel_name(leg),
-        buffer: leg.buffer.map(|bytes| Size(bytes.0)),
-        rate: leg.rate.map(|bits| Rate(bits.0)),
+        buffer: leg.buffer,
+        rate: leg.rate,
         fast_open: leg.fast_open,
         mss: leg.mss,
         user_timeout: leg.user_timeout,
@@ -75,14 +75,14 @@ fn leg(leg: &pepd_config::Leg, controls: &Controls, marks: Option<SocketMarks>) 
             Dscp::Set(dscp) => pepd_relay::Dscp::Set(dscp),
         },
         thin: leg.thin,
-        notsent_lowat: leg.notsent_lowat.map(|bytes| Size(bytes.0)),
+        notsent_lowat: leg.notsent_lowat,
         connect_timeout: leg.connect_timeout,
         client_mark: marks.map(|marks| marks.client),
         upstream_mark: marks.map(|marks| marks.upstream),
     }
 }
 
-/// What the kernel is to do; `listeners` are the relay's, in the order of the legs.
+/// Gives what the kernel is to do; `listeners` are the relay's, in the order of the legs.
 ///
 /// `backend` is what holds SYNs on this host, if any are held, and `workers` how many read them.
 pub fn request(
@@ -110,7 +110,7 @@ pub fn request(
     });
     pepd_net::Request {
         node: config.node.name.clone(),
-        mark: mark(config),
+        mark: config.capture.mark,
         table: pepd_net::RouteTable(config.capture.table.0),
         port: config.capture.port,
         handshake: handshake(config.capture.handshake),
@@ -122,14 +122,6 @@ pub fn request(
         campuses: campuses.collect(),
         peers: config.peers.iter().map(peer).collect(),
         rules: config.rules.iter().map(rule).collect(),
-    }
-}
-
-/// The mark of captured packets.
-pub fn mark(config: &Config) -> Mark {
-    Mark {
-        value: MarkValue(config.capture.mark.value),
-        mask: MarkMask(config.capture.mark.mask),
     }
 }
 

@@ -4,7 +4,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::units::{BitRate, Bytes};
+use pepd_packet::{Rate, Size};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -25,9 +25,9 @@ pub(crate) const LOG_LINES: RangeInclusive<u32> = 0..=1_000_000;
 pub(crate) const PENDING: RangeInclusive<u32> = 1..=65_535;
 /// Below 4 KiB the kernel rounds up (include/net/sock.h, `SOCK_MIN_SNDBUF`); 1 GiB is TCP's
 /// largest window (RFC 7323, section 2.3).
-pub(crate) const BUFFER: RangeInclusive<Bytes> = Bytes::kib(4)..=Bytes::gib(1);
+pub(crate) const BUFFER: RangeInclusive<Size> = Size(4 << 10)..=Size(1 << 30);
 /// From the slowest radio modem to the fastest Ethernet port.
-pub(crate) const RATE: RangeInclusive<BitRate> = BitRate(1_000)..=BitRate(800_000_000_000);
+pub(crate) const RATE: RangeInclusive<Rate> = Rate(1_000)..=Rate(800_000_000_000);
 /// 1,000 segments are 1.4 MB sent blindly.
 pub(crate) const INITIAL_WINDOW: RangeInclusive<u32> = 1..=1000;
 /// Each leg has a listener address, of which there are 250; one is kept for the leg `default`.
@@ -45,7 +45,7 @@ pub(crate) const KEEPALIVE_COUNT: RangeInclusive<u32> = 1..=127;
 /// Six bits (RFC 2474, section 3).
 pub(crate) const DSCP: RangeInclusive<u8> = 0..=63;
 /// Less than a packet makes the sender wait for every one.
-pub(crate) const NOTSENT_LOWAT: RangeInclusive<Bytes> = Bytes::kib(1)..=Bytes::gib(1);
+pub(crate) const NOTSENT_LOWAT: RangeInclusive<Size> = Size(1 << 10)..=Size(1 << 30);
 /// From a LAN's patience to more than any client's.
 pub(crate) const CONNECT_TIMEOUT: RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(600);

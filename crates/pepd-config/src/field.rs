@@ -5,11 +5,12 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use pepd_packet::{Rate, Size};
 use toml::Spanned;
 use toml::de::DeValue;
 
 use crate::report::{Problem, Span, shown};
-use crate::units::{BitRate, Bytes};
+use crate::units;
 
 /// A value with its place.
 pub(crate) type Item<'t> = Spanned<DeValue<'t>>;
@@ -127,23 +128,19 @@ impl<'t> Field<'t> {
     }
 
     /// A size within the bounds.
-    pub(crate) fn size(self, bounds: RangeInclusive<Bytes>) -> Result<Bytes, Problem> {
+    pub(crate) fn size(self, bounds: RangeInclusive<Size>) -> Result<Size, Problem> {
         const HELP: &str = "write a number and a unit, such as \"8MiB\" or \"64KiB\"";
         let text = self.text("a size in quotes", "\"8MiB\"")?;
-        let size = text
-            .parse()
-            .map_err(|_| self.malformed(text, "a size", HELP))?;
+        let size = units::size(text).ok_or_else(|| self.malformed(text, "a size", HELP))?;
         self.bounded(text, size, bounds)
     }
 
     /// A rate within the bounds.
-    pub(crate) fn rate(self, bounds: RangeInclusive<BitRate>) -> Result<BitRate, Problem> {
+    pub(crate) fn rate(self, bounds: RangeInclusive<Rate>) -> Result<Rate, Problem> {
         const HELP: &str =
             "write a number and bit, kbit, Mbit or Gbit (per second), such as \"50Mbit\"";
         let text = self.text("a rate in quotes", "\"50Mbit\"")?;
-        let rate = text
-            .parse()
-            .map_err(|_| self.malformed(text, "a rate", HELP))?;
+        let rate = units::rate(text).ok_or_else(|| self.malformed(text, "a rate", HELP))?;
         self.bounded(text, rate, bounds)
     }
 

@@ -40,6 +40,7 @@
 #![forbid(unsafe_code)]
 
 mod bounds;
+mod context;
 mod field;
 mod keys;
 mod model;
@@ -50,30 +51,18 @@ mod section;
 mod tests;
 mod units;
 
-use std::ops::RangeInclusive;
-
 pub use ipnet::IpNet;
+pub use pepd_packet::{Mark, MarkMask, MarkValue, Rate, Size};
 use toml::de::DeTable;
 
+pub use crate::context::Context;
+use crate::context::Which;
 pub use crate::model::{
     Action, Admin, Campus, CampusId, Capture, Config, Congestion, Dscp, Handshake, Keepalive, Leg,
     LegId, Limits, Log, LogFormat, Node, Peer, PeerId, Rule, Table, Tos, Via,
 };
 pub use crate::report::Report;
 use crate::report::{Problem, Problems};
-pub use crate::units::{BitRate, Bytes, Mark, NotAMark, NotARate, NotASize};
-
-/// What the configuration has to fit on this host.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Context {
-    /// The ports that the kernel gives to outgoing connections: `net.ipv4.ip_local_port_range`.
-    pub ephemeral_ports: RangeInclusive<u16>,
-    /// Which box of a fleet this is, if somebody has said so. The file of a single box must be
-    /// of this one.
-    pub node: Option<String>,
-    /// The host's name: which box of a fleet it is, where neither `node` nor the file says.
-    pub host: Option<String>,
-}
 
 /// Reads the configuration of one box. Of a file for a whole fleet (`[[box]]`) that is the box
 /// that `context` names. `origin` is the file's name as messages show it.
@@ -98,14 +87,6 @@ pub fn parse(origin: &str, text: &str, context: &Context) -> Result<Config, Repo
 pub fn parse_all(origin: &str, text: &str, context: &Context) -> Result<Vec<Config>, Report> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     read(text, context, Which::Every).map_err(|problems| problems.into_report(origin, text))
-}
-
-/// Which boxes of a fleet are asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Which {
-    /// That which the context names.
-    This,
-    Every,
 }
 
 /// At least one configuration.

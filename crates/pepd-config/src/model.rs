@@ -7,8 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
-
-use crate::units::{BitRate, Bytes, Mark};
+use pepd_packet::{Mark, Rate, Size};
 
 /// One box's configuration, complete and consistent: every name is resolved to an index, every
 /// default filled in, every bound checked.
@@ -105,7 +104,9 @@ pub struct Capture {
     pub port: u16,
     /// When a client's SYN is answered, unless a rule says otherwise.
     pub handshake: Handshake,
-    /// The firewall mark on packets that are to be delivered to pepd.
+    /// The firewall mark on packets that are to be delivered to pepd: its value is never 0 and
+    /// within the mask, which says what bits are pepd's, so that the operator's own marks survive
+    /// in the others.
     pub mark: Mark,
     /// The policy-routing table that delivers marked packets locally.
     pub table: Table,
@@ -174,10 +175,10 @@ pub struct Leg {
     pub congestion: Option<Congestion>,
     /// What the leg may hold per direction (`SO_SNDBUF`, `SO_RCVBUF`); `None` keeps the kernel's
     /// autotuning.
-    pub buffer: Option<Bytes>,
+    pub buffer: Option<Size>,
     /// Ceiling of the pacing rate of each connection (`SO_MAX_PACING_RATE`); with
     /// [`Congestion::FixedRate`] the rate of all together. There it is never `None`.
-    pub rate: Option<BitRate>,
+    pub rate: Option<Rate>,
     /// TCP Fast Open towards and from this side (RFC 7413).
     pub fast_open: bool,
     /// Initial congestion window in segments (the route's `initcwnd`).
@@ -195,7 +196,7 @@ pub struct Leg {
     /// (`TCP_THIN_LINEAR_TIMEOUTS`, Documentation/networking/tcp-thin.rst).
     pub thin: bool,
     /// How much may wait unsent in the kernel (`TCP_NOTSENT_LOWAT`).
-    pub notsent_lowat: Option<Bytes>,
+    pub notsent_lowat: Option<Size>,
     /// How long a connection attempt on this leg may take.
     pub connect_timeout: Duration,
 }

@@ -1,65 +1,15 @@
-//! Quantities with a unit of their own, and how an operator writes them.
-
-use std::fmt;
-use std::str::FromStr;
+//! How an operator writes a size, a rate and a mark.
 
 use bytesize::ByteSize;
-use thiserror::Error;
+use pepd_packet::{Mark, MarkMask, MarkValue, Rate, Size};
 
-/// A size in bytes, written `"8MiB"` or `"64KiB"` (powers of two), `"8MB"` (powers of ten) or
-/// `"1500"`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Bytes(pub u64);
-
-impl Bytes {
-    /// A size in binary kilobytes.
-    pub(crate) const fn kib(count: u64) -> Self {
-        Self(count << 10)
-    }
-
-    /// A size in binary gigabytes.
-    pub(crate) const fn gib(count: u64) -> Self {
-        Self(count << 30)
-    }
+/// Reads a size: `"8MiB"` or `"64KiB"` (powers of two), `"8MB"` (powers of ten) or `"1500"`.
+pub(crate) fn size(text: &str) -> Option<Size> {
+    let size: ByteSize = text.parse().ok()?;
+    Some(Size(size.as_u64()))
 }
 
-/// The text is not a size.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("not a size: write a number and a unit, such as 8MiB or 64KiB")]
-pub struct NotASize;
-
-impl FromStr for Bytes {
-    type Err = NotASize;
-
-    fn from_str(text: &str) -> Result<Self, NotASize> {
-        text.parse::<ByteSize>()
-            .map(|size| Self(size.as_u64()))
-            .map_err(|_| NotASize)
-    }
-}
-
-impl fmt::Display for Bytes {
-    /// Exact, in the largest binary unit that divides the size.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [(u32, &str); 4] = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
-        let fits = |&&(shift, _): &&(u32, _)| self.0 != 0 && self.0.trailing_zeros() >= shift;
-        match UNITS.iter().find(fits) {
-            Some((shift, unit)) => write!(f, "{}{unit}", self.0 >> shift),
-            None => write!(f, "{}B", self.0),
-        }
-    }
-}
-
-/// A rate in bits per second, written `"50Mbit"`, `"1.5Gbit"` or `"800kbit"` (powers of ten).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct BitRate(pub u64);
-
-/// The text is not a rate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("not a rate: write a number and bit, kbit, Mbit or Gbit, such as 50Mbit")]
-pub struct NotARate;
-
-/// Largest first, for printing; the number is the power of ten.
+/// The units of a rate, each with its power of ten.
 const RATE_UNITS: [(u32, &str); 5] = [
     (12, "Tbit"),
     (9, "Gbit"),
@@ -68,91 +18,57 @@ const RATE_UNITS: [(u32, &str); 5] = [
     (0, "bit"),
 ];
 
-impl FromStr for BitRate {
-    type Err = NotARate;
-
-    /// Exact: decimal digits are shifted, not multiplied as floating point. Upper and lower case
-    /// are the same, as for tc(8). A rate that is not a whole number of bits is none.
-    fn from_str(text: &str) -> Result<Self, NotARate> {
-        let unit_at = text
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .ok_or(NotARate)?;
-        let (number, unit) = text.split_at(unit_at);
-        let (power, _) = RATE_UNITS
-            .into_iter()
-            .find(|(_, name)| name.eq_ignore_ascii_case(unit.trim()))
-            .ok_or(NotARate)?;
-        let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
-        let fraction_digits = u32::try_from(fraction.len()).map_err(|_| NotARate)?;
-        // `parse` refuses an empty half, a second point and more digits than fit.
-        let whole: u64 = whole.parse().map_err(|_| NotARate)?;
-        let fraction: u64 = fraction.parse().map_err(|_| NotARate)?;
-        let scale = 10_u128.pow(power);
-        let divisor = 10_u128.checked_pow(fraction_digits).ok_or(NotARate)?;
-        let fraction = u128::from(fraction) * scale;
-        if fraction % divisor != 0 {
-            return Err(NotARate);
-        }
-        let bits = u128::from(whole) * scale + fraction / divisor;
-        u64::try_from(bits).map(Self).map_err(|_| NotARate)
+/// Reads a rate: `"50Mbit"`, `"1.5Gbit"` or `"800kbit"` (powers of ten).
+///
+/// Exact: decimal digits are shifted, not multiplied as floating point. Upper and lower case
+/// are the same, as for tc(8). A rate that is not a whole number of bits is none.
+pub(crate) fn rate(text: &str) -> Option<Rate> {
+    let unit_at = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+    let (number, unit) = text.split_at(unit_at);
+    let (power, _) = RATE_UNITS
+        .into_iter()
+        .find(|(_, name)| name.eq_ignore_ascii_case(unit.trim()))?;
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let fraction_digits = u32::try_from(fraction.len()).ok()?;
+    // `parse` refuses an empty half, a second point and more digits than fit.
+    let whole: u64 = whole.parse().ok()?;
+    let fraction: u64 = fraction.parse().ok()?;
+    let scale = 10_u128.pow(power);
+    let divisor = 10_u128.checked_pow(fraction_digits)?;
+    let fraction = u128::from(fraction) * scale;
+    if fraction % divisor != 0 {
+        return None;
     }
+    let bits = u128::from(whole) * scale + fraction / divisor;
+    u64::try_from(bits).ok().map(Rate)
 }
 
-impl fmt::Display for BitRate {
-    /// Exact, in the largest decimal unit that divides the rate.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let fits =
-            |&&(power, _): &&(u32, _)| self.0 != 0 && self.0.is_multiple_of(10_u64.pow(power));
-        let (power, unit) = RATE_UNITS.iter().find(fits).copied().unwrap_or((0, "bit"));
-        write!(f, "{}{unit}", self.0 / 10_u64.pow(power))
-    }
+/// Reads a mark: `"VALUE/MASK"`, either in hexadecimal or decimal. Whether the mark makes sense
+/// is another question.
+pub(crate) fn mark(text: &str) -> Option<Mark> {
+    let (value, mask) = text.split_once('/')?;
+    Some(Mark {
+        value: MarkValue(word(value)?),
+        mask: MarkMask(word(mask)?),
+    })
 }
 
-/// A firewall mark, written `"VALUE/MASK"` in hexadecimal or decimal. The mask says which bits
-/// are pepd's, so that the operator's own marks survive in the others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Mark {
-    /// The bits that pepd sets; never 0, and none of them outside the mask.
-    pub value: u32,
-    /// The bits that pepd looks at.
-    pub mask: u32,
+/// Shows a mark with all its digits, as the file's comments do.
+pub(crate) fn show_mark(mark: Mark) -> String {
+    format!("{:#010x}/{:#010x}", mark.value, mark.mask)
 }
 
-impl fmt::Display for Mark {
-    /// As nft(8) and ip-rule(8) take it.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#010x}/{:#010x}", self.value, self.mask)
-    }
-}
-
-/// The text is not a mark. Whether the mark makes sense is another question.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("not a mark: write VALUE/MASK, such as 0x70000000/0x70000000")]
-pub struct NotAMark;
-
-impl FromStr for Mark {
-    type Err = NotAMark;
-
-    fn from_str(text: &str) -> Result<Self, NotAMark> {
-        let (value, mask) = text.split_once('/').ok_or(NotAMark)?;
-        Ok(Self {
-            value: word(value)?,
-            mask: word(mask)?,
-        })
-    }
-}
-
-/// A 32-bit number in decimal or, after `0x`, hexadecimal.
-fn word(text: &str) -> Result<u32, NotAMark> {
+/// Reads a 32-bit number in decimal or, after `0x`, hexadecimal.
+fn word(text: &str) -> Option<u32> {
     let (digits, radix) = match text.strip_prefix("0x") {
         Some(digits) => (digits, 16),
         None => (text, 10),
     };
     // `from_str_radix` would take a sign.
     if !digits.starts_with(|c: char| c.is_ascii_hexdigit()) {
-        return Err(NotAMark);
+        return None;
     }
-    u32::from_str_radix(digits, radix).map_err(|_| NotAMark)
+    u32::from_str_radix(digits, radix).ok()
 }
 
 #[cfg(test)]
@@ -169,12 +85,12 @@ mod tests {
     #[case("1500", 1500)]
     #[case("1500B", 1500)]
     fn sizes(#[case] text: &str, #[case] bytes: u64) {
-        assert_eq!(text.parse(), Ok(Bytes(bytes)));
+        assert_eq!(size(text), Some(Size(bytes)));
     }
 
     #[rstest]
     fn not_sizes(#[values("", "MiB", "-8MiB", "8 bananas", "8Mbit", "NaN", "inf")] text: &str) {
-        assert_eq!(text.parse::<Bytes>(), Err(NotASize));
+        assert_eq!(size(text), None);
     }
 
     #[rstest]
@@ -186,7 +102,7 @@ mod tests {
     #[case("64bit", 64)]
     #[case("1Tbit", 1_000_000_000_000)]
     fn rates(#[case] text: &str, #[case] bits: u64) {
-        assert_eq!(text.parse(), Ok(BitRate(bits)));
+        assert_eq!(rate(text), Some(Rate(bits)));
     }
 
     #[rstest]
@@ -209,15 +125,16 @@ mod tests {
         )]
         text: &str,
     ) {
-        assert_eq!(text.parse::<BitRate>(), Err(NotARate));
+        assert_eq!(rate(text), None);
     }
 
     #[rstest]
     #[case("0x70000000/0x70000000", 0x7000_0000, 0x7000_0000)]
     #[case("1/255", 1, 255)]
     #[case("0xFF/0xffffffff", 255, u32::MAX)]
-    fn marks(#[case] text: &str, #[case] value: u32, #[case] mask: u32) {
-        assert_eq!(text.parse(), Ok(Mark { value, mask }));
+    fn marks(#[case] text: &str, #[case] value: u32, #[case] bits: u32) {
+        let (value, mask) = (MarkValue(value), MarkMask(bits));
+        assert_eq!(mark(text), Some(Mark { value, mask }));
     }
 
     #[rstest]
@@ -236,7 +153,7 @@ mod tests {
         )]
         text: &str,
     ) {
-        assert_eq!(text.parse::<Mark>(), Err(NotAMark));
+        assert_eq!(mark(text), None);
     }
 
     #[test]
@@ -251,8 +168,8 @@ mod tests {
             1 << 30,
             u64::from(u32::MAX),
         ] {
-            let shown = Bytes(bytes).to_string();
-            assert_eq!(shown.parse(), Ok(Bytes(bytes)), "{shown}");
+            let shown = Size(bytes).to_string();
+            assert_eq!(size(&shown), Some(Size(bytes)), "{shown}");
         }
         for bits in [
             0,
@@ -263,14 +180,14 @@ mod tests {
             1_000_000_000_000,
             u64::MAX,
         ] {
-            let shown = BitRate(bits).to_string();
-            assert_eq!(shown.parse(), Ok(BitRate(bits)), "{shown}");
+            let shown = Rate(bits).to_string();
+            assert_eq!(rate(&shown), Some(Rate(bits)), "{shown}");
         }
-        let mark = Mark {
-            value: 0x10,
-            mask: 0xff,
+        let small = Mark {
+            value: MarkValue(0x10),
+            mask: MarkMask(0xff),
         };
-        assert_eq!(mark.to_string(), "0x00000010/0x000000ff");
-        assert_eq!(mark.to_string().parse(), Ok(mark));
+        assert_eq!(show_mark(small), "0x00000010/0x000000ff");
+        assert_eq!(mark(&show_mark(small)), Some(small));
     }
 }

@@ -1,5 +1,7 @@
 //! Quantities with a unit of their own.
 
+use std::fmt;
+
 /// A rate in bits per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Rate(pub u64);
@@ -11,6 +13,35 @@ impl Rate {
     }
 }
 
+impl fmt::Display for Rate {
+    /// Exact, in the largest decimal unit that divides the rate: `50Mbit`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [(u64, &str); 4] = [
+            (1_000_000_000_000, "Tbit"),
+            (1_000_000_000, "Gbit"),
+            (1_000_000, "Mbit"),
+            (1_000, "kbit"),
+        ];
+        let fits = |&&(bits, _): &&(u64, _)| self.0 != 0 && self.0.is_multiple_of(bits);
+        match UNITS.iter().find(fits) {
+            Some((bits, unit)) => write!(f, "{}{unit}", self.0 / bits),
+            None => write!(f, "{}bit", self.0),
+        }
+    }
+}
+
 /// A size in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Size(pub u64);
+
+impl fmt::Display for Size {
+    /// Exact, in the largest binary unit that divides the size: `8MiB`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [(u32, &str); 4] = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+        let fits = |&&(shift, _): &&(u32, _)| self.0 != 0 && self.0.trailing_zeros() >= shift;
+        match UNITS.iter().find(fits) {
+            Some((shift, unit)) => write!(f, "{}{unit}", self.0 >> shift),
+            None => write!(f, "{}B", self.0),
+        }
+    }
+}

@@ -3,7 +3,7 @@
 use ipnet::IpNet;
 use toml::Spanned;
 
-use super::names;
+use super::duplicates::refuse_duplicates;
 use super::prefixes::{self, Listed};
 use crate::bounds;
 use crate::field::Field;
@@ -26,14 +26,14 @@ pub(super) struct Names<'n, 't> {
 }
 
 /// A campus, as far as it could be read.
-pub(super) struct Draft<'t> {
+pub(super) struct CampusDraft<'t> {
     name: Option<Spanned<&'t str>>,
     prefixes: Vec<Spanned<IpNet>>,
     via: Via,
     leg: LegId,
 }
 
-impl<'t> Draft<'t> {
+impl<'t> CampusDraft<'t> {
     /// The campus; `None` if it has no usable name.
     pub(super) fn finish(self) -> Option<Campus> {
         Some(Campus {
@@ -67,7 +67,7 @@ pub(super) fn campuses<'t>(
     names: &Names<'_, 't>,
     legs: &mut Vec<Leg>,
     problems: &mut Problems,
-) -> Vec<Draft<'t>> {
+) -> Vec<CampusDraft<'t>> {
     let sections = root.tables(problems, "campus", keys::CAMPUS);
     refuse_too_few(root, &sections, problems);
     let mut drafts = Vec::new();
@@ -93,14 +93,14 @@ pub(super) fn campuses<'t>(
             None => Some(default_leg(legs)),
         };
         // A leg that is not known has left a problem.
-        drafts.push(Draft {
+        drafts.push(CampusDraft {
             name,
             prefixes,
             via,
             leg: leg.unwrap_or(LegId(0)),
         });
     }
-    names::refuse_duplicates(
+    refuse_duplicates(
         "campuses",
         drafts.iter().filter_map(|it| it.name.as_ref()),
         problems,
@@ -192,7 +192,7 @@ pub(super) fn default_leg(legs: &mut Vec<Leg>) -> LegId {
 }
 
 /// One campus within another's prefix is fine: the longest wins.
-fn compare_prefixes(drafts: &[Draft<'_>], problems: &mut Problems) {
+fn compare_prefixes(drafts: &[CampusDraft<'_>], problems: &mut Problems) {
     let all: Vec<Listed> = drafts
         .iter()
         .enumerate()
@@ -203,7 +203,7 @@ fn compare_prefixes(drafts: &[Draft<'_>], problems: &mut Problems) {
             })
         })
         .collect();
-    let name = |index: usize| drafts.get(index).and_then(Draft::name);
+    let name = |index: usize| drafts.get(index).and_then(CampusDraft::name);
     let both = |first, second| listed([name(first), name(second)].into_iter().flatten());
     prefixes::refuse_repeated(&all, both, problems);
     prefixes::refuse_redundant(&all, problems);

@@ -1,18 +1,20 @@
 //! `[capture]`.
 
-use crate::Context;
+use pepd_packet::{Mark, MarkMask, MarkValue};
+
 use crate::bounds;
+use crate::context::Context;
 use crate::field::Field;
 use crate::keys;
 use crate::model::{Capture, Handshake, Rule, Table, holds_syns};
 use crate::report::{Problem, Problems, shown};
 use crate::section::Section;
-use crate::units::Mark;
+use crate::units;
 
 const PORT: u16 = 7300;
 const MARK: Mark = Mark {
-    value: 0x7000_0000,
-    mask: 0x7000_0000,
+    value: MarkValue(0x7000_0000),
+    mask: MarkMask(0x7000_0000),
 };
 const TABLE: Table = Table(7300);
 
@@ -92,19 +94,18 @@ fn outside_ephemeral(
 fn mark(field: Field<'_>) -> Result<Mark, Problem> {
     const HELP: &str = "write `mark = \"0x70000000/0x70000000\"`: VALUE/MASK";
     let text = field.text("a mark and its mask in quotes", "\"0x70000000/0x70000000\"")?;
-    let mark: Mark = text
-        .parse()
-        .map_err(|_| field.malformed(text, "a mark and its mask", HELP))?;
-    let Mark { value, mask } = mark;
+    let mark =
+        units::mark(text).ok_or_else(|| field.malformed(text, "a mark and its mask", HELP))?;
+    let (value, mask) = (mark.value.0, mark.mask.0);
     let wrong = if mask == 0 {
         "has an empty mask".to_owned()
     } else if value == 0 {
         "has the value 0, which every unmarked packet has".to_owned()
     } else if value & !mask != 0 {
-        let inside = Mark {
-            value,
-            mask: value | mask,
-        };
+        let inside = units::show_mark(Mark {
+            value: mark.value,
+            mask: MarkMask(value | mask),
+        });
         return Err(field
             .problem(format!(
                 "`mark`: `{}` has a value outside its mask",
@@ -131,7 +132,7 @@ pub(super) fn mark_is_wide_enough(
     problems: &mut Problems,
 ) {
     const BITS: u32 = 3;
-    let bits = capture.mark.mask.count_ones();
+    let bits = capture.mark.mask.0.count_ones();
     // Problems of the section have been found already.
     let section = root.table(&mut Problems::default(), "capture", keys::CAPTURE);
     if let Some(field) = section.and_then(|section| section.field("mark"))
@@ -143,8 +144,9 @@ pub(super) fn mark_is_wide_enough(
                 .problem(format!("`mark`: the mask has {bits} of the {BITS} bits that the end-to-end handshake needs"))
                 .label("too few to tell what becomes of a held SYN")
                 .help(format!(
-                    "write a mask of {BITS} bits or more, such as `mark = \"{MARK}\"`, or \
-                     `handshake = \"early\"`"
+                    "write a mask of {BITS} bits or more, such as `mark = \"{}\"`, or \
+                     `handshake = \"early\"`",
+                    units::show_mark(MARK)
                 )),
         );
     }

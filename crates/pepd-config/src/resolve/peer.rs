@@ -7,7 +7,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use toml::Spanned;
 
-use super::names;
+use super::duplicates::refuse_duplicates;
 use crate::bounds;
 use crate::field::Field;
 use crate::keys;
@@ -27,7 +27,7 @@ const ROUTED_TTL: u8 = 64;
 const INSIDE: &str = "[\"10.255.0.1/30\"]";
 
 /// A peer, as far as it could be read.
-pub(super) struct Draft<'t> {
+pub(super) struct PeerDraft<'t> {
     name: Option<Spanned<&'t str>>,
     local: Option<Spanned<IpAddr>>,
     remote: Option<Spanned<IpAddr>>,
@@ -35,7 +35,7 @@ pub(super) struct Draft<'t> {
     tunnel: Tunnel,
 }
 
-impl<'t> Draft<'t> {
+impl<'t> PeerDraft<'t> {
     /// The name that `via` may refer to, if it is known.
     pub(super) fn name(&self) -> Option<&'t str> {
         self.name.as_ref().map(|name| *name.get_ref())
@@ -103,13 +103,13 @@ impl Tunnel {
 }
 
 /// The peers in the order of the file.
-pub(super) fn peers<'t>(root: &Section<'t>, problems: &mut Problems) -> Vec<Draft<'t>> {
+pub(super) fn peers<'t>(root: &Section<'t>, problems: &mut Problems) -> Vec<PeerDraft<'t>> {
     let mut peers = Vec::new();
     for section in root.tables(problems, "peer", keys::PEER) {
         let name = section.required(problems, "name", "\"hb-i\"", |field| name(field, "peer"));
         let tunnel = Tunnel::read(&section, problems);
         let (local, remote) = ends(&section, problems);
-        peers.push(Draft {
+        peers.push(PeerDraft {
             name,
             local,
             remote,
@@ -118,7 +118,7 @@ pub(super) fn peers<'t>(root: &Section<'t>, problems: &mut Problems) -> Vec<Draf
         });
     }
     let names = peers.iter().filter_map(|peer| peer.name.as_ref());
-    names::refuse_duplicates("peers", names, problems);
+    refuse_duplicates("peers", names, problems);
     refuse_shared_remotes(&peers, problems);
     refuse_own_box(&peers, problems);
     refuse_overlaps_inside(&peers, problems);
@@ -127,7 +127,7 @@ pub(super) fn peers<'t>(root: &Section<'t>, problems: &mut Problems) -> Vec<Draf
 
 /// Notes a problem for every peer that nothing goes to. What comes from it would be dropped,
 /// since no campus lies behind it: such a tunnel is a slip, and an expensive one to look for.
-pub(super) fn refuse_unused(peers: &[Draft<'_>], campuses: &[Campus], problems: &mut Problems) {
+pub(super) fn refuse_unused(peers: &[PeerDraft<'_>], campuses: &[Campus], problems: &mut Problems) {
     // A routing daemon may use any of them.
     if are_routed(campuses) {
         return;
@@ -234,7 +234,7 @@ fn not_a_hosts(address: IpAddr) -> Option<&'static str> {
 }
 
 /// The kernel tells tunnels apart by their remote end.
-fn refuse_shared_remotes(peers: &[Draft<'_>], problems: &mut Problems) {
+fn refuse_shared_remotes(peers: &[PeerDraft<'_>], problems: &mut Problems) {
     let mut seen = HashMap::new();
     for remote in peers.iter().filter_map(|peer| peer.remote.as_ref()) {
         let address = *remote.get_ref();
@@ -254,7 +254,7 @@ fn refuse_shared_remotes(peers: &[Draft<'_>], problems: &mut Problems) {
 
 /// The box that a tunnel starts at is never the one that another ends at. (That both ends of
 /// one tunnel are the same is found with the ends.)
-fn refuse_own_box(peers: &[Draft<'_>], problems: &mut Problems) {
+fn refuse_own_box(peers: &[PeerDraft<'_>], problems: &mut Problems) {
     let locals: HashMap<IpAddr, &Spanned<IpAddr>> = peers
         .iter()
         .filter_map(|peer| peer.local.as_ref())
@@ -326,7 +326,7 @@ fn host_in_network(field: Field<'_>) -> Result<Spanned<IpNet>, Problem> {
 }
 
 /// What is the other end's network on one tunnel cannot be that of another.
-fn refuse_overlaps_inside(peers: &[Draft<'_>], problems: &mut Problems) {
+fn refuse_overlaps_inside(peers: &[PeerDraft<'_>], problems: &mut Problems) {
     let mut seen: Vec<&Spanned<IpNet>> = Vec::new();
     for inside in peers.iter().flat_map(|peer| &peer.inside) {
         let net = inside.get_ref();

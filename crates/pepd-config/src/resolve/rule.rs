@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::campus::Draft;
+use super::campus::CampusDraft;
 use super::capture::handshake;
 use super::prefixes::{self, Listed};
 use crate::bounds;
@@ -22,7 +22,7 @@ type Ports = RangeInclusive<u16>;
 /// The rules in the order of the file. One without an action has left a problem.
 pub(super) fn rules(
     root: &Section<'_>,
-    campuses: &[Draft<'_>],
+    campuses: &[CampusDraft<'_>],
     problems: &mut Problems,
 ) -> Vec<Rule> {
     let mut rules = Vec::new();
@@ -40,7 +40,11 @@ pub(super) fn rules(
     rules
 }
 
-fn rule(section: &Section<'_>, campuses: &[Draft<'_>], problems: &mut Problems) -> Option<Rule> {
+fn rule(
+    section: &Section<'_>,
+    campuses: &[CampusDraft<'_>],
+    problems: &mut Problems,
+) -> Option<Rule> {
     let source = prefix_list(section, "source", campuses, problems);
     let destination = prefix_list(section, "destination", campuses, problems);
     let destination_port = port_list(section, problems);
@@ -69,7 +73,7 @@ fn rule(section: &Section<'_>, campuses: &[Draft<'_>], problems: &mut Problems) 
 fn prefix_list(
     section: &Section<'_>,
     key: &'static str,
-    campuses: &[Draft<'_>],
+    campuses: &[CampusDraft<'_>],
     problems: &mut Problems,
 ) -> Vec<IpNet> {
     let fields = section
@@ -91,8 +95,8 @@ fn prefix_list(
 }
 
 /// What to write for something that looks like the name of a campus.
-fn campus_hint(text: &str, campuses: &[Draft<'_>]) -> Option<String> {
-    let name = nearest(text, campuses.iter().filter_map(Draft::name))?;
+fn campus_hint(text: &str, campuses: &[CampusDraft<'_>]) -> Option<String> {
+    let name = nearest(text, campuses.iter().filter_map(CampusDraft::name))?;
     let campus = campuses.iter().find(|campus| campus.name() == Some(name))?;
     let prefixes: Vec<String> = campus.prefixes().map(|net| format!("\"{net}\"")).collect();
     let prefixes = prefixes.join(", ");

@@ -7,8 +7,8 @@ use rstest::rstest;
 
 use super::{MINIMAL, context, with};
 use crate::{
-    Action, Admin, BitRate, Bytes, CampusId, Config, Congestion, Context, Dscp, Handshake,
-    Keepalive, LegId, Limits, Mark, Table, Via, parse,
+    Action, Admin, CampusId, Config, Congestion, Context, Dscp, Handshake, Keepalive, LegId,
+    Limits, Mark, MarkMask, MarkValue, Rate, Size, Table, Via, parse,
 };
 
 fn parsed(text: &str) -> Config {
@@ -26,8 +26,8 @@ fn defaults() {
     assert_eq!(
         config.capture.mark,
         Mark {
-            value: 0x7000_0000,
-            mask: 0x7000_0000
+            value: MarkValue(0x7000_0000),
+            mask: MarkMask(0x7000_0000)
         }
     );
     assert_eq!(config.capture.table, Table(7300));
@@ -100,15 +100,15 @@ fn every_key_of_a_leg() {
     let leg = config.leg(config.campuses[1].leg);
     assert_eq!(leg.name, "space");
     assert_eq!(leg.congestion, Some(Congestion::Kernel("bbr".into())));
-    assert_eq!(leg.buffer, Some(Bytes(16 << 20)));
-    assert_eq!(leg.rate, Some(BitRate(1_500_000_000)));
+    assert_eq!(leg.buffer, Some(Size(16 << 20)));
+    assert_eq!(leg.rate, Some(Rate(1_500_000_000)));
     assert_eq!(leg.mss, Some(1400));
     assert_eq!(leg.user_timeout, Some(Duration::from_millis(1500)));
     assert_eq!(leg.keepalive.idle, Duration::from_secs(60));
     assert_eq!(leg.keepalive.interval, Keepalive::default().interval);
     assert_eq!(leg.keepalive.count, 6);
     assert_eq!(leg.dscp, Dscp::Set(46));
-    assert_eq!(leg.notsent_lowat, Some(Bytes(128 << 10)));
+    assert_eq!(leg.notsent_lowat, Some(Size(128 << 10)));
     assert_eq!(leg.connect_timeout, Duration::from_secs(30));
     assert!(leg.fast_open && leg.thin);
     // Campus `a` names no leg, and the file has no `default`.

@@ -1,14 +1,15 @@
 //! Whether boxes, links and campuses make a whole.
 
+use super::helper_box::HelperBox;
 use super::link::Link;
-use super::ways::Ways;
-use super::{Draft, HelperBox};
+use super::shortest_paths::ShortestPaths;
 use crate::report::{Problem, Problems, shown};
+use crate::resolve::campus::CampusDraft;
 
 /// The box that each campus lies behind. `None` is always after a problem.
 pub(super) fn homes(
     boxes: &[HelperBox<'_>],
-    campuses: &[Draft<'_>],
+    campuses: &[CampusDraft<'_>],
     problems: &mut Problems,
 ) -> Option<Vec<usize>> {
     let mut homes = vec![None; campuses.len()];
@@ -19,7 +20,7 @@ pub(super) fn homes(
                 *home = Some((index, campus.span()));
                 continue;
             };
-            let name = campuses.get(*campus.get_ref()).and_then(Draft::name);
+            let name = campuses.get(*campus.get_ref()).and_then(CampusDraft::name);
             let name = shown(name.unwrap_or_default());
             let problem = if *first == index {
                 Problem::new(campus.span(), format!("the campus `{name}` is given twice"))
@@ -64,7 +65,12 @@ pub(super) fn homes(
 
 /// Notes a problem where a box that should be reached is not, and for boxes and links that
 /// nothing goes through.
-pub(super) fn ways(boxes: &[HelperBox<'_>], links: &[Link], ways: &Ways, problems: &mut Problems) {
+pub(super) fn paths(
+    boxes: &[HelperBox<'_>],
+    links: &[Link],
+    paths: &ShortestPaths,
+    problems: &mut Problems,
+) {
     let ends: Vec<usize> = boxes
         .iter()
         .enumerate()
@@ -72,7 +78,7 @@ pub(super) fn ways(boxes: &[HelperBox<'_>], links: &[Link], ways: &Ways, problem
         .map(|(index, _)| index)
         .collect();
     let before = problems.count();
-    refuse_parted(boxes, &ends, ways, problems);
+    refuse_parted(boxes, &ends, paths, problems);
     if problems.count() > before {
         return;
     }
@@ -81,7 +87,7 @@ pub(super) fn ways(boxes: &[HelperBox<'_>], links: &[Link], ways: &Ways, problem
     for &to in &ends {
         for &from in &ends {
             let mut here = from;
-            while let Some(index) = ways.next(here, to) {
+            while let Some(index) = paths.next_link(here, to) {
                 let Some([one, other]) = links.get(index).map(|link| link.ends) else {
                     break;
                 };
@@ -95,12 +101,17 @@ pub(super) fn ways(boxes: &[HelperBox<'_>], links: &[Link], ways: &Ways, problem
 }
 
 /// Notes a problem for every box with campuses that the first such box cannot reach.
-fn refuse_parted(boxes: &[HelperBox<'_>], ends: &[usize], ways: &Ways, problems: &mut Problems) {
+fn refuse_parted(
+    boxes: &[HelperBox<'_>],
+    ends: &[usize],
+    paths: &ShortestPaths,
+    problems: &mut Problems,
+) {
     let Some((first, others)) = ends.split_first() else {
         return;
     };
     for other in others {
-        if ways.next(*first, *other).is_none() {
+        if paths.next_link(*first, *other).is_none() {
             let (here, there) = (&boxes[*first], &boxes[*other]);
             let (one, two) = (here.shown(), there.shown());
             problems.push(

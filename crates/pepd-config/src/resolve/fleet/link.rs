@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use toml::Spanned;
 
-use super::{HelperBox, unknown};
+use super::helper_box::{HelperBox, unknown};
 use crate::field::Field;
 use crate::keys;
 use crate::model::{Leg, LegId};

@@ -1,23 +1,23 @@
-//! The ways through a fleet: which link each box takes towards each other box.
+//! The shortest paths through a fleet: which link each box takes towards each other box.
 //!
 //! Every box finds its own next link by itself, from the same file, and the next box goes on from
 //! there. For this to end where it should, and for both directions of a connection to cross the
-//! same boxes, there must be exactly one best way between any two boxes, whichever of them looks
-//! and in whichever direction. So links are told apart: of ways through as few boxes the one
+//! same boxes, there must be exactly one best path between any two boxes, whichever of them looks
+//! and in whichever direction. So links are told apart: of paths through as few boxes the one
 //! wins whose last link (last in the file) stands earlier; if that is the same, the last but
 //! one decides; and so on. It is as if the n-th link had the length 1 + 2⁻ᴺ⁺ⁿ: no two sets of
-//! links are equally long, so the shortest way is unique, its reverse is the shortest way back,
-//! and every part of it is the shortest way between its own ends.
+//! links are equally long, so the shortest path is unique, its reverse is the shortest path
+//! back, and every part of it is the shortest path between its own ends.
 
 /// The links to take from anywhere to anywhere.
 #[derive(Debug)]
-pub(super) struct Ways {
+pub(super) struct ShortestPaths {
     /// By destination and then by box: the link to take.
     next: Vec<Vec<Option<usize>>>,
 }
 
-impl Ways {
-    /// The ways through `boxes` boxes over these links, each between two of them. A link that
+impl ShortestPaths {
+    /// Finds the paths through `boxes` boxes over these links, each between two of them. A link that
     /// leads to its own start is never taken.
     pub(super) fn new(boxes: usize, links: &[[usize; 2]]) -> Self {
         let mut at = vec![Vec::new(); boxes];
@@ -26,20 +26,20 @@ impl Ways {
             at[other].push((link, one));
         }
         Self {
-            next: (0..boxes).map(|to| ways_to(to, &at)).collect(),
+            next: (0..boxes).map(|to| paths_to(to, &at)).collect(),
         }
     }
 
-    /// The link that box `from` takes towards box `to`; `None` if there is no way, or if they
+    /// The link that box `from` takes towards box `to`; `None` if there is no path, or if they
     /// are the same.
-    pub(super) fn next(&self, from: usize, to: usize) -> Option<usize> {
+    pub(super) fn next_link(&self, from: usize, to: usize) -> Option<usize> {
         self.next[to][from]
     }
 }
 
 /// Outwards from the destination, layer by layer. `at` has each box's links and where they lead.
-fn ways_to(to: usize, at: &[Vec<(usize, usize)>]) -> Vec<Option<usize>> {
-    // The links of the best way from each box, the last of the file first.
+fn paths_to(to: usize, at: &[Vec<(usize, usize)>]) -> Vec<Option<usize>> {
+    // The links of the best path from each box, the last of the file first.
     let mut best: Vec<Option<Vec<usize>>> = vec![None; at.len()];
     let mut next = vec![None; at.len()];
     best[to] = Some(Vec::new());
@@ -52,20 +52,20 @@ fn ways_to(to: usize, at: &[Vec<(usize, usize)>]) -> Vec<Option<usize>> {
                 if best[far].is_some() {
                     continue;
                 }
-                let mut way = best[near].clone().unwrap_or_default();
-                way.push(link);
-                way.sort_unstable_by(|a, b| b.cmp(a));
+                let mut path = best[near].clone().unwrap_or_default();
+                path.push(link);
+                path.sort_unstable_by(|a, b| b.cmp(a));
                 if found[far].is_none() {
                     further.push(far);
                 }
-                if found[far].as_ref().is_none_or(|(known, _)| way < *known) {
-                    found[far] = Some((way, link));
+                if found[far].as_ref().is_none_or(|(known, _)| path < *known) {
+                    found[far] = Some((path, link));
                 }
             }
         }
         for (far, found) in found.into_iter().enumerate() {
-            if let Some((way, link)) = found {
-                best[far] = Some(way);
+            if let Some((path, link)) = found {
+                best[far] = Some(path);
                 next[far] = Some(link);
             }
         }
@@ -106,11 +106,11 @@ mod tests {
     }
 
     /// The boxes that are crossed when each takes its own next link.
-    fn walk(ways: &Ways, links: &[[usize; 2]], from: usize, to: usize) -> Vec<usize> {
+    fn walk(paths: &ShortestPaths, links: &[[usize; 2]], from: usize, to: usize) -> Vec<usize> {
         let mut crossed = vec![from];
         let mut here = from;
         while here != to {
-            let link = links[ways.next(here, to).expect("it is connected")];
+            let link = links[paths.next_link(here, to).expect("it is connected")];
             here = if link[0] == here { link[1] } else { link[0] };
             assert!(!crossed.contains(&here), "a loop: {crossed:?} and {here}");
             crossed.push(here);
@@ -144,13 +144,13 @@ mod tests {
         fn every_box_is_reached_through_the_fewest_and_back_through_the_same(
             (boxes, links) in graph()
         ) {
-            let ways = Ways::new(boxes, &links);
+            let paths = ShortestPaths::new(boxes, &links);
             let distances = distances(boxes, &links);
             for (from, row) in distances.iter().enumerate() {
                 for (to, &distance) in row.iter().enumerate() {
-                    let there = walk(&ways, &links, from, to);
+                    let there = walk(&paths, &links, from, to);
                     prop_assert_eq!(there.len() - 1, distance);
-                    let mut back = walk(&ways, &links, to, from);
+                    let mut back = walk(&paths, &links, to, from);
                     back.reverse();
                     prop_assert_eq!(there, back);
                 }
@@ -162,22 +162,22 @@ mod tests {
     fn of_equal_ways_the_links_that_stand_earlier_are_taken() {
         // A ring of four: 0–1–3 or 0–2–3.
         let through_1_first = [[0, 1], [1, 3], [0, 2], [2, 3]];
-        let ways = Ways::new(4, &through_1_first);
-        assert_eq!(walk(&ways, &through_1_first, 0, 3), [0, 1, 3]);
+        let paths = ShortestPaths::new(4, &through_1_first);
+        assert_eq!(walk(&paths, &through_1_first, 0, 3), [0, 1, 3]);
         let through_2_first = [[0, 2], [2, 3], [0, 1], [1, 3]];
-        let ways = Ways::new(4, &through_2_first);
-        assert_eq!(walk(&ways, &through_2_first, 0, 3), [0, 2, 3]);
+        let paths = ShortestPaths::new(4, &through_2_first);
+        assert_eq!(walk(&paths, &through_2_first, 0, 3), [0, 2, 3]);
         // The first link does not make up for the last.
         let mixed = [[0, 1], [0, 2], [2, 3], [1, 3]];
-        let ways = Ways::new(4, &mixed);
-        assert_eq!(walk(&ways, &mixed, 3, 0), [3, 2, 0]);
+        let paths = ShortestPaths::new(4, &mixed);
+        assert_eq!(walk(&paths, &mixed, 3, 0), [3, 2, 0]);
     }
 
     #[test]
     fn what_is_not_connected_has_no_way() {
-        let ways = Ways::new(3, &[[0, 1]]);
-        assert_eq!(ways.next(0, 1), Some(0));
-        assert_eq!(ways.next(0, 2), None);
-        assert_eq!(ways.next(1, 1), None);
+        let paths = ShortestPaths::new(3, &[[0, 1]]);
+        assert_eq!(paths.next_link(0, 1), Some(0));
+        assert_eq!(paths.next_link(0, 2), None);
+        assert_eq!(paths.next_link(1, 1), None);
     }
 }

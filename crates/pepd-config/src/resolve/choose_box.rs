@@ -1,15 +1,16 @@
 //! Which box the configuration is for.
 
-use super::Parts;
 use super::fleet::Fleet;
-use super::peer;
+use super::parts::Parts;
+use super::peer::PeerDraft;
+use crate::context::{Context, Which};
+use crate::model::Config;
 use crate::report::{Problem, Problems, Span, listed, nearest, shown};
-use crate::{Config, Context, Which};
 
 /// The file of one box: who names a box means this one.
 pub(super) fn of_one(
     parts: &Parts<'_>,
-    peers: Vec<peer::Draft<'_>>,
+    peers: Vec<PeerDraft<'_>>,
     context: &Context,
     problems: &mut Problems,
 ) -> Option<Config> {
@@ -50,12 +51,12 @@ pub(super) fn of_fleet(
         let every = 0..fleet.names().count();
         return Some(every.map(|index| fleet.config(index, parts)).collect());
     }
-    let index = problems.take(this(fleet, parts, context))?;
+    let index = problems.take(chosen(fleet, parts, context))?;
     Some(vec![fleet.config(index, parts)])
 }
 
 /// The command line knows best, then the file; otherwise a box is called as its host is.
-fn this(fleet: &Fleet<'_>, parts: &Parts<'_>, context: &Context) -> Result<usize, Problem> {
+fn chosen(fleet: &Fleet<'_>, parts: &Parts<'_>, context: &Context) -> Result<usize, Problem> {
     let find = |name: &str| fleet.names().position(|known| known == name);
     let in_file = parts.node.name.as_ref();
     let (name, whose, at): (&str, &str, Option<Span>) =

@@ -5,22 +5,20 @@
 //! comes out is the same [`Config`] as that of a file for one box.
 
 mod check;
+mod helper_box;
 mod link;
-mod ways;
+mod shortest_paths;
 
-use std::net::IpAddr;
-
-use toml::Spanned;
-
+use self::helper_box::{HelperBox, helper_box};
 use self::link::Link;
-use self::ways::Ways;
-use super::campus::Draft;
-use super::{Parts, names, peer};
+use self::shortest_paths::ShortestPaths;
+use super::campus::CampusDraft;
+use super::duplicates::refuse_duplicates;
+use super::parts::Parts;
 use crate::bounds;
-use crate::field::Field;
 use crate::keys;
 use crate::model::{Campus, Config, Leg, LegId, PeerId, Via};
-use crate::report::{Problem, Problems, Span, listed, nearest, shown};
+use crate::report::{Problem, Problems};
 use crate::section::Section;
 
 /// Boxes and links that fit each other: every campus lies behind one box, and there is a way from
@@ -28,36 +26,9 @@ use crate::section::Section;
 pub(super) struct Fleet<'t> {
     boxes: Vec<HelperBox<'t>>,
     links: Vec<Link>,
-    ways: Ways,
+    paths: ShortestPaths,
     /// By campus: the box that it lies behind.
     home: Vec<usize>,
-}
-
-/// `[[box]]`, as far as it could be read.
-struct HelperBox<'t> {
-    at: Span,
-    name: Option<Spanned<&'t str>>,
-    address: Option<Spanned<IpAddr>>,
-    /// Indices of those that are known.
-    campuses: Vec<Spanned<usize>>,
-}
-
-impl<'t> HelperBox<'t> {
-    fn name(&self) -> Option<&'t str> {
-        self.name.as_ref().map(|name| *name.get_ref())
-    }
-
-    /// The name as it is quoted in a message.
-    fn shown(&self) -> String {
-        self.name().map(shown).unwrap_or_default()
-    }
-
-    /// Where the name is, or else the box.
-    fn span(&self) -> Span {
-        self.name
-            .as_ref()
-            .map_or_else(|| self.at.clone(), Spanned::span)
-    }
 }
 
 /// Whether the file is that of a fleet.
@@ -69,7 +40,7 @@ pub(super) fn is_given(root: &Section<'_>) -> bool {
 /// needs one and the file has none.
 pub(super) fn fleet<'t>(
     root: &Section<'t>,
-    campuses: &[Draft<'t>],
+    campuses: &[CampusDraft<'t>],
     leg_names: &[&str],
     legs: &mut Vec<Leg>,
     problems: &mut Problems,
@@ -83,7 +54,7 @@ pub(super) fn fleet<'t>(
         .map(|section| helper_box(section, campuses, problems))
         .collect();
     let known = boxes.iter().filter_map(|it| it.name.as_ref());
-    names::refuse_duplicates("boxes", known, problems);
+    refuse_duplicates("boxes", known, problems);
     let links = link::links(root, &boxes, leg_names, legs, problems);
     let home = check::homes(&boxes, campuses, problems);
     // With a box or a link that could not be read, more would seem to be missing than is.
@@ -91,12 +62,12 @@ pub(super) fn fleet<'t>(
         return None;
     }
     let ends: Vec<_> = links.iter().map(|link| link.ends).collect();
-    let ways = Ways::new(boxes.len(), &ends);
-    check::ways(&boxes, &links, &ways, problems);
+    let paths = ShortestPaths::new(boxes.len(), &ends);
+    check::paths(&boxes, &links, &paths, problems);
     (problems.count() == before).then_some(Fleet {
         boxes,
         links,
-        ways,
+        paths,
         home: home?,
     })
 }
@@ -123,7 +94,7 @@ impl Fleet<'_> {
                 .between(other, link.addresses[*end], link.addresses[1 - end])
         });
         let campus = |(campus, home): (&Campus, &usize)| {
-            let towards = self.ways.next(this, *home);
+            let towards = self.paths.next_link(this, *home);
             let own = own
                 .iter()
                 .enumerate()
@@ -195,63 +166,4 @@ fn refuse_too_few_or_many(root: &Section<'_>, boxes: &[Section<'_>], problems: &
                 .help("make several fleets of them, with a file each"),
         );
     }
-}
-
-fn helper_box<'t>(
-    section: &Section<'t>,
-    campuses: &[Draft<'_>],
-    problems: &mut Problems,
-) -> HelperBox<'t> {
-    let name = section.required(problems, "name", "\"hb-a\"", |field| {
-        peer::name(field, "box")
-    });
-    let address = section.optional(problems, "address", peer::unicast);
-    let behind = section
-        .optional(problems, "campuses", |field| field.list("[\"a\"]"))
-        .into_iter()
-        .flatten()
-        .filter_map(|field| problems.take(campus(field, campuses)))
-        .collect();
-    HelperBox {
-        at: section.span(),
-        name,
-        address,
-        campuses: behind,
-    }
-}
-
-fn campus(field: Field<'_>, campuses: &[Draft<'_>]) -> Result<Spanned<usize>, Problem> {
-    let text = field.text("a list of campuses' names in quotes", "[\"a\"]")?;
-    let known = || campuses.iter().filter_map(Draft::name);
-    if let Some(index) = campuses
-        .iter()
-        .position(|campus| campus.name() == Some(text))
-    {
-        return Ok(field.spanned(index));
-    }
-    Err(unknown(field, "campus", text, known()))
-}
-
-/// The problem that there is no `what` with this name.
-fn unknown<'n>(
-    field: Field<'_>,
-    what: &str,
-    text: &str,
-    known: impl Iterator<Item = &'n str> + Clone,
-) -> Problem {
-    let help = match nearest(text, known.clone()) {
-        Some(near) => format!(
-            "did you mean \"{near}\"? There are: {}",
-            listed(known.clone())
-        ),
-        None if known.clone().next().is_none() => format!("add a `[[{what}]]` with this name"),
-        None => format!(
-            "write one of {}, or add a `[[{what}]]` with this name",
-            listed(known)
-        ),
-    };
-    field
-        .problem(format!("there is no {what} named `{}`", shown(text)))
-        .label("not known")
-        .help(help)
 }

@@ -1,4 +1,4 @@
-//! Names that are given in one place and used in another.
+//! Names that are given twice.
 
 use std::collections::HashMap;
 

@@ -1,100 +1,16 @@
-//! `[node]`, `[limits]` and `[admin]`.
+//! `[admin]`.
 
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::time::Duration;
-
-use toml::Spanned;
 
 use crate::bounds;
 use crate::field::Field;
 use crate::keys;
-use crate::model::{Admin, Limits, Node};
+use crate::model::Admin;
 use crate::report::{Problem, Problems};
 use crate::section::Section;
 
-const DRAIN: Duration = Duration::from_secs(30);
-const CONNECTIONS: u32 = 8000;
-const CONNECTIONS_PER_SOURCE: u32 = 1000;
-const PENDING: u32 = 1024;
-
-/// `[node]`, as far as it could be read.
-pub(super) struct NodeDraft<'t> {
-    /// The name with its place, if it is given.
-    pub(super) name: Option<Spanned<&'t str>>,
-    workers: Option<NonZeroUsize>,
-    drain: Duration,
-}
-
-impl NodeDraft<'_> {
-    /// The node, under this name.
-    pub(super) fn named(&self, name: &str) -> Node {
-        Node {
-            name: name.to_owned(),
-            workers: self.workers,
-            drain: self.drain,
-        }
-    }
-}
-
-/// What the file says about the box that runs it. In the file of a fleet, which every box runs,
-/// it need not say which one that is.
-pub(super) fn node<'t>(
-    root: &Section<'t>,
-    is_fleet: bool,
-    problems: &mut Problems,
-) -> Option<NodeDraft<'t>> {
-    let section = root.table(problems, "node", keys::NODE);
-    if section.is_none() && root.field("node").is_none() && !is_fleet {
-        problems.push(
-            Problem::new(root.span(), "the file has no `[node]`")
-                .label("`[node]` is required")
-                .help("add `[node]`, and below it `name = \"hb-a\"`"),
-        );
-    }
-    let Some(section) = section else {
-        return is_fleet.then_some(NodeDraft {
-            name: None,
-            workers: None,
-            drain: DRAIN,
-        });
-    };
-    let read = |field: Field<'t>| field.name(bounds::NAME);
-    let name = if is_fleet {
-        section.optional(problems, "name", read)
-    } else {
-        section.required(problems, "name", "\"hb-a\"", read)
-    };
-    let workers = section
-        .optional(problems, "workers", |field| field.number(bounds::WORKERS))
-        .unwrap_or(0);
-    let drain = section.optional(problems, "drain", |field| {
-        field.time(bounds::DRAIN, Duration::from_millis(1))
-    });
-    Some(NodeDraft {
-        name,
-        workers: NonZeroUsize::new(usize::from(workers)),
-        drain: drain.unwrap_or(DRAIN),
-    })
-}
-
-pub(super) fn limits(root: &Section<'_>, problems: &mut Problems) -> Limits {
-    let section = root.table(problems, "limits", keys::LIMITS);
-    let mut read = |key, bounds| {
-        section
-            .as_ref()?
-            .optional(problems, key, |field| field.number(bounds))
-    };
-    let connections = read("connections", bounds::CONNECTIONS).unwrap_or(CONNECTIONS);
-    Limits {
-        connections,
-        connections_per_source: read("connections_per_source", bounds::CONNECTIONS)
-            .unwrap_or(CONNECTIONS_PER_SOURCE.min(connections)),
-        pending: read("pending", bounds::PENDING).unwrap_or(PENDING),
-    }
-}
-
+/// Where the daemon can be asked about itself; without the section nowhere.
 pub(super) fn admin(root: &Section<'_>, problems: &mut Problems) -> Admin {
     let Some(section) = root.table(problems, "admin", keys::ADMIN) else {
         return Admin::default();

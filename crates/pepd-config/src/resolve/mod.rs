@@ -1,24 +1,30 @@
 //! What the file means: sections are read, names resolved, and what stands in different places
 //! compared.
 
-mod basics;
+mod admin;
 mod campus;
 mod capture;
+mod choose_box;
+mod duplicates;
 mod fleet;
 mod leg;
+mod limits;
 mod log;
-mod names;
+mod node;
+mod parts;
 mod peer;
 mod prefixes;
 mod rule;
-mod this;
 
 use toml::de::DeTable;
 
-use crate::model::{Admin, Campus, Capture, Leg, Limits, Log, Rule};
+use self::campus::CampusDraft;
+use self::parts::Parts;
+use self::peer::PeerDraft;
+use crate::context::{Context, Which};
+use crate::model::{Campus, Config};
 use crate::report::Problems;
 use crate::section::Section;
-use crate::{Config, Context, Which};
 
 /// The configuration of one box, or of each box of a fleet in the order of the file. `None` is
 /// always after a problem.
@@ -31,17 +37,17 @@ pub(crate) fn file(
 ) -> Option<Vec<Config>> {
     let root = Section::root(document, text, problems);
     let is_fleet = fleet::is_given(&root);
-    let node = basics::node(&root, is_fleet, problems);
+    let node = node::node(&root, is_fleet, problems);
     let capture = capture::capture(&root, context, problems);
-    let limits = basics::limits(&root, problems);
-    let admin = basics::admin(&root, problems);
+    let limits = limits::limits(&root, problems);
+    let admin = admin::admin(&root, problems);
     let log = log::log(&root, problems);
     let (leg_names, mut legs) = leg::legs(&root, problems);
     let before = problems.count();
     let peers = peer::peers(&root, problems);
     let names = campus::Names {
         legs: &leg_names,
-        peers: &peers.iter().map(peer::Draft::name).collect::<Vec<_>>(),
+        peers: &peers.iter().map(PeerDraft::name).collect::<Vec<_>>(),
         fleet: is_fleet,
     };
     let campuses = campus::campuses(&root, &names, &mut legs, problems);
@@ -53,7 +59,7 @@ pub(crate) fn file(
     // One that could not be resolved has left a problem, and its absence goes unseen.
     let campuses: Vec<Campus> = campuses
         .into_iter()
-        .filter_map(campus::Draft::finish)
+        .filter_map(CampusDraft::finish)
         .collect();
     // A `via` that is misspelt has been told as such.
     if !is_fleet && problems.count() == before {
@@ -70,36 +76,7 @@ pub(crate) fn file(
         log,
     };
     match fleet {
-        Some(fleet) => this::of_fleet(&fleet?, &parts, context, which, problems),
-        None => this::of_one(&parts, peers, context, problems).map(|config| vec![config]),
-    }
-}
-
-/// What a configuration is made of, before it is known which box it is for.
-struct Parts<'t> {
-    node: basics::NodeDraft<'t>,
-    capture: Capture,
-    limits: Limits,
-    campuses: Vec<Campus>,
-    legs: Vec<Leg>,
-    rules: Vec<Rule>,
-    admin: Admin,
-    log: Log,
-}
-
-impl Parts<'_> {
-    /// The configuration of the box with this name, which has no peers yet.
-    fn config(&self, name: &str, campuses: Vec<Campus>) -> Config {
-        Config {
-            node: self.node.named(name),
-            capture: self.capture.clone(),
-            limits: self.limits,
-            campuses,
-            peers: Vec::new(),
-            legs: self.legs.clone(),
-            rules: self.rules.clone(),
-            admin: self.admin.clone(),
-            log: self.log,
-        }
+        Some(fleet) => choose_box::of_fleet(&fleet?, &parts, context, which, problems),
+        None => choose_box::of_one(&parts, peers, context, problems).map(|config| vec![config]),
     }
 }

@@ -1,0 +1,23 @@
+//! What is known of the host that a configuration is read for.
+
+use std::ops::RangeInclusive;
+
+/// What the configuration has to fit on this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Context {
+    /// The ports that the kernel gives to outgoing connections: `net.ipv4.ip_local_port_range`.
+    pub ephemeral_ports: RangeInclusive<u16>,
+    /// Which box of a fleet this is, if somebody has said so. The file of a single box must be
+    /// of this one.
+    pub node: Option<String>,
+    /// The host's name: which box of a fleet it is, where neither `node` nor the file says.
+    pub host: Option<String>,
+}
+
+/// Which boxes of a fleet are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// That which the context names.
+    This,
+    Every,
+}
