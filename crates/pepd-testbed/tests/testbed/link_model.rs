@@ -1,13 +1,6 @@
 //! The model of a link on a virtual clock: what must hold for any traffic, and the statistics of
 //! its losses. Nothing here touches the kernel, and every seed is fixed.
 
-#![allow(
-    clippy::cast_possible_truncation,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "a test fails by panicking"
-)]
-
 use std::{collections::VecDeque, time::Duration};
 
 use pepd_testbed::link::{Direction, Fate, Loss, QueueLimit, Rate, Seed, Shape, Time};
