@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
-use pepd_admin::{
-    API_VERSION, CampusSnapshot, CountedReason, DaemonState, GuardDrops, LegFacts, LimitUse,
-    Status, View, advise,
+use pepd_admin::wire::{
+    API_VERSION, CampusSnapshot, CountedReason, DaemonState, FlowHistory, FlowSnapshot, GuardDrops,
+    LimitUse, Status,
 };
+use pepd_admin::{LegFacts, View, advise};
 use pepd_config::{Config, Via};
 use pepd_relay::Observer;
-use pepd_telemetry::{Counters, FlowHistory, FlowSnapshot};
+use pepd_telemetry::Counters;
 
 use crate::daemon::fixed_rate::Names;
 use crate::daemon::peers::PeerStates;
@@ -93,7 +94,7 @@ impl StatusView {
         *self.kernel.write().unwrap_or_else(PoisonError::into_inner) = counts;
     }
 
-    /// Takes over that the daemon drains.
+    /// Has the status say from now on that the daemon drains.
     pub fn set_draining(&self) {
         self.draining.store(true, Relaxed);
     }

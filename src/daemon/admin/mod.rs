@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use pepd_admin::View;
-use pepd_admin::api::{self, Cached, Limits, Order, Orders, Pacer};
+use pepd_admin::api::{self, CachedView, ControlRequest, ControlSender, CpuQuota, Limits};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{mpsc, oneshot};
 
@@ -19,19 +19,20 @@ use crate::exit::{Failure, Result};
 pub use page::Page;
 pub use socket::Socket;
 
-/// The thread that answers, which no worker waits for. Dropping it ends the thread.
+/// The thread that answers on the admin socket and the page, which no worker waits for. Dropping
+/// it ends the thread.
 #[derive(Debug)]
 pub struct Admin {
-    orders: mpsc::Receiver<Order>,
+    orders: mpsc::Receiver<ControlRequest>,
     /// Dropped to end the thread.
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Admin {
-    /// Starts to answer; without a socket and a page nobody asks.
+    /// Starts the thread; without a socket and a page there is none, since nobody asks.
     pub fn start(socket: Option<Socket>, page: Option<Page>, view: Arc<dyn View>) -> Result<Self> {
-        let (sender, orders) = Orders::channel();
+        let (sender, orders) = ControlSender::channel();
         let mut admin = Self {
             orders,
             stop: None,
@@ -47,7 +48,7 @@ impl Admin {
             let thread = std::thread::Builder::new()
                 .name("admin".to_owned())
                 .spawn(move || {
-                    step_back();
+                    lower_priority();
                     runtime.block_on(async {
                         tokio::select! {
                             Err(error) = answer(socket.as_ref(), page, view, sender) => {
@@ -65,7 +66,7 @@ impl Admin {
     }
 
     /// Waits for the next order.
-    pub async fn order(&mut self) -> Order {
+    pub async fn order(&mut self) -> ControlRequest {
         match self.orders.recv().await {
             Some(order) => order,
             None => std::future::pending().await,
@@ -86,12 +87,12 @@ impl Drop for Admin {
 
 /// How much less this thread counts for the scheduler than a worker (sched(7)): a tenth. With
 /// less still, a worker might wait long for a lock that this thread holds.
-const NICER: i32 = 10;
+const NICENESS: i32 = 10;
 
 /// Has a worker that wakes up on this thread's core go first. Where it may not, the share of
 /// the processor that the API takes is bounded all the same.
-fn step_back() {
-    if let Err(error) = rustix::process::nice(NICER) {
+fn lower_priority() {
+    if let Err(error) = rustix::process::nice(NICENESS) {
         tracing::debug!(%error, "lower the priority of the admin thread");
     }
 }
@@ -100,17 +101,17 @@ async fn answer(
     socket: Option<&Socket>,
     page: Option<Page>,
     view: Arc<dyn View>,
-    orders: Orders,
+    orders: ControlSender,
 ) -> io::Result<()> {
-    let pacer = Rc::new(RefCell::new(Pacer::new()));
-    let cached = Arc::new(Cached::new(view, Cached::FRESH));
+    let quota = Rc::new(RefCell::new(CpuQuota::new()));
+    let cached = Arc::new(CachedView::new(view, CachedView::MAX_AGE));
     let on_socket = async {
         let Some(socket) = socket else {
             return Ok(());
         };
         let listener = UnixListener::from_std(socket.listener()?)?;
-        let router = api::admin(Arc::clone(&cached), orders);
-        api::serve(listener, router, Limits::STANDARD, Rc::clone(&pacer)).await;
+        let router = api::with_control(Arc::clone(&cached), orders);
+        api::serve(listener, router, Limits::STANDARD, Rc::clone(&quota)).await;
         Ok(())
     };
     let on_page = async {
@@ -120,10 +121,10 @@ async fn answer(
         let listener = TcpListener::from_std(listener)?;
         let router = pepd_admin::page::router(
             Arc::clone(&cached),
-            api::reading(Arc::clone(&cached)),
+            api::read_only(Arc::clone(&cached)),
             names,
         );
-        api::serve(listener, router, Limits::STANDARD, Rc::clone(&pacer)).await;
+        api::serve(listener, router, Limits::STANDARD, Rc::clone(&quota)).await;
         Ok(())
     };
     tokio::try_join!(on_socket, on_page).map(|_| ())
