@@ -6,6 +6,7 @@ use procfs::net::{Snmp, TcpNetEntries, TcpNetEntry, TcpState};
 use procfs::{FromRead as _, FromReadSI as _, current_system_info};
 
 use crate::netns::Netns;
+use crate::traffic::Pair;
 
 /// All TCP sockets in `netns` with a state, of both families.
 ///
@@ -73,4 +74,16 @@ pub fn unread(netns: &Netns, port: u16) -> Result<usize> {
 pub fn accepted(netns: &Netns) -> Result<u64> {
     let path = "/proc/thread-self/net/snmp";
     netns.run(|| Ok(Snmp::from_file(path).context(path)?.tcp_passive_opens))
+}
+
+/// Returns the connection that `open` makes, with a byte carried each way, and whether the helper box in
+/// `netns` has split it.
+///
+/// # Errors
+/// Those of `open`, and when no byte crosses.
+pub fn splits(netns: &Netns, open: impl FnOnce() -> Result<Pair>) -> Result<(Pair, bool)> {
+    let before = accepted(netns)?;
+    let pair = open()?;
+    pair.exchange(1)?;
+    Ok((pair, accepted(netns)? > before))
 }

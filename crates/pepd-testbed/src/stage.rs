@@ -2,10 +2,8 @@
 
 use anyhow::{Context, Result, ensure};
 
-use crate::netns::Netns;
 use crate::pepd::Pepd;
 use crate::sockets::accepted;
-use crate::traffic::Pair;
 use crate::world::World;
 
 /// What carries the packets across the helper box. A scenario about the end hosts' view must
@@ -113,16 +111,4 @@ impl Drop for Stage {
             println!("---- the daemon's log ----\n{}----", pepd.log());
         }
     }
-}
-
-/// The connection that `open` makes, with a byte carried each way, and whether the helper box in
-/// `netns` has split it.
-///
-/// # Errors
-/// Those of `open`, and when no byte crosses.
-pub fn splits(netns: &Netns, open: impl FnOnce() -> Result<Pair>) -> Result<(Pair, bool)> {
-    let before = accepted(netns)?;
-    let pair = open()?;
-    pair.exchange(1)?;
-    Ok((pair, accepted(netns)? > before))
 }

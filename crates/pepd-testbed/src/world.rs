@@ -8,7 +8,7 @@ use ipnet::{Ipv4Net, Ipv6Net};
 
 use crate::link::{self, Seed, Shape};
 use crate::netns::Netns;
-use crate::stage::splits;
+use crate::sockets::splits;
 use crate::topology::{Link, Topology, TopologyBuilder};
 use crate::traffic::{Pair, listen};
 
