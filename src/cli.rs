@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
-use pepd_admin::api::{FlowQuery, FlowSort, Place};
-use pepd_telemetry::Phase;
+use pepd_admin::wire::{FlowQuery, FlowSort, Phase, Place};
 
 use crate::exit;
 

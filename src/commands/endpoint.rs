@@ -1,6 +1,6 @@
 //! The paths at which a daemon answers (docs/admin.md).
 
-use pepd_admin::api::FlowQuery;
+use pepd_admin::wire::FlowQuery;
 
 /// The daemon as a whole.
 pub const STATUS: &str = "/v1/status";

@@ -8,7 +8,7 @@ use crossterm::cursor::MoveTo;
 use crossterm::execute;
 use crossterm::terminal::{Clear, ClearType};
 use hyper::StatusCode;
-use pepd_telemetry::{DirectionSnapshot, FlowSnapshot, HandshakeMode, LegSnapshot, PhaseSeconds};
+use pepd_admin::wire::{DirectionSnapshot, FlowSnapshot, HandshakeMode, LegSnapshot, PhaseSeconds};
 
 use crate::cli::FlowArgs;
 use crate::commands::client::{Client, Error};

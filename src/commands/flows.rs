@@ -2,8 +2,7 @@
 
 use std::fmt::{Display, Write};
 
-use pepd_admin::api::FlowList;
-use pepd_telemetry::{DirectionSnapshot, FlowSnapshot};
+use pepd_admin::wire::{DirectionSnapshot, FlowList, FlowSnapshot};
 
 use crate::cli::FlowsArgs;
 use crate::commands::client::Client;

@@ -2,8 +2,9 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use pepd_admin::{GuardDrops, LimitUse, PeerState, Status};
-use pepd_telemetry::{PairDirection, PairLeg, PairSnapshot};
+use pepd_admin::wire::{
+    GuardDrops, LimitUse, PairDirection, PairLeg, PairSnapshot, PeerState, Status,
+};
 
 use crate::cli::AskArgs;
 use crate::commands::client::Client;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use pepd_admin::api::Order;
+use pepd_admin::api::ControlRequest;
 
 use crate::daemon::signals::Signalled;
 use crate::daemon::{Daemon, ticks};
@@ -45,10 +45,10 @@ impl Daemon {
                 _ = poll.tick() => {}
                 signalled = self.signals.next() => if signalled == Signalled::End { break },
                 order = self.admin.order() => match order {
-                    Order::Reload(answer) => {
+                    ControlRequest::Reload(answer) => {
                         _ = answer.send(Err("pepd: the daemon is draining".to_owned()));
                     }
-                    Order::Drain(answer) => _ = answer.send(()),
+                    ControlRequest::Drain(answer) => _ = answer.send(()),
                 },
             }
         }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use pepd_admin::wire::FlowSnapshot;
 use pepd_bpf::{Control, Error, Name, NetworkNamespace};
 use pepd_config::{Config, Congestion, Leg};
-use pepd_telemetry::FlowSnapshot;
 
 use crate::exit::{Failure, Result};
 

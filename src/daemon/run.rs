@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pepd_admin::api::Order;
+use pepd_admin::api::ControlRequest;
 
 use crate::daemon::gate_keeper::report_error;
 use crate::daemon::signals::Signalled;
@@ -40,8 +40,8 @@ impl Daemon {
                 },
                 order = self.admin.order() => match order {
                     // Who gave an order may have gone since.
-                    Order::Reload(answer) => _ = answer.send(self.reload().await),
-                    Order::Drain(answer) => {
+                    ControlRequest::Reload(answer) => _ = answer.send(self.reload().await),
+                    ControlRequest::Drain(answer) => {
                         _ = answer.send(());
                         break;
                     }

@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
-use pepd_admin::{
-    API_VERSION, CampusSnapshot, CountedReason, DaemonState, GuardDrops, LegFacts, LimitUse,
-    Status, View, advise,
+use pepd_admin::wire::{
+    API_VERSION, CampusSnapshot, CountedReason, DaemonState, FlowHistory, FlowSnapshot, GuardDrops,
+    LimitUse, Status,
 };
+use pepd_admin::{LegFacts, View, advise};
 use pepd_config::{Config, Via};
 use pepd_relay::Observer;
-use pepd_telemetry::{Counters, FlowHistory, FlowSnapshot};
+use pepd_telemetry::Counters;
 
 use crate::daemon::fixed_rate::Names;
 use crate::daemon::peers::PeerStates;

@@ -3,9 +3,7 @@
 use std::collections::VecDeque;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use pepd_admin::Status;
-use pepd_admin::api::{FlowList, FlowQuery, FlowSort};
-use pepd_telemetry::{FlowHistory, FlowSnapshot, Phase};
+use pepd_admin::wire::{FlowHistory, FlowList, FlowQuery, FlowSnapshot, FlowSort, Phase, Status};
 use ratatui::widgets::TableState;
 
 use super::feed::{Figures, Update, Wanted};
@@ -246,7 +244,7 @@ pub struct Filter {
     /// As it was typed.
     pub text: String,
     campus: Option<String>,
-    end: Option<pepd_admin::api::Place>,
+    end: Option<pepd_admin::wire::Place>,
     phase: Option<Phase>,
 }
 

@@ -1,6 +1,6 @@
 //! One connection: its legs and directions over the last minutes.
 
-use pepd_telemetry::{
+use pepd_admin::wire::{
     DirectionPoint, DirectionSnapshot, FlowHistory, FlowSnapshot, HistoryPoint, LegPoint,
     LegSnapshot,
 };

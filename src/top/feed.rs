@@ -5,9 +5,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use hyper::StatusCode;
-use pepd_admin::Status;
-use pepd_admin::api::{FlowList, FlowQuery};
-use pepd_telemetry::{FlowHistory, FlowSnapshot};
+use pepd_admin::wire::{FlowHistory, FlowList, FlowQuery, FlowSnapshot, Status};
 
 use crate::commands::client::{Client, Error};
 use crate::commands::endpoint;

@@ -1,6 +1,6 @@
 //! The list of connections.
 
-use pepd_telemetry::{DirectionSnapshot, FlowSnapshot, LegSnapshot};
+use pepd_admin::wire::{DirectionSnapshot, FlowSnapshot, LegSnapshot};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Rect};
 use ratatui::style::{Modifier, Style};

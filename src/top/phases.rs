@@ -1,6 +1,6 @@
 //! Phases as bars: each has a colour and, for those who do not see it, a texture.
 
-use pepd_telemetry::{Phase, PhaseSeconds};
+use pepd_admin::wire::{Phase, PhaseSeconds};
 use ratatui::style::{Color, Style};
 use ratatui::text::{Line, Span};
 

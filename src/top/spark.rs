@@ -1,6 +1,6 @@
 //! Sparklines of what happened second by second.
 
-use pepd_telemetry::{FlowHistory, HistoryPoint};
+use pepd_admin::wire::{FlowHistory, HistoryPoint};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style};

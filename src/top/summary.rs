@@ -1,7 +1,6 @@
 //! The daemon as a whole: pairs with their phases, rates, limits, peers.
 
-use pepd_admin::{LimitUse, Liveness, Status};
-use pepd_telemetry::{PairSnapshot, PhaseSeconds};
+use pepd_admin::wire::{LimitUse, Liveness, PairSnapshot, PhaseSeconds, Status};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};

@@ -3,8 +3,8 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use insta::assert_snapshot;
 use pepd_admin::View;
-use pepd_admin::api::FlowList;
 use pepd_admin::fixture::{self, Fixture};
+use pepd_admin::wire::FlowList;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use rstest::rstest;
@@ -16,7 +16,7 @@ use super::screen;
 fn figures(flows: u64, open: Option<u64>) -> Update {
     let view = Fixture::new(flows);
     let mut list = view.flows();
-    list.sort_by(|a, b| pepd_admin::api::FlowSort::Goodput.compare(a, b));
+    list.sort_by(|a, b| pepd_admin::wire::FlowSort::Goodput.compare(a, b));
     Update::Figures(Box::new(Figures {
         status: view.status(),
         list: FlowList {

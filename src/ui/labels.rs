@@ -1,8 +1,9 @@
 //! What the tables and the terminal's screen say in the same words: the daemon in a line, a peer's
 //! liveness, a leg's figures, a direction's phase.
 
-use pepd_admin::{DaemonState, Liveness, Status};
-use pepd_telemetry::{LegSnapshot, Phase, PhaseSeconds, TcpFigures};
+use pepd_admin::wire::{
+    DaemonState, LegSnapshot, Liveness, Phase, PhaseSeconds, Status, TcpFigures,
+};
 
 use crate::ui::format;
 

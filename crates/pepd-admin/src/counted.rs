@@ -2,7 +2,7 @@
 
 use pepd_telemetry::{Counter, Counters, CountersBy, HeldSynFailure, Reason, UnsplitReason};
 
-use crate::CountedReason;
+use crate::wire::CountedReason;
 
 impl CountedReason {
     /// Lists everything counted, in the order in which it happens to a connection.

@@ -3,14 +3,14 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use crate::{
-    API_VERSION, CampusSnapshot, CountedReason, DaemonState, GuardDrops, LimitUse, Liveness,
-    PeerState, Status, View,
-};
-use pepd_telemetry::{
-    Counters, DirectionPoint, DirectionSnapshot, FlowHistory, FlowSnapshot, Goodput, HandshakeMode,
-    HistoryPoint, LegPoint, LegSnapshot, PairDirection, PairLeg, PairSnapshot, Phase, PhaseSeconds,
-    QueueBytes, TcpFigures,
+use pepd_telemetry::Counters;
+
+use crate::view::View;
+use crate::wire::{
+    API_VERSION, CampusSnapshot, CountedReason, DaemonState, DirectionPoint, DirectionSnapshot,
+    FlowHistory, FlowSnapshot, Goodput, GuardDrops, HandshakeMode, HistoryPoint, LegPoint,
+    LegSnapshot, LimitUse, Liveness, PairDirection, PairLeg, PairSnapshot, PeerState, Phase,
+    PhaseSeconds, QueueBytes, Status, TcpFigures,
 };
 
 /// 2026-01-01T00:00:00Z, when everything is asked.

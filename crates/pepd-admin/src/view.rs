@@ -1,7 +1,8 @@
 //! What the admin API, the metrics and the dashboard ask, and what answers.
 
-use crate::Status;
-use pepd_telemetry::{Counters, FlowHistory, FlowSnapshot};
+use pepd_telemetry::Counters;
+
+use crate::wire::{FlowHistory, FlowSnapshot, Status};
 
 /// A daemon as those see it who ask about it. Every method returns at once and may be called
 /// from any thread; what it gives is a copy.

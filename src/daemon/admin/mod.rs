@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use pepd_admin::View;
-use pepd_admin::api::{self, Cached, Limits, Order, Orders, Pacer};
+use pepd_admin::api::{self, CachedView, ControlRequest, ControlSender, CpuQuota, Limits};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{mpsc, oneshot};
 
@@ -22,7 +22,7 @@ pub use socket::Socket;
 /// The thread that answers, which no worker waits for. Dropping it ends the thread.
 #[derive(Debug)]
 pub struct Admin {
-    orders: mpsc::Receiver<Order>,
+    orders: mpsc::Receiver<ControlRequest>,
     /// Dropped to end the thread.
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -31,7 +31,7 @@ pub struct Admin {
 impl Admin {
     /// Starts to answer; without a socket and a page nobody asks.
     pub fn start(socket: Option<Socket>, page: Option<Page>, view: Arc<dyn View>) -> Result<Self> {
-        let (sender, orders) = Orders::channel();
+        let (sender, orders) = ControlSender::channel();
         let mut admin = Self {
             orders,
             stop: None,
@@ -65,7 +65,7 @@ impl Admin {
     }
 
     /// Waits for the next order.
-    pub async fn order(&mut self) -> Order {
+    pub async fn order(&mut self) -> ControlRequest {
         match self.orders.recv().await {
             Some(order) => order,
             None => std::future::pending().await,
@@ -100,17 +100,17 @@ async fn answer(
     socket: Option<&Socket>,
     page: Option<Page>,
     view: Arc<dyn View>,
-    orders: Orders,
+    orders: ControlSender,
 ) -> io::Result<()> {
-    let pacer = Rc::new(RefCell::new(Pacer::new()));
-    let cached = Arc::new(Cached::new(view, Cached::FRESH));
+    let quota = Rc::new(RefCell::new(CpuQuota::new()));
+    let cached = Arc::new(CachedView::new(view, CachedView::MAX_AGE));
     let on_socket = async {
         let Some(socket) = socket else {
             return Ok(());
         };
         let listener = UnixListener::from_std(socket.listener()?)?;
-        let router = api::admin(Arc::clone(&cached), orders);
-        api::serve(listener, router, Limits::STANDARD, Rc::clone(&pacer)).await;
+        let router = api::with_control(Arc::clone(&cached), orders);
+        api::serve(listener, router, Limits::STANDARD, Rc::clone(&quota)).await;
         Ok(())
     };
     let on_page = async {
@@ -120,10 +120,10 @@ async fn answer(
         let listener = TcpListener::from_std(listener)?;
         let router = pepd_admin::page::router(
             Arc::clone(&cached),
-            api::reading(Arc::clone(&cached)),
+            api::read_only(Arc::clone(&cached)),
             names,
         );
-        api::serve(listener, router, Limits::STANDARD, Rc::clone(&pacer)).await;
+        api::serve(listener, router, Limits::STANDARD, Rc::clone(&quota)).await;
         Ok(())
     };
     tokio::try_join!(on_socket, on_page).map(|_| ())

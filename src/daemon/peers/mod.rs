@@ -12,7 +12,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use pepd_admin::{Liveness, PeerState};
+use pepd_admin::wire::{Liveness, PeerState};
 use pepd_config::{Config, Peer};
 use tokio::task::JoinHandle;
 

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::{Duration, Instant, SystemTime};
 
-use pepd_admin::{Liveness, PeerState};
+use pepd_admin::wire::{Liveness, PeerState};
 
 /// How many probes in a row must be lost: one or two are what a lossy path loses every day.
 const LOST_IN_A_ROW: u32 = 3;

@@ -10,7 +10,7 @@ use pepd_admin::metrics::{Exposition, expose};
 use pepd_testbed::require;
 use serde_json::Value;
 
-#[path = "../../../crates/pepd-admin/examples/dashboard/fixture.rs"]
+#[path = "../../../crates/pepd-admin/examples/dashboard/fixture/mod.rs"]
 mod fixture;
 
 fn exposition(format: Exposition) -> String {

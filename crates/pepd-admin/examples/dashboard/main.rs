@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use pepd_admin::View;
-use pepd_admin::api::{self, Cached, Limits, Pacer};
+use pepd_admin::api::{self, CachedView, CpuQuota, Limits};
 use pepd_admin::page::{self, Names};
 use tokio::net::TcpListener;
 
@@ -23,9 +23,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let listener = TcpListener::bind(address).await?;
     println!("http://{}/", listener.local_addr()?);
     let view: Arc<dyn View> = fixture::Fixture::new();
-    let cached = Arc::new(Cached::new(view, Cached::FRESH));
-    let router = page::router(Arc::clone(&cached), api::reading(cached), Names::default());
-    let pacer = Rc::new(RefCell::new(Pacer::new()));
-    api::serve(listener, router, Limits::STANDARD, pacer).await;
+    let cached = Arc::new(CachedView::new(view, CachedView::MAX_AGE));
+    let router = page::router(
+        Arc::clone(&cached),
+        api::read_only(cached),
+        Names::default(),
+    );
+    let quota = Rc::new(RefCell::new(CpuQuota::new()));
+    api::serve(listener, router, Limits::STANDARD, quota).await;
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! What the figures say about what could be better: which leg limits the connections between two
 //! campuses, and which key of the configuration to turn.
 
-use pepd_telemetry::{FlowSnapshot, LegSnapshot, PairDirection, PairLeg, PairSnapshot};
+use crate::wire::{FlowSnapshot, LegSnapshot, PairDirection, PairLeg, PairSnapshot};
 
 /// What is configured of a leg, as far as advice is about it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,5 +1,5 @@
 use super::*;
-use pepd_telemetry::{
+use crate::wire::{
     DirectionSnapshot, Goodput, HandshakeMode, PhaseSeconds, QueueBytes, TcpFigures,
 };
 

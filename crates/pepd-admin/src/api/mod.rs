@@ -1,14 +1,18 @@
 //! The admin API: what a daemon tells about itself, and takes, over HTTP.
 //!
-//! [`reading`] answers questions only; [`admin`] also takes orders. [`serve()`] serves either on
-//! a Unix or a TCP socket such that no client can do harm. `docs/admin.md` has every address
-//! with an example.
+//! [`read_only`] answers questions only; [`with_control`] also takes orders. [`serve()`] serves
+//! either on a Unix or a TCP socket such that no client can do harm. `docs/admin.md` has every
+//! address with an example.
+//!
+//! The files in the order in which a request passes through them: `serve` accepts it, within the
+//! `cpu_quota`; a handler here, in `flows` or in `control` takes it; it reads the view through the
+//! `cache`, and its answer or problem is a `response`. What is in them is [`crate::wire`]'s.
 
-mod answer;
-mod cached;
+mod cache;
+mod control;
+mod cpu_quota;
 mod flows;
-mod orders;
-mod pacer;
+mod response;
 mod serve;
 #[cfg(test)]
 mod tests;
@@ -19,55 +23,13 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::Uri;
 use axum::routing::{get, post};
-use serde::{Deserialize, Serialize};
 
-use crate::{API_VERSION, CountedReason, LimitUse, PeerState, Status};
-use answer::{Answer, Asked, Json};
-pub use answer::{ErrorBody, Problem};
-pub use cached::Cached;
-pub use flows::{FlowList, FlowQuery, FlowSort, Place};
-pub use orders::{Order, Orders};
-pub use pacer::Pacer;
+use crate::wire::{API_VERSION, CounterList, Index, LimitList, PeerList, Problem, Status};
+pub use cache::CachedView;
+pub use control::{ControlRequest, ControlSender};
+pub use cpu_quota::CpuQuota;
+use response::{ApiResult, Json, NoQuery, StrictQuery};
 pub use serve::{Limits, Listen, serve};
-
-/// `GET /v1/peers`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PeerList {
-    /// The helper boxes that this one has tunnels to.
-    pub peers: Vec<PeerState>,
-}
-
-/// `GET /v1/limits`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LimitList {
-    /// What there is of what is limited.
-    pub limits: Vec<LimitUse>,
-}
-
-/// `GET /v1/counters`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CounterList {
-    /// Everything counted since the start.
-    pub counters: Vec<CountedReason>,
-}
-
-/// `GET /v1`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Index {
-    /// [`API_VERSION`].
-    pub api: u32,
-    /// What can be asked.
-    pub get: Vec<String>,
-    /// What can be ordered, where orders are taken.
-    pub post: Vec<String>,
-}
-
-/// `POST /v1/reload`, `POST /v1/drain`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Done {
-    /// What was done.
-    pub done: String,
-}
 
 const GET: &[&str] = &[
     "/v1/status",
@@ -82,21 +44,21 @@ const GET: &[&str] = &[
 const POST: &[&str] = &["/v1/reload", "/v1/drain"];
 
 /// Answers questions, and takes no orders.
-pub fn reading(view: Arc<Cached>) -> Router {
+pub fn read_only(view: Arc<CachedView>) -> Router {
     closed(questions(&[]).with_state(view))
 }
 
 /// Answers questions and takes orders.
-pub fn admin(view: Arc<Cached>, orders: Orders) -> Router {
+pub fn with_control(view: Arc<CachedView>, control: ControlSender) -> Router {
     let taking = Router::new()
-        .route("/v1/reload", post(orders::reload))
-        .route("/v1/drain", post(orders::drain))
-        .with_state(orders);
+        .route("/v1/reload", post(control::reload))
+        .route("/v1/drain", post(control::drain))
+        .with_state(control);
     closed(questions(POST).with_state(view).merge(taking))
 }
 
-fn questions(post: &'static [&'static str]) -> Router<Arc<Cached>> {
-    let index = move |_: Asked<Nothing>| async move { Json(index(post)) };
+fn questions(post: &'static [&'static str]) -> Router<Arc<CachedView>> {
+    let index = move |_: StrictQuery<NoQuery>| async move { Json(index(post)) };
     Router::new()
         .route("/v1", get(index))
         .route("/v1/status", get(status))
@@ -112,7 +74,9 @@ fn questions(post: &'static [&'static str]) -> Router<Arc<Cached>> {
 fn closed(router: Router) -> Router {
     router
         .fallback(|uri: Uri| async move { Problem::no_such_address(uri.path()) })
-        .method_not_allowed_fallback(|uri: Uri| async move { Problem::not_that_way(uri.path()) })
+        .method_not_allowed_fallback(
+            |uri: Uri| async move { Problem::method_not_allowed(uri.path()) },
+        )
 }
 
 fn index(post: &[&str]) -> Index {
@@ -124,26 +88,30 @@ fn index(post: &[&str]) -> Index {
     }
 }
 
-/// No query.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Nothing {}
-
-async fn status(State(view): State<Arc<Cached>>, _: Asked<Nothing>) -> Answer<Status> {
+async fn status(State(view): State<Arc<CachedView>>, _: StrictQuery<NoQuery>) -> ApiResult<Status> {
     Ok(Json((*view.status()).clone()))
 }
 
-async fn peers(State(view): State<Arc<Cached>>, _: Asked<Nothing>) -> Answer<PeerList> {
+async fn peers(
+    State(view): State<Arc<CachedView>>,
+    _: StrictQuery<NoQuery>,
+) -> ApiResult<PeerList> {
     let peers = view.status().peers.clone();
     Ok(Json(PeerList { peers }))
 }
 
-async fn limits(State(view): State<Arc<Cached>>, _: Asked<Nothing>) -> Answer<LimitList> {
+async fn limits(
+    State(view): State<Arc<CachedView>>,
+    _: StrictQuery<NoQuery>,
+) -> ApiResult<LimitList> {
     let limits = view.status().limits.clone();
     Ok(Json(LimitList { limits }))
 }
 
-async fn counters(State(view): State<Arc<Cached>>, _: Asked<Nothing>) -> Answer<CounterList> {
+async fn counters(
+    State(view): State<Arc<CachedView>>,
+    _: StrictQuery<NoQuery>,
+) -> ApiResult<CounterList> {
     let status = view.status();
     let counters = [&status.counters[..], &status.routed[..]].concat();
     Ok(Json(CounterList { counters }))

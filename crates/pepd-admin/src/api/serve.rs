@@ -2,7 +2,7 @@
 //!
 //! A request is a connection. What each can take is bounded: its head in size and time, its
 //! body (there is none), the time it takes to read the answer; and so is what all take
-//! together: connections, and by the [`Pacer`] the processor. When all connections are taken
+//! together: connections, and by the [`CpuQuota`] the processor. When all connections are taken
 //! those go first that have been slow, so that a thousand clients who say nothing do not keep
 //! out the one who does. After each client and each answer a relay that waits for this thread's
 //! core has its turn.
@@ -31,8 +31,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::answer::Problem;
-use super::pacer::Pacer;
+use super::cpu_quota::CpuQuota;
+use crate::wire::Problem;
 use pepd_telemetry::Throttle;
 
 /// What clients may take.
@@ -87,16 +87,16 @@ impl Listen for TcpListener {
     }
 }
 
-/// Serves `router` until it is dropped, on a thread whose `pacer` may bound other servers too.
+/// Serves `router` until it is dropped, on a thread whose `quota` may bound other servers too.
 pub async fn serve(
     listener: impl Listen,
     router: Router,
     limits: Limits,
-    pacer: Rc<RefCell<Pacer>>,
+    quota: Rc<RefCell<CpuQuota>>,
 ) {
     let mut clients = Clients::new(limits);
     loop {
-        let wait = pacer.borrow_mut().wait();
+        let wait = quota.borrow_mut().wait();
         if !wait.is_zero() {
             sleep(wait).await;
         }

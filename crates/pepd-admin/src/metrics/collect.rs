@@ -8,10 +8,12 @@ use prometheus_client::encoding::DescriptorEncoder;
 
 use super::families::{Families, Family, Labels};
 use super::process;
-use crate::{CountedReason, DaemonState, GuardDrops, Liveness, PeerState, Status, View};
-use pepd_telemetry::{
-    Counters, CountersBy, LegMeasurements, Measurements, PairDirection, PairSnapshot, Reason, Side,
+use crate::view::View;
+use crate::wire::{
+    CountedReason, DaemonState, GuardDrops, Liveness, PairDirection, PairSnapshot, PeerState, Side,
+    Status,
 };
+use pepd_telemetry::{Counters, CountersBy, LegMeasurements, Measurements, Reason};
 
 /// Reads the daemon's figures each time that it is asked.
 pub(super) struct Collect(Arc<dyn View>);

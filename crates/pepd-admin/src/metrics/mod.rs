@@ -18,7 +18,7 @@ use std::sync::Arc;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
-use crate::View;
+use crate::view::View;
 
 /// How the metrics are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

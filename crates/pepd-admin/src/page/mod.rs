@@ -15,7 +15,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use crate::api::Cached;
+use crate::api::CachedView;
 use crate::metrics::Exposition;
 pub use host::Names;
 
@@ -58,7 +58,7 @@ const HEADERS: &[(&str, &str)] = &[
 
 /// The page, `/metrics`, and the answers of `questions` beside them, for those who ask for one
 /// of `names`.
-pub fn router(view: Arc<Cached>, questions: Router, names: Names) -> Router {
+pub fn router(view: Arc<CachedView>, questions: Router, names: Names) -> Router {
     let mut router = Router::new().route("/metrics", get(metrics).with_state(view));
     for (path, kind, content) in FILES {
         let answer = move || async move { ([(header::CONTENT_TYPE, *kind)], *content) };
@@ -69,7 +69,7 @@ pub fn router(view: Arc<Cached>, questions: Router, names: Names) -> Router {
         .layer(middleware::from_fn_with_state(Arc::new(names), guard))
 }
 
-async fn metrics(State(view): State<Arc<Cached>>, headers: HeaderMap) -> Response {
+async fn metrics(State(view): State<Arc<CachedView>>, headers: HeaderMap) -> Response {
     let accept = headers.get(header::ACCEPT);
     let accept = accept.and_then(|value| value.to_str().ok()).unwrap_or("");
     let exposition = Exposition::for_accept(accept);

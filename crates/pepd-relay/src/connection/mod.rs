@@ -11,6 +11,8 @@ pub(crate) mod leg;
 pub(crate) mod leg_socket;
 mod outcome;
 mod record;
+#[cfg(test)]
+mod simulation;
 pub(crate) mod upstream;
 
 use std::sync::Arc;

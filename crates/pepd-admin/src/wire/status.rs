@@ -1,13 +1,9 @@
-//! What the daemon tells about itself as a whole: values of the admin API, as they are on the wire.
-//!
-//! Those of single connections and campus pairs are pepd-telemetry's. Times are seconds, rates bits
-//! per second of payload, sizes bytes, unless a name says otherwise. Readers must expect fields that
-//! they do not know; [`API_VERSION`] changes when one that they know goes or means something else.
+//! What the daemon tells about itself as a whole.
 
 use pepd_telemetry::{CountedFailure, PairSnapshot};
 use serde::{Deserialize, Serialize};
 
-use crate::peers::{GuardDrops, PeerState};
+use super::peers::{GuardDrops, PeerState};
 
 /// The version of every value that the API gives.
 pub const API_VERSION: u32 = 1;

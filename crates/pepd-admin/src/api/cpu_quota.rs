@@ -7,16 +7,16 @@ use nix::time::{ClockId, clock_gettime};
 /// Says when a thread has used so much processor time that it should wait: a leaky bucket.
 ///
 /// Whatever clients ask for, and however many there are, the workers lose no more than
-/// [`Pacer::SHARE`] of one core to them.
+/// [`CpuQuota::SHARE`] of one core to them.
 #[derive(Debug)]
-pub struct Pacer {
+pub struct CpuQuota {
     /// Processor time used beyond the share.
     debt: Duration,
     seen: Duration,
     when: Instant,
 }
 
-impl Pacer {
+impl CpuQuota {
     /// One in so many: a tenth of a core.
     pub const SHARE: u32 = 10;
 
@@ -47,7 +47,7 @@ impl Pacer {
     }
 }
 
-impl Default for Pacer {
+impl Default for CpuQuota {
     fn default() -> Self {
         Self::new()
     }
@@ -64,16 +64,16 @@ mod tests {
 
     #[test]
     fn what_is_used_beyond_the_burst_is_waited_for() {
-        let mut pacer = Pacer::new();
-        let (start, used) = (pacer.when, pacer.seen);
+        let mut quota = CpuQuota::new();
+        let (start, used) = (quota.when, quota.seen);
         let ms = Duration::from_millis;
-        assert_eq!(pacer.wait_at(start, used + ms(20)), Duration::ZERO);
-        assert_eq!(pacer.wait_at(start, used + ms(30)), ms(100));
+        assert_eq!(quota.wait_at(start, used + ms(20)), Duration::ZERO);
+        assert_eq!(quota.wait_at(start, used + ms(30)), ms(100));
         // A thread that waits as it is told gets its share and no more.
-        assert_eq!(pacer.wait_at(start + ms(100), used + ms(30)), ms(0));
-        assert_eq!(pacer.wait_at(start + ms(100), used + ms(40)), ms(100));
+        assert_eq!(quota.wait_at(start + ms(100), used + ms(30)), ms(0));
+        assert_eq!(quota.wait_at(start + ms(100), used + ms(40)), ms(100));
         // A pause clears the debt, and is no credit for more than the burst.
-        assert_eq!(pacer.wait_at(start + ms(60_000), used + ms(60)), ms(0));
-        assert_eq!(pacer.wait_at(start + ms(60_000), used + ms(90)), ms(100));
+        assert_eq!(quota.wait_at(start + ms(60_000), used + ms(60)), ms(0));
+        assert_eq!(quota.wait_at(start + ms(60_000), used + ms(90)), ms(100));
     }
 }

@@ -1,7 +1,8 @@
 //! The API over a real socket, asked by clients of every kind.
 
+mod clients;
+
 use std::cell::RefCell;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,15 +19,16 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::fixture::{self, Fixture};
 use crate::metrics::Exposition;
-use crate::{Status, View};
-use pepd_telemetry::{Counters, FlowHistory, FlowSnapshot, Phase};
+use crate::view::View;
+use crate::wire::{ErrorBody, FlowHistory, FlowList, FlowQuery, FlowSnapshot, FlowSort};
+use pepd_telemetry::Counters;
 
 /// How long a busy machine may take for anything.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 struct Served {
     path: PathBuf,
-    orders: mpsc::Receiver<Order>,
+    orders: mpsc::Receiver<ControlRequest>,
     task: JoinHandle<()>,
     _directory: TempDir,
 }
@@ -42,10 +44,10 @@ fn serve_view(view: Arc<dyn View>, limits: Limits) -> Served {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("admin.sock");
     let listener = UnixListener::bind(&path).unwrap();
-    let (sender, orders) = Orders::channel();
-    let router = admin(Arc::new(Cached::new(view, Cached::FRESH)), sender);
-    let pacer = Rc::new(RefCell::new(Pacer::new()));
-    let task = tokio::task::spawn_local(serve(listener, router, limits, pacer));
+    let (sender, orders) = ControlSender::channel();
+    let router = with_control(Arc::new(CachedView::new(view, CachedView::MAX_AGE)), sender);
+    let quota = Rc::new(RefCell::new(CpuQuota::new()));
+    let task = tokio::task::spawn_local(serve(listener, router, limits, quota));
     Served {
         path,
         orders,
@@ -205,63 +207,6 @@ fn flows_are_filtered_sorted_and_limited() {
     });
 }
 
-/// The most, and the least, of what each order is about.
-#[test]
-fn each_order_puts_first_what_its_name_says() {
-    let mut flows: Vec<_> = (1..=4).map(fixture::flow).collect();
-    let address = |text: &str| text.parse::<SocketAddr>().unwrap();
-    for (at, flow) in flows.iter_mut().enumerate() {
-        let n = [2.0, 4.0, 1.0, 3.0][at];
-        let count = [2_u32, 4, 1, 3][at];
-        flow.age = n;
-        flow.up.goodput.last_ten_seconds = n;
-        flow.down.goodput.last_ten_seconds = 0.0;
-        flow.up.bytes = u64::from(count);
-        flow.down.bytes = 0;
-        flow.up.queue.pipe = u64::from(count);
-        flow.down.queue = pepd_telemetry::QueueBytes::default();
-        flow.up.phases = pepd_telemetry::PhaseSeconds {
-            free: 100.0 - 2.0 * n,
-            starved: n,
-            backpressured: n,
-        };
-        flow.down.phases = pepd_telemetry::PhaseSeconds::default();
-        flow.client_leg.tcp = None;
-        if let Some(tcp) = &mut flow.upstream_leg.tcp {
-            tcp.rtt = n;
-            tcp.retransmitted_segments = count;
-        }
-        flow.client = address(&format!("10.0.0.{count}:1"));
-        flow.server = address(&format!("10.0.1.{count}:1"));
-    }
-    for (sort, name) in FlowSort::ALL {
-        let query = FlowQuery {
-            sort,
-            ..FlowQuery::default()
-        };
-        let ids: Vec<_> = query.select(&flows).1.iter().map(|flow| flow.id).collect();
-        let rising = matches!(name, "newest" | "client" | "server");
-        let wanted = if rising { [3, 1, 4, 2] } else { [2, 4, 1, 3] };
-        assert_eq!(ids, wanted, "{name}");
-        assert_eq!(name.parse(), Ok(sort));
-    }
-}
-
-#[test]
-fn a_query_goes_there_and_back() {
-    let query = FlowQuery {
-        campus: Some("a".to_owned()),
-        client: "10.0.0.0/8".parse().ok(),
-        server: "[::1]:443".parse().ok(),
-        end: "::/0".parse().ok(),
-        phase: Some(Phase::Backpressured),
-        sort: FlowSort::Rtt,
-        limit: Some(7),
-    };
-    let text = serde_json::to_string(&query).unwrap();
-    assert_eq!(serde_json::from_str::<FlowQuery>(&text).unwrap(), query);
-}
-
 #[test]
 fn orders_are_given_and_answered() {
     on_one_thread(async {
@@ -274,15 +219,15 @@ fn orders_are_given_and_answered() {
             let ending = problem(&path, "POST", "/v1/drain").await;
             (refused, done, drained, ending)
         });
-        let Some(Order::Reload(answer)) = served.orders.recv().await else {
+        let Some(ControlRequest::Reload(answer)) = served.orders.recv().await else {
             panic!("no order");
         };
         answer.send(Err("pepd.toml:3: no".to_owned())).unwrap();
-        let Some(Order::Reload(answer)) = served.orders.recv().await else {
+        let Some(ControlRequest::Reload(answer)) = served.orders.recv().await else {
             panic!("no order");
         };
         answer.send(Ok(())).unwrap();
-        let Some(Order::Drain(answer)) = served.orders.recv().await else {
+        let Some(ControlRequest::Drain(answer)) = served.orders.recv().await else {
             panic!("no order");
         };
         answer.send(()).unwrap();
@@ -303,153 +248,17 @@ fn reading_takes_no_orders() {
         let directory = TempDir::new().unwrap();
         let path = directory.path().join("s");
         let listener = UnixListener::bind(&path).unwrap();
-        let view = Arc::new(Cached::new(Arc::new(Fixture::new(1)), Cached::FRESH));
-        let pacer = Rc::new(RefCell::new(Pacer::new()));
-        tokio::task::spawn_local(serve(listener, reading(view), Limits::STANDARD, pacer));
+        let view = Arc::new(CachedView::new(
+            Arc::new(Fixture::new(1)),
+            CachedView::MAX_AGE,
+        ));
+        let quota = Rc::new(RefCell::new(CpuQuota::new()));
+        tokio::task::spawn_local(serve(listener, read_only(view), Limits::STANDARD, quota));
         let index: Index = got(&path, "/v1").await;
         assert!(index.post.is_empty());
         for address in POST {
             assert_eq!(problem(&path, "POST", address).await.0, 404);
         }
-    });
-}
-
-#[test]
-fn a_request_with_a_body_is_refused_before_the_body() {
-    on_one_thread(async {
-        let served = serve_flows(0, Limits::STANDARD);
-        for body in [
-            "content-length: 104857600\r\n\r\n",
-            "transfer-encoding: chunked\r\n\r\n",
-        ] {
-            let head = format!("POST /v1/drain HTTP/1.1\r\nhost: x\r\n{body}");
-            assert_eq!(said(&served.path, &head).await.0, 413);
-        }
-        // None is none.
-        let head = "GET /v1/status HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n";
-        assert_eq!(said(&served.path, head).await.0, 200);
-    });
-}
-
-#[test]
-fn a_head_without_end_is_refused() {
-    on_one_thread(async {
-        let served = serve_flows(0, Limits::STANDARD);
-        let head = format!("GET /v1/status HTTP/1.1\r\nx: {}", "y".repeat(100_000));
-        let mut stream = UnixStream::connect(&served.path).await.unwrap();
-        // It is cut off on the way.
-        let _ = stream.write_all(head.as_bytes()).await;
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer).await;
-        assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 4"));
-        assert_eq!(asked(&served.path, "GET", "/v1/status").await.0, 200);
-    });
-}
-
-#[test]
-fn one_who_says_nothing_or_little_is_closed() {
-    on_one_thread(async {
-        let limits = Limits {
-            patience: Duration::from_millis(100),
-            ..Limits::STANDARD
-        };
-        let served = serve_flows(0, limits);
-        for beginning in ["", "GET /v1", "GET /v1/status HTTP/1.1\r\nhost: x\r\n"] {
-            let mut stream = UnixStream::connect(&served.path).await.unwrap();
-            stream.write_all(beginning.as_bytes()).await.unwrap();
-            let mut answer = Vec::new();
-            stream.read_to_end(&mut answer).await.unwrap();
-            assert_eq!(answer, b"");
-        }
-    });
-}
-
-/// Nobody is patient with those who take a place that others need.
-#[test]
-fn the_silent_do_not_keep_out_those_who_ask() {
-    on_one_thread(async {
-        let limits = Limits {
-            connections: 4,
-            patience: DEADLINE,
-            patience_when_full: Duration::from_millis(20),
-        };
-        let served = serve_flows(3, limits);
-        let mut silent = Vec::new();
-        for _ in 0..50 {
-            silent.push(UnixStream::connect(&served.path).await.unwrap());
-        }
-        assert_eq!(asked(&served.path, "GET", "/v1/status").await.0, 200);
-    });
-}
-
-/// Their lists stay in memory until they are fetched, so only some are made at a time.
-#[test]
-fn those_who_do_not_fetch_their_lists_are_closed() {
-    on_one_thread(async {
-        let limits = Limits {
-            connections: 16,
-            patience: Duration::from_millis(600),
-            patience_when_full: Duration::from_millis(20),
-        };
-        let served = serve_flows(3000, limits);
-        let mut lazy = Vec::new();
-        for _ in 0..12 {
-            let mut stream = UnixStream::connect(&served.path).await.unwrap();
-            stream
-                .write_all(b"GET /v1/flows?limit=10000 HTTP/1.1\r\nhost: x\r\n\r\n")
-                .await
-                .unwrap();
-            lazy.push(stream);
-        }
-        // On a busy machine one who fetches may be slow as well, and has to ask again.
-        let list: FlowList = loop {
-            let (status, body) = asked(&served.path, "GET", "/v1/flows?limit=10000").await;
-            match serde_json::from_str(&body) {
-                Ok(list) if status == 200 => break list,
-                _ => assert!([200, 503].contains(&status), "{body}"),
-            }
-        };
-        assert_eq!(list.flows.len(), 3000);
-        // Those who came first had to go first: they have what the kernel's buffer holds.
-        let mut cut_short = 0;
-        for mut stream in lazy {
-            let mut answer = Vec::new();
-            let _ = stream.read_to_end(&mut answer).await;
-            cut_short += usize::from(answer.len() < 1 << 20);
-        }
-        assert!(cut_short >= 8, "{cut_short} of 12 lists were given up");
-    });
-}
-
-/// The daemon takes its time with a reload; who waits for it has done nothing wrong.
-#[test]
-fn one_who_waits_for_an_order_keeps_the_place() {
-    on_one_thread(async {
-        let limits = Limits {
-            connections: 2,
-            patience: Duration::from_millis(50),
-            patience_when_full: Duration::from_millis(10),
-        };
-        let mut served = serve_flows(0, limits);
-        let path = served.path.clone();
-        let reload =
-            tokio::task::spawn_local(async move { asked(&path, "POST", "/v1/reload").await });
-        let Some(Order::Reload(answer)) = served.orders.recv().await else {
-            panic!("no order");
-        };
-        let mut silent = Vec::new();
-        for _ in 0..10 {
-            silent.push(UnixStream::connect(&served.path).await.unwrap());
-        }
-        // By then the patience with them all is over.
-        for _ in 0..5 {
-            assert_eq!(asked(&served.path, "GET", "/v1/status").await.0, 200);
-        }
-        for mut stream in silent {
-            let _ = stream.read_to_end(&mut Vec::new()).await;
-        }
-        answer.send(Ok(())).unwrap();
-        assert_eq!(reload.await.unwrap().0, 200);
     });
 }
 
@@ -487,7 +296,7 @@ impl View for Counting {
 #[test]
 fn a_thousand_who_ask_at_once_are_one_look() {
     let view = Arc::new(Counting::default());
-    let cached = Cached::new(Arc::clone(&view) as Arc<dyn View>, DEADLINE);
+    let cached = CachedView::new(Arc::clone(&view) as Arc<dyn View>, DEADLINE);
     for _ in 0..1000 {
         cached.flows();
         cached.status();
@@ -495,7 +304,7 @@ fn a_thousand_who_ask_at_once_are_one_look() {
         cached.metrics(Exposition::OpenMetrics).unwrap();
     }
     assert_eq!(view.looks.load(Ordering::Relaxed), 4);
-    let stale = Cached::new(Arc::clone(&view) as Arc<dyn View>, Duration::ZERO);
+    let stale = CachedView::new(Arc::clone(&view) as Arc<dyn View>, Duration::ZERO);
     stale.flows();
     stale.flows();
     assert_eq!(view.looks.load(Ordering::Relaxed), 6);

@@ -1,4 +1,4 @@
-//! Answers and problems, both JSON.
+//! What a request is read with, and what it is answered with: JSON, be it an answer or a problem.
 
 use axum::body::Body;
 use axum::extract::rejection::{PathRejection, QueryRejection};
@@ -9,13 +9,15 @@ use axum::response::{IntoResponse, Response};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::wire::{ErrorBody, Problem};
+
 /// What a handler gives.
-pub(super) type Answer<T> = Result<Json<T>, Problem>;
+pub(super) type ApiResult<T> = Result<Json<T>, Problem>;
 
 /// A query string without unknown keys.
-pub(super) struct Asked<T>(pub T);
+pub(super) struct StrictQuery<T>(pub T);
 
-impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for StrictQuery<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
@@ -24,10 +26,15 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
     }
 }
 
-/// The part of the path that names something.
-pub(super) struct Named<T>(pub T);
+/// No query at all.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NoQuery {}
 
-impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Named<T> {
+/// The part of the path that names something.
+pub(super) struct PathParam<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for PathParam<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
@@ -66,25 +73,6 @@ fn nobody_stores(response: &mut Response) {
     );
 }
 
-/// What went wrong, and what would be right.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-#[error("{what}; {cure}")]
-pub struct Problem {
-    /// What went wrong.
-    pub what: String,
-    /// What would be right.
-    pub cure: String,
-    #[serde(skip)]
-    status: u16,
-}
-
-/// The body of every answer that is not 2xx.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ErrorBody {
-    /// The problem.
-    pub error: Problem,
-}
-
 impl Problem {
     pub(super) fn new(
         status: StatusCode,
@@ -99,17 +87,19 @@ impl Problem {
     }
 
     /// 404 for an address that does not exist.
-    pub fn no_such_address(path: &str) -> Self {
+    pub(super) fn no_such_address(path: &str) -> Self {
         let what = format!("nothing is at {path}");
         Self::new(StatusCode::NOT_FOUND, what, "GET /v1 lists what there is")
     }
 
-    pub(super) fn not_that_way(path: &str) -> Self {
+    /// 405 for an address that takes another method.
+    pub(super) fn method_not_allowed(path: &str) -> Self {
         let what = format!("{path} is not asked for with this method");
         let cure = "questions are asked with GET, orders given with POST";
         Self::new(StatusCode::METHOD_NOT_ALLOWED, what, cure)
     }
 
+    /// 404 for a connection that is not there.
     pub(super) fn no_such_flow(id: u64) -> Self {
         Self::new(
             StatusCode::NOT_FOUND,
@@ -122,8 +112,8 @@ impl Problem {
 impl From<QueryRejection> for Problem {
     fn from(rejection: QueryRejection) -> Self {
         // "Failed to deserialize query string: " says nothing to who wrote it.
-        let said = rejection.body_text();
-        let reason = said.split_once(": ").map_or(said.as_str(), |(_, why)| why);
+        let text = rejection.body_text();
+        let reason = text.split_once(": ").map_or(text.as_str(), |(_, why)| why);
         let what = format!("the query is not understood: {reason}");
         Self::new(
             StatusCode::BAD_REQUEST,

@@ -1,39 +1,42 @@
-//! What the daemon can be told to do.
+//! Control: what the daemon can be told to do.
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use tokio::sync::{mpsc, oneshot};
 
-use super::answer::{Answer, Asked, Json, Problem};
-use super::{Done, Nothing};
+use super::response::{ApiResult, Json, NoQuery, StrictQuery};
+use crate::wire::{Done, Problem};
 
 /// What the daemon is told to do, and where the answer goes.
 #[derive(Debug)]
-pub enum Order {
+pub enum ControlRequest {
     /// Read the configuration again; the answer is the text of a refusal.
     Reload(oneshot::Sender<Result<(), String>>),
     /// Route new connections, let those that there are finish, and end.
     Drain(oneshot::Sender<()>),
 }
 
-/// Where orders are given.
+/// The end at which requests are sent to the daemon.
 #[derive(Clone, Debug)]
-pub struct Orders(mpsc::Sender<Order>);
+pub struct ControlSender(mpsc::Sender<ControlRequest>);
 
-/// Orders that may wait. One who gives more of them is refused.
+/// Requests that may wait. One who sends more of them is refused.
 const WAITING: usize = 8;
 
-impl Orders {
-    /// Where orders are given, and where they arrive.
-    pub fn channel() -> (Self, mpsc::Receiver<Order>) {
+impl ControlSender {
+    /// Makes both ends: where requests are sent, and where they arrive.
+    pub fn channel() -> (Self, mpsc::Receiver<ControlRequest>) {
         let (sender, receiver) = mpsc::channel(WAITING);
         (Self(sender), receiver)
     }
 
-    async fn give<T>(&self, order: impl FnOnce(oneshot::Sender<T>) -> Order) -> Result<T, Problem> {
+    async fn send<T>(
+        &self,
+        request: impl FnOnce(oneshot::Sender<T>) -> ControlRequest,
+    ) -> Result<T, Problem> {
         let (sender, answer) = oneshot::channel();
         self.0
-            .try_send(order(sender))
+            .try_send(request(sender))
             .map_err(|error| match error {
                 mpsc::error::TrySendError::Full(_) => Problem::new(
                     StatusCode::SERVICE_UNAVAILABLE,
@@ -54,8 +57,11 @@ fn ending() -> Problem {
     )
 }
 
-pub(super) async fn reload(State(orders): State<Orders>, _: Asked<Nothing>) -> Answer<Done> {
-    match orders.give(Order::Reload).await? {
+pub(super) async fn reload(
+    State(control): State<ControlSender>,
+    _: StrictQuery<NoQuery>,
+) -> ApiResult<Done> {
+    match control.send(ControlRequest::Reload).await? {
         Ok(()) => Ok(done("reloaded")),
         Err(why) => Err(Problem::new(
             StatusCode::UNPROCESSABLE_ENTITY,
@@ -65,8 +71,11 @@ pub(super) async fn reload(State(orders): State<Orders>, _: Asked<Nothing>) -> A
     }
 }
 
-pub(super) async fn drain(State(orders): State<Orders>, _: Asked<Nothing>) -> Answer<Done> {
-    orders.give(Order::Drain).await?;
+pub(super) async fn drain(
+    State(control): State<ControlSender>,
+    _: StrictQuery<NoQuery>,
+) -> ApiResult<Done> {
+    control.send(ControlRequest::Drain).await?;
     Ok(done("draining"))
 }
 

@@ -1,0 +1,45 @@
+//! The short answers: parts of the status by themselves, and the index.
+
+use serde::{Deserialize, Serialize};
+
+use super::peers::PeerState;
+use super::status::{CountedReason, LimitUse};
+
+/// `GET /v1/peers`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PeerList {
+    /// The helper boxes that this one has tunnels to.
+    pub peers: Vec<PeerState>,
+}
+
+/// `GET /v1/limits`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitList {
+    /// What there is of what is limited.
+    pub limits: Vec<LimitUse>,
+}
+
+/// `GET /v1/counters`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CounterList {
+    /// Everything counted since the start.
+    pub counters: Vec<CountedReason>,
+}
+
+/// `GET /v1`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Index {
+    /// [`API_VERSION`](super::API_VERSION).
+    pub api: u32,
+    /// What can be asked.
+    pub get: Vec<String>,
+    /// What can be ordered, where orders are taken.
+    pub post: Vec<String>,
+}
+
+/// `POST /v1/reload`, `POST /v1/drain`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Done {
+    /// What was done.
+    pub done: String,
+}

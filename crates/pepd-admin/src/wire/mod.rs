@@ -1,0 +1,23 @@
+//! The values of the admin API as they are on the wire: what the daemon writes and its clients
+//! read. They need serde and nothing of the server; a client needs nothing but them.
+//!
+//! Those of single connections and campus pairs are pepd-telemetry's. Times are seconds, rates bits
+//! per second of payload, sizes bytes, unless a name says otherwise. Readers must expect fields that
+//! they do not know; [`API_VERSION`] changes when one that they know goes or means something else.
+
+mod flows;
+mod lists;
+mod peers;
+mod problem;
+mod status;
+
+pub use flows::{FlowList, FlowQuery, FlowSort, Place};
+pub use lists::{CounterList, Done, Index, LimitList, PeerList};
+pub use peers::{GuardDrops, Liveness, PeerState};
+pub use pepd_telemetry::{
+    CountedFailure, DirectionPoint, DirectionSnapshot, FlowHistory, FlowSnapshot, Goodput,
+    HandshakeMode, HistoryPoint, LegPoint, LegSnapshot, PairDirection, PairLeg, PairSnapshot,
+    Phase, PhaseSeconds, QueueBytes, Side, TcpFigures,
+};
+pub use problem::{ErrorBody, Problem};
+pub use status::{API_VERSION, CampusSnapshot, CountedReason, DaemonState, LimitUse, Status};

@@ -1,0 +1,22 @@
+//! Why something that was asked is not answered.
+
+use serde::{Deserialize, Serialize};
+
+/// What went wrong, and what would be right.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{what}; {cure}")]
+pub struct Problem {
+    /// What went wrong.
+    pub what: String,
+    /// What would be right.
+    pub cure: String,
+    #[serde(skip)]
+    pub(crate) status: u16,
+}
+
+/// The body of every answer that is not 2xx.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorBody {
+    /// The problem.
+    pub error: Problem,
+}

@@ -1,0 +1,115 @@
+//! Random histories of a connection: what its sockets go through, and in which order.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use libc::{ECONNRESET, ETIMEDOUT};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::leg::{Side, SimPool, World};
+use super::socket::Event;
+
+/// One history, from which everything follows.
+#[derive(Clone, Debug)]
+pub(super) struct History {
+    /// What each socket can send before its peer has acknowledged anything.
+    room: [u64; 2],
+    /// What a pipe holds.
+    capacity: u64,
+    /// Of how many of four wishes for a pipe are granted.
+    generosity: u64,
+    /// Bytes that went out with the SYN.
+    pub(super) early: usize,
+    events: Vec<(Side, Event)>,
+    /// When the events happen between the calls, and how much each call moves.
+    seed: u64,
+}
+
+/// What is large: more than a step may move, and than a pipe or the buffer for copies holds.
+const LARGE: std::ops::Range<u32> = 300_000..700_000;
+
+impl History {
+    /// Histories of a connection, or of one direction alone: from the client to the upstream leg.
+    pub(super) fn any(both_directions: bool) -> impl Strategy<Value = Self> {
+        let event = if both_directions {
+            (side(), any_event()).boxed()
+        } else {
+            prop_oneof![
+                arriving().prop_map(|event| (Side::Client, event)),
+                leaving().prop_map(|event| (Side::Upstream, event)),
+            ]
+            .boxed()
+        };
+        (
+            (0_u64..20, 0_u64..20),
+            prop_oneof![8 => 1_u64..40, 1 => Just(256 * 1024)],
+            prop_oneof![Just(4_u64), Just(0), Just(2)],
+            0_usize..3,
+            vec(event, 0..14),
+            any::<u64>(),
+        )
+            .prop_map(|(room, capacity, generosity, early, events, seed)| Self {
+                room: room.into(),
+                capacity,
+                generosity,
+                early,
+                events: events.into_iter().map(|e| fit(e, capacity)).collect(),
+                seed,
+            })
+    }
+
+    /// The world in which it is about to happen, and a pool of pipes.
+    pub(super) fn begin(&self) -> (Rc<World>, SimPool) {
+        let script: VecDeque<_> = self.events.iter().copied().collect();
+        let world = World::new(self.room, script, self.seed);
+        let pool = SimPool {
+            world: Rc::clone(&world),
+            capacity: self.capacity,
+            generosity: self.generosity,
+            loans: Rc::default(),
+        };
+        (world, pool)
+    }
+}
+
+/// A large piece through a small pipe would only take long.
+fn fit((side, event): (Side, Event), capacity: u64) -> (Side, Event) {
+    match event {
+        Event::Data(len) if capacity < 40 => (side, Event::Data(len % 100)),
+        event => (side, event),
+    }
+}
+
+fn side() -> impl Strategy<Value = Side> {
+    prop_oneof![Just(Side::Client), Just(Side::Upstream)]
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    prop_oneof![3 => arriving(), 2 => leaving()]
+}
+
+/// What a source goes through.
+fn arriving() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        8 => (1_u32..30).prop_map(Event::Data),
+        1 => LARGE.prop_map(Event::Data),
+        3 => (0_u8..3).prop_map(Event::Urgent),
+        2 => Just(Event::Fin),
+        1 => reset(),
+    ]
+}
+
+/// What a sink goes through.
+fn leaving() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        8 => (1_u32..30).prop_map(Event::Room),
+        2 => LARGE.prop_map(Event::Room),
+        1 => Just(Event::ResetInSplice),
+        1 => reset(),
+    ]
+}
+
+fn reset() -> impl Strategy<Value = Event> {
+    prop_oneof![Just(ECONNRESET), Just(ETIMEDOUT)].prop_map(Event::Reset)
+}

@@ -1,0 +1,359 @@
+//! Legs and pipes without a system call: what a direction works on in a simulation.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io;
+use std::rc::Rc;
+
+use tokio::io::{Interest, Ready};
+
+use super::socket::{Event, SimSocket, byte_at};
+use crate::connection::leg::{Input, LegIo, LegState, Output};
+use crate::pipe_pool::{LendPipes, LentPipe};
+
+/// Which of the two sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Client,
+    Upstream,
+}
+
+/// Both sockets, and what is still to happen to them. It happens between any two calls.
+#[derive(Debug)]
+pub(super) struct World {
+    pub(super) client: RefCell<SimSocket>,
+    pub(super) upstream: RefCell<SimSocket>,
+    script: RefCell<VecDeque<(Side, Event)>>,
+    random: Cell<u64>,
+}
+
+impl World {
+    pub(super) fn new(room: [u64; 2], script: VecDeque<(Side, Event)>, seed: u64) -> Rc<Self> {
+        Rc::new(Self {
+            client: RefCell::new(SimSocket::new(room[0])),
+            upstream: RefCell::new(SimSocket::new(room[1])),
+            script: RefCell::new(script),
+            random: Cell::new(seed | 1),
+        })
+    }
+
+    pub(super) fn socket(&self, side: Side) -> &RefCell<SimSocket> {
+        match side {
+            Side::Client => &self.client,
+            Side::Upstream => &self.upstream,
+        }
+    }
+
+    /// A number below `bound` (xorshift64; Marsaglia, Journal of Statistical Software 8, 2003).
+    pub(super) fn below(&self, bound: u64) -> u64 {
+        let mut x = self.random.get();
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        self.random.set(x);
+        (x >> 11) % bound
+    }
+
+    /// A length from 1 to `len`, half the time `len` itself.
+    fn share(&self, len: u64) -> u64 {
+        match self.below(2) {
+            0 => len,
+            _ => 1 + self.below(len),
+        }
+    }
+
+    /// Has the next event happen; false if there is none left.
+    pub(super) fn happen(&self) -> bool {
+        let next = self.script.borrow_mut().pop_front();
+        if let Some((side, event)) = next {
+            self.socket(side).borrow_mut().apply(event);
+        }
+        next.is_some()
+    }
+}
+
+/// A leg over a simulated socket. It is to such a socket what
+/// [`LegSocket`](crate::connection::leg_socket::LegSocket) is to a real one.
+#[derive(Debug)]
+pub(super) struct SimLeg {
+    world: Rc<World>,
+    side: Side,
+    state: LegState,
+}
+
+impl SimLeg {
+    pub(super) fn new(world: &Rc<World>, side: Side) -> Self {
+        Self {
+            world: Rc::clone(world),
+            side,
+            state: LegState::default(),
+        }
+    }
+
+    /// Calls the socket, before which something may have happened.
+    fn call<T>(&self, call: impl FnOnce(&mut SimSocket) -> T) -> T {
+        while self.world.below(8) == 0 && self.world.happen() {}
+        call(&mut self.world.socket(self.side).borrow_mut())
+    }
+
+    /// Calls it if the runtime has seen one of `bits`, and clears `bits` if it was wrong.
+    fn try_io(
+        &self,
+        bits: Ready,
+        closed: Ready,
+        call: impl FnOnce(&mut SimSocket) -> io::Result<u64>,
+    ) -> io::Result<usize> {
+        self.call(|socket| {
+            if (socket.ready & (bits | closed)).is_empty() {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            let result = call(socket);
+            if matches!(&result, Err(error) if error.kind() == io::ErrorKind::WouldBlock) {
+                socket.ready = socket.ready - bits;
+            }
+            result.map(length)
+        })
+    }
+
+    fn read(
+        &self,
+        force: bool,
+        call: impl FnOnce(&mut SimSocket) -> io::Result<u64>,
+    ) -> io::Result<usize> {
+        if force || self.state.has_failed() {
+            self.call(call).map(length)
+        } else {
+            self.try_io(Ready::READABLE, Ready::READ_CLOSED, call)
+        }
+    }
+
+    fn write(&self, call: impl FnOnce(&mut SimSocket) -> io::Result<u64>) -> io::Result<usize> {
+        self.try_io(Ready::WRITABLE, Ready::WRITE_CLOSED, call)
+    }
+
+    /// Whether whoever waits for `interest` is woken, as by `LegSocket::ready`.
+    pub(super) fn wakes(&mut self, interest: Option<Interest>) -> bool {
+        let mut mask = Ready::EMPTY;
+        if let Some(interest) = interest {
+            let bits = [
+                (interest.is_readable(), Ready::READABLE | Ready::READ_CLOSED),
+                (interest.is_priority(), Ready::PRIORITY | Ready::READ_CLOSED),
+                (
+                    interest.is_writable(),
+                    Ready::WRITABLE | Ready::WRITE_CLOSED,
+                ),
+            ];
+            for (_, bits) in bits.into_iter().filter(|(is_wanted, _)| *is_wanted) {
+                mask |= bits;
+            }
+        }
+        if !self.has_failed() {
+            mask |= Ready::ERROR;
+        }
+        let mut socket = self.world.socket(self.side).borrow_mut();
+        let seen = socket.ready & mask;
+        if seen.is_priority() {
+            socket.ready = socket.ready - Ready::PRIORITY;
+            self.state.announce_urgent();
+        }
+        if seen.is_error() {
+            socket.ready = socket.ready - Ready::ERROR;
+            self.state.announce_error();
+        }
+        !seen.is_empty()
+    }
+}
+
+impl LegIo for SimLeg {
+    type Pipe = SimPipe;
+
+    fn fill(&mut self, pipe: &SimPipe, force_read: bool) -> Input {
+        assert_eq!(pipe.len.get(), 0, "a pipe is filled that is not empty");
+        let most = self.world.share(pipe.capacity);
+        let result = self.read(force_read, |socket| {
+            let offset = socket.read;
+            let len = socket.splice_out(most)?;
+            pipe.offset.set(offset);
+            pipe.len.set(len);
+            Ok(len)
+        });
+        self.state.input(result)
+    }
+
+    fn drain(&mut self, pipe: &SimPipe, len: usize) -> Output {
+        let (offset, there) = (pipe.offset.get(), pipe.len.get());
+        assert_eq!(there, len as u64, "the pipe holds something else");
+        let share = self.world.share(there);
+        let result = self.write(|socket| {
+            let sent = socket.splice_in(offset, there, share)?;
+            pipe.offset.set(offset + sent);
+            pipe.len.set(there - sent);
+            Ok(sent)
+        });
+        self.state.output(result)
+    }
+
+    fn peek(&mut self, buffer: &mut [u8], force_read: bool) -> Input {
+        let result = self.read(force_read, |socket| {
+            let len = socket.peek(buffer.len() as u64)?;
+            let offsets = socket.read..socket.read + len;
+            for (byte, offset) in buffer.iter_mut().zip(offsets) {
+                *byte = byte_at(offset);
+            }
+            Ok(len)
+        });
+        self.state.input(result)
+    }
+
+    fn discard(&mut self, len: usize) -> Input {
+        let result = self.call(|socket| socket.receive(len as u64));
+        self.state.input(result.map(length))
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> Output {
+        let share = self.world.share(bytes.len() as u64);
+        let result = self.write(|socket| {
+            let offset = socket.sent;
+            let sent = socket.send(offset, share)?;
+            let offsets = offset..offset + sent;
+            let is_right = bytes.iter().zip(offsets).all(|(b, at)| *b == byte_at(at));
+            assert!(is_right, "bytes lost, repeated or out of order");
+            Ok(sent)
+        });
+        self.state.output(result)
+    }
+
+    fn urgent_announced(&self) -> bool {
+        self.state.urgent_announced()
+    }
+
+    fn take_urgent(&mut self) -> Option<u8> {
+        if !self.call(|socket| socket.is_at_mark()) {
+            return None;
+        }
+        let offset = self.world.socket(self.side).borrow().read;
+        let result = self.call(|socket| socket.receive(1));
+        if self.state.input(result.map(length)) != Input::Bytes(1) {
+            return None;
+        }
+        self.state.urgent_is_taken();
+        // It was the urgent one when that was asked; a newer one may have been announced since.
+        let urgent_read = &mut self.world.socket(self.side).borrow_mut().urgent_read;
+        if urgent_read.last() != Some(&offset) {
+            urgent_read.push(offset);
+        }
+        Some(byte_at(offset))
+    }
+
+    fn send_urgent(&mut self, byte: u8) -> Output {
+        let result = self.write(|socket| {
+            let offset = socket.sent;
+            let sent = socket.send_urgent()?;
+            assert_eq!(byte, byte_at(offset), "another urgent byte");
+            Ok(sent)
+        });
+        self.state.output(result)
+    }
+
+    fn shut_down(&mut self) -> Output {
+        let result = self.call(SimSocket::shut_down);
+        self.state.output(result.map(|_| 0))
+    }
+
+    fn unsent(&self) -> u64 {
+        self.world.socket(self.side).borrow().unsent()
+    }
+
+    fn has_failed(&self) -> bool {
+        self.state.has_failed()
+    }
+}
+
+/// A pipe of which it is only known where in the stream its bytes begin, and how many there are.
+#[derive(Debug)]
+pub(super) struct SimPipe {
+    capacity: u64,
+    offset: Cell<u64>,
+    len: Cell<u64>,
+}
+
+/// What has become of the pipes that were lent.
+#[derive(Debug, Default)]
+pub(super) struct Loans {
+    pub(super) outstanding: Cell<u64>,
+    /// Closed without need: they were empty.
+    pub(super) wasted: Cell<u64>,
+    /// Given back for the next transfer with somebody's bytes in them.
+    pub(super) soiled: Cell<u64>,
+}
+
+/// A pool that lends a pipe or, as it pleases, does not.
+#[derive(Debug)]
+pub(super) struct SimPool {
+    pub(super) world: Rc<World>,
+    pub(super) capacity: u64,
+    /// How many of four wishes are granted.
+    pub(super) generosity: u64,
+    pub(super) loans: Rc<Loans>,
+}
+
+impl LendPipes for SimPool {
+    type Lent = SimLoan;
+
+    fn lend(&self) -> Option<SimLoan> {
+        if self.world.below(4) >= self.generosity {
+            return None;
+        }
+        increase(&self.loans.outstanding);
+        let pipe = SimPipe {
+            capacity: self.capacity,
+            offset: Cell::new(0),
+            len: Cell::new(0),
+        };
+        let loans = Rc::clone(&self.loans);
+        Some(SimLoan {
+            pipe,
+            given_back: false,
+            loans,
+        })
+    }
+}
+
+/// A pipe that is lent.
+#[derive(Debug)]
+pub(super) struct SimLoan {
+    pipe: SimPipe,
+    given_back: bool,
+    loans: Rc<Loans>,
+}
+
+impl LentPipe for SimLoan {
+    type Pipe = SimPipe;
+
+    fn pipe(&self) -> &SimPipe {
+        &self.pipe
+    }
+
+    fn give_back(mut self) {
+        self.given_back = true;
+    }
+}
+
+impl Drop for SimLoan {
+    fn drop(&mut self) {
+        self.loans.outstanding.set(self.loans.outstanding.get() - 1);
+        match (self.given_back, self.pipe.len.get()) {
+            (false, 0) => increase(&self.loans.wasted),
+            (true, 1..) => increase(&self.loans.soiled),
+            _ => {}
+        }
+    }
+}
+
+fn increase(count: &Cell<u64>) {
+    count.set(count.get() + 1);
+}
+
+fn length(len: u64) -> usize {
+    usize::try_from(len).expect("the lengths of these histories fit into any usize")
+}

@@ -1,0 +1,156 @@
+//! Connections without a socket: random histories of data, FIN, RST, urgent bytes, full pipes
+//! and full sinks, against a plain oracle.
+//!
+//! `socket` is the kernel's side, as its source has it (net/ipv4/tcp.c); `leg` the relay's, with
+//! what the runtime does between them; `history` what happens, which may be between any two
+//! calls; `oracle` what must hold. Whoever waits is woken only by what would wake it: a
+//! connection that sleeps through something does so here too.
+
+mod history;
+mod leg;
+mod oracle;
+mod socket;
+
+use std::rc::Rc;
+
+use pepd_telemetry::Counter;
+use proptest::prelude::*;
+use tokio::io::Interest;
+
+use self::history::History;
+use self::leg::{Side, SimLeg, SimLoan, World};
+use self::oracle::{Oracle, check_loans};
+use crate::connection::direction::{Direction, Need};
+use crate::connection::forward::{Connection, Next, interest};
+
+/// More steps than any of the histories takes: one that goes on for ever has woken itself.
+const MOST_STEPS: usize = 5000;
+
+/// What wakes the connection, if anything: first what has been seen already, then whatever
+/// happens. At the end everything that is under way arrives.
+fn wait(
+    world: &Rc<World>,
+    client: (&mut SimLeg, Option<Interest>),
+    upstream: (&mut SimLeg, Option<Interest>),
+) -> bool {
+    let mut is_over = false;
+    loop {
+        world.client.borrow_mut().show();
+        world.upstream.borrow_mut().show();
+        if client.0.wakes(client.1) || upstream.0.wakes(upstream.1) {
+            return true;
+        }
+        if is_over {
+            return false;
+        }
+        if !world.happen() {
+            is_over = true;
+            for socket in [&world.client, &world.upstream] {
+                socket.borrow_mut().conclude();
+            }
+        }
+    }
+}
+
+/// One direction through one history.
+fn relay_one_direction(history: &History) {
+    let (world, pool) = history.begin();
+    let mut source = SimLeg::new(&world, Side::Client);
+    let mut sink = SimLeg::new(&world, Side::Upstream);
+    let mut direction = Direction::new();
+    direction.sent_early(history.early);
+    let mut oracle = Oracle::new(Side::Client, Side::Upstream);
+    let copied = Counter::default();
+    for _ in 0..MOST_STEPS {
+        let need = direction.step(&mut source, &mut sink, &pool, &copied);
+        let bytes = direction.report(need).bytes - history.early as u64;
+        oracle.check(&world, direction.state(), bytes);
+        let keeps_pipe = matches!(need, Need::Sink | Need::Turn);
+        check_loans(&pool.loans, keeps_pipe.into());
+        assert_eq!(need == Need::Nothing, direction.state().is_final());
+        let towards_source = interest(need, Need::Nothing);
+        let towards_sink = interest(Need::Nothing, need);
+        if need == Need::Turn {
+            continue;
+        }
+        if !wait(
+            &world,
+            (&mut source, towards_source),
+            (&mut sink, towards_sink),
+        ) {
+            oracle.check_at_rest(&world);
+            return;
+        }
+    }
+    panic!("it goes on and on");
+}
+
+/// Both directions through one history.
+fn relay_both_directions(history: &History) {
+    let (world, pool) = history.begin();
+    let (client, upstream) = (
+        SimLeg::new(&world, Side::Client),
+        SimLeg::new(&world, Side::Upstream),
+    );
+    let mut connection: Connection<SimLeg, SimLoan> = Connection::new(client, upstream);
+    connection.up.sent_early(history.early);
+    let mut oracles = (
+        Oracle::new(Side::Client, Side::Upstream),
+        Oracle::new(Side::Upstream, Side::Client),
+    );
+    for _ in 0..MOST_STEPS {
+        let round = connection.round(&pool, &Counter::default());
+        let Connection { up, down, .. } = &mut connection;
+        let bytes = up.report(round.up).bytes - history.early as u64;
+        oracles.0.check(&world, up.state(), bytes);
+        oracles
+            .1
+            .check(&world, down.state(), down.report(round.down).bytes);
+        let keeps_pipe = |need| u64::from(matches!(need, Need::Sink | Need::Turn));
+        check_loans(&pool.loans, keeps_pipe(round.up) + keeps_pipe(round.down));
+        let has_ended = up.state().is_final() && down.state().is_final();
+        assert_eq!(round.next == Next::End, has_ended);
+        if !goes_on(&world, &mut connection, round.next, (round.up, round.down)) {
+            oracles.0.check_at_rest(&world);
+            oracles.1.check_at_rest(&world);
+            return;
+        }
+    }
+    panic!("it goes on and on");
+}
+
+/// Whether there is another round: at once, or since something has woken the connection.
+fn goes_on(
+    world: &Rc<World>,
+    connection: &mut Connection<SimLeg, SimLoan>,
+    next: Next,
+    (up, down): (Need, Need),
+) -> bool {
+    match next {
+        Next::End => false,
+        Next::Yield | Next::Again => true,
+        Next::Event | Next::EventInTime => wait(
+            world,
+            (&mut connection.client, interest(up, down)),
+            (&mut connection.upstream, interest(down, up)),
+        ),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 100_000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn a_direction_delivers_all_that_came_and_then_its_end(history in History::any(false)) {
+        relay_one_direction(&history);
+    }
+
+    #[test]
+    fn a_connection_delivers_all_that_came_and_then_its_ends(history in History::any(true)) {
+        relay_both_directions(&history);
+    }
+}
