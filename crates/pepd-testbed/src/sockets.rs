@@ -1,5 +1,5 @@
-//! The TCP sockets of a namespace, from the kernel's own tables: no program is started for a look,
-//! which on a busy machine takes a second, and no server sees a connection.
+//! The TCP sockets of a namespace, from the kernel's own tables: no program is started to read
+//! them, which on a busy machine takes a second, and no server sees a connection.
 
 use anyhow::{Context as _, Result};
 use procfs::net::{Snmp, TcpNetEntries, TcpNetEntry, TcpState};

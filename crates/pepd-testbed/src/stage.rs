@@ -30,7 +30,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// The standard world, with the daemon from the file `binary` and the standard
+    /// Makes the standard world, with the daemon from the file `binary` and the standard
     /// configuration if it is to be there.
     ///
     /// # Errors
@@ -43,7 +43,7 @@ impl Stage {
         Self::in_world(World::standard()?, via, binary, &config)
     }
 
-    /// The standard world and the daemon with a configuration of its own.
+    /// Makes the standard world and the daemon with a configuration of its own.
     ///
     /// # Errors
     /// Without root, or when the daemon does not start.
@@ -51,7 +51,7 @@ impl Stage {
         Self::in_world(World::standard()?, Via::Pepd, binary, config)
     }
 
-    /// Any world.
+    /// Starts the daemon in any world.
     ///
     /// # Errors
     /// When the daemon does not start.
@@ -67,7 +67,7 @@ impl Stage {
         })
     }
 
-    /// The daemon.
+    /// Returns the daemon.
     ///
     /// # Errors
     /// When this stage has none, or had it taken.

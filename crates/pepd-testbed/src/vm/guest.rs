@@ -24,7 +24,7 @@ pub struct Mebibytes(pub(super) u32);
 const LEAST_MEMORY: Mebibytes = Mebibytes(256);
 
 impl Mebibytes {
-    /// `None` below 256 MiB, where the kernel does not start.
+    /// Takes an amount in MiB; `None` below 256 MiB, where the kernel does not start.
     #[must_use]
     pub fn new(mebibytes: u32) -> Option<Self> {
         (mebibytes >= LEAST_MEMORY.0).then_some(Self(mebibytes))
@@ -130,13 +130,13 @@ impl Guest {
         self
     }
 
-    /// True if the clock is [`Clock::Virtual`].
+    /// Tells whether the clock is [`Clock::Virtual`].
     #[must_use]
     pub fn is_virtual(&self) -> bool {
         self.clock == Clock::Virtual
     }
 
-    /// How many processors the guest will have.
+    /// Returns how many processors the guest will have.
     #[must_use]
     pub fn effective_processors(&self) -> NonZeroU8 {
         match self.clock {
