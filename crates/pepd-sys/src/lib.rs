@@ -8,11 +8,13 @@
 //! - [`stream`]: reading, peeking, discarding and urgent data on a connected socket;
 //! - [`pipe`]: pipes and splice(2);
 //! - [`tcp_info`]: what the kernel knows of a connection;
+//! - [`nfnetlink`]: the messages of netfilter;
 //! - [`nfqueue`]: packets that wait for a verdict;
 //! - [`clock`]: whether the system clock is in step;
 //! - [`reactor`]: registering descriptors with tokio.
 
 pub mod clock;
+pub mod nfnetlink;
 pub mod nfqueue;
 pub mod pipe;
 pub mod reactor;

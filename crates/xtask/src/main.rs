@@ -5,6 +5,8 @@
 mod bench;
 mod ci;
 mod demo;
+mod deny;
+mod directories;
 mod packages;
 mod test;
 mod vm;
@@ -20,6 +22,7 @@ enum Command {
     Bench(bench::Args),
     Ci(ci::Args),
     Demo(demo::Args),
+    Deny(deny::Args),
     Test(test::Args),
     Vm(vm::Args),
 }
@@ -29,6 +32,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => report(bench::run(&args)),
         Command::Ci(_) => report(ci::run()),
         Command::Demo(args) => demo::run(&args),
+        Command::Deny(_) => report(deny::run()),
         Command::Test(args) => report(test::run(&args)),
         Command::Vm(args) => vm::run(&args),
     }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use pepd_testbed::{Nginx, Pepd};
 
+use super::console::Console;
 use super::interrupt::Interrupt;
 use super::meter::Meter;
 use super::path::{CONFIG, LongPath, PICTURE};
-use super::story::Story;
 use super::transfer::{Download, Progress, Transfer};
 use super::{Leg, checksum, noise, short, sockets};
 
@@ -24,16 +24,16 @@ const LIMIT: Duration = Duration::from_secs(120);
 const IN_FULL_FLOW: Duration = Duration::from_secs(8);
 
 /// Shows it, with the program `pepd`.
-pub fn show(story: &mut Story, pepd: &Path, interrupt: &Interrupt) -> Result<()> {
-    story.step("A long and lossy path, emulated packet by packet on this machine:");
+pub fn show(console: &mut Console, pepd: &Path, interrupt: &Interrupt) -> Result<()> {
+    console.step("A long and lossy path, emulated packet by packet on this machine:");
     let path = LongPath::build()?;
-    story.picture(PICTURE);
+    console.picture(PICTURE);
     let nginx = Nginx::start(path.server())?;
     nginx.put_file("file", &noise(MEGABYTES * 1_000_000))?;
     let sum = checksum(&nginx.files().join("file"))?;
     let url = nginx.url([10, 2, 0, 2].into(), "file");
     let limit = LongPath::physical_limit();
-    story.fact(
+    console.fact(
         "limit",
         &format!(
             "TCP can get {:.1} Mbit/s through: 100, less 5 % lost, less the headers",
@@ -43,19 +43,19 @@ pub fn show(story: &mut Story, pepd: &Path, interrupt: &Interrupt) -> Result<()>
 
     interrupt.check()?;
     let watched = PATIENCE.as_secs();
-    story.step(&format!(
+    console.step(&format!(
         "curl downloads {MEGABYTES} MB without pepd. The sender slows down at each loss,\n   \
          and takes many round trips of 420 ms to recover. {watched} s are enough to see it:"
     ));
     let without = download(&path, &url, PATIENCE, interrupt, |_| {})?.0;
 
     interrupt.check()?;
-    story.step("The helper box's configuration, and the daemon. The hosts stay as they are:");
-    story.quote(CONFIG);
+    console.step("The helper box's configuration, and the daemon. The hosts stay as they are:");
+    console.quote(CONFIG);
     let mut daemon = Pepd::start(pepd, path.hb(), CONFIG)?;
-    story.fact("hb", "pepd run -c pepd.toml: ready");
+    console.fact("hb", "pepd run -c pepd.toml: ready");
 
-    story.step(
+    console.step(
         "The same download with pepd. What the radio loses is sent again by the helper\n    \
          box, 20 ms away; the sender does not notice:",
     );
@@ -83,17 +83,17 @@ pub fn show(story: &mut Story, pepd: &Path, interrupt: &Interrupt) -> Result<()>
     );
     legs.sort_by_key(Leg::is_upstream);
     for leg in legs {
-        story.fact("ss", &leg.to_string());
+        console.fact("ss", &leg.to_string());
     }
-    story.fact(
+    console.fact(
         "curl",
         &format!("all of it, with the same sha256 {}", short(&sum)),
     );
 
-    story.step("What it gained:");
-    story.picture(&result(without, with, half.unwrap_or(with), limit));
+    console.step("What it gained:");
+    console.picture(&result(without, with, half.unwrap_or(with), limit));
     if path.fell_behind()? {
-        story.fact(
+        console.fact(
             "note",
             "this machine was too busy to emulate the path in time: the real gain may differ",
         );

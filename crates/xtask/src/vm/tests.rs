@@ -1,4 +1,4 @@
-//! `--tests`: the integration tests are built here, where that is fast, and run in the guest.
+//! `--tests` builds the integration tests here, where that is fast, and runs them in the guest.
 
 use std::env;
 use std::fmt::Write as _;
@@ -9,13 +9,11 @@ use anyhow::{Context as _, Result};
 use serde::Deserialize;
 
 use super::results::Results;
-use super::{
-    Args, Failure, TESTS_FAILED, WRONG_USAGE, boot, guest, prepare, say, source_directory,
-    target_directory,
-};
+use super::{Args, Failure, TESTS_FAILED, WRONG_USAGE, boot, guest, prepare, say};
+use crate::directories::{source_directory, target_directory};
 use crate::packages;
 
-/// What changes the kernel for everything that runs on it, and hence runs by itself.
+/// The tests that change the kernel for everything that runs on it. Each has it for itself.
 const OWN_KERNEL: &str = "tunnels::missing_modules::";
 
 /// One line of cargo's `--message-format=json`, as far as it matters here.
@@ -39,7 +37,7 @@ struct Binary {
     directory: PathBuf,
     executable: PathBuf,
     chosen: Vec<String>,
-    /// There are no others: no need to name them.
+    /// Whether all of its tests are chosen, so that they need not be named.
     all: bool,
 }
 
@@ -147,7 +145,8 @@ fn choose(binaries: Vec<Binary>, filters: &[String]) -> Result<Vec<Binary>> {
     Ok(chosen)
 }
 
-/// Runs one binary after the other, whatever the ones before did, and says how it went.
+/// Writes the script that runs one binary after the other, whatever the ones before did, and says how
+/// it went.
 fn guest_script(binaries: &[Binary]) -> String {
     let mut script = String::from("failed=\n");
     for binary in binaries {
@@ -174,8 +173,8 @@ fn guest_script(binaries: &[Binary]) -> String {
     script
 }
 
-/// The command lines that run what was chosen from a binary: all together, but what needs the
-/// kernel for itself.
+/// Lists the command lines that run what was chosen from a binary: everything at once, and after
+/// that, one by one, what needs the kernel for itself.
 fn commands(binary: &Binary) -> Vec<String> {
     let executable = quoted(&binary.executable.to_string_lossy());
     let exactly = |tests: &[&String]| {
@@ -200,7 +199,7 @@ fn commands(binary: &Binary) -> Vec<String> {
     commands
 }
 
-/// As `7 tests in 2 binaries`.
+/// Counts tests and binaries, as `7 tests in 2 binaries`.
 fn counted(binaries: &[Binary]) -> String {
     let plural = |count, one, many| format!("{count} {}", if count == 1 { one } else { many });
     let tests: usize = binaries.iter().map(|binary| binary.chosen.len()).sum();

@@ -1,19 +1,22 @@
-//! `cargo xtask test`: all tests, with everything they need installed, and what was skipped;
-//! then those again that meet the kernel most, in the guest kernel, and those that judge times
-//! on its virtual clock.
+//! `cargo xtask test` installs what the tests need and runs them all, then those again in the guest
+//! kernel that depend on the kernel most, and those that judge times on the guest's virtual clock. At
+//! the end it names what was skipped.
 
-mod again;
-mod said;
+mod rerun_failed;
+mod test_output;
 
 use std::env;
+use std::num::NonZeroUsize;
 use std::process::Command;
+use std::thread;
 
 use anyhow::{Context, Result, ensure};
 
 use pepd_testbed::{Requirement, missing};
 
 use crate::{packages, vm};
-use said::Said;
+use rerun_failed::rerun_failed;
+use test_output::TestOutput;
 
 /// Run every test, installing first what is missing (as root, on Debian).
 #[derive(clap::Args)]
@@ -27,9 +30,9 @@ pub struct Args {
     rest: Vec<String>,
 }
 
-/// What runs in the guest kernel: what its nft, TPROXY, `queue` and TCP might do otherwise, and
-/// what needs tunnels, which other kernels may lack.
-/// (`cargo xtask vm --tests` runs everything there, which takes long.)
+/// The tests that run in the guest kernel, too: those of what its nft, TPROXY, `queue` and TCP might do
+/// differently, and those that need tunnels, which other kernels may lack. Each is part of a
+/// `target::test`. (`cargo xtask vm --tests` runs everything there, which takes long.)
 const IN_GUEST: &[&str] = &[
     "capture::",
     "handshake::connections::",
@@ -43,34 +46,38 @@ const IN_GUEST: &[&str] = &[
     "relay::fixed_rate::with::killed",
     "limits::shortage::",
     "tunnels::",
-    // What takes a chain is of other subjects, too.
+    // Other subjects, too, have tests of a chain of boxes.
     "chain",
-    "hold::",
-    "gate::",
+    "kernel::hold::",
+    "kernel::gate::",
 ];
 
-/// What judges times: it runs on the guest's virtual clock only, where a busy machine changes
-/// nothing.
+/// The tests that judge times: they run on the guest's virtual clock only, where a busy machine
+/// changes nothing.
 const IN_VIRTUAL_TIME: &[&str] = &[
     "handshake::times::",
     "relay::interactive::",
     "relay::phases::",
 ];
 
-/// A path with nothing to look through before the programs are found: each look asks the host.
+/// The options of a guest with a virtual clock. Its path is short, since each directory that is
+/// searched for a program costs a request to the host.
 const VIRTUAL_TIME: &[&str] = &[
     "--virtual-time",
     "--env",
     "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
 ];
 
-/// The programs that these tests run, and pepd.
+/// The programs that these tests run beside pepd.
 const PROGRAMS: &[&str] = &["curl", "ip", "ip6tables-nft", "iptables-nft", "nft", "sh"];
 
-/// The statuses of `cargo xtask vm` on a machine that cannot run a guest.
+/// The variable that tells a test binary how many tests to run at a time.
+const TEST_THREADS: &str = "RUST_TEST_THREADS";
+
+/// The exit statuses of `cargo xtask vm` on a machine that cannot run a guest.
 const NO_GUEST: [i32; 2] = [69, 77];
 
-/// Runs them.
+/// Installs what the tests need and runs them, here and in the guest.
 pub fn run(args: &Args) -> Result<()> {
     let needs = [packages::NETWORK, packages::TESTS, packages::FIXED_RATE].concat();
     for provided in [packages::provide(&needs), vm::provide()] {
@@ -101,11 +108,12 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// What is to be said at the end of runs that did not fail.
+/// What is to be output at the end of runs that did not fail.
 #[derive(Default)]
 struct Run {
+    /// The tests that were skipped, each with its reason.
     skipped: Vec<String>,
-    /// What failed and passed each time by itself.
+    /// The tests that failed once and then passed each time by themselves.
     unsteady: Vec<String>,
 }
 
@@ -145,29 +153,32 @@ fn run_here(rest: &[String]) -> Result<Run> {
         command
             .args(["test", "--workspace", "--locked", "--no-fail-fast"])
             .args(packages::features());
+        if env::var_os(TEST_THREADS).is_none() {
+            command.env(TEST_THREADS, test_threads().to_string());
+        }
         command
     };
-    let (status, said) = Said::by(cargo_test().args(rest))?;
+    let (status, output) = TestOutput::of(cargo_test().args(rest))?;
     let mut run = Run {
-        skipped: said.skipped,
+        skipped: output.skipped,
         ..Run::default()
     };
     if !status.success() {
         ensure!(rest.is_empty(), "`cargo test`: {status}");
         let one = |name: &str| {
             let mut ran = false;
-            for target in &said.targets {
+            for target in &output.targets {
                 let exactly = ["--", "--exact", name];
-                let (status, said) = Said::by(cargo_test().args(target).args(exactly))?;
+                let (status, output) = TestOutput::of(cargo_test().args(target).args(exactly))?;
                 if !status.success() {
                     return Ok(false);
                 }
-                ran |= said.passed.contains(name);
+                ran |= output.passed.contains(name);
             }
             Ok(ran)
         };
-        again::by_itself(&said.failed, one).with_context(|| format!("`cargo test`: {status}"))?;
-        run.unsteady.extend(said.failed);
+        rerun_failed(&output.failed, one).with_context(|| format!("`cargo test`: {status}"))?;
+        run.unsteady.extend(output.failed);
     }
     Ok(run)
 }
@@ -183,7 +194,7 @@ fn run_in_guest(options: &[&str], filters: &[&str]) -> Result<Run> {
     };
     println!("In the guest kernel: {}", filters.join(" "));
     let mut run = Run::default();
-    let (status, said) = Said::by(&mut vm(filters))?;
+    let (status, output) = TestOutput::of(&mut vm(filters))?;
     if status.code().is_some_and(|code| NO_GUEST.contains(&code)) {
         ensure!(
             env::var_os("CI").is_none_or(|ci| ci != "true"),
@@ -196,14 +207,19 @@ fn run_in_guest(options: &[&str], filters: &[&str]) -> Result<Run> {
         let what = || format!("`cargo xtask vm --tests`: {status}");
         ensure!(status.code() == Some(vm::TESTS_FAILED.into()), what());
         let one = |name: &str| {
-            let (status, said) = Said::by(&mut vm(&[&format!("::{name}")]))?;
-            Ok(status.success() && said.passed.contains(name))
+            let (status, output) = TestOutput::of(&mut vm(&[&format!("::{name}")]))?;
+            Ok(status.success() && output.passed.contains(name))
         };
-        again::by_itself(&said.failed, one).with_context(what)?;
+        rerun_failed(&output.failed, one).with_context(what)?;
         let there = |name| format!("in the guest kernel: {name}");
-        run.unsteady.extend(said.failed.into_iter().map(there));
+        run.unsteady.extend(output.failed.into_iter().map(there));
     }
     Ok(run)
+}
+
+/// Twice as many tests at a time as there are processors: most of what they do is wait.
+fn test_threads() -> usize {
+    2 * thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
 fn count(tests: usize) -> String {

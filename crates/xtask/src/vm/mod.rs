@@ -16,6 +16,7 @@ use anyhow::{Context as _, Result};
 use nix::unistd::geteuid;
 use pepd_testbed::vm::{self, Clock, Ended, Guest, Kernel, KernelPackage, Mebibytes};
 
+use crate::directories::{source_directory, target_directory};
 use results::Results;
 
 /// The status that timeout(1) gives when the time is up.
@@ -309,17 +310,6 @@ fn is_variable(name: &str) -> bool {
         && name
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-}
-
-fn source_directory() -> Result<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    root.canonicalize()
-        .with_context(|| format!("cannot find {}", root.display()))
-}
-
-fn target_directory() -> Result<PathBuf> {
-    let source = source_directory()?;
-    Ok(source.join(env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into())))
 }
 
 /// The end of a guest's console.

@@ -1,22 +1,22 @@
-//! What failed, run again by itself: hundreds of tests with real programs share a machine that
-//! may do other work, and one of them may meet what no test foresaw. Such a test is named at the
-//! end, because it is to be mended; but only what fails by itself ends the run.
+//! Tests that failed are run again, each by itself: hundreds of tests with real programs share a
+//! machine that may do other work, and one of them may meet what no test foresaw. Such a test is
+//! named at the end, because it is to be mended; but only what fails by itself ends the run.
 
 use std::collections::BTreeSet;
 
 use anyhow::{Result, ensure};
 
-/// How often a test that failed must pass by itself, each time.
+/// How many times in a row a test that failed must pass by itself.
 const TIMES: usize = 3;
 
-/// How many tests of one run may be unsteady: where more fail, it is not by chance.
+/// The number of tests of one run that may be unsteady: where more fail, it is not by chance.
 const MOST: usize = 3;
 
-/// Runs each of the tests that failed again, by `run`, which says whether it ran and passed.
+/// Runs each of the tests that failed again, by `run`, which tells whether the test ran and passed.
 ///
 /// # Errors
 /// When one does not pass each time, or too many failed, or something failed that is no test.
-pub fn by_itself(
+pub fn rerun_failed(
     failed: &BTreeSet<String>,
     mut run: impl FnMut(&str) -> Result<bool>,
 ) -> Result<()> {
@@ -35,7 +35,7 @@ pub fn by_itself(
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::by_itself;
+    use super::rerun_failed;
 
     fn names(names: &[&str]) -> BTreeSet<String> {
         names.iter().map(|&name| name.to_owned()).collect()
@@ -48,7 +48,7 @@ mod tests {
             runs.push(name.to_owned());
             Ok(true)
         };
-        by_itself(&names(&["a", "b"]), passes).unwrap();
+        rerun_failed(&names(&["a", "b"]), passes).unwrap();
         assert_eq!(runs, ["a", "a", "a", "b", "b", "b"]);
     }
 
@@ -59,14 +59,14 @@ mod tests {
             runs += 1;
             Ok(runs < 3)
         };
-        let error = by_itself(&names(&["a"]), the_third_fails).unwrap_err();
+        let error = rerun_failed(&names(&["a"]), the_third_fails).unwrap_err();
         assert_eq!(error.to_string(), "a does not pass by itself");
     }
 
     #[test]
     fn many_failures_are_not_and_no_test_neither() {
-        assert!(by_itself(&names(&["a", "b", "c"]), |_| Ok(true)).is_ok());
-        assert!(by_itself(&names(&["a", "b", "c", "d"]), |_| Ok(true)).is_err());
-        assert!(by_itself(&names(&[]), |_| Ok(true)).is_err());
+        assert!(rerun_failed(&names(&["a", "b", "c"]), |_| Ok(true)).is_ok());
+        assert!(rerun_failed(&names(&["a", "b", "c", "d"]), |_| Ok(true)).is_err());
+        assert!(rerun_failed(&names(&[]), |_| Ok(true)).is_err());
     }
 }

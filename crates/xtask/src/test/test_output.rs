@@ -1,4 +1,4 @@
-//! What a run of tests says while it is passed on: what failed, what passed, what was skipped.
+//! The output of a test run, passed on as it comes and read for what failed, passed and was skipped.
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Write};
@@ -7,26 +7,28 @@ use std::thread;
 
 use anyhow::{Context, Result};
 
-/// What a skipped test begins its line with (`pepd_testbed::report_skip`).
+/// The words that begin the line of a skipped test (`pepd_testbed::report_skip`).
 const SKIPPED: &str = "SKIPPED ";
 
-/// What was read from both outputs of a run.
+/// The results of a test run, as read from its standard output and standard error.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Said {
-    /// The tests that were skipped, each with its reason.
+pub struct TestOutput {
+    /// The tests that were skipped, each with its place and reason.
     pub skipped: Vec<String>,
+    /// The names of the tests that passed.
     pub passed: BTreeSet<String>,
+    /// The names of the tests that failed.
     pub failed: BTreeSet<String>,
-    /// What cargo takes to choose the targets in which something failed, as `--test life`.
+    /// The arguments of cargo that choose the targets in which a test failed, as `--test it`.
     pub targets: BTreeSet<Vec<String>>,
 }
 
-impl Said {
-    /// Runs `command` to its end, with its output passed on as it comes.
+impl TestOutput {
+    /// Runs `command` to its end, with its output passed on as it comes, and reads it.
     ///
     /// # Errors
     /// When it cannot be run or its output cannot be passed on.
-    pub fn by(command: &mut Command) -> Result<(ExitStatus, Self)> {
+    pub fn of(command: &mut Command) -> Result<(ExitStatus, Self)> {
         let mut child = command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -34,26 +36,26 @@ impl Said {
             .with_context(|| format!("cannot run {}", command.get_program().display()))?;
         let stdout = child.stdout.take().context("no standard output")?;
         let stderr = child.stderr.take().context("no standard error")?;
-        let (said, errors) = thread::scope(|scope| {
+        let (output, errors) = thread::scope(|scope| {
             let errors = scope.spawn(|| Self::pass_on(BufReader::new(stderr), io::stderr()));
-            let said = Self::pass_on(BufReader::new(stdout), io::stdout());
-            (said, errors.join())
+            let output = Self::pass_on(BufReader::new(stdout), io::stdout());
+            (output, errors.join())
         });
         let status = child.wait()?;
-        let mut said = said?;
-        said.add(errors.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
-        Ok((status, said))
+        let mut output = output?;
+        output.add(errors.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+        Ok((status, output))
     }
 
     fn pass_on(lines: impl BufRead, mut to: impl Write) -> io::Result<Self> {
-        let mut said = Self::default();
+        let mut output = Self::default();
         for line in lines.split(b'\n') {
             let mut line = line?;
-            said.note(String::from_utf8_lossy(&line).trim_end());
+            output.note(String::from_utf8_lossy(&line).trim_end());
             line.push(b'\n');
             to.write_all(&line)?;
         }
-        Ok(said)
+        Ok(output)
     }
 
     fn note(&mut self, line: &str) {
@@ -84,7 +86,7 @@ impl Said {
 
 #[cfg(test)]
 mod tests {
-    use super::Said;
+    use super::TestOutput;
 
     const LINES: &str = "warning: x
 SKIPPED a::b (f.rs:1): not root
@@ -93,22 +95,22 @@ test one::v_4 ... ok
 test two ... FAILED
 test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out
 error: 2 targets failed:
-    `-p pepd --test life`
+    `-p pepd --test it`
     `-p pepd-net --lib`
 ";
 
     #[test]
     fn lines_are_passed_on_and_understood() {
         let mut passed_on = Vec::new();
-        let said = Said::pass_on(LINES.as_bytes(), &mut passed_on).unwrap();
+        let output = TestOutput::pass_on(LINES.as_bytes(), &mut passed_on).unwrap();
         assert_eq!(passed_on, LINES.as_bytes());
         let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
-        let expected = Said {
+        let expected = TestOutput {
             skipped: vec!["a::b (f.rs:1): not root".into(), "c: why".into()],
             passed: ["one::v_4".to_owned()].into(),
             failed: ["two".to_owned()].into(),
-            targets: [words(&["--test", "life"]), words(&["--lib"])].into(),
+            targets: [words(&["--test", "it"]), words(&["--lib"])].into(),
         };
-        assert_eq!(said, expected);
+        assert_eq!(output, expected);
     }
 }

@@ -2,11 +2,11 @@
 //! path, on this machine, in about a minute.
 
 pub mod build;
+mod console;
 mod gain;
 mod interrupt;
 mod meter;
 mod path;
-mod story;
 mod transfer;
 
 use std::fmt;
@@ -18,8 +18,8 @@ use anyhow::{Context, Result, ensure};
 use pepd_testbed::{Family, Netns, Nginx, Pepd, Requirement, World, missing, wait_until};
 
 use crate::packages;
+use console::Console;
 use interrupt::{Interrupt, Interrupted};
-use story::Story;
 
 /// Two hosts and a helper box in namespaces, real programs, and what each of them sees; then the
 /// same over an emulated long and lossy path, without pepd and with it.
@@ -77,11 +77,11 @@ fn tell(args: &Args) -> Result<()> {
     let pepd = build::release()?;
     // Until here everything ends by itself at a signal, and nothing is left.
     let interrupt = Interrupt::watch()?;
-    let mut story = Story::new();
-    story.introduce(INTRODUCTION);
-    split(args, &mut story, &pepd, &interrupt)?;
-    gain::show(&mut story, &pepd, &interrupt)?;
-    story.end();
+    let mut console = Console::new();
+    console.introduce(INTRODUCTION);
+    split(args, &mut console, &pepd, &interrupt)?;
+    gain::show(&mut console, &pepd, &interrupt)?;
+    console.end();
     Ok(())
 }
 
@@ -98,16 +98,16 @@ fn load(module: &str) {
 }
 
 /// The first part: what the hosts and the helper box see of a connection that is split.
-fn split(args: &Args, story: &mut Story, pepd: &Path, interrupt: &Interrupt) -> Result<()> {
-    story.step("Two hosts and a router between them, each a network namespace of this machine:");
+fn split(args: &Args, console: &mut Console, pepd: &Path, interrupt: &Interrupt) -> Result<()> {
+    console.step("Two hosts and a router between them, each a network namespace of this machine:");
     let world = World::standard()?;
-    story.picture(PICTURE);
+    console.picture(PICTURE);
     let before = world.kernel_state()?;
     let nginx = Nginx::start(world.server())?;
     let content = noise(args.size << 20);
     nginx.put_file("file", &content)?;
     let sum = checksum(&nginx.files().join("file"))?;
-    story.fact(
+    console.fact(
         "server",
         &format!(
             "nginx has a file of {} MiB, sha256 {}",
@@ -116,35 +116,35 @@ fn split(args: &Args, story: &mut Story, pepd: &Path, interrupt: &Interrupt) -> 
         ),
     );
 
-    story.step("The helper box's configuration, and the daemon:");
-    story.quote(CONFIG);
+    console.step("The helper box's configuration, and the daemon:");
+    console.quote(CONFIG);
     let daemon = Pepd::start(pepd, world.hb(), CONFIG)?;
-    story.fact("hb", "pepd run -c pepd.toml: ready");
+    console.fact("hb", "pepd run -c pepd.toml: ready");
 
     for family in Family::BOTH {
         interrupt.check()?;
-        story.step(&format!(
+        console.step(&format!(
             "curl downloads the file from nginx, over {family}:"
         ));
-        download(story, &world, &nginx, family, &sum)?;
+        download(console, &world, &nginx, family, &sum)?;
     }
 
     interrupt.check()?;
-    story.step("The daemon is killed (SIGKILL), as if it had crashed:");
+    console.step("The daemon is killed (SIGKILL), as if it had crashed:");
     daemon.kill()?;
     let (pair, split) = world.probe(Family::V4)?;
     pair.exchange(10_000)?;
     ensure!(!split, "a connection was split by a daemon that is dead");
-    story.fact(
+    console.fact(
         "client",
         "the next connection comes about all the same: it is routed, unsplit",
     );
 
-    story.step("The daemon is started again, and ended properly (SIGTERM):");
+    console.step("The daemon is started again, and ended properly (SIGTERM):");
     let daemon = Pepd::start(pepd, world.hb(), CONFIG)?;
     let (pair, split) = world.probe(Family::V4)?;
     ensure!(split, "the new daemon splits nothing");
-    story.fact(
+    console.fact(
         "hb",
         "it takes over what the dead one had left, and splits new connections",
     );
@@ -155,7 +155,7 @@ fn split(args: &Args, story: &mut Story, pepd: &Path, interrupt: &Interrupt) -> 
         world.kernel_state()? == before,
         "something is left of pepd's kernel state"
     );
-    story.fact(
+    console.fact(
         "hb",
         "nft ruleset, policy rules and routes are exactly as before pepd",
     );
@@ -198,7 +198,7 @@ congestion = "cubic"
 "#;
 
 fn download(
-    story: &mut Story,
+    console: &mut Console,
     world: &World,
     nginx: &Nginx,
     family: Family,
@@ -234,7 +234,7 @@ fn download(
     let (port, size) = said.split_once(' ').context("curl has not said its port")?;
     let same = checksum(&file)? == sum;
     ensure!(same, "the file that curl has is not the one that nginx has");
-    story.fact(
+    console.fact(
         "curl",
         &format!("from {client} port {port}: {size} bytes, the same sha256"),
     );
@@ -244,7 +244,7 @@ fn download(
         words.next().unwrap_or_default(),
         words.next().unwrap_or_default(),
     );
-    story.fact(
+    console.fact(
         "nginx",
         &format!("logged the request as from {who} port {from}"),
     );
@@ -254,7 +254,7 @@ fn download(
     );
     legs.sort_by_key(Leg::is_upstream);
     for leg in legs {
-        story.fact("ss", &leg.to_string());
+        console.fact("ss", &leg.to_string());
     }
     Ok(())
 }
