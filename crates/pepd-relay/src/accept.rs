@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use libc::{EMFILE, ENFILE, ENOBUFS, ENOMEM};
 use pepd_packet::FourTuple;
 use pepd_sys::{reactor, stream};
 use pepd_telemetry::Throttle;
@@ -140,9 +141,13 @@ fn accept(
     })
 }
 
-/// EMFILE, ENFILE, ENOBUFS, ENOMEM: nothing wrong with the connection, which waits.
+/// Whether accept(2) had too little of something: nothing is wrong with the connection, which
+/// waits.
 fn is_shortage(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(24 | 23 | 105 | 12))
+    matches!(
+        error.raw_os_error(),
+        Some(EMFILE | ENFILE | ENOBUFS | ENOMEM)
+    )
 }
 
 /// The client has left, or its network failed (accept(2)).

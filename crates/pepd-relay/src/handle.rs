@@ -275,13 +275,12 @@ pub fn listener_addresses(settings: &Settings) -> Result<Vec<ListenerAddress>, L
 
 /// One queue for each worker.
 fn open_queues(hold: Hold, workers: NonZeroUsize) -> Result<Vec<Queue>, ListenError> {
-    const EBUSY: i32 = 16;
     hold.first_queue
         .and_following()
         .take(workers.get())
         .map(|number| {
             Queue::open(number).map_err(|source| match source.raw_os_error() {
-                Some(EBUSY) => ListenError::QueueInUse { number },
+                Some(libc::EBUSY) => ListenError::QueueInUse { number },
                 _ => ListenError::NoQueue { number, source },
             })
         })

@@ -20,20 +20,5 @@ pub mod pipe;
 pub mod reactor;
 pub mod sockopt;
 pub mod stream;
+mod syscall;
 pub mod tcp_info;
-
-use std::io;
-
-/// Turns the return value of a system call into a result, keeping errno.
-fn check(result: libc::c_int) -> io::Result<libc::c_int> {
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(result)
-    }
-}
-
-/// The same for the calls that return a length.
-fn check_len(result: libc::ssize_t) -> io::Result<usize> {
-    usize::try_from(result).map_err(|_| io::Error::last_os_error())
-}

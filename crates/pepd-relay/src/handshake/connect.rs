@@ -245,14 +245,14 @@ mod tests {
 
     #[test]
     fn a_rst_is_refused_and_an_icmp_error_is_not() {
-        let refused = io::Error::from_raw_os_error(111);
+        let refused = io::Error::from_raw_os_error(libc::ECONNREFUSED);
         assert_eq!(after_sending(&refused, None), Decision::Refused);
         let port = IcmpError::V4 { kind: 3, code: 3 };
         assert_eq!(
             after_sending(&refused, Some(port)),
             Decision::Unreachable(Unreachable::Port)
         );
-        let timeout = io::Error::from_raw_os_error(110);
+        let timeout = io::Error::from_raw_os_error(libc::ETIMEDOUT);
         assert_eq!(after_sending(&timeout, None), Decision::Silence);
     }
 }
