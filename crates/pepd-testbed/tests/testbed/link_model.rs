@@ -1,6 +1,8 @@
 //! The model of a link on a virtual clock: what must hold for any traffic, and the statistics of
 //! its losses. Nothing here touches the kernel, and every seed is fixed.
 
+#![allow(clippy::cast_possible_truncation, reason = "the limits here are small")]
+
 use std::{collections::VecDeque, time::Duration};
 
 use pepd_testbed::link::{Direction, Fate, Loss, QueueLimit, Rate, Seed, Shape, Time};
