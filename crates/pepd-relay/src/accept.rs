@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use libc::{EMFILE, ENFILE, ENOBUFS, ENOMEM};
 use pepd_packet::FourTuple;
 use pepd_sys::{reactor, stream};
 use pepd_telemetry::Throttle;
@@ -116,16 +117,16 @@ fn accept(
         client: peer,
         server: destination,
     };
-    let upstream = match context.shared.held.claim(flow, Instant::now()) {
+    let upstream = match context.shared.handshakes.accepted(flow, Instant::now()) {
         Claim::Answered(answered) => {
             context.shared.note_pending();
             *spare = Some(socket);
             Upstream::Answered(answered)
         }
-        Claim::Asking(waiting, attempt) => {
+        Claim::Dialing(syn, dial) => {
             context.shared.note_pending();
-            waiting.supersede();
-            Upstream::Spare(socket, attempt)
+            syn.supersede();
+            Upstream::Spare(socket, dial)
         }
         Claim::Unknown => Upstream::Spare(socket, None),
     };
@@ -140,9 +141,12 @@ fn accept(
     })
 }
 
-/// EMFILE, ENFILE, ENOBUFS, ENOMEM: nothing wrong with the connection, which waits.
+/// There is nothing wrong with the connection, which waits.
 fn is_shortage(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(24 | 23 | 105 | 12))
+    matches!(
+        error.raw_os_error(),
+        Some(EMFILE | ENFILE | ENOBUFS | ENOMEM)
+    )
 }
 
 /// The client has left, or its network failed (accept(2)).
