@@ -210,12 +210,23 @@ fn sorts() -> impl TypedValueParser<Value = FlowSort> {
     PossibleValuesParser::new(names).try_map(|name| name.parse())
 }
 
+/// The phases as they are written in full.
+const PHASES: [(&str, Phase); 3] = [
+    ("free", Phase::Free),
+    ("starved", Phase::Starved),
+    ("backpressured", Phase::Backpressured),
+];
+
+/// The phase of this name.
+pub fn phase(name: &str) -> Option<Phase> {
+    let known = PHASES.iter().find(|(known, _)| *known == name);
+    known.map(|(_, phase)| *phase)
+}
+
 fn phases() -> impl TypedValueParser<Value = Phase> {
-    PossibleValuesParser::new(["free", "starved", "backpressured"]).map(|name| match &*name {
-        "free" => Phase::Free,
-        "starved" => Phase::Starved,
-        _ => Phase::Backpressured,
-    })
+    let names = PHASES.map(|(name, _)| name);
+    PossibleValuesParser::new(names)
+        .try_map(|name| phase(&name).ok_or_else(|| format!("`{name}` is no phase")))
 }
 
 /// One flow.

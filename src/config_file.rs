@@ -14,8 +14,8 @@ pub fn read(file: &File) -> Result<Config> {
     load(file, pepd_config::parse, io::stderr().is_terminal())
 }
 
-/// The same while the daemon runs: the failure's message is for the log and the admin API, so
-/// without colour.
+/// Reads and validates the file again while the daemon runs: the failure's message is for the log
+/// and the admin API, so without colour.
 pub fn read_again(file: &File) -> Result<Config> {
     load(file, pepd_config::parse, false)
 }
@@ -25,7 +25,7 @@ pub fn read_all(file: &File) -> Result<Vec<Config>> {
     load(file, pepd_config::parse_all, io::stderr().is_terminal())
 }
 
-/// How a file's text is understood, given its name.
+/// How a file's text is parsed, given its name.
 type Parse<T> = fn(&str, &str, &Context) -> std::result::Result<T, Report>;
 
 fn load<T>(file: &File, parse: Parse<T>, colour: bool) -> Result<T> {
@@ -41,7 +41,7 @@ fn load<T>(file: &File, parse: Parse<T>, colour: bool) -> Result<T> {
         .map_err(|report| Failure::configuration(report.render(colour)))
 }
 
-/// What this host is called, if it is called anything.
+/// Gives the host's name, if it has one.
 fn host_name() -> Option<String> {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
     let name = name.trim();
@@ -49,7 +49,7 @@ fn host_name() -> Option<String> {
     (!name.is_empty() && name != "(none)").then(|| name.to_owned())
 }
 
-/// The ports that the kernel gives to outgoing connections, or its default
+/// Gives the ports that the kernel gives to outgoing connections, or its default
 /// (Documentation/networking/ip-sysctl.rst) where it does not say.
 fn ephemeral_ports() -> RangeInclusive<u16> {
     let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")

@@ -30,7 +30,7 @@ pub const CODES: &[(u8, &str)] = &[
     (Kind::Configuration as u8, "the configuration is wrong"),
 ];
 
-/// What went wrong, and so with which code the process ends.
+/// A failure that ends the process, with the exit code that tells what kind it is.
 #[derive(Debug)]
 pub struct Failure {
     kind: Kind,
@@ -44,31 +44,31 @@ pub type Result<T = ()> = std::result::Result<T, Failure>;
 enum Kind {
     /// EX_UNAVAILABLE: the kernel or the host lacks something.
     Unavailable = 69,
-    /// EX_SOFTWARE.
+    /// EX_SOFTWARE: something that should not happen.
     Internal = 70,
-    /// EX_NOPERM.
+    /// EX_NOPERM: a capability or a permission is missing.
     NotPermitted = 77,
-    /// EX_CONFIG.
+    /// EX_CONFIG: the configuration is wrong.
     Configuration = 78,
 }
 
 impl Failure {
-    /// The kernel or the host lacks something that the message names, with the cure.
+    /// Fails because the kernel or the host lacks something that the message names, with the cure.
     pub fn unavailable(message: impl fmt::Display) -> Self {
         Self::new(Kind::Unavailable, format!("pepd: {message}"))
     }
 
-    /// Something that should not happen: what was tried, and what the system said.
+    /// Fails because of something that should not happen: what was tried, and what the system said.
     pub fn internal(what: &str, error: impl fmt::Display) -> Self {
         Self::new(Kind::Internal, format!("pepd: {what}: {error}"))
     }
 
-    /// A capability that the message names is missing.
+    /// Fails because a capability is missing that the message names.
     pub fn not_permitted(message: impl fmt::Display) -> Self {
         Self::new(Kind::NotPermitted, format!("pepd: {message}"))
     }
 
-    /// The configuration is wrong; the report says where and what.
+    /// Fails because the configuration is wrong; the report says where and what.
     pub fn configuration(report: String) -> Self {
         Self::new(Kind::Configuration, report)
     }
@@ -77,7 +77,7 @@ impl Failure {
         Self { kind, message }
     }
 
-    /// The exit code.
+    /// Gives the exit code.
     pub fn code(&self) -> ExitCode {
         ExitCode::from(self.kind as u8)
     }

@@ -89,7 +89,7 @@ fn peers(config: &Config) -> Table {
     table
 }
 
-/// comfy-table pads the last column; nobody needs that.
+/// Gives the table's lines without the blanks with which comfy-table pads the last column.
 fn lines(table: &Table) -> String {
     let lines: Vec<_> = table
         .lines()

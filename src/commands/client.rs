@@ -17,19 +17,20 @@ use crate::cli::Target;
 use crate::config_file;
 use crate::exit::{Failure, Result};
 
-/// Where the daemon listens if nobody says otherwise.
-const USUAL: &str = "/run/pepd/admin.sock";
+/// The socket of the daemon that is meant where nothing names another.
+const DEFAULT_SOCKET: &str = "/run/pepd/admin.sock";
 
-/// How long an answer may take. The daemon gives a client less.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// How long the answer to a question may take. The daemon gives a client less.
+const QUESTION_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// A reload installs kernel state, on a busy machine maybe.
-const PATIENCE_WITH_ORDERS: Duration = Duration::from_secs(60);
+/// How long the answer to an order may take: a reload installs kernel state, maybe on a busy
+/// machine.
+const ORDER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// More than ten thousand flows need.
-const LARGEST: usize = 64 << 20;
+/// The longest answer taken, in bytes: more than ten thousand flows need.
+const LARGEST_ANSWER: usize = 64 << 20;
 
-/// Where a daemon can be asked.
+/// A client of a running daemon.
 #[derive(Debug)]
 pub struct Client {
     path: PathBuf,
@@ -39,61 +40,61 @@ pub struct Client {
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nobody listens.
+    /// Nobody listens at the socket.
     #[error(
         "no daemon answers at {}: {error}; start one whose file has `[admin] socket`, or say \
          with -c FILE or --socket PATH which one is meant",
         path.display()
     )]
-    Away {
-        /// Where.
+    Unreachable {
+        /// The socket.
         path: PathBuf,
-        /// Why.
+        /// What the system says.
         error: io::Error,
     },
-    /// The socket is for others.
+    /// This user may not open the socket.
     #[error(
         "{} is closed to you; ask as root, or as a member of the group that `[admin] group` \
          names", path.display()
     )]
     Forbidden {
-        /// Where.
+        /// The socket.
         path: PathBuf,
     },
-    /// The daemon went while it was asked.
+    /// The daemon went away while it was asked.
     #[error(
         "the daemon at {} gave no answer: {error}; its log may say why", path.display()
     )]
-    Broken {
-        /// Where.
+    NoAnswer {
+        /// The socket.
         path: PathBuf,
-        /// Why.
+        /// What the system says.
         error: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// It took too long.
+    /// The answer took too long.
     #[error("the daemon at {} has not answered within {} s", path.display(), time.as_secs())]
-    Late {
-        /// Where.
+    TimedOut {
+        /// The socket.
         path: PathBuf,
         /// How long was waited.
         time: Duration,
     },
-    /// It does not do that.
+    /// The daemon refuses.
     #[error("{problem}")]
     Refused {
-        /// The status of HTTP.
+        /// The HTTP status.
         status: StatusCode,
-        /// What it says.
+        /// What the daemon says.
         problem: Problem,
     },
-    /// Something else listens there, or another version.
+    /// Something else listens there, or another version of pepd.
     #[error(
         "what answers at {} is not this version of pepd: {error}", path.display()
     )]
-    Foreign {
-        /// Where.
+    Incompatible {
+        /// The socket.
         path: PathBuf,
-        /// What is not understood.
+        /// What cannot be parsed.
         error: serde_json::Error,
     },
 }
@@ -113,7 +114,7 @@ impl From<Error> for Failure {
 }
 
 impl Client {
-    /// Of the daemon that the command line means.
+    /// Makes a client of the daemon that the command line means.
     pub fn new(target: &Target) -> Result<Self> {
         let path = match (&target.socket, &target.config) {
             (Some(socket), _) => socket.clone(),
@@ -123,11 +124,11 @@ impl Client {
                 .ok_or_else(|| {
                     Failure::unavailable(format!(
                         "{} has no `[admin] socket`, so its daemon cannot be asked; add one, such \
-                     as \"{USUAL}\", and restart it",
+                     as \"{DEFAULT_SOCKET}\", and restart it",
                         path.display()
                     ))
                 })?,
-            (None, None) => PathBuf::from(USUAL),
+            (None, None) => PathBuf::from(DEFAULT_SOCKET),
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -136,24 +137,23 @@ impl Client {
         Ok(Self { path, runtime })
     }
 
-    /// The answer to a question, as it came.
+    /// Asks a question, and gives the answer as it came.
     pub fn get_text(&self, address: &str) -> std::result::Result<Vec<u8>, Error> {
-        self.ask(Method::GET, address, PATIENCE)
+        self.ask(Method::GET, address, QUESTION_TIMEOUT)
     }
 
-    /// The answer to a question.
+    /// Asks a question, and gives the answer parsed.
     pub fn get<T: DeserializeOwned>(&self, address: &str) -> std::result::Result<T, Error> {
-        self.understand(&self.get_text(address)?)
+        self.parse(&self.get_text(address)?)
     }
 
     /// Gives an order.
     pub fn post(&self, address: &str) -> std::result::Result<(), Error> {
-        self.ask(Method::POST, address, PATIENCE_WITH_ORDERS)
-            .map(drop)
+        self.ask(Method::POST, address, ORDER_TIMEOUT).map(drop)
     }
 
-    fn understand<T: DeserializeOwned>(&self, text: &[u8]) -> std::result::Result<T, Error> {
-        serde_json::from_slice(text).map_err(|error| Error::Foreign {
+    fn parse<T: DeserializeOwned>(&self, text: &[u8]) -> std::result::Result<T, Error> {
+        serde_json::from_slice(text).map_err(|error| Error::Incompatible {
             path: self.path.clone(),
             error,
         })
@@ -170,11 +170,11 @@ impl Client {
         let (status, body) = self
             .runtime
             .block_on(asked)
-            .map_err(|_| Error::Late { path: path(), time })??;
+            .map_err(|_| Error::TimedOut { path: path(), time })??;
         if status.is_success() {
             return Ok(body);
         }
-        let ErrorBody { error: problem } = self.understand(&body)?;
+        let ErrorBody { error: problem } = self.parse(&body)?;
         Err(Error::Refused { status, problem })
     }
 
@@ -188,32 +188,34 @@ impl Client {
             .await
             .map_err(|error| match error.kind() {
                 io::ErrorKind::PermissionDenied => Error::Forbidden { path: path() },
-                _ => Error::Away {
+                _ => Error::Unreachable {
                     path: path(),
                     error,
                 },
             })?;
-        let broken = |error: hyper::Error| Error::Broken {
+        let no_answer = |error: hyper::Error| Error::NoAnswer {
             path: path(),
             error: error.into(),
         };
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
-            .map_err(broken)?;
+            .map_err(no_answer)?;
         let request = Request::builder()
             .method(method)
             .uri(address)
             .header(header::HOST, "pepd")
             .body(Empty::<Bytes>::new())
-            .map_err(|error| Error::Broken {
+            .map_err(|error| Error::NoAnswer {
                 path: path(),
                 error: error.into(),
             })?;
         let answer = async {
-            let response = sender.send_request(request).await.map_err(broken)?;
+            let response = sender.send_request(request).await.map_err(no_answer)?;
             let status = response.status();
-            let body = Limited::new(response.into_body(), LARGEST).collect().await;
-            let body = body.map_err(|error| Error::Broken {
+            let body = Limited::new(response.into_body(), LARGEST_ANSWER)
+                .collect()
+                .await;
+            let body = body.map_err(|error| Error::NoAnswer {
                 path: path(),
                 error,
             })?;
@@ -225,7 +227,7 @@ impl Client {
             // Once it has ended the answer is there, or never will be.
             result = connection => match result {
                 Ok(()) => answer.await,
-                Err(error) => Err(broken(error)),
+                Err(error) => Err(no_answer(error)),
             },
         }
     }

@@ -2,7 +2,7 @@
 
 use pepd_admin::wire::FlowQuery;
 
-/// The daemon as a whole.
+/// Tells how the daemon is as a whole.
 pub const STATUS: &str = "/v1/status";
 
 /// Has the daemon read its configuration again.
@@ -11,19 +11,19 @@ pub const RELOAD: &str = "/v1/reload";
 /// Has the daemon drain.
 pub const DRAIN: &str = "/v1/drain";
 
-/// The live connections that `query` asks for.
+/// Lists the live connections that `query` asks for.
 pub fn flows(query: &FlowQuery) -> String {
     #[allow(clippy::expect_used, reason = "a struct of strings and numbers")]
     let query = serde_urlencoded::to_string(query).expect("a query has a text");
     format!("/v1/flows?{query}")
 }
 
-/// One live connection.
+/// Tells everything about one live connection.
 pub fn flow(id: u64) -> String {
     format!("/v1/flows/{id}")
 }
 
-/// What one live connection did second by second.
+/// Tells what one live connection did second by second.
 pub fn history(id: u64) -> String {
     format!("/v1/flows/{id}/history")
 }

@@ -19,7 +19,7 @@ use crate::ui::labels;
 use crate::ui::output::print;
 use crate::ui::table;
 
-/// As often as the daemon looks at a connection.
+/// How often a connection is shown again: as often as the daemon samples it.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// Prints one connection, and with `--watch` again each second for as long as it lives.
@@ -40,7 +40,7 @@ pub fn flow(args: &FlowArgs) -> Result {
         match show(&client, &address, args) {
             Ok(()) => {}
             // It was there before.
-            Err(Shown::Not(Error::Refused {
+            Err(ShowError::Client(Error::Refused {
                 status: StatusCode::NOT_FOUND,
                 ..
             })) => {
@@ -53,34 +53,34 @@ pub fn flow(args: &FlowArgs) -> Result {
 }
 
 /// Why a connection was not shown.
-enum Shown {
-    Not(Error),
-    Printing(Failure),
+enum ShowError {
+    Client(Error),
+    Output(Failure),
 }
 
-impl From<Shown> for Failure {
-    fn from(shown: Shown) -> Self {
-        match shown {
-            Shown::Not(error) => error.into(),
-            Shown::Printing(failure) => failure,
+impl From<ShowError> for Failure {
+    fn from(error: ShowError) -> Self {
+        match error {
+            ShowError::Client(error) => error.into(),
+            ShowError::Output(failure) => failure,
         }
     }
 }
 
-fn show(client: &Client, address: &str, args: &FlowArgs) -> std::result::Result<(), Shown> {
+fn show(client: &Client, address: &str, args: &FlowArgs) -> std::result::Result<(), ShowError> {
     let text = if args.json {
-        let mut text = client.get_text(address).map_err(Shown::Not)?;
+        let mut text = client.get_text(address).map_err(ShowError::Client)?;
         text.push(b'\n');
         text
     } else {
-        let flow: FlowSnapshot = client.get(address).map_err(Shown::Not)?;
+        let flow: FlowSnapshot = client.get(address).map_err(ShowError::Client)?;
         describe(&flow, table::width()).into_bytes()
     };
     if args.watch && !args.json && io::stdout().is_terminal() {
         // Where the screen cannot be cleared the figures follow each other.
         let _ = execute!(io::stdout(), MoveTo(0, 0), Clear(ClearType::FromCursorDown));
     }
-    print(&text).map_err(Shown::Printing)
+    print(&text).map_err(ShowError::Output)
 }
 
 fn describe(flow: &FlowSnapshot, width: Option<u16>) -> String {

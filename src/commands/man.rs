@@ -45,7 +45,7 @@ const FILES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Prints it.
+/// Prints the manual page.
 pub fn print_manual() -> Result {
     let mut text = Vec::new();
     let mut command = Cli::command();
@@ -86,7 +86,8 @@ fn render(command: &Command, text: &mut Vec<u8>) -> io::Result<()> {
     Roff::new().text([roman(others)]).to_writer(text)
 }
 
-/// A command as a part of the page: clap_mangen's sections, which would have pages of their own.
+/// Renders a command as a part of the page, in clap_mangen's sections, which would have pages of
+/// their own.
 fn render_command(command: &Command, text: &mut Vec<u8>) -> io::Result<()> {
     let page = Man::new(command.clone());
     let name = command.get_bin_name().unwrap_or_else(|| command.get_name());
@@ -98,7 +99,7 @@ fn render_command(command: &Command, text: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-/// A section without its heading.
+/// Renders a section without its heading.
 fn untitled(section: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> io::Result<Vec<u8>> {
     let mut part = Vec::new();
     section(&mut part)?;

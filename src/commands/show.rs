@@ -8,7 +8,7 @@ use crate::daemon::wiring;
 use crate::exit::{Failure, Result};
 use crate::ui::output::{eprint, print};
 
-/// Prints the plan; touches nothing.
+/// Prints the plan, and touches nothing.
 pub fn show(file: &File) -> Result {
     let config = config_file::read(file)?;
     let listeners =

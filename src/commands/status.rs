@@ -27,7 +27,7 @@ pub fn status(args: &AskArgs) -> Result {
     print(describe(&status, now(), table::width()).as_bytes())
 }
 
-/// Seconds since the Unix epoch.
+/// Gives the time in seconds since the Unix epoch.
 pub fn now() -> f64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -51,7 +51,7 @@ fn describe(status: &Status, now: f64, width: Option<u16>) -> String {
     text
 }
 
-/// Two lines for each pair: what clients send with their legs, what servers send with theirs.
+/// Gives two lines for each pair: what clients send with their legs, what servers send with theirs.
 fn pairs(pairs: &[PairSnapshot], width: Option<u16>) -> String {
     if pairs.is_empty() {
         return "no connections yet\n".to_owned();
@@ -81,7 +81,7 @@ fn pairs(pairs: &[PairSnapshot], width: Option<u16>) -> String {
     table::text(&table)
 }
 
-/// Lately, or if nothing was carried lately, ever.
+/// Gives the main phase of late, or if nothing was carried lately, of all time.
 fn phase(direction: &PairDirection) -> String {
     let recent = &direction.recent_phases;
     labels::main_phase(if recent.total() > 0.0 {
@@ -110,14 +110,14 @@ fn limits(limits: &[LimitUse], width: Option<u16>) -> String {
             limit.name.clone(),
             format::count(limit.used),
             format::count(limit.limit),
-            used(limit),
+            share_used(limit),
         ]);
     }
     table::text(&table)
 }
 
-/// The share of a limit that is in use.
-fn used(limit: &LimitUse) -> String {
+/// Gives the share of a limit that is in use.
+fn share_used(limit: &LimitUse) -> String {
     if limit.limit == 0 {
         return "–".to_owned();
     }
@@ -144,7 +144,7 @@ fn peers(peers: &[PeerState], now: f64, width: Option<u16>) -> String {
     table::text(&table)
 }
 
-/// What the tunnels' guards have dropped, if they have.
+/// Lists what the tunnels' guards have dropped, if they have.
 fn guards(guards: &[GuardDrops], width: Option<u16>) -> String {
     let dropping = || guards.iter().filter(|guard| guard.packets > 0);
     if dropping().next().is_none() {
@@ -169,7 +169,7 @@ fn guards(guards: &[GuardDrops], width: Option<u16>) -> String {
     table::text(&table)
 }
 
-/// What has happened; what has not is no news.
+/// Lists what has been counted; what has not happened is no news.
 fn counters(status: &Status, width: Option<u16>) -> String {
     let all = status.counters.iter().chain(&status.routed);
     let mut counted: Vec<_> = all.filter(|counter| counter.count > 0).collect();

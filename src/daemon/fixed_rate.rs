@@ -36,7 +36,7 @@ impl Controls {
         Ok(Self { by_leg })
     }
 
-    /// Says in the log what the legs' controls are called in `ss`.
+    /// Logs what the legs' controls are called in `ss`.
     pub fn report(&self) {
         for (leg, control) in &self.by_leg {
             let name = control.name();
@@ -53,7 +53,8 @@ impl Controls {
         }
     }
 
-    /// What the leg's sockets are to have (`TCP_CONGESTION`); `None` is the kernel's default.
+    /// Gives the control that the leg's sockets are to have (`TCP_CONGESTION`); `None` is the
+    /// kernel's default.
     pub fn kernel_name(&self, leg: &Leg) -> Option<String> {
         match leg.congestion.as_ref()? {
             Congestion::Kernel(name) => Some(name.clone()),
@@ -78,18 +79,18 @@ impl Controls {
         }
     }
 
-    /// What the kernel calls them.
+    /// Gives the names by which the kernel knows the controls.
     pub fn names(&self) -> Names {
         Names(self.by_leg.values().map(|it| it.name().clone()).collect())
     }
 }
 
-/// What the kernel calls the legs' controls.
+/// The names by which the kernel knows the legs' controls.
 #[derive(Clone, Debug)]
 pub struct Names(Vec<Name>);
 
 impl Names {
-    /// Calls a leg's control as the configuration does.
+    /// Replaces the kernel's name of a leg's control by the configuration's.
     pub fn translate(&self, flow: &mut FlowSnapshot) {
         for leg in [&mut flow.client_leg, &mut flow.upstream_leg] {
             let ours = |text: &str| self.0.iter().any(|name| name.as_str() == text);

@@ -228,7 +228,8 @@ impl GateLease {
     }
 }
 
-/// Logs that the gate has opened or closed. Every connection may do so where `[limits] connections` is small.
+/// Logs that the gate has opened or closed. Every connection may do so where `[limits] connections`
+/// is small.
 fn report_gate(open: bool) {
     static OPENED: Throttle = Throttle::new(Duration::from_secs(10));
     static CLOSED: Throttle = Throttle::new(Duration::from_secs(10));

@@ -6,15 +6,15 @@ use std::path::PathBuf;
 
 use crate::exit::{Failure, Result};
 
-/// Held while a pepd runs in this network namespace; the kernel releases it when the process
-/// ends, however it ends.
+/// The lock of this network namespace, held while a pepd runs in it; the kernel releases it when
+/// the process ends, however it ends.
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
 }
 
 impl Lock {
-    /// Takes the lock, or says who has it.
+    /// Takes the lock; the failure says who has it.
     pub fn acquire() -> Result<Self> {
         let path = lock_path()?;
         let failed = |error| Failure::internal(&format!("open {}", path.display()), error);
@@ -51,7 +51,7 @@ impl Lock {
     }
 }
 
-/// Where the lock of this network namespace is.
+/// Gives the path of this network namespace's lock.
 fn lock_path() -> Result<PathBuf> {
     let namespace = fs::read_link("/proc/self/ns/net")
         .map_err(|error| Failure::internal("read /proc/self/ns/net", error))?;
@@ -65,7 +65,7 @@ fn lock_path() -> Result<PathBuf> {
     Ok(directory.join(format!("net-{number}.lock")))
 }
 
-/// Whether a pepd runs in this network namespace; changes nothing.
+/// Tells whether a pepd runs in this network namespace; changes nothing.
 pub fn is_locked() -> bool {
     let file = lock_path().ok().and_then(|path| File::open(path).ok());
     file.is_some_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))

@@ -1,10 +1,10 @@
 //! The running daemon, from its start to its end.
 //!
-//! In reading order: [`start`] brings everything up, or nothing; [`run`] waits for what is next, and
-//! hands it to [`upkeep`] (the gate and the kernel state stay as they should be), to [`reload`] (the
-//! file is read again) or, at last, to [`drain`] (new connections are routed, live ones may finish,
-//! and all kernel state is removed). What a start and a reload do alike is in [`prepare`], and the
-//! way from the configuration to the relay and the kernel state in [`wiring`].
+//! In reading order: [`start`] brings everything up, or nothing; [`run`] waits for what is next,
+//! and hands it to [`upkeep`] (the gate and the kernel state stay as they should be), to [`reload`]
+//! (the file is read again) or, at last, to [`drain`] (new connections are routed, live ones may
+//! finish, and all kernel state is removed). What a start and a reload do alike is in [`prepare`],
+//! and the way from the configuration to the relay and the kernel state in [`wiring`].
 
 pub mod admin;
 mod drain;

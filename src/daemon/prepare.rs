@@ -12,8 +12,8 @@ use crate::daemon::resources::Descriptors;
 use crate::daemon::wiring;
 use crate::exit::Result;
 
-/// The relay's settings, with no more connections than there are descriptors for. What the kernel
-/// makes of a leg otherwise than the file asks is logged.
+/// Derives the relay's settings, with no more connections than there are descriptors for, and logs
+/// what the kernel grants a leg otherwise than the file asks.
 ///
 /// # Errors
 ///
@@ -41,7 +41,7 @@ pub fn settings(
     Ok(settings)
 }
 
-/// The kernel state that goes with the relay's listeners.
+/// Plans the kernel state that goes with the relay's listeners.
 pub fn plan(
     config: &Config,
     prepared: &Prepared,

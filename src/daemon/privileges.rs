@@ -5,10 +5,11 @@ use caps::{CapSet, Capability, CapsHashSet};
 
 use crate::exit::{Failure, Result};
 
-/// Without these pepd cannot work: transparent sockets, marks, nft, rules and routes.
+/// The capabilities without which pepd cannot work: transparent sockets, marks, nft, rules and
+/// routes.
 const NEEDED: &[Capability] = &[Capability::CAP_NET_ADMIN];
 
-/// These are kept where they are there.
+/// The capabilities that are kept where they are there.
 ///
 /// CAP_NET_BIND_SERVICE: a client whose own port is below 1024, as NFS has it.
 /// CAP_NET_RAW: probes through the tunnels (raw(7)).
@@ -19,24 +20,24 @@ const WANTED: &[Capability] = &[
     Capability::CAP_SYS_RESOURCE,
 ];
 
-/// What this process lacks.
+/// The capabilities that this process lacks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Privileges {
-    /// Of what pepd cannot work without.
+    /// Those without which pepd cannot work.
     pub needed: Vec<String>,
-    /// Of what it uses where it is there.
+    /// Those that it uses where they are there.
     pub wanted: Vec<String>,
 }
 
 impl Privileges {
-    /// Whether pipes keep their size however many there are.
+    /// Tells whether pipes keep their size however many there are.
     pub fn unbounded_pipes(&self) -> bool {
         let resource = Capability::CAP_SYS_RESOURCE.to_string();
         !self.wanted.contains(&resource)
     }
 }
 
-/// Looks at what this process has.
+/// Finds out which capabilities this process lacks.
 pub fn gather() -> Privileges {
     let missing = |capabilities: &[Capability]| {
         let there =
@@ -52,7 +53,7 @@ pub fn gather() -> Privileges {
     }
 }
 
-/// Refuses to go on without what is needed.
+/// Checks that the capabilities are there without which pepd cannot work.
 pub fn require() -> Result {
     for capability in NEEDED {
         let there = caps::has_cap(None, CapSet::Effective, *capability)

@@ -26,7 +26,7 @@ pub async fn queue_backend(config: &Config) -> Result<Option<Holder>> {
 /// How the descriptors of the process are shared out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptors {
-    /// How many there may be.
+    /// The most descriptors that the process may have.
     pub limit: u64,
     /// The most connections, of two sockets each.
     pub connections: u32,

@@ -94,7 +94,7 @@ impl StatusView {
         *self.kernel.write().unwrap_or_else(PoisonError::into_inner) = counts;
     }
 
-    /// Takes over that the daemon drains.
+    /// Has the status say from now on that the daemon drains.
     pub fn set_draining(&self) {
         self.draining.store(true, Relaxed);
     }

@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use sd_notify::NotifyState;
 
-/// Tells systemd how it stands, where there is one (`NOTIFY_SOCKET`).
+/// A line to systemd, where there is one (`NOTIFY_SOCKET`).
 ///
-/// From a thread of its own: sd_notify(3) waits while the other side does not read, and neither
-/// the gate nor a signal may wait for that.
+/// A thread of its own sends what is told: sd_notify(3) waits while the other side does not read,
+/// and neither the gate nor a signal may wait for that.
 #[derive(Debug)]
 pub struct Notifier {
     messages: SyncSender<Message>,
 }
 
-/// Messages that may wait to be read; more are dropped.
-const WAITING: usize = 16;
+/// How many messages may wait to be sent; more are dropped.
+const QUEUE_LENGTH: usize = 16;
 
 #[derive(Debug)]
 enum Message {
@@ -29,29 +29,29 @@ enum Message {
 impl Notifier {
     /// Starts the thread.
     pub fn start() -> io::Result<Self> {
-        let (messages, inbox) = sync_channel(WAITING);
+        let (messages, inbox) = sync_channel(QUEUE_LENGTH);
         std::thread::Builder::new()
             .name("notify".to_owned())
             .spawn(move || inbox.into_iter().for_each(|message| send(&message)))?;
         Ok(Self { messages })
     }
 
-    /// New connections are split now.
+    /// Tells that new connections are split from now on.
     pub fn ready(&self) {
         self.queue(Message::Ready);
     }
 
-    /// A reload has begun.
+    /// Tells that a reload has begun.
     pub fn reloading(&self) {
         self.queue(Message::Reloading);
     }
 
-    /// The end has begun and takes up to `time`.
+    /// Tells that the end has begun and takes up to `time`.
     pub fn stopping(&self, time: Duration) {
         self.queue(Message::Stopping(time));
     }
 
-    /// All is well, and this is how it stands.
+    /// Tells that all is well, with a line on the daemon.
     pub fn alive(&self, status: String) {
         self.queue(Message::Alive(status));
     }

@@ -13,9 +13,9 @@ impl Daemon {
     }
 
     /// Reads the kernel's counters, and installs its state again where it is gone. `nft flush
-    /// ruleset`, with which a reload of the operator's own firewall often begins, takes pepd's table
-    /// along, and a restart of systemd-networkd takes the rules; then even the packets of live
-    /// connections no longer reach their sockets.
+    /// ruleset`, with which a reload of the operator's own firewall often begins, takes pepd's
+    /// table along, and a restart of systemd-networkd takes the rules; then even the packets of
+    /// live connections no longer reach their sockets.
     pub(super) async fn verify_kernel_state(&mut self) {
         match self.keeper.renew_during(self.installed.verify()).await {
             Ok(counts) => return self.view.set_kernel_counts(counts),

@@ -12,7 +12,7 @@ use crate::daemon::resources;
 /// The first NFQUEUE; each worker reads one.
 const FIRST_QUEUE: QueueNumber = QueueNumber(7300);
 
-/// What the relay is told; `controls` are those of the legs with a fixed rate.
+/// Gives what the relay is told; `controls` are those of the legs with a fixed rate.
 pub fn settings(config: &Config, controls: &Controls) -> pepd_relay::Settings {
     pepd_relay::Settings {
         port: config.capture.port,
@@ -39,7 +39,7 @@ pub fn settings(config: &Config, controls: &Controls) -> pepd_relay::Settings {
     }
 }
 
-/// How SYNs are held, if any are.
+/// Gives how SYNs are held, if any are.
 fn end_to_end(config: &Config) -> Option<pepd_relay::EndToEnd> {
     let marks = config.capture.mark.verdicts()?;
     config.holds_syns().then_some(pepd_relay::EndToEnd {
@@ -49,7 +49,7 @@ fn end_to_end(config: &Config) -> Option<pepd_relay::EndToEnd> {
     })
 }
 
-/// The NFQUEUEs that the workers read.
+/// Gives the NFQUEUEs that the workers read.
 pub fn queues(config: &Config) -> impl Iterator<Item = QueueNumber> {
     FIRST_QUEUE
         .and_following()
@@ -82,7 +82,7 @@ fn leg(leg: &pepd_config::Leg, controls: &Controls, marks: Option<SocketMarks>) 
     }
 }
 
-/// What the kernel is to do; `listeners` are the relay's, in the order of the legs.
+/// Gives what the kernel is to do; `listeners` are the relay's, in the order of the legs.
 ///
 /// `backend` is what holds SYNs on this host, if any are held, and `workers` how many read them.
 pub fn request(

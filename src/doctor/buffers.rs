@@ -5,19 +5,19 @@ use pepd_config::{Config, Leg, Rate, Size};
 use super::finding::Finding;
 use super::sysctl::{self, Sysctls};
 
-/// A leg whose rate the file does not give is judged at this one.
-const USUAL: Rate = Rate(100_000_000);
+/// The rate at which a leg is judged whose own the file does not give.
+const DEFAULT_RATE: Rate = Rate(100_000_000);
 
 /// The round trip that a leg's buffers should cover at its rate: a continent's, in milliseconds.
-const LONG: u64 = 100;
+const LONG_RTT_MS: u64 = 100;
 
-/// What the kernel is to be allowed where its maximum is too small, at least.
-const GENEROUS: u64 = 32 << 20;
+/// The least maximum that is advised where the kernel's is too small, in bytes.
+const ROOMY_MAXIMUM: u64 = 32 << 20;
 
-/// Fewer connections than this with full buffers must not fill TCP's memory.
-const FULL: u64 = 32;
+/// The number of connections below which full buffers must not fill TCP's memory.
+const MIN_FULL_BUFFERS: u64 = 32;
 
-/// One finding per leg and direction, and one about TCP's memory.
+/// Gives one finding per leg and direction, and one about TCP's memory.
 pub fn judge(sysctls: &Sysctls, config: &Config) -> Vec<Finding> {
     let mut findings = Vec::new();
     for leg in &config.legs {
@@ -34,19 +34,19 @@ pub fn judge(sysctls: &Sysctls, config: &Config) -> Vec<Finding> {
     findings
 }
 
-/// What may be in flight when `bytes` are allowed, at `rate`: the round trip in milliseconds.
-fn covers(bytes: u64, rate: Rate) -> u64 {
+/// Gives the longest round trip, in milliseconds, that `bytes` in flight fill at `rate`.
+fn covered_rtt_ms(bytes: u64, rate: Rate) -> u64 {
     u64::try_from(u128::from(bytes) * 8 * 1000 / u128::from(rate.0.max(1))).unwrap_or(u64::MAX)
 }
 
-/// `buffer` is forced past rmem_max and wmem_max (SO_RCVBUFFORCE), and the kernel doubles it
-/// for its own bookkeeping: all of it is the connection's.
+/// Judges a leg's own `buffer`, which is forced past rmem_max and wmem_max (SO_RCVBUFFORCE), and
+/// the kernel doubles it for its own bookkeeping: all of it is the connection's.
 fn fixed(leg: &Leg, buffer: Size) -> Finding {
     const ID: &str = "buffer";
-    let rate = leg.rate.unwrap_or(USUAL);
-    let time = covers(buffer.0, rate);
+    let rate = leg.rate.unwrap_or(DEFAULT_RATE);
+    let time = covered_rtt_ms(buffer.0, rate);
     let found = format!("{buffer}: fills {rate}/s up to a round trip of {time} ms");
-    let finding = if leg.rate.is_some() && time < LONG {
+    let finding = if leg.rate.is_some() && time < LONG_RTT_MS {
         let wanted = Size((rate.0 / 8 * 600 / 1000).next_power_of_two());
         Finding::note(ID, found)
             .because(
@@ -63,35 +63,35 @@ fn fixed(leg: &Leg, buffer: Size) -> Finding {
     finding.about(format!("leg {}", leg.name))
 }
 
-/// The kernel grows the buffer up to the third number, about half of which is payload
-/// (tcp_adv_win_scale, Documentation/networking/ip-sysctl.rst).
+/// Judges a buffer that the kernel tunes: it grows up to the third number, about half of which is
+/// payload (tcp_adv_win_scale, Documentation/networking/ip-sysctl.rst).
 fn tuned(sysctls: &Sysctls, leg: &Leg, id: &'static str, name: &str) -> Option<Finding> {
     let path = format!("net/ipv4/{name}");
     let [least, default, most] = sysctls.triple(&path)?;
-    let rate = leg.rate.unwrap_or(USUAL);
-    let time = covers(most / 2, rate);
+    let rate = leg.rate.unwrap_or(DEFAULT_RATE);
+    let time = covered_rtt_ms(most / 2, rate);
     let found = format!(
         "grows up to {} ({name}): fills {rate}/s up to a round trip of {time} ms",
         Size(most)
     );
     let finding =
-        if time < LONG {
-            let needed = (rate.0 / 8 * LONG / 1000 * 2).next_power_of_two();
-            let wanted = needed.max(GENEROUS);
+        if time < LONG_RTT_MS {
+            let needed = (rate.0 / 8 * LONG_RTT_MS / 1000 * 2).next_power_of_two();
+            let wanted = needed.max(ROOMY_MAXIMUM);
             Finding::slow(id, found)
             .because(
                 "a connection has no more in flight than its buffer holds: the leg cannot fill a \
                  longer path",
             )
             .cure(sysctl::set(&path, format!("{least} {default} {wanted}")))
-            .advice(format!("or give the leg a `buffer` of its own in [leg.{}]", leg.name))
+            .otherwise(format!("give the leg a `buffer` of its own in [leg.{}]", leg.name))
         } else {
             Finding::ok(id, found)
         };
     Some(finding.about(format!("leg {}", leg.name)))
 }
 
-/// Without autotuning the receive buffer stays at the second number.
+/// Judges autotuning, without which the receive buffer stays at the second number.
 fn growing(sysctls: &Sysctls, leg: &Leg) -> Option<Finding> {
     const PATH: &str = "net/ipv4/tcp_moderate_rcvbuf";
     (sysctls.number(PATH) == Some(0)).then(|| {
@@ -102,8 +102,8 @@ fn growing(sysctls: &Sysctls, leg: &Leg) -> Option<Finding> {
     })
 }
 
-/// Above the second number of tcp_mem the kernel shrinks windows, above the third it drops
-/// (tcp(7)).
+/// Judges TCP's memory: above the second number of tcp_mem the kernel shrinks windows, above the
+/// third it drops (tcp(7)).
 fn memory(sysctls: &Sysctls, config: &Config) -> Option<Finding> {
     const PATH: &str = "net/ipv4/tcp_mem";
     const ID: &str = "buffer.memory";
@@ -120,8 +120,8 @@ fn memory(sysctls: &Sysctls, config: &Config) -> Option<Finding> {
         (pressure * PAGE) >> 20,
         each >> 20
     );
-    Some(if full < FULL {
-        let pages = FULL * each / PAGE;
+    Some(if full < MIN_FULL_BUFFERS {
+        let pages = MIN_FULL_BUFFERS * each / PAGE;
         Finding::note(ID, found)
             .because(
                 "beyond it the kernel shrinks everybody's windows, and connections slow down \
@@ -158,7 +158,7 @@ mod tests {
     #[case::nothing(0, 1, 0)]
     #[case::no_overflow(u64::MAX, 1, u64::MAX)]
     fn what_a_buffer_covers(#[case] bytes: u64, #[case] rate: u64, #[case] milliseconds: u64) {
-        assert_eq!(covers(bytes, Rate(rate)), milliseconds);
+        assert_eq!(covered_rtt_ms(bytes, Rate(rate)), milliseconds);
     }
 
     #[rstest]

@@ -13,7 +13,7 @@ use crate::daemon::lock;
 use crate::daemon::resources;
 use crate::daemon::wiring;
 
-/// What a rehearsal of `pepd run` came to.
+/// What stands in the way of the capture.
 #[derive(Debug)]
 pub struct Capture {
     /// Whether a pepd runs here already: port and queues are then its own.
@@ -24,12 +24,12 @@ pub struct Capture {
     pub queues: BTreeSet<QueueNumber>,
     /// What would hold the SYNs, or why nothing can; none where none are held.
     pub backend: Option<Result<Holder, Error>>,
-    /// Everything up to the point at which the kernel would change.
+    /// What the preflight of `pepd run` has found.
     pub rehearsal: Rehearsal,
 }
 
 impl Capture {
-    /// Rehearses.
+    /// Goes through all that `pepd run` does before it changes the kernel.
     pub async fn gather(config: &Config) -> Self {
         let backend = if config.holds_syns() {
             Some(pepd_net::find_holder().await)
@@ -58,7 +58,7 @@ impl Capture {
     }
 }
 
-/// Everything that would stop the capture, or that it stops.
+/// Judges everything that would stop the capture, or that it stops.
 pub fn judge(capture: Capture, config: &Config) -> Vec<Finding> {
     let mut findings = vec![port(&capture, config)];
     findings.extend(backend(&capture, config));
@@ -120,7 +120,7 @@ fn backend(capture: &Capture, config: &Config) -> Vec<Finding> {
             Finding::stop(ID, error.to_string())
                 .because("handshake = \"end-to-end\" needs it, and `pepd run` ends without")
                 .cure("modprobe nft_queue")
-                .advice("or write handshake = \"early\" under [capture]"),
+                .otherwise("write handshake = \"early\" under [capture]"),
         ),
     }
     let taken: Vec<_> = wiring::queues(config)
@@ -140,7 +140,7 @@ fn backend(capture: &Capture, config: &Config) -> Vec<Finding> {
     findings
 }
 
-/// An error of the rehearsal, but for those that other findings are about.
+/// Judges an error of the preflight, but for those that other findings are about.
 fn obstacle(error: &Error, no_queue: bool) -> Option<Finding> {
     let text = error.to_string();
     match error {
@@ -199,8 +199,8 @@ fn translates(warning: Warning) -> Finding {
         .advice(warning.cure)
 }
 
-/// Listening sockets at the wildcard or at addresses of pepd's kind, from /proc/net/tcp and
-/// tcp6: local address and port in hexadecimal, and state 0A.
+/// Reads the ports of listening sockets at the wildcard or at addresses of pepd's kind, from
+/// /proc/net/tcp and tcp6: local address and port in hexadecimal, and state 0A.
 fn listening() -> BTreeSet<u16> {
     ["/proc/self/net/tcp", "/proc/self/net/tcp6"]
         .iter()
@@ -222,7 +222,7 @@ fn parse_listening(table: &str) -> Vec<u16> {
     table.lines().skip(1).filter_map(line).collect()
 }
 
-/// The queues that have a reader: the first column.
+/// Reads the queues that have a reader: the first column.
 fn queues() -> BTreeSet<QueueNumber> {
     let table = fs::read_to_string("/proc/self/net/netfilter/nfnetlink_queue");
     let table = table.unwrap_or_default();

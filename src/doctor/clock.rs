@@ -18,7 +18,7 @@ pub struct Clock {
 const FOLDER: &str = "/sys/devices/system/clocksource/clocksource0";
 
 impl Clock {
-    /// Looks.
+    /// Reads them.
     pub fn gather() -> Self {
         let read = |name: &str| {
             let text = fs::read_to_string(format!("{FOLDER}/{name}")).ok()?;
@@ -32,7 +32,7 @@ impl Clock {
     }
 }
 
-/// The clock source, and the system clock.
+/// Judges the clock source and the system clock.
 pub fn judge(clock: &Clock) -> Vec<Finding> {
     let source = clock
         .source
@@ -53,7 +53,8 @@ pub fn judge(clock: &Clock) -> Vec<Finding> {
     source.into_iter().chain(system).collect()
 }
 
-/// These are read over a bus, in microseconds; TCP asks for the time with every packet.
+/// Judges a clock source: some are read over a bus, in microseconds, and TCP asks for the time with
+/// every packet.
 fn of_source(source: &str, available: &str) -> Finding {
     const ID: &str = "clock.source";
     const SLOW: [&str; 4] = ["hpet", "acpi_pm", "pit", "jiffies"];

@@ -9,7 +9,7 @@ use crate::daemon::fixed_rate;
 
 const ID: &str = "congestion";
 
-/// What is known of pepd's own control, if a leg asks for it: why this kernel does not take it.
+/// Whether this kernel takes pepd's own control, if a leg asks for it, and why not.
 #[derive(Debug)]
 pub struct FixedRate(Option<Result<(), pepd_bpf::Error>>);
 
@@ -21,7 +21,32 @@ impl FixedRate {
     }
 }
 
-/// One finding per leg.
+/// What kind of congestion control a leg asks for, as far as that matters to the doctor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    /// Takes a loss for congestion.
+    LossBased,
+    /// Paces by a model of the path.
+    Bbr,
+    /// Any other.
+    Other,
+}
+
+impl Family {
+    /// Tells a control's family by its name.
+    pub fn of(control: &Congestion) -> Self {
+        match control {
+            Congestion::Kernel(name) => match name.as_str() {
+                "cubic" | "reno" => Self::LossBased,
+                name if name.starts_with("bbr") => Self::Bbr,
+                _ => Self::Other,
+            },
+            Congestion::FixedRate => Self::Other,
+        }
+    }
+}
+
+/// Gives one finding per leg.
 pub fn judge(
     sysctls: &Sysctls,
     modules: &Modules,
@@ -80,13 +105,15 @@ fn by_default(sysctls: &Sysctls) -> Finding {
     Finding::ok(ID, format!("the kernel's own: {default}"))
 }
 
-/// A pacing ceiling far above what a loss-based control reaches is no use to a lossy leg: but
-/// whether a leg is lossy is not known before there is traffic. What is known is a
-/// contradiction: a leg that is made for a long path, and a control that is not.
+/// Notes a loss-based control on a long leg. A pacing ceiling far above what a loss-based control
+/// reaches is no use to a lossy leg: but whether a leg is lossy is not known before there is
+/// traffic. What is known is a contradiction: a leg that is made for a long path, and a control
+/// that is not.
 fn loss_based(leg: &Leg) -> Option<Finding> {
-    let control = leg.congestion.as_ref()?.as_str();
+    let control = leg.congestion.as_ref()?;
     let long = leg.buffer.is_some_and(|bytes| bytes.0 >= 4 << 20);
-    (long && ["cubic", "reno"].contains(&control)).then(|| {
+    (long && Family::of(control) == Family::LossBased).then(|| {
+        let control = control.as_str();
         Finding::note(
             "congestion.loss-based",
             format!("{control}, with a buffer as for a long path"),

@@ -8,7 +8,7 @@ use super::sysctl::{self, Sysctls};
 const MAX: &str = "net/netfilter/nf_conntrack_max";
 const COUNT: &str = "net/netfilter/nf_conntrack_count";
 
-/// The size of the table. Without connection tracking there is nothing to say.
+/// Judges the size of the table. Without connection tracking there is nothing to say.
 pub fn judge(sysctls: &Sysctls, config: &Config) -> Option<Finding> {
     const ID: &str = "conntrack";
     let most = sysctls.number(MAX)?;

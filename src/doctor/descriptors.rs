@@ -7,7 +7,7 @@ use super::finding::Finding;
 use super::sysctl::{self, Sysctls};
 use crate::daemon::resources;
 
-/// What a process here may have.
+/// The limits of a process on this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {
     /// The most open files, as this process could raise it.
@@ -17,7 +17,7 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// Of this process; what systemd gives to pepd is its unit's matter.
+    /// Reads those of this process; what systemd gives to pepd is its unit's matter.
     pub fn gather(unbounded_pipes: bool) -> Self {
         let hard = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(_, hard)| hard);
         Self {
@@ -27,7 +27,7 @@ impl Limit {
     }
 }
 
-/// Whether `[limits] connections` fit.
+/// Judges whether `[limits] connections` fit.
 pub fn judge(limit: Limit, sysctls: &Sysctls, config: &Config) -> Vec<Finding> {
     let workers = resources::workers(config);
     let shared = resources::shares(config, workers, limit.files);
@@ -56,7 +56,7 @@ pub fn judge(limit: Limit, sysctls: &Sysctls, config: &Config) -> Vec<Finding> {
     findings
 }
 
-/// No process may have more than fs.nr_open.
+/// Advises to raise fs.nr_open where it is in the way: no process may have more.
 fn beyond(sysctls: &Sysctls, needed: u64) -> String {
     match sysctls.number("fs/nr_open") {
         Some(most) if most < needed => format!(
@@ -67,7 +67,8 @@ fn beyond(sysctls: &Sysctls, needed: u64) -> String {
     }
 }
 
-/// Without CAP_SYS_RESOURCE the pipes beyond this many pages shrink to two pages (pipe(7)).
+/// Judges the size of pipes. Without CAP_SYS_RESOURCE those beyond this many pages shrink to two
+/// pages (pipe(7)).
 fn pipes(limit: Limit, sysctls: &Sysctls) -> Option<Finding> {
     const PATH: &str = "fs/pipe-user-pages-soft";
     // 256 KiB each.
@@ -86,7 +87,7 @@ fn pipes(limit: Limit, sysctls: &Sysctls) -> Option<Finding> {
         )
         .because("those beyond are of 8 KiB, and bulk transfers through them cost more CPU")
         .cure(sysctl::set(PATH, 0))
-        .advice("or give pepd CAP_SYS_RESOURCE, as the unit in config/ does"),
+        .otherwise("give pepd CAP_SYS_RESOURCE, as the unit in config/ does"),
     )
 }
 

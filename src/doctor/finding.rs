@@ -1,5 +1,8 @@
 //! What the doctor has to say: one finding per matter.
 
+use std::fmt;
+use std::ops::Deref;
+
 use serde::Serialize;
 
 /// How much a finding matters.
@@ -17,10 +20,10 @@ pub enum Level {
 }
 
 impl Level {
-    /// From the one that matters most.
+    /// All levels, from the one that matters most.
     pub const ALL: [Self; 4] = [Self::Stop, Self::Slow, Self::Note, Self::Ok];
 
-    /// As it is written in the text and in JSON.
+    /// Gives the level as the text and the JSON have it.
     pub fn word(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -31,7 +34,7 @@ impl Level {
     }
 }
 
-/// One thing that was looked at.
+/// What the doctor says about one thing that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// What was looked at; stable between versions.
@@ -45,13 +48,13 @@ pub struct Finding {
     /// Why that matters to a helper box.
     pub why: Option<String>,
     /// A shell command that puts it right.
-    pub cure: Option<String>,
+    pub cure: Option<Cure>,
     /// What to do where no single command does it, or beside it.
-    pub advice: Option<String>,
+    pub advice: Option<Advice>,
 }
 
 impl Finding {
-    /// A finding of which nothing is known yet but what was found.
+    /// Makes a finding without a reason or a cure.
     pub fn new(level: Level, id: &'static str, found: impl Into<String>) -> Self {
         Self {
             id,
@@ -64,52 +67,109 @@ impl Finding {
         }
     }
 
-    /// All is well.
+    /// Makes a finding that all is well.
     pub fn ok(id: &'static str, found: impl Into<String>) -> Self {
         Self::new(Level::Ok, id, found)
     }
 
-    /// Worth knowing.
+    /// Makes a finding that is worth knowing.
     pub fn note(id: &'static str, found: impl Into<String>) -> Self {
         Self::new(Level::Note, id, found)
     }
 
-    /// pepd works less well than it could.
+    /// Makes a finding that pepd works less well than it could.
     pub fn slow(id: &'static str, found: impl Into<String>) -> Self {
         Self::new(Level::Slow, id, found)
     }
 
-    /// `pepd run` fails, or connections end in nothing.
+    /// Makes a finding that `pepd run` fails, or connections end in nothing.
     pub fn stop(id: &'static str, found: impl Into<String>) -> Self {
         Self::new(Level::Stop, id, found)
     }
 
-    /// What it is about.
+    /// Says what it is about.
     pub fn about(mut self, subject: impl Into<String>) -> Self {
         self.subject = Some(subject.into());
         self
     }
 
-    /// Why it matters.
+    /// Says why it matters.
     pub fn because(mut self, why: impl Into<String>) -> Self {
         self.why = Some(why.into());
         self
     }
 
-    /// The shell command that puts it right.
-    pub fn cure(mut self, command: impl Into<String>) -> Self {
-        self.cure = Some(command.into());
+    /// Gives the shell command that puts it right.
+    pub fn cure(mut self, cure: impl Into<Cure>) -> Self {
+        self.cure = Some(cure.into());
         self
     }
 
-    /// What to do, in words.
+    /// Says in words what to do.
     pub fn advice(mut self, text: impl Into<String>) -> Self {
-        self.advice = Some(text.into());
+        self.advice = Some(Advice::Words(text.into()));
+        self
+    }
+
+    /// Says in words what to do instead of the cure.
+    pub fn otherwise(mut self, text: impl Into<String>) -> Self {
+        self.advice = Some(Advice::InsteadOfCure(text.into()));
         self
     }
 }
 
-/// What the findings come to: the level of the worst.
+/// A shell command that puts a finding right.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Cure {
+    /// Sets kernel parameters, which lasts until the host's next start.
+    Sysctl(String),
+    /// Any other command.
+    Command(String),
+}
+
+impl Deref for Cure {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        match self {
+            Self::Sysctl(command) | Self::Command(command) => command,
+        }
+    }
+}
+
+impl fmt::Display for Cure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self)
+    }
+}
+
+impl<T: Into<String>> From<T> for Cure {
+    fn from(command: T) -> Self {
+        Self::Command(command.into())
+    }
+}
+
+/// What to do, in words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(into = "String")]
+pub enum Advice {
+    /// What to do where there is no cure, or what to know beside it.
+    Words(String),
+    /// What can be done instead of the cure.
+    InsteadOfCure(String),
+}
+
+impl From<Advice> for String {
+    fn from(advice: Advice) -> Self {
+        match advice {
+            Advice::Words(text) => text,
+            Advice::InsteadOfCure(text) => format!("or {text}"),
+        }
+    }
+}
+
+/// Gives the level of the worst finding.
 pub fn worst(findings: &[Finding]) -> Level {
     findings
         .iter()

@@ -12,7 +12,8 @@ const V6: &str = "net/ipv6/conf/all/forwarding";
 const WHY: &str = "what pepd does not split (UDP, ICMP, exempted, beyond a limit, without a daemon) \
     is routed by the kernel; without forwarding it ends here";
 
-/// IPv4 and IPv6, where a campus has it; IPv4 also on each interface towards a campus.
+/// Judges forwarding of IPv4 and IPv6, where a campus has it; IPv4 also on each interface towards a
+/// campus.
 pub fn judge(sysctls: &Sysctls, links: &Links, config: &Config) -> Vec<Finding> {
     let mut findings = Vec::new();
     let prefixes = || config.campuses.iter().flat_map(|campus| &campus.prefixes);
@@ -51,7 +52,7 @@ fn no_ipv6() -> Finding {
         .advice("boot without ipv6.disable=1, or remove the prefixes")
 }
 
-/// For IPv4 the interface a packet comes in by decides (ip_route_input_slow,
+/// Judges an interface: for IPv4 the one a packet comes in by decides (ip_route_input_slow,
 /// net/ipv4/route.c).
 fn interface(sysctls: &Sysctls, interface: &str) -> Option<Finding> {
     let path = sysctl::of_interface(interface, "forwarding");

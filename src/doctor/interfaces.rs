@@ -3,7 +3,7 @@
 use pepd_config::{Config, Via};
 
 use super::finding::Finding;
-use super::links::{Link, Links};
+use super::links::{Link, Links, Target};
 
 /// The least MTU that carries IPv6 (RFC 8200, section 5).
 const IPV6_LEAST: u32 = 1280;
@@ -12,9 +12,9 @@ const IPV6_LEAST: u32 = 1280;
 const OUTER4: u32 = 20;
 const OUTER6: u32 = 40;
 
-/// Everything about the ways and the interfaces that they lead out by.
+/// Judges the routes and the interfaces that they lead out by.
 pub fn judge(links: &Links, config: &Config) -> Vec<Finding> {
-    let mut findings = routes(links);
+    let mut findings = missing_routes(links);
     for link in links.out() {
         findings.extend(state(link));
         findings.extend(mtu(link, links));
@@ -25,20 +25,23 @@ pub fn judge(links: &Links, config: &Config) -> Vec<Finding> {
     findings
 }
 
-fn routes(links: &Links) -> Vec<Finding> {
+fn missing_routes(links: &Links) -> Vec<Finding> {
     const ID: &str = "route";
-    let missing = links.ways.iter().filter(|way| way.interfaces.is_empty());
+    let missing = links
+        .routes
+        .iter()
+        .filter(|route| route.interfaces.is_empty());
     let mut findings: Vec<_> = missing
-        .map(|way| {
-            let finding = if way.tunnel {
-                Finding::stop(ID, format!("no route to {}", way.prefix.addr()))
+        .map(|route| {
+            let finding = if matches!(route.to, Target::Peer(_)) {
+                Finding::stop(ID, format!("no route to {}", route.prefix.addr()))
                     .because("the tunnel's packets have no way out")
             } else {
-                Finding::note(ID, format!("no route to {}", way.prefix))
+                Finding::note(ID, format!("no route to {}", route.prefix))
                     .because("connections to it find it unreachable, with pepd as without")
             };
             finding
-                .about(&way.to)
+                .about(route.to.to_string())
                 .advice("see `ip route` and `ip -6 route`")
         })
         .collect();
@@ -49,7 +52,8 @@ fn routes(links: &Links) -> Vec<Finding> {
     findings
 }
 
-/// An interface that is switched off has no routes; one without a carrier keeps them.
+/// Notes a missing carrier. An interface that is switched off has no routes; one without a carrier
+/// keeps them.
 fn state(link: &Link) -> Option<Finding> {
     (!link.up).then(|| {
         Finding::note("interface", "has no carrier")
@@ -62,9 +66,9 @@ fn state(link: &Link) -> Option<Finding> {
 fn mtu(link: &Link, links: &Links) -> Option<Finding> {
     const ID: &str = "mtu";
     // Below its least MTU the kernel takes IPv6, and so the route, off the interface.
-    let v6 = links.ways.iter().any(|way| {
-        let here = way.interfaces.is_empty() || way.interfaces.contains(&link.name);
-        here && way.prefix.addr().is_ipv6()
+    let v6 = links.routes.iter().any(|route| {
+        let here = route.interfaces.is_empty() || route.interfaces.contains(&link.name);
+        here && route.prefix.addr().is_ipv6()
     });
     let found = format!("{} bytes", link.mtu);
     let finding = if v6 && link.mtu < IPV6_LEAST {
@@ -78,7 +82,7 @@ fn mtu(link: &Link, links: &Links) -> Option<Finding> {
     Some(finding.about(&link.name))
 }
 
-/// What ethtool(8) told; what it did not tell gives no finding.
+/// Judges the offloads that ethtool(8) told; what it did not tell gives no finding.
 fn offloads(link: &Link) -> Vec<Finding> {
     const LRO: &str = "large-receive-offload";
     const GRO: &str = "generic-receive-offload";
@@ -129,21 +133,21 @@ fn offloads(link: &Link) -> Vec<Finding> {
     findings
 }
 
-/// A leg's `mss` that does not fit the interfaces that its campuses are reached by.
+/// Judges each leg's `mss` by the interfaces that its campuses are reached by.
 fn segments(links: &Links, config: &Config) -> Vec<Finding> {
     let mut findings = Vec::new();
     for leg in &config.legs {
         let Some(mss) = leg.mss else { continue };
-        let ways = config
+        let routes = config
             .campuses
             .iter()
             .filter(|campus| config.leg(campus.leg).name == leg.name)
             .flat_map(|campus| {
-                let to = format!("campus {}", campus.name);
-                links.ways.iter().filter(move |way| way.to == to)
+                let to = Target::Campus(campus.name.clone());
+                links.routes.iter().filter(move |route| route.to == to)
             });
-        let smallest = ways
-            .flat_map(|way| &way.interfaces)
+        let smallest = routes
+            .flat_map(|route| &route.interfaces)
             .filter_map(|name| links.named(name))
             .min_by_key(|link| link.mtu);
         let Some(link) = smallest else { continue };
@@ -165,7 +169,7 @@ fn segments(links: &Links, config: &Config) -> Vec<Finding> {
     findings
 }
 
-/// A tunnel whose packets do not fit the way that they take.
+/// Judges each tunnel's MTU by the route that its packets take.
 fn tunnels(links: &Links, config: &Config) -> Vec<Finding> {
     let behind = |name: &str| {
         config.campuses.iter().any(|campus| {
@@ -174,9 +178,9 @@ fn tunnels(links: &Links, config: &Config) -> Vec<Finding> {
     };
     let mut findings = Vec::new();
     for peer in config.peers.iter().filter(|peer| behind(&peer.name)) {
-        let to = format!("peer {}", peer.name);
-        let way = links.ways.iter().find(|way| way.to == to);
-        let link = way.and_then(|way| links.named(way.interfaces.first()?));
+        let to = Target::Peer(peer.name.clone());
+        let route = links.routes.iter().find(|route| route.to == to);
+        let link = route.and_then(|route| links.named(route.interfaces.first()?));
         let (Some(link), Some(mtu)) = (link, peer.mtu) else {
             continue;
         };
@@ -199,7 +203,7 @@ fn tunnels(links: &Links, config: &Config) -> Vec<Finding> {
         } else {
             Finding::ok("tunnel.mtu", found)
         };
-        findings.push(finding.about(to));
+        findings.push(finding.about(to.to_string()));
     }
     findings
 }
@@ -211,13 +215,16 @@ mod tests {
     use super::*;
     use crate::doctor::finding::{Level, worst};
     use crate::doctor::fixture::{config, level};
-    use crate::doctor::links::Way;
+    use crate::doctor::links::Route;
 
-    fn way(to: &str, prefix: &str, interface: Option<&str>) -> Way {
-        Way {
-            to: to.to_owned(),
+    fn way(to: &str, prefix: &str, interface: Option<&str>) -> Route {
+        let to = match to.split_once(' ').unwrap() {
+            ("peer", name) => Target::Peer(name.to_owned()),
+            (_, name) => Target::Campus(name.to_owned()),
+        };
+        Route {
+            to,
             prefix: prefix.parse().unwrap(),
-            tunnel: to.starts_with("peer"),
             interfaces: interface.into_iter().map(str::to_owned).collect(),
         }
     }
@@ -249,10 +256,10 @@ mod tests {
     #[case::a_peer_without("peer hb-i", None, Level::Stop)]
     fn ways(#[case] to: &str, #[case] interface: Option<&str>, #[case] expected: Level) {
         let links = Links {
-            ways: vec![way(to, "192.0.2.0/24", interface)],
+            routes: vec![way(to, "192.0.2.0/24", interface)],
             links: Vec::new(),
         };
-        assert_eq!(worst(&routes(&links)), expected);
+        assert_eq!(worst(&missing_routes(&links)), expected);
     }
 
     #[rstest]
@@ -263,7 +270,7 @@ mod tests {
         let mut link = Link::named("wan");
         link.mtu = bytes;
         let links = Links {
-            ways: vec![way("campus b", prefix, Some("wan"))],
+            routes: vec![way("campus b", prefix, Some("wan"))],
             links: vec![link],
         };
         let finding = mtu(&links.links[0], &links).unwrap();
@@ -280,7 +287,7 @@ mod tests {
         config.legs[leg].mss = Some(mss);
         let to = format!("campus {}", config.campuses[0].name);
         let links = Links {
-            ways: vec![way(&to, "192.0.2.0/24", Some("wan"))],
+            routes: vec![way(&to, "192.0.2.0/24", Some("wan"))],
             links: vec![Link::named("wan")],
         };
         assert_eq!(worst(&segments(&links, &config)), expected);

@@ -1,6 +1,7 @@
 //! The interfaces that lead to campuses and to other helper boxes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::Command;
 
@@ -11,26 +12,76 @@ use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteType};
 use rtnetlink::packet_route::tc::TcAttribute;
 use rtnetlink::{Handle, RouteMessageBuilder};
 
-/// Where campuses and peers are reached, and by what.
+/// The routes to campuses and peers, and the interfaces that they lead out by.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Links {
-    /// The ways, in the order of the file.
-    pub ways: Vec<Way>,
-    /// The interfaces that the ways lead out by.
+    /// The routes, in the order of the file.
+    pub routes: Vec<Route>,
+    /// The interfaces that the routes lead out by.
     pub links: Vec<Link>,
 }
 
-/// How one prefix or peer is reached.
+/// The route to one prefix or peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Way {
-    /// What is reached: `campus a` or `peer hb-i`.
-    pub to: String,
+pub struct Route {
+    /// What is reached.
+    pub to: Target,
     /// The prefix, or the peer's address.
     pub prefix: IpNet,
-    /// Whether this is a tunnel's outer way.
-    pub tunnel: bool,
-    /// The ways out; none if there is no route.
+    /// The interfaces that it leads out by; none if there is no route.
     pub interfaces: Vec<String>,
+}
+
+/// What a route leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// The campus of this name.
+    Campus(String),
+    /// The peer of this name, by the tunnel's outer addresses.
+    Peer(String),
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Campus(name) => write!(f, "campus {name}"),
+            Self::Peer(name) => write!(f, "peer {name}"),
+        }
+    }
+}
+
+/// A queueing discipline, by its kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Qdisc {
+    /// Fair queueing, which paces (tc-fq(8)).
+    Fq,
+    /// None: what is sent leaves at once.
+    NoQueue,
+    /// One for each queue of the device: `mq` or `mqprio`.
+    MultiQueue(String),
+    /// Any other.
+    Other(String),
+}
+
+impl From<&str> for Qdisc {
+    fn from(kind: &str) -> Self {
+        match kind {
+            "fq" => Self::Fq,
+            "noqueue" => Self::NoQueue,
+            kind if kind.starts_with("mq") => Self::MultiQueue(kind.to_owned()),
+            kind => Self::Other(kind.to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Qdisc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Fq => "fq",
+            Self::NoQueue => "noqueue",
+            Self::MultiQueue(kind) | Self::Other(kind) => kind,
+        })
+    }
 }
 
 /// An interface.
@@ -38,18 +89,18 @@ pub struct Way {
 pub struct Link {
     /// Its name.
     pub name: String,
-    /// Bytes.
+    /// The MTU, in bytes.
     pub mtu: u32,
     /// Whether it can carry packets.
     pub up: bool,
-    /// The queueing disciplines: the root's kind, and those of its classes.
-    pub qdiscs: Vec<String>,
+    /// The queueing disciplines: the root's, and those of its classes.
+    pub qdiscs: Vec<Qdisc>,
     /// Offload features as ethtool(8) names them, on or off; none if they could not be read.
     pub features: Option<BTreeMap<String, bool>>,
 }
 
 impl Links {
-    /// Looks the ways up, and the interfaces. What netlink does not tell is not there.
+    /// Looks the routes and the interfaces up. What netlink does not tell is not there.
     pub async fn gather(config: &Config) -> Self {
         let Ok((connection, handle, _)) = rtnetlink::new_connection() else {
             return Self::default();
@@ -62,24 +113,23 @@ impl Links {
         }
         drop(stream);
         let own = own_addresses();
-        let mut ways = Vec::new();
-        for (to, prefix, tunnel) in targets(config) {
+        let mut routes = Vec::new();
+        for (to, prefix) in targets(config) {
             let mut interfaces = connected(&own, prefix, config);
             let routed = out_interface(&handle, prefix).await;
             let routed = routed.and_then(|index| all.get(&index));
             interfaces.extend(routed.map(|link| link.name.clone()));
             interfaces.sort_unstable();
             interfaces.dedup();
-            ways.push(Way {
+            routes.push(Route {
                 to,
                 prefix,
-                tunnel,
                 interfaces,
             });
         }
         let qdiscs = qdiscs(&handle).await;
         serving.abort();
-        let used: BTreeSet<_> = ways.iter().flat_map(|way| &way.interfaces).collect();
+        let used: BTreeSet<_> = routes.iter().flat_map(|route| &route.interfaces).collect();
         let links = all.into_iter().filter_map(|(index, mut link)| {
             if !used.contains(&link.name) {
                 return None;
@@ -91,24 +141,24 @@ impl Links {
             Some(link)
         });
         let links = links.collect();
-        Self { ways, links }
+        Self { routes, links }
     }
 
-    /// The interfaces towards campuses and peers, without `lo`.
+    /// Gives the interfaces towards campuses and peers, without `lo`.
     pub fn out(&self) -> impl Iterator<Item = &Link> {
         self.links.iter().filter(|link| link.name != "lo")
     }
 
-    /// The interface of this name.
+    /// Gives the interface of this name.
     pub fn named(&self, name: &str) -> Option<&Link> {
         self.links.iter().find(|link| link.name == name)
     }
 
-    /// For tests: these interfaces, and no ways.
+    /// For tests: these interfaces, and no routes.
     #[cfg(test)]
     pub fn of(links: Vec<Link>) -> Self {
         Self {
-            ways: Vec::new(),
+            routes: Vec::new(),
             links,
         }
     }
@@ -127,7 +177,7 @@ impl Link {
             match attribute {
                 LinkAttribute::IfName(name) => link.name.clone_from(name),
                 LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
-                LinkAttribute::Qdisc(kind) => link.qdiscs = vec![kind.clone()],
+                LinkAttribute::Qdisc(kind) => link.qdiscs = vec![kind.as_str().into()],
                 // Tunnels and the like do not know.
                 LinkAttribute::OperState(state) => {
                     link.up = matches!(state, State::Up | State::Unknown);
@@ -145,30 +195,27 @@ impl Link {
             name: name.to_owned(),
             mtu: 1500,
             up: true,
-            qdiscs: vec!["fq_codel".to_owned()],
+            qdiscs: vec!["fq_codel".into()],
             features: Some(BTreeMap::new()),
         }
     }
 }
 
-/// What is to be reached. A campus behind a tunnel is reached by the tunnel's outer way.
-fn targets(config: &Config) -> Vec<(String, IpNet, bool)> {
+/// Gives what is to be reached. A campus behind a tunnel is reached by the tunnel's outer route.
+fn targets(config: &Config) -> Vec<(Target, IpNet)> {
     let campuses = config.campuses.iter().flat_map(|campus| {
         let prefixes = campus.prefixes.iter();
         let prefixes = prefixes.filter(|_| !matches!(campus.via, Via::Peer(_)));
-        prefixes.map(|prefix| (format!("campus {}", campus.name), *prefix, false))
+        prefixes.map(|prefix| (Target::Campus(campus.name.clone()), *prefix))
     });
-    let peers = config.peers.iter().map(|peer| {
-        (
-            format!("peer {}", peer.name),
-            IpNet::from(peer.remote),
-            true,
-        )
-    });
+    let peers = config
+        .peers
+        .iter()
+        .map(|peer| (Target::Peer(peer.name.clone()), IpNet::from(peer.remote)));
     campuses.chain(peers).collect()
 }
 
-/// This host's addresses, with the names of their interfaces.
+/// Reads this host's addresses, with the names of their interfaces.
 fn own_addresses() -> Vec<(IpAddr, String)> {
     let entry = |entry: nix::ifaddrs::InterfaceAddress| {
         let address = entry.address?;
@@ -183,7 +230,7 @@ fn own_addresses() -> Vec<(IpAddr, String)> {
         .collect()
 }
 
-/// The interfaces that have an address of the prefix, and of no campus within it.
+/// Gives the interfaces that have an address of the prefix, and of no campus within it.
 fn connected(own: &[(IpAddr, String)], prefix: IpNet, config: &Config) -> Vec<String> {
     let campus = |address: IpAddr| {
         let id = config.campus_of(address)?;
@@ -198,8 +245,8 @@ fn connected(own: &[(IpAddr, String)], prefix: IpNet, config: &Config) -> Vec<St
         .collect()
 }
 
-/// Addresses within the prefix: some may be this host's own. For everything: one that no
-/// route of its own leads to (RFC 5737, RFC 3849).
+/// Gives addresses within the prefix to look up: some may be this host's own. For everything: one
+/// that no route of its own leads to (RFC 5737, RFC 3849).
 fn probe_addresses(prefix: IpNet) -> Vec<IpAddr> {
     const ANY4: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
     const ANY6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
@@ -211,7 +258,8 @@ fn probe_addresses(prefix: IpNet) -> Vec<IpAddr> {
     }
 }
 
-/// Where the kernel would send a packet for the prefix; none if it would not.
+/// Finds the interface by which the kernel would send a packet for the prefix; none if it would
+/// not.
 async fn out_interface(handle: &Handle, prefix: IpNet) -> Option<u32> {
     for address in probe_addresses(prefix) {
         if let Some(index) = out_interface_of(handle, address).await {
@@ -243,7 +291,7 @@ async fn out_interface_of(handle: &Handle, address: IpAddr) -> Option<u32> {
     out.filter(|_| route.header.kind == RouteType::Unicast)
 }
 
-/// A question to the routing, where the builder makes a route to be added.
+/// Makes a question to the routing of a message to add a route, which the builder makes.
 fn lookup(mut message: RouteMessage) -> RouteMessage {
     let header = &message.header;
     let mut question = RouteMessage::default();
@@ -256,16 +304,16 @@ fn lookup(mut message: RouteMessage) -> RouteMessage {
     question
 }
 
-/// The kinds of all queueing disciplines, by interface, the root's first.
-async fn qdiscs(handle: &Handle) -> BTreeMap<u32, Vec<String>> {
-    let mut found: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+/// Gives all queueing disciplines, by interface, the root's first.
+async fn qdiscs(handle: &Handle) -> BTreeMap<u32, Vec<Qdisc>> {
+    let mut found: BTreeMap<u32, Vec<Qdisc>> = BTreeMap::new();
     let mut stream = handle.qdisc().get().execute();
     while let Some(Ok(message)) = stream.next().await {
         let kind = message
             .attributes
             .iter()
             .find_map(|attribute| match attribute {
-                TcAttribute::Kind(kind) => Some(kind.clone()),
+                TcAttribute::Kind(kind) => Some(Qdisc::from(kind.as_str())),
                 _ => None,
             });
         if let (Ok(index), Some(kind)) = (u32::try_from(message.header.index), kind) {
@@ -275,7 +323,7 @@ async fn qdiscs(handle: &Handle) -> BTreeMap<u32, Vec<String>> {
     found
 }
 
-/// What ethtool(8) says; none without it.
+/// Reads the offload features from ethtool(8); none without it.
 fn features(interface: &str) -> Option<BTreeMap<String, bool>> {
     let output = ["ethtool", "/usr/sbin/ethtool", "/sbin/ethtool"]
         .iter()

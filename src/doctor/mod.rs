@@ -42,7 +42,7 @@ use crate::daemon::privileges::{self, Privileges};
 use crate::exit::{self, Failure, Result};
 use crate::ui::output::print;
 
-/// Looks at the host and prints what there is to say. Changes nothing.
+/// Looks at the host and prints the findings. Changes nothing.
 pub fn doctor(options: &Doctor) -> Result<ExitCode> {
     let config = config_file::read(&options.file)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -64,7 +64,7 @@ pub fn doctor(options: &Doctor) -> Result<ExitCode> {
     })
 }
 
-/// All that is known of the host.
+/// All that the findings are judged by.
 struct Facts {
     sysctls: Sysctls,
     modules: Modules,

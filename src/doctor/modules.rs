@@ -7,11 +7,11 @@ use std::path::Path;
 /// Whether the kernel has something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
-    /// It is there.
+    /// It is loaded or built in.
     Loaded,
     /// It can be loaded.
     Loadable,
-    /// It is not.
+    /// It is neither.
     Missing,
 }
 
@@ -34,7 +34,7 @@ const FUNCTIONS: [(&str, &str); 5] = [
 ];
 
 impl Modules {
-    /// Looks.
+    /// Reads what is loaded, built in or loadable.
     pub fn gather() -> Self {
         let release = nix::sys::utsname::uname()
             .map(|name| name.release().to_string_lossy().into_owned())
@@ -60,7 +60,7 @@ impl Modules {
         }
     }
 
-    /// Whether `module` is there.
+    /// Tells whether `module` is there.
     pub fn presence(&self, module: &str) -> Presence {
         if self.loaded.contains(module) {
             Presence::Loaded
@@ -83,7 +83,7 @@ impl Modules {
     }
 }
 
-/// Those of [`FUNCTIONS`] that the running kernel has.
+/// Gives those of [`FUNCTIONS`] that the running kernel has.
 fn built_in() -> Vec<String> {
     let symbols = fs::read_to_string("/proc/kallsyms").unwrap_or_default();
     let known: BTreeSet<&str> = symbols
@@ -97,7 +97,7 @@ fn built_in() -> Vec<String> {
         .collect()
 }
 
-/// The module of a line of modules.dep or modules.builtin: `kernel/net/ipv4/ipip.ko.xz: …`.
+/// Gives the module of a line of modules.dep or modules.builtin: `kernel/net/ipv4/ipip.ko.xz: …`.
 fn module_name(line: &str) -> Option<String> {
     let path = line.split(':').next()?;
     let (name, _) = path.rsplit('/').next()?.split_once(".ko")?;

@@ -2,20 +2,21 @@
 
 use pepd_config::Config;
 
-use super::finding::Finding;
-use super::links::{Link, Links};
+use super::congestion::Family;
+use super::finding::{Cure, Finding};
+use super::links::{Link, Links, Qdisc};
 use super::modules::{Modules, Presence};
 
 const ID: &str = "pacing";
 
-/// One finding per interface, if a leg paces at all.
+/// Gives one finding per interface, if a leg paces at all.
 pub fn judge(links: &Links, modules: &Modules, config: &Config) -> Vec<Finding> {
     let paces = |leg: &pepd_config::Leg| {
         leg.rate.is_some()
             || leg
                 .congestion
                 .as_ref()
-                .is_some_and(|control| control.as_str().starts_with("bbr"))
+                .is_some_and(|control| Family::of(control) == Family::Bbr)
     };
     let legs: Vec<_> = config
         .legs
@@ -33,10 +34,11 @@ pub fn judge(links: &Links, modules: &Modules, config: &Config) -> Vec<Finding> 
 }
 
 fn one(link: &Link, modules: &Modules, legs: &str) -> Finding {
-    let kinds = link.qdiscs.join(" ");
-    let finding = if link.qdiscs.iter().any(|kind| kind == "fq") {
+    let kinds: Vec<_> = link.qdiscs.iter().map(ToString::to_string).collect();
+    let kinds = kinds.join(" ");
+    let finding = if link.qdiscs.contains(&Qdisc::Fq) {
         Finding::ok(ID, format!("fq paces ({kinds})"))
-    } else if link.qdiscs.iter().all(|kind| kind == "noqueue") {
+    } else if link.qdiscs.iter().all(|qdisc| *qdisc == Qdisc::NoQueue) {
         Finding::ok(ID, "no queue of its own: the kernel's timers pace")
     } else {
         timers(link, modules, legs, &kinds)
@@ -56,11 +58,13 @@ fn timers(link: &Link, modules: &Modules, legs: &str, kinds: &str) -> Finding {
             finding.advice("boot a kernel that has fq (module sch_fq), if it comes to that")
         }
         // A device with several queues has a discipline per queue.
-        _ if kinds.starts_with("mq") => finding.cure(format!(
-            "sysctl -w net.core.default_qdisc=fq; tc qdisc del dev {0} root; \
+        _ if matches!(link.qdiscs.first(), Some(Qdisc::MultiQueue(_))) => {
+            finding.cure(Cure::Sysctl(format!(
+                "sysctl -w net.core.default_qdisc=fq; tc qdisc del dev {0} root; \
              tc qdisc replace dev {0} root mq",
-            link.name
-        )),
+                link.name
+            )))
+        }
         _ => finding.cure(format!("tc qdisc replace dev {} root fq", link.name)),
     }
 }
@@ -83,7 +87,7 @@ mod tests {
     #[case::several_queues(&["mq", "fq_codel"], Level::Note, true)]
     fn by_discipline(#[case] qdiscs: &[&str], #[case] expected: Level, #[case] cure: bool) {
         let mut link = Link::named("wan");
-        link.qdiscs = qdiscs.iter().map(ToString::to_string).collect();
+        link.qdiscs = qdiscs.iter().map(|kind| Qdisc::from(*kind)).collect();
         let finding = one(&link, &Modules::of(&[], &["sch_fq"]), "satellite");
         assert_eq!((finding.level, finding.cure.is_some()), (expected, cure));
     }

@@ -6,15 +6,15 @@ use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 use textwrap::Options;
 
-use super::finding::{Finding, Level, worst};
+use super::finding::{Advice, Cure, Finding, Level, worst};
 
 /// Columns that the text keeps to; commands are never broken.
 const WIDTH: usize = 80;
 
-/// What lines after a finding's first begin with.
+/// The indent of a finding's lines after its first.
 const INDENT: &str = "      ";
 
-/// The same within a finding's reason or advice.
+/// The indent within a finding's reason or advice.
 const HANGING: &str = "           ";
 
 /// The version of the JSON. It changes when something is removed or means something else.
@@ -28,7 +28,7 @@ struct Report<'a> {
     findings: &'a [Finding],
 }
 
-/// One JSON object and a newline.
+/// Renders one JSON object and a newline.
 pub fn json(node: &str, findings: &[Finding]) -> Result<String, serde_json::Error> {
     let report = Report {
         schema: SCHEMA,
@@ -39,7 +39,7 @@ pub fn json(node: &str, findings: &[Finding]) -> Result<String, serde_json::Erro
     Ok(serde_json::to_string_pretty(&report)? + "\n")
 }
 
-/// The text: what matters most comes first.
+/// Renders the text: what matters most comes first.
 pub fn text(node: &str, findings: &[Finding], coloured: bool) -> String {
     let mut out = String::new();
     for level in Level::ALL {
@@ -51,12 +51,8 @@ pub fn text(node: &str, findings: &[Finding], coloured: bool) -> String {
             out.push('\n');
         }
     }
-    let persists = findings.iter().any(|f| {
-        f.cure
-            .as_deref()
-            .is_some_and(|cure| cure.starts_with("sysctl"))
-    });
-    if persists {
+    let sysctl = |finding: &Finding| matches!(finding.cure, Some(Cure::Sysctl(_)));
+    if findings.iter().any(sysctl) {
         paragraph(
             &mut out,
             "",
@@ -105,10 +101,10 @@ fn block(out: &mut String, finding: &Finding, coloured: bool) {
         let _ = writeln!(out, "{INDENT}Cure: {cure}");
     }
     if let Some(advice) = &finding.advice {
-        let (label, advice) = match (advice.strip_prefix("or "), &finding.cure) {
-            (Some(other), _) => ("Or", other),
-            (None, Some(_)) => ("Note", advice.as_str()),
-            (None, None) => ("Cure", advice.as_str()),
+        let (label, advice) = match (advice, &finding.cure) {
+            (Advice::InsteadOfCure(text), _) => ("Or", text),
+            (Advice::Words(text), Some(_)) => ("Note", text),
+            (Advice::Words(text), None) => ("Cure", text),
         };
         paragraph(out, INDENT, HANGING, &format!("{label}: {advice}."));
     }
@@ -141,6 +137,7 @@ fn style(level: Level, coloured: bool) -> Style {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::doctor::sysctl;
 
     fn findings() -> Vec<Finding> {
         vec![
@@ -150,15 +147,15 @@ mod tests {
                 "net.ipv4.ip_forward is 0: this host forwards nothing",
             )
             .because("what pepd does not split is routed by the kernel; without it it ends here")
-            .cure("sysctl -w net.ipv4.ip_forward=1"),
+            .cure(sysctl::set("net/ipv4/ip_forward", 1)),
             Finding::slow(
                 "buffer.receive",
                 "grows up to 256KiB (tcp_rmem): fills 100Mbit/s up to a round trip of 10 ms",
             )
             .about("leg satellite")
             .because("a connection has no more in flight than its buffer holds")
-            .cure("sysctl -w net.ipv4.tcp_rmem=\"4096 131072 33554432\"")
-            .advice("or give the leg a `buffer` of its own in [leg.satellite]"),
+            .cure(sysctl::set("net/ipv4/tcp_rmem", "4096 131072 33554432"))
+            .otherwise("give the leg a `buffer` of its own in [leg.satellite]"),
         ]
     }
 
@@ -177,7 +174,7 @@ mod tests {
         let long = "word ".repeat(60);
         let finding = Finding::stop("id", &long)
             .because(&long)
-            .cure(&long)
+            .cure(long.as_str())
             .advice(&long);
         for line in text("hb-a", &[finding], false).lines() {
             assert!(

@@ -6,7 +6,7 @@ use super::finding::Finding;
 use super::links::Links;
 use super::sysctl::{self, Sysctls, of_interface};
 
-/// `src_valid_mark` everywhere, `rp_filter` on the interfaces towards campuses.
+/// Judges `src_valid_mark` everywhere, `rp_filter` on the interfaces towards campuses.
 pub fn judge(sysctls: &Sysctls, links: &Links, config: &Config) -> Vec<Finding> {
     let v4 = |prefix: &pepd_config::IpNet| prefix.addr().is_ipv4();
     if !config
@@ -21,8 +21,9 @@ pub fn judge(sysctls: &Sysctls, links: &Links, config: &Config) -> Vec<Finding> 
     findings
 }
 
-/// The reverse-path check then looks the source up with the packet's mark, finds pepd's table,
-/// and drops the packet at any rp_filter (fib_validate_source, net/ipv4/fib_frontend.c).
+/// Judges `src_valid_mark`: with it the reverse-path check looks the source up with the packet's
+/// mark, finds pepd's table, and drops the packet at any rp_filter (fib_validate_source,
+/// net/ipv4/fib_frontend.c).
 fn valid_mark(sysctls: &Sysctls, tunnels: bool) -> Vec<Finding> {
     const ID: &str = "src-valid-mark";
     let set = |interface: &str| sysctls.interface(interface, "src_valid_mark") == Some(1);
@@ -68,7 +69,7 @@ fn valid_mark(sysctls: &Sysctls, tunnels: bool) -> Vec<Finding> {
     findings
 }
 
-/// The stricter of `all` and the interface's own counts (IN_DEV_RPFILTER,
+/// Judges `rp_filter`: the stricter of `all` and the interface's own counts (IN_DEV_RPFILTER,
 /// include/linux/inetdevice.h).
 fn strict(sysctls: &Sysctls, links: &Links) -> Vec<Finding> {
     const ID: &str = "rp-filter";

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// Those that are one for the network namespace or the host.
+use super::finding::Cure;
+
+/// The parameters that are one for the network namespace or the host.
 const GLOBAL: [&str; 22] = [
     "fs/file-max",
     "fs/nr_open",
@@ -30,7 +32,7 @@ const GLOBAL: [&str; 22] = [
     "net/netfilter/nf_conntrack_max",
 ];
 
-/// Those that each interface has, for IPv4.
+/// The parameters that each interface has, for IPv4.
 const PER_INTERFACE: [&str; 3] = ["forwarding", "rp_filter", "src_valid_mark"];
 
 /// Parameters by their path below /proc/sys. What the kernel does not have is not there.
@@ -57,17 +59,17 @@ impl Sysctls {
         Self(paths.filter_map(read).collect())
     }
 
-    /// The value, as text.
+    /// Gives the value as text.
     pub fn text(&self, path: &str) -> Option<&str> {
         self.0.get(path).map(String::as_str)
     }
 
-    /// The value, if it is one number.
+    /// Gives the value, if it is one number.
     pub fn number(&self, path: &str) -> Option<u64> {
         self.text(path)?.parse().ok()
     }
 
-    /// The values, if they are three numbers: least, default and most.
+    /// Gives the values, if they are three numbers: least, default and most.
     pub fn triple(&self, path: &str) -> Option<[u64; 3]> {
         let numbers: Vec<u64> = self
             .text(path)?
@@ -77,12 +79,12 @@ impl Sysctls {
         numbers.try_into().ok()
     }
 
-    /// The value of an interface's IPv4 parameter, or that of `all` or `default`.
+    /// Gives the value of an interface's IPv4 parameter, or that of `all` or `default`.
     pub fn interface(&self, interface: &str, name: &str) -> Option<u64> {
         self.number(&of_interface(interface, name))
     }
 
-    /// Every interface that there is, without `all`, `default` and `lo`.
+    /// Gives every interface that there is, without `all`, `default` and `lo`.
     pub fn interfaces(&self) -> BTreeSet<&str> {
         let named = |path: &'_ str| -> Option<usize> {
             let rest = path.strip_prefix("net/ipv4/conf/")?;
@@ -106,12 +108,13 @@ impl Sysctls {
     }
 }
 
-/// The path of an interface's IPv4 parameter.
+/// Gives the path of an interface's IPv4 parameter.
 pub fn of_interface(interface: &str, name: &str) -> String {
     format!("net/ipv4/conf/{interface}/{name}")
 }
 
-/// A parameter's name as sysctl(8) takes it: with dots, unless an interface has one in its name.
+/// Gives a parameter's name as sysctl(8) takes it: with dots, unless an interface has one in its
+/// name.
 pub fn name(path: &str) -> String {
     if path.contains('.') {
         path.to_owned()
@@ -120,11 +123,11 @@ pub fn name(path: &str) -> String {
     }
 }
 
-/// The command that sets a parameter.
-pub fn set(path: &str, value: impl ToString) -> String {
+/// Gives the command that sets a parameter.
+pub fn set(path: &str, value: impl ToString) -> Cure {
     let value = value.to_string();
     let quote = if value.contains(' ') { "\"" } else { "" };
-    format!("sysctl -w {}={quote}{value}{quote}", name(path))
+    Cure::Sysctl(format!("sysctl -w {}={quote}{value}{quote}", name(path)))
 }
 
 #[cfg(test)]
@@ -134,12 +137,12 @@ mod tests {
     #[test]
     fn an_interface_with_a_dot_is_named_with_slashes() {
         assert_eq!(
-            set(&of_interface("eth0.10", "rp_filter"), 2),
-            "sysctl -w net/ipv4/conf/eth0.10/rp_filter=2"
+            *set(&of_interface("eth0.10", "rp_filter"), 2),
+            *"sysctl -w net/ipv4/conf/eth0.10/rp_filter=2"
         );
         assert_eq!(
-            set("net/ipv4/tcp_rmem", "4096 131072 33554432"),
-            "sysctl -w net.ipv4.tcp_rmem=\"4096 131072 33554432\""
+            *set("net/ipv4/tcp_rmem", "4096 131072 33554432"),
+            *"sysctl -w net.ipv4.tcp_rmem=\"4096 131072 33554432\""
         );
     }
 

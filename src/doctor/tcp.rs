@@ -5,7 +5,7 @@ use pepd_config::Config;
 use super::finding::{Finding, Level};
 use super::sysctl::{self, Sysctls};
 
-/// Something that should have a value of at least `least`.
+/// A parameter that should have a value of at least `least`.
 struct Wanted {
     id: &'static str,
     path: &'static str,
@@ -55,7 +55,7 @@ const WANTED: [Wanted; 5] = [
     },
 ];
 
-/// Everything of the kernel's TCP that both legs share.
+/// Judges what both legs share of the kernel's TCP.
 pub fn judge(sysctls: &Sysctls, config: &Config) -> Vec<Finding> {
     WANTED
         .iter()
@@ -81,7 +81,7 @@ impl Wanted {
     }
 }
 
-/// Bit 0 to send data in a SYN, bit 1 to take it.
+/// Judges Fast Open: bit 0 to send data in a SYN, bit 1 to take it.
 fn fast_open(sysctls: &Sysctls, config: &Config) -> Option<Finding> {
     const ID: &str = "tcp.fast-open";
     const PATH: &str = "net/ipv4/tcp_fastopen";

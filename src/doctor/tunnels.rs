@@ -7,7 +7,8 @@ use pepd_config::{Config, Peer};
 use super::finding::Finding;
 use super::modules::{Modules, Presence};
 
-/// A module per family of the tunnels' outer addresses and of what goes through them.
+/// Gives one finding per module: one for each family of the tunnels' outer addresses and of what
+/// goes through them.
 pub fn judge(modules: &Modules, config: &Config) -> Vec<Finding> {
     let mut wanted: Vec<(&str, Vec<&str>)> = Vec::new();
     for peer in &config.peers {
@@ -24,7 +25,8 @@ pub fn judge(modules: &Modules, config: &Config) -> Vec<Finding> {
         .collect()
 }
 
-/// Over IPv4, ipip carries IPv4 and sit carries both; over IPv6, ip6_tunnel carries both.
+/// Gives the modules that a peer's tunnel needs. Over IPv4, ipip carries IPv4 and sit carries both;
+/// over IPv6, ip6_tunnel carries both.
 fn of_peer(peer: &Peer, config: &Config) -> Vec<&'static str> {
     let prefixes = config.campuses.iter().flat_map(|campus| &campus.prefixes);
     let mut inner = prefixes.chain(&peer.inside);

@@ -6,7 +6,9 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use pepd_admin::wire::{FlowHistory, FlowList, FlowQuery, FlowSnapshot, FlowSort, Phase, Status};
 use ratatui::widgets::TableState;
 
-use super::feed::{Figures, Update, Wanted};
+use super::feed::{Figures, Request, Update};
+use crate::cli;
+use crate::ui::labels;
 
 /// Connections fetched each second: more than any terminal has lines.
 const FETCHED: usize = 500;
@@ -17,18 +19,18 @@ const RATES: usize = 300;
 /// Lines that a page moves by.
 const PAGE: usize = 10;
 
-/// Whether to go on.
+/// Whether a key lets the screen go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Go {
-    /// With the next key.
-    On,
-    /// Not: the screen is to close.
-    Away,
+pub enum KeyOutcome {
+    /// It does.
+    GoOn,
+    /// It does not: the screen is to close.
+    Quit,
 }
 
-/// One connection that is looked at.
+/// The one connection that is looked at.
 #[derive(Clone, Debug)]
-pub struct Open {
+pub struct OpenFlow {
     /// Its ID.
     pub id: u64,
     /// Its last figures.
@@ -40,32 +42,32 @@ pub struct Open {
 /// The screen's state.
 #[derive(Debug)]
 pub struct App {
-    /// The daemon's last word about itself.
+    /// The daemon's last status.
     pub status: Status,
     /// Its last list.
     pub list: FlowList,
     /// Goodput of all pairs together, up and down, bits per second; the latest last.
     pub rates: VecDeque<[f64; 2]>,
     /// Why there is no answer at the moment.
-    pub away: Option<String>,
+    pub unreachable: Option<String>,
     /// What has happened, until the next key.
     pub note: Option<String>,
-    /// What is looked at instead of the list.
-    pub open: Option<Open>,
-    /// What comes first.
+    /// The connection that is looked at instead of the list.
+    pub open: Option<OpenFlow>,
+    /// The order of the list.
     pub sort: FlowSort,
     /// What the list is narrowed down to.
     pub filter: Filter,
     /// The filter while it is typed.
     pub typing: Option<String>,
-    /// New figures are not shown.
+    /// Whether new figures are left out.
     pub paused: bool,
     /// The selected line, and the first one shown.
     pub table: TableState,
 }
 
 impl App {
-    /// Of a daemon that has been asked for its status only.
+    /// Makes the screen of a daemon that has been asked for its status only.
     pub fn new(status: Status) -> Self {
         let mut app = Self {
             status,
@@ -75,7 +77,7 @@ impl App {
                 flows: Vec::new(),
             },
             rates: VecDeque::new(),
-            away: None,
+            unreachable: None,
             note: None,
             open: None,
             sort: FlowSort::default(),
@@ -88,12 +90,12 @@ impl App {
         app
     }
 
-    /// What has to be asked for.
-    pub fn wanted(&self) -> Wanted {
+    /// Gives what has to be asked for.
+    pub fn request(&self) -> Request {
         let Filter {
             campus, end, phase, ..
         } = self.filter.clone();
-        Wanted {
+        Request {
             query: FlowQuery {
                 campus,
                 end,
@@ -106,18 +108,18 @@ impl App {
         }
     }
 
-    /// Takes over what has come of asking.
-    pub fn take(&mut self, update: Update) {
+    /// Takes over what the daemon has answered, or that it has not.
+    pub fn apply(&mut self, update: Update) {
         match update {
-            Update::Away(why) => self.away = Some(why),
+            Update::Unreachable(why) => self.unreachable = Some(why),
             Update::Figures(figures) => {
-                let was_away = self.away.take().is_some();
+                let was_unreachable = self.unreachable.take().is_some();
                 if figures.status.started > self.status.started + 1.0 {
                     // Its connections count from one again.
                     self.open = None;
                     self.rates.clear();
                     self.note = Some("the daemon has been restarted".to_owned());
-                } else if was_away {
+                } else if was_unreachable {
                     self.note = Some("the daemon answers again".to_owned());
                 }
                 if !self.paused {
@@ -166,21 +168,21 @@ impl App {
         self.table.select(last.map(|last| at.min(last)));
     }
 
-    /// Does what a key says.
-    pub fn key(&mut self, key: KeyEvent) -> Go {
+    /// Does what a key asks for.
+    pub fn key(&mut self, key: KeyEvent) -> KeyOutcome {
         self.note = None;
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return match key.code {
-                KeyCode::Char('c') => Go::Away,
-                _ => Go::On,
+                KeyCode::Char('c') => KeyOutcome::Quit,
+                _ => KeyOutcome::GoOn,
             };
         }
         if self.typing.is_some() {
             self.type_filter(key.code);
-            return Go::On;
+            return KeyOutcome::GoOn;
         }
         match key.code {
-            KeyCode::Char('q') => return Go::Away,
+            KeyCode::Char('q') => return KeyOutcome::Quit,
             KeyCode::Char(' ') => self.paused = !self.paused,
             KeyCode::Esc | KeyCode::Backspace | KeyCode::Left if self.open.is_some() => {
                 self.open = None;
@@ -188,7 +190,7 @@ impl App {
             _ if self.open.is_some() => {}
             code => self.list_key(code),
         }
-        Go::On
+        KeyOutcome::GoOn
     }
 
     fn list_key(&mut self, code: KeyCode) {
@@ -201,7 +203,7 @@ impl App {
             KeyCode::Home | KeyCode::Char('g') => self.select(0),
             KeyCode::End | KeyCode::Char('G') => self.select(usize::MAX),
             KeyCode::Enter | KeyCode::Right => {
-                self.open = self.selected().map(|flow| Open {
+                self.open = self.selected().map(|flow| OpenFlow {
                     id: flow.id,
                     figures: None,
                     ended: false,
@@ -237,6 +239,13 @@ fn next(sort: FlowSort, by: usize) -> FlowSort {
     all[(at + by) % all.len()].0
 }
 
+/// The phase of this name, in full or as the tables have it.
+fn phase(word: &str) -> Option<Phase> {
+    let short = |phase: &Phase| labels::phase_name(*phase) == word;
+    let shortened = [Phase::Free, Phase::Starved, Phase::Backpressured];
+    cli::phase(word).or_else(|| shortened.into_iter().find(short))
+}
+
 /// What the list is narrowed down to. A word is a phase, an address or prefix of either end,
 /// or the name of a campus.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -255,14 +264,12 @@ impl Filter {
             ..Self::default()
         };
         for word in text.split_whitespace() {
-            match word {
-                "free" => filter.phase = Some(Phase::Free),
-                "starved" => filter.phase = Some(Phase::Starved),
-                "backpressured" | "backpr." => filter.phase = Some(Phase::Backpressured),
-                _ => match word.parse() {
-                    Ok(place) => filter.end = Some(place),
-                    Err(_) => filter.campus = Some(word.to_owned()),
-                },
+            if let Some(phase) = phase(word) {
+                filter.phase = Some(phase);
+            } else if let Ok(place) = word.parse() {
+                filter.end = Some(place);
+            } else {
+                filter.campus = Some(word.to_owned());
             }
         }
         filter

@@ -10,13 +10,13 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph};
 
-use super::app::{App, Open};
+use super::app::{App, OpenFlow};
 use super::style::faint;
 use super::{phases, spark};
 use crate::ui::format;
 use crate::ui::labels;
 
-/// Draws it.
+/// Draws the connection that is open.
 pub fn draw(frame: &mut Frame, app: &App, area: Rect) {
     let Some(open) = &app.open else { return };
     let Some((flow, history)) = &open.figures else {
@@ -37,14 +37,14 @@ pub fn draw(frame: &mut Frame, app: &App, area: Rect) {
     frame.render_widget(Paragraph::new(heading(flow, open)), title);
     let sides = Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]);
     let [left, right] = sides.areas(legs);
-    leg(frame, flow, history, left, Leg::CLIENT);
-    leg(frame, flow, history, right, Leg::UPSTREAM);
+    leg(frame, flow, history, left, LegPane::CLIENT);
+    leg(frame, flow, history, right, LegPane::UPSTREAM);
     let [left, right] = sides.areas(directions);
-    direction(frame, flow, history, left, Way::UP);
-    direction(frame, flow, history, right, Way::DOWN);
+    direction(frame, flow, history, left, DirectionPane::UP);
+    direction(frame, flow, history, right, DirectionPane::DOWN);
 }
 
-fn heading(flow: &FlowSnapshot, open: &Open) -> Vec<Line<'static>> {
+fn heading(flow: &FlowSnapshot, open: &OpenFlow) -> Vec<Line<'static>> {
     let mut first = Line::styled(
         format!(" {}  {} → {}", flow.id, flow.client, flow.server),
         Modifier::BOLD,
@@ -64,14 +64,14 @@ fn heading(flow: &FlowSnapshot, open: &Open) -> Vec<Line<'static>> {
     vec![first, Line::styled(second, faint())]
 }
 
-/// Which leg.
-struct Leg {
+/// What a pane shows of one leg.
+struct LegPane {
     name: &'static str,
     of: fn(&FlowSnapshot) -> &LegSnapshot,
     point: fn(&HistoryPoint) -> &LegPoint,
 }
 
-impl Leg {
+impl LegPane {
     const CLIENT: Self = Self {
         name: "client leg",
         of: |flow| &flow.client_leg,
@@ -84,7 +84,7 @@ impl Leg {
     };
 }
 
-fn leg(frame: &mut Frame, flow: &FlowSnapshot, history: &FlowHistory, area: Rect, which: Leg) {
+fn leg(frame: &mut Frame, flow: &FlowSnapshot, history: &FlowHistory, area: Rect, which: LegPane) {
     let leg = (which.of)(flow);
     let title = format!(
         " {}: [leg.{}] {} ",
@@ -144,15 +144,15 @@ fn leg_figures(leg: &LegSnapshot) -> Vec<Line<'static>> {
     ]
 }
 
-/// Which direction.
-struct Way {
+/// What a pane shows of one direction.
+struct DirectionPane {
     name: &'static str,
     color: Color,
     of: fn(&FlowSnapshot) -> &DirectionSnapshot,
     point: fn(&HistoryPoint) -> &DirectionPoint,
 }
 
-impl Way {
+impl DirectionPane {
     const UP: Self = Self {
         name: "↑ client → server",
         color: Color::Cyan,
@@ -167,9 +167,15 @@ impl Way {
     };
 }
 
-fn direction(frame: &mut Frame, flow: &FlowSnapshot, history: &FlowHistory, area: Rect, way: Way) {
-    let direction = (way.of)(flow);
-    let block = Block::bordered().title(format!(" {} ", way.name));
+fn direction(
+    frame: &mut Frame,
+    flow: &FlowSnapshot,
+    history: &FlowHistory,
+    area: Rect,
+    pane: DirectionPane,
+) {
+    let direction = (pane.of)(flow);
+    let block = Block::bordered().title(format!(" {} ", pane.name));
     let inner = block.inner(area);
     frame.render_widget(block, area);
     let [text, rate, queue, band, share, legend] = Layout::vertical([
@@ -183,9 +189,9 @@ fn direction(frame: &mut Frame, flow: &FlowSnapshot, history: &FlowHistory, area
     .areas(inner);
     frame.render_widget(Paragraph::new(direction_figures(direction)), text);
     let slots = slots(flow, history, inner);
-    let points = || slots.iter().map(|slot| slot.map(way.point));
+    let points = || slots.iter().map(|slot| slot.map(pane.point));
     let rates = points().map(|point| Some(point?.goodput));
-    spark::draw(frame, rate, " goodput", way.color, rates);
+    spark::draw(frame, rate, " goodput", pane.color, rates);
     #[allow(clippy::cast_precision_loss, reason = "a queue's bytes, to be drawn")]
     let queues = points().map(|point| Some(point?.queue as f64));
     spark::draw(frame, queue, " queue", Color::Magenta, queues);
@@ -224,7 +230,7 @@ fn direction_figures(direction: &DirectionSnapshot) -> Vec<Line<'static>> {
     ]
 }
 
-/// The seconds that there is room for.
+/// Gives the seconds that there is room for.
 fn slots<'a>(
     flow: &FlowSnapshot,
     history: &'a FlowHistory,

@@ -10,12 +10,12 @@ use pepd_admin::wire::{FlowHistory, FlowList, FlowQuery, FlowSnapshot, Status};
 use crate::commands::client::{Client, Error};
 use crate::commands::endpoint;
 
-/// As often as the daemon looks at its connections.
+/// How often the daemon is asked: as often as it samples its connections.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// What the screen needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct Request {
     /// The list.
     pub query: FlowQuery,
     /// The one connection that is looked at.
@@ -33,63 +33,68 @@ pub struct Figures {
     pub flow: Option<(u64, Option<(FlowSnapshot, FlowHistory)>)>,
 }
 
-/// What has come of asking.
+/// What asking has come to.
 #[derive(Debug)]
 pub enum Update {
     /// An answer.
     Figures(Box<Figures>),
-    /// None, and why.
-    Away(String),
+    /// No answer, and why.
+    Unreachable(String),
 }
 
-/// The thread; it ends when this is dropped and it has nothing under way.
+/// The thread that asks; it ends when this is dropped and it has nothing under way.
 #[derive(Debug)]
 pub struct Feed {
-    wants: Sender<Wanted>,
+    requests: Sender<Request>,
     updates: Receiver<Update>,
 }
 
 impl Feed {
-    /// Starts to ask.
-    pub fn start(client: Client, wanted: Wanted) -> io::Result<Self> {
-        let (wants, changes) = channel();
+    /// Starts the thread.
+    pub fn start(client: Client, request: Request) -> io::Result<Self> {
+        let (requests, changed) = channel();
         let (sender, updates) = channel();
         std::thread::Builder::new()
             .name("feed".to_owned())
-            .spawn(move || ask(&client, wanted, &changes, &sender))?;
-        Ok(Self { wants, updates })
+            .spawn(move || ask(&client, request, &changed, &sender))?;
+        Ok(Self { requests, updates })
     }
 
     /// Asks for this from now on, and if it is something else, at once.
-    pub fn want(&self, wanted: Wanted) {
+    pub fn ask_for(&self, request: Request) {
         // The thread is there as long as this is.
-        let _ = self.wants.send(wanted);
+        let _ = self.requests.send(request);
     }
 
-    /// What has come meanwhile.
+    /// Gives the next update that has come meanwhile.
     pub fn next(&self) -> Option<Update> {
         self.updates.try_recv().ok()
     }
 }
 
-fn ask(client: &Client, mut wanted: Wanted, changes: &Receiver<Wanted>, updates: &Sender<Update>) {
+fn ask(
+    client: &Client,
+    mut request: Request,
+    changed: &Receiver<Request>,
+    updates: &Sender<Update>,
+) {
     loop {
-        let update = match figures(client, &wanted) {
+        let update = match figures(client, &request) {
             Ok(figures) => Update::Figures(Box::new(figures)),
             // Why it is away, but not what to do: whoever looks has started it once.
-            Err(Error::Away { path, error }) => {
-                Update::Away(format!("no daemon answers at {}: {error}", path.display()))
+            Err(Error::Unreachable { path, error }) => {
+                Update::Unreachable(format!("no daemon answers at {}: {error}", path.display()))
             }
-            Err(error) => Update::Away(error.to_string()),
+            Err(error) => Update::Unreachable(error.to_string()),
         };
         if updates.send(update).is_err() {
             return;
         }
         loop {
-            match changes.recv_timeout(PERIOD) {
-                Ok(change) if change == wanted => {}
+            match changed.recv_timeout(PERIOD) {
+                Ok(change) if change == request => {}
                 Ok(change) => {
-                    wanted = change;
+                    request = change;
                     break;
                 }
                 Err(RecvTimeoutError::Timeout) => break,
@@ -99,10 +104,10 @@ fn ask(client: &Client, mut wanted: Wanted, changes: &Receiver<Wanted>, updates:
     }
 }
 
-fn figures(client: &Client, wanted: &Wanted) -> Result<Figures, Error> {
+fn figures(client: &Client, request: &Request) -> Result<Figures, Error> {
     let status = client.get(endpoint::STATUS)?;
-    let list = client.get(&endpoint::flows(&wanted.query))?;
-    let flow = match wanted.flow {
+    let list = client.get(&endpoint::flows(&request.query))?;
+    let flow = match request.flow {
         None => None,
         Some(id) => Some((id, one(client, id)?)),
     };

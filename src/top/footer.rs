@@ -8,7 +8,7 @@ use ratatui::text::{Line, Span};
 use super::app::App;
 use super::style::faint;
 
-/// Draws it.
+/// Draws the last line.
 pub fn draw(frame: &mut Frame, app: &App, area: Rect) {
     frame.render_widget(line(app), area);
 }

@@ -12,10 +12,10 @@ use super::phases;
 use crate::ui::format;
 use crate::ui::labels;
 
-/// A column, from some width of the screen on.
+/// A column that is there from some width of the screen on.
 struct Column {
     name: &'static str,
-    /// None takes what is left.
+    /// Cells; a column without a width takes what is left.
     width: Option<u16>,
     from: u16,
     text: fn(&FlowSnapshot) -> String,
@@ -39,7 +39,7 @@ const COLUMNS: &[Column] = &[
     Column { name: "CONTROL", width: Some(15), from: 170, text: |f| format!("{} + {}", control(&f.client_leg), control(&f.upstream_leg)) },
 ];
 
-/// Draws it.
+/// Draws the list.
 pub fn draw(frame: &mut Frame, app: &mut App, area: Rect) {
     let columns: Vec<_> = COLUMNS.iter().filter(|c| c.from <= area.width).collect();
     let widths = widths(&columns, &app.list.flows, area.width);
@@ -76,7 +76,8 @@ pub fn draw(frame: &mut Frame, app: &mut App, area: Rect) {
     frame.render_stateful_widget(table, area, &mut app.table);
 }
 
-/// The columns without a width get what they need, and if there is less, share it.
+/// Gives each column its width: those without one get what they need, and if there is less, share
+/// it.
 fn widths(columns: &[&Column], flows: &[FlowSnapshot], width: u16) -> Vec<u16> {
     let longest = |column: &&Column| {
         let lengths = flows.iter().map(|flow| (column.text)(flow).chars().count());
@@ -125,7 +126,7 @@ fn title(app: &App) -> String {
     title + &format!(", by {} ", app.sort.name())
 }
 
-/// `↑S90 ↓B100`
+/// The width of the phases, as in `↑S90 ↓B100`.
 const PHASES: u16 = 10;
 
 fn phases_of(flow: &FlowSnapshot) -> Line<'static> {
@@ -153,7 +154,7 @@ fn control(leg: &LegSnapshot) -> &str {
     leg.congestion.as_deref().unwrap_or("–")
 }
 
-/// An address in so many cells: the end says more than the middle.
+/// Shortens an address to so many cells: the end says more than the middle.
 fn shortened(address: &str, width: u16) -> String {
     let width = usize::from(width);
     let length = address.chars().count();

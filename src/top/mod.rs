@@ -26,13 +26,13 @@ use crate::cli::Target;
 use crate::commands::client::Client;
 use crate::commands::endpoint;
 use crate::exit::{Failure, Result};
-use app::{App, Go};
+use app::{App, KeyOutcome};
 use feed::Feed;
 
-/// How long a key, or new figures, may wait.
-const LOOK: Duration = Duration::from_millis(50);
+/// How long a key or new figures may wait.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Runs until a key or a signal ends it.
+/// Shows the daemon until a key or a signal ends it.
 pub fn top(target: &Target) -> Result {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return Err(Failure::unavailable(
@@ -48,7 +48,7 @@ pub fn top(target: &Target) -> Result {
             .map_err(|error| Failure::internal("signals", error))?;
     }
     let mut app = App::new(status);
-    let feed = Feed::start(client, app.wanted())
+    let feed = Feed::start(client, app.request())
         .map_err(|error| Failure::internal("start a thread", error))?;
     // A panic, in whichever thread, gives the terminal back before it says what it was.
     let mut terminal =
@@ -70,20 +70,20 @@ fn run(
             terminal.draw(|frame| screen::draw(frame, app))?;
         }
         changed = false;
-        if event::poll(LOOK)? {
+        if event::poll(POLL_INTERVAL)? {
             match event::read()? {
                 Event::Key(key) if key.kind != KeyEventKind::Release => {
-                    if app.key(key) == Go::Away {
+                    if app.key(key) == KeyOutcome::Quit {
                         return Ok(());
                     }
-                    feed.want(app.wanted());
+                    feed.ask_for(app.request());
                 }
                 _ => {}
             }
             changed = true;
         }
         while let Some(update) = feed.next() {
-            app.take(update);
+            app.apply(update);
             changed = true;
         }
     }

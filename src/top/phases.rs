@@ -4,24 +4,24 @@ use pepd_admin::wire::{Phase, PhaseSeconds};
 use ratatui::style::{Color, Style};
 use ratatui::text::{Line, Span};
 
-/// What each is drawn with, in the order in which a bar has them.
-const LOOKS: [(Phase, &str, Color, &str); 3] = [
+/// Symbol, colour and name of each phase, in the order in which a bar has them.
+const STYLES: [(Phase, &str, Color, &str); 3] = [
     (Phase::Backpressured, "█", Color::Red, "backpressured"),
     (Phase::Starved, "▒", Color::Yellow, "starved"),
     (Phase::Free, "░", Color::Green, "free"),
 ];
 
-/// What the textures mean.
+/// Draws what the symbols mean.
 pub fn legend() -> Line<'static> {
     let mut line = Line::default();
-    for (_, symbol, color, name) in LOOKS {
+    for (_, symbol, color, name) in STYLES {
         line.push_span(Span::styled(symbol, Style::new().fg(color)));
         line.push_span(Span::raw(format!(" {name}  ")));
     }
     line
 }
 
-/// A bar of `width` cells, divided as the time was.
+/// Draws a bar of `width` cells, divided as the time was.
 pub fn bar(times: &PhaseSeconds, width: usize) -> Line<'static> {
     let mut line = Line::default();
     let all = times.total();
@@ -30,7 +30,7 @@ pub fn bar(times: &PhaseSeconds, width: usize) -> Line<'static> {
         return line;
     }
     let (mut sum, mut filled) = (0.0, 0);
-    for (phase, symbol, color, _) in LOOKS {
+    for (phase, symbol, color, _) in STYLES {
         sum += time_in(times, phase);
         // Rounding the sums, not the parts, fills the bar exactly.
         let until = cells(sum / all, width);
@@ -43,32 +43,32 @@ pub fn bar(times: &PhaseSeconds, width: usize) -> Line<'static> {
     line
 }
 
-/// One cell for each stretch of time, by the phase that took most of it; blank where nothing
+/// Draws one cell for each stretch of time, by the phase that took most of it; blank where nothing
 /// happened.
 pub fn band<'a>(times: impl Iterator<Item = Option<&'a PhaseSeconds>>) -> Line<'static> {
     times
         .map(|times| match times.filter(|times| times.total() > 0.0) {
             None => Span::raw(" "),
             Some(times) => {
-                let (_, symbol, color, _) = most(times);
+                let (_, symbol, color, _) = main_phase(times);
                 Span::styled(symbol, Style::new().fg(color))
             }
         })
         .collect()
 }
 
-/// The colour of the phase that took most of the time.
+/// Gives the colour of the phase that took most of the time.
 pub fn color(times: &PhaseSeconds) -> Color {
-    most(times).2
+    main_phase(times).2
 }
 
-/// The letter and the share in percent of the phase that took most of the time.
+/// Gives the letter and the share in percent of the phase that took most of the time.
 pub fn short(times: &PhaseSeconds) -> String {
     let all = times.total();
     if all <= 0.0 {
         return "–".to_owned();
     }
-    let (phase, ..) = most(times);
+    let (phase, ..) = main_phase(times);
     let letter = match phase {
         Phase::Free => 'F',
         Phase::Starved => 'S',
@@ -77,11 +77,11 @@ pub fn short(times: &PhaseSeconds) -> String {
     format!("{letter}{:.0}", 100.0 * time_in(times, phase) / all)
 }
 
-fn most(times: &PhaseSeconds) -> (Phase, &'static str, Color, &'static str) {
-    let mut most = LOOKS[0];
-    for look in LOOKS {
-        if time_in(times, look.0) > time_in(times, most.0) {
-            most = look;
+fn main_phase(times: &PhaseSeconds) -> (Phase, &'static str, Color, &'static str) {
+    let mut most = STYLES[0];
+    for style in STYLES {
+        if time_in(times, style.0) > time_in(times, most.0) {
+            most = style;
         }
     }
     most

@@ -9,10 +9,10 @@ use super::app::App;
 use super::{detail, footer, list, summary};
 use crate::ui::labels;
 
-/// Below this there is no room for anything.
+/// The width and height below which there is no room for anything.
 const SMALLEST: (u16, u16) = (40, 10);
 
-/// Draws everything.
+/// Draws the whole screen.
 pub fn draw(frame: &mut Frame, app: &mut App) {
     let area = frame.area();
     if area.width < SMALLEST.0 || area.height < SMALLEST.1 {
@@ -41,12 +41,12 @@ pub fn draw(frame: &mut Frame, app: &mut App) {
     footer::draw(frame, app, foot);
 }
 
-/// Who it is; or what is wrong, which comes first.
+/// Draws which daemon it is; or what is wrong, which comes first.
 fn headline(app: &App) -> Line<'_> {
     let alarm = Style::new()
         .fg(Color::Red)
         .add_modifier(Modifier::BOLD | Modifier::REVERSED);
-    if let Some(why) = &app.away {
+    if let Some(why) = &app.unreachable {
         return Line::styled(format!(" AWAY, trying each second: {why}"), alarm);
     }
     let mut line = Line::styled(

@@ -8,16 +8,16 @@ use ratatui::widgets::Sparkline;
 
 /// Points that are less than this apart have no second between them in which nothing happened:
 /// connections are looked at about once a second. In seconds.
-const NEXT: f64 = 1.9;
+const MAX_GAP: f64 = 1.9;
 
-/// A connection's history, a slot for each of the last `width` seconds up to `now`, the latest
-/// last; nothing where nothing happened.
+/// Lays a connection's history out, a slot for each of the last `width` seconds up to `now`, the
+/// latest last; nothing where nothing happened.
 pub fn slots(history: &FlowHistory, now: f64, width: u16) -> Vec<Option<&HistoryPoint>> {
     let width = usize::from(width);
     let mut slots = vec![None; width];
     // The second that is under way has no point yet.
     let latest = history.points.last().map_or(now, |point| point.time);
-    let end = if now - latest < NEXT { latest } else { now };
+    let end = if now - latest < MAX_GAP { latest } else { now };
     let mut before: Option<(usize, f64)> = None;
     for point in &history.points {
         let Some(ago) = whole(end - point.time) else {
@@ -29,7 +29,7 @@ pub fn slots(history: &FlowHistory, now: f64, width: u16) -> Vec<Option<&History
             if let Some((past, time)) = before
                 && past == ago + 2
                 && past <= width
-                && point.time - time < NEXT
+                && point.time - time < MAX_GAP
             {
                 slots[width - past] = Some(point);
             }
@@ -113,7 +113,7 @@ mod tests {
 
     use super::*;
 
-    /// Which slots are filled by points at these times.
+    /// Tells which slots are filled by points at these times.
     fn filled(times: &[f64], now: f64) -> String {
         let mut history = fixture::history(1);
         history.points.truncate(times.len());

@@ -13,13 +13,13 @@ use super::{phases, spark};
 use crate::ui::format;
 use crate::ui::labels;
 
-/// From this height on there is room for a second line of sparklines.
+/// The height from which on there is room for a second line of sparklines.
 const TALL: u16 = 35;
 
 /// How many pairs are shown: those that carry most.
 const PAIRS: usize = 6;
 
-/// Lines that it takes out of `body`.
+/// Gives the lines that the summary takes out of `body`.
 pub fn height(status: &Status, body: Rect) -> u16 {
     let pairs = u16::try_from(shown_pairs(status, body)).unwrap_or(0).max(1);
     // The border, the pairs, the rates, the limits and peers.
@@ -35,7 +35,7 @@ fn spark_height(body: Rect) -> u16 {
     if body.height < TALL { 1 } else { 2 }
 }
 
-/// Draws it.
+/// Draws the summary.
 pub fn draw(frame: &mut Frame, app: &App, area: Rect) {
     let block = Block::bordered().title(" campus pairs ").title(
         phases::legend()
@@ -77,7 +77,7 @@ fn rate(frame: &mut Frame, app: &App, area: Rect, place: usize, arrow: &str, col
     spark::plain(frame, right, color, values);
 }
 
-/// A line for each pair.
+/// Gives a line for each pair.
 fn pairs(status: &Status, area: Rect) -> Vec<Line<'static>> {
     if status.pairs.is_empty() {
         return vec![Line::styled(" no connections yet", faint())];
@@ -135,7 +135,7 @@ fn lately<'a>(recent: &'a PhaseSeconds, ever: &'a PhaseSeconds) -> &'a PhaseSeco
     if recent.total() > 0.0 { recent } else { ever }
 }
 
-/// Peers and limits; who is silent, and what is nearly used up, is red and comes first.
+/// Draws peers and limits; who is silent, and what is nearly used up, is red and comes first.
 fn foot_line(daemon: &Status) -> Line<'static> {
     let peers = daemon.peers.iter().map(|peer| {
         let (silent, color) = match peer.liveness {
@@ -165,7 +165,7 @@ fn foot_line(daemon: &Status) -> Line<'static> {
     spans.into_iter().map(|(_, span)| span).collect()
 }
 
-/// Nine tenths.
+/// Tells whether nine tenths of a limit are used.
 fn nearly(limit: &LimitUse) -> bool {
     limit.limit > 0 && limit.used.saturating_mul(10) >= limit.limit.saturating_mul(9)
 }

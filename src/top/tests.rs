@@ -9,7 +9,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use rstest::rstest;
 
-use super::app::{App, Go};
+use super::app::{App, KeyOutcome};
 use super::feed::{Figures, Update};
 use super::screen;
 
@@ -31,12 +31,12 @@ fn figures(flows: u64, open: Option<u64>) -> Update {
 fn app(flows: u64) -> App {
     let mut app = App::new(fixture::status(flows));
     for _ in 0..30 {
-        app.take(figures(flows, None));
+        app.apply(figures(flows, None));
     }
     app
 }
 
-fn press(app: &mut App, code: KeyCode) -> Go {
+fn press(app: &mut App, code: KeyCode) -> KeyOutcome {
     app.key(KeyEvent::new(code, KeyModifiers::NONE))
 }
 
@@ -67,7 +67,7 @@ fn one_connection(#[case] width: u16, #[case] height: u16) {
     let mut app = app(120);
     press(&mut app, KeyCode::Enter);
     let id = app.open.as_ref().unwrap().id;
-    app.take(figures(120, Some(id)));
+    app.apply(figures(120, Some(id)));
     assert_snapshot!(
         format!("flow_{width}x{height}"),
         drawn(&mut app, width, height)
@@ -93,16 +93,16 @@ fn any_size_is_survived(#[case] width: u16, #[case] height: u16) {
     let mut app = app(120);
     drawn(&mut app, width, height);
     press(&mut app, KeyCode::Enter);
-    app.take(figures(120, app.open.as_ref().map(|open| open.id)));
+    app.apply(figures(120, app.open.as_ref().map(|open| open.id)));
     drawn(&mut app, width, height);
 }
 
 #[test]
 fn a_daemon_that_is_away_is_said_to_be_and_comes_back() {
     let mut app = app(3);
-    app.take(Update::Away("no daemon answers at /x".to_owned()));
+    app.apply(Update::Unreachable("no daemon answers at /x".to_owned()));
     assert!(drawn(&mut app, 80, 24).contains("AWAY, trying each second: no daemon answers at /x"));
-    app.take(figures(3, None));
+    app.apply(figures(3, None));
     let screen = drawn(&mut app, 80, 24);
     assert!(!screen.contains("AWAY"), "{screen}");
     assert!(screen.contains("the daemon answers again"), "{screen}");
@@ -118,7 +118,7 @@ fn a_restart_is_told_and_leaves_the_connection_that_is_gone() {
         unreachable!()
     };
     restarted.status.started += 100_000.0;
-    app.take(Update::Figures(restarted));
+    app.apply(Update::Figures(restarted));
     assert!(app.open.is_none());
     assert!(drawn(&mut app, 80, 24).contains("the daemon has been restarted"));
 }
@@ -129,12 +129,12 @@ fn the_selection_stays_with_its_connection() {
     press(&mut app, KeyCode::Down);
     press(&mut app, KeyCode::Down);
     let id = app.list.flows[app.table.selected().unwrap()].id;
-    app.take(figures(2, None));
+    app.apply(figures(2, None));
     assert_eq!(app.table.selected(), Some(1), "the last one that there is");
-    app.take(figures(10, None));
+    app.apply(figures(10, None));
     press(&mut app, KeyCode::Down);
     assert_eq!(app.list.flows[app.table.selected().unwrap()].id, id);
-    app.take(figures(0, None));
+    app.apply(figures(0, None));
     assert_eq!(app.table.selected(), None);
     press(&mut app, KeyCode::Enter);
     assert!(app.open.is_none(), "nothing to open");
@@ -149,24 +149,24 @@ fn a_filter_is_asked_for() {
     }
     press(&mut app, KeyCode::Backspace);
     press(&mut app, KeyCode::Enter);
-    let query = app.wanted().query;
+    let query = app.request().query;
     assert_eq!(query.campus.as_deref(), Some("b"));
     assert_eq!(query.end.unwrap().to_string(), "10.1.0.0/24");
     assert!(drawn(&mut app, 120, 40).contains("match `b 10.1.0.0/24`"));
     press(&mut app, KeyCode::Esc);
-    assert_eq!(app.wanted().query.campus, None);
+    assert_eq!(app.request().query.campus, None);
 }
 
 #[test]
 fn a_pause_holds_the_figures_and_q_ends() {
     let mut app = app(10);
     press(&mut app, KeyCode::Char(' '));
-    app.take(figures(50, None));
+    app.apply(figures(50, None));
     assert_eq!(app.list.total, 10);
     press(&mut app, KeyCode::Char(' '));
-    app.take(figures(50, None));
+    app.apply(figures(50, None));
     assert_eq!(app.list.total, 50);
-    assert_eq!(press(&mut app, KeyCode::Char('q')), Go::Away);
+    assert_eq!(press(&mut app, KeyCode::Char('q')), KeyOutcome::Quit);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// `12.3 Mbit/s`: bits per second in powers of 1,000.
+/// Writes `12.3 Mbit/s`: bits per second in powers of 1,000.
 pub fn rate(bits_per_second: f64) -> String {
     scaled(
         bits_per_second,
@@ -11,7 +11,7 @@ pub fn rate(bits_per_second: f64) -> String {
     )
 }
 
-/// `12.3 MiB`: bytes in powers of 1,024.
+/// Writes `12.3 MiB`: bytes in powers of 1,024.
 pub fn bytes(bytes: u64) -> String {
     scaled(
         number(bytes),
@@ -20,12 +20,12 @@ pub fn bytes(bytes: u64) -> String {
     )
 }
 
-/// `12.3 ms`, for round trips: from microseconds to seconds.
+/// Writes `12.3 ms`, for round trips: from microseconds to seconds.
 pub fn seconds(seconds: f64) -> String {
     scaled(seconds * 1e6, 1000.0, &["µs", "ms", "s"])
 }
 
-/// `2h 3m`, for ages: the two largest units.
+/// Writes `2h 3m`, for ages: the two largest units.
 pub fn age(seconds: f64) -> String {
     let whole = Duration::try_from_secs_f64(seconds.max(0.0))
         .unwrap_or(Duration::MAX)
@@ -40,17 +40,17 @@ pub fn age(seconds: f64) -> String {
     }
 }
 
-/// `12 %` of a share from 0 to 1.
+/// Writes `12 %` of a share from 0 to 1.
 pub fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
-/// `1.2 %`: where a tenth of a percent matters.
+/// Writes `1.2 %`: where a tenth of a percent matters.
 pub fn permille(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// `1,234,567`
+/// Writes `1,234,567`.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
@@ -63,7 +63,7 @@ pub fn count(number: u64) -> String {
     text
 }
 
-/// A count as a number to divide by.
+/// Gives a count as a number to divide by.
 #[allow(
     clippy::cast_precision_loss,
     reason = "nothing hangs on the last of 2^53"
@@ -72,7 +72,7 @@ pub fn number(count: u64) -> f64 {
     count as f64
 }
 
-/// Three digits, in the largest unit of which there is at least one.
+/// Writes three digits, in the largest unit of which there is at least one.
 fn scaled(value: f64, step: f64, units: &[&str]) -> String {
     let mut value = value;
     let mut units = units.iter();

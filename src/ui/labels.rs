@@ -7,7 +7,7 @@ use pepd_admin::wire::{
 
 use crate::ui::format;
 
-/// A daemon in one line: its name, what it does, since when, its version and workers.
+/// Describes a daemon in one line: its name, what it does, since when, its version and workers.
 pub fn headline(status: &Status) -> String {
     format!(
         "{}: {}; up {}, pepd {}, {} workers",
@@ -19,7 +19,7 @@ pub fn headline(status: &Status) -> String {
     )
 }
 
-/// What the daemon does with new connections.
+/// Tells what the daemon does with new connections.
 fn state(state: DaemonState) -> &'static str {
     match state {
         DaemonState::Splitting => "splitting new connections",
@@ -28,7 +28,7 @@ fn state(state: DaemonState) -> &'static str {
     }
 }
 
-/// A peer's liveness in a word.
+/// Tells a peer's liveness in a word.
 pub fn liveness(liveness: Liveness) -> &'static str {
     match liveness {
         Liveness::Unknown => "unknown",
@@ -38,27 +38,27 @@ pub fn liveness(liveness: Liveness) -> &'static str {
     }
 }
 
-/// A leg's smoothed round-trip time.
+/// Writes a leg's smoothed round-trip time.
 pub fn rtt(leg: &LegSnapshot) -> String {
     figure(leg, |tcp| format::seconds(tcp.rtt))
 }
 
-/// A leg's congestion window, in segments.
+/// Writes a leg's congestion window, in segments.
 pub fn cwnd(leg: &LegSnapshot) -> String {
     figure(leg, |tcp| tcp.cwnd.to_string())
 }
 
-/// The number of segments that a leg has sent again.
+/// Writes the number of segments that a leg has sent again.
 pub fn retransmitted(leg: &LegSnapshot) -> String {
     figure(leg, |tcp| tcp.retransmitted_segments.to_string())
 }
 
-/// A figure of the leg's socket; a dash once that has closed.
+/// Writes a figure of the leg's socket; a dash once that has closed.
 fn figure(leg: &LegSnapshot, of: impl Fn(&TcpFigures) -> String) -> String {
     leg.tcp.as_ref().map_or_else(|| "–".to_owned(), of)
 }
 
-/// The phase that took most of the time, with its share.
+/// Names the phase that took most of the time, with its share.
 pub fn main_phase(phases: &PhaseSeconds) -> String {
     let all = phases.total();
     if all <= 0.0 {
@@ -75,7 +75,7 @@ pub fn main_phase(phases: &PhaseSeconds) -> String {
     })
 }
 
-/// A phase in a column's width.
+/// Names a phase in a column's width.
 pub fn phase_name(phase: Phase) -> &'static str {
     match phase {
         Phase::Free => "free",

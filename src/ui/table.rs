@@ -5,18 +5,18 @@ use std::io::{self, IsTerminal};
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table};
 
-/// Narrower than this not even the figures fit.
+/// The width below which not even the figures fit.
 const NARROWEST: u16 = 60;
 
-/// From here on there is room for what is nice to have.
+/// The width from which on there is room for what is nice to have.
 const WIDE: u16 = 100;
 
-/// Whether there is room for what is nice to have; without a terminal there always is.
+/// Tells whether there is room for what is nice to have; without a terminal there always is.
 pub fn is_wide(width: Option<u16>) -> bool {
     width.is_none_or(|width| width >= WIDE)
 }
 
-/// An empty table without lines, no wider than `width`. The columns in `numbers` are for
+/// Makes an empty table without lines, no wider than `width`. The columns in `numbers` are for
 /// figures; those in `words` are wrapped where there is no room.
 pub fn table(header: &[&str], numbers: &[usize], words: &[usize], width: Option<u16>) -> Table {
     let mut table = Table::new();
@@ -39,7 +39,7 @@ pub fn table(header: &[&str], numbers: &[usize], words: &[usize], width: Option<
     table
 }
 
-/// The table's text, without the blanks that pad its last column.
+/// Gives the table's text, without the blanks that pad its last column.
 pub fn text(table: &Table) -> String {
     let mut text = String::new();
     for line in table.lines() {
@@ -49,7 +49,7 @@ pub fn text(table: &Table) -> String {
     text
 }
 
-/// How wide the terminal on standard output is; none if there is no terminal.
+/// Gives the width of the terminal on standard output; none if there is no terminal.
 pub fn width() -> Option<u16> {
     if !io::stdout().is_terminal() {
         return None;

@@ -19,7 +19,8 @@ use crate::exit::{Failure, Result};
 pub use page::Page;
 pub use socket::Socket;
 
-/// The thread that answers, which no worker waits for. Dropping it ends the thread.
+/// The thread that answers on the admin socket and the page, which no worker waits for. Dropping
+/// it ends the thread.
 #[derive(Debug)]
 pub struct Admin {
     orders: mpsc::Receiver<ControlRequest>,
@@ -29,7 +30,7 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// Starts to answer; without a socket and a page nobody asks.
+    /// Starts the thread; without a socket and a page there is none, since nobody asks.
     pub fn start(socket: Option<Socket>, page: Option<Page>, view: Arc<dyn View>) -> Result<Self> {
         let (sender, orders) = ControlSender::channel();
         let mut admin = Self {
@@ -47,7 +48,7 @@ impl Admin {
             let thread = std::thread::Builder::new()
                 .name("admin".to_owned())
                 .spawn(move || {
-                    step_back();
+                    lower_priority();
                     runtime.block_on(async {
                         tokio::select! {
                             Err(error) = answer(socket.as_ref(), page, view, sender) => {
@@ -86,12 +87,12 @@ impl Drop for Admin {
 
 /// How much less this thread counts for the scheduler than a worker (sched(7)): a tenth. With
 /// less still, a worker might wait long for a lock that this thread holds.
-const NICER: i32 = 10;
+const NICENESS: i32 = 10;
 
 /// Has a worker that wakes up on this thread's core go first. Where it may not, the share of
 /// the processor that the API takes is bounded all the same.
-fn step_back() {
-    if let Err(error) = rustix::process::nice(NICER) {
+fn lower_priority() {
+    if let Err(error) = rustix::process::nice(NICENESS) {
         tracing::debug!(%error, "lower the priority of the admin thread");
     }
 }

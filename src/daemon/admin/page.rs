@@ -12,7 +12,7 @@ use crate::exit::{Failure, Result};
 /// A listening TCP socket, and the names under which it is asked.
 #[derive(Debug)]
 pub struct Page {
-    /// It does not block.
+    /// The socket, which does not block.
     pub(super) listener: TcpListener,
     pub(super) names: Names,
 }

@@ -60,7 +60,7 @@ impl Socket {
         Ok(Some(socket))
     }
 
-    /// Another handle of the listening socket, which does not block.
+    /// Gives another handle of the listening socket, which does not block.
     pub fn listener(&self) -> io::Result<UnixListener> {
         self.listener.try_clone()
     }
@@ -76,7 +76,8 @@ impl Drop for Socket {
     }
 }
 
-/// A number is one even if there is a group of that name: nobody has one.
+/// Finds the number of a group. A number is one even if there is a group of that name: nobody has
+/// one.
 fn group(name: &str) -> Result<u32> {
     if let Ok(number) = name.parse() {
         return Ok(number);
@@ -90,7 +91,7 @@ fn group(name: &str) -> Result<u32> {
     }
 }
 
-/// The directory that the socket is in, which others may pass through.
+/// Makes the directory that the socket is in, which others may pass through.
 fn make_directory(path: &Path, group: Option<u32>) -> Result {
     let Some(directory) = path.parent() else {
         return Ok(());
@@ -130,8 +131,8 @@ fn give(path: &Path, group: u32, mode: u32) -> Result {
         .map_err(|error| unavailable("set the mode of", path, error))
 }
 
-/// Held while a daemon serves this path; the kernel releases it when the process ends, however
-/// it ends. Daemons of different network namespaces may share a file system.
+/// Takes the lock that is held while a daemon serves this path; the kernel releases it when the
+/// process ends, however it ends. Daemons of different network namespaces may share a file system.
 fn lock(path: &Path) -> Result<File> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");

@@ -14,16 +14,17 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Where the journal listens (systemd-journald.service(8)).
+/// The journal's socket (systemd-journald.service(8)).
 const SOCKET: &str = "/run/systemd/journal/socket";
 
-/// Between a field's name and its value, on the way to the thread that writes.
+/// The ASCII unit separator, between a field's name and its value, on the way to the thread that
+/// writes.
 const UNIT: char = '\u{1f}';
-/// After a field's value.
+/// The ASCII record separator, after a field's value.
 const RECORD: char = '\u{1e}';
 
-/// Gives each line as a list of fields: `MESSAGE` as text has it, `PRIORITY`, and each figure by
-/// its name with `PEPD_` before it.
+/// A format that gives each line as a list of fields: `MESSAGE` as text has it, `PRIORITY`, and
+/// each figure by its name with `PEPD_` before it.
 pub struct JournalFormat;
 
 impl<S, N> FormatEvent<S, N> for JournalFormat
@@ -82,12 +83,12 @@ impl Visit for Fields<'_> {
     }
 }
 
-/// The way to the journal: takes one line per write.
+/// A socket to the journal, which takes one line per write.
 #[derive(Debug)]
 pub struct Journal(UnixDatagram);
 
 impl Journal {
-    /// `None` where there is no journal.
+    /// Connects to the journal; `None` where there is none.
     pub fn open() -> Option<Self> {
         Self::at(Path::new(SOCKET)).ok()
     }
@@ -110,7 +111,7 @@ impl io::Write for Journal {
     }
 }
 
-/// The journal's own form of a line (systemd's "Native Journal Protocol"): `NAME=value`, or,
+/// Writes a line in the journal's own form (systemd's "Native Journal Protocol"): `NAME=value`, or,
 /// where the value has more than one line, its length before it.
 fn entry(line: &[u8]) -> Vec<u8> {
     let mut entry = Vec::with_capacity(line.len() + 64);

@@ -61,10 +61,10 @@ pub fn start(format: Option<LogFormat>) -> WorkerGuard {
     guard
 }
 
-/// Chooses the lines.
+/// The environment variable that chooses the lines.
 const VARIABLE: &str = "PEPD_LOG";
 
-/// What the variable asks for; an error where it is not set, too.
+/// Reads the filter that the variable asks for; that it is not set is an error, too.
 fn filter() -> Result<EnvFilter, FromEnvError> {
     EnvFilter::try_from_env(VARIABLE)
 }
@@ -81,7 +81,7 @@ fn to(writer: NonBlocking) -> Builder {
         .with_writer(writer)
 }
 
-/// Whether standard error is the journal (systemd.exec(5), `JOURNAL_STREAM`): the variable is
+/// Tells whether standard error is the journal (systemd.exec(5), `JOURNAL_STREAM`): the variable is
 /// inherited by those whose standard error is something else.
 fn leads_to_journal() -> bool {
     let Ok(named) = std::env::var("JOURNAL_STREAM") else {

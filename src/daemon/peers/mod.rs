@@ -20,12 +20,12 @@ use self::echo::Echo;
 use self::record::{Change, Record};
 use self::socket::Answers;
 
-/// How long an answer may take at least, however often it is asked: twice a satellite's round
-/// trip and a second.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long an answer may take at least, however often the peer is probed: twice a satellite's
+/// round trip and a second.
+const MIN_ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What a tunnel's interface is called, before the peer's name.
-const DEVICE: &str = "pepd-";
+/// The name of a tunnel's interface, before the peer's.
+const DEVICE_PREFIX: &str = "pepd-";
 
 /// The probes of all peers. They end when this is dropped.
 #[derive(Debug, Default)]
@@ -62,30 +62,32 @@ impl Probes {
     pub fn follow(&mut self, config: &Config) {
         let mut before = std::mem::take(&mut self.tasks);
         for peer in &config.peers {
-            let known = before.iter().position(|task| same(&task.peer, peer));
+            let known = before
+                .iter()
+                .position(|task| is_same_probe(&task.peer, peer));
             self.tasks.push(match known {
                 Some(index) => before.swap_remove(index),
                 None => start(peer.clone()),
             });
         }
         let records = self.tasks.iter().map(|task| Arc::clone(&task.record));
-        *locked(&self.shared.0) = records.collect();
+        *lock(&self.shared.0) = records.collect();
     }
 
-    /// What is known of each peer.
+    /// Gives a handle on what is known of each peer.
     pub fn states(&self) -> PeerStates {
         self.shared.clone()
     }
 }
 
 impl PeerStates {
-    /// The state of each peer now, in the order of the file.
+    /// Gives the state of each peer now, in the order of the file.
     pub fn get(&self) -> Vec<PeerState> {
-        let records = locked(&self.0);
-        records.iter().map(|it| locked(it).state()).collect()
+        let records = lock(&self.0);
+        records.iter().map(|it| lock(it).state()).collect()
     }
 
-    /// The names of the peers that do not answer, if there are any, for a line on how it stands.
+    /// Gives the names of the peers that do not answer, if there are any, for a line on the daemon.
     pub fn silent(&self) -> Option<String> {
         let silent: Vec<String> = self
             .get()
@@ -97,8 +99,8 @@ impl PeerStates {
     }
 }
 
-/// Whether a probe of the one is a probe of the other.
-fn same(one: &Peer, other: &Peer) -> bool {
+/// Tells whether a probe of the one is a probe of the other.
+fn is_same_probe(one: &Peer, other: &Peer) -> bool {
     let what = |peer: &Peer| (peer.name.clone(), peer.local, peer.remote, peer.probe);
     what(one) == what(other)
 }
@@ -119,37 +121,37 @@ fn start(peer: Peer) -> Task {
     }
 }
 
-/// Asks, and listens for the answers, for ever.
+/// Sends requests to the peer and listens for its answers, for ever.
 async fn probe(peer: Peer, every: Duration, record: SharedRecord) {
     let mut echo = Echo::new(peer.local, peer.remote);
     let mut answers = None;
-    let patience = every.max(PATIENCE);
+    let timeout = every.max(MIN_ANSWER_TIMEOUT);
     let mut tick = tokio::time::interval(every);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             _ = tick.tick() => {
                 // Before the next one is sent: with the default interval it is the last one's turn.
-                let change = locked(&record).expire(Instant::now(), patience);
+                let change = lock(&record).expire(Instant::now(), timeout);
                 report(&peer, change);
                 let (at, date) = (Instant::now(), SystemTime::now());
                 let packet = echo.next();
-                let sent = ask(&peer, &packet, &mut answers);
+                let sent = send_request(&peer, &packet, &mut answers);
                 if let Err(error) = &sent && error.kind() == io::ErrorKind::PermissionDenied {
                     tracing::warn!(
                         peer = peer.name, %error,
                         "the peer is not probed: this takes the capability CAP_NET_RAW"
                     );
-                    *locked(&record) = Record::new(&peer.name, Liveness::Unprobed);
+                    *lock(&record) = Record::new(&peer.name, Liveness::Unprobed);
                     return;
                 }
-                locked(&record).sent(echo.sequence(), at, date, sent.err());
+                lock(&record).sent(echo.sequence(), at, date, sent.err());
             }
             received = next(answers.as_ref()) => match received {
                 Ok(packet) => {
                     let Some(sequence) = echo.answers(&packet) else { continue };
                     let (at, date) = (Instant::now(), SystemTime::now());
-                    let change = locked(&record).answered(sequence, at, date);
+                    let change = lock(&record).answered(sequence, at, date);
                     report(&peer, change);
                 }
                 // An ICMP error about a probe, for one. That nothing comes back is what counts.
@@ -159,12 +161,12 @@ async fn probe(peer: Peer, every: Duration, record: SharedRecord) {
     }
 }
 
-/// Sends a request; before the first one listens for answers.
-fn ask(peer: &Peer, packet: &[u8], answers: &mut Option<Answers>) -> io::Result<()> {
+/// Sends a request; before the first one, starts to listen for answers.
+fn send_request(peer: &Peer, packet: &[u8], answers: &mut Option<Answers>) -> io::Result<()> {
     if answers.is_none() {
         *answers = Some(Answers::of(peer)?);
     }
-    socket::send(peer, &format!("{DEVICE}{}", peer.name), packet)
+    socket::send(peer, &format!("{DEVICE_PREFIX}{}", peer.name), packet)
 }
 
 async fn next(answers: Option<&Answers>) -> io::Result<Vec<u8>> {
@@ -174,7 +176,7 @@ async fn next(answers: Option<&Answers>) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Says what has changed, once.
+/// Logs what has changed, once.
 fn report(peer: &Peer, change: Option<Change>) {
     let name = peer.name.as_str();
     match change {
@@ -203,8 +205,8 @@ fn report(peer: &Peer, change: Option<Change>) {
     }
 }
 
-/// A panic while the lock is held cannot leave what it guards half-changed.
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+/// Locks a mutex. A panic while the lock is held cannot leave what it guards half-changed.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

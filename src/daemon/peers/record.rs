@@ -10,19 +10,19 @@ use pepd_admin::wire::{Liveness, PeerState};
 /// How many probes in a row must be lost: one or two are what a lossy path loses every day.
 const LOST_IN_A_ROW: u32 = 3;
 
-/// What an operator should be told.
+/// A change that an operator should be told of.
 #[derive(Debug)]
 pub enum Change {
     /// Nothing has been heard for several probes.
     Silent {
         /// When the first of them was sent.
         since: SystemTime,
-        /// How many they are.
+        /// How many probes that is.
         probes: u32,
         /// Why the last one could not even be sent, if it could not.
         failure: Option<io::Error>,
     },
-    /// It answers: for the first time, or again.
+    /// The peer answers: for the first time, or again.
     Answers {
         /// The round trip through the tunnel.
         rtt: Duration,
@@ -39,7 +39,7 @@ struct Pending {
     date: SystemTime,
 }
 
-/// One peer.
+/// What is known of one peer.
 #[derive(Debug)]
 pub struct Record {
     name: String,
@@ -57,7 +57,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// A peer of which nothing is known.
+    /// Makes the record of a peer of which nothing is known yet.
     pub fn new(name: &str, liveness: Liveness) -> Self {
         Self {
             name: name.to_owned(),
@@ -73,7 +73,7 @@ impl Record {
         }
     }
 
-    /// A probe has been sent, or should have been.
+    /// Takes down that a probe has been sent, or should have been.
     pub fn sent(
         &mut self,
         sequence: u16,
@@ -86,7 +86,8 @@ impl Record {
         self.pending.push_back(Pending { sequence, at, date });
     }
 
-    /// An answer has come. One to a probe that was given up, or to none, changes nothing.
+    /// Takes down that an answer has come. One to a probe that was given up, or to none, changes
+    /// nothing.
     pub fn answered(&mut self, sequence: u16, at: Instant, date: SystemTime) -> Option<Change> {
         let index = self.pending.iter().position(|it| it.sequence == sequence)?;
         let probe = self.pending.remove(index)?;
@@ -106,11 +107,11 @@ impl Record {
         })
     }
 
-    /// Gives up the probes that have waited for as long as `patience`.
-    pub fn expire(&mut self, now: Instant, patience: Duration) -> Option<Change> {
+    /// Gives up the probes that have waited for as long as `timeout`.
+    pub fn expire(&mut self, now: Instant, timeout: Duration) -> Option<Change> {
         let mut change = None;
         while let Some(probe) = self.pending.front().copied() {
-            if now.saturating_duration_since(probe.at) < patience {
+            if now.saturating_duration_since(probe.at) < timeout {
                 break;
             }
             self.pending.pop_front();
@@ -131,7 +132,7 @@ impl Record {
         change
     }
 
-    /// As others see it.
+    /// Gives what is known in the terms of the admin API.
     pub fn state(&self) -> PeerState {
         let seconds = |date: SystemTime| {
             let since_epoch = date.duration_since(SystemTime::UNIX_EPOCH);
@@ -275,10 +276,10 @@ mod tests {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         let mut record = Record::new("hb-i", Liveness::Unknown);
-        let patience = Duration::from_secs(2);
+        let timeout = Duration::from_secs(2);
         for sequence in 0..50_u16 {
             let sent = u64::from(sequence) * 100;
-            assert!(record.expire(at(sent), patience).is_none());
+            assert!(record.expire(at(sent), timeout).is_none());
             record.sent(sequence, at(sent), SystemTime::UNIX_EPOCH, None);
             if let Some(answered) = sequence.checked_sub(10) {
                 record.answered(answered, at(sent + 5), SystemTime::UNIX_EPOCH);

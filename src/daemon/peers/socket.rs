@@ -13,7 +13,7 @@ use tokio::io::unix::AsyncFd;
 /// IPv6 in IP (RFC 2473).
 const IPV6_IN_IP: i32 = 41;
 
-/// Longer than any answer that is ours.
+/// Bytes read of a packet: more than any answer to a probe has.
 const LONGEST: usize = 256;
 
 /// Sends a request to the peer, through the tunnel whose interface is `device`.
@@ -39,12 +39,12 @@ pub fn send(peer: &Peer, device: &str, packet: &[u8]) -> io::Result<()> {
     socket.send_to(packet, &address(peer.remote)).map(drop)
 }
 
-/// What a peer answers, by whichever way it comes.
+/// A socket that receives what a peer answers, by whichever way it comes.
 #[derive(Debug)]
 pub struct Answers(AsyncFd<OwnedFd>);
 
 impl Answers {
-    /// The answers of this peer. Fails as long as there is no route to it.
+    /// Listens for the answers of this peer. Fails as long as there is no route to it.
     pub fn of(peer: &Peer) -> io::Result<Self> {
         let socket = match peer.remote {
             IpAddr::V4(_) => raw(Domain::IPV4, Protocol::ICMPV4)?,
@@ -57,7 +57,7 @@ impl Answers {
         Ok(Self(reactor::register(socket.into(), Interest::READABLE)?))
     }
 
-    /// The next packet of its, which need not be an answer.
+    /// Waits for the peer's next packet, which need not be an answer.
     pub async fn next(&self) -> io::Result<Vec<u8>> {
         loop {
             let mut ready = self.0.readable().await?;
@@ -80,7 +80,7 @@ fn raw(domain: Domain, protocol: Protocol) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Raw sockets have no ports.
+/// Makes an address without a port: raw sockets have none.
 fn address(ip: IpAddr) -> socket2::SockAddr {
     SocketAddr::new(ip, 0).into()
 }
