@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pepd_admin::View;
 use pepd_config::Config;
-use pepd_net::{Gate, Installed};
+use pepd_net::{Gate, Installed, Plan};
 use pepd_relay::{Prepared, Relay};
 use pepd_telemetry::Counters;
 
@@ -25,11 +25,7 @@ impl Daemon {
     ///
     /// Whatever the kernel or the host lacks; nothing of pepd's is left behind then.
     pub async fn start(file: File, config: Config, privileged: Privileged) -> Result<Self> {
-        let Privileged {
-            controls,
-            socket,
-            page,
-        } = privileged;
+        let (controls, socket, page) = (privileged.controls, privileged.socket, privileged.page);
         let signals = Signals::new().map_err(|error| Failure::internal("signals", error))?;
         let notifier =
             Notifier::start().map_err(|error| Failure::internal("start a thread", error))?;
@@ -40,10 +36,7 @@ impl Daemon {
         let prepared = Prepared::new(settings, workers)?;
         let backend = resources::queue_backend(&config).await?;
         let plan = prepare::plan(&config, &prepared, workers, backend);
-        let installed = pepd_net::install(&plan).await?;
-        for warning in installed.warnings() {
-            tracing::warn!("{warning}");
-        }
+        let installed = install(&plan).await?;
         let mut probes = Probes::default();
         probes.follow(&config);
         let counters = Arc::new(Counters::default());
@@ -61,12 +54,6 @@ impl Daemon {
                 return Err(failure);
             }
         };
-        let Serving {
-            gate,
-            relay,
-            view,
-            admin,
-        } = serving;
         tracing::info!(
             node = config.node.name,
             workers,
@@ -82,13 +69,27 @@ impl Daemon {
             workers,
             plan,
             installed,
-            keeper: GateKeeper::new(gate, relay, notifier, probes, Arc::clone(&counters)),
+            keeper: GateKeeper::new(
+                serving.gate,
+                serving.relay,
+                notifier,
+                probes,
+                Arc::clone(&counters),
+            ),
             counters,
-            view,
+            view: serving.view,
             signals,
-            admin,
+            admin: serving.admin,
         })
     }
+}
+
+async fn install(plan: &Plan) -> Result<Installed> {
+    let installed = pepd_net::install(plan).await?;
+    for warning in installed.warnings() {
+        tracing::warn!("{warning}");
+    }
+    Ok(installed)
 }
 
 /// What is started once the kernel state is there.

@@ -141,7 +141,8 @@ fn accept(
     })
 }
 
-/// There is nothing wrong with the connection, which waits.
+/// Whether accept(2) had too little of something: nothing is wrong with the connection, which
+/// waits.
 fn is_shortage(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),

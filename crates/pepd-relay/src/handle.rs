@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
-use libc::EBUSY;
 use pepd_packet::QueueNumber;
 use pepd_sys::nfqueue::Queue;
 use pepd_telemetry::{Counters, FlowTable, UnsplitReason};
@@ -285,7 +284,7 @@ fn open_queues(held: EndToEnd, workers: NonZeroUsize) -> Result<Vec<Queue>, List
         .take(workers.get())
         .map(|number| {
             Queue::open(number).map_err(|source| match source.raw_os_error() {
-                Some(EBUSY) => ListenError::QueueInUse { number },
+                Some(libc::EBUSY) => ListenError::QueueInUse { number },
                 _ => ListenError::NoQueue { number, source },
             })
         })

@@ -3,10 +3,10 @@
 use std::io;
 use std::mem;
 
-use crate::check;
+use crate::syscall::check;
 
-/// Whether something keeps the system clock in step with the world (adjtimex(2), STA_UNSYNC).
-/// Reads only.
+/// Tells whether something keeps the system clock in step with the world (adjtimex(2),
+/// STA_UNSYNC), and changes nothing.
 pub fn synchronised() -> io::Result<bool> {
     // SAFETY: `timex` is a plain C structure for which all zeros is a value; no mode asks the
     // kernel to change nothing.

@@ -8,7 +8,7 @@ use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use crate::check;
+use crate::syscall::check;
 
 /// An option that the kernel would not set or tell.
 #[derive(Debug, thiserror::Error)]
@@ -130,7 +130,7 @@ options! {
     /// Keeps the ICMP errors that the socket gets for [`icmp_error`](crate::stream::icmp_error),
     /// and makes each of them end a connection (ip(7)).
     set_receive_errors_v4, receive_errors_v4: c_int = IPPROTO_IP, IP_RECVERR;
-    /// The same for ICMPv6 (ipv6(7)).
+    /// Keeps the ICMPv6 errors in the same way (ipv6(7)).
     set_receive_errors_v6, receive_errors_v6: c_int = IPPROTO_IPV6, IPV6_RECVERR;
     /// The IPv4 TOS byte of what the socket sends: DSCP in the upper six bits.
     set_tos_v4, tos_v4: c_int = IPPROTO_IP, IP_TOS;
@@ -190,7 +190,7 @@ pub fn send_buffer(fd: BorrowedFd<'_>) -> Result<c_int, OptionError> {
     Opt::<c_int>::new(SOL_SOCKET, SO_SNDBUF, "SO_SNDBUF").get(fd)
 }
 
-/// Gives a listener a key of its own for the cookies of Fast Open (RFC 7413; tcp(7) has it not).
+/// Gives a listener a key of its own for the cookies of Fast Open (RFC 7413; TCP_FASTOPEN_KEY is not in tcp(7)).
 pub fn set_fast_open_key(fd: BorrowedFd<'_>, key: &[u8; 16]) -> Result<(), OptionError> {
     let option = Opt::<c_int>::new(IPPROTO_TCP, libc::TCP_FASTOPEN_KEY, "TCP_FASTOPEN_KEY");
     // SAFETY: the pointer is to a live array of the length given, and the kernel copies it.

@@ -8,7 +8,7 @@ use std::ptr;
 use pepd_packet::IcmpError;
 use socket2::{SockAddr, SockAddrStorage};
 
-use crate::{check, check_len};
+use crate::syscall::{check, check_len};
 
 /// Accepts a connection as a non-blocking socket, with its peer's address.
 pub fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, SocketAddr)> {

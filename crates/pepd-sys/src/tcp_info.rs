@@ -7,14 +7,14 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-use crate::check;
+use crate::syscall::check;
 
 /// The figures of one socket at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpInfo {
     /// Smoothed round-trip time (RFC 6298).
     pub rtt: Duration,
-    /// Its mean deviation.
+    /// Mean deviation of the round-trip time.
     pub rtt_variation: Duration,
     /// The least round-trip time seen lately (net.ipv4.tcp_min_rtt_wlen); none before the first.
     pub min_rtt: Option<Duration>,
@@ -41,9 +41,9 @@ pub struct TcpInfo {
     pub delivery_rate: Option<u64>,
     /// Time with data to send or in flight (Linux 4.10).
     pub busy: Option<Duration>,
-    /// Of this, limited by the receiver's window (Linux 4.10).
+    /// Part of the busy time that the receiver's window limited (Linux 4.10).
     pub receive_window_limited: Option<Duration>,
-    /// Of this, limited by the send buffer (Linux 4.10).
+    /// Part of the busy time that the send buffer limited (Linux 4.10).
     pub send_buffer_limited: Option<Duration>,
     /// Bytes sent since the start, retransmissions with them (Linux 4.19).
     pub sent_bytes: Option<u64>,
@@ -51,7 +51,7 @@ pub struct TcpInfo {
     pub retransmitted_bytes: Option<u64>,
 }
 
-/// The figures of a TCP socket now. A closed connection has them too, until its socket is
+/// Reads the figures of a TCP socket now. A closed connection has them too, until its socket is
 /// closed.
 pub fn tcp_info(fd: BorrowedFd<'_>) -> io::Result<TcpInfo> {
     // More than Linux 6.18 has (256 bytes); the kernel writes the lesser of the two.

@@ -49,6 +49,16 @@ pub enum HandshakeMode {
     Early,
 }
 
+impl HandshakeMode {
+    /// Gives its name, as in JSON, the configuration and the log.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::EndToEnd => "end-to-end",
+            Self::Early => "early",
+        }
+    }
+}
+
 /// One direction of a connection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DirectionSnapshot {
@@ -106,6 +116,20 @@ pub enum Phase {
     Backpressured,
 }
 
+impl Phase {
+    /// All phases, in the order in which they are told.
+    pub const ALL: [Self; 3] = [Self::Free, Self::Starved, Self::Backpressured];
+
+    /// Gives its name, as in JSON, metrics and the log.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Free => "free",
+            Self::Starved => "starved",
+            Self::Backpressured => "backpressured",
+        }
+    }
+}
+
 /// Seconds in each [`Phase`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PhaseSeconds {
@@ -118,6 +142,15 @@ pub struct PhaseSeconds {
 }
 
 impl PhaseSeconds {
+    /// Gives the seconds in `phase`.
+    pub const fn of(&self, phase: Phase) -> f64 {
+        match phase {
+            Phase::Free => self.free,
+            Phase::Starved => self.starved,
+            Phase::Backpressured => self.backpressured,
+        }
+    }
+
     /// Gives the seconds of all phases together.
     pub fn total(&self) -> f64 {
         self.free + self.starved + self.backpressured
@@ -301,4 +334,17 @@ pub enum Side {
     Client,
     /// Between this box and the server.
     Upstream,
+}
+
+impl Side {
+    /// Both sides, the client's first.
+    pub const ALL: [Self; 2] = [Self::Client, Self::Upstream];
+
+    /// Gives its name, as in JSON, metrics and the log.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Upstream => "upstream",
+        }
+    }
 }

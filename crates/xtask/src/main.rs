@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod arrows;
 mod bench;
 mod ci;
 mod demo;

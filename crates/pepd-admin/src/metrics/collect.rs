@@ -10,8 +10,8 @@ use super::families::{Families, Family, Labels};
 use super::process;
 use crate::view::View;
 use crate::wire::{
-    CountedReason, DaemonState, GuardDrops, Liveness, PairDirection, PairSnapshot, PeerState, Side,
-    Status,
+    CountedReason, DaemonState, GuardDrops, Liveness, PairDirection, PairSnapshot, PeerState,
+    Phase, Side, Status,
 };
 use pepd_telemetry::{Counters, CountersBy, LegMeasurements, Measurements, Reason};
 
@@ -48,12 +48,6 @@ impl Collector for Collect {
     }
 }
 
-const STATES: [(DaemonState, &str); 3] = [
-    (DaemonState::Splitting, "splitting"),
-    (DaemonState::Full, "full"),
-    (DaemonState::Draining, "draining"),
-];
-
 fn daemon(families: &mut Families<'_>, status: &Status) -> fmt::Result {
     families.gauges(
         &Family::new("pepd_build_info", "The daemon's version; always 1."),
@@ -70,9 +64,9 @@ fn daemon(families: &mut Families<'_>, status: &Status) -> fmt::Result {
             "pepd_state",
             "What the daemon does: 1 for the state it is in.",
         ),
-        STATES.map(|(state, name)| {
+        DaemonState::ALL.map(|state| {
             let is = if state == status.state { 1.0 } else { 0.0 };
-            (vec![("state", name)], is)
+            (vec![("state", state.name())], is)
         }),
     )?;
     let limits = || {
@@ -110,7 +104,7 @@ fn outcomes(families: &mut Families<'_>, counters: &Counters, status: &Status) -
         (Side::Client, &counters.client_failed),
         (Side::Upstream, &counters.upstream_failed),
     ] {
-        let name = side_name(side);
+        let name = side.name();
         let mut rest = all.get();
         for failure in status
             .failures
@@ -123,7 +117,12 @@ fn outcomes(families: &mut Families<'_>, counters: &Counters, status: &Status) -
         ended("failed", name, "", rest);
     }
     ended("cut", "", "", counters.cut.get());
-    ended("unreachable", "upstream", "", counters.unreachable.get());
+    ended(
+        "unreachable",
+        Side::Upstream.name(),
+        "",
+        counters.unreachable.get(),
+    );
     ended("refused", "", "", counters.refused.get());
     families.counts(
         &Family::new(
@@ -140,13 +139,6 @@ fn outcomes(families: &mut Families<'_>, counters: &Counters, status: &Status) -
         &Family::new("pepd_connections", "Connections being split now."),
         [(vec![], float(counters.live.get()))],
     )
-}
-
-const fn side_name(side: Side) -> &'static str {
-    match side {
-        Side::Client => "client",
-        Side::Upstream => "upstream",
-    }
 }
 
 /// A direction of a pair, by name.
@@ -196,15 +188,10 @@ fn pairs(families: &mut Families<'_>, pairs: &[PairSnapshot]) -> fmt::Result {
         ),
         directed().flat_map(|(labels, direction)| {
             let phases = direction.phases;
-            [
-                ("free", phases.free),
-                ("starved", phases.starved),
-                ("backpressured", phases.backpressured),
-            ]
-            .map(|(phase, seconds)| {
+            Phase::ALL.map(|phase| {
                 let mut labels = labels.clone();
-                labels.push(("phase", phase));
-                (labels, seconds)
+                labels.push(("phase", phase.name()));
+                (labels, phases.of(phase))
             })
         }),
     )
@@ -220,9 +207,9 @@ fn legs(families: &mut Families<'_>, measurements: &Measurements) -> fmt::Result
         pairs
             .iter()
             .flat_map(move |((client, server), measured)| {
-                [Side::Client, Side::Upstream].map(|side| {
+                Side::ALL.map(|side| {
                     let mut labels = campuses(client, server);
-                    labels.push(("leg", side_name(side)));
+                    labels.push(("leg", side.name()));
                     (labels, of(measured.leg(side)))
                 })
             })

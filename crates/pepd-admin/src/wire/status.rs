@@ -64,6 +64,20 @@ pub enum DaemonState {
     Draining,
 }
 
+impl DaemonState {
+    /// All states, in the order in which a daemon may pass them.
+    pub const ALL: [Self; 3] = [Self::Splitting, Self::Full, Self::Draining];
+
+    /// Gives its name, as in JSON and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Splitting => "splitting",
+            Self::Full => "full",
+            Self::Draining => "draining",
+        }
+    }
+}
+
 /// Something limited.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitUse {

@@ -6,11 +6,9 @@
 //! run out, a descriptor or a process; it is one message on a socket that was opened at
 //! start.
 //!
-//! The message is written by hand. The library that speaks nf_tables in Rust is under the
-//! GPL, which pepd is not, and rtnetlink has no such messages; what is
-//! needed here is two message types with six attributes ([`message`]).
+//! What is needed of nf_tables is two message types with six attributes ([`elements`]).
 
-mod message;
+mod elements;
 
 use std::io;
 use std::net::IpAddr;
@@ -18,13 +16,13 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use rtnetlink::sys::protocols::NETLINK_NETFILTER;
-use rtnetlink::sys::{Socket, SocketAddr};
+use pepd_sys::nfnetlink::{Reply, Socket, replies};
 
-use crate::error::Error;
+use crate::error::{Classify, Kind};
+use crate::netlink::NetlinkError;
 use crate::nft::names::{DynamicSet, GATES};
 use crate::prefix::Family;
-use message::{Batch, Reply};
+use elements::Changes;
 
 /// A handle on the gate and on the sets of sources that are over their limit.
 ///
@@ -46,18 +44,10 @@ impl Gate {
     ///
     /// # Errors
     ///
-    /// [`Error::Netlink`] if there is no such socket.
-    pub fn open() -> Result<Gate, Error> {
-        let open = || {
-            let mut socket = Socket::new(NETLINK_NETFILTER)?;
-            socket.bind_auto()?;
-            socket.connect(&SocketAddr::new(0, 0))?;
-            // The answers then do not repeat the request, and fit a small buffer.
-            socket.set_cap_ack(true)?;
-            Ok(socket)
-        };
-        let socket =
-            open().map_err(|source| Error::netlink("cannot open a netfilter socket", source))?;
+    /// [`GateError`] if there is no such socket.
+    pub fn open() -> Result<Gate, GateError> {
+        let socket = Socket::open()
+            .map_err(|source| GateError::new("cannot open a netfilter socket", source))?;
         Ok(Gate {
             inner: Mutex::new((socket, 0)),
             is_open: AtomicBool::new(false),
@@ -69,8 +59,8 @@ impl Gate {
     ///
     /// # Errors
     ///
-    /// [`Error::Netlink`]; ENOENT means that the table is gone.
-    pub fn renew(&self, ttl: Duration) -> Result<(), Error> {
+    /// [`GateError`]; ENOENT means that the table is gone.
+    pub fn renew(&self, ttl: Duration) -> Result<(), GateError> {
         let renewed = if self.is_open.load(Relaxed) {
             let is_seconds_turn = self.is_seconds_turn.fetch_xor(true, Relaxed);
             self.put(GATES[usize::from(is_seconds_turn)], &TCP, ttl)
@@ -88,8 +78,8 @@ impl Gate {
     ///
     /// # Errors
     ///
-    /// [`Error::Netlink`]; ENOENT means that the table is gone.
-    pub fn attend(&self, ttl: Duration) -> Result<(), Error> {
+    /// [`GateError`]; ENOENT means that the table is gone.
+    pub fn attend(&self, ttl: Duration) -> Result<(), GateError> {
         self.put(DynamicSet::Readers, &TCP, ttl)
     }
 
@@ -97,8 +87,8 @@ impl Gate {
     ///
     /// # Errors
     ///
-    /// [`Error::Netlink`].
-    pub fn close(&self) -> Result<(), Error> {
+    /// [`GateError`].
+    pub fn close(&self) -> Result<(), GateError> {
         self.is_open.store(false, Relaxed);
         GATES.into_iter().try_for_each(|set| self.take(set, &TCP))
     }
@@ -108,8 +98,8 @@ impl Gate {
     ///
     /// # Errors
     ///
-    /// [`Error::Netlink`]; ENOENT means that the table is gone.
-    pub fn shut_out(&self, source: IpAddr, ttl: Duration) -> Result<(), Error> {
+    /// [`GateError`]; ENOENT means that the table is gone.
+    pub fn shut_out(&self, source: IpAddr, ttl: Duration) -> Result<(), GateError> {
         let (set, key) = source_key(source);
         self.put(set, &key, ttl)
     }
@@ -118,8 +108,8 @@ impl Gate {
     ///
     /// # Errors
     ///
-    /// [`Error::Netlink`].
-    pub fn let_in(&self, source: IpAddr) -> Result<(), Error> {
+    /// [`GateError`].
+    pub fn let_in(&self, source: IpAddr) -> Result<(), GateError> {
         let (set, key) = source_key(source);
         self.take(set, &key)
     }
@@ -129,8 +119,13 @@ impl Gate {
     ///
     /// # Errors
     ///
-    /// [`Error::Netlink`]; ENOENT means that the table is gone.
-    pub fn detour(&self, source: IpAddr, destination: IpAddr, ttl: Duration) -> Result<(), Error> {
+    /// [`GateError`]; ENOENT means that the table is gone.
+    pub fn route_asymmetric(
+        &self,
+        source: IpAddr,
+        destination: IpAddr,
+        ttl: Duration,
+    ) -> Result<(), GateError> {
         match (source.to_canonical(), destination.to_canonical()) {
             (IpAddr::V4(from), IpAddr::V4(to)) => {
                 let key = [from.octets(), to.octets()].concat();
@@ -147,36 +142,53 @@ impl Gate {
     /// Adds the element, deletes it and adds it with its new time, in one transaction. Adding
     /// alone would do nothing: kernels before 6.12 keep the timeout of an element that is
     /// there, and deleting alone fails where it is not.
-    fn put(&self, set: DynamicSet, key: &[u8], ttl: Duration) -> Result<(), Error> {
-        self.transact(|batch| {
-            batch.add(set.name(), key, ttl);
-            batch.delete(set.name(), key);
-            batch.add(set.name(), key, ttl);
+    fn put(&self, set: DynamicSet, key: &[u8], ttl: Duration) -> Result<(), GateError> {
+        self.transact(|changes| {
+            changes.add(set.name(), key, ttl);
+            changes.delete(set.name(), key);
+            changes.add(set.name(), key, ttl);
         })
-        .map_err(|source| Error::netlink(format!("cannot add to the nft set {set}"), source))
+        .map_err(|source| GateError::new(format!("cannot add to the nft set {set}"), source))
     }
 
-    fn take(&self, set: DynamicSet, key: &[u8]) -> Result<(), Error> {
-        match self.transact(|batch| batch.delete(set.name(), key)) {
+    fn take(&self, set: DynamicSet, key: &[u8]) -> Result<(), GateError> {
+        match self.transact(|changes| changes.delete(set.name(), key)) {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
             result => result.map_err(|source| {
-                Error::netlink(format!("cannot delete from the nft set {set}"), source)
+                GateError::new(format!("cannot delete from the nft set {set}"), source)
             }),
         }
     }
 
-    fn transact(&self, fill: impl FnOnce(&mut Batch)) -> io::Result<()> {
+    fn transact(&self, fill: impl FnOnce(&mut Changes)) -> io::Result<()> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let (socket, sequence) = &mut *inner;
-        let mut batch = Batch::begin(sequence.wrapping_add(1));
-        fill(&mut batch);
-        let batch = batch.end();
+        let mut changes = Changes::begin(sequence.wrapping_add(1));
+        fill(&mut changes);
+        let batch = changes.end();
         let expected = sequence.wrapping_add(1)..=batch.last_sequence;
         *sequence = batch.last_sequence;
-        send(socket, &batch.bytes)?;
+        socket.send(&batch.bytes)?;
         receive(socket, batch.last_change, |sequence| {
             expected.contains(&sequence)
         })
+    }
+}
+
+/// A gate that could not be opened, renewed or closed, or a set that could not be changed.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct GateError(NetlinkError);
+
+impl GateError {
+    fn new(what: impl Into<String>, source: io::Error) -> Self {
+        GateError(NetlinkError::new(what, source))
+    }
+}
+
+impl Classify for GateError {
+    fn kind(&self) -> Kind {
+        self.0.kind()
     }
 }
 
@@ -193,15 +205,6 @@ fn source_key(source: IpAddr) -> (DynamicSet, Vec<u8>) {
     (DynamicSet::FullSources(Family::of(source)), key)
 }
 
-fn send(socket: &Socket, bytes: &[u8]) -> io::Result<()> {
-    loop {
-        match socket.send(bytes, 0) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            result => return result.map(|_| ()),
-        }
-    }
-}
-
 /// Reads answers until the batch's last change is acknowledged or anything in it refused.
 ///
 /// The kernel handles the whole batch within send(2), so the answers are there already and
@@ -209,17 +212,16 @@ fn send(socket: &Socket, bytes: &[u8]) -> io::Result<()> {
 /// skipped.
 fn receive(socket: &Socket, last: u32, is_ours: impl Fn(u32) -> bool) -> io::Result<()> {
     let mut outcome: Option<io::Result<()>> = None;
-    let mut buffer = Vec::with_capacity(8192);
+    let mut buffer = [0; 8192];
     loop {
-        buffer.clear();
-        match socket.recv(&mut buffer, libc::MSG_DONTWAIT) {
-            Ok(_) => {}
+        let len = match socket.receive(&mut buffer) {
+            Ok(len) => len,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             // Everything has been read: also the answers to what followed a refusal.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
             Err(error) => return Err(error),
-        }
-        for reply in message::replies(&buffer) {
+        };
+        for reply in replies(buffer.get(..len).unwrap_or_default()) {
             match reply {
                 Reply::Refused { sequence, errno } if is_ours(sequence) => {
                     // The first refusal is the cause.

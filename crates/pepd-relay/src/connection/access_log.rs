@@ -2,9 +2,7 @@
 
 use std::time::Instant;
 
-use pepd_telemetry::{
-    DirectionSnapshot, FlowSnapshot, HandshakeMode, LegSnapshot, LineBudget, errno_name,
-};
+use pepd_telemetry::{DirectionSnapshot, FlowSnapshot, LegSnapshot, LineBudget, Side, errno_name};
 
 use crate::connection::outcome::Outcome;
 
@@ -45,15 +43,18 @@ pub(super) fn write_line(flow: &FlowSnapshot, outcome: Outcome, held_back: u64) 
     let (ended, side, errno) = match outcome {
         Outcome::Closed => ("closed", None, None),
         Outcome::Cut => ("cut", None, None),
-        Outcome::ClientFailed(failure) => ("failed", Some("client"), Some(errno_name(failure.0))),
-        Outcome::UpstreamFailed(failure) => {
-            ("failed", Some("upstream"), Some(errno_name(failure.0)))
-        }
+        Outcome::ClientFailed(failure) => (
+            "failed",
+            Some(Side::Client.name()),
+            Some(errno_name(failure.0)),
+        ),
+        Outcome::UpstreamFailed(failure) => (
+            "failed",
+            Some(Side::Upstream.name()),
+            Some(errno_name(failure.0)),
+        ),
     };
-    let handshake = match flow.handshake {
-        HandshakeMode::EndToEnd => "end-to-end",
-        HandshakeMode::Early => "early",
-    };
+    let handshake = flow.handshake.name();
     let rtt = |leg: &LegSnapshot| leg.tcp.map(|tcp| millis(tcp.rtt));
     let retransmitted = |leg: &LegSnapshot| leg.tcp.and_then(|tcp| tcp.retransmitted_bytes);
     let (up, down) = (Shares::of(&flow.up), Shares::of(&flow.down));

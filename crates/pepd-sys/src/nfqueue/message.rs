@@ -1,24 +1,19 @@
-//! The netlink messages of NFQUEUE: written here, and read from bytes that are trusted for
-//! nothing.
+//! The messages of NFQUEUE: written here, and read from bytes that are trusted for nothing.
 //!
 //! Sources: include/uapi/linux/netfilter/nfnetlink_queue.h and
-//! net/netfilter/nfnetlink_queue.c. Message headers are in the host's byte order, the values
-//! of attributes in network byte order.
+//! net/netfilter/nfnetlink_queue.c.
 
 use std::io;
 
 use pepd_packet::{PacketMark, QueueNumber};
 
-use super::Verdict;
+use crate::nfnetlink::{
+    self, Attributes, Family, Flags, Header, MessageType, Reply, Subsystem, messages,
+};
 
-const NLMSG_ERROR: u16 = 2;
-const NLM_F_REQUEST: u16 = 0x1;
-const NLM_F_ACK: u16 = 0x4;
-
-const NFNL_SUBSYS_QUEUE: u16 = 3;
-const NFQNL_MSG_PACKET: u16 = NFNL_SUBSYS_QUEUE << 8;
-const NFQNL_MSG_VERDICT: u16 = NFNL_SUBSYS_QUEUE << 8 | 1;
-const NFQNL_MSG_CONFIG: u16 = NFNL_SUBSYS_QUEUE << 8 | 2;
+const NFQNL_MSG_PACKET: MessageType = MessageType::of(Subsystem::QUEUE, 0);
+const NFQNL_MSG_VERDICT: MessageType = MessageType::of(Subsystem::QUEUE, 1);
+const NFQNL_MSG_CONFIG: MessageType = MessageType::of(Subsystem::QUEUE, 2);
 
 const NFQA_CFG_CMD: u16 = 1;
 const NFQA_CFG_PARAMS: u16 = 2;
@@ -33,16 +28,10 @@ const NFQA_PACKET_HDR: u16 = 1;
 const NFQA_VERDICT_HDR: u16 = 2;
 const NFQA_MARK: u16 = 3;
 const NFQA_PAYLOAD: u16 = 10;
-/// Flags in an attribute's type: nested, network byte order.
-const NLA_TYPE_MASK: u16 = 0x3fff;
 
 const NF_DROP: u32 = 0;
 const NF_ACCEPT: u32 = 1;
 const NF_INET_LOCAL_OUT: u8 = 3;
-
-const HEADER_BYTES: usize = 16;
-/// struct nfgenmsg: family, version, resource id.
-const NFGENMSG_BYTES: usize = 4;
 
 /// A packet that waits for its verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,16 +55,25 @@ pub enum Hook {
     Out,
 }
 
+/// What becomes of a held packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It goes on to the next chain, with this packet mark (all 32 bits).
+    Accept(PacketMark),
+    /// It is dropped, and its sender told nothing.
+    Drop,
+}
+
 /// The packets in a datagram from the kernel; what is none is passed over.
 pub fn packets(datagram: &[u8]) -> impl Iterator<Item = Packet<'_>> {
     messages(datagram)
-        .filter(|(kind, _)| *kind == NFQNL_MSG_PACKET)
-        .filter_map(|(_, body)| packet(body.get(NFGENMSG_BYTES..)?))
+        .filter(|message| message.kind == NFQNL_MSG_PACKET)
+        .filter_map(|message| packet(message.attributes()?))
 }
 
-fn packet(attributes: &[u8]) -> Option<Packet<'_>> {
+fn packet<'a>(attributes: impl Iterator<Item = (u16, &'a [u8])>) -> Option<Packet<'a>> {
     let (mut header, mut mark, mut payload) = (None, PacketMark::default(), None);
-    for (kind, value) in self::attributes(attributes) {
+    for (kind, value) in attributes {
         match kind {
             NFQA_PACKET_HDR => header = Some((be32(value)?, *value.get(6)?)),
             NFQA_MARK => mark = PacketMark(be32(value)?),
@@ -101,12 +99,9 @@ fn packet(attributes: &[u8]) -> Option<Packet<'_>> {
 
 /// The kernel's answer to a request.
 pub(super) fn acknowledged(datagram: &[u8]) -> io::Result<()> {
-    let errno = messages(datagram)
-        .find(|(kind, _)| *kind == NLMSG_ERROR)
-        .and_then(|(_, body)| Some(i32::from_ne_bytes(*body.first_chunk()?)));
-    match errno {
-        Some(0) => Ok(()),
-        Some(errno) => Err(io::Error::from_raw_os_error(errno.saturating_neg())),
+    match nfnetlink::replies(datagram).next() {
+        Some(Reply::Done { .. }) => Ok(()),
+        Some(Reply::Refused { errno, .. }) => Err(io::Error::from_raw_os_error(errno)),
         None => Err(io::Error::from_raw_os_error(libc::EPROTO)),
     }
 }
@@ -116,18 +111,13 @@ pub(super) fn configure(queue: QueueNumber, copied: u32, max_packets: u32) -> Ve
     let mut params = copied.to_be_bytes().to_vec();
     params.push(NFQNL_COPY_PACKET);
     let flags = NFQA_CFG_F_FAIL_OPEN.to_be_bytes();
-    message(
-        NFQNL_MSG_CONFIG,
-        NLM_F_REQUEST | NLM_F_ACK,
-        queue,
-        |bytes| {
-            attribute(bytes, NFQA_CFG_CMD, &[NFQNL_CFG_CMD_BIND, 0, 0, 0]);
-            attribute(bytes, NFQA_CFG_PARAMS, &params);
-            attribute(bytes, NFQA_CFG_QUEUE_MAXLEN, &max_packets.to_be_bytes());
-            attribute(bytes, NFQA_CFG_FLAGS, &flags);
-            attribute(bytes, NFQA_CFG_MASK, &flags);
-        },
-    )
+    message(NFQNL_MSG_CONFIG, Flags::ACK, queue, |attributes| {
+        attributes.put(NFQA_CFG_CMD, &[NFQNL_CFG_CMD_BIND, 0, 0, 0]);
+        attributes.put(NFQA_CFG_PARAMS, &params);
+        attributes.put(NFQA_CFG_QUEUE_MAXLEN, &max_packets.to_be_bytes());
+        attributes.put(NFQA_CFG_FLAGS, &flags);
+        attributes.put(NFQA_CFG_MASK, &flags);
+    })
 }
 
 /// A verdict, which the kernel does not acknowledge.
@@ -139,57 +129,29 @@ pub(super) fn decide(queue: QueueNumber, packet: u32, verdict: Verdict) -> Vec<u
     let mut header = [0; 8];
     header[..4].copy_from_slice(&code.to_be_bytes());
     header[4..].copy_from_slice(&packet.to_be_bytes());
-    message(NFQNL_MSG_VERDICT, NLM_F_REQUEST, queue, |bytes| {
-        attribute(bytes, NFQA_VERDICT_HDR, &header);
+    message(NFQNL_MSG_VERDICT, Flags::NONE, queue, |attributes| {
+        attributes.put(NFQA_VERDICT_HDR, &header);
         if let Some(mark) = mark {
-            attribute(bytes, NFQA_MARK, &mark.0.to_be_bytes());
+            attributes.put(NFQA_MARK, &mark.0.to_be_bytes());
         }
     })
 }
 
-fn message(kind: u16, flags: u16, queue: QueueNumber, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    let mut bytes = vec![0; 4];
-    bytes.extend(kind.to_ne_bytes());
-    bytes.extend(flags.to_ne_bytes());
-    // Sequence number and port: requests here need not be told apart.
-    bytes.extend([0; 8]);
-    let [high, low] = queue.0.to_be_bytes();
-    bytes.extend([0, 0, high, low]);
-    body(&mut bytes);
-    // A message here is a hundred bytes long.
-    let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-    bytes[..4].copy_from_slice(&len.to_ne_bytes());
-    bytes
-}
-
-fn attribute(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
-    let len = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
-    bytes.extend(len.to_ne_bytes());
-    bytes.extend(kind.to_ne_bytes());
-    bytes.extend(value);
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
-}
-
-/// The messages of a datagram: type and what follows the header.
-fn messages(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
-    std::iter::from_fn(move || {
-        let len = usize::try_from(u32::from_ne_bytes(*rest.first_chunk()?)).ok()?;
-        let kind = u16::from_ne_bytes(*rest.get(4..)?.first_chunk()?);
-        let body = rest.get(HEADER_BYTES..len)?;
-        rest = rest.get(len.next_multiple_of(4)..).unwrap_or_default();
-        Some((kind, body))
-    })
-}
-
-/// Attributes: type and value.
-fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
-    std::iter::from_fn(move || {
-        let len = usize::from(u16::from_ne_bytes(*rest.first_chunk()?));
-        let kind = u16::from_ne_bytes(*rest.get(2..)?.first_chunk()?);
-        let value = rest.get(4..len)?;
-        rest = rest.get(len.next_multiple_of(4)..).unwrap_or_default();
-        Some((kind & NLA_TYPE_MASK, value))
-    })
+/// Requests here need not be told apart: all have the number 0.
+fn message(
+    kind: MessageType,
+    flags: Flags,
+    queue: QueueNumber,
+    body: impl FnOnce(&mut Attributes<'_>),
+) -> Vec<u8> {
+    let header = Header {
+        kind,
+        flags,
+        sequence: 0,
+        family: Family::UNSPECIFIED,
+        resource: queue.0,
+    };
+    nfnetlink::message(header, body)
 }
 
 fn be32(value: &[u8]) -> Option<u32> {
@@ -202,16 +164,51 @@ mod tests {
 
     use super::*;
 
+    /// `struct nlmsghdr`.
+    const HEADER_BYTES: usize = 16;
+
     fn datagram(id: u32, hook: u8, mark: Option<u32>, payload: &[u8]) -> Vec<u8> {
-        message(NFQNL_MSG_PACKET, 0, QueueNumber(7), |bytes| {
-            let mut header = id.to_be_bytes().to_vec();
-            header.extend([8, 0, hook]);
-            attribute(bytes, NFQA_PACKET_HDR, &header);
-            if let Some(mark) = mark {
-                attribute(bytes, NFQA_MARK, &mark.to_be_bytes());
-            }
-            attribute(bytes, NFQA_PAYLOAD, payload);
-        })
+        message(
+            NFQNL_MSG_PACKET,
+            Flags::NONE,
+            QueueNumber(7),
+            |attributes| {
+                let mut header = id.to_be_bytes().to_vec();
+                header.extend([8, 0, hook]);
+                attributes.put(NFQA_PACKET_HDR, &header);
+                if let Some(mark) = mark {
+                    attributes.put(NFQA_MARK, &mark.to_be_bytes());
+                }
+                attributes.put(NFQA_PAYLOAD, payload);
+            },
+        )
+    }
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn requests_are_encoded_as_the_kernel_reads_them() {
+        const QUEUE: QueueNumber = QueueNumber(7300);
+        #[rustfmt::skip]
+        assert_eq!(configure(QUEUE, 2048, 16_384), [
+            0x40, 0, 0, 0,  2, 3, 5, 0,  0, 0, 0, 0,  0, 0, 0, 0,  0, 0, 0x1c, 0x84,
+            8, 0, 1, 0,  1, 0, 0, 0,
+            9, 0, 2, 0,  0, 0, 8, 0,  2, 0, 0, 0,
+            8, 0, 3, 0,  0, 0, 0x40, 0,
+            8, 0, 5, 0,  0, 0, 0, 1,
+            8, 0, 4, 0,  0, 0, 0, 1,
+        ]);
+        let accept = Verdict::Accept(PacketMark(0x7000_00aa));
+        #[rustfmt::skip]
+        assert_eq!(decide(QUEUE, 0x0102_0304, accept), [
+            0x28, 0, 0, 0,  1, 3, 1, 0,  0, 0, 0, 0,  0, 0, 0, 0,  0, 0, 0x1c, 0x84,
+            12, 0, 2, 0,  0, 0, 0, 1,  1, 2, 3, 4,
+            8, 0, 3, 0,  0x70, 0, 0, 0xaa,
+        ]);
+        #[rustfmt::skip]
+        assert_eq!(decide(QUEUE, 0x0102_0304, Verdict::Drop), [
+            0x20, 0, 0, 0,  1, 3, 1, 0,  0, 0, 0, 0,  0, 0, 0, 0,  0, 0, 0x1c, 0x84,
+            12, 0, 2, 0,  0, 0, 0, 0,  1, 2, 3, 4,
+        ]);
     }
 
     #[test]
@@ -232,7 +229,8 @@ mod tests {
     #[test]
     fn an_answer_is_success_errno_or_none() {
         let answer = |errno: i32| {
-            let mut bytes = message(NLMSG_ERROR, 0, QueueNumber(0), |_| {});
+            let error = MessageType::of(Subsystem(0), 2);
+            let mut bytes = message(error, Flags::NONE, QueueNumber(0), |_| {});
             bytes.truncate(HEADER_BYTES);
             bytes.extend(errno.to_ne_bytes());
             let len = u32::try_from(bytes.len()).unwrap();

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
+
 use crate::flow::{ConnectionSample, Flow, FlowInfo, SampleFields, Socket, StepReport};
 use crate::history::PointBudget;
 use crate::pairs::Pairs;
@@ -239,8 +241,8 @@ impl Shard {
 
 /// Gives the error's name in errno(3), or its number where it has none.
 pub fn errno_name(errno: i32) -> String {
-    match nix::errno::Errno::from_raw(errno) {
-        nix::errno::Errno::UnknownErrno => errno.to_string(),
+    match Errno::from_raw(errno) {
+        Errno::UnknownErrno => errno.to_string(),
         known => format!("{known:?}"),
     }
 }

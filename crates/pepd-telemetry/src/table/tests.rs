@@ -1,3 +1,5 @@
+use nix::errno::Errno;
+
 use super::*;
 use crate::HandshakeMode;
 use crate::flow::SocketSample;
@@ -132,9 +134,9 @@ fn a_pair_has_the_median_rtt_and_the_share_of_retransmissions() {
 #[test]
 fn failures_are_counted_by_leg_and_errno() {
     let table = FlowTable::new(Arc::default(), 1, Instant::now(), 0.0);
-    table.count_failure(Side::Upstream, 104);
-    table.count_failure(Side::Client, 110);
-    table.count_failure(Side::Upstream, 104);
+    table.count_failure(Side::Upstream, Errno::ECONNRESET as i32);
+    table.count_failure(Side::Client, Errno::ETIMEDOUT as i32);
+    table.count_failure(Side::Upstream, Errno::ECONNRESET as i32);
     let failures = table.failures();
     assert_eq!(failures.len(), 2);
     assert_eq!((&*failures[1].errno, failures[1].count), ("ECONNRESET", 2));

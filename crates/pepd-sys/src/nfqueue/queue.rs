@@ -1,21 +1,12 @@
-//! A reader of one NFQUEUE: packets that the kernel holds until they get a verdict.
-//!
-//! Verdicts may be given in any order and from any thread, which no crate that was tried
-//! allows: a held SYN waits for an answer from afar while others come and go. The protocol is
-//! two message types on netlink-sys' socket.
-
-mod message;
+//! A bound queue.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use netlink_sys::protocols::NETLINK_NETFILTER;
-use netlink_sys::{Socket, SocketAddr};
+use pepd_packet::QueueNumber;
 
-pub use message::{Hook, Packet, packets};
-
-use pepd_packet::{PacketMark, QueueNumber};
-
+use super::message::{self, Verdict};
+use crate::nfnetlink::Socket;
 use crate::sockopt;
 
 /// The bytes that [`Queue::receive`] may need for one packet: what is copied of it, and the
@@ -43,15 +34,6 @@ pub struct Queue {
     number: QueueNumber,
 }
 
-/// What becomes of a held packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It goes on to the next chain, with this packet mark (all 32 bits).
-    Accept(PacketMark),
-    /// It is dropped, and its sender told nothing.
-    Drop,
-}
-
 impl Queue {
     /// Binds the queue and starts to receive.
     ///
@@ -59,23 +41,17 @@ impl Queue {
     /// EBUSY: another program reads this queue. EPERM: CAP_NET_ADMIN is missing. EPROTONOSUPPORT
     /// or EINVAL: the kernel has no nfnetlink_queue.
     pub fn open(number: QueueNumber) -> io::Result<Self> {
-        let mut socket = Socket::new(NETLINK_NETFILTER)?;
-        socket.bind_auto()?;
-        socket.connect(&SocketAddr::new(0, 0))?;
-        socket.set_cap_ack(true)?;
-        socket.set_non_blocking(true)?;
+        let mut socket = Socket::open()?;
+        socket.set_non_blocking()?;
         // What did not fit has passed unread; there is nothing to be done about it here.
-        socket.set_no_enobufs(true)?;
+        socket.ignore_overflow()?;
         // A small buffer only means that packets pass unread earlier.
         let _ = sockopt::set_receive_buffer(socket.as_fd(), BUFFER_BYTES);
-        let queue = Self { socket, number };
-        let request = message::configure(number, COPIED_BYTES, MAX_PACKETS);
-        queue.send(&request)?;
+        socket.send(&message::configure(number, COPIED_BYTES, MAX_PACKETS))?;
         let mut answer = [0; 512];
-        // The kernel answers within send(2).
-        let len = queue.receive(&mut answer)?;
+        let len = socket.receive(&mut answer)?;
         message::acknowledged(&answer[..len])?;
-        Ok(queue)
+        Ok(Self { socket, number })
     }
 
     /// Its number.
@@ -83,15 +59,13 @@ impl Queue {
         self.number
     }
 
-    /// Reads one datagram, for [`packets`], into `buffer` of [`MESSAGE_BYTES`] or more.
+    /// Reads one datagram, for [`packets`](super::packets), into `buffer` of [`MESSAGE_BYTES`]
+    /// or more.
     ///
     /// # Errors
     /// EAGAIN where there is none.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        let size = buffer.len();
-        let mut rest = buffer;
-        let len = self.socket.recv(&mut rest, libc::MSG_DONTWAIT)?;
-        Ok(len.min(size))
+        self.socket.receive(buffer)
     }
 
     /// Packets that found the socket's buffer full since the queue was opened, and passed unread.
@@ -103,18 +77,13 @@ impl Queue {
     }
 
     /// Gives a packet's verdict. That there is no such packet any more shows later, as a message
-    /// that [`packets`] passes over.
+    /// that [`packets`](super::packets) passes over.
+    ///
+    /// # Errors
+    /// As send(2).
     pub fn decide(&self, packet: u32, verdict: Verdict) -> io::Result<()> {
-        self.send(&message::decide(self.number, packet, verdict))
-    }
-
-    fn send(&self, bytes: &[u8]) -> io::Result<()> {
-        loop {
-            match self.socket.send(bytes, 0) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                result => return result.map(drop),
-            }
-        }
+        self.socket
+            .send(&message::decide(self.number, packet, verdict))
     }
 }
 

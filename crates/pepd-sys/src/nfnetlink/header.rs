@@ -1,0 +1,114 @@
+//! What stands before a message's attributes.
+
+use std::ops::BitOr;
+
+/// The bytes of `struct nlmsghdr`.
+pub(super) const NETLINK_BYTES: usize = 16;
+
+/// The bytes of `struct nfgenmsg`: family, version, resource id.
+pub(super) const NFNETLINK_BYTES: usize = 4;
+
+/// The headers of a message: `struct nlmsghdr` and `struct nfgenmsg`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What the message is.
+    pub kind: MessageType,
+    /// What the kernel is to do beside what the type says; that it is a request is said anyway.
+    pub flags: Flags,
+    /// The number that the kernel's reply repeats.
+    pub sequence: u32,
+    /// Which protocols the message is about.
+    pub family: Family,
+    /// A number that depends on the message's type, such as that of a queue.
+    pub resource: u16,
+}
+
+impl Header {
+    /// Appends the header of a message whose attributes follow; see [`finish`].
+    pub(super) fn write(self, bytes: &mut Vec<u8>) {
+        const NLM_F_REQUEST: u16 = 0x1;
+        const NFNETLINK_V0: u8 = 0;
+        bytes.extend([0; 4]);
+        bytes.extend(self.kind.0.to_ne_bytes());
+        bytes.extend((NLM_F_REQUEST | self.flags.0).to_ne_bytes());
+        bytes.extend(self.sequence.to_ne_bytes());
+        // The port: 0 is the kernel's to fill in.
+        bytes.extend([0; 4]);
+        bytes.extend([self.family.0, NFNETLINK_V0]);
+        bytes.extend(self.resource.to_be_bytes());
+    }
+}
+
+/// Enters the length of the message that begins at `start`.
+pub(super) fn finish(bytes: &mut [u8], start: usize) {
+    // A message here is a hundred bytes long.
+    let length = u32::try_from(bytes.len() - start).unwrap_or(u32::MAX);
+    if let Some(field) = bytes.get_mut(start..start + 4) {
+        field.copy_from_slice(&length.to_ne_bytes());
+    }
+}
+
+/// A part of netfilter that has messages of its own (NFNL_SUBSYS_…).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Subsystem(pub u8);
+
+impl Subsystem {
+    /// NFQUEUE.
+    pub const QUEUE: Self = Self(3);
+    /// nf_tables.
+    pub const NFTABLES: Self = Self(10);
+}
+
+/// The type of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageType(u16);
+
+impl MessageType {
+    /// The reply to a request (NLMSG_ERROR), which may be that all is well.
+    pub(super) const ERROR: Self = Self(2);
+    /// A batch begins (NFNL_MSG_BATCH_BEGIN).
+    pub(super) const BATCH_BEGIN: Self = Self(0x10);
+    /// A batch ends (NFNL_MSG_BATCH_END).
+    pub(super) const BATCH_END: Self = Self(0x11);
+
+    /// The type of a subsystem's message with this number.
+    pub const fn of(subsystem: Subsystem, message: u8) -> Self {
+        Self((subsystem.0 as u16) << 8 | message as u16)
+    }
+
+    pub(super) fn from_bytes(bytes: [u8; 2]) -> Self {
+        Self(u16::from_ne_bytes(bytes))
+    }
+}
+
+/// What the kernel is to do beside what a message's type says (NLM_F_…).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flags(u16);
+
+impl Flags {
+    /// Nothing.
+    pub const NONE: Self = Self(0);
+    /// To reply when it is done, too.
+    pub const ACK: Self = Self(0x4);
+    /// To make what is not there.
+    pub const CREATE: Self = Self(0x400);
+}
+
+impl BitOr for Flags {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// Which protocols a message is about (NFPROTO_…).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Family(u8);
+
+impl Family {
+    /// Not said.
+    pub const UNSPECIFIED: Self = Self(0);
+    /// IPv4 and IPv6.
+    pub const INET: Self = Self(1);
+}

@@ -1,0 +1,17 @@
+//! The results of system calls.
+
+use std::io;
+
+/// Turns the return value of a system call into a result, keeping errno.
+pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+/// Turns the return value of a system call that returns a length into a result, keeping errno.
+pub(crate) fn check_len(result: libc::ssize_t) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
