@@ -33,28 +33,27 @@ fn next_syn_within(last_after_first: Duration) -> Duration {
 /// Where a flow stands.
 ///
 /// ```text
-///                 Syn, and there is no place for one more
-///       ┌──────────────────────────────────────────────────────────────┐
-///       │              Evict ┌──────────┐ DialEnded                    ▼
-///       │           ┌───────▶│ Evicting │────────────────▶┌────────────────────┐
-///       │           │        └──────────┘                 │ Remembered: routed │
-///  ┌─────────┐ Syn ┌─────────┐ DialFailed, ClientReset,   │                    │
-///  │ Unknown │────▶│ Dialing │ Evict before DialStarted   │                    │
-///  └─────────┘     └─────────┘───────────────────────────▶└────────────────────┘
-///    ▲  ▲            │  │  │
-///    │  │ DialFailed,│  │  │    DialFailed, Accepted      ┌────────────────────┐
-///    │  │ IcmpError, │  │  └─────────────────────────────▶│ Remembered: split  │
-///    │  │ Expired,   │  │ Answered                        │                    │
-///    │  │ PortReused,│  ▼                                 │                    │
-///    │  │ Cleared    │ ┌──────────┐ Accepted              │                    │
-///    │  └────────────┘ │ Answered │──────────────────────▶└────────────────────┘
-///    │                 └──────────┘
-///    └───────────────────┘
-///      Expired, PortReused, Evict, Cleared
+///                       Syn, and there is no place for it
+///      ┌──────────────────────────────────────────────────────────┐
+///      │                                                          ▼
+/// ┌─────────┐  Syn  ┌───────────┐ DialFailed, ClientReset ┌────────────────────┐
+/// │ Unknown │──────▶│  Dialing  │────────────────────────▶│ Remembered: routed │
+/// └─────────┘       └───────────┘                         └────────────────────┘
+///   ▲     ▲  DialFailed, │ │ │ │ Evict  ┌──────────┐ DialEnded    ▲
+///   │     │  IcmpError,  │ │ │ └───────▶│ Evicting │──────────────┘
+///   │     │  Expired,    │ │ │          └──────────┘
+///   │     │  PortReused, │ │ │ DialFailed, Accepted
+///   │     │  Cleared     │ │ └──────────────────────────┐
+///   │     └──────────────┘ │ Answered                   ▼
+///   │                      ▼                   ┌───────────────────┐
+///   │                ┌──────────┐ Accepted     │                   │
+///   └────────────────│ Answered │─────────────▶│ Remembered: split │
+///    Expired, Evict, └──────────┘              └───────────────────┘
+///    PortReused, Cleared
 /// ```
 ///
-/// Where a DialFailed leads depends on the verdict that it stands for, and it is the same
-/// everywhere: see [`State::after`]. An Evicting flow becomes Unknown when the table is Cleared,
+/// Where DialFailed leads, its verdict says ([`State::after`]). A flow that is evicted before its
+/// dial has started is routed at once. An Evicting flow becomes Unknown when the table is Cleared,
 /// and a Remembered one when the history has no more room for it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum State<P, U, D> {

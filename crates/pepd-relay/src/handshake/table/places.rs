@@ -69,8 +69,7 @@ impl Places {
         }
     }
 
-    /// Whether there is a place for one more from `source`, or one whose holder has had his time in
-    /// it.
+    /// Whether there is a place for one more from `source`, or one whose holder has had its time.
     pub(super) fn has_one_for(&self, source: IpAddr, now: Instant) -> bool {
         self.holder_in_the_way(source, 0)
             .is_none_or(|holder| now.saturating_duration_since(holder.since) >= PLACE_TIME)
