@@ -89,13 +89,38 @@ impl fmt::Display for Failure {
     }
 }
 
-impl From<pepd_net::Error> for Failure {
-    fn from(error: pepd_net::Error) -> Self {
+impl Failure {
+    /// Kernel state that could not be made, found or removed.
+    fn kernel_state(error: &impl pepd_net::Classify) -> Self {
         match error.kind() {
             pepd_net::Kind::Unavailable => Self::unavailable(error),
             pepd_net::Kind::NotPermitted => Self::not_permitted(error),
             pepd_net::Kind::Internal => Self::internal("kernel state", error),
         }
+    }
+}
+
+impl From<pepd_net::InstallError> for Failure {
+    fn from(error: pepd_net::InstallError) -> Self {
+        Self::kernel_state(&error)
+    }
+}
+
+impl From<pepd_net::RemoveError> for Failure {
+    fn from(error: pepd_net::RemoveError) -> Self {
+        Self::kernel_state(&error)
+    }
+}
+
+impl From<pepd_net::QueueBackendError> for Failure {
+    fn from(error: pepd_net::QueueBackendError) -> Self {
+        Self::kernel_state(&error)
+    }
+}
+
+impl From<pepd_net::GateError> for Failure {
+    fn from(error: pepd_net::GateError) -> Self {
+        Self::kernel_state(&error)
     }
 }
 

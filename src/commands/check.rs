@@ -9,6 +9,7 @@ use crate::config_file;
 use crate::daemon::fixed_rate;
 use crate::exit::Result;
 use crate::ui::output::{eprint, print};
+use crate::ui::table;
 
 /// Validates the file and prints its resolved table, or that of each box of the fleet.
 pub fn check(Check { file, all }: &Check) -> Result {
@@ -35,14 +36,14 @@ fn describe(config: &Config) -> String {
         Handshake::EndToEnd => "end-to-end: a client is answered when its destination has",
     };
     let mut text = format!(
-        "node {}: {} campuses, {} rules\nhandshake {handshake}\n\n{}\n",
+        "node {}: {} campuses, {} rules\nhandshake {handshake}\n\n{}",
         config.node.name,
         config.campuses.len(),
         config.rules.len(),
-        lines(&campuses(config)),
+        table::text(&campuses(config)),
     );
     if !config.peers.is_empty() {
-        text = format!("{text}\n{}\n", lines(&peers(config)));
+        text = format!("{text}\n{}", table::text(&peers(config)));
     }
     text
 }
@@ -87,13 +88,4 @@ fn peers(config: &Config) -> Table {
         table.add_row([&peer.name, &local, &remote, &mtu, &probe]);
     }
     table
-}
-
-/// Gives the table's lines without the blanks with which comfy-table pads the last column.
-fn lines(table: &Table) -> String {
-    let lines: Vec<_> = table
-        .lines()
-        .map(|line| line.trim_end().to_owned())
-        .collect();
-    lines.join("\n")
 }

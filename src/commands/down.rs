@@ -17,7 +17,7 @@ pub fn down(file: &File) -> Result {
         .enable_all()
         .build()
         .map_err(|error| Failure::internal("start the runtime", error))?;
-    let table = config.capture.table.0;
+    let table = pepd_net::RouteTable(config.capture.table.0);
     let removed = runtime.block_on(pepd_net::remove(table, config.capture.mark))?;
     let controls = fixed_rate::remove_left()?;
     if removed.is_empty() && controls.is_empty() {

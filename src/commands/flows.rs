@@ -75,18 +75,18 @@ struct Column {
 #[rustfmt::skip] // a table
 const COLUMNS: &[Column] = &[
     Column { name: "ID", number: true, dispensable: false, text: |f| f.id.to_string() },
-    Column { name: "END", number: false, dispensable: false, text: |f| two(f.client, f.server) },
-    Column { name: "CAMPUS", number: false, dispensable: true, text: |f| two(&f.client_campus, &f.server_campus) },
+    Column { name: "END", number: false, dispensable: false, text: |f| two_lines(f.client, f.server) },
+    Column { name: "CAMPUS", number: false, dispensable: true, text: |f| two_lines(&f.client_campus, &f.server_campus) },
     Column { name: "AGE", number: false, dispensable: true, text: |f| format::age(f.age) },
-    Column { name: "GOODPUT", number: true, dispensable: false, text: |f| two(goodput(&f.up), goodput(&f.down)) },
-    Column { name: "QUEUE", number: true, dispensable: false, text: |f| two(queue(&f.up), queue(&f.down)) },
-    Column { name: "RTT", number: true, dispensable: false, text: |f| two(labels::rtt(&f.client_leg), labels::rtt(&f.upstream_leg)) },
-    Column { name: "CWND", number: true, dispensable: true, text: |f| two(labels::cwnd(&f.client_leg), labels::cwnd(&f.upstream_leg)) },
-    Column { name: "RETR", number: true, dispensable: false, text: |f| two(labels::retransmitted(&f.client_leg), labels::retransmitted(&f.upstream_leg)) },
-    Column { name: "PHASE", number: false, dispensable: false, text: |f| two(labels::main_phase(&f.up.carrying()), labels::main_phase(&f.down.carrying())) },
+    Column { name: "GOODPUT", number: true, dispensable: false, text: |f| two_lines(goodput(&f.up), goodput(&f.down)) },
+    Column { name: "QUEUE", number: true, dispensable: false, text: |f| two_lines(queue(&f.up), queue(&f.down)) },
+    Column { name: "RTT", number: true, dispensable: false, text: |f| two_lines(labels::rtt(&f.client_leg), labels::rtt(&f.upstream_leg)) },
+    Column { name: "CWND", number: true, dispensable: true, text: |f| two_lines(labels::cwnd(&f.client_leg), labels::cwnd(&f.upstream_leg)) },
+    Column { name: "RETR", number: true, dispensable: false, text: |f| two_lines(labels::retransmitted(&f.client_leg), labels::retransmitted(&f.upstream_leg)) },
+    Column { name: "PHASE", number: false, dispensable: false, text: |f| two_lines(labels::main_phase(&f.up.carrying()), labels::main_phase(&f.down.carrying())) },
 ];
 
-fn two(client: impl Display, server: impl Display) -> String {
+fn two_lines(client: impl Display, server: impl Display) -> String {
     format!("{client}\n{server}")
 }
 

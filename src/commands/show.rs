@@ -23,7 +23,7 @@ pub fn show(file: &File) -> Result {
             eprint(format_args!(
                 "{failure}\npepd: shown is what would be installed if nft could hold SYNs"
             ));
-            Some(pepd_net::Holder::Nft)
+            Some(pepd_net::QueueBackend::Nft)
         });
     let request = wiring::request(&config, &listeners, workers, backend);
     let plan = pepd_net::Plan::new(&request);

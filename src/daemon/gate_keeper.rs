@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pepd_net::Gate;
+use pepd_net::{Gate, GateError};
 use pepd_relay::{Pressure, Relay};
 use pepd_telemetry::{Counters, Throttle};
 
@@ -74,7 +74,7 @@ impl GateKeeper {
     /// # Errors
     ///
     /// Where the kernel does not take it: its table may be gone.
-    pub fn renew(&mut self) -> Result<(), pepd_net::Error> {
+    pub fn renew(&mut self) -> Result<(), GateError> {
         if !self.relay.responsive(WORKER_TIMEOUT) {
             report_unresponsive_worker();
             return Ok(());
@@ -132,7 +132,7 @@ impl GateKeeper {
     }
 
     /// Opens or closes the gate as the limits have it, and tells the relay.
-    fn set(&mut self) -> Result<(), pepd_net::Error> {
+    fn set(&mut self) -> Result<(), GateError> {
         let Pressure { full, sources } = self.relay.admission().pressure();
         let for_everyone = !full && sources.is_empty();
         if !for_everyone {
@@ -170,7 +170,7 @@ impl GateLease {
     }
 
     /// Opens or closes the gate for everyone, and for single sources.
-    fn set(&mut self, open: bool, full: &[IpAddr]) -> Result<(), pepd_net::Error> {
+    fn set(&mut self, open: bool, full: &[IpAddr]) -> Result<(), GateError> {
         if open {
             self.gate.renew(GATE_TTL)?;
         } else {
@@ -209,7 +209,10 @@ impl GateLease {
     /// Routes what goes from `source` to `destination`, for a while.
     fn route_asymmetric(&self, source: IpAddr, destination: IpAddr) {
         report_asymmetric_route(source, destination);
-        if let Err(error) = self.gate.detour(source, destination, ASYMMETRIC_TTL) {
+        if let Err(error) = self
+            .gate
+            .route_asymmetric(source, destination, ASYMMETRIC_TTL)
+        {
             report_error(&error);
         }
     }
@@ -278,7 +281,7 @@ fn report_asymmetric_route(source: IpAddr, destination: IpAddr) {
 }
 
 /// Logs that the gate, or the kernel state that it stands in, is not as it should be.
-pub fn report_error(error: &pepd_net::Error) {
+pub fn report_error(error: &impl std::fmt::Display) {
     static THROTTLE: Throttle = Throttle::new(Duration::from_secs(10));
     if let Some(held_back) = THROTTLE.admit(Instant::now()) {
         tracing::error!(%error, held_back, "set the gate; without it connections are unsplit");

@@ -4,7 +4,7 @@
 use std::num::NonZeroUsize;
 
 use pepd_config::Config;
-use pepd_net::{Holder, Plan};
+use pepd_net::{Plan, QueueBackend};
 use pepd_relay::{Prepared, Settings};
 
 use crate::daemon::fixed_rate::Controls;
@@ -46,7 +46,7 @@ pub fn plan(
     config: &Config,
     prepared: &Prepared,
     workers: NonZeroUsize,
-    backend: Option<Holder>,
+    backend: Option<QueueBackend>,
 ) -> Plan {
     Plan::new(&wiring::request(
         config,

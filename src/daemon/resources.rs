@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use pepd_config::Config;
-use pepd_net::Holder;
+use pepd_net::QueueBackend;
 
 use crate::exit::{Failure, Result};
 
@@ -15,9 +15,9 @@ pub fn workers(config: &Config) -> NonZeroUsize {
 }
 
 /// Finds what holds SYNs on this host; none where none are held, and then the kernel is not asked.
-pub async fn queue_backend(config: &Config) -> Result<Option<Holder>> {
+pub async fn queue_backend(config: &Config) -> Result<Option<QueueBackend>> {
     if config.holds_syns() {
-        Ok(Some(pepd_net::find_holder().await?))
+        Ok(Some(pepd_net::find_queue_backend().await?))
     } else {
         Ok(None)
     }

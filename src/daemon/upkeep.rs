@@ -1,5 +1,7 @@
 //! The upkeep of the gate and of the kernel state that it stands in.
 
+use pepd_net::{Drift, VerifyError};
+
 use crate::daemon::Daemon;
 use crate::daemon::gate_keeper::report_error;
 
@@ -20,7 +22,7 @@ impl Daemon {
         match self.keeper.renew_during(self.installed.verify()).await {
             Ok(counts) => return self.view.set_kernel_counts(counts),
             // The cure that the error names is what comes next.
-            Err(pepd_net::Error::Drift { what }) => tracing::warn!("{what}; putting it back"),
+            Err(VerifyError::Drift(Drift { what })) => tracing::warn!("{what}; putting it back"),
             Err(error) => return report_error(&error),
         }
         let replaced = self.installed.replace(&self.plan);

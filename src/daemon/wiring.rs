@@ -89,7 +89,7 @@ pub fn request(
     config: &Config,
     listeners: &[ListenerAddress],
     workers: NonZeroUsize,
-    backend: Option<pepd_net::Holder>,
+    backend: Option<pepd_net::QueueBackend>,
 ) -> pepd_net::Request {
     let campuses = config.campuses.iter().filter_map(|campus| {
         let listener = listeners.get(campus.leg.0)?;
@@ -111,13 +111,13 @@ pub fn request(
     pepd_net::Request {
         node: config.node.name.clone(),
         mark: config.capture.mark,
-        table: config.capture.table.0,
+        table: pepd_net::RouteTable(config.capture.table.0),
         port: config.capture.port,
         handshake: handshake(config.capture.handshake),
-        queues: backend.map(|filled_by| pepd_net::Queues {
+        queues: backend.map(|backend| pepd_net::Queues {
             first: FIRST_QUEUE,
             count: u16::try_from(workers.get()).unwrap_or(u16::MAX),
-            filled_by,
+            backend,
         }),
         campuses: campuses.collect(),
         peers: config.peers.iter().map(peer).collect(),

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use pepd_config::Config;
-use pepd_net::{Error, Holder, Plan, Rehearsal, Warning};
+use pepd_net::{
+    InstallError, NftError, Plan, Preflight, QueueBackend, QueueBackendError, RouteError, Warning,
+};
 use pepd_packet::QueueNumber;
 
 use super::finding::Finding;
@@ -23,23 +25,23 @@ pub struct Capture {
     /// NFQUEUEs that have a reader.
     pub queues: BTreeSet<QueueNumber>,
     /// What would hold the SYNs, or why nothing can; none where none are held.
-    pub backend: Option<Result<Holder, Error>>,
+    pub backend: Option<Result<QueueBackend, QueueBackendError>>,
     /// What the preflight of `pepd run` has found.
-    pub rehearsal: Rehearsal,
+    pub preflight: Preflight,
 }
 
 impl Capture {
     /// Goes through all that `pepd run` does before it changes the kernel.
     pub async fn gather(config: &Config) -> Self {
         let backend = if config.holds_syns() {
-            Some(pepd_net::find_holder().await)
+            Some(pepd_net::find_queue_backend().await)
         } else {
             None
         };
-        // Where nothing can hold them the rehearsal is of what would be installed if nft could.
+        // Where nothing can hold them the preflight is of what would be installed if nft could.
         let assumed = backend
             .as_ref()
-            .map(|found| *found.as_ref().unwrap_or(&Holder::Nft));
+            .map(|found| *found.as_ref().unwrap_or(&QueueBackend::Nft));
         let addresses =
             pepd_relay::listener_addresses(&wiring::settings(config, &Controls::default()));
         let request = wiring::request(
@@ -53,7 +55,7 @@ impl Capture {
             listening: listening(),
             queues: queues(),
             backend,
-            rehearsal: pepd_net::rehearse(&Plan::new(&request)).await,
+            preflight: pepd_net::preflight(&Plan::new(&request)).await,
         }
     }
 }
@@ -62,10 +64,10 @@ impl Capture {
 pub fn judge(capture: Capture, config: &Config) -> Vec<Finding> {
     let mut findings = vec![port(&capture, config)];
     findings.extend(backend(&capture, config));
-    let Rehearsal {
+    let Preflight {
         obstacles,
         firewall,
-    } = capture.rehearsal;
+    } = capture.preflight;
     if obstacles.is_empty() {
         findings.push(Finding::ok("nft", "the kernel takes pepd's table"));
     }
@@ -106,8 +108,8 @@ fn backend(capture: &Capture, config: &Config) -> Vec<Finding> {
     let mut findings = Vec::new();
     match &capture.backend {
         None => {}
-        Some(Ok(Holder::Nft)) => findings.push(Finding::ok(ID, "nft holds the SYNs")),
-        Some(Ok(Holder::Iptables)) => findings.push(
+        Some(Ok(QueueBackend::Nft)) => findings.push(Finding::ok(ID, "nft holds the SYNs")),
+        Some(Ok(QueueBackend::Iptables)) => findings.push(
             Finding::note(
                 ID,
                 "iptables' NFQUEUE holds the SYNs: nft has no queue here",
@@ -115,7 +117,9 @@ fn backend(capture: &Capture, config: &Config) -> Vec<Finding> {
             .because("it works as well; the rules are in the table raw instead of in pepd's"),
         ),
         // The finding `nft` says it, with the cure.
-        Some(Err(Error::NftNotPermitted { .. } | Error::NftMissing { .. })) => {}
+        Some(Err(QueueBackendError::Nft(
+            NftError::NotPermitted { .. } | NftError::Missing { .. },
+        ))) => {}
         Some(Err(error)) => findings.push(
             Finding::stop(ID, error.to_string())
                 .because("handshake = \"end-to-end\" needs it, and `pepd run` ends without")
@@ -141,29 +145,31 @@ fn backend(capture: &Capture, config: &Config) -> Vec<Finding> {
 }
 
 /// Judges an error of the preflight, but for those that other findings are about.
-fn obstacle(error: &Error, no_queue: bool) -> Option<Finding> {
+fn obstacle(error: &InstallError, no_queue: bool) -> Option<Finding> {
     let text = error.to_string();
     match error {
-        Error::SourceValidMark { .. } => None,
-        Error::Nft { stderr } if no_queue && stderr.contains("queue") => None,
-        Error::NftNotPermitted { .. } => Some(
+        InstallError::Host(_) => None,
+        InstallError::Nft(NftError::Failed { stderr }) if no_queue && stderr.contains("queue") => {
+            None
+        }
+        InstallError::Nft(NftError::NotPermitted { .. }) => Some(
             Finding::stop("nft", "could not be looked at without CAP_NET_ADMIN")
                 .because("whether the kernel takes pepd's table is not known")
                 .advice("run the doctor as root"),
         ),
-        Error::NftMissing { .. } => Some(
+        InstallError::Nft(NftError::Missing { .. }) => Some(
             Finding::stop("nft", "the program nft is missing")
                 .because("pepd installs its table by it; `pepd run` ends")
                 .cure("apt-get install nftables"),
         ),
-        Error::NftFeature {
+        InstallError::Nft(NftError::NoFeature {
             feature, module, ..
-        } => Some(
+        }) => Some(
             Finding::stop("nft", format!("the kernel has no {feature}"))
                 .because("`pepd run` ends without it")
                 .cure(format!("modprobe {module}")),
         ),
-        Error::ForeignRoutes { .. } | Error::ForeignRule { .. } => {
+        InstallError::Route(RouteError::ForeignRoutes { .. } | RouteError::ForeignRule { .. }) => {
             Some(Finding::stop("routing", text).because("`pepd run` touches nothing of yours"))
         }
         _ => Some(Finding::stop("nft", text).because("`pepd run` would end with this")),
@@ -232,6 +238,7 @@ fn queues() -> BTreeSet<QueueNumber> {
 
 #[cfg(test)]
 mod tests {
+    use pepd_net::{Family, RouteTable, SourceValidMark};
     use rstest::rstest;
 
     use super::*;
@@ -243,8 +250,8 @@ mod tests {
             runs: false,
             listening: BTreeSet::new(),
             queues: BTreeSet::new(),
-            backend: Some(Ok(Holder::Nft)),
-            rehearsal: Rehearsal {
+            backend: Some(Ok(QueueBackend::Nft)),
+            preflight: Preflight {
                 obstacles: Vec::new(),
                 firewall: pepd_net::Firewall::default(),
             },
@@ -275,16 +282,16 @@ mod tests {
 
     #[rstest]
     #[case::no_program(
-        Error::NftMissing { source: std::io::ErrorKind::NotFound.into() },
+        NftError::Missing { source: std::io::ErrorKind::NotFound.into() }.into(),
         Some(("nft", Some("apt-get install nftables"))))]
     #[case::no_expression(
-        Error::NftFeature { feature: "tproxy expression", module: "nft_tproxy", stderr: String::new() },
+        NftError::NoFeature { feature: "tproxy expression", module: "nft_tproxy", stderr: String::new() }.into(),
         Some(("nft", Some("modprobe nft_tproxy"))))]
-    #[case::told_elsewhere(Error::SourceValidMark { interface: "all".into() }, None)]
+    #[case::told_elsewhere(SourceValidMark { interface: "all".into() }.into(), None)]
     #[case::somebody_elses_routes(
-        Error::ForeignRoutes { table: 7300, family: "IPv4", flag: "-4", count: 1 },
+        RouteError::ForeignRoutes { table: RouteTable(7300), family: Family::V4, count: 1 }.into(),
         Some(("routing", None)))]
-    fn obstacles(#[case] error: Error, #[case] expected: Option<(&str, Option<&str>)>) {
+    fn obstacles(#[case] error: InstallError, #[case] expected: Option<(&str, Option<&str>)>) {
         let finding = obstacle(&error, false);
         let found = finding.as_ref().map(|f| (f.id, f.cure.as_deref()));
         assert_eq!(found, expected);

@@ -37,7 +37,7 @@ pub fn judge(clock: &Clock) -> Vec<Finding> {
     let source = clock
         .source
         .as_deref()
-        .map(|source| of_source(source, &clock.available));
+        .map(|source| judge_source(source, &clock.available));
     let system = clock.synchronised.map(|is| {
         if is {
             Finding::ok("clock.synchronised", "the system clock is kept in step")
@@ -55,7 +55,7 @@ pub fn judge(clock: &Clock) -> Vec<Finding> {
 
 /// Judges a clock source: some are read over a bus, in microseconds, and TCP asks for the time with
 /// every packet.
-fn of_source(source: &str, available: &str) -> Finding {
+fn judge_source(source: &str, available: &str) -> Finding {
     const ID: &str = "clock.source";
     const SLOW: [&str; 4] = ["hpet", "acpi_pm", "pit", "jiffies"];
     if !SLOW.contains(&source) {
@@ -96,7 +96,7 @@ mod tests {
         #[case] expected: Level,
         #[case] cure: bool,
     ) {
-        let finding = of_source(source, available);
+        let finding = judge_source(source, available);
         assert_eq!((finding.level, finding.cure.is_some()), (expected, cure));
     }
 

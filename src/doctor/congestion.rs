@@ -61,9 +61,11 @@ pub fn judge(
         .iter()
         .map(|leg| {
             match &leg.congestion {
-                Some(Congestion::Kernel(wanted)) => one(wanted, available, modules),
-                Some(Congestion::FixedRate) => own(fixed_rate),
-                None => by_default(sysctls),
+                Some(Congestion::Kernel(wanted)) => {
+                    judge_kernel_control(wanted, available, modules)
+                }
+                Some(Congestion::FixedRate) => judge_fixed_rate(fixed_rate),
+                None => judge_default(sysctls),
             }
             .about(format!("leg {}", leg.name))
         })
@@ -71,7 +73,7 @@ pub fn judge(
         .collect()
 }
 
-fn one(wanted: &str, available: &str, modules: &Modules) -> Finding {
+fn judge_kernel_control(wanted: &str, available: &str, modules: &Modules) -> Finding {
     let module = format!("tcp_{wanted}");
     if available.split_whitespace().any(|name| name == wanted) {
         return Finding::ok(ID, format!("{wanted} is there"));
@@ -90,7 +92,7 @@ fn one(wanted: &str, available: &str, modules: &Modules) -> Finding {
     }
 }
 
-fn own(FixedRate(probed): &FixedRate) -> Finding {
+fn judge_fixed_rate(FixedRate(probed): &FixedRate) -> Finding {
     match probed {
         Some(Err(error)) => Finding::stop(ID, error.to_string())
             .because("`pepd run` refuses to start with less than the file asks for")
@@ -99,7 +101,7 @@ fn own(FixedRate(probed): &FixedRate) -> Finding {
     }
 }
 
-fn by_default(sysctls: &Sysctls) -> Finding {
+fn judge_default(sysctls: &Sysctls) -> Finding {
     let default = sysctls.text("net/ipv4/tcp_congestion_control");
     let default = default.unwrap_or("unknown");
     Finding::ok(ID, format!("the kernel's own: {default}"))
@@ -145,7 +147,7 @@ mod tests {
         #[case] loadable: &[&str],
         #[case] expected: Level,
     ) {
-        let finding = one(wanted, available, &Modules::of(&[], loadable));
+        let finding = judge_kernel_control(wanted, available, &Modules::of(&[], loadable));
         assert_eq!(finding.level, expected, "{finding:?}");
     }
 
@@ -153,7 +155,7 @@ mod tests {
     #[case::taken(Some(Ok(())), Level::Ok)]
     #[case::not_built(Some(Err(pepd_bpf::Error::NotBuilt)), Level::Stop)]
     fn pepds_own(#[case] probed: Option<Result<(), pepd_bpf::Error>>, #[case] expected: Level) {
-        assert_eq!(own(&FixedRate(probed)).level, expected);
+        assert_eq!(judge_fixed_rate(&FixedRate(probed)).level, expected);
     }
 
     #[rstest]

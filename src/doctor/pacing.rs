@@ -29,11 +29,11 @@ pub fn judge(links: &Links, modules: &Modules, config: &Config) -> Vec<Finding> 
     }
     links
         .out()
-        .map(|link| one(link, modules, &legs.join(", ")))
+        .map(|link| judge_interface(link, modules, &legs.join(", ")))
         .collect()
 }
 
-fn one(link: &Link, modules: &Modules, legs: &str) -> Finding {
+fn judge_interface(link: &Link, modules: &Modules, legs: &str) -> Finding {
     let kinds: Vec<_> = link.qdiscs.iter().map(ToString::to_string).collect();
     let kinds = kinds.join(" ");
     let finding = if link.qdiscs.contains(&Qdisc::Fq) {
@@ -88,7 +88,7 @@ mod tests {
     fn by_discipline(#[case] qdiscs: &[&str], #[case] expected: Level, #[case] cure: bool) {
         let mut link = Link::named("wan");
         link.qdiscs = qdiscs.iter().map(|kind| Qdisc::from(*kind)).collect();
-        let finding = one(&link, &Modules::of(&[], &["sch_fq"]), "satellite");
+        let finding = judge_interface(&link, &Modules::of(&[], &["sch_fq"]), "satellite");
         assert_eq!((finding.level, finding.cure.is_some()), (expected, cure));
     }
 

@@ -12,7 +12,7 @@ use super::modules::{Modules, Presence};
 pub fn judge(modules: &Modules, config: &Config) -> Vec<Finding> {
     let mut wanted: Vec<(&str, Vec<&str>)> = Vec::new();
     for peer in &config.peers {
-        for module in of_peer(peer, config) {
+        for module in modules_of(peer, config) {
             match wanted.iter_mut().find(|(known, _)| *known == module) {
                 Some((_, peers)) => peers.push(&peer.name),
                 None => wanted.push((module, vec![&peer.name])),
@@ -21,13 +21,13 @@ pub fn judge(modules: &Modules, config: &Config) -> Vec<Finding> {
     }
     wanted
         .into_iter()
-        .map(|(module, peers)| one(modules, module, &peers))
+        .map(|(module, peers)| judge_module(modules, module, &peers))
         .collect()
 }
 
 /// Gives the modules that a peer's tunnel needs. Over IPv4, ipip carries IPv4 and sit carries both;
 /// over IPv6, ip6_tunnel carries both.
-fn of_peer(peer: &Peer, config: &Config) -> Vec<&'static str> {
+fn modules_of(peer: &Peer, config: &Config) -> Vec<&'static str> {
     let prefixes = config.campuses.iter().flat_map(|campus| &campus.prefixes);
     let mut inner = prefixes.chain(&peer.inside);
     match peer.local {
@@ -37,7 +37,7 @@ fn of_peer(peer: &Peer, config: &Config) -> Vec<&'static str> {
     }
 }
 
-fn one(modules: &Modules, module: &str, peers: &[&str]) -> Finding {
+fn judge_module(modules: &Modules, module: &str, peers: &[&str]) -> Finding {
     const ID: &str = "tunnel.module";
     let release = &modules.release;
     let finding = match modules.presence(module) {

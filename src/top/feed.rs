@@ -56,7 +56,7 @@ impl Feed {
         let (sender, updates) = channel();
         std::thread::Builder::new()
             .name("feed".to_owned())
-            .spawn(move || ask(&client, request, &changed, &sender))?;
+            .spawn(move || ask_until_dropped(&client, request, &changed, &sender))?;
         Ok(Self { requests, updates })
     }
 
@@ -72,7 +72,7 @@ impl Feed {
     }
 }
 
-fn ask(
+fn ask_until_dropped(
     client: &Client,
     mut request: Request,
     changed: &Receiver<Request>,
@@ -81,7 +81,7 @@ fn ask(
     loop {
         let update = match figures(client, &request) {
             Ok(figures) => Update::Figures(Box::new(figures)),
-            // Why it is away, but not what to do: whoever looks has started it once.
+            // Why it does not answer, but not what to do: who looks at it has started it once.
             Err(Error::Unreachable { path, error }) => {
                 Update::Unreachable(format!("no daemon answers at {}: {error}", path.display()))
             }
@@ -109,12 +109,15 @@ fn figures(client: &Client, request: &Request) -> Result<Figures, Error> {
     let list = client.get(&endpoint::flows(&request.query))?;
     let flow = match request.flow {
         None => None,
-        Some(id) => Some((id, one(client, id)?)),
+        Some(id) => Some((id, flow_with_history(client, id)?)),
     };
     Ok(Figures { status, list, flow })
 }
 
-fn one(client: &Client, id: u64) -> Result<Option<(FlowSnapshot, FlowHistory)>, Error> {
+fn flow_with_history(
+    client: &Client,
+    id: u64,
+) -> Result<Option<(FlowSnapshot, FlowHistory)>, Error> {
     let both = || {
         let flow = client.get(&endpoint::flow(id))?;
         let history = client.get(&endpoint::history(id))?;

@@ -1,8 +1,8 @@
-//! What there is without the feature `load`.
+//! The crate's interface without the feature `load`: there is no control.
 
 use crate::{Error, Name, NetworkNamespace};
 
-/// Whether this program has the control.
+/// Tells whether this program was built with the control.
 pub const IS_BUILT: bool = false;
 
 /// A registered control: there is none.
@@ -12,12 +12,12 @@ pub struct Control {
 }
 
 impl Control {
-    /// What sockets know it by (`TCP_CONGESTION`).
+    /// Returns the name that sockets know it by (`TCP_CONGESTION`).
     pub fn name(&self) -> &Name {
         &self.name
     }
 
-    /// Whether an earlier daemon left it.
+    /// Tells whether an earlier daemon left it.
     pub fn is_adopted(&self) -> bool {
         false
     }

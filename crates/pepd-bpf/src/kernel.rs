@@ -13,7 +13,7 @@ use libbpf_rs::{
 
 use crate::{Error, Name, NetworkNamespace};
 
-/// Whether this program has the control.
+/// Tells whether this program was built with the control.
 pub const IS_BUILT: bool = true;
 
 /// The compiled program; see build.rs.
@@ -36,7 +36,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// What sockets know it by (`TCP_CONGESTION`).
+    /// Returns the name that sockets know it by (`TCP_CONGESTION`).
     pub fn name(&self) -> &Name {
         &self.name
     }
@@ -128,7 +128,7 @@ struct Loaded {
     linked: bool,
 }
 
-/// Loads the program under `name`.
+/// Loads the BPF program under `name`.
 fn load(name: &Name) -> Result<Loaded, Error> {
     const STEP: &str = "load the BPF program";
     // EPERM and what the verifier says of old kernels, EACCES, are one kind of error to libbpf-rs.

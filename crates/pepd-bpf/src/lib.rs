@@ -20,7 +20,7 @@ mod name;
 pub use kernel::{Control, IS_BUILT, probe, register, remove_left};
 pub use name::{Name, NetworkNamespace};
 
-/// Why there is no such control.
+/// Why a control cannot be registered or removed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -39,7 +39,7 @@ pub enum Error {
          congestion = \"bbr\""
     )]
     NotPermitted {
-        /// What was refused.
+        /// The step that was refused.
         step: &'static str,
     },
     /// The kernel does not describe its types.
@@ -55,7 +55,7 @@ pub enum Error {
          CONFIG_BPF_JIT and CONFIG_BPF_SYSCALL; boot one, or write congestion = \"bbr\""
     )]
     Refused {
-        /// What was refused.
+        /// The step that was refused.
         step: &'static str,
         /// What libbpf and the kernel said, on one line.
         said: String,

@@ -1,4 +1,4 @@
-//! What the kernel calls the controls.
+//! The names by which the kernel knows the controls.
 
 use std::fmt;
 use std::fs;
@@ -16,12 +16,12 @@ const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 pub struct NetworkNamespace(u32);
 
 impl NetworkNamespace {
-    /// The one with this inode number (`struct ns_common`, `inum`).
+    /// Takes the inode number of a namespace (`struct ns_common`, `inum`).
     pub fn new(inode: u32) -> Self {
         Self(inode)
     }
 
-    /// That of the calling thread.
+    /// Returns the namespace of the calling thread.
     ///
     /// # Errors
     /// When /proc cannot be read.
@@ -32,12 +32,12 @@ impl NetworkNamespace {
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
     }
 
-    /// The name of the control of leg number `leg`.
+    /// Returns the name of the control of leg number `leg`.
     pub fn name(self, leg: u8) -> Name {
         Name(format!("{}{leg:x}", self.prefix()))
     }
 
-    /// The controls that are registered for daemons in this namespace, by any process.
+    /// Lists the controls that are registered for daemons in this namespace, by any process.
     pub fn registered(self) -> Vec<Name> {
         // Without the file nothing is known of any, and what is asked of the kernel next says why.
         let available = fs::read_to_string(AVAILABLE).unwrap_or_default();
@@ -68,7 +68,7 @@ const PREFIX: &str = "pepd";
 pub struct Name(String);
 
 impl Name {
-    /// As `TCP_CONGESTION` takes it.
+    /// Returns the name as `TCP_CONGESTION` takes it.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -17,7 +17,8 @@ pub struct Context {
 /// Which boxes of a fleet are asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Which {
-    /// That which the context names.
+    /// The box that the context names.
     This,
+    /// Every box, in the order of the file.
     Every,
 }

@@ -35,7 +35,7 @@ impl<'t> Field<'t> {
         self.item.span()
     }
 
-    /// What was read from here, with its place.
+    /// Returns what was read from here, with its place.
     pub(crate) fn spanned<T>(self, value: T) -> Spanned<T> {
         Spanned::new(self.span(), value)
     }
@@ -61,7 +61,7 @@ impl<'t> Field<'t> {
             .help(help)
     }
 
-    /// What to write, for a help line.
+    /// Says what to write, for a help line.
     pub(crate) fn write(self, example: &str) -> String {
         format!("write `{} = {example}`", self.key)
     }
@@ -102,7 +102,7 @@ impl<'t> Field<'t> {
         Ok(array.iter().map(move |item| Field::new(self.key, item)))
     }
 
-    /// A whole number within the bounds.
+    /// Reads a whole number within the bounds.
     pub(crate) fn number<T>(self, bounds: RangeInclusive<T>) -> Result<T, Problem>
     where
         T: TryFrom<i128> + PartialOrd + Display,
@@ -127,7 +127,7 @@ impl<'t> Field<'t> {
             .ok_or_else(|| self.outside(&digits.to_string(), bounds.start(), bounds.end(), ""))
     }
 
-    /// A size within the bounds.
+    /// Reads a size within the bounds.
     pub(crate) fn size(self, bounds: RangeInclusive<Size>) -> Result<Size, Problem> {
         const HELP: &str = "write a number and a unit, such as \"8MiB\" or \"64KiB\"";
         let text = self.text("a size in quotes", "\"8MiB\"")?;
@@ -135,7 +135,7 @@ impl<'t> Field<'t> {
         self.bounded(text, size, bounds)
     }
 
-    /// A rate within the bounds.
+    /// Reads a rate within the bounds.
     pub(crate) fn rate(self, bounds: RangeInclusive<Rate>) -> Result<Rate, Problem> {
         const HELP: &str =
             "write a number and bit, kbit, Mbit or Gbit (per second), such as \"50Mbit\"";
@@ -144,7 +144,7 @@ impl<'t> Field<'t> {
         self.bounded(text, rate, bounds)
     }
 
-    /// A time within the bounds, in whole units of `grain`: what the kernel would round or cut
+    /// Reads a time within the bounds, in whole units of `grain`: what the kernel would round or cut
     /// off is refused.
     pub(crate) fn time(
         self,
@@ -171,7 +171,7 @@ impl<'t> Field<'t> {
         Ok(time)
     }
 
-    /// An IP address.
+    /// Reads an IP address.
     pub(crate) fn address(self) -> Result<IpAddr, Problem> {
         let text = self.text("an IP address in quotes", "\"192.0.2.1\"")?;
         text.parse().map_err(|_| {

@@ -1,4 +1,4 @@
-//! Every key there is.
+//! The keys that each section of the file may have.
 
 /// The sections of the file.
 pub(crate) const ROOT: &[&str] = &[

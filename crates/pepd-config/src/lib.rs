@@ -89,7 +89,7 @@ pub fn parse_all(origin: &str, text: &str, context: &Context) -> Result<Vec<Conf
     read(text, context, Which::Every).map_err(|problems| problems.into_report(origin, text))
 }
 
-/// At least one configuration.
+/// Reads at least one configuration.
 fn read(text: &str, context: &Context, which: Which) -> Result<Vec<Config>, Problems> {
     let (document, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
@@ -104,7 +104,7 @@ fn read(text: &str, context: &Context, which: Which) -> Result<Vec<Config>, Prob
     }
 }
 
-/// What a TOML parser found: one problem per line, since one slip often makes several.
+/// Describes what the TOML parser found: one problem per line, since one slip often makes several.
 fn syntax(text: &str, errors: &[toml::de::Error]) -> Problems {
     let mut problems = Problems::default();
     let mut lines = std::collections::HashSet::new();
@@ -122,7 +122,7 @@ fn syntax(text: &str, errors: &[toml::de::Error]) -> Problems {
     problems
 }
 
-/// What would be right, for the slips that are made most.
+/// Says what would be right, for the slips that are made most.
 fn cure(message: &str) -> &'static str {
     if message.starts_with("duplicate key") {
         "give each key and each `[table]` once; only `[[campus]]`, `[[peer]]`, `[[box]]`, \

@@ -36,7 +36,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The leg with this index.
+    /// Returns the leg with this index.
     ///
     /// # Panics
     ///
@@ -45,13 +45,13 @@ impl Config {
         &self.legs[id.0]
     }
 
-    /// Whether the SYNs of any connection are held until its destination has answered. Everything
+    /// Tells whether the SYNs of any connection are held until its destination has answered. Everything
     /// that holding takes (queues, marks, descriptors) is there only where this says so.
     pub fn holds_syns(&self) -> bool {
         holds_syns(&self.capture, &self.rules)
     }
 
-    /// The campus that `address` belongs to: the one with the longest prefix that holds it.
+    /// Returns the campus that `address` belongs to: the one with the longest prefix that holds it.
     /// `None` if it lies in no campus, and its connections are therefore not pepd's.
     pub fn campus_of(&self, address: IpAddr) -> Option<CampusId> {
         let holding = self
@@ -145,7 +145,7 @@ pub struct PeerId(pub usize);
 pub struct Campus {
     /// The name in logs, metrics and `pepd check`; unique.
     pub name: String,
-    /// Its addresses, without host bits. No prefix is given twice in the file; one campus may
+    /// The addresses of the campus, without host bits. No prefix is given twice in the file; one campus may
     /// lie inside another's prefix, and the longest prefix wins.
     pub prefixes: Vec<IpNet>,
     /// How it is reached.
@@ -237,7 +237,7 @@ pub enum Congestion {
 }
 
 impl Congestion {
-    /// As the file spells it.
+    /// Returns the name as the file spells it.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Kernel(name) => name,
@@ -274,9 +274,9 @@ impl Default for Keepalive {
 /// The differentiated services code point of a leg's packets (RFC 2474).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Dscp {
-    /// As in the client's SYN.
+    /// The code point of the client's SYN.
     Copy,
-    /// This one, 0 to 63.
+    /// This code point, 0 to 63.
     Set(u8),
 }
 
@@ -290,9 +290,9 @@ pub struct Rule {
     pub destination: Vec<IpNet>,
     /// The server's ports, none of them 0; empty is any.
     pub destination_port: Vec<RangeInclusive<u16>>,
-    /// What to do.
+    /// What happens to the connections.
     pub action: Action,
-    /// Instead of [`Capture::handshake`].
+    /// When the client's SYN is answered, instead of [`Capture::handshake`].
     pub handshake: Option<Handshake>,
 }
 
@@ -336,7 +336,7 @@ pub struct Peer {
 /// The traffic class of a tunnel's outer packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Tos {
-    /// As in the inner packet.
+    /// The traffic class of the inner packet.
     Inherit,
     /// This byte, a multiple of 4: the two low bits belong to ECN (RFC 3168).
     Set(u8),
@@ -359,7 +359,7 @@ pub struct Admin {
 /// `[log]`: what the daemon writes down, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Log {
-    /// How; the journal's way where standard error is the journal, else text, if not given.
+    /// The format of the lines; the journal's where standard error is the journal, else text, if not given.
     pub format: Option<LogFormat>,
     /// Lines about connections that have ended, per second; what is beyond is counted. None
     /// at 0.

@@ -148,7 +148,7 @@ pub(crate) struct Problem {
 }
 
 impl Problem {
-    /// `title` is wrong, at this place.
+    /// Says that `title` is wrong, at this place.
     pub(crate) fn new(at: Span, title: impl Into<String>) -> Self {
         Self {
             at: Some(at),
@@ -159,7 +159,7 @@ impl Problem {
         }
     }
 
-    /// `title` is wrong with the file, at no place in it.
+    /// Says that `title` is wrong with the file, at no place in it.
     pub(crate) fn of_file(title: impl Into<String>) -> Self {
         Self {
             at: None,
@@ -167,19 +167,19 @@ impl Problem {
         }
     }
 
-    /// A few words beside the caret.
+    /// Adds a few words beside the caret.
     pub(crate) fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
         self
     }
 
-    /// A second place that has to do with it.
+    /// Adds a second place that has to do with it.
     pub(crate) fn also(mut self, span: Span, label: impl Into<String>) -> Self {
         self.also = Some(Box::new((span, label.into())));
         self
     }
 
-    /// What would be right.
+    /// Adds what would be right.
     pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
@@ -195,12 +195,12 @@ impl Problems {
         self.0.push(problem);
     }
 
-    /// The value, or else the problem is noted.
+    /// Returns the value, or else notes the problem.
     pub(crate) fn take<T>(&mut self, result: Result<T, Problem>) -> Option<T> {
         result.map_err(|problem| self.push(problem)).ok()
     }
 
-    /// How many there are.
+    /// Returns the number of problems.
     pub(crate) fn count(&self) -> usize {
         self.0.len()
     }
@@ -210,7 +210,7 @@ impl Problems {
     }
 }
 
-/// Text from the file as it is quoted in a message: on one line, without control characters,
+/// Returns text from the file as it is quoted in a message: on one line, without control characters,
 /// and not endless.
 pub(crate) fn shown(text: &str) -> String {
     const LONGEST: usize = 60;
@@ -229,7 +229,7 @@ pub(crate) fn shown(text: &str) -> String {
     shown
 }
 
-/// `a`, `b` and `c`, in backticks.
+/// Lists names: `a`, `b` and `c`, in backticks.
 pub(crate) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let names: Vec<String> = names
         .into_iter()
@@ -242,7 +242,7 @@ pub(crate) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     }
 }
 
-/// The candidate that is most likely meant by a misspelt name, if one is near.
+/// Returns the candidate that is most likely meant by a misspelt name, if one is near.
 pub(crate) fn nearest<'a>(
     name: &str,
     candidates: impl IntoIterator<Item = &'a str>,

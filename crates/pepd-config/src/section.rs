@@ -10,7 +10,7 @@ use crate::report::{Problem, Problems, Span, listed, nearest, shown};
 /// One table of the file.
 #[derive(Debug, Clone)]
 pub(crate) struct Section<'t> {
-    /// As its header is written: `[node]`.
+    /// The section as its header is written: `[node]`.
     title: String,
     at: Span,
     table: &'t DeTable<'t>,
@@ -57,7 +57,7 @@ impl<'t> Section<'t> {
         format!("{}.{key}]", self.title.trim_end_matches(']'))
     }
 
-    /// Where the section begins.
+    /// Returns the place where the section begins.
     pub(crate) fn span(&self) -> Span {
         self.at.clone()
     }
@@ -68,7 +68,7 @@ impl<'t> Section<'t> {
         self.table.get(key).map(|item| Field::new(key, item))
     }
 
-    /// What the key holds. `None` if it is not given, and after a problem.
+    /// Reads what an optional key holds. `None` if it is not given, and after a problem.
     pub(crate) fn optional<T>(
         &self,
         problems: &mut Problems,
@@ -78,7 +78,7 @@ impl<'t> Section<'t> {
         problems.take(read(self.field(key)?))
     }
 
-    /// What the key holds. `None` is always after a problem.
+    /// Reads what a required key holds. `None` is always after a problem.
     pub(crate) fn required<T>(
         &self,
         problems: &mut Problems,

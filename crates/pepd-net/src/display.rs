@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::iptables::rules as iptables;
 use crate::nft::carried::Carried;
 use crate::nft::ruleset;
 use crate::plan::Plan;
@@ -18,7 +19,7 @@ impl Plan {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.nft())?;
-        for line in self.iptables() {
+        for line in iptables::rules(self) {
             writeln!(f, "{line}")?;
         }
         for item in self.items() {
@@ -27,7 +28,7 @@ impl fmt::Display for Plan {
         for tunnel in &self.tunnels {
             write!(f, "{tunnel}")?;
         }
-        for item in &self.next {
+        for item in &self.next_hop {
             writeln!(f, "{item}")?;
         }
         Ok(())

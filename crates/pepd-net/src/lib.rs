@@ -18,26 +18,39 @@ mod display;
 mod error;
 mod gate;
 mod iptables;
+mod netlink;
 mod nft;
 mod plan;
 mod prefix;
 mod preflight;
+mod queue_backend;
 mod request;
 mod route;
 mod tunnel;
+mod validate;
 
-pub use apply::{Installed, Removed, install, remove};
+pub use apply::error::{InstallError, RemoveError, VerifyError};
+pub use apply::installed::{Installed, install};
+pub use apply::remove::{Removed, remove};
 pub use counters::{Counts, Guard, Unsplit};
-pub use error::{Error, Kind};
-pub use gate::Gate;
-pub use nft::process::find_holder;
+pub use error::{Classify, Drift, Kind};
+pub use gate::{Gate, GateError};
+pub use iptables::process::IptablesError;
+pub use netlink::NetlinkError;
+pub use nft::error::NftError;
 pub use plan::Plan;
-pub use preflight::host::Warning;
-pub use preflight::{Firewall, Rehearsal, rehearse};
+pub use prefix::Family;
+pub use preflight::firewall::Firewall;
+pub use preflight::host::SourceValidMark;
+pub use preflight::warning::Warning;
+pub use preflight::{Preflight, preflight};
+pub use queue_backend::{QueueBackendError, find_queue_backend};
 pub use request::{
-    Action, Campus, Handshake, Holder, Listener, Mark, Peer, Queues, Request, Rule, SocketMarks,
-    VerdictMarks, Via,
+    Action, Campus, Handshake, Listener, Mark, Peer, QueueBackend, Queues, Request, Rule,
+    SocketMarks, VerdictMarks, Via,
 };
-pub use route::netlink::{
-    NEXT_PREFERENCE, PREFERENCE, PROBE_PREFERENCE, PROBE_TOS, PROTOCOL, WINDOWS_PREFERENCE,
-};
+pub use route::error::RouteError;
+pub use route::ids::{PROBE_TOS, PROTOCOL, Preference, RouteTable};
+pub use tunnel::error::TunnelError;
+pub use tunnel::spec::TunnelKind;
+pub use validate::RequestError;

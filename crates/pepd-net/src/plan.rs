@@ -2,13 +2,14 @@
 
 use ipnet::IpNet;
 
-use crate::iptables::{self, Line};
 use crate::prefix::{self, Family, Range};
 use crate::request::{
-    Campus, Handshake, Holder, Listener, Mark, Queues, Request, Rule, VerdictMarks, Via,
+    Campus, Handshake, Listener, Mark, QueueBackend, Queues, Request, Rule, VerdictMarks, Via,
 };
-use crate::route::{Item, initcwnd as windows, next_hop as next};
-use crate::tunnel::Tunnel;
+use crate::route::ids::RouteTable;
+use crate::route::item::{self, Item, Selector, Target};
+use crate::route::{initcwnd, next_hop};
+use crate::tunnel::spec::Tunnel;
 
 /// What [`install`](crate::install()) will put into the kernel.
 ///
@@ -18,7 +19,7 @@ use crate::tunnel::Tunnel;
 pub struct Plan {
     pub(crate) node: String,
     pub(crate) mark: Mark,
-    pub(crate) table: u32,
+    pub(crate) table: RouteTable,
     pub(crate) port: u16,
     pub(crate) campuses: Vec<PlannedCampus>,
     pub(crate) rules: Vec<Rule>,
@@ -29,8 +30,8 @@ pub struct Plan {
     pub(crate) families: Vec<Family>,
     /// The tunnels, in the order of [`Request::peers`].
     pub(crate) tunnels: Vec<Tunnel>,
-    /// The next-box table.
-    pub(crate) next: Vec<Item>,
+    /// The next-hop tables, and the rules that lead to routes with an initcwnd.
+    pub(crate) next_hop: Vec<Item>,
     /// What it is made of.
     pub(crate) request: Request,
     /// Whether connections are captured; not when only the tunnels stay.
@@ -83,7 +84,11 @@ impl Plan {
                 .iter()
                 .map(|peer| Tunnel::new(&request.node, peer, &families))
                 .collect(),
-            next: [next::items(request), windows::rules(request, &families)].concat(),
+            next_hop: [
+                next_hop::items(request),
+                initcwnd::rules(request, &families),
+            ]
+            .concat(),
             request: request.clone(),
             captures: true,
             families,
@@ -122,11 +127,8 @@ impl Plan {
     }
 
     /// The tables that must hold nothing but pepd's routes.
-    pub(crate) fn tables(&self) -> Vec<u32> {
-        let mut tables = vec![self.table];
-        tables.extend(next::tables(&self.request));
-        tables.extend(windows::table(&self.request));
-        tables
+    pub(crate) fn tables(&self) -> Vec<RouteTable> {
+        self.request.route_tables().all()
     }
 
     /// The addresses whose packets may come out of the tunnel to this peer.
@@ -147,8 +149,8 @@ impl Plan {
     }
 
     /// The queues, where `holder` fills them.
-    pub(crate) fn queues_of(&self, holder: Holder) -> Option<Queues> {
-        self.queues.filter(|queues| queues.filled_by == holder)
+    pub(crate) fn queues_of(&self, holder: QueueBackend) -> Option<Queues> {
+        self.queues.filter(|queues| queues.backend == holder)
     }
 
     /// What the marks of held SYNs mean; none if nothing is held.
@@ -156,32 +158,26 @@ impl Plan {
         self.mark.verdicts().filter(|_| self.holds())
     }
 
-    /// The iptables rules that fill the queues; none where nft does.
-    pub(crate) fn iptables(&self) -> Vec<Line> {
-        match self.queues_of(Holder::Iptables) {
-            Some(queues) if self.captures => iptables::lines(&self.families, self.mark, queues),
-            _ => Vec::new(),
-        }
-    }
-
     /// The rules and routes of the capture, in the order in which they are made.
     pub(crate) fn items(&self) -> Vec<Item> {
         if !self.captures {
             return Vec::new();
         }
+        let table = self.request.route_tables().capture();
         self.families
             .iter()
             .flat_map(|&family| {
                 [
-                    Item::Route {
+                    Item::Route(item::Route {
+                        table,
+                        to: family.everything(),
+                        target: Target::Local,
+                    }),
+                    Item::Rule(item::Rule {
                         family,
-                        table: self.table,
-                    },
-                    Item::Rule {
-                        family,
-                        mark: self.mark,
-                        table: self.table,
-                    },
+                        selector: Selector::Captured(self.mark),
+                        table,
+                    }),
                 ]
             })
             .collect()

@@ -11,8 +11,10 @@ use ipnet::IpNet;
 
 /// An address family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Family {
+pub enum Family {
+    /// IPv4.
     V4,
+    /// IPv6.
     V6,
 }
 
@@ -31,6 +33,32 @@ impl Family {
         match self {
             Family::V4 => 32,
             Family::V6 => 128,
+        }
+    }
+
+    /// The prefix of the default route: every address.
+    pub(crate) fn everything(self) -> IpNet {
+        let any: IpAddr = match self {
+            Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
+            Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        // Zero is a length that every family has.
+        IpNet::new(any, 0).unwrap_or_else(|_| IpNet::from(any))
+    }
+
+    /// The family's name, for people.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Family::V4 => "IPv4",
+            Family::V6 => "IPv6",
+        }
+    }
+
+    /// The option by which `ip` is told the family.
+    pub(crate) fn flag(self) -> &'static str {
+        match self {
+            Family::V4 => "-4",
+            Family::V6 => "-6",
         }
     }
 

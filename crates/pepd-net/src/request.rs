@@ -6,6 +6,8 @@ use std::ops::RangeInclusive;
 use ipnet::IpNet;
 pub use pepd_packet::{Mark, QueueNumber, SocketMarks, VerdictMarks};
 
+use crate::route::ids::{RouteTable, RouteTables};
+
 /// All that [`Plan::new`](crate::Plan::new) needs to know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
@@ -16,7 +18,7 @@ pub struct Request {
     /// The policy-routing table that delivers captured packets locally. It must hold
     /// nothing else. Where there are peers the tables after it are pepd's too: one for what
     /// comes from here, then one for each peer.
-    pub table: u32,
+    pub table: RouteTable,
     /// The TCP port of every [`Listener`].
     pub port: u16,
     /// Who is answered first, the client or its destination, where no rule says.
@@ -30,6 +32,18 @@ pub struct Request {
     pub peers: Vec<Peer>,
     /// Exceptions, in order; the first match wins. A connection that matches none is split.
     pub rules: Vec<Rule>,
+}
+
+impl Request {
+    /// The routing tables of what is asked for.
+    pub(crate) fn route_tables(&self) -> RouteTables {
+        let copies = |campus: &Campus| campus.copied_initcwnd().is_some();
+        RouteTables {
+            first: self.table,
+            peers: self.peers.len(),
+            has_initcwnd: self.mark.sockets().is_some() && self.campuses.iter().any(copies),
+        }
+    }
 }
 
 /// Who is answered first.
@@ -49,12 +63,13 @@ pub struct Queues {
     /// How many there are, at least 1.
     pub count: u16,
     /// What fills them.
-    pub filled_by: Holder,
+    pub backend: QueueBackend,
 }
 
-/// What can hold a packet on this kernel; see [`find_holder`](crate::find_holder()).
+/// What can hold a packet on this kernel; see
+/// [`find_queue_backend`](crate::find_queue_backend()).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Holder {
+pub enum QueueBackend {
     /// nft's `queue` statement.
     Nft,
     /// iptables' NFQUEUE target.
@@ -75,6 +90,17 @@ pub struct Campus {
     /// The initial congestion window, in segments, of connections to it (the route's
     /// `initcwnd`, and `initrwnd` with it); none leaves the kernel's own.
     pub initial_window: Option<u32>,
+}
+
+impl Campus {
+    /// The initcwnd for copies of the host's routes to the campus; none where its routes are
+    /// pepd's own, or the kernel's initcwnd is to stay.
+    pub(crate) fn copied_initcwnd(&self) -> Option<u32> {
+        match self.via {
+            Via::Local | Via::Routing => self.initial_window,
+            Via::Peer(_) => None,
+        }
+    }
 }
 
 /// How a campus is reached.

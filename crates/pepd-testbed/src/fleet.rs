@@ -38,7 +38,7 @@ pub struct FleetBuilder {
 #[derive(Clone, Debug)]
 struct Path {
     ends: [String; 2],
-    /// Of the second half.
+    /// The MTU of the second half.
     mtu: u32,
 }
 
@@ -255,7 +255,7 @@ impl Fleet {
     /// The boxes on the way from one campus to another, in order.
     ///
     /// # Errors
-    /// When there is no way: a mistake in the test itself.
+    /// When there is no path: a mistake in the test itself.
     pub fn way(&self, from: &str, to: &str) -> Result<Vec<String>> {
         let [from, to] = [self.gateway(from)?, self.gateway(to)?];
         let mut way = vec![from.to_owned()];
@@ -315,7 +315,7 @@ impl Fleet {
         Ok(text)
     }
 
-    /// What pepd could have changed on a box: nft, rules, routes, devices.
+    /// Returns what pepd could have changed on a box: nft, rules, routes, devices.
     ///
     /// # Errors
     /// When `nft` or `ip` fails.

@@ -45,7 +45,7 @@ impl PepdBuilder {
         self
     }
 
-    /// What `PEPD_LOG` says; `info` otherwise.
+    /// Sets `PEPD_LOG`, which is `info` otherwise.
     #[must_use]
     pub fn log(mut self, filter: &str) -> Self {
         filter.clone_into(&mut self.log);
@@ -148,7 +148,7 @@ impl Pepd {
         self.await_notification(wanted)
     }
 
-    /// What it has logged so far.
+    /// Returns what it has logged so far.
     #[must_use]
     pub fn log(&self) -> String {
         self.process.log()
@@ -237,7 +237,7 @@ impl Pepd {
         matches!(self.process.try_wait(), Ok(None))
     }
 
-    /// Its resident memory in bytes (`VmRSS` of proc_pid_status(5)).
+    /// Returns its resident memory in bytes (`VmRSS` of proc_pid_status(5)).
     ///
     /// # Errors
     /// When it has ended.
@@ -250,7 +250,7 @@ impl Pepd {
         Ok(kib.parse::<u64>()? * 1024)
     }
 
-    /// How many descriptors it has open.
+    /// Returns how many descriptors it has open.
     ///
     /// # Errors
     /// When it has ended.

@@ -38,7 +38,7 @@ impl Process {
         Self::spawn_with_stdin(command)
     }
 
-    /// The same, with the standard input that the caller chose.
+    /// Starts `command` with the standard input that the caller chose.
     ///
     /// # Errors
     /// When the program cannot be started.
@@ -70,7 +70,7 @@ impl Process {
         self.pid
     }
 
-    /// What it has written so far to standard output and standard error.
+    /// Returns what it has written so far to standard output and standard error.
     #[must_use]
     pub fn log(&self) -> String {
         std::fs::read(self.output.path())
@@ -86,7 +86,7 @@ impl Process {
         kill(self.pid, signal).with_context(|| format!("{signal} to `{}`", self.name))
     }
 
-    /// Its exit status if it has ended.
+    /// Returns the exit status if it has ended.
     ///
     /// # Errors
     /// When the kernel cannot say.
@@ -132,16 +132,16 @@ impl Drop for Process {
 pub struct Finished {
     /// The command line, for messages.
     pub command: String,
-    /// Its exit status.
+    /// The exit status.
     pub status: ExitStatus,
-    /// Its standard output.
+    /// What it wrote to standard output.
     pub stdout: String,
-    /// Its standard error.
+    /// What it wrote to standard error.
     pub stderr: String,
 }
 
 impl Finished {
-    /// Its standard output.
+    /// Returns the standard output of a program that succeeded.
     ///
     /// # Errors
     /// When it did not end with exit status 0; the message has its standard error.

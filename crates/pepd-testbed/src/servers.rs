@@ -71,7 +71,7 @@ impl Nginx {
         format!("http://{}/{name}", SocketAddr::new(address, 80))
     }
 
-    /// Its access log: `client server request status bytes` per line, the addresses with
+    /// Returns its access log: `client server request status bytes` per line, the addresses with
     /// their ports. A line is written when the response has been.
     #[must_use]
     pub fn access_log(&self) -> Vec<String> {
@@ -182,7 +182,7 @@ impl Sshd {
         ]
     }
 
-    /// Its log.
+    /// Returns its log.
     #[must_use]
     pub fn log(&self) -> String {
         self.process.log()
@@ -220,7 +220,7 @@ impl Iperf3 {
         Ok(Self { process })
     }
 
-    /// Its log.
+    /// Returns its log.
     #[must_use]
     pub fn log(&self) -> String {
         self.process.log()

@@ -1,11 +1,12 @@
-//! The TCP sockets of a namespace, from the kernel's own tables: no program is started for a look,
-//! which on a busy machine takes a second, and no server sees a connection.
+//! The TCP sockets of a namespace, from the kernel's own tables: no program is started to read
+//! them, which on a busy machine takes a second, and no server sees a connection.
 
 use anyhow::{Context as _, Result};
 use procfs::net::{Snmp, TcpNetEntries, TcpNetEntry, TcpState};
 use procfs::{FromRead as _, FromReadSI as _, current_system_info};
 
 use crate::netns::Netns;
+use crate::traffic::Pair;
 
 /// All TCP sockets in `netns` with a state, of both families.
 ///
@@ -73,4 +74,16 @@ pub fn unread(netns: &Netns, port: u16) -> Result<usize> {
 pub fn accepted(netns: &Netns) -> Result<u64> {
     let path = "/proc/thread-self/net/snmp";
     netns.run(|| Ok(Snmp::from_file(path).context(path)?.tcp_passive_opens))
+}
+
+/// Returns the connection that `open` makes, with a byte carried each way, and whether the helper box in
+/// `netns` has split it.
+///
+/// # Errors
+/// Those of `open`, and when no byte crosses.
+pub fn splits(netns: &Netns, open: impl FnOnce() -> Result<Pair>) -> Result<(Pair, bool)> {
+    let before = accepted(netns)?;
+    let pair = open()?;
+    pair.exchange(1)?;
+    Ok((pair, accepted(netns)? > before))
 }

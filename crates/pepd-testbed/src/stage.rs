@@ -2,10 +2,8 @@
 
 use anyhow::{Context, Result, ensure};
 
-use crate::netns::Netns;
 use crate::pepd::Pepd;
 use crate::sockets::accepted;
-use crate::traffic::Pair;
 use crate::world::World;
 
 /// What carries the packets across the helper box. A scenario about the end hosts' view must
@@ -32,7 +30,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// The standard world, with the daemon from the file `binary` and the standard
+    /// Makes the standard world, with the daemon from the file `binary` and the standard
     /// configuration if it is to be there.
     ///
     /// # Errors
@@ -45,7 +43,7 @@ impl Stage {
         Self::in_world(World::standard()?, via, binary, &config)
     }
 
-    /// The standard world and the daemon with a configuration of its own.
+    /// Makes the standard world and the daemon with a configuration of its own.
     ///
     /// # Errors
     /// Without root, or when the daemon does not start.
@@ -53,7 +51,7 @@ impl Stage {
         Self::in_world(World::standard()?, Via::Pepd, binary, config)
     }
 
-    /// Any world.
+    /// Starts the daemon in any world.
     ///
     /// # Errors
     /// When the daemon does not start.
@@ -69,7 +67,7 @@ impl Stage {
         })
     }
 
-    /// The daemon.
+    /// Returns the daemon.
     ///
     /// # Errors
     /// When this stage has none, or had it taken.
@@ -113,16 +111,4 @@ impl Drop for Stage {
             println!("---- the daemon's log ----\n{}----", pepd.log());
         }
     }
-}
-
-/// The connection that `open` makes, with a byte carried each way, and whether the helper box in
-/// `netns` has split it.
-///
-/// # Errors
-/// Those of `open`, and when no byte crosses.
-pub fn splits(netns: &Netns, open: impl FnOnce() -> Result<Pair>) -> Result<(Pair, bool)> {
-    let before = accepted(netns)?;
-    let pair = open()?;
-    pair.exchange(1)?;
-    Ok((pair, accepted(netns)? > before))
 }

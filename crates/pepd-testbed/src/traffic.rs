@@ -1,4 +1,4 @@
-//! Bytes whose place in the stream can be told from their value, and what became of them.
+//! Streams of bytes whose place can be told from their value, and connections to carry them.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -27,7 +27,7 @@ impl Rng {
         Self(seed)
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -36,7 +36,7 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number in `low..=high`.
+    /// Returns a number in `low..=high`.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.bits() % (high - low + 1)
     }
@@ -53,7 +53,7 @@ impl Pattern {
     /// The largest prime below 2¹⁷.
     const PERIOD: usize = 131_071;
 
-    /// The stream that belongs to `seed`.
+    /// Makes the stream that belongs to `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
@@ -65,14 +65,14 @@ impl Pattern {
         Self { block }
     }
 
-    /// As many bytes as there are in one piece from `offset` on, at most `limit`.
+    /// Returns as many bytes as there are in one piece from `offset` on, at most `limit`.
     #[must_use]
     pub fn piece(&self, offset: u64, limit: usize) -> &[u8] {
         let rest = &self.block[Self::index(offset)..];
         &rest[..rest.len().min(limit)]
     }
 
-    /// Whether `bytes` are those of the stream from `offset` on.
+    /// Checks that `bytes` are those of the stream from `offset` on.
     ///
     /// # Errors
     /// The first place where they are not.
@@ -245,7 +245,7 @@ impl Pair {
         Self::through(&listener, client)
     }
 
-    /// The same to a listener that is there already.
+    /// Opens a connection to a listener that is there already.
     ///
     /// # Errors
     /// When the connection does not come about, or the addresses differ.
@@ -307,7 +307,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Both ends the other way round: what is said of the client, of the server.
+    /// Returns both ends the other way round: what is said of the client, of the server.
     #[must_use]
     pub fn swapped(self) -> Self {
         Self {

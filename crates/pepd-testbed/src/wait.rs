@@ -19,7 +19,7 @@ impl Deadline {
         Self(Instant::now() + after)
     }
 
-    /// What is left; zero once it has passed.
+    /// Returns the time that is left; zero once the deadline has passed.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.0.saturating_duration_since(Instant::now())

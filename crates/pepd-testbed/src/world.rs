@@ -8,7 +8,7 @@ use ipnet::{Ipv4Net, Ipv6Net};
 
 use crate::link::{self, Seed, Shape};
 use crate::netns::Netns;
-use crate::stage::splits;
+use crate::sockets::splits;
 use crate::topology::{Link, Topology, TopologyBuilder};
 use crate::traffic::{Pair, listen};
 
@@ -22,7 +22,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// Both, for a loop over them.
+    /// Both families, for a loop over them.
     pub const BOTH: [Self; 2] = [Self::V4, Self::V6];
 
     /// The wildcard address with `port`, to bind a listener to.
@@ -72,7 +72,7 @@ impl World {
         Ok(Self { topology })
     }
 
-    /// The same with two routers behind the helper box, `far` and `edge`, and between them a
+    /// Makes the standard world with two routers behind the helper box, `far` and `edge`, and between them a
     /// link for packets of 1300 bytes only. Every other link takes 1500, so either end learns
     /// of it by ICMP alone. No offload hides the packets' true size.
     ///
@@ -200,7 +200,7 @@ impl World {
         Ok(())
     }
 
-    /// Any topology with nodes `client`, `hb` and `server` as described above.
+    /// Takes any topology with nodes `client`, `hb` and `server` as described above.
     #[must_use]
     pub fn custom(topology: Topology) -> Self {
         Self { topology }
@@ -228,7 +228,7 @@ impl World {
         CONFIG.to_owned()
     }
 
-    /// The same with `handshake = "early"`.
+    /// Returns [`World::config`] with `handshake = "early"`.
     #[must_use]
     pub fn early_config() -> String {
         let hold = "port = 7300\n";
@@ -308,7 +308,7 @@ impl World {
         self.hb().kernel_state()
     }
 
-    /// The same without what changes while nothing happens: how long the gate stays open.
+    /// Returns [`World::kernel_state`] without what changes while nothing happens: how long the gate stays open.
     ///
     /// # Errors
     /// When `nft` or `ip` fails.

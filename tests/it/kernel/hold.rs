@@ -1,27 +1,27 @@
 //! The second form of the plan: SYNs that are held.
 
 use anyhow::Result;
-use pepd_net::{Action, Handshake, Holder, Plan, Request, find_holder, remove};
+use pepd_net::{Action, Handshake, Plan, QueueBackend, Request, find_queue_backend, remove};
 use pepd_packet::{MarkMask, MarkValue};
 use pepd_testbed::require;
 
 use super::netns::{Netns, queues, request, rule};
 
-fn holding(filled_by: Holder) -> Request {
+fn holding(backend: QueueBackend) -> Request {
     let mut request = request();
     request.handshake = Handshake::EndToEnd;
-    request.queues = queues(filled_by);
+    request.queues = queues(backend);
     request
 }
 
 /// With what this kernel has.
 fn holding_here(netns: &Netns) -> Request {
-    holding(netns.block_on(find_holder).unwrap())
+    holding(netns.block_on(find_queue_backend).unwrap())
 }
 
 #[test]
 fn the_plan_with_held_syns() {
-    let mut request = holding(Holder::Iptables);
+    let mut request = holding(QueueBackend::Iptables);
     let mut early = rule(&[], &[], &[443..=443], Action::Split);
     early.handshake = Some(Handshake::Early);
     request.rules = vec![early, rule(&["10.1.9.0/24"], &[], &[], Action::Bypass)];
@@ -30,7 +30,7 @@ fn the_plan_with_held_syns() {
 
 #[test]
 fn where_nft_has_a_queue_there_is_no_iptables() {
-    let shown = Plan::new(&holding(Holder::Nft)).to_string();
+    let shown = Plan::new(&holding(QueueBackend::Nft)).to_string();
     assert!(shown.contains("queue num 7300-7303 bypass"), "{shown}");
     assert!(!shown.contains("iptables"), "{shown}");
     // Nothing is held, and so nothing changes, where every client is answered at once.
@@ -43,7 +43,7 @@ fn one_rule_is_enough_to_hold() {
     let mut end_to_end = rule(&[], &[], &[22..=22], Action::Split);
     end_to_end.handshake = Some(Handshake::EndToEnd);
     request.rules = vec![end_to_end];
-    request.queues = queues(Holder::Nft);
+    request.queues = queues(QueueBackend::Nft);
     let shown = Plan::new(&request).to_string();
     assert!(shown.contains("goto hold"), "{shown}");
     // The default comes last.
@@ -67,7 +67,7 @@ fn it_is_installed_verified_and_leaves_no_trace() -> Result<()> {
 fn the_operators_rules_in_raw_are_left_alone() -> Result<()> {
     require!(root);
     let netns = Netns::new();
-    if netns.block_on(find_holder).unwrap() != Holder::Iptables {
+    if netns.block_on(find_queue_backend).unwrap() != QueueBackend::Iptables {
         eprintln!("SKIPPED: nft holds SYNs on this kernel, and pepd uses no iptables");
         return Ok(());
     }

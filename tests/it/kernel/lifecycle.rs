@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use pepd_net::{Action, Gate, Plan, install, remove};
+use pepd_net::{Action, Gate, Plan, RouteTable, install, remove};
 use pepd_packet::MarkValue;
 use pepd_testbed::require;
 
@@ -78,7 +78,7 @@ fn installing_again_adopts_what_a_crash_left() -> Result<()> {
     let netns = operated();
     let before = netns.state();
     let mut other = request();
-    other.table = 7301;
+    other.table = RouteTable(7301);
     other.mark.value = MarkValue(0x3000_0000);
     // Dropped without removal, as a killed daemon leaves it: once with another mark and
     // table, twice with the same.
@@ -103,7 +103,7 @@ fn a_crashed_daemon_with_another_table_is_removed_by_down() -> Result<()> {
     let netns = operated();
     let before = netns.state();
     let mut other = request();
-    other.table = 7301;
+    other.table = RouteTable(7301);
     drop(netns.install(&other).unwrap());
     netns.block_on(|| remove(TABLE, MARK)).unwrap();
     assert_eq!(netns.state(), before);
@@ -130,7 +130,7 @@ fn replacing_is_whole_and_keeps_gate_sources_and_counters() -> Result<()> {
     changed
         .rules
         .push(rule(&[], &[], &[22..=22], Action::Bypass));
-    changed.table = 7301;
+    changed.table = RouteTable(7301);
     netns.replace(&mut installed, &changed).unwrap();
     netns.block_on(|| installed.verify()).unwrap();
     let after = netns.state();
@@ -149,7 +149,7 @@ fn replacing_is_whole_and_keeps_gate_sources_and_counters() -> Result<()> {
     // One that the kernel refuses half-way changes nothing.
     let table = netns.nft("-s list table inet pepd");
     let mut broken = changed.clone();
-    broken.table = 7302;
+    broken.table = RouteTable(7302);
     broken.mark.value = MarkValue(0x1000_0000);
     netns.ip("link set lo down");
     netns.replace(&mut installed, &broken).unwrap_err();
@@ -193,7 +193,7 @@ fn verification_sees_what_somebody_changed() -> Result<()> {
         };
         let error = netns.block_on(|| installed.verify()).unwrap_err();
         assert!(
-            matches!(error, pepd_net::Error::Drift { .. }),
+            matches!(error, pepd_net::VerifyError::Drift(_)),
             "{damage}: {error}"
         );
         netns.block_on(|| installed.remove()).unwrap();

@@ -10,8 +10,8 @@ use std::thread;
 
 use nix::sched::{CloneFlags, setns, unshare};
 use pepd_net::{
-    Action, Campus, Error, Handshake, Holder, Installed, Listener, Mark, Plan, Queues, Request,
-    Rule, Via, install,
+    Action, Campus, Handshake, InstallError, Installed, Listener, Mark, Plan, QueueBackend, Queues,
+    Request, RouteTable, Rule, Via, install,
 };
 use pepd_packet::{MarkMask, MarkValue, QueueNumber};
 use pepd_testbed::wait_until;
@@ -61,12 +61,16 @@ impl Netns {
         })
     }
 
-    pub fn install(&self, request: &Request) -> Result<Installed, Error> {
+    pub fn install(&self, request: &Request) -> Result<Installed, InstallError> {
         let plan = Plan::new(request);
         self.block_on(|| install(&plan))
     }
 
-    pub fn replace(&self, installed: &mut Installed, request: &Request) -> Result<(), Error> {
+    pub fn replace(
+        &self,
+        installed: &mut Installed,
+        request: &Request,
+    ) -> Result<(), InstallError> {
         let plan = Plan::new(request);
         self.block_on(|| installed.replace(&plan))
     }
@@ -168,15 +172,15 @@ pub const MARK: Mark = Mark {
     value: MarkValue(0x7000_0000),
     mask: MarkMask(0x7000_0000),
 };
-pub const TABLE: u32 = 7300;
+pub const TABLE: RouteTable = RouteTable(7300);
 pub const PORT: u16 = 7300;
 
 /// Four queues.
-pub fn queues(filled_by: Holder) -> Option<Queues> {
+pub fn queues(backend: QueueBackend) -> Option<Queues> {
     Some(Queues {
         first: QueueNumber(7300),
         count: 4,
-        filled_by,
+        backend,
     })
 }
 

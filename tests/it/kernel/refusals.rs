@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use pepd_net::{Gate, Kind, Mark, Plan, install, remove};
+use pepd_net::{Classify, Gate, Kind, Mark, Plan, RouteTable, install, remove};
 use pepd_packet::{MarkMask, MarkValue};
 use pepd_testbed::{require, wait_until};
 
@@ -177,23 +177,24 @@ fn without_the_capability_it_is_not_permitted() -> Result<()> {
             caps::drop(None, set, Capability::CAP_NET_ADMIN).unwrap();
         }
     };
-    for error in [
-        netns.block_on(|| async {
+    let errors: [Box<dyn Classify>; 3] = [
+        Box::new(netns.block_on(|| async {
             drop_it();
             install(&Plan::new(&request())).await.unwrap_err()
-        }),
-        netns.block_on(|| async {
+        })),
+        Box::new(netns.block_on(|| async {
             drop_it();
             remove(TABLE, MARK).await.unwrap_err()
-        }),
-        netns.run(|| {
+        })),
+        Box::new(netns.run(|| {
             drop_it();
             Gate::open()
                 .unwrap()
                 .renew(Duration::from_secs(1))
                 .unwrap_err()
-        }),
-    ] {
+        })),
+    ];
+    for error in errors {
         assert_eq!(error.exit_code(), 77, "{error}");
         assert!(error.to_string().contains("CAP_NET_ADMIN"), "{error}");
     }
@@ -235,7 +236,7 @@ fn a_request_that_would_take_the_kernels_own_table_is_refused() -> Result<()> {
     let netns = Netns::new();
     let before = netns.state();
     let mut main = request();
-    main.table = 254;
+    main.table = RouteTable(254);
     let mut stray = request();
     stray.mark.value = MarkValue(0x8000_0000);
     for request in [main, stray] {

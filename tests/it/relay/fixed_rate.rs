@@ -56,6 +56,8 @@ mod without {
 
 #[cfg(feature = "fixed-rate")]
 mod with {
+    use std::time::Duration;
+
     use pepd_testbed::link::{Loss, Rate, Shape};
     use pepd_testbed::{Family, Nginx, Pepd, Stage, Via, wait_until};
     use rstest::rstest;

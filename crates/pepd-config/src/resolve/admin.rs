@@ -10,7 +10,7 @@ use crate::model::Admin;
 use crate::report::{Problem, Problems};
 use crate::section::Section;
 
-/// Where the daemon can be asked about itself; without the section nowhere.
+/// Reads where the daemon can be asked about itself; without the section nowhere.
 pub(super) fn admin(root: &Section<'_>, problems: &mut Problems) -> Admin {
     let Some(section) = root.table(problems, "admin", keys::ADMIN) else {
         return Admin::default();
@@ -34,7 +34,7 @@ fn host_names(section: &Section<'_>, problems: &mut Problems) -> Vec<String> {
         .collect()
 }
 
-/// A name that a URL may have: labels of letters, digits and hyphens (RFC 1123, section 2.1).
+/// Reads a name that a URL may have: labels of letters, digits and hyphens (RFC 1123, section 2.1).
 fn host_name(field: Field<'_>) -> Result<String, Problem> {
     const EXAMPLE: &str = "\"hb-a.example.net\"";
     let text = field.text("the name of a host in quotes", EXAMPLE)?;
@@ -47,7 +47,7 @@ fn host_name(field: Field<'_>) -> Result<String, Problem> {
     Ok(text.to_ascii_lowercase())
 }
 
-/// Whether this host has it is for the daemon to find out.
+/// Reads the name of a group. Whether this host has it is for the daemon to find out.
 fn group(field: Field<'_>) -> Result<String, Problem> {
     const EXAMPLE: &str = "\"netadmin\"";
     let text = field.text("the name of a group in quotes", EXAMPLE)?;

@@ -15,11 +15,11 @@ use crate::section::Section;
 /// The leg of a campus that names none.
 const DEFAULT_LEG: &str = "default";
 
-/// What a campus may refer to.
+/// The names that a campus may refer to.
 pub(super) struct Names<'n, 't> {
-    /// In the order of [`LegId`].
+    /// The legs, in the order of [`LegId`].
     pub(super) legs: &'n [&'t str],
-    /// In the order of [`PeerId`].
+    /// The peers, in the order of [`PeerId`].
     pub(super) peers: &'n [Option<&'t str>],
     /// Whether the file is a fleet's, where each box finds the next one itself.
     pub(super) fleet: bool,
@@ -163,7 +163,7 @@ fn not_in_a_fleet(field: Field<'_>) -> Problem {
         )
 }
 
-/// The leg that this field names.
+/// Finds the leg that this field names.
 pub(super) fn leg(field: Field<'_>, names: &[&str]) -> Result<LegId, Problem> {
     let text = field.text("the name of a leg in quotes", "\"lan\"")?;
     if let Some(index) = names.iter().position(|leg| *leg == text) {
@@ -182,7 +182,7 @@ pub(super) fn leg(field: Field<'_>, names: &[&str]) -> Result<LegId, Problem> {
         .help(help))
 }
 
-/// The leg of what names none.
+/// Returns the leg of what names none.
 pub(super) fn default_leg(legs: &mut Vec<Leg>) -> LegId {
     let known = legs.iter().position(|leg| leg.name == DEFAULT_LEG);
     LegId(known.unwrap_or_else(|| {

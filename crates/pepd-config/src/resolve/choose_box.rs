@@ -1,4 +1,4 @@
-//! Which box the configuration is for.
+//! Chooses the box that the configuration is for.
 
 use super::fleet::Fleet;
 use super::parts::Parts;
@@ -7,7 +7,7 @@ use crate::context::{Context, Which};
 use crate::model::Config;
 use crate::report::{Problem, Problems, Span, listed, nearest, shown};
 
-/// The file of one box: who names a box means this one.
+/// Resolves the file of one box: who names a box means this one.
 pub(super) fn of_one(
     parts: &Parts<'_>,
     peers: Vec<PeerDraft<'_>>,
@@ -39,7 +39,7 @@ pub(super) fn of_one(
     })
 }
 
-/// The file of a fleet: all of its boxes, or the one that is asked for.
+/// Resolves the file of a fleet: all of its boxes, or the one that is asked for.
 pub(super) fn of_fleet(
     fleet: &Fleet<'_>,
     parts: &Parts<'_>,
@@ -55,7 +55,7 @@ pub(super) fn of_fleet(
     Some(vec![fleet.config(index, parts)])
 }
 
-/// The command line knows best, then the file; otherwise a box is called as its host is.
+/// Finds the box. The command line knows best, then the file; otherwise a box is called as its host is.
 fn chosen(fleet: &Fleet<'_>, parts: &Parts<'_>, context: &Context) -> Result<usize, Problem> {
     let find = |name: &str| fleet.names().position(|known| known == name);
     let in_file = parts.node.name.as_ref();

@@ -12,7 +12,7 @@ use crate::section::{Section, entries};
 const MILLISECOND: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The legs in the order of the file, and their names beside them.
+/// Reads the legs in the order of the file, and their names beside them.
 pub(super) fn legs<'t>(root: &Section<'t>, problems: &mut Problems) -> (Vec<&'t str>, Vec<Leg>) {
     let Some(field) = root.field("leg") else {
         return (Vec::new(), Vec::new());
@@ -118,7 +118,8 @@ fn fixed_rate_has_a_rate(section: &Section<'_>) -> Result<(), Problem> {
     }
 }
 
-/// Whether the kernel has it is for the daemon to find out: it may be a module.
+/// Reads a congestion control. Whether the kernel has it is for the daemon to find out: it may be
+/// a module.
 fn congestion(field: Field<'_>) -> Result<Congestion, Problem> {
     /// Not exhaustive: only to guess what a misspelt one should be.
     const KNOWN: [&str; 10] = [

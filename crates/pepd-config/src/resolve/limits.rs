@@ -10,7 +10,7 @@ const CONNECTIONS: u32 = 8000;
 const CONNECTIONS_PER_SOURCE: u32 = 1000;
 const PENDING: u32 = 1024;
 
-/// The limits; those that the file does not give have defaults.
+/// Reads the limits; those that the file does not give have defaults.
 pub(super) fn limits(root: &Section<'_>, problems: &mut Problems) -> Limits {
     let section = root.table(problems, "limits", keys::LIMITS);
     let mut read = |key, bounds| {

@@ -1,5 +1,5 @@
-//! What the file means: sections are read, names resolved, and what stands in different places
-//! compared.
+//! The meaning of the file: sections are read, names resolved, and what stands in different places
+//! is compared.
 
 mod admin;
 mod campus;
@@ -26,7 +26,7 @@ use crate::model::{Campus, Config};
 use crate::report::Problems;
 use crate::section::Section;
 
-/// The configuration of one box, or of each box of a fleet in the order of the file. `None` is
+/// Resolves the configuration of one box, or of each box of a fleet in the order of the file. `None` is
 /// always after a problem.
 pub(crate) fn file(
     document: &DeTable<'_>,

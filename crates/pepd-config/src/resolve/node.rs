@@ -34,7 +34,7 @@ impl NodeDraft<'_> {
     }
 }
 
-/// What the file says about the box that runs it. In the file of a fleet, which every box runs,
+/// Reads what the file says about the box that runs it. In the file of a fleet, which every box runs,
 /// it need not say which one that is.
 pub(super) fn node<'t>(
     root: &Section<'t>,

@@ -23,7 +23,7 @@ const PROBE: Duration = Duration::from_secs(5);
 /// boxes if the outer ones had theirs.
 const ROUTED_TTL: u8 = 64;
 
-/// What `inside` may look like.
+/// An example of `inside`.
 const INSIDE: &str = "[\"10.255.0.1/30\"]";
 
 /// A peer, as far as it could be read.
@@ -53,7 +53,7 @@ impl<'t> PeerDraft<'t> {
     }
 }
 
-/// What a tunnel is like, wherever its ends are.
+/// The settings of a tunnel, wherever its ends are.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tunnel {
     mtu: Option<u16>,
@@ -65,7 +65,7 @@ pub(super) struct Tunnel {
 }
 
 impl Tunnel {
-    /// The keys that `[[peer]]` and `[[link]]` have in common.
+    /// Reads the keys that `[[peer]]` and `[[link]]` have in common.
     pub(super) fn read(section: &Section<'_>, problems: &mut Problems) -> Self {
         Self {
             mtu: section.optional(problems, "mtu", |field| field.number(bounds::PEER_MTU)),
@@ -85,7 +85,7 @@ impl Tunnel {
         }
     }
 
-    /// Such a tunnel with these ends.
+    /// Makes a peer of these settings with these ends.
     pub(super) fn between(self, name: &str, local: IpAddr, remote: IpAddr) -> Peer {
         Peer {
             name: name.to_owned(),
@@ -102,7 +102,7 @@ impl Tunnel {
     }
 }
 
-/// The peers in the order of the file.
+/// Reads the peers in the order of the file.
 pub(super) fn peers<'t>(root: &Section<'t>, problems: &mut Problems) -> Vec<PeerDraft<'t>> {
     let mut peers = Vec::new();
     for section in root.tables(problems, "peer", keys::PEER) {
@@ -280,7 +280,7 @@ fn refuse_own_box(peers: &[PeerDraft<'_>], problems: &mut Problems) {
     }
 }
 
-/// Whether a routing daemon decides how some campus is reached.
+/// Tells whether a routing daemon decides how some campus is reached.
 fn are_routed(campuses: &[Campus]) -> bool {
     campuses.iter().any(|campus| campus.via == Via::Routing)
 }

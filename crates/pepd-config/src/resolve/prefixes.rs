@@ -1,4 +1,4 @@
-//! Lists of prefixes: how each is written, and how they lie to each other.
+//! Lists of prefixes: how each is written, and how they relate to each other.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use toml::Spanned;
 use crate::field::Field;
 use crate::report::{Problem, Problems, shown};
 
-/// A prefix without host bits. `hint` may know what else the text could mean.
+/// Reads a prefix without host bits. `hint` may know what else the text could mean.
 pub(super) fn prefix(
     field: Field<'_>,
     hint: impl FnOnce(&str) -> Option<String>,
@@ -53,7 +53,7 @@ pub(super) fn prefix(
 #[derive(Debug, Clone)]
 pub(super) struct Listed {
     pub(super) prefix: Spanned<IpNet>,
-    /// The list that it is in.
+    /// The number of the list that it is in.
     pub(super) list: usize,
 }
 

@@ -19,7 +19,7 @@ use crate::section::Section;
 /// Ports, from first to last.
 type Ports = RangeInclusive<u16>;
 
-/// The rules in the order of the file. One without an action has left a problem.
+/// Reads the rules in the order of the file. One without an action has left a problem.
 pub(super) fn rules(
     root: &Section<'_>,
     campuses: &[CampusDraft<'_>],
@@ -94,7 +94,7 @@ fn prefix_list(
         .collect()
 }
 
-/// What to write for something that looks like the name of a campus.
+/// Says what to write for something that looks like the name of a campus.
 fn campus_hint(text: &str, campuses: &[CampusDraft<'_>]) -> Option<String> {
     let name = nearest(text, campuses.iter().filter_map(CampusDraft::name))?;
     let campus = campuses.iter().find(|campus| campus.name() == Some(name))?;
@@ -136,7 +136,7 @@ fn port_list(section: &Section<'_>, problems: &mut Problems) -> Vec<Ports> {
     given
 }
 
-/// A port, or a range of ports.
+/// Reads a port, or a range of ports.
 fn ports(field: Field<'_>) -> Result<Spanned<Ports>, Problem> {
     if field.value().is_integer() {
         let port = field.number(bounds::PORT)?;
@@ -225,7 +225,7 @@ fn refuse_shadowed(rules: &[Rule], places: &[Span], problems: &mut Problems) {
     }
 }
 
-/// Whether every connection that matches `narrow` matches `wide`.
+/// Tells whether every connection that matches `narrow` matches `wide`.
 fn covers(wide: &Rule, narrow: &Rule) -> bool {
     let nets = |wide: &[IpNet], narrow: &[IpNet]| {
         covers_list(wide, narrow, |wide, narrow| wide.contains(narrow))

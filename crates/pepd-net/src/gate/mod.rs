@@ -18,7 +18,8 @@ use std::time::Duration;
 
 use pepd_sys::nfnetlink::{Reply, Socket, replies};
 
-use crate::error::Error;
+use crate::error::{Classify, Kind};
+use crate::netlink::NetlinkError;
 use crate::nft::names::{DynamicSet, GATES};
 use crate::prefix::Family;
 use elements::Changes;
@@ -43,10 +44,10 @@ impl Gate {
     ///
     /// # Errors
     ///
-    /// [`Error::Netlink`] if there is no such socket.
-    pub fn open() -> Result<Gate, Error> {
+    /// [`GateError`] if there is no such socket.
+    pub fn open() -> Result<Gate, GateError> {
         let socket = Socket::open()
-            .map_err(|source| Error::netlink("cannot open a netfilter socket", source))?;
+            .map_err(|source| GateError::new("cannot open a netfilter socket", source))?;
         Ok(Gate {
             inner: Mutex::new((socket, 0)),
             is_open: AtomicBool::new(false),
@@ -58,8 +59,8 @@ impl Gate {
     ///
     /// # Errors
     ///
-    /// [`Error::Netlink`]; ENOENT means that the table is gone.
-    pub fn renew(&self, ttl: Duration) -> Result<(), Error> {
+    /// [`GateError`]; ENOENT means that the table is gone.
+    pub fn renew(&self, ttl: Duration) -> Result<(), GateError> {
         let renewed = if self.is_open.load(Relaxed) {
             let is_seconds_turn = self.is_seconds_turn.fetch_xor(true, Relaxed);
             self.put(GATES[usize::from(is_seconds_turn)], &TCP, ttl)
@@ -77,8 +78,8 @@ impl Gate {
     ///
     /// # Errors
     ///
-    /// [`Error::Netlink`]; ENOENT means that the table is gone.
-    pub fn attend(&self, ttl: Duration) -> Result<(), Error> {
+    /// [`GateError`]; ENOENT means that the table is gone.
+    pub fn attend(&self, ttl: Duration) -> Result<(), GateError> {
         self.put(DynamicSet::Readers, &TCP, ttl)
     }
 
@@ -86,8 +87,8 @@ impl Gate {
     ///
     /// # Errors
     ///
-    /// [`Error::Netlink`].
-    pub fn close(&self) -> Result<(), Error> {
+    /// [`GateError`].
+    pub fn close(&self) -> Result<(), GateError> {
         self.is_open.store(false, Relaxed);
         GATES.into_iter().try_for_each(|set| self.take(set, &TCP))
     }
@@ -97,8 +98,8 @@ impl Gate {
     ///
     /// # Errors
     ///
-    /// [`Error::Netlink`]; ENOENT means that the table is gone.
-    pub fn shut_out(&self, source: IpAddr, ttl: Duration) -> Result<(), Error> {
+    /// [`GateError`]; ENOENT means that the table is gone.
+    pub fn shut_out(&self, source: IpAddr, ttl: Duration) -> Result<(), GateError> {
         let (set, key) = source_key(source);
         self.put(set, &key, ttl)
     }
@@ -107,8 +108,8 @@ impl Gate {
     ///
     /// # Errors
     ///
-    /// [`Error::Netlink`].
-    pub fn let_in(&self, source: IpAddr) -> Result<(), Error> {
+    /// [`GateError`].
+    pub fn let_in(&self, source: IpAddr) -> Result<(), GateError> {
         let (set, key) = source_key(source);
         self.take(set, &key)
     }
@@ -118,8 +119,13 @@ impl Gate {
     ///
     /// # Errors
     ///
-    /// [`Error::Netlink`]; ENOENT means that the table is gone.
-    pub fn detour(&self, source: IpAddr, destination: IpAddr, ttl: Duration) -> Result<(), Error> {
+    /// [`GateError`]; ENOENT means that the table is gone.
+    pub fn route_asymmetric(
+        &self,
+        source: IpAddr,
+        destination: IpAddr,
+        ttl: Duration,
+    ) -> Result<(), GateError> {
         match (source.to_canonical(), destination.to_canonical()) {
             (IpAddr::V4(from), IpAddr::V4(to)) => {
                 let key = [from.octets(), to.octets()].concat();
@@ -136,20 +142,20 @@ impl Gate {
     /// Adds the element, deletes it and adds it with its new time, in one transaction. Adding
     /// alone would do nothing: kernels before 6.12 keep the timeout of an element that is
     /// there, and deleting alone fails where it is not.
-    fn put(&self, set: DynamicSet, key: &[u8], ttl: Duration) -> Result<(), Error> {
+    fn put(&self, set: DynamicSet, key: &[u8], ttl: Duration) -> Result<(), GateError> {
         self.transact(|changes| {
             changes.add(set.name(), key, ttl);
             changes.delete(set.name(), key);
             changes.add(set.name(), key, ttl);
         })
-        .map_err(|source| Error::netlink(format!("cannot add to the nft set {set}"), source))
+        .map_err(|source| GateError::new(format!("cannot add to the nft set {set}"), source))
     }
 
-    fn take(&self, set: DynamicSet, key: &[u8]) -> Result<(), Error> {
+    fn take(&self, set: DynamicSet, key: &[u8]) -> Result<(), GateError> {
         match self.transact(|changes| changes.delete(set.name(), key)) {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
             result => result.map_err(|source| {
-                Error::netlink(format!("cannot delete from the nft set {set}"), source)
+                GateError::new(format!("cannot delete from the nft set {set}"), source)
             }),
         }
     }
@@ -166,6 +172,23 @@ impl Gate {
         receive(socket, batch.last_change, |sequence| {
             expected.contains(&sequence)
         })
+    }
+}
+
+/// A gate that could not be opened, renewed or closed, or a set that could not be changed.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct GateError(NetlinkError);
+
+impl GateError {
+    fn new(what: impl Into<String>, source: io::Error) -> Self {
+        GateError(NetlinkError::new(what, source))
+    }
+}
+
+impl Classify for GateError {
+    fn kind(&self) -> Kind {
+        self.0.kind()
     }
 }
 

@@ -8,7 +8,7 @@ use super::expr::{
 use super::names::DynamicSet;
 use super::text::Ruleset;
 use crate::plan::Plan;
-use crate::request::{Holder, Queues, VerdictMarks};
+use crate::request::{QueueBackend, Queues, VerdictMarks};
 
 /// Where the first pass of a SYN ends, if it is to be split.
 pub(super) fn hold_chains(ruleset: &mut Ruleset, plan: &Plan, marks: VerdictMarks) {
@@ -18,7 +18,7 @@ pub(super) fn hold_chains(ruleset: &mut Ruleset, plan: &Plan, marks: VerdictMark
         remember(DynamicSet::HeldSyns),
         format!("{} counter name held", set_mark(plan)),
     ];
-    hold.extend(plan.queues_of(Holder::Nft).map(queue));
+    hold.extend(plan.queues_of(QueueBackend::Nft).map(queue));
     ruleset.chain("hold", None, &hold);
     let early = [
         "jump admission".to_owned(),
@@ -35,7 +35,7 @@ fn stray_chain(ruleset: &mut Ruleset, plan: &Plan) {
         format!("meta l4proto != @{} accept", DynamicSet::Readers),
         set_mark(plan),
     ];
-    stray.extend(plan.queues_of(Holder::Nft).map(queue));
+    stray.extend(plan.queues_of(QueueBackend::Nft).map(queue));
     ruleset.chain("stray", None, &stray);
 }
 
@@ -61,7 +61,7 @@ pub(super) fn first_chain(ruleset: &mut Ruleset, plan: &Plan) {
         ));
     }
     ruleset.base_chain("first", &first);
-    if let Some(queues) = plan.queues_of(Holder::Nft) {
+    if let Some(queues) = plan.queues_of(QueueBackend::Nft) {
         output_chain(ruleset, plan, queues);
     }
 }

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::carried::Carried;
+use super::error::NftError;
 use super::names::{DynamicSet, TABLE};
 use super::text::Ruleset;
-use crate::error::Error;
+use crate::error::Drift;
 
 /// What nft says is in the table.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,13 +17,13 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    pub(super) fn parse(json: &str) -> Result<Listing, Error> {
-        let mut value: Value = serde_json::from_str(json).map_err(|error| Error::NftListing {
+    pub(super) fn parse(json: &str) -> Result<Listing, NftError> {
+        let mut value: Value = serde_json::from_str(json).map_err(|error| NftError::Listing {
             reason: error.to_string(),
         })?;
         match value.get_mut("nftables").map(Value::take) {
             Some(Value::Array(objects)) => Ok(Listing { objects }),
-            _ => Err(Error::NftListing {
+            _ => Err(NftError::Listing {
                 reason: "there is no array `nftables`".to_owned(),
             }),
         }
@@ -73,7 +74,7 @@ impl Listing {
     }
 
     /// Compares the numbers of rules and elements with what `ruleset` makes.
-    pub(crate) fn check(&self, ruleset: &Ruleset) -> Result<(), Error> {
+    pub(crate) fn check(&self, ruleset: &Ruleset) -> Result<(), Drift> {
         let chains = self.names("chain");
         let mut rules: BTreeMap<&str, usize> =
             chains.iter().map(|chain| (chain.as_str(), 0)).collect();
@@ -125,7 +126,7 @@ fn differs(
     what: &str,
     expected: usize,
     found: Option<usize>,
-) -> Result<(), Error> {
+) -> Result<(), Drift> {
     if found == Some(expected) {
         return Ok(());
     }
@@ -133,11 +134,9 @@ fn differs(
         || "it is not there".to_owned(),
         |found| format!("it has {found}"),
     );
-    Err(Error::Drift {
-        what: format!(
-            "nft {kind} {name} of table inet {TABLE} should have {expected} {what}; {found}"
-        ),
-    })
+    Err(Drift::new(format!(
+        "nft {kind} {name} of table inet {TABLE} should have {expected} {what}; {found}"
+    )))
 }
 
 /// An element with the time it has left, in nft syntax.

@@ -4,6 +4,7 @@
 
 mod capture;
 pub(crate) mod carried;
+pub(crate) mod error;
 mod expr;
 mod held_syn;
 pub(crate) mod listing;

@@ -5,12 +5,10 @@ use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
+use super::error::NftError;
 use super::listing::Listing;
 use super::names::TABLE;
-use crate::error::Error;
-use crate::iptables;
 use crate::prefix::Family;
-use crate::request::Holder;
 
 /// Where `nft` is looked for: a service's PATH may lack the administrator's directories.
 const PROGRAMS: [&str; 3] = ["nft", "/usr/sbin/nft", "/sbin/nft"];
@@ -27,17 +25,17 @@ const FEATURES: [(&str, &str, &str); 7] = [
 ];
 
 /// Sends a script. The kernel takes all of it or none.
-pub(crate) async fn apply(script: String) -> Result<(), Error> {
+pub(crate) async fn apply(script: String) -> Result<(), NftError> {
     run(&["-f", "-"], script).await.map(|_| ())
 }
 
 /// Has the kernel look at a script without taking it.
-pub(crate) async fn check(script: String) -> Result<(), Error> {
+pub(crate) async fn check(script: String) -> Result<(), NftError> {
     run(&["-c", "-f", "-"], script).await.map(|_| ())
 }
 
 /// Deletes pepd's table. False if there was none.
-pub(crate) async fn delete() -> Result<bool, Error> {
+pub(crate) async fn delete() -> Result<bool, NftError> {
     if list().await?.is_none() {
         return Ok(false);
     }
@@ -46,30 +44,12 @@ pub(crate) async fn delete() -> Result<bool, Error> {
 }
 
 /// Reads pepd's table; none if there is no such table.
-pub(crate) async fn list() -> Result<Option<Listing>, Error> {
+pub(crate) async fn list() -> Result<Option<Listing>, NftError> {
     match run(&["-j", "list", "table", "inet", TABLE], String::new()).await {
         Ok(json) => Listing::parse(&json).map(Some),
-        Err(Error::Nft { stderr }) if stderr.contains("No such file or directory") => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// Finds out what can hold a SYN on this kernel: nft's `queue` where it is there, else
-/// iptables' NFQUEUE.
-///
-/// nft is asked by a table that is made and deleted in one transaction, and so never there.
-///
-/// # Errors
-///
-/// [`Error::NoHolder`] if there is neither, [`Error::NftNotPermitted`] without CAP_NET_ADMIN.
-pub async fn find_holder() -> Result<Holder, Error> {
-    const PROBE: &str = "add table inet pepd_probe\n\
-        add chain inet pepd_probe c { type filter hook prerouting priority raw; }\n\
-        add rule inet pepd_probe c meta mark 0 meta mark 1 queue num 0 bypass\n\
-        delete table inet pepd_probe\n";
-    match apply(PROBE.to_owned()).await {
-        Ok(()) => Ok(Holder::Nft),
-        Err(Error::Nft { stderr }) => iptables::probe(stderr).await.map(|()| Holder::Iptables),
+        Err(NftError::Failed { stderr }) if stderr.contains("No such file or directory") => {
+            Ok(None)
+        }
         Err(error) => Err(error),
     }
 }
@@ -77,7 +57,7 @@ pub async fn find_holder() -> Result<Holder, Error> {
 /// Deletes iptables-nft's `raw` table of a family where it holds nothing: no rule, no chain of
 /// the operator's and no policy. It came into being with pepd's rule, and iptables has no
 /// command that deletes it.
-pub(crate) async fn delete_empty_raw(family: Family) -> Result<(), Error> {
+pub(crate) async fn delete_empty_raw(family: Family) -> Result<(), NftError> {
     let (list, delete) = match family {
         Family::V4 => (LIST_RAW4, "delete table ip raw\n"),
         Family::V6 => (LIST_RAW6, "delete table ip6 raw\n"),
@@ -105,19 +85,19 @@ const LIST_RAW4: &[&str] = &["-j", "list", "table", "ip", "raw"];
 const LIST_RAW6: &[&str] = &["-j", "list", "table", "ip6", "raw"];
 
 /// The heads of all chains on this host, as nft's JSON objects.
-pub(crate) async fn chains() -> Result<Vec<Value>, Error> {
+pub(crate) async fn chains() -> Result<Vec<Value>, NftError> {
     let json = run(&["-j", "list", "chains"], String::new()).await?;
     Ok(Listing::parse(&json)?.objects)
 }
 
 /// Everything in this namespace, as nft's JSON objects.
-pub(crate) async fn ruleset() -> Result<Vec<Value>, Error> {
+pub(crate) async fn ruleset() -> Result<Vec<Value>, NftError> {
     let json = run(&["-j", "list", "ruleset"], String::new()).await?;
     Ok(Listing::parse(&json)?.objects)
 }
 
 /// The rules of one chain, as nft prints them.
-pub(crate) async fn chain(family: &str, table: &str, name: &str) -> Result<String, Error> {
+pub(crate) async fn chain(family: &str, table: &str, name: &str) -> Result<String, NftError> {
     run(
         &["-f", "-"],
         format!("list chain {family} {table} {name}\n"),
@@ -125,14 +105,14 @@ pub(crate) async fn chain(family: &str, table: &str, name: &str) -> Result<Strin
     .await
 }
 
-async fn run(args: &'static [&'static str], input: String) -> Result<String, Error> {
+async fn run(args: &'static [&'static str], input: String) -> Result<String, NftError> {
     let joined = tokio::task::spawn_blocking(move || run_blocking(args, &input)).await;
-    joined.map_err(|error| Error::NftIo {
+    joined.map_err(|error| NftError::Io {
         source: io::Error::new(io::ErrorKind::Interrupted, error),
     })?
 }
 
-fn run_blocking(args: &[&str], input: &str) -> Result<String, Error> {
+fn run_blocking(args: &[&str], input: &str) -> Result<String, NftError> {
     let mut child = start(args)?;
     let written = match child.stdin.take() {
         Some(mut stdin) => stdin.write_all(input.as_bytes()),
@@ -140,16 +120,16 @@ fn run_blocking(args: &[&str], input: &str) -> Result<String, Error> {
     };
     let output = child
         .wait_with_output()
-        .map_err(|source| Error::NftIo { source })?;
+        .map_err(|source| NftError::Io { source })?;
     if !output.status.success() {
         return Err(classify(input, &output));
     }
     // Only now: nft that fails early stops reading, and its own words say more.
-    written.map_err(|source| Error::NftIo { source })?;
+    written.map_err(|source| NftError::Io { source })?;
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-fn start(args: &[&str]) -> Result<Child, Error> {
+fn start(args: &[&str]) -> Result<Child, NftError> {
     let mut result = Err(io::Error::from(io::ErrorKind::NotFound));
     for program in PROGRAMS {
         result = Command::new(program)
@@ -163,28 +143,28 @@ fn start(args: &[&str]) -> Result<Child, Error> {
             _ => break,
         }
     }
-    result.map_err(|source| Error::NftMissing { source })
+    result.map_err(|source| NftError::Missing { source })
 }
 
 /// What nft's complaint means.
-fn classify(script: &str, output: &Output) -> Error {
+fn classify(script: &str, output: &Output) -> NftError {
     let mut stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     if stderr.is_empty() {
         stderr = format!("nothing ({})", output.status);
     }
     if stderr.contains("Operation not permitted") || stderr.contains("Permission denied") {
-        return Error::NftNotPermitted { stderr };
+        return NftError::NotPermitted { stderr };
     }
     let missing = stderr.contains("No such file or directory")
         || stderr.contains("not supported")
         || stderr.contains("Protocol not");
     match missing_feature(script, &stderr).filter(|_| missing) {
-        Some((feature, module)) => Error::NftFeature {
+        Some((feature, module)) => NftError::NoFeature {
             feature,
             module,
             stderr,
         },
-        None => Error::Nft { stderr },
+        None => NftError::Failed { stderr },
     }
 }
 
@@ -213,9 +193,9 @@ mod tests {
     use std::process::ExitStatus;
 
     use super::*;
-    use crate::error::Kind;
+    use crate::error::{Classify as _, Kind};
 
-    fn failed(script: &str, stderr: &str) -> Error {
+    fn failed(script: &str, stderr: &str) -> NftError {
         let output = Output {
             status: ExitStatus::from_raw(256),
             stdout: Vec::new(),
@@ -233,7 +213,7 @@ mod tests {
         assert!(
             matches!(
                 &error,
-                Error::NftFeature {
+                NftError::NoFeature {
                     module: "nft_tproxy",
                     ..
                 }

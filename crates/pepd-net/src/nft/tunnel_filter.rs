@@ -153,7 +153,7 @@ fn errors(plan: &Plan, family: Family, index: usize) -> Option<String> {
             false => format!("{:#x}-{:#x}", range.first, range.last),
         })
         .collect();
-    let everything = ranges == [Range::from(crate::route::next_hop::everything(family))];
+    let everything = ranges == [Range::from(family.everything())];
     let about = match everything {
         true => String::new(),
         false => format!("{destination} {{ {} }} ", quoted.join(", ")),

@@ -1,4 +1,4 @@
-//! What the operator's own firewall means for split connections. Looks; changes nothing.
+//! What the operator's own firewall means for split connections. Reads; changes nothing.
 //!
 //! A captured packet is delivered to this host: it passes the `input` hook, whatever its
 //! destination, and what goes to the other side comes from a socket of this host and carries
@@ -6,30 +6,38 @@
 
 use serde_json::Value;
 
-use super::Firewall;
-use super::host::Warning;
+use super::warning::Warning;
 use crate::nft::names::TABLE;
 use crate::nft::process as nft;
 use crate::request::Mark;
 
-/// Looks at every base chain. What cannot be looked at gives no warning.
-pub(crate) async fn look(mark: Mark) -> Firewall {
+/// What the operator's own firewall means for split connections.
+#[derive(Debug, Default)]
+pub struct Firewall {
+    /// Chains of `input` that drop captured packets: split connections hang.
+    pub drops: Vec<Warning>,
+    /// Chains that translate addresses, which do not apply to split connections because the mark
+    /// is too narrow.
+    pub translates: Vec<Warning>,
+    /// Chains of other transparent proxies.
+    pub proxies: Vec<String>,
+}
+
+/// Surveys every base chain of the operator's. What cannot be read gives no warning.
+pub(crate) async fn survey(mark: Mark) -> Firewall {
     let mut found = Firewall::default();
     let Ok(chains) = nft::chains().await else {
         return found;
     };
     for chain in chains.iter().filter_map(BaseChain::read) {
-        if chain.kind == "nat" && chain.hook == "postrouting" {
-            if mark.sockets().is_none() {
+        match chain.role {
+            Role::SourceNat if mark.sockets().is_none() => {
                 found.translates.push(nat(&chain, mark));
             }
-        } else if chain.hook == "input"
-            && chain.drops
-            && !nft::chain(chain.family, chain.table, chain.name)
-                .await
-                .is_ok_and(|rules| rules.contains(&format!("{:#010x}", mark.mask)))
-        {
-            found.drops.push(input(&chain, mark));
+            Role::DropsInput if !lets_in(&chain, mark).await => {
+                found.drops.push(input(&chain, mark));
+            }
+            Role::SourceNat | Role::DropsInput | Role::Other => {}
         }
     }
     found
@@ -60,14 +68,40 @@ pub(crate) async fn proxies() -> Vec<String> {
     found
 }
 
+/// Whether some rule of a chain names pepd's bits of the mark.
+async fn lets_in(chain: &BaseChain<'_>, mark: Mark) -> bool {
+    nft::chain(chain.family, chain.table, chain.name)
+        .await
+        .is_ok_and(|rules| rules.contains(&format!("{:#010x}", mark.mask)))
+}
+
+/// What a base chain may do to split connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// It translates the source addresses of what leaves.
+    SourceNat,
+    /// It drops what comes to this host, unless a rule lets it in.
+    DropsInput,
+    /// Nothing that matters here.
+    Other,
+}
+
+impl Role {
+    fn of(kind: &str, hook: &str, policy: Option<&str>) -> Role {
+        match (kind, hook, policy) {
+            ("nat", "postrouting", _) => Role::SourceNat,
+            (_, "input", Some("drop")) => Role::DropsInput,
+            _ => Role::Other,
+        }
+    }
+}
+
 /// A chain that a hook calls.
 struct BaseChain<'a> {
     family: &'a str,
     table: &'a str,
     name: &'a str,
-    kind: &'a str,
-    hook: &'a str,
-    drops: bool,
+    role: Role,
 }
 
 impl<'a> BaseChain<'a> {
@@ -78,9 +112,7 @@ impl<'a> BaseChain<'a> {
             family: field("family")?,
             table: field("table")?,
             name: field("name")?,
-            kind: field("type")?,
-            hook: field("hook")?,
-            drops: field("policy") == Some("drop"),
+            role: Role::of(field("type")?, field("hook")?, field("policy")),
         };
         (base.table != TABLE).then_some(base)
     }

@@ -1,30 +1,35 @@
 //! What the host's own settings mean for pepd. Reads /proc/sys; changes nothing.
 
-use std::fmt;
 use std::fs;
 use std::path::Path;
 
-use crate::error::Error;
+use super::warning::Warning;
+use crate::error::{Classify, Kind};
 use crate::plan::Plan;
 use crate::prefix::Family;
 
-/// Something that does not stop pepd, but that an operator should know.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Warning {
-    /// What is the matter and what follows from it.
-    pub text: String,
-    /// What to do about it.
-    pub cure: String,
+/// A host whose settings keep every captured packet away.
+///
+/// `src_valid_mark` makes the kernel drop them.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "net.ipv4.conf.{interface}.src_valid_mark is 1: the kernel then validates the source of \
+     marked packets against pepd's own table and drops them all; set it to 0 (sysctl -w \
+     net.ipv4.conf.{interface}.src_valid_mark=0; wg-quick is known to set it)"
+)]
+pub struct SourceValidMark {
+    /// The interface, or `all`.
+    pub interface: String,
 }
 
-impl fmt::Display for Warning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.text, self.cure)
+impl Classify for SourceValidMark {
+    fn kind(&self) -> Kind {
+        Kind::Unavailable
     }
 }
 
 /// Fits the plan to the host: without IPv6, only the IPv4 part remains.
-pub(crate) fn fit(plan: &Plan) -> Result<(Plan, Vec<Warning>), Error> {
+pub(crate) fn fit(plan: &Plan) -> Result<(Plan, Vec<Warning>), SourceValidMark> {
     refuse_source_validation(plan)?;
     let mut plan = plan.clone();
     let mut warnings = Vec::new();
@@ -68,7 +73,7 @@ fn no_ipv6() -> Option<String> {
 /// With src_valid_mark the reverse-path check of a captured packet looks into pepd's table,
 /// finds the source to be "local" and drops the packet, at any rp_filter
 /// (fib_validate_source, net/ipv4/fib_frontend.c).
-fn refuse_source_validation(plan: &Plan) -> Result<(), Error> {
+fn refuse_source_validation(plan: &Plan) -> Result<(), SourceValidMark> {
     if !plan.families.contains(&Family::V4) {
         return Ok(());
     }
@@ -86,7 +91,7 @@ fn refuse_source_validation(plan: &Plan) -> Result<(), Error> {
         read(&format!("net/ipv4/conf/{interface}/src_valid_mark")).as_deref() == Some("1")
     });
     match set {
-        Some(interface) => Err(Error::SourceValidMark { interface }),
+        Some(interface) => Err(SourceValidMark { interface }),
         None => Ok(()),
     }
 }

@@ -1,68 +1,58 @@
-//! Finding out, without changing anything, whether a plan could be installed.
+//! Finding out, without changing anything, whether a plan could be installed: from the host's
+//! settings (`host`), the operator's firewall (`firewall`) and the kernel itself.
 
 pub(crate) mod firewall;
 pub(crate) mod host;
+pub(crate) mod warning;
 
-use self::host::Warning;
-use crate::apply::check_request;
-use crate::error::Error;
+use self::firewall::Firewall;
+use crate::apply::error::InstallError;
 use crate::nft::carried::Carried;
 use crate::nft::{process, ruleset};
 use crate::plan::Plan;
 use crate::route::netlink::Routing;
+use crate::validate::validate;
 
-/// What stands in the way of a plan, and what an operator should know about the host.
+/// The outcome of [`preflight`]: what stands in the way of a plan, and what an operator should know about the host.
 #[derive(Debug)]
-pub struct Rehearsal {
+pub struct Preflight {
     /// What [`install`](crate::install()) would fail with: the host's settings, the marks and
-    /// tables of others, and what the kernel says to the script.
-    pub obstacles: Vec<Error>,
+    /// tables of others, and what the kernel says to the ruleset.
+    pub obstacles: Vec<InstallError>,
     /// What the operator's own firewall means for split connections.
     pub firewall: Firewall,
-}
-
-/// What the operator's own firewall means for split connections.
-#[derive(Debug, Default)]
-pub struct Firewall {
-    /// Chains of `input` that drop captured packets: split connections hang.
-    pub drops: Vec<Warning>,
-    /// Chains that translate addresses, which do not apply to split connections because the mark
-    /// is too narrow.
-    pub translates: Vec<Warning>,
-    /// Chains of other transparent proxies.
-    pub proxies: Vec<String>,
 }
 
 /// Goes through everything that [`install`](crate::install()) would do, up to the point at which
 /// the kernel would change.
 ///
-/// The script goes to the kernel in a batch that is never committed (`nft --check`), so that
+/// The ruleset goes to the kernel in a batch that is never committed (`nft --check`), so that
 /// what the kernel lacks shows; it may load modules of its own for it, as it will when pepd
 /// starts.
-pub async fn rehearse(plan: &Plan) -> Rehearsal {
+pub async fn preflight(plan: &Plan) -> Preflight {
     let mut obstacles = Vec::new();
     let fitted = match host::fit(plan) {
         Ok((fitted, _)) => fitted,
         Err(error) => {
-            obstacles.push(error);
+            obstacles.push(error.into());
             plan.clone()
         }
     };
-    obstacles.extend(check_request(&fitted).err());
+    obstacles.extend(validate(&fitted).err().map(InstallError::from));
     match Routing::open() {
         Ok(routing) => {
             let foreign = routing.refuse_foreign(fitted.mark, &fitted.tables()).await;
-            obstacles.extend(foreign.err());
+            obstacles.extend(foreign.err().map(InstallError::from));
             let foreign = routing.tunnels().refuse_foreign(&fitted.tunnels).await;
-            obstacles.extend(foreign.err());
+            obstacles.extend(foreign.err().map(InstallError::from));
         }
-        Err(error) => obstacles.push(error),
+        Err(error) => obstacles.push(error.into()),
     }
     let ruleset = ruleset::write(&fitted, &Carried::default()).text;
-    obstacles.extend(process::check(ruleset).await.err());
-    let mut firewall = firewall::look(fitted.mark).await;
+    obstacles.extend(process::check(ruleset).await.err().map(InstallError::from));
+    let mut firewall = firewall::survey(fitted.mark).await;
     firewall.proxies = firewall::proxies().await;
-    Rehearsal {
+    Preflight {
         obstacles,
         firewall,
     }

@@ -1,166 +1,146 @@
 //! Rules and routes as netlink has them: made from [`Item`]s, and read back.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 use pepd_packet::{MarkMask, MarkValue};
+use rtnetlink::packet_core::Nla as _;
+use rtnetlink::packet_route::IpProtocol;
 use rtnetlink::packet_route::route::{
-    RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
+    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteProtocol, RouteScope,
+    RouteType,
 };
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
-use rtnetlink::packet_route::{AddressFamily, IpProtocol};
 
-use super::item::{Hop, Item, Source};
-use super::netlink::{
-    LOOPBACK, LOOPBACK_NAME, NEXT_PREFERENCE, PREFERENCE, PROBE_PREFERENCE, PROBE_TOS, PROTOCOL,
-    WINDOWS_PREFERENCE, address_family,
-};
-use super::{initcwnd as windows, next_hop as next};
-use crate::error::Error;
+use super::ids::{LOOPBACK, LOOPBACK_NAME, PROBE_TOS, PROTOCOL, Preference, RouteTable};
+use super::item::{Item, NextHop, Route, Rule, Selector, Source, Target};
+use crate::error::Drift;
+use crate::netlink::{address_family, route_address};
 use crate::prefix::Family;
 use crate::request::Mark;
-use crate::tunnel;
+use crate::tunnel::spec as tunnel;
 
-pub(super) fn route_message(family: Family, table: u32) -> RouteMessage {
-    let mut message = RouteMessage::default();
-    message.header.address_family = address_family(family);
-    message.header.protocol = RouteProtocol::Other(PROTOCOL);
-    message.header.kind = RouteType::Local;
-    message.header.scope = match family {
-        Family::V4 => RouteScope::Host,
-        Family::V6 => RouteScope::Universe,
-    };
-    message.attributes.push(RouteAttribute::Table(table));
-    message.attributes.push(RouteAttribute::Oif(LOOPBACK));
-    message
+/// What carries an item to the kernel.
+pub(super) enum Message {
+    Route(RouteMessage),
+    Rule(RuleMessage),
 }
 
-pub(super) fn rule_message(preference: u32, family: Family, mark: Mark, table: u32) -> RuleMessage {
-    let mut message = RuleMessage::default();
-    message.header.family = address_family(family);
-    message.header.action = RuleAction::ToTable;
-    message.attributes = vec![
-        RuleAttribute::Priority(preference),
-        RuleAttribute::FwMark(mark.value.0),
-        RuleAttribute::FwMask(mark.mask.0),
-        RuleAttribute::Table(table),
-        RuleAttribute::Protocol(RouteProtocol::Other(PROTOCOL)),
-    ];
-    message
+/// The message that makes or deletes an item. It fails if the device that a route leads to is not
+/// among `devices` (index to name).
+pub(super) fn message(item: &Item, devices: &BTreeMap<u32, String>) -> Result<Message, Drift> {
+    match item {
+        Item::Route(route) => route_message(route, devices).map(Message::Route),
+        Item::Rule(rule) => Ok(Message::Rule(rule_message(rule))),
+    }
 }
 
-pub(super) fn select_message(family: Family, from: &Source, table: u32) -> RuleMessage {
+fn rule_message(rule: &Rule) -> RuleMessage {
     let mut message = RuleMessage::default();
-    message.header.family = address_family(family);
+    message.header.family = address_family(rule.family);
     message.header.action = RuleAction::ToTable;
     message.attributes = vec![
-        RuleAttribute::Priority(NEXT_PREFERENCE),
-        RuleAttribute::Table(table),
+        RuleAttribute::Priority(rule.selector.preference().0),
+        RuleAttribute::Table(rule.table.0),
         RuleAttribute::Protocol(RouteProtocol::Other(PROTOCOL)),
     ];
-    match from {
-        Source::Prefix(net) => {
+    let attributes = &mut message.attributes;
+    match &rule.selector {
+        Selector::Captured(mark) | Selector::Relay(mark) => attributes.extend([
+            RuleAttribute::FwMark(mark.value.0),
+            RuleAttribute::FwMask(mark.mask.0),
+        ]),
+        Selector::From(Source::Prefix(net)) => {
             message.header.src_len = net.prefix_len();
             // The kernel takes no address of length 0.
             if net.prefix_len() > 0 {
-                message.attributes.push(RuleAttribute::Source(net.addr()));
+                attributes.push(RuleAttribute::Source(net.addr()));
             }
         }
-        Source::Device(name) => {
-            let name = name.clone();
-            message.attributes.push(RuleAttribute::Iifname(name));
+        Selector::From(Source::Device(name)) => {
+            attributes.push(RuleAttribute::Iifname(name.clone()));
         }
-        Source::Own => message.attributes.extend([
+        Selector::From(Source::Own) => attributes.extend([
             RuleAttribute::Iifname(LOOPBACK_NAME.to_owned()),
             RuleAttribute::SuppressPrefixLen(0),
         ]),
+        Selector::Probe { local, remote } => {
+            message.header.tos = PROBE_TOS;
+            message.header.src_len = 32;
+            message.header.dst_len = 32;
+            attributes.extend([
+                RuleAttribute::Source((*local).into()),
+                RuleAttribute::Destination((*remote).into()),
+                RuleAttribute::IpProtocol(IpProtocol::Icmp),
+            ]);
+        }
     }
     message
 }
 
-pub(super) fn probe_message(local: Ipv4Addr, remote: Ipv4Addr, table: u32) -> RuleMessage {
-    let mut message = RuleMessage::default();
-    message.header.family = AddressFamily::Inet;
-    message.header.action = RuleAction::ToTable;
-    message.header.tos = PROBE_TOS;
-    message.header.src_len = 32;
-    message.header.dst_len = 32;
-    message.attributes = vec![
-        RuleAttribute::Priority(PROBE_PREFERENCE),
-        RuleAttribute::Source(local.into()),
-        RuleAttribute::Destination(remote.into()),
-        RuleAttribute::IpProtocol(IpProtocol::Icmp),
-        RuleAttribute::Table(table),
-        RuleAttribute::Protocol(RouteProtocol::Other(PROTOCOL)),
-    ];
-    message
-}
-
-pub(super) fn way_message(
-    table: u32,
-    to: IpNet,
-    hop: Option<&Hop>,
-    devices: &BTreeMap<u32, String>,
-) -> Result<RouteMessage, Error> {
+fn route_message(route: &Route, devices: &BTreeMap<u32, String>) -> Result<RouteMessage, Drift> {
+    let Route { table, to, target } = route;
     let family = Family::of(to.addr());
-    let mut message = RouteMessage::default();
+    let mut message = match target {
+        Target::Copied(copied) => (**copied).clone(),
+        Target::Local | Target::Tunnel(_) | Target::Throw => RouteMessage::default(),
+    };
     message.header.address_family = address_family(family);
     message.header.protocol = RouteProtocol::Other(PROTOCOL);
     message.header.destination_prefix_length = to.prefix_len();
-    message.attributes.push(RouteAttribute::Table(table));
-    message
-        .attributes
-        .push(RouteAttribute::Destination(route_address(to.addr())));
-    let Some(hop) = hop else {
-        message.header.kind = RouteType::Throw;
-        return Ok(message);
-    };
-    let index = devices
-        .iter()
-        .find(|(_, name)| **name == hop.device)
-        .map(|(index, _)| *index)
-        .ok_or_else(|| Error::Drift {
-            what: format!("the tunnel {} is not there", hop.device),
-        })?;
-    message.header.kind = RouteType::Unicast;
-    message.header.scope = match family {
-        Family::V4 => RouteScope::Link,
-        Family::V6 => RouteScope::Universe,
-    };
-    message.attributes.push(RouteAttribute::Oif(index));
-    let source = hop.source.map(route_address);
-    message
-        .attributes
-        .extend(source.map(RouteAttribute::PrefSource));
-    if let Some(window) = hop.window {
-        message.attributes.push(RouteAttribute::Metrics(vec![
-            RouteMetric::InitCwnd(window),
-            RouteMetric::InitRwnd(window),
-        ]));
+    message.attributes.push(RouteAttribute::Table(table.0));
+    if *target != Target::Local {
+        message
+            .attributes
+            .push(RouteAttribute::Destination(route_address(to.addr())));
+    }
+    match target {
+        Target::Copied(_) => {}
+        Target::Throw => message.header.kind = RouteType::Throw,
+        Target::Local => {
+            message.header.kind = RouteType::Local;
+            message.header.scope = match family {
+                Family::V4 => RouteScope::Host,
+                Family::V6 => RouteScope::Universe,
+            };
+            message.attributes.push(RouteAttribute::Oif(LOOPBACK));
+        }
+        Target::Tunnel(next_hop) => {
+            message.header.kind = RouteType::Unicast;
+            message.header.scope = match family {
+                Family::V4 => RouteScope::Link,
+                Family::V6 => RouteScope::Universe,
+            };
+            message.attributes.extend(into_tunnel(next_hop, devices)?);
+        }
     }
     Ok(message)
 }
 
-pub(super) fn copy_message(
-    family: Family,
-    table: u32,
-    to: IpNet,
-    route: &RouteMessage,
-) -> RouteMessage {
-    let mut message = route.clone();
-    message.header.address_family = address_family(family);
-    message.header.protocol = RouteProtocol::Other(PROTOCOL);
-    message.header.destination_prefix_length = to.prefix_len();
-    message.attributes.extend([
-        RouteAttribute::Table(table),
-        RouteAttribute::Destination(route_address(to.addr())),
-    ]);
-    message
+fn into_tunnel(
+    next_hop: &NextHop,
+    devices: &BTreeMap<u32, String>,
+) -> Result<Vec<RouteAttribute>, Drift> {
+    let index = devices
+        .iter()
+        .find(|(_, name)| **name == next_hop.device)
+        .map(|(index, _)| *index)
+        .ok_or_else(|| Drift::new(format!("the tunnel {} is not there", next_hop.device)))?;
+    let mut attributes = vec![RouteAttribute::Oif(index)];
+    let source = next_hop.source.map(route_address);
+    attributes.extend(source.map(RouteAttribute::PrefSource));
+    if let Some(window) = next_hop.initcwnd {
+        attributes.push(RouteAttribute::Metrics(vec![
+            RouteMetric::InitCwnd(window),
+            RouteMetric::InitRwnd(window),
+        ]));
+    }
+    Ok(attributes)
 }
 
-/// A rule that pepd made; none for anybody else's.
-pub(super) fn own_rule(family: Family, rule: &RuleMessage) -> Option<Item> {
+/// Reads a rule that pepd made; none for anybody else's.
+pub(super) fn own_rule(family: Family, rule: &RuleMessage) -> Option<Rule> {
     let protocol = RuleAttribute::Protocol(RouteProtocol::Other(PROTOCOL));
     if !rule.attributes.contains(&protocol) || rule.header.action != RuleAction::ToTable {
         return None;
@@ -172,55 +152,51 @@ pub(super) fn own_rule(family: Family, rule: &RuleMessage) -> Option<Item> {
             RuleAttribute::Table(table) => Some(*table),
             _ => None,
         });
-    let table = table.unwrap_or(u32::from(rule.header.table));
-    match rule_preference(rule) {
-        PREFERENCE => rule_mark(rule).map(|mark| Item::Rule {
-            family,
-            mark,
-            table,
-        }),
-        WINDOWS_PREFERENCE => rule_mark(rule).map(|mark| Item::Windows {
-            family,
-            mark,
-            table,
-        }),
-        NEXT_PREFERENCE => {
-            let mut from = Source::Prefix(next::everything(family));
-            for attribute in &rule.attributes {
-                match attribute {
-                    RuleAttribute::Source(source) => {
-                        from = Source::Prefix(IpNet::new(*source, rule.header.src_len).ok()?);
-                    }
-                    RuleAttribute::Iifname(name) if name == LOOPBACK_NAME => from = Source::Own,
-                    RuleAttribute::Iifname(name) => from = Source::Device(name.clone()),
-                    _ => {}
-                }
-            }
-            Some(Item::Select {
-                family,
-                from,
-                table,
-            })
-        }
-        PROBE_PREFERENCE => {
-            let (mut local, mut remote) = (None, None);
-            for attribute in &rule.attributes {
-                match attribute {
-                    RuleAttribute::Source(IpAddr::V4(source)) => local = Some(*source),
-                    RuleAttribute::Destination(IpAddr::V4(end)) => remote = Some(*end),
-                    _ => {}
-                }
-            }
-            Some(Item::Probe {
-                local: local?,
-                remote: remote?,
-                table,
-            })
-        }
-        _ => None,
-    }
+    let selector = match rule_preference(rule) {
+        Preference::CAPTURE => Selector::Captured(rule_mark(rule)?),
+        Preference::INITCWND => Selector::Relay(rule_mark(rule)?),
+        Preference::NEXT_HOP => Selector::From(rule_source(family, rule)?),
+        Preference::PROBE => rule_ends(rule)?,
+        _ => return None,
+    };
+    Some(Rule {
+        family,
+        selector,
+        table: RouteTable(table.unwrap_or(u32::from(rule.header.table))),
+    })
 }
 
+fn rule_source(family: Family, rule: &RuleMessage) -> Option<Source> {
+    let mut from = Source::Prefix(family.everything());
+    for attribute in &rule.attributes {
+        match attribute {
+            RuleAttribute::Source(source) => {
+                from = Source::Prefix(IpNet::new(*source, rule.header.src_len).ok()?);
+            }
+            RuleAttribute::Iifname(name) if name == LOOPBACK_NAME => from = Source::Own,
+            RuleAttribute::Iifname(name) => from = Source::Device(name.clone()),
+            _ => {}
+        }
+    }
+    Some(from)
+}
+
+fn rule_ends(rule: &RuleMessage) -> Option<Selector> {
+    let (mut local, mut remote) = (None, None);
+    for attribute in &rule.attributes {
+        match attribute {
+            RuleAttribute::Source(IpAddr::V4(source)) => local = Some(*source),
+            RuleAttribute::Destination(IpAddr::V4(end)) => remote = Some(*end),
+            _ => {}
+        }
+    }
+    Some(Selector::Probe {
+        local: local?,
+        remote: remote?,
+    })
+}
+
+/// Reads the mark that a rule is about; none if it is about something else.
 pub(super) fn rule_mark(rule: &RuleMessage) -> Option<Mark> {
     let value = rule
         .attributes
@@ -242,7 +218,8 @@ pub(super) fn rule_mark(rule: &RuleMessage) -> Option<Mark> {
     })
 }
 
-pub(super) fn rule_preference(rule: &RuleMessage) -> u32 {
+/// Reads the place of a rule among all rules.
+pub(super) fn rule_preference(rule: &RuleMessage) -> Preference {
     let preference = rule
         .attributes
         .iter()
@@ -251,24 +228,41 @@ pub(super) fn rule_preference(rule: &RuleMessage) -> u32 {
             _ => None,
         });
     // The kernel leaves the attribute out for preference 0.
-    preference.unwrap_or_default()
+    Preference(preference.unwrap_or_default())
 }
 
-/// A route that pepd made; none for anybody else's.
+/// Reads a route that pepd made; none for anybody else's.
 pub(super) fn own_route(
     family: Family,
-    table: u32,
+    table: RouteTable,
     route: &RouteMessage,
     devices: &BTreeMap<u32, String>,
-) -> Option<Item> {
+) -> Option<Route> {
     if route.header.protocol != RouteProtocol::Other(PROTOCOL) {
         return None;
     }
-    let to = next::destination(family, route)?;
-    let mut hop = Hop {
+    let to = destination(family, route)?;
+    let next_hop = next_hop(route, devices);
+    let target = match route.header.kind {
+        RouteType::Local if to.prefix_len() == 0 && next_hop.device == LOOPBACK_NAME => {
+            Target::Local
+        }
+        RouteType::Throw => Target::Throw,
+        RouteType::Unicast if tunnel::is_device(&next_hop.device) => Target::Tunnel(next_hop),
+        RouteType::Unicast
+        | RouteType::BlackHole
+        | RouteType::Unreachable
+        | RouteType::Prohibit => Target::Copied(Box::new(normal(route))),
+        _ => return None,
+    };
+    Some(Route { table, to, target })
+}
+
+fn next_hop(route: &RouteMessage, devices: &BTreeMap<u32, String>) -> NextHop {
+    let mut hop = NextHop {
         device: String::new(),
         source: None,
-        window: None,
+        initcwnd: None,
     };
     for attribute in &route.attributes {
         match attribute {
@@ -278,7 +272,7 @@ pub(super) fn own_route(
                 hop.device = devices.get(index).cloned().unwrap_or_default()
             }
             RouteAttribute::Metrics(metrics) => {
-                hop.window = metrics.iter().find_map(|metric| match metric {
+                hop.initcwnd = metrics.iter().find_map(|metric| match metric {
                     RouteMetric::InitCwnd(window) => Some(*window),
                     _ => None,
                 });
@@ -286,41 +280,60 @@ pub(super) fn own_route(
             _ => {}
         }
     }
-    match route.header.kind {
-        RouteType::Local if to.prefix_len() == 0 && hop.device == LOOPBACK_NAME => {
-            Some(Item::Route { family, table })
+    hop
+}
+
+/// Reads where a route leads; none if the kernel's answer makes no sense.
+pub(crate) fn destination(family: Family, route: &RouteMessage) -> Option<IpNet> {
+    let length = route.header.destination_prefix_length;
+    for attribute in &route.attributes {
+        if let RouteAttribute::Destination(to) = attribute {
+            return match to {
+                RouteAddress::Inet(v4) => IpNet::new((*v4).into(), length).ok(),
+                RouteAddress::Inet6(v6) => IpNet::new((*v6).into(), length).ok(),
+                _ => None,
+            };
         }
-        RouteType::Throw => Some(Item::Way {
-            table,
-            to,
-            hop: None,
-        }),
-        RouteType::Unicast if tunnel::is_device(&hop.device) => Some(Item::Way {
-            table,
-            to,
-            hop: Some(hop),
-        }),
-        RouteType::Unicast
-        | RouteType::BlackHole
-        | RouteType::Unreachable
-        | RouteType::Prohibit => Some(Item::Copy {
-            family,
-            table,
-            to,
-            route: Box::new(windows::normal(route)),
-        }),
-        _ => None,
     }
+    (length == 0).then(|| family.everything())
 }
 
-pub(crate) fn route_address(address: IpAddr) -> RouteAddress {
-    match address {
-        IpAddr::V4(v4) => RouteAddress::Inet(v4),
-        IpAddr::V6(v6) => RouteAddress::Inet6(v6),
+/// A route without its destination and what the kernel adds, the attributes in the order of
+/// their numbers: what a copy is compared by.
+pub(crate) fn normal(route: &RouteMessage) -> RouteMessage {
+    let mut message = RouteMessage::default();
+    message.header.kind = route.header.kind;
+    message.header.scope = route.header.scope;
+    message.header.flags = route.header.flags & RouteFlags::Onlink;
+    message.attributes = route
+        .attributes
+        .iter()
+        .filter(|attribute| {
+            matches!(
+                attribute,
+                RouteAttribute::Gateway(_)
+                    | RouteAttribute::Via(_)
+                    | RouteAttribute::Oif(_)
+                    | RouteAttribute::PrefSource(_)
+                    | RouteAttribute::Metrics(_)
+                    | RouteAttribute::MultiPath(_)
+                    | RouteAttribute::EncapType(_)
+                    | RouteAttribute::Encap(_)
+            )
+        })
+        .cloned()
+        .collect();
+    for attribute in &mut message.attributes {
+        if let RouteAttribute::Metrics(metrics) = attribute {
+            metrics.sort_by_key(|metric| metric.kind());
+        }
     }
+    message.attributes.sort_by_key(|attribute| attribute.kind());
+    message
 }
 
-pub(crate) fn route_table(route: &RouteMessage) -> u32 {
+/// Reads the number of the table that a route is in.
+pub(super) fn route_table(route: &RouteMessage) -> RouteTable {
     let table = route
         .attributes
         .iter()
@@ -328,5 +341,5 @@ pub(crate) fn route_table(route: &RouteMessage) -> u32 {
             RouteAttribute::Table(table) => Some(*table),
             _ => None,
         });
-    table.unwrap_or(u32::from(route.header.table))
+    RouteTable(table.unwrap_or(u32::from(route.header.table)))
 }

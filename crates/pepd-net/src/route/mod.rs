@@ -1,9 +1,13 @@
-//! Policy routing: the rules and routes of pepd's, as data and in the kernel.
+//! Policy routing, in reading order: the numbers (`ids`), the rules and routes as data (`item`) and
+//! as messages (`codec`), the kernel's own (`netlink`), which campus is reached through which
+//! tunnel (`next_hop`), and initial windows on copies of the host's routes (`initcwnd`), which
+//! change as those do (`follow`).
 
 mod codec;
+pub(crate) mod error;
+pub(crate) mod follow;
+pub(crate) mod ids;
 pub(crate) mod initcwnd;
-mod item;
+pub(crate) mod item;
 pub(crate) mod netlink;
 pub(crate) mod next_hop;
-
-pub(crate) use item::Item;

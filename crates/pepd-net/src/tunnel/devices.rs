@@ -10,11 +10,12 @@ use rtnetlink::packet_route::address::{AddressAttribute, AddressMessage, Address
 use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteMetric};
 
+use super::error::TunnelError;
 use super::link::{self, Link};
-use super::{DUMMY, Kind, Tunnel};
-use crate::error::Error;
+use super::spec::{DUMMY, Tunnel};
+use crate::error::Drift;
+use crate::netlink::{NetlinkError, address_family, route_address, to_io};
 use crate::prefix::Family;
-use crate::route::netlink::{address_family, route_address, to_io};
 
 /// The network devices of this namespace.
 pub(crate) struct Tunnels<'h> {
@@ -33,7 +34,7 @@ impl<'h> Tunnels<'h> {
     }
 
     /// Index to name, of all devices.
-    pub(crate) async fn names(&self) -> Result<BTreeMap<u32, String>, Error> {
+    pub(crate) async fn names(&self) -> Result<BTreeMap<u32, String>, NetlinkError> {
         let links = self.links().await?;
         Ok(links
             .into_iter()
@@ -42,7 +43,7 @@ impl<'h> Tunnels<'h> {
     }
 
     /// The names of pepd's own devices.
-    pub(crate) async fn own(&self) -> Result<Vec<String>, Error> {
+    pub(crate) async fn own(&self) -> Result<Vec<String>, NetlinkError> {
         let links = self.links().await?;
         Ok(links
             .into_iter()
@@ -52,18 +53,18 @@ impl<'h> Tunnels<'h> {
     }
 
     /// Fails if a device that is not pepd's is in the way of one of `tunnels`.
-    pub(crate) async fn refuse_foreign(&self, tunnels: &[Tunnel]) -> Result<(), Error> {
+    pub(crate) async fn refuse_foreign(&self, tunnels: &[Tunnel]) -> Result<(), TunnelError> {
         let links = self.links().await?;
         for tunnel in tunnels {
             let same_name = |link: &&Link| link.name == tunnel.device && !link.is_own();
             if let Some(link) = links.iter().find(same_name) {
-                return Err(Error::ForeignDevice {
+                return Err(TunnelError::ForeignDevice {
                     device: link.name.clone(),
                 });
             }
             let rival = |link: &&Link| link.rivals(tunnel) && !link.is_own();
             if let Some(link) = links.iter().find(rival) {
-                return Err(Error::ForeignTunnel {
+                return Err(TunnelError::ForeignTunnel {
                     device: link.name.clone(),
                     local: tunnel.local,
                     remote: tunnel.remote,
@@ -75,7 +76,7 @@ impl<'h> Tunnels<'h> {
 
     /// Makes those of `tunnels` that are not there, and changes those that are there but
     /// differ. A new one is down: its guard comes first. On failure the new ones are removed.
-    pub(crate) async fn make(&self, tunnels: &[Tunnel]) -> Result<Made, Error> {
+    pub(crate) async fn make(&self, tunnels: &[Tunnel]) -> Result<Made, TunnelError> {
         let mut made = Made::default();
         for tunnel in tunnels {
             match self.make_one(tunnel).await {
@@ -91,7 +92,7 @@ impl<'h> Tunnels<'h> {
     }
 
     /// Notes the MTU of each device that is there.
-    pub(crate) async fn note_mtus(&self, tunnels: &mut [Tunnel]) -> Result<(), Error> {
+    pub(crate) async fn note_mtus(&self, tunnels: &mut [Tunnel]) -> Result<(), NetlinkError> {
         let links = self.links().await?;
         for tunnel in tunnels {
             let link = links.iter().find(|link| link.name == tunnel.device);
@@ -102,7 +103,7 @@ impl<'h> Tunnels<'h> {
 
     /// Whether some path carries other packets than the tunnel's device, where the file leaves its
     /// MTU to the path. Where there is no way to a peer now, its tunnel stays as it is.
-    pub(crate) async fn paths_differ(&self, tunnels: &[Tunnel]) -> Result<bool, Error> {
+    pub(crate) async fn paths_differ(&self, tunnels: &[Tunnel]) -> Result<bool, NetlinkError> {
         let links = self.links().await?;
         let mut differ = false;
         for tunnel in tunnels.iter().filter(|tunnel| tunnel.mtu.is_none()) {
@@ -137,11 +138,11 @@ impl<'h> Tunnels<'h> {
     }
 
     /// Switches them on.
-    pub(crate) async fn up(&self, tunnels: &[Tunnel]) -> Result<(), Error> {
+    pub(crate) async fn up(&self, tunnels: &[Tunnel]) -> Result<(), TunnelError> {
         let links = self.links().await?;
         for tunnel in tunnels {
             let Some(link) = links.iter().find(|link| link.name == tunnel.device) else {
-                return Err(gone(tunnel));
+                return Err(gone(tunnel).into());
             };
             if !link.up {
                 let mut message = LinkMessage::default();
@@ -155,7 +156,7 @@ impl<'h> Tunnels<'h> {
     }
 
     /// Removes a device. False if it was not there.
-    pub(crate) async fn delete(&self, device: &str) -> Result<bool, Error> {
+    pub(crate) async fn delete(&self, device: &str) -> Result<bool, NetlinkError> {
         let links = self.links().await?;
         let Some(link) = links.iter().find(|link| link.name == device) else {
             return Ok(false);
@@ -170,20 +171,20 @@ impl<'h> Tunnels<'h> {
         {
             Ok(()) => Ok(true),
             Err(source) if source.raw_os_error() == Some(libc::ENODEV) => Ok(false),
-            Err(source) => Err(Error::netlink(format!("ip link del {device}"), source)),
+            Err(source) => Err(NetlinkError::new(format!("ip link del {device}"), source)),
         }
     }
 
     /// Checks that they are there, as they should be, and up.
-    pub(crate) async fn verify(&self, tunnels: &[Tunnel]) -> Result<(), Error> {
+    pub(crate) async fn verify(&self, tunnels: &[Tunnel]) -> Result<(), TunnelError> {
         let links = self.links().await?;
         for tunnel in tunnels {
             let link = links
                 .iter()
                 .find(|link| link.name == tunnel.device)
                 .ok_or_else(|| gone(tunnel))?;
-            let differs = |what: &str| Error::Drift {
-                what: format!("the tunnel {} {what}", tunnel.device),
+            let differs = |what: &str| {
+                TunnelError::from(Drift::new(format!("the tunnel {} {what}", tunnel.device)))
             };
             if !link.is_own() || !link.carries(tunnel) {
                 return Err(differs("is not as it was made"));
@@ -204,7 +205,7 @@ impl<'h> Tunnels<'h> {
     }
 
     /// True if the device is new.
-    async fn make_one(&self, tunnel: &Tunnel) -> Result<bool, Error> {
+    async fn make_one(&self, tunnel: &Tunnel) -> Result<bool, TunnelError> {
         let mut new = false;
         let mut link = self.find(tunnel).await?;
         // The kind of a device is for life.
@@ -220,7 +221,7 @@ impl<'h> Tunnels<'h> {
                 new = true;
                 match self.find(tunnel).await? {
                     Some(link) => link,
-                    None => return Err(gone(tunnel)),
+                    None => return Err(gone(tunnel).into()),
                 }
             }
         };
@@ -229,10 +230,11 @@ impl<'h> Tunnels<'h> {
             // Not yet in the list of what there is to undo.
             let _ = self.delete(&tunnel.device).await;
         }
-        adjusted.map(|()| new)
+        adjusted?;
+        Ok(new)
     }
 
-    async fn add(&self, tunnel: &Tunnel) -> Result<(), Error> {
+    async fn add(&self, tunnel: &Tunnel) -> Result<(), TunnelError> {
         let request = self.handle.link().add(link::new(tunnel));
         request
             .execute()
@@ -241,7 +243,7 @@ impl<'h> Tunnels<'h> {
     }
 
     /// A tunnel of pepd's with these ends and an earlier peer's name is in the way.
-    async fn free_the_ends(&self, tunnel: &Tunnel) -> Result<(), Error> {
+    async fn free_the_ends(&self, tunnel: &Tunnel) -> Result<(), NetlinkError> {
         let links = self.links().await?;
         for link in links
             .iter()
@@ -253,7 +255,7 @@ impl<'h> Tunnels<'h> {
     }
 
     /// Gives a device that is there the properties that differ.
-    async fn adjust(&self, tunnel: &Tunnel, link: &Link) -> Result<(), Error> {
+    async fn adjust(&self, tunnel: &Tunnel, link: &Link) -> Result<(), NetlinkError> {
         if !link.carries(tunnel) {
             let message = link::change(tunnel, link.index);
             self.change(&tunnel.device, "type", message).await?;
@@ -286,7 +288,11 @@ impl<'h> Tunnels<'h> {
     /// Of the device's filter and `all` the larger number holds: a strict `all` (1) is overridden
     /// by a loose one (2), which in turn drops everything from other interfaces' networks while
     /// the device has no address (`__fib_validate_source`, net/ipv4/fib_frontend.c).
-    async fn open_the_reverse_path(&self, tunnel: &Tunnel, link: &Link) -> Result<(), Error> {
+    async fn open_the_reverse_path(
+        &self,
+        tunnel: &Tunnel,
+        link: &Link,
+    ) -> Result<(), NetlinkError> {
         let all = std::fs::read_to_string("/proc/sys/net/ipv4/conf/all/rp_filter");
         let filter = match all.as_deref().map(str::trim) {
             Ok("0") => 0,
@@ -302,7 +308,7 @@ impl<'h> Tunnels<'h> {
 
     /// Gives the device its addresses. Where the file names some, others are removed: they are
     /// an earlier file's.
-    async fn adjust_addresses(&self, tunnel: &Tunnel, link: &Link) -> Result<(), Error> {
+    async fn adjust_addresses(&self, tunnel: &Tunnel, link: &Link) -> Result<(), NetlinkError> {
         let there = self.addresses(link).await?;
         let foreign = |net: &IpNet| !tunnel.inside.contains(net);
         if tunnel.inside != [DUMMY] {
@@ -310,7 +316,7 @@ impl<'h> Tunnels<'h> {
                 let removed = self.handle.address().del(message.clone()).execute().await;
                 removed.map_err(|error| {
                     let what = format!("ip address del {net} dev {}", tunnel.device);
-                    Error::netlink(what, to_io(error))
+                    NetlinkError::new(what, to_io(error))
                 })?;
             }
         }
@@ -328,18 +334,18 @@ impl<'h> Tunnels<'h> {
             }
             request.execute().await.map_err(|error| {
                 let what = format!("ip address add {net} dev {}", tunnel.device);
-                Error::netlink(what, to_io(error))
+                NetlinkError::new(what, to_io(error))
             })?;
         }
         Ok(())
     }
 
     /// The addresses of a device, but for the link-local ones, which are the kernel's.
-    async fn addresses(&self, link: &Link) -> Result<Vec<(IpNet, AddressMessage)>, Error> {
+    async fn addresses(&self, link: &Link) -> Result<Vec<(IpNet, AddressMessage)>, NetlinkError> {
         let request = self.handle.address().get();
         let messages = request.set_link_index_filter(link.index).execute();
         let messages: Vec<AddressMessage> = messages.try_collect().await.map_err(|error| {
-            Error::netlink(format!("ip address show {}", link.name), to_io(error))
+            NetlinkError::new(format!("ip address show {}", link.name), to_io(error))
         })?;
         let ours = messages.into_iter().filter_map(|message| {
             let address = link::address(&message)?;
@@ -348,12 +354,16 @@ impl<'h> Tunnels<'h> {
         Ok(ours.collect())
     }
 
-    async fn change(&self, device: &str, what: &str, message: LinkMessage) -> Result<(), Error> {
+    async fn change(
+        &self,
+        device: &str,
+        what: &str,
+        message: LinkMessage,
+    ) -> Result<(), NetlinkError> {
         let request = self.handle.link().change(message);
-        request
-            .execute()
-            .await
-            .map_err(|error| Error::netlink(format!("ip link set {device} {what}"), to_io(error)))
+        request.execute().await.map_err(|error| {
+            NetlinkError::new(format!("ip link set {device} {what}"), to_io(error))
+        })
     }
 
     /// What the way to the other end carries in one packet, in bytes; none if there is no way
@@ -390,44 +400,36 @@ impl<'h> Tunnels<'h> {
         Some(link.mtu)
     }
 
-    async fn find(&self, tunnel: &Tunnel) -> Result<Option<Link>, Error> {
+    async fn find(&self, tunnel: &Tunnel) -> Result<Option<Link>, NetlinkError> {
         let links = self.links().await?;
         Ok(links.into_iter().find(|link| link.name == tunnel.device))
     }
 
-    async fn links(&self) -> Result<Vec<Link>, Error> {
+    async fn links(&self) -> Result<Vec<Link>, NetlinkError> {
         let messages = self.handle.link().get().execute();
         let messages: Result<Vec<LinkMessage>, _> = messages.try_collect().await;
         messages
             .map(|messages| messages.iter().map(Link::read).collect())
-            .map_err(|error| Error::netlink("ip link show", to_io(error)))
+            .map_err(|error| NetlinkError::new("ip link show", to_io(error)))
     }
 }
 
-fn gone(tunnel: &Tunnel) -> Error {
-    Error::Drift {
-        what: format!("the tunnel {} is not there", tunnel.device),
-    }
+fn gone(tunnel: &Tunnel) -> Drift {
+    Drift::new(format!("the tunnel {} is not there", tunnel.device))
 }
 
-/// What a refusal to make a tunnel means.
-fn failed(tunnel: &Tunnel, source: io::Error) -> Error {
+/// Says what a refusal to make a tunnel means.
+fn failed(tunnel: &Tunnel, source: io::Error) -> TunnelError {
     match source.raw_os_error() {
         // "Unknown device type", and that there is no IPv6.
-        Some(libc::EOPNOTSUPP | libc::EAFNOSUPPORT) => Error::TunnelModule {
+        Some(libc::EOPNOTSUPP | libc::EAFNOSUPPORT) => TunnelError::NoModule {
             device: tunnel.device.clone(),
-            kind: tunnel.kind.name(),
-            module: tunnel.kind.module(),
-            carries: match tunnel.kind {
-                Kind::Ipip => "IPv4 over IPv4",
-                Kind::Sit => "IPv4 and IPv6 over IPv4",
-                Kind::Ip6tnl => "IPv4 and IPv6 over IPv6",
-            },
+            kind: tunnel.kind,
         },
         _ => {
             let shown = tunnel.to_string();
             let command = shown.lines().next().unwrap_or_default().to_owned();
-            Error::netlink(command, source)
+            NetlinkError::new(command, source).into()
         }
     }
 }

@@ -11,7 +11,7 @@ use rtnetlink::packet_route::link::{
     LinkFlags, LinkInfo, LinkMessage,
 };
 
-use super::{ALIAS, Kind, PREFIX, Tunnel};
+use super::spec::{ALIAS, PREFIX, Tunnel, TunnelKind};
 
 /// Mode `any` (`IFLA_IPTUN_PROTO` 0).
 const ANY: u8 = 0;
@@ -108,14 +108,14 @@ impl Link {
                 .is_some_and(|alias| alias.starts_with(ALIAS))
     }
 
-    pub(crate) fn has_kind(&self, kind: Kind) -> bool {
+    pub(crate) fn has_kind(&self, kind: TunnelKind) -> bool {
         self.kind == Some(info_kind(kind))
     }
 
     /// Whether it would take the packets that are for `tunnel`.
     pub(crate) fn rivals(&self, tunnel: &Tunnel) -> bool {
         self.name != tunnel.device
-            && [Kind::Ipip, Kind::Sit, Kind::Ip6tnl]
+            && [TunnelKind::Ipip, TunnelKind::Sit, TunnelKind::Ip6tnl]
                 .iter()
                 .any(|kind| self.has_kind(*kind))
             && self.data.contains(&InfoIpTunnel::Local(tunnel.local))
@@ -206,8 +206,8 @@ fn data(tunnel: &Tunnel) -> Vec<InfoIpTunnel> {
         InfoIpTunnel::Remote(tunnel.remote),
         InfoIpTunnel::Ttl(tunnel.ttl.unwrap_or(0)),
         InfoIpTunnel::Protocol(IpProtocol::from(match tunnel.kind {
-            Kind::Ipip => IPIP,
-            Kind::Sit | Kind::Ip6tnl => ANY,
+            TunnelKind::Ipip => IPIP,
+            TunnelKind::Sit | TunnelKind::Ip6tnl => ANY,
         })),
     ];
     match tunnel.remote {
@@ -229,10 +229,10 @@ fn data(tunnel: &Tunnel) -> Vec<InfoIpTunnel> {
     data
 }
 
-fn info_kind(kind: Kind) -> InfoKind {
+fn info_kind(kind: TunnelKind) -> InfoKind {
     match kind {
-        Kind::Ipip => InfoKind::IpIp,
-        Kind::Sit => InfoKind::SitTun,
-        Kind::Ip6tnl => InfoKind::Ip6Tnl,
+        TunnelKind::Ipip => InfoKind::IpIp,
+        TunnelKind::Sit => InfoKind::SitTun,
+        TunnelKind::Ip6tnl => InfoKind::Ip6Tnl,
     }
 }

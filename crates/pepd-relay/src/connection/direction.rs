@@ -77,6 +77,7 @@ pub(crate) struct Direction<P> {
 }
 
 impl<P: LentPipe> Direction<P> {
+    /// Begins with nothing under way.
     pub(crate) fn new() -> Self {
         Self {
             state: State::Running,
@@ -91,6 +92,7 @@ impl<P: LentPipe> Direction<P> {
         }
     }
 
+    /// How far it has come.
     pub(crate) fn state(&self) -> State {
         self.state
     }
@@ -263,6 +265,7 @@ impl<P: LentPipe> Direction<P> {
         })
     }
 
+    /// Counts bytes that have been delivered.
     fn count(&mut self, len: usize) {
         self.bytes += len as u64;
         self.delivered = true;
@@ -282,13 +285,14 @@ impl<P: LentPipe> Direction<P> {
         }
     }
 
+    /// Ends in a final state.
     fn end(&mut self, state: State) -> Need {
         self.state = state;
         self.return_pipe();
         Need::Nothing
     }
 
-    /// An empty pipe goes back to the pool; one with bytes that nobody will take is closed.
+    /// Gives an empty pipe back to the pool; one with bytes that nobody will take is closed.
     fn return_pipe(&mut self) {
         if let (Some(pipe), 0) = (self.pipe.take(), std::mem::take(&mut self.in_pipe)) {
             pipe.give_back();

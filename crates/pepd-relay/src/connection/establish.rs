@@ -179,7 +179,7 @@ fn register(
     )
 }
 
-/// The DSCP of the client's SYN, with which the client leg answers if that is its `dscp`.
+/// Gives the DSCP of the client's SYN, with which the client leg answers if that is its `dscp`.
 fn copy_dscp(client: &OwnedFd, domain: Domain, dscp: Dscp) -> u8 {
     // The longest IP header and the longest TCP header (RFC 791, RFC 9293).
     let mut headers = [0; 120];
@@ -234,7 +234,7 @@ fn drop_some(client: &mut LegSocket, len: usize) -> Input {
     input
 }
 
-/// Opens the upstream leg; gives the connection, and whether it has the client's port.
+/// Opens the upstream leg; gives the connection, and whether that leg has the client's port.
 async fn open(
     client: OwnedFd,
     spare: Socket,
@@ -297,6 +297,7 @@ async fn send_first(client: &mut LegSocket, socket: &Socket) -> Result<usize, Up
     Ok(sent)
 }
 
+/// Logs that a server sees another port than its client's.
 fn report_other_port(client: SocketAddr, destination: SocketAddr) {
     static THROTTLE: Throttle = Throttle::new(Duration::from_secs(10));
     if let Some(held_back) = THROTTLE.admit(Instant::now()) {

@@ -84,6 +84,7 @@ impl<L: LegIo, P: LentPipe<Pipe = L::Pipe>> Connection<L, P> {
         Round { up, down, next }
     }
 
+    /// Which of the two legs have failed, the client's first.
     fn failed_legs(&self) -> (bool, bool) {
         (self.client.has_failed(), self.upstream.has_failed())
     }
@@ -170,7 +171,7 @@ impl Connection {
     }
 }
 
-/// What a leg is to be watched for: data when the direction from it is starved, room when the
+/// What a leg is watched for: data when the direction from it is starved, room when the
 /// one towards it is backpressured.
 pub(super) fn interest(from: Need, towards: Need) -> Option<Interest> {
     match (from == Need::Source, towards == Need::Sink) {

@@ -37,11 +37,12 @@ impl LegSocket {
         })
     }
 
+    /// Borrows the descriptor.
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.get_ref().as_fd()
     }
 
-    /// The descriptor, no longer registered with this worker's runtime.
+    /// Gives up the descriptor, no longer registered with this worker's runtime.
     #[allow(
         clippy::expect_used,
         reason = "whoever watches a socket holds it only for a call, on this worker's own thread"
@@ -51,7 +52,7 @@ impl LegSocket {
         fd.into_inner()
     }
 
-    /// For looking at the socket while it is open. Nothing but the worker's own thread may
+    /// Gives a handle for samples of the socket while it is open. Nothing but the worker's own thread may
     /// upgrade it, and that for a call only: so the socket closes when this value is dropped.
     pub(crate) fn watch(&self) -> Weak<Socket> {
         let fd: Arc<Socket> = Arc::clone(&self.fd) as Arc<Socket>;
@@ -63,7 +64,7 @@ impl LegSocket {
         stream::at_urgent_mark(self.as_fd()).unwrap_or(false)
     }
 
-    /// What went wrong. An error that waits in the socket is taken from it: to be asked only
+    /// Says what went wrong. An error that waits in the socket is taken from it: to be asked only
     /// when nothing more will be read.
     pub(crate) fn failure(&mut self) -> Option<Failure> {
         if self.state.take_error_waits()
@@ -74,6 +75,7 @@ impl LegSocket {
         self.state.failure()
     }
 
+    /// Reads if the runtime has seen an event, or is forced to.
     fn read(
         &self,
         force: bool,
@@ -87,6 +89,7 @@ impl LegSocket {
         }
     }
 
+    /// Writes if the runtime has seen room.
     fn write(&self, call: impl FnOnce(BorrowedFd<'_>) -> io::Result<usize>) -> io::Result<usize> {
         self.fd.try_io(Interest::WRITABLE, |fd| call(fd.as_fd()))
     }

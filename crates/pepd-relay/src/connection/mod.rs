@@ -1,7 +1,8 @@
 //! One connection from its accept to its end. In the order in which it passes them:
-//! `establish` (from the accepted client to two joined legs, with `upstream`), `leg_socket`,
-//! `direction` and `forward` (the relay), `record` (its entry in the table of flows, and its end),
-//! `access_log`, `outcome`.
+//! `establish` (from the accepted client to two joined legs, with `upstream`), `leg` (what a
+//! direction asks of one) and `leg_socket`, `direction` and `forward` (the relay), `record` (its
+//! entry in the table of flows, and its end), `access_log`, `outcome`. `simulation` tests the
+//! relay without a socket.
 
 pub(crate) mod access_log;
 mod direction;

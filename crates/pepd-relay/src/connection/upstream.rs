@@ -110,7 +110,7 @@ pub(crate) fn connect_as(
     }
 }
 
-/// The smaller of what the leg and the client's SYN say, within what a socket takes
+/// Gives the smaller of what the leg and the client's SYN say, within what a socket takes
 /// (TCP_MIN_MSS and MAX_TCP_WINDOW in net/ipv4/tcp.c).
 fn shaped_mss(leg: Option<u16>, syn: Option<u16>) -> Option<u16> {
     const SMALLEST: u16 = 88;
@@ -135,7 +135,7 @@ fn prepare(socket: &Socket, domain: Domain, leg: &Leg, dscp: u8) -> Result<(), S
     copy_dscp(socket, domain, leg, dscp)
 }
 
-/// Whether the SYN was deferred.
+/// Binds and connects; gives whether the SYN was deferred.
 fn bind_and_connect(
     socket: &Socket,
     from: SocketAddr,

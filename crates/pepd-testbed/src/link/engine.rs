@@ -195,7 +195,7 @@ fn hurry() {
     let _ = set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, policy);
 }
 
-/// What there is to do.
+/// The next thing that the thread has to do.
 #[derive(Default)]
 struct Ready {
     command: bool,

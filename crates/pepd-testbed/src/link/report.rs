@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize, Serializer};
 /// A number of packets, and their bytes (of IP: headers included, no layer-2 framing).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Amount {
-    /// How many packets.
+    /// The number of packets.
     pub packets: u64,
-    /// How many bytes they have together.
+    /// The number of their bytes.
     pub bytes: u64,
 }
 
@@ -134,12 +134,12 @@ impl DirectionReport {
 /// What a link did since it was connected or restarted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// How long that was. Serialised in seconds.
+    /// How long it has done so. Serialised in seconds.
     #[serde(serialize_with = "seconds")]
     pub elapsed: Duration,
-    /// From the first end to the second.
+    /// The direction from the first end to the second.
     pub a_to_b: DirectionReport,
-    /// From the second end to the first.
+    /// The direction from the second end to the first.
     pub b_to_a: DirectionReport,
 }
 

@@ -101,7 +101,7 @@ pub enum TraceError {
     In {
         /// Which file.
         path: PathBuf,
-        /// What is wrong in it.
+        /// What is wrong in the line.
         source: Box<TraceError>,
     },
     /// A line is neither a step nor the repetition.
@@ -126,10 +126,10 @@ pub enum TraceError {
     /// The steps are not in order.
     #[error("the step at {at:?} does not come after the one before it: sort the steps by time")]
     Order {
-        /// When the step is.
+        /// The time of the step.
         at: Duration,
     },
-    /// It repeats too early.
+    /// The trace repeats too early.
     #[error(
         "a trace cannot repeat after {period:?}: its last step is at {last:?}, and the period must be later and at least 1 ms"
     )]
@@ -139,7 +139,7 @@ pub enum TraceError {
         /// The last step's time.
         last: Duration,
     },
-    /// It repeats, and is zero throughout.
+    /// The trace repeats, and is zero throughout.
     #[error("a repeating trace with no rate above zero carries nothing: give one step a rate")]
     Idle,
 }

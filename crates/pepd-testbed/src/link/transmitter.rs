@@ -16,9 +16,9 @@ const UNITS_PER_BIT: u128 = 1_000_000_000;
 pub(super) struct Transmitter {
     capacity: Capacity,
     holds: Vec<Outage>,
-    /// When time 0 of trace and outages is.
+    /// Time 0 of trace and outages.
     epoch: Time,
-    /// When the last transmission ends.
+    /// The end of the last transmission.
     free_at: Time,
     /// What the transmitter could have sent between the exact end of the last transmission and
     /// `free_at`, which is that end rounded up: less than a nanosecond's worth.
@@ -37,7 +37,7 @@ pub(super) struct Transmission {
 /// How fast bits leave, until when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Step {
-    /// In bits per second; `None` is without limit.
+    /// The rate in bits per second; `None` is without limit.
     rate: Option<u64>,
     until: Time,
 }

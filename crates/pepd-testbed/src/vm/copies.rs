@@ -8,8 +8,8 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
+use super::error::{Error, Result};
 use super::programs::{find, libraries};
-use super::{Error, Result};
 
 /// What programs look at unasked: the links of a merged /usr, the loader's index, the locale,
 /// the tables of the C library and of iproute2. Missing ones are left out.

@@ -1,8 +1,9 @@
+//! What keeps a guest from being prepared or started.
+
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-
-use super::MissingPackages;
 
 /// The result of preparing or starting a guest.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -111,5 +112,39 @@ impl Error {
     /// For `map_err`: names the call.
     pub(super) fn system(action: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::System { action, source }
+    }
+}
+
+/// Debian packages to be installed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct MissingPackages(Vec<&'static str>);
+
+impl MissingPackages {
+    pub(super) fn new(packages: Vec<&'static str>) -> Self {
+        Self(packages)
+    }
+
+    /// Returns the names of the packages.
+    #[must_use]
+    pub fn packages(&self) -> &[&'static str] {
+        &self.0
+    }
+}
+
+impl fmt::Display for MissingPackages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let packages = self.0.join(" ");
+        writeln!(
+            f,
+            "the guest needs packages that are not installed: {packages}"
+        )?;
+        if self.0.contains(&"apt") {
+            f.write_str("its kernel comes from Debian's archive: use a Debian machine")
+        } else {
+            write!(
+                f,
+                "run as root: apt-get install --no-install-recommends {packages}"
+            )
+        }
     }
 }

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::SystemTime;
 
+use super::error::{Error, Result};
 use super::programs::{command, find, name, output};
-use super::{Error, Result};
 
 const INIT: &str = include_str!("init.sh");
 const GUEST: &str = include_str!("guest.sh");

@@ -5,8 +5,9 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use super::programs::{command, output};
-use super::{Error, Result, initramfs, require_programs};
+use super::error::{Error, Result};
+use super::initramfs;
+use super::programs::{command, output, require_programs};
 
 /// The name of a Debian kernel package, or of one that depends on the newest of its kind.
 #[derive(Debug, Clone, PartialEq, Eq)]

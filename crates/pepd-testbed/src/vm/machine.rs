@@ -13,8 +13,10 @@ use std::thread;
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
+use super::error::{Error, Result};
+use super::guest::{Clock, Guest};
+use super::kernel::Kernel;
 use super::programs::{command, find, name};
-use super::{Clock, Error, Guest, Kernel, Result};
 
 /// `panic=-1` restarts at once, which `-no-reboot` makes the end of QEMU; an oops is made a
 /// panic, so that a test cannot pass in a damaged kernel. An emulated processor that has to

@@ -2,13 +2,12 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::fmt;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::{Error, Result};
+use super::error::{Error, MissingPackages, Result};
 
 /// Each program that is called, and Debian's package for it.
 const PROGRAMS: [(&str, &str); 10] = [
@@ -23,36 +22,6 @@ const PROGRAMS: [(&str, &str); 10] = [
     ("setpriv", "util-linux"),
     ("xz", "xz-utils"),
 ];
-
-/// Debian packages to be installed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub struct MissingPackages(Vec<&'static str>);
-
-impl MissingPackages {
-    /// Their names.
-    #[must_use]
-    pub fn packages(&self) -> &[&'static str] {
-        &self.0
-    }
-}
-
-impl fmt::Display for MissingPackages {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let packages = self.0.join(" ");
-        writeln!(
-            f,
-            "the guest needs packages that are not installed: {packages}"
-        )?;
-        if self.0.contains(&"apt") {
-            f.write_str("its kernel comes from Debian's archive: use a Debian machine")
-        } else {
-            write!(
-                f,
-                "run as root: apt-get install --no-install-recommends {packages}"
-            )
-        }
-    }
-}
 
 /// Looks for everything on the host that a guest needs.
 ///
@@ -75,7 +44,7 @@ pub fn require_programs() -> Result<()> {
     if missing.is_empty() {
         Ok(())
     } else {
-        Err(MissingPackages(missing).into())
+        Err(MissingPackages::new(missing).into())
     }
 }
 

@@ -1,4 +1,4 @@
-//! Whether boxes, links and campuses make a whole.
+//! Checks that boxes, links and campuses make a whole.
 
 use super::helper_box::HelperBox;
 use super::link::Link;
@@ -6,7 +6,7 @@ use super::shortest_paths::ShortestPaths;
 use crate::report::{Problem, Problems, shown};
 use crate::resolve::campus::CampusDraft;
 
-/// The box that each campus lies behind. `None` is always after a problem.
+/// Finds the box that each campus lies behind. `None` is always after a problem.
 pub(super) fn homes(
     boxes: &[HelperBox<'_>],
     campuses: &[CampusDraft<'_>],

@@ -15,7 +15,7 @@ pub(super) struct HelperBox<'t> {
     pub(super) at: Span,
     pub(super) name: Option<Spanned<&'t str>>,
     pub(super) address: Option<Spanned<IpAddr>>,
-    /// Indices of those that are known.
+    /// The campuses behind it: the indices of those that are known.
     pub(super) campuses: Vec<Spanned<usize>>,
 }
 
@@ -24,12 +24,12 @@ impl<'t> HelperBox<'t> {
         self.name.as_ref().map(|name| *name.get_ref())
     }
 
-    /// The name as it is quoted in a message.
+    /// Returns the name as it is quoted in a message.
     pub(super) fn shown(&self) -> String {
         self.name().map(shown).unwrap_or_default()
     }
 
-    /// Where the name is, or else the box.
+    /// Returns the place of the name, or else of the box.
     pub(super) fn span(&self) -> Span {
         self.name
             .as_ref()
@@ -73,7 +73,7 @@ fn campus(field: Field<'_>, campuses: &[CampusDraft<'_>]) -> Result<Spanned<usiz
     Err(unknown(field, "campus", text, known()))
 }
 
-/// The problem that there is no `what` with this name.
+/// Describes the problem that there is no `what` with this name.
 pub(super) fn unknown<'n>(
     field: Field<'_>,
     what: &str,

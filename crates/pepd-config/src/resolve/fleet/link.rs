@@ -16,25 +16,25 @@ use crate::section::Section;
 
 /// A tunnel between two boxes. What is a pair is in the order of the ends.
 pub(super) struct Link {
-    /// Where its `boxes` are.
+    /// The place of its `boxes`.
     pub(super) at: Span,
     /// Indices of the two boxes, which are not the same.
     pub(super) ends: [usize; 2],
-    /// Where the tunnel ends.
+    /// The addresses of the ends of the tunnel.
     pub(super) addresses: [IpAddr; 2],
-    /// What each end sends to the other with.
+    /// The leg that each end has towards the other.
     pub(super) legs: [LegId; 2],
     pub(super) tunnel: Tunnel,
 }
 
 impl Link {
-    /// Which end of the link the box is, if it is one.
+    /// Returns which end of the link the box is, if it is one.
     pub(super) fn end_of(&self, index: usize) -> Option<usize> {
         self.ends.iter().position(|end| *end == index)
     }
 }
 
-/// The links in the order of the file. One that could not be read has left a problem.
+/// Reads the links in the order of the file. One that could not be read has left a problem.
 pub(super) fn links(
     root: &Section<'_>,
     boxes: &[HelperBox<'_>],
@@ -87,7 +87,7 @@ pub(super) fn links(
     links
 }
 
-/// Two entries, one for each end.
+/// Reads two entries, one for each end.
 fn pair<'t>(field: Field<'t>, key: &str, example: &str) -> Result<[Field<'t>; 2], Problem> {
     let entries: Vec<_> = field.list(example)?.collect();
     let count = entries.len();
@@ -120,7 +120,7 @@ fn ends(field: Field<'_>, boxes: &[HelperBox<'_>]) -> Result<Spanned<[usize; 2]>
     Ok(field.spanned(ends))
 }
 
-/// One leg for both ends, or one for each.
+/// Reads one leg for both ends, or one for each.
 fn leg_pair(
     section: &Section<'_>,
     names: &[&str],
@@ -171,7 +171,7 @@ fn address_of(
     it.address.clone()
 }
 
-/// Which box each address is of.
+/// The box that each address belongs to.
 struct Owners(HashMap<IpAddr, (usize, Span)>);
 
 impl Owners {

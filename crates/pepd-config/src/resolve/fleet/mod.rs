@@ -21,22 +21,22 @@ use crate::model::{Campus, Config, Leg, LegId, PeerId, Via};
 use crate::report::{Problem, Problems};
 use crate::section::Section;
 
-/// Boxes and links that fit each other: every campus lies behind one box, and there is a way from
+/// Boxes and links that fit each other: every campus lies behind one box, and there is a path from
 /// each to every other.
 pub(super) struct Fleet<'t> {
     boxes: Vec<HelperBox<'t>>,
     links: Vec<Link>,
     paths: ShortestPaths,
-    /// By campus: the box that it lies behind.
+    /// The box that each campus lies behind.
     home: Vec<usize>,
 }
 
-/// Whether the file is that of a fleet.
+/// Tells whether the file is that of a fleet.
 pub(super) fn is_given(root: &Section<'_>) -> bool {
     root.field("box").is_some() || root.field("link").is_some()
 }
 
-/// The fleet. `None` is always after a problem. A leg `default` is added to `legs` if a link
+/// Reads the fleet. `None` is always after a problem. A leg `default` is added to `legs` if a link
 /// needs one and the file has none.
 pub(super) fn fleet<'t>(
     root: &Section<'t>,
@@ -73,12 +73,12 @@ pub(super) fn fleet<'t>(
 }
 
 impl Fleet<'_> {
-    /// Every box's name, in the order of the file.
+    /// Returns every box's name, in the order of the file.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.boxes.iter().filter_map(HelperBox::name)
     }
 
-    /// The configuration of the box with this index.
+    /// Returns the configuration of the box with this index.
     pub(super) fn config(&self, this: usize, parts: &Parts<'_>) -> Config {
         let name = |index: usize| self.boxes.get(index).and_then(HelperBox::name);
         // This box's links, each with the end that it is.

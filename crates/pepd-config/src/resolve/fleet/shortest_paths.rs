@@ -12,7 +12,7 @@
 /// The links to take from anywhere to anywhere.
 #[derive(Debug)]
 pub(super) struct ShortestPaths {
-    /// By destination and then by box: the link to take.
+    /// The link to take, by destination and then by box.
     next: Vec<Vec<Option<usize>>>,
 }
 
@@ -30,14 +30,14 @@ impl ShortestPaths {
         }
     }
 
-    /// The link that box `from` takes towards box `to`; `None` if there is no path, or if they
+    /// Returns the link that box `from` takes towards box `to`; `None` if there is no path, or if they
     /// are the same.
     pub(super) fn next_link(&self, from: usize, to: usize) -> Option<usize> {
         self.next[to][from]
     }
 }
 
-/// Outwards from the destination, layer by layer. `at` has each box's links and where they lead.
+/// Finds the paths to one box, outwards from it, layer by layer. `at` has each box's links and where they lead.
 fn paths_to(to: usize, at: &[Vec<(usize, usize)>]) -> Vec<Option<usize>> {
     // The links of the best path from each box, the last of the file first.
     let mut best: Vec<Option<Vec<usize>>> = vec![None; at.len()];

@@ -1,11 +1,11 @@
-//! The next-box table: which campus is reached through which tunnel (Jain & Ott, section II).
+//! The next-hop tables: which campus is reached through which tunnel (Jain & Ott, section II).
 //!
 //! It is policy routing by source *and* destination, so that only traffic between campuses
 //! uses it, and everything else is routed as if pepd were not there. There is one table for
 //! what comes from campuses behind this box, and one for each peer: what came through a tunnel
 //! never goes back into it. The rules choose the table by the source (and by the tunnel, for the
-//! ICMP errors of boxes further away), the routes in it the tunnel by the destination. A reverse-path check (rp_filter) looks the same way backwards and
-//! agrees.
+//! ICMP errors of boxes further away), the routes in it the tunnel by the destination. A
+//! reverse-path check (rp_filter) looks the same way backwards and agrees.
 //!
 //! - What a table has no route for goes on to the next rule, and so to the host's own routes.
 //! - Where a campus that is behind this box, or a tunnel's own end, lies within the prefix of
@@ -18,12 +18,12 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage};
 
-use super::item::{Hop, Item, Source};
+use super::ids::RouteTable;
+use super::item::{Item, NextHop, Route, Rule, Selector, Source, Target};
 use crate::prefix::Family;
 use crate::request::{Campus, Request, Via};
-use crate::tunnel;
+use crate::tunnel::spec as tunnel;
 
 /// The items, routes before the rules that lead to them.
 pub(crate) fn items(request: &Request) -> Vec<Item> {
@@ -33,68 +33,53 @@ pub(crate) fn items(request: &Request) -> Vec<Item> {
         let mut sides = vec![Side::here(request)];
         sides.extend((0..request.peers.len()).map(|peer| Side::behind(request, peer)));
         for side in sides {
-            let ways = side.routes(family);
-            if !ways.iter().any(is_way) {
+            let from_side = side.routes(family);
+            if !from_side.iter().any(leads_into_tunnel) {
                 continue;
             }
-            routes.extend(ways);
+            routes.extend(from_side);
             let prefixes = side.sources(family).map(Source::Prefix);
             let sources = std::iter::once(side.source()).chain(prefixes);
-            rules.extend(sources.map(|from| Item::Select {
+            rules.extend(sources.map(|from| Rule {
                 family,
-                from,
+                selector: Selector::From(from),
                 table: side.table(),
             }));
         }
     }
-    let (ways, selections) = probes(request);
-    let routes = routes.into_iter().chain(ways);
-    let rules = rules.into_iter().chain(selections);
+    let (probe_routes, probe_rules) = probes(request);
+    let routes = routes.into_iter().chain(probe_routes).map(Item::Route);
+    let rules = rules.into_iter().chain(probe_rules).map(Item::Rule);
     routes.chain(rules).collect()
 }
 
 /// Routes and rules for the echo requests between the ends of each tunnel over IPv4, and for
 /// their answers: both go through the tunnel, which without them neither would. (Over IPv6 a
 /// rule cannot tell them from other ICMP: there the answers take the path of the outer packets.)
-fn probes(request: &Request) -> (Vec<Item>, Vec<Item>) {
-    let table = probe_table(request);
-    let mut ways = Vec::new();
+fn probes(request: &Request) -> (Vec<Route>, Vec<Rule>) {
+    let table = request.route_tables().probes();
+    let mut routes = Vec::new();
     let mut rules = Vec::new();
     for peer in &request.peers {
         let (IpAddr::V4(local), IpAddr::V4(remote)) = (peer.local, peer.remote) else {
             continue;
         };
-        ways.push(Item::Way {
+        routes.push(Route {
             table,
             to: peer.remote.into(),
-            hop: Some(Hop {
+            target: Target::Tunnel(NextHop {
                 device: tunnel::device(&peer.name),
                 source: None,
-                window: None,
+                initcwnd: None,
             }),
         });
-        rules.push(Item::Probe {
-            local,
-            remote,
+        rules.push(Rule {
+            family: Family::V4,
+            selector: Selector::Probe { local, remote },
             table,
         });
     }
-    (ways, rules)
-}
-
-/// The tables of the next-box table, of which there are two more than peers.
-pub(crate) fn tables(request: &Request) -> Vec<u32> {
-    if request.peers.is_empty() {
-        return Vec::new();
-    }
-    let first = request.table.saturating_add(1);
-    (first..=probe_table(request)).collect()
-}
-
-/// The last of them: each tunnel's other end, for the probes.
-fn probe_table(request: &Request) -> u32 {
-    let peers = u32::try_from(request.peers.len()).unwrap_or(u32::MAX / 2);
-    request.table.saturating_add(2).saturating_add(peers)
+    (routes, rules)
 }
 
 /// Where packets come from: behind this box, or through the tunnel to a peer.
@@ -118,11 +103,10 @@ impl<'r> Side<'r> {
         }
     }
 
-    fn table(&self) -> u32 {
-        let offset = self
-            .peer
-            .map_or(1, |peer| 2 + u32::try_from(peer).unwrap_or(u32::MAX / 2));
-        self.request.table.saturating_add(offset)
+    fn table(&self) -> RouteTable {
+        let tables = self.request.route_tables();
+        self.peer
+            .map_or_else(|| tables.here(), |peer| tables.behind(peer))
     }
 
     /// Whether the campus is on this side.
@@ -148,9 +132,9 @@ impl<'r> Side<'r> {
         prefixes(ours, family).into_iter()
     }
 
-    /// The ways to the campuses on other sides, and the exceptions that lie within.
-    fn routes(&self, family: Family) -> Vec<Item> {
-        let mut ways = Vec::new();
+    /// The routes to the campuses on other sides, and the exceptions that lie within.
+    fn routes(&self, family: Family) -> Vec<Route> {
+        let mut routes = Vec::new();
         let mut reached = Vec::new();
         let mut others = BTreeSet::new();
         for campus in &self.request.campuses {
@@ -159,7 +143,7 @@ impl<'r> Side<'r> {
                 Via::Peer(peer) if !self.has(campus) => {
                     for net in nets {
                         reached.push(net);
-                        ways.extend(self.way(net, peer, campus.initial_window));
+                        routes.extend(self.route(net, peer, campus.initial_window));
                     }
                 }
                 _ => others.extend(nets),
@@ -174,32 +158,32 @@ impl<'r> Side<'r> {
         let throws = others
             .into_iter()
             .filter(|net| reached.iter().any(|wide| wide.contains(net) && wide != net))
-            .map(|to| Item::Way {
+            .map(|to| Route {
                 table,
                 to,
-                hop: None,
+                target: Target::Throw,
             });
-        ways.into_iter().chain(throws).collect()
+        routes.into_iter().chain(throws).collect()
     }
 
-    fn way(&self, to: IpNet, peer: usize, window: Option<u32>) -> Option<Item> {
+    fn route(&self, to: IpNet, peer: usize, initcwnd: Option<u32>) -> Option<Route> {
         let peer = self.request.peers.get(peer)?;
         let same_family = Family::of(peer.local) == Family::of(to.addr());
-        Some(Item::Way {
+        Some(Route {
             table: self.table(),
             to,
-            hop: Some(Hop {
+            target: Target::Tunnel(NextHop {
                 device: tunnel::device(&peer.name),
                 // Otherwise the kernel gives this box's own packets any address it has.
                 source: same_family.then_some(peer.local),
-                window,
+                initcwnd,
             }),
         })
     }
 }
 
-fn is_way(item: &Item) -> bool {
-    matches!(item, Item::Way { hop: Some(_), .. })
+fn leads_into_tunnel(route: &Route) -> bool {
+    matches!(route.target, Target::Tunnel(_))
 }
 
 fn prefixes<'c>(campuses: impl IntoIterator<Item = &'c Campus>, family: Family) -> BTreeSet<IpNet> {
@@ -209,31 +193,6 @@ fn prefixes<'c>(campuses: impl IntoIterator<Item = &'c Campus>, family: Family) 
         .map(IpNet::trunc)
         .filter(|net| Family::of(net.addr()) == family)
         .collect()
-}
-
-/// Where a route leads; none if the kernel's answer makes no sense.
-pub(crate) fn destination(family: Family, route: &RouteMessage) -> Option<IpNet> {
-    let length = route.header.destination_prefix_length;
-    for attribute in &route.attributes {
-        if let RouteAttribute::Destination(to) = attribute {
-            return match to {
-                RouteAddress::Inet(v4) => IpNet::new((*v4).into(), length).ok(),
-                RouteAddress::Inet6(v6) => IpNet::new((*v6).into(), length).ok(),
-                _ => None,
-            };
-        }
-    }
-    (length == 0).then(|| everything(family))
-}
-
-/// The default route's prefix of a family.
-pub(crate) fn everything(family: Family) -> IpNet {
-    let any: IpAddr = match family {
-        Family::V4 => std::net::Ipv4Addr::UNSPECIFIED.into(),
-        Family::V6 => std::net::Ipv6Addr::UNSPECIFIED.into(),
-    };
-    // Zero is a length that every family has.
-    IpNet::new(any, 0).unwrap_or_else(|_| IpNet::from(any))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The next-box table as `ip` commands.
+//! The next-hop tables as `ip` commands.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,7 +20,7 @@ fn request(campuses: &[(&[&str], Via)], peers: &[&str]) -> Request {
             value: MarkValue(0x7000_0000),
             mask: MarkMask(0x7000_0000),
         },
-        table: 7300,
+        table: RouteTable(7300),
         port: 7300,
         handshake: Handshake::Early,
         queues: None,
@@ -149,10 +149,19 @@ fn probes_over_ipv6_have_no_rules() {
     );
     request.peers[0].local = "2001:db8::1".parse().unwrap();
     let items = items(&request);
+    let is_probe = |item: &Item| {
+        matches!(
+            item,
+            Item::Rule(Rule {
+                selector: Selector::Probe { .. },
+                ..
+            })
+        )
+    };
     assert!(
         items
             .iter()
-            .all(|item| !matches!(item, Item::Probe { .. }) && item.family() == Family::V4)
+            .all(|item| !is_probe(item) && item.family() == Family::V4)
     );
 }
 
@@ -166,5 +175,5 @@ fn without_peers_there_is_nothing() {
         &[],
     );
     assert!(lines.is_empty(), "{lines:?}");
-    assert!(tables(&request(&[], &[])).is_empty());
+    assert!(request(&[], &[]).route_tables().next_hop().is_empty());
 }

@@ -25,7 +25,11 @@ pub(super) struct World {
     pub(super) upstream: RefCell<SimSocket>,
     script: RefCell<VecDeque<(Side, Event)>>,
     random: Cell<u64>,
+    calls: Cell<u64>,
 }
+
+/// More calls than any history takes: a step that makes more never ends.
+const MOST_CALLS: u64 = 50_000;
 
 impl World {
     pub(super) fn new(room: [u64; 2], script: VecDeque<(Side, Event)>, seed: u64) -> Rc<Self> {
@@ -34,6 +38,7 @@ impl World {
             upstream: RefCell::new(SimSocket::new(room[1])),
             script: RefCell::new(script),
             random: Cell::new(seed | 1),
+            calls: Cell::new(0),
         })
     }
 
@@ -92,6 +97,8 @@ impl SimLeg {
 
     /// Calls the socket, before which something may have happened.
     fn call<T>(&self, call: impl FnOnce(&mut SimSocket) -> T) -> T {
+        increase(&self.world.calls);
+        assert!(self.world.calls.get() < MOST_CALLS, "a step without end");
         while self.world.below(8) == 0 && self.world.happen() {}
         call(&mut self.world.socket(self.side).borrow_mut())
     }

@@ -23,7 +23,7 @@ use self::oracle::{Oracle, check_loans};
 use crate::connection::direction::{Direction, Need};
 use crate::connection::forward::{Connection, Next, interest};
 
-/// More steps than any of the histories takes: one that goes on for ever has woken itself.
+/// More steps than any history takes: a connection that makes more wakes itself.
 const MOST_STEPS: usize = 5000;
 
 /// What wakes the connection, if anything: first what has been seen already, then whatever

@@ -1,6 +1,6 @@
 //! Takes pictures of a page in light and dark, wide and narrow:
 //!
-//!     cargo run -p pepd-testbed --example look -- http://127.0.0.1:9730/ DIRECTORY [SCRIPT [CONDITION]]
+//!     cargo run -p pepd-testbed --example screenshots -- http://127.0.0.1:9730/ DIRECTORY [SCRIPT [CONDITION]]
 //!
 //! SCRIPT runs in the page before each picture, CONDITION is waited for.
 

@@ -1,0 +1,186 @@
+//! An installed plan, as the daemon holds it.
+
+use super::error::{InstallError, RemoveError, VerifyError};
+use super::remove::remove;
+use super::stale::drop_stale;
+use super::transaction;
+use super::verify::verify;
+use crate::counters::Counts;
+use crate::nft::listing::Listing;
+use crate::plan::Plan;
+use crate::preflight::warning::Warning;
+use crate::preflight::{firewall, host};
+use crate::route::error::RouteError;
+use crate::route::follow::{self, Changes};
+use crate::route::netlink::Routing;
+use crate::validate::validate;
+
+/// Puts a plan into the kernel and verifies it.
+///
+/// Rules and routes come first and do nothing without the table, which follows in one
+/// batch. The gate is closed: nothing is split until [`Gate::renew`](crate::Gate::renew).
+/// What a crashed daemon left is adopted or, where the plan differs, removed. On failure
+/// everything that this call made is undone in reverse.
+///
+/// # Errors
+///
+/// See [`InstallError`]; its [`exit_code`](crate::Classify::exit_code) says what the daemon ends
+/// with.
+pub async fn install(plan: &Plan) -> Result<Installed, InstallError> {
+    let (plan, mut warnings) = host::fit(plan)?;
+    validate(&plan)?;
+    warnings.extend(firewall::survey(plan.mark).await.warnings());
+    let routing = Routing::open()?;
+    let installed = Installed::put(&routing, plan, warnings, None).await?;
+    drop_stale(&routing, &installed.plan).await;
+    Ok(installed)
+}
+
+/// A plan that is in the kernel.
+///
+/// Dropping it leaves the kernel as it is (a crash does no more either); call
+/// [`Installed::remove`].
+#[derive(Debug)]
+#[must_use = "dropping it removes nothing from the kernel"]
+pub struct Installed {
+    plan: Plan,
+    warnings: Vec<Warning>,
+    fingerprint: Listing,
+    /// Of the host's routes, where there are copies of them.
+    changes: Option<Changes>,
+}
+
+impl Installed {
+    /// What an operator should know about the host.
+    pub fn warnings(&self) -> &[Warning] {
+        &self.warnings
+    }
+
+    /// Changes the kernel to another plan.
+    ///
+    /// The nft table changes in one step; the gate, the sources that are shut out and the
+    /// counters live on in the new one. A packet sees the old plan or the new one.
+    ///
+    /// # Errors
+    ///
+    /// See [`InstallError`]. The old plan stays, whole.
+    pub async fn replace(&mut self, plan: &Plan) -> Result<(), InstallError> {
+        let (plan, warnings) = host::fit(plan)?;
+        validate(&plan)?;
+        let routing = Routing::open()?;
+        *self = Installed::put(&routing, plan, warnings, Some(&self.plan)).await?;
+        drop_stale(&routing, &self.plan).await;
+        Ok(())
+    }
+
+    /// Takes everything back, but for the tunnels that are to be kept, with their routes and
+    /// their guards.
+    ///
+    /// # Errors
+    ///
+    /// See [`RemoveError`]. It goes on after a failure and reports the first.
+    pub async fn remove(self) -> Result<(), RemoveError> {
+        if let Some(kept) = self.plan.kept() {
+            let routing = Routing::open()?;
+            let kept = Installed::put(&routing, kept, Vec::new(), Some(&self.plan)).await?;
+            drop_stale(&routing, &kept.plan).await;
+            return Ok(());
+        }
+        remove(self.plan.table, self.plan.mark).await.map(|_| ())
+    }
+
+    /// Waits until the host's routes change, where it matters: then call
+    /// [`Installed::follow`]. Where it does not it waits for ever.
+    pub async fn routes_changed(&self) {
+        match &self.changes {
+            Some(changes) => changes.next().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Follows the host's routes with the copies that have an initcwnd.
+    ///
+    /// # Errors
+    ///
+    /// See [`RouteError`].
+    pub async fn follow(&self) -> Result<(), RouteError> {
+        follow::sync(&Routing::open()?, &self.plan)
+            .await
+            .map(|_| ())
+    }
+
+    /// Gives the tunnels, where the file leaves it to them, the MTU of their paths as they are
+    /// now, with what path-MTU discovery has taught this host.
+    ///
+    /// A packet that may be fragmented is not refused for its size, nor its sender told; and the
+    /// kernel goes by the device, not by what it has learned, in fragmenting what it forwards
+    /// (ip_dst_mtu_maybe_forward, include/net/ip.h). Over IPv4 the outer packets would be lost.
+    ///
+    /// # Errors
+    ///
+    /// See [`InstallError`]. All stays as it was.
+    pub async fn follow_paths(&mut self) -> Result<(), InstallError> {
+        if self.plan.tunnels.is_empty() {
+            return Ok(());
+        }
+        let routing = Routing::open()?;
+        if routing.tunnels().paths_differ(&self.plan.tunnels).await? {
+            let (plan, warnings) = (self.plan.clone(), self.warnings.clone());
+            *self = Installed::put(&routing, plan, warnings, Some(&self.plan)).await?;
+        }
+        Ok(())
+    }
+
+    /// Checks that everything is in the kernel as it was installed, and reads what the kernel has
+    /// counted.
+    ///
+    /// # Errors
+    ///
+    /// [`VerifyError::Drift`] if it is not; others if it cannot be read.
+    pub async fn verify(&self) -> Result<Counts, VerifyError> {
+        let listing = verify(&self.plan, &self.fingerprint).await?;
+        Ok(Counts::new(&listing.carried()))
+    }
+
+    /// Puts `plan` in the place of `old`, or of whatever a crash left, and listens to the host's
+    /// routes where it has copies of them.
+    async fn put(
+        routing: &Routing,
+        plan: Plan,
+        mut warnings: Vec<Warning>,
+        old: Option<&Plan>,
+    ) -> Result<Installed, InstallError> {
+        let (plan, fingerprint) = transaction::put(routing, plan, old).await?;
+        Ok(Installed {
+            changes: follow_routes(routing, &plan, &mut warnings).await,
+            plan,
+            warnings,
+            fingerprint,
+        })
+    }
+}
+
+/// Copies the host's routes where the plan asks for it, and listens to their changes. That it
+/// cannot costs the initial windows, no more.
+async fn follow_routes(
+    routing: &Routing,
+    plan: &Plan,
+    warnings: &mut Vec<Warning>,
+) -> Option<Changes> {
+    plan.request.route_tables().initcwnd()?;
+    // First: no change is to be missed.
+    let changes = Changes::listen();
+    let reason = match follow::sync(routing, plan).await {
+        Ok(reason) => reason,
+        Err(error) => Some(format!(
+            "`initial_window` has no effect everywhere: {error}"
+        )),
+    };
+    warnings.extend(reason.map(|text| Warning {
+        text,
+        cure: "set `initcwnd` on the host's own routes (ip-route(8))".to_owned(),
+    }));
+    changes
+        .inspect_err(|error| tracing::warn!(%error, "initial windows do not follow"))
+        .ok()
+}

@@ -1,0 +1,131 @@
+//! Putting a plan into the kernel: all of it, or nothing.
+
+use super::error::{InstallError, VerifyError};
+use super::verify::{table_is_gone, verify_items, verify_routing};
+use crate::iptables::rules::{self as iptables, RawRule};
+use crate::nft::carried::Carried;
+use crate::nft::listing::Listing;
+use crate::nft::text::Ruleset;
+use crate::nft::{process as nft, ruleset};
+use crate::plan::Plan;
+use crate::route::item::Item;
+use crate::route::netlink::Routing;
+use crate::tunnel::devices::Made;
+
+/// Puts `plan` in the place of `old`, or of whatever a crash left; undoes it on failure.
+///
+/// Gives the plan with what was found out on the way, and the table as it then was.
+pub(super) async fn put(
+    routing: &Routing,
+    mut plan: Plan,
+    old: Option<&Plan>,
+) -> Result<(Plan, Listing), InstallError> {
+    routing.refuse_foreign(plan.mark, &plan.tables()).await?;
+    routing.tunnels().refuse_foreign(&plan.tunnels).await?;
+    let mut made = Undo::default();
+    match put_all(routing, &mut plan, old, &mut made).await {
+        Ok(fingerprint) => Ok((plan, fingerprint)),
+        Err(error) => {
+            made.undo(routing, old).await;
+            Err(error)
+        }
+    }
+}
+
+/// What an attempt has made so far.
+#[derive(Default)]
+struct Undo {
+    items: Vec<Item>,
+    tunnels: Made,
+    raw_rules: Vec<RawRule>,
+    table: bool,
+}
+
+impl Undo {
+    async fn undo(self, routing: &Routing, old: Option<&Plan>) {
+        if self.table {
+            undo_table(old).await;
+        }
+        iptables::undo(&self.raw_rules).await;
+        routing.undo(&self.items).await;
+        routing.tunnels().undo(&self.tunnels).await;
+        // What was changed in place, rather than made.
+        if let Some(old) = old
+            && let Err(error) = restore(routing, old).await
+        {
+            tracing::warn!(%error, "cannot undo");
+        }
+    }
+}
+
+async fn restore(routing: &Routing, old: &Plan) -> Result<(), InstallError> {
+    routing.tunnels().make(&old.tunnels).await?;
+    routing.tunnels().up(&old.tunnels).await?;
+    routing.make(&old.next_hop).await?;
+    Ok(())
+}
+
+async fn put_all(
+    routing: &Routing,
+    plan: &mut Plan,
+    old: Option<&Plan>,
+    made: &mut Undo,
+) -> Result<Listing, InstallError> {
+    made.items = routing.make(&plan.items()).await?;
+    made.tunnels = routing.tunnels().make(&plan.tunnels).await?;
+    routing.tunnels().note_mtus(&mut plan.tunnels).await?;
+    // They hold nothing before the table marks something for them.
+    made.raw_rules = iptables::make(&iptables::rules(plan)).await?;
+    verify_items(routing, plan, &plan.items()).await?;
+    let fingerprint = put_table(plan, old).await?;
+    made.table = true;
+    // The guards are there.
+    routing.tunnels().up(&plan.tunnels).await?;
+    made.items.extend(routing.make(&plan.next_hop).await?);
+    verify_routing(routing, plan).await?;
+    Ok(fingerprint)
+}
+
+async fn put_table(plan: &Plan, old: Option<&Plan>) -> Result<Listing, InstallError> {
+    let there = nft::list().await;
+    let carried = match old {
+        // The gate that a crash left may still be open, and nobody listens yet. A table that cannot
+        // be read cannot be replaced either, and then it is said why.
+        None => there
+            .ok()
+            .flatten()
+            .map_or_else(Carried::default, |listing| {
+                listing.carried().of_any_daemon()
+            }),
+        Some(_) => there?.map_or_else(Carried::default, |listing| listing.carried()),
+    };
+    let ruleset = ruleset::write(plan, &carried);
+    nft::apply(ruleset.text.clone()).await?;
+    let verified = verify_table(&ruleset).await;
+    if verified.is_err() {
+        undo_table(old).await;
+    }
+    Ok(verified?)
+}
+
+async fn verify_table(ruleset: &Ruleset) -> Result<Listing, VerifyError> {
+    let listing = nft::list().await?.ok_or_else(table_is_gone)?;
+    listing.check(ruleset)?;
+    Ok(listing.fingerprint())
+}
+
+/// Puts the old plan's table back, or none. Of what the new one counted meanwhile and of its
+/// dynamic sets as much goes over as can be read.
+async fn undo_table(old: Option<&Plan>) {
+    let carried = match nft::list().await {
+        Ok(Some(listing)) => listing.carried(),
+        _ => Carried::default(),
+    };
+    let undone = match old {
+        Some(old) => nft::apply(ruleset::write(old, &carried).text).await,
+        None => nft::delete().await.map(|_| ()),
+    };
+    if let Err(error) = undone {
+        tracing::warn!(%error, "cannot undo");
+    }
+}

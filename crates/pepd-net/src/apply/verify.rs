@@ -1,0 +1,51 @@
+//! Whether everything is in the kernel as it was installed.
+
+use super::error::VerifyError;
+use crate::error::Drift;
+use crate::iptables::rules as iptables;
+use crate::nft::carried::Carried;
+use crate::nft::listing::Listing;
+use crate::nft::names::TABLE;
+use crate::nft::{process as nft, ruleset};
+use crate::plan::Plan;
+use crate::route::item::Item;
+use crate::route::netlink::Routing;
+
+/// Compares all that is in the kernel with a plan and with the table as it was installed; gives
+/// the table as it is.
+pub(super) async fn verify(plan: &Plan, fingerprint: &Listing) -> Result<Listing, VerifyError> {
+    let listing = nft::list().await?.ok_or_else(table_is_gone)?;
+    // The counts name what differs; the fingerprint sees every difference.
+    listing.check(&ruleset::write(plan, &Carried::default()))?;
+    if listing.fingerprint() != *fingerprint {
+        let what = format!("nft table inet {TABLE} is not as it was installed");
+        return Err(Drift::new(what).into());
+    }
+    iptables::verify(&iptables::rules(plan)).await?;
+    verify_routing(&Routing::open()?, plan).await?;
+    Ok(listing)
+}
+
+/// Checks the tunnels, rules and routes of a plan.
+pub(super) async fn verify_routing(routing: &Routing, plan: &Plan) -> Result<(), VerifyError> {
+    routing.tunnels().verify(&plan.tunnels).await?;
+    let items = [plan.items(), plan.next_hop.clone()].concat();
+    verify_items(routing, plan, &items).await
+}
+
+/// Checks some of the rules and routes of a plan.
+pub(super) async fn verify_items(
+    routing: &Routing,
+    plan: &Plan,
+    items: &[Item],
+) -> Result<(), VerifyError> {
+    let found = routing.own(&plan.tables()).await?;
+    match items.iter().find(|item| !found.contains(item)) {
+        Some(item) => Err(Drift::new(format!("this is not there: `{item}`")).into()),
+        None => Ok(()),
+    }
+}
+
+pub(super) fn table_is_gone() -> Drift {
+    Drift::new(format!("nft table inet {TABLE} is not there"))
+}

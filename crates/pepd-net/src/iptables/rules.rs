@@ -1,0 +1,172 @@
+//! The rules in `raw` that pass marked SYNs and this host's ICMP errors through the queues.
+//!
+//! Ours are told from the operator's by a comment. They are written as `iptables -S` prints
+//! them, so that what is found can be compared with what is wanted.
+
+use std::fmt;
+use std::fs;
+
+use super::process::{Call, IptablesError, may_speak_nf_tables, output, program_name, run};
+use crate::error::{Classify as _, Drift, Kind};
+use crate::nft::process as nft;
+use crate::plan::Plan;
+use crate::prefix::Family;
+use crate::queue_backend::QueueBackendError;
+use crate::request::QueueBackend;
+
+/// A rule in `raw`: the family, and what follows `-A`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RawRule {
+    family: Family,
+    rule: String,
+}
+
+/// What ends every match of ours.
+const COMMENT: &str = "-m comment --comment pepd";
+
+/// The rules by which a plan's queues are filled; none where nft fills them, or nothing is held.
+pub(crate) fn rules(plan: &Plan) -> Vec<RawRule> {
+    let mark = plan.mark;
+    let Some(queues) = plan
+        .queues_of(QueueBackend::Iptables)
+        .filter(|_| plan.captures)
+    else {
+        return Vec::new();
+    };
+    let queue = match queues.count {
+        0 | 1 => format!("--queue-num {}", queues.first),
+        count => format!(
+            "--queue-balance {}:{}",
+            queues.first,
+            queues.first.last_of(count)
+        ),
+    };
+    let end = format!("{COMMENT} -j NFQUEUE {queue} --queue-bypass");
+    plan.families
+        .iter()
+        .flat_map(|&family| {
+            let icmp = match family {
+                Family::V4 => "-p icmp -m icmp --icmp-type 3",
+                Family::V6 => "-p ipv6-icmp -m icmp6 --icmpv6-type 1",
+            };
+            [
+                format!("PREROUTING -p tcp -m mark --mark {mark} {end}"),
+                format!("OUTPUT {icmp} {end}"),
+            ]
+            .map(|rule| RawRule { family, rule })
+        })
+        .collect()
+}
+
+/// Adds the rules that are not there; gives those that it added. On failure it adds none.
+pub(crate) async fn make(lines: &[RawRule]) -> Result<Vec<RawRule>, QueueBackendError> {
+    let mut made = Vec::new();
+    for line in lines {
+        let result = match run(line.command("-C")).await {
+            Ok(()) => continue,
+            // iptables has one exit code for "no such rule" and for most failures: adding
+            // tells them apart.
+            Err(_) => run(line.command("-A")).await,
+        };
+        if let Err(error) = result {
+            undo(&made).await;
+            return Err(refused(error));
+        }
+        made.push(line.clone());
+    }
+    Ok(made)
+}
+
+/// Takes back what [`make`] added.
+pub(crate) async fn undo(lines: &[RawRule]) {
+    for line in lines.iter().rev() {
+        if let Err(error) = delete(line).await {
+            tracing::error!(%error, "`pepd down` tries again");
+        }
+    }
+}
+
+/// Removes every rule of ours but `wanted`; gives those that were there.
+pub(crate) async fn remove(wanted: &[RawRule]) -> Result<Vec<RawRule>, QueueBackendError> {
+    let mut removed = Vec::new();
+    for family in Family::ALL {
+        for line in own(family).await {
+            if !wanted.contains(&line) {
+                delete(&line).await?;
+                removed.push(line);
+            }
+        }
+    }
+    Ok(removed)
+}
+
+/// Checks that the rules are there.
+pub(crate) async fn verify(lines: &[RawRule]) -> Result<(), Drift> {
+    for line in lines {
+        run(line.command("-C"))
+            .await
+            .map_err(|_| Drift::new(format!("this is not there: `{line}`")))?;
+    }
+    Ok(())
+}
+
+/// Says what it means that a rule cannot be added: for want of a target or match, that this host
+/// cannot hold SYNs.
+fn refused(error: IptablesError) -> QueueBackendError {
+    if error.kind() == Kind::NotPermitted {
+        return error.into();
+    }
+    let IptablesError { command, stderr } = error;
+    QueueBackendError::None {
+        iptables: format!("`{command}` fails ({stderr}; module xt_NFQUEUE)"),
+        stderr: "no `queue`".to_owned(),
+    }
+}
+
+async fn delete(line: &RawRule) -> Result<(), QueueBackendError> {
+    run(line.command("-D")).await?;
+    nft::delete_empty_raw(line.family).await?;
+    Ok(())
+}
+
+/// The rules of ours in the kernel. Without iptables, or where it cannot look, there are none.
+async fn own(family: Family) -> Vec<RawRule> {
+    if !may_have_rules(family) {
+        return Vec::new();
+    }
+    let list = ["-w", "-t", "raw", "-S"].map(str::to_owned).to_vec();
+    let listing = output(Call::new(family, list)).await.unwrap_or_default();
+    listing
+        .lines()
+        .filter(|line| line.contains(COMMENT))
+        .filter_map(|line| line.strip_prefix("-A "))
+        .map(|rule| RawRule {
+            family,
+            rule: rule.to_owned(),
+        })
+        .collect()
+}
+
+/// The older iptables makes a table by looking at it: it is asked only where it has one.
+fn may_have_rules(family: Family) -> bool {
+    let names = match family {
+        Family::V4 => "/proc/net/ip_tables_names",
+        Family::V6 => "/proc/net/ip6_tables_names",
+    };
+    may_speak_nf_tables(family)
+        || fs::read_to_string(names).is_ok_and(|names| names.lines().any(|name| name == "raw"))
+}
+
+impl RawRule {
+    fn command(&self, operation: &str) -> Call {
+        let mut args = ["-w", "-t", "raw", operation].map(str::to_owned).to_vec();
+        args.extend(self.rule.split_whitespace().map(str::to_owned));
+        Call::new(self.family, args)
+    }
+}
+
+impl fmt::Display for RawRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} -t raw -A {}", program_name(self.family), self.rule)
+    }
+}

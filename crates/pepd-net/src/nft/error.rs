@@ -1,0 +1,73 @@
+//! What the program nft can fail with.
+
+use std::io;
+
+use crate::error::{Classify, Kind};
+
+/// An nft that could not be run, or that refused something.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NftError {
+    /// The `nft` program could not be started.
+    #[error("cannot start the program nft: {source}; install the package nftables")]
+    Missing {
+        /// Why not.
+        source: io::Error,
+    },
+    /// nft could not be spoken to once started.
+    #[error("cannot talk to the program nft: {source}")]
+    Io {
+        /// The failed read or write.
+        source: io::Error,
+    },
+    /// The kernel has no such nftables expression.
+    #[error(
+        "the kernel has no {feature} for nftables; load its module ({module}: modprobe {module}), \
+         which Debian ships in linux-image-amd64 or linux-image-arm64; nft said: {stderr}"
+    )]
+    NoFeature {
+        /// The expression, as nft names it.
+        feature: &'static str,
+        /// The kernel module that provides it.
+        module: &'static str,
+        /// What nft printed.
+        stderr: String,
+    },
+    /// nft was not permitted to change the table.
+    #[error(
+        "nft was not permitted to change the table inet pepd: CAP_NET_ADMIN is needed, and no \
+         other program may own the table; nft said: {stderr}"
+    )]
+    NotPermitted {
+        /// What nft printed.
+        stderr: String,
+    },
+    /// nft failed otherwise.
+    #[error("nft failed; it said: {stderr}")]
+    Failed {
+        /// What nft printed.
+        stderr: String,
+    },
+    /// nft's listing could not be understood.
+    #[error("cannot read nft's listing of the table inet pepd: {reason}")]
+    Listing {
+        /// What was unexpected.
+        reason: String,
+    },
+}
+
+impl Classify for NftError {
+    fn kind(&self) -> Kind {
+        match self {
+            NftError::Missing { source } if source.kind() == io::ErrorKind::NotFound => {
+                Kind::Unavailable
+            }
+            NftError::NoFeature { .. } => Kind::Unavailable,
+            NftError::NotPermitted { .. } => Kind::NotPermitted,
+            NftError::Missing { .. }
+            | NftError::Io { .. }
+            | NftError::Failed { .. }
+            | NftError::Listing { .. } => Kind::Internal,
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! What an operator is told about the host.
+
+use std::fmt;
+
+/// Something that does not stop pepd, but that an operator should know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Warning {
+    /// What is the matter and what follows from it.
+    pub text: String,
+    /// What to do about it.
+    pub cure: String,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.text, self.cure)
+    }
+}

@@ -1,0 +1,31 @@
+//! What a guest's run came to.
+
+use std::time::Duration;
+
+/// Where the guest finds the results folder; `PEPD_RESULTS` in its environment says the same.
+pub const RESULTS: &str = "/run/results";
+
+/// How the command ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// It ran to its end, with this status (128 + the signal if one killed it).
+    Exited(u8),
+    /// The guest ended before the command did: a kernel panic, or the command switched it off.
+    /// Holds the end of the console.
+    Died(String),
+    /// The time limit passed. Holds the end of the console.
+    TimedOut(String),
+}
+
+/// A guest that has run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    /// How the command ended.
+    pub ended: Ended,
+    /// From the start of QEMU to the start of the command, copies included; `None` if it never
+    /// started.
+    pub boot: Option<Duration>,
+    /// How often the command, and what it started, asked the host for a file or wrote results;
+    /// on [`Clock::Virtual`] each time lets the clock run on. `None` if the guest did not say.
+    pub host_requests: Option<u64>,
+}
