@@ -3,7 +3,7 @@
 use crate::nft::carried::Carried;
 use crate::nft::names::{GUARD, STRANGERS, UNSPLIT};
 
-/// What the table's counters say, since the daemon's start.
+/// The table's counters, since the daemon's start.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Counts {
     /// SYNs between campuses that the kernel routed, for each reason that there is.
@@ -23,7 +23,7 @@ pub struct Unsplit {
     pub syns: u64,
 }
 
-/// What the guard of one tunnel has dropped since it was made.
+/// The packets that the guard of one tunnel has dropped since it was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guard {
     /// The peer's name; none for IP-in-IP packets to this box from no peer's address.

@@ -8,7 +8,7 @@ use crate::nft::ruleset;
 use crate::plan::Plan;
 
 impl Plan {
-    /// The nft ruleset: one batch, which the kernel takes whole or not at all.
+    /// Writes the nft ruleset: one batch, which the kernel takes whole or not at all.
     ///
     /// It deletes an earlier `inet pepd` table and makes a new one, with the gate closed.
     pub fn nft(&self) -> String {

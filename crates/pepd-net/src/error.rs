@@ -13,10 +13,10 @@ pub enum Kind {
 
 /// An error of this crate's, whichever operation it is of.
 pub trait Classify: std::error::Error {
-    /// The class of the error.
+    /// Gives the class of the error.
     fn kind(&self) -> Kind;
 
-    /// The exit code of sysexits.h for this error: 69, 70 or 77.
+    /// Gives the exit code of sysexits.h for this error: 69, 70 or 77.
     fn exit_code(&self) -> u8 {
         match self.kind() {
             Kind::Unavailable => 69,

@@ -1,7 +1,7 @@
 //! pepd's kernel state: planned, applied, verified and undone.
 //!
 //! A [`Request`] says what a helper box splits. [`Plan::new`] turns it into the exact
-//! nftables script, policy-routing rules and routes, without looking at the host; printing
+//! nftables ruleset, policy-routing rules and routes, without looking at the host; printing
 //! the plan is all that `pepd show` does. [`install`] applies a plan and gives an
 //! [`Installed`] that can verify, replace and remove it; [`remove`] clears whatever a
 //! crash left. [`Gate`] is the switch that the daemon renews while it is well: without it
@@ -9,6 +9,23 @@
 //!
 //! The kernel state outlives the process on purpose. Dropping an [`Installed`] removes
 //! nothing: an unattended box then has a closed gate, which is plain routing.
+//!
+//! # Reading order
+//!
+//! The modules in the order in which a configuration passes through them:
+//!
+//! 1. `request` is what is asked for; `plan` makes everything of it that will be in the kernel,
+//!    with `prefix` (addresses cut into ranges), `route/next_hop` and `route/initcwnd` (rules and
+//!    routes) and `tunnel/spec` (devices); `validate` checks the result, still without the kernel.
+//! 2. `nft/ruleset` writes a plan as nft's table, chain by chain, and `iptables/rules` what
+//!    iptables does where nft cannot hold a packet; `display` is the plan as text.
+//! 3. `preflight` is what can be found out about the host without changing it; `queue_backend` is
+//!    what can hold a SYN there.
+//! 4. `apply/transaction` puts a plan into the kernel, by `route/netlink`, `tunnel/devices`,
+//!    `iptables/process` and `nft/process`: all of it, or nothing; `apply/verify` compares.
+//! 5. `apply/installed` is what the daemon holds from then on; `counters` is what the table has
+//!    counted, `route/follow` what changes with the host's routes, and `gate` opens and closes.
+//! 6. `apply/remove` takes everything back, whoever made it.
 
 #![forbid(unsafe_code)]
 

@@ -72,7 +72,7 @@ pub(crate) fn to_io(error: rtnetlink::Error) -> io::Error {
     }
 }
 
-/// A family as a message's header has it.
+/// Gives a family as a message's header has it.
 pub(crate) fn address_family(family: Family) -> AddressFamily {
     match family {
         Family::V4 => AddressFamily::Inet,
@@ -80,7 +80,7 @@ pub(crate) fn address_family(family: Family) -> AddressFamily {
     }
 }
 
-/// An address as a route's attributes have it.
+/// Gives an address as a route's attributes have it.
 pub(crate) fn route_address(address: IpAddr) -> RouteAddress {
     match address {
         IpAddr::V4(v4) => RouteAddress::Inet(v4),

@@ -11,9 +11,9 @@ use crate::route::item::{self, Item, Selector, Target};
 use crate::route::{initcwnd, next_hop};
 use crate::tunnel::spec::Tunnel;
 
-/// What [`install`](crate::install()) will put into the kernel.
+/// All that [`install`](crate::install()) will put into the kernel.
 ///
-/// Its `Display` is what `pepd show` prints: the nft script exactly as it is sent, the iptables
+/// Its `Display` is what `pepd show` prints: the nft ruleset exactly as it is sent, the iptables
 /// rules where they hold the SYNs, then the rules, tunnels and routes as `ip` commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
@@ -32,7 +32,7 @@ pub struct Plan {
     pub(crate) tunnels: Vec<Tunnel>,
     /// The next-hop tables, and the rules that lead to routes with an initcwnd.
     pub(crate) next_hop: Vec<Item>,
-    /// What it is made of.
+    /// The request that it is made of.
     pub(crate) request: Request,
     /// Whether connections are captured; not when only the tunnels stay.
     pub(crate) captures: bool,
@@ -95,7 +95,7 @@ impl Plan {
         }
     }
 
-    /// What stays when the daemon ends: the tunnels that are to be kept, their routes and their
+    /// Plans what stays when the daemon ends: the tunnels that are to be kept, their routes and their
     /// guards. None if there is no such tunnel.
     pub(crate) fn kept(&self) -> Option<Plan> {
         let mut request = self.request.clone();
@@ -126,12 +126,12 @@ impl Plan {
         })
     }
 
-    /// The tables that must hold nothing but pepd's routes.
+    /// Lists the tables that must hold nothing but pepd's routes.
     pub(crate) fn tables(&self) -> Vec<RouteTable> {
         self.request.route_tables().all()
     }
 
-    /// The addresses whose packets may come out of the tunnel to this peer.
+    /// Gives the addresses whose packets may come out of the tunnel to this peer.
     pub(crate) fn through(&self, family: Family, peer: usize) -> Vec<Range> {
         let mut ranges: Vec<Range> = self
             .campuses
@@ -148,17 +148,17 @@ impl Plan {
         self.queues.is_some()
     }
 
-    /// The queues, where `holder` fills them.
-    pub(crate) fn queues_of(&self, holder: QueueBackend) -> Option<Queues> {
-        self.queues.filter(|queues| queues.backend == holder)
+    /// Gives the queues, where `backend` fills them.
+    pub(crate) fn queues_of(&self, backend: QueueBackend) -> Option<Queues> {
+        self.queues.filter(|queues| queues.backend == backend)
     }
 
-    /// What the marks of held SYNs mean; none if nothing is held.
+    /// Gives the meanings of the marks of held SYNs; none if nothing is held.
     pub(crate) fn verdict_marks(&self) -> Option<VerdictMarks> {
         self.mark.verdicts().filter(|_| self.holds())
     }
 
-    /// The rules and routes of the capture, in the order in which they are made.
+    /// Lists the rules and routes of the capture, in the order in which they are made.
     pub(crate) fn items(&self) -> Vec<Item> {
         if !self.captures {
             return Vec::new();
@@ -183,7 +183,7 @@ impl Plan {
             .collect()
     }
 
-    /// The same plan for a host that has no IPv6.
+    /// Makes the same plan for a host that has no IPv6.
     pub(crate) fn without(self, family: Family) -> Plan {
         let mut request = self.request;
         for campus in &mut request.campuses {
@@ -197,7 +197,7 @@ impl Plan {
         }
     }
 
-    /// All campus addresses of a family, in ascending order, with the campus's index.
+    /// Gives all campus addresses of a family, in ascending order, with the campus's index.
     pub(crate) fn ranges(&self, family: Family) -> Vec<(Range, usize)> {
         let mut ranges: Vec<(Range, usize)> = self
             .campuses
@@ -227,7 +227,7 @@ impl PlannedCampus {
     }
 }
 
-/// What a list of prefixes in a rule means for one family.
+/// The meaning of a list of prefixes in a rule for one family.
 pub(crate) enum Addresses {
     /// The list is empty: any address.
     Any,

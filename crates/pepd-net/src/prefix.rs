@@ -28,7 +28,7 @@ impl Family {
         }
     }
 
-    /// The length of a whole address, in bits.
+    /// Gives the length of a whole address, in bits.
     pub(crate) fn length(self) -> u8 {
         match self {
             Family::V4 => 32,
@@ -36,7 +36,7 @@ impl Family {
         }
     }
 
-    /// The prefix of the default route: every address.
+    /// Gives the prefix of the default route: every address.
     pub(crate) fn everything(self) -> IpNet {
         let any: IpAddr = match self {
             Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
@@ -46,7 +46,7 @@ impl Family {
         IpNet::new(any, 0).unwrap_or_else(|_| IpNet::from(any))
     }
 
-    /// The family's name, for people.
+    /// Names the family, for people.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Family::V4 => "IPv4",
@@ -54,7 +54,7 @@ impl Family {
         }
     }
 
-    /// The option by which `ip` is told the family.
+    /// Gives the option by which `ip` is told the family.
     pub(crate) fn flag(self) -> &'static str {
         match self {
             Family::V4 => "-4",
@@ -133,7 +133,7 @@ pub(crate) fn longest_prefix<O: Copy + PartialEq>(
     sweep.out
 }
 
-/// The union of the prefixes of one family, as disjoint ranges in ascending order.
+/// Unites the prefixes of one family into disjoint ranges in ascending order.
 pub(crate) fn union(family: Family, prefixes: impl IntoIterator<Item = IpNet>) -> Vec<Range> {
     longest_prefix(family, prefixes.into_iter().map(|net| (net, ())))
         .into_iter()

@@ -35,7 +35,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// The routing tables of what is asked for.
+    /// Gives out the routing tables of what is asked for.
     pub(crate) fn route_tables(&self) -> RouteTables {
         let copies = |campus: &Campus| campus.copied_initcwnd().is_some();
         RouteTables {
@@ -46,7 +46,7 @@ impl Request {
     }
 }
 
-/// Who is answered first.
+/// The choice of who is answered first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Handshake {
     /// The client, at once.
@@ -66,7 +66,7 @@ pub struct Queues {
     pub backend: QueueBackend,
 }
 
-/// What can hold a packet on this kernel; see
+/// A means by which a packet can be held on this kernel; see
 /// [`find_queue_backend`](crate::find_queue_backend()).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueBackend {
@@ -93,7 +93,7 @@ pub struct Campus {
 }
 
 impl Campus {
-    /// The initcwnd for copies of the host's routes to the campus; none where its routes are
+    /// Gives the initcwnd for copies of the host's routes to the campus; none where its routes are
     /// pepd's own, or the kernel's initcwnd is to stay.
     pub(crate) fn copied_initcwnd(&self) -> Option<u32> {
         match self.via {
@@ -103,7 +103,7 @@ impl Campus {
     }
 }
 
-/// How a campus is reached.
+/// The way in which a campus is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Via {
     /// As this host routes already.

@@ -51,7 +51,7 @@ pub struct Installed {
 }
 
 impl Installed {
-    /// What an operator should know about the host.
+    /// Gives what an operator should know about the host.
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
     }

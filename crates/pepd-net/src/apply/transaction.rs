@@ -32,7 +32,7 @@ pub(super) async fn put(
     }
 }
 
-/// What an attempt has made so far.
+/// All that an attempt has made so far, for the way back.
 #[derive(Default)]
 struct Undo {
     items: Vec<Item>,

@@ -1,8 +1,8 @@
 //! The gate: new connections are split only while it is open.
 //!
 //! It is an element with a timeout in either of two sets of pepd's table. The daemon renews
-//! them in turn while all is well, and a daemon that is paused, hung, killed or out of descriptors lets them expire:
-//! from then on connections are routed. So the renewal must not itself need what may have
+//! them in turn while all is well, and a daemon that is paused, hung, killed or out of
+//! descriptors lets them expire: from then on connections are routed. So the renewal must not itself need what may have
 //! run out, a descriptor or a process; it is one message on a socket that was opened at
 //! start.
 //!
@@ -195,7 +195,7 @@ impl Classify for GateError {
 /// The key of the gate's element: IPPROTO_TCP, as `meta l4proto` has it.
 const TCP: [u8; 1] = [6];
 
-/// The set and key for a source; an IPv4 client of an IPv6 socket is an IPv4 source.
+/// Gives the set and key for a source; an IPv4 client of an IPv6 socket is an IPv4 source.
 fn source_key(source: IpAddr) -> (DynamicSet, Vec<u8>) {
     let source = source.to_canonical();
     let key = match source {

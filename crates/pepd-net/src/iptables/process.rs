@@ -51,7 +51,7 @@ pub(crate) async fn probe() -> Result<(), IptablesError> {
     Ok(())
 }
 
-/// Whether the program that speaks nf_tables is installed: looking at a table, it makes none.
+/// Whether the program that speaks nf_tables is installed: it makes no table by listing it.
 pub(super) fn may_speak_nf_tables(family: Family) -> bool {
     fs::exists(programs(family)[1]).unwrap_or(false)
 }
@@ -64,7 +64,7 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// A call of the family's program.
+    /// Makes a call of the family's program.
     pub(super) fn new(family: Family, args: Vec<String>) -> Self {
         Self { family, args }
     }
@@ -116,7 +116,7 @@ fn programs(family: Family) -> [&'static str; 4] {
     }
 }
 
-/// The name by which operators know the family's program.
+/// Gives the name by which operators know the family's program.
 pub(super) fn program_name(family: Family) -> &'static str {
     match family {
         Family::V4 => "iptables",

@@ -24,7 +24,7 @@ pub(crate) struct RawRule {
 /// What ends every match of ours.
 const COMMENT: &str = "-m comment --comment pepd";
 
-/// The rules by which a plan's queues are filled; none where nft fills them, or nothing is held.
+/// Gives the rules by which a plan's queues are filled; none where nft fills them, or nothing is held.
 pub(crate) fn rules(plan: &Plan) -> Vec<RawRule> {
     let mark = plan.mark;
     let Some(queues) = plan
@@ -129,7 +129,7 @@ async fn delete(line: &RawRule) -> Result<(), QueueBackendError> {
     Ok(())
 }
 
-/// The rules of ours in the kernel. Without iptables, or where it cannot look, there are none.
+/// Lists the rules of ours in the kernel. Without iptables, or where it cannot look, there are none.
 async fn own(family: Family) -> Vec<RawRule> {
     if !may_have_rules(family) {
         return Vec::new();
@@ -147,7 +147,8 @@ async fn own(family: Family) -> Vec<RawRule> {
         .collect()
 }
 
-/// The older iptables makes a table by looking at it: it is asked only where it has one.
+/// Whether there may be rules of ours. The older iptables makes a table by listing it: it is asked
+/// only where it has one.
 fn may_have_rules(family: Family) -> bool {
     let names = match family {
         Family::V4 => "/proc/net/ip_tables_names",

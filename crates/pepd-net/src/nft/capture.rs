@@ -28,6 +28,7 @@ pub(super) fn own_chain(ruleset: &mut Ruleset, plan: &Plan) {
     );
 }
 
+/// Writes the chain of the operator's rules.
 pub(super) fn rule_chain(ruleset: &mut Ruleset, plan: &Plan) {
     let lines: Vec<String> = plan
         .rules
@@ -42,6 +43,7 @@ pub(super) fn rule_chain(ruleset: &mut Ruleset, plan: &Plan) {
     ruleset.chain("rules", None, &lines);
 }
 
+/// Writes the chains that let a new connection in, or route it and remember that.
 pub(super) fn admission_chains(ruleset: &mut Ruleset, plan: &Plan) {
     ruleset.chain(
         "routed",
@@ -76,6 +78,7 @@ pub(super) fn admission_chains(ruleset: &mut Ruleset, plan: &Plan) {
     ruleset.chain("admission", None, &lines);
 }
 
+/// Writes the chains of what comes from one campus: to be split or not, and to which listener.
 pub(super) fn campus_chain(
     ruleset: &mut Ruleset,
     plan: &Plan,
@@ -128,6 +131,7 @@ pub(super) fn campus_chain(
     }
 }
 
+/// Writes the chain that delivers here what belongs to the relay's sockets.
 pub(super) fn prerouting_chain(ruleset: &mut Ruleset, plan: &Plan) {
     let mut prerouting =
         vec!["type filter hook prerouting priority mangle; policy accept;".to_owned()];

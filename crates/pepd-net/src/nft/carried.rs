@@ -23,7 +23,7 @@ impl Carried {
         self
     }
 
-    /// The elements of a set; none if the earlier table had none.
+    /// Gives the elements of a set; none if the earlier table had none.
     pub(crate) fn elements_of(&self, set: DynamicSet) -> &[String] {
         self.elements.get(set.name()).map_or(&[][..], Vec::as_slice)
     }

@@ -13,10 +13,10 @@ pub(super) const FIRST_SYN: &str = "tcp flags & (fin | syn | rst | ack) == syn";
 /// The answer to a segment that belongs to no connection (RFC 9293, section 3.5.2).
 pub(super) const STRAY_RST: &str = "tcp flags & (fin | syn | rst | ack) == rst";
 
-/// Not for this host itself.
+/// Lets go what is for this host itself.
 pub(super) const FOREIGN: &str = "fib daddr type { local, broadcast, anycast, multicast } return";
 
-/// A configuration rule as nft rules: one per family where it names addresses.
+/// Writes a configuration rule as nft rules: one per family where it names addresses.
 pub(super) fn rule_lines(plan: &Plan, index: usize, rule: &Rule) -> Vec<String> {
     let Some(ports) = ports(rule) else {
         return Vec::new();
@@ -46,7 +46,7 @@ pub(super) fn rule_lines(plan: &Plan, index: usize, rule: &Rule) -> Vec<String> 
         .collect()
 }
 
-/// A match on addresses; none if nothing can match it.
+/// Matches addresses; none if nothing can match it.
 pub(super) fn addresses(family: Family, field: &str, addresses: Addresses) -> Option<String> {
     match addresses {
         Addresses::Any => Some(String::new()),
@@ -55,7 +55,7 @@ pub(super) fn addresses(family: Family, field: &str, addresses: Addresses) -> Op
     }
 }
 
-/// A match on destination ports; none if nothing can match it.
+/// Matches destination ports; none if nothing can match it.
 pub(super) fn ports(rule: &Rule) -> Option<String> {
     if rule.destination_port.is_empty() {
         return Some(String::new());
@@ -84,7 +84,7 @@ pub(super) fn ports(rule: &Rule) -> Option<String> {
     (!shown.is_empty()).then(|| format!("tcp dport {{ {} }} ", shown.join(", ")))
 }
 
-/// The listeners' addresses as an anonymous set; none if there is no campus.
+/// Gives the listeners' addresses as an anonymous set; none if there is no campus.
 pub(super) fn listeners(plan: &Plan, family: Family) -> Option<String> {
     let prefixes = plan.campuses.iter().map(|campus| match family {
         Family::V4 => ipnet::IpNet::from(std::net::IpAddr::V4(campus.listener.v4)),
@@ -94,7 +94,7 @@ pub(super) fn listeners(plan: &Plan, family: Family) -> Option<String> {
     (!ranges.is_empty()).then(|| braces(&ranges))
 }
 
-/// Ranges in ascending order, neighbours joined.
+/// Joins neighbours among ranges in ascending order.
 pub(super) fn joined(ranges: impl Iterator<Item = Range>) -> Vec<Range> {
     let mut out: Vec<Range> = Vec::new();
     for range in ranges {
@@ -108,6 +108,7 @@ pub(super) fn joined(ranges: impl Iterator<Item = Range>) -> Vec<Range> {
     out
 }
 
+/// Writes ranges as an anonymous set.
 pub(super) fn braces(ranges: &[Range]) -> String {
     let shown: Vec<String> = ranges.iter().map(Range::to_string).collect();
     format!("{{ {} }}", shown.join(", "))
@@ -118,7 +119,7 @@ pub(super) fn set_mark(plan: &Plan) -> String {
     set_bits(plan, plan.mark.value)
 }
 
-/// A match on packets that are delivered here.
+/// Matches packets that are delivered here.
 pub(super) fn marked(plan: &Plan) -> String {
     format!(
         "meta mark & {:#x} == {:#x}",
@@ -126,6 +127,7 @@ pub(super) fn marked(plan: &Plan) -> String {
     )
 }
 
+/// Sets pepd's bits of the mark to a value.
 pub(super) fn set_bits(plan: &Plan, value: MarkValue) -> String {
     format!(
         "meta mark set meta mark & {:#x} | {value:#x}",
@@ -140,12 +142,12 @@ pub(super) fn gate_closed() -> String {
         .join(" ")
 }
 
-/// What ends the look at a SYN that is not to be split.
+/// Ends the chains for a SYN that is not to be split.
 pub(super) fn unsplit(plan: &Plan) -> &'static str {
     if plan.holds() { "accept" } else { passed(plan) }
 }
 
-/// What ends the look at a packet before connection tracking sees it.
+/// Ends the chains for a packet before connection tracking sees it.
 pub(super) fn passed(plan: &Plan) -> &'static str {
     match plan.mark.sockets() {
         Some(_) => "goto half",
@@ -153,7 +155,7 @@ pub(super) fn passed(plan: &Plan) -> &'static str {
     }
 }
 
-/// The chain in which the first pass of a SYN ends.
+/// Names the chain in which the first pass of a SYN ends.
 pub(super) fn on_hold(handshake: Handshake) -> &'static str {
     match handshake {
         Handshake::Early => "early",
@@ -161,7 +163,7 @@ pub(super) fn on_hold(handshake: Handshake) -> &'static str {
     }
 }
 
-/// Spread by the hash of both addresses, so that a SYN and those that repeat it meet.
+/// Passes a packet to a queue, by the hash of both addresses, so that a SYN and those that repeat it meet.
 pub(super) fn queue(queues: Queues) -> String {
     match queues.count {
         0 | 1 => format!("queue num {} bypass", queues.first),
@@ -173,7 +175,7 @@ pub(super) fn queue(queues: Queues) -> String {
     }
 }
 
-/// What routes the pairs of addresses whose answers take another way.
+/// Routes the pairs of addresses whose answers take another way.
 pub(super) fn asymmetric_routes(plan: &Plan) -> impl Iterator<Item = String> {
     plan.families.iter().map(|&family| {
         let (ip, set) = (ip(family), DynamicSet::AsymmetricRoutes(family));
@@ -191,6 +193,7 @@ pub(super) fn forget_held() -> String {
     format!("delete @{} {{ {SYN_KEY} }}", DynamicSet::HeldSyns)
 }
 
+/// Names a family's ICMP as a protocol.
 pub(super) fn icmp(family: Family) -> &'static str {
     match family {
         Family::V4 => "icmp",
@@ -198,7 +201,7 @@ pub(super) fn icmp(family: Family) -> &'static str {
     }
 }
 
-/// Text that is safe within an nft string or after a `#`: names may contain anything, and
+/// Makes text safe within an nft string or after a `#`: names may contain anything, and
 /// nft has no escapes. Cut to what a kernel comment holds (128 bytes with nft's framing).
 pub(super) fn comment(text: &str) -> String {
     text.chars()
@@ -211,6 +214,7 @@ pub(super) fn comment(text: &str) -> String {
         .collect()
 }
 
+/// Names a family as the keyword of its header.
 pub(super) fn ip(family: Family) -> &'static str {
     match family {
         Family::V4 => "ip",
@@ -218,6 +222,7 @@ pub(super) fn ip(family: Family) -> &'static str {
     }
 }
 
+/// Gives the digit by which the names of sets and chains tell the families.
 pub(super) fn digit(family: Family) -> char {
     match family {
         Family::V4 => '4',
@@ -225,6 +230,7 @@ pub(super) fn digit(family: Family) -> char {
     }
 }
 
+/// Names the type of a family's addresses.
 pub(super) fn address_type(family: Family) -> &'static str {
     match family {
         Family::V4 => "ipv4_addr",

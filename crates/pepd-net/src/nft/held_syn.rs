@@ -10,7 +10,7 @@ use super::text::Ruleset;
 use crate::plan::Plan;
 use crate::request::{QueueBackend, Queues, VerdictMarks};
 
-/// Where the first pass of a SYN ends, if it is to be split.
+/// Writes the chains in which the first pass of a SYN ends, if it is to be split.
 pub(super) fn hold_chains(ruleset: &mut Ruleset, plan: &Plan, marks: VerdictMarks) {
     let mut hold = vec![
         "jump admission".to_owned(),
@@ -28,7 +28,7 @@ pub(super) fn hold_chains(ruleset: &mut Ruleset, plan: &Plan, marks: VerdictMark
     stray_chain(ruleset, plan);
 }
 
-/// A daemon that is paused must not hold what resets other people's connections.
+/// Writes the chain of RSTs for no socket: a daemon that is paused must not hold what resets other people's connections.
 fn stray_chain(ruleset: &mut Ruleset, plan: &Plan) {
     let mut stray = vec![
         "socket transparent 1 accept".to_owned(),
@@ -39,7 +39,7 @@ fn stray_chain(ruleset: &mut Ruleset, plan: &Plan) {
     ruleset.chain("stray", None, &stray);
 }
 
-/// The first pass of a SYN, before everything else.
+/// Writes the chain of the first pass of a SYN, before everything else.
 pub(super) fn first_chain(ruleset: &mut Ruleset, plan: &Plan) {
     let mut first = vec![
         "type filter hook prerouting priority raw - 1; policy accept;".to_owned(),
@@ -66,7 +66,7 @@ pub(super) fn first_chain(ruleset: &mut Ruleset, plan: &Plan) {
     }
 }
 
-/// This host's ICMP errors, which may be about a held SYN.
+/// Writes the chain of this host's ICMP errors, which may be about a held SYN.
 fn output_chain(ruleset: &mut Ruleset, plan: &Plan, queues: Queues) {
     let mut output = vec!["type filter hook output priority raw; policy accept;".to_owned()];
     output.extend(plan.families.iter().map(|&family| {
@@ -81,7 +81,7 @@ fn output_chain(ruleset: &mut Ruleset, plan: &Plan, queues: Queues) {
     ruleset.base_chain("output", &output);
 }
 
-/// The second pass of a SYN: what its mark says, if it goes on.
+/// Writes the chains of the second pass of a SYN: what its mark says, if it goes on.
 pub(super) fn verdict_chains(ruleset: &mut Ruleset, plan: &Plan) {
     let deliver: Vec<String> = plan
         .families
@@ -99,7 +99,7 @@ pub(super) fn verdict_chains(ruleset: &mut Ruleset, plan: &Plan) {
     ruleset.chain("unread", None, &[remember, unread]);
 }
 
-/// The same, if it is answered instead.
+/// Writes those of the second pass of a SYN that is answered instead.
 pub(super) fn answer_chains(ruleset: &mut Ruleset, plan: &Plan, marks: VerdictMarks) {
     let unmark = set_bits(plan, MarkValue::NONE);
     let answers = [

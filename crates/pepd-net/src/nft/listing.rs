@@ -10,7 +10,7 @@ use super::names::{DynamicSet, TABLE};
 use super::text::Ruleset;
 use crate::error::Drift;
 
-/// What nft says is in the table.
+/// The table as nft lists it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Listing {
     pub(super) objects: Vec<Value>,
@@ -29,7 +29,7 @@ impl Listing {
         }
     }
 
-    /// The table without what changes by itself: handles, counts and dynamic elements.
+    /// Gives the table without what changes by itself: handles, counts and dynamic elements.
     /// Two equal fingerprints mean that nobody changed the table in between.
     pub(crate) fn fingerprint(&self) -> Listing {
         let mut objects = self.objects.clone();
@@ -48,7 +48,7 @@ impl Listing {
         Listing { objects }
     }
 
-    /// What the next table takes over from this one.
+    /// Gives what the next table takes over from this one.
     pub(crate) fn carried(&self) -> Carried {
         let mut carried = Carried::default();
         for object in &self.objects {
@@ -106,7 +106,7 @@ impl Listing {
             .collect()
     }
 
-    /// The number of elements of a set or map; none if there is no such set.
+    /// Counts the elements of a set or map; none if there is no such set.
     fn elements(&self, name: &str) -> Option<usize> {
         self.objects
             .iter()
@@ -139,7 +139,7 @@ fn differs(
     )))
 }
 
-/// An element with the time it has left, in nft syntax.
+/// Writes an element with the time it has left, in nft syntax.
 ///
 /// nft's JSON has whole seconds only. The gate therefore starts its time again (the daemon
 /// is alive: it is the one that reloads), and a source stays out for at least a second.
@@ -164,7 +164,7 @@ fn carried_element(set: DynamicSet, element: &Value) -> Option<String> {
     Some(format!("{value} timeout {seconds}s"))
 }
 
-/// An address, or a number.
+/// Writes an address, or a number.
 fn carried_part(part: &Value) -> Option<String> {
     let number = || part.as_u64().map(|number| number.to_string());
     part.as_str().map(str::to_owned).or_else(number)

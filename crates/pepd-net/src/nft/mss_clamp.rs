@@ -26,6 +26,7 @@ const ANY_SYN: &str = "tcp flags & (fin | syn | rst) == syn";
 
 const SET_MSS: &str = "tcp option maxseg size set";
 
+/// Writes the chains that lower the MSS of what is routed through tunnels.
 pub(super) fn clamp_chains(ruleset: &mut Ruleset, plan: &Plan) {
     if plan.tunnels.is_empty() {
         return;
@@ -52,8 +53,8 @@ pub(super) fn clamp_chains(ruleset: &mut Ruleset, plan: &Plan) {
     );
 }
 
-/// What fits the tunnel that a packet came out of. Where that is not known before the tunnel is
-/// there a comment says so: no script with one goes to the kernel for good.
+/// Gives what fits the tunnel that a packet came out of. Where that is not known before the tunnel is
+/// there a comment says so: no ruleset with one goes to the kernel for good.
 fn sizes(plan: &Plan) -> impl Iterator<Item = String> {
     plan.tunnels.iter().map(|tunnel| {
         let Some(mtu) = tunnel.inner_mtu else {

@@ -1,4 +1,4 @@
-//! The `nft` program: one script on its standard input, one listing from its output.
+//! The `nft` program: one batch of commands on its standard input, one listing from its output.
 
 use std::io::{self, Write as _};
 use std::process::{Child, Command, Output, Stdio};
@@ -13,7 +13,7 @@ use crate::prefix::Family;
 /// Where `nft` is looked for: a service's PATH may lack the administrator's directories.
 const PROGRAMS: [&str; 3] = ["nft", "/usr/sbin/nft", "/sbin/nft"];
 
-/// Expressions whose kernel module may be missing, by what the script says.
+/// Expressions whose kernel module may be missing, by what the ruleset says.
 const FEATURES: [(&str, &str, &str); 7] = [
     ("notrack", "notrack statement", "nft_ct"),
     ("tproxy", "tproxy expression", "nft_tproxy"),
@@ -24,14 +24,14 @@ const FEATURES: [(&str, &str, &str); 7] = [
     ("table", "inet table", "nf_tables"),
 ];
 
-/// Sends a script. The kernel takes all of it or none.
-pub(crate) async fn apply(script: String) -> Result<(), NftError> {
-    run(&["-f", "-"], script).await.map(|_| ())
+/// Sends a batch. The kernel takes all of it or none.
+pub(crate) async fn apply(batch: String) -> Result<(), NftError> {
+    run(&["-f", "-"], batch).await.map(|_| ())
 }
 
-/// Has the kernel look at a script without taking it.
-pub(crate) async fn check(script: String) -> Result<(), NftError> {
-    run(&["-c", "-f", "-"], script).await.map(|_| ())
+/// Has the kernel check a batch without taking it.
+pub(crate) async fn check(batch: String) -> Result<(), NftError> {
+    run(&["-c", "-f", "-"], batch).await.map(|_| ())
 }
 
 /// Deletes pepd's table. False if there was none.
@@ -84,19 +84,19 @@ pub(crate) async fn delete_empty_raw(family: Family) -> Result<(), NftError> {
 const LIST_RAW4: &[&str] = &["-j", "list", "table", "ip", "raw"];
 const LIST_RAW6: &[&str] = &["-j", "list", "table", "ip6", "raw"];
 
-/// The heads of all chains on this host, as nft's JSON objects.
+/// Lists the heads of all chains on this host, as nft's JSON objects.
 pub(crate) async fn chains() -> Result<Vec<Value>, NftError> {
     let json = run(&["-j", "list", "chains"], String::new()).await?;
     Ok(Listing::parse(&json)?.objects)
 }
 
-/// Everything in this namespace, as nft's JSON objects.
+/// Lists everything in this namespace, as nft's JSON objects.
 pub(crate) async fn ruleset() -> Result<Vec<Value>, NftError> {
     let json = run(&["-j", "list", "ruleset"], String::new()).await?;
     Ok(Listing::parse(&json)?.objects)
 }
 
-/// The rules of one chain, as nft prints them.
+/// Lists the rules of one chain, as nft prints them.
 pub(crate) async fn chain(family: &str, table: &str, name: &str) -> Result<String, NftError> {
     run(
         &["-f", "-"],
@@ -146,8 +146,8 @@ fn start(args: &[&str]) -> Result<Child, NftError> {
     result.map_err(|source| NftError::Missing { source })
 }
 
-/// What nft's complaint means.
-fn classify(script: &str, output: &Output) -> NftError {
+/// Says what nft's complaint means.
+fn classify(batch: &str, output: &Output) -> NftError {
     let mut stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     if stderr.is_empty() {
         stderr = format!("nothing ({})", output.status);
@@ -158,7 +158,7 @@ fn classify(script: &str, output: &Output) -> NftError {
     let missing = stderr.contains("No such file or directory")
         || stderr.contains("not supported")
         || stderr.contains("Protocol not");
-    match missing_feature(script, &stderr).filter(|_| missing) {
+    match missing_feature(batch, &stderr).filter(|_| missing) {
         Some((feature, module)) => NftError::NoFeature {
             feature,
             module,
@@ -168,12 +168,12 @@ fn classify(script: &str, output: &Output) -> NftError {
     }
 }
 
-/// Which expression the kernel refused: nft repeats the line it could not process.
-fn missing_feature(script: &str, stderr: &str) -> Option<(&'static str, &'static str)> {
+/// Names the expression that the kernel refused: nft repeats the line it could not process.
+fn missing_feature(batch: &str, stderr: &str) -> Option<(&'static str, &'static str)> {
     if stderr.contains("Unable to initialize Netlink socket") {
         return Some(("support", "nf_tables"));
     }
-    if !script.contains("tproxy") {
+    if !batch.contains("tproxy") {
         return None;
     }
     FEATURES

@@ -1,4 +1,4 @@
-//! The guard: what may come out of a tunnel.
+//! The tunnel filter: what may come out of a tunnel. Operators see it as the chain `guard`.
 //!
 //! The tunnel device itself takes packets only from the peer's address. Of what is in them the
 //! guard lets through, before anything else looks at it,
@@ -42,6 +42,7 @@ const ROUTING_PROTOCOLS: [&str; 4] = [
     "udp dport { 520, 521, 3784, 4784, 6696 }",
 ];
 
+/// Writes the counters of what the guards drop.
 pub(super) fn filter_counters(ruleset: &mut Ruleset, plan: &Plan, carried: &Carried) {
     if plan.tunnels.is_empty() {
         return;
@@ -54,6 +55,7 @@ pub(super) fn filter_counters(ruleset: &mut Ruleset, plan: &Plan, carried: &Carr
     }
 }
 
+/// Writes the guard of each tunnel, and the chain that leads to them.
 pub(super) fn filter_chains(ruleset: &mut Ruleset, plan: &Plan) {
     if plan.tunnels.is_empty() {
         return;

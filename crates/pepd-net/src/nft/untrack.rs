@@ -21,7 +21,7 @@ use super::text::Ruleset;
 use crate::plan::Plan;
 use crate::request::{Mark, SocketMarks, VerdictMarks};
 
-/// What ends the look at packets before connection tracking.
+/// Writes the chains in which packets end before connection tracking.
 pub(super) fn untracking_chains(ruleset: &mut Ruleset, plan: &Plan) {
     if plan.mark.sockets().is_none() {
         return;
@@ -38,7 +38,7 @@ pub(super) fn untracking_chains(ruleset: &mut Ruleset, plan: &Plan) {
     ruleset.chain("half", None, &half.map(str::to_owned));
 }
 
-/// Before connection tracking, and after the operator's chains at `raw`.
+/// Writes the chains before connection tracking, and after the operator's chains at `raw`.
 pub(super) fn leg_chains(ruleset: &mut Ruleset, plan: &Plan) {
     let marks = plan.mark.sockets();
     direct_chain(ruleset, plan);
@@ -90,7 +90,7 @@ pub(super) fn leg_chains(ruleset: &mut Ruleset, plan: &Plan) {
     }
 }
 
-/// Nobody connects to the listeners themselves. Here rather than in `input`, because a base
+/// Writes the chain by which nobody connects to the listeners themselves. Here rather than in `input`, because a base
 /// chain costs every packet more than a rule does.
 fn direct_chain(ruleset: &mut Ruleset, plan: &Plan) {
     let refused = "counter name refused_direct reject with tcp reset";
@@ -108,7 +108,7 @@ fn direct_chain(ruleset: &mut Ruleset, plan: &Plan) {
     ruleset.chain("direct", None, &lines);
 }
 
-/// After the addresses of what comes back have been translated.
+/// Writes the chain that comes after the addresses of what comes back have been translated.
 pub(super) fn translated_chain(ruleset: &mut Ruleset, plan: &Plan) {
     if plan.mark.sockets().is_none() {
         return;
@@ -130,7 +130,7 @@ pub(super) fn translated_chain(ruleset: &mut Ruleset, plan: &Plan) {
     ruleset.base_chain("translated", &lines);
 }
 
-/// What has been through the queue, by its mark. None of it may keep the mark of what waits: it
+/// Matches what has been through the queue, by its mark. None of it may keep the mark of what waits: it
 /// would be delivered here.
 fn decided(plan: &Plan, marks: VerdictMarks) -> Vec<String> {
     let Mark { value, mask } = plan.mark;

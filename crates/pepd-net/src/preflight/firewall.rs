@@ -11,7 +11,7 @@ use crate::nft::names::TABLE;
 use crate::nft::process as nft;
 use crate::request::Mark;
 
-/// What the operator's own firewall means for split connections.
+/// The meaning of the operator's own firewall for split connections.
 #[derive(Debug, Default)]
 pub struct Firewall {
     /// Chains of `input` that drop captured packets: split connections hang.
@@ -49,7 +49,7 @@ impl Firewall {
     }
 }
 
-/// The chains, other than pepd's, that hand packets to a transparent proxy, by nft or iptables.
+/// Lists the chains, other than pepd's, that hand packets to a transparent proxy, by nft or iptables.
 pub(crate) async fn proxies() -> Vec<String> {
     let objects = nft::ruleset().await.unwrap_or_default();
     let mut found = Vec::new();
@@ -75,7 +75,7 @@ async fn lets_in(chain: &BaseChain<'_>, mark: Mark) -> bool {
         .is_ok_and(|rules| rules.contains(&format!("{:#010x}", mark.mask)))
 }
 
-/// What a base chain may do to split connections.
+/// The part that a base chain may play in split connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     /// It translates the source addresses of what leaves.
@@ -122,6 +122,8 @@ impl<'a> BaseChain<'a> {
     }
 }
 
+/// Warns of address translation that does not apply.
+///
 /// Without marks that tell the legs apart, connection tracking takes the two, which have the same
 /// addresses and ports, for one connection. The client leg ends on this host and so is not
 /// rewritten, and then neither is the upstream leg.

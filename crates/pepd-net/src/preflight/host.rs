@@ -60,7 +60,7 @@ pub(crate) fn fit(plan: &Plan) -> Result<(Plan, Vec<Warning>), SourceValidMark> 
     Ok((plan, warnings))
 }
 
-/// Why IPv6 cannot be used, as the cure.
+/// Says why IPv6 cannot be used, as the cure.
 fn no_ipv6() -> Option<String> {
     if !Path::new("/proc/sys/net/ipv6").exists() {
         return Some("boot without ipv6.disable=1, or remove the prefixes".to_owned());
@@ -70,9 +70,11 @@ fn no_ipv6() -> Option<String> {
         .then(|| "sysctl -w net.ipv6.conf.lo.disable_ipv6=0, or remove the prefixes".to_owned())
 }
 
-/// With src_valid_mark the reverse-path check of a captured packet looks into pepd's table,
-/// finds the source to be "local" and drops the packet, at any rp_filter
-/// (fib_validate_source, net/ipv4/fib_frontend.c).
+/// Refuses a host with src_valid_mark.
+///
+/// With it the reverse-path check of a captured packet looks into pepd's table, finds the source
+/// to be "local" and drops the packet, at any rp_filter (fib_validate_source,
+/// net/ipv4/fib_frontend.c).
 fn refuse_source_validation(plan: &Plan) -> Result<(), SourceValidMark> {
     if !plan.families.contains(&Family::V4) {
         return Ok(());

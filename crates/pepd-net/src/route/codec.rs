@@ -21,13 +21,13 @@ use crate::prefix::Family;
 use crate::request::Mark;
 use crate::tunnel::spec as tunnel;
 
-/// What carries an item to the kernel.
+/// A message that carries an item to the kernel.
 pub(super) enum Message {
     Route(RouteMessage),
     Rule(RuleMessage),
 }
 
-/// The message that makes or deletes an item. It fails if the device that a route leads to is not
+/// Makes the message that makes or deletes an item. It fails if the device that a route leads to is not
 /// among `devices` (index to name).
 pub(super) fn message(item: &Item, devices: &BTreeMap<u32, String>) -> Result<Message, Drift> {
     match item {
@@ -298,8 +298,8 @@ pub(crate) fn destination(family: Family, route: &RouteMessage) -> Option<IpNet>
     (length == 0).then(|| family.everything())
 }
 
-/// A route without its destination and what the kernel adds, the attributes in the order of
-/// their numbers: what a copy is compared by.
+/// Strips a route of its destination and of what the kernel adds, and puts the attributes in the
+/// order of their numbers: a copy is compared by what is left.
 pub(crate) fn normal(route: &RouteMessage) -> RouteMessage {
     let mut message = RouteMessage::default();
     message.header.kind = route.header.kind;

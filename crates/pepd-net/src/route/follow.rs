@@ -26,7 +26,7 @@ use crate::plan::Plan;
 /// campuses that are all the world.
 const MOST: usize = 1024;
 
-/// How soon after one change of the host's routes the next is looked at.
+/// The time after one change of the host's routes until the next is acted on.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Makes the copies what they should be now. Tells whether there is a reason not to copy.
@@ -66,7 +66,7 @@ pub(crate) async fn sync(routing: &Routing, plan: &Plan) -> Result<Option<String
     Ok(reason)
 }
 
-/// Tells of changes to the host's routes. It listens as long as it lives.
+/// A listener to changes of the host's routes, as long as it lives.
 #[derive(Debug)]
 pub(crate) struct Changes {
     notify: Arc<Notify>,
@@ -113,7 +113,7 @@ impl Drop for Changes {
     }
 }
 
-/// Also when messages were lost: then anything may have changed.
+/// Whether a message is about a route of the host's. Also when messages were lost: then anything may have changed.
 fn is_host_route(payload: &NetlinkPayload<RouteNetlinkMessage>) -> bool {
     match payload {
         NetlinkPayload::InnerMessage(

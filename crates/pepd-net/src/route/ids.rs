@@ -64,7 +64,7 @@ impl RouteTable {
         matches!(self.0, 0 | 252..=255)
     }
 
-    /// The table so many numbers further on, at most the last that there is.
+    /// Gives the table so many numbers further on, at most the last that there is.
     fn plus(self, offset: u32) -> RouteTable {
         RouteTable(self.0.saturating_add(offset))
     }
@@ -96,33 +96,33 @@ impl RouteTables {
     /// All tables, and any that an earlier configuration had, are within so many numbers.
     const MOST: u32 = 300;
 
-    /// The table of the capture.
+    /// Gives the table of the capture.
     pub(crate) fn capture(self) -> RouteTable {
         self.first
     }
 
-    /// The table for what comes from this box and from the campuses behind it.
+    /// Gives the table for what comes from this box and from the campuses behind it.
     pub(crate) fn here(self) -> RouteTable {
         self.first.plus(1)
     }
 
-    /// The table for what comes through the tunnel to the peer with this index.
+    /// Gives the table for what comes through the tunnel to the peer with this index.
     pub(crate) fn behind(self, peer: usize) -> RouteTable {
         self.first.plus(2).plus(count(peer))
     }
 
-    /// The table with the other ends of the tunnels.
+    /// Gives the table with the other ends of the tunnels.
     pub(crate) fn probes(self) -> RouteTable {
         self.first.plus(2).plus(count(self.peers))
     }
 
-    /// The table of the host's routes with an initcwnd; none if no campus needs one.
+    /// Gives the table of the host's routes with an initcwnd; none if no campus needs one.
     pub(crate) fn initcwnd(self) -> Option<RouteTable> {
         self.has_initcwnd
             .then(|| self.first.plus(1).plus(count(self.next_hop().len())))
     }
 
-    /// The next-hop tables, of which there are two more than peers; none without peers.
+    /// Lists the next-hop tables, of which there are two more than peers; none without peers.
     pub(crate) fn next_hop(self) -> Vec<RouteTable> {
         if self.peers == 0 {
             return Vec::new();
@@ -130,7 +130,7 @@ impl RouteTables {
         (self.here().0..=self.probes().0).map(RouteTable).collect()
     }
 
-    /// All of them: none may hold anything but pepd's routes.
+    /// Lists all of them: none may hold anything but pepd's routes.
     pub(crate) fn all(self) -> Vec<RouteTable> {
         let mut tables = vec![self.capture()];
         tables.extend(self.next_hop());

@@ -18,7 +18,7 @@ use super::item::{Item, Route, Rule, Selector, Target};
 use crate::prefix::Family;
 use crate::request::{Campus, Mark, Request};
 
-/// The rules that lead to the copies, of each family: one for client legs and one for upstream
+/// Gives the rules that lead to the copies, of each family: one for client legs and one for upstream
 /// legs; none if no campus needs a copy.
 pub(crate) fn rules(request: &Request, families: &[Family]) -> Vec<Item> {
     let table = request.route_tables().initcwnd();
@@ -130,7 +130,7 @@ fn copy(table: RouteTable, to: IpNet, window: u32, route: &RouteMessage) -> Rout
     }
 }
 
-/// Where a route of the host's leads; none for one that is not for packets to a single host, or
+/// Reads where a route of the host's leads; none for one that is not for packets to a single host, or
 /// depends on more than the destination.
 fn destination(family: Family, route: &RouteMessage) -> Option<IpNet> {
     let usable = matches!(
@@ -143,7 +143,7 @@ fn destination(family: Family, route: &RouteMessage) -> Option<IpNet> {
     codec::destination(family, route)
 }
 
-/// The lower the better.
+/// Reads the metric of a route: the lower the better.
 fn priority(route: &RouteMessage) -> u32 {
     let priority = route
         .attributes

@@ -25,7 +25,7 @@ pub(crate) struct Route {
     pub(crate) target: Target,
 }
 
-/// Where a route leads.
+/// The place to which a route leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Target {
     /// To this host, whatever the address.
@@ -57,14 +57,14 @@ pub(crate) struct Rule {
     pub(crate) table: RouteTable,
 }
 
-/// What a rule tells packets by.
+/// The property by which a rule tells packets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Selector {
     /// Captured packets, by their mark.
     Captured(Mark),
     /// Packets of the relay's sockets, by their mark.
     Relay(Mark),
-    /// Where packets come from.
+    /// The place where packets come from.
     From(Source),
     /// ICMP with the probes' type of service, from one end of a tunnel to the other. Not only the
     /// requests: answers shall come back through the tunnel, and a reverse-path check, strict or
@@ -72,7 +72,7 @@ pub(crate) enum Selector {
     Probe { local: Ipv4Addr, remote: Ipv4Addr },
 }
 
-/// Where packets come from.
+/// The place where packets come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Source {
     /// This box itself; for more than a default route.
@@ -146,7 +146,7 @@ impl fmt::Display for Route {
 }
 
 impl Selector {
-    /// The preference of rules with this selector: of which kind a rule is shows by it.
+    /// Gives the preference of rules with this selector: of which kind a rule is shows by it.
     pub(super) fn preference(&self) -> Preference {
         match self {
             Selector::Captured(_) => Preference::CAPTURE,

@@ -34,7 +34,7 @@ impl Routing {
         Ok(Routing { handle })
     }
 
-    /// The devices, over the same connection.
+    /// Gives the devices, over the same connection.
     pub(crate) fn tunnels(&self) -> Tunnels<'_> {
         Tunnels::new(&self.handle)
     }
@@ -96,7 +96,7 @@ impl Routing {
         }
     }
 
-    /// The rules of pepd's that are there, and the routes in `tables` and in the tables
+    /// Lists the rules of pepd's that are there, and the routes in `tables` and in the tables
     /// that these rules look into. Rules come first: the order of removal.
     pub(crate) async fn own(&self, tables: &[RouteTable]) -> Result<Vec<Item>, NetlinkError> {
         let devices = self.tunnels().names().await?;
@@ -122,7 +122,7 @@ impl Routing {
         Ok(found)
     }
 
-    /// The tables from `first` on, for as many as there can be peers, that have routes of pepd's.
+    /// Lists the tables from `first` on, for as many as there can be peers, that have routes of pepd's.
     /// A crash may have left routes before the rules that lead to them.
     pub(crate) async fn own_tables(
         &self,

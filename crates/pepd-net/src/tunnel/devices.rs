@@ -22,7 +22,7 @@ pub(crate) struct Tunnels<'h> {
     handle: &'h Handle,
 }
 
-/// What a call has made, for the way back.
+/// The devices that a call has made, for the way back.
 #[derive(Debug, Default)]
 pub(crate) struct Made {
     devices: Vec<String>,
@@ -33,7 +33,7 @@ impl<'h> Tunnels<'h> {
         Tunnels { handle }
     }
 
-    /// Index to name, of all devices.
+    /// Maps index to name, of all devices.
     pub(crate) async fn names(&self) -> Result<BTreeMap<u32, String>, NetlinkError> {
         let links = self.links().await?;
         Ok(links
@@ -42,7 +42,7 @@ impl<'h> Tunnels<'h> {
             .collect())
     }
 
-    /// The names of pepd's own devices.
+    /// Lists the names of pepd's own devices.
     pub(crate) async fn own(&self) -> Result<Vec<String>, NetlinkError> {
         let links = self.links().await?;
         Ok(links
@@ -137,7 +137,7 @@ impl<'h> Tunnels<'h> {
         }
     }
 
-    /// Switches them on.
+    /// Switches the devices of `tunnels` on.
     pub(crate) async fn up(&self, tunnels: &[Tunnel]) -> Result<(), TunnelError> {
         let links = self.links().await?;
         for tunnel in tunnels {
@@ -175,7 +175,7 @@ impl<'h> Tunnels<'h> {
         }
     }
 
-    /// Checks that they are there, as they should be, and up.
+    /// Checks that the devices of `tunnels` are there, as they should be, and up.
     pub(crate) async fn verify(&self, tunnels: &[Tunnel]) -> Result<(), TunnelError> {
         let links = self.links().await?;
         for tunnel in tunnels {
@@ -204,7 +204,7 @@ impl<'h> Tunnels<'h> {
         Ok(())
     }
 
-    /// True if the device is new.
+    /// Makes a tunnel, or changes what is there; true if the device is new.
     async fn make_one(&self, tunnel: &Tunnel) -> Result<bool, TunnelError> {
         let mut new = false;
         let mut link = self.find(tunnel).await?;
@@ -242,7 +242,7 @@ impl<'h> Tunnels<'h> {
             .map_err(|error| failed(tunnel, to_io(error)))
     }
 
-    /// A tunnel of pepd's with these ends and an earlier peer's name is in the way.
+    /// Removes a tunnel of pepd's with these ends and an earlier peer's name: it is in the way.
     async fn free_the_ends(&self, tunnel: &Tunnel) -> Result<(), NetlinkError> {
         let links = self.links().await?;
         for link in links
@@ -340,7 +340,7 @@ impl<'h> Tunnels<'h> {
         Ok(())
     }
 
-    /// The addresses of a device, but for the link-local ones, which are the kernel's.
+    /// Lists the addresses of a device, but for the link-local ones, which are the kernel's.
     async fn addresses(&self, link: &Link) -> Result<Vec<(IpNet, AddressMessage)>, NetlinkError> {
         let request = self.handle.address().get();
         let messages = request.set_link_index_filter(link.index).execute();
@@ -366,8 +366,8 @@ impl<'h> Tunnels<'h> {
         })
     }
 
-    /// What the way to the other end carries in one packet, in bytes; none if there is no way
-    /// now.
+    /// Finds out what the path to the other end carries in one packet, in bytes; none if there is
+    /// no route now.
     async fn path_mtu(&self, tunnel: &Tunnel) -> Option<u32> {
         let mut message = RouteMessage::default();
         let family = Family::of(tunnel.remote);

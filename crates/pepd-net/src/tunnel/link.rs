@@ -26,7 +26,7 @@ const RP_FILTER: u16 = 8;
 /// Where the traffic class lies in an IPv6 flow information field.
 const CLASS_SHIFT: u32 = 20;
 
-/// The address and network in a message; none if it is link-local. The local address is what
+/// Reads the address and network in a message; none if it is link-local. The local address is what
 /// counts: of a point-to-point device `IFA_ADDRESS` may be the other end's.
 pub(super) fn address(message: &AddressMessage) -> Option<IpNet> {
     let find = |wanted: fn(&AddressAttribute) -> Option<IpAddr>| {
@@ -152,7 +152,7 @@ fn reverse_path_filter(families: &[AfSpecUnspec]) -> Option<i32> {
     })
 }
 
-/// The request that gives a device this reverse-path filter.
+/// Makes the request that gives a device this reverse-path filter.
 pub(crate) fn filter(index: u32, filter: i32) -> LinkMessage {
     // One attribute of eight bytes: its length, its number, its value.
     let mut conf = Vec::from(8u16.to_ne_bytes());
@@ -166,7 +166,7 @@ pub(crate) fn filter(index: u32, filter: i32) -> LinkMessage {
     message
 }
 
-/// The kernel adds flags of its own to an ip6tnl's.
+/// Whether an attribute is as wanted: the kernel adds flags of its own to an ip6tnl's.
 fn same(have: &InfoIpTunnel, wanted: &InfoIpTunnel) -> bool {
     match (have, wanted) {
         (InfoIpTunnel::Ipv6Flags(have), InfoIpTunnel::Ipv6Flags(wanted)) => {
@@ -177,14 +177,14 @@ fn same(have: &InfoIpTunnel, wanted: &InfoIpTunnel) -> bool {
     }
 }
 
-/// The request that makes `tunnel`.
+/// Makes the request for `tunnel`.
 pub(crate) fn new(tunnel: &Tunnel) -> LinkMessage {
     let mut message = LinkMessage::default();
     message.attributes = vec![LinkAttribute::IfName(tunnel.device.clone()), info(tunnel)];
     message
 }
 
-/// The request that changes a device of the same kind into `tunnel`. It is without the name,
+/// Makes the request that changes a device of the same kind into `tunnel`. It is without the name,
 /// which the kernel takes for a new one and refuses while the device is up.
 pub(crate) fn change(tunnel: &Tunnel, index: u32) -> LinkMessage {
     let mut message = LinkMessage::default();

@@ -1,4 +1,4 @@
-//! The tunnels to other helper boxes: which there are to be, as data.
+//! Which tunnels to other helper boxes there are to be, as data.
 //!
 //! The kernel has a kind of device for each pair of inner and outer family, and two that carry
 //! both: `sit` over IPv4 and `ip6tnl` over IPv6, in mode `any`. `sit` is taken only where there
@@ -43,7 +43,7 @@ pub enum TunnelKind {
 }
 
 impl TunnelKind {
-    /// As `ip link … type` has it.
+    /// Names it as `ip link … type` has it.
     pub(crate) fn name(self) -> &'static str {
         match self {
             TunnelKind::Ipip => "ipip",
@@ -52,7 +52,7 @@ impl TunnelKind {
         }
     }
 
-    /// The kernel module.
+    /// Names the kernel module.
     pub(crate) fn module(self) -> &'static str {
         match self {
             TunnelKind::Ipip => "ipip",
@@ -61,7 +61,7 @@ impl TunnelKind {
         }
     }
 
-    /// What is carried in what.
+    /// Says what is carried in what.
     pub(super) fn carries(self) -> &'static str {
         match self {
             TunnelKind::Ipip => "IPv4 over IPv4",
@@ -70,7 +70,7 @@ impl TunnelKind {
         }
     }
 
-    /// Bytes of the outer header.
+    /// Counts the bytes of the outer header.
     fn overhead(self) -> u32 {
         match self {
             TunnelKind::Ipip | TunnelKind::Sit => 20,
@@ -97,7 +97,7 @@ pub(crate) struct Tunnel {
 }
 
 impl Tunnel {
-    /// The tunnel to `peer` of the box `node`, where the campuses have these families.
+    /// Plans the tunnel to `peer` of the box `node`, where the campuses have these families.
     pub(crate) fn new(node: &str, peer: &Peer, families: &[Family]) -> Tunnel {
         let has = |family| {
             peer.inside
@@ -127,7 +127,7 @@ impl Tunnel {
         }
     }
 
-    /// The MTU, on a path that carries `path` bytes.
+    /// Gives the MTU, on a path that carries `path` bytes.
     pub(super) fn mtu_on(&self, path: Option<u32>) -> u32 {
         let fits = path
             .unwrap_or(ETHERNET_MTU)
@@ -185,7 +185,7 @@ pub(crate) fn is_device(name: &str) -> bool {
     name.starts_with(PREFIX)
 }
 
-/// The interface of the tunnel to the peer with this name.
+/// Names the interface of the tunnel to the peer with this name.
 pub(crate) fn device(peer: &str) -> String {
     format!("{PREFIX}{peer}")
 }

@@ -25,7 +25,7 @@ use crate::prefix::Family;
 use crate::request::{Campus, Request, Via};
 use crate::tunnel::spec as tunnel;
 
-/// The items, routes before the rules that lead to them.
+/// Gives the items, routes before the rules that lead to them.
 pub(crate) fn items(request: &Request) -> Vec<Item> {
     let mut routes = Vec::new();
     let mut rules = Vec::new();
@@ -53,7 +53,7 @@ pub(crate) fn items(request: &Request) -> Vec<Item> {
     routes.chain(rules).collect()
 }
 
-/// Routes and rules for the echo requests between the ends of each tunnel over IPv4, and for
+/// Gives routes and rules for the echo requests between the ends of each tunnel over IPv4, and for
 /// their answers: both go through the tunnel, which without them neither would. (Over IPv6 a
 /// rule cannot tell them from other ICMP: there the answers take the path of the outer packets.)
 fn probes(request: &Request) -> (Vec<Route>, Vec<Rule>) {
@@ -82,7 +82,7 @@ fn probes(request: &Request) -> (Vec<Route>, Vec<Rule>) {
     (routes, rules)
 }
 
-/// Where packets come from: behind this box, or through the tunnel to a peer.
+/// The side that packets come from: behind this box, or through the tunnel to a peer.
 struct Side<'r> {
     request: &'r Request,
     peer: Option<usize>,
@@ -118,7 +118,7 @@ impl<'r> Side<'r> {
         }
     }
 
-    /// What comes from this side whatever its address: of boxes that are no neighbours the ICMP
+    /// Gives the source of what comes from this side whatever its address: of boxes that are no neighbours the ICMP
     /// errors, which the guard lets through.
     fn source(&self) -> Source {
         match self.peer.and_then(|peer| self.request.peers.get(peer)) {
@@ -132,7 +132,7 @@ impl<'r> Side<'r> {
         prefixes(ours, family).into_iter()
     }
 
-    /// The routes to the campuses on other sides, and the exceptions that lie within.
+    /// Gives the routes to the campuses on other sides, and the exceptions that lie within.
     fn routes(&self, family: Family) -> Vec<Route> {
         let mut routes = Vec::new();
         let mut reached = Vec::new();
