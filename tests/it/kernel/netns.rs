@@ -134,6 +134,25 @@ pub fn veth(a: (&Netns, &str), b: (&Netns, &str)) {
         netns.sysctl(&format!("net/ipv6/conf/{name}/accept_dad"), "0");
         netns.ip(&format!("link set {name} up"));
     }
+    for (netns, name) in [a, b] {
+        // A link's carrier is noticed a moment later, the more so where other tests make links.
+        wait_until(LIMIT, "the link is up", || {
+            netns
+                .ip(&format!("link show dev {name}"))
+                .contains("state UP")
+        })
+        .unwrap();
+    }
+}
+
+/// Waits until the kernel takes what is sent to an IPv6 address: its route comes after it.
+pub fn wait_for_address(netns: &Netns, address: &str) {
+    wait_until(LIMIT, "the address has its route", || {
+        netns
+            .ip("-6 route show table local")
+            .contains(&format!("local {address} "))
+    })
+    .unwrap();
 }
 
 /// A namespace with an operator's own firewall, policy routing and forwarding.
@@ -145,6 +164,7 @@ pub fn operated() -> Netns {
     netns.sysctl("net/ipv6/conf/all/forwarding", "1");
     netns.ip("addr add 10.1.0.1/16 dev east");
     netns.ip("addr add fd00:a::1/48 dev east nodad");
+    wait_for_address(&netns, "fd00:a::1");
     netns.ip("rule add preference 50 fwmark 0x1/0xff lookup 100");
     netns.ip("route add 192.0.2.0/24 dev east table 100");
     netns.ip("-6 rule add preference 90 from fd00:a:9::/64 lookup 100");

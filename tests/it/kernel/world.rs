@@ -11,7 +11,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use pepd_net::{Gate, Installed, Request};
 use socket2::{Domain, Socket, Type};
 
-use super::netns::{Netns, PORT, veth};
+use super::netns::{Netns, PORT, veth, wait_for_address};
 use crate::harness::LIMIT;
 
 pub const CLIENT4: &str = "10.1.0.2";
@@ -149,6 +149,11 @@ fn cable(client: &Netns, hb: &Netns, router: &Netns, server: &Netns) {
     ] {
         for address in addresses {
             netns.ip(&format!("addr add {address} dev {device}"));
+        }
+        for (address, _) in addresses.iter().filter_map(|net| net.split_once('/')) {
+            if address.contains(':') {
+                wait_for_address(netns, address);
+            }
         }
     }
 }
