@@ -6,9 +6,7 @@ mod rerun_failed;
 mod test_output;
 
 use std::env;
-use std::num::NonZeroUsize;
 use std::process::Command;
-use std::thread;
 
 use anyhow::{Context, Result, ensure};
 
@@ -70,9 +68,6 @@ const VIRTUAL_TIME: &[&str] = &[
 
 /// The programs that these tests run beside pepd.
 const PROGRAMS: &[&str] = &["curl", "ip", "ip6tables-nft", "iptables-nft", "nft", "sh"];
-
-/// The variable that tells a test binary how many tests to run at a time.
-const TEST_THREADS: &str = "RUST_TEST_THREADS";
 
 /// The exit statuses of `cargo xtask vm` on a machine that cannot run a guest.
 const NO_GUEST: [i32; 2] = [69, 77];
@@ -153,9 +148,6 @@ fn run_here(rest: &[String]) -> Result<Run> {
         command
             .args(["test", "--workspace", "--locked", "--no-fail-fast"])
             .args(packages::features());
-        if env::var_os(TEST_THREADS).is_none() {
-            command.env(TEST_THREADS, test_threads().to_string());
-        }
         command
     };
     let (status, output) = TestOutput::of(cargo_test().args(rest))?;
@@ -215,11 +207,6 @@ fn run_in_guest(options: &[&str], filters: &[&str]) -> Result<Run> {
         run.unsteady.extend(output.failed.into_iter().map(there));
     }
     Ok(run)
-}
-
-/// Twice as many tests at a time as there are processors: most of what they do is wait.
-fn test_threads() -> usize {
-    2 * thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
 fn count(tests: usize) -> String {
