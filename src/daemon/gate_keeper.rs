@@ -80,8 +80,8 @@ impl GateKeeper {
             return Ok(());
         }
         let set = self.set();
-        for (source, destination) in self.relay.admission().take_detours() {
-            self.lease.route_asymmetric(source, destination);
+        for route in self.relay.admission().take_asymmetric_routes() {
+            self.lease.route_asymmetric(route.source, route.destination);
         }
         self.notifier.alive(self.status_line());
         set

@@ -20,7 +20,7 @@ pub fn settings(config: &Config, controls: &Controls) -> pepd_relay::Settings {
             connections: config.limits.connections,
             per_source: config.limits.connections_per_source,
         },
-        hold: hold(config),
+        end_to_end: end_to_end(config),
         legs: config
             .legs
             .iter()
@@ -40,9 +40,9 @@ pub fn settings(config: &Config, controls: &Controls) -> pepd_relay::Settings {
 }
 
 /// Gives how SYNs are held, if any are.
-fn hold(config: &Config) -> Option<pepd_relay::Hold> {
+fn end_to_end(config: &Config) -> Option<pepd_relay::EndToEnd> {
     let marks = config.capture.mark.verdicts()?;
-    config.holds_syns().then_some(pepd_relay::Hold {
+    config.holds_syns().then_some(pepd_relay::EndToEnd {
         first_queue: FIRST_QUEUE,
         pending: config.limits.pending,
         marks,

@@ -190,11 +190,6 @@ fn point(second: u32) -> HistoryPoint {
 /// What the daemon says of itself when it has `flows` connections.
 pub fn status(flows: u64) -> Status {
     let text = str::to_owned;
-    let limit = |name: &str, used, limit| LimitUse {
-        name: text(name),
-        used,
-        limit,
-    };
     let count = |name: &str, count, meaning: &str| CountedReason {
         name: text(name),
         count,
@@ -214,12 +209,7 @@ pub fn status(flows: u64) -> Status {
         started: NOW - 93_784.0,
         uptime: 93_784.0,
         workers: 4,
-        limits: vec![
-            limit("connections", flows, 8000),
-            limit("pending", 3, 1024),
-            limit("descriptors", 2 * flows + 90, 20_000),
-            limit("pipes", flows / 2, 1944),
-        ],
+        limits: limits(flows),
         counters: vec![
             count("accepted", 123_456, "connections split"),
             count("closed", 123_000, "connections that ended with both FINs"),
@@ -256,6 +246,20 @@ pub fn status(flows: u64) -> Status {
              bandwidth × RTT (3.4 MiB): raise [leg.satellite] buffer",
         )],
     }
+}
+
+fn limits(flows: u64) -> Vec<LimitUse> {
+    let limit = |name: &str, used, limit| LimitUse {
+        name: name.to_owned(),
+        used,
+        limit,
+    };
+    vec![
+        limit("connections", flows, 8000),
+        limit("pending", 3, 1024),
+        limit("descriptors", 2 * flows + 90, 20_000),
+        limit("pipes", flows / 2, 1944),
+    ]
 }
 
 fn pair(flows: u64) -> PairSnapshot {

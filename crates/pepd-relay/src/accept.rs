@@ -117,16 +117,16 @@ fn accept(
         client: peer,
         server: destination,
     };
-    let upstream = match context.shared.held.claim(flow, Instant::now()) {
+    let upstream = match context.shared.handshakes.accepted(flow, Instant::now()) {
         Claim::Answered(answered) => {
             context.shared.note_pending();
             *spare = Some(socket);
             Upstream::Answered(answered)
         }
-        Claim::Asking(waiting, attempt) => {
+        Claim::Dialing(syn, dial) => {
             context.shared.note_pending();
-            waiting.supersede();
-            Upstream::Spare(socket, attempt)
+            syn.supersede();
+            Upstream::Spare(socket, dial)
         }
         Claim::Unknown => Upstream::Spare(socket, None),
     };

@@ -13,12 +13,12 @@ use pepd_telemetry::{Counters, FlowTable, UnsplitReason};
 use crate::connection::access_log::AccessLog;
 use crate::fast_open;
 use crate::gate_history::GateWatch;
-use crate::handshake::{Decision, Held};
+use crate::handshake::verdict::SynVerdict;
 use crate::limits::Admission;
 use crate::listener::{self, ListenError, Listener};
 use crate::pipe_pool::PipePool;
-use crate::settings::{Hold, Leg, ListenerAddress, Settings};
-use crate::shared::Shared;
+use crate::settings::{EndToEnd, Leg, ListenerAddress, Settings};
+use crate::shared::{Handshakes, Shared};
 use crate::worker::Worker;
 
 /// Settings whose listeners are open: nothing can fail any more when they come into force.
@@ -38,8 +38,8 @@ pub struct Prepared {
 impl Prepared {
     /// Opens the listeners of a first generation.
     pub fn new(settings: Settings, workers: NonZeroUsize) -> Result<Self, ListenError> {
-        let queues = match settings.hold {
-            Some(hold) => Some(open_queues(hold, workers)?),
+        let queues = match settings.end_to_end {
+            Some(held) => Some(open_queues(held, workers)?),
             None => None,
         };
         let key = fast_open::Key::random().map_err(ListenError::NoKey)?;
@@ -94,8 +94,8 @@ impl Relay {
             queues,
             ..
         } = prepared;
-        let pending = settings.hold.map_or(0, |hold| hold.pending);
-        let reading = queues.is_some().then_some(settings.hold);
+        let pending = settings.end_to_end.map_or(0, |held| held.pending);
+        let reading = queues.is_some().then_some(settings.end_to_end);
         let listeners = listeners.unwrap_or_default();
         let now = Instant::now();
         let epoch = SystemTime::now()
@@ -108,7 +108,7 @@ impl Relay {
             epoch.as_secs_f64(),
         );
         let shared = Arc::new(Shared {
-            held: Held::new(pending, now),
+            handshakes: Handshakes::new(pending, now),
             flows: Arc::new(flows),
             access_log: AccessLog::new(settings.ended_lines, now),
             admission: Arc::new(Admission::new(settings.limits)),
@@ -125,22 +125,22 @@ impl Relay {
             .map(|(index, set)| Worker::start(index, Arc::clone(&shared), set, share))
             .collect::<io::Result<_>>()?;
         for (worker, queue) in workers.iter().zip(queues.into_iter().flatten()) {
-            worker.hold(queue);
+            worker.read_queue(queue);
         }
         Ok(Self {
             shared,
             workers,
             generation,
-            reading: reading.flatten().map(|hold| hold.first_queue),
+            reading: reading.flatten().map(|held| held.first_queue),
         })
     }
 
     /// Opens what other settings need, without touching what runs.
     pub fn prepare(&self, settings: Settings) -> Result<Prepared, ListenError> {
         let workers = NonZeroUsize::new(self.workers.len()).unwrap_or(NonZeroUsize::MIN);
-        let queues = match settings.hold {
-            Some(hold) if self.reading != Some(hold.first_queue) => {
-                Some(open_queues(hold, workers)?)
+        let queues = match settings.end_to_end {
+            Some(held) if self.reading != Some(held.first_queue) => {
+                Some(open_queues(held, workers)?)
             }
             _ => None,
         };
@@ -175,17 +175,21 @@ impl Relay {
             worker.pool.set_most(pipes / self.workers.len());
         }
         self.shared.access_log.set_budget(settings.ended_lines);
-        if settings.hold.is_none() {
-            // Their clients' next SYNs are answered at once; the attempts must not stand in the
+        if settings.end_to_end.is_none() {
+            // Their clients' next SYNs are answered at once; the dials must not stand in the
             // way of the upstream legs that these open.
-            for waiting in self.shared.held.clear().packets {
-                waiting.supersede();
+            let evicted = self
+                .shared
+                .handshakes
+                .clear(SynVerdict::Superseded, Instant::now());
+            for (packet, verdict) in evicted.packets {
+                self.shared.decide(packet, verdict);
             }
         }
-        if let Some(hold) = settings.hold {
-            self.shared.held.set_capacity(hold.pending);
+        if let Some(held) = settings.end_to_end {
+            self.shared.handshakes.set_capacity(held.pending);
             if queues.is_some() {
-                self.reading = Some(hold.first_queue);
+                self.reading = Some(held.first_queue);
             }
         }
         self.shared.settings.store(Arc::new(settings));
@@ -194,13 +198,13 @@ impl Relay {
             worker.listen(set);
         }
         for (worker, queue) in self.workers.iter().zip(queues.into_iter().flatten()) {
-            worker.hold(queue);
+            worker.read_queue(queue);
         }
     }
 
     /// SYNs that are held, and upstream legs that wait for their clients.
     pub fn pending(&self) -> usize {
-        self.shared.held.len()
+        self.shared.handshakes.len()
     }
 
     /// The connections against their limits.
@@ -230,12 +234,12 @@ impl Relay {
     /// Ends all workers; connections that are not finished are reset on both legs.
     /// SYNs that are still held are routed.
     pub fn stop(self) {
-        let evicted = self.shared.held.clear();
-        // And with them the attempts, whose sockets must not meet the answers to what is routed.
+        let ending = SynVerdict::Bypass(UnsplitReason::Ending);
+        let evicted = self.shared.handshakes.clear(ending, Instant::now());
+        // And with them the dials, whose sockets must not meet the answers to what is routed.
         self.workers.into_iter().for_each(Worker::stop);
-        for waiting in evicted.packets {
-            self.shared
-                .decide(waiting, Decision::Bypass(UnsplitReason::Ending));
+        for (packet, verdict) in evicted.packets {
+            self.shared.decide(packet, verdict);
         }
     }
 }
@@ -274,8 +278,8 @@ pub fn listener_addresses(settings: &Settings) -> Result<Vec<ListenerAddress>, L
 }
 
 /// One queue for each worker.
-fn open_queues(hold: Hold, workers: NonZeroUsize) -> Result<Vec<Queue>, ListenError> {
-    hold.first_queue
+fn open_queues(held: EndToEnd, workers: NonZeroUsize) -> Result<Vec<Queue>, ListenError> {
+    held.first_queue
         .and_following()
         .take(workers.get())
         .map(|number| {

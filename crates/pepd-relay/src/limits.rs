@@ -29,12 +29,22 @@ struct State {
     sources: HashMap<IpAddr, u32>,
     full: bool,
     full_sources: Vec<IpAddr>,
-    /// Pairs of source and destination that have not been asked for yet.
-    detours: Vec<(IpAddr, IpAddr)>,
+    /// Asymmetric routes that have not been asked for yet.
+    asymmetric: Vec<AsymmetricRoute>,
 }
 
-/// Detours that are kept for the capture; more are found again.
-const DETOURS: usize = 1024;
+/// A source and a destination between which no connection can be split: the destination's answers
+/// take another way than by this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AsymmetricRoute {
+    /// Whose connections they are.
+    pub source: IpAddr,
+    /// Where they lead.
+    pub destination: IpAddr,
+}
+
+/// Asymmetric routes that are kept for the capture; more are found again.
+const ASYMMETRIC_ROUTES: usize = 1024;
 
 /// What is over a limit now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,7 +63,7 @@ impl Admission {
                 sources: HashMap::new(),
                 full: false,
                 full_sources: Vec::new(),
-                detours: Vec::new(),
+                asymmetric: Vec::new(),
             }),
             exhausted: AtomicBool::new(false),
             live: AtomicU32::new(0),
@@ -129,20 +139,19 @@ impl Admission {
         }
     }
 
-    /// Notes that what `destination` answers `source` takes another way than by this host.
-    pub(crate) fn detour(&self, source: IpAddr, destination: IpAddr) {
+    /// Notes that answers take another way than by this host.
+    pub(crate) fn note_asymmetric(&self, route: AsymmetricRoute) {
         let mut state = self.lock();
-        if state.detours.len() < DETOURS {
-            state.detours.push((source, destination));
+        if state.asymmetric.len() < ASYMMETRIC_ROUTES {
+            state.asymmetric.push(route);
         }
         drop(state);
         self.changed.notify_one();
     }
 
-    /// Pairs of source and destination, new since the last call, between which no connection can
-    /// be split: answers take another way.
-    pub fn take_detours(&self) -> Vec<(IpAddr, IpAddr)> {
-        std::mem::take(&mut self.lock().detours)
+    /// The asymmetric routes that were found since the last call.
+    pub fn take_asymmetric_routes(&self) -> Vec<AsymmetricRoute> {
+        std::mem::take(&mut self.lock().asymmetric)
     }
 
     /// Takes new limits; they count from the next connection on.
@@ -183,7 +192,7 @@ impl Admission {
         }
     }
 
-    /// Waits until [`Admission::pressure`] may have changed, or there are detours.
+    /// Waits until [`Admission::pressure`] may have changed, or there are asymmetric routes.
     pub async fn changed(&self) {
         self.changed.notified().await;
     }

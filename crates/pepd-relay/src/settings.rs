@@ -15,7 +15,7 @@ pub struct Settings {
     /// How much at once.
     pub limits: Limits,
     /// How SYNs are held; `None` where every client is answered before its destination.
-    pub hold: Option<Hold>,
+    pub end_to_end: Option<EndToEnd>,
     /// The legs; campuses refer to them by index.
     pub legs: Vec<Leg>,
     /// The campuses.
@@ -36,7 +36,7 @@ pub struct Limits {
 
 /// Connection establishment end to end: the capture holds SYNs for the relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hold {
+pub struct EndToEnd {
     /// The first of the NFQUEUEs, of which each worker reads one.
     pub first_queue: QueueNumber,
     /// SYNs held, and upstream legs that wait for their clients, at once.
@@ -232,7 +232,7 @@ mod tests {
                 connections: 1,
                 per_source: 1,
             },
-            hold: None,
+            end_to_end: None,
             legs: ["world", "campus", "lab"]
                 .map(Leg::kernel_defaults)
                 .to_vec(),

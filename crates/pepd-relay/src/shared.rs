@@ -4,14 +4,21 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use pepd_telemetry::{Counters, FlowTable};
+use tokio::task::AbortHandle;
 
 use crate::connection::access_log::AccessLog;
 use crate::fast_open::Key;
 use crate::gate_history::GateWatch;
-use crate::handshake::{Decision, Held, Waiting};
+use crate::handshake::answered_leg::AnsweredLeg;
+use crate::handshake::queued_packet::QueuedPacket;
+use crate::handshake::table::Table;
+use crate::handshake::verdict::SynVerdict;
 use crate::limits::Admission;
 use crate::pipe_pool::PipePool;
 use crate::settings::{Leg, Settings};
+
+/// The held SYNs and what came of them, as the workers have them.
+pub(crate) type Handshakes = Table<QueuedPacket, AnsweredLeg, AbortHandle>;
 
 /// What all workers share.
 #[derive(Debug)]
@@ -20,7 +27,7 @@ pub(crate) struct Shared {
     pub(crate) counters: Arc<Counters>,
     pub(crate) admission: Arc<Admission>,
     pub(crate) gate: GateWatch,
-    pub(crate) held: Held,
+    pub(crate) handshakes: Handshakes,
     pub(crate) fast_open_key: Key,
     pub(crate) flows: Arc<FlowTable>,
     pub(crate) access_log: AccessLog,
@@ -29,15 +36,15 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Decides about a held SYN.
-    pub(crate) fn decide(&self, waiting: Waiting, decision: Decision) {
-        let marks = self.settings.load().hold.map(|hold| hold.marks);
-        waiting.decide(decision, marks, &self.counters);
+    /// Gives a queued packet its verdict, and counts it.
+    pub(crate) fn decide(&self, packet: QueuedPacket, verdict: SynVerdict) {
+        let marks = self.settings.load().end_to_end.map(|held| held.marks);
+        packet.decide(verdict, marks, &self.counters);
     }
 
     /// Shows how many flows are pending.
     pub(crate) fn note_pending(&self) {
-        self.counters.pending.set(self.held.len() as u64);
+        self.counters.pending.set(self.handshakes.len() as u64);
     }
 }
 

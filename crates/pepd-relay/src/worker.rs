@@ -7,14 +7,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use pepd_sys::nfqueue::Queue;
-use pepd_telemetry::HeldSynFailure;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
-use tokio::time::MissedTickBehavior;
 
 use crate::accept::accept_on;
-use crate::handshake::evicted::Evicted;
-use crate::handshake::{Decision, queue};
+use crate::handshake::{expiry, queue};
 use crate::listener::Listener;
 use crate::pipe_pool::PipePool;
 use crate::sample;
@@ -25,7 +22,7 @@ enum Command {
     /// Accept on these, and for a while on those before them: handshakes may be under way.
     Listen(Vec<Listener>),
     /// Read this queue from now on.
-    Hold(Queue),
+    ReadQueue(Queue),
     /// End; what is not finished is reset.
     Quit,
 }
@@ -36,16 +33,6 @@ const RETIREMENT: Duration = Duration::from_secs(60);
 
 /// How often a worker says that it lives.
 const BEAT: Duration = Duration::from_millis(250);
-
-/// How often upstream legs without a client are looked for.
-const EXPIRY: Duration = Duration::from_secs(1);
-
-/// A worker that has not looked for so long was paused.
-const PAUSED: Duration = EXPIRY.saturating_mul(2);
-
-/// How long after a pause nobody is said to have given up: what has come meanwhile, the clients' SYNs
-/// and their destinations' answers, is read first.
-const AFTER_PAUSE: Duration = Duration::from_secs(3);
 
 /// A running worker.
 #[derive(Debug)]
@@ -107,8 +94,8 @@ impl Worker {
     }
 
     /// Has the worker read the SYNs that are held in `queue`.
-    pub(crate) fn hold(&self, queue: Queue) {
-        let _ = self.commands.send(Command::Hold(queue));
+    pub(crate) fn read_queue(&self, queue: Queue) {
+        let _ = self.commands.send(Command::ReadQueue(queue));
     }
 
     /// Whether the worker has shown a sign of life within `time`.
@@ -141,7 +128,7 @@ async fn run(
                 .store(u64::try_from(now).unwrap_or(u64::MAX), Relaxed);
         }
     });
-    tokio::spawn(expire(Arc::clone(&context)));
+    tokio::spawn(expiry::run(Arc::clone(&context)));
     tokio::spawn(sample::sample_all(Arc::clone(&context)));
     let mut accepting = accept_on(&context, listeners);
     let mut reading = JoinSet::new();
@@ -154,37 +141,11 @@ async fn run(
                     drop(retired);
                 });
             }
-            Command::Hold(queue) => {
+            Command::ReadQueue(queue) => {
                 reading.abort_all();
                 reading.spawn(queue::read(Arc::clone(&context), Arc::new(queue)));
             }
             Command::Quit => return,
         }
-    }
-}
-
-/// Gives up upstream legs whose clients do not come, and SYNs whose clients have given up.
-async fn expire(context: Arc<Context>) {
-    let mut interval = tokio::time::interval(EXPIRY);
-    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut before, mut from) = (Instant::now(), Instant::now());
-    loop {
-        interval.tick().await;
-        let now = Instant::now();
-        if now.saturating_duration_since(std::mem::replace(&mut before, now)) > PAUSED {
-            from = now + AFTER_PAUSE;
-        }
-        if now < from {
-            continue;
-        }
-        let shared = &context.shared;
-        let Evicted {
-            packets, upstreams, ..
-        } = shared.held.expire(now);
-        shared.counters.held_syns_failed[HeldSynFailure::Unclaimed].add(upstreams.len() as u64);
-        for waiting in packets {
-            shared.decide(waiting, Decision::Silence);
-        }
-        shared.note_pending();
     }
 }

@@ -12,13 +12,13 @@ pub trait Reason: Copy + fmt::Debug + 'static {
     /// All of them, in the order in which they are told.
     const ALL: &'static [Self];
 
-    /// Its place in [`Reason::ALL`].
+    /// Gives its place in [`Reason::ALL`].
     fn index(self) -> usize;
 
-    /// Its name: the value of the metric's label.
+    /// Gives its name: the value of the metric's label.
     fn name(self) -> &'static str;
 
-    /// What it means, for people.
+    /// Says what it means, for people.
     fn help(self) -> &'static str;
 }
 
@@ -30,7 +30,7 @@ pub struct CountersBy<R> {
 }
 
 impl<R: Reason> CountersBy<R> {
-    /// All reasons with their numbers now.
+    /// Gives all reasons with their numbers now.
     pub fn iter(&self) -> impl Iterator<Item = (R, u64)> {
         let reasons = R::ALL.iter().copied();
         reasons.map(|reason| (reason, self[reason].get()))

@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::response::{ApiResult, Json, NoQuery, StrictQuery};
 use crate::wire::{Done, Problem};
 
-/// What the daemon is told to do, and where the answer goes.
+/// A request to the daemon, with where its answer goes.
 #[derive(Debug)]
 pub enum ControlRequest {
     /// Read the configuration again; the answer is the text of a refusal.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::wire::{ErrorBody, Problem};
 
-/// What a handler gives.
+/// The result of a handler.
 pub(super) type ApiResult<T> = Result<Json<T>, Problem>;
 
 /// A query string without unknown keys.

@@ -35,7 +35,7 @@ use super::cpu_quota::CpuQuota;
 use crate::wire::Problem;
 use pepd_telemetry::Throttle;
 
-/// What clients may take.
+/// Limits on what clients may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Connections at once; one descriptor each, and two for the listener and who waits.

@@ -19,7 +19,7 @@ pub struct FlowList {
     pub flows: Vec<FlowSnapshot>,
 }
 
-/// Which flows, in which order. A flow is given if everything that is asked holds.
+/// A query for flows in some order. A flow is given if everything that is asked holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlowQuery {
@@ -66,7 +66,8 @@ impl FlowQuery {
             && self.phase.is_none_or(in_phase)
     }
 
-    /// Those of `flows` that match, sorted, no more than asked for, and how many match.
+    /// Selects those of `flows` that match, sorted and no more than asked for; and counts all that
+    /// match.
     pub fn select<'a>(&self, flows: &'a [FlowSnapshot]) -> (usize, Vec<&'a FlowSnapshot>) {
         let mut matching: Vec<_> = flows.iter().filter(|flow| self.matches(flow)).collect();
         let count = matching.len();
@@ -76,7 +77,7 @@ impl FlowQuery {
     }
 }
 
-/// What comes first in a list of flows; the id decides between equals, so that a list that is
+/// The order of a list of flows; the id decides between equals, so that a list that is
 /// asked for again and again stands still.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -122,7 +123,7 @@ impl FlowSort {
         (Self::Server, "server"),
     ];
 
-    /// Its name.
+    /// Gives its name.
     pub fn name(self) -> &'static str {
         Self::ALL
             .iter()
@@ -130,7 +131,7 @@ impl FlowSort {
             .map_or("", |(_, name)| name)
     }
 
-    /// Which of two flows comes first.
+    /// Says which of two flows comes first.
     pub fn compare(self, a: &FlowSnapshot, b: &FlowSnapshot) -> std::cmp::Ordering {
         let order = match self {
             Self::Client => a.client.cmp(&b.client),
@@ -141,7 +142,7 @@ impl FlowSort {
         order.then(a.id.cmp(&b.id))
     }
 
-    /// What there is to be most of.
+    /// Gives the figure of which there is to be most.
     fn measure(self, flow: &FlowSnapshot) -> f64 {
         let directions = [&flow.up, &flow.down];
         let legs = [&flow.client_leg, &flow.upstream_leg];

@@ -15,7 +15,7 @@ pub struct PeerList {
 /// `GET /v1/limits`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitList {
-    /// What there is of what is limited.
+    /// Use of each resource that is limited.
     pub limits: Vec<LimitUse>,
 }
 
@@ -31,9 +31,9 @@ pub struct CounterList {
 pub struct Index {
     /// [`API_VERSION`](super::API_VERSION).
     pub api: u32,
-    /// What can be asked.
+    /// The addresses that answer GET.
     pub get: Vec<String>,
-    /// What can be ordered, where orders are taken.
+    /// The addresses that take POST, where orders are taken.
     pub post: Vec<String>,
 }
 

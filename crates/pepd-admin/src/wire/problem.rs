@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What went wrong, and what would be right.
+/// A request that is refused: what went wrong, and what would be right.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{what}; {cure}")]
 pub struct Problem {

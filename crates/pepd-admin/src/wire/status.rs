@@ -17,7 +17,7 @@ pub struct Status {
     pub version: String,
     /// `[node] name`.
     pub node: String,
-    /// What it does.
+    /// The state it is in.
     pub state: DaemonState,
     /// When it started, in seconds since the Unix epoch.
     pub started: f64,
@@ -25,7 +25,7 @@ pub struct Status {
     pub uptime: f64,
     /// Worker threads.
     pub workers: usize,
-    /// What there is of what is limited.
+    /// Use of each resource that is limited.
     pub limits: Vec<LimitUse>,
     /// Everything counted since the start, by name.
     pub counters: Vec<CountedReason>,
@@ -52,7 +52,7 @@ pub struct Status {
     pub advice: Vec<String>,
 }
 
-/// What the daemon does.
+/// The state of the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DaemonState {
@@ -81,7 +81,7 @@ impl DaemonState {
 /// Something limited.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitUse {
-    /// What: `connections`, `pending`, `descriptors`, `pipes`.
+    /// The resource: `connections`, `pending`, `descriptors`, `pipes`.
     pub name: String,
     /// In use.
     pub used: u64,
@@ -92,7 +92,7 @@ pub struct LimitUse {
 /// How often something happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountedReason {
-    /// What: connections by outcome, bypasses, refusals and drops by reason.
+    /// The counter's name: connections by outcome, bypasses, refusals and drops by reason.
     pub name: String,
     /// How often since the start.
     pub count: u64,

@@ -13,8 +13,9 @@ use pepd_telemetry::UnsplitReason;
 use socket2::{Domain, Socket};
 use tokio::io::Interest;
 
-use super::table::{Next, Ticket};
-use super::{AnsweredLeg, Decision, Unreachable};
+use super::answered_leg::AnsweredLeg;
+use super::event::Ticket;
+use super::verdict::{SynVerdict, Unreachable};
 use crate::call::Call;
 use crate::connection::leg::LegIo as _;
 use crate::connection::leg_socket::LegSocket;
@@ -23,39 +24,34 @@ use crate::settings::Leg;
 use crate::shared::{Context, Shared};
 use crate::sockopts;
 
-/// Asks the destination of a held SYN, and sends the SYN on as it answers.
-pub(crate) async fn ask(context: Arc<Context>, syn: Syn, ticket: Ticket) {
+/// Dials the destination of a held SYN, and gives the SYN its verdict as that answers.
+pub(super) async fn dial(context: Arc<Context>, syn: Syn, ticket: Ticket) {
     let shared = &context.shared;
+    let flow = syn.four_tuple;
     let settings = shared.settings.load_full();
     let leg = settings
-        .leg_towards(syn.four_tuple.server.ip())
+        .leg_towards(flow.server.ip())
         .unwrap_or(&shared.unnamed_leg);
-    let decision = match open(shared, &syn, ticket, leg).await {
+    let verdict = match open(shared, &syn, ticket, leg).await {
         Ok(upstream) => {
             // Entered first: the listener may accept before the verdict returns.
-            match shared
-                .held
-                .answer(syn.four_tuple, ticket, upstream, Instant::now())
-            {
-                Ok(waiting) => shared.decide(waiting, Decision::Split),
-                // The flow was evicted; dropping the leg resets it.
-                Err(upstream) => drop(upstream),
+            let answered = shared
+                .handshakes
+                .answered(flow, ticket, upstream, Instant::now());
+            // Otherwise the flow was evicted; dropping the leg has reset it.
+            if let Ok((packet, verdict)) = answered {
+                shared.decide(packet, verdict);
             }
             return;
         }
-        Err(decision) => decision,
+        Err(verdict) => verdict,
     };
-    tracing::debug!(client = %syn.four_tuple.client, destination = %syn.four_tuple.server, ?decision, "no upstream leg");
-    let next = match decision {
-        Decision::Split => Next::Split,
-        Decision::Bypass(_) => Next::Routed,
-        _ => Next::Answered,
-    };
-    let waiting = shared
-        .held
-        .give_up(syn.four_tuple, ticket, next, Instant::now());
-    if let Some(waiting) = waiting {
-        shared.decide(waiting, decision);
+    tracing::debug!(client = %flow.client, destination = %flow.server, decision = ?verdict, "no upstream leg");
+    let decided = shared
+        .handshakes
+        .dial_failed(flow, ticket, verdict, Instant::now());
+    if let Some((packet, verdict)) = decided {
+        shared.decide(packet, verdict);
     }
     shared.note_pending();
 }
@@ -66,8 +62,8 @@ async fn open(
     syn: &Syn,
     ticket: Ticket,
     leg: &Leg,
-) -> Result<AnsweredLeg, Decision> {
-    let not_possible = |_| Decision::Bypass(UnsplitReason::NotPossible);
+) -> Result<AnsweredLeg, SynVerdict> {
+    let not_possible = |_| SynVerdict::Bypass(UnsplitReason::NotPossible);
     let domain = Domain::for_address(syn.four_tuple.server);
     // Only where the client has proved its address: what it says goes out with a cookie that the
     // destination gave to this box for it.
@@ -79,14 +75,16 @@ async fn open(
     });
     let first = first.map_or(&[][..], |data| &data.bytes);
     let (socket, sent) = connect(syn, first, leg, domain).await?;
-    shared.held.sent(syn.four_tuple, ticket, sent);
+    shared
+        .handshakes
+        .leg_sent(syn.four_tuple, ticket, sent, Instant::now());
     let mut socket = LegSocket::new(socket.into()).map_err(not_possible)?;
     let answered = socket.ready(Some(Interest::WRITABLE));
     if tokio::time::timeout(leg.connect_timeout, answered)
         .await
         .is_err()
     {
-        return Err(Decision::Silence);
+        return Err(SynVerdict::Silence);
     }
     // A leg that was connected and has been reset since is the relay's, which finds the error
     // where it is: the client is connected and reset, in this order.
@@ -101,37 +99,37 @@ async fn open(
     let socket = socket.into_fd();
     // An established connection survives ICMP errors (RFC 1122, section 4.2.3.9).
     keep_errors(&socket, domain, false)
-        .map_err(|_| Decision::Bypass(UnsplitReason::NotPossible))?;
+        .map_err(|_| SynVerdict::Bypass(UnsplitReason::NotPossible))?;
     Ok(AnsweredLeg { socket, sent })
 }
 
 /// Sends the SYN, with as much of `first` as the kernel puts into it. Where the very 4-tuple is
-/// taken, it tries again for a moment: the socket of an aborted attempt, or of a connection that
+/// taken, it tries again for a moment: the socket of an aborted dial, or of a connection that
 /// has just been reset, is about to go.
 async fn connect(
     syn: &Syn,
     first: &[u8],
     leg: &Leg,
     domain: Domain,
-) -> Result<(Socket, usize), Decision> {
+) -> Result<(Socket, usize), SynVerdict> {
     const PAUSES: [u64; 6] = [1, 3, 10, 30, 60, 100];
     let mut pauses = PAUSES.into_iter().map(Duration::from_millis);
     loop {
         // A socket that failed to connect keeps its port: a new one is needed.
         let socket = sockopts::new_socket(domain)
-            .map_err(|_| Decision::Bypass(UnsplitReason::NotPossible))?;
+            .map_err(|_| SynVerdict::Bypass(UnsplitReason::NotPossible))?;
         keep_errors(&socket, domain, true)
-            .map_err(|_| Decision::Bypass(UnsplitReason::NotPossible))?;
-        let decision = match upstream::connect_as(&socket, syn, first, leg) {
+            .map_err(|_| SynVerdict::Bypass(UnsplitReason::NotPossible))?;
+        let verdict = match upstream::connect_as(&socket, syn, first, leg) {
             Ok(sent) => return Ok((socket, sent)),
             Err(error) => before_sending(&error),
         };
-        match (decision, pauses.next()) {
-            (Decision::Split, Some(pause)) => {
+        match (verdict, pauses.next()) {
+            (SynVerdict::Split, Some(pause)) => {
                 drop(socket);
                 tokio::time::sleep(pause).await;
             }
-            _ => return Err(decision),
+            _ => return Err(verdict),
         }
     }
 }
@@ -145,7 +143,7 @@ fn keep_errors(socket: &impl AsFd, domain: Domain, keep: bool) -> Result<(), Opt
 }
 
 /// What it means that not even a SYN could be sent.
-fn before_sending(error: &UpstreamError) -> Decision {
+fn before_sending(error: &UpstreamError) -> SynVerdict {
     match error {
         // The very 4-tuple exists on this host. Either this SYN belongs to a connection that is
         // split already, and the kernel takes it there, or to a new one after it, whose client
@@ -155,25 +153,25 @@ fn before_sending(error: &UpstreamError) -> Decision {
         UpstreamError::Call {
             call: Call::Connect | Call::Send,
             source,
-        } if source.kind() == io::ErrorKind::AddrNotAvailable => Decision::Split,
+        } if source.kind() == io::ErrorKind::AddrNotAvailable => SynVerdict::Split,
         // The port is another program's, there is no route (routing it gives the very ICMP error
         // that the client would get without pepd), or descriptors have run out.
-        _ => Decision::Bypass(UnsplitReason::NotPossible),
+        _ => SynVerdict::Bypass(UnsplitReason::NotPossible),
     }
 }
 
-/// What the end of the attempt means: the ICMP error where there was one, else the errno.
-fn after_sending(error: &io::Error, icmp: Option<IcmpError>) -> Decision {
+/// What the end of the dial means: the ICMP error where there was one, else the errno.
+fn after_sending(error: &io::Error, icmp: Option<IcmpError>) -> SynVerdict {
     if let Some(unreachable) = icmp.and_then(unreachable) {
-        return Decision::Unreachable(unreachable);
+        return SynVerdict::Unreachable(unreachable);
     }
     match error.kind() {
         // ECONNRESET: the peer was about to open the same connection, and thought better of it.
-        io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => Decision::Refused,
-        io::ErrorKind::NetworkUnreachable => Decision::Unreachable(Unreachable::Network),
-        io::ErrorKind::HostUnreachable => Decision::Unreachable(Unreachable::Host),
-        io::ErrorKind::PermissionDenied => Decision::Unreachable(Unreachable::Prohibited),
-        _ => Decision::Silence,
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => SynVerdict::Refused,
+        io::ErrorKind::NetworkUnreachable => SynVerdict::Unreachable(Unreachable::Network),
+        io::ErrorKind::HostUnreachable => SynVerdict::Unreachable(Unreachable::Host),
+        io::ErrorKind::PermissionDenied => SynVerdict::Unreachable(Unreachable::Prohibited),
+        _ => SynVerdict::Silence,
     }
 }
 
@@ -246,13 +244,13 @@ mod tests {
     #[test]
     fn a_rst_is_refused_and_an_icmp_error_is_not() {
         let refused = io::Error::from_raw_os_error(libc::ECONNREFUSED);
-        assert_eq!(after_sending(&refused, None), Decision::Refused);
+        assert_eq!(after_sending(&refused, None), SynVerdict::Refused);
         let port = IcmpError::V4 { kind: 3, code: 3 };
         assert_eq!(
             after_sending(&refused, Some(port)),
-            Decision::Unreachable(Unreachable::Port)
+            SynVerdict::Unreachable(Unreachable::Port)
         );
         let timeout = io::Error::from_raw_os_error(libc::ETIMEDOUT);
-        assert_eq!(after_sending(&timeout, None), Decision::Silence);
+        assert_eq!(after_sending(&timeout, None), SynVerdict::Silence);
     }
 }

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 /// and per second as the table has room for. Those of clients that do come cost nothing, so
 /// that this bounds what a flood makes the box send, and nothing else.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(super) struct ConnectBudget {
     size: usize,
     left: usize,
     filled: Instant,
 }
 
-impl Budget {
+impl ConnectBudget {
     pub(super) fn new(size: usize, now: Instant) -> Self {
         Self {
             size,
@@ -25,22 +25,32 @@ impl Budget {
         self.size = size;
     }
 
-    pub(super) fn take(&mut self, now: Instant) -> bool {
-        const REFILL: Duration = Duration::from_secs(1);
-        if now.saturating_duration_since(self.filled) >= REFILL {
-            self.left = self.size;
-            self.filled = now;
-        }
-        match self.left.checked_sub(1) {
-            Some(left) => {
-                self.left = left;
-                true
-            }
-            None => false,
+    /// Whether one more may be tried.
+    pub(super) fn has_any(&self, now: Instant) -> bool {
+        if self.is_due(now) {
+            self.size > 0
+        } else {
+            self.left > 0
         }
     }
 
+    /// One more is tried.
+    pub(super) fn take(&mut self, now: Instant) {
+        if self.is_due(now) {
+            self.left = self.size;
+            self.filled = now;
+        }
+        self.left = self.left.saturating_sub(1);
+    }
+
+    /// One that was tried was not in vain.
     pub(super) fn give_back(&mut self) {
         self.left = (self.left + 1).min(self.size);
+    }
+
+    /// Whether it is to be filled again.
+    fn is_due(&self, now: Instant) -> bool {
+        const EVERY: Duration = Duration::from_secs(1);
+        now.saturating_duration_since(self.filled) >= EVERY
     }
 }

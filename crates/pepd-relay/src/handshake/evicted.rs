@@ -1,62 +1,40 @@
-//! What has had to leave the table, and the ends of attempts.
+//! What is done about flows that have left the table.
 
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Instant;
 
-use pepd_packet::FourTuple;
+use pepd_telemetry::HeldSynFailure;
 use tokio::task::AbortHandle;
 
-/// What is no longer in the table.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Evicted<P, U> {
-    /// SYNs that still wait for their verdict.
-    pub(crate) packets: Vec<P>,
-    /// Flows whose SYN waits for more: for the attempt's end.
-    pub(crate) leaving: Vec<Leaving>,
-    /// Upstream legs that nobody came for.
-    pub(crate) upstreams: Vec<U>,
-}
+use super::answered_leg::AnsweredLeg;
+use super::dial_end::ended;
+use super::queued_packet::QueuedPacket;
+use super::table::{EndingDial, Evicted};
+use crate::shared::Context;
 
-impl<P, U> Default for Evicted<P, U> {
-    fn default() -> Self {
-        Self {
-            packets: Vec::new(),
-            leaving: Vec::new(),
-            upstreams: Vec::new(),
-        }
+/// Gives the SYNs their verdicts, now or when their dials have ended, and closes the upstream legs.
+pub(super) fn let_go(
+    context: &Arc<Context>,
+    evicted: Evicted<QueuedPacket, AnsweredLeg, AbortHandle>,
+) {
+    let shared = &context.shared;
+    let unclaimed = evicted.upstreams.len() as u64;
+    shared.counters.held_syns_failed[HeldSynFailure::Unclaimed].add(unclaimed);
+    for (packet, verdict) in evicted.packets {
+        shared.decide(packet, verdict);
+    }
+    for ending in evicted.dials {
+        tokio::spawn(route(Arc::clone(context), ending));
     }
 }
 
-/// A flow whose attempt has been told to end, so that its SYN can be routed.
-///
-/// An attempt's socket has its client's address and port until it has ended. To such a socket the
-/// destination's answer to the client's own SYN is wrong, and it resets what that has opened (RFC
-/// 9293, section 3.10.7.3). So no SYN is routed before its attempt has ended, nor is one that repeats
-/// it.
-#[derive(Clone, Debug)]
-pub(crate) struct Leaving {
-    pub(crate) flow: FourTuple,
-    pub(crate) attempt: AbortHandle,
-}
-
-impl PartialEq for Leaving {
-    fn eq(&self, other: &Self) -> bool {
-        (self.flow, self.attempt.id()) == (other.flow, other.attempt.id())
-    }
-}
-
-impl Eq for Leaving {}
-
-/// Waits until an attempt that has been told to end is gone, on whichever worker it was: not for long,
-/// but where that worker has no processor to run on.
-pub(crate) async fn ended(attempt: &AbortHandle) {
-    const PATIENCE: Duration = Duration::from_secs(10);
-    const LONGEST_PAUSE: Duration = Duration::from_millis(20);
-    // One of this worker's own ends here.
-    tokio::task::yield_now().await;
-    let deadline = Instant::now() + PATIENCE;
-    let mut pause = Duration::from_millis(1);
-    while !attempt.is_finished() && Instant::now() < deadline {
-        tokio::time::sleep(pause).await;
-        pause = LONGEST_PAUSE.min(2 * pause);
+/// Routes a SYN that has made room for another, once its dial has ended.
+async fn route(context: Arc<Context>, ending: EndingDial<AbortHandle>) {
+    let EndingDial { flow, ticket, dial } = ending;
+    ended(&dial).await;
+    let shared = &context.shared;
+    let decided = shared.handshakes.dial_ended(flow, ticket, Instant::now());
+    if let Some((packet, verdict)) = decided {
+        shared.decide(packet, verdict);
     }
 }

@@ -20,14 +20,16 @@ use pepd_packet::tcp::{self, Syn};
 use pepd_packet::{FourTuple, icmp};
 use pepd_sys::nfqueue::{self, Hook, MESSAGE_BYTES, Queue};
 use pepd_sys::reactor;
-use pepd_telemetry::{HeldSynFailure, UnsplitReason};
+use pepd_telemetry::UnsplitReason;
 use tokio::io::Interest;
 
-use super::connect::{self, ask};
-use super::evicted::{Leaving, ended};
-use super::table::Seen;
-use super::{Decision, Waiting};
+use super::connect;
+use super::evicted::let_go;
+use super::queued_packet::QueuedPacket;
+use super::table::{Received, ReceivedSyn, SynAction};
+use super::verdict::SynVerdict;
 use crate::gate_history::GateWatch;
+use crate::limits::AsymmetricRoute;
 use crate::settings::is_self_destined;
 use crate::shared::Context;
 
@@ -137,107 +139,81 @@ fn read_some(
             result => result?,
         };
         for packet in nfqueue::packets(buffer.get(..len).unwrap_or_default()) {
-            let waiting = Waiting::new(queue, packet.id, packet.mark);
+            let queued = QueuedPacket::new(queue, packet.id, packet.mark);
             match packet.hook {
-                Hook::In => take_syn(context, waiting, packet.payload, late),
-                Hook::Out => take_error(context, waiting, packet.payload),
+                Hook::In => take_syn(context, queued, packet.payload, late),
+                Hook::Out => take_error(context, queued, packet.payload),
             }
         }
     }
     Ok(())
 }
 
-fn take_syn(context: &Arc<Context>, waiting: Waiting, packet: &[u8], late: bool) {
+fn take_syn(context: &Arc<Context>, packet: QueuedPacket, bytes: &[u8], late: bool) {
     let shared = &context.shared;
-    if let Some(flow) = tcp::read_reset(packet) {
-        take_reset(context, waiting, flow);
+    if let Some(flow) = tcp::read_reset(bytes) {
+        take_reset(context, packet, flow);
         return;
     }
-    let syn = Syn::read(packet).filter(|syn| !is_self_destined(syn.four_tuple.server.ip()));
+    let syn = Syn::read(bytes).filter(|syn| !is_self_destined(syn.four_tuple.server.ip()));
     let Some(syn) = syn else {
-        shared.decide(waiting, Decision::Bypass(UnsplitReason::Unreadable));
+        shared.decide(packet, SynVerdict::Bypass(UnsplitReason::Unreadable));
         return;
     };
-    let of_before = shared.held.begun_anew(syn.four_tuple, syn.number);
-    let unclaimed = of_before.upstreams.len() as u64;
-    shared.counters.held_syns_failed[HeldSynFailure::Unclaimed].add(unclaimed);
-    of_before.packets.into_iter().for_each(Waiting::supersede);
+    let received = ReceivedSyn {
+        flow: syn.four_tuple,
+        number: syn.number,
+        packet,
+        late,
+    };
+    let Received { evicted, action } = shared.handshakes.on_syn(received, Instant::now());
     // Before the new one needs its address and port.
-    drop(of_before.upstreams);
-    let seen = shared
-        .held
-        .see(syn.four_tuple, syn.number, waiting, late, Instant::now());
-    match seen {
-        Seen::Again(before) => before.supersede(),
-        Seen::Answered(waiting) => shared.decide(waiting, Decision::Split),
-        Seen::Routed(waiting) => shared.decide(waiting, Decision::Pass),
-        Seen::Late(waiting) => shared.decide(waiting, Decision::Bypass(UnsplitReason::Late)),
-        Seen::Full(waiting) => shared.decide(waiting, Decision::Bypass(UnsplitReason::Full)),
-        Seen::OverBudget(waiting) => {
-            shared.decide(waiting, Decision::Bypass(UnsplitReason::Budget))
-        }
-        // The two SYNs make one connection with the leg's socket. It is the way of a single box
-        // and of a chain whose boxes have begun at opposite ends.
-        Seen::Crossing {
-            packet,
-            leg_is_open: true,
-        } => shared.decide(packet, Decision::Pass),
-        // Routed it would reach the client and spoil both. It need not come again: the leg's own
-        // SYN meets that end's open socket.
-        Seen::Crossing { packet, .. } => packet.supersede(),
-        Seen::New(ticket, evicted) => {
+    let_go(context, evicted);
+    match action {
+        SynAction::Decide(packet, verdict) => shared.decide(packet, verdict),
+        SynAction::Dial(ticket) => {
             shared.counters.held.increment();
-            shared.counters.held_syns_failed[HeldSynFailure::Unclaimed]
-                .add(evicted.upstreams.len() as u64);
-            for waiting in evicted.packets {
-                shared.decide(waiting, Decision::Bypass(UnsplitReason::Full));
-            }
-            for leaving in evicted.leaving {
-                tokio::spawn(let_through(Arc::clone(context), leaving));
-            }
             let flow = syn.four_tuple;
-            let attempt = tokio::spawn(ask(Arc::clone(context), syn, ticket));
-            if !shared.held.attach(flow, ticket, attempt.abort_handle()) {
-                attempt.abort();
-            }
+            let dial = tokio::spawn(connect::dial(Arc::clone(context), syn, ticket)).abort_handle();
+            shared
+                .handshakes
+                .dial_started(flow, ticket, dial, Instant::now());
             shared.note_pending();
         }
+        SynAction::Nothing => {}
     }
 }
 
-/// Routes a SYN that has made room for another.
-async fn let_through(context: Arc<Context>, leaving: Leaving) {
-    ended(&leaving.attempt).await;
-    let shared = &context.shared;
-    if let Some(waiting) = shared.held.left(leaving.flow, Instant::now()) {
-        shared.decide(waiting, Decision::Bypass(UnsplitReason::Full));
-    }
-}
-
-fn take_reset(context: &Arc<Context>, waiting: Waiting, flow: FourTuple) {
+fn take_reset(context: &Arc<Context>, packet: QueuedPacket, flow: FourTuple) {
     let shared = &context.shared;
     // First, so that it does not meet the connection that the SYN opens.
-    shared.decide(waiting, Decision::Pass);
-    if let Some(syn) = shared.held.detour(flow, Instant::now()) {
-        shared.admission.detour(flow.client.ip(), flow.server.ip());
-        shared.decide(syn, Decision::Bypass(UnsplitReason::AsymmetricRoute));
+    shared.decide(packet, SynVerdict::Pass);
+    let decided = shared.handshakes.client_reset(flow, Instant::now());
+    if let Some((syn, verdict)) = decided {
+        shared.admission.note_asymmetric(AsymmetricRoute {
+            source: flow.client.ip(),
+            destination: flow.server.ip(),
+        });
+        shared.decide(syn, verdict);
         shared.note_pending();
     }
 }
 
-fn take_error(context: &Arc<Context>, waiting: Waiting, packet: &[u8]) {
+fn take_error(context: &Arc<Context>, packet: QueuedPacket, bytes: &[u8]) {
     let shared = &context.shared;
-    let held = icmp::read_error(packet).and_then(|(flow, error)| {
+    let decided = icmp::read_error(bytes).and_then(|(flow, error)| {
         let unreachable = connect::unreachable(error)?;
-        Some((shared.held.abort(flow, Instant::now())?, unreachable))
+        shared
+            .handshakes
+            .icmp_error(flow, unreachable, Instant::now())
     });
-    match held {
-        Some((syn, unreachable)) => {
-            waiting.supersede();
-            shared.decide(syn, Decision::Unreachable(unreachable));
+    match decided {
+        Some((syn, verdict)) => {
+            packet.supersede();
+            shared.decide(syn, verdict);
             shared.note_pending();
         }
         // About a connection of somebody else's.
-        None => waiting.release(),
+        None => packet.release(),
     }
 }

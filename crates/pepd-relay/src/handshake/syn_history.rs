@@ -15,29 +15,41 @@ use std::time::{Duration, Instant};
 
 use pepd_packet::{FourTuple, SequenceNumber};
 
+use super::verdict::SynVerdict;
+
 /// The longest that a client waits before it sends a SYN again and has not given up (the sixth
 /// time, by RFC 6298 and net.ipv4.tcp_syn_retries).
 const PERIOD: Duration = Duration::from_secs(64);
 
 /// What became of a SYN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum PastVerdict {
     /// It was routed.
     Routed,
     /// It went to the listener.
     Split,
 }
 
+impl PastVerdict {
+    /// The verdict of those that repeat it.
+    pub(super) fn of_retransmits(self) -> SynVerdict {
+        match self {
+            Self::Routed => SynVerdict::Pass,
+            Self::Split => SynVerdict::Split,
+        }
+    }
+}
+
 /// The SYNs of this period and of the one before, which is shorter if there are many.
 #[derive(Debug)]
-pub(super) struct Past {
-    young: HashMap<FourTuple, (SequenceNumber, Fate)>,
-    old: HashMap<FourTuple, (SequenceNumber, Fate)>,
+pub(super) struct SynHistory {
+    young: HashMap<FourTuple, (SequenceNumber, PastVerdict)>,
+    old: HashMap<FourTuple, (SequenceNumber, PastVerdict)>,
     since: Instant,
     room: usize,
 }
 
-impl Past {
+impl SynHistory {
     /// Remembers `room` SYNs at least and twice as many at most.
     pub(super) fn new(room: usize, now: Instant) -> Self {
         Self {
@@ -56,7 +68,7 @@ impl Past {
         &mut self,
         flow: FourTuple,
         number: SequenceNumber,
-        fate: Fate,
+        verdict: PastVerdict,
         now: Instant,
     ) {
         if self.young.len() >= self.room || now.saturating_duration_since(self.since) >= PERIOD {
@@ -64,20 +76,20 @@ impl Past {
             std::mem::swap(&mut self.young, &mut self.old);
             self.since = now;
         }
-        self.young.insert(flow, (number, fate));
+        self.young.insert(flow, (number, verdict));
     }
 
     /// What became of this very SYN, which has come once more.
-    pub(super) fn repeated(
+    pub(super) fn retransmitted(
         &mut self,
         flow: FourTuple,
         number: SequenceNumber,
         now: Instant,
-    ) -> Option<Fate> {
+    ) -> Option<PastVerdict> {
         let known = self.young.get(&flow).or_else(|| self.old.get(&flow));
-        let (_, fate) = known.filter(|(before, _)| *before == number).copied()?;
-        self.note(flow, number, fate, now);
-        Some(fate)
+        let (_, verdict) = known.filter(|(before, _)| *before == number).copied()?;
+        self.note(flow, number, verdict, now);
+        Some(verdict)
     }
 }
 
@@ -97,41 +109,54 @@ mod tests {
     #[test]
     fn a_repetition_is_known_by_its_sequence_number() {
         let now = Instant::now();
-        let mut past = Past::new(8, now);
-        past.note(port(1), ONE, Fate::Routed, now);
-        assert_eq!(past.repeated(port(1), ONE, now), Some(Fate::Routed));
-        assert_eq!(past.repeated(port(2), ONE, now), None);
+        let mut history = SynHistory::new(8, now);
+        history.note(port(1), ONE, PastVerdict::Routed, now);
+        assert_eq!(
+            history.retransmitted(port(1), ONE, now),
+            Some(PastVerdict::Routed)
+        );
+        assert_eq!(history.retransmitted(port(2), ONE, now), None);
         let another = SequenceNumber(2);
-        assert_eq!(past.repeated(port(1), another, now), None);
-        past.note(port(1), another, Fate::Split, now);
-        assert_eq!(past.repeated(port(1), another, now), Some(Fate::Split));
+        assert_eq!(history.retransmitted(port(1), another, now), None);
+        history.note(port(1), another, PastVerdict::Split, now);
+        assert_eq!(
+            history.retransmitted(port(1), another, now),
+            Some(PastVerdict::Split)
+        );
     }
 
     #[test]
     fn a_client_that_goes_on_is_remembered() {
         let start = Instant::now();
-        let mut past = Past::new(8, start);
-        past.note(port(1), ONE, Fate::Routed, start);
+        let mut history = SynHistory::new(8, start);
+        history.note(port(1), ONE, PastVerdict::Routed, start);
         for seconds in [1, 3, 7, 15, 31, 63, 127] {
             let now = start + Duration::from_secs(seconds);
-            past.note(port(9), ONE, Fate::Split, now);
-            assert_eq!(past.repeated(port(1), ONE, now), Some(Fate::Routed));
+            history.note(port(9), ONE, PastVerdict::Split, now);
+            assert_eq!(
+                history.retransmitted(port(1), ONE, now),
+                Some(PastVerdict::Routed)
+            );
         }
         for periods in 3..6 {
-            past.note(port(9), ONE, Fate::Split, start + periods * PERIOD);
+            history.note(port(9), ONE, PastVerdict::Split, start + periods * PERIOD);
         }
-        assert_eq!(past.repeated(port(1), ONE, start + 6 * PERIOD), None);
+        assert_eq!(
+            history.retransmitted(port(1), ONE, start + 6 * PERIOD),
+            None
+        );
     }
 
     #[test]
     fn many_take_no_more_than_their_room() {
         let now = Instant::now();
-        let mut past = Past::new(8, now);
+        let mut history = SynHistory::new(8, now);
         for number in 0..1000 {
-            past.note(port(number), ONE, Fate::Routed, now);
-            assert!(past.young.len() + past.old.len() <= 16);
+            history.note(port(number), ONE, PastVerdict::Routed, now);
+            assert!(history.young.len() + history.old.len() <= 16);
         }
-        let known = (0..1000).filter(|number| past.repeated(port(*number), ONE, now).is_some());
+        let known =
+            (0..1000).filter(|number| history.retransmitted(port(*number), ONE, now).is_some());
         assert!(known.count() >= 8);
     }
 }

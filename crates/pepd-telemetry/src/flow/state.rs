@@ -11,7 +11,7 @@ use crate::pairs::Pair;
 use crate::phase::Activity;
 use crate::{DirectionSnapshot, Goodput, QueueBytes};
 
-/// What of a connection changes.
+/// The part of a connection that changes.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) up: DirectionMeter,
@@ -26,7 +26,7 @@ pub(super) struct State {
     pub(super) legs: Option<Box<Legs>>,
 }
 
-/// What samples of the sockets have shown.
+/// Both legs of a connection, as samples of their sockets have shown them.
 #[derive(Debug)]
 pub(super) struct Legs {
     pub(super) client: SocketSample,

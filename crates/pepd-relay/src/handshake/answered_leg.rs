@@ -1,0 +1,11 @@
+//! An upstream leg whose destination has answered.
+
+use std::os::fd::OwnedFd;
+
+/// An upstream leg whose destination has answered while the client's SYN was held.
+#[derive(Debug)]
+pub(crate) struct AnsweredLeg {
+    pub(crate) socket: OwnedFd,
+    /// How many bytes of what the client says first went out in the SYN.
+    pub(crate) sent: usize,
+}

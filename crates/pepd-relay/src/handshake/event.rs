@@ -1,0 +1,131 @@
+//! What happens to the flow of a held SYN, and what is to be done then.
+
+use pepd_packet::SequenceNumber;
+use pepd_telemetry::UnsplitReason;
+
+use super::verdict::{SynVerdict, Unreachable};
+
+/// Tells a dial from a later one of the same flow, and older flows from younger ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Ticket(pub(super) u64);
+
+/// What happens to a flow.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Event<P, U, D> {
+    /// A SYN of the client's has come.
+    Syn {
+        /// Its sequence number.
+        number: SequenceNumber,
+        /// The packet.
+        syn: P,
+        /// Whether there is a place for it, should it be the first of its flow.
+        place: Place,
+    },
+    /// The next SYN begins a new connection from the same port ([`State::is_port_reused`]).
+    PortReused,
+    /// The dial is under way, and can be told to end by this.
+    DialStarted(D),
+    /// The upstream leg has sent its SYN.
+    LegSent {
+        /// Whether it had data of the client's.
+        with_data: bool,
+    },
+    /// The destination has answered.
+    Answered(U),
+    /// The dial has ended without an upstream leg, and this is what that means.
+    DialFailed(SynVerdict),
+    /// This host itself says that the dial is in vain.
+    IcmpError(Unreachable),
+    /// The client has reset what it did not expect: an answer that did not come by this host.
+    ClientReset,
+    /// The listener has accepted the client.
+    Accepted,
+    /// It has to make room for another flow.
+    Evict,
+    /// The dial of an evicted flow has ended.
+    DialEnded,
+    /// Its [`State::deadline`] has passed.
+    Expired,
+    /// SYNs are held no more: this is what becomes of those that are.
+    Cleared(SynVerdict),
+}
+
+/// Whether a SYN that is the first of its flow can be held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// It can, with this ticket.
+    Free(Ticket),
+    /// It has waited for so long that one that repeats it may have been routed.
+    Late,
+    /// There is none.
+    Full,
+    /// No destination may be dialed for it now.
+    OverBudget,
+    /// The other end of a flow that is under way opens the same connection at the same time
+    /// (RFC 9293, section 3.5).
+    Crossing {
+        /// Whether the upstream leg towards that end has sent its SYN.
+        leg_is_open: bool,
+    },
+}
+
+impl Place {
+    /// The ticket of a SYN that is held, or the verdict of one that is not.
+    pub(super) fn ticket(self) -> Result<Ticket, SynVerdict> {
+        Err(match self {
+            Self::Free(ticket) => return Ok(ticket),
+            Self::Late => SynVerdict::Bypass(UnsplitReason::Late),
+            Self::Full => SynVerdict::Bypass(UnsplitReason::Full),
+            Self::OverBudget => SynVerdict::Bypass(UnsplitReason::Budget),
+            // The two SYNs make one connection with the leg's socket. It is the way of a single
+            // box and of a chain whose boxes have begun at opposite ends.
+            Self::Crossing { leg_is_open: true } => SynVerdict::Pass,
+            // Routed it would reach the client and spoil both. It need not come again: the leg's
+            // own SYN meets that end's open socket.
+            Self::Crossing { leg_is_open: false } => SynVerdict::Superseded,
+        })
+    }
+}
+
+/// The upstream leg's own SYN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LegSyn {
+    /// It is about to be sent.
+    Unsent,
+    /// It has been sent.
+    Sent {
+        /// Whether it had data of the client's (RFC 7413).
+        with_data: bool,
+    },
+}
+
+impl LegSyn {
+    /// Whether data of the client's is on its way.
+    pub(super) fn had_data(self) -> bool {
+        self == Self::Sent { with_data: true }
+    }
+}
+
+/// What is to be done after an event.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Action<P, U, D> {
+    /// Nothing.
+    Nothing,
+    /// The SYN is held: its destination is to be dialed.
+    Dial(Ticket),
+    /// This SYN has its verdict.
+    Decide(P, SynVerdict),
+    /// This dial has been told to end: [`Event::DialEnded`] is to follow when it has.
+    AwaitEnd(Ticket, D),
+    /// The client and this upstream leg are to be joined.
+    Join(U),
+    /// The client needs an upstream leg of its own, once this dial, told to end, has ended. The
+    /// SYN is needed no more.
+    DialAnew(P, Option<D>),
+    /// This upstream leg is to be closed: nobody has come for it.
+    Close(U),
+    /// This upstream leg is to be closed: its flow is gone.
+    TooLate(U),
+    /// The event cannot happen here, and has changed nothing.
+    Illegal(Event<P, U, D>),
+}

@@ -1,0 +1,39 @@
+//! Upstream legs whose clients do not come, and SYNs whose clients have given up.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::time::MissedTickBehavior;
+
+use super::evicted::let_go;
+use crate::shared::Context;
+
+/// How often upstream legs without a client are looked for.
+const EXPIRY: Duration = Duration::from_secs(1);
+
+/// A worker that has not looked for so long was paused.
+const PAUSED: Duration = EXPIRY.saturating_mul(2);
+
+/// How long after a pause nobody is said to have given up: what has come meanwhile, the clients' SYNs
+/// and their destinations' answers, is read first.
+const AFTER_PAUSE: Duration = Duration::from_secs(3);
+
+/// Gives them up for as long as the worker lives.
+pub(crate) async fn run(context: Arc<Context>) {
+    let mut interval = tokio::time::interval(EXPIRY);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut before, mut from) = (Instant::now(), Instant::now());
+    loop {
+        interval.tick().await;
+        let now = Instant::now();
+        if now.saturating_duration_since(std::mem::replace(&mut before, now)) > PAUSED {
+            from = now + AFTER_PAUSE;
+        }
+        if now < from {
+            continue;
+        }
+        let shared = &context.shared;
+        let_go(&context, shared.handshakes.expire(now));
+        shared.note_pending();
+    }
+}

@@ -1,0 +1,77 @@
+//! A packet that the kernel keeps until it is told what becomes of it.
+
+use std::sync::Arc;
+
+use pepd_packet::{PacketMark, VerdictMarks};
+use pepd_sys::nfqueue::{Queue, Verdict};
+use pepd_telemetry::{Counters, HeldSynFailure};
+
+use super::verdict::SynVerdict;
+
+/// A packet in an NFQUEUE: a client's SYN or RST, or an ICMP error of this host's.
+///
+/// Whoever has it gives its verdict, once: all ways to do so consume it.
+#[derive(Debug)]
+pub(crate) struct QueuedPacket {
+    queue: Arc<Queue>,
+    id: u32,
+    mark: PacketMark,
+}
+
+impl QueuedPacket {
+    pub(crate) fn new(queue: &Arc<Queue>, id: u32, mark: PacketMark) -> Self {
+        Self {
+            queue: Arc::clone(queue),
+            id,
+            mark,
+        }
+    }
+
+    /// Gives the verdict, and counts it.
+    ///
+    /// Without `marks` the capture holds no SYNs any more (it was reloaded): the client's
+    /// next one goes where it has to.
+    pub(crate) fn decide(
+        self,
+        verdict: SynVerdict,
+        marks: Option<VerdictMarks>,
+        counters: &Counters,
+    ) {
+        count(verdict, counters);
+        self.give(match marks {
+            Some(marks) if !verdict.is_drop() => Verdict::Accept(verdict.mark(self.mark, marks)),
+            _ => Verdict::Drop,
+        });
+    }
+
+    /// Drops the packet because another one speaks for its connection.
+    pub(crate) fn supersede(self) {
+        self.give(Verdict::Drop);
+    }
+
+    /// Lets the packet go on as it came.
+    pub(crate) fn release(self) {
+        self.give(Verdict::Accept(self.mark));
+    }
+
+    fn give(&self, verdict: Verdict) {
+        if let Err(error) = self.queue.decide(self.id, verdict) {
+            // The client's next SYN has another chance.
+            tracing::debug!(%error, "give a verdict");
+        }
+    }
+}
+
+fn count(verdict: SynVerdict, counters: &Counters) {
+    let failure = match verdict {
+        SynVerdict::Split | SynVerdict::Pass | SynVerdict::Superseded => return,
+        SynVerdict::Bypass(reason) => {
+            counters.unsplit[reason].increment();
+            return;
+        }
+        SynVerdict::Refused => HeldSynFailure::Refused,
+        SynVerdict::Unreachable(_) => HeldSynFailure::Unreachable,
+        SynVerdict::Silence => HeldSynFailure::Unanswered,
+    };
+    counters.held_syns_failed[failure].increment();
+}

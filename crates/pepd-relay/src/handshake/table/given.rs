@@ -1,0 +1,134 @@
+//! What the table gives to those who ask it.
+
+use pepd_packet::FourTuple;
+
+use crate::handshake::event::{Action, Event, Ticket};
+use crate::handshake::verdict::SynVerdict;
+
+/// A packet, and what becomes of it.
+pub(crate) type Decided<P> = (P, SynVerdict);
+
+/// What follows from a SYN: what has had to go for it, which comes first, and then its own.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) struct Received<P, U, D> {
+    pub(crate) evicted: Evicted<P, U, D>,
+    pub(crate) action: SynAction<P>,
+}
+
+/// What is to be done about a SYN.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum SynAction<P> {
+    /// Its destination is to be dialed, and the dial told to the table: it is the first of its flow,
+    /// and is held.
+    Dial(Ticket),
+    /// This packet has its verdict: it, or the one in whose place it is held now.
+    Decide(P, SynVerdict),
+    /// Nothing.
+    Nothing,
+}
+
+/// What there is for a client that has been accepted.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Claim<P, U, D> {
+    /// Its upstream leg.
+    Answered(U),
+    /// A SYN that is still held: one that repeats it has been given to the listener, because SYNs
+    /// are not held any more. The dial has been told to end.
+    Dialing(P, Option<D>),
+    /// Nothing.
+    Unknown,
+}
+
+/// What is no longer in the table.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) struct Evicted<P, U, D> {
+    /// SYNs with their verdicts.
+    pub(crate) packets: Vec<Decided<P>>,
+    /// Dials of SYNs that are to be routed, once they have ended.
+    pub(crate) dials: Vec<EndingDial<D>>,
+    /// Upstream legs that nobody came for.
+    pub(crate) upstreams: Vec<U>,
+}
+
+/// A dial that has been told to end, so that its SYN can be routed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct EndingDial<D> {
+    pub(crate) flow: FourTuple,
+    pub(crate) ticket: Ticket,
+    pub(crate) dial: D,
+}
+
+impl<P, U, D> Default for Evicted<P, U, D> {
+    fn default() -> Self {
+        Self {
+            packets: Vec::new(),
+            dials: Vec::new(),
+            upstreams: Vec::new(),
+        }
+    }
+}
+
+impl<P, U, D> Evicted<P, U, D> {
+    /// Adds what a flow has left.
+    pub(super) fn add(&mut self, flow: FourTuple, action: Action<P, U, D>) {
+        match action {
+            Action::Decide(packet, verdict) => self.packets.push((packet, verdict)),
+            Action::AwaitEnd(ticket, dial) => self.dials.push(EndingDial { flow, ticket, dial }),
+            Action::Close(upstream) => self.upstreams.push(upstream),
+            _ => {}
+        }
+    }
+}
+
+impl<P, U, D> Action<P, U, D> {
+    /// As the answer to a SYN.
+    pub(super) fn of_syn(self) -> SynAction<P> {
+        match self {
+            Self::Dial(ticket) => SynAction::Dial(ticket),
+            Self::Decide(packet, verdict) => SynAction::Decide(packet, verdict),
+            _ => SynAction::Nothing,
+        }
+    }
+
+    /// As the answer to what may end a dial.
+    pub(super) fn decided(self) -> Option<Decided<P>> {
+        match self {
+            Self::Decide(packet, verdict) => Some((packet, verdict)),
+            _ => None,
+        }
+    }
+
+    /// As the answer to an upstream leg; none where the leg has found its place, and no SYN.
+    pub(super) fn answered(self) -> Result<Decided<P>, Option<U>> {
+        match self {
+            Self::Decide(packet, verdict) => Ok((packet, verdict)),
+            Self::TooLate(upstream) | Self::Illegal(Event::Answered(upstream)) => {
+                Err(Some(upstream))
+            }
+            _ => Err(None),
+        }
+    }
+
+    /// As the answer to an accepted client.
+    pub(super) fn claim(self) -> Claim<P, U, D> {
+        match self {
+            Self::Join(upstream) => Claim::Answered(upstream),
+            Self::DialAnew(packet, dial) => Claim::Dialing(packet, dial),
+            _ => Claim::Unknown,
+        }
+    }
+
+    /// The dial that is to be told to end with it.
+    pub(super) fn ending_dial(&self) -> Option<&D> {
+        match self {
+            Self::AwaitEnd(_, dial)
+            | Self::DialAnew(_, Some(dial))
+            | Self::Illegal(Event::DialStarted(dial)) => Some(dial),
+            _ => None,
+        }
+    }
+}
