@@ -1,11 +1,5 @@
 //! Boots real guests: what goes in, what comes out, how they end.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "tests may panic: that is how they fail"
-)]
-
 use std::env;
 use std::ffi::OsString;
 use std::fs;

@@ -2,13 +2,6 @@
 //!
 //! What is asserted is counted, never timed: a busy machine may be late, not wrong.
 
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "a test fails by panicking"
-)]
-
 use std::{
     collections::BTreeSet,
     io::{ErrorKind, Read, Write},

@@ -4,13 +4,7 @@
 //! one of those in [`guest`], which nothing else runs. That takes a minute or two each; the
 //! whole comparison is the example `against_netem`.
 
-#![allow(
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "a test fails by panicking"
-)]
-
-#[path = "../examples/against_netem/compare/mod.rs"]
+#[path = "../../examples/against_netem/compare/mod.rs"]
 mod compare;
 
 use std::env;
@@ -37,21 +31,21 @@ const LIMIT: Duration = Duration::from_secs(3600);
 #[test]
 fn the_link_carries_what_netem_carries() {
     let Some(kernel) = kernel() else { return };
-    println!("{}", in_guest(&kernel, "guest::flows_agree"));
+    println!("{}", in_guest(&kernel, "netem::guest::flows_agree"));
 }
 
 #[test]
 fn the_link_loses_as_it_should() {
     let Some(kernel) = kernel() else { return };
-    println!("{}", in_guest(&kernel, "guest::losses_agree"));
+    println!("{}", in_guest(&kernel, "netem::guest::losses_agree"));
 }
 
 #[test]
 fn a_busy_machine_changes_no_figure_in_virtual_time() {
     let Some(kernel) = kernel() else { return };
-    let idle = figure(&in_guest(&kernel, "guest::one_flow"));
+    let idle = figure(&in_guest(&kernel, "netem::guest::one_flow"));
     let load: Vec<_> = (0..4).map(|_| busy_loop()).collect();
-    let busy = figure(&in_guest(&kernel, "guest::one_flow"));
+    let busy = figure(&in_guest(&kernel, "netem::guest::one_flow"));
     drop(load);
     println!("{idle} bit/s; beside busy loops {busy} bit/s");
     assert!((busy / idle - 1.0).abs() <= 0.03, "{idle} and {busy} bit/s");

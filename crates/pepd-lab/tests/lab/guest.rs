@@ -1,7 +1,5 @@
 //! An experiment from the command to the report, in the guest kernel and in virtual time.
 
-#![allow(clippy::unwrap_used, reason = "tests may panic: that is how they fail")]
-
 use std::env;
 use std::fs;
 use std::process::Command;

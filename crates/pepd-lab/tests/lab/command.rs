@@ -1,11 +1,5 @@
 //! The program as a user meets it.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "tests may panic: that is how they fail"
-)]
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
