@@ -149,9 +149,7 @@ fn obstacle(error: &InstallError, no_queue: bool) -> Option<Finding> {
     let text = error.to_string();
     match error {
         InstallError::Host(_) => None,
-        InstallError::Nft(NftError::Failed { stderr }) if no_queue && stderr.contains("queue") => {
-            None
-        }
+        InstallError::Nft(error) if no_queue && error.is_about_queues() => None,
         InstallError::Nft(NftError::NotPermitted { .. }) => Some(
             Finding::stop("nft", "could not be looked at without CAP_NET_ADMIN")
                 .because("whether the kernel takes pepd's table is not known")

@@ -17,7 +17,7 @@ use crate::connection::{Accepted, Upstream, serve};
 use crate::handshake::table::Claim;
 use crate::listener::Listener;
 use crate::settings::Dscp;
-use crate::shared::Context;
+use crate::shared::{Context, Shared};
 use crate::sockopts;
 
 /// How long accepting pauses when descriptors have run out.
@@ -117,19 +117,7 @@ fn accept(
         client: peer,
         server: destination,
     };
-    let upstream = match context.shared.handshakes.accepted(flow, Instant::now()) {
-        Claim::Answered(answered) => {
-            context.shared.note_pending();
-            *spare = Some(socket);
-            Upstream::Answered(answered)
-        }
-        Claim::Dialing(syn, dial) => {
-            context.shared.note_pending();
-            syn.supersede();
-            Upstream::Spare(socket, dial)
-        }
-        Claim::Unknown => Upstream::Spare(socket, None),
-    };
+    let upstream = claim(&context.shared, flow, socket, spare);
     Ok(Accepted {
         client,
         peer,
@@ -139,6 +127,24 @@ fn accept(
         dscp,
         permit,
     })
+}
+
+/// Takes what there is of the upstream leg: `socket` becomes it, or is kept in `spare` where the
+/// destination has answered already.
+fn claim(shared: &Shared, flow: FourTuple, socket: Socket, spare: &mut Option<Socket>) -> Upstream {
+    match shared.handshakes.accepted(flow, Instant::now()) {
+        Claim::Answered(answered) => {
+            shared.note_pending();
+            *spare = Some(socket);
+            Upstream::Answered(answered)
+        }
+        Claim::Dialing(syn, dial) => {
+            shared.note_pending();
+            syn.supersede();
+            Upstream::Spare(socket, dial)
+        }
+        Claim::Unknown => Upstream::Spare(socket, None),
+    }
 }
 
 /// Whether accept(2) had too little of something: nothing is wrong with the connection, which

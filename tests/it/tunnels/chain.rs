@@ -319,6 +319,16 @@ fn somebody_elses_interface_is_refused_by_name() -> Result<()> {
     Ok(())
 }
 
+/// The addresses of box i's end inside its tunnel to box a, sorted.
+fn inside(running: &Running) -> Result<Vec<String>> {
+    let list = "ip -o address show pepd-a scope global; ip -o address show pepd-a scope host";
+    let shown = running.fleet.helper("i").sh(list)?;
+    let column = |line: &str| line.split_whitespace().nth(3).map(str::to_owned);
+    let mut addresses: Vec<String> = shown.lines().filter_map(column).collect();
+    addresses.sort();
+    Ok(addresses)
+}
+
 /// What differs is changed in place where that is possible, and mended where somebody else
 /// changes it.
 #[test]
@@ -350,14 +360,6 @@ fn a_tunnel_is_changed_in_place() -> Result<()> {
         number
     );
 
-    let inside = |running: &Running| {
-        let list = "ip -o address show pepd-a scope global; ip -o address show pepd-a scope host";
-        let shown = running.fleet.helper("i").sh(list)?;
-        let column = |line: &str| line.split_whitespace().nth(3).map(str::to_owned);
-        let mut addresses: Vec<String> = shown.lines().filter_map(column).collect();
-        addresses.sort();
-        anyhow::Ok(addresses)
-    };
     assert_eq!(inside(&running)?, ["192.168.73.1/30", "fd00:73::1/64"]);
     let other = changed.replace("192.168.73.1/30", "192.168.74.1/31");
     running.daemon("i").reload(&other)?;

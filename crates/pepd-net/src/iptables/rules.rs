@@ -59,28 +59,28 @@ pub(crate) fn rules(plan: &Plan) -> Vec<RawRule> {
 }
 
 /// Adds the rules that are not there; gives those that it added. On failure it adds none.
-pub(crate) async fn make(lines: &[RawRule]) -> Result<Vec<RawRule>, QueueBackendError> {
+pub(crate) async fn make(rules: &[RawRule]) -> Result<Vec<RawRule>, QueueBackendError> {
     let mut made = Vec::new();
-    for line in lines {
-        let result = match run(line.command("-C")).await {
+    for rule in rules {
+        let result = match run(rule.command("-C")).await {
             Ok(()) => continue,
             // iptables has one exit code for "no such rule" and for most failures: adding
             // tells them apart.
-            Err(_) => run(line.command("-A")).await,
+            Err(_) => run(rule.command("-A")).await,
         };
         if let Err(error) = result {
             undo(&made).await;
             return Err(refused(error));
         }
-        made.push(line.clone());
+        made.push(rule.clone());
     }
     Ok(made)
 }
 
 /// Takes back what [`make`] added.
-pub(crate) async fn undo(lines: &[RawRule]) {
-    for line in lines.iter().rev() {
-        if let Err(error) = delete(line).await {
+pub(crate) async fn undo(rules: &[RawRule]) {
+    for rule in rules.iter().rev() {
+        if let Err(error) = delete(rule).await {
             tracing::error!(%error, "`pepd down` tries again");
         }
     }
@@ -90,10 +90,10 @@ pub(crate) async fn undo(lines: &[RawRule]) {
 pub(crate) async fn remove(wanted: &[RawRule]) -> Result<Vec<RawRule>, QueueBackendError> {
     let mut removed = Vec::new();
     for family in Family::ALL {
-        for line in own(family).await {
-            if !wanted.contains(&line) {
-                delete(&line).await?;
-                removed.push(line);
+        for rule in own(family).await {
+            if !wanted.contains(&rule) {
+                delete(&rule).await?;
+                removed.push(rule);
             }
         }
     }
@@ -101,11 +101,11 @@ pub(crate) async fn remove(wanted: &[RawRule]) -> Result<Vec<RawRule>, QueueBack
 }
 
 /// Checks that the rules are there.
-pub(crate) async fn verify(lines: &[RawRule]) -> Result<(), Drift> {
-    for line in lines {
-        run(line.command("-C"))
+pub(crate) async fn verify(rules: &[RawRule]) -> Result<(), Drift> {
+    for rule in rules {
+        run(rule.command("-C"))
             .await
-            .map_err(|_| Drift::new(format!("this is not there: `{line}`")))?;
+            .map_err(|_| Drift::new(format!("this is not there: `{rule}`")))?;
     }
     Ok(())
 }
@@ -123,9 +123,9 @@ fn refused(error: IptablesError) -> QueueBackendError {
     }
 }
 
-async fn delete(line: &RawRule) -> Result<(), QueueBackendError> {
-    run(line.command("-D")).await?;
-    nft::delete_empty_raw(line.family).await?;
+async fn delete(rule: &RawRule) -> Result<(), QueueBackendError> {
+    run(rule.command("-D")).await?;
+    nft::delete_empty_raw(rule.family).await?;
     Ok(())
 }
 

@@ -56,6 +56,13 @@ pub enum NftError {
     },
 }
 
+impl NftError {
+    /// Whether nft complains of its `queue` statement, for which it has no error of its own.
+    pub fn is_about_queues(&self) -> bool {
+        matches!(self, Self::Failed { stderr } if stderr.contains("queue"))
+    }
+}
+
 impl Classify for NftError {
     fn kind(&self) -> Kind {
         match self {

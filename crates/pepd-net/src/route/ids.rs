@@ -147,3 +147,42 @@ impl RouteTables {
 fn count(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tables(peers: usize, has_initcwnd: bool) -> RouteTables {
+        RouteTables {
+            first: RouteTable(7300),
+            peers,
+            has_initcwnd,
+        }
+    }
+
+    #[test]
+    fn the_tables_of_a_plan_follow_one_another() {
+        let numbers = |peers, has_initcwnd| {
+            let all = tables(peers, has_initcwnd).all();
+            all.into_iter().map(|table| table.0).collect::<Vec<_>>()
+        };
+        assert_eq!(numbers(0, false), [7300]);
+        assert_eq!(numbers(0, true), [7300, 7301]);
+        assert_eq!(numbers(2, false), [7300, 7301, 7302, 7303, 7304]);
+        assert_eq!(numbers(2, true), [7300, 7301, 7302, 7303, 7304, 7305]);
+    }
+
+    #[test]
+    fn no_two_uses_share_a_table() {
+        let tables = tables(2, true);
+        let uses = [
+            tables.capture(),
+            tables.here(),
+            tables.behind(0),
+            tables.behind(1),
+            tables.probes(),
+        ];
+        assert_eq!(tables.all()[..5], uses);
+        assert_eq!(tables.initcwnd(), tables.all().last().copied());
+    }
+}

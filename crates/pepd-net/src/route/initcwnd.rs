@@ -6,6 +6,7 @@
 //! use it. It follows the table `main` ([`super::follow`]). What is not copied is routed by the
 //! rules that come after, without the initcwnd.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use ipnet::IpNet;
@@ -76,19 +77,7 @@ pub(super) fn copies(
             );
             continue;
         };
-        let covering = host
-            .iter()
-            .filter_map(|route| Some((destination(family, route)?, route)))
-            .filter(|(to, _)| to.contains(&net))
-            .max_by_key(|(to, route)| (to.prefix_len(), std::cmp::Reverse(priority(route))));
-        let mut within: Vec<_> = host
-            .iter()
-            .filter_map(|route| Some((destination(family, route)?, route)))
-            .filter(|(to, _)| net.contains(to) && *to != net)
-            .collect();
-        within.sort_by_key(|(_, route)| std::cmp::Reverse(priority(route)));
-        let routes = covering.map(|(_, route)| (net, route)).into_iter();
-        for (to, route) in routes.chain(within) {
+        for (to, route) in routes_to(net, family, host) {
             copies.insert(to, copy(table, to, window, route));
         }
     }
@@ -100,6 +89,28 @@ pub(super) fn copies(
         .collect();
     copies.retain(|net, route| is_copy(route) || with_window.iter().any(|wide| wide.contains(net)));
     copies.into_values().collect()
+}
+
+/// Lists the host's routes to a campus: the one that leads to it as a whole, then those to parts of
+/// it, the best of several to the same prefix last.
+fn routes_to(
+    net: IpNet,
+    family: Family,
+    host: &[RouteMessage],
+) -> impl Iterator<Item = (IpNet, &RouteMessage)> {
+    let routes = || {
+        host.iter()
+            .filter_map(move |route| Some((destination(family, route)?, route)))
+    };
+    let covering = routes()
+        .filter(|(to, _)| to.contains(&net))
+        .max_by_key(|(to, route)| (to.prefix_len(), Reverse(priority(route))));
+    let mut within: Vec<_> = routes()
+        .filter(|(to, _)| net.contains(to) && *to != net)
+        .collect();
+    within.sort_by_key(|(_, route)| Reverse(priority(route)));
+    let covering = covering.map(|(_, route)| (net, route));
+    covering.into_iter().chain(within)
 }
 
 fn is_copy(route: &Route) -> bool {

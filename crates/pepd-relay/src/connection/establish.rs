@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use pepd_packet::ip;
 use pepd_sys::sockopt;
-use pepd_telemetry::{FlowInfo, HandshakeMode, Registration, Throttle};
+use pepd_telemetry::{Counters, FlowInfo, HandshakeMode, Registration, Throttle};
 use socket2::{Domain, Socket};
 use tokio::io::Interest;
 use tokio::task::AbortHandle;
@@ -51,8 +51,17 @@ pub(crate) enum Upstream {
     /// The leg: its destination answered while the client's SYN was held.
     Answered(AnsweredLeg),
     /// A fresh socket of the same family, so that an accepted connection cannot fail for want
-    /// of a descriptor; and the attempt, told to end, whose socket still has the client's port.
+    /// of a descriptor; and the dial, told to end, whose socket still has the client's port.
     Spare(Socket, Option<AbortHandle>),
+}
+
+impl Upstream {
+    fn handshake(&self) -> HandshakeMode {
+        match self {
+            Self::Answered(_) => HandshakeMode::EndToEnd,
+            Self::Spare(..) => HandshakeMode::Early,
+        }
+    }
 }
 
 /// A connection both of whose legs are there.
@@ -85,39 +94,17 @@ pub(super) async fn establish(context: Arc<Context>, accepted: Accepted) -> Opti
     let leg = settings
         .leg_towards(destination.ip())
         .unwrap_or(&context.shared.unnamed_leg);
-    let (opened, handshake) = match upstream {
-        Upstream::Answered(upstream) => (
-            join(client, upstream).await.map(|legs| (legs, true)),
-            HandshakeMode::EndToEnd,
-        ),
+    let handshake = upstream.handshake();
+    let opened = match upstream {
+        Upstream::Answered(upstream) => join(client, upstream).await.map(|legs| (legs, true)),
         Upstream::Spare(spare, before) => {
             if let Some(before) = before {
                 ended(&before).await;
             }
-            (
-                open(client, spare, peer, destination, leg, syn_dscp).await,
-                HandshakeMode::Early,
-            )
+            open(client, spare, peer, destination, leg, syn_dscp).await
         }
     };
-    let connection = match opened {
-        Ok((connection, own_port)) => {
-            if !own_port {
-                counters.other_port.increment();
-                report_other_port(peer, destination);
-            }
-            connection
-        }
-        Err(error) => {
-            // The client's socket is gone by now, and so the client has got its RST.
-            match error {
-                UpstreamError::ClientLeft => counters.client_failed.increment(),
-                _ => counters.unreachable.increment(),
-            }
-            tracing::debug!(client = %peer, %destination, %error, "no upstream leg");
-            return None;
-        }
-    };
+    let connection = judge(opened, counters, peer, destination)?;
     let parties = Parties {
         client: peer,
         server: destination,
@@ -131,6 +118,34 @@ pub(super) async fn establish(context: Arc<Context>, accepted: Accepted) -> Opti
         record,
         connection,
     })
+}
+
+/// Counts and reports what is wrong with the upstream leg: that there is none, or that it has not the
+/// client's port.
+fn judge(
+    opened: Result<(Connection, bool), UpstreamError>,
+    counters: &Counters,
+    client: SocketAddr,
+    destination: SocketAddr,
+) -> Option<Connection> {
+    match opened {
+        Ok((connection, own_port)) => {
+            if !own_port {
+                counters.other_port.increment();
+                report_other_port(client, destination);
+            }
+            Some(connection)
+        }
+        Err(error) => {
+            // The client's socket is gone by now, and so the client has got its RST.
+            match error {
+                UpstreamError::ClientLeft => counters.client_failed.increment(),
+                _ => counters.unreachable.increment(),
+            }
+            tracing::debug!(%client, %destination, %error, "no upstream leg");
+            None
+        }
+    }
 }
 
 /// Who is connected, how and since when.

@@ -33,13 +33,7 @@ pub fn show(console: &mut Console, pepd: &Path, interrupt: &Interrupt) -> Result
     let sum = checksum(&nginx.files().join("file"))?;
     let url = nginx.url([10, 2, 0, 2].into(), "file");
     let limit = LongPath::physical_limit();
-    console.fact(
-        "limit",
-        &format!(
-            "TCP can get {:.1} Mbit/s through: 100, less 5 % lost, less the headers",
-            limit / 1e6
-        ),
-    );
+    show_limit(console, limit);
 
     interrupt.check()?;
     let watched = PATIENCE.as_secs();
@@ -81,14 +75,7 @@ pub fn show(console: &mut Console, pepd: &Path, interrupt: &Interrupt) -> Result
         checksum(&download.file())? == sum,
         "the file that curl has is not the one that nginx has"
     );
-    legs.sort_by_key(Leg::is_upstream);
-    for leg in legs {
-        console.fact("ss", &leg.to_string());
-    }
-    console.fact(
-        "curl",
-        &format!("all of it, with the same sha256 {}", short(&sum)),
-    );
+    show_success(console, legs, &sum);
 
     console.step("What it gained:");
     console.picture(&result(without, with, half.unwrap_or(with), limit));
@@ -100,6 +87,29 @@ pub fn show(console: &mut Console, pepd: &Path, interrupt: &Interrupt) -> Result
     }
     drop(daemon);
     Ok(())
+}
+
+/// Shows what TCP can get through the path at most, in bits per second.
+fn show_limit(console: &mut Console, limit: f64) {
+    console.fact(
+        "limit",
+        &format!(
+            "TCP can get {:.1} Mbit/s through: 100, less 5 % lost, less the headers",
+            limit / 1e6
+        ),
+    );
+}
+
+/// Shows the legs as they were in full flow, and that the file arrived whole.
+fn show_success(console: &mut Console, mut legs: Vec<Leg>, sum: &str) {
+    legs.sort_by_key(Leg::is_upstream);
+    for leg in legs {
+        console.fact("ss", &leg.to_string());
+    }
+    console.fact(
+        "curl",
+        &format!("all of it, with the same sha256 {}", short(sum)),
+    );
 }
 
 /// Downloads for at most `limit`, with a meter, and begins the links' counts with it. With what
