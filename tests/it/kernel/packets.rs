@@ -90,7 +90,7 @@ fn a_source_over_its_limit_is_routed() -> Result<()> {
 fn without_a_listener_it_is_routed() -> Result<()> {
     require!(root);
     let (mut world, _installed) = World::with(&request());
-    world.listeners.retain(|(who, _)| *who == Answered::Server);
+    world.end_box_listeners();
     assert_eq!(world.connect(SERVER4, WEB), Answered::Server);
     assert_eq!(world.connect(SERVER6, WEB), Answered::Server);
     assert_eq!(world.count("captured"), 0);

@@ -2,7 +2,7 @@
 //! one of nobody's). From the router to the server packets of 1300 bytes at most go through.
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
@@ -91,6 +91,18 @@ impl World {
         let installed = world.hb.install(request).unwrap();
         world.gate.renew(LONG).unwrap();
         (world, installed)
+    }
+
+    /// Ends the helper box's listeners. They are shut down, not only closed: a child that another
+    /// test starts has its own descriptors of them until it executes its program.
+    pub fn end_box_listeners(&mut self) {
+        self.listeners.retain(|(who, listener)| {
+            let stays = *who == Answered::Server;
+            if !stays {
+                listener.shutdown(Shutdown::Both).unwrap();
+            }
+            stays
+        });
     }
 
     /// Connects from the client, says something each way, and tells who was there.
