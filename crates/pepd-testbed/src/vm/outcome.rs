@@ -26,6 +26,6 @@ pub struct Run {
     /// started.
     pub boot: Option<Duration>,
     /// How often the command, and what it started, asked the host for a file or wrote results;
-    /// on [`Clock::Virtual`] each time lets the clock run on. `None` if the guest did not say.
+    /// on [`Clock::Virtual`](super::guest::Clock::Virtual) each time lets the clock run on. `None` if the guest did not say.
     pub host_requests: Option<u64>,
 }
