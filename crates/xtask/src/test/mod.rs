@@ -6,6 +6,8 @@ mod rerun_failed;
 mod test_output;
 
 use std::env;
+use std::ffi::OsStr;
+use std::num::NonZeroUsize;
 use std::process::Command;
 use std::thread;
 
@@ -70,6 +72,21 @@ const VIRTUAL_TIME: &[&str] = &[
 /// The programs that these tests run beside pepd.
 const PROGRAMS: &[&str] = &["curl", "ip", "ip6tables-nft", "iptables-nft", "nft", "sh"];
 
+/// The unit tests of every crate, and the tests of the daemon.
+const PEPDS: &[&str] = &["--lib", "--bins", "--test", "it"];
+
+/// The tests of `pepd-lab`, which measure: no more at a time than there are processors.
+const LABS: &[&str] = &["--test", "lab"];
+
+/// The examples in the documentation.
+const DOCUMENTATION: &[&str] = &["--doc"];
+
+/// The tests of the testbed.
+const TESTBEDS: &[&str] = &["--test", "testbed"];
+
+/// The variable that tells a test binary how many tests to run at a time.
+const TEST_THREADS: &str = "RUST_TEST_THREADS";
+
 /// The exit statuses of `cargo xtask vm` on a machine that cannot run a guest.
 const NO_GUEST: [i32; 2] = [69, 77];
 
@@ -82,7 +99,14 @@ pub fn run(args: &Args) -> Result<()> {
             eprintln!("warning: {error:#}");
         }
     }
-    let mut run = run_here(&args.rest)?;
+    let mut run = Run::default();
+    if args.rest.is_empty() {
+        run.add(run_here(PEPDS, Some(test_threads()))?);
+        run.add(run_here(LABS, None)?);
+        run.add(run_here(DOCUMENTATION, None)?);
+    } else {
+        run.add(run_here(&args.rest, None)?);
+    }
     if packages::features().is_empty() {
         ensure!(
             env::var_os("CI").is_none_or(|ci| ci != "true"),
@@ -92,10 +116,8 @@ pub fn run(args: &Args) -> Result<()> {
             "the feature fixed-rate: clang, make, pkgconf, libelf-dev or zlib1g-dev is missing";
         run.skipped.push(why.into());
     }
-    if !args.no_guest && args.rest.is_empty() {
-        let (kernel, clock) = run_in_guests()?;
-        run.add(kernel);
-        run.add(clock);
+    if args.rest.is_empty() {
+        run.add(run_beside_guests(!args.no_guest)?);
     }
     run.report();
     Ok(())
@@ -138,23 +160,26 @@ impl Run {
     }
 }
 
-/// Runs the workspace's tests on this kernel; `rest` is for `cargo test`.
-fn run_here(rest: &[String]) -> Result<Run> {
+/// Runs tests of the workspace on this kernel, `threads` at a time, or as many as the machine has
+/// processors; `which` is for `cargo test`.
+fn run_here<S: AsRef<OsStr>>(which: &[S], threads: Option<usize>) -> Result<Run> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let cargo_test = || {
         let mut command = Command::new(&cargo);
         command
             .args(["test", "--workspace", "--locked", "--no-fail-fast"])
             .args(packages::features());
+        if let (Some(threads), None) = (threads, env::var_os(TEST_THREADS)) {
+            command.env(TEST_THREADS, threads.to_string());
+        }
         command
     };
-    let (status, output) = TestOutput::of(cargo_test().args(rest))?;
+    let (status, output) = TestOutput::of(cargo_test().args(which))?;
     let mut run = Run {
         skipped: output.skipped,
         ..Run::default()
     };
     if !status.success() {
-        ensure!(rest.is_empty(), "`cargo test`: {status}");
         let one = |name: &str| {
             let mut ran = false;
             for target in &output.targets {
@@ -173,20 +198,26 @@ fn run_here(rest: &[String]) -> Result<Run> {
     Ok(run)
 }
 
-/// Runs the tests of the guest kernel and those of its virtual clock, in two guests at a time: the
-/// second has one processor and no use for the machine's time.
-fn run_in_guests() -> Result<(Run, Run)> {
+/// Runs what waits for no event of this machine at the same time, in the guests, if there are to be
+/// any, and here: the tests of the guest kernel, those of its virtual clock, which has one processor
+/// and does not follow the machine's time, and the testbed's, which boot such guests of their own.
+fn run_beside_guests(guests: bool) -> Result<Run> {
     let there = |program: &&&'static str| missing(Requirement::Program(program)).is_none();
     let programs = PROGRAMS.iter().filter(there);
     let copies = programs.flat_map(|program| ["--copy", program]);
     let options: Vec<_> = VIRTUAL_TIME.iter().copied().chain(copies).collect();
     thread::scope(|scope| {
-        let clock = scope.spawn(|| run_in_guest(&options, IN_VIRTUAL_TIME));
-        let kernel = run_in_guest(&[], IN_GUEST);
-        let clock = clock
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        Ok((kernel?, clock?))
+        let mut beside = Vec::new();
+        if guests {
+            beside.push(scope.spawn(|| run_in_guest(&[], IN_GUEST)));
+            beside.push(scope.spawn(|| run_in_guest(&options, IN_VIRTUAL_TIME)));
+        }
+        let mut run = run_here(TESTBEDS, None)?;
+        for other in beside {
+            let other = other.join();
+            run.add(other.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+        }
+        Ok(run)
     })
 }
 
@@ -222,6 +253,11 @@ fn run_in_guest(options: &[&str], filters: &[&str]) -> Result<Run> {
         run.unsteady.extend(output.failed.into_iter().map(there));
     }
     Ok(run)
+}
+
+/// Twice as many tests at a time as there are processors: most of what they do is wait.
+fn test_threads() -> usize {
+    2 * thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
 fn count(tests: usize) -> String {
