@@ -218,7 +218,7 @@ fn rate(rate: Option<f64>) -> String {
     rate.map_or_else(none, format::rate)
 }
 
-/// What the phases say, in words, of the direction that carries more.
+/// Returns what the phases say, in words, of the direction that carries more.
 fn verdict(flow: &FlowSnapshot) -> String {
     let (direction, incoming, outgoing) = if flow.up.bytes > flow.down.bytes {
         (&flow.up, "client", "upstream")

@@ -110,7 +110,7 @@ pub fn remove_left() -> Result<String> {
     Ok(lines.collect())
 }
 
-/// Whether `leg` asks for such a control.
+/// Returns whether `leg` asks for such a control.
 pub fn is_asked_for(leg: &Leg) -> bool {
     leg.congestion == Some(Congestion::FixedRate)
 }

@@ -123,7 +123,7 @@ impl GateKeeper {
         }
     }
 
-    /// The daemon in a line, for systemd.
+    /// Returns the daemon in a line, for systemd.
     pub fn status_line(&self) -> String {
         match self.probes.states().silent() {
             Some(peers) => format!("{}; silent peers: {peers}", self.counters),

@@ -154,7 +154,7 @@ impl Links {
         self.links.iter().find(|link| link.name == name)
     }
 
-    /// For tests: these interfaces, and no routes.
+    /// Makes, for tests, these interfaces, and no routes.
     #[cfg(test)]
     pub fn of(links: Vec<Link>) -> Self {
         Self {
@@ -188,7 +188,7 @@ impl Link {
         link
     }
 
-    /// For tests: an interface like most.
+    /// Makes, for tests, an interface like most.
     #[cfg(test)]
     pub fn named(name: &str) -> Self {
         Self {

@@ -71,7 +71,7 @@ impl Modules {
         }
     }
 
-    /// For tests: these are loaded, and those could be.
+    /// Pretends, for tests, that these are loaded, and those could be.
     #[cfg(test)]
     pub fn of(loaded: &[&str], loadable: &[&str]) -> Self {
         let own = |names: &[&str]| names.iter().map(ToString::to_string).collect();

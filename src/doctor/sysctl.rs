@@ -100,7 +100,7 @@ impl Sysctls {
             .collect()
     }
 
-    /// For tests: those given.
+    /// Pretends, for tests, that these are the values.
     #[cfg(test)]
     pub fn of(values: &[(&str, &str)]) -> Self {
         let own = |&(path, value): &(&str, &str)| (path.to_owned(), value.to_owned());

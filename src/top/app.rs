@@ -239,7 +239,7 @@ fn next(sort: FlowSort, by: usize) -> FlowSort {
     all[(at + by) % all.len()].0
 }
 
-/// The phase of this name, in full or as the tables have it.
+/// Returns the phase of this name, in full or as the tables have it.
 fn phase(word: &str) -> Option<Phase> {
     let short = |phase: &Phase| labels::phase_name(*phase) == word;
     let shortened = [Phase::Free, Phase::Starved, Phase::Backpressured];

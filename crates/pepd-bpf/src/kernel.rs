@@ -41,8 +41,8 @@ impl Control {
         &self.name
     }
 
-    /// Whether it is one that an earlier daemon left and this process may not replace: it stays
-    /// when this is dropped.
+    /// Returns whether it is one that an earlier daemon left and this process may not replace: it
+    /// stays when this is dropped.
     pub fn is_adopted(&self) -> bool {
         self.link.is_none()
     }
@@ -54,7 +54,7 @@ impl fmt::Debug for Control {
     }
 }
 
-/// Whether this kernel takes the program: loads it, without making it available to anybody.
+/// Checks whether this kernel takes the program: loads it, without making it available to anybody.
 ///
 /// # Errors
 /// As [`register`].
@@ -202,7 +202,7 @@ fn remove(names: &[Name]) -> Result<(), Error> {
     Ok(())
 }
 
-/// The name as `struct tcp_congestion_ops` has it.
+/// Returns the name as `struct tcp_congestion_ops` has it.
 fn field(name: &Name) -> [u8; NAME] {
     let mut field = [0; NAME];
     let bytes = name.as_str().bytes();
@@ -234,8 +234,8 @@ fn messages() -> MutexGuard<'static, Vec<String>> {
     MESSAGES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// libbpf's first words are the cause, and what follows is what came of it; a log of the
-/// verifier is for debugging.
+/// Returns the error of a step: libbpf's first words are the cause, and what follows is what came
+/// of it; a log of the verifier is for debugging.
 fn refused(step: &'static str, error: &libbpf_rs::Error) -> Error {
     let messages = messages();
     let first = messages.iter().flat_map(|message| message.lines()).next();

@@ -71,7 +71,7 @@ impl Config {
     }
 }
 
-/// See [`Config::holds_syns`], for when the configuration is not complete yet.
+/// Returns [`Config::holds_syns`] when the configuration is not complete yet.
 pub(crate) fn holds_syns(capture: &Capture, rules: &[Rule]) -> bool {
     let end_to_end = |rule: &Rule| rule.handshake == Some(Handshake::EndToEnd);
     capture.handshake == Handshake::EndToEnd || rules.iter().any(end_to_end)
@@ -202,7 +202,7 @@ pub struct Leg {
 }
 
 impl Leg {
-    /// A leg that leaves all to the kernel.
+    /// Returns a leg that leaves all to the kernel.
     pub(crate) fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -260,8 +260,8 @@ pub struct Keepalive {
 }
 
 impl Default for Keepalive {
-    /// A vanished peer is noticed after half an hour: long enough for an outage, and short
-    /// enough that dead connections do not fill the table.
+    /// Has a vanished peer noticed after half an hour: long enough for an outage, and short enough
+    /// that dead connections do not fill the table.
     fn default() -> Self {
         Self {
             idle: Duration::from_secs(900),

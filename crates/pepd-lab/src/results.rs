@@ -284,7 +284,7 @@ impl Results {
 pub mod tests {
     use super::*;
 
-    /// Two values of one variant at one point, each with everything that a record can have.
+    /// Returns two values of one variant at one point, each with everything that a record can have.
     pub fn example() -> Results {
         let record = |repeat: u32, value: f64| Record {
             x: 5.0,

@@ -54,8 +54,8 @@ fn cure(error: &io::Error) -> &'static str {
     }
 }
 
-/// Whether the kernel says that there is nothing to list or to delete: no such table or rule,
-/// no such route, or (for a family that is not there at all) no such operation.
+/// Returns whether the kernel says that there is nothing to list or to delete: no such table or
+/// rule, no such route, or (for a family that is not there at all) no such operation.
 pub(crate) fn is_absent(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),

@@ -143,7 +143,7 @@ impl Plan {
         ranges
     }
 
-    /// Whether SYNs are held.
+    /// Returns whether SYNs are held.
     pub(crate) fn holds(&self) -> bool {
         self.queues.is_some()
     }

@@ -96,7 +96,7 @@ impl<'a> Echo<'a> {
         })
     }
 
-    /// The message, its checksum 0.
+    /// Returns the message, its checksum 0.
     fn message(&self, kind: u8) -> Vec<u8> {
         let mut message = vec![kind, 0, 0, 0];
         message.extend(self.identifier.to_be_bytes());

@@ -35,7 +35,7 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// RFC 791, section 3.1.
+    /// Reads an IPv4 packet (RFC 791, section 3.1).
     fn read_v4(packet: &'a [u8]) -> Option<Self> {
         let header = packet.first_chunk::<20>()?;
         let fragment = u16::from_be_bytes([header[6], header[7]]) & 0x1fff;
@@ -50,7 +50,7 @@ impl<'a> Packet<'a> {
         })
     }
 
-    /// RFC 8200, section 3.
+    /// Reads an IPv6 packet (RFC 8200, section 3).
     fn read_v6(packet: &'a [u8]) -> Option<Self> {
         const HOP_BY_HOP: u8 = 0;
         const ROUTING: u8 = 43;
@@ -73,14 +73,14 @@ impl<'a> Packet<'a> {
         })
     }
 
-    /// The checksum of the payload with that in its header, over the pseudo header as well: 0
-    /// where it is right.
+    /// Returns the checksum of the payload with that in its header, over the pseudo header as well:
+    /// 0 where it is right.
     pub fn payload_checksum(&self) -> u16 {
         Checksum::with_pseudo_header(self.source, self.destination, self.protocol, self.payload)
             .value()
     }
 
-    /// The connection that a payload of TCP belongs to, its sender taken for the client.
+    /// Returns the connection that a payload of TCP belongs to, its sender taken for the client.
     pub(crate) fn four_tuple(&self) -> Option<FourTuple> {
         let ports = self.payload.first_chunk::<4>()?;
         let port = |high, low| u16::from_be_bytes([high, low]);

@@ -147,8 +147,8 @@ fn claim(shared: &Shared, flow: FourTuple, socket: Socket, spare: &mut Option<So
     }
 }
 
-/// Whether accept(2) had too little of something: nothing is wrong with the connection, which
-/// waits.
+/// Returns whether accept(2) had too little of something: nothing is wrong with the connection,
+/// which waits.
 fn is_shortage(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -156,7 +156,7 @@ fn is_shortage(error: &io::Error) -> bool {
     )
 }
 
-/// The client has left, or its network failed (accept(2)).
+/// Returns whether the client has left, or its network has failed (accept(2)).
 fn is_the_clients(error: &io::Error) -> bool {
     use io::ErrorKind::{
         ConnectionAborted, ConnectionReset, HostUnreachable, Interrupted, NetworkDown,

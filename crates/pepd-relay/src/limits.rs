@@ -149,7 +149,7 @@ impl Admission {
         self.changed.notify_one();
     }
 
-    /// The asymmetric routes that were found since the last call.
+    /// Returns the asymmetric routes that were found since the last call.
     pub fn take_asymmetric_routes(&self) -> Vec<AsymmetricRoute> {
         std::mem::take(&mut self.lock().asymmetric)
     }
@@ -173,7 +173,7 @@ impl Admission {
         self.changed.notify_one();
     }
 
-    /// The limits in force.
+    /// Returns the limits in force.
     pub fn limits(&self) -> Limits {
         self.lock().limits
     }
@@ -183,7 +183,7 @@ impl Admission {
         self.live.load(Relaxed)
     }
 
-    /// What is over a limit now.
+    /// Returns what is over a limit now.
     pub fn pressure(&self) -> Pressure {
         let state = self.lock();
         Pressure {
@@ -203,8 +203,8 @@ impl Admission {
     }
 }
 
-/// Below this a limit that was reached counts as free again: a little lower, so that the
-/// capture is not told twice per connection.
+/// Returns the number below which a limit that was reached counts as free again: a little lower, so
+/// that the capture is not told twice per connection.
 fn reopening(limit: u32) -> u32 {
     (limit - limit / 16).max(1)
 }

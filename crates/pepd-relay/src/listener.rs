@@ -105,7 +105,7 @@ pub(crate) fn open_all(
         .collect()
 }
 
-/// The listener address of each leg, in the order of the legs.
+/// Returns the listener address of each leg, in the order of the legs.
 pub(crate) fn addresses(
     settings: &Settings,
     generation: u8,

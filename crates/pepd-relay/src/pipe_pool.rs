@@ -59,7 +59,7 @@ impl PipePool {
         }
     }
 
-    /// Another share. Where more are lent already, they stay so until they come back.
+    /// Takes another share. Where more are lent already, they stay so until they come back.
     pub(crate) fn set_most(&self, most: usize) {
         let mut state = self.lock();
         state.most = most;
@@ -67,7 +67,7 @@ impl PipePool {
         state.idle.truncate(room);
     }
 
-    /// How many are lent, and how many may be.
+    /// Returns how many are lent, and how many may be.
     pub(crate) fn usage(&self) -> (usize, usize) {
         let state = self.lock();
         (state.lent, state.most)
@@ -88,7 +88,7 @@ impl PipePool {
 impl LendPipes for Arc<PipePool> {
     type Lent = Loan;
 
-    /// None where the pool's share or the descriptors have run out.
+    /// Lends a pipe; none where the pool's share or the descriptors have run out.
     fn lend(&self) -> Option<Loan> {
         let mut state = self.lock();
         let pipe = match state.idle.pop() {

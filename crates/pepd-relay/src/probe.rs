@@ -89,8 +89,8 @@ fn available_congestion_controls() -> String {
     )
 }
 
-/// Fast Open needs both bits of net.ipv4.tcp_fastopen: 1 to send data in a SYN, 2 to take it
-/// (Documentation/networking/ip-sysctl.rst).
+/// Returns what Fast Open lacks: it needs both bits of net.ipv4.tcp_fastopen: 1 to send data in a
+/// SYN, 2 to take it (Documentation/networking/ip-sysctl.rst).
 fn fast_open_difference(leg: &Leg) -> Option<Difference> {
     if !leg.fast_open {
         return None;

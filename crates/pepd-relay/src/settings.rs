@@ -112,7 +112,7 @@ pub enum Dscp {
 }
 
 impl Leg {
-    /// A leg that leaves everything to the kernel.
+    /// Returns a leg that leaves everything to the kernel.
     pub fn kernel_defaults(name: &str) -> Self {
         Self {
             name: name.into(),
@@ -138,13 +138,13 @@ impl Leg {
 }
 
 impl Settings {
-    /// The leg towards `address`: that of its campus.
+    /// Returns the leg towards `address`: that of its campus.
     pub(crate) fn leg_towards(&self, address: IpAddr) -> Option<&Leg> {
         self.campus_of(address)
             .and_then(|campus| self.legs.get(campus.leg))
     }
 
-    /// The campus of `address`: the one with the longest prefix.
+    /// Returns the campus of `address`: the one with the longest prefix.
     pub(crate) fn campus_of(&self, address: IpAddr) -> Option<&Campus> {
         self.campuses
             .iter()
@@ -166,7 +166,7 @@ pub struct ListenerAddress {
 }
 
 impl ListenerAddress {
-    /// The address for the leg with index `leg` in the given generation of the settings.
+    /// Returns the address for the leg with index `leg` in the given generation of the settings.
     pub(crate) fn new(generation: u8, leg: u8) -> Self {
         let (g, l) = (u16::from(generation), u16::from(leg));
         Self {
@@ -175,7 +175,7 @@ impl ListenerAddress {
         }
     }
 
-    /// Whether `address` is one of a listener of any generation.
+    /// Returns whether `address` is one of a listener of any generation.
     pub(crate) fn is_one(address: IpAddr) -> bool {
         match address {
             IpAddr::V4(v4) => matches!(v4.octets(), [127, 73, _, _]),
@@ -184,10 +184,10 @@ impl ListenerAddress {
     }
 }
 
-/// Whether connecting there would lead to this host itself, whatever the packet meant: a
-/// connection straight to the listener connects to itself for ever; the unspecified address
-/// is the loopback's to connect(2), and an IPv4-mapped one changes the family (RFC 4942,
-/// section 2.1). The campus `::/0` holds them all.
+/// Returns whether connecting there would lead to this host itself, whatever the packet meant: a
+/// connection straight to the listener connects to itself for ever; the unspecified address is the
+/// loopback's to connect(2), and an IPv4-mapped one changes the family (RFC 4942, section 2.1). The
+/// campus `::/0` holds them all.
 pub(crate) fn is_self_destined(address: IpAddr) -> bool {
     let mapped = matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some());
     ListenerAddress::is_one(address) || address.is_unspecified() || address.is_loopback() || mapped

@@ -124,7 +124,7 @@ pub struct Difference {
     pub given: String,
 }
 
-/// A new non-blocking TCP socket.
+/// Opens a new non-blocking TCP socket.
 pub(crate) fn new_socket(domain: Domain) -> io::Result<Socket> {
     Socket::new(
         domain,

@@ -98,7 +98,7 @@ impl Worker {
         let _ = self.commands.send(Command::ReadQueue(queue));
     }
 
-    /// Whether the worker has shown a sign of life within `time`.
+    /// Returns whether the worker has shown a sign of life within `time`.
     pub(crate) fn responsive(&self, time: Duration) -> bool {
         let last = Duration::from_millis(self.beat.last.load(Relaxed));
         !self.thread.is_finished() && self.beat.started.elapsed().saturating_sub(last) < time

@@ -39,7 +39,7 @@ impl Pipe {
         })
     }
 
-    /// What the kernel lets the pipe hold, in bytes.
+    /// Returns what the kernel lets the pipe hold, in bytes.
     pub fn capacity(&self) -> usize {
         self.capacity
     }

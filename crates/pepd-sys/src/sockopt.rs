@@ -20,12 +20,12 @@ pub struct OptionError {
 }
 
 impl OptionError {
-    /// The errno of the call.
+    /// Returns the errno of the call.
     pub fn errno(&self) -> Option<i32> {
         self.source.raw_os_error()
     }
 
-    /// The option's name as in the manual pages.
+    /// Returns the option's name as in the manual pages.
     pub fn option(&self) -> &'static str {
         self.option
     }
@@ -161,12 +161,12 @@ pub fn set_receive_buffer(fd: BorrowedFd<'_>, bytes: c_int) -> Result<(), Option
     Opt::<c_int>::new(SOL_SOCKET, SO_RCVBUFFORCE, "SO_RCVBUFFORCE").set(fd, bytes)
 }
 
-/// The receive buffer in bytes as the kernel counts it: twice what was asked for.
+/// Returns the receive buffer in bytes as the kernel counts it: twice what was asked for.
 pub fn receive_buffer(fd: BorrowedFd<'_>) -> Result<c_int, OptionError> {
     Opt::<c_int>::new(SOL_SOCKET, SO_RCVBUF, "SO_RCVBUF").get(fd)
 }
 
-/// What the socket had no room for and so did not get (sk_drops; SK_MEMINFO_DROPS in
+/// Returns what the socket had no room for and so did not get (sk_drops; SK_MEMINFO_DROPS in
 /// include/uapi/linux/sock_diag.h).
 ///
 /// # Errors
@@ -185,7 +185,7 @@ pub fn set_send_buffer(fd: BorrowedFd<'_>, bytes: c_int) -> Result<(), OptionErr
     Opt::<c_int>::new(SOL_SOCKET, SO_SNDBUFFORCE, "SO_SNDBUFFORCE").set(fd, bytes)
 }
 
-/// The send buffer in bytes as the kernel counts it: twice what was asked for.
+/// Returns the send buffer in bytes as the kernel counts it: twice what was asked for.
 pub fn send_buffer(fd: BorrowedFd<'_>) -> Result<c_int, OptionError> {
     Opt::<c_int>::new(SOL_SOCKET, SO_SNDBUF, "SO_SNDBUF").get(fd)
 }

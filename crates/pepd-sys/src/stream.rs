@@ -75,7 +75,7 @@ fn send_flags(fd: BorrowedFd<'_>, bytes: &[u8], flags: i32) -> io::Result<usize>
     check_len(unsafe { libc::send(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) })
 }
 
-/// Whether the next byte to read is the urgent one (SIOCATMARK, tcp(7)).
+/// Returns whether the next byte to read is the urgent one (SIOCATMARK, tcp(7)).
 pub fn at_urgent_mark(fd: BorrowedFd<'_>) -> io::Result<bool> {
     const SIOCATMARK: libc::c_ulong = 0x8905; // include/uapi/asm-generic/sockios.h
     ioctl_int(fd, SIOCATMARK).map(|mark| mark != 0)

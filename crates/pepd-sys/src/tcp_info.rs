@@ -78,7 +78,7 @@ pub fn tcp_info(fd: BorrowedFd<'_>) -> io::Result<TcpInfo> {
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
-    /// `None` where even the oldest fields are missing.
+    /// Reads the fields; `None` where even the oldest are missing.
     fn read(&self) -> Option<TcpInfo> {
         Some(TcpInfo {
             rtt: self.micros32(68)?,

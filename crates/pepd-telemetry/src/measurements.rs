@@ -25,14 +25,14 @@ pub struct Measurements {
 }
 
 impl Measurements {
-    /// What is recorded of the connections from one campus to another. Whoever records often
-    /// keeps it.
+    /// Returns what is recorded of the connections from one campus to another. Whoever records
+    /// often keeps it.
     pub fn pair(&self, client_campus: &str, server_campus: &str) -> Arc<PairMeasurements> {
         let key = (client_campus.to_owned(), server_campus.to_owned());
         Arc::clone(lock(&self.pairs).entry(key).or_default())
     }
 
-    /// All pairs that anything was recorded of.
+    /// Returns all pairs that anything was recorded of.
     pub fn pairs(&self) -> BTreeMap<(String, String), Arc<PairMeasurements>> {
         lock(&self.pairs).clone()
     }
@@ -54,7 +54,7 @@ pub struct PairMeasurements {
 }
 
 impl PairMeasurements {
-    /// The legs of one side.
+    /// Returns the legs of one side.
     pub fn leg(&self, side: Side) -> &LegMeasurements {
         match side {
             Side::Client => &self.client,
@@ -135,19 +135,19 @@ impl Distribution {
         }
     }
 
-    /// What has been recorded so far.
+    /// Returns what has been recorded so far.
     pub fn snapshot(&self) -> HistogramSnapshot {
         lock(&self.state).clone()
     }
 }
 
-/// Exact up to 2^53, which is eight petabytes.
+/// Converts a count; exact up to 2^53, which is eight petabytes.
 #[allow(clippy::cast_precision_loss, reason = "as said")]
 fn float(n: u64) -> f64 {
     n as f64
 }
 
-/// Nothing panics while one of these locks is held.
+/// Locks the mutex: nothing panics while one of these locks is held.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -150,7 +150,7 @@ impl Pair {
         bucket.down.add(down);
     }
 
-    /// As the API gives it, but for what only the live connections know.
+    /// Returns the pair as the API gives it, but for what only the live connections know.
     pub(crate) fn snapshot(&self, now: Instant) -> PairSnapshot {
         let state = self.lock();
         let second = state.second(now);
@@ -220,7 +220,7 @@ impl Pairs {
         Arc::clone(pair)
     }
 
-    /// All pairs, sorted by name.
+    /// Returns all pairs, sorted by name.
     pub(crate) fn all(&self) -> Vec<Arc<Pair>> {
         let pairs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all: Vec<_> = pairs.values().map(Arc::clone).collect();

@@ -132,7 +132,7 @@ impl Browser {
         Ok(())
     }
 
-    /// The value of `expression` in the page.
+    /// Returns the value of `expression` in the page.
     ///
     /// # Errors
     /// When it throws.
@@ -172,7 +172,8 @@ impl Browser {
         fs::write(path, base64(text)?).with_context(|| path.display().to_string())
     }
 
-    /// Whatever the page, or Chromium about the page, has logged as an error, and what it threw.
+    /// Returns whatever the page, or Chromium about the page, has logged as an error, and what it
+    /// threw.
     ///
     /// # Errors
     /// When Chromium does not answer.
@@ -198,7 +199,7 @@ impl Browser {
         Ok(self.events.iter().filter_map(complaint).collect())
     }
 
-    /// The addresses that the page has asked for.
+    /// Returns the addresses that the page has asked for.
     ///
     /// # Errors
     /// When Chromium does not answer.
@@ -263,7 +264,7 @@ fn read(answers: File) -> Receiver<Value> {
     receiver
 }
 
-/// RFC 4648, section 4.
+/// Decodes base64 (RFC 4648, section 4).
 fn base64(text: &str) -> Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
     let (mut bits, mut count) = (0_u32, 0);

@@ -53,13 +53,13 @@ impl Netns {
         Ok(netns)
     }
 
-    /// The name `ip netns` knows it by.
+    /// Returns the name `ip netns` knows it by.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The command `program`, to be run inside.
+    /// Returns the command `program`, to be run inside.
     #[must_use]
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("ip");
@@ -77,7 +77,7 @@ impl Netns {
         run(self.command("sh").args(["-ec", script]), IP_LIMIT)?.success()
     }
 
-    /// Its nft ruleset, policy rules and routes, both families.
+    /// Returns its nft ruleset, policy rules and routes, both families.
     ///
     /// # Errors
     /// When `nft` or `ip` fails.
@@ -216,7 +216,7 @@ impl Owner {
     }
 }
 
-/// Field 22 of proc_pid_stat(5): clock ticks since boot.
+/// Reads field 22 of proc_pid_stat(5): clock ticks since boot.
 fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in field 2 may hold spaces and parentheses, so count from the last one.

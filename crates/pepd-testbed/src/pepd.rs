@@ -96,7 +96,7 @@ impl PepdBuilder {
 }
 
 impl Pepd {
-    /// The daemon to be started from the file `binary` (a test gives
+    /// Returns the daemon to be started from the file `binary` (a test gives
     /// `env!("CARGO_BIN_EXE_pepd")`).
     #[must_use]
     pub fn builder(binary: impl AsRef<Path>) -> PepdBuilder {
@@ -128,13 +128,13 @@ impl Pepd {
         )
     }
 
-    /// The configuration file that it reads.
+    /// Returns the configuration file that it reads.
     #[must_use]
     pub fn config_file(&self) -> PathBuf {
         self.directory.path().join("pepd.toml")
     }
 
-    /// The running process.
+    /// Returns the running process.
     #[must_use]
     pub fn process(&self) -> &Process {
         &self.process
@@ -231,7 +231,7 @@ impl Pepd {
         Ok(())
     }
 
-    /// Whether it still runs. A test asks at its end: no traffic may end the daemon.
+    /// Returns whether it still runs. A test asks at its end: no traffic may end the daemon.
     #[must_use]
     pub fn runs(&mut self) -> bool {
         matches!(self.process.try_wait(), Ok(None))

@@ -64,7 +64,7 @@ impl Process {
         })
     }
 
-    /// The program's process id (`ip netns exec` and the like replace themselves by it).
+    /// Returns the program's process id (`ip netns exec` and the like replace themselves by it).
     #[must_use]
     pub fn pid(&self) -> Pid {
         self.pid

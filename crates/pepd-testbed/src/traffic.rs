@@ -21,7 +21,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Rng(u64);
 
 impl Rng {
-    /// The generator with this seed.
+    /// Creates the generator with this seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
@@ -357,7 +357,7 @@ pub fn accept(listener: &TcpListener) -> Result<(TcpStream, SocketAddr)> {
     }
 }
 
-/// The errno kind at the bottom of an error from here.
+/// Returns the errno kind at the bottom of an error from here.
 #[must_use]
 pub fn kind(error: &anyhow::Error) -> Option<ErrorKind> {
     error

@@ -13,7 +13,7 @@ const GLANCE: Duration = Duration::from_millis(5);
 pub struct Deadline(Instant);
 
 impl Deadline {
-    /// The deadline that lies `after` from now.
+    /// Returns the deadline that lies `after` from now.
     #[must_use]
     pub fn after(after: Duration) -> Self {
         Self(Instant::now() + after)
@@ -25,7 +25,7 @@ impl Deadline {
         self.0.saturating_duration_since(Instant::now())
     }
 
-    /// Whether it has passed.
+    /// Returns whether it has passed.
     #[must_use]
     pub fn passed(&self) -> bool {
         self.remaining().is_zero()

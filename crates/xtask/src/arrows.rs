@@ -64,7 +64,7 @@ fn cargo(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// All that comes into the build of `package`, tests aside.
+/// Returns all that comes into the build of `package`, tests aside.
 fn tree(package: &str) -> BTreeSet<String> {
     let lines = cargo(&[
         "tree",

@@ -176,7 +176,7 @@ mod tests {
             (self.start.0 + passed, self.start.1 + passed)
         }
 
-        /// One interval; what is said at its beginning.
+        /// Lets one interval pass, and returns what is said at its beginning.
         fn tick(&mut self) -> Option<Change> {
             self.ticks += 1;
             let (at, date) = self.now(Duration::ZERO);

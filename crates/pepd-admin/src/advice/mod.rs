@@ -164,7 +164,7 @@ impl<'a> Direction<'a> {
         })
     }
 
-    /// What would help a leg that pepd sends on.
+    /// Returns what would help a leg that pepd sends on.
     fn outgoing_key(&self) -> String {
         let name = &self.outgoing.profile;
         let facts = self.facts(name);
@@ -217,7 +217,7 @@ impl<'a> Direction<'a> {
         })
     }
 
-    /// What would help a leg that pepd receives on.
+    /// Returns what would help a leg that pepd receives on.
     fn incoming_key(&self) -> String {
         let name = &self.incoming.profile;
         let buffer = self.facts(name).and_then(|facts| facts.buffer);
@@ -241,7 +241,7 @@ impl<'a> Direction<'a> {
     }
 }
 
-/// Two legs of no length that lose nothing.
+/// Advises against splitting two legs of no length that lose nothing.
 fn no_gain(pair: &PairSnapshot) -> Option<Finding> {
     let goodput = pair.up.goodput + pair.down.goodput;
     if goodput * 10.0 / 8.0 < ENOUGH_BYTES {

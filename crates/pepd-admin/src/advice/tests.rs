@@ -106,7 +106,7 @@ fn flow(case: &Case) -> FlowSnapshot {
     }
 }
 
-/// The only sentence.
+/// Returns the only sentence.
 fn sentence(case: &Case) -> String {
     let mut advice = advice(case);
     assert_eq!(advice.len(), 1, "{advice:?}");

@@ -47,17 +47,17 @@ impl CachedView {
         }
     }
 
-    /// [`View::status`]
+    /// Returns [`View::status`], no older than the cache allows.
     pub fn status(&self) -> Arc<Status> {
         self.cached(&self.status, || Arc::new(self.view.status()))
     }
 
-    /// [`View::flows`]
+    /// Returns [`View::flows`], no older than the cache allows.
     pub fn flows(&self) -> Arc<Vec<FlowSnapshot>> {
         self.cached(&self.flows, || Arc::new(self.view.flows()))
     }
 
-    /// The metrics, as [`expose`] writes them.
+    /// Returns the metrics, as [`expose`] writes them.
     ///
     /// # Errors
     /// Those of [`expose`].
@@ -69,12 +69,12 @@ impl CachedView {
         self.cached(slot, || expose(&self.view, exposition).map(Bytes::from))
     }
 
-    /// [`View::flow`], which is cheap.
+    /// Returns [`View::flow`], which is cheap.
     pub fn flow(&self, id: u64) -> Option<FlowSnapshot> {
         self.view.flow(id)
     }
 
-    /// [`View::history`], which is cheap.
+    /// Returns [`View::history`], which is cheap.
     pub fn history(&self, id: u64) -> Option<FlowHistory> {
         self.view.history(id)
     }
@@ -101,7 +101,7 @@ impl CachedView {
     }
 }
 
-/// A panic while it is held leaves the slot as it was.
+/// Locks the mutex: a panic while it is held leaves the slot as it was.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

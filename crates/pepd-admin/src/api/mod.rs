@@ -70,7 +70,7 @@ fn questions(post: &'static [&'static str]) -> Router<Arc<CachedView>> {
         .route("/v1/counters", get(counters))
 }
 
-/// With an answer to everything else.
+/// Adds an answer to everything else.
 fn closed(router: Router) -> Router {
     router
         .fallback(|uri: Uri| async move { Problem::no_such_address(uri.path()) })

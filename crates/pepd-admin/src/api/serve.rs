@@ -260,7 +260,7 @@ async fn routed(router: Router, request: Request) -> Result<Response, Infallible
         .map_err(|error| match error {})
 }
 
-/// A client can make it happen as often as it likes.
+/// Logs an error of a client's, which can make it happen as often as it likes.
 fn report(error: &io::Error) {
     static THROTTLE: Throttle = Throttle::new(Duration::from_secs(10));
     if let Some(held_back) = THROTTLE.admit(std::time::Instant::now()) {

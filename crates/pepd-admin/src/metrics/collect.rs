@@ -259,7 +259,7 @@ fn handshakes(families: &mut Families<'_>, counters: &Counters) -> fmt::Result {
     )
 }
 
-/// The counts of all reasons, each with its name as the value of `label`.
+/// Returns the counts of all reasons, each with its name as the value of `label`.
 fn by_reason<R: Reason>(
     label: &'static str,
     counters: &CountersBy<R>,
@@ -365,7 +365,7 @@ fn guards(families: &mut Families<'_>, guards: &[GuardDrops]) -> fmt::Result {
     )
 }
 
-/// Exact up to 2^53, and Prometheus holds every value like this.
+/// Converts a count: exact up to 2^53, and Prometheus holds every value like this.
 #[allow(clippy::cast_precision_loss, reason = "as said")]
 fn float(n: u64) -> f64 {
     n as f64

@@ -30,7 +30,7 @@ pub enum Exposition {
 }
 
 impl Exposition {
-    /// What a client that sends this `Accept` header understands.
+    /// Returns what a client that sends this `Accept` header understands.
     pub fn for_accept(accept: &str) -> Self {
         // RFC 9110, section 12.5.1, in short: Prometheus lists OpenMetrics first where it is
         // willing to read it, and nobody else names it.
@@ -41,7 +41,7 @@ impl Exposition {
         }
     }
 
-    /// The value of `Content-Type`.
+    /// Returns the value of `Content-Type`.
     pub const fn content_type(self) -> &'static str {
         match self {
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -50,7 +50,7 @@ impl Exposition {
     }
 }
 
-/// All metrics of the daemon behind `view`, as they are now.
+/// Returns all metrics of the daemon behind `view`, as they are now.
 ///
 /// # Errors
 /// When the encoder refuses a value, which none of ours makes it do.

@@ -56,8 +56,8 @@ const HEADERS: &[(&str, &str)] = &[
     ("cache-control", "no-store"),
 ];
 
-/// The page, `/metrics`, and the answers of `questions` beside them, for those who ask for one
-/// of `names`.
+/// Serves the page, `/metrics`, and the answers of `questions` beside them, for those who ask for
+/// one of `names`.
 pub fn router(view: Arc<CachedView>, questions: Router, names: Names) -> Router {
     let mut router = Router::new().route("/metrics", get(metrics).with_state(view));
     for (path, kind, content) in FILES {

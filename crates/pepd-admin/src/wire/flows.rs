@@ -53,7 +53,7 @@ impl FlowQuery {
     /// The most that may be asked for.
     pub const MOST: usize = 10_000;
 
-    /// Whether `flow` is one that is asked for.
+    /// Returns whether `flow` is one that is asked for.
     pub fn matches(&self, flow: &FlowSnapshot) -> bool {
         let in_campus = |name: &String| flow.client_campus == *name || flow.server_campus == *name;
         let in_phase = |phase| flow.up.phase == Some(phase) || flow.down.phase == Some(phase);
@@ -192,7 +192,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// Whether `address` is one of it.
+    /// Returns whether `address` is one of its addresses.
     pub fn holds(self, address: SocketAddr) -> bool {
         match self {
             Self::Prefix(prefix) => prefix.contains(&address.ip()),

@@ -24,7 +24,7 @@ pub(super) struct NodeDraft<'t> {
 }
 
 impl NodeDraft<'_> {
-    /// The node, under this name.
+    /// Returns the node, under this name.
     pub(super) fn named(&self, name: &str) -> Node {
         Node {
             name: name.to_owned(),

@@ -16,7 +16,7 @@ pub(super) struct Parts<'t> {
 }
 
 impl Parts<'_> {
-    /// The configuration of the box with this name, which has no peers yet.
+    /// Returns the configuration of the box with this name, which has no peers yet.
     pub(super) fn config(&self, name: &str, campuses: Vec<Campus>) -> Config {
         Config {
             node: self.node.named(name),

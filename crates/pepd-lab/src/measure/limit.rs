@@ -78,7 +78,7 @@ fn reno_under_poisson(leg: &Leg) -> f64 {
     }
 }
 
-/// The mean share of packets that a leg loses.
+/// Returns the mean share of packets that a leg loses.
 fn loss(leg: &Leg) -> f64 {
     match leg.loss {
         Loss::Independent { probability } => probability,

@@ -128,7 +128,7 @@ const SND_CWND: usize = 80;
 /// Where it has `tcpi_notsent_bytes`, since Linux 4.6.
 const NOTSENT_BYTES: usize = 144;
 
-/// A 32-bit field; zero where an older kernel has none.
+/// Returns a 32-bit field; zero where an older kernel has none.
 fn field(info: &[u8], offset: usize) -> u32 {
     let bytes = info.get(offset..).and_then(|rest| rest.first_chunk());
     bytes.copied().map(u32::from_ne_bytes).unwrap_or_default()

@@ -31,7 +31,7 @@ pub struct Leg {
 }
 
 impl Leg {
-    /// What the link does to packets towards the receiver.
+    /// Returns what the link does to packets towards the receiver.
     #[must_use]
     pub fn forward(&self) -> Shape {
         Shape {
@@ -42,7 +42,7 @@ impl Leg {
         }
     }
 
-    /// What the link does to packets towards the sender.
+    /// Returns what the link does to packets towards the sender.
     #[must_use]
     pub fn backward(&self) -> Shape {
         let loss = if self.loss_forward_only {

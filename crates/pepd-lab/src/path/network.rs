@@ -92,7 +92,7 @@ impl Path {
         Ok(())
     }
 
-    /// The boxes route between the campuses: that is the way without a proxy.
+    /// Has the boxes route between the campuses: that is the path without a proxy.
     fn address_three(&self, [a, b]: &[Netns; 2]) -> Result<()> {
         let hosts = [(&self.sender, a, 1), (&self.receiver, b, 2)];
         for (host, gateway, campus) in hosts {
@@ -118,7 +118,7 @@ impl Path {
         Ok(())
     }
 
-    /// The boxes, from the sender to the receiver.
+    /// Returns the boxes, from the sender to the receiver.
     #[must_use]
     pub fn boxes(&self) -> Vec<&Netns> {
         match &self.ends {
@@ -156,13 +156,13 @@ impl Path {
         Ok(())
     }
 
-    /// The sender's address with `port`.
+    /// Returns the sender's address with `port`.
     #[must_use]
     pub fn sender_address(port: u16) -> SocketAddr {
         (SENDER, port).into()
     }
 
-    /// The receiver's address with `port`.
+    /// Returns the receiver's address with `port`.
     #[must_use]
     pub fn receiver_address(port: u16) -> SocketAddr {
         (RECEIVER, port).into()
@@ -178,14 +178,14 @@ impl Path {
         self.far.restart().context("far leg")
     }
 
-    /// How often a guest has waited for its host's files since the last restart; `None` outside
-    /// a guest.
+    /// Returns how often a guest has waited for its host's files since the last restart; `None`
+    /// outside a guest.
     #[must_use]
     pub fn host_requests(&self) -> Option<u64> {
         Some(host_requests()?.saturating_sub(self.requests.get()?))
     }
 
-    /// What the links did since the last restart: near, far.
+    /// Returns what the links did since the last restart: near, far.
     ///
     /// # Errors
     /// When a link has ended.
@@ -234,7 +234,7 @@ fn prioritise_link_threads() {
     }
 }
 
-/// The guest's own count of what goes over 9p: events in its trace buffer.
+/// Returns the guest's own count of what goes over 9p: events in its trace buffer.
 fn host_requests() -> Option<u64> {
     let stats = "/sys/kernel/tracing/instances/pepd-guest/per_cpu/cpu0/stats";
     let text = fs::read_to_string(stats).ok()?;

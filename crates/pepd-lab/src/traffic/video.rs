@@ -179,7 +179,7 @@ enum State {
 mod tests {
     use super::*;
 
-    /// 8 bit/s: a byte a second.
+    /// Returns a video of 8 bit/s: a byte a second.
     fn video() -> Watching {
         Watching {
             viewers: 1,
@@ -190,7 +190,7 @@ mod tests {
         }
     }
 
-    /// What has arrived by each step of `seconds`, given by a function of the second.
+    /// Returns what has arrived by each step of `seconds`, given by a function of the second.
     fn arrivals(seconds: u64, by: impl Fn(u64) -> u64) -> Arrived {
         (0..seconds * 10).map(|step| by(step / 10)).collect()
     }

@@ -67,7 +67,7 @@ pub struct Removed {
 }
 
 impl Removed {
-    /// True if there was nothing to remove.
+    /// Returns true if there was nothing to remove.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }

@@ -51,7 +51,7 @@ pub(crate) async fn probe() -> Result<(), IptablesError> {
     Ok(())
 }
 
-/// Whether the program that speaks nf_tables is installed: it makes no table by listing it.
+/// Returns whether the program that speaks nf_tables is installed: it makes no table by listing it.
 pub(super) fn may_speak_nf_tables(family: Family) -> bool {
     fs::exists(programs(family)[1]).unwrap_or(false)
 }

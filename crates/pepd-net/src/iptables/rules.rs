@@ -147,8 +147,8 @@ async fn own(family: Family) -> Vec<RawRule> {
         .collect()
 }
 
-/// Whether there may be rules of ours. The older iptables makes a table by listing it: it is asked
-/// only where it has one.
+/// Returns whether there may be rules of ours. The older iptables makes a table by listing it: it
+/// is asked only where it has one.
 fn may_have_rules(family: Family) -> bool {
     let names = match family {
         Family::V4 => "/proc/net/ip_tables_names",

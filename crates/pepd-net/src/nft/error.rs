@@ -57,7 +57,8 @@ pub enum NftError {
 }
 
 impl NftError {
-    /// Whether nft complains of its `queue` statement, for which it has no error of its own.
+    /// Returns whether nft complains of its `queue` statement, for which it has no error of its
+    /// own.
     pub fn is_about_queues(&self) -> bool {
         matches!(self, Self::Failed { stderr } if stderr.contains("queue"))
     }

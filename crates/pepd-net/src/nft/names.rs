@@ -89,7 +89,7 @@ impl DynamicSet {
         DynamicSet::HeldSyns,
     ];
 
-    /// The set's name in the table.
+    /// Returns the set's name in the table.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             DynamicSet::Gate => "gate",
@@ -104,12 +104,13 @@ impl DynamicSet {
         }
     }
 
-    /// The dynamic set with this name; none if a set's elements stay, or it is not pepd's.
+    /// Returns the dynamic set with this name; none if a set's elements stay, or it is not pepd's.
     pub(crate) fn named(name: &str) -> Option<DynamicSet> {
         DynamicSet::ALL.into_iter().find(|set| set.name() == name)
     }
 
-    /// The type of the elements that the daemon puts in; none where the rules themselves do.
+    /// Returns the type of the elements that the daemon puts in; none where the rules themselves
+    /// do.
     pub(crate) const fn element_type(self) -> Option<&'static str> {
         match self {
             DynamicSet::Gate | DynamicSet::SecondGate | DynamicSet::Readers => Some("inet_proto"),

@@ -131,7 +131,7 @@ fn guard(plan: &Plan, index: usize) -> Vec<String> {
     lines
 }
 
-/// ICMP errors about packets to what is behind the tunnel; none if nothing is.
+/// Returns the rule for ICMP errors about packets to what is behind the tunnel; none if nothing is.
 fn errors(plan: &Plan, family: Family, index: usize) -> Option<String> {
     let ranges = joined(plan.through(family, index).into_iter());
     if ranges.is_empty() {

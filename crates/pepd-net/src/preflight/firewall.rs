@@ -68,7 +68,7 @@ pub(crate) async fn proxies() -> Vec<String> {
     found
 }
 
-/// Whether some rule of a chain names pepd's bits of the mark.
+/// Returns whether some rule of a chain names pepd's bits of the mark.
 async fn lets_in(chain: &BaseChain<'_>, mark: Mark) -> bool {
     nft::chain(chain.family, chain.table, chain.name)
         .await

@@ -113,7 +113,8 @@ impl Drop for Changes {
     }
 }
 
-/// Whether a message is about a route of the host's. Also when messages were lost: then anything may have changed.
+/// Returns whether a message is about a route of the host's. Also when messages were lost: then
+/// anything may have changed.
 fn is_host_route(payload: &NetlinkPayload<RouteNetlinkMessage>) -> bool {
     match payload {
         NetlinkPayload::InnerMessage(

@@ -37,7 +37,7 @@ impl Preference {
     /// have their own.
     pub const INITCWND: Preference = Preference(Self::NEXT_HOP.0 + 1);
 
-    /// Whether it is one of the kernel's own rules: `local`, `main` and `default`
+    /// Returns whether it is one of the kernel's own rules: `local`, `main` and `default`
     /// (net/ipv4/fib_rules.c, net/ipv6/fib6_rules.c).
     pub(super) fn is_kernels(self) -> bool {
         matches!(self.0, 0 | 32766 | 32767)
@@ -58,8 +58,8 @@ impl RouteTable {
     /// The table of the host's own routes (RT_TABLE_MAIN, include/uapi/linux/rtnetlink.h).
     pub(crate) const MAIN: RouteTable = RouteTable(254);
 
-    /// Whether it is not to be had: unspecified, or the kernel's own (compat, default, main and
-    /// local; include/uapi/linux/rtnetlink.h).
+    /// Returns whether it is not to be had: unspecified, or the kernel's own (compat, default, main
+    /// and local; include/uapi/linux/rtnetlink.h).
     pub(crate) fn is_kernels(self) -> bool {
         matches!(self.0, 0 | 252..=255)
     }
@@ -138,7 +138,7 @@ impl RouteTables {
         tables
     }
 
-    /// Whether a configuration that begins with `first` may have had this table.
+    /// Returns whether a configuration that begins with `first` may have had this table.
     pub(super) fn may_include(first: RouteTable, table: RouteTable) -> bool {
         (first..=first.plus(Self::MOST)).contains(&table)
     }

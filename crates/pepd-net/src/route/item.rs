@@ -98,7 +98,7 @@ impl Item {
         }
     }
 
-    /// Whether it is a route, and in this table.
+    /// Returns whether it is a route, and in this table.
     pub(crate) fn is_route_in(&self, table: RouteTable) -> bool {
         matches!(self, Item::Route(route) if route.table == table)
     }

@@ -214,7 +214,7 @@ impl Routing {
         }
     }
 
-    /// Whether there is policy routing that is neither pepd's nor the kernel's own.
+    /// Returns whether there is policy routing that is neither pepd's nor the kernel's own.
     pub(crate) async fn has_foreign_rules(&self) -> Result<bool, NetlinkError> {
         for family in Family::ALL {
             let foreign = |rule: &RuleMessage| {

@@ -101,8 +101,8 @@ impl<'h> Tunnels<'h> {
         Ok(())
     }
 
-    /// Whether some path carries other packets than the tunnel's device, where the file leaves its
-    /// MTU to the path. Where there is no way to a peer now, its tunnel stays as it is.
+    /// Returns whether some path carries other packets than the tunnel's device, where the file
+    /// leaves its MTU to the path. Where there is no way to a peer now, its tunnel stays as it is.
     pub(crate) async fn paths_differ(&self, tunnels: &[Tunnel]) -> Result<bool, NetlinkError> {
         let links = self.links().await?;
         let mut differ = false;

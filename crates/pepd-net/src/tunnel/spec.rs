@@ -180,7 +180,7 @@ impl fmt::Display for Tunnel {
     }
 }
 
-/// Whether an interface has the name of a tunnel of pepd's.
+/// Returns whether an interface has the name of a tunnel of pepd's.
 pub(crate) fn is_device(name: &str) -> bool {
     name.starts_with(PREFIX)
 }

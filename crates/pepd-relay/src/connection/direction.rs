@@ -35,7 +35,7 @@ pub(crate) enum State {
 }
 
 impl State {
-    /// Whether nothing more can happen.
+    /// Returns whether nothing more can happen.
     pub(crate) fn is_final(self) -> bool {
         matches!(self, Self::Done | Self::SourceFailed | Self::SinkFailed)
     }
@@ -92,7 +92,7 @@ impl<P: LentPipe> Direction<P> {
         }
     }
 
-    /// How far it has come.
+    /// Returns how far it has come.
     pub(crate) fn state(&self) -> State {
         self.state
     }
@@ -233,7 +233,7 @@ impl<P: LentPipe> Direction<P> {
         Some(Taken::Mark)
     }
 
-    /// Without a pipe: looks at what there is, sends it, and takes away only what was sent.
+    /// Relays without a pipe: peeks at what there is, sends it, and takes away only what was sent.
     /// So nothing is ever held, and no memory is needed per connection.
     fn copy(&mut self, source: &mut impl LegIo, sink: &mut impl LegIo) -> Taken {
         SCRATCH.with_borrow_mut(|scratch| {

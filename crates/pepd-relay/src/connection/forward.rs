@@ -84,7 +84,7 @@ impl<L: LegIo, P: LentPipe<Pipe = L::Pipe>> Connection<L, P> {
         Round { up, down, next }
     }
 
-    /// Which of the two legs have failed, the client's first.
+    /// Returns which of the two legs have failed, the client's first.
     fn failed_legs(&self) -> (bool, bool) {
         (self.client.has_failed(), self.upstream.has_failed())
     }
@@ -171,8 +171,8 @@ impl Connection {
     }
 }
 
-/// What a leg is watched for: data when the direction from it is starved, room when the
-/// one towards it is backpressured.
+/// Returns what a leg is watched for: data when the direction from it is starved, room when the one
+/// towards it is backpressured.
 pub(super) fn interest(from: Need, towards: Need) -> Option<Interest> {
     match (from == Need::Source, towards == Need::Sink) {
         (true, true) => Some(Interest::READABLE | Interest::PRIORITY | Interest::WRITABLE),

@@ -31,7 +31,7 @@ pub(crate) trait LegIo {
     /// Sends as many of `bytes` as there is room for.
     fn send(&mut self, bytes: &[u8]) -> Output;
 
-    /// Whether urgent data has been announced that has not been taken. An announcement that
+    /// Returns whether urgent data has been announced that has not been taken. An announcement that
     /// is still under way wakes whoever waits for data.
     fn urgent_announced(&self) -> bool;
 
@@ -45,10 +45,10 @@ pub(crate) trait LegIo {
     /// Sends the FIN.
     fn shut_down(&mut self) -> Output;
 
-    /// The number of bytes written that have not been sent once.
+    /// Returns the number of bytes written that have not been sent once.
     fn unsent(&self) -> u64;
 
-    /// Whether it has failed; what came before may still be there to be read.
+    /// Returns whether it has failed; what came before may still be there to be read.
     fn has_failed(&self) -> bool;
 }
 
@@ -105,17 +105,17 @@ pub(crate) struct LegState {
 }
 
 impl LegState {
-    /// Whether an error has been announced or taken.
+    /// Returns whether an error has been announced or taken.
     pub(crate) fn has_failed(&self) -> bool {
         self.error_waits || self.failure.is_some()
     }
 
-    /// The error that has been taken.
+    /// Returns the error that has been taken.
     pub(crate) fn failure(&self) -> Option<Failure> {
         self.failure
     }
 
-    /// Whether urgent data has been announced that has not been taken.
+    /// Returns whether urgent data has been announced that has not been taken.
     pub(crate) fn urgent_announced(&self) -> bool {
         self.urgent_announced
     }
@@ -135,7 +135,7 @@ impl LegState {
         self.error_waits = self.failure.is_none();
     }
 
-    /// Whether an error waits to be taken; whoever asks takes it.
+    /// Returns whether an error waits to be taken; whoever asks takes it.
     pub(crate) fn take_error_waits(&mut self) -> bool {
         std::mem::take(&mut self.error_waits)
     }

@@ -59,7 +59,7 @@ impl LegSocket {
         Arc::downgrade(&fd)
     }
 
-    /// Whether the urgent byte is the next one to read.
+    /// Returns whether the urgent byte is the next one to read.
     pub(crate) fn has_urgent(&self) -> bool {
         stream::at_urgent_mark(self.as_fd()).unwrap_or(false)
     }

@@ -35,7 +35,7 @@ impl ConnectionRecord {
         }
     }
 
-    /// The entry in the table of flows.
+    /// Returns the entry in the table of flows.
     pub(crate) fn flow(&self) -> &Registration {
         &self.flow
     }

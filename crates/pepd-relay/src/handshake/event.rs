@@ -70,7 +70,7 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// The ticket of a SYN that is held, or the verdict of one that is not.
+    /// Returns the ticket of a SYN that is held, or the verdict of one that is not.
     pub(super) fn ticket(self) -> Result<Ticket, SynVerdict> {
         Err(match self {
             Self::Free(ticket) => return Ok(ticket),
@@ -100,7 +100,7 @@ pub(super) enum LegSyn {
 }
 
 impl LegSyn {
-    /// Whether data of the client's is on its way.
+    /// Returns whether data of the client's is on its way.
     pub(super) fn had_data(self) -> bool {
         self == Self::Sent { with_data: true }
     }

@@ -18,7 +18,7 @@ const PAUSED: Duration = EXPIRY.saturating_mul(2);
 /// and their destinations' answers, is read first.
 const AFTER_PAUSE: Duration = Duration::from_secs(3);
 
-/// Gives them up for as long as the worker lives.
+/// Expires upstream legs without a client, for as long as the worker lives.
 pub(crate) async fn run(context: Arc<Context>) {
     let mut interval = tokio::time::interval(EXPIRY);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -104,7 +104,7 @@ impl Backlog {
         }
     }
 
-    /// Everything that had come until `now` has been read.
+    /// Notes that everything that had come until `now` has been read.
     fn emptied(&mut self, queue: &Queue, now: Instant) {
         self.emptied = now;
         if std::mem::take(&mut self.asked) {
@@ -112,9 +112,9 @@ impl Backlog {
         }
     }
 
-    /// Whether a SYN in the queue may repeat, or be repeated by, one that was routed. A worker that
-    /// is slow, or was paused for a moment, holds its SYNs all the same: those that repeat them are
-    /// behind them.
+    /// Returns whether a SYN in the queue may repeat, or be repeated by, one that was routed. A
+    /// worker that is slow, or was paused for a moment, holds its SYNs all the same: those that
+    /// repeat them are behind them.
     fn may_be_late(&mut self, queue: &Queue, gate: &GateWatch, now: Instant) -> bool {
         if now.saturating_duration_since(self.emptied) < LATE {
             return false;

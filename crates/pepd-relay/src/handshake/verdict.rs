@@ -37,12 +37,12 @@ pub(crate) enum Unreachable {
 }
 
 impl SynVerdict {
-    /// Whether the packet goes no further.
+    /// Returns whether the packet goes no further.
     pub(super) fn is_drop(self) -> bool {
         matches!(self, Self::Silence | Self::Superseded)
     }
 
-    /// The whole mark of a packet that had `mark` and goes on with this verdict.
+    /// Returns the whole mark of a packet that had `mark` and goes on with this verdict.
     pub(super) fn mark(self, mark: PacketMark, marks: VerdictMarks) -> PacketMark {
         let value = match self {
             Self::Split => marks.split,

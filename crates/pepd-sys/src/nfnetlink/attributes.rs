@@ -37,7 +37,8 @@ impl<'a> Attributes<'a> {
         self.framed(kind | NESTED, |bytes| body(&mut Attributes(bytes)));
     }
 
-    /// The length counts the header and the value, not the padding to 4 bytes.
+    /// Appends an attribute with its header; the length counts the header and the value, not the
+    /// padding to 4 bytes.
     fn framed(&mut self, kind: u16, body: impl FnOnce(&mut Vec<u8>)) {
         let bytes = &mut *self.0;
         let start = bytes.len();

@@ -71,7 +71,7 @@ impl MessageType {
     /// A batch ends (NFNL_MSG_BATCH_END).
     pub(super) const BATCH_END: Self = Self(0x11);
 
-    /// The type of a subsystem's message with this number.
+    /// Returns the type of a subsystem's message with this number.
     pub const fn of(subsystem: Subsystem, message: u8) -> Self {
         Self((subsystem.0 as u16) << 8 | message as u16)
     }

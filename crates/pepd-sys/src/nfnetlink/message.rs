@@ -30,13 +30,13 @@ pub struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// The attributes; none where the message is cut off before them.
+    /// Returns the attributes; none where the message is cut off before them.
     pub fn attributes(&self) -> Option<impl Iterator<Item = (u16, &'a [u8])> + use<'a>> {
         self.body.get(NFNETLINK_BYTES..).map(attributes::read)
     }
 }
 
-/// The messages in a datagram from the kernel. What is none, or is cut short, ends them.
+/// Returns the messages in a datagram from the kernel. What is none, or is cut short, ends them.
 pub fn messages(mut rest: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
         let length = usize::try_from(u32::from_ne_bytes(*rest.first_chunk()?)).ok()?;
@@ -69,7 +69,7 @@ pub enum Reply {
     },
 }
 
-/// The replies in a datagram from the kernel; what is none is passed over.
+/// Returns the replies in a datagram from the kernel; what is none is passed over.
 pub fn replies(datagram: &[u8]) -> impl Iterator<Item = Reply> + '_ {
     messages(datagram)
         .filter(|message| message.kind == MessageType::ERROR)

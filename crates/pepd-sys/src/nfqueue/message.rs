@@ -64,7 +64,7 @@ pub enum Verdict {
     Drop,
 }
 
-/// The packets in a datagram from the kernel; what is none is passed over.
+/// Returns the packets in a datagram from the kernel; what is none is passed over.
 pub fn packets(datagram: &[u8]) -> impl Iterator<Item = Packet<'_>> {
     messages(datagram)
         .filter(|message| message.kind == NFQNL_MSG_PACKET)
@@ -97,7 +97,7 @@ fn packet<'a>(attributes: impl Iterator<Item = (u16, &'a [u8])>) -> Option<Packe
     })
 }
 
-/// The kernel's answer to a request.
+/// Reads the kernel's answer to a request.
 pub(super) fn acknowledged(datagram: &[u8]) -> io::Result<()> {
     match nfnetlink::replies(datagram).next() {
         Some(Reply::Done { .. }) => Ok(()),
@@ -120,7 +120,7 @@ pub(super) fn configure(queue: QueueNumber, copied: u32, max_packets: u32) -> Ve
     })
 }
 
-/// A verdict, which the kernel does not acknowledge.
+/// Writes a verdict, which the kernel does not acknowledge.
 pub(super) fn decide(queue: QueueNumber, packet: u32, verdict: Verdict) -> Vec<u8> {
     let (code, mark) = match verdict {
         Verdict::Accept(mark) => (NF_ACCEPT, Some(mark)),

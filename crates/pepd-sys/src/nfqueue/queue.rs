@@ -54,7 +54,7 @@ impl Queue {
         Ok(Self { socket, number })
     }
 
-    /// Its number.
+    /// Returns its number.
     pub fn number(&self) -> QueueNumber {
         self.number
     }

@@ -13,7 +13,7 @@ impl CongestionName {
     /// TCP_CA_NAME_MAX of include/net/tcp.h: the kernel has no longer ones.
     const MAX: usize = 16;
 
-    /// The name up to the first zero byte, cut to what the kernel allows.
+    /// Returns the name up to the first zero byte, cut to what the kernel allows.
     pub fn new(name: &[u8]) -> Self {
         let mut bytes = [0; Self::MAX];
         for (to, from) in bytes

@@ -39,7 +39,8 @@ impl Bench {
         }
     }
 
-    /// A step at `ms` after which the up direction has delivered `bytes` and does `activity`.
+    /// Reports a step at `ms` after which the up direction has delivered `bytes` and does
+    /// `activity`.
     fn up(&self, ms: u64, bytes: u64, activity: Activity) {
         let at = self.start + Duration::from_millis(ms);
         let still = StepReport {

@@ -29,7 +29,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// The device `device` in the namespace behind `namespace`.
+    /// Returns the device `device` in the namespace behind `namespace`.
     pub fn new(namespace: impl Into<PathBuf>, device: impl Into<String>) -> Self {
         Self {
             namespace: namespace.into(),
@@ -37,7 +37,7 @@ impl Endpoint {
         }
     }
 
-    /// The device `device` in the namespace that `ip netns` calls `name`.
+    /// Returns the device `device` in the namespace that `ip netns` calls `name`.
     pub fn named(name: &str, device: impl Into<String>) -> Self {
         Self::new(Path::new("/run/netns").join(name), device)
     }
@@ -147,8 +147,8 @@ impl Device {
         self.tun.send(packet).is_ok()
     }
 
-    /// How many packets the kernel has dropped because the ring was full, since the device was
-    /// made. The calling thread is in the device's namespace afterwards.
+    /// Returns how many packets the kernel has dropped because the ring was full, since the device
+    /// was made. The calling thread is in the device's namespace afterwards.
     pub(super) fn overruns(&self) -> Result<u64, DeviceError> {
         enter(&self.namespace, &self.endpoint.namespace)?;
         let failed = |source| DeviceError::Counters {
@@ -201,8 +201,8 @@ fn build(name: &str, mtu: Mtu) -> io::Result<SyncDevice> {
     Ok(tun)
 }
 
-/// The transmit drops of `device` in a table such as `/proc/net/dev` (`net/core/net-procfs.c`):
-/// the twelfth number of its line.
+/// Returns the transmit drops of `device` in a table such as `/proc/net/dev`
+/// (`net/core/net-procfs.c`): the twelfth number of its line.
 fn transmit_drops(table: &str, device: &str) -> Option<u64> {
     const TRANSMIT_DROPS: usize = 11;
     table

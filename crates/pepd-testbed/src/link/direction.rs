@@ -79,8 +79,8 @@ pub struct Counters {
 }
 
 impl Direction {
-    /// A direction of this shape, idle, whose schedules (trace, outages, Poisson losses) begin
-    /// at `now`.
+    /// Creates a direction of this shape, idle, whose schedules (trace, outages, Poisson losses)
+    /// begin at `now`.
     ///
     /// # Errors
     /// [`ShapeError`] if there can be no such link.
@@ -127,7 +127,7 @@ impl Direction {
         self.counters = Counters::default();
     }
 
-    /// What it has done so far.
+    /// Returns what it has done so far.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.counters
@@ -212,7 +212,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// 1250 bytes take 1 ms.
+    /// Returns a shape in which 1250 bytes take 1 ms.
     fn ten_mbit() -> Shape {
         Shape::new(Duration::ZERO, Rate::mbit(10))
     }

@@ -72,7 +72,7 @@ struct Way {
 }
 
 impl Engine {
-    /// An engine for these devices and models, which have [`Time::ZERO`] for the present.
+    /// Creates an engine for these devices and models, which have [`Time::ZERO`] for the present.
     pub(super) fn new(
         (a, b): (Device, Device),
         (a_to_b, b_to_a): (Direction, Direction),

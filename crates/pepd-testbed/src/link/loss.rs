@@ -39,8 +39,8 @@ enum Model {
 }
 
 impl LossProcess {
-    /// A process in its initial state, which only `loss` and `seed` determine. `epoch` is when
-    /// its time begins.
+    /// Creates a process in its initial state, which only `loss` and `seed` determine. `epoch` is
+    /// when its time begins.
     pub(super) fn new(loss: Loss, seed: Seed, epoch: Time) -> Self {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed.0);
         let model = match loss {
@@ -78,7 +78,7 @@ impl LossProcess {
         Self { model, random }
     }
 
-    /// Whether the packet that is transmitted then is lost.
+    /// Returns whether the packet that is transmitted then is lost.
     pub(super) fn takes(&mut self, packet: Transmission) -> bool {
         let Self { model, random } = self;
         match model {
@@ -115,7 +115,7 @@ fn chance(random: &mut Xoshiro256PlusPlus, probability: f64) -> bool {
     random.random::<f64>() < probability
 }
 
-/// The time to the next event of a Poisson process, at least a nanosecond.
+/// Returns the time to the next event of a Poisson process, at least a nanosecond.
 fn exponential(random: &mut Xoshiro256PlusPlus, per_nano: f64) -> Duration {
     let uniform: f64 = random.random();
     let seconds = -(-uniform).ln_1p() / per_nano / 1e9;
@@ -129,7 +129,7 @@ fn exponential(random: &mut Xoshiro256PlusPlus, per_nano: f64) -> Duration {
 mod tests {
     use super::*;
 
-    /// The fates of packets of `length` that leave every `gap` nanoseconds.
+    /// Returns the fates of packets of `length` that leave every `gap` nanoseconds.
     fn fates(loss: Loss, seed: u64, packets: u64, gap: u64, length: u64) -> Vec<bool> {
         let mut process = LossProcess::new(loss, Seed(seed), Time::ZERO);
         let packet = |index: u64| Transmission {

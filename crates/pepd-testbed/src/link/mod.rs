@@ -109,7 +109,7 @@ impl Link {
         }
     }
 
-    /// What the link has done so far.
+    /// Returns what the link has done so far.
     ///
     /// # Errors
     /// [`LinkError::Ended`] if the link has come to an end by itself; [`Link::stop`] says why.

@@ -45,7 +45,7 @@ impl Delays {
             .saturating_record(u64::try_from(delay.as_nanos()).unwrap_or(LONGEST));
     }
 
-    /// The quantiles that are reported; all zero if nothing was recorded.
+    /// Returns the quantiles that are reported; all zero if nothing was recorded.
     #[must_use]
     pub fn quantiles(&self) -> Quantiles {
         // A quantile is the upper end of its bucket, which may lie above the maximum.
@@ -125,7 +125,7 @@ pub struct DirectionReport {
 }
 
 impl DirectionReport {
-    /// Whether these figures mean that the link did not keep up.
+    /// Returns whether these figures mean that the link did not keep up.
     pub(super) fn is_behind(lag: &Quantiles, overruns: u64) -> bool {
         overruns > 0 || lag.p99 > LAG_LIMIT
     }
@@ -144,7 +144,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether the link could not keep up in one direction or the other.
+    /// Returns whether the link could not keep up in one direction or the other.
     #[must_use]
     pub const fn fell_behind(&self) -> bool {
         self.a_to_b.fell_behind || self.b_to_a.fell_behind

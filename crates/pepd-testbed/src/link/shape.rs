@@ -33,7 +33,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// A direction with this delay and rate, and nothing else.
+    /// Returns a direction with this delay and rate, and nothing else.
     #[must_use]
     pub fn new(delay: Duration, rate: impl Into<Capacity>) -> Self {
         Self {
@@ -43,7 +43,7 @@ impl Shape {
         }
     }
 
-    /// Whether a link can have this shape.
+    /// Returns whether a link can have this shape.
     ///
     /// # Errors
     /// [`ShapeError`] says what it cannot have, and why.
@@ -104,7 +104,7 @@ pub enum QueueLimit {
 }
 
 impl Default for QueueLimit {
-    /// 1000 packets, as an Ethernet device of Linux has (`DEFAULT_TX_QUEUE_LEN` in
+    /// Returns 1000 packets, as an Ethernet device of Linux has (`DEFAULT_TX_QUEUE_LEN` in
     /// `include/net/pkt_sched.h` and `netem`'s default limit).
     fn default() -> Self {
         Self::Packets(1000)
@@ -156,7 +156,7 @@ pub const REACH: Duration = Duration::from_millis(100);
 const MOST_PER_SECOND: f64 = 1000.0;
 
 impl Loss {
-    /// Independent losses with probability `probability`.
+    /// Returns independent losses with probability `probability`.
     #[must_use]
     pub const fn independent(probability: f64) -> Self {
         Self::Independent { probability }
@@ -175,7 +175,7 @@ impl Loss {
         }
     }
 
-    /// λ = `per_second` losses per second, whatever the traffic.
+    /// Returns λ = `per_second` losses per second, whatever the traffic.
     #[must_use]
     pub const fn poisson(per_second: f64) -> Self {
         Self::Poisson { per_second }

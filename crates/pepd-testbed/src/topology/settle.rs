@@ -72,8 +72,8 @@ impl Ipv6 {
         })
     }
 
-    /// Whether a device has a route to each of its addresses, and a link-local one among them where
-    /// it is to have one.
+    /// Returns whether a device has a route to each of its addresses, and a link-local one among
+    /// them where it is to have one.
     fn is_ready(&self, device: &str, link_local: bool) -> bool {
         let own = |at: &&[String; 2]| at[1] == device;
         let mut addresses = self.addresses.iter().filter(own);

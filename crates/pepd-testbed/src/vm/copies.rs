@@ -47,7 +47,7 @@ pub(super) struct Copies {
 }
 
 impl Copies {
-    /// What `names` name, the links on the way, and the libraries of the programs among it.
+    /// Returns what `names` name, the links on the way, and the libraries of the programs among it.
     /// Relative paths start at `directory`; what is not there is looked for in `PATH`.
     pub(super) fn of(names: &[OsString], directory: &Path) -> Result<Self> {
         let mut copies = Self::default();

@@ -123,7 +123,7 @@ impl Machine {
         }
     }
 
-    /// The end of what the guest's kernel and QEMU wrote.
+    /// Returns the end of what the guest's kernel and QEMU wrote.
     pub(super) fn console(&self) -> String {
         let mut kept = self.console.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(kept.make_contiguous())
@@ -191,7 +191,7 @@ fn command_line(clock: Clock) -> String {
     format!("{COMMAND_LINE}{of_the_clock}")
 }
 
-/// A directory of the host as a 9p file system.
+/// Returns a directory of the host as a 9p file system.
 fn share(tag: &str, path: &Path, options: &str) -> [OsString; 4] {
     let mut backend = OsString::from(format!(
         "local,id={tag},security_model=none,multidevs=remap,{options},path="

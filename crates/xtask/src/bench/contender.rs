@@ -61,7 +61,7 @@ impl Contender {
         Self::PepdAsked,
     ];
 
-    /// What the tables call it.
+    /// Returns what the tables call it.
     pub fn title(self) -> &'static str {
         match self {
             Self::Plain => "plain forwarding",
@@ -75,7 +75,7 @@ impl Contender {
         }
     }
 
-    /// What the JSON calls it.
+    /// Returns what the JSON calls it.
     pub fn key(self) -> Value {
         json!(match self {
             Self::Plain => "plain",
@@ -156,7 +156,7 @@ impl Proxy {
         }
     }
 
-    /// Its process, which has all its threads.
+    /// Returns its process, which has all its threads.
     pub fn pid(&self) -> Pid {
         match self {
             Self::Pepd { pepd, .. } => pepd.process().pid(),
@@ -164,7 +164,7 @@ impl Proxy {
         }
     }
 
-    /// Its admin socket, if it has one.
+    /// Returns its admin socket, if it has one.
     pub fn admin_socket(&self) -> Option<PathBuf> {
         match self {
             Self::Pepd {
@@ -175,7 +175,7 @@ impl Proxy {
         }
     }
 
-    /// What it has said.
+    /// Returns what it has said.
     pub fn log(&self) -> String {
         match self {
             Self::Pepd { pepd, .. } => pepd.log(),

@@ -89,7 +89,7 @@ impl Cores {
         Ok(sched_setaffinity(Pid::this(), &set)?)
     }
 
-    /// The words by which a program is started on the box's cores.
+    /// Returns the words by which a program is started on the box's cores.
     pub fn on_box(&self) -> [String; 3] {
         ["taskset".to_owned(), "-c".to_owned(), list(&self.the_box)]
     }
@@ -135,7 +135,7 @@ fn list(cores: &[usize]) -> String {
     cores.join(",")
 }
 
-/// A bitmap as the kernel reads it: words of 32 bits in hexadecimal, the highest first.
+/// Returns a bitmap as the kernel reads it: words of 32 bits in hexadecimal, the highest first.
 fn mask(cores: &[usize]) -> String {
     let words = cores.iter().max().map_or(1, |highest| highest / 32 + 1);
     let mut bits = vec![0_u32; words];

@@ -28,12 +28,12 @@ pub struct Durations {
 }
 
 impl Durations {
-    /// For a result.
+    /// Returns the durations for a result.
     pub fn full() -> Self {
         Self::of(500, 2000)
     }
 
-    /// For a look.
+    /// Returns the durations for a first impression.
     pub fn quick() -> Self {
         Self::of(200, 500)
     }
@@ -211,8 +211,8 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// Round trips, in plain forwarding and through a daemon with an admin API, while a crowd
-    /// asks there and while nobody does.
+    /// Measures round trips, in plain forwarding and through a daemon with an admin API, while a
+    /// crowd asks there and while nobody does.
     fn admin(&mut self, contender: Contender, with: &[Lane], asked: &Lane) -> Result<()> {
         let window = self.plan.durations.ping_pong;
         let plain = matches!(contender, Contender::Plain | Contender::PlainBesideCrowd);

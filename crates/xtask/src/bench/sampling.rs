@@ -112,7 +112,7 @@ fn open(table: &Arc<FlowTable>, listener: &TcpListener) -> Result<Connection> {
     })
 }
 
-/// Downwards it is held back, which takes one more look than to be starved.
+/// Has something happen: downwards it is held back, which takes one more sample than being starved.
 fn something_happens(flow: &Registration, now: Instant, bytes: u64) {
     let report = |activity| StepReport {
         bytes,

@@ -132,7 +132,7 @@ fn download(
     outcome
 }
 
-/// The table of the end. `half` is when half of the download with pepd had arrived.
+/// Returns the table of the end. `half` is when half of the download with pepd had arrived.
 fn result(without: Progress, with: Progress, half: Progress, limit: f64) -> String {
     let share = |rate: f64| 100.0 * rate / limit;
     let row = |name: &str, progress: Progress| {

@@ -97,7 +97,7 @@ fn load(module: &str) {
     let _ = Command::new("modprobe").args(["--quiet", module]).status();
 }
 
-/// The first part: what the hosts and the helper box see of a connection that is split.
+/// Shows the first part: what the hosts and the helper box see of a connection that is split.
 fn split(args: &Args, console: &mut Console, pepd: &Path, interrupt: &Interrupt) -> Result<()> {
     console.step("Two hosts and a router between them, each a network namespace of this machine:");
     let world = World::standard()?;
@@ -269,7 +269,7 @@ struct Leg {
 }
 
 impl Leg {
-    /// Whether this is the leg to the server, which is nginx.
+    /// Returns whether this is the leg to the server, which is nginx.
     fn is_upstream(&self) -> bool {
         self.peer.ends_with(":80")
     }
@@ -295,13 +295,13 @@ impl fmt::Display for Leg {
     }
 }
 
-/// The established connections of the helper box `hb`.
+/// Returns the established connections of the helper box `hb`.
 fn sockets(hb: &Netns) -> Result<Vec<Leg>> {
     let table = hb.sh("ss -tinOH state established")?;
     Ok(table.lines().filter_map(leg).collect())
 }
 
-/// `0 0 LOCAL PEER cubic wscale:… rtt:0.05/0.02 … cwnd:10 …`
+/// Reads a line of `ss`: `0 0 LOCAL PEER cubic wscale:… rtt:0.05/0.02 … cwnd:10 …`
 fn leg(line: &str) -> Option<Leg> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let value = |key: &str| words.iter().find_map(|word| word.strip_prefix(key));

@@ -77,22 +77,22 @@ impl LongPath {
         Ok(Self(world))
     }
 
-    /// The host that downloads.
+    /// Returns the host that downloads.
     pub fn client(&self) -> &Netns {
         self.0.client()
     }
 
-    /// The router between the links.
+    /// Returns the router between the links.
     pub fn hb(&self) -> &Netns {
         self.0.hb()
     }
 
-    /// The host that has the file.
+    /// Returns the host that has the file.
     pub fn server(&self) -> &Netns {
         self.0.server()
     }
 
-    /// What TCP can carry at most over the lossy link, in bits per second: what is lost has
+    /// Returns what TCP can carry at most over the lossy link, in bits per second: what is lost has
     /// used its share of the rate, and of what arrives the headers are not payload.
     pub fn physical_limit() -> f64 {
         MBIT as f64 * 1e6 * (1.0 - LOSS) * PAYLOAD_SHARE
@@ -109,7 +109,7 @@ impl LongPath {
         Ok(())
     }
 
-    /// Whether the machine was too busy to emulate the path since the last restart.
+    /// Returns whether the machine was too busy to emulate the path since the last restart.
     ///
     /// # Errors
     /// When a link has ended.

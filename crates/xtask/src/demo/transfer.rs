@@ -39,12 +39,12 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// The rate over all of the time, in bits per second.
+    /// Returns the rate over all of the time, in bits per second.
     pub fn mean(&self) -> f64 {
         self.bytes as f64 * 8.0 / self.elapsed.as_secs_f64().max(f64::EPSILON)
     }
 
-    /// The rate from `earlier` on, in bits per second.
+    /// Returns the rate from `earlier` on, in bits per second.
     pub fn since(&self, earlier: Self) -> f64 {
         let later = Self {
             bytes: self.bytes.saturating_sub(earlier.bytes),
@@ -131,7 +131,7 @@ impl Transfer {
 pub struct Download(TempDir);
 
 impl Download {
-    /// What arrived.
+    /// Returns what arrived.
     pub fn file(&self) -> PathBuf {
         self.0.path().join(FILE)
     }

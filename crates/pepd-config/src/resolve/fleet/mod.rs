@@ -118,8 +118,8 @@ impl Fleet<'_> {
     }
 }
 
-/// The other boxes' legs are no concern of this one's: it may not even have their congestion
-/// controls.
+/// Drops the other boxes' legs, which are no concern of this one's: it may not even have their
+/// congestion controls.
 fn keep_used_legs(config: &mut Config) {
     let used = |leg: usize| config.campuses.iter().any(|campus| campus.leg.0 == leg);
     let kept: Vec<usize> = (0..config.legs.len()).filter(|leg| used(*leg)).collect();

@@ -82,7 +82,7 @@ mod tests {
 
     use super::*;
 
-    /// A connected graph: a random tree and some links more, no two between the same boxes.
+    /// Returns a connected graph: a random tree and some links more, no two between the same boxes.
     fn graph() -> impl Strategy<Value = (usize, Vec<[usize; 2]>)> {
         (1..14_usize)
             .prop_flat_map(|boxes| {
@@ -105,7 +105,7 @@ mod tests {
             })
     }
 
-    /// The boxes that are crossed when each takes its own next link.
+    /// Returns the boxes that are crossed when each takes its own next link.
     fn walk(paths: &ShortestPaths, links: &[[usize; 2]], from: usize, to: usize) -> Vec<usize> {
         let mut crossed = vec![from];
         let mut here = from;

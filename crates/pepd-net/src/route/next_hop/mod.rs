@@ -109,7 +109,7 @@ impl<'r> Side<'r> {
             .map_or_else(|| tables.here(), |peer| tables.behind(peer))
     }
 
-    /// Whether the campus is on this side.
+    /// Returns whether the campus is on this side.
     fn has(&self, campus: &Campus) -> bool {
         match (self.peer, campus.via) {
             (None, Via::Local | Via::Routing) => true,

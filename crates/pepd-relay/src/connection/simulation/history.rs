@@ -59,7 +59,7 @@ impl History {
             })
     }
 
-    /// The world in which it is about to happen, and a pool of pipes.
+    /// Returns the world in which it is about to happen, and a pool of pipes.
     pub(super) fn begin(&self) -> (Rc<World>, SimPool) {
         let script: VecDeque<_> = self.events.iter().copied().collect();
         let world = World::new(self.room, script, self.seed);
@@ -73,7 +73,7 @@ impl History {
     }
 }
 
-/// A large piece through a small pipe would only take long.
+/// Shortens a large piece, which would only take long through a small pipe.
 fn fit((side, event): (Side, Event), capacity: u64) -> (Side, Event) {
     match event {
         Event::Data(len) if capacity < 40 => (side, Event::Data(len % 100)),
@@ -89,7 +89,7 @@ fn any_event() -> impl Strategy<Value = Event> {
     prop_oneof![3 => arriving(), 2 => leaving()]
 }
 
-/// What a source goes through.
+/// Returns what a source goes through.
 fn arriving() -> impl Strategy<Value = Event> {
     prop_oneof![
         8 => (1_u32..30).prop_map(Event::Data),
@@ -100,7 +100,7 @@ fn arriving() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// What a sink goes through.
+/// Returns what a sink goes through.
 fn leaving() -> impl Strategy<Value = Event> {
     prop_oneof![
         8 => (1_u32..30).prop_map(Event::Room),

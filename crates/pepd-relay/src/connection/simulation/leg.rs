@@ -49,7 +49,8 @@ impl World {
         }
     }
 
-    /// A number below `bound` (xorshift64; Marsaglia, Journal of Statistical Software 8, 2003).
+    /// Returns a number below `bound` (xorshift64; Marsaglia, Journal of Statistical Software 8,
+    /// 2003).
     pub(super) fn below(&self, bound: u64) -> u64 {
         let mut x = self.random.get();
         x ^= x << 13;
@@ -59,7 +60,7 @@ impl World {
         (x >> 11) % bound
     }
 
-    /// A length from 1 to `len`, half the time `len` itself.
+    /// Returns a length from 1 to `len`, half the time `len` itself.
     fn share(&self, len: u64) -> u64 {
         match self.below(2) {
             0 => len,
@@ -138,7 +139,7 @@ impl SimLeg {
         self.try_io(Ready::WRITABLE, Ready::WRITE_CLOSED, call)
     }
 
-    /// Whether whoever waits for `interest` is woken, as by `LegSocket::ready`.
+    /// Returns whether whoever waits for `interest` is woken, as by `LegSocket::ready`.
     pub(super) fn wakes(&mut self, interest: Option<Interest>) -> bool {
         let mut mask = Ready::EMPTY;
         if let Some(interest) = interest {

@@ -22,10 +22,10 @@ const ROUTED_FOR_ROOM: SynVerdict = SynVerdict::Bypass(UnsplitReason::Full);
 /// with the early handshake.
 const CLAIM_TIME: Duration = Duration::from_secs(20);
 
-/// How long a client's next SYN may take, given how long its last one came after its first:
-/// each interval is at most twice the one before (RFC 6298, section 5.5), so that the next one
-/// is not longer than what has passed and a second; this allows for twice that and a slow
-/// start. A client that stays silent for longer has given up.
+/// Returns how long a client's next SYN may take, given how long its last one came after its first:
+/// each interval is at most twice the one before (RFC 6298, section 5.5), so that the next one is
+/// not longer than what has passed and a second; this allows for twice that and a slow start. A
+/// client that stays silent for longer has given up.
 fn next_syn_within(last_after_first: Duration) -> Duration {
     2 * last_after_first + Duration::from_secs(5)
 }
@@ -132,7 +132,7 @@ impl<P, U, D> State<P, U, D> {
         }
     }
 
-    /// What becomes of a flow of which there is nothing, or no more than a memory.
+    /// Returns what becomes of a flow of which there is nothing, or no more than a memory.
     fn on_absent(self, event: Event<P, U, D>, now: Instant) -> Step<P, U, D> {
         match event {
             Event::Syn { number, syn, place } => match self {
@@ -154,9 +154,9 @@ impl<P, U, D> State<P, U, D> {
         }
     }
 
-    /// What a SYN's verdict means for those that repeat it: one that was routed is routed again,
-    /// because its destination may have answered it, and one that was split goes to the listener,
-    /// though its connection be over. All others are held like a first one.
+    /// Returns what a SYN's verdict means for those that repeat it: one that was routed is routed
+    /// again, because its destination may have answered it, and one that was split goes to the
+    /// listener, though its connection be over. All others are held like a first one.
     fn after(number: SequenceNumber, verdict: SynVerdict) -> Self {
         match verdict {
             SynVerdict::Bypass(_) => Self::Remembered(number, PastVerdict::Routed),
@@ -169,7 +169,7 @@ impl<P, U, D> State<P, U, D> {
         }
     }
 
-    /// The ticket of its dial.
+    /// Returns the ticket of its dial.
     pub(super) fn ticket(&self) -> Option<Ticket> {
         match self {
             Self::Unknown | Self::Remembered(..) => None,
@@ -179,7 +179,7 @@ impl<P, U, D> State<P, U, D> {
         }
     }
 
-    /// The ticket that it has a place by.
+    /// Returns the ticket that it has a place by.
     pub(super) fn place(&self) -> Option<Ticket> {
         match self {
             Self::Unknown | Self::Remembered(..) | Self::Evicting(_) => None,
@@ -187,7 +187,7 @@ impl<P, U, D> State<P, U, D> {
         }
     }
 
-    /// Whether the upstream leg has sent its SYN; none where there is none.
+    /// Returns whether the upstream leg has sent its SYN; none where there is none.
     pub(super) fn leg_is_open(&self) -> Option<bool> {
         match self {
             Self::Unknown | Self::Remembered(..) | Self::Evicting(_) => None,
@@ -196,9 +196,9 @@ impl<P, U, D> State<P, U, D> {
         }
     }
 
-    /// Whether a SYN of this number begins a new connection, from the same port, and the upstream
-    /// leg has said something for the one before. Another one can be had by whoever comes from that
-    /// port.
+    /// Returns whether a SYN of this number begins a new connection, from the same port, and the
+    /// upstream leg has said something for the one before. Another one can be had by whoever comes
+    /// from that port.
     pub(super) fn is_port_reused(&self, by: SequenceNumber) -> bool {
         match self {
             Self::Unknown | Self::Remembered(..) | Self::Evicting(_) => false,
@@ -207,7 +207,7 @@ impl<P, U, D> State<P, U, D> {
         }
     }
 
-    /// When its client has given up, or has had its time to come.
+    /// Returns when its client has given up, or has had its time to come.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self {
             Self::Unknown | Self::Remembered(..) | Self::Evicting(_) => None,
@@ -221,7 +221,7 @@ impl<P, U, D> State<P, U, D> {
     }
 }
 
-/// What becomes of the first SYN of a flow.
+/// Returns what becomes of the first SYN of a flow.
 fn first_syn<P, U, D>(number: SequenceNumber, syn: P, place: Place, now: Instant) -> Step<P, U, D> {
     match place.ticket() {
         Ok(ticket) => Step {
@@ -274,7 +274,7 @@ impl<P, D> Dialing<P, D> {
         Step::to(State::Dialing(Self { leg, ..self }))
     }
 
-    /// A newer SYN takes the place of the one before.
+    /// Puts a newer SYN in the place of the one before.
     fn retransmitted<U>(self, number: SequenceNumber, syn: P, now: Instant) -> Step<P, U, D> {
         let before = self.syn;
         let next = State::Dialing(Self {
@@ -324,7 +324,7 @@ impl<P, D> Dialing<P, D> {
         }
     }
 
-    /// The SYN has this verdict, and those that repeat it what follows from it.
+    /// Gives the SYN this verdict, and those that repeat it what follows from it.
     fn settled<U>(self, verdict: SynVerdict) -> Step<P, U, D> {
         Step {
             stop: self.dial,
@@ -332,7 +332,7 @@ impl<P, D> Dialing<P, D> {
         }
     }
 
-    /// The SYN has this verdict, and is forgotten.
+    /// Gives the SYN this verdict, and forgets it.
     fn dropped<U>(self, verdict: SynVerdict) -> Step<P, U, D> {
         Step {
             stop: self.dial,
@@ -360,7 +360,7 @@ impl<U> Answered<U> {
         }
     }
 
-    /// A SYN whose SYN-ACK was lost, or is on its way.
+    /// Decides on a SYN whose SYN-ACK was lost, or is on its way.
     fn retransmitted<P, D>(self, number: SequenceNumber, syn: P) -> Step<P, U, D> {
         let next = State::Answered(Self { number, ..self });
         Step::decide(next, syn, SynVerdict::Split)

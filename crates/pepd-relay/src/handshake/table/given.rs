@@ -85,7 +85,7 @@ impl<P, U, D> Evicted<P, U, D> {
 }
 
 impl<P, U, D> Action<P, U, D> {
-    /// As the answer to a SYN.
+    /// Returns it as the answer to a SYN.
     pub(super) fn of_syn(self) -> SynAction<P> {
         match self {
             Self::Dial(ticket) => SynAction::Dial(ticket),
@@ -94,7 +94,7 @@ impl<P, U, D> Action<P, U, D> {
         }
     }
 
-    /// As the answer to what may end a dial.
+    /// Returns it as the answer to what may end a dial.
     pub(super) fn decided(self) -> Option<Decided<P>> {
         match self {
             Self::Decide(packet, verdict) => Some((packet, verdict)),
@@ -102,7 +102,8 @@ impl<P, U, D> Action<P, U, D> {
         }
     }
 
-    /// As the answer to an upstream leg; none where the leg has found its place, and no SYN.
+    /// Returns it as the answer to an upstream leg; none where the leg has found its place, and
+    /// there is no SYN.
     pub(super) fn answered(self) -> Result<Decided<P>, Option<U>> {
         match self {
             Self::Decide(packet, verdict) => Ok((packet, verdict)),
@@ -113,7 +114,7 @@ impl<P, U, D> Action<P, U, D> {
         }
     }
 
-    /// As the answer to an accepted client.
+    /// Returns it as the answer to an accepted client.
     pub(super) fn claim(self) -> Claim<P, U, D> {
         match self {
             Self::Join(upstream) => Claim::Answered(upstream),
@@ -122,7 +123,7 @@ impl<P, U, D> Action<P, U, D> {
         }
     }
 
-    /// The dial that is to be told to end with it.
+    /// Returns the dial that is to be told to end with it.
     pub(super) fn ending_dial(&self) -> Option<&D> {
         match self {
             Self::AwaitEnd(_, dial)

@@ -59,8 +59,8 @@ struct Flows<P, U, D> {
     history: SynHistory,
 }
 
-/// SYNs remembered where there is room for `capacity` flows: as many as may be routed in turn
-/// before the first of them comes again, and some hundred kilobytes in any case.
+/// Returns the number of SYNs remembered where there is room for `capacity` flows: as many as may
+/// be routed in turn before the first of them comes again, and some hundred kilobytes in any case.
 fn remembered(capacity: usize) -> usize {
     const OF_EACH: usize = 4;
     const FEWEST: usize = 1024;
@@ -92,13 +92,13 @@ impl<P: Debug, U: Debug, D: Dial> Table<P, U, D> {
         flows.history.set_room(remembered(capacity));
     }
 
-    /// A SYN has come.
+    /// Takes a SYN that has come.
     pub(crate) fn on_syn(&self, syn: ReceivedSyn<P>, now: Instant) -> Received<P, U, D> {
         self.with(|flows| flows.on_syn(syn, now))
     }
 
-    /// The dial that [`SynAction::Dial`] asked for is under way, and can be told to end. It is told
-    /// so at once, and the answer is no, where its flow is gone already.
+    /// Notes that the dial that [`SynAction::Dial`] asked for is under way, and can be told to end.
+    /// It is told so at once, and the answer is no, where its flow is gone already.
     pub(crate) fn dial_started(
         &self,
         flow: FourTuple,
@@ -111,14 +111,15 @@ impl<P: Debug, U: Debug, D: Dial> Table<P, U, D> {
         flows.is_dialed(flow, ticket)
     }
 
-    /// The upstream leg has sent its SYN, with so many bytes of what the client said in its own.
+    /// Notes that the upstream leg has sent its SYN, with so many bytes of what the client said in
+    /// its own.
     pub(crate) fn leg_sent(&self, flow: FourTuple, ticket: Ticket, bytes: usize, now: Instant) {
         let with_data = bytes > 0;
         self.lock()
             .of_dial(flow, ticket, Event::LegSent { with_data }, now);
     }
 
-    /// The destination has answered: gives the SYN to send on to the listener, or the upstream
+    /// Takes the destination's answer: gives the SYN to send on to the listener, or the upstream
     /// leg back where the flow was evicted.
     pub(crate) fn answered(
         &self,
@@ -132,7 +133,7 @@ impl<P: Debug, U: Debug, D: Dial> Table<P, U, D> {
             .answered()
     }
 
-    /// The dial has ended without an upstream leg, and this is what that means: gives the SYN.
+    /// Takes the end of a dial without an upstream leg, and what that means: gives the SYN.
     pub(crate) fn dial_failed(
         &self,
         flow: FourTuple,
@@ -144,7 +145,7 @@ impl<P: Debug, U: Debug, D: Dial> Table<P, U, D> {
             .decided()
     }
 
-    /// The network says that the dial is in vain: ends it, and gives the SYN.
+    /// Takes the network's word that the dial is in vain: ends it, and gives the SYN.
     pub(crate) fn icmp_error(
         &self,
         flow: FourTuple,
@@ -155,14 +156,15 @@ impl<P: Debug, U: Debug, D: Dial> Table<P, U, D> {
             .decided()
     }
 
-    /// The client has reset what answered the dial and did not come by this host: ends it, and
-    /// gives the SYN, which is to be routed.
+    /// Takes the client's reset of what answered the dial and did not come by this host: ends the
+    /// dial, and gives the SYN, which is to be routed.
     pub(crate) fn client_reset(&self, flow: FourTuple, now: Instant) -> Option<Decided<P>> {
         self.with(|flows| flows.step(flow, Event::ClientReset, now))
             .decided()
     }
 
-    /// The dial of a flow that has made room has ended: gives the SYN, which is to be routed.
+    /// Takes the end of the dial of a flow that has made room: gives the SYN, which is to be
+    /// routed.
     pub(crate) fn dial_ended(
         &self,
         flow: FourTuple,
@@ -174,7 +176,7 @@ impl<P: Debug, U: Debug, D: Dial> Table<P, U, D> {
             .decided()
     }
 
-    /// The listener has accepted the client: gives what there is for it.
+    /// Takes a client that the listener has accepted: gives what there is for it.
     pub(crate) fn accepted(&self, flow: FourTuple, now: Instant) -> Claim<P, U, D> {
         if self.len() == 0 {
             return Claim::Unknown;
@@ -201,12 +203,12 @@ impl<P: Debug, U: Debug, D: Dial> Table<P, U, D> {
         })
     }
 
-    /// The number of flows.
+    /// Returns the number of flows.
     pub(crate) fn len(&self) -> usize {
         self.len.load(Relaxed)
     }
 
-    /// Does what may change the number of flows.
+    /// Does `change`, which may change the number of flows.
     fn with<T>(&self, change: impl FnOnce(&mut Flows<P, U, D>) -> T) -> T {
         let mut flows = self.lock();
         let result = change(&mut flows);
@@ -264,7 +266,7 @@ impl<P: Debug, U: Debug, D: Dial> Flows<P, U, D> {
         evicted
     }
 
-    /// Whether there is a place for this flow, if it has none yet.
+    /// Returns whether there is a place for this flow, if it has none yet.
     fn place_for(&self, flow: FourTuple, late: bool, now: Instant) -> Place {
         let reverse = self.states.get(&flow.reversed());
         if let Some(leg_is_open) = reverse.and_then(State::leg_is_open) {
@@ -301,7 +303,7 @@ impl<P: Debug, U: Debug, D: Dial> Flows<P, U, D> {
         evicted
     }
 
-    /// Whether what there is of the flow is this dial's.
+    /// Returns whether what there is of the flow is this dial's.
     fn is_dialed(&self, flow: FourTuple, ticket: Ticket) -> bool {
         let state = self.states.get(&flow);
         state.is_some_and(|state| state.ticket() == Some(ticket))

@@ -45,7 +45,7 @@ impl Places {
         self.capacity = capacity;
     }
 
-    /// How many have one.
+    /// Returns how many have one.
     pub(super) fn len(&self) -> usize {
         self.ages.len()
     }
@@ -69,19 +69,20 @@ impl Places {
         }
     }
 
-    /// Whether there is a place for one more from `source`, or one whose holder has had its time.
+    /// Returns whether there is a place for one more from `source`, or one whose holder has had its
+    /// time.
     pub(super) fn has_one_for(&self, source: IpAddr, now: Instant) -> bool {
         self.holder_in_the_way(source, 0)
             .is_none_or(|holder| now.saturating_duration_since(holder.since) >= PLACE_TIME)
     }
 
-    /// The oldest of those that are too many, with the newest from `source`.
+    /// Returns the oldest of those that are too many, with the newest from `source`.
     pub(super) fn in_excess(&self, source: IpAddr) -> Option<FourTuple> {
         self.holder_in_the_way(source, 1).map(|holder| holder.flow)
     }
 
-    /// Whoever would have to go first for one more from `source`, where it has `newest` of them
-    /// already.
+    /// Returns whoever would have to go first for one more from `source`, where it has `newest` of
+    /// them already.
     fn holder_in_the_way(&self, source: IpAddr, newest: usize) -> Option<Holder> {
         let share = (self.capacity / 2).max(1) + newest;
         let tickets = self.sources.get(&source);

@@ -74,7 +74,7 @@ fn pour(mut stream: &TcpStream) {
     while stream.write(&zeros).is_ok() {}
 }
 
-/// The median round trip of full packets on the idle path, of those that were not lost: the
+/// Returns the median round trip of full packets on the idle path, of those that were not lost: the
 /// first one waits for the neighbours' addresses, which a veth pair asks for and TUN does not.
 ///
 /// # Errors

@@ -56,7 +56,7 @@ impl Fates {
         Ok(Self { lost, sent })
     }
 
-    /// The times between a loss and the next, in seconds.
+    /// Returns the times between a loss and the next, in seconds.
     pub fn gaps(&self) -> Vec<f64> {
         let times = self.sent.iter().zip(&self.lost);
         let times: Vec<f64> = times

@@ -38,7 +38,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// A case: rate in Mbit/s, RTT in ms, loss from 0 to 1.
+    /// Returns a case: rate in Mbit/s, RTT in ms, loss from 0 to 1.
     pub const fn new(mbit: u64, rtt: u64, loss: f64, congestion: &'static str) -> Self {
         let loss = if loss > 0.0 {
             Loss::independent(loss)
@@ -52,7 +52,7 @@ impl Case {
         }
     }
 
-    /// The same, measured for a quarter of the time.
+    /// Returns the same, measured for a quarter of the time.
     pub const fn brief(self) -> Self {
         Self {
             brief: true,
@@ -100,7 +100,7 @@ impl Case {
         Ok(Figures { goodput, rtt, late })
     }
 
-    /// Long enough for chance to be small beside what is tolerated.
+    /// Returns a time long enough for chance to be small beside what is tolerated.
     fn span(&self) -> Duration {
         let rate = self.setting.rate.as_bits_per_second() as f64;
         let (packets, speed) = match self.setting.loss {
@@ -148,7 +148,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// The mean of at least one; late if any is.
+    /// Returns the mean of at least one; late if any is.
     fn mean(all: &[Self]) -> Self {
         let count = all.len() as f64;
         let rtt: Duration = all.iter().map(|one| one.rtt).sum();
@@ -169,14 +169,14 @@ pub struct Row {
 }
 
 impl Row {
-    /// Whether the two agree.
+    /// Returns whether the two agree.
     pub fn passes(&self) -> bool {
         !self.link.late
             && self.goodput_difference().abs() <= GOODPUT
             && self.rtt_difference() <= RTT
     }
 
-    /// The link's goodput above `netem`'s, as a share of it.
+    /// Returns the link's goodput above `netem`'s, as a share of it.
     fn goodput_difference(&self) -> f64 {
         self.link.goodput / self.netem.goodput - 1.0
     }
@@ -217,7 +217,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// Whether it is as demanded.
+    /// Returns whether it is as demanded.
     pub const fn passes(&self) -> bool {
         self.good
     }

@@ -73,8 +73,8 @@ fn kernel_bytes() -> Option<f64> {
     slab_bytes(&fs::read_to_string("/proc/slabinfo").ok()?)
 }
 
-/// Active objects times their size (slabinfo(5)) in the caches above; `None` where the cache
-/// of the sockets themselves is not listed.
+/// Returns the active objects times their size (slabinfo(5)) in the caches above; `None` where the
+/// cache of the sockets themselves is not listed.
 fn slab_bytes(slabinfo: &str) -> Option<f64> {
     let rows = || {
         slabinfo.lines().filter_map(|line| {

@@ -72,7 +72,7 @@ impl Times {
     }
 }
 
-/// The value in `sorted` that `percent` of all do not exceed, in seconds (nearest rank).
+/// Returns the value in `sorted` that `percent` of all do not exceed, in seconds (nearest rank).
 fn quantile(sorted: &[Duration], percent: usize) -> Result<f64> {
     let rank = (sorted.len() * percent).div_ceil(100);
     let value = sorted
