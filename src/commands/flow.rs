@@ -19,7 +19,7 @@ use crate::ui::labels;
 use crate::ui::output::print;
 use crate::ui::table;
 
-/// How often a connection is shown again: as often as the daemon samples it.
+/// The interval at which a connection is shown again: as often as the daemon samples it.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// Prints one connection, and with `--watch` again each second for as long as it lives.
@@ -52,7 +52,7 @@ pub fn flow(args: &FlowArgs) -> Result {
     }
 }
 
-/// Why a connection was not shown.
+/// The reasons why a connection was not shown.
 enum ShowError {
     Client(Error),
     Output(Failure),

@@ -14,18 +14,18 @@ use crate::daemon::peers::Probes;
 use crate::daemon::systemd::Notifier;
 use crate::daemon::ticks;
 
-/// How often the gate is renewed.
+/// The interval at which the gate is renewed.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long the gate stays open by itself: a daemon that is paused or hung for so long has its
-/// new connections routed.
+/// The time for which the gate stays open by itself: a daemon that is paused or hung for so long
+/// has its new connections routed.
 const GATE_TTL: Duration = Duration::from_secs(5);
 
-/// How long a pair of addresses whose answers take another way is routed: long enough to cost
-/// little, and short enough that a path that has been mended is used.
+/// The time for which a pair of addresses whose answers take another route is not split: long
+/// enough to cost little, and short enough that a path that has been mended is used.
 const ASYMMETRIC_TTL: Duration = Duration::from_secs(600);
 
-/// How long a worker may be silent before new connections are no longer given to it.
+/// The time for which a worker may be silent before new connections are no longer given to it.
 const WORKER_TIMEOUT: Duration = Duration::from_millis(2500);
 
 /// The gate, with what it depends on (the relay) and what hears of it (systemd).

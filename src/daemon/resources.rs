@@ -23,7 +23,7 @@ pub async fn queue_backend(config: &Config) -> Result<Option<QueueBackend>> {
     }
 }
 
-/// How the descriptors of the process are shared out.
+/// The shares of the process's descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptors {
     /// The most descriptors that the process may have.

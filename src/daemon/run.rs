@@ -9,7 +9,8 @@ use crate::daemon::signals::Signalled;
 use crate::daemon::{Daemon, ticks};
 use crate::exit::Result;
 
-/// How often the kernel state is verified, beyond the table that each renewal of the gate needs.
+/// The interval at which the kernel state is verified, beyond the table that each renewal of the
+/// gate needs.
 const INSPECTION_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Daemon {

@@ -92,7 +92,7 @@ async fn install(plan: &Plan) -> Result<Installed> {
     Ok(installed)
 }
 
-/// What is started once the kernel state is there.
+/// The services that are started once the kernel state is there.
 struct Serving {
     gate: Gate,
     relay: Relay,

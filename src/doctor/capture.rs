@@ -15,7 +15,7 @@ use crate::daemon::lock;
 use crate::daemon::resources;
 use crate::daemon::wiring;
 
-/// What stands in the way of the capture.
+/// The obstacles in the way of the capture.
 #[derive(Debug)]
 pub struct Capture {
     /// Whether a pepd runs here already: port and queues are then its own.
@@ -24,9 +24,9 @@ pub struct Capture {
     pub listening: BTreeSet<u16>,
     /// NFQUEUEs that have a reader.
     pub queues: BTreeSet<QueueNumber>,
-    /// What would hold the SYNs, or why nothing can; none where none are held.
+    /// The backend that would hold the SYNs, or why nothing can; none where none are held.
     pub backend: Option<Result<QueueBackend, QueueBackendError>>,
-    /// What the preflight of `pepd run` has found.
+    /// The findings of the preflight of `pepd run`.
     pub preflight: Preflight,
 }
 

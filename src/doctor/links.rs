@@ -24,7 +24,7 @@ pub struct Links {
 /// The route to one prefix or peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// What is reached.
+    /// The destination that is reached.
     pub to: Target,
     /// The prefix, or the peer's address.
     pub prefix: IpNet,
@@ -32,7 +32,7 @@ pub struct Route {
     pub interfaces: Vec<String>,
 }
 
-/// What a route leads to.
+/// The destination that a route leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// The campus of this name.
@@ -55,7 +55,7 @@ impl fmt::Display for Target {
 pub enum Qdisc {
     /// Fair queueing, which paces (tc-fq(8)).
     Fq,
-    /// None: what is sent leaves at once.
+    /// There is no queue: what is sent leaves at once.
     NoQueue,
     /// One for each queue of the device: `mq` or `mqprio`.
     MultiQueue(String),

@@ -10,10 +10,10 @@ use pepd_admin::wire::{FlowHistory, FlowList, FlowQuery, FlowSnapshot, Status};
 use crate::commands::client::{Client, Error};
 use crate::commands::endpoint;
 
-/// How often the daemon is asked: as often as it samples its connections.
+/// The interval at which the daemon is asked: as often as it samples its connections.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// What the screen needs.
+/// The figures that the screen needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The list.
@@ -22,7 +22,7 @@ pub struct Request {
     pub flow: Option<u64>,
 }
 
-/// What the daemon has answered.
+/// The figures that the daemon has answered with.
 #[derive(Clone, Debug)]
 pub struct Figures {
     /// The daemon as a whole.
@@ -33,7 +33,7 @@ pub struct Figures {
     pub flow: Option<(u64, Option<(FlowSnapshot, FlowHistory)>)>,
 }
 
-/// What asking has come to.
+/// The result of asking.
 #[derive(Debug)]
 pub enum Update {
     /// An answer.

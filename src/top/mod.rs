@@ -29,7 +29,7 @@ use crate::exit::{Failure, Result};
 use app::{App, KeyOutcome};
 use feed::Feed;
 
-/// How long a key or new figures may wait.
+/// The time that a key or new figures may wait.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Shows the daemon until a key or a signal ends it.

@@ -39,7 +39,7 @@ pub fn slots(history: &FlowHistory, now: f64, width: u16) -> Vec<Option<&History
     slots
 }
 
-/// How wide the label before a sparkline is.
+/// The width of the label before a sparkline.
 pub const LABEL: u16 = 9;
 
 /// Draws a label with the latest value, and the values before it; the highest fills the height.

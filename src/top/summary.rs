@@ -16,7 +16,7 @@ use crate::ui::labels;
 /// The height from which on there is room for a second line of sparklines.
 const TALL: u16 = 35;
 
-/// How many pairs are shown: those that carry most.
+/// The number of pairs that are shown: those that carry most.
 const PAIRS: usize = 6;
 
 /// Gives the lines that the summary takes out of `body`.

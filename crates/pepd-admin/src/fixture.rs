@@ -19,7 +19,7 @@ pub const NOW: f64 = 1_767_225_600.0;
 /// The daemon.
 #[derive(Debug, Default)]
 pub struct Fixture {
-    /// How many connections it has.
+    /// The number of its connections.
     pub flows: u64,
     counters: Counters,
 }

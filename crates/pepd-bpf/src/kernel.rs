@@ -23,7 +23,7 @@ static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/fixed_rate.bpf
 /// (`TCP_CA_NAME_MAX`, include/net/tcp.h).
 const NAME: usize = 16;
 
-/// How long a killed daemon's controls may take to go: the kernel waits for readers (RCU).
+/// The time that a killed daemon's controls may take to go: the kernel waits for readers (RCU).
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A registered control. It goes when this is dropped; sockets that have it keep it.
@@ -218,7 +218,7 @@ fn has(capabilities: &[Capability]) -> bool {
     capabilities.iter().all(|it| one(it).unwrap_or(false))
 }
 
-/// What libbpf has said since [`collect_messages`].
+/// The messages of libbpf since [`collect_messages`].
 static MESSAGES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Keeps what libbpf says, which would go to standard error otherwise, and forgets what it said.

@@ -20,7 +20,7 @@ mod name;
 pub use kernel::{Control, IS_BUILT, probe, register, remove_left};
 pub use name::{Name, NetworkNamespace};
 
-/// Why a control cannot be registered or removed.
+/// The reasons why a control cannot be registered or removed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -57,7 +57,7 @@ pub enum Error {
     Refused {
         /// The step that was refused.
         step: &'static str,
-        /// What libbpf and the kernel said, on one line.
+        /// The messages of libbpf and the kernel, on one line.
         said: String,
     },
     /// Another control has its name, and is not this program's.

@@ -61,7 +61,7 @@ impl NetworkNamespace {
 
 const PREFIX: &str = "pepd";
 
-/// What the kernel calls the control of a leg: `pepd`, the namespace, and the leg, as in
+/// The kernel's name for the control of a leg: `pepd`, the namespace, and the leg, as in
 /// `pepdf0000000_1`. At most 15 characters (`TCP_CA_NAME_MAX`, include/net/tcp.h), and only
 /// letters, digits, `_` and `.`, which is what the kernel takes from BPF.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

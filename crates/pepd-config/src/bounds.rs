@@ -26,7 +26,7 @@ pub(crate) const PENDING: RangeInclusive<u32> = 1..=65_535;
 /// Below 4 KiB the kernel rounds up (include/net/sock.h, `SOCK_MIN_SNDBUF`); 1 GiB is TCP's
 /// largest window (RFC 7323, section 2.3).
 pub(crate) const BUFFER: RangeInclusive<Size> = Size(4 << 10)..=Size(1 << 30);
-/// From the slowest radio modem to the fastest Ethernet port.
+/// The bounds of a rate: from the slowest radio modem to the fastest Ethernet port.
 pub(crate) const RATE: RangeInclusive<Rate> = Rate(1_000)..=Rate(800_000_000_000);
 /// 1,000 segments are 1.4 MB sent blindly.
 pub(crate) const INITIAL_WINDOW: RangeInclusive<u32> = 1..=1000;
@@ -46,7 +46,7 @@ pub(crate) const KEEPALIVE_COUNT: RangeInclusive<u32> = 1..=127;
 pub(crate) const DSCP: RangeInclusive<u8> = 0..=63;
 /// Less than a packet makes the sender wait for every one.
 pub(crate) const NOTSENT_LOWAT: RangeInclusive<Size> = Size(1 << 10)..=Size(1 << 30);
-/// From a LAN's patience to more than any client's.
+/// The bounds of a connect timeout: from a LAN's patience to more than any client's.
 pub(crate) const CONNECT_TIMEOUT: RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(600);
 /// A link that carries IPv6 has an MTU of at least 1280 (RFC 8200, section 5).
@@ -67,7 +67,7 @@ pub(crate) const PEER_NAME: usize = 10;
 pub(crate) const NAME: usize = 32;
 /// include/net/tcp.h, `TCP_CA_NAME_MAX`, less the terminating zero.
 pub(crate) const CONGESTION: usize = 15;
-/// As groupadd(8) takes them.
+/// The length of a group's name, as groupadd(8) takes it.
 pub(crate) const GROUP: usize = 32;
 /// RFC 1035, section 2.3.4, less the root's dot and the length.
 pub(crate) const HOST_NAME: usize = 253;

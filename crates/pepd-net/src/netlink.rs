@@ -13,7 +13,7 @@ use crate::prefix::Family;
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {source}{}", cure(.source))]
 pub struct NetlinkError {
-    /// What was tried, as an `ip` or `nft` command.
+    /// The change that was tried, as an `ip` or `nft` command.
     pub what: String,
     /// The kernel's errno.
     pub source: io::Error,

@@ -24,7 +24,7 @@ pub struct Plan {
     pub(crate) campuses: Vec<PlannedCampus>,
     pub(crate) rules: Vec<Rule>,
     pub(crate) handshake: Handshake,
-    /// Where SYNs are held; none where none are.
+    /// The queues in which SYNs are held; none where none are.
     pub(crate) queues: Option<Queues>,
     /// The families that have a campus prefix; nothing is installed for the others.
     pub(crate) families: Vec<Family>,

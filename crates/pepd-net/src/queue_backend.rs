@@ -45,9 +45,9 @@ pub enum QueueBackendError {
          before its destination; nft said: {stderr}"
     )]
     None {
-        /// What is the matter with iptables.
+        /// A sentence on what is the matter with iptables.
         iptables: String,
-        /// What nft printed.
+        /// The text that nft printed.
         stderr: String,
     },
     /// nft failed.

@@ -52,7 +52,7 @@ pub struct Echo<'a> {
     pub identifier: u16,
     /// Counts one sender's requests.
     pub sequence: u16,
-    /// What the reply has to repeat.
+    /// The data that the reply has to repeat.
     pub data: &'a [u8],
 }
 

@@ -12,15 +12,15 @@ const HOP_LIMIT: u8 = 64;
 /// An IP packet: what its header says, and what follows the header and its extensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// Where it comes from.
+    /// The address that it comes from.
     pub source: IpAddr,
-    /// Where it goes.
+    /// The address that it goes to.
     pub destination: IpAddr,
     /// The differentiated services code point, 0 to 63 (RFC 2474).
     pub dscp: u8,
-    /// What the payload is.
+    /// The protocol of the payload.
     pub protocol: Protocol,
-    /// What follows the header and its extensions, as far as it is there.
+    /// The bytes that follow the header and its extensions, as far as they are there.
     pub payload: &'a [u8],
 }
 

@@ -78,9 +78,9 @@ impl Mark {
 /// The marks of the relay's sockets, within pepd's bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SocketMarks {
-    /// Of listeners, and so of the client legs that they accept.
+    /// The mark of listeners, and so of the client legs that they accept.
     pub client: MarkValue,
-    /// Of upstream legs.
+    /// The mark of upstream legs.
     pub upstream: MarkValue,
 }
 
@@ -108,7 +108,7 @@ pub struct VerdictMarks {
 pub struct MarkValue(pub u32);
 
 impl MarkValue {
-    /// None of the bits is set.
+    /// The mark of which no bit is set.
     pub const NONE: Self = Self(0);
 }
 

@@ -23,14 +23,14 @@ pub struct Syn {
     pub dscp: u8,
     /// The largest segment in bytes that the client takes (RFC 9293, section 3.7.1).
     pub mss: Option<u16>,
-    /// What it says first, with the cookie that is to vouch for it.
+    /// The data that it carries, with the cookie that is to vouch for it.
     pub data: Option<SynData>,
 }
 
 /// Data in a SYN (RFC 7413).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SynData {
-    /// What is to prove that the client has the address that it says.
+    /// The cookie, which is to prove that the client has the address that it claims.
     pub cookie: FastOpenCookie,
     /// The data.
     pub bytes: Vec<u8>,

@@ -20,7 +20,7 @@ use crate::settings::Dscp;
 use crate::shared::{Context, Shared};
 use crate::sockopts;
 
-/// How long accepting pauses when descriptors have run out.
+/// The pause in accepting when descriptors have run out.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Connections accepted in a row before those accepted earlier have their turn.

@@ -78,7 +78,7 @@ pub struct Relay {
     shared: Arc<Shared>,
     workers: Vec<Worker>,
     generation: u8,
-    /// Where the queues that the workers read begin, if they read any.
+    /// The first of the queues that the workers read, if they read any.
     reading: Option<QueueNumber>,
 }
 

@@ -37,16 +37,16 @@ struct State {
 /// take another way than by this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AsymmetricRoute {
-    /// Whose connections they are.
+    /// The address that the connections come from.
     pub source: IpAddr,
-    /// Where they lead.
+    /// The address that they lead to.
     pub destination: IpAddr,
 }
 
 /// Asymmetric routes that are kept for the capture; more are found again.
 const ASYMMETRIC_ROUTES: usize = 1024;
 
-/// What is over a limit now.
+/// The limits that are exceeded now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pressure {
     /// No new connection should be captured.

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use pepd_sys::pipe::Pipe;
 use pepd_telemetry::Throttle;
 
-/// What a pipe may hold: of 64 KiB to 1 MiB, 256 KiB was best by a little.
+/// The bytes that a pipe may hold: of 64 KiB to 1 MiB, 256 KiB was best by a little.
 pub(crate) const PIPE_BYTES: usize = 256 * 1024;
 
 /// A pool of pipes, as a direction sees it.
 pub(crate) trait LendPipes {
-    /// What it lends.
+    /// The pipe that it lends.
     type Lent: LentPipe;
 
     /// Lends an empty pipe, or none where there is none to be had: then the caller copies.

@@ -19,9 +19,9 @@ pub enum ProbeError {
     Congestion {
         /// The leg.
         leg: String,
-        /// What the configuration asks for.
+        /// The control that the configuration asks for.
         wanted: String,
-        /// What there is, separated by blanks.
+        /// The controls that there are, separated by blanks.
         available: String,
     },
     /// An option was refused.

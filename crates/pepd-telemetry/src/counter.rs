@@ -23,7 +23,7 @@ impl Counter {
     }
 }
 
-/// How many there are at the moment.
+/// A number of things that there are at the moment.
 #[derive(Debug, Default)]
 pub struct Gauge(AtomicU64);
 

@@ -46,7 +46,7 @@ pub struct Counters {
     pub bytes_up: Counter,
     /// Bytes from upstream legs delivered to clients.
     pub bytes_down: Counter,
-    /// What the metrics need beyond counts.
+    /// The measurements that the metrics need beyond counts.
     pub measurements: Measurements,
 }
 

@@ -92,8 +92,8 @@ impl Point {
     }
 }
 
-/// How many points all flows together may have: once they are used up, a flow overwrites its
-/// own oldest, and one without any has none.
+/// The number of points that all flows together may have: once they are used up, a flow overwrites
+/// its own oldest, and one without any has none.
 #[derive(Debug)]
 pub(crate) struct PointBudget(AtomicUsize);
 

@@ -44,7 +44,7 @@ impl fmt::Debug for Measurements {
     }
 }
 
-/// What is recorded of the connections from one campus to another.
+/// The measurements of the connections from one campus to another.
 #[derive(Debug, Default)]
 pub struct PairMeasurements {
     /// The legs between the clients and this box.
@@ -63,7 +63,7 @@ impl PairMeasurements {
     }
 }
 
-/// What is recorded of one side's legs.
+/// The measurements of one side's legs.
 #[derive(Debug)]
 pub struct LegMeasurements {
     /// Smoothed round-trip times, seconds: a sample for each second in which a leg carried
@@ -92,7 +92,7 @@ impl Default for LegMeasurements {
     }
 }
 
-/// How often a value fell between which bounds, as Prometheus' histograms count.
+/// A histogram: how often a value fell between which bounds, as Prometheus counts.
 #[derive(Debug)]
 pub struct Distribution {
     /// Ascending; a value that equals a bound is below it.
@@ -105,9 +105,9 @@ pub struct Distribution {
 pub struct HistogramSnapshot {
     /// All values added up.
     pub sum: f64,
-    /// How many there were.
+    /// The number of values.
     pub count: u64,
-    /// How many there were between each bound and the one before it, not added up; the last one
+    /// The number of values between each bound and the one before it, not added up; the last bound
     /// is infinite.
     pub buckets: Vec<(f64, u64)>,
 }

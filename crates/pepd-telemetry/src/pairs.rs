@@ -14,8 +14,8 @@ const RECENT: u64 = 10;
 /// A bucket for each of them.
 const BUCKETS: usize = 10;
 
-/// What one direction has carried, and how long it took: of a flow since it was last asked, or of
-/// all flows of a pair.
+/// The bytes that one direction has carried, and how long it took: of a flow since it was last
+/// asked, or of all flows of a pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
     pub(crate) bytes: u64,
@@ -35,7 +35,7 @@ impl Progress {
 pub(crate) struct Pair {
     pub(crate) client_campus: Arc<str>,
     pub(crate) server_campus: Arc<str>,
-    /// For the metrics; set when the first connection enters.
+    /// The measurements for the metrics; set when the first connection enters.
     pub(crate) measured: OnceLock<Arc<PairMeasurements>>,
     state: Mutex<State>,
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::{Phase, PhaseSeconds};
 
-/// What a direction is doing.
+/// The activity of a direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activity {
     /// It moves bytes, or waits for its turn to.
@@ -41,11 +41,11 @@ impl Activity {
 /// Time in each phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PhaseTimes {
-    /// In [`Phase::Free`].
+    /// The time in [`Phase::Free`].
     pub free: Duration,
-    /// In [`Phase::Starved`].
+    /// The time in [`Phase::Starved`].
     pub starved: Duration,
-    /// In [`Phase::Backpressured`].
+    /// The time in [`Phase::Backpressured`].
     pub backpressured: Duration,
 }
 
@@ -99,12 +99,12 @@ impl From<PhaseTimes> for PhaseSeconds {
 #[derive(Clone, Copy, Debug)]
 pub struct PhaseClock {
     times: PhaseTimes,
-    /// Of the starved time: stretches in which there was nothing to carry.
+    /// The part of the starved time in which there was nothing to carry.
     idle: Duration,
     activity: Activity,
     /// Up to when the time is counted.
     settled: Instant,
-    /// Since when the buffer has been empty, if it is.
+    /// The time since which the buffer has been empty, if it is.
     empty_since: Option<Instant>,
 }
 

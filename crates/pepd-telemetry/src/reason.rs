@@ -97,7 +97,7 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// Why a connection whose SYN was held is routed and not split.
+    /// The reasons why a connection whose SYN was held is routed and not split.
     pub enum UnsplitReason {
         /// Too many SYNs were pending, and it made room for a newer one.
         Full = ("full", "held SYNs routed unsplit: too many were pending"),
@@ -124,7 +124,7 @@ reasons! {
 }
 
 reasons! {
-    /// How a held SYN became no connection.
+    /// The ways in which a held SYN became no connection.
     pub enum HeldSynFailure {
         /// The destination refused, and its client got a RST before any SYN-ACK.
         Refused = ("refused", "held SYNs whose destination refused"),

@@ -85,8 +85,8 @@ impl Drop for Admin {
     }
 }
 
-/// How much less this thread counts for the scheduler than a worker (sched(7)): a tenth. With
-/// less still, a worker might wait long for a lock that this thread holds.
+/// The nice value by which this thread counts less for the scheduler than a worker (sched(7)): a
+/// tenth. With less still, a worker might wait long for a lock that this thread holds.
 const NICENESS: i32 = 10;
 
 /// Has a worker that wakes up on this thread's core go first. Where it may not, the share of

@@ -20,7 +20,7 @@ use self::echo::Echo;
 use self::record::{Change, Record};
 use self::socket::Answers;
 
-/// How long an answer may take at least, however often the peer is probed: twice a satellite's
+/// The time that an answer may take at least, however often the peer is probed: twice a satellite's
 /// round trip and a second.
 const MIN_ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -34,7 +34,7 @@ pub struct Probes {
     shared: PeerStates,
 }
 
-/// What is known of each peer, for whoever asks; it follows a reload.
+/// The records of all peers, for whoever asks; they follow a reload.
 #[derive(Debug, Clone, Default)]
 pub struct PeerStates(Arc<Mutex<Vec<SharedRecord>>>);
 
@@ -44,7 +44,7 @@ type SharedRecord = Arc<Mutex<Record>>;
 struct Task {
     peer: Peer,
     record: SharedRecord,
-    /// None where the peer is not probed.
+    /// The task that probes the peer; none where it is not probed.
     handle: Option<JoinHandle<()>>,
 }
 

@@ -3,7 +3,7 @@
 
 use crate::wire::{FlowSnapshot, LegSnapshot, PairDirection, PairLeg, PairSnapshot};
 
-/// What is configured of a leg, as far as advice is about it.
+/// The configuration of a leg, as far as advice is about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LegFacts {
     /// `[leg.NAME]`.
@@ -70,16 +70,16 @@ pub fn advise(pairs: &[PairSnapshot], flows: &[FlowSnapshot], legs: &[LegFacts])
 
 #[derive(Debug)]
 struct Finding {
-    /// What it is about, in bits per second: advice on what carries most comes first.
+    /// The goodput that it is about, in bits per second: advice on what carries most comes first.
     weight: f64,
     text: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// From the servers to the clients.
+    /// The direction from the servers to the clients.
     Down,
-    /// From the clients to the servers.
+    /// The direction from the clients to the servers.
     Up,
 }
 
@@ -91,7 +91,7 @@ struct Direction<'a> {
     figures: &'a PairDirection,
     incoming: &'a PairLeg,
     outgoing: &'a PairLeg,
-    /// Of the pair's connections: goodput in this direction, and both legs.
+    /// The pair's connections: goodput in this direction, and both legs.
     flows: Vec<(f64, &'a LegSnapshot, &'a LegSnapshot)>,
     legs: &'a [LegFacts],
 }

@@ -3,7 +3,7 @@ use crate::wire::{
     DirectionSnapshot, Goodput, HandshakeMode, PhaseSeconds, QueueBytes, TcpFigures,
 };
 
-/// What a case says of the ten seconds past; the rest is ordinary.
+/// What a case says of the last ten seconds; the rest is ordinary.
 struct Case {
     /// Seconds free, starved and backpressured, downwards.
     phases: [f64; 3],

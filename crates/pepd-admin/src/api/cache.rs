@@ -18,7 +18,7 @@ pub struct CachedView {
     max_age: Duration,
     status: Slot<Arc<Status>>,
     flows: Slot<Arc<Vec<FlowSnapshot>>>,
-    /// As they are written, so that the figures of one answer are of one moment.
+    /// The metrics as they are written, so that the figures of one answer are of one moment.
     openmetrics: Slot<Result<Bytes, fmt::Error>>,
     metrics: Slot<Result<Bytes, fmt::Error>>,
     lists: Arc<Semaphore>,
@@ -31,7 +31,7 @@ type Slot<T> = Mutex<Option<(Instant, T)>>;
 const LISTS_AT_ONCE: usize = 4;
 
 impl CachedView {
-    /// How old an answer may be. Shorter than the second in which flows are sampled.
+    /// The age that an answer may have: shorter than the second in which flows are sampled.
     pub const MAX_AGE: Duration = Duration::from_millis(250);
 
     /// Caches the answers of `view` for `max_age`.

@@ -26,7 +26,7 @@ struct Selected<'a> {
     flows: Vec<&'a FlowSnapshot>,
 }
 
-/// How long a list waits for others, which may be large, to be fetched.
+/// The time for which a list waits until others, which may be large, have been fetched.
 const LIST_PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) async fn list(

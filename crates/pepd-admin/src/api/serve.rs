@@ -40,7 +40,7 @@ use pepd_telemetry::Throttle;
 pub struct Limits {
     /// Connections at once; one descriptor each, and two for the listener and who waits.
     pub connections: usize,
-    /// From the connection to the end of the request's head, and from the beginning of the
+    /// The time from the connection to the end of the request's head, and from the beginning of the
     /// answer to its end.
     pub patience: Duration,
     /// The same when all connections are taken and others wait.
@@ -48,7 +48,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// For operators and their programs.
+    /// The limits for operators and their programs.
     pub const STANDARD: Self = Self {
         connections: 32,
         patience: Duration::from_secs(10),
@@ -59,7 +59,7 @@ impl Limits {
 /// The largest head of a request, bytes.
 const HEAD: usize = 16 * 1024;
 
-/// How long accepting pauses when there is no descriptor left.
+/// The pause in accepting when there is no descriptor left.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// A listening socket.
@@ -125,7 +125,7 @@ struct Clients {
 
 struct Client {
     since: Instant,
-    /// When it will have taken too long; none while it waits for us.
+    /// The time at which it will have taken too long; none while it waits for us.
     deadline: watch::Receiver<Option<Instant>>,
     task: AbortHandle,
 }

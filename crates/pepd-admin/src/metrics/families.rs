@@ -10,8 +10,8 @@ use prometheus_client::registry::Unit;
 /// Label names and values.
 pub(super) type Labels<'a> = Vec<(&'static str, &'a str)>;
 
-/// What a family is called and means. The encoder appends the unit to the name, and to a
-/// counter's samples `_total`.
+/// A family's name and meaning. The encoder appends the unit to the name, and to a counter's
+/// samples `_total`.
 pub(super) struct Family {
     pub(super) name: &'static str,
     pub(super) unit: Option<Unit>,

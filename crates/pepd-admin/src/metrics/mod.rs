@@ -20,7 +20,7 @@ use prometheus_client::registry::Registry;
 
 use crate::view::View;
 
-/// How the metrics are written.
+/// A format in which the metrics are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exposition {
     /// OpenMetrics 1.0.0, for those who ask for it.

@@ -24,7 +24,7 @@ const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const ICON: &str = "image/svg+xml";
 
-/// What the page consists of: address, type, content.
+/// The files of the page: address, type, content.
 #[rustfmt::skip] // one line each
 const FILES: &[(&str, &str, &str)] = &[
     ("/", HTML, include_str!("index.html")),
@@ -40,7 +40,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ("/show.js", SCRIPT, include_str!("show.js")),
 ];
 
-/// What the browser must hold the page to.
+/// The headers that restrict what the page may do in the browser.
 const HEADERS: &[(&str, &str)] = &[
     // Nothing from elsewhere, nothing inline, nowhere to send anything, in nobody's frame.
     (

@@ -38,16 +38,16 @@ pub struct FlowQuery {
     /// One of the directions is in this phase.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    /// What comes first.
+    /// The order, by what comes first.
     #[serde(default)]
     pub sort: FlowSort,
-    /// How many, at most [`FlowQuery::MOST`]; [`FlowQuery::USUAL`] if none is given.
+    /// The number of flows, at most [`FlowQuery::MOST`]; [`FlowQuery::USUAL`] if none is given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
 }
 
 impl FlowQuery {
-    /// How many flows are given if nobody says.
+    /// The number of flows that are given if nobody says.
     pub const USUAL: usize = 100;
 
     /// The most that may be asked for.

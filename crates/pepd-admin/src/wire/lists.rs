@@ -40,6 +40,6 @@ pub struct Index {
 /// `POST /v1/reload`, `POST /v1/drain`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Done {
-    /// What was done.
+    /// A sentence on what was done.
     pub done: String,
 }

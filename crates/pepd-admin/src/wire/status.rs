@@ -19,7 +19,7 @@ pub struct Status {
     pub node: String,
     /// The state it is in.
     pub state: DaemonState,
-    /// When it started, in seconds since the Unix epoch.
+    /// The time at which it started, in seconds since the Unix epoch.
     pub started: f64,
     /// Seconds since then.
     pub uptime: f64,
@@ -45,10 +45,10 @@ pub struct Status {
     pub pairs: Vec<PairSnapshot>,
     /// The helper boxes that this one has tunnels to.
     pub peers: Vec<PeerState>,
-    /// What the guards of the tunnels to them have dropped, as of some seconds ago.
+    /// The packets that the guards of the tunnels to them have dropped, as of some seconds ago.
     #[serde(default)]
     pub guards: Vec<GuardDrops>,
-    /// What the figures say about what could be better, most important first.
+    /// Advice that follows from the figures, most important first.
     pub advice: Vec<String>,
 }
 
@@ -83,20 +83,20 @@ impl DaemonState {
 pub struct LimitUse {
     /// The resource: `connections`, `pending`, `descriptors`, `pipes`.
     pub name: String,
-    /// In use.
+    /// The number in use.
     pub used: u64,
     /// The most there may be.
     pub limit: u64,
 }
 
-/// How often something happened.
+/// A count of something that happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountedReason {
     /// The counter's name: connections by outcome, bypasses, refusals and drops by reason.
     pub name: String,
-    /// How often since the start.
+    /// The number of times since the start.
     pub count: u64,
-    /// In words.
+    /// The meaning in words.
     pub meaning: String,
 }
 

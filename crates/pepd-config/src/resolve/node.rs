@@ -12,7 +12,7 @@ use crate::model::Node;
 use crate::report::{Problem, Problems};
 use crate::section::Section;
 
-/// How long connections may go on after SIGTERM if the file does not say.
+/// The time for which connections may go on after SIGTERM if the file does not say.
 const DRAIN: Duration = Duration::from_secs(30);
 
 /// `[node]`, as far as it could be read.

@@ -15,7 +15,7 @@ use crate::model::{Campus, Peer, Tos, Via};
 use crate::report::{Problem, Problems};
 use crate::section::Section;
 
-/// How often a peer is probed if the file does not say.
+/// The interval of a peer's probes if the file does not say.
 const PROBE: Duration = Duration::from_secs(5);
 
 /// The TTL of the outer packets where a routing daemon uses the tunnels and the file does not

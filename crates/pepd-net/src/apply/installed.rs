@@ -46,7 +46,7 @@ pub struct Installed {
     plan: Plan,
     warnings: Vec<Warning>,
     fingerprint: Listing,
-    /// Of the host's routes, where there are copies of them.
+    /// The changes of the host's routes, where there are copies of them.
     changes: Option<Changes>,
 }
 

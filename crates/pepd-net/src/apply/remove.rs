@@ -59,7 +59,7 @@ pub async fn remove(table: RouteTable, _mark: Mark) -> Result<Removed, RemoveErr
     failure.map_or(Ok(removed), Err)
 }
 
-/// What [`remove`] removed.
+/// The kernel state that [`remove`] removed.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Removed {
     /// One line for each thing, named as an operator would.

@@ -35,7 +35,7 @@ pub struct Gate {
     inner: Mutex<(Socket, u32)>,
     /// Whether both sets had their element when it was last told anything.
     is_open: AtomicBool,
-    /// Which set is renewed next.
+    /// Whether it is the second set that is renewed next.
     is_seconds_turn: AtomicBool,
 }
 

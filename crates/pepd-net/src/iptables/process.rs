@@ -13,7 +13,7 @@ use crate::prefix::Family;
 pub struct IptablesError {
     /// The command.
     pub command: String,
-    /// What it printed.
+    /// The text that it printed.
     pub stderr: String,
 }
 
@@ -28,8 +28,9 @@ impl Classify for IptablesError {
     }
 }
 
-/// Where the program is looked for, the one that speaks nf_tables first: the other needs CAP_NET_RAW, and its tables stay in
-/// the kernel. A service's PATH may lack the administrator's directories.
+/// The places where the program is looked for, the one that speaks nf_tables first: the other needs
+/// CAP_NET_RAW, and its tables stay in the kernel. A service's PATH may lack the administrator's
+/// directories.
 const PROGRAMS4: [&str; 4] = [
     "iptables-nft",
     "/usr/sbin/iptables-nft",

@@ -21,7 +21,7 @@ pub(crate) struct RawRule {
     rule: String,
 }
 
-/// What ends every match of ours.
+/// The comment that ends every match of ours.
 const COMMENT: &str = "-m comment --comment pepd";
 
 /// Gives the rules by which a plan's queues are filled; none where nft fills them, or nothing is held.

@@ -21,7 +21,7 @@ use super::text::Ruleset;
 use crate::plan::Plan;
 use crate::prefix::Family;
 
-/// Of the handshake, both ways; with it set, the other two make no sense.
+/// The match of a handshake's segments, both ways; with SYN set, the other two flags make no sense.
 const ANY_SYN: &str = "tcp flags & (fin | syn | rst) == syn";
 
 const SET_MSS: &str = "tcp option maxseg size set";

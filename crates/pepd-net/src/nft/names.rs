@@ -7,14 +7,14 @@ use crate::prefix::Family;
 /// The table's name, in the `inet` family.
 pub(crate) const TABLE: &str = "pepd";
 
-/// What the counter of a tunnel's filter is called, before the peer's name.
+/// The prefix of the counter of a tunnel's filter, before the peer's name.
 pub(crate) const GUARD: &str = "guard-";
 /// The counter of IP in IP from no peer.
 pub(crate) const STRANGERS: &str = "strangers";
 
-/// What tells one SYN from another. The addresses are left out: without them no two connections
-/// are alike either, since a client chooses its first sequence number at random (RFC 6528), and
-/// who guesses another's gets it routed, no more.
+/// The fields that tell one SYN from another. The addresses are left out: without them no two
+/// connections are alike either, since a client chooses its first sequence number at random (RFC
+/// 6528), and who guesses another's gets it routed, no more.
 pub(crate) const SYN_KEY: &str = "tcp sport . tcp dport . tcp sequence";
 
 /// The counters, in the order in which they are listed, each with its comment in the table.

@@ -10,7 +10,7 @@ use super::listing::Listing;
 use super::names::TABLE;
 use crate::prefix::Family;
 
-/// Where `nft` is looked for: a service's PATH may lack the administrator's directories.
+/// The places where `nft` is looked for: a service's PATH may lack the administrator's directories.
 const PROGRAMS: [&str; 3] = ["nft", "/usr/sbin/nft", "/sbin/nft"];
 
 /// Expressions whose kernel module may be missing, by what the ruleset says.

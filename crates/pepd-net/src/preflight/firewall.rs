@@ -82,7 +82,7 @@ enum Role {
     SourceNat,
     /// It drops what comes to this host, unless a rule lets it in.
     DropsInput,
-    /// Nothing that matters here.
+    /// A rule that does not matter here.
     Other,
 }
 

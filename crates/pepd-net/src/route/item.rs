@@ -28,13 +28,13 @@ pub(crate) struct Route {
 /// The place to which a route leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// To this host, whatever the address.
+    /// The route leads to this host, whatever the address.
     Local,
     /// Into a tunnel.
     Tunnel(NextHop),
-    /// To the host's own routes: the search goes on with the next rule (`throw`).
+    /// The route leads to the host's own routes: the search goes on with the next rule (`throw`).
     Throw,
-    /// Where a route of the host's leads, with attributes of pepd's; the message is
+    /// The route leads where a route of the host's does, with attributes of pepd's; the message is
     /// [normal](super::codec::normal).
     Copied(Box<RouteMessage>),
 }

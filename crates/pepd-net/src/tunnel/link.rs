@@ -23,7 +23,7 @@ const INHERIT: u8 = 1;
 const INET_CONF: u16 = 1;
 /// IPV4_DEVCONF_RP_FILTER, include/uapi/linux/ip.h.
 const RP_FILTER: u16 = 8;
-/// Where the traffic class lies in an IPv6 flow information field.
+/// The place of the traffic class in an IPv6 flow information field.
 const CLASS_SHIFT: u32 = 20;
 
 /// Reads the address and network in a message; none if it is link-local. The local address is what

@@ -13,11 +13,11 @@ use ipnet::{IpNet, Ipv4Net};
 use crate::prefix::Family;
 use crate::request::Peer;
 
-/// What an interface of pepd's is called, before the peer's name.
+/// The prefix of the name of pepd's interfaces, before the peer's name.
 pub(super) const PREFIX: &str = "pepd-";
 
-/// What the alias of an interface of pepd's begins with (`ip link set … alias`). An interface
-/// without it is somebody else's, whatever its name.
+/// The beginning of the alias of pepd's interfaces (`ip link set … alias`). An interface without it
+/// is somebody else's, whatever its name.
 pub(super) const ALIAS: &str = "pepd ";
 
 /// An address that means nothing, and so may be on any number of devices: the IPv4 dummy address
@@ -28,7 +28,7 @@ pub(super) const DUMMY: IpNet = IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(192,
 /// The least a link must carry for IPv6 (RFC 8200, section 5).
 const IPV6_MIN_MTU: u32 = 1280;
 
-/// What a path is taken to carry where there is no route yet.
+/// The MTU that a path is taken to have where there is no route yet.
 const ETHERNET_MTU: u32 = 1500;
 
 /// A kind of tunnel device.

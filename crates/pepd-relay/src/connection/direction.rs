@@ -19,7 +19,7 @@ thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; SCRATCH_BYTES]);
 }
 
-/// How far a direction has come.
+/// The state of a direction: how far it has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// Bytes flow.
@@ -41,7 +41,7 @@ impl State {
     }
 }
 
-/// What a direction needs to go on.
+/// The event that a direction needs to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     /// Another turn: it has used this one up.
@@ -70,9 +70,9 @@ pub(crate) struct Direction<P> {
     bytes: u64,
     /// Whether some were delivered since the sink was last asked what it has not sent.
     delivered: bool,
-    /// What the sink had not sent when the wait for data began.
+    /// The bytes that the sink had not sent when the wait for data began.
     unsent: u64,
-    /// What it had not sent when data came.
+    /// The bytes that it had not sent when data came.
     unsent_after_wait: u64,
 }
 
@@ -300,7 +300,7 @@ impl<P: LentPipe> Direction<P> {
     }
 }
 
-/// What taking from the source came to.
+/// The result of taking from the source.
 enum Taken {
     /// Something to deliver.
     Some,

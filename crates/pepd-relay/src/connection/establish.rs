@@ -25,7 +25,7 @@ use crate::settings::{Dscp, Leg, Settings, is_self_destined};
 use crate::shared::Context;
 use crate::sockopts;
 
-/// How long a SYN with a Fast Open cookie waits for the client's first data. The client's
+/// The time for which a SYN with a Fast Open cookie waits for the client's first data. The client's
 /// third segment has just arrived; what it has to say first is right behind.
 const FIRST_DATA_WAIT: Duration = Duration::from_millis(10);
 
@@ -37,7 +37,7 @@ const FIRST_DATA_BYTES: usize = 1200;
 pub(crate) struct Accepted {
     pub(crate) client: OwnedFd,
     pub(crate) peer: SocketAddr,
-    /// Where the client wants to be.
+    /// The address that the client wants to reach.
     pub(crate) destination: SocketAddr,
     pub(crate) upstream: Upstream,
     pub(crate) domain: Domain,
@@ -45,7 +45,7 @@ pub(crate) struct Accepted {
     pub(crate) permit: Permit,
 }
 
-/// What there is of the upstream leg when the client is accepted.
+/// The state of the upstream leg when the client is accepted.
 #[derive(Debug)]
 pub(crate) enum Upstream {
     /// The leg: its destination answered while the client's SYN was held.
@@ -148,7 +148,7 @@ fn judge(
     }
 }
 
-/// Who is connected, how and since when.
+/// The parties of a connection, with how and since when they are connected.
 #[derive(Clone, Copy, Debug)]
 struct Parties {
     client: SocketAddr,

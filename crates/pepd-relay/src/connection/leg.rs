@@ -10,7 +10,7 @@ use libc::EIO;
 /// None of them waits. A socket implements it ([`LegSocket`](super::leg_socket::LegSocket)), and
 /// in tests a simulation of one.
 pub(crate) trait LegIo {
-    /// What bytes pass through on their way to the other leg.
+    /// The pipe that bytes pass through on their way to the other leg.
     type Pipe;
 
     /// Moves what there is into an empty pipe, up to the urgent mark.
@@ -52,7 +52,7 @@ pub(crate) trait LegIo {
     fn has_failed(&self) -> bool;
 }
 
-/// Why a leg is no more, by errno.
+/// The errno that a leg has failed with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Failure(pub(crate) i32);
 
@@ -68,7 +68,7 @@ impl Failure {
     }
 }
 
-/// What reading from a leg came to.
+/// The result of reading from a leg.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Input {
     /// So many bytes.
@@ -81,7 +81,7 @@ pub(crate) enum Input {
     Failed,
 }
 
-/// What writing to a leg came to.
+/// The result of writing to a leg.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Output {
     /// So many bytes taken.
@@ -92,7 +92,7 @@ pub(crate) enum Output {
     Failed,
 }
 
-/// What the calls and the events of a leg have shown of it.
+/// The state of a leg as its calls and events have shown it.
 #[derive(Debug, Default)]
 pub(crate) struct LegState {
     failure: Option<Failure>,

@@ -18,7 +18,8 @@ pub(crate) struct ConnectionRecord {
     shared: Arc<Shared>,
     flow: Registration,
     outcome: Outcome,
-    /// How many lines were held back before this connection's; none if it has none itself.
+    /// The number of lines that were held back before this connection's; none if it has none
+    /// itself.
     line: Option<u64>,
     ended: bool,
 }

@@ -13,7 +13,7 @@ use crate::call::Call;
 use crate::settings::{Dscp, Leg};
 use crate::sockopts::{self, SocketError};
 
-/// Why there is no upstream leg.
+/// The reasons why there is no upstream leg.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UpstreamError {
     /// A call failed before anything was sent.

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// How many upstream legs may be tried without a client that comes for them: as many at once
-/// and per second as the table has room for. Those of clients that do come cost nothing, so
+/// The number of upstream legs that may be tried without a client that comes for them: as many at
+/// once and per second as the table has room for. Those of clients that do come cost nothing, so
 /// that this bounds what a flood makes the box send, and nothing else.
 #[derive(Debug)]
 pub(super) struct ConnectBudget {

@@ -9,7 +9,7 @@ use super::verdict::{SynVerdict, Unreachable};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticket(pub(super) u64);
 
-/// What happens to a flow.
+/// An event in the life of a flow.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Event<P, U, D> {
     /// A SYN of the client's has come.
@@ -106,10 +106,10 @@ impl LegSyn {
     }
 }
 
-/// What is to be done after an event.
+/// The action that follows an event.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Action<P, U, D> {
-    /// Nothing.
+    /// There is nothing to do.
     Nothing,
     /// The SYN is held: its destination is to be dialed.
     Dial(Ticket),

@@ -33,10 +33,10 @@ use crate::limits::AsymmetricRoute;
 use crate::settings::is_self_destined;
 use crate::shared::Context;
 
-/// How often the reader looks at the clock.
+/// The interval at which the reader looks at the clock.
 const TICK: Duration = Duration::from_millis(100);
 
-/// What has waited for so long may have been repeated meanwhile: a client waits a second (RFC
+/// The time after which what waits may have been repeated meanwhile: a client waits a second (RFC
 /// 6298). If what repeats it was routed, its connection may be established.
 const LATE: Duration = Duration::from_millis(700);
 
@@ -85,7 +85,7 @@ pub(crate) async fn read(context: Arc<Context>, queue: Arc<Queue>) {
     }
 }
 
-/// How long what is in the queue may have waited, and whether anything was routed meanwhile.
+/// The time that what is in the queue may have waited, and whether anything was routed meanwhile.
 struct Backlog {
     /// Everything that is there has come after this.
     emptied: Instant,

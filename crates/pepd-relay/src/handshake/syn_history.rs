@@ -21,7 +21,7 @@ use super::verdict::SynVerdict;
 /// time, by RFC 6298 and net.ipv4.tcp_syn_retries).
 const PERIOD: Duration = Duration::from_secs(64);
 
-/// What became of a SYN.
+/// The verdict that a SYN was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PastVerdict {
     /// It was routed.

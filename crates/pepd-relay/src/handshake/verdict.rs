@@ -3,12 +3,13 @@
 use pepd_packet::{MarkValue, PacketMark, VerdictMarks};
 use pepd_telemetry::UnsplitReason;
 
-/// What becomes of a client's SYN.
+/// The decision on a client's SYN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SynVerdict {
-    /// To the listener.
+    /// It goes to the listener.
     Split,
-    /// To the upstream leg that is open towards its sender, or to the next hop; not counted.
+    /// It goes to the upstream leg that is open towards its sender, or to the next hop; not
+    /// counted.
     Pass,
     /// Routed as if pepd were not there.
     Bypass(UnsplitReason),
@@ -23,7 +24,7 @@ pub(crate) enum SynVerdict {
     Superseded,
 }
 
-/// Which ICMP error a client is given.
+/// The ICMP error that a client is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unreachable {
     /// The network, or no route (RFC 792 code 0, RFC 4443 code 0).

@@ -21,11 +21,11 @@ pub(super) fn append(bytes: &mut Vec<u8>, header: Header, body: impl FnOnce(&mut
 /// A message from the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// What it is.
+    /// The message's type.
     pub kind: MessageType,
     /// The number of the request that it is about; 0 if it is about none.
     pub sequence: u32,
-    /// What follows the netlink header.
+    /// The bytes that follow the netlink header.
     body: &'a [u8],
 }
 
@@ -52,7 +52,7 @@ pub fn messages(mut rest: &[u8]) -> impl Iterator<Item = Message<'_>> {
     })
 }
 
-/// What the kernel says about one request (`struct nlmsgerr`).
+/// The kernel's reply to one request (`struct nlmsgerr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// It is done.
@@ -64,7 +64,7 @@ pub enum Reply {
     Refused {
         /// The request's number.
         sequence: u32,
-        /// Why, as errno(3).
+        /// The reason, as errno(3).
         errno: i32,
     },
 }

@@ -36,9 +36,9 @@ const NF_INET_LOCAL_OUT: u8 = 3;
 /// A packet that waits for its verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// What [`Queue::decide`](super::Queue::decide) is to call it.
+    /// The number by which [`Queue::decide`](super::Queue::decide) is to name it.
     pub id: u32,
-    /// Where it was taken.
+    /// The hook at which it was taken.
     pub hook: Hook,
     /// Its packet mark.
     pub mark: PacketMark,
@@ -46,16 +46,16 @@ pub struct Packet<'a> {
     pub payload: &'a [u8],
 }
 
-/// Where in its way through the host a packet was taken.
+/// The place in its way through the host at which a packet was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
-    /// On its way in.
+    /// The packet was taken on its way in.
     In,
     /// Made by this host (NF_INET_LOCAL_OUT).
     Out,
 }
 
-/// What becomes of a held packet.
+/// The verdict on a held packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It goes on to the next chain, with this packet mark (all 32 bits).

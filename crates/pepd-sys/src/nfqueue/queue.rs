@@ -13,8 +13,8 @@ use crate::sockopt;
 /// attributes around it.
 pub const MESSAGE_BYTES: usize = COPIED_BYTES as usize + 512;
 
-/// What is copied of a packet: a SYN with the longest headers and its Fast Open data, or an
-/// ICMP error with what it quotes.
+/// The bytes that are copied of a packet: a SYN with the longest headers and its Fast Open data, or
+/// an ICMP error with what it quotes.
 const COPIED_BYTES: u32 = 2048;
 
 /// Packets that the kernel holds for one queue before it lets them pass unread.

@@ -38,7 +38,7 @@ impl fmt::Display for CongestionName {
 /// A sample of one leg's socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SocketSample {
-    /// From TCP_INFO.
+    /// The figures from TCP_INFO.
     pub tcp: Option<TcpFigures>,
     /// The congestion control, where it was asked for.
     pub congestion: Option<CongestionName>,
@@ -57,18 +57,19 @@ pub struct ConnectionSample {
     pub upstream: SocketSample,
 }
 
-/// Which fields a sample has to hold beyond those that always are; the others may be left out.
+/// The fields that a sample has to hold beyond those that it always has; the others may be left
+/// out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleFields {
     /// The name of the congestion control: in the first sample only.
     pub congestion: bool,
-    /// What the client leg has received and not been read.
+    /// Whether the bytes that the client leg has received and that were not read are asked for.
     pub client_unread: bool,
     /// The same of the upstream leg.
     pub upstream_unread: bool,
 }
 
-/// What the phases need to know of a leg.
+/// The facts about a leg that the phases need.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LegEstimate {
     pub(super) rtt: Duration,
@@ -88,7 +89,7 @@ impl LegEstimate {
 }
 
 impl SocketSample {
-    /// Before the first sample.
+    /// The estimate before the first sample.
     pub(super) const NONE: Self = Self {
         tcp: None,
         congestion: None,

@@ -16,11 +16,11 @@ use crate::{DirectionSnapshot, Goodput, QueueBytes};
 pub(super) struct State {
     pub(super) up: DirectionMeter,
     pub(super) down: DirectionMeter,
-    /// From the accept to the first byte delivered to the client.
+    /// The time from the accept to the first byte delivered to the client.
     pub(super) first_byte: Option<Duration>,
     /// Whether something has happened since the last second ended.
     pub(super) changed: bool,
-    /// When the last second ended.
+    /// The time at which the last second ended.
     pub(super) sampled_at: Instant,
     /// There from the first sample on: a short connection never has one.
     pub(super) legs: Option<Box<Legs>>,
@@ -34,9 +34,9 @@ pub(super) struct Legs {
     pub(super) history: History,
     up: RecentSeconds,
     down: RecentSeconds,
-    /// Which of the seconds is the newest.
+    /// The index of the newest of the seconds.
     newest: usize,
-    /// How long that was.
+    /// The length of that second.
     span: Duration,
 }
 

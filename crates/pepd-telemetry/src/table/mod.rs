@@ -295,7 +295,7 @@ impl Drop for Registration {
     }
 }
 
-/// How often each connection is to be sampled.
+/// The interval at which each connection is to be sampled.
 pub const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

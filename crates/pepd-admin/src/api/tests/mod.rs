@@ -23,7 +23,7 @@ use crate::view::View;
 use crate::wire::{ErrorBody, FlowHistory, FlowList, FlowQuery, FlowSnapshot, FlowSort};
 use pepd_telemetry::Counters;
 
-/// How long a busy machine may take for anything.
+/// The time that a busy machine may take for anything.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 struct Served {

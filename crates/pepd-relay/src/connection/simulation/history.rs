@@ -13,20 +13,21 @@ use super::socket::Event;
 /// One history, from which everything follows.
 #[derive(Clone, Debug)]
 pub(super) struct History {
-    /// What each socket can send before its peer has acknowledged anything.
+    /// The bytes that each socket can send before its peer has acknowledged anything.
     room: [u64; 2],
-    /// What a pipe holds.
+    /// The bytes that a pipe holds.
     capacity: u64,
-    /// Of how many of four wishes for a pipe are granted.
+    /// The number of pipes that are granted of every four that are asked for.
     generosity: u64,
     /// Bytes that went out with the SYN.
     pub(super) early: usize,
     events: Vec<(Side, Event)>,
-    /// When the events happen between the calls, and how much each call moves.
+    /// The seed of when events happen between the calls, and of how much each call moves.
     seed: u64,
 }
 
-/// What is large: more than a step may move, and than a pipe or the buffer for copies holds.
+/// The sizes that are large: more than a step may move, and than a pipe or the buffer for copies
+/// holds.
 const LARGE: std::ops::Range<u32> = 300_000..700_000;
 
 impl History {

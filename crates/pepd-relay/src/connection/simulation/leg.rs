@@ -11,7 +11,7 @@ use super::socket::{Event, SimSocket, byte_at};
 use crate::connection::leg::{Input, LegIo, LegState, Output};
 use crate::pipe_pool::{LendPipes, LentPipe};
 
-/// Which of the two sockets.
+/// One of the two sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Client,
@@ -285,7 +285,7 @@ pub(super) struct SimPipe {
     len: Cell<u64>,
 }
 
-/// What has become of the pipes that were lent.
+/// The pipes that were lent, and what has become of them.
 #[derive(Debug, Default)]
 pub(super) struct Loans {
     pub(super) outstanding: Cell<u64>,
@@ -300,7 +300,7 @@ pub(super) struct Loans {
 pub(super) struct SimPool {
     pub(super) world: Rc<World>,
     pub(super) capacity: u64,
-    /// How many of four wishes are granted.
+    /// The number of pipes that are granted of every four that are asked for.
     pub(super) generosity: u64,
     pub(super) loans: Rc<Loans>,
 }

@@ -11,7 +11,7 @@ pub(super) struct Oracle {
     source: Side,
     sink: Side,
     state: State,
-    /// How much had been delivered when the state was reached.
+    /// The bytes that had been delivered when the state was reached.
     sent: u64,
 }
 

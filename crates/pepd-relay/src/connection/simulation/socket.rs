@@ -13,15 +13,15 @@ pub(super) struct SimSocket {
     pub(super) arrived: u64,
     /// Bytes of these that have been read.
     pub(super) read: u64,
-    /// Where the urgent byte is that has not been read; it may be still to arrive.
+    /// The place of the urgent byte that has not been read; it may be still to arrive.
     pub(super) mark: Option<u64>,
-    /// Where there were urgent bytes when they were read.
+    /// The places of urgent bytes when they were read.
     pub(super) urgent_read: Vec<u64>,
     /// Whether the peer's FIN has arrived.
     pub(super) fin: bool,
     /// Bytes that have been sent.
     pub(super) sent: u64,
-    /// Where in them there are urgent ones.
+    /// The places in them of urgent ones.
     pub(super) urgent_sent: Vec<u64>,
     /// Whether the FIN has been sent after them.
     pub(super) fin_sent: bool,
@@ -37,11 +37,11 @@ pub(super) struct SimSocket {
     cuts_splice: bool,
     /// Whether there is something new for the runtime to see.
     woken: bool,
-    /// What the runtime has seen, and no call has cleared.
+    /// The readiness that the runtime has seen, and no call has cleared.
     pub(super) ready: Ready,
 }
 
-/// What happens to a socket from outside.
+/// An event that happens to a socket from outside.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
     /// Bytes arrive.

@@ -16,9 +16,9 @@ use super::verdict::SynVerdict;
 /// The verdict of a SYN that has made room for another.
 const ROUTED_FOR_ROOM: SynVerdict = SynVerdict::Bypass(UnsplitReason::Full);
 
-/// How long an upstream leg waits for its client: long enough for a SYN-ACK that is lost four
-/// times (1 + 2 + 4 + 8 s) and for a long way. Most that wait so long belong to a SYN that came
-/// twice, late, for a connection that has ended. A client that comes later still is served as
+/// The time for which an upstream leg waits for its client: long enough for a SYN-ACK that is lost
+/// four times (1 + 2 + 4 + 8 s) and for a long way. Most that wait so long belong to a SYN that
+/// came twice, late, for a connection that has ended. A client that comes later still is served as
 /// with the early handshake.
 const CLAIM_TIME: Duration = Duration::from_secs(20);
 
@@ -30,7 +30,7 @@ fn next_syn_within(last_after_first: Duration) -> Duration {
     2 * last_after_first + Duration::from_secs(5)
 }
 
-/// Where a flow stands.
+/// The state of a flow.
 ///
 /// ```text
 ///                       Syn, and there is no place for it
@@ -81,9 +81,9 @@ pub(super) struct Dialing<P, D> {
     syn: P,
     dial: Option<D>,
     leg: LegSyn,
-    /// When the client's first SYN came.
+    /// The time at which the client's first SYN came.
     first_syn: Instant,
-    /// When its last one came.
+    /// The time at which its last one came.
     last_syn: Instant,
 }
 
@@ -113,9 +113,9 @@ pub(super) struct Evicting<P> {
 /// A transition.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Step<P, U, D> {
-    /// Where the flow stands now.
+    /// The state of the flow from now on.
     pub(super) next: State<P, U, D>,
-    /// What is to be done.
+    /// The action to take.
     pub(super) action: Action<P, U, D>,
     /// A dial that is to be told to end.
     pub(super) stop: Option<D>,

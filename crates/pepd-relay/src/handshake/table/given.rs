@@ -8,7 +8,8 @@ use crate::handshake::verdict::SynVerdict;
 /// A packet, and what becomes of it.
 pub(crate) type Decided<P> = (P, SynVerdict);
 
-/// What follows from a SYN: what has had to go for it, which comes first, and then its own.
+/// The actions that follow from a SYN: for what has had to go for it, which comes first, and then
+/// its own.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct Received<P, U, D> {
@@ -16,7 +17,7 @@ pub(crate) struct Received<P, U, D> {
     pub(crate) action: SynAction<P>,
 }
 
-/// What is to be done about a SYN.
+/// The action to take on a SYN.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum SynAction<P> {
@@ -25,11 +26,11 @@ pub(crate) enum SynAction<P> {
     Dial(Ticket),
     /// This packet has its verdict: it, or the one in whose place it is held now.
     Decide(P, SynVerdict),
-    /// Nothing.
+    /// There is nothing.
     Nothing,
 }
 
-/// What there is for a client that has been accepted.
+/// The upstream leg, if any, for a client that has been accepted.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Claim<P, U, D> {
@@ -38,11 +39,11 @@ pub(crate) enum Claim<P, U, D> {
     /// A SYN that is still held: one that repeats it has been given to the listener, because SYNs
     /// are not held any more. The dial has been told to end.
     Dialing(P, Option<D>),
-    /// Nothing.
+    /// There is nothing.
     Unknown,
 }
 
-/// What is no longer in the table.
+/// The flows that are no longer in the table.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct Evicted<P, U, D> {

@@ -48,7 +48,7 @@ pub(crate) struct Table<P, U, D> {
     len: AtomicUsize,
 }
 
-/// What the lock protects.
+/// The state that the lock protects.
 #[derive(Debug)]
 struct Flows<P, U, D> {
     /// All that are neither unknown nor only remembered.

@@ -8,10 +8,11 @@ use pepd_packet::FourTuple;
 
 use crate::handshake::event::Ticket;
 
-/// How long a flow keeps its place where there is none for another: as long as its client waits for
-/// an answer before it asks again (RFC 6298, section 2.1). Until then its destination's answer may be
-/// on the way, and is not the answer to the client's SYN, if that is routed: the client resets it,
-/// and is connected a second later. Nobody has asked yet on behalf of the one that finds no place.
+/// The time for which a flow keeps its place where there is none for another: as long as its client
+/// waits for an answer before it asks again (RFC 6298, section 2.1). Until then its destination's
+/// answer may be on the way, and is not the answer to the client's SYN, if that is routed: the
+/// client resets it, and is connected a second later. Nobody has asked yet on behalf of the one
+/// that finds no place.
 pub(super) const PLACE_TIME: Duration = Duration::from_secs(1);
 
 /// The places of a table: so many, of which one source may have half.

@@ -11,8 +11,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What may happen. A dial is named by how many were begun after it, so that events of dials whose
-/// flow is gone are among them.
+/// An operation on the table. A dial is named by how many were begun after it, so that events of
+/// dials whose flow is gone are among them.
 #[derive(Clone, Debug)]
 enum Op {
     Syn {
