@@ -44,14 +44,14 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// How traffic goes through the boxes.
+/// The way in which traffic goes through the boxes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// By routes, without pepd.
+    /// Routes, without pepd.
     Plain,
-    /// By pepd's tunnels, every connection bypassed.
+    /// Pepd's tunnels, every connection bypassed.
     Tunnelled,
-    /// By pepd's tunnels, every connection split at each box.
+    /// Pepd's tunnels, every connection split at each box.
     Split,
 }
 

@@ -11,7 +11,7 @@ use pepd_testbed::{raise_descriptor_limit, run};
 /// The daemon, as cargo has built it for these tests.
 pub const PEPD: &str = env!("CARGO_BIN_EXE_pepd");
 
-/// How long an event may take before a test fails. Not a measurement: machines are busy.
+/// The time that an event may take before a test fails. Not a measurement: machines are busy.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
 /// Set in a process that has been started for one test.

@@ -22,7 +22,7 @@ use crate::netns::Netns;
 use crate::process::Process;
 use crate::wait::Deadline;
 
-/// How long Chromium may take for anything on a busy machine.
+/// The time that Chromium may take for anything on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Root may not have Chromium's sandbox, which is no loss where the page is our own; the rest

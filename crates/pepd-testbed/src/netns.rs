@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::process::run;
 
-/// Where `ip netns` keeps its names (iproute2, `NETNS_RUN_DIR`).
+/// The directory where `ip netns` keeps its names (iproute2, `NETNS_RUN_DIR`).
 const NAMES: &str = "/run/netns";
 /// First part of every name made here: what the sweep may look at.
 const PREFIX: &str = "pepdtest";

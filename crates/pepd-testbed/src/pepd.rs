@@ -16,7 +16,7 @@ use crate::netns::Netns;
 use crate::process::{Finished, Process, run};
 use crate::wait::{Deadline, wait_until};
 
-/// How long the daemon may take to start, reload or end on a busy machine.
+/// The time that the daemon may take to start, reload or end on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// A running `pepd run`. Dropping it kills it as SIGKILL does: what it installed stays in the
@@ -29,7 +29,7 @@ pub struct Pepd {
     binary: PathBuf,
 }
 
-/// How the daemon is to be started.
+/// The way in which the daemon is to be started.
 #[derive(Debug)]
 pub struct PepdBuilder {
     binary: PathBuf,

@@ -14,7 +14,7 @@ use tempfile::NamedTempFile;
 
 use crate::wait::Deadline;
 
-/// How long a copy may take on a busy machine.
+/// The time that a copy may take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// A running program whose output goes to a file. Dropping it kills its whole process group
@@ -127,16 +127,16 @@ impl Drop for Process {
     }
 }
 
-/// How a program ended and what it wrote.
+/// The way in which a program ended and what it wrote.
 #[derive(Debug)]
 pub struct Finished {
     /// The command line, for messages.
     pub command: String,
     /// The exit status.
     pub status: ExitStatus,
-    /// What it wrote to standard output.
+    /// The text that it wrote to standard output.
     pub stdout: String,
-    /// What it wrote to standard error.
+    /// The text that it wrote to standard error.
     pub stderr: String,
 }
 

@@ -14,7 +14,7 @@ use crate::process::{Process, run};
 use crate::sockets::listens;
 use crate::wait::wait_until;
 
-/// How long a server may take to start on a busy machine.
+/// The time that a server may take to start on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// nginx on port 80 of both families, with files of its own: it serves them, takes new ones

@@ -95,7 +95,7 @@ impl Pattern {
     }
 }
 
-/// How a stream ended for its reader.
+/// The way in which a stream ended for its reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// A FIN: the sender said that this was all.

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-/// How often a condition is looked at. It bounds how late an event is noticed, nothing else.
+/// The interval at which a condition is checked. It bounds how late an event is noticed, nothing
+/// else.
 const GLANCE: Duration = Duration::from_millis(5);
 
 /// A point in time by which something must have happened.

@@ -18,7 +18,7 @@ pub const LIMIT: Duration = Duration::from_secs(60);
 /// One way over the long link, and over the short one.
 pub const LONG: Duration = Duration::from_millis(200);
 pub const SHORT: Duration = Duration::from_millis(10);
-/// How often what is counted is asked.
+/// The number of times that what is counted is asked.
 pub const COUNTED: usize = 5;
 
 /// Returns a link on either side of the box, so long one way.
@@ -56,7 +56,7 @@ pub fn answer(listener: &TcpListener, questions: usize) -> Result<()> {
     Ok(())
 }
 
-/// How the first address of a name is dead, and what makes it so.
+/// The ways in which the first address of a name is dead, and what makes it so.
 pub const DEAD: [(&str, &str); 3] = [
     ("refuses", "reject with tcp reset"),
     ("is unreachable", "reject with icmpx type host-unreachable"),

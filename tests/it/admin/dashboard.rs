@@ -9,7 +9,7 @@ use crate::harness::{LIMIT, PEPD};
 
 const PAGE: &str = "http://127.0.0.1:9730/";
 
-/// How many times the page may look, once a second, until it shows a new connection.
+/// The number of requests, one a second, within which the page must show a new connection.
 const LOOKS: u64 = 2;
 
 /// Counts the page's looks at the connections, and notes the pause before the next one.

@@ -14,7 +14,7 @@ use crate::harness::{LIMIT, PEPD};
 /// A group that no host has by name.
 pub const GROUP: u32 = 54_321;
 
-/// Where a daemon listens.
+/// The address at which a daemon listens.
 pub struct Place {
     directory: TempDir,
 }

@@ -24,7 +24,7 @@ use tokio::time::timeout;
 use crate::harness::PEPD;
 
 const CONNECTIONS: usize = 1000;
-/// At once.
+/// The number of conversations at once.
 const CONCURRENT: usize = 100;
 const SEED: u64 = 0x5eed;
 

@@ -294,7 +294,7 @@ fn a_reset_before_the_client_is_answered_is_no_refusal(
     stage.finish()
 }
 
-/// How a host is dead.
+/// The way in which a host is dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Dead {
     Closed,

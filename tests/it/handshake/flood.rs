@@ -17,7 +17,7 @@ use crate::harness::PEPD;
 
 const SYNS: u32 = 100_000;
 
-/// Where the flood goes.
+/// The destination of the flood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
     /// A listener that answers each SYN.

@@ -18,7 +18,7 @@ use super::held_syn::{
 };
 use crate::harness::PEPD;
 
-/// Why the gate is closed although the daemon is well.
+/// The reason why the gate is closed although the daemon is well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Closed {
     /// There are as many connections as there may be.

@@ -103,7 +103,7 @@ fn absent(family: Family) -> impl Iterator<Item = SocketAddr> {
     (100..164).map(move |host| SocketAddr::new(address(host), 80))
 }
 
-/// Why a SYN is routed without the daemon's knowledge.
+/// The reason why a SYN is routed without the daemon's knowledge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Absence {
     /// The gate is closed.

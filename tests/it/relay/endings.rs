@@ -18,7 +18,7 @@ use crate::harness::{LIMIT, PEPD};
 /// gives up in the end (after a minute), takes longer than this.
 const PROMPT: Duration = Duration::from_secs(40);
 
-/// Which end does it.
+/// The end that does it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
     Client,

@@ -120,7 +120,7 @@ fn each_legs_loss_and_round_trip_are_seen(
 #[derive(Debug, Default)]
 struct Said {
     advice: Vec<String>,
-    /// Of the client leg and the upstream leg, seconds.
+    /// The round trips of the client leg and the upstream leg, in seconds.
     rtts: [f64; 2],
 }
 

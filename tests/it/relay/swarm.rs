@@ -38,7 +38,7 @@ fn every_byte_or_an_error(
     stage.finish()
 }
 
-/// How an end finishes.
+/// The way in which an end finishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Finish {
     /// It sends a FIN when it has sent everything, and reads to the end.

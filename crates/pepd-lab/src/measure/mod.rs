@@ -16,12 +16,12 @@ use crate::cli::Selection;
 use crate::paper::{Experiment, Point, Timing, Variant};
 use crate::results::{Outcome, Record, Setting};
 
-/// How experiments are run.
+/// The way in which experiments are run.
 #[derive(Clone, Copy, Debug)]
 pub struct Options<'a> {
     /// The daemon's binary.
     pub pepd: &'a Path,
-    /// Which measurements of an experiment, and how long they take.
+    /// The measurements of an experiment that are made, and how long they take.
     pub selection: &'a Selection,
     /// Whether the clock is that of a guest which counts instructions.
     pub virtual_time: bool,

@@ -25,7 +25,7 @@ pub struct Leg {
     /// Whether only the direction to the receiver loses: acknowledgements arrive.
     #[serde(default)]
     pub loss_forward_only: bool,
-    /// When it is down, both ways, from the start of the transfer on.
+    /// The outages, both ways, from the start of the transfer on.
     #[serde(default)]
     pub outages: Vec<Outage>,
 }

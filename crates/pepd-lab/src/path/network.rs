@@ -42,7 +42,7 @@ pub struct Path {
     pub hb: Netns,
     /// The receiving host's namespace.
     pub receiver: Netns,
-    /// Of three boxes, those at the outer ends of the legs.
+    /// The boxes at the outer ends of the legs, where there are three.
     pub ends: Option<[Netns; 2]>,
 }
 

@@ -12,7 +12,7 @@ use super::config;
 use super::network::Path;
 use crate::paper::{Point, ProxyKind, Variant};
 
-/// How long HAProxy may take to start on a busy machine.
+/// The time that HAProxy may take to start on a busy machine.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// A running proxy, ended when dropped; or none: then the box routes.

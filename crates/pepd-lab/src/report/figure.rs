@@ -370,7 +370,7 @@ fn legend(area: &Area<'_>, names: &[&str], limit: bool, paper: bool) -> Result<(
     Ok(())
 }
 
-/// How the n-th line looks: a colour, and once these are used up another mark.
+/// The style of the n-th line: a colour, and once these are used up another mark.
 #[derive(Clone, Copy)]
 struct Style(usize);
 

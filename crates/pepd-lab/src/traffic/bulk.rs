@@ -30,7 +30,7 @@ pub struct Flows {
     receivers: Vec<JoinHandle<Vec<u64>>>,
 }
 
-/// What arrived at the receiver, per flow and [`BIN`] since the start, in bytes.
+/// The bytes that arrived at the receiver, per flow and [`BIN`] since the start.
 #[derive(Clone, Debug)]
 pub struct Arrivals(Vec<Vec<u64>>);
 

@@ -15,11 +15,11 @@ use tun_rs::{DeviceBuilder, SyncDevice};
 
 use super::units::Mtu;
 
-/// How many packets the kernel keeps for the link to read. The link reads all that comes and
-/// has a queue of its own; this one only bridges the time until its thread is scheduled.
+/// The number of packets that the kernel keeps for the link to read. The link reads all that comes
+/// and has a queue of its own; this one only bridges the time until its thread is scheduled.
 const RING: u32 = 10_000;
 
-/// Where a link ends: a device of this name, which the link makes, in that namespace.
+/// An end of a link: a device of this name, which the link makes, in that namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// The file that stands for the namespace, such as `/run/netns/NAME`.
@@ -51,7 +51,7 @@ pub enum DeviceError {
     Namespace {
         /// The namespace's file.
         path: PathBuf,
-        /// With errno.
+        /// The error, with its errno.
         source: io::Error,
     },
     /// The kernel did not make the device.
@@ -64,7 +64,7 @@ pub enum DeviceError {
         device: String,
         /// The namespace's file.
         path: PathBuf,
-        /// With errno.
+        /// The error, with its errno.
         source: io::Error,
     },
     /// The device's counters cannot be read.
@@ -74,7 +74,7 @@ pub enum DeviceError {
         device: String,
         /// The namespace's file.
         path: PathBuf,
-        /// With errno.
+        /// The error, with its errno.
         source: io::Error,
     },
     /// The device was removed, or its namespace was.

@@ -39,7 +39,7 @@ pub struct Direction {
     counters: Counters,
 }
 
-/// What becomes of a packet.
+/// The fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// The queue is full: it is dropped before the wire.
@@ -54,27 +54,27 @@ pub enum Fate {
     Stranded,
 }
 
-/// What a direction has done since it began or was restarted.
+/// The counts of a direction since it began or was restarted.
 ///
 /// `offered = dropped + sent`, and `sent = lost + cut + stranded +` what arrives. A packet counts
 /// when it is offered, that is as soon as its fate is known.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
-    /// What came to the link.
+    /// The packets that came to the link.
     pub offered: Amount,
-    /// What the full queue dropped.
+    /// The packets that the full queue dropped.
     pub dropped: Amount,
-    /// What went, or is to go, on the wire.
+    /// The packets that went, or are to go, on the wire.
     pub sent: Amount,
-    /// What the loss model took on the wire.
+    /// The packets that the loss model took on the wire.
     pub lost: Amount,
-    /// What outages took on the wire.
+    /// The packets that outages took on the wire.
     pub cut: Amount,
-    /// What will wait for ever.
+    /// The packets that will wait for ever.
     pub stranded: Amount,
     /// The largest packet that came, in bytes.
     pub largest: usize,
-    /// How long the packets that were not dropped waited before their transmission.
+    /// The time that the packets that were not dropped waited before their transmission.
     pub queue_delay: Delays,
 }
 
@@ -175,7 +175,7 @@ impl Direction {
     }
 }
 
-/// What waits for transmission.
+/// The packets that wait for transmission.
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<(Time, usize)>,

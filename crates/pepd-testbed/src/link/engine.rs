@@ -27,7 +27,7 @@ use super::{
     units::Time,
 };
 
-/// What the owner of a link asks of its thread.
+/// A command of a link's owner to its thread.
 pub(super) enum Command {
     /// Say what you have done.
     Report(Sender<Result<Report, DeviceError>>),
@@ -37,8 +37,8 @@ pub(super) enum Command {
     Stop,
 }
 
-/// How many packets are read from one device before others get their turn: deliveries that are
-/// due wait for no more than some tens of microseconds.
+/// The number of packets that are read from one device before others get their turn: deliveries
+/// that are due wait for no more than some tens of microseconds.
 const BATCH: usize = 32;
 
 /// The longest IP packet. A device's MTU may be raised behind our back, and a packet cut short

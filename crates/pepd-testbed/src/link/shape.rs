@@ -22,13 +22,13 @@ pub struct Shape {
     /// Propagation delay, one way.
     #[serde(with = "span")]
     pub delay: Duration,
-    /// How fast packets are transmitted.
+    /// The rate at which packets are transmitted.
     pub rate: Capacity,
-    /// How much may wait for transmission.
+    /// The amount that may wait for transmission.
     pub queue: QueueLimit,
-    /// Which packets are lost on the wire.
+    /// The packets that are lost on the wire.
     pub loss: Loss,
-    /// When the link is down. In order, without overlap.
+    /// The outages of the link, in order, without overlap.
     pub outages: Vec<Outage>,
 }
 
@@ -65,7 +65,7 @@ impl Shape {
     }
 }
 
-/// How fast a direction transmits.
+/// The rate at which a direction transmits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Capacity {
@@ -90,16 +90,16 @@ impl From<Trace> for Capacity {
     }
 }
 
-/// How much may wait for transmission; what arrives beyond it is dropped (drop-tail).
+/// The amount that may wait for transmission; what arrives beyond it is dropped (drop-tail).
 ///
 /// The packet in transmission does not count. So a limit of zero is a link without a buffer:
 /// it takes a packet only when it is idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum QueueLimit {
-    /// At most so many bytes of IP packets.
+    /// The limit is so many bytes of IP packets.
     Bytes(u64),
-    /// At most so many packets, whatever their size.
+    /// The limit is so many packets, whatever their size.
     Packets(u64),
 }
 
@@ -111,11 +111,11 @@ impl Default for QueueLimit {
     }
 }
 
-/// Which packets are lost on the wire.
+/// The packets that are lost on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Loss {
-    /// None.
+    /// No packet is lost.
     #[default]
     None,
     /// Each packet with the same probability, whatever happened to the others.
@@ -144,7 +144,7 @@ pub enum Loss {
     },
 }
 
-/// How long an event of [`Loss::Poisson`] that met an idle link waits for a packet to take.
+/// The time that an event of [`Loss::Poisson`] that met an idle link waits for a packet to take.
 ///
 /// Without such a reach a slow flow, whose packets are on the wire for a fraction of the time,
 /// would see fewer losses per second; without an end to it the first packet after a pause would
@@ -214,17 +214,17 @@ impl Loss {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Outage {
-    /// When it begins, after the link was connected or restarted.
+    /// The time at which it begins, after the link was connected or restarted.
     #[serde(with = "span")]
     pub start: Duration,
-    /// How long it lasts.
+    /// The length of it.
     #[serde(with = "span")]
     pub length: Duration,
-    /// What becomes of the packets.
+    /// The effect on the packets.
     pub effect: OutageEffect,
 }
 
-/// What becomes of the packets during an outage.
+/// The effect of an outage on the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OutageEffect {
@@ -242,15 +242,15 @@ pub enum ShapeError {
     /// Not a probability.
     #[error("`{name}` is {value}: a probability lies between 0 and 1")]
     Probability {
-        /// Which parameter of the loss model.
+        /// The parameter of the loss model.
         name: &'static str,
-        /// What it was.
+        /// The value that it had.
         value: f64,
     },
     /// Not a usable λ.
     #[error("{per_second} losses per second: give 0 to 1000, or a model that loses per packet")]
     Poisson {
-        /// What it was.
+        /// The value that it had.
         per_second: f64,
     },
     /// A rate of zero.
@@ -261,7 +261,7 @@ pub enum ShapeError {
         "the outage at {start:?} lasts no time or begins before the one before it has ended: sort them, merge overlapping ones"
     )]
     Outage {
-        /// When the outage begins.
+        /// The time at which the outage begins.
         start: Duration,
     },
 }

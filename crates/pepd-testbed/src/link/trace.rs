@@ -92,15 +92,15 @@ pub enum TraceError {
     /// The file cannot be read.
     #[error("cannot read the rate trace {path}")]
     Read {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
     /// The file was read, but is not a trace.
     #[error("in the rate trace {path}")]
     In {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// What is wrong in the line.
         source: Box<TraceError>,

@@ -25,7 +25,7 @@ pub(super) struct Transmitter {
     credit: u128,
 }
 
-/// When a packet is transmitted.
+/// The time of a packet's transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Transmission {
     /// The first bit leaves.

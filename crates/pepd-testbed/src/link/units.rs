@@ -163,7 +163,7 @@ impl From<Rate> for String {
     }
 }
 
-/// What a link's losses are drawn from: the same seed gives the same losses.
+/// The seed of a link's losses: the same seed gives the same losses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Seed(pub u64);

@@ -18,7 +18,7 @@ use crate::netns::Netns;
 /// Network namespaces joined by veth pairs or emulated links; all gone when dropped.
 #[derive(Debug)]
 pub struct Topology {
-    /// Before the nodes: an emulated link's devices are in these.
+    /// The emulated links, dropped before the nodes: their devices are in these.
     emulated: BTreeMap<[String; 2], EmulatedLink>,
     nodes: BTreeMap<String, Netns>,
 }

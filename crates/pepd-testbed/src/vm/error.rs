@@ -45,7 +45,7 @@ pub enum Error {
     Spawn {
         /// The program.
         program: String,
-        /// With errno.
+        /// The error, with its errno.
         source: io::Error,
     },
     /// A program failed.
@@ -61,19 +61,19 @@ pub enum Error {
     /// A file could not be used.
     #[error("cannot {action} {}: {source}", path.display())]
     File {
-        /// What was tried.
+        /// The call that was tried.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// With errno.
+        /// The error, with its errno.
         source: io::Error,
     },
     /// A call that names no file failed.
     #[error("cannot {action}: {source}")]
     System {
-        /// What was tried.
+        /// The call that was tried.
         action: &'static str,
-        /// With errno.
+        /// The error, with its errno.
         source: io::Error,
     },
     /// Something to be copied is not there.

@@ -24,17 +24,19 @@ use super::programs::{command, find, name};
 const COMMAND_LINE: &str = "console=ttyS0 quiet panic=-1 oops=panic mitigations=off tsc=reliable \
     random.trust_cpu=1 nowatchdog rcupdate.rcu_cpu_stall_suppress=1 cryptomgr.notests";
 
-/// On the only processor of a guest with a clock of its own a link's thread waits for whatever
-/// system call is under way, which at a nanosecond an instruction can take a millisecond: the
-/// kernel is to be preempted wherever it can be (`CONFIG_PREEMPT_DYNAMIC`).
+/// The kernel parameter that has the kernel preempted wherever it can be (`CONFIG_PREEMPT_DYNAMIC`).
+/// On the only processor of a guest with a clock of its own a link's thread would otherwise wait
+/// for whatever system call is under way, which at a nanosecond an instruction can take a
+/// millisecond.
 const PREEMPTED: &str = " preempt=full";
 
-/// On the host's clock the guest's is one whose frequency is given. That of the processor's counter
-/// is measured while the guest boots, and where the host has no time for it just then the guest's
-/// seconds may be a tenth as long, and whatever waits in it gives up early.
+/// The kernel parameter that gives a guest on the host's clock a clock whose frequency is given.
+/// That of the processor's counter is measured while the guest boots, and where the host has no
+/// time for it just then the guest's seconds may be a tenth as long, and whatever waits in it gives
+/// up early.
 const STEADY: &str = " clocksource=hpet";
 
-/// How much of the console is kept, in bytes.
+/// The bytes of the console that are kept.
 const CONSOLE_KEPT: usize = 8192;
 
 /// A running QEMU. It is killed when this is dropped, and when the thread that started it ends

@@ -30,7 +30,7 @@ pub struct Cores {
     the_box: Vec<usize>,
 }
 
-/// How the cores are shared out.
+/// The shares of the cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Sharing {
     /// Two are the box's, the others the hosts'.

@@ -23,7 +23,7 @@ done";
 /// One contender, ready to be measured. Everything is gone when it is dropped.
 #[derive(Debug)]
 pub struct Lane {
-    /// Who.
+    /// The contender.
     pub contender: Contender,
     // Dropped, and so ended, before the namespace that it runs in.
     proxy: Option<Proxy>,

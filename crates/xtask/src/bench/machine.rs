@@ -19,7 +19,7 @@ pub struct Machine {
     cpu: String,
     cores: usize,
     kernel: String,
-    /// Of the last minute before the benchmark: others that run beside it.
+    /// The load of the last minute before the benchmark: others that run beside it.
     load: String,
     pepd: String,
     haproxy: String,

@@ -16,14 +16,14 @@ use super::results::{Bulk, Measure, Measurement, Results};
 /// A proxy that has let a connection past has looked after itself by then.
 const BEFORE_RETRY: Duration = Duration::from_secs(3);
 
-/// How long each measurement takes.
+/// The time that each measurement takes.
 #[derive(Clone, Copy, Debug)]
 pub struct Durations {
     bulk: Window,
     ping_pong: Window,
     short: Window,
     handshake: Window,
-    /// Before memory is looked at.
+    /// The pause before memory is looked at.
     quiet: Duration,
 }
 
@@ -53,18 +53,18 @@ impl Durations {
     }
 }
 
-/// What is to be measured.
+/// The plan of what is to be measured.
 #[derive(Debug)]
 pub struct Plan {
-    /// How often.
+    /// The number of rounds.
     pub rounds: usize,
-    /// How long each time.
+    /// The duration of each measurement.
     pub durations: Durations,
     /// What the receivers of bulk transfers do.
     pub ends: Ends,
     /// Only the settings whose names have one of these in them; empty for all.
     pub only: Vec<String>,
-    /// Whose the cores are.
+    /// The shares of the cores.
     pub cores: Cores,
     /// The daemon's binary.
     pub pepd: PathBuf,

@@ -224,13 +224,13 @@ fn admin_rows(results: &Results) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// Where a measure stands.
+/// The place where a measure stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Group {
     Main,
     Handshake,
     Admin,
-    /// In a sentence below, where it is not zero.
+    /// A sentence below, where it is not zero.
     Failures,
 }
 
@@ -311,13 +311,13 @@ fn failures(results: &Results) -> Option<String> {
     (!failed.is_empty()).then(|| format!("Short connections that failed: {}.", failed.join(", ")))
 }
 
-/// How a measure is shown.
+/// The way in which a measure is shown.
 struct Shown {
     title: String,
-    /// From the unit it was measured in to the one that is shown.
+    /// The factor from the unit it was measured in to the one that is shown.
     factor: f64,
     digits: usize,
-    /// As a ratio to plain forwarding.
+    /// Whether it is shown as a ratio to plain forwarding.
     to_plain: bool,
 }
 

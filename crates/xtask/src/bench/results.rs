@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::contender::Contender;
 
-/// What is measured of every contender in every round.
+/// A figure that is measured of every contender in every round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Measure {
     /// Bits per second that arrive over so many flows.
@@ -13,7 +13,7 @@ pub enum Measure {
     CpuPerGigabyte(Bulk),
     /// The median round trip of one byte, in seconds.
     PingPongMedian,
-    /// What one round trip in a hundred exceeds, in seconds.
+    /// The time that one round trip in a hundred exceeds, in seconds.
     PingPongTail,
     /// Connections with an answer of 1 KiB, per second.
     Short,
@@ -27,11 +27,11 @@ pub enum Measure {
     HandshakesFailed,
     /// The median time from `connect` to the first byte of an answer, in seconds.
     FirstByteMedian,
-    /// What one such time in a hundred exceeds, in seconds.
+    /// The time that one in a hundred of these exceeds, in seconds.
     FirstByteTail,
     /// The median round trip of one byte, in seconds, beside clients of the admin API.
     AdminMedian,
-    /// What one such round trip in a hundred exceeds, in seconds.
+    /// The time that one such round trip in a hundred exceeds, in seconds.
     AdminTail,
     /// Answers of the admin API per second meanwhile.
     AdminAnswers,
@@ -70,13 +70,13 @@ impl Bulk {
 /// One number.
 #[derive(Clone, Copy, Debug)]
 pub struct Measurement {
-    /// From 0.
+    /// The round, from 0 on.
     pub round: usize,
-    /// What.
+    /// The measure.
     pub measure: Measure,
-    /// Of whom.
+    /// The contender that it is about.
     pub contender: Contender,
-    /// In the unit that the measure says.
+    /// The value, in the unit that the measure says.
     pub value: f64,
 }
 

@@ -13,7 +13,7 @@ use pepd_telemetry::{
 
 use super::interrupt::Interrupt;
 
-/// How the setting is called.
+/// The name of the setting.
 pub const NAME: &str = "sampling";
 
 /// Connections in all of which something happened.
@@ -25,7 +25,7 @@ const SECONDS: u32 = 21;
 /// Shares in which a worker looks at its connections.
 const SHARES: usize = 10;
 
-/// What the samples of one second cost.
+/// The cost of the samples of one second.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost(Duration);
 

@@ -16,11 +16,11 @@ use super::{Leg, checksum, noise, short, sockets};
 /// What is downloaded: some 22 s at the path's rate.
 const MEGABYTES: usize = 250;
 const TOTAL: u64 = MEGABYTES as u64 * 1_000_000;
-/// How long the download without pepd is watched.
+/// The time that the download without pepd is watched.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// How long the one with pepd may take: a busy machine is slow, a hung one is not waited for.
+/// The time that the one with pepd may take: a busy machine is slow, a hung one is not waited for.
 const LIMIT: Duration = Duration::from_secs(120);
-/// When the legs are looked at: both have found their rate.
+/// The time at which the legs are looked at: both have found their rate.
 const IN_FULL_FLOW: Duration = Duration::from_secs(8);
 
 /// Shows it, with the program `pepd`.

@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::transfer::Progress;
 
-/// How often there is a line where no bar can be.
+/// The interval between lines where there can be no bar.
 const LINE: Duration = Duration::from_secs(5);
 const WIDTH: usize = 30;
 

@@ -30,7 +30,7 @@ pub struct Args {
     size: usize,
 }
 
-/// Nothing here takes this long unless something is wrong.
+/// A time that nothing here takes unless something is wrong.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Slow enough to look at the connection while it lives.

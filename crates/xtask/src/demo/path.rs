@@ -14,7 +14,7 @@ const FAR: Duration = Duration::from_millis(200);
 const RADIO: Duration = Duration::from_millis(10);
 /// The share of packets that the lossy link loses, in either direction.
 const LOSS: f64 = 0.05;
-/// Of a packet's 1500 bytes, those that TCP carries (RFC 7323 timestamps).
+/// The share of a packet's 1500 bytes that TCP carries (RFC 7323 timestamps).
 const PAYLOAD_SHARE: f64 = 1448.0 / 1500.0;
 /// Windows that fill a path of 100 Mbit/s and 420 ms (5 MB) with room to spare.
 const HOST_BUFFER: u32 = 32 << 20;

@@ -13,7 +13,7 @@ use super::interrupt::Interrupt;
 
 /// What the momentary rate is about.
 const MOMENT: Duration = Duration::from_secs(2);
-/// How often a watcher is told.
+/// The interval at which a watcher is told.
 const TICK: Duration = Duration::from_millis(100);
 
 const FILE: &str = "file";
@@ -27,14 +27,14 @@ pub struct Transfer {
     past: VecDeque<(Instant, u64)>,
 }
 
-/// What has arrived so far.
+/// The progress of what has arrived so far.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// How many bytes.
+    /// The number of bytes.
     pub bytes: u64,
-    /// Since the request.
+    /// The time since the request.
     pub elapsed: Duration,
-    /// In bits per second, over the last moment.
+    /// The rate over the last moment, in bits per second.
     pub rate: f64,
 }
 

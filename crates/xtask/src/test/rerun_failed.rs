@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Result, ensure};
 
-/// How many times in a row a test that failed must pass by itself.
+/// The number of times in a row that a test that failed must pass by itself.
 const TIMES: usize = 3;
 
 /// The number of tests of one run that may be unsteady: where more fail, it is not by chance.

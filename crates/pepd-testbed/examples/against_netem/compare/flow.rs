@@ -17,14 +17,14 @@ const LOST: Duration = Duration::from_secs(2);
 /// The bytes of a probe: with the headers a full packet, so that its transmission counts.
 const PROBE: usize = 1472;
 
-/// How a flow is measured.
+/// The way in which a flow is measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Flow {
     /// The sender's congestion control.
     pub congestion: &'static str,
-    /// How long it runs before the measurement, so that its start does not count.
+    /// The time that it runs before the measurement, so that its start does not count.
     pub warm_up: Duration,
-    /// How long the measurement is.
+    /// The length of the measurement.
     pub span: Duration,
 }
 

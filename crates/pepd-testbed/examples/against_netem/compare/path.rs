@@ -41,13 +41,13 @@ pub enum Emulator {
 /// A path: the same in both directions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting {
-    /// In bits per second of IP packets.
+    /// The rate, in bits per second of IP packets.
     pub rate: Rate,
     /// Both directions' propagation delays together.
     pub rtt: Duration,
-    /// Which packets are lost after they have been transmitted.
+    /// The packets that are lost after they have been transmitted.
     pub loss: Loss,
-    /// How many packets may wait for transmission.
+    /// The number of packets that may wait for transmission.
     pub queue: u64,
 }
 

@@ -11,19 +11,19 @@ use super::losses::Fates;
 use super::path::{Emulator, Path, Setting};
 use super::statistics::{Test, exponential, frequency, runs};
 
-/// How far goodputs may be apart, as a share of `netem`'s.
+/// The distance that goodputs may be apart, as a share of `netem`'s.
 const GOODPUT: f64 = 0.05;
-/// How far round trips may be apart.
+/// The distance that round trips may be apart.
 const RTT: Duration = Duration::from_millis(1);
-/// How often a case is measured at most.
+/// The number of times that a case is measured at most.
 const ROUNDS: usize = 3;
-/// How many packets the statistics of losses are about.
+/// The number of packets that the statistics of losses are about.
 const PACKETS: u32 = 100_000;
-/// How long a flow runs before it is measured, and how many round trips on top: until then it
+/// The time that a flow runs before it is measured, and how many round trips on top: until then it
 /// has recovered from the losses at the end of slow start, so that no hole is filled during the
 /// measurement with what arrived before it.
 const WARM_UP: (Duration, u32) = (Duration::from_secs(5), 25);
-/// Of a TCP segment's 1500 bytes, those that it carries (RFC 7323 timestamps).
+/// The bits that a TCP segment of 1500 bytes carries (RFC 7323 timestamps).
 const SEGMENT_BITS: f64 = 1448.0 * 8.0;
 
 /// One flow over one path.
@@ -139,9 +139,9 @@ impl fmt::Display for Case {
 /// What was measured on one path.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
-    /// In bits per second.
+    /// The goodput, in bits per second.
     pub goodput: f64,
-    /// Of a full packet on the idle path.
+    /// The round trip of a full packet on the idle path.
     pub rtt: Duration,
     /// The link says that it fell behind.
     pub late: bool,

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::float;
 
-/// How many ask at once.
+/// The number that ask at once.
 pub const CLIENTS: u16 = 1000;
 
 /// What they ask for: what costs the daemon most.
@@ -20,7 +20,7 @@ const QUESTION: &[u8] = b"GET /v1/flows?limit=10000 HTTP/1.1\r\nhost: bench\r\n\
 /// A client has nothing on its stack.
 const STACK: usize = 64 * 1024;
 
-/// From the precedence that the benchmark takes to that of other programs.
+/// The difference from the precedence that the benchmark takes to that of other programs.
 const NICER: i32 = 15;
 
 /// Does `work` while the crowd asks at `socket`. Returns its result, and how many were answered

@@ -16,10 +16,10 @@ pub const CONNECTIONS: u16 = 1000;
 /// Memory per connection, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
-    /// How much the proxy's resident memory grew; `None` without a proxy.
+    /// The growth of the proxy's resident memory; `None` without a proxy.
     pub resident: Option<f64>,
-    /// How much the kernel's objects for sockets, files and epoll grew, *the ends' included*:
-    /// what plain forwarding needs is to be subtracted. `None` where the kernel does not tell.
+    /// The growth of the kernel's objects for sockets, files and epoll, *the ends' included*: what
+    /// plain forwarding needs is to be subtracted. `None` where the kernel does not tell.
     pub kernel: Option<f64>,
 }
 
