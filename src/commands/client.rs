@@ -25,7 +25,7 @@ const QUESTION_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The time that the answer to a control request may take: a reload installs kernel state, maybe on
 /// a busy machine.
-const ORDER_TIMEOUT: Duration = Duration::from_secs(60);
+const CONTROL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The longest answer taken, in bytes: more than ten thousand flows need.
 const LARGEST_ANSWER: usize = 64 << 20;
@@ -147,9 +147,9 @@ impl Client {
         self.parse(&self.get_text(address)?)
     }
 
-    /// Gives an order.
+    /// Makes a control request.
     pub fn post(&self, address: &str) -> std::result::Result<(), Error> {
-        self.ask(Method::POST, address, ORDER_TIMEOUT).map(drop)
+        self.ask(Method::POST, address, CONTROL_TIMEOUT).map(drop)
     }
 
     fn parse<T: DeserializeOwned>(&self, text: &[u8]) -> std::result::Result<T, Error> {

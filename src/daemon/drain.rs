@@ -45,7 +45,7 @@ impl Daemon {
                 }
                 _ = poll.tick() => {}
                 signalled = self.signals.next() => if signalled == Signalled::End { break },
-                order = self.admin.order() => match order {
+                request = self.admin.next_request() => match request {
                     ControlRequest::Reload(answer) => {
                         _ = answer.send(Err("pepd: the daemon is draining".to_owned()));
                     }

@@ -239,11 +239,11 @@ fn messages() -> MutexGuard<'static, Vec<String>> {
 fn refused(step: &'static str, error: &libbpf_rs::Error) -> Error {
     let messages = messages();
     let first = messages.iter().flat_map(|message| message.lines()).next();
-    let said = match first {
+    let message = match first {
         Some(first) => format!("{error} ({first})"),
         None => error.to_string(),
     };
-    Error::Refused { step, said }
+    Error::Refused { step, message }
 }
 
 #[cfg(test)]

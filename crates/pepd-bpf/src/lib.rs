@@ -51,14 +51,14 @@ pub enum Error {
     NoTypes,
     /// The kernel does not take the program.
     #[error(
-        "{step}: {said}; the congestion control \"fixed-rate\" needs Linux 6.0 or newer with \
+        "{step}: {message}; the congestion control \"fixed-rate\" needs Linux 6.0 or newer with \
          CONFIG_BPF_JIT and CONFIG_BPF_SYSCALL; boot one, or write congestion = \"bbr\""
     )]
     Refused {
         /// The step that was refused.
         step: &'static str,
-        /// The messages of libbpf and the kernel, on one line.
-        said: String,
+        /// The message of libbpf and the kernel, on one line.
+        message: String,
     },
     /// Another control has its name, and is not this program's.
     #[error(

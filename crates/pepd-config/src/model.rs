@@ -158,11 +158,11 @@ pub struct Campus {
 /// The way in which a campus is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Via {
-    /// As the box routes already, to the original destination: the campus is behind this box.
+    /// The box routes to it already, to the original destination: the campus is behind this box.
     Local,
-    /// As the operator's routing daemon says, which may lead through a tunnel.
+    /// The operator's routing daemon decides, which may lead through a tunnel.
     Routing,
-    /// Through the tunnel to this helper box, by routes that pepd installs.
+    /// The campus is behind the tunnel to this helper box, reached by routes that pepd installs.
     Peer(PeerId),
 }
 

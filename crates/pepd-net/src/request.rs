@@ -106,11 +106,11 @@ impl Campus {
 /// The way in which a campus is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Via {
-    /// As this host routes already.
+    /// This host routes to it already.
     Local,
-    /// As a routing daemon says: by any tunnel, or by none.
+    /// A routing daemon decides: by any tunnel, or by none.
     Routing,
-    /// Through the tunnel to the peer with this index in [`Request::peers`].
+    /// The campus is behind the tunnel to the peer with this index in [`Request::peers`].
     Peer(usize),
 }
 

@@ -111,7 +111,7 @@ impl Browser {
     ///
     /// # Errors
     /// When Chromium does not answer.
-    pub fn look(&mut self, width: u32, height: u32, dark: bool) -> Result<()> {
+    pub fn set_display(&mut self, width: u32, height: u32, dark: bool) -> Result<()> {
         let size = json!({
             "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false,
         });

@@ -36,7 +36,7 @@ fn config() -> String {
 /// A page that has had its first answer.
 fn page(stage: &Stage) -> Result<Browser> {
     let mut browser = Browser::start(Some(stage.world.hb()))?;
-    browser.look(1280, 900, false)?;
+    browser.set_display(1280, 900, false)?;
     browser.open(PAGE)?;
     browser.wait(LIMIT, "document.querySelectorAll('#tiles dd').length > 0")?;
     Ok(browser)

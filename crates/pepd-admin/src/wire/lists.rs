@@ -33,7 +33,7 @@ pub struct Index {
     pub api: u32,
     /// The addresses that answer GET.
     pub get: Vec<String>,
-    /// The addresses that take POST, where orders are taken.
+    /// The addresses that take POST, where control requests are taken.
     pub post: Vec<String>,
 }
 

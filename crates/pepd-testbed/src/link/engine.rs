@@ -51,8 +51,8 @@ pub(super) struct Engine {
     since: Time,
     a: Device,
     b: Device,
-    a_to_b: Way,
-    b_to_a: Way,
+    a_to_b: Transit,
+    b_to_a: Transit,
     wake: Arc<EventFd>,
     commands: Receiver<Command>,
     buffer: Box<[u8]>,
@@ -60,7 +60,7 @@ pub(super) struct Engine {
 }
 
 /// What is under way in one direction, and what has arrived.
-struct Way {
+struct Transit {
     model: Direction,
     flying: VecDeque<(Time, Vec<u8>)>,
     delivered: Amount,
@@ -84,8 +84,8 @@ impl Engine {
             since: Time::ZERO,
             a,
             b,
-            a_to_b: Way::new(a_to_b),
-            b_to_a: Way::new(b_to_a),
+            a_to_b: Transit::new(a_to_b),
+            b_to_a: Transit::new(b_to_a),
             wake,
             commands,
             buffer: vec![0; LONGEST_PACKET].into_boxed_slice(),
@@ -203,7 +203,7 @@ struct Ready {
     b: bool,
 }
 
-impl Way {
+impl Transit {
     fn new(model: Direction) -> Self {
         Self {
             model,

@@ -82,7 +82,7 @@ impl Link {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let wake = EventFd::from_flags(flags).map_err(|errno| LinkError::Start(errno.into()))?;
         let wake = Arc::new(wake);
-        let (commands, orders) = mpsc::channel();
+        let (commands, received) = mpsc::channel();
         let (ready, made) = mpsc::channel();
         let (a, b, awake) = (a.clone(), b.clone(), Arc::clone(&wake));
         // The devices are made on the link's thread: it changes its namespace, its maker stays.
@@ -90,7 +90,7 @@ impl Link {
             let ends = Device::make(&a, mtu).and_then(|a| Ok((a, Device::make(&b, mtu)?)));
             let ends = ends?;
             let _ = ready.send(());
-            Engine::new(ends, (there, back), awake, orders).run()
+            Engine::new(ends, (there, back), awake, received).run()
         };
         let name = "link".to_owned();
         let worker = thread::Builder::new()

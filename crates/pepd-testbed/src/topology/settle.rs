@@ -28,7 +28,7 @@ pub(super) fn settle(nodes: &BTreeMap<String, Netns>, links: &[Link]) -> Result<
         netns.run(|| {
             let mut before = None;
             wait_until(IP_LIMIT, "the links have settled", || {
-                let now = Ipv6::look().ok();
+                let now = Ipv6::read().ok();
                 let settled = now.as_ref().is_some_and(|now| {
                     devices
                         .iter()
@@ -53,7 +53,7 @@ struct Ipv6 {
 }
 
 impl Ipv6 {
-    fn look() -> Result<Self> {
+    fn read() -> Result<Self> {
         let table = |name| fs::read_to_string(format!("/proc/thread-self/net/{name}"));
         // `if_inet6` has the device last, `ipv6_route` has it, too, and counters before it.
         let (addresses, routes) = (table("if_inet6")?, table("ipv6_route")?);

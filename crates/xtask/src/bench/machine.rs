@@ -26,11 +26,11 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Looks at this one.
+    /// Inspects this one.
     ///
     /// # Errors
     /// When a program cannot say its version.
-    pub fn look(pepd: &Path) -> Result<Self> {
+    pub fn inspect(pepd: &Path) -> Result<Self> {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let mut pepd = Command::new(pepd);
         let mut haproxy = Command::new("haproxy");

@@ -119,14 +119,14 @@ fn download(
     url: &str,
     limit: Duration,
     interrupt: &Interrupt,
-    mut look: impl FnMut(Progress),
+    mut observe: impl FnMut(Progress),
 ) -> Result<(Progress, Option<Download>)> {
     path.restart()?;
     let mut meter = Meter::new(TOTAL);
     let transfer = Transfer::start(path.client(), url)?;
     let outcome = transfer.watch(limit, interrupt, |progress| {
         meter.show(progress);
-        look(progress);
+        observe(progress);
     });
     meter.end();
     outcome

@@ -207,7 +207,7 @@ fn download(
     let (client, server) = (World::client_address(family), World::server_address(family));
     let directory = tempfile::TempDir::new()?;
     let file = directory.path().join("file");
-    let said = tempfile::NamedTempFile::new()?;
+    let output = tempfile::NamedTempFile::new()?;
     let name = format!("file?{family}");
     let mut curl = world.client().command("curl");
     curl.args([
@@ -218,7 +218,7 @@ fn download(
         "%{local_port} %{size_download}",
     ]);
     curl.arg("-o").arg(&file).arg(nginx.url(server, &name));
-    curl.stdout(Stdio::from(said.reopen()?))
+    curl.stdout(Stdio::from(output.reopen()?))
         .stdin(Stdio::null());
     let mut curl = curl.spawn().context("cannot start curl")?;
     let mut legs = Vec::new();
@@ -230,8 +230,10 @@ fn download(
     ensure!(status.success(), "curl: {status}");
     seen?;
 
-    let said = std::fs::read_to_string(said.path())?;
-    let (port, size) = said.split_once(' ').context("curl has not said its port")?;
+    let output = std::fs::read_to_string(said.path())?;
+    let (port, size) = output
+        .split_once(' ')
+        .context("curl has not said its port")?;
     let same = checksum(&file)? == sum;
     ensure!(same, "the file that curl has is not the one that nginx has");
     console.fact(
@@ -314,8 +316,8 @@ fn leg(line: &str) -> Option<Leg> {
 }
 
 fn checksum(file: &Path) -> Result<String> {
-    let said = pepd_testbed::run(Command::new("sha256sum").arg(file), LIMIT)?.success()?;
-    Ok(said
+    let output = pepd_testbed::run(Command::new("sha256sum").arg(file), LIMIT)?.success()?;
+    Ok(output
         .split_whitespace()
         .next()
         .context("sha256sum has said nothing")?

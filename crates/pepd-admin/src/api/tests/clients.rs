@@ -122,7 +122,7 @@ fn one_who_waits_for_an_order_keeps_the_place() {
         let path = served.path.clone();
         let reload =
             tokio::task::spawn_local(async move { asked(&path, "POST", "/v1/reload").await });
-        let Some(ControlRequest::Reload(answer)) = served.orders.recv().await else {
+        let Some(ControlRequest::Reload(answer)) = served.requests.recv().await else {
             panic!("no order");
         };
         let mut silent = Vec::new();

@@ -99,13 +99,13 @@ impl Places {
         }
     }
 
-    /// Whether nobody has a place, by either order.
+    /// Returns whether nobody has a place, by either order.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.ages.is_empty() && self.sources.is_empty()
     }
 
-    /// Whether both orders name the same flows.
+    /// Returns whether both orders name the same flows.
     #[cfg(test)]
     pub(super) fn is_consistent(&self) -> bool {
         let by_source: usize = self.sources.values().map(BTreeSet::len).sum();
