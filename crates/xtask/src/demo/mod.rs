@@ -230,7 +230,7 @@ fn download(
     ensure!(status.success(), "curl: {status}");
     seen?;
 
-    let output = std::fs::read_to_string(said.path())?;
+    let output = std::fs::read_to_string(output.path())?;
     let (port, size) = output
         .split_once(' ')
         .context("curl has not said its port")?;
