@@ -12,8 +12,8 @@ use std::net::IpAddr;
 use pepd_packet::{FastOpenCookie, FourTuple};
 use siphasher::sip::SipHasher24;
 
-/// The key of all listeners, for the daemon's lifetime. A client with a cookie of the one before
-/// is answered as one without, and given a new cookie.
+/// The key of all listeners, for the daemon's lifetime. A client with a cookie made by the key
+/// before it is answered as one without, and given a new cookie.
 #[derive(Clone, Copy)]
 pub(crate) struct Key([u8; 16]);
 

@@ -44,7 +44,7 @@ impl GateWatch {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Opening>> {
-        // What is there is whole at any time.
+        // The value is whole at any time.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -244,7 +244,7 @@ impl Relay {
     }
 }
 
-/// A relay as those see it who ask about it; it may outlive it.
+/// The relay as those who ask about it see it, which may outlive it.
 #[derive(Clone, Debug)]
 pub struct Observer {
     shared: Arc<Shared>,

@@ -1,4 +1,4 @@
-//! How many connections there are, in all and per source, and who has to be told.
+//! How many connections there are, in total and per source, and who has to be told.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -14,7 +14,7 @@ pub(crate) trait LendPipes {
     /// The pipe that it lends.
     type Lent: LentPipe;
 
-    /// Lends an empty pipe, or none where there is none to be had: then the caller copies.
+    /// Lends an empty pipe; where there is none to be had, the caller copies.
     fn lend(&self) -> Option<Self::Lent>;
 }
 

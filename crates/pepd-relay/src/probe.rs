@@ -43,7 +43,7 @@ pub enum ProbeError {
     Socket(#[source] std::io::Error),
 }
 
-/// Tries every leg. What the kernel gave differently is returned, to be logged.
+/// Tries every leg. Returns what the kernel gave differently, to be logged.
 pub fn probe(legs: &[Leg]) -> Result<Vec<Difference>, ProbeError> {
     let mut found = Vec::new();
     for leg in legs {

@@ -163,7 +163,7 @@ pub(crate) fn apply(
         socket.set_linger(Some(std::time::Duration::ZERO)),
     )?;
     // Out of line, the kernel drops an urgent byte that nobody has taken when the next one is
-    // announced (tcp_check_urg), and gives it no more once a RST has come (tcp_recv_urg).
+    // announced (tcp_check_urg), and no longer gives it once a RST has come (tcp_recv_urg).
     set(SocketOption::OobInline, socket.set_out_of_band_inline(true))?;
     set(
         SocketOption::KeepAlive,

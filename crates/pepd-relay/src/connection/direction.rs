@@ -68,7 +68,7 @@ pub(crate) struct Direction<P> {
     force_read: bool,
     /// Bytes delivered.
     bytes: u64,
-    /// Whether some were delivered since the sink was last asked what it has not sent.
+    /// Whether some have been delivered since the sink was last asked what it has not sent.
     delivered: bool,
     /// The bytes that the sink had not sent when the wait for data began.
     unsent: u64,
@@ -222,8 +222,7 @@ impl<P: LentPipe> Direction<P> {
             Input::Empty if !source.urgent_announced() => return Taken::Nothing,
             Input::Empty => Taken::Nothing,
         };
-        // At the mark splice(2) says EAGAIN for ever or, once the FIN has come, that this is the
-        // end.
+        // At the mark splice(2) says EAGAIN for ever or, once the FIN has come, reports the end.
         self.take_urgent(source).unwrap_or(taken)
     }
 
@@ -238,8 +237,8 @@ impl<P: LentPipe> Direction<P> {
     fn copy(&mut self, source: &mut impl LegIo, sink: &mut impl LegIo) -> Taken {
         SCRATCH.with_borrow_mut(|scratch| {
             let input = source.peek(scratch, self.force_read);
-            // Peeking starts at the mark as anywhere. It is looked for only now: whatever was
-            // announced before the peek is seen.
+            // Peeking starts at the mark as it does anywhere else. It is looked for only now:
+            // whatever was announced before the peek is seen.
             if let Some(taken) = self.take_urgent(source) {
                 return taken;
             }

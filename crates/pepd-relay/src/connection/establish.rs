@@ -50,8 +50,9 @@ pub(crate) struct Accepted {
 pub(crate) enum Upstream {
     /// The leg: its destination answered while the client's SYN was held.
     Answered(AnsweredLeg),
-    /// A fresh socket of the same family, so that an accepted connection cannot fail for want
-    /// of a descriptor; and the dial, told to end, whose socket still has the client's port.
+    /// A fresh socket of the same family, so that an accepted connection cannot fail for want of a
+    /// descriptor; and the dial, which has been told to end and whose socket still has the client's
+    /// port.
     Spare(Socket, Option<AbortHandle>),
 }
 
@@ -64,7 +65,7 @@ impl Upstream {
     }
 }
 
-/// A connection both of whose legs are there.
+/// A connection that has both its legs.
 pub(super) struct Established {
     pub(super) permit: Permit,
     pub(super) record: ConnectionRecord,
@@ -120,8 +121,8 @@ pub(super) async fn establish(context: Arc<Context>, accepted: Accepted) -> Opti
     })
 }
 
-/// Counts and reports what is wrong with the upstream leg: that there is none, or that it has not the
-/// client's port.
+/// Counts and reports what is wrong with the upstream leg: that there is none, or that it does not
+/// have the client's port.
 fn judge(
     opened: Result<(Connection, bool), UpstreamError>,
     counters: &Counters,
@@ -224,8 +225,8 @@ async fn join(client: OwnedFd, upstream: AnsweredLeg) -> Result<Connection, Upst
     Ok(connection)
 }
 
-/// Takes what the client has said in its SYN, and the destination has had already, off the client
-/// leg. It is there, unless the listener had too many such SYNs: then the client sends it again.
+/// Takes off the client leg what the client sent in its SYN, which the destination has already had.
+/// It is there, unless the listener had too many such SYNs: then the client sends it again.
 async fn skip(client: &mut LegSocket, mut len: usize) -> Result<(), UpstreamError> {
     while len > 0 {
         match drop_some(client, len) {
@@ -298,7 +299,8 @@ async fn established(connection: &mut Connection) -> Result<(), UpstreamError> {
 async fn send_first(client: &mut LegSocket, socket: &Socket) -> Result<usize, UpstreamError> {
     let readable = client.ready(Some(Interest::READABLE));
     let waited = tokio::time::timeout(FIRST_DATA_WAIT, readable).await;
-    // Not before the wait: it would be part of every connection's task, for ever.
+    // The buffer is not there before the wait: it would be part of every connection's task, for
+    // ever.
     let mut first = [0; FIRST_DATA_BYTES];
     let speaks_first = waited.is_ok() && !client.has_urgent();
     let len = match speaks_first.then(|| client.peek(&mut first, false)) {

@@ -31,9 +31,9 @@ pub(crate) struct Connection<L = LegSocket, P = Loan> {
 /// A round in which both directions have made a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Round {
-    /// The need of the direction from the client needs.
+    /// The need of the direction from the client.
     pub(crate) up: Need,
-    /// The need of the direction from the upstream leg needs.
+    /// The need of the direction from the upstream leg.
     pub(crate) down: Need,
     /// The step that follows from both.
     pub(crate) next: Next,
@@ -44,7 +44,7 @@ pub(crate) struct Round {
 pub(crate) enum Next {
     /// Another round, when other connections have had their turn.
     Yield,
-    /// Another round at once: a direction has found a failure that the other does not know yet,
+    /// Another round at once: a direction has found a failure that the other does not know of yet,
     /// and no event will tell it.
     Again,
     /// The next event.

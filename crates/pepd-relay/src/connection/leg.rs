@@ -21,8 +21,8 @@ pub(crate) trait LegIo {
     /// Moves `len` bytes, which the pipe holds, out of it.
     fn drain(&mut self, pipe: &Self::Pipe, len: usize) -> Output;
 
-    /// Copies what there is into `buffer` and leaves it in the socket. It starts at the urgent
-    /// mark as anywhere.
+    /// Copies what there is into `buffer` and leaves it in the socket. It starts at the urgent mark
+    /// as it does anywhere else.
     fn peek(&mut self, buffer: &mut [u8], force_read: bool) -> Input;
 
     /// Takes `len` bytes away that have been peeked at.
@@ -99,8 +99,8 @@ pub(crate) struct LegState {
     /// Whether urgent data has been announced (EPOLLPRI) that has not been taken.
     urgent_announced: bool,
     /// An error has been announced (EPOLLERR), and no call has taken it from the socket yet. As
-    /// long as it is there a read tells a FIN that came before it from none: the kernel looks
-    /// for the FIN first (SOCK_DONE in tcp_recvmsg_locked and tcp_splice_read, net/ipv4/tcp.c).
+    /// long as it is there, a read tells whether a FIN came before it: the kernel looks for the FIN
+    /// first (SOCK_DONE in tcp_recvmsg_locked and tcp_splice_read, net/ipv4/tcp.c).
     error_waits: bool,
 }
 
@@ -149,8 +149,8 @@ impl LegState {
     /// Says what the result of a read means.
     pub(crate) fn input(&mut self, result: io::Result<usize>) -> Input {
         match result {
-            // Once the error is taken an end looks the same with a FIN and without. EPIPE is no
-            // proof of one: a splice(2) that is cut short by a RST gives a length and takes
+            // Once the error is taken, an end looks the same with a FIN and without one. EPIPE is
+            // no proof of one: a splice(2) that is cut short by a RST gives a length and takes
             // ECONNRESET along, and the next write says EPIPE.
             Ok(0) => match self.failure {
                 Some(_) => Input::Failed,

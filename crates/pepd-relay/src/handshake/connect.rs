@@ -166,7 +166,7 @@ fn after_sending(error: &io::Error, icmp: Option<IcmpError>) -> SynVerdict {
         return SynVerdict::Unreachable(unreachable);
     }
     match error.kind() {
-        // ECONNRESET: the peer was about to open the same connection, and thought better of it.
+        // ECONNRESET: the peer was about to open the same connection, and changed its mind.
         io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => SynVerdict::Refused,
         io::ErrorKind::NetworkUnreachable => SynVerdict::Unreachable(Unreachable::Network),
         io::ErrorKind::HostUnreachable => SynVerdict::Unreachable(Unreachable::Host),

@@ -46,7 +46,7 @@ pub(super) enum Event<P, U, D> {
     DialEnded,
     /// Its [`State::deadline`] has passed.
     Expired,
-    /// SYNs are held no more: this is what becomes of those that are.
+    /// SYNs are no longer held: this is what becomes of those that still are.
     Cleared(SynVerdict),
 }
 
@@ -77,8 +77,8 @@ impl Place {
             Self::Late => SynVerdict::Bypass(UnsplitReason::Late),
             Self::Full => SynVerdict::Bypass(UnsplitReason::Full),
             Self::OverBudget => SynVerdict::Bypass(UnsplitReason::Budget),
-            // The two SYNs make one connection with the leg's socket. It is the way of a single
-            // box and of a chain whose boxes have begun at opposite ends.
+            // The two SYNs make one connection with the leg's socket. This is what happens at a
+            // single box, and in a chain whose boxes have begun at opposite ends.
             Self::Crossing { leg_is_open: true } => SynVerdict::Pass,
             // Routed it would reach the client and spoil both. It need not come again: the leg's
             // own SYN meets that end's open socket.
@@ -119,8 +119,8 @@ pub(super) enum Action<P, U, D> {
     AwaitEnd(Ticket, D),
     /// The client and this upstream leg are to be joined.
     Join(U),
-    /// The client needs an upstream leg of its own, once this dial, told to end, has ended. The
-    /// SYN is needed no more.
+    /// The client needs an upstream leg of its own, once this dial, told to end, has ended. The SYN
+    /// is no longer needed.
     DialAnew(P, Option<D>),
     /// This upstream leg is to be closed: nobody has come for it.
     Close(U),

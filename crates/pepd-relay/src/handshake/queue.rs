@@ -89,7 +89,7 @@ pub(crate) async fn read(context: Arc<Context>, queue: Arc<Queue>) {
 struct Backlog {
     /// Everything that is there has come after this.
     emptied: Instant,
-    /// Packets that had found no room in the queue when that was last asked, and so were routed.
+    /// Packets that, when last asked, had found no room in the queue and so were routed.
     overflowed: u32,
     /// Whether it has been asked since the queue was empty.
     asked: bool,
@@ -113,8 +113,8 @@ impl Backlog {
     }
 
     /// Returns whether a SYN in the queue may repeat, or be repeated by, one that was routed. A
-    /// worker that is slow, or was paused for a moment, holds its SYNs all the same: those that
-    /// repeat them are behind them.
+    /// worker that is slow, or was paused for a moment, holds its SYNs all the same: the
+    /// retransmissions are behind them in the queue.
     fn may_be_late(&mut self, queue: &Queue, gate: &GateWatch, now: Instant) -> bool {
         if now.saturating_duration_since(self.emptied) < LATE {
             return false;

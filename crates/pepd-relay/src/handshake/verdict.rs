@@ -52,7 +52,7 @@ impl SynVerdict {
             Self::Unreachable(Unreachable::Host) => marks.host,
             Self::Unreachable(Unreachable::Port) => marks.port,
             Self::Unreachable(Unreachable::Prohibited) => marks.prohibited,
-            // A socket that it is for has it before the mark is looked at.
+            // If it is for a socket, that gets it before the mark is looked at.
             Self::Pass | Self::Bypass(_) | Self::Silence | Self::Superseded => MarkValue::NONE,
         };
         mark.with(value, marks.mask)

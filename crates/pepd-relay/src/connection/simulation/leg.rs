@@ -78,7 +78,7 @@ impl World {
     }
 }
 
-/// A leg over a simulated socket. It is to such a socket what
+/// A leg over a simulated socket. It is to a simulated socket what
 /// [`LegSocket`](crate::connection::leg_socket::LegSocket) is to a real one.
 #[derive(Debug)]
 pub(super) struct SimLeg {
@@ -245,7 +245,7 @@ impl LegIo for SimLeg {
             return None;
         }
         self.state.urgent_is_taken();
-        // It was the urgent one when that was asked; a newer one may have been announced since.
+        // It was the urgent one when asked; a newer one may have been announced since.
         let urgent_read = &mut self.world.socket(self.side).borrow_mut().urgent_read;
         if urgent_read.last() != Some(&offset) {
             urgent_read.push(offset);

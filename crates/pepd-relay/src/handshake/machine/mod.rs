@@ -1,8 +1,8 @@
 //! One held SYN: where its flow stands, and what each event makes of it.
 //!
-//! No I/O, no clock and no lock: the [`table`](super::table) owns the flows, says what time it is,
-//! and the rest of the folder does what an [`Action`] says. What is held is of any type: a packet
-//! `P`, an upstream leg `U`, and a dial `D` that can be told to end.
+//! No I/O, no clock and no lock: the [`table`](super::table) owns the flows and says what time it
+//! is, and the rest of the folder does what an [`Action`] says. What is held is of any type: a
+//! packet `P`, an upstream leg `U`, and a dial `D` that can be told to end.
 
 use std::time::{Duration, Instant};
 
@@ -52,9 +52,9 @@ fn next_syn_within(last_after_first: Duration) -> Duration {
 ///    PortReused, Cleared
 /// ```
 ///
-/// Where DialFailed leads, its verdict says ([`State::after`]). A flow that is evicted before its
-/// dial has started is routed at once. An Evicting flow becomes Unknown when the table is Cleared,
-/// and a Remembered one when the history has no more room for it.
+/// The verdict of DialFailed says where it leads ([`State::after`]). A flow that is evicted before
+/// its dial has started is routed at once. An Evicting flow becomes Unknown when the table is
+/// Cleared, and a Remembered one when the history has no more room for it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum State<P, U, D> {
     /// Nothing is known of it.
@@ -100,9 +100,9 @@ pub(super) struct Answered<U> {
 /// A SYN that has made room for another, and is routed once its dial has ended.
 ///
 /// A dial's socket has its client's address and port until it has ended. To such a socket the
-/// destination's answer to the client's own SYN is wrong, and it resets what that has opened (RFC
-/// 9293, section 3.10.7.3). So no SYN is routed before its dial has ended, nor is one that repeats
-/// it.
+/// destination's answer to the client's own SYN is wrong, and the socket resets what that SYN has
+/// opened (RFC 9293, section 3.10.7.3). So neither a SYN nor one that repeats it is routed before
+/// its dial has ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Evicting<P> {
     ticket: Ticket,
@@ -156,7 +156,7 @@ impl<P, U, D> State<P, U, D> {
 
     /// Returns what a SYN's verdict means for those that repeat it: one that was routed is routed
     /// again, because its destination may have answered it, and one that was split goes to the
-    /// listener, though its connection be over. All others are held like a first one.
+    /// listener, even if its connection is over. All others are held like a first one.
     fn after(number: SequenceNumber, verdict: SynVerdict) -> Self {
         match verdict {
             SynVerdict::Bypass(_) => Self::Remembered(number, PastVerdict::Routed),
@@ -197,8 +197,8 @@ impl<P, U, D> State<P, U, D> {
     }
 
     /// Returns whether a SYN of this number begins a new connection, from the same port, and the
-    /// upstream leg has said something for the one before. Another one can be had by whoever comes
-    /// from that port.
+    /// upstream leg has said something for the one before. Whoever comes from that port can have
+    /// another one.
     pub(super) fn is_port_reused(&self, by: SequenceNumber) -> bool {
         match self {
             Self::Unknown | Self::Remembered(..) | Self::Evicting(_) => false,
@@ -249,7 +249,7 @@ impl<P, D> Dialing<P, D> {
             Event::Answered(upstream) => self.answered(upstream, now),
             Event::DialFailed(verdict) => self.settled(verdict),
             Event::IcmpError(unreachable) => self.settled(SynVerdict::Unreachable(unreachable)),
-            // Before the leg has asked, nobody can have answered it.
+            // Before the leg has sent its SYN, nobody can have answered it.
             Event::ClientReset if self.leg == LegSyn::Unsent => Step::to(State::Dialing(self)),
             Event::ClientReset => self.settled(SynVerdict::Bypass(UnsplitReason::AsymmetricRoute)),
             Event::Accepted => self.accepted(),

@@ -1,4 +1,4 @@
-//! What the table gives to those who ask it.
+//! What the table gives to those that ask it.
 
 use pepd_packet::FourTuple;
 
@@ -21,8 +21,8 @@ pub(crate) struct Received<P, U, D> {
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum SynAction<P> {
-    /// Its destination is to be dialed, and the dial told to the table: it is the first of its flow,
-    /// and is held.
+    /// Its destination is to be dialed, and the table told of the dial: it is the first of its
+    /// flow, and is held.
     Dial(Ticket),
     /// This packet has its verdict: it, or the one in whose place it is held now.
     Decide(P, SynVerdict),
@@ -37,7 +37,7 @@ pub(crate) enum Claim<P, U, D> {
     /// Its upstream leg.
     Answered(U),
     /// A SYN that is still held: one that repeats it has been given to the listener, because SYNs
-    /// are not held any more. The dial has been told to end.
+    /// are no longer held. The dial has been told to end.
     Dialing(P, Option<D>),
     /// There is nothing.
     Unknown,

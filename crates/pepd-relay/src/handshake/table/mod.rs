@@ -1,9 +1,9 @@
 //! The flows whose SYN is held or whose upstream leg waits for its client, shared by all
 //! workers.
 //!
-//! The table says who has a place, what the time is and what has been before; what becomes of a
-//! flow is [`State`]'s to say. One lock suffices: it is held for a few map operations per event,
-//! well under a microsecond.
+//! The table says who has a place, what time it is and what came before; [`State`] says what
+//! becomes of a flow. One lock suffices: it is held for a few map operations per event, well under
+//! a microsecond.
 
 mod given;
 mod places;
@@ -250,8 +250,8 @@ impl<P: Debug, U: Debug, D: Dial> Flows<P, U, D> {
         }
     }
 
-    /// Ends what there is of the flow if a SYN of this number is of another connection, and what
-    /// there is must not be taken for its.
+    /// Ends what there is of the flow if a SYN of this number belongs to a new connection, which
+    /// must not be given what belongs to the old one.
     fn end_if_port_reused(
         &mut self,
         flow: FourTuple,

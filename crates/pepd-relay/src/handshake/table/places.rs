@@ -9,10 +9,10 @@ use pepd_packet::FourTuple;
 use crate::handshake::event::Ticket;
 
 /// The time for which a flow keeps its place where there is none for another: as long as its client
-/// waits for an answer before it asks again (RFC 6298, section 2.1). Until then its destination's
-/// answer may be on the way, and is not the answer to the client's SYN, if that is routed: the
-/// client resets it, and is connected a second later. Nobody has asked yet on behalf of the one
-/// that finds no place.
+/// waits for an answer before it repeats its SYN (RFC 6298, section 2.1). Until then its
+/// destination's answer may be on the way, and is not the answer to the client's SYN, if that is
+/// routed: the client resets it, and is connected a second later. For the one that finds no place
+/// no SYN has been sent yet.
 pub(super) const PLACE_TIME: Duration = Duration::from_secs(1);
 
 /// The places of a table: so many, of which one source may have half.
@@ -41,7 +41,7 @@ impl Places {
         }
     }
 
-    /// Takes another capacity; who has a place keeps it until somebody new comes.
+    /// Takes another capacity; whoever has a place keeps it until somebody new comes.
     pub(super) fn set_capacity(&mut self, capacity: usize) {
         self.capacity = capacity;
     }
