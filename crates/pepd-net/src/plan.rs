@@ -231,7 +231,7 @@ impl PlannedCampus {
 pub(crate) enum Addresses {
     /// The list is empty: any address.
     Any,
-    /// The list has none of this family: no address.
+    /// The list has none of this family: it matches no address.
     Nothing,
     /// These addresses.
     These(Vec<Range>),

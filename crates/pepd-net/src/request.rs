@@ -35,7 +35,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Gives out the routing tables of what is asked for.
+    /// Allocates the routing tables that the request needs.
     pub(crate) fn route_tables(&self) -> RouteTables {
         let copies = |campus: &Campus| campus.copied_initcwnd().is_some();
         RouteTables {
@@ -121,7 +121,7 @@ pub struct Peer {
     pub name: String,
     /// This box's end of the tunnel.
     pub local: IpAddr,
-    /// The other box's end, of the same family; of no other peer.
+    /// The other box's end, of the same family; no other peer has the same.
     pub remote: IpAddr,
     /// The addresses of this box's end inside the tunnel, each with its network; may be empty.
     pub inside: Vec<IpNet>,

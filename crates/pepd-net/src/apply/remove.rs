@@ -20,7 +20,7 @@ use crate::route::netlink::Routing;
 ///
 /// # Errors
 ///
-/// See [`RemoveError`]. That nothing is there is not an error.
+/// See [`RemoveError`]. It is not an error if nothing is there.
 pub async fn remove(table: RouteTable, _mark: Mark) -> Result<Removed, RemoveError> {
     let mut removed = Removed::default();
     let mut failure: Option<RemoveError> = None;

@@ -110,7 +110,7 @@ pub(crate) async fn verify(rules: &[RawRule]) -> Result<(), Drift> {
     Ok(())
 }
 
-/// Says what it means that a rule cannot be added: for want of a target or match, that this host
+/// Says what it means that a rule cannot be added: if a target or match is missing, that this host
 /// cannot hold SYNs.
 fn refused(error: IptablesError) -> QueueBackendError {
     if error.kind() == Kind::NotPermitted {
@@ -129,7 +129,8 @@ async fn delete(rule: &RawRule) -> Result<(), QueueBackendError> {
     Ok(())
 }
 
-/// Lists the rules of ours in the kernel. Without iptables, or where it cannot look, there are none.
+/// Lists the rules of ours in the kernel. Without iptables, or where it cannot list them, there are
+/// none.
 async fn own(family: Family) -> Vec<RawRule> {
     if !may_have_rules(family) {
         return Vec::new();

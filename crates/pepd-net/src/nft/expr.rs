@@ -222,7 +222,7 @@ pub(super) fn ip(family: Family) -> &'static str {
     }
 }
 
-/// Gives the digit by which the names of sets and chains tell the families.
+/// Gives the digit by which the names of sets and chains distinguish the families.
 pub(super) fn digit(family: Family) -> char {
     match family {
         Family::V4 => '4',

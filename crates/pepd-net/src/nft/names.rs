@@ -14,7 +14,7 @@ pub(crate) const STRANGERS: &str = "strangers";
 
 /// The fields that tell one SYN from another. The addresses are left out: without them no two
 /// connections are alike either, since a client chooses its first sequence number at random (RFC
-/// 6528), and who guesses another's gets it routed, no more.
+/// 6528), and whoever guesses another's gets it routed, no more.
 pub(crate) const SYN_KEY: &str = "tcp sport . tcp dport . tcp sequence";
 
 /// The counters, in the order in which they are listed, each with its comment in the table.
@@ -56,7 +56,7 @@ pub(crate) enum DynamicSet {
     Gate,
     /// The second of them.
     SecondGate,
-    /// Holds `tcp` while the workers read what is held, be the gate open or closed. Where a
+    /// Holds `tcp` while the workers read what is held, whether the gate is open or closed. Where a
     /// packet misses the element as described at [`GATES`], it is treated as if they did not.
     Readers,
     /// The sources of a family that are over their limit.

@@ -42,8 +42,8 @@ impl Routing {
     /// Makes `items` that are not there yet, in order, and gives those that it made. On
     /// failure they are undone in reverse.
     pub(crate) async fn make(&self, items: &[Item]) -> Result<Vec<Item>, RouteError> {
-        // Looked up, because EEXIST says only that something similar is there: a route of
-        // another protocol gives it too.
+        // Looked up, because EEXIST says only that something similar is there: a route of another
+        // protocol causes it too.
         let tables: Vec<RouteTable> = items.iter().map(Item::table).collect();
         let there = self.own(&tables).await?;
         let devices = self.tunnels().names().await?;

@@ -184,8 +184,8 @@ pub(crate) fn new(tunnel: &Tunnel) -> LinkMessage {
     message
 }
 
-/// Makes the request that changes a device of the same kind into `tunnel`. It is without the name,
-/// which the kernel takes for a new one and refuses while the device is up.
+/// Makes the request that changes a device of the same kind into `tunnel`. It leaves out the name,
+/// which the kernel would take for a new one and refuse while the device is up.
 pub(crate) fn change(tunnel: &Tunnel, index: u32) -> LinkMessage {
     let mut message = LinkMessage::default();
     message.header.index = index;

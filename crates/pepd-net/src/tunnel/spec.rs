@@ -22,7 +22,7 @@ pub(super) const ALIAS: &str = "pepd ";
 
 /// An address that means nothing, and so may be on any number of devices: the IPv4 dummy address
 /// (RFC 7600; the IANA registry of special-purpose addresses). A device whose peer has no IPv4
-/// address inside the tunnel has it: the loose reverse-path filter wants some.
+/// address inside the tunnel gets it: the loose reverse-path filter requires one.
 pub(super) const DUMMY: IpNet = IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(192, 0, 0, 8), 32));
 
 /// The least a link must carry for IPv6 (RFC 8200, section 5).
@@ -172,7 +172,7 @@ impl fmt::Display for Tunnel {
             "sysctl -w net/ipv4/conf/{device}/rp_filter=2  # 0 where net/ipv4/conf/all has 0"
         )?;
         for net in &self.inside {
-            // Of this scope the kernel takes none for the source of a packet to elsewhere.
+            // The kernel never takes one of this scope as the source of a packet to elsewhere.
             let scope = if *net == DUMMY { " scope host" } else { "" };
             writeln!(f, "ip address add {net} dev {device}{scope}")?;
         }

@@ -54,8 +54,8 @@ pub(crate) fn items(request: &Request) -> Vec<Item> {
 }
 
 /// Gives routes and rules for the echo requests between the ends of each tunnel over IPv4, and for
-/// their answers: both go through the tunnel, which without them neither would. (Over IPv6 a
-/// rule cannot tell them from other ICMP: there the answers take the path of the outer packets.)
+/// their answers: both go through the tunnel, as neither would without them. (Over IPv6 a rule
+/// cannot tell them from other ICMP: there the answers take the path of the outer packets.)
 fn probes(request: &Request) -> (Vec<Route>, Vec<Rule>) {
     let table = request.route_tables().probes();
     let mut routes = Vec::new();
