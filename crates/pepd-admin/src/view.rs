@@ -4,8 +4,8 @@ use pepd_telemetry::Counters;
 
 use crate::wire::{FlowHistory, FlowSnapshot, Status};
 
-/// A daemon as those see it who ask about it. Every method returns at once and may be called
-/// from any thread; what it gives is a copy.
+/// A daemon as those who ask about it see it. Every method returns at once and may be called from
+/// any thread; what it gives is a copy.
 pub trait View: Send + Sync {
     /// Returns the daemon as a whole.
     fn status(&self) -> Status;

@@ -1,6 +1,6 @@
 //! Socket options that socket2 does not have, through one pair of functions.
 //!
-//! Each setter has its getter, because the kernel may grant something else than it was asked
+//! Each setter has its getter, because the kernel may grant something other than what it was asked
 //! for. Errors name the option and keep errno.
 
 use std::ffi::c_int;

@@ -28,8 +28,8 @@ pub fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, SocketAddr)> {
     Ok((fd, peer))
 }
 
-/// Reads into `buffer`; 0 is the end of the stream. Unlike splice(2) it reads past the urgent
-/// mark where it starts there.
+/// Reads into `buffer`; 0 is the end of the stream. Unlike splice(2) it reads past the urgent mark
+/// if it starts there.
 pub fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     receive_flags(fd, buffer, 0)
 }
@@ -105,7 +105,7 @@ pub fn unread(fd: BorrowedFd<'_>) -> io::Result<usize> {
 pub fn icmp_error(fd: BorrowedFd<'_>) -> Option<IcmpError> {
     // Aligned for a cmsghdr, and enough for a sock_extended_err with an address behind it.
     let mut control = [0_u64; 32];
-    // SAFETY: all zeroes are a msghdr: no buffers at all.
+    // SAFETY: all zeroes are a valid msghdr: no buffers at all.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = std::mem::size_of_val(&control) as _;

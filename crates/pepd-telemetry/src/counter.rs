@@ -1,4 +1,4 @@
-//! What is counted with: numbers that the workers turn up and anyone reads.
+//! Counters: numbers that the workers turn up and anyone reads.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -1,4 +1,4 @@
-//! The distributions that are recorded for the metrics and that stand nowhere else.
+//! The distributions that are recorded for the metrics and are found nowhere else.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,8 +12,8 @@ const RTT_BOUNDS: [f64; 16] = [
     2.0, 5.0,
 ];
 
-/// Shares of what was sent: where the square-root law puts a loss-based control out of business, and
-/// the loss rates that the papers look at.
+/// Shares of what was sent: where the square-root law makes a loss-based control useless, and the
+/// loss rates that the papers study.
 const RETRANSMITTED_BOUNDS: [f64; 11] = [
     0.0, 0.000_1, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5,
 ];

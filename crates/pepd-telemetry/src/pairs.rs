@@ -1,4 +1,4 @@
-//! Sums over all connections between two campuses, those that have ended with them.
+//! Sums over all connections between two campuses, including those that have ended.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -196,7 +196,7 @@ impl Pair {
 }
 
 impl State {
-    /// Counts from 1, so that a bucket that was never used is of no second.
+    /// Counts from 1, so that a bucket that was never used belongs to no second.
     fn second(&self, now: Instant) -> u64 {
         now.saturating_duration_since(self.began).as_secs() + RECENT
     }

@@ -108,9 +108,9 @@ pub struct PhaseClock {
     empty_since: Option<Instant>,
 }
 
-/// A leg that brings nothing for so long has nothing to bring: a second is the first
-/// retransmission timeout of a connection (RFC 6298, section 2), so that a sender that has to
-/// wait for one is still counted as the bottleneck.
+/// The time after which a leg that brings nothing has nothing to bring: a second is the first
+/// retransmission timeout of a connection (RFC 6298, section 2), so that a sender that has to wait
+/// for one is still counted as the bottleneck.
 const SHORTEST_IDLE: Duration = Duration::from_secs(1);
 
 /// The same in round trips of the incoming leg.
@@ -168,7 +168,7 @@ impl PhaseClock {
                 } else {
                     Phase::Starved
                 }) += time;
-                // Where there was nothing unsent, there is nothing: it was not looked for.
+                // Where nothing was unsent, nothing is unsent now: the socket was not asked.
                 self.activity = Activity::AwaitsSource {
                     unsent: unsent.min(before),
                 };

@@ -103,20 +103,20 @@ reasons! {
         Full = ("full", "held SYNs routed unsplit: too many were pending"),
         /// Too many upstream legs were tried in vain.
         Budget = ("budget", "held SYNs routed unsplit: too many attempts in vain"),
-        /// The client's address and port, a route or a descriptor could not be had.
+        /// The client's address and port, a route or a descriptor were not available.
         NotPossible = (
             "not_possible",
             "held SYNs routed unsplit: no address, route or descriptor"
         ),
         /// It had waited unread while others were routed, because the daemon had been paused or a
-        /// limit reached: its connection may be there already.
+        /// limit had been reached: its connection may be there already.
         Late = ("late", "held SYNs routed unsplit: unread while others were routed"),
         /// The destination's answers to the client take another way.
         AsymmetricRoute = (
             "detour",
             "held SYNs routed unsplit: the destination's answers take another way"
         ),
-        /// The packet is no SYN that can be read.
+        /// The packet is not a SYN that can be read.
         Unreadable = ("odd", "held packets routed unsplit: no SYN that can be read"),
         /// The daemon ended.
         Ending = ("ending", "held SYNs routed unsplit: the daemon ended"),

@@ -64,7 +64,7 @@ impl HandshakeMode {
 pub struct DirectionSnapshot {
     /// Bytes of payload delivered to the outgoing leg.
     pub bytes: u64,
-    /// Goodput over the last second, ten seconds, and life.
+    /// Goodput over the last second, the last ten seconds, and the connection's life.
     pub goodput: Goodput,
     /// The phase that it is in now; none when it has ended.
     pub phase: Option<Phase>,
@@ -180,8 +180,8 @@ impl QueueBytes {
 pub struct LegSnapshot {
     /// The `[leg.NAME]` that it is configured by.
     pub profile: String,
-    /// Its congestion control, as the kernel says; or `fixed-rate`, which the kernel calls
-    /// otherwise.
+    /// Its congestion control, as the kernel says; or `fixed-rate`, for which the kernel has
+    /// another name.
     pub congestion: Option<String>,
     /// The kernel's figures; none once the socket has closed.
     pub tcp: Option<TcpFigures>,
@@ -269,7 +269,7 @@ pub struct LegPoint {
     pub retransmitted_segments: u32,
 }
 
-/// All connections from one campus to another, those that have ended with them.
+/// All connections from one campus to another, including those that have ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PairSnapshot {
     /// The campus that the clients are in.

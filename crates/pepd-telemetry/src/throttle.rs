@@ -90,7 +90,7 @@ impl LineBudget {
         Some(std::mem::take(&mut budget.held_back))
     }
 
-    /// Returns how many lines were held back, where that has not been said and no line has been
+    /// Returns how many lines were held back, where that has not been reported and no line has been
     /// wanted for a second.
     pub fn held_back(&self, now: Instant) -> Option<u64> {
         let mut budget = self.lock();

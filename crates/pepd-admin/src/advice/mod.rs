@@ -21,20 +21,20 @@ pub struct LegFacts {
 const ENOUGH_SECONDS: f64 = 3.0;
 const ENOUGH_BYTES: f64 = 1e6;
 
-/// A leg that limits in so much of the time is the bottleneck.
+/// A leg that limits for so much of the time is the bottleneck.
 const MOSTLY: f64 = 0.5;
 
-/// Share of bytes sent again from which a leg is lossy. The losses by which a loss-based control
-/// finds the end of a clean link are fewer.
+/// The share of bytes sent again from which on a leg is lossy. The losses by which a loss-based
+/// control finds the end of a clean link are fewer.
 const LOSSY: f64 = 0.01;
 
 /// Below this a leg loses nothing worth recovering.
 const LOSSLESS: f64 = 0.001;
 
-/// Round trips, in seconds, of a leg on which recovering a loss takes no time anybody notices.
+/// The round trip, in seconds, below which recovering a loss takes no time that anybody notices.
 const SHORT: f64 = 0.002;
 
-/// Share of a sender's busy time that its send buffer limits, from which it is too small.
+/// The share of a sender's busy time limited by its send buffer from which on that is too small.
 const BUFFER_LIMITS: f64 = 0.3;
 
 /// A connection that has so much of what a buffer allows per round trip is limited by it.

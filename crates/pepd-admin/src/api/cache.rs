@@ -1,4 +1,4 @@
-//! A view that is asked now and then only, however many clients there are.
+//! A view that is asked only now and then, however many clients there are.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

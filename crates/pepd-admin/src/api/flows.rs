@@ -64,8 +64,8 @@ pub(super) async fn list(
     })))
 }
 
-/// A body that keeps its permit until it has been fetched or given up. It goes in pieces: what
-/// has been handed over is the connection's to keep.
+/// A body that keeps its permit until it has been fetched or given up. It goes in pieces: what has
+/// been handed over belongs to the connection.
 struct PermittedBody {
     rest: Bytes,
     _permit: Option<OwnedSemaphorePermit>,

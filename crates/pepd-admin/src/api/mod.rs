@@ -6,7 +6,7 @@
 //!
 //! The files in the order in which a request passes through them: `serve` accepts it, within the
 //! `cpu_quota`; a handler here, in `flows` or in `control` takes it; it reads the view through the
-//! `cache`, and its answer or problem is a `response`. What is in them is [`crate::wire`]'s.
+//! `cache`, and its answer or problem is a `response`. Their contents are [`crate::wire`]'s.
 
 mod cache;
 mod control;

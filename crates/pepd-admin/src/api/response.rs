@@ -1,4 +1,5 @@
-//! What a request is read with, and what it is answered with: JSON, be it an answer or a problem.
+//! What a request is read with, and what it is answered with: JSON, whether that is an answer or a
+//! problem.
 
 use axum::body::Body;
 use axum::extract::rejection::{PathRejection, QueryRejection};
@@ -111,7 +112,7 @@ impl Problem {
 
 impl From<QueryRejection> for Problem {
     fn from(rejection: QueryRejection) -> Self {
-        // "Failed to deserialize query string: " says nothing to who wrote it.
+        // "Failed to deserialize query string: " means nothing to whoever wrote it.
         let text = rejection.body_text();
         let reason = text.split_once(": ").map_or(text.as_str(), |(_, why)| why);
         let what = format!("the query is not understood: {reason}");

@@ -89,8 +89,8 @@ fn named(resource: &str) -> Labels<'_> {
     vec![("resource", resource)]
 }
 
-/// Connections by how they ended. What of a counter has no errno is given without one, so that
-/// the samples add up to the connections.
+/// Connections by how they ended. The part of a counter that has no errno is given without one, so
+/// that the samples add up to the connections.
 fn outcomes(families: &mut Families<'_>, counters: &Counters, status: &Status) -> fmt::Result {
     let mut samples: Vec<(Labels<'_>, u64)> = Vec::new();
     let mut ended = |outcome, side, errno, count| {

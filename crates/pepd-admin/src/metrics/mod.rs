@@ -33,7 +33,7 @@ impl Exposition {
     /// Returns what a client that sends this `Accept` header understands.
     pub fn for_accept(accept: &str) -> Self {
         // RFC 9110, section 12.5.1, in short: Prometheus lists OpenMetrics first where it is
-        // willing to read it, and nobody else names it.
+        // willing to read it, and no other client names it.
         if accept.contains("application/openmetrics-text") {
             Self::OpenMetrics
         } else {
@@ -53,7 +53,7 @@ impl Exposition {
 /// Returns all metrics of the daemon behind `view`, as they are now.
 ///
 /// # Errors
-/// When the encoder refuses a value, which none of ours makes it do.
+/// If the encoder refuses a value, which it does for none of ours.
 pub fn expose(view: &Arc<dyn View>, exposition: Exposition) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(collect::Collect::new(Arc::clone(view))));

@@ -6,7 +6,7 @@ use axum::http::HeaderValue;
 use axum::http::uri::Authority;
 use thiserror::Error;
 
-/// The names under which the page and the metrics are to be had.
+/// The names under which the page and the metrics are available.
 ///
 /// A page from elsewhere can have its own name resolve to this box, loopback included, and its
 /// scripts then read what is served under that name ("DNS rebinding"). They cannot forge the

@@ -82,7 +82,7 @@ async fn metrics(State(view): State<Arc<CachedView>>, headers: HeaderMap) -> Res
     }
 }
 
-/// Answers those only who ask for a name of ours, and sets the headers.
+/// Answers only those who ask for a name of ours, and sets the headers.
 async fn guard(State(names): State<Arc<Names>>, request: Request, next: Next) -> Response {
     let mut response = match names.check(request.headers().get(header::HOST)) {
         Ok(()) => next.run(request).await,

@@ -19,7 +19,7 @@ pub struct FlowList {
     pub flows: Vec<FlowSnapshot>,
 }
 
-/// A query for flows in some order. A flow is given if everything that is asked holds.
+/// A query for flows in some order. A flow is given if everything that is asked for holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlowQuery {
@@ -142,7 +142,7 @@ impl FlowSort {
         order.then(a.id.cmp(&b.id))
     }
 
-    /// Gives the figure of which there is to be most.
+    /// Gives the figure that is to be the largest.
     fn measure(self, flow: &FlowSnapshot) -> f64 {
         let directions = [&flow.up, &flow.down];
         let legs = [&flow.client_leg, &flow.upstream_leg];

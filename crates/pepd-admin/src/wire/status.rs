@@ -29,9 +29,9 @@ pub struct Status {
     pub limits: Vec<LimitUse>,
     /// Everything counted since the start, by name.
     pub counters: Vec<CountedReason>,
-    /// SYNs between campuses that the kernel routed, by why, as of some seconds ago. The daemon has
-    /// not seen them, and a client that repeats its SYN counts again. The names are those of the
-    /// counters in the nft table.
+    /// SYNs between campuses that the kernel routed, by reason, as of some seconds ago. The daemon
+    /// has not seen them, and a client that repeats its SYN counts again. The names are those of
+    /// the counters in the nft table.
     #[serde(default)]
     pub routed: Vec<CountedReason>,
     /// Connections that ended with an error, by leg and errno. Their sums are the counters

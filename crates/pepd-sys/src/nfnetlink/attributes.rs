@@ -1,6 +1,6 @@
 //! The attributes of a message (`struct nlattr`), written and read.
 
-/// Says of an attribute's type that the value is attributes.
+/// The flag of an attribute's type which says that its value consists of attributes.
 const NESTED: u16 = 0x8000;
 
 /// An attribute's type without its flags: nested, network byte order.

@@ -13,8 +13,8 @@ pub(super) const NFNETLINK_BYTES: usize = 4;
 pub struct Header {
     /// The type of the message.
     pub kind: MessageType,
-    /// The flags: what the kernel is to do beside what the type says; that it is a request is said
-    /// anyway.
+    /// The flags: what the kernel is to do beside what the type says; the one for a request is
+    /// always set.
     pub flags: Flags,
     /// The number that the kernel's reply repeats.
     pub sequence: u32,
@@ -33,7 +33,7 @@ impl Header {
         bytes.extend(self.kind.0.to_ne_bytes());
         bytes.extend((NLM_F_REQUEST | self.flags.0).to_ne_bytes());
         bytes.extend(self.sequence.to_ne_bytes());
-        // The port: 0 is the kernel's to fill in.
+        // The port: 0, for the kernel to fill in.
         bytes.extend([0; 4]);
         bytes.extend([self.family.0, NFNETLINK_V0]);
         bytes.extend(self.resource.to_be_bytes());

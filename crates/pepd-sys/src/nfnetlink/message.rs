@@ -1,4 +1,4 @@
-//! Messages, written and read; bytes from the kernel are trusted for nothing.
+//! Messages, written and read; nothing in the bytes from the kernel is trusted.
 
 use super::attributes::{self, Attributes};
 use super::header::{self, Header, MessageType, NETLINK_BYTES, NFNETLINK_BYTES};
@@ -36,7 +36,8 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Returns the messages in a datagram from the kernel. What is none, or is cut short, ends them.
+/// Returns the messages in a datagram from the kernel. Anything that is not a message, or is cut
+/// short, ends them.
 pub fn messages(mut rest: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
         let length = usize::try_from(u32::from_ne_bytes(*rest.first_chunk()?)).ok()?;
@@ -69,7 +70,7 @@ pub enum Reply {
     },
 }
 
-/// Returns the replies in a datagram from the kernel; what is none is passed over.
+/// Returns the replies in a datagram from the kernel; anything else is passed over.
 pub fn replies(datagram: &[u8]) -> impl Iterator<Item = Reply> + '_ {
     messages(datagram)
         .filter(|message| message.kind == MessageType::ERROR)

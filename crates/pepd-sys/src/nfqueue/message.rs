@@ -1,4 +1,4 @@
-//! The messages of NFQUEUE: written here, and read from bytes that are trusted for nothing.
+//! The messages of NFQUEUE: written here, and read from bytes of which nothing is trusted.
 //!
 //! Sources: include/uapi/linux/netfilter/nfnetlink_queue.h and
 //! net/netfilter/nfnetlink_queue.c.
@@ -42,7 +42,7 @@ pub struct Packet<'a> {
     pub hook: Hook,
     /// Its packet mark.
     pub mark: PacketMark,
-    /// It, from the IP header on; cut where it is longer than what is copied.
+    /// The packet, from the IP header on; cut where it is longer than what is copied.
     pub payload: &'a [u8],
 }
 
@@ -64,7 +64,7 @@ pub enum Verdict {
     Drop,
 }
 
-/// Returns the packets in a datagram from the kernel; what is none is passed over.
+/// Returns the packets in a datagram from the kernel; anything else is passed over.
 pub fn packets(datagram: &[u8]) -> impl Iterator<Item = Packet<'_>> {
     messages(datagram)
         .filter(|message| message.kind == NFQNL_MSG_PACKET)
@@ -137,7 +137,7 @@ pub(super) fn decide(queue: QueueNumber, packet: u32, verdict: Verdict) -> Vec<u
     })
 }
 
-/// Requests here need not be told apart: all have the number 0.
+/// Requests here need not be distinguished: all have the number 0.
 fn message(
     kind: MessageType,
     flags: Flags,

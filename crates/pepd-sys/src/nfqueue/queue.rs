@@ -76,8 +76,8 @@ impl Queue {
         sockopt::drops(self.socket.as_fd())
     }
 
-    /// Gives a packet's verdict. That there is no such packet any more shows later, as a message
-    /// that [`packets`](super::packets) passes over.
+    /// Gives a packet's verdict. If there is no such packet any more, that shows later, as a
+    /// message that [`packets`](super::packets) passes over.
     ///
     /// # Errors
     /// As send(2).

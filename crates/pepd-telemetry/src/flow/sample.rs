@@ -10,7 +10,7 @@ use crate::TcpFigures;
 pub struct CongestionName([u8; Self::MAX]);
 
 impl CongestionName {
-    /// TCP_CA_NAME_MAX of include/net/tcp.h: the kernel has no longer ones.
+    /// TCP_CA_NAME_MAX of include/net/tcp.h: no name in the kernel is longer.
     const MAX: usize = 16;
 
     /// Returns the name up to the first zero byte, cut to what the kernel allows.

@@ -1,4 +1,4 @@
-//! What of a connection changes: both directions, and what its sockets have shown.
+//! The part of a connection that changes: both directions, and what its sockets have shown.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ pub(super) struct State {
     pub(super) changed: bool,
     /// The time at which the last second ended.
     pub(super) sampled_at: Instant,
-    /// There from the first sample on: a short connection never has one.
+    /// Present from the first sample on: a short connection never has one.
     pub(super) legs: Option<Box<Legs>>,
 }
 

@@ -57,7 +57,8 @@ impl Bench {
         self.flow.report(at, at, report, still);
     }
 
-    /// Ends the next second, with these figures on both legs; whether the sockets were sampled.
+    /// Ends the next second, with these figures on both legs; tells whether the sockets were
+    /// sampled.
     fn sample(&mut self, tcp: TcpFigures) -> bool {
         self.seconds += 1;
         let now = self.start + SECOND * self.seconds;

@@ -23,7 +23,7 @@ const HISTORY_POINTS: usize = 400_000;
 pub struct FlowTable {
     counters: Arc<Counters>,
     began: Instant,
-    /// The same in seconds since the Unix epoch.
+    /// The same time in seconds since the Unix epoch.
     epoch: f64,
     last_id: AtomicU64,
     shards: Box<[Mutex<Shard>]>,

@@ -109,7 +109,7 @@ fn those_who_do_not_fetch_their_lists_are_closed() {
     });
 }
 
-/// The daemon takes its time with a reload; who waits for it has done nothing wrong.
+/// The daemon takes its time with a reload; whoever waits for it has done nothing wrong.
 #[test]
 fn one_who_waits_for_an_order_keeps_the_place() {
     on_one_thread(async {
