@@ -1,4 +1,4 @@
-//! Exit codes (sysexits.h), given by what went wrong.
+//! Exit codes (sysexits.h), chosen by what went wrong.
 
 use std::fmt;
 use std::process::ExitCode;

@@ -17,7 +17,7 @@ use crate::cli::Target;
 use crate::config_file;
 use crate::exit::{Failure, Result};
 
-/// The socket of the daemon that is meant where nothing names another.
+/// The socket of the daemon that is meant unless something names another.
 const DEFAULT_SOCKET: &str = "/run/pepd/admin.sock";
 
 /// The time that the answer to a question may take. The daemon gives a client less.
@@ -224,7 +224,7 @@ impl Client {
         tokio::pin!(answer);
         tokio::select! {
             answer = &mut answer => answer,
-            // Once it has ended the answer is there, or never will be.
+            // Once it has ended, the answer is there or never will be.
             result = connection => match result {
                 Ok(()) => answer.await,
                 Err(error) => Err(no_answer(error)),

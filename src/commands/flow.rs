@@ -77,7 +77,7 @@ fn show(client: &Client, address: &str, args: &FlowArgs) -> std::result::Result<
         describe(&flow, table::width()).into_bytes()
     };
     if args.watch && !args.json && io::stdout().is_terminal() {
-        // Where the screen cannot be cleared the figures follow each other.
+        // Where the screen cannot be cleared, the figures follow each other.
         let _ = execute!(io::stdout(), MoveTo(0, 0), Clear(ClearType::FromCursorDown));
     }
     print(&text).map_err(ShowError::Output)

@@ -73,7 +73,7 @@ impl GateKeeper {
     ///
     /// # Errors
     ///
-    /// Where the kernel does not take it: its table may be gone.
+    /// If the kernel does not take it: its table may be gone.
     pub fn renew(&mut self) -> Result<(), GateError> {
         if !self.relay.responsive(WORKER_TIMEOUT) {
             report_unresponsive_worker();
@@ -88,7 +88,7 @@ impl GateKeeper {
     }
 
     /// Waits for `work`, and renews the gate meanwhile. On a slow host, or beside a large ruleset
-    /// of the operator's, to look at the kernel's state takes longer than the gate stays open.
+    /// of the operator's, looking at the kernel's state takes longer than the gate stays open.
     pub async fn renew_during<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         loop {
@@ -123,7 +123,7 @@ impl GateKeeper {
         }
     }
 
-    /// Returns the daemon in a line, for systemd.
+    /// Describes the daemon in a line, for systemd.
     pub fn status_line(&self) -> String {
         match self.probes.states().silent() {
             Some(peers) => format!("{}; silent peers: {peers}", self.counters),

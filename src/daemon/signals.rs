@@ -26,7 +26,7 @@ impl Signals {
     ///
     /// # Errors
     ///
-    /// Where the runtime cannot take a signal over.
+    /// If the runtime cannot take over a signal.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             hangup: signal(SignalKind::hangup())?,

@@ -23,7 +23,7 @@ impl Daemon {
     ///
     /// # Errors
     ///
-    /// Whatever the kernel or the host lacks; nothing of pepd's is left behind then.
+    /// Whatever the kernel or the host lacks; nothing of pepd's is then left behind.
     pub async fn start(file: File, config: Config, privileged: Privileged) -> Result<Self> {
         let (controls, socket, page) = (privileged.controls, privileged.socket, privileged.page);
         let signals = Signals::new().map_err(|error| Failure::internal("signals", error))?;

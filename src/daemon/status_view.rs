@@ -142,7 +142,7 @@ impl StatusView {
             limit("pending", self.counters.pending.get(), configured.pending),
             limit("pipes", pipes as u64, most_pipes as u64),
         ];
-        // Where the kernel does not tell, nothing is said.
+        // Where the kernel does not tell, nothing is reported.
         if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
             limits.push(limit("descriptors", open.count() as u64, self.descriptors));
         }

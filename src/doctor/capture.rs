@@ -38,7 +38,7 @@ impl Capture {
         } else {
             None
         };
-        // Where nothing can hold them the preflight is of what would be installed if nft could.
+        // Where nothing can hold them, the preflight is of what would be installed if nft could.
         let assumed = backend
             .as_ref()
             .map(|found| *found.as_ref().unwrap_or(&QueueBackend::Nft));
@@ -116,7 +116,7 @@ fn backend(capture: &Capture, config: &Config) -> Vec<Finding> {
             )
             .because("it works as well; the rules are in the table raw instead of in pepd's"),
         ),
-        // The finding `nft` says it, with the cure.
+        // The finding `nft` says so, with the cure.
         Some(Err(QueueBackendError::Nft(
             NftError::NotPermitted { .. } | NftError::Missing { .. },
         ))) => {}

@@ -24,7 +24,7 @@ pub struct Modules {
     loadable: BTreeSet<String>,
 }
 
-/// A function that each has, by which it is known where it is built in and no list says so.
+/// A function that each has, by which it is recognised where it is built in and no list says so.
 const FUNCTIONS: [(&str, &str); 5] = [
     ("ipip", "ipip_rcv"),
     ("sit", "ipip6_rcv"),

@@ -72,7 +72,7 @@ impl Expected {
         Some(if value >= self.least {
             Finding::ok(self.id, found)
         } else {
-            // What is a queue's length may as well be long.
+            // The length of a queue may as well be greater.
             let cure = if self.least == 1 { 1 } else { 4096 };
             Finding::new(self.level, self.id, found)
                 .because(self.why)

@@ -24,7 +24,7 @@ const PAGE: usize = 10;
 pub enum KeyOutcome {
     /// It does.
     GoOn,
-    /// It does not: the screen is to close.
+    /// The screen is to close.
     Quit,
 }
 

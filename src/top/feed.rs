@@ -60,9 +60,9 @@ impl Feed {
         Ok(Self { requests, updates })
     }
 
-    /// Asks for this from now on, and if it is something else, at once.
+    /// Asks for this from now on; if it is something new, at once.
     pub fn ask_for(&self, request: Request) {
-        // The thread is there as long as this is.
+        // The thread lives as long as this does.
         let _ = self.requests.send(request);
     }
 
@@ -81,7 +81,8 @@ fn ask_until_dropped(
     loop {
         let update = match figures(client, &request) {
             Ok(figures) => Update::Figures(Box::new(figures)),
-            // Why it does not answer, but not what to do: who looks at it has started it once.
+            // Why it does not answer, but not what to do: whoever is watching it has started it
+            // before.
             Err(Error::Unreachable { path, error }) => {
                 Update::Unreachable(format!("no daemon answers at {}: {error}", path.display()))
             }

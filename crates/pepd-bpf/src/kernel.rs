@@ -29,8 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A registered control. It goes when this is dropped; sockets that have it keep it.
 pub struct Control {
     name: Name,
-    // None where an earlier daemon's serves. Before the object: undoing it needs the object's
-    // descriptors.
+    // None where an earlier daemon's serves. Declared before the object: undoing it needs the
+    // object's descriptors.
     link: Option<Link>,
     _object: Option<Object>,
 }
@@ -64,11 +64,11 @@ pub fn probe() -> Result<(), Error> {
 
 /// Makes the control available to sockets under `name`.
 ///
-/// From Linux 6.4 on it goes with this process, however that ends. Before, it outlives a kill;
-/// what is left so is replaced, or where this process may not do that, adopted.
+/// From Linux 6.4 on it goes with this process, however that ends. Before that, it outlives a kill;
+/// what is then left is replaced or, where this process may not do that, adopted.
 ///
 /// # Errors
-/// When the kernel lacks what it takes, or this process the capabilities.
+/// If the kernel lacks what it takes, or this process the capabilities.
 pub fn register(name: &Name) -> Result<Control, Error> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -86,7 +86,7 @@ pub fn register(name: &Name) -> Result<Control, Error> {
         if error.kind() != ErrorKind::AlreadyExists {
             return Err(refused("register the congestion control", &error));
         }
-        // One with a link goes by itself; without, it is there until somebody may remove it.
+        // One with a link goes by itself; one without stays until somebody removes it.
         if !linked && !has(&[Capability::CAP_SYS_ADMIN]) {
             return Ok(Control {
                 name: name.clone(),
@@ -110,7 +110,7 @@ fn wait(deadline: Instant, name: &Name) -> Result<(), Error> {
 /// Removes what a killed daemon has left in `namespace`, and says what that was.
 ///
 /// # Errors
-/// When there is something and this process may not remove it (CAP_SYS_ADMIN).
+/// If there is something and this process may not remove it (CAP_SYS_ADMIN).
 pub fn remove_left(namespace: NetworkNamespace) -> Result<Vec<Name>, Error> {
     let deadline = Instant::now() + PATIENCE;
     let left = namespace.registered();
@@ -138,7 +138,7 @@ fn load(name: &Name) -> Result<Loaded, Error> {
     if !Path::new("/sys/kernel/btf/vmlinux").exists() {
         return Err(Error::NoTypes);
     }
-    // Kernels before 6.4 know no links of struct_ops, and refuse the flag that asks for one.
+    // Kernels before 6.4 have no links of struct_ops, and refuse the flag that asks for one.
     try_load(name, true)
         .or_else(|_| try_load(name, false))
         .map_err(|error| refused(STEP, &error))

@@ -5,8 +5,8 @@
 //! it, [registers](register) it as a congestion control under a [name](Name) of its own, and
 //! [removes](remove_left) what a killed daemon may have left.
 //!
-//! Without the feature `load` there is no program in it, and nothing but [`Error::NotBuilt`] comes
-//! of asking for one: building it takes clang.
+//! Without the feature `load` there is no program in it, and asking for one gives nothing but
+//! [`Error::NotBuilt`]: building it takes clang.
 
 #![forbid(unsafe_code)]
 
@@ -60,7 +60,7 @@ pub enum Error {
         /// The message of libbpf and the kernel, on one line.
         message: String,
     },
-    /// Another control has its name, and is not this program's.
+    /// Another control, which is not this program's, has its name.
     #[error(
         "a congestion control called {0} is there already, and does not go away; end the other \
          pepd in this network namespace, or run `pepd down` as root"

@@ -1,5 +1,5 @@
-//! What a value may be, and where the bound comes from. A bound is the kernel's own where it
-//! has one, and otherwise so wide that only a slip of the pen lies outside.
+//! What a value may be, and where the bound comes from. A bound is the kernel's own where it has
+//! one, and otherwise is so wide that only a slip of the pen lies outside.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -14,8 +14,8 @@ pub(crate) const WORKERS: RangeInclusive<u16> = 0..=1024;
 pub(crate) const DRAIN: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
 /// Any TCP port.
 pub(crate) const PORT: RangeInclusive<u16> = 1..=u16::MAX;
-/// Table numbers are 32 bits (include/uapi/linux/rtnetlink.h, `RTA_TABLE`). That some are the
-/// kernel's is checked apart.
+/// Table numbers are 32 bits (include/uapi/linux/rtnetlink.h, `RTA_TABLE`). It is checked
+/// separately that none is the kernel's.
 pub(crate) const TABLE: RangeInclusive<u32> = 0..=u32::MAX;
 /// A connection takes two sockets, and pipes while data is under way.
 pub(crate) const CONNECTIONS: RangeInclusive<u32> = 1..=1_000_000;
@@ -32,7 +32,7 @@ pub(crate) const RATE: RangeInclusive<Rate> = Rate(1_000)..=Rate(800_000_000_000
 pub(crate) const INITIAL_WINDOW: RangeInclusive<u32> = 1..=1000;
 /// Each leg has a listener address, of which there are 250; one is kept for the leg `default`.
 pub(crate) const LEGS: usize = 249;
-/// `TCP_MAXSEG` takes no other (net/ipv4/tcp.c, `TCP_MIN_MSS` and `MAX_TCP_WINDOW`).
+/// `TCP_MAXSEG` takes no others (net/ipv4/tcp.c, `TCP_MIN_MSS` and `MAX_TCP_WINDOW`).
 pub(crate) const MSS: RangeInclusive<u16> = 88..=32_767;
 /// RFC 5482, section 3.1, asks for at least the longest retransmission; a day is beyond patience.
 pub(crate) const USER_TIMEOUT: RangeInclusive<Duration> =
@@ -53,9 +53,10 @@ pub(crate) const CONNECT_TIMEOUT: RangeInclusive<Duration> =
 pub(crate) const PEER_MTU: RangeInclusive<u16> = 1280..=u16::MAX;
 /// 0 would not leave the box.
 pub(crate) const TTL: RangeInclusive<u8> = 1..=u8::MAX;
-/// The traffic class byte; that ECN's two bits are 0 is checked apart.
+/// The traffic class byte; it is checked separately that ECN's two bits are 0.
 pub(crate) const TOS: RangeInclusive<u8> = 0..=u8::MAX;
-/// More often than ten times a second tells nothing new; less than hourly is never.
+/// More often than ten times a second tells nothing new; less often than hourly is as good as
+/// never.
 pub(crate) const PROBE: RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(3600);
 /// More than any fleet; the ways between all of them are searched at each start.

@@ -15,7 +15,7 @@ use crate::units;
 /// A value with its place.
 pub(crate) type Item<'t> = Spanned<DeValue<'t>>;
 
-/// A value and the key that it belongs to: for the element of a list, the list's.
+/// A value and the key that it belongs to: for an element of a list, the list's key.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Field<'t> {
     key: &'t str,

@@ -105,8 +105,8 @@ pub struct Capture {
     pub port: u16,
     /// The moment at which a client's SYN is answered, unless a rule says otherwise.
     pub handshake: Handshake,
-    /// The firewall mark on packets that are to be delivered to pepd: its value is never 0 and
-    /// within the mask, which says what bits are pepd's, so that the operator's own marks survive
+    /// The firewall mark on packets that are to be delivered to pepd: its value is never 0 and lies
+    /// within the mask, which says which bits are pepd's, so that the operator's own marks survive
     /// in the others.
     pub mark: Mark,
     /// The policy-routing table that delivers marked packets locally.
@@ -203,7 +203,7 @@ pub struct Leg {
 }
 
 impl Leg {
-    /// Returns a leg that leaves all to the kernel.
+    /// Returns a leg that leaves everything to the kernel.
     pub(crate) fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -314,7 +314,7 @@ pub struct Peer {
     pub name: String,
     /// This box's end of the tunnel; a unicast address.
     pub local: IpAddr,
-    /// The other box's end; a unicast address of the same family, and of no other peer.
+    /// The other box's end; a unicast address of the same family, which no other peer has.
     pub remote: IpAddr,
     /// The addresses of this box's end inside the tunnel, each with the network that both ends
     /// are in; most tunnels need none.
@@ -348,7 +348,7 @@ pub enum Tos {
 pub struct Admin {
     /// The Unix socket of the admin API; an absolute path. `None` is off.
     pub socket: Option<PathBuf>,
-    /// The group whose members may open it beside root; a name, or a number. `None` is nobody.
+    /// The group whose members may open it besides root; a name, or a number. `None` is nobody.
     pub group: Option<String>,
     /// The address at which Prometheus metrics are served. `None` is off.
     pub metrics: Option<SocketAddr>,

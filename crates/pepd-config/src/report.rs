@@ -86,7 +86,7 @@ impl Report {
         parts.join("\n\n")
     }
 
-    /// Nobody reads more, and a file that is no configuration at all can have thousands.
+    /// Nobody reads more of them, and a file that is no configuration at all can have thousands.
     const SHOWN: usize = 50;
 
     fn group<'a>(&'a self, problem: &'a Problem) -> Group<'a> {

@@ -18,7 +18,7 @@ pub(crate) struct Section<'t> {
 }
 
 impl<'t> Section<'t> {
-    /// Returns the whole file. What is missing from it is missing at its end.
+    /// Returns the whole file. What is missing is reported at its end.
     pub(crate) fn root(document: &'t DeTable<'t>, text: &str, problems: &mut Problems) -> Self {
         let end = text.trim_end().len();
         let root = Self {

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use crate::protocol::Protocol;
 
-/// A checksum that is being taken: the sum of the 16-bit words so far.
+/// A checksum that is being computed: the sum of the 16-bit words so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Checksum(u64);
 

@@ -48,7 +48,7 @@ pub fn read_error(packet: &[u8]) -> Option<(FourTuple, IcmpError)> {
 /// An echo request, or the reply to it (RFC 792, and RFC 4443, sections 4.1 and 4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Echo<'a> {
-    /// Tells the requests of one sender from those of another.
+    /// The number that tells the requests of one sender from those of another.
     pub identifier: u16,
     /// Counts one sender's requests.
     pub sequence: u16,

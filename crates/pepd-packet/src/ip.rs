@@ -25,8 +25,8 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// Reads a packet of either family. None where it is cut off within the header, or a later
-    /// fragment, which has no header of what it carries.
+    /// Reads a packet of either family. None where it is cut off within the header, or is a later
+    /// fragment, which lacks the header of what it carries.
     pub fn read(packet: &'a [u8]) -> Option<Self> {
         match packet.first()? >> 4 {
             4 => Self::read_v4(packet),
@@ -73,8 +73,8 @@ impl<'a> Packet<'a> {
         })
     }
 
-    /// Returns the checksum of the payload with that in its header, over the pseudo header as well:
-    /// 0 where it is right.
+    /// Returns the checksum of the payload, including the one in its header, and of the pseudo
+    /// header: 0 where it is right.
     pub fn payload_checksum(&self) -> u16 {
         Checksum::with_pseudo_header(self.source, self.destination, self.protocol, self.payload)
             .value()

@@ -30,9 +30,9 @@ impl Mark {
         self.value != MarkValue::NONE && self.value.0 & !self.mask.0 == 0
     }
 
-    /// Returns the marks that the relay's sockets should have (SO_MARK): packets for them are known
-    /// by these without a look at their addresses, and connection tracking is to see the upstream
-    /// leg only. None if the mask has one bit: then packets are found more slowly, and address
+    /// Returns the marks that the relay's sockets should have (SO_MARK): their packets are known by
+    /// these without looking at the addresses, and connection tracking is to see the upstream leg
+    /// only. None if the mask has one bit: then packets are found more slowly, and address
     /// translation on this host does not apply to split connections.
     ///
     /// On packets that come in the same values mean [`VerdictMarks`]; a socket's mark is only

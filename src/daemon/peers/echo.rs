@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use pepd_packet::{Protocol, icmp, ip};
 
-/// The requests to one peer, and what tells their answers from those to somebody else's.
+/// The requests to one peer, and what distinguishes their answers from those to somebody else's.
 #[derive(Debug)]
 pub struct Echo {
     local: IpAddr,

@@ -18,9 +18,9 @@ use crate::section::Section;
 /// The interval of a peer's probes if the file does not say.
 const PROBE: Duration = Duration::from_secs(5);
 
-/// The TTL of the outer packets where a routing daemon uses the tunnels and the file does not
-/// say: OSPF's own packets and others have 1, and would die at the first router between the
-/// boxes if the outer ones had theirs.
+/// The TTL of the outer packets where a routing daemon uses the tunnels and the file does not say:
+/// OSPF's own packets and others have 1, and would die at the first router between the boxes if the
+/// outer packets had the same.
 const ROUTED_TTL: u8 = 64;
 
 /// An example of `inside`.
@@ -221,7 +221,7 @@ pub(super) fn unicast(field: Field<'_>) -> Result<Spanned<IpAddr>, Problem> {
     }
 }
 
-/// Returns what an address is that no host can have in a network.
+/// Returns the kind of an address that no host can have in a network.
 fn not_a_hosts(address: IpAddr) -> Option<&'static str> {
     match address {
         _ if address.is_unspecified() => Some("the unspecified address"),
@@ -307,7 +307,7 @@ fn host_in_network(field: Field<'_>) -> Result<Spanned<IpNet>, Problem> {
         };
         return Err(field.malformed(text, "an address with a prefix length", help));
     };
-    // Of two addresses, or of one, all are hosts' (RFC 3021, RFC 6164).
+    // In a network of two addresses, or of one, all are hosts' (RFC 3021, RFC 6164).
     let small = net.max_prefix_len() - net.prefix_len() <= 1;
     let address = net.addr();
     let what = match not_a_hosts(address) {

@@ -50,7 +50,7 @@ fn fleet_toml_is_valid_for_every_box() {
     assert_eq!(names, ["hb-a", "hb-i", "hb-b", "hb-c"]);
 }
 
-/// Uncommenting every line that is a key or a header gives a file with all there is.
+/// Uncommenting every line that is a key or a header gives a file with everything there is.
 pub(super) fn uncommented(text: &str) -> String {
     let bare = |line: &str| match line.strip_prefix('#') {
         Some(key) if !key.starts_with([' ', '#']) && !key.is_empty() => format!("{key}\n"),

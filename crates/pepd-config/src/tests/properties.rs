@@ -27,7 +27,7 @@ fn fragment() -> impl Strategy<Value = String> {
     ]
 }
 
-/// A TOML value that is not unlike one in a configuration.
+/// A TOML value much like one in a configuration.
 fn value() -> impl Strategy<Value = String> {
     let scalar = prop_oneof![
         any::<i64>().prop_map(|number| number.to_string()),
@@ -87,7 +87,7 @@ proptest! {
         survives(&text.into_iter().collect::<String>());
     }
 
-    /// Valid TOML all the way, so that it is the meaning that is tried.
+    /// Valid TOML throughout, so that it is the meaning that is tried.
     #[test]
     fn any_value_of_any_key(
         changes in prop::collection::vec((any::<prop::sample::Index>(), value()), 1..6)

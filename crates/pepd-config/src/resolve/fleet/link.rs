@@ -14,7 +14,7 @@ use crate::resolve::campus::{default_leg, leg};
 use crate::resolve::peer::{Tunnel, mixed_families, unicast};
 use crate::section::Section;
 
-/// A tunnel between two boxes. What is a pair is in the order of the ends.
+/// A tunnel between two boxes. Pairs are in the order of the ends.
 pub(super) struct Link {
     /// The place of its `boxes`.
     pub(super) at: Span,

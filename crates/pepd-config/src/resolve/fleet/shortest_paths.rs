@@ -3,11 +3,11 @@
 //! Every box finds its own next link by itself, from the same file, and the next box goes on from
 //! there. For this to end where it should, and for both directions of a connection to cross the
 //! same boxes, there must be exactly one best path between any two boxes, whichever of them looks
-//! and in whichever direction. So links are told apart: of paths through as few boxes the one
-//! wins whose last link (last in the file) stands earlier; if that is the same, the last but
-//! one decides; and so on. It is as if the n-th link had the length 1 + 2⁻ᴺ⁺ⁿ: no two sets of
-//! links are equally long, so the shortest path is unique, its reverse is the shortest path
-//! back, and every part of it is the shortest path between its own ends.
+//! and in whichever direction. So links are told apart: of the paths through the fewest boxes, the
+//! one wins whose last link (last in the file) stands earlier; if that is the same, the last but
+//! one decides; and so on. It is as if the n-th link had the length 1 + 2⁻ᴺ⁺ⁿ: no two sets of links
+//! are equally long, so the shortest path is unique, its reverse is the shortest path back, and
+//! every part of it is the shortest path between its own ends.
 
 /// The links to take from anywhere to anywhere.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns a connected graph: a random tree and some links more, no two between the same boxes.
+    /// Returns a connected graph: a random tree and some more links, no two between the same boxes.
     fn graph() -> impl Strategy<Value = (usize, Vec<[usize; 2]>)> {
         (1..14_usize)
             .prop_flat_map(|boxes| {
