@@ -126,7 +126,8 @@ impl Distribution {
 
     /// Records a value.
     pub fn observe(&self, value: f64) {
-        let bucket = self.bounds.partition_point(|bound| *bound < value);
+        let reaches = |bound: &f64| *bound >= value;
+        let bucket = self.bounds.partition_point(|bound| !reaches(bound));
         let mut state = lock(&self.state);
         state.sum += value;
         state.count += 1;

@@ -99,7 +99,7 @@ macro_rules! reasons {
 reasons! {
     /// The reasons why a connection whose SYN was held is routed and not split.
     pub enum UnsplitReason {
-        /// Too many SYNs were pending, and it made room for a newer one.
+        /// Too many SYNs were pending: it made room for a newer one, or found none.
         Full = ("full", "held SYNs routed unsplit: too many were pending"),
         /// Too many upstream legs were tried in vain.
         Budget = ("budget", "held SYNs routed unsplit: too many attempts in vain"),

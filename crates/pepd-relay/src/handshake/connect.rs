@@ -38,7 +38,7 @@ pub(super) async fn dial(context: Arc<Context>, syn: Syn, ticket: Ticket) {
             let answered = shared
                 .handshakes
                 .answered(flow, ticket, upstream, Instant::now());
-            // Otherwise the flow was evicted; dropping the leg has reset it.
+            // Otherwise the flow was evicted; dropping the leg resets it.
             if let Ok((packet, verdict)) = answered {
                 shared.decide(packet, verdict);
             }

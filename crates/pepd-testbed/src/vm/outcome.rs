@@ -27,7 +27,7 @@ pub struct Run {
     /// never started.
     pub boot: Option<Duration>,
     /// The number of times that the command, and what it started, asked the host for a file or
-    /// wrote results; on [`Clock::Virtual`] each time lets the clock run on. `None` if the guest
-    /// did not say.
+    /// wrote results; on [`Clock::Virtual`](super::guest::Clock::Virtual) each time lets the clock
+    /// run on. `None` if the guest did not say.
     pub host_requests: Option<u64>,
 }

@@ -15,7 +15,7 @@ use super::session;
 
 impl Guest {
     /// Boots `kernel`, runs `command` in it as root and passes its output on as it comes.
-    /// `results` must exist; the guest writes to it as [`RESULTS`].
+    /// `results` must exist; the guest writes to it as [`RESULTS`](super::RESULTS).
     ///
     /// QEMU ends with the calling thread, however that ends.
     ///

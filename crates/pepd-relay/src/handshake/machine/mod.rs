@@ -52,9 +52,12 @@ fn next_syn_within(last_after_first: Duration) -> Duration {
 ///    PortReused, Cleared
 /// ```
 ///
-/// The verdict of DialFailed says where it leads ([`State::after`]). A flow that is evicted before
-/// its dial has started is routed at once. An Evicting flow becomes Unknown when the table is
-/// Cleared, and a Remembered one when the history has no more room for it.
+/// Events that leave a flow where it is are not drawn. The verdict of DialFailed says where it leads
+/// ([`State::after`]). There is no place for a SYN that is late, or that finds the table full or
+/// the budget spent; one that crosses that of a flow under way has its verdict, and is not
+/// remembered. A flow that is evicted before its dial has started is routed at once. An Evicting
+/// flow becomes Unknown when the table is Cleared. A Remembered one is Unknown to a SYN of another
+/// number, and to all when the history has forgotten it, because of its age or for want of room.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum State<P, U, D> {
     /// Nothing is known of it.

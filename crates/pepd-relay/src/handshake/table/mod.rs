@@ -12,9 +12,10 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pepd_packet::{FourTuple, SequenceNumber};
+use pepd_telemetry::Throttle;
 
 use super::connect_budget::ConnectBudget;
 use super::event::{Action, Event, Place, Ticket};
@@ -44,7 +45,7 @@ pub(crate) struct ReceivedSyn<P> {
 #[derive(Debug)]
 pub(crate) struct Table<P, U, D> {
     flows: Mutex<Flows<P, U, D>>,
-    /// The number of flows, so that the accepts of an "early" box take no lock.
+    /// The number of flows with a place, so that the accepts of an "early" box take no lock.
     len: AtomicUsize,
 }
 
@@ -203,7 +204,7 @@ impl<P: Debug, U: Debug, D: Dial> Table<P, U, D> {
         })
     }
 
-    /// Returns the number of flows.
+    /// Returns the number of flows that have a place.
     pub(crate) fn len(&self) -> usize {
         self.len.load(Relaxed)
     }
@@ -217,7 +218,8 @@ impl<P: Debug, U: Debug, D: Dial> Table<P, U, D> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Flows<P, U, D>> {
-        // A panic while the lock is held leaves at worst an entry that the next ones evict.
+        // A panic while the lock is held leaves at worst a place without a flow, which the next ones
+        // take.
         self.flows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -240,7 +242,7 @@ impl<P: Debug, U: Debug, D: Dial> Flows<P, U, D> {
         if let Action::Dial(_) = action {
             self.next_ticket += 1;
             self.budget.take(now);
-            while let Some(oldest) = self.places.in_excess(flow.client.ip()) {
+            while let Some(oldest) = self.places.take_excess(flow.client.ip()) {
                 evicted.add(oldest, self.step(oldest, Event::Evict, now));
             }
         }
@@ -360,9 +362,19 @@ impl<P: Debug, U: Debug, D: Dial> Flows<P, U, D> {
             dial.stop();
         }
         if let Action::Illegal(event) = &action {
-            tracing::error!(client = %flow.client, server = %flow.server, ?event, "held SYN");
+            report_illegal(flow, event);
         }
         action
+    }
+}
+
+fn report_illegal(flow: FourTuple, event: &impl Debug) {
+    static THROTTLE: Throttle = Throttle::new(Duration::from_secs(60));
+    if let Some(held_back) = THROTTLE.admit(Instant::now()) {
+        tracing::error!(
+            client = %flow.client, server = %flow.server, ?event, held_back,
+            "a held SYN met what cannot happen to it: a defect of pepd's; nothing was changed"
+        );
     }
 }
 

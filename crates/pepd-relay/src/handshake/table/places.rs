@@ -74,26 +74,28 @@ impl Places {
     /// time.
     pub(super) fn has_one_for(&self, source: IpAddr, now: Instant) -> bool {
         self.holder_in_the_way(source, 0)
-            .is_none_or(|holder| now.saturating_duration_since(holder.since) >= PLACE_TIME)
+            .is_none_or(|(_, holder)| now.saturating_duration_since(holder.since) >= PLACE_TIME)
     }
 
-    /// Returns the oldest of those that are too many, with the newest from `source`.
-    pub(super) fn in_excess(&self, source: IpAddr) -> Option<FourTuple> {
-        self.holder_in_the_way(source, 1).map(|holder| holder.flow)
+    /// Takes the place of the oldest of those that are too many, with the newest from `source`.
+    pub(super) fn take_excess(&mut self, source: IpAddr) -> Option<FourTuple> {
+        let (ticket, holder) = self.holder_in_the_way(source, 1)?;
+        self.leave(ticket);
+        Some(holder.flow)
     }
 
     /// Returns whoever would have to go first for one more from `source`, where it has `newest` of
     /// them already.
-    fn holder_in_the_way(&self, source: IpAddr, newest: usize) -> Option<Holder> {
+    fn holder_in_the_way(&self, source: IpAddr, newest: usize) -> Option<(Ticket, Holder)> {
         let share = (self.capacity / 2).max(1) + newest;
         let tickets = self.sources.get(&source);
         match tickets.filter(|tickets| tickets.len() >= share) {
             Some(tickets) => tickets
                 .first()
-                .and_then(|ticket| self.ages.get(ticket))
-                .copied(),
+                .and_then(|ticket| Some((*ticket, *self.ages.get(ticket)?))),
             None if self.ages.len() >= self.capacity.max(1) + newest => {
-                self.ages.first_key_value().map(|(_, holder)| *holder)
+                let oldest = self.ages.first_key_value();
+                oldest.map(|(ticket, holder)| (*ticket, *holder))
             }
             None => None,
         }
