@@ -22,8 +22,8 @@ const OWN_KERNEL: &str = "PEPD_OWN_KERNEL";
 
 /// The turn of the test that has thousands of descriptors open.
 ///
-/// One at a time: both ends of its connections are this process's, and all together are more
-/// descriptors than some machines give it.
+/// One at a time: both ends of its connections are this process's, and all together they are more
+/// descriptors than some machines allow it.
 ///
 /// # Errors
 /// When the limit of open descriptors cannot be raised.

@@ -1,4 +1,4 @@
-//! A headless Chromium, spoken to through pipes: no driver, no port, and so in any namespace.
+//! A headless Chromium, driven through pipes: no driver, no port, and so in any namespace.
 //!
 //! The protocol is Chromium's own (Chrome DevTools Protocol, `--remote-debugging-pipe`): JSON
 //! messages, each ended by a zero byte. It tells everything that the page logs and asks for,
@@ -172,7 +172,7 @@ impl Browser {
         fs::write(path, base64(text)?).with_context(|| path.display().to_string())
     }
 
-    /// Returns whatever the page, or Chromium about the page, has logged as an error, and what it
+    /// Returns what the page, or Chromium about the page, has logged as an error, and what the page
     /// threw.
     ///
     /// # Errors

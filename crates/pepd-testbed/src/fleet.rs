@@ -18,9 +18,9 @@ use crate::world::Family;
 ///   a 10.1.0.2 ── box-a ── path-0 ── box-i ── path-1 ── box-b ── b 10.2.0.2
 /// ```
 ///
-/// The n-th campus, from 1, is 10.n.0.0/16 and fd00:n::/48, its box's address there ends in 1.
-/// The ends of the p-th path, from 0, are 198.18.(2p).1 and 198.18.(2p+1).1, and
-/// 2001:db8:(2p)::1 and 2001:db8:(2p+1)::1; the router's end in 2.
+/// The n-th campus, from 1, is 10.n.0.0/16 and fd00:n::/48; its box's address there ends in 1. The
+/// ends of the p-th path, from 0, are 198.18.(2p).1 and 198.18.(2p+1).1, and 2001:db8:(2p)::1 and
+/// 2001:db8:(2p+1)::1; the router's end in 2.
 #[derive(Debug)]
 pub struct Fleet {
     topology: Topology,

@@ -18,7 +18,7 @@ use crate::process::run;
 
 /// The directory where `ip netns` keeps its names (iproute2, `NETNS_RUN_DIR`).
 const NAMES: &str = "/run/netns";
-/// First part of every name made here: what the sweep may look at.
+/// The first part of every name made here: only these does the sweep consider.
 const PREFIX: &str = "pepdtest";
 /// No `ip` command takes this long unless the machine is in trouble.
 const IP_LIMIT: Duration = Duration::from_secs(120);
@@ -84,7 +84,7 @@ impl Netns {
     pub fn kernel_state(&self) -> Result<String> {
         let state = self.sh("nft list ruleset; \
              for family in -4 -6; do ip $family rule; ip $family route show table all; done")?;
-        // A link that has just been made may not have had its carrier.
+        // A link that has just been made may not have its carrier yet.
         Ok(state.replace(" linkdown", ""))
     }
 
@@ -174,7 +174,8 @@ fn remove(name: &str) {
     let _ = run(Command::new("ip").args(["netns", "delete", name]), IP_LIMIT);
 }
 
-/// Removes the namespaces of processes that are no more: killed, they could not do it.
+/// Removes the namespaces of processes that no longer exist: having been killed, they could not do
+/// it.
 fn sweep() {
     for entry in fs::read_dir(NAMES).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -184,8 +185,8 @@ fn sweep() {
     }
 }
 
-/// The process that a namespace belongs to. Its start time is part of it because process ids
-/// come round again.
+/// The process that a namespace belongs to. Its start time is part of it because process ids are
+/// used again.
 #[derive(Debug, PartialEq, Eq)]
 struct Owner {
     pid: u32,

@@ -55,7 +55,7 @@ impl PepdBuilder {
     /// Starts the daemon in `netns` and waits until it says that it is ready.
     ///
     /// # Errors
-    /// When it ends instead; the message has its log.
+    /// When it ends instead; the message contains its log.
     pub fn start(self, netns: &Netns, config: &str) -> Result<Pepd> {
         let mut pepd = self.spawn(netns, config)?;
         pepd.await_notification("READY=1")?;
@@ -110,7 +110,7 @@ impl Pepd {
     /// Starts the daemon in `netns` and waits until it says that it is ready.
     ///
     /// # Errors
-    /// When it ends instead; the message has its log.
+    /// When it ends instead; the message contains its log.
     pub fn start(binary: impl AsRef<Path>, netns: &Netns, config: &str) -> Result<Self> {
         Self::builder(binary).start(netns, config)
     }

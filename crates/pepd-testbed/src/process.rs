@@ -32,7 +32,7 @@ impl Process {
     /// [`Process::log`].
     ///
     /// # Errors
-    /// When the program cannot be started (not installed, mostly).
+    /// When the program cannot be started (mostly because it is not installed).
     pub fn spawn(command: &mut Command) -> Result<Self> {
         command.stdin(Stdio::null());
         Self::spawn_with_stdin(command)
@@ -180,8 +180,8 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<Finished> {
     })
 }
 
-/// Copies the program at `from` to `to`, by a program of its own: a descriptor to write by would
-/// be inherited by what other tests start at that moment, and the copy be busy until that has
+/// Copies the program at `from` to `to`, by a program of its own: a descriptor for writing would be
+/// inherited by what other tests start at that moment, and the copy would be busy until that has
 /// been executed (ETXTBSY, execve(2)).
 ///
 /// # Errors

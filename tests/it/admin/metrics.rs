@@ -90,7 +90,7 @@ fn what_a_rule_exempts_is_counted() -> Result<()> {
     stage.finish()
 }
 
-/// What the page is served by takes no control requests, and answers nobody who believes it to be
+/// The server of the page takes no control requests, and answers nobody who believes it to be
 /// somebody else.
 #[rstest]
 #[case::another_name(&["-H", "Host: rebound.example:9730"], "/metrics", "421")]

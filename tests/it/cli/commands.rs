@@ -212,7 +212,7 @@ fn without_nft_it_is_exit_69_naming_the_package() -> Result<()> {
     Ok(())
 }
 
-/// Where the kernel's nft has a `queue` that is enough, and iptables is not missed.
+/// Where the kernel's nft has a `queue`, that is enough, and iptables is not missed.
 #[test]
 fn without_anything_to_hold_syns_it_is_exit_69_unless_early() -> Result<()> {
     require!(root, program("nft"));

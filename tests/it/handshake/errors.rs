@@ -279,7 +279,7 @@ fn a_reset_before_the_client_is_answered_is_no_refusal(
                         client.set_read_timeout(Some(LIMIT))?;
                         client.read_to_end(&mut Vec::new()).unwrap_err()
                     }
-                    // The RST was there before the call had looked.
+                    // The RST was there before the call had checked.
                     Err(error) => error,
                 };
                 assert_eq!(error.kind(), ErrorKind::ConnectionReset, "round {round}");

@@ -74,7 +74,7 @@ fn ask_fast(
     answer(client, listener, question)
 }
 
-/// Has it listen no more. What another test is about to execute may have the descriptor for a
+/// Has it stop listening. What another test is about to execute may have the descriptor for a
 /// moment yet, so that closing alone is not enough.
 fn stop(listener: TcpListener) -> Result<()> {
     SockRef::from(&listener).shutdown(Shutdown::Both)?;
@@ -121,7 +121,7 @@ fn the_first_words_travel_in_the_syn(
         0,
         "no cookie yet"
     );
-    // Those of a client that does not get to say anything for a while do not.
+    // Those of a client that says nothing for a while do not.
     wait_until(LIMIT, "three SYNs had data that the server took", || {
         ask(&stage, &listener, server, &question).unwrap();
         counter(stage.world.server(), "TCPFastOpenPassive").is_ok_and(|taken| taken >= 3)
@@ -278,7 +278,7 @@ fn data_that_only_the_destination_took_arrives_once(
     require!(root);
     let (stage, listener, server) = stage_end_to_end(family)?;
     get_cookies(&stage, &listener, server)?;
-    // 1: as a client only. Listeners that there are obey (tcp_try_fastopen).
+    // 1: as a client only. Existing listeners obey (tcp_try_fastopen).
     stage.world.hb().sysctl("net.ipv4.tcp_fastopen", "1")?;
     ask_fast(&stage, &listener, server, &[7; 1000])?;
     assert_eq!(counter(stage.world.server(), "TCPFastOpenPassive")?, 1);
@@ -299,7 +299,7 @@ fn a_held_syn_with_data_is_refused_as_any(
     stage.finish()
 }
 
-/// A client that gives up, and begins anew from the same port with something else to say, has
+/// A client that gives up, and starts again from the same port with something else to say, has
 /// nothing to do with what its first SYN brought: that has gone out in an upstream SYN.
 #[rstest]
 fn who_begins_anew_says_nothing_of_before(

@@ -21,7 +21,7 @@ use crate::harness::PEPD;
 /// The reason why the gate is closed although the daemon is well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Closed {
-    /// There are as many connections as there may be.
+    /// There are as many connections as the limit allows.
     Full,
     /// There are as many from the client.
     SourceFull,
@@ -67,7 +67,7 @@ impl<'a> Silent<'a> {
         })
     }
 
-    /// Connects the client, as far as that the box has asked.
+    /// Connects the client, until the box has sent its own SYN.
     fn connect(&self, stage: &Stage) -> Result<JoinHandle<Result<TcpStream>>> {
         let attempt = connect_meanwhile(stage, self.listener.local_addr()?)?;
         wait_until(LIMIT, "the box has sent a SYN of its own", || {
@@ -170,7 +170,8 @@ fn what_repeats_a_held_syn_is_held_though_the_gate_be_closed(
     stage.finish()
 }
 
-/// So is what a client answers that is answered by another way: else its SYNs would be held in vain.
+/// So is the reply of a client that is answered by another way: else its SYNs would be held in
+/// vain.
 #[rstest]
 fn answers_that_take_another_way_are_noticed_though_the_gate_be_closed(
     #[values(Family::V4, Family::V6)] family: Family,
@@ -214,7 +215,7 @@ fn a_destination_that_answers_a_paused_daemon_is_reached(
     let daemon = stage.pepd.take().unwrap();
     daemon.pause()?;
     wait_for_gate(world.hb(), false)?;
-    // Of the two kinds of SYNs the box's alone are answered.
+    // Of the two kinds of SYNs, only the box's are answered.
     silent.hear_the_box()?;
     wait_until(LIMIT, "the upstream leg is connected", || {
         let legs = world.hb().sh("ss -Htn state established dport = :4000");

@@ -22,7 +22,7 @@ pub fn connect_meanwhile(stage: &Stage, to: SocketAddr) -> Result<JoinHandle<Res
     Ok(attempt)
 }
 
-/// The connection that has come of it after all, from the client's own address.
+/// The connection that it led to after all, from the client's own address.
 pub fn connected(attempt: JoinHandle<Result<TcpStream>>, listener: &TcpListener) -> Result<Pair> {
     let client = attempt.join().unwrap()?;
     client.set_read_timeout(Some(LIMIT))?;

@@ -66,7 +66,7 @@ fn what_makes_room_is_not_reset_by_the_box(
     require!(root, program("nft"));
     const CLIENTS: usize = 64;
     // On the worker that has the socket nothing is routed before it is gone. It has to be another
-    // that routes, which the queues choose by both addresses.
+    // worker that routes, which the queues choose by both addresses.
     let config = World::config().replacen("[node]", "[node]\nworkers = 8", 1);
     // Of which a source may have half.
     let config = format!("{config}\n[limits]\npending = {}\n", 2 * CLIENTS);
@@ -112,7 +112,7 @@ enum Absence {
     Kill,
 }
 
-/// The same of a SYN that was routed while the daemon was away, and then it is back.
+/// The same for a SYN that was routed while the daemon was away, once it is back.
 #[rstest]
 fn what_repeats_a_syn_that_was_routed_without_the_daemon_is_routed(
     #[values(Absence::Pause, Absence::Kill)] absence: Absence,
@@ -185,7 +185,7 @@ fn answer_the_clients_own(server: &Netns, family: Family) -> Result<()> {
     Ok(())
 }
 
-/// A client to whom what port 4000 answers comes to nothing.
+/// A client for whom the answers of port 4000 come to nothing.
 struct Deaf<'a>(&'a Netns);
 
 impl<'a> Deaf<'a> {

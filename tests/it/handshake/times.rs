@@ -1,6 +1,6 @@
-//! How long it takes to be connected, to be told that there is nobody, and to reach another address:
-//! as long as without pepd. All of it is about times, hence on the guest's virtual clock. The tables
-//! in docs/handshake.md are of the example of the same name, which measures more.
+//! How long it takes to be connected, to be told that there is nobody, and to reach another
+//! address: as long as without pepd. All of it is about times, hence on the guest's virtual clock.
+//! The tables in docs/handshake.md come from the example `handshake_times`, which measures more.
 
 #[path = "../../../examples/handshake_times/times/mod.rs"]
 mod setting;
@@ -145,7 +145,7 @@ fn a_client_is_told_as_soon_as_without_pepd(
     let expected = [111, 113, 110];
     for ((routed, split), errno) in routed.iter().zip(&split).zip(expected) {
         assert_eq!((routed.errno, split.errno), (errno, errno));
-        // A path without delay refuses in no time; what the boxes add is bounded apart from that.
+        // A path without delay refuses in no time; what the boxes add is bounded separately.
         let most = routed.time.mul_f64(1.1) + Duration::from_millis(2);
         assert!(
             split.time < most,

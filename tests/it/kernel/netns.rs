@@ -135,7 +135,7 @@ pub fn veth(a: (&Netns, &str), b: (&Netns, &str)) {
         netns.ip(&format!("link set {name} up"));
     }
     for (netns, name) in [a, b] {
-        // A link's carrier is noticed a moment later, the more so where other tests make links.
+        // A link's carrier is noticed a moment later, all the more where other tests make links.
         wait_until(LIMIT, "the link is up", || {
             netns
                 .ip(&format!("link show dev {name}"))

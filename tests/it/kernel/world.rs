@@ -105,7 +105,7 @@ impl World {
         });
     }
 
-    /// Connects from the client, says something each way, and tells who was there.
+    /// Connects from the client, says something each way, and tells who answered.
     pub fn connect(&self, server: &str, port: u16) -> Answered {
         let destination = SocketAddr::new(server.parse().unwrap(), port);
         let mut client = self

@@ -72,7 +72,7 @@ fn a_reload_under_load_loses_no_connection(
             Ok(())
         })();
         done.store(true, Ordering::Relaxed);
-        // First what broke, then that something was waited for in vain.
+        // First report what broke, then that something was waited for in vain.
         for thread in keeps_on {
             thread.join().unwrap()?;
         }

@@ -70,7 +70,7 @@ mod as_a_service {
 
     use super::*;
 
-    /// The daemon as a user of no name, with the capabilities that a unit lists.
+    /// The daemon as a user without a name, with the capabilities that a unit lists.
     struct Service {
         directory: TempDir,
         unit: String,
@@ -120,7 +120,7 @@ mod as_a_service {
         }
     }
 
-    /// As setpriv(1) wants them, without those that even root has not here.
+    /// As setpriv(1) wants them, without those that not even root has here.
     fn capabilities(names: &[&str]) -> Result<String> {
         let set = caps::read(None, caps::CapSet::Permitted)?;
         let there = names.iter().filter(|name| {
@@ -182,7 +182,7 @@ mod as_a_service {
         Ok(())
     }
 
-    /// The lines are there for a reason, and the daemon says which.
+    /// The lines are there for a reason, and the daemon says for which one.
     #[test]
     fn without_its_lines_for_a_fixed_rate_it_is_not() -> Result<()> {
         require!(root, program("setpriv"), program("nft"));

@@ -1,5 +1,5 @@
 //! Many connections, refused ones, and limits: beyond a limit new connections are routed, and
-//! those that there are notice nothing.
+//! existing ones notice nothing.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream};

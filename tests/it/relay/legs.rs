@@ -143,7 +143,7 @@ fn the_dscp_of_the_syn_is_copied_to_both_legs(
     let at_client = DscpCounters::new(world.client(), World::server_address(family), back)?;
     let mut pair = marked_pair(world, family, 46)?;
     // What the kernel sends before there is a socket to copy anything to has no DSCP: the SYN-ACK,
-    // and were the client to speak first, acknowledgements of what it says.
+    // and, if the client speaks first, acknowledgements of what it says.
     pair.server.write_all(b"!")?;
     pair.client.read_exact(&mut [0])?;
     pair.exchange(50_000)?;
@@ -255,8 +255,8 @@ fn fast_open_works_on_both_legs(#[values(Family::V4, Family::V6)] family: Family
     stage.finish()
 }
 
-/// A client port that is in use on the box itself cannot be taken again; the connection
-/// comes about from another port of the same address.
+/// A client port that is in use on the box itself cannot be taken again; the connection is
+/// established from another port of the same address.
 #[rstest]
 fn a_client_port_that_the_box_itself_listens_on_is_no_obstacle(
     #[values(Family::V4, Family::V6)] family: Family,

@@ -19,8 +19,8 @@ use crate::harness::PEPD;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A FIN and then a RST, from a client that has not read all that the server had sent, and to
-/// which the server has said its last: the request is complete, and the server sees it end.
+/// A FIN and then a RST, from a client that has not read all that the server had sent, and to which
+/// the server has nothing more to say: the request is complete, and the server sees it end.
 #[rstest]
 fn a_fin_counts_although_a_reset_follows_at_once(
     #[values(Via::Routing, Via::Pepd, Via::Early)] via: Via,
@@ -138,7 +138,7 @@ fn a_reset_does_not_overtake_urgent_data(
     stage.finish()
 }
 
-/// A second urgent byte takes the mark away from the first, which then is a byte like others.
+/// A second urgent byte takes the mark away from the first, which is then a byte like any other.
 /// The daemon stands right before the first one, and cannot go on, when that happens.
 #[rstest]
 fn a_second_urgent_byte_does_not_swallow_the_first(

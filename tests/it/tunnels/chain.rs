@@ -329,7 +329,7 @@ fn inside(running: &Running) -> Result<Vec<String>> {
     Ok(addresses)
 }
 
-/// What differs is changed in place where that is possible, and mended where somebody else
+/// What differs is changed in place where that is possible, and repaired where somebody else
 /// changes it.
 #[test]
 fn a_tunnel_is_changed_in_place() -> Result<()> {

@@ -12,7 +12,7 @@ use crate::harness::{PEPD, has_own_kernel};
 const REFUSAL: &str = "/run/modprobe.d/pepd-test.conf";
 const MODULES: [&str; 3] = ["ipip", "sit", "ip6_tunnel"];
 
-/// A guard in the guest: the modules are unloaded and stay so while this lives.
+/// In the guest, a guard: the modules are unloaded and stay so while this lives.
 struct Unloaded;
 
 impl Unloaded {

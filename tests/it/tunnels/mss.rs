@@ -110,7 +110,8 @@ fn no_black_hole(
     is_a_black_hole_both_ways(fleet, inner)
 }
 
-/// What the TCP of a host takes for the largest segment of its one connection, less its options.
+/// The size that a host's TCP takes for the largest segment of its one connection, less its
+/// options.
 fn mss(host: &Netns) -> Result<String> {
     host.sh("ss -Htin state established | grep -o ' mss:[0-9]*'")
         .map(|it| it.trim().to_owned())

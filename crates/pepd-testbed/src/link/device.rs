@@ -43,10 +43,10 @@ impl Endpoint {
     }
 }
 
-/// A TUN device that could not be had.
+/// A TUN device that could not be made or used.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
-    /// There is no such namespace, or it may not be entered.
+    /// There is no such namespace, or it must not be entered.
     #[error("cannot enter the network namespace {path}: {}", entry_cure(source))]
     Namespace {
         /// The namespace's file.
@@ -142,7 +142,7 @@ impl Device {
         }
     }
 
-    /// Gives a packet to the namespace. False if it would not have it: the device is down.
+    /// Gives a packet to the namespace. False if it was not taken: the device is down.
     pub(super) fn write(&self, packet: &[u8]) -> bool {
         self.tun.send(packet).is_ok()
     }

@@ -118,8 +118,8 @@ impl Direction {
         self.on_the_wire(transmission, bytes)
     }
 
-    /// Begins again at `now`: counters at zero, losses from the seed, schedules from their
-    /// start. The packets that it still holds keep their times; they count no more.
+    /// Begins again at `now`: counters at zero, losses from the seed, schedules from their start.
+    /// The packets that it still holds keep their times; they no longer count.
     pub fn restart(&mut self, now: Time) {
         self.epoch = now;
         self.transmitter.restart(now);
@@ -134,8 +134,8 @@ impl Direction {
     }
 
     fn on_the_wire(&mut self, transmission: Transmission, bytes: usize) -> Fate {
-        // The loss model sees every packet, also one that an outage takes anyway: so its
-        // decisions depend on the packet's number only.
+        // The loss model sees every packet, even one that an outage takes anyway: so its decisions
+        // depend on the packet's number only.
         let lost = self.loss.takes(transmission);
         if transmission.end == Time::NEVER {
             self.counters.stranded.add(bytes);

@@ -93,7 +93,7 @@ impl Engine {
         }
     }
 
-    /// Works until it is told to stop, its owner is gone, or a device is.
+    /// Works until it is told to stop, or its owner or a device is gone.
     pub(super) fn run(mut self) -> Result<Report, DeviceError> {
         // The kernel rounds a thread's timeouts up by 50 µs unless it is told not to.
         let _ = prctl::set_timerslack(1);
@@ -128,7 +128,7 @@ impl Engine {
         to_a.min(to_b)
     }
 
-    /// Sleeps until a packet comes, a command, or the time `next`.
+    /// Sleeps until a packet or a command comes, or the time `next`.
     fn wait(&self, next: Time) -> Result<Ready, DeviceError> {
         let timeout = (next != Time::NEVER).then(|| next.since(self.now()).into());
         let mut fds = [

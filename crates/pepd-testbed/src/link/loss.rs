@@ -14,8 +14,8 @@ use super::{
 #[derive(Debug)]
 pub(super) struct LossProcess {
     model: Model,
-    // xoshiro256++ by name and not whatever `SmallRng` is: a seed has to mean the same losses
-    // on every platform and with every version of the library.
+    // xoshiro256++ by name, and not whatever `SmallRng` happens to be: a seed has to mean the same
+    // losses on every platform and with every version of the library.
     random: Xoshiro256PlusPlus,
 }
 
@@ -52,7 +52,7 @@ impl LossProcess {
                 loss_in_good,
                 loss_in_bad,
             } => {
-                // Without any change of state it stays in the good one.
+                // Without any change of state the model stays in the good one.
                 let changes = good_to_bad + bad_to_good;
                 let bad = if changes > 0.0 {
                     good_to_bad / changes
@@ -95,7 +95,7 @@ impl LossProcess {
                 chance(random, if *in_bad { *loss_bad } else { *loss_good })
             }
             Model::Poisson { per_nano, next } => {
-                // A packet that will never leave is on no wire.
+                // A packet that will never leave is not on the wire.
                 if packet.end == Time::NEVER {
                     return false;
                 }

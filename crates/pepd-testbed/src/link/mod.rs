@@ -85,7 +85,8 @@ impl Link {
         let (commands, received) = mpsc::channel();
         let (ready, made) = mpsc::channel();
         let (a, b, awake) = (a.clone(), b.clone(), Arc::clone(&wake));
-        // The devices are made on the link's thread: it changes its namespace, its maker stays.
+        // The devices are made on the link's thread: it changes its namespace, and its maker stays
+        // in its own.
         let work = move || {
             let ends = Device::make(&a, mtu).and_then(|a| Ok((a, Device::make(&b, mtu)?)));
             let ends = ends?;

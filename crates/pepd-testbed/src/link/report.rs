@@ -25,7 +25,7 @@ impl Amount {
 #[derive(Clone, Debug)]
 pub struct Delays(Histogram<u64>);
 
-/// What lies above counts as this: nanoseconds in an hour.
+/// The largest delay that is told apart, for which any larger one counts: an hour in nanoseconds.
 const LONGEST: u64 = 3_600_000_000_000;
 
 impl Default for Delays {
@@ -118,9 +118,9 @@ pub struct DirectionReport {
     pub lag: Quantiles,
     /// Packets that the kernel dropped before the link could read them.
     pub overruns: u64,
-    /// The link did not keep up: packets were lost that it never saw, or one in a hundred was
-    /// delivered later than [`LAG_LIMIT`] after its time. The figures do not show the path
-    /// that was asked for.
+    /// Whether the link did not keep up: packets that it never saw were lost, or one in a hundred
+    /// was delivered later than [`LAG_LIMIT`] after its time. The figures do not show the path that
+    /// was asked for.
     pub fell_behind: bool,
 }
 

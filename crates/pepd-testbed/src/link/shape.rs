@@ -126,9 +126,9 @@ pub enum Loss {
     /// Bursts: a Markov chain with a good and a bad state, which may change before each packet
     /// (Gilbert 1960; Elliott 1963). It starts in its stationary distribution.
     GilbertElliott {
-        /// The probability to go from good to bad, per packet.
+        /// The probability of going from good to bad, per packet.
         good_to_bad: f64,
-        /// The probability to go from bad to good, per packet.
+        /// The probability of going from bad to good, per packet.
         bad_to_good: f64,
         /// The probability of loss in the good state.
         loss_in_good: f64,
@@ -210,7 +210,7 @@ impl Loss {
     }
 }
 
-/// A time during which the link is down. Packets that are past it, in propagation, arrive.
+/// A time during which the link is down. Packets that have passed it and are in propagation arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Outage {
