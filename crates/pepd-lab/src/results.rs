@@ -247,7 +247,7 @@ impl Results {
     /// Reads a results file.
     ///
     /// # Errors
-    /// When it cannot be read, is no such file, or of another version.
+    /// When it cannot be read, is not such a file, or is of another version.
     pub fn read(path: &Path) -> Result<Self> {
         let text =
             fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;

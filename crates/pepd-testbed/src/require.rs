@@ -25,8 +25,8 @@ pub enum Requirement {
 }
 
 impl Requirement {
-    /// Returns whether `cargo xtask test` sees to it, by running the tests that need it in a guest.
-    /// Then a skip outside is no failure even with `CI=true`.
+    /// Returns whether `cargo xtask test` takes care of it, by running the tests that need it in a
+    /// guest. Then a skip outside is no failure even with `CI=true`.
     fn guest_has(self) -> bool {
         match self {
             Self::Tunnels => std::env::var_os(GUEST).is_none(),
@@ -81,8 +81,8 @@ fn lacks_tunnels() -> Option<String> {
     Some(error.to_string().lines().last()?.to_owned())
 }
 
-/// Prints that the test at `place` does not run for want of `requirement`, and why. What the
-/// guest kernel is there for is left to it, which is no skip.
+/// Prints that the test at `place` does not run for want of `requirement`, and why. Tests that the
+/// guest kernel is there for are left to it, which is not a skip.
 ///
 /// # Panics
 /// As [`report_skip`].

@@ -65,9 +65,9 @@ pub fn unread(netns: &Netns, port: u16) -> Result<usize> {
 ///
 /// Where two processors take the end of a handshake and what follows it at the same moment, the
 /// kernel counts the connection twice, and then drops one of the two sockets
-/// (tcp_create_openreq_child, inet_csk_complete_hashdance). So the number may be too high, and
-/// zero is certain once the connection has carried a byte: a client's end is up before its last
-/// acknowledgement has been looked at here.
+/// (tcp_create_openreq_child, inet_csk_complete_hashdance). So the number may be too high, and zero
+/// is certain once the connection has carried a byte: a client's end is up before its last
+/// acknowledgement has been processed here.
 ///
 /// # Errors
 /// When the kernel's table cannot be read.

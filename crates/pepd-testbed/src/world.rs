@@ -145,7 +145,7 @@ impl World {
             .route("back", "fd00:a::/64", "client")
             .build()?;
         let world = Self { topology };
-        // What comes from the server by the other way is no forgery.
+        // What comes from the server by the other way is not forged.
         for device in ["all", "default", "to-back"] {
             let key = format!("net.ipv4.conf.{device}.rp_filter");
             world.client().sysctl(&key, "0")?;
@@ -285,7 +285,7 @@ impl World {
     /// Opens a connection from the client to the server.
     ///
     /// # Errors
-    /// When it does not come about.
+    /// When it is not established.
     pub fn pair(&self, family: Family) -> Result<Pair> {
         Pair::open(self.client(), self.server(), Self::server_address(family))
     }
@@ -294,7 +294,7 @@ impl World {
     /// as [`splits`].
     ///
     /// # Errors
-    /// When it does not come about.
+    /// When it is not established.
     pub fn probe(&self, family: Family) -> Result<(Pair, bool)> {
         let open = || Pair::open(self.client(), self.server(), Self::server_address(family));
         splits(self.hb(), open)

@@ -1,5 +1,5 @@
-//! The house stays as ARCHITECTURE.md draws it: which crates may use which others, and what must
-//! not come into the build of one through any number of crates.
+//! The workspace stays as ARCHITECTURE.md draws it: which crates may use which others, and what
+//! must not come into the build of one through any number of crates.
 
 use std::collections::BTreeSet;
 use std::process::Command;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::directories::{source_directory, target_directory};
 
-/// The version of cargo-deny that looks.
+/// The version of cargo-deny that checks.
 const VERSION: &str = "0.20.2";
 
 /// Check the licences, versions and sources of all dependencies against deny.toml.
@@ -17,7 +17,7 @@ const VERSION: &str = "0.20.2";
 #[derive(clap::Args)]
 pub struct Args {}
 
-/// Compiles cargo-deny unless it is there, and has it look.
+/// Compiles cargo-deny unless it is there, and runs it.
 ///
 /// # Errors
 /// When it cannot be compiled, or finds something that is not allowed.

@@ -46,7 +46,7 @@ impl Case<'_> {
     /// Runs the measurement, and returns its values and, of a trace, what happened over time.
     ///
     /// # Errors
-    /// When the path or the proxy does not come about, or the proxy did not do its work.
+    /// When the path or the proxy cannot be set up, or the proxy did not do its work.
     pub fn run(
         &self,
         pepd: &FilePath,
@@ -229,7 +229,7 @@ impl Case<'_> {
         done
     }
 
-    /// One flow, with what both legs' sockets are at.
+    /// One flow, with the state of both legs' sockets.
     #[allow(
         clippy::type_complexity,
         reason = "the values, and what they come from"

@@ -36,8 +36,8 @@ pub struct Tally {
     pub failed: usize,
 }
 
-/// Runs `experiment`. `progress` is told what comes next, and `keep` given what each measurement
-/// came to, to be merged by [`Outcome::update`].
+/// Runs `experiment`. `progress` is told what comes next, and `keep` is given the result of each
+/// measurement, to be merged by [`Outcome::update`].
 ///
 /// A measurement that fails (the path cannot be made, a proxy does not start or ends, nothing was
 /// split where a proxy should have) is named and counted in `tally`, and the rest goes on.
@@ -93,7 +93,7 @@ pub fn experiment(
                 };
                 let told = records.iter().map(describe);
                 told.for_each(|line| progress(&line));
-                // Each at once: hours of them would be lost with the one that does not end.
+                // Each at once: hours of them would be lost with one that does not end.
                 keep(Outcome {
                     setting: setting.clone(),
                     records,

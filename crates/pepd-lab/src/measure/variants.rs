@@ -18,7 +18,7 @@ pub(super) fn possible(
         Some(Matrix {}) => Matrix::variants(&available),
         None => experiment.variants.clone(),
     };
-    // After the matrix, which is of the kernel's: pepd's own one takes a rate.
+    // After the matrix, which has only the kernel's: pepd's own one takes a rate.
     if has_fixed_rate(pepd) {
         available.push("fixed-rate".to_owned());
     }

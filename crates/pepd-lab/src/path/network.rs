@@ -32,7 +32,7 @@ pub const I_TO_B: [&str; 2] = ["198.51.100.1", "198.51.100.2"];
 /// one more at the outer end of either leg, and a local network between it and its host.
 #[derive(Debug)]
 pub struct Path {
-    // The links first: they end before their namespaces do.
+    // The links come first: they end before their namespaces do.
     near: Link,
     far: Link,
     requests: Cell<Option<u64>>,
@@ -199,7 +199,7 @@ impl Path {
 
 fn host(name: &str) -> Result<Netns> {
     let netns = Netns::new(name)?;
-    // Router solicitations would use up losses of a seed at times of their own.
+    // Router solicitations would use up the losses of a seed at arbitrary times.
     netns.sysctl("net.ipv6.conf.default.disable_ipv6", "1")?;
     Ok(netns)
 }

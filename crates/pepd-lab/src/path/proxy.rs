@@ -78,7 +78,7 @@ impl Proxy {
     /// is still there.
     ///
     /// # Errors
-    /// When that is not so: the numbers are about something else then.
+    /// When that is not so: the numbers are then about something else.
     pub fn check(&mut self, path: &Path) -> Result<()> {
         for hb in path.boxes() {
             let accepted = accepted(hb)?;

@@ -72,7 +72,7 @@ pub fn watch(path: &Path, video: Watching, window: Duration) -> Result<Vec<Viewi
                     })
                 })
                 .collect();
-            // Whoever is done by then has been seen to the end.
+            // A video that is done by then has been seen to the end.
             while Instant::now() < end && viewers.iter().any(|viewer| !viewer.is_finished()) {
                 sleep_until(end.min(Instant::now() + STEP));
             }

@@ -1,4 +1,4 @@
-//! Carries a description out, by the program `ip` and by emulated links.
+//! Carries out a description, with the program `ip` and with emulated links.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! Waits until the kernel has done with new links.
+//! Waits until the kernel is done with new links.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,9 +10,9 @@ use super::link::{Link, device};
 use crate::netns::Netns;
 use crate::wait::wait_until;
 
-/// Waits until the kernel has made of the links what it makes of them by itself, in its own time:
-/// carriers, link-local addresses and their routes. Whoever looks at a namespace before and after
-/// something would take them for its doing.
+/// Waits until the kernel has given the links what it gives them by itself, in its own time:
+/// carriers, link-local addresses and their routes. Whoever compares a namespace before and after
+/// something would take these for its doing.
 pub(super) fn settle(nodes: &BTreeMap<String, Netns>, links: &[Link]) -> Result<()> {
     for (name, netns) in nodes {
         let devices = links
@@ -55,7 +55,7 @@ struct Ipv6 {
 impl Ipv6 {
     fn read() -> Result<Self> {
         let table = |name| fs::read_to_string(format!("/proc/thread-self/net/{name}"));
-        // `if_inet6` has the device last, `ipv6_route` has it, too, and counters before it.
+        // `if_inet6` has the device last; so does `ipv6_route`, with counters before it.
         let (addresses, routes) = (table("if_inet6")?, table("ipv6_route")?);
         let words = |line: &str| -> Vec<_> { line.split_whitespace().map(str::to_owned).collect() };
         let address = |line| match &words(line)[..] {

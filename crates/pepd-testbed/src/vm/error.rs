@@ -83,7 +83,7 @@ pub enum Error {
 
 impl Error {
     /// Returns the status a command should end with (sysexits.h): 69 if the host lacks something,
-    /// 77 if installing it takes root or a file is not permitted, 66 and 70 as there.
+    /// 77 if installing it takes root or a file is not permitted, 66 and 70 as defined there.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {

@@ -18,9 +18,9 @@ use super::guest::{Clock, Guest};
 use super::kernel::Kernel;
 use super::programs::{command, find, name};
 
-/// `panic=-1` restarts at once, which `-no-reboot` makes the end of QEMU; an oops is made a
-/// panic, so that a test cannot pass in a damaged kernel. An emulated processor that has to
-/// wait for a busy host looks stuck to the watchdogs.
+/// `panic=-1` restarts at once, which with `-no-reboot` ends QEMU; an oops is turned into a panic,
+/// so that a test cannot pass in a damaged kernel. An emulated processor that has to wait for a
+/// busy host looks stuck to the watchdogs.
 const COMMAND_LINE: &str = "console=ttyS0 quiet panic=-1 oops=panic mitigations=off tsc=reliable \
     random.trust_cpu=1 nowatchdog rcupdate.rcu_cpu_stall_suppress=1 cryptomgr.notests";
 
@@ -78,7 +78,7 @@ impl Machine {
             err: port("err")?,
         };
 
-        // The kernel kills QEMU when this process is gone, be it by SIGKILL.
+        // The kernel kills QEMU when this process is gone, even by SIGKILL.
         let mut command = command("setpriv");
         let program = name(&command);
         let qemu = find("qemu-system-x86_64".as_ref()).unwrap_or_default();

@@ -12,7 +12,7 @@ use pepd_testbed::{Netns, run};
 /// The box's cores: one for each of a proxy's two workers.
 const BOX_CORES: usize = 2;
 
-/// Short of what the kernel's own threads may need.
+/// Just below what the kernel's own threads may need.
 const NICENESS: &str = "-15";
 
 /// `renice` does not take this long.
@@ -33,7 +33,7 @@ pub struct Cores {
 /// The shares of the cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Sharing {
-    /// Two are the box's, the others the hosts'.
+    /// Two belong to the box, the others to the hosts.
     Split,
     /// All are everyone's.
     Shared,

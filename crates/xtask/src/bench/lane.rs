@@ -84,7 +84,7 @@ impl Lane {
     /// Opens a connection from the client to `listener`: the client's end and the server's.
     ///
     /// # Errors
-    /// When it does not come about.
+    /// When it is not established.
     pub fn connect(&self, listener: &TcpListener) -> Result<(TcpStream, TcpStream)> {
         let client = connect(self.client(), listener.local_addr()?)?;
         let (server, _) = accept(listener)?;

@@ -13,7 +13,7 @@ use super::load::bulk::Ends;
 use super::load::{Window, bulk, crowd, first_byte, idle, ping_pong, short};
 use super::results::{Bulk, Measure, Measurement, Results};
 
-/// A proxy that has let a connection past has looked after itself by then.
+/// The time after which a proxy that has let a connection pass has recovered.
 const BEFORE_RETRY: Duration = Duration::from_secs(3);
 
 /// The time that each measurement takes.

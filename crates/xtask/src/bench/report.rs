@@ -125,7 +125,7 @@ fn sections(results: &Results) -> [Option<Vec<Vec<String>>>; 3] {
 /// Returns every single number, and what they come to.
 ///
 /// # Errors
-/// None that can be had: numbers and strings only.
+/// None in practice: there are only numbers and strings.
 pub fn json(results: &Results, machine: &Machine) -> Result<String> {
     let measurements: Vec<Value> = results
         .all()

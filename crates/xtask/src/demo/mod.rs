@@ -33,7 +33,7 @@ pub struct Args {
 /// A time that nothing here takes unless something is wrong.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Slow enough to look at the connection while it lives.
+/// Slow enough to look at the connection while it lasts.
 const RATE: &str = "64M";
 
 /// EX_UNAVAILABLE: the kernel lacks something.
@@ -92,7 +92,7 @@ fn require(requirement: Requirement, status: u8) -> Result<(), Lacking> {
     })
 }
 
-/// Loads a module. Where it is built in there is none; what is lacking is said afterwards.
+/// Loads a module. Where it is built in there is none; what is missing is reported afterwards.
 fn load(module: &str) {
     let _ = Command::new("modprobe").args(["--quiet", module]).status();
 }

@@ -1,6 +1,6 @@
 //! Tests that failed are run again, each by itself: hundreds of tests with real programs share a
 //! machine that may do other work, and one of them may meet what no test foresaw. Such a test is
-//! named at the end, because it is to be mended; but only what fails by itself ends the run.
+//! named at the end, because it needs to be fixed; but only what fails by itself ends the run.
 
 use std::collections::BTreeSet;
 

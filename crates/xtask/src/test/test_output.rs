@@ -70,7 +70,7 @@ impl TestOutput {
             }
         } else if let Some(target) = line.strip_prefix("    `-p ") {
             let mut words = target.trim_end_matches('`').split(' ').map(str::to_owned);
-            // The package: with all of them nothing is built anew.
+            // The package: with all of them, nothing is rebuilt.
             words.next();
             self.targets.insert(words.collect());
         }

@@ -14,7 +14,7 @@ use super::float;
 /// The number that ask at once.
 pub const CLIENTS: u16 = 1000;
 
-/// What they ask for: what costs the daemon most.
+/// The question that they ask: the one that costs the daemon most.
 const QUESTION: &[u8] = b"GET /v1/flows?limit=10000 HTTP/1.1\r\nhost: bench\r\n\r\n";
 
 /// A client has nothing on its stack.
@@ -49,7 +49,7 @@ pub fn beside<T>(socket: &Path, work: impl FnOnce() -> Result<T>) -> Result<(T, 
 
 /// Asks until it is over; one who is turned away asks again.
 fn ask(socket: &Path, over: &AtomicBool, answered: &AtomicU64) {
-    // What is to be seen is what the daemon does, not what they do to the hosts' programs.
+    // The point is what the daemon does, not what the crowd does to the hosts' programs.
     let _ = rustix::process::nice(NICER);
     let mut answer = Vec::new();
     while !over.load(Relaxed) {

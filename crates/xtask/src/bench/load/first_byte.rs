@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// queues, and what is measured is the path.
 ///
 /// # Errors
-/// When a connection does not come about or fails.
+/// When a connection is not established or fails.
 pub fn run(lane: &Lane, window: Window, interrupt: &Interrupt) -> Result<Times> {
     lane.checked(|| {
         let listener = lane.listen()?;

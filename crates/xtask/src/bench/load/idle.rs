@@ -23,12 +23,12 @@ pub struct Memory {
     pub kernel: Option<f64>,
 }
 
-/// Opens the connections, has each carry a byte both ways, and looks at the memory once
-/// nothing has been said for `quiet`. The lane is to be new: what a proxy keeps from earlier
-/// connections would hide what these need.
+/// Opens the connections, has each carry a byte both ways, and measures the memory once nothing has
+/// been sent for `quiet`. The lane is to be new: what a proxy keeps from earlier connections would
+/// hide what these need.
 ///
 /// # Errors
-/// When a connection does not come about, or the proxy ends.
+/// When a connection is not established, or the proxy ends.
 pub fn run(lane: &Lane, quiet: Duration, interrupt: &Interrupt) -> Result<Memory> {
     lane.checked(|| {
         let listener = lane.listen()?;
@@ -58,9 +58,9 @@ pub fn run(lane: &Lane, quiet: Duration, interrupt: &Interrupt) -> Result<Memory
     })
 }
 
-/// The slab caches that a TCP socket, its descriptor and its registration with epoll come
-/// from. Directory entries (one per socket, 192 bytes) are left out: any program that opens
-/// files changes their number. So is what is in the buffers: nothing, in an idle connection.
+/// The slab caches that a TCP socket, its descriptor and its registration with epoll come from.
+/// Directory entries (one per socket, 192 bytes) are left out: any program that opens files changes
+/// their number. So is the content of the buffers: there is none in an idle connection.
 const CACHES: [&str; 5] = [
     "TCP",
     "sock_inode_cache",

@@ -81,7 +81,7 @@ fn quantile(sorted: &[Duration], percent: usize) -> Result<f64> {
     Ok(float(u64::try_from(value.as_nanos())?) / 1e9)
 }
 
-/// Ends a connection under the feet of whoever reads or writes on it.
+/// Ends a connection on which others still read or write.
 fn break_off(stream: &TcpStream) {
     // It may have ended already.
     let _ = stream.shutdown(Shutdown::Both);
