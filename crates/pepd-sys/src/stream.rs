@@ -81,7 +81,7 @@ pub fn at_urgent_mark(fd: BorrowedFd<'_>) -> io::Result<bool> {
     ioctl_int(fd, SIOCATMARK).map(|mark| mark != 0)
 }
 
-/// Bytes that the peer has not acknowledged yet, sent or not; a FIN counts as one
+/// Returns the bytes that the peer has not acknowledged yet, sent or not; a FIN counts as one
 /// (SIOCOUTQ, tcp(7)).
 pub fn unacknowledged(fd: BorrowedFd<'_>) -> io::Result<usize> {
     ioctl_int(fd, libc::TIOCOUTQ).map(|len| usize::try_from(len).unwrap_or(0))

@@ -46,7 +46,8 @@ pub fn established(netns: &Netns) -> Result<usize> {
     Ok(sockets.iter().filter(established).count())
 }
 
-/// Bytes that wait to be read in the established sockets in `netns` whose peer has `port`.
+/// Returns the bytes that wait to be read in the established sockets in `netns` whose peer has
+/// `port`.
 ///
 /// # Errors
 /// When the kernel's tables cannot be read.

@@ -33,7 +33,7 @@ fn config() -> String {
     )
 }
 
-/// A page that has had its first answer.
+/// Opens a page that has had its first answer.
 fn page(stage: &Stage) -> Result<Browser> {
     let mut browser = Browser::start(Some(stage.world.hb()))?;
     browser.set_display(1280, 900, false)?;
@@ -42,7 +42,7 @@ fn page(stage: &Stage) -> Result<Browser> {
     Ok(browser)
 }
 
-/// Whether the table has a connection of this pair's client.
+/// Returns whether the table has a connection of this pair's client.
 fn shows(pair: &Pair) -> Result<String> {
     let client = pair.client.local_addr()?;
     Ok(format!(
@@ -51,8 +51,8 @@ fn shows(pair: &Pair) -> Result<String> {
     ))
 }
 
-/// How many times the page has asked, from now on, when a change of the table makes `condition`
-/// true.
+/// Returns how many times the page has asked, from now on, when a change of the table makes
+/// `condition` true.
 fn looks_until(condition: &str) -> String {
     format!(
         "new Promise((resolve) => {{

@@ -298,7 +298,7 @@ fn figure(value: &Value, name: &str) -> u64 {
         .unwrap_or_else(|| panic!("no {name} in {value:#}"))
 }
 
-/// How many connections have ended, whatever way.
+/// Returns how many connections have ended, whatever way.
 fn ended(status: &Value) -> u64 {
     [
         "closed",

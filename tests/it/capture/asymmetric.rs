@@ -58,7 +58,7 @@ fn answers_that_take_another_way_are_noticed(
     stage.finish()
 }
 
-/// The packets that a counter of the box's has counted.
+/// Returns the packets that a counter of the box's has counted.
 fn count(stage: &Stage, counter: &str) -> Result<u64> {
     let listed = stage
         .world

@@ -55,7 +55,7 @@ fn listen(stage: &Stage, family: Family) -> Result<TcpListener> {
     traffic::listen(stage.world.server(), address)
 }
 
-/// Both ends of a connection whose client's address the server does not see.
+/// Returns both ends of a connection whose client's address the server does not see.
 fn open(stage: &Stage, listener: &TcpListener) -> Result<Pair> {
     let client = traffic::connect(stage.world.client(), listener.local_addr()?)?;
     let (server, seen) = traffic::accept(listener)?;
@@ -67,7 +67,7 @@ fn open(stage: &Stage, listener: &TcpListener) -> Result<Pair> {
     Ok(Pair { client, server })
 }
 
-/// Everything arrives both ways, and each way ends by itself.
+/// Checks that everything arrives both ways, and that each way ends by itself.
 fn whole(pair: &Pair, length: u64) -> Result<()> {
     let pattern = Pattern::new(length);
     for (from, to) in [(&pair.client, &pair.server), (&pair.server, &pair.client)] {

@@ -43,7 +43,7 @@ fn icmp_without_limit(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// The errno of `connect`, or 0.
+/// Returns the errno of `connect`, or 0.
 fn errno(client: &Netns, to: SocketAddr) -> Result<i32> {
     client.run(|| {
         let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
@@ -54,8 +54,8 @@ fn errno(client: &Netns, to: SocketAddr) -> Result<i32> {
     })
 }
 
-/// What a client is told about a closed port, hosts that are not there, networks that are not
-/// there, and every kind of rejection.
+/// Returns what a client is told about a closed port, hosts that are not there, networks that are
+/// not there, and every kind of rejection.
 fn answers(stage: &Stage, family: Family) -> Result<Vec<i32>> {
     let world = &stage.world;
     make_ports_odd(world.server())?;

@@ -14,13 +14,13 @@ use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::harness::{LIMIT, PEPD};
 
-/// A stage whose leg to the server has Fast Open, a server that takes it, and its address.
+/// Returns a stage whose leg to the server has Fast Open, a server that takes it, and its address.
 fn stage(family: Family) -> Result<(Stage, TcpListener, SocketAddr)> {
     let config = World::early_config().replacen("[leg.wan]", "[leg.wan]\nfast_open = true", 1);
     stage_with(family, Via::Early, &config)
 }
 
-/// The same with both legs, and the client's SYN held.
+/// Returns the same with both legs, and the client's SYN held.
 fn stage_end_to_end(family: Family) -> Result<(Stage, TcpListener, SocketAddr)> {
     let config = World::config()
         .replacen("[leg.lan]", "[leg.lan]\nfast_open = true", 1)
@@ -42,7 +42,7 @@ fn stage_with(family: Family, via: Via, config: &str) -> Result<(Stage, TcpListe
     Ok((stage, listener, address))
 }
 
-/// A counter of the namespace's `TcpExt` row.
+/// Returns a counter of the namespace's `TcpExt` row.
 fn counter(netns: &Netns, name: &str) -> Result<u64> {
     let text = netns.run(|| Ok(fs::read_to_string("/proc/thread-self/net/netstat")?))?;
     let mut rows = text.lines().filter_map(|line| line.strip_prefix("TcpExt:"));
@@ -55,14 +55,14 @@ fn counter(netns: &Netns, name: &str) -> Result<u64> {
     Ok(value.parse()?)
 }
 
-/// One connection with a question and an answer; the first with a server brings the cookie.
+/// Makes one connection with a question and an answer; the first with a server brings the cookie.
 fn ask(stage: &Stage, listener: &TcpListener, server: SocketAddr, question: &[u8]) -> Result<()> {
     let mut client = connect(stage.world.client(), server)?;
     client.write_all(question)?;
     answer(client, listener, question)
 }
 
-/// The same with the question in the client's own SYN, if it has the cookie of the box.
+/// Does the same with the question in the client's own SYN, if it has the cookie of the box.
 fn ask_fast(
     stage: &Stage,
     listener: &TcpListener,
@@ -81,7 +81,7 @@ fn stop(listener: TcpListener) -> Result<()> {
     Ok(())
 }
 
-/// A connection whose SYN may wait for the first write.
+/// Returns a connection whose SYN may wait for the first write.
 fn open_fast(stage: &Stage, server: SocketAddr) -> Result<TcpStream> {
     stage.world.client().run(|| {
         let socket = Socket::new(Domain::for_address(server), Type::STREAM, None)?;

@@ -189,7 +189,7 @@ fn flood(client: &Netns, victim: SocketAddr, count: u32) -> Result<()> {
     })
 }
 
-/// An IP packet with a SYN.
+/// Returns an IP packet with a SYN.
 fn syn(rng: &mut Rng, victim: SocketAddr) -> Vec<u8> {
     let bits = rng.bits().to_be_bytes();
     let mut tcp = vec![bits[0] | 0x40, bits[1]];

@@ -92,7 +92,7 @@ impl<'a> Silent<'a> {
     }
 }
 
-/// What matches packets of the client's own.
+/// Returns what matches packets of the client's own.
 fn over_a_router(family: Family) -> &'static str {
     match family {
         Family::V4 => "ip ttl 63",
@@ -100,7 +100,7 @@ fn over_a_router(family: Family) -> &'static str {
     }
 }
 
-/// How many SYNs the client has sent to port 4000.
+/// Returns how many SYNs the client has sent to port 4000.
 fn count_syns(hb: &Netns) -> Result<()> {
     hb.sh("nft add table inet seen; nft add counter inet seen syns; \
          nft add chain inet seen c '{ type filter hook prerouting priority -500; }'; \

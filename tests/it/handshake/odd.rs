@@ -70,7 +70,7 @@ fn bound(own: SocketAddr) -> Result<Socket> {
     Ok(socket)
 }
 
-/// Both ends at once, on ports of their own: the client's and the server's outcome.
+/// Connects both ends at once, on ports of their own: the client's and the server's outcome.
 fn meet(world: &World, family: Family, round: u16) -> Result<[Outcome; 2]> {
     let port = 20_000 + 2 * round;
     let client = SocketAddr::new(World::client_address(family), port);

@@ -170,8 +170,8 @@ fn what_repeats_a_syn_that_was_routed_without_the_daemon_is_routed(
     stage.finish()
 }
 
-/// The server answers the client's own SYNs to port 4000, which come over one router, and not the
-/// box's.
+/// Has the server answer the client's own SYNs to port 4000, which come over one router, and not
+/// the box's.
 fn answer_the_clients_own(server: &Netns, family: Family) -> Result<()> {
     let hops = match family {
         Family::V4 => "ip ttl 64",

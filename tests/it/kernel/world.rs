@@ -85,7 +85,7 @@ impl World {
         world
     }
 
-    /// The world with pepd installed and its gate open.
+    /// Returns the world with pepd installed and its gate open.
     pub fn with(request: &Request) -> (World, Installed) {
         let world = World::new();
         let installed = world.hb.install(request).unwrap();
@@ -136,7 +136,7 @@ impl World {
         (*answered, accepted)
     }
 
-    /// The packets of a counter of pepd's table.
+    /// Returns the packets of a counter of pepd's table.
     pub fn count(&self, counter: &str) -> u64 {
         let listing = self.hb.nft(&format!("list counter inet pepd {counter}"));
         let (_, packets) = listing.split_once("packets ").unwrap();

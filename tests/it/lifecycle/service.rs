@@ -8,7 +8,7 @@ use pepd_testbed::{require, run};
 
 use crate::harness::LIMIT;
 
-/// The unit as it is after its lines for a fixed rate have been uncommented.
+/// Returns the unit as it is after its lines for a fixed rate have been uncommented.
 fn unit_for_a_fixed_rate() -> String {
     let unit = include_str!("../../../config/pepd.service");
     let mut of_fixed_rate = false;
@@ -23,7 +23,7 @@ fn unit_for_a_fixed_rate() -> String {
     lines.map(|line| format!("{line}\n")).collect()
 }
 
-/// What a key of the unit's lists, all its lines taken together.
+/// Returns what a key of the unit's lists, all its lines taken together.
 fn listed<'a>(unit: &'a str, key: &str) -> Vec<&'a str> {
     let values = unit
         .lines()
@@ -143,7 +143,7 @@ mod as_a_service {
         )?)
     }
 
-    /// The controls of the daemon in `netns` (docs/fixed-rate.md).
+    /// Returns the controls of the daemon in `netns` (docs/fixed-rate.md).
     fn registered(netns: &Netns) -> Result<usize> {
         let inode = netns.sh("stat --dereference --format %i /proc/self/ns/net")?;
         let prefix = format!("pepd{:x}_", inode.trim().parse::<u32>()?);

@@ -374,7 +374,7 @@ fn a_slow_look_at_the_kernel_state_leaves_the_gate_open() -> Result<()> {
     Ok(())
 }
 
-/// The time until the gate closes by itself; none if it is closed.
+/// Returns the time until the gate closes by itself; none if it is closed.
 fn gate_expires(world: &World) -> Option<Duration> {
     let set = world.hb().sh("nft list set inet pepd gate").unwrap();
     let (_, text) = set.split_once("expires ")?;

@@ -235,7 +235,7 @@ fn reset(stream: std::net::TcpStream) -> Result<()> {
     Ok(())
 }
 
-/// How many bytes a receiver's kernel holds that nobody has read.
+/// Returns how many bytes a receiver's kernel holds that nobody has read.
 fn waiting(stream: &std::net::TcpStream) -> usize {
     let mut buffer = vec![0; 1 << 20];
     stream.peek(&mut buffer).unwrap_or(0)

@@ -337,7 +337,8 @@ mod with {
         )
     }
 
-    /// The controls that are registered for the daemon in `netns`, whose inode their names have.
+    /// Returns the controls that are registered for the daemon in `netns`, whose inode their names
+    /// have.
     fn registered(netns: &Netns) -> Result<Vec<String>> {
         let inode = netns.sh("stat --dereference --format %i /proc/self/ns/net")?;
         let prefix = format!("pepd{:x}_", inode.trim().parse::<u32>()?);
@@ -357,7 +358,7 @@ mod with {
     }
 }
 
-/// The standard configuration, with a fixed rate to the server.
+/// Returns the standard configuration, with a fixed rate to the server.
 fn config() -> String {
     World::config().replace(
         "congestion = \"cubic\"\n",
@@ -365,7 +366,7 @@ fn config() -> String {
     )
 }
 
-/// What pepd would leave. (Routes come by themselves while addresses are new.)
+/// Returns what pepd would leave. (Routes come by themselves while addresses are new.)
 fn tables_and_rules(netns: &Netns) -> Result<String> {
     netns.sh("nft list ruleset; ip -4 rule; ip -6 rule")
 }

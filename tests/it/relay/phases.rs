@@ -146,7 +146,7 @@ enum Slow {
     Neither,
 }
 
-/// A link with a queue of one bandwidth-delay product.
+/// Returns a link with a queue of one bandwidth-delay product.
 fn shape(delay_ms: u64, mbit: u64) -> Shape {
     let queue = QueueLimit::Bytes(mbit * 125_000 * 2 * delay_ms / 1000);
     Shape {
@@ -251,7 +251,7 @@ fn transfer(world: &World, pepd: &Pepd, flow: Flow, bytes: u64) -> Result<(Value
     Ok((line, said))
 }
 
-/// What `pepd status` says; nothing until the connection has been sampled.
+/// Returns what `pepd status` says; nothing until the connection has been sampled.
 fn status(world: &World, pepd: &Pepd) -> Result<Option<Said>> {
     let mut command = world.hb().command(PEPD);
     command.args(["status", "--json", "-c"]);
@@ -268,7 +268,7 @@ fn status(world: &World, pepd: &Pepd) -> Result<Option<Said>> {
     }))
 }
 
-/// The lines about connections that have ended.
+/// Returns the lines about connections that have ended.
 fn ended(log: &str) -> Vec<Value> {
     log.lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())

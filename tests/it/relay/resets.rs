@@ -204,7 +204,7 @@ fn a_second_urgent_byte_does_not_swallow_the_first(
     stage.finish()
 }
 
-/// Bytes that wait in the leg towards `peer` for the daemon to read them.
+/// Returns the bytes that wait in the leg towards `peer` for the daemon to read them.
 fn unread(stage: &Stage, peer: &TcpStream) -> usize {
     let port = peer.local_addr().unwrap().port();
     pepd_testbed::unread(stage.world.hb(), port).unwrap()
@@ -218,7 +218,7 @@ fn pause(stage: &mut Stage, on: bool) -> Result<()> {
     }
 }
 
-/// Everything until the end, and the error that it was, if any.
+/// Reads everything until the end, and the error that it was, if any.
 fn read_to_end(mut stream: &TcpStream) -> Result<(Vec<u8>, Option<ErrorKind>)> {
     let mut got = Vec::new();
     let end = stream.read_to_end(&mut got);

@@ -18,7 +18,7 @@ fn config() -> String {
         )
 }
 
-/// The initial windows of the two sockets of the only connection, each with its congestion
+/// Returns the initial windows of the two sockets of the only connection, each with its congestion
 /// control.
 fn windows(box_: &Netns) -> Result<Vec<String>> {
     let seen = box_.sh("ss -Htin state established")?;

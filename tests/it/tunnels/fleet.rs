@@ -35,7 +35,7 @@ fn file(fleet: &Fleet, outer: Family) -> Result<String> {
     Ok(text)
 }
 
-/// A daemon on each box, all with the same file but for the name.
+/// Starts a daemon on each box, all with the same file but for the name.
 fn start(fleet: &Fleet, outer: Family) -> Result<Vec<Pepd>> {
     let file = file(fleet, outer)?;
     let mut daemons = Vec::new();

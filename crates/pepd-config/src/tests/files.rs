@@ -91,7 +91,7 @@ fn pepd_toml_has_every_key() {
     }
 }
 
-/// The tables at `path`, in which `NAME` is any key and a list stands for its elements.
+/// Returns the tables at `path`, in which `NAME` is any key and a list stands for its elements.
 fn tables<'t>(table: &'t toml::Table, path: &[&str]) -> Vec<&'t toml::Table> {
     let Some((first, rest)) = path.split_first() else {
         return vec![table];

@@ -80,9 +80,9 @@ pub(super) struct LegEstimate {
 }
 
 impl LegEstimate {
-    /// Bytes that wait for this leg. Less than a segment is nothing: that is how the kernel, too,
-    /// tells that a connection is limited by what it is given (tcp_rate_check_app_limited,
-    /// net/ipv4/tcp_rate.c).
+    /// Returns the bytes that wait for this leg. Less than a segment is nothing: that is how the
+    /// kernel, too, tells that a connection is limited by what it is given
+    /// (tcp_rate_check_app_limited, net/ipv4/tcp_rate.c).
     pub(super) fn backlog(&self, unsent: u64) -> u64 {
         if unsent < self.mss { 0 } else { unsent }
     }

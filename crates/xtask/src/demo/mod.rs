@@ -328,7 +328,7 @@ fn short(sum: &str) -> String {
     format!("{}…", &sum[..sum.len().min(12)])
 }
 
-/// Bytes that do not repeat.
+/// Returns the bytes that do not repeat.
 fn noise(length: usize) -> Vec<u8> {
     let mut rng = pepd_testbed::traffic::Rng::new(1);
     let mut bytes = Vec::with_capacity(length + 8);

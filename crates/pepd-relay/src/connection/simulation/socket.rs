@@ -260,7 +260,7 @@ impl SimSocket {
         Ok(0)
     }
 
-    /// Bytes that the peer has not taken yet, more or less.
+    /// Returns the bytes that the peer has not taken yet, more or less.
     pub(super) fn unsent(&self) -> u64 {
         self.sent % 3
     }
