@@ -5,8 +5,8 @@
 //!     cargo xtask vm --virtual-time --copy ip --copy nft --copy ss --copy ping --copy curl \
 //!         --copy haproxy --copy target/release/pepd -- target/release/examples/handshake_times
 //!
-//! Three tables for docs/handshake.md; `distance`, `failover` or `errors` after the path of pepd asks
-//! for some of them. In virtual time they are the same on any machine; natively (as root) they
+//! Three tables for docs/handshake.md; `distance`, `failover` or `errors` after the path of pepd
+//! asks for some of them. In virtual time they are the same on any machine; natively (as root) they
 //! hold as far as the machine is idle.
 
 mod times;

@@ -144,8 +144,8 @@ impl<'t> Field<'t> {
         self.bounded(text, rate, bounds)
     }
 
-    /// Reads a time within the bounds, in whole units of `grain`: what the kernel would round or cut
-    /// off is refused.
+    /// Reads a time within the bounds, in whole units of `grain`: what the kernel would round or
+    /// cut off is refused.
     pub(crate) fn time(
         self,
         bounds: RangeInclusive<Duration>,

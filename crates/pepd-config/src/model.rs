@@ -45,8 +45,8 @@ impl Config {
         &self.legs[id.0]
     }
 
-    /// Tells whether the SYNs of any connection are held until its destination has answered. Everything
-    /// that holding takes (queues, marks, descriptors) is there only where this says so.
+    /// Tells whether the SYNs of any connection are held until its destination has answered.
+    /// Everything that holding takes (queues, marks, descriptors) is there only where this says so.
     pub fn holds_syns(&self) -> bool {
         holds_syns(&self.capture, &self.rules)
     }
@@ -146,8 +146,8 @@ pub struct PeerId(pub usize);
 pub struct Campus {
     /// The name in logs, metrics and `pepd check`; unique.
     pub name: String,
-    /// The addresses of the campus, without host bits. No prefix is given twice in the file; one campus may
-    /// lie inside another's prefix, and the longest prefix wins.
+    /// The addresses of the campus, without host bits. No prefix is given twice in the file; one
+    /// campus may lie inside another's prefix, and the longest prefix wins.
     pub prefixes: Vec<IpNet>,
     /// The way in which it is reached.
     pub via: Via,
@@ -360,7 +360,8 @@ pub struct Admin {
 /// `[log]`: what the daemon writes down, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Log {
-    /// The format of the lines; the journal's where standard error is the journal, else text, if not given.
+    /// The format of the lines; the journal's where standard error is the journal, else text, if
+    /// not given.
     pub format: Option<LogFormat>,
     /// Lines about connections that have ended, per second; what is beyond is counted. None
     /// at 0.

@@ -210,8 +210,8 @@ impl Problems {
     }
 }
 
-/// Returns text from the file as it is quoted in a message: on one line, without control characters,
-/// and not endless.
+/// Returns text from the file as it is quoted in a message: on one line, without control
+/// characters, and not endless.
 pub(crate) fn shown(text: &str) -> String {
     const LONGEST: usize = 60;
     let mut shown = String::new();

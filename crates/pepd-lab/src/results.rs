@@ -202,7 +202,8 @@ impl Outcome {
         metrics
     }
 
-    /// Returns the records of one point (its place on the axis), variant and metric: one per repeat.
+    /// Returns the records of one point (its place on the axis), variant and metric: one per
+    /// repeat.
     #[must_use]
     pub fn select(&self, x: f64, variant: &str, metric: Metric) -> Vec<&Record> {
         let wanted = |record: &&Record| {

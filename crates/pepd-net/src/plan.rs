@@ -95,8 +95,8 @@ impl Plan {
         }
     }
 
-    /// Plans what stays when the daemon ends: the tunnels that are to be kept, their routes and their
-    /// guards. None if there is no such tunnel.
+    /// Plans what stays when the daemon ends: the tunnels that are to be kept, their routes and
+    /// their guards. None if there is no such tunnel.
     pub(crate) fn kept(&self) -> Option<Plan> {
         let mut request = self.request.clone();
         let peers = std::mem::take(&mut request.peers);

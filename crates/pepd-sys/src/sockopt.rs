@@ -190,7 +190,8 @@ pub fn send_buffer(fd: BorrowedFd<'_>) -> Result<c_int, OptionError> {
     Opt::<c_int>::new(SOL_SOCKET, SO_SNDBUF, "SO_SNDBUF").get(fd)
 }
 
-/// Gives a listener a key of its own for the cookies of Fast Open (RFC 7413; TCP_FASTOPEN_KEY is not in tcp(7)).
+/// Gives a listener a key of its own for the cookies of Fast Open (RFC 7413; TCP_FASTOPEN_KEY is
+/// not in tcp(7)).
 pub fn set_fast_open_key(fd: BorrowedFd<'_>, key: &[u8; 16]) -> Result<(), OptionError> {
     let option = Opt::<c_int>::new(IPPROTO_TCP, libc::TCP_FASTOPEN_KEY, "TCP_FASTOPEN_KEY");
     // SAFETY: the pointer is to a live array of the length given, and the kernel copies it.

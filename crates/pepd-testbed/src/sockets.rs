@@ -77,8 +77,8 @@ pub fn accepted(netns: &Netns) -> Result<u64> {
     netns.run(|| Ok(Snmp::from_file(path).context(path)?.tcp_passive_opens))
 }
 
-/// Returns the connection that `open` makes, with a byte carried each way, and whether the helper box in
-/// `netns` has split it.
+/// Returns the connection that `open` makes, with a byte carried each way, and whether the helper
+/// box in `netns` has split it.
 ///
 /// # Errors
 /// Those of `open`, and when no byte crosses.

@@ -281,8 +281,8 @@ impl Pair {
         Ok(())
     }
 
-    /// Sends `length` bytes and a FIN the one way, as fast as they go, then the other way, and checks
-    /// them.
+    /// Sends `length` bytes and a FIN the one way, as fast as they go, then the other way, and
+    /// checks them.
     ///
     /// # Errors
     /// When a byte or the FIN does not arrive, or a byte is wrong.

@@ -72,9 +72,9 @@ impl World {
         Ok(Self { topology })
     }
 
-    /// Makes the standard world with two routers behind the helper box, `far` and `edge`, and between them a
-    /// link for packets of 1300 bytes only. Every other link takes 1500, so either end learns
-    /// of it by ICMP alone. No offload hides the packets' true size.
+    /// Makes the standard world with two routers behind the helper box, `far` and `edge`, and
+    /// between them a link for packets of 1300 bytes only. Every other link takes 1500, so either
+    /// end learns of it by ICMP alone. No offload hides the packets' true size.
     ///
     /// # Errors
     /// Without root.
@@ -308,7 +308,8 @@ impl World {
         self.hb().kernel_state()
     }
 
-    /// Returns [`World::kernel_state`] without what changes while nothing happens: how long the gate stays open.
+    /// Returns [`World::kernel_state`] without what changes while nothing happens: how long the
+    /// gate stays open.
     ///
     /// # Errors
     /// When `nft` or `ip` fails.

@@ -1,4 +1,5 @@
-//! `cargo xtask deny`: what pepd depends on has licences, versions and sources that deny.toml allows.
+//! `cargo xtask deny`: what pepd depends on has licences, versions and sources that deny.toml
+//! allows.
 
 use std::path::Path;
 use std::process::Command;

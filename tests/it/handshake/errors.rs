@@ -1,5 +1,5 @@
-//! Connection establishment end to end: a client that is not connected is told what it would be told
-//! without pepd.
+//! Connection establishment end to end: a client that is not connected is told what it would be
+//! told without pepd.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};

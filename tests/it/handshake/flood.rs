@@ -116,8 +116,8 @@ fn attempts_in_vain_are_bounded() -> Result<()> {
     Ok(())
 }
 
-/// What is routed while the gate is closed is remembered, in a set that is no larger than it is said
-/// to be; what finds no room in it is routed all the same.
+/// What is routed while the gate is closed is remembered, in a set that is no larger than it is
+/// said to be; what finds no room in it is routed all the same.
 #[rstest]
 fn a_flood_through_the_closed_gate_is_routed(
     #[values(Family::V4, Family::V6)] family: Family,

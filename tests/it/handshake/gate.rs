@@ -254,8 +254,8 @@ fn a_port_that_is_closed_looks_closed_during_a_pause(
     let attempt = silent.connect(&stage)?;
     stage.pepd.as_ref().unwrap().pause()?;
     wait_for_gate(stage.world.hb(), false)?;
-    // Closing alone is not enough: what another test is about to execute may have the descriptor for
-    // a moment yet.
+    // Closing alone is not enough: what another test is about to execute may have the descriptor
+    // for a moment yet.
     SockRef::from(&silent.listener).shutdown(Shutdown::Both)?;
     end_of_silence(stage.world.server())?;
     let error = attempt.join().unwrap().unwrap_err();

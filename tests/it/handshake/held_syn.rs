@@ -57,10 +57,11 @@ pub fn wait_for_gate(hb: &Netns, open: bool) -> Result<()> {
 
 /// Waits until the daemon says that it reads what is held.
 ///
-/// Where a routed SYN of the client's and the box's meet at a server that listens, the second may be
-/// refused, and with it the client: its sequence number, of the same addresses and ports and nearly
-/// the same moment, falls into the first one's window (net/core/secure_seq.c: all namespaces have one
-/// secret; tcp_check_req, net/ipv4/tcp_minisocks.c). Between two hosts that does not happen.
+/// Where a routed SYN of the client's and the box's meet at a server that listens, the second may
+/// be refused, and with it the client: its sequence number, of the same addresses and ports and
+/// nearly the same moment, falls into the first one's window (net/core/secure_seq.c: all namespaces
+/// have one secret; tcp_check_req, net/ipv4/tcp_minisocks.c). Between two hosts that does not
+/// happen.
 pub fn wait_for_readers(hb: &Netns) -> Result<()> {
     wait_until(LIMIT, "the daemon reads what is held", || {
         let readers = hb.sh("nft list set inet pepd readers");

@@ -1,5 +1,5 @@
-//! Connection establishment end to end: SYNs that were routed, because there was no place for them or
-//! no daemon, and may have been answered. What repeats them is routed, too.
+//! Connection establishment end to end: SYNs that were routed, because there was no place for them
+//! or no daemon, and may have been answered. What repeats them is routed, too.
 
 use std::net::{IpAddr, SocketAddr, TcpStream};
 

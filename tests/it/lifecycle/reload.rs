@@ -1,4 +1,5 @@
-//! Reloading: no connection is lost by it, new ones follow the new file, and a bad one changes nothing.
+//! Reloading: no connection is lost by it, new ones follow the new file, and a bad one changes
+//! nothing.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 

@@ -1,9 +1,9 @@
 //! The daemon's figures for Prometheus.
 //!
 //! What `/metrics` says is read from the [`View`] when it is asked; only distributions, which no
-//! counter holds, are recorded meanwhile ([`pepd_telemetry::Measurements`]). No label has values that come from
-//! traffic: campuses, legs and peers are the configuration's, outcomes and reasons are pepd's, and
-//! errnos the kernel's.
+//! counter holds, are recorded meanwhile ([`pepd_telemetry::Measurements`]). No label has values
+//! that come from traffic: campuses, legs and peers are the configuration's, outcomes and reasons
+//! are pepd's, and errnos the kernel's.
 //!
 //! docs/metrics.md describes every metric.
 

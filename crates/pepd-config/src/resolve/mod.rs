@@ -26,8 +26,8 @@ use crate::model::{Campus, Config};
 use crate::report::Problems;
 use crate::section::Section;
 
-/// Resolves the configuration of one box, or of each box of a fleet in the order of the file. `None` is
-/// always after a problem.
+/// Resolves the configuration of one box, or of each box of a fleet in the order of the file.
+/// `None` is always after a problem.
 pub(crate) fn file(
     document: &DeTable<'_>,
     text: &str,

@@ -34,8 +34,8 @@ impl NodeDraft<'_> {
     }
 }
 
-/// Reads what the file says about the box that runs it. In the file of a fleet, which every box runs,
-/// it need not say which one that is.
+/// Reads what the file says about the box that runs it. In the file of a fleet, which every box
+/// runs, it need not say which one that is.
 pub(super) fn node<'t>(
     root: &Section<'t>,
     is_fleet: bool,

@@ -64,8 +64,8 @@ pub struct Browsing {
 }
 
 impl Browsing {
-    /// Returns the objects' sizes in bytes, in the order in which the document names them: the same for
-    /// every page, small and large ones mixed.
+    /// Returns the objects' sizes in bytes, in the order in which the document names them: the same
+    /// for every page, small and large ones mixed.
     #[must_use]
     pub fn objects(&self) -> Vec<u64> {
         let (low, high) = (real(self.smallest).ln(), real(self.largest).ln());

@@ -25,7 +25,8 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Starts the proxy that `variant` asks for on the boxes of `path`. `pepd` is the daemon's binary.
+    /// Starts the proxy that `variant` asks for on the boxes of `path`. `pepd` is the daemon's
+    /// binary.
     ///
     /// # Errors
     /// When it does not start; the message has its log.

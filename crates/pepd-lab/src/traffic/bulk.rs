@@ -89,8 +89,8 @@ impl Flows {
 }
 
 impl Arrivals {
-    /// Returns each flow's goodput in bit/s from `from` after the start for `length`, both multiples
-    /// of [`BIN`].
+    /// Returns each flow's goodput in bit/s from `from` after the start for `length`, both
+    /// multiples of [`BIN`].
     #[must_use]
     pub fn goodput(&self, from: Duration, length: Duration) -> Vec<f64> {
         let [first, count] = [bin(from), bin(length)];

@@ -1,10 +1,9 @@
 //! The gate: new connections are split only while it is open.
 //!
-//! It is an element with a timeout in either of two sets of pepd's table. The daemon renews
-//! them in turn while all is well, and a daemon that is paused, hung, killed or out of
-//! descriptors lets them expire: from then on connections are routed. So the renewal must not itself
-//! need what may have run out, a descriptor or a process; it is one message on a socket that was
-//! opened at start.
+//! It is an element with a timeout in either of two sets of pepd's table. The daemon renews them in
+//! turn while all is well, and a daemon that is paused, hung, killed or out of descriptors lets
+//! them expire: from then on connections are routed. So the renewal must not itself need what may
+//! have run out, a descriptor or a process; it is one message on a socket that was opened at start.
 //!
 //! What is needed of nf_tables is two message types with six attributes ([`elements`]).
 

@@ -24,7 +24,8 @@ pub(crate) struct RawRule {
 /// The comment that ends every match of ours.
 const COMMENT: &str = "-m comment --comment pepd";
 
-/// Gives the rules by which a plan's queues are filled; none where nft fills them, or nothing is held.
+/// Gives the rules by which a plan's queues are filled; none where nft fills them, or nothing is
+/// held.
 pub(crate) fn rules(plan: &Plan) -> Vec<RawRule> {
     let mark = plan.mark;
     let Some(queues) = plan

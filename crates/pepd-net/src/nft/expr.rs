@@ -163,7 +163,8 @@ pub(super) fn on_hold(handshake: Handshake) -> &'static str {
     }
 }
 
-/// Passes a packet to a queue, by the hash of both addresses, so that a SYN and those that repeat it meet.
+/// Passes a packet to a queue, by the hash of both addresses, so that a SYN and those that repeat
+/// it meet.
 pub(super) fn queue(queues: Queues) -> String {
     match queues.count {
         0 | 1 => format!("queue num {} bypass", queues.first),

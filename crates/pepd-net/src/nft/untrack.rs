@@ -90,8 +90,8 @@ pub(super) fn leg_chains(ruleset: &mut Ruleset, plan: &Plan) {
     }
 }
 
-/// Writes the chain by which nobody connects to the listeners themselves. Here rather than in `input`, because a base
-/// chain costs every packet more than a rule does.
+/// Writes the chain by which nobody connects to the listeners themselves. Here rather than in
+/// `input`, because a base chain costs every packet more than a rule does.
 fn direct_chain(ruleset: &mut Ruleset, plan: &Plan) {
     let refused = "counter name refused_direct reject with tcp reset";
     let lines: Vec<String> = plan
@@ -130,8 +130,8 @@ pub(super) fn translated_chain(ruleset: &mut Ruleset, plan: &Plan) {
     ruleset.base_chain("translated", &lines);
 }
 
-/// Matches what has been through the queue, by its mark. None of it may keep the mark of what waits: it
-/// would be delivered here.
+/// Matches what has been through the queue, by its mark. None of it may keep the mark of what
+/// waits: it would be delivered here.
 fn decided(plan: &Plan, marks: VerdictMarks) -> Vec<String> {
     let Mark { value, mask } = plan.mark;
     vec![

@@ -49,7 +49,8 @@ impl Firewall {
     }
 }
 
-/// Lists the chains, other than pepd's, that hand packets to a transparent proxy, by nft or iptables.
+/// Lists the chains, other than pepd's, that hand packets to a transparent proxy, by nft or
+/// iptables.
 pub(crate) async fn proxies() -> Vec<String> {
     let objects = nft::ruleset().await.unwrap_or_default();
     let mut found = Vec::new();

@@ -13,8 +13,8 @@ use crate::plan::Plan;
 use crate::route::netlink::Routing;
 use crate::validate::validate;
 
-/// The outcome of [`preflight()`]: what stands in the way of a plan, and what an operator should know
-/// about the host.
+/// The outcome of [`preflight()`]: what stands in the way of a plan, and what an operator should
+/// know about the host.
 #[derive(Debug)]
 pub struct Preflight {
     /// The errors that [`install`](crate::install()) would fail with: the host's settings, the

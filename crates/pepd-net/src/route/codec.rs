@@ -27,8 +27,8 @@ pub(super) enum Message {
     Rule(RuleMessage),
 }
 
-/// Makes the message that makes or deletes an item. It fails if the device that a route leads to is not
-/// among `devices` (index to name).
+/// Makes the message that makes or deletes an item. It fails if the device that a route leads to is
+/// not among `devices` (index to name).
 pub(super) fn message(item: &Item, devices: &BTreeMap<u32, String>) -> Result<Message, Drift> {
     match item {
         Item::Route(route) => route_message(route, devices).map(Message::Route),

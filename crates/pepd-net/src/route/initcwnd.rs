@@ -19,8 +19,8 @@ use super::item::{Item, Route, Rule, Selector, Target};
 use crate::prefix::Family;
 use crate::request::{Campus, Mark, Request};
 
-/// Gives the rules that lead to the copies, of each family: one for client legs and one for upstream
-/// legs; none if no campus needs a copy.
+/// Gives the rules that lead to the copies, of each family: one for client legs and one for
+/// upstream legs; none if no campus needs a copy.
 pub(crate) fn rules(request: &Request, families: &[Family]) -> Vec<Item> {
     let table = request.route_tables().initcwnd();
     let (Some(table), Some(marks)) = (table, request.mark.sockets()) else {
@@ -141,8 +141,8 @@ fn copy(table: RouteTable, to: IpNet, window: u32, route: &RouteMessage) -> Rout
     }
 }
 
-/// Reads where a route of the host's leads; none for one that is not for packets to a single host, or
-/// depends on more than the destination.
+/// Reads where a route of the host's leads; none for one that is not for packets to a single host,
+/// or depends on more than the destination.
 fn destination(family: Family, route: &RouteMessage) -> Option<IpNet> {
     let usable = matches!(
         route.header.kind,

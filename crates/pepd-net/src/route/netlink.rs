@@ -122,8 +122,8 @@ impl Routing {
         Ok(found)
     }
 
-    /// Lists the tables from `first` on, for as many as there can be peers, that have routes of pepd's.
-    /// A crash may have left routes before the rules that lead to them.
+    /// Lists the tables from `first` on, for as many as there can be peers, that have routes of
+    /// pepd's. A crash may have left routes before the rules that lead to them.
     pub(crate) async fn own_tables(
         &self,
         first: RouteTable,

@@ -21,7 +21,8 @@ pub(super) enum Event<P, U, D> {
         /// Whether there is a place for it, should it be the first of its flow.
         place: Place,
     },
-    /// The next SYN begins a new connection from the same port ([`State::is_port_reused`](super::machine::State::is_port_reused)).
+    /// The next SYN begins a new connection from the same port
+    /// ([`State::is_port_reused`](super::machine::State::is_port_reused)).
     PortReused,
     /// The dial is under way, and can be told to end by this.
     DialStarted(D),

@@ -24,10 +24,10 @@ use super::programs::{command, find, name};
 const COMMAND_LINE: &str = "console=ttyS0 quiet panic=-1 oops=panic mitigations=off tsc=reliable \
     random.trust_cpu=1 nowatchdog rcupdate.rcu_cpu_stall_suppress=1 cryptomgr.notests";
 
-/// The kernel parameter that has the kernel preempted wherever it can be (`CONFIG_PREEMPT_DYNAMIC`).
-/// On the only processor of a guest with a clock of its own a link's thread would otherwise wait
-/// for whatever system call is under way, which at a nanosecond an instruction can take a
-/// millisecond.
+/// The kernel parameter that has the kernel preempted wherever it can be
+/// (`CONFIG_PREEMPT_DYNAMIC`). On the only processor of a guest with a clock of its own a link's
+/// thread would otherwise wait for whatever system call is under way, which at a nanosecond an
+/// instruction can take a millisecond.
 const PREEMPTED: &str = " preempt=full";
 
 /// The kernel parameter that gives a guest on the host's clock a clock whose frequency is given.

@@ -1,4 +1,5 @@
-//! The output of a test run, passed on as it comes and read for what failed, passed and was skipped.
+//! The output of a test run, passed on as it comes and read for what failed, passed and was
+//! skipped.
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Write};

@@ -17,8 +17,8 @@ pub(super) struct ShortestPaths {
 }
 
 impl ShortestPaths {
-    /// Finds the paths through `boxes` boxes over these links, each between two of them. A link that
-    /// leads to its own start is never taken.
+    /// Finds the paths through `boxes` boxes over these links, each between two of them. A link
+    /// that leads to its own start is never taken.
     pub(super) fn new(boxes: usize, links: &[[usize; 2]]) -> Self {
         let mut at = vec![Vec::new(); boxes];
         for (link, &[one, other]) in links.iter().enumerate() {
@@ -30,14 +30,15 @@ impl ShortestPaths {
         }
     }
 
-    /// Returns the link that box `from` takes towards box `to`; `None` if there is no path, or if they
-    /// are the same.
+    /// Returns the link that box `from` takes towards box `to`; `None` if there is no path, or if
+    /// they are the same.
     pub(super) fn next_link(&self, from: usize, to: usize) -> Option<usize> {
         self.next[to][from]
     }
 }
 
-/// Finds the paths to one box, outwards from it, layer by layer. `at` has each box's links and where they lead.
+/// Finds the paths to one box, outwards from it, layer by layer. `at` has each box's links and
+/// where they lead.
 fn paths_to(to: usize, at: &[Vec<(usize, usize)>]) -> Vec<Option<usize>> {
     // The links of the best path from each box, the last of the file first.
     let mut best: Vec<Option<Vec<usize>>> = vec![None; at.len()];

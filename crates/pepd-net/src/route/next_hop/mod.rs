@@ -118,8 +118,8 @@ impl<'r> Side<'r> {
         }
     }
 
-    /// Gives the source of what comes from this side whatever its address: of boxes that are no neighbours the ICMP
-    /// errors, which the guard lets through.
+    /// Gives the source of what comes from this side whatever its address: of boxes that are no
+    /// neighbours the ICMP errors, which the guard lets through.
     fn source(&self) -> Source {
         match self.peer.and_then(|peer| self.request.peers.get(peer)) {
             Some(peer) => Source::Device(tunnel::device(&peer.name)),

@@ -16,10 +16,9 @@ use super::verdict::SynVerdict;
 /// The verdict of a SYN that has made room for another.
 const ROUTED_FOR_ROOM: SynVerdict = SynVerdict::Bypass(UnsplitReason::Full);
 
-/// The time for which an upstream leg waits for its client: long enough for a SYN-ACK that is lost
-/// four times (1 + 2 + 4 + 8 s) and for a long way. Most that wait so long belong to a SYN that
-/// came twice, late, for a connection that has ended. A client that comes later still is served as
-/// with the early handshake.
+/// The time for which an upstream leg waits for its client: enough for a SYN-ACK lost four times (1
+/// + 2 + 4 + 8 s) and for a long path. Most that wait so long belong to a SYN that came twice,
+/// late, for a connection that has ended. A client that comes later is served as with "early".
 const CLAIM_TIME: Duration = Duration::from_secs(20);
 
 /// Returns how long a client's next SYN may take, given how long its last one came after its first:
@@ -52,9 +51,9 @@ fn next_syn_within(last_after_first: Duration) -> Duration {
 ///    PortReused, Cleared
 /// ```
 ///
-/// Events that leave a flow where it is are not drawn. The verdict of DialFailed says where it leads
-/// ([`State::after`]). There is no place for a SYN that is late, or that finds the table full or
-/// the budget spent; one that crosses that of a flow under way has its verdict, and is not
+/// Events that leave a flow where it is are not drawn. The verdict of DialFailed says where it
+/// leads ([`State::after`]). There is no place for a SYN that is late, or that finds the table full
+/// or the budget spent; one that crosses that of a flow under way has its verdict, and is not
 /// remembered. A flow that is evicted before its dial has started is routed at once. An Evicting
 /// flow becomes Unknown when the table is Cleared. A Remembered one is Unknown to a SYN of another
 /// number, and to all when the history has forgotten it, because of its age or for want of room.
@@ -125,7 +124,7 @@ pub(super) struct Step<P, U, D> {
 }
 
 impl<P, U, D> State<P, U, D> {
-    /// Takes the flow through `event`, at the time `now`: one total match over both, state by state.
+    /// Takes the flow through `event` at the time `now`: one total match over both, by states.
     pub(super) fn on(self, event: Event<P, U, D>, now: Instant) -> Step<P, U, D> {
         match self {
             Self::Unknown | Self::Remembered(..) => self.on_absent(event, now),

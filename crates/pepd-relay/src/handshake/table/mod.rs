@@ -218,8 +218,8 @@ impl<P: Debug, U: Debug, D: Dial> Table<P, U, D> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Flows<P, U, D>> {
-        // A panic while the lock is held leaves at worst a place without a flow, which the next ones
-        // take.
+        // A panic while the lock is held leaves at worst a place without a flow, which the next
+        // ones take.
         self.flows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
