@@ -7,6 +7,7 @@ mod test_output;
 
 use std::env;
 use std::process::Command;
+use std::thread;
 
 use anyhow::{Context, Result, ensure};
 
@@ -92,12 +93,9 @@ pub fn run(args: &Args) -> Result<()> {
         run.skipped.push(why.into());
     }
     if !args.no_guest && args.rest.is_empty() {
-        run.add(run_in_guest(&[], IN_GUEST)?);
-        let there = |program: &&&'static str| missing(Requirement::Program(program)).is_none();
-        let programs = PROGRAMS.iter().filter(there);
-        let copies = programs.flat_map(|program| ["--copy", program]);
-        let options: Vec<_> = VIRTUAL_TIME.iter().copied().chain(copies).collect();
-        run.add(run_in_guest(&options, IN_VIRTUAL_TIME)?);
+        let (kernel, clock) = run_in_guests()?;
+        run.add(kernel);
+        run.add(clock);
     }
     run.report();
     Ok(())
@@ -173,6 +171,23 @@ fn run_here(rest: &[String]) -> Result<Run> {
         run.unsteady.extend(output.failed);
     }
     Ok(run)
+}
+
+/// Runs the tests of the guest kernel and those of its virtual clock, in two guests at a time: the
+/// second has one processor and no use for the machine's time.
+fn run_in_guests() -> Result<(Run, Run)> {
+    let there = |program: &&&'static str| missing(Requirement::Program(program)).is_none();
+    let programs = PROGRAMS.iter().filter(there);
+    let copies = programs.flat_map(|program| ["--copy", program]);
+    let options: Vec<_> = VIRTUAL_TIME.iter().copied().chain(copies).collect();
+    thread::scope(|scope| {
+        let clock = scope.spawn(|| run_in_guest(&options, IN_VIRTUAL_TIME));
+        let kernel = run_in_guest(&[], IN_GUEST);
+        let clock = clock
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok((kernel?, clock?))
+    })
 }
 
 /// Runs the tests that `filters` name in the guest kernel; says so where this machine cannot run
