@@ -195,13 +195,13 @@ mod tests {
     use super::*;
     use crate::error::{Classify as _, Kind};
 
-    fn failed(script: &str, stderr: &str) -> NftError {
+    fn failed(ruleset: &str, stderr: &str) -> NftError {
         let output = Output {
             status: ExitStatus::from_raw(256),
             stdout: Vec::new(),
             stderr: stderr.as_bytes().to_vec(),
         };
-        classify(script, &output)
+        classify(ruleset, &output)
     }
 
     #[test]

@@ -62,8 +62,8 @@ impl History {
 
     /// Returns the world in which it is about to happen, and a pool of pipes.
     pub(super) fn begin(&self) -> (Rc<World>, SimPool) {
-        let script: VecDeque<_> = self.events.iter().copied().collect();
-        let world = World::new(self.room, script, self.seed);
+        let upcoming: VecDeque<_> = self.events.iter().copied().collect();
+        let world = World::new(self.room, upcoming, self.seed);
         let pool = SimPool {
             world: Rc::clone(&world),
             capacity: self.capacity,

@@ -23,7 +23,7 @@ pub(super) enum Side {
 pub(super) struct World {
     pub(super) client: RefCell<SimSocket>,
     pub(super) upstream: RefCell<SimSocket>,
-    script: RefCell<VecDeque<(Side, Event)>>,
+    upcoming: RefCell<VecDeque<(Side, Event)>>,
     random: Cell<u64>,
     calls: Cell<u64>,
 }
@@ -32,11 +32,11 @@ pub(super) struct World {
 const MOST_CALLS: u64 = 50_000;
 
 impl World {
-    pub(super) fn new(room: [u64; 2], script: VecDeque<(Side, Event)>, seed: u64) -> Rc<Self> {
+    pub(super) fn new(room: [u64; 2], upcoming: VecDeque<(Side, Event)>, seed: u64) -> Rc<Self> {
         Rc::new(Self {
             client: RefCell::new(SimSocket::new(room[0])),
             upstream: RefCell::new(SimSocket::new(room[1])),
-            script: RefCell::new(script),
+            upcoming: RefCell::new(upcoming),
             random: Cell::new(seed | 1),
             calls: Cell::new(0),
         })
@@ -70,7 +70,7 @@ impl World {
 
     /// Has the next event happen; false if there is none left.
     pub(super) fn happen(&self) -> bool {
-        let next = self.script.borrow_mut().pop_front();
+        let next = self.upcoming.borrow_mut().pop_front();
         if let Some((side, event)) = next {
             self.socket(side).borrow_mut().apply(event);
         }

@@ -16,8 +16,8 @@ use super::verdict::SynVerdict;
 /// The verdict of a SYN that has made room for another.
 const ROUTED_FOR_ROOM: SynVerdict = SynVerdict::Bypass(UnsplitReason::Full);
 
-/// The time for which an upstream leg waits for its client: enough for a SYN-ACK lost four times (1
-/// + 2 + 4 + 8 s) and for a long path. Most that wait so long belong to a SYN that came twice,
+/// The time for which an upstream leg waits for its client: enough for a SYN-ACK lost four times
+/// (1 + 2 + 4 + 8 s) and for a long path. Most that wait so long belong to a SYN that came twice,
 /// late, for a connection that has ended. A client that comes later is served as with "early".
 const CLAIM_TIME: Duration = Duration::from_secs(20);
 
