@@ -124,15 +124,15 @@ impl Admission {
         }
     }
 
-    /// Notes that no descriptor is to be had, until a connection ends or
-    /// [`Admission::recovered`] says otherwise.
+    /// Notes that no descriptor is available, until a connection ends or [`Admission::recovered`]
+    /// says otherwise.
     pub(crate) fn exhausted(&self) {
         if !self.exhausted.swap(true, Relaxed) {
             self.changed.notify_one();
         }
     }
 
-    /// Notes that descriptors are to be had again.
+    /// Notes that descriptors are available again.
     pub(crate) fn recovered(&self) {
         if self.exhausted.swap(false, Relaxed) {
             self.changed.notify_one();

@@ -61,7 +61,7 @@ pub enum ListenError {
         /// The kernel's error.
         source: std::io::Error,
     },
-    /// There is no randomness to be had.
+    /// No randomness is available.
     #[error("make a key for Fast Open: {0}")]
     NoKey(#[source] std::io::Error),
     /// More legs than listeners can be told apart.

@@ -14,7 +14,7 @@ pub(crate) trait LendPipes {
     /// The pipe that it lends.
     type Lent: LentPipe;
 
-    /// Lends an empty pipe; where there is none to be had, the caller copies.
+    /// Lends an empty pipe; where none is available, the caller copies.
     fn lend(&self) -> Option<Self::Lent>;
 }
 

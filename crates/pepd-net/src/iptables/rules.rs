@@ -1,7 +1,7 @@
 //! The rules in `raw` that pass marked SYNs and this host's ICMP errors through the queues.
 //!
-//! Ours are told from the operator's by a comment. They are written as `iptables -S` prints
-//! them, so that what is found can be compared with what is wanted.
+//! A comment distinguishes ours from the operator's. They are written as `iptables -S` prints them,
+//! so that what is found can be compared with what is wanted.
 
 use std::fmt;
 use std::fs;

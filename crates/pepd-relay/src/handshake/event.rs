@@ -18,7 +18,7 @@ pub(super) enum Event<P, U, D> {
         number: SequenceNumber,
         /// The packet.
         syn: P,
-        /// Whether there is a place for it, should it be the first of its flow.
+        /// Whether there is a place for it if it is the first of its flow.
         place: Place,
     },
     /// The next SYN begins a new connection from the same port

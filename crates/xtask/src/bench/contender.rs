@@ -45,8 +45,8 @@ impl Contender {
         Self::HaproxyForced,
     ];
 
-    /// The contenders that are compared in how connections come about. How HAProxy splices does not
-    /// matter there.
+    /// The contenders that are compared in how connections are established. How HAProxy splices
+    /// does not matter there.
     pub const HANDSHAKE: [Self; 4] = [
         Self::Plain,
         Self::Pepd,

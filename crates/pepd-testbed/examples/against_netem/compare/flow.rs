@@ -32,7 +32,7 @@ impl Flow {
     /// Sends as much as possible over `path`, and says how many bits per second arrived.
     ///
     /// # Errors
-    /// When the connection does not come about or breaks.
+    /// When the connection is not established or breaks.
     pub fn goodput(&self, path: &Path) -> Result<f64> {
         let listener = listen(path.server(), SocketAddr::new(SERVER, 0))?;
         let sender = connect(path.client(), listener.local_addr()?)?;
