@@ -44,19 +44,19 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// How traffic goes through the boxes.
+/// The way in which traffic goes through the boxes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// By routes, without pepd.
+    /// Routes, without pepd.
     Plain,
-    /// By pepd's tunnels, every connection bypassed.
+    /// Pepd's tunnels, every connection bypassed.
     Tunnelled,
-    /// By pepd's tunnels, every connection split at each box.
+    /// Pepd's tunnels, every connection split at each box.
     Split,
 }
 
 impl Way {
-    /// Payload received, in bits per second.
+    /// Measures the payload received, in bits per second.
     fn goodput(self, pepd: &Path, flows: u32) -> Result<f64> {
         let fleet = Fleet::chain()?;
         let mut daemons = Vec::new();
@@ -114,7 +114,7 @@ fn route(fleet: &Fleet) -> Result<()> {
     Ok(())
 }
 
-/// The median, and in brackets the least and the most.
+/// Returns the median, and in brackets the least and the most.
 fn spread(values: &mut [f64], digits: usize) -> String {
     values.sort_by(f64::total_cmp);
     let (least, most) = (values[0], values[values.len() - 1]);

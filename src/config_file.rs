@@ -25,7 +25,7 @@ pub fn read_all(file: &File) -> Result<Vec<Config>> {
     load(file, pepd_config::parse_all, io::stderr().is_terminal())
 }
 
-/// How a file's text is parsed, given its name.
+/// A parser of a file's text, given its name.
 type Parse<T> = fn(&str, &str, &Context) -> std::result::Result<T, Report>;
 
 fn load<T>(file: &File, parse: Parse<T>, colour: bool) -> Result<T> {

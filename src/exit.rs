@@ -1,4 +1,4 @@
-//! Exit codes (sysexits.h), given by what went wrong.
+//! Exit codes (sysexits.h), chosen by what went wrong.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -90,7 +90,7 @@ impl fmt::Display for Failure {
 }
 
 impl Failure {
-    /// Kernel state that could not be made, found or removed.
+    /// Converts an error about kernel state that could not be made, found or removed.
     fn kernel_state(error: &impl pepd_net::Classify) -> Self {
         match error.kind() {
             pepd_net::Kind::Unavailable => Self::unavailable(error),

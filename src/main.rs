@@ -20,7 +20,7 @@ use crate::cli::{Cli, Command};
 fn main() -> ExitCode {
     let command = match Cli::try_parse() {
         Ok(cli) => cli.command,
-        // The text of `--help`, too, comes as an error.
+        // The text of `--help` comes as an error, too.
         Err(error) => {
             // Where the text cannot be written there is nobody to tell.
             let _ = error.print();

@@ -5,8 +5,8 @@
 //!     cargo xtask vm --virtual-time --copy ip --copy nft --copy ss --copy ping --copy curl \
 //!         --copy haproxy --copy target/release/pepd -- target/release/examples/handshake_times
 //!
-//! Three tables for docs/handshake.md; `distance`, `failover` or `errors` after the path of pepd asks
-//! for some of them. In virtual time they are the same on any machine; natively (as root) they
+//! Three tables for docs/handshake.md; `distance`, `failover` or `errors` after the path of pepd
+//! asks for some of them. In virtual time they are the same on any machine; natively (as root) they
 //! hold as far as the machine is idle.
 
 mod times;
@@ -69,7 +69,7 @@ impl Way {
         (Self::Haproxy, "HAProxy"),
     ];
 
-    /// Whether the client's own SYN may have data.
+    /// Returns whether the client's own SYN may have data.
     fn client_is_fast(self) -> bool {
         self == Self::EndToEndFast
     }
@@ -113,7 +113,7 @@ fn milliseconds(time: Duration) -> String {
     format!("{:.0} ms", time.as_secs_f64() * 1e3)
 }
 
-/// The median times to be connected and to have the first byte.
+/// Returns the median times to be connected and to have the first byte.
 fn measure(world: &World, way: Way, pepd: &Path) -> Result<(Duration, Duration)> {
     for node in [world.client(), world.hb(), world.server()] {
         node.sysctl("net.ipv4.tcp_fastopen", "3")?;
@@ -149,7 +149,7 @@ fn measure(world: &World, way: Way, pepd: &Path) -> Result<(Duration, Duration)>
     Ok((connected, first))
 }
 
-/// A name with a dead address and a living one: how long curl takes for a page.
+/// Measures a name with a dead address and a living one: how long curl takes for a page.
 fn failover(pepd: &Path) -> Result<()> {
     println!("| the first address | the second | plain routing | end-to-end | early |");
     println!("| --- | --- | ---: | ---: | ---: |");
@@ -179,7 +179,7 @@ fn failover(pepd: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The median time of a page, or none where curl gets none.
+/// Returns the median time of a page, or none where curl gets none.
 fn page(
     pepd: &Path,
     way: Way,
@@ -250,7 +250,7 @@ fn start_haproxy(hb: &Netns) -> Result<Process> {
     Ok(process)
 }
 
-/// Where nobody is: what connect(2) says, and after what time.
+/// Measures where nobody is: what connect(2) says, and after what time.
 fn errors(pepd: &Path) -> Result<()> {
     println!("| | errno | plain routing | one box | three routers | three boxes |");
     println!("| --- | --- | ---: | ---: | ---: | ---: |");

@@ -19,7 +19,7 @@ pub fn check(Check { file, all }: &Check) -> Result {
         vec![config_file::read(file)?]
     };
     if configs.iter().any(asks_for_what_is_not_built) {
-        // The file is right; it is this program that `run` will miss something in.
+        // The file is right; it is this program that lacks something that `run` needs.
         eprint(format_args!("pepd: note: {}", pepd_bpf::Error::NotBuilt));
     }
     let tables: Vec<_> = configs.iter().map(describe).collect();

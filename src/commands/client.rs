@@ -17,15 +17,15 @@ use crate::cli::Target;
 use crate::config_file;
 use crate::exit::{Failure, Result};
 
-/// The socket of the daemon that is meant where nothing names another.
+/// The socket of the daemon that is meant unless something names another.
 const DEFAULT_SOCKET: &str = "/run/pepd/admin.sock";
 
-/// How long the answer to a question may take. The daemon gives a client less.
+/// The time that the answer to a question may take. The daemon gives a client less.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How long the answer to an order may take: a reload installs kernel state, maybe on a busy
-/// machine.
-const ORDER_TIMEOUT: Duration = Duration::from_secs(60);
+/// The time that the answer to a control request may take: a reload installs kernel state, maybe on
+/// a busy machine.
+const CONTROL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The longest answer taken, in bytes: more than ten thousand flows need.
 const LARGEST_ANSWER: usize = 64 << 20;
@@ -37,7 +37,7 @@ pub struct Client {
     runtime: Runtime,
 }
 
-/// Why there is no answer.
+/// The reasons why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Nobody listens at the socket.
@@ -49,7 +49,7 @@ pub enum Error {
     Unreachable {
         /// The socket.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// This user may not open the socket.
@@ -68,7 +68,7 @@ pub enum Error {
     NoAnswer {
         /// The socket.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The answer took too long.
@@ -76,7 +76,7 @@ pub enum Error {
     TimedOut {
         /// The socket.
         path: PathBuf,
-        /// How long was waited.
+        /// The time that was waited.
         time: Duration,
     },
     /// The daemon refuses.
@@ -84,7 +84,7 @@ pub enum Error {
     Refused {
         /// The HTTP status.
         status: StatusCode,
-        /// What the daemon says.
+        /// The daemon's own words.
         problem: Problem,
     },
     /// Something else listens there, or another version of pepd.
@@ -94,7 +94,7 @@ pub enum Error {
     Incompatible {
         /// The socket.
         path: PathBuf,
-        /// What cannot be parsed.
+        /// The reason why it cannot be parsed.
         error: serde_json::Error,
     },
 }
@@ -147,9 +147,9 @@ impl Client {
         self.parse(&self.get_text(address)?)
     }
 
-    /// Gives an order.
+    /// Makes a control request.
     pub fn post(&self, address: &str) -> std::result::Result<(), Error> {
-        self.ask(Method::POST, address, ORDER_TIMEOUT).map(drop)
+        self.ask(Method::POST, address, CONTROL_TIMEOUT).map(drop)
     }
 
     fn parse<T: DeserializeOwned>(&self, text: &[u8]) -> std::result::Result<T, Error> {
@@ -224,7 +224,7 @@ impl Client {
         tokio::pin!(answer);
         tokio::select! {
             answer = &mut answer => answer,
-            // Once it has ended the answer is there, or never will be.
+            // Once it has ended, the answer is there or never will be.
             result = connection => match result {
                 Ok(()) => answer.await,
                 Err(error) => Err(no_answer(error)),

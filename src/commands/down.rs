@@ -8,7 +8,7 @@ use crate::daemon::privileges;
 use crate::exit::{Failure, Result};
 use crate::ui::output::print;
 
-/// Removes all kernel state of pepd, and says what it was; that there is none is fine.
+/// Removes all kernel state of pepd, and says what it was; it is fine if there is none.
 pub fn down(file: &File) -> Result {
     let config = config_file::read(file)?;
     privileges::require()?;

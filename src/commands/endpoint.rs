@@ -5,10 +5,10 @@ use pepd_admin::wire::FlowQuery;
 /// Tells how the daemon is as a whole.
 pub const STATUS: &str = "/v1/status";
 
-/// Has the daemon read its configuration again.
+/// The address that has the daemon read its configuration again.
 pub const RELOAD: &str = "/v1/reload";
 
-/// Has the daemon drain.
+/// The address that has the daemon drain.
 pub const DRAIN: &str = "/v1/drain";
 
 /// Lists the live connections that `query` asks for.

@@ -19,7 +19,7 @@ use crate::ui::labels;
 use crate::ui::output::print;
 use crate::ui::table;
 
-/// How often a connection is shown again: as often as the daemon samples it.
+/// The interval at which a connection is shown again: as often as the daemon samples it.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// Prints one connection, and with `--watch` again each second for as long as it lives.
@@ -52,7 +52,7 @@ pub fn flow(args: &FlowArgs) -> Result {
     }
 }
 
-/// Why a connection was not shown.
+/// The reasons why a connection was not shown.
 enum ShowError {
     Client(Error),
     Output(Failure),
@@ -77,7 +77,7 @@ fn show(client: &Client, address: &str, args: &FlowArgs) -> std::result::Result<
         describe(&flow, table::width()).into_bytes()
     };
     if args.watch && !args.json && io::stdout().is_terminal() {
-        // Where the screen cannot be cleared the figures follow each other.
+        // Where the screen cannot be cleared, the figures follow each other.
         let _ = execute!(io::stdout(), MoveTo(0, 0), Clear(ClearType::FromCursorDown));
     }
     print(&text).map_err(ShowError::Output)
@@ -218,7 +218,7 @@ fn rate(rate: Option<f64>) -> String {
     rate.map_or_else(none, format::rate)
 }
 
-/// What the phases say, in words, of the direction that carries more.
+/// Returns what the phases say, in words, of the direction that carries more.
 fn verdict(flow: &FlowSnapshot) -> String {
     let (direction, incoming, outgoing) = if flow.up.bytes > flow.down.bytes {
         (&flow.up, "client", "upstream")

@@ -1,4 +1,4 @@
-//! What each subcommand does, but for the daemon itself and those with a folder of their own.
+//! What each subcommand does, except for the daemon itself and those with a folder of their own.
 
 pub mod check;
 pub mod client;

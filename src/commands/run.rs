@@ -8,7 +8,7 @@ use crate::daemon::lock::Lock;
 use crate::daemon::{Daemon, Privileged, log, privileges};
 use crate::exit::{Failure, Result};
 
-/// Runs the daemon until a signal or an order ends it.
+/// Runs the daemon until a signal or a control request ends it.
 pub fn run(file: &File) -> Result {
     let config = config_file::read(file)?;
     privileges::require()?;

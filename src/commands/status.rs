@@ -81,7 +81,7 @@ fn pairs(pairs: &[PairSnapshot], width: Option<u16>) -> String {
     table::text(&table)
 }
 
-/// Gives the main phase of late, or if nothing was carried lately, of all time.
+/// Gives the main phase of the last seconds or, if nothing was carried lately, of all the time.
 fn phase(direction: &PairDirection) -> String {
     let recent = &direction.recent_phases;
     labels::main_phase(if recent.total() > 0.0 {

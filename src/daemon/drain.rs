@@ -8,13 +8,14 @@ use crate::daemon::signals::Signalled;
 use crate::daemon::{Daemon, ticks};
 use crate::exit::Result;
 
-/// How often systemd hears that the daemon is still draining.
+/// The interval at which systemd hears that the daemon is still draining.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often the number of live connections is looked at.
+/// The interval at which the number of live connections is looked at.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How long the drain waits at least for handshakes that were under way when the gate closed.
+/// The time for which the drain waits at least for handshakes that were under way when the gate
+/// closed.
 const LAST_HANDSHAKES: Duration = Duration::from_millis(500);
 
 impl Daemon {
@@ -44,7 +45,7 @@ impl Daemon {
                 }
                 _ = poll.tick() => {}
                 signalled = self.signals.next() => if signalled == Signalled::End { break },
-                order = self.admin.order() => match order {
+                request = self.admin.next_request() => match request {
                     ControlRequest::Reload(answer) => {
                         _ = answer.send(Err("pepd: the daemon is draining".to_owned()));
                     }

@@ -22,7 +22,7 @@ impl Controls {
         let namespace = namespace()?;
         match pepd_bpf::remove_left(namespace) {
             Ok(_) => {}
-            // It stays, or is adopted; what needs a control and gets none says so below.
+            // It stays, or is adopted; a leg that needs a control and gets none is reported below.
             Err(Error::NotBuilt | Error::NotPermitted { .. }) => {}
             Err(error) => return Err(error.into()),
         }
@@ -65,8 +65,8 @@ impl Controls {
         }
     }
 
-    /// Refuses a configuration that was read again if a leg asks for a control that there was
-    /// none of at the start.
+    /// Refuses a configuration that was read again if a leg asks for a control that did not exist
+    /// at the start.
     pub fn require(&self, config: &Config) -> Result {
         let lacks = |leg: &&Leg| is_asked_for(leg) && !self.by_leg.contains_key(&leg.name);
         match config.legs.iter().find(lacks) {
@@ -101,7 +101,7 @@ impl Names {
     }
 }
 
-/// Removes what a killed daemon has left, and gives a line for each control that was.
+/// Removes what a killed daemon has left, and gives a line for each control that there was.
 pub fn remove_left() -> Result<String> {
     let removed = pepd_bpf::remove_left(namespace()?)?;
     let lines = removed
@@ -110,7 +110,7 @@ pub fn remove_left() -> Result<String> {
     Ok(lines.collect())
 }
 
-/// Whether `leg` asks for such a control.
+/// Returns whether `leg` asks for such a control.
 pub fn is_asked_for(leg: &Leg) -> bool {
     leg.congestion == Some(Congestion::FixedRate)
 }

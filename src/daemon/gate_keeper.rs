@@ -14,18 +14,18 @@ use crate::daemon::peers::Probes;
 use crate::daemon::systemd::Notifier;
 use crate::daemon::ticks;
 
-/// How often the gate is renewed.
+/// The interval at which the gate is renewed.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long the gate stays open by itself: a daemon that is paused or hung for so long has its
-/// new connections routed.
+/// The time for which the gate stays open by itself: a daemon that is paused or hung for so long
+/// has its new connections routed.
 const GATE_TTL: Duration = Duration::from_secs(5);
 
-/// How long a pair of addresses whose answers take another way is routed: long enough to cost
-/// little, and short enough that a path that has been mended is used.
+/// The time for which a pair of addresses whose answers take another route is not split: long
+/// enough to cost little, and short enough that a path that has been mended is used.
 const ASYMMETRIC_TTL: Duration = Duration::from_secs(600);
 
-/// How long a worker may be silent before new connections are no longer given to it.
+/// The time for which a worker may be silent before new connections are no longer given to it.
 const WORKER_TIMEOUT: Duration = Duration::from_millis(2500);
 
 /// The gate, with what it depends on (the relay) and what hears of it (systemd).
@@ -73,7 +73,7 @@ impl GateKeeper {
     ///
     /// # Errors
     ///
-    /// Where the kernel does not take it: its table may be gone.
+    /// If the kernel does not take it: its table may be gone.
     pub fn renew(&mut self) -> Result<(), GateError> {
         if !self.relay.responsive(WORKER_TIMEOUT) {
             report_unresponsive_worker();
@@ -88,7 +88,7 @@ impl GateKeeper {
     }
 
     /// Waits for `work`, and renews the gate meanwhile. On a slow host, or beside a large ruleset
-    /// of the operator's, to look at the kernel's state takes longer than the gate stays open.
+    /// of the operator's, looking at the kernel's state takes longer than the gate stays open.
     pub async fn renew_during<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         loop {
@@ -123,7 +123,7 @@ impl GateKeeper {
         }
     }
 
-    /// The daemon in a line, for systemd.
+    /// Describes the daemon in a line, for systemd.
     pub fn status_line(&self) -> String {
         match self.probes.states().silent() {
             Some(peers) => format!("{}; silent peers: {peers}", self.counters),

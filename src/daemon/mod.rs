@@ -61,7 +61,7 @@ pub struct Daemon {
     admin: Admin,
 }
 
-/// What is made with the privileges that the daemon then gives up.
+/// The objects that are made with the privileges that the daemon then gives up.
 pub struct Privileged {
     /// The controls of the legs with a fixed rate.
     pub controls: Controls,

@@ -13,11 +13,11 @@ use crate::daemon::wiring;
 use crate::exit::Result;
 
 /// Derives the relay's settings, with no more connections than there are descriptors for, and logs
-/// what the kernel grants a leg otherwise than the file asks.
+/// where the kernel grants a leg something other than what the file asks for.
 ///
 /// # Errors
 ///
-/// Where the kernel lacks what a leg asks for.
+/// If the kernel lacks what a leg asks for.
 pub fn settings(
     config: &Config,
     controls: &Controls,

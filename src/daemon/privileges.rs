@@ -9,7 +9,7 @@ use crate::exit::{Failure, Result};
 /// routes.
 const NEEDED: &[Capability] = &[Capability::CAP_NET_ADMIN];
 
-/// The capabilities that are kept where they are there.
+/// The capabilities that are kept where the process has them.
 ///
 /// CAP_NET_BIND_SERVICE: a client whose own port is below 1024, as NFS has it.
 /// CAP_NET_RAW: probes through the tunnels (raw(7)).
@@ -25,7 +25,7 @@ const WANTED: &[Capability] = &[
 pub struct Privileges {
     /// Those without which pepd cannot work.
     pub needed: Vec<String>,
-    /// Those that it uses where they are there.
+    /// Those that it uses where it has them.
     pub wanted: Vec<String>,
 }
 
@@ -53,7 +53,7 @@ pub fn gather() -> Privileges {
     }
 }
 
-/// Checks that the capabilities are there without which pepd cannot work.
+/// Checks that the process has the capabilities without which pepd cannot work.
 pub fn require() -> Result {
     for capability in NEEDED {
         let there = caps::has_cap(None, CapSet::Effective, *capability)

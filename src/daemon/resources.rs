@@ -14,7 +14,8 @@ pub fn workers(config: &Config) -> NonZeroUsize {
     config.node.workers.unwrap_or_else(cores)
 }
 
-/// Finds what holds SYNs on this host; none where none are held, and then the kernel is not asked.
+/// Finds what holds SYNs on this host; none where none are held, in which case the kernel is not
+/// asked.
 pub async fn queue_backend(config: &Config) -> Result<Option<QueueBackend>> {
     if config.holds_syns() {
         Ok(Some(pepd_net::find_queue_backend().await?))
@@ -23,7 +24,7 @@ pub async fn queue_backend(config: &Config) -> Result<Option<QueueBackend>> {
     }
 }
 
-/// How the descriptors of the process are shared out.
+/// The shares of the process's descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptors {
     /// The most descriptors that the process may have.
@@ -38,7 +39,7 @@ pub struct Descriptors {
 /// netlink, the log, the lock, and an nft with its pipes.
 const OWN: u64 = 64;
 
-/// A worker's runtime: epoll twice, an eventfd and one to spare.
+/// The descriptors of a worker's runtime: epoll twice, an eventfd and one to spare.
 const PER_WORKER: u64 = 4;
 
 /// Listeners of a leg in each worker: one per address family.
@@ -62,7 +63,7 @@ pub fn shares(config: &Config, workers: NonZeroUsize, files: u64) -> Descriptors
     let listeners = LISTENERS_PER_LEG * config.legs.len() as u64;
     let mut own = OWN;
     if config.holds_syns() {
-        // A queue is two. What is pending in a flood may have what pipes would use.
+        // A queue takes two. What is pending in a flood may take what pipes would use.
         own += 2 * workers + u64::from(config.limits.pending).min(files / 8);
     }
     for _ in [

@@ -9,11 +9,12 @@ use crate::daemon::signals::Signalled;
 use crate::daemon::{Daemon, ticks};
 use crate::exit::Result;
 
-/// How often the kernel state is verified, beyond the table that each renewal of the gate needs.
+/// The interval at which the kernel state is verified, beyond the table that each renewal of the
+/// gate needs.
 const INSPECTION_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Daemon {
-    /// Runs until a signal or an order ends it, and removes all kernel state.
+    /// Runs until a signal or a control request ends it, and removes all kernel state.
     pub async fn run(mut self) -> Result {
         let mut inspection = ticks::interval(INSPECTION_INTERVAL);
         // The first renewal opens the gate, and only then is pepd ready.
@@ -38,8 +39,8 @@ impl Daemon {
                     Signalled::Reload => _ = self.reload().await,
                     Signalled::End => break,
                 },
-                order = self.admin.order() => match order {
-                    // Who gave an order may have gone since.
+                request = self.admin.next_request() => match request {
+                    // Whoever made the request may have gone since.
                     ControlRequest::Reload(answer) => _ = answer.send(self.reload().await),
                     ControlRequest::Drain(answer) => {
                         _ = answer.send(());

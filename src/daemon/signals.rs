@@ -4,7 +4,7 @@ use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// What a signal asks for.
+/// The request that a signal makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signalled {
     /// SIGHUP: the configuration is to be read again.
@@ -26,7 +26,7 @@ impl Signals {
     ///
     /// # Errors
     ///
-    /// Where the runtime cannot take a signal over.
+    /// If the runtime cannot take over a signal.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             hangup: signal(SignalKind::hangup())?,

@@ -23,7 +23,7 @@ impl Daemon {
     ///
     /// # Errors
     ///
-    /// Whatever the kernel or the host lacks; nothing of pepd's is left behind then.
+    /// Whatever the kernel or the host lacks; nothing of pepd's is then left behind.
     pub async fn start(file: File, config: Config, privileged: Privileged) -> Result<Self> {
         let (controls, socket, page) = (privileged.controls, privileged.socket, privileged.page);
         let signals = Signals::new().map_err(|error| Failure::internal("signals", error))?;
@@ -92,7 +92,7 @@ async fn install(plan: &Plan) -> Result<Installed> {
     Ok(installed)
 }
 
-/// What is started once the kernel state is there.
+/// The services that are started once the kernel state is there.
 struct Serving {
     gate: Gate,
     relay: Relay,

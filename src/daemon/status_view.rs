@@ -18,18 +18,18 @@ use crate::daemon::fixed_rate::Names;
 use crate::daemon::peers::PeerStates;
 use crate::daemon::resources::Descriptors;
 
-/// What a status tells beside what the relay does.
+/// The sources of what a status tells beside what the relay does.
 #[derive(Debug)]
 pub struct Sources {
     /// Everything counted since the start.
     pub counters: Arc<Counters>,
     /// The number of worker threads.
     pub workers: NonZeroUsize,
-    /// How the descriptors of the process are shared out.
+    /// The shares of the process's descriptors.
     pub descriptors: Descriptors,
-    /// What is known of each peer.
+    /// The records of all peers.
     pub peers: PeerStates,
-    /// What the kernel calls the legs' controls.
+    /// The kernel's names for the legs' controls.
     pub fixed_rate: Names,
 }
 
@@ -142,7 +142,7 @@ impl StatusView {
             limit("pending", self.counters.pending.get(), configured.pending),
             limit("pipes", pipes as u64, most_pipes as u64),
         ];
-        // Where the kernel does not tell, nothing is said.
+        // Where the kernel does not tell, nothing is reported.
         if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
             limits.push(limit("descriptors", open.count() as u64, self.descriptors));
         }

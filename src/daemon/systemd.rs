@@ -15,7 +15,7 @@ pub struct Notifier {
     messages: SyncSender<Message>,
 }
 
-/// How many messages may wait to be sent; more are dropped.
+/// The number of messages that may wait to be sent; more are dropped.
 const QUEUE_LENGTH: usize = 16;
 
 #[derive(Debug)]

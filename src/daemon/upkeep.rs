@@ -21,7 +21,7 @@ impl Daemon {
     pub(super) async fn verify_kernel_state(&mut self) {
         match self.keeper.renew_during(self.installed.verify()).await {
             Ok(counts) => return self.view.set_kernel_counts(counts),
-            // The cure that the error names is what comes next.
+            // The cure that the error names comes next.
             Err(VerifyError::Drift(Drift { what })) => tracing::warn!("{what}; putting it back"),
             Err(error) => return report_error(&error),
         }

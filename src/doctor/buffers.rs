@@ -5,7 +5,7 @@ use pepd_config::{Config, Leg, Rate, Size};
 use super::finding::Finding;
 use super::sysctl::{self, Sysctls};
 
-/// The rate at which a leg is judged whose own the file does not give.
+/// The rate by which a leg is judged if the file gives none for it.
 const DEFAULT_RATE: Rate = Rate(100_000_000);
 
 /// The round trip that a leg's buffers should cover at its rate: a continent's, in milliseconds.
@@ -40,7 +40,7 @@ fn covered_rtt_ms(bytes: u64, rate: Rate) -> u64 {
 }
 
 /// Judges a leg's own `buffer`, which is forced past rmem_max and wmem_max (SO_RCVBUFFORCE), and
-/// the kernel doubles it for its own bookkeeping: all of it is the connection's.
+/// which the kernel doubles for its own bookkeeping: all of it is the connection's.
 fn fixed(leg: &Leg, buffer: Size) -> Finding {
     const ID: &str = "buffer";
     let rate = leg.rate.unwrap_or(DEFAULT_RATE);

@@ -15,7 +15,7 @@ use crate::daemon::lock;
 use crate::daemon::resources;
 use crate::daemon::wiring;
 
-/// What stands in the way of the capture.
+/// The obstacles in the way of the capture.
 #[derive(Debug)]
 pub struct Capture {
     /// Whether a pepd runs here already: port and queues are then its own.
@@ -24,9 +24,9 @@ pub struct Capture {
     pub listening: BTreeSet<u16>,
     /// NFQUEUEs that have a reader.
     pub queues: BTreeSet<QueueNumber>,
-    /// What would hold the SYNs, or why nothing can; none where none are held.
+    /// The backend that would hold the SYNs, or why nothing can; none where none are held.
     pub backend: Option<Result<QueueBackend, QueueBackendError>>,
-    /// What the preflight of `pepd run` has found.
+    /// The findings of the preflight of `pepd run`.
     pub preflight: Preflight,
 }
 
@@ -38,7 +38,7 @@ impl Capture {
         } else {
             None
         };
-        // Where nothing can hold them the preflight is of what would be installed if nft could.
+        // Where nothing can hold them, the preflight is of what would be installed if nft could.
         let assumed = backend
             .as_ref()
             .map(|found| *found.as_ref().unwrap_or(&QueueBackend::Nft));
@@ -116,7 +116,7 @@ fn backend(capture: &Capture, config: &Config) -> Vec<Finding> {
             )
             .because("it works as well; the rules are in the table raw instead of in pepd's"),
         ),
-        // The finding `nft` says it, with the cure.
+        // The finding `nft` says so, with the cure.
         Some(Err(QueueBackendError::Nft(
             NftError::NotPermitted { .. } | NftError::Missing { .. },
         ))) => {}

@@ -4,12 +4,12 @@ use std::fs;
 
 use super::finding::Finding;
 
-/// What the host says about its clocks.
+/// The host's clocks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Clock {
-    /// What the time is read from.
+    /// The clock source that the time is read from.
     pub source: Option<String>,
-    /// What it could be read from.
+    /// The clock sources that it could be read from.
     pub available: String,
     /// Whether something keeps the system clock in step; none if the kernel does not tell.
     pub synchronised: Option<bool>,

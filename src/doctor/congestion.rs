@@ -21,7 +21,7 @@ impl FixedRate {
     }
 }
 
-/// What kind of congestion control a leg asks for, as far as that matters to the doctor.
+/// The kind of congestion control that a leg asks for, as far as that matters to the doctor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     /// Takes a loss for congestion.

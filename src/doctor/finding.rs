@@ -5,7 +5,7 @@ use std::ops::Deref;
 
 use serde::Serialize;
 
-/// How much a finding matters.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
@@ -34,22 +34,22 @@ impl Level {
     }
 }
 
-/// What the doctor says about one thing that was looked at.
+/// A finding of the doctor's about one thing that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was looked at; stable between versions.
+    /// The name of what was looked at; stable between versions.
     pub id: &'static str,
-    /// What it is about where there are several: an interface, a leg, a campus.
+    /// The subject, where there are several: an interface, a leg, a campus.
     pub subject: Option<String>,
-    /// How much it matters.
+    /// The severity.
     pub level: Level,
-    /// What was found, with figures.
+    /// The state that was found, with figures.
     pub found: String,
-    /// Why that matters to a helper box.
+    /// The reason why that matters to a helper box.
     pub why: Option<String>,
     /// A shell command that puts it right.
     pub cure: Option<Cure>,
-    /// What to do where no single command does it, or beside it.
+    /// The advice where no single command is a cure, or beside one.
     pub advice: Option<Advice>,
 }
 
@@ -150,13 +150,13 @@ impl<T: Into<String>> From<T> for Cure {
     }
 }
 
-/// What to do, in words.
+/// The advice, in words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(into = "String")]
 pub enum Advice {
-    /// What to do where there is no cure, or what to know beside it.
+    /// The advice where there is no cure, or what to know beside one.
     Words(String),
-    /// What can be done instead of the cure.
+    /// The advice on what can be done instead of the cure.
     InsteadOfCure(String),
 }
 

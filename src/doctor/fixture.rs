@@ -4,7 +4,7 @@ use pepd_config::Config;
 
 use super::finding::{Finding, Level};
 
-/// A configuration of two campuses with a leg each, and `more`.
+/// Returns a configuration of two campuses with a leg each, and `more`.
 pub fn config(more: &str) -> Config {
     let text = format!(
         r#"
@@ -31,7 +31,7 @@ pub fn config(more: &str) -> Config {
         .unwrap_or_else(|report| panic!("{}", report.render(false)))
 }
 
-/// The level of the first finding with this id.
+/// Returns the level of the first finding with this id.
 pub fn level(findings: &[Finding], id: &str) -> Option<Level> {
     findings.iter().find(|f| f.id == id).map(|f| f.level)
 }

@@ -45,7 +45,7 @@ fn missing_routes(links: &Links) -> Vec<Finding> {
                 .advice("see `ip route` and `ip -6 route`")
         })
         .collect();
-    // The default routes of one family often lead where there is nobody.
+    // The default route of one family often leads nowhere.
     if findings.is_empty() {
         findings.push(Finding::ok(ID, "there is a route to every campus and peer"));
     }
@@ -65,7 +65,7 @@ fn state(link: &Link) -> Option<Finding> {
 
 fn mtu(link: &Link, links: &Links) -> Option<Finding> {
     const ID: &str = "mtu";
-    // Below its least MTU the kernel takes IPv6, and so the route, off the interface.
+    // Below the least MTU the kernel takes IPv6, and so the route, off the interface.
     let v6 = links.routes.iter().any(|route| {
         let here = route.interfaces.is_empty() || route.interfaces.contains(&link.name);
         here && route.prefix.addr().is_ipv6()

@@ -24,7 +24,7 @@ pub struct Links {
 /// The route to one prefix or peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// What is reached.
+    /// The destination that is reached.
     pub to: Target,
     /// The prefix, or the peer's address.
     pub prefix: IpNet,
@@ -32,7 +32,7 @@ pub struct Route {
     pub interfaces: Vec<String>,
 }
 
-/// What a route leads to.
+/// The destination that a route leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// The campus of this name.
@@ -55,7 +55,7 @@ impl fmt::Display for Target {
 pub enum Qdisc {
     /// Fair queueing, which paces (tc-fq(8)).
     Fq,
-    /// None: what is sent leaves at once.
+    /// There is no queue: what is sent leaves at once.
     NoQueue,
     /// One for each queue of the device: `mq` or `mqprio`.
     MultiQueue(String),
@@ -100,7 +100,7 @@ pub struct Link {
 }
 
 impl Links {
-    /// Looks the routes and the interfaces up. What netlink does not tell is not there.
+    /// Looks up the routes and the interfaces. What netlink does not tell is left out.
     pub async fn gather(config: &Config) -> Self {
         let Ok((connection, handle, _)) = rtnetlink::new_connection() else {
             return Self::default();
@@ -154,7 +154,7 @@ impl Links {
         self.links.iter().find(|link| link.name == name)
     }
 
-    /// For tests: these interfaces, and no routes.
+    /// Makes, for tests, a set of these interfaces and no routes.
     #[cfg(test)]
     pub fn of(links: Vec<Link>) -> Self {
         Self {
@@ -188,7 +188,7 @@ impl Link {
         link
     }
 
-    /// For tests: an interface like most.
+    /// Makes, for tests, an interface like most.
     #[cfg(test)]
     pub fn named(name: &str) -> Self {
         Self {
@@ -245,8 +245,8 @@ fn connected(own: &[(IpAddr, String)], prefix: IpNet, config: &Config) -> Vec<St
         .collect()
 }
 
-/// Gives addresses within the prefix to look up: some may be this host's own. For everything: one
-/// that no route of its own leads to (RFC 5737, RFC 3849).
+/// Gives addresses within the prefix to look up: some may be this host's own. For the whole world
+/// it is one that no route of its own leads to (RFC 5737, RFC 3849).
 fn probe_addresses(prefix: IpNet) -> Vec<IpAddr> {
     const ANY4: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
     const ANY6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
@@ -291,7 +291,8 @@ async fn out_interface_of(handle: &Handle, address: IpAddr) -> Option<u32> {
     out.filter(|_| route.header.kind == RouteType::Unicast)
 }
 
-/// Makes a question to the routing of a message to add a route, which the builder makes.
+/// Turns a message that adds a route, which is what the builder makes, into a question to the
+/// routing.
 fn lookup(mut message: RouteMessage) -> RouteMessage {
     let header = &message.header;
     let mut question = RouteMessage::default();

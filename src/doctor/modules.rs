@@ -24,7 +24,7 @@ pub struct Modules {
     loadable: BTreeSet<String>,
 }
 
-/// A function that each has, by which it is known where it is built in and no list says so.
+/// A function that each has, by which it is recognised where it is built in and no list says so.
 const FUNCTIONS: [(&str, &str); 5] = [
     ("ipip", "ipip_rcv"),
     ("sit", "ipip6_rcv"),
@@ -71,7 +71,7 @@ impl Modules {
         }
     }
 
-    /// For tests: these are loaded, and those could be.
+    /// Pretends, for tests, that these are loaded, and those could be.
     #[cfg(test)]
     pub fn of(loaded: &[&str], loadable: &[&str]) -> Self {
         let own = |names: &[&str]| names.iter().map(ToString::to_string).collect();

@@ -21,7 +21,7 @@ pub fn judge(sysctls: &Sysctls, links: &Links, config: &Config) -> Vec<Finding> 
     findings
 }
 
-/// Judges `src_valid_mark`: with it the reverse-path check looks the source up with the packet's
+/// Judges `src_valid_mark`: with it, the reverse-path check looks up the source with the packet's
 /// mark, finds pepd's table, and drops the packet at any rp_filter (fib_validate_source,
 /// net/ipv4/fib_frontend.c).
 fn valid_mark(sysctls: &Sysctls, tunnels: bool) -> Vec<Finding> {

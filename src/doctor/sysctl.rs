@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::finding::Cure;
 
-/// The parameters that are one for the network namespace or the host.
+/// The parameters of which there is one for the network namespace or the host.
 const GLOBAL: [&str; 22] = [
     "fs/file-max",
     "fs/nr_open",
@@ -35,7 +35,7 @@ const GLOBAL: [&str; 22] = [
 /// The parameters that each interface has, for IPv4.
 const PER_INTERFACE: [&str; 3] = ["forwarding", "rp_filter", "src_valid_mark"];
 
-/// Parameters by their path below /proc/sys. What the kernel does not have is not there.
+/// Parameters by their path below /proc/sys; those that the kernel does not have are missing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sysctls(BTreeMap<String, String>);
 
@@ -100,7 +100,7 @@ impl Sysctls {
             .collect()
     }
 
-    /// For tests: those given.
+    /// Pretends, for tests, that these are the values.
     #[cfg(test)]
     pub fn of(values: &[(&str, &str)]) -> Self {
         let own = |&(path, value): &(&str, &str)| (path.to_owned(), value.to_owned());

@@ -6,7 +6,7 @@ use super::finding::{Finding, Level};
 use super::sysctl::{self, Sysctls};
 
 /// A parameter that should have a value of at least `least`.
-struct Wanted {
+struct Expected {
     id: &'static str,
     path: &'static str,
     least: u64,
@@ -14,22 +14,22 @@ struct Wanted {
     why: &'static str,
 }
 
-const WANTED: [Wanted; 5] = [
-    Wanted {
+const EXPECTED: [Expected; 5] = [
+    Expected {
         id: "tcp.window-scaling",
         path: "net/ipv4/tcp_window_scaling",
         least: 1,
         level: Level::Slow,
         why: "without it (RFC 7323) at most 64 KiB are in flight: 0.9 Mbit/s at 600 ms",
     },
-    Wanted {
+    Expected {
         id: "tcp.sack",
         path: "net/ipv4/tcp_sack",
         least: 1,
         level: Level::Slow,
         why: "without it (RFC 2018) one lost packet a round trip can be repaired, no more",
     },
-    Wanted {
+    Expected {
         id: "tcp.timestamps",
         path: "net/ipv4/tcp_timestamps",
         least: 1,
@@ -37,7 +37,7 @@ const WANTED: [Wanted; 5] = [
         why: "without them (RFC 7323) round trips are measured less often, and an address and \
               port in TIME_WAIT cannot be used again: pepd needs the client's own",
     },
-    Wanted {
+    Expected {
         id: "tcp.accept-queue",
         path: "net/core/somaxconn",
         least: 1024,
@@ -45,7 +45,7 @@ const WANTED: [Wanted; 5] = [
         why: "a burst of new connections that finds a listener's queue full waits for the \
               client's second SYN, a second later; pepd asks for 4096",
     },
-    Wanted {
+    Expected {
         id: "tcp.syn-queue",
         path: "net/ipv4/tcp_max_syn_backlog",
         least: 1024,
@@ -57,7 +57,7 @@ const WANTED: [Wanted; 5] = [
 
 /// Judges what both legs share of the kernel's TCP.
 pub fn judge(sysctls: &Sysctls, config: &Config) -> Vec<Finding> {
-    WANTED
+    EXPECTED
         .iter()
         .filter_map(|wanted| wanted.judge(sysctls))
         .chain(fast_open(sysctls, config))
@@ -65,14 +65,14 @@ pub fn judge(sysctls: &Sysctls, config: &Config) -> Vec<Finding> {
         .collect()
 }
 
-impl Wanted {
+impl Expected {
     fn judge(&self, sysctls: &Sysctls) -> Option<Finding> {
         let value = sysctls.number(self.path)?;
         let found = format!("{} is {value}", sysctl::name(self.path));
         Some(if value >= self.least {
             Finding::ok(self.id, found)
         } else {
-            // What is a queue's length may as well be long.
+            // The length of a queue may as well be greater.
             let cure = if self.least == 1 { 1 } else { 4096 };
             Finding::new(self.level, self.id, found)
                 .because(self.why)

@@ -24,7 +24,7 @@ const PAGE: usize = 10;
 pub enum KeyOutcome {
     /// It does.
     GoOn,
-    /// It does not: the screen is to close.
+    /// The screen is to close.
     Quit,
 }
 
@@ -48,15 +48,15 @@ pub struct App {
     pub list: FlowList,
     /// Goodput of all pairs together, up and down, bits per second; the latest last.
     pub rates: VecDeque<[f64; 2]>,
-    /// Why there is no answer at the moment.
+    /// The reason why there is no answer at the moment.
     pub unreachable: Option<String>,
-    /// What has happened, until the next key.
+    /// A note on what has happened, until the next key.
     pub note: Option<String>,
     /// The connection that is looked at instead of the list.
     pub open: Option<OpenFlow>,
     /// The order of the list.
     pub sort: FlowSort,
-    /// What the list is narrowed down to.
+    /// The filter that the list is narrowed down to.
     pub filter: Filter,
     /// The filter while it is typed.
     pub typing: Option<String>,
@@ -239,18 +239,18 @@ fn next(sort: FlowSort, by: usize) -> FlowSort {
     all[(at + by) % all.len()].0
 }
 
-/// The phase of this name, in full or as the tables have it.
+/// Returns the phase of this name, in full or as the tables have it.
 fn phase(word: &str) -> Option<Phase> {
     let short = |phase: &Phase| labels::phase_name(*phase) == word;
     let shortened = [Phase::Free, Phase::Starved, Phase::Backpressured];
     cli::phase(word).or_else(|| shortened.into_iter().find(short))
 }
 
-/// What the list is narrowed down to. A word is a phase, an address or prefix of either end,
-/// or the name of a campus.
+/// The filter that the list is narrowed down to. A word is a phase, an address or prefix of either
+/// end, or the name of a campus.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// As it was typed.
+    /// The filter as it was typed.
     pub text: String,
     campus: Option<String>,
     end: Option<pepd_admin::wire::Place>,

@@ -64,7 +64,7 @@ fn heading(flow: &FlowSnapshot, open: &OpenFlow) -> Vec<Line<'static>> {
     vec![first, Line::styled(second, faint())]
 }
 
-/// What a pane shows of one leg.
+/// The contents of a pane about one leg.
 struct LegPane {
     name: &'static str,
     of: fn(&FlowSnapshot) -> &LegSnapshot,
@@ -144,7 +144,7 @@ fn leg_figures(leg: &LegSnapshot) -> Vec<Line<'static>> {
     ]
 }
 
-/// What a pane shows of one direction.
+/// The contents of a pane about one direction.
 struct DirectionPane {
     name: &'static str,
     color: Color,

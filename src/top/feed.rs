@@ -10,10 +10,10 @@ use pepd_admin::wire::{FlowHistory, FlowList, FlowQuery, FlowSnapshot, Status};
 use crate::commands::client::{Client, Error};
 use crate::commands::endpoint;
 
-/// How often the daemon is asked: as often as it samples its connections.
+/// The interval at which the daemon is asked: as often as it samples its connections.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// What the screen needs.
+/// The figures that the screen needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The list.
@@ -22,7 +22,7 @@ pub struct Request {
     pub flow: Option<u64>,
 }
 
-/// What the daemon has answered.
+/// The figures that the daemon has answered with.
 #[derive(Clone, Debug)]
 pub struct Figures {
     /// The daemon as a whole.
@@ -33,7 +33,7 @@ pub struct Figures {
     pub flow: Option<(u64, Option<(FlowSnapshot, FlowHistory)>)>,
 }
 
-/// What asking has come to.
+/// The result of asking.
 #[derive(Debug)]
 pub enum Update {
     /// An answer.
@@ -60,9 +60,9 @@ impl Feed {
         Ok(Self { requests, updates })
     }
 
-    /// Asks for this from now on, and if it is something else, at once.
+    /// Asks for this from now on; if it is something new, at once.
     pub fn ask_for(&self, request: Request) {
-        // The thread is there as long as this is.
+        // The thread lives as long as this does.
         let _ = self.requests.send(request);
     }
 
@@ -81,7 +81,8 @@ fn ask_until_dropped(
     loop {
         let update = match figures(client, &request) {
             Ok(figures) => Update::Figures(Box::new(figures)),
-            // Why it does not answer, but not what to do: who looks at it has started it once.
+            // Why it does not answer, but not what to do: whoever is watching it has started it
+            // before.
             Err(Error::Unreachable { path, error }) => {
                 Update::Unreachable(format!("no daemon answers at {}: {error}", path.display()))
             }

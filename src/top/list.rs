@@ -12,7 +12,7 @@ use super::phases;
 use crate::ui::format;
 use crate::ui::labels;
 
-/// A column that is there from some width of the screen on.
+/// A column that is shown from some width of the screen on.
 struct Column {
     name: &'static str,
     /// Cells; a column without a width takes what is left.
@@ -89,7 +89,7 @@ fn widths(columns: &[&Column], flows: &[FlowSnapshot], width: u16) -> Vec<u16> {
     };
     let fixed: u16 = columns.iter().filter_map(|column| column.width).sum();
     let gaps = u16::try_from(columns.len()).unwrap_or(0);
-    // Beside them there are the border and the phases.
+    // Beside them are the border and the phases.
     let mut left = width.saturating_sub(2 + PHASES + fixed + gaps);
     let open = columns.iter().filter(|column| column.width.is_none());
     let mut wanting = u16::try_from(open.count()).unwrap_or(0);

@@ -29,7 +29,7 @@ use crate::exit::{Failure, Result};
 use app::{App, KeyOutcome};
 use feed::Feed;
 
-/// How long a key or new figures may wait.
+/// The time that a key or new figures may wait.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Shows the daemon until a key or a signal ends it.
@@ -40,7 +40,7 @@ pub fn top(target: &Target) -> Result {
         ));
     }
     let client = Client::new(target)?;
-    // Where there is no daemon at first there is nothing to wait for.
+    // If there is no daemon at first, there is nothing to wait for.
     let status = client.get(endpoint::STATUS)?;
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGHUP, SIGINT, SIGTERM] {
@@ -50,7 +50,7 @@ pub fn top(target: &Target) -> Result {
     let mut app = App::new(status);
     let feed = Feed::start(client, app.request())
         .map_err(|error| Failure::internal("start a thread", error))?;
-    // A panic, in whichever thread, gives the terminal back before it says what it was.
+    // A panic, in whichever thread, restores the terminal before it says what it was.
     let mut terminal =
         ratatui::try_init().map_err(|error| Failure::internal("take the terminal", error))?;
     let result = run(&mut terminal, &mut app, &feed, &ended);

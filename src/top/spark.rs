@@ -7,7 +7,7 @@ use ratatui::style::{Color, Style};
 use ratatui::widgets::Sparkline;
 
 /// Points that are less than this apart have no second between them in which nothing happened:
-/// connections are looked at about once a second. In seconds.
+/// connections are sampled about once a second. In seconds.
 const MAX_GAP: f64 = 1.9;
 
 /// Lays a connection's history out, a slot for each of the last `width` seconds up to `now`, the
@@ -25,7 +25,7 @@ pub fn slots(history: &FlowHistory, now: f64, width: u16) -> Vec<Option<&History
         };
         if ago < width {
             slots[width - 1 - ago] = Some(point);
-            // Between two looks that were a little late there is no hole.
+            // Between two samples that were a little late there is no hole.
             if let Some((past, time)) = before
                 && past == ago + 2
                 && past <= width
@@ -39,7 +39,7 @@ pub fn slots(history: &FlowHistory, now: f64, width: u16) -> Vec<Option<&History
     slots
 }
 
-/// How wide the label before a sparkline is.
+/// The width of the label before a sparkline.
 pub const LABEL: u16 = 9;
 
 /// Draws a label with the latest value, and the values before it; the highest fills the height.
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(filled(&[98.1, 99.1, 100.1], 100.9), ".....###");
         // A pause is one, before now as well.
         assert_eq!(filled(&[94.0, 95.0, 98.0], 100.0), ".##..#..");
-        // What is longer ago than there is room for is left out.
+        // What is too long ago for the room there is is left out.
         assert_eq!(filled(&[1.0, 90.0, 93.0, 100.0], 100.0), "#......#");
     }
 

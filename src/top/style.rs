@@ -2,7 +2,7 @@
 
 use ratatui::style::{Modifier, Style};
 
-/// The style of what is less important.
+/// Returns the style of what is less important.
 pub fn faint() -> Style {
     Style::new().add_modifier(Modifier::DIM)
 }

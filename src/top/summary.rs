@@ -16,7 +16,7 @@ use crate::ui::labels;
 /// The height from which on there is room for a second line of sparklines.
 const TALL: u16 = 35;
 
-/// How many pairs are shown: those that carry most.
+/// The number of pairs that are shown: those that carry most.
 const PAIRS: usize = 6;
 
 /// Gives the lines that the summary takes out of `body`.
@@ -135,7 +135,8 @@ fn lately<'a>(recent: &'a PhaseSeconds, ever: &'a PhaseSeconds) -> &'a PhaseSeco
     if recent.total() > 0.0 { recent } else { ever }
 }
 
-/// Draws peers and limits; who is silent, and what is nearly used up, is red and comes first.
+/// Draws peers and limits; a peer that is silent, and a limit that is nearly used up, is red and
+/// comes first.
 fn foot_line(daemon: &Status) -> Line<'static> {
     let peers = daemon.peers.iter().map(|peer| {
         let (silent, color) = match peer.liveness {

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use crate::exit::{Failure, Result};
 
-/// Writes to standard output; a reader that has had enough is no error.
+/// Writes to standard output; it is no error if the reader has had enough.
 pub fn print(text: &[u8]) -> Result {
     match io::stdout().lock().write_all(text) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

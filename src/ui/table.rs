@@ -8,10 +8,10 @@ use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table};
 /// The width below which not even the figures fit.
 const NARROWEST: u16 = 60;
 
-/// The width from which on there is room for what is nice to have.
+/// The width from which on there is room for optional columns.
 const WIDE: u16 = 100;
 
-/// Tells whether there is room for what is nice to have; without a terminal there always is.
+/// Tells whether there is room for optional columns; without a terminal there always is.
 pub fn is_wide(width: Option<u16>) -> bool {
     width.is_none_or(|width| width >= WIDE)
 }

@@ -11,7 +11,7 @@ use pepd_testbed::{raise_descriptor_limit, run};
 /// The daemon, as cargo has built it for these tests.
 pub const PEPD: &str = env!("CARGO_BIN_EXE_pepd");
 
-/// How long an event may take before a test fails. Not a measurement: machines are busy.
+/// The time that an event may take before a test fails. Not a measurement: machines are busy.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
 /// Set in a process that has been started for one test.
@@ -20,10 +20,10 @@ const OWN_PROCESS: &str = "PEPD_OWN_PROCESS";
 /// Set in the guest by `cargo xtask vm --tests` while nothing else runs there.
 const OWN_KERNEL: &str = "PEPD_OWN_KERNEL";
 
-/// The turn of the test that has thousands of descriptors open.
+/// Takes the turn of the test that has thousands of descriptors open.
 ///
-/// One at a time: both ends of its connections are this process's, and all together are more
-/// descriptors than some machines give it.
+/// One at a time: both ends of its connections are this process's, and all together they are more
+/// descriptors than some machines allow it.
 ///
 /// # Errors
 /// When the limit of open descriptors cannot be raised.
@@ -34,8 +34,8 @@ pub fn many_descriptors() -> Result<MutexGuard<'static, ()>> {
     Ok(turn)
 }
 
-/// Whether this process is `test`'s alone, named with its modules. If not, it is run in one that is,
-/// and nothing is left to do here.
+/// Returns whether this process is `test`'s alone, named with its modules. If not, it is run in one
+/// that is, and nothing is left to do here.
 ///
 /// # Errors
 /// When the test fails there; the message has what it said.
@@ -50,7 +50,7 @@ pub fn has_own_process(test: &str) -> Result<bool> {
     Ok(false)
 }
 
-/// Whether the kernel is one test's alone, which may then change it for all namespaces.
+/// Returns whether the kernel is one test's alone, which may then change it for all namespaces.
 pub fn has_own_kernel() -> bool {
     env::var_os(OWN_KERNEL).is_some()
 }

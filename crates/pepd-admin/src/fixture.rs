@@ -19,13 +19,13 @@ pub const NOW: f64 = 1_767_225_600.0;
 /// The daemon.
 #[derive(Debug, Default)]
 pub struct Fixture {
-    /// How many connections it has.
+    /// The number of its connections.
     pub flows: u64,
     counters: Counters,
 }
 
 impl Fixture {
-    /// With so many connections.
+    /// Creates a daemon with so many connections.
     pub fn new(flows: u64) -> Self {
         Self {
             flows,
@@ -57,7 +57,7 @@ impl View for Fixture {
     }
 }
 
-/// Connection `id`: a download over a satellite, which each third one does by IPv6.
+/// Returns connection `id`: a download over a satellite, which each third one does by IPv6.
 pub fn flow(id: u64) -> FlowSnapshot {
     let n = u32::try_from(id % 100).unwrap_or(0);
     let port = u16::try_from(40_000 + id % 20_000).unwrap_or(0);
@@ -151,7 +151,7 @@ fn leg(profile: &str, congestion: &str, rtt: f64, lost: u32) -> LegSnapshot {
     }
 }
 
-/// The last two minutes of connection `id`, with a pause of ten seconds.
+/// Returns the last two minutes of connection `id`, with a pause of ten seconds.
 pub fn history(id: u64) -> FlowHistory {
     let seconds = (0..120_u32).filter(|second| !(60..70).contains(second));
     FlowHistory {
@@ -187,7 +187,7 @@ fn point(second: u32) -> HistoryPoint {
     }
 }
 
-/// What the daemon says of itself when it has `flows` connections.
+/// Returns what the daemon says of itself when it has `flows` connections.
 pub fn status(flows: u64) -> Status {
     let text = str::to_owned;
     let count = |name: &str, count, meaning: &str| CountedReason {

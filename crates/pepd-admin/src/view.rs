@@ -4,21 +4,21 @@ use pepd_telemetry::Counters;
 
 use crate::wire::{FlowHistory, FlowSnapshot, Status};
 
-/// A daemon as those see it who ask about it. Every method returns at once and may be called
-/// from any thread; what it gives is a copy.
+/// A daemon as those who ask about it see it. Every method returns at once and may be called from
+/// any thread; what it gives is a copy.
 pub trait View: Send + Sync {
-    /// The daemon as a whole.
+    /// Returns the daemon as a whole.
     fn status(&self) -> Status;
 
-    /// All live connections, in no order.
+    /// Returns all live connections, in no order.
     fn flows(&self) -> Vec<FlowSnapshot>;
 
-    /// One live connection.
+    /// Returns one live connection.
     fn flow(&self, id: u64) -> Option<FlowSnapshot>;
 
-    /// The last minutes of one live connection.
+    /// Returns the last minutes of one live connection.
     fn history(&self, id: u64) -> Option<FlowHistory>;
 
-    /// The process's counters.
+    /// Returns the process's counters.
     fn counters(&self) -> &Counters;
 }

@@ -23,7 +23,7 @@ impl Control {
     }
 }
 
-/// Whether this kernel takes the program; changes nothing.
+/// Checks whether this kernel takes the program; changes nothing.
 ///
 /// # Errors
 /// [`Error::NotBuilt`].

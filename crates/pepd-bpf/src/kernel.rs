@@ -23,14 +23,14 @@ static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/fixed_rate.bpf
 /// (`TCP_CA_NAME_MAX`, include/net/tcp.h).
 const NAME: usize = 16;
 
-/// How long a killed daemon's controls may take to go: the kernel waits for readers (RCU).
+/// The time that a killed daemon's controls may take to go: the kernel waits for readers (RCU).
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A registered control. It goes when this is dropped; sockets that have it keep it.
 pub struct Control {
     name: Name,
-    // None where an earlier daemon's serves. Before the object: undoing it needs the object's
-    // descriptors.
+    // None where an earlier daemon's serves. Declared before the object: undoing it needs the
+    // object's descriptors.
     link: Option<Link>,
     _object: Option<Object>,
 }
@@ -41,8 +41,8 @@ impl Control {
         &self.name
     }
 
-    /// Whether it is one that an earlier daemon left and this process may not replace: it stays
-    /// when this is dropped.
+    /// Returns whether it is one that an earlier daemon left and this process may not replace: it
+    /// stays when this is dropped.
     pub fn is_adopted(&self) -> bool {
         self.link.is_none()
     }
@@ -54,7 +54,7 @@ impl fmt::Debug for Control {
     }
 }
 
-/// Whether this kernel takes the program: loads it, without making it available to anybody.
+/// Checks whether this kernel takes the program: loads it, without making it available to anybody.
 ///
 /// # Errors
 /// As [`register`].
@@ -64,11 +64,11 @@ pub fn probe() -> Result<(), Error> {
 
 /// Makes the control available to sockets under `name`.
 ///
-/// From Linux 6.4 on it goes with this process, however that ends. Before, it outlives a kill;
-/// what is left so is replaced, or where this process may not do that, adopted.
+/// From Linux 6.4 on it goes with this process, however that ends. Before that, it outlives a kill;
+/// what is then left is replaced or, where this process may not do that, adopted.
 ///
 /// # Errors
-/// When the kernel lacks what it takes, or this process the capabilities.
+/// If the kernel lacks what it takes, or this process the capabilities.
 pub fn register(name: &Name) -> Result<Control, Error> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -86,7 +86,7 @@ pub fn register(name: &Name) -> Result<Control, Error> {
         if error.kind() != ErrorKind::AlreadyExists {
             return Err(refused("register the congestion control", &error));
         }
-        // One with a link goes by itself; without, it is there until somebody may remove it.
+        // One with a link goes by itself; one without stays until somebody removes it.
         if !linked && !has(&[Capability::CAP_SYS_ADMIN]) {
             return Ok(Control {
                 name: name.clone(),
@@ -110,7 +110,7 @@ fn wait(deadline: Instant, name: &Name) -> Result<(), Error> {
 /// Removes what a killed daemon has left in `namespace`, and says what that was.
 ///
 /// # Errors
-/// When there is something and this process may not remove it (CAP_SYS_ADMIN).
+/// If there is something and this process may not remove it (CAP_SYS_ADMIN).
 pub fn remove_left(namespace: NetworkNamespace) -> Result<Vec<Name>, Error> {
     let deadline = Instant::now() + PATIENCE;
     let left = namespace.registered();
@@ -138,7 +138,7 @@ fn load(name: &Name) -> Result<Loaded, Error> {
     if !Path::new("/sys/kernel/btf/vmlinux").exists() {
         return Err(Error::NoTypes);
     }
-    // Kernels before 6.4 know no links of struct_ops, and refuse the flag that asks for one.
+    // Kernels before 6.4 have no links of struct_ops, and refuse the flag that asks for one.
     try_load(name, true)
         .or_else(|_| try_load(name, false))
         .map_err(|error| refused(STEP, &error))
@@ -202,7 +202,7 @@ fn remove(names: &[Name]) -> Result<(), Error> {
     Ok(())
 }
 
-/// The name as `struct tcp_congestion_ops` has it.
+/// Returns the name as `struct tcp_congestion_ops` has it.
 fn field(name: &Name) -> [u8; NAME] {
     let mut field = [0; NAME];
     let bytes = name.as_str().bytes();
@@ -218,7 +218,7 @@ fn has(capabilities: &[Capability]) -> bool {
     capabilities.iter().all(|it| one(it).unwrap_or(false))
 }
 
-/// What libbpf has said since [`collect_messages`].
+/// The messages of libbpf since [`collect_messages`].
 static MESSAGES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Keeps what libbpf says, which would go to standard error otherwise, and forgets what it said.
@@ -234,16 +234,16 @@ fn messages() -> MutexGuard<'static, Vec<String>> {
     MESSAGES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// libbpf's first words are the cause, and what follows is what came of it; a log of the
-/// verifier is for debugging.
+/// Returns the error of a step: libbpf's first words are the cause, and what follows is what came
+/// of it; a log of the verifier is for debugging.
 fn refused(step: &'static str, error: &libbpf_rs::Error) -> Error {
     let messages = messages();
     let first = messages.iter().flat_map(|message| message.lines()).next();
-    let said = match first {
+    let message = match first {
         Some(first) => format!("{error} ({first})"),
         None => error.to_string(),
     };
-    Error::Refused { step, said }
+    Error::Refused { step, message }
 }
 
 #[cfg(test)]

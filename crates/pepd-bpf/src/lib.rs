@@ -5,8 +5,8 @@
 //! it, [registers](register) it as a congestion control under a [name](Name) of its own, and
 //! [removes](remove_left) what a killed daemon may have left.
 //!
-//! Without the feature `load` there is no program in it, and nothing but [`Error::NotBuilt`] comes
-//! of asking for one: building it takes clang.
+//! Without the feature `load` there is no program in it, and asking for one gives nothing but
+//! [`Error::NotBuilt`]: building it takes clang.
 
 #![forbid(unsafe_code)]
 
@@ -20,7 +20,7 @@ mod name;
 pub use kernel::{Control, IS_BUILT, probe, register, remove_left};
 pub use name::{Name, NetworkNamespace};
 
-/// Why a control cannot be registered or removed.
+/// The reasons why a control cannot be registered or removed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -51,16 +51,16 @@ pub enum Error {
     NoTypes,
     /// The kernel does not take the program.
     #[error(
-        "{step}: {said}; the congestion control \"fixed-rate\" needs Linux 6.0 or newer with \
+        "{step}: {message}; the congestion control \"fixed-rate\" needs Linux 6.0 or newer with \
          CONFIG_BPF_JIT and CONFIG_BPF_SYSCALL; boot one, or write congestion = \"bbr\""
     )]
     Refused {
         /// The step that was refused.
         step: &'static str,
-        /// What libbpf and the kernel said, on one line.
-        said: String,
+        /// The message of libbpf and the kernel, on one line.
+        message: String,
     },
-    /// Another control has its name, and is not this program's.
+    /// Another control, which is not this program's, has its name.
     #[error(
         "a congestion control called {0} is there already, and does not go away; end the other \
          pepd in this network namespace, or run `pepd down` as root"

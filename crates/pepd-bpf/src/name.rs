@@ -10,8 +10,8 @@ const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 
 /// A network namespace, by the number of its inode: at most one daemon runs in each.
 ///
-/// The kernel has one list of congestion controls for all namespaces, so that two daemons on a
-/// host need names that differ.
+/// The kernel has one list of congestion controls for all namespaces, so two daemons on a host need
+/// different names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NetworkNamespace(u32);
 
@@ -39,7 +39,7 @@ impl NetworkNamespace {
 
     /// Lists the controls that are registered for daemons in this namespace, by any process.
     pub fn registered(self) -> Vec<Name> {
-        // Without the file nothing is known of any, and what is asked of the kernel next says why.
+        // Without the file nothing is known of any, and the next call to the kernel says why.
         let available = fs::read_to_string(AVAILABLE).unwrap_or_default();
         self.among(&available)
     }
@@ -61,7 +61,7 @@ impl NetworkNamespace {
 
 const PREFIX: &str = "pepd";
 
-/// What the kernel calls the control of a leg: `pepd`, the namespace, and the leg, as in
+/// The kernel's name for the control of a leg: `pepd`, the namespace, and the leg, as in
 /// `pepdf0000000_1`. At most 15 characters (`TCP_CA_NAME_MAX`, include/net/tcp.h), and only
 /// letters, digits, `_` and `.`, which is what the kernel takes from BPF.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

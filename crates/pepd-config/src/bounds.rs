@@ -1,5 +1,5 @@
-//! What a value may be, and where the bound comes from. A bound is the kernel's own where it
-//! has one, and otherwise so wide that only a slip of the pen lies outside.
+//! What a value may be, and where the bound comes from. A bound is the kernel's own where it has
+//! one, and otherwise is so wide that only a slip of the pen lies outside.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -14,8 +14,8 @@ pub(crate) const WORKERS: RangeInclusive<u16> = 0..=1024;
 pub(crate) const DRAIN: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
 /// Any TCP port.
 pub(crate) const PORT: RangeInclusive<u16> = 1..=u16::MAX;
-/// Table numbers are 32 bits (include/uapi/linux/rtnetlink.h, `RTA_TABLE`). That some are the
-/// kernel's is checked apart.
+/// Table numbers are 32 bits (include/uapi/linux/rtnetlink.h, `RTA_TABLE`). It is checked
+/// separately that none is the kernel's.
 pub(crate) const TABLE: RangeInclusive<u32> = 0..=u32::MAX;
 /// A connection takes two sockets, and pipes while data is under way.
 pub(crate) const CONNECTIONS: RangeInclusive<u32> = 1..=1_000_000;
@@ -26,13 +26,13 @@ pub(crate) const PENDING: RangeInclusive<u32> = 1..=65_535;
 /// Below 4 KiB the kernel rounds up (include/net/sock.h, `SOCK_MIN_SNDBUF`); 1 GiB is TCP's
 /// largest window (RFC 7323, section 2.3).
 pub(crate) const BUFFER: RangeInclusive<Size> = Size(4 << 10)..=Size(1 << 30);
-/// From the slowest radio modem to the fastest Ethernet port.
+/// The bounds of a rate: from the slowest radio modem to the fastest Ethernet port.
 pub(crate) const RATE: RangeInclusive<Rate> = Rate(1_000)..=Rate(800_000_000_000);
 /// 1,000 segments are 1.4 MB sent blindly.
 pub(crate) const INITIAL_WINDOW: RangeInclusive<u32> = 1..=1000;
 /// Each leg has a listener address, of which there are 250; one is kept for the leg `default`.
 pub(crate) const LEGS: usize = 249;
-/// `TCP_MAXSEG` takes no other (net/ipv4/tcp.c, `TCP_MIN_MSS` and `MAX_TCP_WINDOW`).
+/// `TCP_MAXSEG` takes no others (net/ipv4/tcp.c, `TCP_MIN_MSS` and `MAX_TCP_WINDOW`).
 pub(crate) const MSS: RangeInclusive<u16> = 88..=32_767;
 /// RFC 5482, section 3.1, asks for at least the longest retransmission; a day is beyond patience.
 pub(crate) const USER_TIMEOUT: RangeInclusive<Duration> =
@@ -46,16 +46,17 @@ pub(crate) const KEEPALIVE_COUNT: RangeInclusive<u32> = 1..=127;
 pub(crate) const DSCP: RangeInclusive<u8> = 0..=63;
 /// Less than a packet makes the sender wait for every one.
 pub(crate) const NOTSENT_LOWAT: RangeInclusive<Size> = Size(1 << 10)..=Size(1 << 30);
-/// From a LAN's patience to more than any client's.
+/// The bounds of a connect timeout: from a LAN's patience to more than any client's.
 pub(crate) const CONNECT_TIMEOUT: RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(600);
 /// A link that carries IPv6 has an MTU of at least 1280 (RFC 8200, section 5).
 pub(crate) const PEER_MTU: RangeInclusive<u16> = 1280..=u16::MAX;
 /// 0 would not leave the box.
 pub(crate) const TTL: RangeInclusive<u8> = 1..=u8::MAX;
-/// The traffic class byte; that ECN's two bits are 0 is checked apart.
+/// The traffic class byte; it is checked separately that ECN's two bits are 0.
 pub(crate) const TOS: RangeInclusive<u8> = 0..=u8::MAX;
-/// More often than ten times a second tells nothing new; less than hourly is never.
+/// More often than ten times a second tells nothing new; less often than hourly is as good as
+/// never.
 pub(crate) const PROBE: RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(3600);
 /// More than any fleet; the ways between all of them are searched at each start.
@@ -67,7 +68,7 @@ pub(crate) const PEER_NAME: usize = 10;
 pub(crate) const NAME: usize = 32;
 /// include/net/tcp.h, `TCP_CA_NAME_MAX`, less the terminating zero.
 pub(crate) const CONGESTION: usize = 15;
-/// As groupadd(8) takes them.
+/// The length of a group's name, as groupadd(8) takes it.
 pub(crate) const GROUP: usize = 32;
 /// RFC 1035, section 2.3.4, less the root's dot and the length.
 pub(crate) const HOST_NAME: usize = 253;

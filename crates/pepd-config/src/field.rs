@@ -15,7 +15,7 @@ use crate::units;
 /// A value with its place.
 pub(crate) type Item<'t> = Spanned<DeValue<'t>>;
 
-/// A value and the key that it belongs to: for the element of a list, the list's.
+/// A value and the key that it belongs to: for an element of a list, the list's key.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Field<'t> {
     key: &'t str,
@@ -40,12 +40,12 @@ impl<'t> Field<'t> {
         Spanned::new(self.span(), value)
     }
 
-    /// A problem with this value.
+    /// Returns a problem with this value.
     pub(crate) fn problem(self, title: impl Into<String>) -> Problem {
         Problem::new(self.span(), title)
     }
 
-    /// The problem that the value is not `wanted`, a noun with its article.
+    /// Returns the problem that the value is not `wanted`, a noun with its article.
     pub(crate) fn wrong_type(self, wanted: &str, help: impl Into<String>) -> Problem {
         let found = match self.value() {
             DeValue::String(_) => "a string",
@@ -66,28 +66,28 @@ impl<'t> Field<'t> {
         format!("write `{} = {example}`", self.key)
     }
 
-    /// The problem that the text is not `wanted`, a noun with its article.
+    /// Returns the problem that the text is not `wanted`, a noun with its article.
     pub(crate) fn malformed(self, text: &str, wanted: &str, help: impl Into<String>) -> Problem {
         self.problem(format!("`{}`: `{}` is not {wanted}", self.key, shown(text)))
             .label(format!("not {wanted}"))
             .help(help)
     }
 
-    /// A string that has to be `wanted`.
+    /// Reads a string that has to be `wanted`.
     pub(crate) fn text(self, wanted: &str, example: &str) -> Result<&'t str, Problem> {
         self.value()
             .as_str()
             .ok_or_else(|| self.wrong_type(wanted, self.write(example)))
     }
 
-    /// `true` or `false`.
+    /// Reads `true` or `false`.
     pub(crate) fn boolean(self) -> Result<bool, Problem> {
         self.value()
             .as_bool()
             .ok_or_else(|| self.wrong_type("true or false", self.write("true")))
     }
 
-    /// The elements of a list.
+    /// Reads the elements of a list.
     pub(crate) fn list(self, example: &str) -> Result<impl Iterator<Item = Field<'t>>, Problem> {
         let array = self
             .value()
@@ -144,8 +144,8 @@ impl<'t> Field<'t> {
         self.bounded(text, rate, bounds)
     }
 
-    /// Reads a time within the bounds, in whole units of `grain`: what the kernel would round or cut
-    /// off is refused.
+    /// Reads a time within the bounds, in whole units of `grain`: what the kernel would round or
+    /// cut off is refused.
     pub(crate) fn time(
         self,
         bounds: RangeInclusive<Duration>,
@@ -183,7 +183,7 @@ impl<'t> Field<'t> {
         })
     }
 
-    /// A name of at most `longest` characters.
+    /// Reads a name of at most `longest` characters.
     pub(crate) fn name(self, longest: usize) -> Result<Spanned<&'t str>, Problem> {
         let name = self.spanned(self.text("a name in quotes", "\"hb-a\"")?);
         check_name(self.key, &name, longest).map(|()| name)
@@ -200,7 +200,8 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// `quote` is what stands around the value in the file.
+    /// Returns the problem that the value is out of bounds; `quote` is what stands around it in the
+    /// file.
     fn outside(self, text: &str, low: &dyn Display, high: &dyn Display, quote: &str) -> Problem {
         self.problem(format!("`{}`: `{}` is out of range", self.key, shown(text)))
             .label(format!("must be from {low} to {high}"))

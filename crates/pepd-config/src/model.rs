@@ -15,9 +15,9 @@ use pepd_packet::{Mark, Rate, Size};
 pub struct Config {
     /// The box itself: `[node]`.
     pub node: Node,
-    /// How connections are diverted to pepd: `[capture]`.
+    /// The way in which connections are diverted to pepd: `[capture]`.
     pub capture: Capture,
-    /// What pepd takes on at once: `[limits]`.
+    /// The limits on what pepd takes on at once: `[limits]`.
     pub limits: Limits,
     /// The campuses, in the order of the file; at least two. Indexed by [`CampusId`].
     pub campuses: Vec<Campus>,
@@ -29,9 +29,9 @@ pub struct Config {
     /// The rules, in the order of the file: the first that matches decides, and without one the
     /// connection is split.
     pub rules: Vec<Rule>,
-    /// Where the daemon can be asked about itself: `[admin]`.
+    /// The places where the daemon can be asked about itself: `[admin]`.
     pub admin: Admin,
-    /// What the daemon writes down, and how: `[log]`.
+    /// The settings of the log: `[log]`.
     pub log: Log,
 }
 
@@ -45,8 +45,8 @@ impl Config {
         &self.legs[id.0]
     }
 
-    /// Tells whether the SYNs of any connection are held until its destination has answered. Everything
-    /// that holding takes (queues, marks, descriptors) is there only where this says so.
+    /// Tells whether the SYNs of any connection are held until its destination has answered.
+    /// Everything that holding takes (queues, marks, descriptors) is there only where this says so.
     pub fn holds_syns(&self) -> bool {
         holds_syns(&self.capture, &self.rules)
     }
@@ -71,7 +71,7 @@ impl Config {
     }
 }
 
-/// See [`Config::holds_syns`], for when the configuration is not complete yet.
+/// Returns [`Config::holds_syns`] when the configuration is not complete yet.
 pub(crate) fn holds_syns(capture: &Capture, rules: &[Rule]) -> bool {
     let end_to_end = |rule: &Rule| rule.handshake == Some(Handshake::EndToEnd);
     capture.handshake == Handshake::EndToEnd || rules.iter().any(end_to_end)
@@ -84,16 +84,17 @@ pub struct Node {
     pub name: String,
     /// Worker threads; `None` is one per core.
     pub workers: Option<NonZeroUsize>,
-    /// How long live connections may go on after SIGTERM. Zero ends them at once.
+    /// The time for which live connections may go on after SIGTERM. Zero ends them at once.
     pub drain: Duration,
 }
 
-/// When a client's SYN is answered.
+/// The moment at which a client's SYN is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Handshake {
-    /// Once the destination has answered: a closed port looks closed.
+    /// The SYN is answered once the destination has answered: a closed port looks closed.
     EndToEnd,
-    /// At once, which saves the round trip to the destination; a later failure becomes a RST.
+    /// The SYN is answered at once, which saves the round trip to the destination; a later failure
+    /// becomes a RST.
     Early,
 }
 
@@ -102,10 +103,10 @@ pub enum Handshake {
 pub struct Capture {
     /// TCP port of the TPROXY listeners; outside the ephemeral range.
     pub port: u16,
-    /// When a client's SYN is answered, unless a rule says otherwise.
+    /// The moment at which a client's SYN is answered, unless a rule says otherwise.
     pub handshake: Handshake,
-    /// The firewall mark on packets that are to be delivered to pepd: its value is never 0 and
-    /// within the mask, which says what bits are pepd's, so that the operator's own marks survive
+    /// The firewall mark on packets that are to be delivered to pepd: its value is never 0 and lies
+    /// within the mask, which says which bits are pepd's, so that the operator's own marks survive
     /// in the others.
     pub mark: Mark,
     /// The policy-routing table that delivers marked packets locally.
@@ -145,23 +146,23 @@ pub struct PeerId(pub usize);
 pub struct Campus {
     /// The name in logs, metrics and `pepd check`; unique.
     pub name: String,
-    /// The addresses of the campus, without host bits. No prefix is given twice in the file; one campus may
-    /// lie inside another's prefix, and the longest prefix wins.
+    /// The addresses of the campus, without host bits. No prefix is given twice in the file; one
+    /// campus may lie inside another's prefix, and the longest prefix wins.
     pub prefixes: Vec<IpNet>,
-    /// How it is reached.
+    /// The way in which it is reached.
     pub via: Via,
     /// The TCP settings on the connections' legs towards it.
     pub leg: LegId,
 }
 
-/// How a campus is reached.
+/// The way in which a campus is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Via {
-    /// As the box routes already, to the original destination: the campus is behind this box.
+    /// The box routes to it already, to the original destination: the campus is behind this box.
     Local,
-    /// As the operator's routing daemon says, which may lead through a tunnel.
+    /// The operator's routing daemon decides, which may lead through a tunnel.
     Routing,
-    /// Through the tunnel to this helper box, by routes that pepd installs.
+    /// The campus is behind the tunnel to this helper box, reached by routes that pepd installs.
     Peer(PeerId),
 }
 
@@ -173,8 +174,8 @@ pub struct Leg {
     pub name: String,
     /// Congestion control (`TCP_CONGESTION`).
     pub congestion: Option<Congestion>,
-    /// What the leg may hold per direction (`SO_SNDBUF`, `SO_RCVBUF`); `None` keeps the kernel's
-    /// autotuning.
+    /// The bytes that the leg may hold per direction (`SO_SNDBUF`, `SO_RCVBUF`); `None` keeps the
+    /// kernel's autotuning.
     pub buffer: Option<Size>,
     /// Ceiling of the pacing rate of each connection (`SO_MAX_PACING_RATE`); with
     /// [`Congestion::FixedRate`] the rate of all together. There it is never `None`.
@@ -185,24 +186,24 @@ pub struct Leg {
     pub initial_window: Option<u32>,
     /// Largest segment, in bytes (`TCP_MAXSEG`).
     pub mss: Option<u16>,
-    /// How long sent data may stay unacknowledged (`TCP_USER_TIMEOUT`, RFC 5482); whole
+    /// The time for which sent data may stay unacknowledged (`TCP_USER_TIMEOUT`, RFC 5482); whole
     /// milliseconds.
     pub user_timeout: Option<Duration>,
-    /// When and how a silent peer is probed.
+    /// The probing of a silent peer.
     pub keepalive: Keepalive,
     /// The differentiated services code point of the packets sent.
     pub dscp: Dscp,
     /// Linear retransmission timeouts for flows with few packets in flight
     /// (`TCP_THIN_LINEAR_TIMEOUTS`, Documentation/networking/tcp-thin.rst).
     pub thin: bool,
-    /// How much may wait unsent in the kernel (`TCP_NOTSENT_LOWAT`).
+    /// The bytes that may wait unsent in the kernel (`TCP_NOTSENT_LOWAT`).
     pub notsent_lowat: Option<Size>,
-    /// How long a connection attempt on this leg may take.
+    /// The time that a connection attempt on this leg may take.
     pub connect_timeout: Duration,
 }
 
 impl Leg {
-    /// A leg that leaves all to the kernel.
+    /// Returns a leg that leaves everything to the kernel.
     pub(crate) fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -227,7 +228,7 @@ impl Leg {
     pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(135);
 }
 
-/// How a leg finds the rate at which to send.
+/// The way in which a leg finds the rate at which to send.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Congestion {
     /// One that the kernel has, as the kernel spells it.
@@ -248,7 +249,7 @@ impl Congestion {
     pub(crate) const FIXED_RATE: &str = "fixed-rate";
 }
 
-/// When and how a silent peer is probed (`SO_KEEPALIVE`). Whole seconds.
+/// The probing of a silent peer (`SO_KEEPALIVE`), in whole seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keepalive {
     /// Silence before the first probe (`TCP_KEEPIDLE`).
@@ -260,8 +261,8 @@ pub struct Keepalive {
 }
 
 impl Default for Keepalive {
-    /// A vanished peer is noticed after half an hour: long enough for an outage, and short
-    /// enough that dead connections do not fill the table.
+    /// Has a vanished peer noticed after half an hour: long enough for an outage, and short enough
+    /// that dead connections do not fill the table.
     fn default() -> Self {
         Self {
             idle: Duration::from_secs(900),
@@ -290,13 +291,13 @@ pub struct Rule {
     pub destination: Vec<IpNet>,
     /// The server's ports, none of them 0; empty is any.
     pub destination_port: Vec<RangeInclusive<u16>>,
-    /// What happens to the connections.
+    /// The action taken on the connections.
     pub action: Action,
-    /// When the client's SYN is answered, instead of [`Capture::handshake`].
+    /// The moment at which the client's SYN is answered, instead of [`Capture::handshake`].
     pub handshake: Option<Handshake>,
 }
 
-/// What a rule does.
+/// The action of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Split the connection into two legs.
@@ -313,7 +314,7 @@ pub struct Peer {
     pub name: String,
     /// This box's end of the tunnel; a unicast address.
     pub local: IpAddr,
-    /// The other box's end; a unicast address of the same family, and of no other peer.
+    /// The other box's end; a unicast address of the same family, which no other peer has.
     pub remote: IpAddr,
     /// The addresses of this box's end inside the tunnel, each with the network that both ends
     /// are in; most tunnels need none.
@@ -329,7 +330,7 @@ pub struct Peer {
     pub reverse_path_filter: bool,
     /// Whether the tunnel stays when the daemon ends.
     pub keep: bool,
-    /// How often the other box is asked through the tunnel whether it is there. `None` is off.
+    /// The interval at which the other box is probed through the tunnel. `None` is off.
     pub probe: Option<Duration>,
 }
 
@@ -347,9 +348,9 @@ pub enum Tos {
 pub struct Admin {
     /// The Unix socket of the admin API; an absolute path. `None` is off.
     pub socket: Option<PathBuf>,
-    /// The group whose members may open it beside root; a name, or a number. `None` is nobody.
+    /// The group whose members may open it besides root; a name, or a number. `None` is nobody.
     pub group: Option<String>,
-    /// Where Prometheus metrics are served. `None` is off.
+    /// The address at which Prometheus metrics are served. `None` is off.
     pub metrics: Option<SocketAddr>,
     /// Names, in lower case, under which browsers and Prometheus may ask for it, beside
     /// addresses, `localhost`, the host's own name and `[node] name`.
@@ -359,20 +360,21 @@ pub struct Admin {
 /// `[log]`: what the daemon writes down, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Log {
-    /// The format of the lines; the journal's where standard error is the journal, else text, if not given.
+    /// The format of the lines; the journal's where standard error is the journal, else text, if
+    /// not given.
     pub format: Option<LogFormat>,
     /// Lines about connections that have ended, per second; what is beyond is counted. None
     /// at 0.
     pub connections: u32,
 }
 
-/// How log lines are written.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people, on standard error.
+    /// Text for people, on standard error.
     Text,
     /// A JSON object on each line, on standard error.
     Json,
-    /// To systemd's journal, with fields.
+    /// Entries of systemd's journal, with fields.
     Journal,
 }

@@ -24,7 +24,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// The report for a file that could not be read as text at all.
+    /// Returns the report for a file that could not be read as text at all.
     pub fn unreadable(origin: &str, error: &Error) -> Self {
         let (what, cure) = match error.kind() {
             ErrorKind::NotFound => (
@@ -59,7 +59,7 @@ impl Report {
         Self::new(origin, "", vec![problem])
     }
 
-    /// A report of these problems, in the order of the file.
+    /// Returns a report of these problems, in the order of the file.
     pub(crate) fn new(origin: &str, text: &str, mut problems: Vec<Problem>) -> Self {
         problems.sort_by_key(|problem| problem.at.as_ref().map(|at| at.start));
         Self {
@@ -69,7 +69,7 @@ impl Report {
         }
     }
 
-    /// The report as text, with terminal colours if asked for.
+    /// Returns the report as text, with terminal colours if asked for.
     pub fn render(&self, color: bool) -> String {
         let renderer = if color {
             Renderer::styled()
@@ -86,7 +86,7 @@ impl Report {
         parts.join("\n\n")
     }
 
-    /// Nobody reads more, and a file that is no configuration at all can have thousands.
+    /// Nobody reads more of them, and a file that is no configuration at all can have thousands.
     const SHOWN: usize = 50;
 
     fn group<'a>(&'a self, problem: &'a Problem) -> Group<'a> {
@@ -119,8 +119,8 @@ impl Report {
         group
     }
 
-    /// The span, cut to what is in the text: the renderer would panic at one that is not, and
-    /// a syntax error can point past the end or into the middle of a character.
+    /// Returns the span, cut to what is in the text: the renderer would panic at one that is not,
+    /// and a syntax error can point past the end or into the middle of a character.
     fn within(&self, span: &Span) -> Span {
         let start = self.text.floor_char_boundary(span.start);
         let end = self.text.ceil_char_boundary(span.end);
@@ -210,8 +210,8 @@ impl Problems {
     }
 }
 
-/// Returns text from the file as it is quoted in a message: on one line, without control characters,
-/// and not endless.
+/// Returns text from the file as it is quoted in a message: on one line, without control
+/// characters, and not endless.
 pub(crate) fn shown(text: &str) -> String {
     const LONGEST: usize = 60;
     let mut shown = String::new();

@@ -18,7 +18,7 @@ pub(crate) struct Section<'t> {
 }
 
 impl<'t> Section<'t> {
-    /// The whole file. What is missing from it is missing at its end.
+    /// Returns the whole file. What is missing is reported at its end.
     pub(crate) fn root(document: &'t DeTable<'t>, text: &str, problems: &mut Problems) -> Self {
         let end = text.trim_end().len();
         let root = Self {
@@ -31,7 +31,7 @@ impl<'t> Section<'t> {
         root
     }
 
-    /// The table in this field; `None`, and a problem, if it is something else.
+    /// Returns the table in this field; `None`, and a problem, if it is something else.
     pub(crate) fn of(
         field: Field<'t>,
         title: String,
@@ -52,7 +52,7 @@ impl<'t> Section<'t> {
         Some(section)
     }
 
-    /// The header that a table within this one would have.
+    /// Returns the header that a table within this one would have.
     pub(crate) fn title_of(&self, key: &str) -> String {
         format!("{}.{key}]", self.title.trim_end_matches(']'))
     }
@@ -62,7 +62,7 @@ impl<'t> Section<'t> {
         self.at.clone()
     }
 
-    /// The field with this key, if it is given.
+    /// Returns the field with this key, if it is given.
     pub(crate) fn field(&self, key: &'static str) -> Option<Field<'t>> {
         debug_assert!(self.keys.contains(&key), "{key} is not in the list of keys");
         self.table.get(key).map(|item| Field::new(key, item))
@@ -96,7 +96,7 @@ impl<'t> Section<'t> {
         self.optional(problems, key, read)
     }
 
-    /// The section `[key]` of the file.
+    /// Returns the section `[key]` of the file.
     pub(crate) fn table(
         &self,
         problems: &mut Problems,
@@ -106,7 +106,7 @@ impl<'t> Section<'t> {
         Section::of(self.field(key)?, format!("[{key}]"), keys, problems)
     }
 
-    /// The sections `[[key]]` of the file, in their order.
+    /// Returns the sections `[[key]]` of the file, in their order.
     pub(crate) fn tables(
         &self,
         problems: &mut Problems,
@@ -168,7 +168,7 @@ impl<'t> Section<'t> {
     }
 }
 
-/// Every key of a table with its value, in the order of the file.
+/// Returns every key of a table with its value, in the order of the file.
 pub(crate) fn entries<'t>(table: &'t DeTable<'t>) -> Vec<(Spanned<&'t str>, &'t Item<'t>)> {
     let mut entries: Vec<_> = table
         .iter()

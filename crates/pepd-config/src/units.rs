@@ -20,8 +20,8 @@ const RATE_UNITS: [(u32, &str); 5] = [
 
 /// Reads a rate: `"50Mbit"`, `"1.5Gbit"` or `"800kbit"` (powers of ten).
 ///
-/// Exact: decimal digits are shifted, not multiplied as floating point. Upper and lower case
-/// are the same, as for tc(8). A rate that is not a whole number of bits is none.
+/// Exact: decimal digits are shifted, not multiplied as floating point. Upper and lower case are
+/// the same, as for tc(8). A rate that is not a whole number of bits is refused.
 pub(crate) fn rate(text: &str) -> Option<Rate> {
     let unit_at = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
     let (number, unit) = text.split_at(unit_at);

@@ -37,7 +37,7 @@ pub fn list() -> Result<()> {
 pub fn run(args: &cli::Run) -> Result<()> {
     let folder = &args.output.folder;
     let new = !folder.exists();
-    // Now: to find out after an hour that it cannot be made would be late.
+    // Now: after an hour it would be too late to find out that it cannot be made.
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let file = folder.join("results.json");
     let mut results = if file.exists() {

@@ -10,7 +10,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// EX_USAGE: the command line asks for something that is not there.
+    /// Returns EX_USAGE: the command line asks for something that is not there.
     pub fn usage(message: String) -> Self {
         Self {
             status: 64,
@@ -18,7 +18,7 @@ impl Failure {
         }
     }
 
-    /// EX_UNAVAILABLE: the machine lacks something.
+    /// Returns EX_UNAVAILABLE: the machine lacks something.
     pub fn unavailable(message: String) -> Self {
         Self {
             status: 69,
@@ -26,7 +26,7 @@ impl Failure {
         }
     }
 
-    /// EX_SOFTWARE: something inside has gone wrong.
+    /// Returns EX_SOFTWARE: something inside has gone wrong.
     pub fn internal(message: String) -> Self {
         Self {
             status: 70,
@@ -34,7 +34,7 @@ impl Failure {
         }
     }
 
-    /// EX_NOPERM: the user may not do this.
+    /// Returns EX_NOPERM: the user may not do this.
     pub fn not_permitted(message: String) -> Self {
         Self {
             status: 77,

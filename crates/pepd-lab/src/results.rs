@@ -24,7 +24,7 @@ pub struct Results {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Outcome {
-    /// Where and how it ran.
+    /// The setting in which it ran.
     pub setting: Setting,
     /// The values measured.
     pub records: Vec<Record>,
@@ -61,7 +61,7 @@ pub struct Sample {
     pub buffer: f64,
 }
 
-/// Where and how an experiment ran.
+/// The setting in which an experiment ran.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Setting {
@@ -79,13 +79,13 @@ pub struct Setting {
 pub struct Record {
     /// The point's place on the experiment's axis.
     pub x: f64,
-    /// What was between the hosts: the variant's name.
+    /// The name of the variant between the hosts.
     pub variant: String,
     /// The number of the repeat, from 0 on.
     pub repeat: u32,
-    /// What the links' losses were drawn from.
+    /// The seed of the links' losses.
     pub seed: u64,
-    /// What was measured.
+    /// The metric that was measured.
     pub metric: Metric,
     /// The value, in the metric's unit.
     pub value: f64,
@@ -95,10 +95,10 @@ pub struct Record {
     pub paper: Option<PaperValue>,
     /// The share of packets that the far leg lost on the wire, of those sent to the receiver.
     pub far_loss: f64,
-    /// How late the slower link was with one packet in a hundred, in seconds.
+    /// The time by which the slower link was late with one packet in a hundred, in seconds.
     pub link_lag: f64,
-    /// How often the guest waited for the host's files meanwhile, which a clock that skips idle
-    /// time counts as traffic's time; `None` outside a guest.
+    /// The number of times that the guest waited for the host's files meanwhile, which a clock that
+    /// skips idle time counts as traffic's time; `None` outside a guest.
     pub host_requests: Option<u64>,
     /// An emulated link did not keep up: the value is not to be trusted.
     pub fell_behind: bool,
@@ -128,11 +128,11 @@ pub enum Metric {
     RoundTrip50,
     /// 99 in 100 keystrokes did.
     RoundTrip99,
-    /// From the first SYN of a page to its last byte: the mean over the pages, in seconds.
+    /// The time from the first SYN of a page to its last byte: the mean over the pages, in seconds.
     PageTime,
     /// The share of viewers who are satisfied by the rule of Farkas et al., section 4.1.
     Satisfied,
-    /// How long a video is buffered before it plays: the mean over the viewers, in seconds.
+    /// The time that a video is buffered before it plays: the mean over the viewers, in seconds.
     Buffering,
     /// Jain's fairness index of the flows' goodput.
     Fairness,
@@ -202,7 +202,8 @@ impl Outcome {
         metrics
     }
 
-    /// Returns the records of one point (its place on the axis), variant and metric: one per repeat.
+    /// Returns the records of one point (its place on the axis), variant and metric: one per
+    /// repeat.
     #[must_use]
     pub fn select(&self, x: f64, variant: &str, metric: Metric) -> Vec<&Record> {
         let wanted = |record: &&Record| {
@@ -247,7 +248,7 @@ impl Results {
     /// Reads a results file.
     ///
     /// # Errors
-    /// When it cannot be read, is no such file, or of another version.
+    /// When it cannot be read, is not such a file, or is of another version.
     pub fn read(path: &Path) -> Result<Self> {
         let text =
             fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -284,7 +285,7 @@ impl Results {
 pub mod tests {
     use super::*;
 
-    /// Two values of one variant at one point, each with everything that a record can have.
+    /// Returns two values of one variant at one point, each with everything that a record can have.
     pub fn example() -> Results {
         let record = |repeat: u32, value: f64| Record {
             x: 5.0,

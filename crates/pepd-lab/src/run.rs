@@ -236,7 +236,7 @@ fn build() -> Result<PathBuf> {
     Ok(folder.join("pepd"))
 }
 
-/// Whether cargo could build the daemon with these features into `folder`.
+/// Builds the daemon with these features into `folder`, and returns whether cargo could.
 fn build_with(folder: &Path, features: &[&str]) -> bool {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["build", "--quiet", "--package", "pepd"]);

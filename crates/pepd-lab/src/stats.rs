@@ -15,7 +15,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// The summary of `values`; `None` if there are none.
+    /// Returns the summary of `values`; `None` if there are none.
     #[must_use]
     pub fn of(values: &[f64]) -> Option<Self> {
         if values.is_empty() {
@@ -36,13 +36,13 @@ impl Summary {
     }
 }
 
-/// The arithmetic mean; not a number if there are no values.
+/// Returns the arithmetic mean; not a number if there are no values.
 #[must_use]
 pub fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / real(values.len())
 }
 
-/// The value that a share `q` of the sorted `values` does not exceed (nearest rank).
+/// Returns the value that a share `q` of the sorted `values` does not exceed (nearest rank).
 #[must_use]
 pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
     let mut sorted = values.to_vec();
@@ -76,7 +76,7 @@ fn student_t(degrees: usize) -> f64 {
         .unwrap_or(NORMAL)
 }
 
-/// A count as a number to calculate with; exact up to 2⁵³.
+/// Returns a count as a number to calculate with; exact up to 2⁵³.
 #[allow(clippy::cast_precision_loss, reason = "counts here are far below 2^53")]
 #[must_use]
 pub fn real(count: usize) -> f64 {

@@ -8,7 +8,7 @@ use crate::nft::names::{GUARD, STRANGERS, UNSPLIT};
 pub struct Counts {
     /// SYNs between campuses that the kernel routed, for each reason that there is.
     pub unsplit: Vec<Unsplit>,
-    /// What the guards of the tunnels have dropped; empty if there is no tunnel.
+    /// The packets that the guards of the tunnels have dropped; empty if there is no tunnel.
     pub guards: Vec<Guard>,
 }
 
@@ -17,9 +17,9 @@ pub struct Counts {
 pub struct Unsplit {
     /// The counter's name in the table `inet pepd`.
     pub counter: &'static str,
-    /// Why, for people.
+    /// The reason, for people.
     pub meaning: &'static str,
-    /// How many; a client that repeats its SYN counts again.
+    /// The number of SYNs; a client that repeats its SYN counts again.
     pub syns: u64,
 }
 

@@ -30,7 +30,7 @@ pub trait Classify: std::error::Error {
 #[derive(Debug, thiserror::Error)]
 #[error("{what}; something else changed it: `pepd down` and a restart install it anew")]
 pub struct Drift {
-    /// What differs.
+    /// The difference, in words.
     pub what: String,
 }
 

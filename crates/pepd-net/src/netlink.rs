@@ -13,7 +13,7 @@ use crate::prefix::Family;
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {source}{}", cure(.source))]
 pub struct NetlinkError {
-    /// What was tried, as an `ip` or `nft` command.
+    /// The change that was tried, as an `ip` or `nft` command.
     pub what: String,
     /// The kernel's errno.
     pub source: io::Error,
@@ -54,8 +54,8 @@ fn cure(error: &io::Error) -> &'static str {
     }
 }
 
-/// Whether the kernel says that there is nothing to list or to delete: no such table or rule,
-/// no such route, or (for a family that is not there at all) no such operation.
+/// Returns whether the kernel says that there is nothing to list or to delete: no such table or
+/// rule, no such route, or (for a family that is not there at all) no such operation.
 pub(crate) fn is_absent(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),

@@ -24,7 +24,7 @@ pub struct Plan {
     pub(crate) campuses: Vec<PlannedCampus>,
     pub(crate) rules: Vec<Rule>,
     pub(crate) handshake: Handshake,
-    /// Where SYNs are held; none where none are.
+    /// The queues in which SYNs are held; none where none are.
     pub(crate) queues: Option<Queues>,
     /// The families that have a campus prefix; nothing is installed for the others.
     pub(crate) families: Vec<Family>,
@@ -95,8 +95,8 @@ impl Plan {
         }
     }
 
-    /// Plans what stays when the daemon ends: the tunnels that are to be kept, their routes and their
-    /// guards. None if there is no such tunnel.
+    /// Plans what stays when the daemon ends: the tunnels that are to be kept, their routes and
+    /// their guards. None if there is no such tunnel.
     pub(crate) fn kept(&self) -> Option<Plan> {
         let mut request = self.request.clone();
         let peers = std::mem::take(&mut request.peers);
@@ -143,7 +143,7 @@ impl Plan {
         ranges
     }
 
-    /// Whether SYNs are held.
+    /// Returns whether SYNs are held.
     pub(crate) fn holds(&self) -> bool {
         self.queues.is_some()
     }
@@ -231,7 +231,7 @@ impl PlannedCampus {
 pub(crate) enum Addresses {
     /// The list is empty: any address.
     Any,
-    /// The list has none of this family: no address.
+    /// The list has none of this family: it matches no address.
     Nothing,
     /// These addresses.
     These(Vec<Range>),

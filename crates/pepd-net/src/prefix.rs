@@ -89,7 +89,7 @@ impl From<IpNet> for Range {
 }
 
 impl fmt::Display for Range {
-    /// As an nft set element: a prefix where the range is one.
+    /// Writes an nft set element: a prefix where the range is one.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let host_bits = self.first ^ self.last;
         let is_prefix = host_bits & host_bits.wrapping_add(1) == 0 && self.first & host_bits == 0;
@@ -219,7 +219,7 @@ mod tests {
 
     use super::*;
 
-    /// What the sweep must agree with: ask every prefix.
+    /// Finds the prefix by asking every one: what the sweep must agree with.
     fn naive(prefixes: &[(IpNet, usize)], address: IpAddr) -> Option<usize> {
         let mut best: Option<(u8, usize)> = None;
         for (net, owner) in prefixes {

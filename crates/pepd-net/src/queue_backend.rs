@@ -6,10 +6,10 @@ use crate::nft::error::NftError;
 use crate::nft::process as nft;
 use crate::request::QueueBackend;
 
-/// Finds out what can hold a SYN on this kernel: nft's `queue` where it is there, else
-/// iptables' NFQUEUE.
+/// Finds out what can hold a SYN on this kernel: nft's `queue` where it exists, else iptables'
+/// NFQUEUE.
 ///
-/// nft is asked by a table that is made and deleted in one transaction, and so never there.
+/// nft is asked with a table that is made and deleted in one transaction, and so is never there.
 ///
 /// # Errors
 ///
@@ -45,9 +45,9 @@ pub enum QueueBackendError {
          before its destination; nft said: {stderr}"
     )]
     None {
-        /// What is the matter with iptables.
+        /// A sentence on what is the matter with iptables.
         iptables: String,
-        /// What nft printed.
+        /// The text that nft printed.
         stderr: String,
     },
     /// nft failed.

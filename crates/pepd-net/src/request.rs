@@ -21,9 +21,9 @@ pub struct Request {
     pub table: RouteTable,
     /// The TCP port of every [`Listener`].
     pub port: u16,
-    /// Who is answered first, the client or its destination, where no rule says.
+    /// The side that is answered first, the client or its destination, where no rule says.
     pub handshake: Handshake,
-    /// Where SYNs are held; none where none are, whatever handshake is asked for.
+    /// The queues in which SYNs are held; none where none are, whatever handshake is asked for.
     pub queues: Option<Queues>,
     /// The campuses. Where their prefixes nest, the longest one wins; of two equal
     /// prefixes the first campus's (the configuration refuses such a file).
@@ -35,7 +35,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Gives out the routing tables of what is asked for.
+    /// Allocates the routing tables that the request needs.
     pub(crate) fn route_tables(&self) -> RouteTables {
         let copies = |campus: &Campus| campus.copied_initcwnd().is_some();
         RouteTables {
@@ -60,9 +60,9 @@ pub enum Handshake {
 pub struct Queues {
     /// The first one's number.
     pub first: QueueNumber,
-    /// How many there are, at least 1.
+    /// The number of queues, at least 1.
     pub count: u16,
-    /// What fills them.
+    /// The program that fills them.
     pub backend: QueueBackend,
 }
 
@@ -83,9 +83,9 @@ pub struct Campus {
     pub name: String,
     /// The campus's addresses, of either family. Host bits are ignored.
     pub prefixes: Vec<IpNet>,
-    /// Where connections *from* this campus are delivered.
+    /// The listener to which connections *from* this campus are delivered.
     pub listener: Listener,
-    /// How the campus is reached.
+    /// The way in which the campus is reached.
     pub via: Via,
     /// The initial congestion window, in segments, of connections to it (the route's
     /// `initcwnd`, and `initrwnd` with it); none leaves the kernel's own.
@@ -106,22 +106,22 @@ impl Campus {
 /// The way in which a campus is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Via {
-    /// As this host routes already.
+    /// This host routes to it already.
     Local,
-    /// As a routing daemon says: by any tunnel, or by none.
+    /// A routing daemon decides: by any tunnel, or by none.
     Routing,
-    /// Through the tunnel to the peer with this index in [`Request::peers`].
+    /// The campus is behind the tunnel to the peer with this index in [`Request::peers`].
     Peer(usize),
 }
 
 /// Another helper box, and the tunnel to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
-    /// At most ten letters, digits, `-`, `_` and `.`: the interface is `pepd-NAME`.
+    /// The name, at most ten letters, digits, `-`, `_` and `.`: the interface is `pepd-NAME`.
     pub name: String,
     /// This box's end of the tunnel.
     pub local: IpAddr,
-    /// The other box's end, of the same family; of no other peer.
+    /// The other box's end, of the same family; no other peer has the same.
     pub remote: IpAddr,
     /// The addresses of this box's end inside the tunnel, each with its network; may be empty.
     pub inside: Vec<IpNet>,
@@ -144,9 +144,9 @@ pub struct Peer {
 /// 127.73.0.1 and 100::73:0:1 (the discard prefix, RFC 6666).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Listener {
-    /// For IPv4.
+    /// The address for IPv4.
     pub v4: Ipv4Addr,
-    /// For IPv6.
+    /// The address for IPv6.
     pub v6: Ipv6Addr,
 }
 
@@ -159,13 +159,13 @@ pub struct Rule {
     pub destination: Vec<IpNet>,
     /// The server's ports. A range whose end lies before its start matches nothing.
     pub destination_port: Vec<RangeInclusive<u16>>,
-    /// What to do with the connection.
+    /// The action taken on the connection.
     pub action: Action,
-    /// For a connection that is split: instead of [`Request::handshake`].
+    /// The handshake of a connection that is split, instead of [`Request::handshake`].
     pub handshake: Option<Handshake>,
 }
 
-/// What a [`Rule`] does.
+/// The action of a [`Rule`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Split the connection, and look at no further rule.

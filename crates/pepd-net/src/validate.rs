@@ -47,7 +47,7 @@ impl Classify for RequestError {
     }
 }
 
-/// Checks that the mark and the tables of a plan can be had.
+/// Checks that the mark and the tables of a plan are free to use.
 pub(crate) fn validate(plan: &Plan) -> Result<(), RequestError> {
     let mark = plan.mark;
     if !mark.fits() {

@@ -4,19 +4,19 @@ use std::net::IpAddr;
 
 use crate::protocol::Protocol;
 
-/// A checksum that is being taken: the sum of the 16-bit words so far.
+/// A checksum that is being computed: the sum of the 16-bit words so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Checksum(u64);
 
 impl Checksum {
-    /// The checksum of `bytes`; an odd one at the end counts as if a zero followed (RFC 1071,
-    /// section 1).
+    /// Returns the checksum of `bytes`; an odd one at the end counts as if a zero followed (RFC
+    /// 1071, section 1).
     pub fn of(bytes: &[u8]) -> Self {
         Self::default().and(bytes)
     }
 
-    /// The checksum of `payload` as TCP and ICMPv6 have it: over the pseudo header of either
-    /// family as well (RFC 9293, section 3.1, and RFC 8200, section 8.1).
+    /// Returns the checksum of `payload` as TCP and ICMPv6 have it: over the pseudo header of
+    /// either family as well (RFC 9293, section 3.1, and RFC 8200, section 8.1).
     pub fn with_pseudo_header(
         source: IpAddr,
         destination: IpAddr,
@@ -32,7 +32,7 @@ impl Checksum {
             .and(payload)
     }
 
-    /// The checksum of what came before, which was of even length, and of `bytes`.
+    /// Returns the checksum of what came before, which was of even length, and of `bytes`.
     #[must_use]
     pub fn and(self, bytes: &[u8]) -> Self {
         let word = |pair: &[u8]| match *pair {
@@ -50,7 +50,8 @@ impl Checksum {
         }
     }
 
-    /// What a header holds: the complement of the sum. Over bytes that hold it already it is 0.
+    /// Returns what a header holds: the complement of the sum. Over bytes that hold it already it
+    /// is 0.
     pub fn value(self) -> u16 {
         let mut sum = self.0;
         while sum > 0xffff {

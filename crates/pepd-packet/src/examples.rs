@@ -19,7 +19,7 @@ pub fn four_tuple() -> FourTuple {
     }
 }
 
-/// A segment with an MSS option behind two that say nothing.
+/// Returns a segment with an MSS option behind two that say nothing.
 pub fn segment(flags: u8, mss: u16) -> Vec<u8> {
     let mut tcp = vec![0; 20];
     tcp[..4].copy_from_slice(&[0x9c, 0x40, 0, 80]);

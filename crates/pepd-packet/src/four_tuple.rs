@@ -13,7 +13,7 @@ pub struct FourTuple {
 }
 
 impl FourTuple {
-    /// The same connection as its other end would open it.
+    /// Returns the same connection as its other end would open it.
     #[must_use]
     pub fn reversed(self) -> Self {
         Self {

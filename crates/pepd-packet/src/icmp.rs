@@ -48,11 +48,11 @@ pub fn read_error(packet: &[u8]) -> Option<(FourTuple, IcmpError)> {
 /// An echo request, or the reply to it (RFC 792, and RFC 4443, sections 4.1 and 4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Echo<'a> {
-    /// Tells the requests of one sender from those of another.
+    /// The number that tells the requests of one sender from those of another.
     pub identifier: u16,
     /// Counts one sender's requests.
     pub sequence: u16,
-    /// What the reply has to repeat.
+    /// The data that the reply has to repeat.
     pub data: &'a [u8],
 }
 
@@ -96,7 +96,7 @@ impl<'a> Echo<'a> {
         })
     }
 
-    /// The message, its checksum 0.
+    /// Returns the message, its checksum 0.
     fn message(&self, kind: u8) -> Vec<u8> {
         let mut message = vec![kind, 0, 0, 0];
         message.extend(self.identifier.to_be_bytes());

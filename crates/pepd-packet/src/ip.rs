@@ -12,21 +12,21 @@ const HOP_LIMIT: u8 = 64;
 /// An IP packet: what its header says, and what follows the header and its extensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// Where it comes from.
+    /// The address that it comes from.
     pub source: IpAddr,
-    /// Where it goes.
+    /// The address that it goes to.
     pub destination: IpAddr,
     /// The differentiated services code point, 0 to 63 (RFC 2474).
     pub dscp: u8,
-    /// What the payload is.
+    /// The protocol of the payload.
     pub protocol: Protocol,
-    /// What follows the header and its extensions, as far as it is there.
+    /// The bytes that follow the header and its extensions, as far as they are there.
     pub payload: &'a [u8],
 }
 
 impl<'a> Packet<'a> {
-    /// Reads a packet of either family. None where it is cut off within the header, or a later
-    /// fragment, which has no header of what it carries.
+    /// Reads a packet of either family. None where it is cut off within the header, or is a later
+    /// fragment, which lacks the header of what it carries.
     pub fn read(packet: &'a [u8]) -> Option<Self> {
         match packet.first()? >> 4 {
             4 => Self::read_v4(packet),
@@ -35,7 +35,7 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// RFC 791, section 3.1.
+    /// Reads an IPv4 packet (RFC 791, section 3.1).
     fn read_v4(packet: &'a [u8]) -> Option<Self> {
         let header = packet.first_chunk::<20>()?;
         let fragment = u16::from_be_bytes([header[6], header[7]]) & 0x1fff;
@@ -50,7 +50,7 @@ impl<'a> Packet<'a> {
         })
     }
 
-    /// RFC 8200, section 3.
+    /// Reads an IPv6 packet (RFC 8200, section 3).
     fn read_v6(packet: &'a [u8]) -> Option<Self> {
         const HOP_BY_HOP: u8 = 0;
         const ROUTING: u8 = 43;
@@ -73,14 +73,14 @@ impl<'a> Packet<'a> {
         })
     }
 
-    /// The checksum of the payload with that in its header, over the pseudo header as well: 0
-    /// where it is right.
+    /// Returns the checksum of the payload, including the one in its header, and of the pseudo
+    /// header: 0 where it is right.
     pub fn payload_checksum(&self) -> u16 {
         Checksum::with_pseudo_header(self.source, self.destination, self.protocol, self.payload)
             .value()
     }
 
-    /// The connection that a payload of TCP belongs to, its sender taken for the client.
+    /// Returns the connection that a payload of TCP belongs to, its sender taken for the client.
     pub(crate) fn four_tuple(&self) -> Option<FourTuple> {
         let ports = self.payload.first_chunk::<4>()?;
         let port = |high, low| u16::from_be_bytes([high, low]);

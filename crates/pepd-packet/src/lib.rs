@@ -1,7 +1,7 @@
 //! What pepd reads of packets, and the words that its crates share about them; no I/O, no
 //! clock.
 //!
-//! Packets come from the network and are trusted for nothing: what is not understood is none.
+//! Packets come from the network, and nothing in them is trusted: what is not understood is none.
 //!
 //! - [`ip`]: IPv4 and IPv6 headers, read and written;
 //! - [`protocol`]: what an IP packet carries;
@@ -10,7 +10,7 @@
 //! - [`checksum`]: the Internet checksum;
 //! - [`four_tuple`]: the addresses of a connection.
 //!
-//! The kernel state and the data path never see each other, but have to mean the same by a
+//! The kernel state and the data path never see each other, but have to mean the same thing by a
 //! mark, a queue or a rate: each of these is a type here.
 //!
 //! - [`mark`]: the packet mark, and what its values say;

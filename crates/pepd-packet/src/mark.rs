@@ -25,14 +25,14 @@ impl fmt::Display for Mark {
 }
 
 impl Mark {
-    /// Whether the value is other than 0 and within the mask, as `ip rule` needs it.
+    /// Returns whether the value is other than 0 and within the mask, as `ip rule` needs it.
     pub fn fits(self) -> bool {
         self.value != MarkValue::NONE && self.value.0 & !self.mask.0 == 0
     }
 
-    /// The marks that the relay's sockets should have (SO_MARK): packets for them are known by
-    /// these without a look at their addresses, and connection tracking is to see the upstream
-    /// leg only. None if the mask has one bit: then packets are found more slowly, and address
+    /// Returns the marks that the relay's sockets should have (SO_MARK): their packets are known by
+    /// these without looking at the addresses, and connection tracking is to see the upstream leg
+    /// only. None if the mask has one bit: then packets are found more slowly, and address
     /// translation on this host does not apply to split connections.
     ///
     /// On packets that come in the same values mean [`VerdictMarks`]; a socket's mark is only
@@ -48,8 +48,8 @@ impl Mark {
         (client != upstream).then_some(SocketMarks { client, upstream })
     }
 
-    /// The marks that tell what becomes of a held SYN. None if the mask has fewer than three
-    /// bits: seven values are needed.
+    /// Returns the marks that tell what becomes of a held SYN. None if the mask has fewer than
+    /// three bits: seven values are needed.
     ///
     /// A SYN to be held carries `value` itself: as that means "deliver here" only after the
     /// SYN's verdict is known, it is free until then.
@@ -78,9 +78,9 @@ impl Mark {
 /// The marks of the relay's sockets, within pepd's bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SocketMarks {
-    /// Of listeners, and so of the client legs that they accept.
+    /// The mark of listeners, and so of the client legs that they accept.
     pub client: MarkValue,
-    /// Of upstream legs.
+    /// The mark of upstream legs.
     pub upstream: MarkValue,
 }
 
@@ -108,7 +108,7 @@ pub struct VerdictMarks {
 pub struct MarkValue(pub u32);
 
 impl MarkValue {
-    /// None of the bits is set.
+    /// The mark of which no bit is set.
     pub const NONE: Self = Self(0);
 }
 
@@ -125,7 +125,7 @@ pub struct MarkMask(pub u32);
 impl Not for MarkMask {
     type Output = Self;
 
-    /// The bits that are the operator's.
+    /// Returns the bits that are the operator's.
     fn not(self) -> Self {
         Self(!self.0)
     }
@@ -142,7 +142,7 @@ impl fmt::LowerHex for MarkMask {
 pub struct PacketMark(pub u32);
 
 impl PacketMark {
-    /// The same mark with pepd's bits set to `value`, and the operator's as they were.
+    /// Returns the same mark with pepd's bits set to `value`, and the operator's as they were.
     #[must_use]
     pub fn with(self, value: MarkValue, mask: MarkMask) -> Self {
         Self(self.0 & !mask.0 | value.0 & mask.0)

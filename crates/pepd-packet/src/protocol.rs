@@ -1,6 +1,6 @@
 //! The protocols that an IP packet carries.
 
-/// A protocol number of IANA's, as IPv4's protocol and IPv6's next header have it.
+/// A protocol number assigned by IANA, as IPv4's protocol and IPv6's next header have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Protocol(pub u8);
 

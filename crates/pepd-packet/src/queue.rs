@@ -8,12 +8,12 @@ use std::fmt;
 pub struct QueueNumber(pub u16);
 
 impl QueueNumber {
-    /// The last of `count` consecutive queues that begin with this one, at most 65535.
+    /// Returns the last of `count` consecutive queues that begin with this one, at most 65535.
     pub fn last_of(self, count: u16) -> Self {
         Self(self.0.saturating_add(count.saturating_sub(1)))
     }
 
-    /// This queue and all that follow it.
+    /// Lists this queue and all that follow it.
     pub fn and_following(self) -> impl Iterator<Item = Self> {
         (self.0..=u16::MAX).map(Self)
     }

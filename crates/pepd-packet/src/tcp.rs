@@ -23,14 +23,14 @@ pub struct Syn {
     pub dscp: u8,
     /// The largest segment in bytes that the client takes (RFC 9293, section 3.7.1).
     pub mss: Option<u16>,
-    /// What it says first, with the cookie that is to vouch for it.
+    /// The data that it carries, with the cookie that is to vouch for it.
     pub data: Option<SynData>,
 }
 
 /// Data in a SYN (RFC 7413).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SynData {
-    /// What is to prove that the client has the address that it says.
+    /// The cookie, which is to prove that the client has the address that it claims.
     pub cookie: FastOpenCookie,
     /// The data.
     pub bytes: Vec<u8>,
@@ -72,21 +72,21 @@ const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
 const URG: u8 = 0x20;
 
-/// Those of the control bits that tell a SYN and a RST from other segments.
+/// Returns those of the control bits that tell a SYN and a RST from other segments.
 fn flags(segment: &[u8]) -> Option<u8> {
     const FIN_SYN_RST_ACK: u8 = 0x17;
     Some(segment.get(13)? & FIN_SYN_RST_ACK)
 }
 
-/// The value of the MSS option, where it is there and whole.
+/// Returns the value of the MSS option, where it is there and whole.
 fn mss(options: &[u8]) -> Option<u16> {
     const MSS: u8 = 2;
     let value = option(options, MSS)?;
     Some(u16::from_be_bytes(value.try_into().ok()?))
 }
 
-/// The data behind the header, where there is a cookie, and nothing was damaged or cut off: the
-/// kernel has not looked at the checksum yet.
+/// Returns the data behind the header, where there is a cookie, and nothing was damaged or cut off:
+/// the kernel has not looked at the checksum yet.
 fn data(ip: &Packet<'_>, offset: usize) -> Option<SynData> {
     const FAST_OPEN: u8 = 34;
     let segment = ip.payload;
@@ -99,7 +99,7 @@ fn data(ip: &Packet<'_>, offset: usize) -> Option<SynData> {
     })
 }
 
-/// The value of the option of this kind, where it is there and whole.
+/// Returns the value of the option of this kind, where it is there and whole.
 fn option(mut options: &[u8], wanted: u8) -> Option<&[u8]> {
     const END: u8 = 0;
     const NOTHING: u8 = 1;
@@ -172,7 +172,7 @@ mod tests {
         }
     }
 
-    /// A SYN with a Fast Open cookie and data, and its checksum right.
+    /// Returns a SYN with a Fast Open cookie and data, and its checksum right.
     fn fast_open(flags: u8, data: &[u8]) -> Vec<u8> {
         let mut tcp = segment(flags, 1400);
         tcp[12] = 10 << 4;

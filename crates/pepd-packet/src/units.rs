@@ -7,14 +7,14 @@ use std::fmt;
 pub struct Rate(pub u64);
 
 impl Rate {
-    /// The whole bytes per second, as SO_MAX_PACING_RATE takes them (socket(7)).
+    /// Returns the whole bytes per second, as SO_MAX_PACING_RATE takes them (socket(7)).
     pub const fn bytes_per_second(self) -> u64 {
         self.0 / 8
     }
 }
 
 impl fmt::Display for Rate {
-    /// Exact, in the largest decimal unit that divides the rate: `50Mbit`.
+    /// Writes the exact value, in the largest decimal unit that divides the rate: `50Mbit`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [(u64, &str); 4] = [
             (1_000_000_000_000, "Tbit"),
@@ -35,7 +35,7 @@ impl fmt::Display for Rate {
 pub struct Size(pub u64);
 
 impl fmt::Display for Size {
-    /// Exact, in the largest binary unit that divides the size: `8MiB`.
+    /// Writes the exact value, in the largest binary unit that divides the size: `8MiB`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [(u32, &str); 4] = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
         let fits = |&&(shift, _): &&(u32, _)| self.0 != 0 && self.0.trailing_zeros() >= shift;

@@ -20,7 +20,7 @@ use crate::settings::Dscp;
 use crate::shared::{Context, Shared};
 use crate::sockopts;
 
-/// How long accepting pauses when descriptors have run out.
+/// The pause in accepting when descriptors have run out.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Connections accepted in a row before those accepted earlier have their turn.
@@ -89,8 +89,8 @@ fn accept(
         socket
     } else {
         let socket = sockopts::new_socket(domain)?;
-        // Said already here: there may be nothing to accept, now or ever again while the gate
-        // is closed.
+        // Told already here: there may be nothing to accept, now or ever again while the gate is
+        // closed.
         context.shared.admission.recovered();
         socket
     };
@@ -102,8 +102,8 @@ fn accept(
         Ok((client, peer, Some(destination))) => (client, peer, destination),
         Ok(_) => return Err(io::ErrorKind::Unsupported.into()),
         Err(error) => {
-            // accept(2) takes a descriptor before it looks whether there is anybody: where
-            // nobody is, there was one.
+            // accept(2) takes a descriptor before it checks whether there is a client: if there is
+            // none, there was still a descriptor.
             if error.kind() == io::ErrorKind::WouldBlock {
                 context.shared.admission.recovered();
             }
@@ -129,7 +129,7 @@ fn accept(
     })
 }
 
-/// Takes what there is of the upstream leg: `socket` becomes it, or is kept in `spare` where the
+/// Takes the upstream leg as far as it exists: `socket` becomes it, or is kept in `spare` where the
 /// destination has answered already.
 fn claim(shared: &Shared, flow: FourTuple, socket: Socket, spare: &mut Option<Socket>) -> Upstream {
     match shared.handshakes.accepted(flow, Instant::now()) {
@@ -147,8 +147,7 @@ fn claim(shared: &Shared, flow: FourTuple, socket: Socket, spare: &mut Option<So
     }
 }
 
-/// Whether accept(2) had too little of something: nothing is wrong with the connection, which
-/// waits.
+/// Returns whether accept(2) lacked a resource: nothing is wrong with the connection, which waits.
 fn is_shortage(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -156,7 +155,7 @@ fn is_shortage(error: &io::Error) -> bool {
     )
 }
 
-/// The client has left, or its network failed (accept(2)).
+/// Returns whether the client has left, or its network has failed (accept(2)).
 fn is_the_clients(error: &io::Error) -> bool {
     use io::ErrorKind::{
         ConnectionAborted, ConnectionReset, HostUnreachable, Interrupted, NetworkDown,

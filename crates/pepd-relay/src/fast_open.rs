@@ -12,30 +12,31 @@ use std::net::IpAddr;
 use pepd_packet::{FastOpenCookie, FourTuple};
 use siphasher::sip::SipHasher24;
 
-/// The key of all listeners, for the daemon's lifetime. A client with a cookie of the one before
-/// is answered as one without, and given a new cookie.
+/// The key of all listeners, for the daemon's lifetime. A client with a cookie made by the key
+/// before it is answered as one without, and given a new cookie.
 #[derive(Clone, Copy)]
 pub(crate) struct Key([u8; 16]);
 
 impl Key {
-    /// A key that nobody knows.
+    /// Creates a key that nobody knows.
     pub(crate) fn random() -> io::Result<Self> {
         let mut key = [0; 16];
         getrandom::fill(&mut key)?;
         Ok(Self(key))
     }
 
-    /// For TCP_FASTOPEN_KEY.
+    /// Returns the key for TCP_FASTOPEN_KEY.
     pub(crate) fn bytes(&self) -> &[u8; 16] {
         &self.0
     }
 
-    /// Whether the client has had `cookie` from a listener, and so has the address that it says.
+    /// Returns whether the client has had `cookie` from a listener, and so has the address that it
+    /// says.
     pub(crate) fn vouches_for(&self, flow: FourTuple, cookie: FastOpenCookie) -> bool {
         self.cookie(flow) == Some(cookie)
     }
 
-    /// What the kernel makes of both addresses (__tcp_fastopen_cookie_gen_cipher,
+    /// Returns what the kernel makes of both addresses (__tcp_fastopen_cookie_gen_cipher,
     /// net/ipv4/tcp_fastopen.c); none where they are of two families.
     fn cookie(&self, flow: FourTuple) -> Option<FastOpenCookie> {
         let mut hasher = SipHasher24::new_with_key(&self.0);

@@ -16,7 +16,8 @@ struct Opening {
 }
 
 impl GateWatch {
-    /// The gate was told, at `asked` or later, to stay open for `ttl`; and it is for everyone.
+    /// Notes that the gate was told, at `asked` or later, to stay open for `ttl`; and it is for
+    /// everyone.
     pub fn renewed(&self, asked: Instant, ttl: Duration) {
         self.renewed_by(asked, ttl, Instant::now());
     }
@@ -31,19 +32,19 @@ impl GateWatch {
         *opening = Some(Opening { since, until });
     }
 
-    /// The gate is closed, or closed to some, or nobody knows.
+    /// Notes that the gate is closed, or closed to some, or that nobody knows.
     pub fn shut(&self) {
         *self.lock() = None;
     }
 
-    /// Whether a SYN may have been routed by the gate at `then` or later.
+    /// Returns whether a SYN may have been routed by the gate at `then` or later.
     pub(crate) fn may_have_been_shut_since(&self, then: Instant, now: Instant) -> bool {
         self.lock()
             .is_none_or(|Opening { since, until }| since > then || now >= until)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Opening>> {
-        // What is there is whole at any time.
+        // The value is whole at any time.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

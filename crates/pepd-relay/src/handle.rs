@@ -65,7 +65,7 @@ impl Prepared {
         })
     }
 
-    /// Where the capture has to send the SYNs of each leg's campuses, in the order of
+    /// Returns where the capture has to send the SYNs of each leg's campuses, in the order of
     /// [`Settings::legs`].
     pub fn addresses(&self) -> &[ListenerAddress] {
         &self.addresses
@@ -78,7 +78,7 @@ pub struct Relay {
     shared: Arc<Shared>,
     workers: Vec<Worker>,
     generation: u8,
-    /// Where the queues that the workers read begin, if they read any.
+    /// The first of the queues that the workers read, if they read any.
     reading: Option<QueueNumber>,
 }
 
@@ -160,8 +160,8 @@ impl Relay {
         Prepared::open(settings, workers, generation, key, queues)
     }
 
-    /// Brings other settings into force for new connections, and as many `pipes` for all. The
-    /// connections that there are keep their settings.
+    /// Brings other settings into force for new connections, and as many `pipes` for all. Existing
+    /// connections keep their settings.
     pub fn reload(&mut self, prepared: Prepared, pipes: usize) {
         let Prepared {
             settings,
@@ -202,22 +202,22 @@ impl Relay {
         }
     }
 
-    /// SYNs that are held, and upstream legs that wait for their clients.
+    /// Returns the number of SYNs that are held, and of upstream legs that wait for their clients.
     pub fn pending(&self) -> usize {
         self.shared.handshakes.len()
     }
 
-    /// The connections against their limits.
+    /// Returns the connections against their limits.
     pub fn admission(&self) -> &Admission {
         &self.shared.admission
     }
 
-    /// To be told what the capture's gate was last told.
+    /// Returns the watch on the capture's gate, to be told whatever the gate was last told.
     pub fn gate(&self) -> &GateWatch {
         &self.shared.gate
     }
 
-    /// For looking at it from any thread.
+    /// Returns an observer of it for any thread.
     pub fn observer(&self) -> Observer {
         let pools = self.workers.iter().map(|worker| Arc::clone(&worker.pool));
         Observer {
@@ -226,7 +226,7 @@ impl Relay {
         }
     }
 
-    /// Whether every worker has shown a sign of life within `time`.
+    /// Returns whether every worker has shown a sign of life within `time`.
     pub fn responsive(&self, time: Duration) -> bool {
         self.workers.iter().all(|worker| worker.responsive(time))
     }
@@ -244,7 +244,7 @@ impl Relay {
     }
 }
 
-/// A relay as those see it who ask about it; it may outlive it.
+/// The relay as those who ask about it see it, which may outlive it.
 #[derive(Clone, Debug)]
 pub struct Observer {
     shared: Arc<Shared>,
@@ -252,12 +252,12 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// The connections.
+    /// Returns the connections.
     pub fn flows(&self) -> &FlowTable {
         &self.shared.flows
     }
 
-    /// The connections against their limits.
+    /// Returns the connections against their limits.
     pub fn admission(&self) -> &Admission {
         &self.shared.admission
     }
@@ -271,13 +271,13 @@ impl Observer {
     }
 }
 
-/// Where the capture of a first generation has to send the SYNs of each leg's campuses, in the
-/// order of [`Settings::legs`]; opens nothing.
+/// Returns where the capture of a first generation has to send the SYNs of each leg's campuses, in
+/// the order of [`Settings::legs`]; opens nothing.
 pub fn listener_addresses(settings: &Settings) -> Result<Vec<ListenerAddress>, ListenError> {
     listener::addresses(settings, 0)
 }
 
-/// One queue for each worker.
+/// Opens one queue for each worker.
 fn open_queues(held: EndToEnd, workers: NonZeroUsize) -> Result<Vec<Queue>, ListenError> {
     held.first_queue
         .and_following()

@@ -1,4 +1,4 @@
-//! How many connections there are, in all and per source, and who has to be told.
+//! How many connections there are, in total and per source, and who has to be told.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -37,16 +37,16 @@ struct State {
 /// take another way than by this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AsymmetricRoute {
-    /// Whose connections they are.
+    /// The address that the connections come from.
     pub source: IpAddr,
-    /// Where they lead.
+    /// The address that they lead to.
     pub destination: IpAddr,
 }
 
 /// Asymmetric routes that are kept for the capture; more are found again.
 const ASYMMETRIC_ROUTES: usize = 1024;
 
-/// What is over a limit now.
+/// The limits that are exceeded now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pressure {
     /// No new connection should be captured.
@@ -124,15 +124,15 @@ impl Admission {
         }
     }
 
-    /// Notes that no descriptor is to be had, until a connection ends or
-    /// [`Admission::recovered`] says otherwise.
+    /// Notes that no descriptor is available, until a connection ends or [`Admission::recovered`]
+    /// says otherwise.
     pub(crate) fn exhausted(&self) {
         if !self.exhausted.swap(true, Relaxed) {
             self.changed.notify_one();
         }
     }
 
-    /// Notes that descriptors are to be had again.
+    /// Notes that descriptors are available again.
     pub(crate) fn recovered(&self) {
         if self.exhausted.swap(false, Relaxed) {
             self.changed.notify_one();
@@ -149,7 +149,7 @@ impl Admission {
         self.changed.notify_one();
     }
 
-    /// The asymmetric routes that were found since the last call.
+    /// Returns the asymmetric routes that were found since the last call.
     pub fn take_asymmetric_routes(&self) -> Vec<AsymmetricRoute> {
         std::mem::take(&mut self.lock().asymmetric)
     }
@@ -173,7 +173,7 @@ impl Admission {
         self.changed.notify_one();
     }
 
-    /// The limits in force.
+    /// Returns the limits in force.
     pub fn limits(&self) -> Limits {
         self.lock().limits
     }
@@ -183,7 +183,7 @@ impl Admission {
         self.live.load(Relaxed)
     }
 
-    /// What is over a limit now.
+    /// Returns what is over a limit now.
     pub fn pressure(&self) -> Pressure {
         let state = self.lock();
         Pressure {
@@ -203,8 +203,8 @@ impl Admission {
     }
 }
 
-/// Below this a limit that was reached counts as free again: a little lower, so that the
-/// capture is not told twice per connection.
+/// Returns the number below which a limit that was reached counts as free again: a little lower, so
+/// that the capture is not told twice per connection.
 fn reopening(limit: u32) -> u32 {
     (limit - limit / 16).max(1)
 }

@@ -20,7 +20,7 @@ const BACKLOG: i32 = 4096;
 /// Fast Open requests that may be unfinished at once (RFC 7413, section 5.1).
 const FAST_OPEN_QUEUE: i32 = 1024;
 
-/// Why the listeners could not be opened.
+/// The reasons why the listeners could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// Another program has the port, or pepd runs already.
@@ -35,9 +35,9 @@ pub enum ListenError {
     /// Something else failed.
     #[error("listen on {address}: {source}")]
     Other {
-        /// Where.
+        /// The address of the listener.
         address: SocketAddr,
-        /// What failed.
+        /// The call that failed.
         source: SocketError,
     },
     /// Another program reads the queue.
@@ -58,10 +58,10 @@ pub enum ListenError {
     NoQueue {
         /// Its number.
         number: QueueNumber,
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// There is no randomness to be had.
+    /// No randomness is available.
     #[error("make a key for Fast Open: {0}")]
     NoKey(#[source] std::io::Error),
     /// More legs than listeners can be told apart.
@@ -105,7 +105,7 @@ pub(crate) fn open_all(
         .collect()
 }
 
-/// The listener address of each leg, in the order of the legs.
+/// Returns the listener address of each leg, in the order of the legs.
 pub(crate) fn addresses(
     settings: &Settings,
     generation: u8,

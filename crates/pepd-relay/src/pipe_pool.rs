@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 use pepd_sys::pipe::Pipe;
 use pepd_telemetry::Throttle;
 
-/// What a pipe may hold: of 64 KiB to 1 MiB, 256 KiB was best by a little.
+/// The bytes that a pipe may hold: of 64 KiB to 1 MiB, 256 KiB was best by a little.
 pub(crate) const PIPE_BYTES: usize = 256 * 1024;
 
 /// A pool of pipes, as a direction sees it.
 pub(crate) trait LendPipes {
-    /// What it lends.
+    /// The pipe that it lends.
     type Lent: LentPipe;
 
-    /// Lends an empty pipe, or none where there is none to be had: then the caller copies.
+    /// Lends an empty pipe; where none is available, the caller copies.
     fn lend(&self) -> Option<Self::Lent>;
 }
 
@@ -59,7 +59,7 @@ impl PipePool {
         }
     }
 
-    /// Another share. Where more are lent already, they stay so until they come back.
+    /// Takes another share. Where more are lent already, they stay so until they come back.
     pub(crate) fn set_most(&self, most: usize) {
         let mut state = self.lock();
         state.most = most;
@@ -67,7 +67,7 @@ impl PipePool {
         state.idle.truncate(room);
     }
 
-    /// How many are lent, and how many may be.
+    /// Returns how many are lent, and how many may be.
     pub(crate) fn usage(&self) -> (usize, usize) {
         let state = self.lock();
         (state.lent, state.most)
@@ -88,7 +88,7 @@ impl PipePool {
 impl LendPipes for Arc<PipePool> {
     type Lent = Loan;
 
-    /// None where the pool's share or the descriptors have run out.
+    /// Lends a pipe; none where the pool's share or the descriptors have run out.
     fn lend(&self) -> Option<Loan> {
         let mut state = self.lock();
         let pipe = match state.idle.pop() {

@@ -19,9 +19,9 @@ pub enum ProbeError {
     Congestion {
         /// The leg.
         leg: String,
-        /// What the configuration asks for.
+        /// The control that the configuration asks for.
         wanted: String,
-        /// What there is, separated by blanks.
+        /// The controls that there are, separated by blanks.
         available: String,
     },
     /// An option was refused.
@@ -43,7 +43,7 @@ pub enum ProbeError {
     Socket(#[source] std::io::Error),
 }
 
-/// Tries every leg. What the kernel gave differently is returned, to be logged.
+/// Tries every leg. Returns what the kernel gave differently, to be logged.
 pub fn probe(legs: &[Leg]) -> Result<Vec<Difference>, ProbeError> {
     let mut found = Vec::new();
     for leg in legs {
@@ -89,8 +89,8 @@ fn available_congestion_controls() -> String {
     )
 }
 
-/// Fast Open needs both bits of net.ipv4.tcp_fastopen: 1 to send data in a SYN, 2 to take it
-/// (Documentation/networking/ip-sysctl.rst).
+/// Returns what Fast Open lacks: it needs both bits of net.ipv4.tcp_fastopen: 1 to send data in a
+/// SYN, 2 to take it (Documentation/networking/ip-sysctl.rst).
 fn fast_open_difference(leg: &Leg) -> Option<Difference> {
     if !leg.fast_open {
         return None;

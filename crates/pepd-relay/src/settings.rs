@@ -12,9 +12,10 @@ use pepd_packet::{MarkValue, QueueNumber, Rate, Size, VerdictMarks};
 pub struct Settings {
     /// The port of all listeners.
     pub port: u16,
-    /// How much at once.
+    /// The limits on what is split at once.
     pub limits: Limits,
-    /// How SYNs are held; `None` where every client is answered before its destination.
+    /// The way in which SYNs are held; `None` where every client is answered before its
+    /// destination.
     pub end_to_end: Option<EndToEnd>,
     /// The legs; campuses refer to them by index.
     pub legs: Vec<Leg>,
@@ -25,12 +26,12 @@ pub struct Settings {
     pub ended_lines: u32,
 }
 
-/// How many connections are split at once; what is beyond is the capture's to route.
+/// The number of connections that are split at once; what is beyond is the capture's to route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// In all.
+    /// The limit on all of them together.
     pub connections: u32,
-    /// From one source address.
+    /// The limit on those from one source address.
     pub per_source: u32,
 }
 
@@ -41,7 +42,7 @@ pub struct EndToEnd {
     pub first_queue: QueueNumber,
     /// SYNs held, and upstream legs that wait for their clients, at once.
     pub pending: u32,
-    /// What the capture understands.
+    /// The marks that the capture understands.
     pub marks: VerdictMarks,
 }
 
@@ -56,15 +57,15 @@ pub struct Campus {
     pub leg: usize,
 }
 
-/// How a leg behaves. `None` leaves the kernel's own value.
+/// The options of a leg. `None` leaves the kernel's own value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leg {
     /// Its name in the configuration, for messages and figures.
     pub name: Arc<str>,
     /// The congestion control.
     pub congestion: Option<String>,
-    /// What each direction may hold in this leg's socket; the kernel allows itself as much
-    /// again for bookkeeping (socket(7), SO_SNDBUF).
+    /// The bytes that each direction may hold in this leg's socket; the kernel allows itself as
+    /// much again for bookkeeping (socket(7), SO_SNDBUF).
     pub buffer: Option<Size>,
     /// The pacing ceiling.
     pub rate: Option<Rate>,
@@ -72,7 +73,7 @@ pub struct Leg {
     pub fast_open: bool,
     /// The largest segment in bytes.
     pub mss: Option<u16>,
-    /// How long sent data may stay unacknowledged before the leg is given up (RFC 5482).
+    /// The time for which sent data may stay unacknowledged before the leg is given up (RFC 5482).
     pub user_timeout: Option<Duration>,
     /// Probes of an idle leg, so that a peer that vanished is noticed.
     pub keepalive: Keepalive,
@@ -82,7 +83,7 @@ pub struct Leg {
     pub thin: bool,
     /// Unsent bytes above which the leg takes no more.
     pub notsent_lowat: Option<Size>,
-    /// How long the upstream leg may take to be established.
+    /// The time that the upstream leg may take to be established.
     pub connect_timeout: Duration,
     /// The mark of its listeners, and so of the client legs that they accept (SO_MARK), by which
     /// the capture knows their packets at once.
@@ -112,7 +113,7 @@ pub enum Dscp {
 }
 
 impl Leg {
-    /// A leg that leaves everything to the kernel.
+    /// Returns a leg that leaves everything to the kernel.
     pub fn kernel_defaults(name: &str) -> Self {
         Self {
             name: name.into(),
@@ -138,13 +139,13 @@ impl Leg {
 }
 
 impl Settings {
-    /// The leg towards `address`: that of its campus.
+    /// Returns the leg towards `address`: that of its campus.
     pub(crate) fn leg_towards(&self, address: IpAddr) -> Option<&Leg> {
         self.campus_of(address)
             .and_then(|campus| self.legs.get(campus.leg))
     }
 
-    /// The campus of `address`: the one with the longest prefix.
+    /// Returns the campus of `address`: the one with the longest prefix.
     pub(crate) fn campus_of(&self, address: IpAddr) -> Option<&Campus> {
         self.campuses
             .iter()
@@ -155,18 +156,18 @@ impl Settings {
     }
 }
 
-/// Where SYNs from the campuses of one leg are to be sent: an address per family that no
+/// The address to which SYNs from the campuses of one leg are to be sent: one per family that no
 /// packet has as its destination, so that a connection straight to it finds nobody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenerAddress {
-    /// In 127.73.0.0/16.
+    /// The IPv4 address, in 127.73.0.0/16.
     pub v4: Ipv4Addr,
-    /// In 100::/64, which is never routed (RFC 6666).
+    /// The IPv6 address, in 100::/64, which is never routed (RFC 6666).
     pub v6: Ipv6Addr,
 }
 
 impl ListenerAddress {
-    /// The address for the leg with index `leg` in the given generation of the settings.
+    /// Returns the address for the leg with index `leg` in the given generation of the settings.
     pub(crate) fn new(generation: u8, leg: u8) -> Self {
         let (g, l) = (u16::from(generation), u16::from(leg));
         Self {
@@ -175,7 +176,7 @@ impl ListenerAddress {
         }
     }
 
-    /// Whether `address` is one of a listener of any generation.
+    /// Returns whether `address` is one of a listener of any generation.
     pub(crate) fn is_one(address: IpAddr) -> bool {
         match address {
             IpAddr::V4(v4) => matches!(v4.octets(), [127, 73, _, _]),
@@ -184,10 +185,10 @@ impl ListenerAddress {
     }
 }
 
-/// Whether connecting there would lead to this host itself, whatever the packet meant: a
-/// connection straight to the listener connects to itself for ever; the unspecified address
-/// is the loopback's to connect(2), and an IPv4-mapped one changes the family (RFC 4942,
-/// section 2.1). The campus `::/0` holds them all.
+/// Returns whether connecting there would lead to this host itself, whatever the packet meant: a
+/// connection straight to the listener connects to itself for ever; the unspecified address is the
+/// loopback's to connect(2), and an IPv4-mapped one changes the family (RFC 4942, section 2.1). The
+/// campus `::/0` holds them all.
 pub(crate) fn is_self_destined(address: IpAddr) -> bool {
     let mapped = matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some());
     ListenerAddress::is_one(address) || address.is_unspecified() || address.is_loopback() || mapped

@@ -20,7 +20,7 @@ use crate::settings::{Leg, Settings};
 /// The held SYNs and what came of them, as the workers have them.
 pub(crate) type Handshakes = Table<QueuedPacket, AnsweredLeg, AbortHandle>;
 
-/// What all workers share.
+/// The state that all workers share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) settings: ArcSwap<Settings>,
@@ -31,7 +31,7 @@ pub(crate) struct Shared {
     pub(crate) fast_open_key: Key,
     pub(crate) flows: Arc<FlowTable>,
     pub(crate) access_log: AccessLog,
-    /// For a destination that a reload has just taken out of every campus.
+    /// The leg for a destination that a reload has just taken out of every campus.
     pub(crate) unnamed_leg: Leg,
 }
 
@@ -48,10 +48,10 @@ impl Shared {
     }
 }
 
-/// What one worker's connections share.
+/// The state that one worker's connections share.
 #[derive(Debug)]
 pub(crate) struct Context {
-    /// Which worker it is.
+    /// The worker's index.
     pub(crate) index: usize,
     pub(crate) shared: Arc<Shared>,
     pub(crate) pool: Arc<PipePool>,

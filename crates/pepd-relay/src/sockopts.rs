@@ -18,7 +18,7 @@ pub enum SocketOption {
     OnlyV6,
     /// Probes of an idle connection: SO_KEEPALIVE, and how often (tcp(7)).
     KeepAlive,
-    /// What a close does with data that is left: SO_LINGER.
+    /// SO_LINGER: what a close does with data that is left.
     Linger,
     /// The mark of the socket's packets: SO_MARK.
     Mark,
@@ -40,11 +40,11 @@ pub enum SocketOption {
     FastOpen,
     /// No waiting for a full segment: TCP_NODELAY.
     NoDelay,
-    /// How much unsent data there may be: TCP_NOTSENT_LOWAT.
+    /// TCP_NOTSENT_LOWAT: how much unsent data there may be.
     NotSentLowat,
     /// Linear timeouts of thin streams: TCP_THIN_LINEAR_TIMEOUTS.
     ThinLinearTimeouts,
-    /// How long data may stay unacknowledged: TCP_USER_TIMEOUT.
+    /// TCP_USER_TIMEOUT: how long data may stay unacknowledged.
     UserTimeout,
 }
 
@@ -89,7 +89,7 @@ pub enum SocketError {
     Call {
         /// The call.
         call: Call,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// An option that socket2 sets.
@@ -97,7 +97,7 @@ pub enum SocketError {
     Set {
         /// The option.
         option: SocketOption,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -118,13 +118,13 @@ pub struct Difference {
     pub leg: String,
     /// The option.
     pub option: SocketOption,
-    /// What was asked for.
+    /// The value that was asked for.
     pub asked: String,
-    /// What the kernel gave.
+    /// The value that the kernel gave.
     pub given: String,
 }
 
-/// A new non-blocking TCP socket.
+/// Opens a new non-blocking TCP socket.
 pub(crate) fn new_socket(domain: Domain) -> io::Result<Socket> {
     Socket::new(
         domain,
@@ -163,7 +163,7 @@ pub(crate) fn apply(
         socket.set_linger(Some(std::time::Duration::ZERO)),
     )?;
     // Out of line, the kernel drops an urgent byte that nobody has taken when the next one is
-    // announced (tcp_check_urg), and gives it no more once a RST has come (tcp_recv_urg).
+    // announced (tcp_check_urg), and no longer gives it once a RST has come (tcp_recv_urg).
     set(SocketOption::OobInline, socket.set_out_of_band_inline(true))?;
     set(
         SocketOption::KeepAlive,

@@ -17,7 +17,7 @@ use crate::pipe_pool::PipePool;
 use crate::sample;
 use crate::shared::{Context, Shared};
 
-/// What a worker is told.
+/// A command to a worker.
 enum Command {
     /// Accept on these, and for a while on those before them: handshakes may be under way.
     Listen(Vec<Listener>),
@@ -27,11 +27,11 @@ enum Command {
     Quit,
 }
 
-/// How long replaced listeners go on: a client's SYN is retransmitted for some time, and a
-/// listener that is closed resets the handshakes it has begun.
+/// The time for which replaced listeners go on: a client's SYN is retransmitted for some time, and
+/// a listener that is closed resets the handshakes it has begun.
 const RETIREMENT: Duration = Duration::from_secs(60);
 
-/// How often a worker says that it lives.
+/// The interval at which a worker says that it lives.
 const BEAT: Duration = Duration::from_millis(250);
 
 /// A running worker.
@@ -43,7 +43,8 @@ pub(crate) struct Worker {
     beat: Arc<Beat>,
 }
 
-/// When the worker last had nothing better to do, in milliseconds since it was started.
+/// The time at which the worker last had nothing better to do, in milliseconds since it was
+/// started.
 #[derive(Debug)]
 struct Beat {
     started: Instant,
@@ -98,7 +99,7 @@ impl Worker {
         let _ = self.commands.send(Command::ReadQueue(queue));
     }
 
-    /// Whether the worker has shown a sign of life within `time`.
+    /// Returns whether the worker has shown a sign of life within `time`.
     pub(crate) fn responsive(&self, time: Duration) -> bool {
         let last = Duration::from_millis(self.beat.last.load(Relaxed));
         !self.thread.is_finished() && self.beat.started.elapsed().saturating_sub(last) < time

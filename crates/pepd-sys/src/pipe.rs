@@ -39,7 +39,7 @@ impl Pipe {
         })
     }
 
-    /// What the kernel lets the pipe hold, in bytes.
+    /// Returns what the kernel lets the pipe hold, in bytes.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
@@ -60,7 +60,8 @@ impl Pipe {
     }
 }
 
-/// Moves bytes without SPLICE_F_MORE: with it, the end of each small write waits some 200 ms for more.
+/// Moves bytes without SPLICE_F_MORE: with it, the end of each small write waits some 200 ms for
+/// more.
 fn splice(from: libc::c_int, to: libc::c_int, len: usize) -> io::Result<usize> {
     let flags = libc::SPLICE_F_MOVE | libc::SPLICE_F_NONBLOCK;
     // SAFETY: both offsets are null, so the call touches no memory of ours; the callers

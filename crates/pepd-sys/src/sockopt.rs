@@ -1,6 +1,6 @@
 //! Socket options that socket2 does not have, through one pair of functions.
 //!
-//! Each setter has its getter, because the kernel may grant something else than it was asked
+//! Each setter has its getter, because the kernel may grant something other than what it was asked
 //! for. Errors name the option and keep errno.
 
 use std::ffi::c_int;
@@ -20,12 +20,12 @@ pub struct OptionError {
 }
 
 impl OptionError {
-    /// The errno of the call.
+    /// Returns the errno of the call.
     pub fn errno(&self) -> Option<i32> {
         self.source.raw_os_error()
     }
 
-    /// The option's name as in the manual pages.
+    /// Returns the option's name as in the manual pages.
     pub fn option(&self) -> &'static str {
         self.option
     }
@@ -161,12 +161,12 @@ pub fn set_receive_buffer(fd: BorrowedFd<'_>, bytes: c_int) -> Result<(), Option
     Opt::<c_int>::new(SOL_SOCKET, SO_RCVBUFFORCE, "SO_RCVBUFFORCE").set(fd, bytes)
 }
 
-/// The receive buffer in bytes as the kernel counts it: twice what was asked for.
+/// Returns the receive buffer in bytes as the kernel counts it: twice what was asked for.
 pub fn receive_buffer(fd: BorrowedFd<'_>) -> Result<c_int, OptionError> {
     Opt::<c_int>::new(SOL_SOCKET, SO_RCVBUF, "SO_RCVBUF").get(fd)
 }
 
-/// What the socket had no room for and so did not get (sk_drops; SK_MEMINFO_DROPS in
+/// Returns what the socket had no room for and so did not get (sk_drops; SK_MEMINFO_DROPS in
 /// include/uapi/linux/sock_diag.h).
 ///
 /// # Errors
@@ -185,12 +185,13 @@ pub fn set_send_buffer(fd: BorrowedFd<'_>, bytes: c_int) -> Result<(), OptionErr
     Opt::<c_int>::new(SOL_SOCKET, SO_SNDBUFFORCE, "SO_SNDBUFFORCE").set(fd, bytes)
 }
 
-/// The send buffer in bytes as the kernel counts it: twice what was asked for.
+/// Returns the send buffer in bytes as the kernel counts it: twice what was asked for.
 pub fn send_buffer(fd: BorrowedFd<'_>) -> Result<c_int, OptionError> {
     Opt::<c_int>::new(SOL_SOCKET, SO_SNDBUF, "SO_SNDBUF").get(fd)
 }
 
-/// Gives a listener a key of its own for the cookies of Fast Open (RFC 7413; TCP_FASTOPEN_KEY is not in tcp(7)).
+/// Gives a listener a key of its own for the cookies of Fast Open (RFC 7413; TCP_FASTOPEN_KEY is
+/// not in tcp(7)).
 pub fn set_fast_open_key(fd: BorrowedFd<'_>, key: &[u8; 16]) -> Result<(), OptionError> {
     let option = Opt::<c_int>::new(IPPROTO_TCP, libc::TCP_FASTOPEN_KEY, "TCP_FASTOPEN_KEY");
     // SAFETY: the pointer is to a live array of the length given, and the kernel copies it.

@@ -28,8 +28,8 @@ pub fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, SocketAddr)> {
     Ok((fd, peer))
 }
 
-/// Reads into `buffer`; 0 is the end of the stream. Unlike splice(2) it reads past the urgent
-/// mark where it starts there.
+/// Reads into `buffer`; 0 is the end of the stream. Unlike splice(2) it reads past the urgent mark
+/// if it starts there.
 pub fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     receive_flags(fd, buffer, 0)
 }
@@ -75,13 +75,13 @@ fn send_flags(fd: BorrowedFd<'_>, bytes: &[u8], flags: i32) -> io::Result<usize>
     check_len(unsafe { libc::send(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) })
 }
 
-/// Whether the next byte to read is the urgent one (SIOCATMARK, tcp(7)).
+/// Returns whether the next byte to read is the urgent one (SIOCATMARK, tcp(7)).
 pub fn at_urgent_mark(fd: BorrowedFd<'_>) -> io::Result<bool> {
     const SIOCATMARK: libc::c_ulong = 0x8905; // include/uapi/asm-generic/sockios.h
     ioctl_int(fd, SIOCATMARK).map(|mark| mark != 0)
 }
 
-/// Bytes that the peer has not acknowledged yet, sent or not; a FIN counts as one
+/// Returns the bytes that the peer has not acknowledged yet, sent or not; a FIN counts as one
 /// (SIOCOUTQ, tcp(7)).
 pub fn unacknowledged(fd: BorrowedFd<'_>) -> io::Result<usize> {
     ioctl_int(fd, libc::TIOCOUTQ).map(|len| usize::try_from(len).unwrap_or(0))
@@ -105,7 +105,7 @@ pub fn unread(fd: BorrowedFd<'_>) -> io::Result<usize> {
 pub fn icmp_error(fd: BorrowedFd<'_>) -> Option<IcmpError> {
     // Aligned for a cmsghdr, and enough for a sock_extended_err with an address behind it.
     let mut control = [0_u64; 32];
-    // SAFETY: all zeroes are a msghdr: no buffers at all.
+    // SAFETY: all zeroes are a valid msghdr: no buffers at all.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = std::mem::size_of_val(&control) as _;

@@ -32,8 +32,8 @@ pub struct TcpInfo {
     pub retransmitted_segments: u32,
     /// Bytes written that have not been sent once.
     pub unsent: u32,
-    /// Bytes that the peer has acknowledged since the start (Linux 4.1). The SYN counts as one:
-    /// so whether this was ever a connection, whatever has become of it.
+    /// Bytes that the peer has acknowledged since the start (Linux 4.1). The SYN counts as one: so
+    /// it tells whether this was ever a connection, whatever has become of it.
     pub acknowledged_bytes: u64,
     /// Pacing rate, bytes per second; none when unlimited.
     pub pacing_rate: Option<u64>,
@@ -78,7 +78,7 @@ pub fn tcp_info(fd: BorrowedFd<'_>) -> io::Result<TcpInfo> {
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
-    /// `None` where even the oldest fields are missing.
+    /// Reads the fields; `None` where even the oldest are missing.
     fn read(&self) -> Option<TcpInfo> {
         Some(TcpInfo {
             rtt: self.micros32(68)?,
@@ -166,7 +166,7 @@ mod tests {
         assert!(info.rtt > Duration::ZERO && info.rtt < most);
         assert!(info.min_rtt.unwrap() < most);
         assert!(info.cwnd >= 2 && info.mss >= 536, "{info:?}");
-        // A machine that is busy may have the kernel probe for a loss that is none.
+        // On a busy machine the kernel may probe for a loss that is none.
         let again = info.retransmitted_bytes.unwrap();
         assert_eq!(info.sent_bytes.unwrap() - again, 100_000);
         assert_eq!(info.unsent, 0);

@@ -1,4 +1,4 @@
-//! What is counted with: numbers that the workers turn up and anyone reads.
+//! Counters: numbers that the workers turn up and anyone reads.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -23,7 +23,7 @@ impl Counter {
     }
 }
 
-/// How many there are at the moment.
+/// A number of things that there are at the moment.
 #[derive(Debug, Default)]
 pub struct Gauge(AtomicU64);
 

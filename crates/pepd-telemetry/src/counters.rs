@@ -26,7 +26,7 @@ pub struct Counters {
     pub unreachable: Counter,
     /// Upstream legs that could not use the client's port and took another of its address.
     pub other_port: Counter,
-    /// Connections whose destination would have led to this host itself, the listener mostly;
+    /// Connections whose destination would have led to this host itself, mostly to the listener;
     /// refused.
     pub refused: Counter,
     /// Times that accepting paused because descriptors had run out.
@@ -38,15 +38,15 @@ pub struct Counters {
     pub pending: Gauge,
     /// Flows whose SYN was held.
     pub held: Counter,
-    /// Held SYNs that became no connection, by how.
+    /// Held SYNs that became no connection, by what happened to them.
     pub held_syns_failed: CountersBy<HeldSynFailure>,
-    /// Connections that were to be split and were routed instead, by why.
+    /// Connections that were to be split and were routed instead, by reason.
     pub unsplit: CountersBy<UnsplitReason>,
     /// Bytes from clients delivered to upstream legs.
     pub bytes_up: Counter,
     /// Bytes from upstream legs delivered to clients.
     pub bytes_down: Counter,
-    /// What the metrics need beyond counts.
+    /// The measurements that the metrics need beyond counts.
     pub measurements: Measurements,
 }
 

@@ -64,7 +64,8 @@ pub(crate) fn millis(time: Duration) -> u16 {
 }
 
 impl Point {
-    /// As the API gives it; `epoch` is when the table began, in seconds since the Unix epoch.
+    /// Returns the point as the API gives it; `epoch` is when the table began, in seconds since the
+    /// Unix epoch.
     fn expand(&self, epoch: f64) -> HistoryPoint {
         let span = f64::from(self.span.max(1)) / 1e3;
         let direction = |of: &DirectionSecond| DirectionPoint {
@@ -91,13 +92,13 @@ impl Point {
     }
 }
 
-/// How many points all flows together may have: once they are used up, a flow overwrites its
-/// own oldest, and one without any has none.
+/// The number of points that all flows together may have: once they are used up, a flow overwrites
+/// its own oldest, and one without any has none.
 #[derive(Debug)]
 pub(crate) struct PointBudget(AtomicUsize);
 
 impl PointBudget {
-    /// A budget of `points`.
+    /// Creates a budget of `points`.
     pub(crate) fn new(points: usize) -> Arc<Self> {
         Arc::new(Self(AtomicUsize::new(points)))
     }

@@ -1,4 +1,4 @@
-//! The distributions that are recorded for the metrics and that stand nowhere else.
+//! The distributions that are recorded for the metrics and are found nowhere else.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,8 +12,8 @@ const RTT_BOUNDS: [f64; 16] = [
     2.0, 5.0,
 ];
 
-/// Shares of what was sent: where the square-root law puts a loss-based control out of business, and
-/// the loss rates that the papers look at.
+/// Shares of what was sent: where the square-root law makes a loss-based control useless, and the
+/// loss rates that the papers study.
 const RETRANSMITTED_BOUNDS: [f64; 11] = [
     0.0, 0.000_1, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5,
 ];
@@ -25,14 +25,14 @@ pub struct Measurements {
 }
 
 impl Measurements {
-    /// What is recorded of the connections from one campus to another. Whoever records often
-    /// keeps it.
+    /// Returns what is recorded of the connections from one campus to another. Whoever records
+    /// often keeps it.
     pub fn pair(&self, client_campus: &str, server_campus: &str) -> Arc<PairMeasurements> {
         let key = (client_campus.to_owned(), server_campus.to_owned());
         Arc::clone(lock(&self.pairs).entry(key).or_default())
     }
 
-    /// All pairs that anything was recorded of.
+    /// Returns all pairs that anything was recorded of.
     pub fn pairs(&self) -> BTreeMap<(String, String), Arc<PairMeasurements>> {
         lock(&self.pairs).clone()
     }
@@ -44,7 +44,7 @@ impl fmt::Debug for Measurements {
     }
 }
 
-/// What is recorded of the connections from one campus to another.
+/// The measurements of the connections from one campus to another.
 #[derive(Debug, Default)]
 pub struct PairMeasurements {
     /// The legs between the clients and this box.
@@ -54,7 +54,7 @@ pub struct PairMeasurements {
 }
 
 impl PairMeasurements {
-    /// The legs of one side.
+    /// Returns the legs of one side.
     pub fn leg(&self, side: Side) -> &LegMeasurements {
         match side {
             Side::Client => &self.client,
@@ -63,7 +63,7 @@ impl PairMeasurements {
     }
 }
 
-/// What is recorded of one side's legs.
+/// The measurements of one side's legs.
 #[derive(Debug)]
 pub struct LegMeasurements {
     /// Smoothed round-trip times, seconds: a sample for each second in which a leg carried
@@ -92,7 +92,7 @@ impl Default for LegMeasurements {
     }
 }
 
-/// How often a value fell between which bounds, as Prometheus' histograms count.
+/// A histogram: how often a value fell between which bounds, as Prometheus counts.
 #[derive(Debug)]
 pub struct Distribution {
     /// Ascending; a value that equals a bound is below it.
@@ -105,9 +105,9 @@ pub struct Distribution {
 pub struct HistogramSnapshot {
     /// All values added up.
     pub sum: f64,
-    /// How many there were.
+    /// The number of values.
     pub count: u64,
-    /// How many there were between each bound and the one before it, not added up; the last one
+    /// The number of values between each bound and the one before it, not added up; the last bound
     /// is infinite.
     pub buckets: Vec<(f64, u64)>,
 }
@@ -136,19 +136,19 @@ impl Distribution {
         }
     }
 
-    /// What has been recorded so far.
+    /// Returns what has been recorded so far.
     pub fn snapshot(&self) -> HistogramSnapshot {
         lock(&self.state).clone()
     }
 }
 
-/// Exact up to 2^53, which is eight petabytes.
+/// Converts a count; exact up to 2^53, which is eight petabytes.
 #[allow(clippy::cast_precision_loss, reason = "as said")]
 fn float(n: u64) -> f64 {
     n as f64
 }
 
-/// Nothing panics while one of these locks is held.
+/// Locks the mutex: nothing panics while one of these locks is held.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Sums over all connections between two campuses, those that have ended with them.
+//! Sums over all connections between two campuses, including those that have ended.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -14,8 +14,8 @@ const RECENT: u64 = 10;
 /// A bucket for each of them.
 const BUCKETS: usize = 10;
 
-/// What one direction has carried, and how long it took: of a flow since it was last asked, or of
-/// all flows of a pair.
+/// The bytes that one direction has carried, and how long it took: of a flow since it was last
+/// asked, or of all flows of a pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
     pub(crate) bytes: u64,
@@ -35,7 +35,7 @@ impl Progress {
 pub(crate) struct Pair {
     pub(crate) client_campus: Arc<str>,
     pub(crate) server_campus: Arc<str>,
-    /// For the metrics; set when the first connection enters.
+    /// The measurements for the metrics; set when the first connection enters.
     pub(crate) measured: OnceLock<Arc<PairMeasurements>>,
     state: Mutex<State>,
 }
@@ -150,7 +150,7 @@ impl Pair {
         bucket.down.add(down);
     }
 
-    /// As the API gives it, but for what only the live connections know.
+    /// Returns the pair as the API gives it, but for what only the live connections know.
     pub(crate) fn snapshot(&self, now: Instant) -> PairSnapshot {
         let state = self.lock();
         let second = state.second(now);
@@ -196,7 +196,7 @@ impl Pair {
 }
 
 impl State {
-    /// Counts from 1, so that a bucket that was never used is of no second.
+    /// Counts from 1, so that a bucket that was never used belongs to no second.
     fn second(&self, now: Instant) -> u64 {
         now.saturating_duration_since(self.began).as_secs() + RECENT
     }
@@ -220,7 +220,7 @@ impl Pairs {
         Arc::clone(pair)
     }
 
-    /// All pairs, sorted by name.
+    /// Returns all pairs, sorted by name.
     pub(crate) fn all(&self) -> Vec<Arc<Pair>> {
         let pairs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all: Vec<_> = pairs.values().map(Arc::clone).collect();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::{Phase, PhaseSeconds};
 
-/// What a direction is doing.
+/// The activity of a direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activity {
     /// It moves bytes, or waits for its turn to.
@@ -27,7 +27,7 @@ pub enum Activity {
 }
 
 impl Activity {
-    /// The phase that this is, as far as is known without asking the socket.
+    /// Returns the phase that this is, as far as is known without asking the socket.
     fn phase(self) -> Option<Phase> {
         match self {
             Self::Moving | Self::AwaitsSource { unsent: 1.. } => Some(Phase::Free),
@@ -41,11 +41,11 @@ impl Activity {
 /// Time in each phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PhaseTimes {
-    /// In [`Phase::Free`].
+    /// The time in [`Phase::Free`].
     pub free: Duration,
-    /// In [`Phase::Starved`].
+    /// The time in [`Phase::Starved`].
     pub starved: Duration,
-    /// In [`Phase::Backpressured`].
+    /// The time in [`Phase::Backpressured`].
     pub backpressured: Duration,
 }
 
@@ -58,7 +58,7 @@ impl PhaseTimes {
         }
     }
 
-    /// The time that has come since `before`.
+    /// Returns the time that has come since `before`.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
         Self {
@@ -68,7 +68,7 @@ impl PhaseTimes {
         }
     }
 
-    /// The sum of both.
+    /// Returns the sum of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -99,18 +99,18 @@ impl From<PhaseTimes> for PhaseSeconds {
 #[derive(Clone, Copy, Debug)]
 pub struct PhaseClock {
     times: PhaseTimes,
-    /// Of the starved time: stretches in which there was nothing to carry.
+    /// The part of the starved time in which there was nothing to carry.
     idle: Duration,
     activity: Activity,
     /// Up to when the time is counted.
     settled: Instant,
-    /// Since when the buffer has been empty, if it is.
+    /// The time since which the buffer has been empty, if it is.
     empty_since: Option<Instant>,
 }
 
-/// A leg that brings nothing for so long has nothing to bring: a second is the first
-/// retransmission timeout of a connection (RFC 6298, section 2), so that a sender that has to
-/// wait for one is still counted as the bottleneck.
+/// The time after which a leg that brings nothing has nothing to bring: a second is the first
+/// retransmission timeout of a connection (RFC 6298, section 2), so that a sender that has to wait
+/// for one is still counted as the bottleneck.
 const SHORTEST_IDLE: Duration = Duration::from_secs(1);
 
 /// The same in round trips of the incoming leg.
@@ -128,17 +128,18 @@ impl PhaseClock {
         }
     }
 
-    /// What the direction is doing now.
+    /// Returns what the direction is doing now.
     pub fn activity(&self) -> Activity {
         self.activity
     }
 
-    /// The phase that the direction is in; none once it has ended.
+    /// Returns the phase that the direction is in; none once it has ended.
     pub fn phase(&self) -> Option<Phase> {
         self.activity.phase()
     }
 
-    /// Whether nothing can change before an event tells: the buffer is empty, or it has ended.
+    /// Returns whether nothing can change before an event tells: the buffer is empty, or it has
+    /// ended.
     pub fn at_rest(&self) -> bool {
         matches!(
             self.activity,
@@ -167,7 +168,7 @@ impl PhaseClock {
                 } else {
                     Phase::Starved
                 }) += time;
-                // Where there was nothing unsent, there is nothing: it was not looked for.
+                // Where nothing was unsent, nothing is unsent now: the socket was not asked.
                 self.activity = Activity::AwaitsSource {
                     unsent: unsent.min(before),
                 };
@@ -195,8 +196,8 @@ impl PhaseClock {
         self.activity = activity;
     }
 
-    /// The time in each phase up to `now`, and how much of the starved time it was idle. Asks no
-    /// socket: a wait that began with unsent bytes counts as free until it is settled.
+    /// Returns the time in each phase up to `now`, and how much of the starved time it was idle.
+    /// Asks no socket: a wait that began with unsent bytes counts as free until it is settled.
     pub fn at(&self, now: Instant, incoming_rtt: Duration) -> (PhaseTimes, Duration) {
         let mut times = self.times;
         if let Some(phase) = self.activity.phase() {
@@ -211,8 +212,8 @@ impl PhaseClock {
         (times, self.idle + pending)
     }
 
-    /// The time in each phase up to when it was settled, while there was something to carry. A
-    /// pause that lasts is not in it until it has ended and turned out to be short.
+    /// Returns the time in each phase up to when it was settled, while there was something to
+    /// carry. A pause that lasts is not in it until it has ended and turned out to be short.
     pub fn carrying(&self) -> PhaseTimes {
         let pending = self.stretch(self.settled);
         PhaseTimes {
@@ -231,7 +232,7 @@ fn is_idle(stretch: Duration, incoming_rtt: Duration) -> bool {
     stretch > SHORTEST_IDLE && stretch > incoming_rtt * IDLE_ROUND_TRIPS
 }
 
-/// How long `bytes` took to be sent, given that they were gone after `time`.
+/// Returns how long `bytes` took to be sent, given that they were gone after `time`.
 fn draining(bytes: u64, rate: Option<f64>, time: Duration) -> Duration {
     match rate {
         Some(rate) if rate > 0.0 => {
@@ -253,7 +254,7 @@ mod tests {
         Duration::from_millis(n)
     }
 
-    /// What a clock counts of one activity that lasts 100 ms.
+    /// Returns what a clock counts of one activity that lasts 100 ms.
     fn counted(activity: Activity, unsent: u64, rate: Option<f64>) -> [u128; 3] {
         let start = Instant::now();
         let mut clock = PhaseClock::new(start);

@@ -97,26 +97,26 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// Why a connection whose SYN was held is routed and not split.
+    /// The reasons why a connection whose SYN was held is routed and not split.
     pub enum UnsplitReason {
         /// Too many SYNs were pending: it made room for a newer one, or found none.
         Full = ("full", "held SYNs routed unsplit: too many were pending"),
         /// Too many upstream legs were tried in vain.
         Budget = ("budget", "held SYNs routed unsplit: too many attempts in vain"),
-        /// The client's address and port, a route or a descriptor could not be had.
+        /// The client's address and port, a route or a descriptor were not available.
         NotPossible = (
             "not_possible",
             "held SYNs routed unsplit: no address, route or descriptor"
         ),
         /// It had waited unread while others were routed, because the daemon had been paused or a
-        /// limit reached: its connection may be there already.
+        /// limit had been reached: its connection may be there already.
         Late = ("late", "held SYNs routed unsplit: unread while others were routed"),
         /// The destination's answers to the client take another way.
         AsymmetricRoute = (
             "detour",
             "held SYNs routed unsplit: the destination's answers take another way"
         ),
-        /// The packet is no SYN that can be read.
+        /// The packet is not a SYN that can be read.
         Unreadable = ("odd", "held packets routed unsplit: no SYN that can be read"),
         /// The daemon ended.
         Ending = ("ending", "held SYNs routed unsplit: the daemon ended"),
@@ -124,7 +124,7 @@ reasons! {
 }
 
 reasons! {
-    /// How a held SYN became no connection.
+    /// The ways in which a held SYN became no connection.
     pub enum HeldSynFailure {
         /// The destination refused, and its client got a RST before any SYN-ACK.
         Refused = ("refused", "held SYNs whose destination refused"),

@@ -20,18 +20,18 @@ pub struct FlowSnapshot {
     pub client_campus: String,
     /// The campus that the server is in.
     pub server_campus: String,
-    /// How it was established.
+    /// The way in which it was established.
     pub handshake: HandshakeMode,
-    /// When it was accepted, in seconds since the Unix epoch.
+    /// The time at which it was accepted, in seconds since the Unix epoch.
     pub started: f64,
     /// Seconds since then.
     pub age: f64,
-    /// From the accept to the first byte that the server sent being delivered to the client;
-    /// none before that.
+    /// The seconds from the accept until the server's first byte was delivered to the client; none
+    /// before that.
     pub first_byte: Option<f64>,
-    /// From the client to the server.
+    /// The direction from the client to the server.
     pub up: DirectionSnapshot,
-    /// From the server to the client.
+    /// The direction from the server to the client.
     pub down: DirectionSnapshot,
     /// The leg between the client and this box.
     pub client_leg: LegSnapshot,
@@ -39,7 +39,7 @@ pub struct FlowSnapshot {
     pub upstream_leg: LegSnapshot,
 }
 
-/// How a connection was established.
+/// The way in which a connection was established.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HandshakeMode {
@@ -64,17 +64,17 @@ impl HandshakeMode {
 pub struct DirectionSnapshot {
     /// Bytes of payload delivered to the outgoing leg.
     pub bytes: u64,
-    /// Goodput over the last second, ten seconds, and life.
+    /// Goodput over the last second, the last ten seconds, and the connection's life.
     pub goodput: Goodput,
-    /// What it is in now; none when it has ended.
+    /// The phase that it is in now; none when it has ended.
     pub phase: Option<Phase>,
     /// Seconds spent in each phase.
     pub phases: PhaseSeconds,
-    /// Of the starved seconds, those in which it had nothing to carry: nothing came for longer
-    /// than a second and for longer than four round trips of the incoming leg.
+    /// Those of the starved seconds in which it had nothing to carry: nothing came for longer than
+    /// a second and for longer than four round trips of the incoming leg.
     #[serde(default)]
     pub idle: f64,
-    /// What waits in this box.
+    /// The bytes that wait in this box.
     pub queue: QueueBytes,
     /// The most that was seen waiting.
     pub queue_max: u64,
@@ -100,11 +100,11 @@ pub struct Goodput {
     pub last_second: f64,
     /// Over the last ten seconds, or since the start.
     pub last_ten_seconds: f64,
-    /// Since the start.
+    /// The goodput since the start.
     pub life: f64,
 }
 
-/// What limits a direction: Baccelli et al., section 19.4.3.
+/// The limit on a direction: Baccelli et al., section 19.4.3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
@@ -133,11 +133,11 @@ impl Phase {
 /// Seconds in each [`Phase`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PhaseSeconds {
-    /// In [`Phase::Free`].
+    /// The seconds in [`Phase::Free`].
     pub free: f64,
-    /// In [`Phase::Starved`].
+    /// The seconds in [`Phase::Starved`].
     pub starved: f64,
-    /// In [`Phase::Backpressured`].
+    /// The seconds in [`Phase::Backpressured`].
     pub backpressured: f64,
 }
 
@@ -157,14 +157,14 @@ impl PhaseSeconds {
     }
 }
 
-/// Where bytes of one direction wait in this box.
+/// The places in this box where bytes of one direction wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueBytes {
     /// Received by the incoming leg's socket, not read.
     pub unread: u64,
-    /// In pepd's pipe.
+    /// The bytes in pepd's pipe.
     pub pipe: u64,
-    /// In the outgoing leg's socket, not sent.
+    /// The bytes in the outgoing leg's socket that have not been sent.
     pub unsent: u64,
 }
 
@@ -180,14 +180,14 @@ impl QueueBytes {
 pub struct LegSnapshot {
     /// The `[leg.NAME]` that it is configured by.
     pub profile: String,
-    /// Its congestion control, as the kernel says; or `fixed-rate`, which the kernel calls
-    /// otherwise.
+    /// Its congestion control, as the kernel says; or `fixed-rate`, for which the kernel has
+    /// another name.
     pub congestion: Option<String>,
-    /// What the kernel knows of it; none once the socket has closed.
+    /// The kernel's figures; none once the socket has closed.
     pub tcp: Option<TcpFigures>,
 }
 
-/// From TCP_INFO (include/uapi/linux/tcp.h). What older kernels do not have is none.
+/// The figures of TCP_INFO (include/uapi/linux/tcp.h). What older kernels do not have is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TcpFigures {
     /// Smoothed round-trip time, seconds.
@@ -216,9 +216,9 @@ pub struct TcpFigures {
     pub delivery_rate: Option<f64>,
     /// Seconds with data to send or in flight.
     pub busy: Option<f64>,
-    /// Of these, seconds limited by the receiver's window.
+    /// Those of the busy seconds that were limited by the receiver's window.
     pub receive_window_limited: Option<f64>,
-    /// Of these, seconds limited by the send buffer.
+    /// Those of the busy seconds that were limited by the send buffer.
     pub send_buffer_limited: Option<f64>,
 }
 
@@ -237,9 +237,9 @@ pub struct FlowHistory {
 pub struct HistoryPoint {
     /// The second's end, in seconds since the Unix epoch.
     pub time: f64,
-    /// From the client to the server.
+    /// The direction from the client to the server.
     pub up: DirectionPoint,
-    /// From the server to the client.
+    /// The direction from the server to the client.
     pub down: DirectionPoint,
     /// The leg between the client and this box.
     pub client_leg: LegPoint,
@@ -269,7 +269,7 @@ pub struct LegPoint {
     pub retransmitted_segments: u32,
 }
 
-/// All connections from one campus to another, those that have ended with them.
+/// All connections from one campus to another, including those that have ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PairSnapshot {
     /// The campus that the clients are in.
@@ -280,9 +280,9 @@ pub struct PairSnapshot {
     pub live: u64,
     /// Connections since the start.
     pub accepted: u64,
-    /// From the clients to the servers.
+    /// The direction from the clients to the servers.
     pub up: PairDirection,
-    /// From the servers to the clients.
+    /// The direction from the servers to the clients.
     pub down: PairDirection,
     /// The legs between the clients and this box.
     pub client_leg: PairLeg,
@@ -315,14 +315,14 @@ pub struct PairLeg {
     pub retransmitted: Option<f64>,
 }
 
-/// How often a leg ended a connection with an error.
+/// The number of times that a leg ended a connection with an error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountedFailure {
     /// The leg that failed.
     pub side: Side,
     /// The error's name in errno(3), such as `ECONNRESET`.
     pub errno: String,
-    /// How often since the start.
+    /// The number of times since the start.
     pub count: u64,
 }
 

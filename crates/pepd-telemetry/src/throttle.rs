@@ -17,7 +17,7 @@ struct State {
 }
 
 impl Throttle {
-    /// A throttle that lets one line through per `interval`.
+    /// Creates a throttle that lets one line through per `interval`.
     pub const fn new(interval: Duration) -> Self {
         Self {
             interval,
@@ -28,7 +28,7 @@ impl Throttle {
         }
     }
 
-    /// Whether a line may be written at `now`: then how many were held back since the last.
+    /// Returns, if a line may be written at `now`, how many were held back since the last.
     pub fn admit(&self, now: Instant) -> Option<u64> {
         // A panic while the lock is held cannot leave the two fields in disagreement.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -60,7 +60,7 @@ struct Budget {
 }
 
 impl LineBudget {
-    /// A budget of `per_second` lines, all of them there at `now`; with 0 there are none.
+    /// Creates a budget of `per_second` lines, all of them there at `now`; with 0 there are none.
     pub fn new(per_second: u32, now: Instant) -> Self {
         Self(Mutex::new(Budget {
             per_second,
@@ -70,12 +70,12 @@ impl LineBudget {
         }))
     }
 
-    /// Another number of lines per second.
+    /// Sets another number of lines per second.
     pub fn set(&self, per_second: u32) {
         self.lock().per_second = per_second;
     }
 
-    /// Whether a line may be written at `now`: then how many were held back since the last.
+    /// Returns, if a line may be written at `now`, how many were held back since the last.
     pub fn admit(&self, now: Instant) -> Option<u64> {
         let mut budget = self.lock();
         if budget.per_second == 0 {
@@ -90,8 +90,8 @@ impl LineBudget {
         Some(std::mem::take(&mut budget.held_back))
     }
 
-    /// How many lines were held back, where that has not been said and no line has been wanted
-    /// for a second.
+    /// Returns how many lines were held back, where that has not been reported and no line has been
+    /// wanted for a second.
     pub fn held_back(&self, now: Instant) -> Option<u64> {
         let mut budget = self.lock();
         budget.refill(now);

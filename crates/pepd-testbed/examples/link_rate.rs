@@ -126,7 +126,7 @@ fn blast(source: &UdpSocket, rate: Rate, span: Duration) -> anyhow::Result<u64> 
     Ok(sent)
 }
 
-/// The CPU time that the link's thread has used.
+/// Returns the CPU time that the link's thread has used.
 fn link_cpu() -> anyhow::Result<Duration> {
     for task in fs::read_dir("/proc/self/task")? {
         let task = task?.path();

@@ -22,7 +22,7 @@ fn main() -> Result<()> {
     let mut browser = Browser::start(None)?;
     for (width, height) in [(1280, 900), (400, 800)] {
         for (scheme, dark) in [("light", false), ("dark", true)] {
-            browser.look(width, height, dark)?;
+            browser.set_display(width, height, dark)?;
             browser.open(&url)?;
             browser.wait(
                 Duration::from_secs(20),

@@ -1,4 +1,4 @@
-//! A headless Chromium, spoken to through pipes: no driver, no port, and so in any namespace.
+//! A headless Chromium, driven through pipes: no driver, no port, and so in any namespace.
 //!
 //! The protocol is Chromium's own (Chrome DevTools Protocol, `--remote-debugging-pipe`): JSON
 //! messages, each ended by a zero byte. It tells everything that the page logs and asks for,
@@ -22,7 +22,7 @@ use crate::netns::Netns;
 use crate::process::Process;
 use crate::wait::Deadline;
 
-/// How long Chromium may take for anything on a busy machine.
+/// The time that Chromium may take for anything on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Root may not have Chromium's sandbox, which is no loss where the page is our own; the rest
@@ -111,7 +111,7 @@ impl Browser {
     ///
     /// # Errors
     /// When Chromium does not answer.
-    pub fn look(&mut self, width: u32, height: u32, dark: bool) -> Result<()> {
+    pub fn set_display(&mut self, width: u32, height: u32, dark: bool) -> Result<()> {
         let size = json!({
             "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false,
         });
@@ -132,7 +132,7 @@ impl Browser {
         Ok(())
     }
 
-    /// The value of `expression` in the page.
+    /// Returns the value of `expression` in the page.
     ///
     /// # Errors
     /// When it throws.
@@ -172,7 +172,8 @@ impl Browser {
         fs::write(path, base64(text)?).with_context(|| path.display().to_string())
     }
 
-    /// Whatever the page, or Chromium about the page, has logged as an error, and what it threw.
+    /// Returns what the page, or Chromium about the page, has logged as an error, and what the page
+    /// threw.
     ///
     /// # Errors
     /// When Chromium does not answer.
@@ -198,7 +199,7 @@ impl Browser {
         Ok(self.events.iter().filter_map(complaint).collect())
     }
 
-    /// The addresses that the page has asked for.
+    /// Returns the addresses that the page has asked for.
     ///
     /// # Errors
     /// When Chromium does not answer.
@@ -263,7 +264,7 @@ fn read(answers: File) -> Receiver<Value> {
     receiver
 }
 
-/// RFC 4648, section 4.
+/// Decodes base64 (RFC 4648, section 4).
 fn base64(text: &str) -> Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
     let (mut bits, mut count) = (0_u32, 0);

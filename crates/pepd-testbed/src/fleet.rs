@@ -18,9 +18,9 @@ use crate::world::Family;
 ///   a 10.1.0.2 ── box-a ── path-0 ── box-i ── path-1 ── box-b ── b 10.2.0.2
 /// ```
 ///
-/// The n-th campus, from 1, is 10.n.0.0/16 and fd00:n::/48, its box's address there ends in 1.
-/// The ends of the p-th path, from 0, are 198.18.(2p).1 and 198.18.(2p+1).1, and
-/// 2001:db8:(2p)::1 and 2001:db8:(2p+1)::1; the router's end in 2.
+/// The n-th campus, from 1, is 10.n.0.0/16 and fd00:n::/48; its box's address there ends in 1. The
+/// ends of the p-th path, from 0, are 198.18.(2p).1 and 198.18.(2p+1).1, and 2001:db8:(2p)::1 and
+/// 2001:db8:(2p+1)::1; the router's end in 2.
 #[derive(Debug)]
 pub struct Fleet {
     topology: Topology,
@@ -49,20 +49,20 @@ struct Campus {
 }
 
 impl FleetBuilder {
-    /// A helper box.
+    /// Returns a helper box.
     #[must_use]
     pub fn helper(mut self, name: &str) -> Self {
         self.boxes.push(name.to_owned());
         self
     }
 
-    /// A path between two helper boxes.
+    /// Returns a path between two helper boxes.
     #[must_use]
     pub fn path(self, one: &str, other: &str) -> Self {
         self.narrow_path(one, other, 1500)
     }
 
-    /// The same, with a second half that carries packets of `mtu` bytes only.
+    /// Returns the same, with a second half that carries packets of `mtu` bytes only.
     #[must_use]
     pub fn narrow_path(mut self, one: &str, other: &str, mtu: u32) -> Self {
         let ends = [one.to_owned(), other.to_owned()];
@@ -70,7 +70,7 @@ impl FleetBuilder {
         self
     }
 
-    /// A campus behind a helper box.
+    /// Returns a campus behind a helper box.
     #[must_use]
     pub fn campus(mut self, name: &str, behind: &str) -> Self {
         self.campuses.push(Campus {
@@ -144,7 +144,7 @@ fn behind(description: TopologyBuilder, number: usize, campus: &Campus) -> Resul
         .route(&campus.name, "default", &gateway))
 }
 
-/// The addresses of the box and of the router on one half of a path.
+/// Returns the addresses of the box and of the router on one half of a path.
 fn half(number: usize) -> Result<([Ipv4Addr; 2], [Ipv6Addr; 2])> {
     let byte = u8::try_from(number).context("more than 128 paths")?;
     let four = |last| Ipv4Addr::new(198, 18, byte, last);
@@ -172,8 +172,8 @@ impl Fleet {
         Self::chain_over("a", "i", 1500)
     }
 
-    /// The chain whose long path, between the boxes a and i, carries packets of `mtu` bytes only on
-    /// the half at `narrow`, of which the box at the other end, `wide`, sees nothing.
+    /// Returns the chain whose long path, between the boxes a and i, carries packets of `mtu` bytes
+    /// only on the half at `narrow`, of which the box at the other end, `wide`, sees nothing.
     ///
     /// # Errors
     /// Without root.
@@ -193,7 +193,7 @@ impl Fleet {
             .build()
     }
 
-    /// The namespace of a helper box.
+    /// Returns the namespace of a helper box.
     ///
     /// # Panics
     /// When there is no such box: a mistake in the test itself.
@@ -202,7 +202,7 @@ impl Fleet {
         self.topology.node(&node(name))
     }
 
-    /// The router on a path.
+    /// Returns the router on a path.
     ///
     /// # Panics
     /// When there is no such path: a mistake in the test itself.
@@ -211,7 +211,7 @@ impl Fleet {
         self.topology.node(&format!("path-{index}"))
     }
 
-    /// The host in a campus.
+    /// Returns the host in a campus.
     ///
     /// # Panics
     /// When there is no such campus: a mistake in the test itself.
@@ -220,7 +220,7 @@ impl Fleet {
         self.topology.node(campus)
     }
 
-    /// The address of the host in a campus.
+    /// Returns the address of the host in a campus.
     ///
     /// # Errors
     /// When there is no such campus: a mistake in the test itself.
@@ -232,7 +232,7 @@ impl Fleet {
         })
     }
 
-    /// The address of a box at its end of the tunnel to another.
+    /// Returns the address of a box at its end of the tunnel to another.
     ///
     /// # Errors
     /// When there is no path between them: a mistake in the test itself.
@@ -252,7 +252,7 @@ impl Fleet {
         anyhow::bail!("no path from {of} to {to}")
     }
 
-    /// The boxes on the way from one campus to another, in order.
+    /// Returns the boxes on the way from one campus to another, in order.
     ///
     /// # Errors
     /// When there is no path: a mistake in the test itself.
@@ -265,8 +265,8 @@ impl Fleet {
         Ok(way)
     }
 
-    /// The configuration of one box: every campus, those behind other boxes by the tunnel to
-    /// the next one. The legs to a peer are `to-PEER` (reno on even paths, cubic on odd ones),
+    /// Returns the configuration of one box: every campus, those behind other boxes by the tunnel
+    /// to the next one. The legs to a peer are `to-PEER` (reno on even paths, cubic on odd ones),
     /// those to its own campuses `lan`.
     ///
     /// # Errors
@@ -337,8 +337,8 @@ impl Fleet {
         Ok(u8::try_from(at.context("no such campus")? + 1)?)
     }
 
-    /// The box after `here` on the way to the box `to`: in a tree, the neighbour from which a
-    /// search outward from `to` comes here.
+    /// Returns the box after `here` on the way to the box `to`: in a tree, the neighbour from which
+    /// a search outward from `to` comes here.
     fn next(&self, here: &str, to: &str) -> Result<String> {
         let mut from = BTreeMap::from([(to, to)]);
         let mut queue = VecDeque::from([to]);

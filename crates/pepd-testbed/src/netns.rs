@@ -16,9 +16,9 @@ use tempfile::TempDir;
 
 use crate::process::run;
 
-/// Where `ip netns` keeps its names (iproute2, `NETNS_RUN_DIR`).
+/// The directory where `ip netns` keeps its names (iproute2, `NETNS_RUN_DIR`).
 const NAMES: &str = "/run/netns";
-/// First part of every name made here: what the sweep may look at.
+/// The first part of every name made here: only these does the sweep consider.
 const PREFIX: &str = "pepdtest";
 /// No `ip` command takes this long unless the machine is in trouble.
 const IP_LIMIT: Duration = Duration::from_secs(120);
@@ -53,13 +53,13 @@ impl Netns {
         Ok(netns)
     }
 
-    /// The name `ip netns` knows it by.
+    /// Returns the name `ip netns` knows it by.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The command `program`, to be run inside.
+    /// Returns the command `program`, to be run inside.
     #[must_use]
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("ip");
@@ -77,14 +77,14 @@ impl Netns {
         run(self.command("sh").args(["-ec", script]), IP_LIMIT)?.success()
     }
 
-    /// Its nft ruleset, policy rules and routes, both families.
+    /// Returns its nft ruleset, policy rules and routes, both families.
     ///
     /// # Errors
     /// When `nft` or `ip` fails.
     pub fn kernel_state(&self) -> Result<String> {
         let state = self.sh("nft list ruleset; \
              for family in -4 -6; do ip $family rule; ip $family route show table all; done")?;
-        // A link that has just been made may not have had its carrier.
+        // A link that has just been made may not have its carrier yet.
         Ok(state.replace(" linkdown", ""))
     }
 
@@ -174,7 +174,8 @@ fn remove(name: &str) {
     let _ = run(Command::new("ip").args(["netns", "delete", name]), IP_LIMIT);
 }
 
-/// Removes the namespaces of processes that are no more: killed, they could not do it.
+/// Removes the namespaces of processes that no longer exist: having been killed, they could not do
+/// it.
 fn sweep() {
     for entry in fs::read_dir(NAMES).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -184,8 +185,8 @@ fn sweep() {
     }
 }
 
-/// The process that a namespace belongs to. Its start time is part of it because process ids
-/// come round again.
+/// The process that a namespace belongs to. Its start time is part of it because process ids are
+/// used again.
 #[derive(Debug, PartialEq, Eq)]
 struct Owner {
     pid: u32,
@@ -216,7 +217,7 @@ impl Owner {
     }
 }
 
-/// Field 22 of proc_pid_stat(5): clock ticks since boot.
+/// Reads field 22 of proc_pid_stat(5): clock ticks since boot.
 fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in field 2 may hold spaces and parentheses, so count from the last one.

@@ -16,7 +16,7 @@ use crate::netns::Netns;
 use crate::process::{Finished, Process, run};
 use crate::wait::{Deadline, wait_until};
 
-/// How long the daemon may take to start, reload or end on a busy machine.
+/// The time that the daemon may take to start, reload or end on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// A running `pepd run`. Dropping it kills it as SIGKILL does: what it installed stays in the
@@ -29,7 +29,7 @@ pub struct Pepd {
     binary: PathBuf,
 }
 
-/// How the daemon is to be started.
+/// The way in which the daemon is to be started.
 #[derive(Debug)]
 pub struct PepdBuilder {
     binary: PathBuf,
@@ -55,7 +55,7 @@ impl PepdBuilder {
     /// Starts the daemon in `netns` and waits until it says that it is ready.
     ///
     /// # Errors
-    /// When it ends instead; the message has its log.
+    /// When it ends instead; the message contains its log.
     pub fn start(self, netns: &Netns, config: &str) -> Result<Pepd> {
         let mut pepd = self.spawn(netns, config)?;
         pepd.await_notification("READY=1")?;
@@ -96,7 +96,7 @@ impl PepdBuilder {
 }
 
 impl Pepd {
-    /// The daemon to be started from the file `binary` (a test gives
+    /// Returns the daemon to be started from the file `binary` (a test gives
     /// `env!("CARGO_BIN_EXE_pepd")`).
     #[must_use]
     pub fn builder(binary: impl AsRef<Path>) -> PepdBuilder {
@@ -110,7 +110,7 @@ impl Pepd {
     /// Starts the daemon in `netns` and waits until it says that it is ready.
     ///
     /// # Errors
-    /// When it ends instead; the message has its log.
+    /// When it ends instead; the message contains its log.
     pub fn start(binary: impl AsRef<Path>, netns: &Netns, config: &str) -> Result<Self> {
         Self::builder(binary).start(netns, config)
     }
@@ -128,13 +128,13 @@ impl Pepd {
         )
     }
 
-    /// The configuration file that it reads.
+    /// Returns the configuration file that it reads.
     #[must_use]
     pub fn config_file(&self) -> PathBuf {
         self.directory.path().join("pepd.toml")
     }
 
-    /// The running process.
+    /// Returns the running process.
     #[must_use]
     pub fn process(&self) -> &Process {
         &self.process
@@ -231,7 +231,7 @@ impl Pepd {
         Ok(())
     }
 
-    /// Whether it still runs. A test asks at its end: no traffic may end the daemon.
+    /// Returns whether it still runs. A test asks at its end: no traffic may end the daemon.
     #[must_use]
     pub fn runs(&mut self) -> bool {
         matches!(self.process.try_wait(), Ok(None))

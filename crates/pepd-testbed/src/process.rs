@@ -14,7 +14,7 @@ use tempfile::NamedTempFile;
 
 use crate::wait::Deadline;
 
-/// How long a copy may take on a busy machine.
+/// The time that a copy may take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// A running program whose output goes to a file. Dropping it kills its whole process group
@@ -32,7 +32,7 @@ impl Process {
     /// [`Process::log`].
     ///
     /// # Errors
-    /// When the program cannot be started (not installed, mostly).
+    /// When the program cannot be started (mostly because it is not installed).
     pub fn spawn(command: &mut Command) -> Result<Self> {
         command.stdin(Stdio::null());
         Self::spawn_with_stdin(command)
@@ -64,7 +64,7 @@ impl Process {
         })
     }
 
-    /// The program's process id (`ip netns exec` and the like replace themselves by it).
+    /// Returns the program's process id (`ip netns exec` and the like replace themselves by it).
     #[must_use]
     pub fn pid(&self) -> Pid {
         self.pid
@@ -127,16 +127,16 @@ impl Drop for Process {
     }
 }
 
-/// How a program ended and what it wrote.
+/// The way in which a program ended and what it wrote.
 #[derive(Debug)]
 pub struct Finished {
     /// The command line, for messages.
     pub command: String,
     /// The exit status.
     pub status: ExitStatus,
-    /// What it wrote to standard output.
+    /// The text that it wrote to standard output.
     pub stdout: String,
-    /// What it wrote to standard error.
+    /// The text that it wrote to standard error.
     pub stderr: String,
 }
 
@@ -180,8 +180,8 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<Finished> {
     })
 }
 
-/// Copies the program at `from` to `to`, by a program of its own: a descriptor to write by would
-/// be inherited by what other tests start at that moment, and the copy be busy until that has
+/// Copies the program at `from` to `to`, by a program of its own: a descriptor for writing would be
+/// inherited by what other tests start at that moment, and the copy would be busy until that has
 /// been executed (ETXTBSY, execve(2)).
 ///
 /// # Errors

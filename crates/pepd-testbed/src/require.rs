@@ -25,8 +25,8 @@ pub enum Requirement {
 }
 
 impl Requirement {
-    /// Whether `cargo xtask test` sees to it, by running the tests that need it in a guest.
-    /// Then a skip outside is no failure even with `CI=true`.
+    /// Returns whether `cargo xtask test` takes care of it, by running the tests that need it in a
+    /// guest. Then a skip outside is no failure even with `CI=true`.
     fn guest_has(self) -> bool {
         match self {
             Self::Tunnels => std::env::var_os(GUEST).is_none(),
@@ -37,7 +37,7 @@ impl Requirement {
     }
 }
 
-/// Why `requirement` is not met, and the cure; `None` when it is.
+/// Returns why `requirement` is not met, and the cure; `None` when it is.
 #[must_use]
 pub fn missing(requirement: Requirement) -> Option<String> {
     match requirement {
@@ -68,8 +68,9 @@ pub fn missing(requirement: Requirement) -> Option<String> {
     }
 }
 
-/// What `ip` says when it cannot make one of each. Making them loads the kernel's modules, and
-/// namespaces that are made later have their fallback devices (`tunl0`) from the start.
+/// Makes one of each, and returns what `ip` says when it cannot. Making them loads the kernel's
+/// modules, and namespaces that are made later have their fallback devices (`tunl0`) from the
+/// start.
 fn lacks_tunnels() -> Option<String> {
     let netns = crate::Netns::new("tunnels").ok()?;
     let make = "for kind in ipip sit; do
@@ -80,8 +81,8 @@ fn lacks_tunnels() -> Option<String> {
     Some(error.to_string().lines().last()?.to_owned())
 }
 
-/// Prints that the test at `place` does not run for want of `requirement`, and why. What the
-/// guest kernel is there for is left to it, which is no skip.
+/// Prints that the test at `place` does not run for want of `requirement`, and why. Tests that the
+/// guest kernel is there for are left to it, which is not a skip.
 ///
 /// # Panics
 /// As [`report_skip`].
@@ -106,7 +107,8 @@ pub fn report_skip(place: &str, why: &str) {
     say(&format!("SKIPPED {place}: {why}"));
 }
 
-/// libtest captures what goes through `print!`; a skip must be seen all the same.
+/// Prints a line past libtest, which captures what goes through `print!`: a skip must be seen all
+/// the same.
 fn say(line: &str) {
     let line = format!("{line}\n");
     let _ = std::io::Write::write_all(&mut std::io::stderr().lock(), line.as_bytes());

@@ -14,7 +14,7 @@ use crate::process::{Process, run};
 use crate::sockets::listens;
 use crate::wait::wait_until;
 
-/// How long a server may take to start on a busy machine.
+/// The time that a server may take to start on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// nginx on port 80 of both families, with files of its own: it serves them, takes new ones
@@ -51,7 +51,7 @@ impl Nginx {
         Ok(Self { directory, process })
     }
 
-    /// The folder it serves, and where what was PUT arrives.
+    /// Returns the folder it serves, and where what was PUT arrives.
     #[must_use]
     pub fn files(&self) -> PathBuf {
         self.directory.path().join("files")
@@ -65,7 +65,7 @@ impl Nginx {
         Ok(fs::write(self.files().join(name), content)?)
     }
 
-    /// The address of a file on it.
+    /// Returns the address of a file on it.
     #[must_use]
     pub fn url(&self, address: IpAddr, name: &str) -> String {
         format!("http://{}/{name}", SocketAddr::new(address, 80))
@@ -98,7 +98,7 @@ impl Nginx {
         found.context("no line")
     }
 
-    /// The master process.
+    /// Returns the master process.
     #[must_use]
     pub fn process(&self) -> &Process {
         &self.process
@@ -168,7 +168,7 @@ impl Sshd {
         Ok(Self { directory, process })
     }
 
-    /// The options by which `ssh` and `scp` reach it without a question.
+    /// Returns the options by which `ssh` and `scp` reach it without a question.
     #[must_use]
     pub fn client_options(&self) -> Vec<String> {
         let key = self.directory.path().join("user");

@@ -8,7 +8,7 @@ use procfs::{FromRead as _, FromReadSI as _, current_system_info};
 use crate::netns::Netns;
 use crate::traffic::Pair;
 
-/// All TCP sockets in `netns` with a state, of both families.
+/// Returns all TCP sockets in `netns` with a state, of both families.
 ///
 /// # Errors
 /// When the kernel's tables cannot be read.
@@ -24,7 +24,7 @@ pub fn tcp_sockets(netns: &Netns) -> Result<Vec<TcpNetEntry>> {
     })
 }
 
-/// True if something in `netns` listens on `port`.
+/// Returns true if something in `netns` listens on `port`.
 ///
 /// # Errors
 /// When the kernel's tables cannot be read.
@@ -35,7 +35,7 @@ pub fn listens(netns: &Netns, port: u16) -> Result<bool> {
         .any(|socket| socket.state == TcpState::Listen && socket.local_address.port() == port))
 }
 
-/// How many TCP sockets in `netns` are established now: on the helper box, two for each
+/// Returns how many TCP sockets in `netns` are established now: on the helper box, two for each
 /// connection that is split.
 ///
 /// # Errors
@@ -46,7 +46,8 @@ pub fn established(netns: &Netns) -> Result<usize> {
     Ok(sockets.iter().filter(established).count())
 }
 
-/// Bytes that wait to be read in the established sockets in `netns` whose peer has `port`.
+/// Returns the bytes that wait to be read in the established sockets in `netns` whose peer has
+/// `port`.
 ///
 /// # Errors
 /// When the kernel's tables cannot be read.
@@ -60,14 +61,14 @@ pub fn unread(netns: &Netns, port: u16) -> Result<usize> {
     Ok(queues.sum())
 }
 
-/// How many TCP connections sockets in `netns` have accepted so far (`PassiveOpens`, RFC 4022
-/// section 3): on the helper box, how many were split. Routed ones leave it as it is.
+/// Returns how many TCP connections sockets in `netns` have accepted so far (`PassiveOpens`, RFC
+/// 4022 section 3): on the helper box, how many were split. Routed ones leave it as it is.
 ///
 /// Where two processors take the end of a handshake and what follows it at the same moment, the
 /// kernel counts the connection twice, and then drops one of the two sockets
-/// (tcp_create_openreq_child, inet_csk_complete_hashdance). So the number may be too high, and
-/// zero is certain once the connection has carried a byte: a client's end is up before its last
-/// acknowledgement has been looked at here.
+/// (tcp_create_openreq_child, inet_csk_complete_hashdance). So the number may be too high, and zero
+/// is certain once the connection has carried a byte: a client's end is up before its last
+/// acknowledgement has been processed here.
 ///
 /// # Errors
 /// When the kernel's table cannot be read.
@@ -76,8 +77,8 @@ pub fn accepted(netns: &Netns) -> Result<u64> {
     netns.run(|| Ok(Snmp::from_file(path).context(path)?.tcp_passive_opens))
 }
 
-/// Returns the connection that `open` makes, with a byte carried each way, and whether the helper box in
-/// `netns` has split it.
+/// Returns the connection that `open` makes, with a byte carried each way, and whether the helper
+/// box in `netns` has split it.
 ///
 /// # Errors
 /// Those of `open`, and when no byte crosses.

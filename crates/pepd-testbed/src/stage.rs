@@ -18,8 +18,8 @@ pub enum Via {
     Early,
 }
 
-/// A world and, maybe, the daemon in it. Dropped before [`Stage::finish`] it prints the
-/// daemon's log: the test has failed.
+/// A world and, possibly, the daemon in it. Dropped before [`Stage::finish`] it prints the daemon's
+/// log: the test has failed.
 #[derive(Debug)]
 pub struct Stage {
     /// The namespaces.

@@ -21,7 +21,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Rng(u64);
 
 impl Rng {
-    /// The generator with this seed.
+    /// Creates the generator with this seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
@@ -95,7 +95,7 @@ impl Pattern {
     }
 }
 
-/// How a stream ended for its reader.
+/// The way in which a stream ended for its reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// A FIN: the sender said that this was all.
@@ -125,8 +125,8 @@ pub fn send(mut stream: &TcpStream, pattern: &Pattern, from: u64, length: u64) -
     Ok(())
 }
 
-/// Reads once, as often as a signal interrupts it: what waits with a deadline of its own is not
-/// begun anew by the kernel (signal(7)), and a child's end may be told to any thread.
+/// Reads once, as often as a signal interrupts it: the kernel does not restart a call that has a
+/// deadline of its own (signal(7)), and any thread may be told of a child's end.
 ///
 /// # Errors
 /// As `recv(2)`.
@@ -156,7 +156,7 @@ fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
 /// Writes what travels in the SYN of a socket that waits for it (`TCP_FASTOPEN_CONNECT`), and waits
 /// until the destination has answered.
 ///
-/// A write that waited for the answer itself would begin anew after any signal, such as that of
+/// A write that waited for the answer itself would start again after any signal, such as that of
 /// another test's child that has ended; and as the SYN was under way, the data would be sent twice
 /// (tcp_sendmsg_fastopen, net/ipv4/tcp.c).
 ///
@@ -239,7 +239,7 @@ impl Pair {
     /// Connects, and checks that each end sees the other's own address and port.
     ///
     /// # Errors
-    /// When the connection does not come about, or the addresses differ.
+    /// When the connection is not established, or the addresses differ.
     pub fn open(client: &Netns, server: &Netns, address: IpAddr) -> Result<Self> {
         let listener = listen(server, SocketAddr::new(address, 0))?;
         Self::through(&listener, client)
@@ -248,7 +248,7 @@ impl Pair {
     /// Opens a connection to a listener that is there already.
     ///
     /// # Errors
-    /// When the connection does not come about, or the addresses differ.
+    /// When the connection is not established, or the addresses differ.
     pub fn through(listener: &TcpListener, client: &Netns) -> Result<Self> {
         let client = connect(client, listener.local_addr()?)?;
         let (server, _) = accept(listener)?;
@@ -271,7 +271,7 @@ impl Pair {
     pub fn exchange(&self, length: u64) -> Result<()> {
         let pattern = Pattern::new(length);
         for (from, to) in [(&self.client, &self.server), (&self.server, &self.client)] {
-            // In pieces that surely fit the buffers, for nobody reads meanwhile.
+            // In pieces that are sure to fit the buffers, since nobody reads meanwhile.
             for at in (0..length).step_by(16 * 1024) {
                 let piece = (length - at).min(16 * 1024);
                 send(from, &pattern, at, piece)?;
@@ -281,8 +281,8 @@ impl Pair {
         Ok(())
     }
 
-    /// Sends `length` bytes and a FIN the one way, as fast as they go, then the other way, and checks
-    /// them.
+    /// Sends `length` bytes and a FIN the one way, as fast as they go, then the other way, and
+    /// checks them.
     ///
     /// # Errors
     /// When a byte or the FIN does not arrive, or a byte is wrong.
@@ -307,7 +307,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Returns both ends the other way round: what is said of the client, of the server.
+    /// Returns both ends the other way round: the client as the server, the server as the client.
     #[must_use]
     pub fn swapped(self) -> Self {
         Self {
@@ -357,7 +357,7 @@ pub fn accept(listener: &TcpListener) -> Result<(TcpStream, SocketAddr)> {
     }
 }
 
-/// The errno kind at the bottom of an error from here.
+/// Returns the errno kind at the bottom of an error from here.
 #[must_use]
 pub fn kind(error: &anyhow::Error) -> Option<ErrorKind> {
     error

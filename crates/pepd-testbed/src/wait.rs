@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-/// How often a condition is looked at. It bounds how late an event is noticed, nothing else.
+/// The interval at which a condition is checked. It bounds how late an event is noticed, nothing
+/// else.
 const GLANCE: Duration = Duration::from_millis(5);
 
 /// A point in time by which something must have happened.
@@ -13,7 +14,7 @@ const GLANCE: Duration = Duration::from_millis(5);
 pub struct Deadline(Instant);
 
 impl Deadline {
-    /// The deadline that lies `after` from now.
+    /// Returns the deadline that lies `after` from now.
     #[must_use]
     pub fn after(after: Duration) -> Self {
         Self(Instant::now() + after)
@@ -25,7 +26,7 @@ impl Deadline {
         self.0.saturating_duration_since(Instant::now())
     }
 
-    /// Whether it has passed.
+    /// Returns whether it has passed.
     #[must_use]
     pub fn passed(&self) -> bool {
         self.remaining().is_zero()

@@ -25,7 +25,7 @@ impl Family {
     /// Both families, for a loop over them.
     pub const BOTH: [Self; 2] = [Self::V4, Self::V6];
 
-    /// The wildcard address with `port`, to bind a listener to.
+    /// Returns the wildcard address with `port`, to bind a listener to.
     #[must_use]
     pub fn any(self, port: u16) -> SocketAddr {
         match self {
@@ -72,9 +72,9 @@ impl World {
         Ok(Self { topology })
     }
 
-    /// Makes the standard world with two routers behind the helper box, `far` and `edge`, and between them a
-    /// link for packets of 1300 bytes only. Every other link takes 1500, so either end learns
-    /// of it by ICMP alone. No offload hides the packets' true size.
+    /// Makes the standard world with two routers behind the helper box, `far` and `edge`, and
+    /// between them a link for packets of 1300 bytes only. Every other link takes 1500, so either
+    /// end learns of it by ICMP alone. No offload hides the packets' true size.
     ///
     /// # Errors
     /// Without root.
@@ -102,7 +102,7 @@ impl World {
         })
     }
 
-    /// Three helper boxes in a row: `hb`, `middle` and `far`.
+    /// Builds three helper boxes in a row: `hb`, `middle` and `far`.
     ///
     /// # Errors
     /// Without root.
@@ -127,8 +127,8 @@ impl World {
         })
     }
 
-    /// The standard world with a router `back` past the helper box: what the server says to the
-    /// client goes that way, everything else by the helper box.
+    /// Builds the standard world with a router `back` past the helper box: what the server says to
+    /// the client goes that way, everything else by the helper box.
     ///
     /// # Errors
     /// Without root.
@@ -145,7 +145,7 @@ impl World {
             .route("back", "fd00:a::/64", "client")
             .build()?;
         let world = Self { topology };
-        // What comes from the server by the other way is no forgery.
+        // What comes from the server by the other way is not forged.
         for device in ["all", "default", "to-back"] {
             let key = format!("net.ipv4.conf.{device}.rp_filter");
             world.client().sysctl(&key, "0")?;
@@ -153,8 +153,8 @@ impl World {
         Ok(world)
     }
 
-    /// The client, the helper box and the server alone, over emulated links: the client's, and the
-    /// server's, each of the same shape in both directions.
+    /// Builds the client, the helper box and the server alone, over emulated links: the client's,
+    /// and the server's, each of the same shape in both directions.
     ///
     /// # Errors
     /// Without root or TUN.
@@ -173,7 +173,7 @@ impl World {
         Ok(Self { topology })
     }
 
-    /// The links of [`World::emulated`]: the client's and the server's.
+    /// Returns the links of [`World::emulated`]: the client's and the server's.
     ///
     /// # Panics
     /// In another world: a mistake in the test itself.
@@ -221,7 +221,7 @@ impl World {
         Ok(description)
     }
 
-    /// A configuration of the helper box for these two campuses: campus a's leg is `lan`
+    /// Returns a configuration of the helper box for these two campuses: campus a's leg is `lan`
     /// (reno), campus b's is `wan` (cubic), so that a test can tell them apart.
     #[must_use]
     pub fn config() -> String {
@@ -235,43 +235,43 @@ impl World {
         CONFIG.replace(hold, &format!("{hold}handshake = \"early\"\n"))
     }
 
-    /// The topology itself.
+    /// Returns the topology itself.
     #[must_use]
     pub fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    /// The client, in campus a.
+    /// Returns the client, in campus a.
     #[must_use]
     pub fn client(&self) -> &Netns {
         self.topology.node("client")
     }
 
-    /// Another host of campus a.
+    /// Returns another host of campus a.
     #[must_use]
     pub fn sibling(&self) -> &Netns {
         self.topology.node("sibling")
     }
 
-    /// The helper box.
+    /// Returns the helper box.
     #[must_use]
     pub fn hb(&self) -> &Netns {
         self.topology.node("hb")
     }
 
-    /// The server, in campus b.
+    /// Returns the server, in campus b.
     #[must_use]
     pub fn server(&self) -> &Netns {
         self.topology.node("server")
     }
 
-    /// A host that is in no campus.
+    /// Returns a host that is in no campus.
     #[must_use]
     pub fn outsider(&self) -> &Netns {
         self.topology.node("outsider")
     }
 
-    /// A listener of the server's, at its address and a port that is free.
+    /// Opens a listener of the server's, at its address and a port that is free.
     ///
     /// # Errors
     /// As `bind(2)`.
@@ -282,25 +282,25 @@ impl World {
         )
     }
 
-    /// A connection from the client to the server.
+    /// Opens a connection from the client to the server.
     ///
     /// # Errors
-    /// When it does not come about.
+    /// When it is not established.
     pub fn pair(&self, family: Family) -> Result<Pair> {
         Pair::open(self.client(), self.server(), Self::server_address(family))
     }
 
-    /// A connection from the client to the server, and whether the helper box has split it: as
-    /// [`splits`].
+    /// Opens a connection from the client to the server, and whether the helper box has split it:
+    /// as [`splits`].
     ///
     /// # Errors
-    /// When it does not come about.
+    /// When it is not established.
     pub fn probe(&self, family: Family) -> Result<(Pair, bool)> {
         let open = || Pair::open(self.client(), self.server(), Self::server_address(family));
         splits(self.hb(), open)
     }
 
-    /// The helper box's nft ruleset, policy rules and routes, both families.
+    /// Returns the helper box's nft ruleset, policy rules and routes, both families.
     ///
     /// # Errors
     /// When `nft` or `ip` fails.
@@ -308,7 +308,8 @@ impl World {
         self.hb().kernel_state()
     }
 
-    /// Returns [`World::kernel_state`] without what changes while nothing happens: how long the gate stays open.
+    /// Returns [`World::kernel_state`] without what changes while nothing happens: how long the
+    /// gate stays open.
     ///
     /// # Errors
     /// When `nft` or `ip` fails.
@@ -321,31 +322,31 @@ impl World {
         Ok(words.join(" "))
     }
 
-    /// The client's address.
+    /// Returns the client's address.
     #[must_use]
     pub fn client_address(family: Family) -> IpAddr {
         pick(family, [10, 1, 0, 2], [0xfd00, 0xa, 0, 0, 0, 0, 0, 2])
     }
 
-    /// The sibling's address.
+    /// Returns the sibling's address.
     #[must_use]
     pub fn sibling_address(family: Family) -> IpAddr {
         pick(family, [10, 1, 1, 2], [0xfd00, 0xa, 0, 1, 0, 0, 0, 2])
     }
 
-    /// The server's address.
+    /// Returns the server's address.
     #[must_use]
     pub fn server_address(family: Family) -> IpAddr {
         pick(family, [10, 2, 0, 2], [0xfd00, 0xb, 0, 0, 0, 0, 0, 2])
     }
 
-    /// The outsider's address.
+    /// Returns the outsider's address.
     #[must_use]
     pub fn outsider_address(family: Family) -> IpAddr {
         pick(family, [10, 9, 0, 2], [0xfd00, 0x9, 0, 0, 0, 0, 0, 2])
     }
 
-    /// The helper box's address towards the client.
+    /// Returns the helper box's address towards the client.
     #[must_use]
     pub fn hb_address(family: Family) -> IpAddr {
         pick(family, [10, 1, 0, 1], [0xfd00, 0xa, 0, 0, 0, 0, 0, 1])
@@ -386,7 +387,8 @@ fn pick(family: Family, v4: [u8; 4], v6: [u16; 8]) -> IpAddr {
     }
 }
 
-/// A link in the networks that begin so: its left end is `.2` and `:2`, its right end `.1` and `:1`.
+/// Returns a link in the networks that begin so: its left end is `.2` and `:2`, its right end `.1`
+/// and `:1`.
 fn link(left: &str, right: &str, v4: &str, v6: &str) -> Result<Link> {
     let v4 = |end: u8| format!("{v4}.{end}/24").parse::<Ipv4Net>();
     let v6 = |end: u8| format!("{v6}:{end}/64").parse::<Ipv6Net>();

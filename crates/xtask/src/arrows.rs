@@ -1,5 +1,5 @@
-//! The house stays as ARCHITECTURE.md draws it: which crates may use which others, and what must
-//! not come into the build of one through any number of crates.
+//! The workspace stays as ARCHITECTURE.md draws it: which crates may use which others, and what
+//! must not come into the build of one through any number of crates.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -64,7 +64,7 @@ fn cargo(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// All that comes into the build of `package`, tests aside.
+/// Returns all that comes into the build of `package`, tests aside.
 fn tree(package: &str) -> BTreeSet<String> {
     let lines = cargo(&[
         "tree",

@@ -10,7 +10,7 @@ use crate::directories::source_directory;
 #[derive(clap::Args)]
 pub struct Args {}
 
-/// The gate is a script, so that it can be started where xtask does not build.
+/// Runs the gate, which is a script so that it can be started where xtask does not build.
 pub fn run() -> Result<()> {
     let gate = source_directory()?.join(".ci/run");
     let status = Command::new(&gate)

@@ -1,4 +1,5 @@
-//! `cargo xtask deny`: what pepd depends on has licences, versions and sources that deny.toml allows.
+//! `cargo xtask deny`: what pepd depends on has licences, versions and sources that deny.toml
+//! allows.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::directories::{source_directory, target_directory};
 
-/// The version of cargo-deny that looks.
+/// The version of cargo-deny that checks.
 const VERSION: &str = "0.20.2";
 
 /// Check the licences, versions and sources of all dependencies against deny.toml.
@@ -17,7 +18,7 @@ const VERSION: &str = "0.20.2";
 #[derive(clap::Args)]
 pub struct Args {}
 
-/// Compiles cargo-deny unless it is there, and has it look.
+/// Compiles cargo-deny unless it is there, and runs it.
 ///
 /// # Errors
 /// When it cannot be compiled, or finds something that is not allowed.

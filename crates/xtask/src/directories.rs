@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-/// The root of the workspace.
+/// Returns the root of the workspace.
 ///
 /// # Errors
 /// When the sources that this program was built of are gone.
@@ -15,7 +15,7 @@ pub fn source_directory() -> Result<PathBuf> {
         .with_context(|| format!("cannot find {}", root.display()))
 }
 
-/// The directory that cargo builds in.
+/// Returns the directory that cargo builds in.
 ///
 /// # Errors
 /// As [`source_directory`].

@@ -15,7 +15,7 @@ pub struct Need {
 }
 
 impl Need {
-    /// `program`, which comes with `package`.
+    /// Returns `program`, which comes with `package`.
     pub const fn new(program: &'static str, package: &'static str) -> Self {
         Self { program, package }
     }
@@ -66,7 +66,8 @@ pub const FIXED_RATE: &[Need] = &[
     Need::new("/usr/include/zlib.h", "zlib1g-dev"),
 ];
 
-/// The arguments that have cargo build pepd with all its features, as far as this machine can.
+/// Returns the arguments that have cargo build pepd with all its features, as far as this machine
+/// can.
 pub fn features() -> &'static [&'static str] {
     if FIXED_RATE.iter().all(|need| need.is_met()) {
         &["--features", "pepd/fixed-rate"]

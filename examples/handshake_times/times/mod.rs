@@ -18,10 +18,10 @@ pub const LIMIT: Duration = Duration::from_secs(60);
 /// One way over the long link, and over the short one.
 pub const LONG: Duration = Duration::from_millis(200);
 pub const SHORT: Duration = Duration::from_millis(10);
-/// How often what is counted is asked.
+/// The number of times that what is counted is asked.
 pub const COUNTED: usize = 5;
 
-/// A link on either side of the box, so long one way.
+/// Returns a link on either side of the box, so long one way.
 pub fn path(client_leg: Duration, server_leg: Duration) -> Result<World> {
     let shape = |delay| Shape::new(delay, Rate::mbit(100));
     World::emulated(shape(client_leg), shape(server_leg))
@@ -56,7 +56,7 @@ pub fn answer(listener: &TcpListener, questions: usize) -> Result<()> {
     Ok(())
 }
 
-/// How the first address of a name is dead, and what makes it so.
+/// The ways in which the first address of a name is dead, and what makes it so.
 pub const DEAD: [(&str, &str); 3] = [
     ("refuses", "reject with tcp reset"),
     ("is unreachable", "reject with icmpx type host-unreachable"),
@@ -100,8 +100,8 @@ fn page(mut stream: TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A client that is told two addresses, the dead one of the one family and the living one of the
-/// other or the same. It prints how long the page took, in seconds.
+/// Returns a client that is told two addresses, the dead one of the one family and the living one
+/// of the other or the same. It prints how long the page took, in seconds.
 pub fn curl(world: &World, dead: Family, living: Family) -> Command {
     let dead = match dead {
         Family::V4 => "10.2.0.3",
@@ -126,8 +126,8 @@ pub struct Answer {
     pub time: Duration,
 }
 
-/// Of a closed port (the median), of an absent host, and of one that drops: through one router or
-/// three, and with the boxes there or without.
+/// Measures the answers of a closed port (the median), of an absent host, and of one that drops:
+/// through one router or three, and with the boxes there or without.
 pub fn answers(pepd: &Path, family: Family, chain: bool, split: bool) -> Result<[Answer; 3]> {
     let world = match chain {
         true => World::chain()?,

@@ -23,7 +23,7 @@ pub use socket::Socket;
 /// it ends the thread.
 #[derive(Debug)]
 pub struct Admin {
-    orders: mpsc::Receiver<ControlRequest>,
+    requests: mpsc::Receiver<ControlRequest>,
     /// Dropped to end the thread.
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -32,9 +32,9 @@ pub struct Admin {
 impl Admin {
     /// Starts the thread; without a socket and a page there is none, since nobody asks.
     pub fn start(socket: Option<Socket>, page: Option<Page>, view: Arc<dyn View>) -> Result<Self> {
-        let (sender, orders) = ControlSender::channel();
+        let (sender, requests) = ControlSender::channel();
         let mut admin = Self {
-            orders,
+            requests,
             stop: None,
             thread: None,
         };
@@ -65,10 +65,10 @@ impl Admin {
         Ok(admin)
     }
 
-    /// Waits for the next order.
-    pub async fn order(&mut self) -> ControlRequest {
-        match self.orders.recv().await {
-            Some(order) => order,
+    /// Waits for the next control request.
+    pub async fn next_request(&mut self) -> ControlRequest {
+        match self.requests.recv().await {
+            Some(request) => request,
             None => std::future::pending().await,
         }
     }
@@ -85,8 +85,8 @@ impl Drop for Admin {
     }
 }
 
-/// How much less this thread counts for the scheduler than a worker (sched(7)): a tenth. With
-/// less still, a worker might wait long for a lock that this thread holds.
+/// The nice value by which this thread counts less for the scheduler than a worker (sched(7)): a
+/// tenth. With less still, a worker might wait long for a lock that this thread holds.
 const NICENESS: i32 = 10;
 
 /// Has a worker that wakes up on this thread's core go first. Where it may not, the share of
@@ -101,7 +101,7 @@ async fn answer(
     socket: Option<&Socket>,
     page: Option<Page>,
     view: Arc<dyn View>,
-    orders: ControlSender,
+    requests: ControlSender,
 ) -> io::Result<()> {
     let quota = Rc::new(RefCell::new(CpuQuota::new()));
     let cached = Arc::new(CachedView::new(view, CachedView::MAX_AGE));
@@ -110,7 +110,7 @@ async fn answer(
             return Ok(());
         };
         let listener = UnixListener::from_std(socket.listener()?)?;
-        let router = api::with_control(Arc::clone(&cached), orders);
+        let router = api::with_control(Arc::clone(&cached), requests);
         api::serve(listener, router, Limits::STANDARD, Rc::clone(&quota)).await;
         Ok(())
     };

@@ -18,7 +18,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// Listens where `[admin] metrics` says; to be called while ports below 1024 may be had.
+    /// Listens where `[admin] metrics` says; to be called while ports below 1024 are still allowed.
     pub fn bind(config: &Config) -> Result<Option<Self>> {
         let Some(address) = config.admin.metrics else {
             return Ok(None);

@@ -22,13 +22,13 @@ pub struct Socket {
     path: PathBuf,
     /// The file's device and inode: what is removed at the end must be what was made.
     made: (u64, u64),
-    /// Says that this daemon lives, for as long as it does.
+    /// The lock that says that this daemon lives, for as long as it does.
     _lock: File,
 }
 
 impl Socket {
-    /// Makes the socket that the configuration asks for. A file that a killed daemon has left
-    /// is replaced, that of a living one is not.
+    /// Makes the socket that the configuration asks for. A file that a killed daemon has left is
+    /// replaced; that of a living one is not.
     ///
     /// To be called before there is a second thread, since the umask belongs to all, and before
     /// capabilities are given up, since giving a file to a group takes one.
@@ -41,7 +41,7 @@ impl Socket {
         let lock = lock(path)?;
         remove_stale(path)?;
         let failed = |error| unavailable("make", path, error);
-        // Until it has its group nobody else may open it.
+        // Until it has its group, nobody else may open it.
         let usual = umask(Mode::from_bits_truncate(0o177));
         let listener = UnixListener::bind(path);
         umask(usual);

@@ -14,8 +14,8 @@ use tracing_subscriber::fmt::format::{DefaultFields, Format};
 
 use self::journal::{Journal, JournalFormat};
 
-/// Starts the log in this format, or in the one that suits where standard error leads to.
-/// `PEPD_LOG` chooses the lines (`PEPD_LOG=debug` for more about single connections).
+/// Starts the log in this format, or in the one that suits what standard error leads to. `PEPD_LOG`
+/// chooses the lines (`PEPD_LOG=debug` for more about single connections).
 ///
 /// A thread writes them: a reader that has stopped, the journal included, must not stop the
 /// relay. What does not fit into its queue meanwhile is lost. The lines in the queue are
@@ -64,7 +64,7 @@ pub fn start(format: Option<LogFormat>) -> WorkerGuard {
 /// The environment variable that chooses the lines.
 const VARIABLE: &str = "PEPD_LOG";
 
-/// Reads the filter that the variable asks for; that it is not set is an error, too.
+/// Reads the filter that the variable asks for; it is an error, too, if that is not set.
 fn filter() -> Result<EnvFilter, FromEnvError> {
     EnvFilter::try_from_env(VARIABLE)
 }

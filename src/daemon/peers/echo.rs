@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use pepd_packet::{Protocol, icmp, ip};
 
-/// The requests to one peer, and what tells their answers from those to somebody else's.
+/// The requests to one peer, and what distinguishes their answers from those to somebody else's.
 #[derive(Debug)]
 pub struct Echo {
     local: IpAddr,
@@ -30,7 +30,8 @@ impl Echo {
         }
     }
 
-    /// The next request: for IPv4 the ICMP message alone, for IPv6 the packet with its header.
+    /// Returns the next request: for IPv4 the ICMP message alone, for IPv6 the packet with its
+    /// header.
     pub fn next(&mut self) -> Vec<u8> {
         self.sequence = self.sequence.wrapping_add(1);
         let echo = icmp::Echo {
@@ -47,14 +48,14 @@ impl Echo {
         }
     }
 
-    /// The number of the last request.
+    /// Returns the number of the last request.
     pub fn sequence(&self) -> u16 {
         self.sequence
     }
 
-    /// The number of the request that `packet` answers. For IPv4 it begins with the IP header,
-    /// for IPv6 it does not: so raw sockets give them (raw(7)). The kernel has looked at the
-    /// checksum of ICMPv6; of ICMP the nonce tells as much.
+    /// Returns the number of the request that `packet` answers. For IPv4 it begins with the IP
+    /// header, for IPv6 it does not: so raw sockets give them (raw(7)). The kernel has looked at
+    /// the checksum of ICMPv6; of ICMP the nonce tells as much.
     pub fn answers(&self, packet: &[u8]) -> Option<u16> {
         let reply = match self.remote {
             IpAddr::V4(_) => icmp::Echo::read_reply(ip::Packet::read(packet)?.payload)?,
@@ -82,7 +83,7 @@ mod tests {
         Echo::new(address(1), address(2))
     }
 
-    /// What a host sends back, as a raw socket shows it.
+    /// Returns what a host sends back, as a raw socket shows it.
     fn answer(request: &[u8], kind: u8, header: &[u8]) -> Vec<u8> {
         let mut answer = header.to_vec();
         answer.push(kind);

@@ -2,7 +2,7 @@
 //!
 //! A tunnel has no state of its own: when the other box is gone, or the path to it, packets into
 //! the tunnel vanish without a word. The probe is what notices. It changes nothing in what the
-//! daemon does, and it is no more than a hint at the cause: the log and the admin API say it.
+//! daemon does, and it is no more than a hint at the cause, which the log and the admin API report.
 
 mod echo;
 mod record;
@@ -20,7 +20,7 @@ use self::echo::Echo;
 use self::record::{Change, Record};
 use self::socket::Answers;
 
-/// How long an answer may take at least, however often the peer is probed: twice a satellite's
+/// The time that an answer may take at least, however often the peer is probed: twice a satellite's
 /// round trip and a second.
 const MIN_ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -34,7 +34,7 @@ pub struct Probes {
     shared: PeerStates,
 }
 
-/// What is known of each peer, for whoever asks; it follows a reload.
+/// The records of all peers, for whoever asks; they follow a reload.
 #[derive(Debug, Clone, Default)]
 pub struct PeerStates(Arc<Mutex<Vec<SharedRecord>>>);
 
@@ -44,7 +44,7 @@ type SharedRecord = Arc<Mutex<Record>>;
 struct Task {
     peer: Peer,
     record: SharedRecord,
-    /// None where the peer is not probed.
+    /// The task that probes the peer; none where it is not probed.
     handle: Option<JoinHandle<()>>,
 }
 
@@ -57,8 +57,8 @@ impl Drop for Task {
 }
 
 impl Probes {
-    /// Probes the peers of this configuration from now on. Of a peer that has not changed all is
-    /// kept. To be called within a runtime.
+    /// Probes the peers of this configuration from now on. A peer that has not changed keeps
+    /// everything. To be called within a runtime.
     pub fn follow(&mut self, config: &Config) {
         let mut before = std::mem::take(&mut self.tasks);
         for peer in &config.peers {
@@ -131,7 +131,8 @@ async fn probe(peer: Peer, every: Duration, record: SharedRecord) {
     loop {
         tokio::select! {
             _ = tick.tick() => {
-                // Before the next one is sent: with the default interval it is the last one's turn.
+                // This comes before the next one is sent: with the default interval it is the last
+                // one's turn.
                 let change = lock(&record).expire(Instant::now(), timeout);
                 report(&peer, change);
                 let (at, date) = (Instant::now(), SystemTime::now());
@@ -154,7 +155,8 @@ async fn probe(peer: Peer, every: Duration, record: SharedRecord) {
                     let change = lock(&record).answered(sequence, at, date);
                     report(&peer, change);
                 }
-                // An ICMP error about a probe, for one. That nothing comes back is what counts.
+                // An ICMP error about a probe, for instance. What counts is that nothing comes
+                // back.
                 Err(error) => tracing::debug!(peer = peer.name, %error, "receive an answer"),
             },
         }

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use pepd_admin::wire::{Liveness, PeerState};
 
-/// How many probes in a row must be lost: one or two are what a lossy path loses every day.
+/// The number of probes in a row that must be lost: one or two are what a lossy path loses every
+/// day.
 const LOST_IN_A_ROW: u32 = 3;
 
 /// A change that an operator should be told of.
@@ -15,18 +16,18 @@ const LOST_IN_A_ROW: u32 = 3;
 pub enum Change {
     /// Nothing has been heard for several probes.
     Silent {
-        /// When the first of them was sent.
+        /// The time at which the first of them was sent.
         since: SystemTime,
-        /// How many probes that is.
+        /// The number of these probes.
         probes: u32,
-        /// Why the last one could not even be sent, if it could not.
+        /// The reason why the last one could not even be sent, if it could not.
         failure: Option<io::Error>,
     },
     /// The peer answers: for the first time, or again.
     Answers {
         /// The round trip through the tunnel.
         rtt: Duration,
-        /// How long it was silent, if it was.
+        /// The time for which it was silent, if it was.
         silent: Option<Duration>,
     },
 }
@@ -39,7 +40,7 @@ struct Pending {
     date: SystemTime,
 }
 
-/// What is known of one peer.
+/// The record of one peer.
 #[derive(Debug)]
 pub struct Record {
     name: String,
@@ -52,7 +53,7 @@ pub struct Record {
     pending: VecDeque<Pending>,
     lost_in_a_row: u32,
     first_lost: Option<SystemTime>,
-    /// Why the last probe could not be sent, if it could not.
+    /// The reason why the last probe could not be sent, if it could not.
     failure: Option<io::Error>,
 }
 
@@ -176,7 +177,7 @@ mod tests {
             (self.start.0 + passed, self.start.1 + passed)
         }
 
-        /// One interval; what is said at its beginning.
+        /// Lets one interval pass, and returns what is said at its beginning.
         fn tick(&mut self) -> Option<Change> {
             self.ticks += 1;
             let (at, date) = self.now(Duration::ZERO);

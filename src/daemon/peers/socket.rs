@@ -18,8 +18,8 @@ const LONGEST: usize = 256;
 
 /// Sends a request to the peer, through the tunnel whose interface is `device`.
 ///
-/// A socket for each: an interface that was made again in the meantime is another one to a
-/// socket that is bound to it.
+/// A socket for each: to a socket that is bound to it, an interface that was made again in the
+/// meantime is another one.
 ///
 /// Over IPv4 the request leaves through the device, and by its type of service the routing rules
 /// of both boxes know it and its answer. Over IPv6 there are no such rules, and the kernel sends

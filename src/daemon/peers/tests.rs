@@ -22,8 +22,8 @@ const PEPD_X: &str = "ip link add pepd-x address 02:00:00:00:00:01 type veth \
     peer name pepd-y address 02:00:00:00:00:02";
 
 /// Two hosts with a plain link between them, and `pepd-x`, over which alone `there` takes echo
-/// requests and `here` their answers. It has no address, and but for the probes no route. Both
-/// drop what comes by another way than they would send to.
+/// requests and `here` their answers. It has no address, and but for the probes no route. Both drop
+/// what comes by another way than they would send by.
 struct Hosts {
     here: Netns,
     there: Netns,

@@ -92,7 +92,7 @@ fn the_commands_say_how_it_stands() -> Result<()> {
     stage.finish()
 }
 
-/// One connection by its own address, in the list, and in words; and that its end is noticed.
+/// One connection by its own address, in the list and in words, and its end, which is noticed.
 #[rstest]
 fn a_live_connection_is_shown_until_it_ends(
     #[values(Family::V4, Family::V6)] family: Family,
@@ -110,7 +110,7 @@ fn a_live_connection_is_shown_until_it_ends(
     let server = pair.client.peer_addr()?;
     let address = format!("/v1/flows?client={client}&campus=b");
     let mut flow = Value::Null;
-    // The legs' figures come with the next look at the sockets.
+    // The legs' figures come with the next sample of the sockets.
     wait_until(LIMIT, "the bytes are counted, the legs looked at", || {
         let (_, body) = curl(&place.socket(), "GET", &address).unwrap();
         let list: Value = serde_json::from_str(&body).unwrap();
@@ -159,7 +159,7 @@ fn a_live_connection_is_shown_until_it_ends(
     stage.finish()
 }
 
-/// On a terminal of its own, which it gives back.
+/// It runs on a terminal of its own, which it gives back.
 #[test]
 fn top_takes_a_terminal_and_gives_it_back() -> Result<()> {
     require!(root, program("script"));

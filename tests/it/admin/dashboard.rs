@@ -9,10 +9,10 @@ use crate::harness::{LIMIT, PEPD};
 
 const PAGE: &str = "http://127.0.0.1:9730/";
 
-/// How many times the page may look, once a second, until it shows a new connection.
+/// The number of requests, one a second, within which the page must show a new connection.
 const LOOKS: u64 = 2;
 
-/// Counts the page's looks at the connections, and notes the pause before the next one.
+/// Counts how often the page asks for the connections, and notes the pause before the next time.
 const COUNT_LOOKS: &str = "(() => {
     const [ask, later] = [window.fetch, window.setTimeout];
     window.looks = 0;
@@ -33,16 +33,16 @@ fn config() -> String {
     )
 }
 
-/// A page that has had its first answer.
+/// Opens a page that has had its first answer.
 fn page(stage: &Stage) -> Result<Browser> {
     let mut browser = Browser::start(Some(stage.world.hb()))?;
-    browser.look(1280, 900, false)?;
+    browser.set_display(1280, 900, false)?;
     browser.open(PAGE)?;
     browser.wait(LIMIT, "document.querySelectorAll('#tiles dd').length > 0")?;
     Ok(browser)
 }
 
-/// Whether the table has a connection of this pair's client.
+/// Returns whether the table has a connection of this pair's client.
 fn shows(pair: &Pair) -> Result<String> {
     let client = pair.client.local_addr()?;
     Ok(format!(
@@ -51,8 +51,8 @@ fn shows(pair: &Pair) -> Result<String> {
     ))
 }
 
-/// How many times the page has looked, from now on, when a change of the table makes `condition`
-/// true.
+/// Returns how many times the page has asked, from now on, when a change of the table makes
+/// `condition` true.
 fn looks_until(condition: &str) -> String {
     format!(
         "new Promise((resolve) => {{
@@ -143,8 +143,8 @@ fn the_page_survives_a_restart() -> Result<()> {
     browser.wait(LIMIT, &shows(&pair)?)?;
     browser.wait(LIMIT, "window.sameDocument === true")?;
     asks_nobody_else(&mut browser)?;
-    // That there was nobody for a while, or went away before it had answered, is Chromium's to
-    // say, and all it may say.
+    // Chromium may say that there was nobody for a while, or that the daemon went away before it
+    // had answered, but nothing else.
     let away = [
         "net::ERR_CONNECTION_REFUSED",
         "net::ERR_CONNECTION_RESET",
@@ -159,7 +159,7 @@ fn the_page_survives_a_restart() -> Result<()> {
     stage.finish()
 }
 
-/// A filter that the daemon does not understand is said to be wrong, and does not count.
+/// A filter that the daemon does not understand is reported as wrong, and does not count.
 #[test]
 fn a_wrong_filter_leaves_the_table_as_it_is() -> Result<()> {
     require!(root, program("nft"), program("chromium"));

@@ -101,7 +101,7 @@ fn histograms_hold_what_was_observed() {
     assert_eq!(below("0.75"), 200.0);
 }
 
-/// Every metric that the Grafana dashboard asks for is one that there is.
+/// Every metric that the Grafana dashboard asks for exists.
 #[test]
 fn grafana_asks_for_what_there_is() {
     let dashboard: Value =

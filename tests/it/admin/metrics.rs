@@ -13,7 +13,7 @@ fn config() -> String {
     )
 }
 
-/// What curl gets: the status and the body.
+/// Returns what curl gets: the status and the body.
 fn curl(netns: &Netns, options: &[&str], path: &str) -> Result<(String, String)> {
     let mut command = netns.command("curl");
     command
@@ -25,7 +25,7 @@ fn curl(netns: &Netns, options: &[&str], path: &str) -> Result<(String, String)>
     Ok((status.to_owned(), body.to_owned()))
 }
 
-/// The sum of a metric's samples whose labels hold `label`.
+/// Returns the sum of a metric's samples whose labels hold `label`.
 fn sum(metrics: &str, name: &str, label: &str) -> f64 {
     metrics
         .lines()
@@ -90,7 +90,7 @@ fn what_a_rule_exempts_is_counted() -> Result<()> {
     stage.finish()
 }
 
-/// What the page is served by takes no orders, and answers nobody who believes it to be
+/// The server of the page takes no control requests, and answers nobody who believes it to be
 /// somebody else.
 #[rstest]
 #[case::another_name(&["-H", "Host: rebound.example:9730"], "/metrics", "421")]

@@ -14,7 +14,7 @@ use crate::harness::{LIMIT, PEPD};
 /// A group that no host has by name.
 pub const GROUP: u32 = 54_321;
 
-/// Where a daemon listens.
+/// The address at which a daemon listens.
 pub struct Place {
     directory: TempDir,
 }
@@ -44,7 +44,7 @@ impl Place {
         )
     }
 
-    /// The same for the group as well.
+    /// Returns the same for the group as well.
     pub fn config_for_group(&self) -> String {
         format!("{}group = \"{GROUP}\"\n", self.config())
     }
@@ -59,7 +59,7 @@ impl Place {
     }
 }
 
-/// What curl gets from `address`: the status and the body.
+/// Returns what curl gets from `address`: the status and the body.
 pub fn curl(socket: &Path, method: &str, address: &str) -> Result<(String, String)> {
     let mut command = Command::new("curl");
     command

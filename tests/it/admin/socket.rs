@@ -15,7 +15,7 @@ use rstest::rstest;
 use super::place::{GROUP, Place, curl};
 use crate::harness::{LIMIT, PEPD, many_descriptors};
 
-/// Somebody who is not root and in no group of note.
+/// Somebody who is not root and is in no group of note.
 const NOBODY: u32 = 65_534;
 
 /// `program` as somebody else.
@@ -134,7 +134,7 @@ fn a_group_that_the_host_has_not_is_exit_69() -> Result<()> {
 }
 
 /// As the systemd unit runs it: not as root, with three capabilities, in a directory of its own
-/// that others may not pass through, and in the group besides.
+/// that others may not pass through, and also in the group.
 #[test]
 fn a_daemon_that_is_not_root_serves_it_to_its_group() -> Result<()> {
     require!(root, program("setpriv"));
@@ -259,7 +259,7 @@ fn the_socket_of_a_living_daemon_is_left_alone() -> Result<()> {
     };
     refused()?;
     place.ask(&["status"])?.success()?;
-    // Nor is that of one that is paused, and answers nobody.
+    // Nor is that of a daemon that is paused and answers nobody.
     first.pepd()?.pause()?;
     refused()?;
     first.pepd()?.resume()?;

@@ -24,7 +24,7 @@ use tokio::time::timeout;
 use crate::harness::PEPD;
 
 const CONNECTIONS: usize = 1000;
-/// At once.
+/// The number of conversations at once.
 const CONCURRENT: usize = 100;
 const SEED: u64 = 0x5eed;
 
@@ -298,7 +298,7 @@ fn figure(value: &Value, name: &str) -> u64 {
         .unwrap_or_else(|| panic!("no {name} in {value:#}"))
 }
 
-/// How many connections have ended, whatever way.
+/// Returns how many connections have ended, whatever way.
 fn ended(status: &Value) -> u64 {
     [
         "closed",

@@ -38,8 +38,8 @@ fn answers_that_take_another_way_are_noticed(
         pepd.log().contains("does not come back through this box")
     })?;
 
-    // The client repeats its SYN at once after its RST (tcp_rcv_synsent_state_process), maybe before
-    // the pair was known.
+    // The client repeats its SYN at once after its RST (tcp_rcv_synsent_state_process), perhaps
+    // before the pair was known.
     let (held, detoured) = (count(&stage, "held")?, count(&stage, "detoured")?);
     stage.world.pair(family)?.exchange(10_000)?;
     // Nor is it forgotten when the kernel's table is replaced.
@@ -58,7 +58,7 @@ fn answers_that_take_another_way_are_noticed(
     stage.finish()
 }
 
-/// The packets that a counter of the box's has counted.
+/// Returns the packets that a counter of the box's has counted.
 fn count(stage: &Stage, counter: &str) -> Result<u64> {
     let listed = stage
         .world

@@ -18,7 +18,7 @@ const OUTSIDE4: &str = "10.2.0.1";
 const OUTSIDE6: &str = "fd00:b::1";
 
 /// The router of a small site: what leaves towards the server gets the box's address, and the
-/// server knows no other.
+/// server knows no other address.
 const MASQUERADE: &str = "nft -f - <<'END'
 table inet nat {
     chain out {
@@ -55,7 +55,7 @@ fn listen(stage: &Stage, family: Family) -> Result<TcpListener> {
     traffic::listen(stage.world.server(), address)
 }
 
-/// Both ends of a connection whose client's address the server does not see.
+/// Returns both ends of a connection whose client's address the server does not see.
 fn open(stage: &Stage, listener: &TcpListener) -> Result<Pair> {
     let client = traffic::connect(stage.world.client(), listener.local_addr()?)?;
     let (server, seen) = traffic::accept(listener)?;
@@ -67,7 +67,7 @@ fn open(stage: &Stage, listener: &TcpListener) -> Result<Pair> {
     Ok(Pair { client, server })
 }
 
-/// Everything arrives both ways, and each way ends by itself.
+/// Checks that everything arrives both ways, and that each way ends by itself.
 fn whole(pair: &Pair, length: u64) -> Result<()> {
     let pattern = Pattern::new(length);
     for (from, to) in [(&pair.client, &pair.server), (&pair.server, &pair.client)] {
@@ -130,7 +130,7 @@ fn what_is_not_split_is_masqueraded_too(
     Ok(())
 }
 
-/// The daemon goes and comes, and its sockets with it: nothing is left that is in the way.
+/// The daemon goes and comes back, and its sockets with it: nothing that is left is in the way.
 #[rstest]
 fn a_paused_daemons_connections_are_routed(
     #[values(Family::V4, Family::V6)] family: Family,
@@ -288,8 +288,8 @@ fn a_forwarded_port_reaches_the_host_inside(
     stage.finish()
 }
 
-/// A firewall that goes by connection tracking: nothing is invalid to it, and the split
-/// connections pass with the one rule that docs/firewall.md gives.
+/// A firewall that goes by connection tracking: nothing is invalid to it, and split connections
+/// pass with the one rule that docs/firewall.md gives.
 #[rstest]
 fn a_stateful_firewall_passes_what_it_should(
     #[values(Via::Routing, Via::Pepd, Via::Early)] via: Via,

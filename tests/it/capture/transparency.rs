@@ -187,8 +187,8 @@ fn a_gateway_leaves_its_own_connections_alone(
     stage.finish()
 }
 
-/// That the box accepts `wanted` connections for the one that `open` makes. The kernel may count
-/// one twice ([`accepted`]), but not each time.
+/// Checks that the box accepts `wanted` connections for the one that `open` makes. The kernel may
+/// count one twice ([`accepted`]), but not each time.
 fn accepts_exactly(world: &World, wanted: u64, open: impl Fn() -> Result<Pair>) -> Result<()> {
     let mut counted = Vec::new();
     while counted.last() != Some(&wanted) {
@@ -203,8 +203,8 @@ fn accepts_exactly(world: &World, wanted: u64, open: impl Fn() -> Result<Pair>) 
     Ok(())
 }
 
-/// As programs do that insist on a port of their own: the server has closed first, and the
-/// next connection comes from the same port while TIME-WAIT lasts.
+/// As programs do which insist on a port of their own: the server has closed first, and the next
+/// connection comes from the same port while TIME-WAIT lasts.
 #[rstest]
 fn a_client_port_may_be_used_again_in_time_wait(
     #[values(Via::Routing, Via::Pepd)] via: Via,
@@ -217,7 +217,7 @@ fn a_client_port_may_be_used_again_in_time_wait(
     let listener = world.listen(family)?;
     for round in 0..20 {
         // Faster than the helper box has closed its own two sockets, and the server would see
-        // another port: that fallback is not what is asked here.
+        // another port: that fallback is not what is tested here.
         wait_until(
             LIMIT,
             "the helper box has closed the connection before",

@@ -212,7 +212,7 @@ fn without_nft_it_is_exit_69_naming_the_package() -> Result<()> {
     Ok(())
 }
 
-/// Where the kernel's nft has a `queue` that is enough, and iptables is not missed.
+/// Where the kernel's nft has a `queue`, that is enough, and iptables is not missed.
 #[test]
 fn without_anything_to_hold_syns_it_is_exit_69_unless_early() -> Result<()> {
     require!(root, program("nft"));
@@ -387,7 +387,7 @@ fn pepd_with_arguments(config: &str, subcommand: &str, arguments: &[&str]) -> Re
     run(&mut pepd, LIMIT)
 }
 
-/// The nft part of `show` and the `ip` commands, which are lines of their own.
+/// Returns the nft part of `show` and the `ip` commands, which are lines of their own.
 fn split_script(shown: &str) -> (String, String) {
     let commands = ["ip -", "iptables -", "ip6tables -"];
     let (ip, nft): (Vec<&str>, Vec<&str>) = shown.lines().partition(|line| {
@@ -397,7 +397,8 @@ fn split_script(shown: &str) -> (String, String) {
     (nft.join("\n"), ip.join("\n"))
 }
 
-/// The gate's element comes and goes; it is the daemon's heartbeat, not its ruleset.
+/// Leaves out the gate's element, which comes and goes; it is the daemon's heartbeat, not its
+/// ruleset.
 fn without_gate(state: &str) -> String {
     state
         .lines()

@@ -18,7 +18,7 @@ struct Said {
 }
 
 impl Said {
-    /// The finding with this id, of this subject if one is given.
+    /// Returns the finding with this id, of this subject if one is given.
     fn finding(&self, id: &str, subject: Option<&str>) -> Option<&Value> {
         self.report["findings"].as_array()?.iter().find(|finding| {
             finding["id"] == id && subject.is_none_or(|subject| finding["subject"] == subject)

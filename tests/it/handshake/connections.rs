@@ -1,5 +1,5 @@
-//! Connection establishment end to end: the connection that comes about is the client's own, with its
-//! port, what its SYN asked for and what its SYN carried, and nobody else's.
+//! Connection establishment end to end: the connection that is established is the client's own,
+//! with its port, what its SYN asked for and what its SYN carried, and nobody else's.
 
 use std::collections::HashSet;
 use std::io::{ErrorKind, Read, Write};
@@ -38,8 +38,8 @@ fn nobody_gets_somebody_elses_connection(
         .client()
         .sysctl("net.ipv4.ip_local_port_range", "10000 65000")?;
     let listener = world.listen(family)?;
-    // Room for all of them, however slow the machine is: who waits for a SYN that the server
-    // has dropped tells nothing about the box.
+    // Room for all of them, however slow the machine is: a client that waits because the server has
+    // dropped its SYN says nothing about the box.
     SockRef::from(&listener).listen(1024)?;
     let to = listener.local_addr()?;
     echo_tokens(&listener)?;

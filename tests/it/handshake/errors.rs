@@ -1,5 +1,5 @@
-//! Connection establishment end to end: a client that is not connected is told what it would be told
-//! without pepd.
+//! Connection establishment end to end: a client that is not connected is told what it would be
+//! told without pepd.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -43,7 +43,7 @@ fn icmp_without_limit(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// The errno of `connect`, or 0.
+/// Returns the errno of `connect`, or 0.
 fn errno(client: &Netns, to: SocketAddr) -> Result<i32> {
     client.run(|| {
         let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
@@ -54,8 +54,8 @@ fn errno(client: &Netns, to: SocketAddr) -> Result<i32> {
     })
 }
 
-/// What a client is told about a closed port, hosts that are not there, networks that are not
-/// there, and every kind of rejection.
+/// Returns what a client is told about a closed port, hosts that are not there, networks that are
+/// not there, and every kind of rejection.
 fn answers(stage: &Stage, family: Family) -> Result<Vec<i32>> {
     let world = &stage.world;
     make_ports_odd(world.server())?;
@@ -279,7 +279,7 @@ fn a_reset_before_the_client_is_answered_is_no_refusal(
                         client.set_read_timeout(Some(LIMIT))?;
                         client.read_to_end(&mut Vec::new()).unwrap_err()
                     }
-                    // The RST was there before the call had looked.
+                    // The RST was there before the call had checked.
                     Err(error) => error,
                 };
                 assert_eq!(error.kind(), ErrorKind::ConnectionReset, "round {round}");
@@ -294,7 +294,7 @@ fn a_reset_before_the_client_is_answered_is_no_refusal(
     stage.finish()
 }
 
-/// How a host is dead.
+/// The way in which a host is dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Dead {
     Closed,

@@ -14,13 +14,13 @@ use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::harness::{LIMIT, PEPD};
 
-/// A stage whose leg to the server has Fast Open, a server that takes it, and its address.
+/// Returns a stage whose leg to the server has Fast Open, a server that takes it, and its address.
 fn stage(family: Family) -> Result<(Stage, TcpListener, SocketAddr)> {
     let config = World::early_config().replacen("[leg.wan]", "[leg.wan]\nfast_open = true", 1);
     stage_with(family, Via::Early, &config)
 }
 
-/// The same with both legs, and the client's SYN held.
+/// Returns the same with both legs, and the client's SYN held.
 fn stage_end_to_end(family: Family) -> Result<(Stage, TcpListener, SocketAddr)> {
     let config = World::config()
         .replacen("[leg.lan]", "[leg.lan]\nfast_open = true", 1)
@@ -42,7 +42,7 @@ fn stage_with(family: Family, via: Via, config: &str) -> Result<(Stage, TcpListe
     Ok((stage, listener, address))
 }
 
-/// A counter of the namespace's `TcpExt` row.
+/// Returns a counter of the namespace's `TcpExt` row.
 fn counter(netns: &Netns, name: &str) -> Result<u64> {
     let text = netns.run(|| Ok(fs::read_to_string("/proc/thread-self/net/netstat")?))?;
     let mut rows = text.lines().filter_map(|line| line.strip_prefix("TcpExt:"));
@@ -55,14 +55,14 @@ fn counter(netns: &Netns, name: &str) -> Result<u64> {
     Ok(value.parse()?)
 }
 
-/// One connection with a question and an answer; the first with a server brings the cookie.
+/// Makes one connection with a question and an answer; the first with a server brings the cookie.
 fn ask(stage: &Stage, listener: &TcpListener, server: SocketAddr, question: &[u8]) -> Result<()> {
     let mut client = connect(stage.world.client(), server)?;
     client.write_all(question)?;
     answer(client, listener, question)
 }
 
-/// The same with the question in the client's own SYN, if it has the cookie of the box.
+/// Does the same with the question in the client's own SYN, if it has the cookie of the box.
 fn ask_fast(
     stage: &Stage,
     listener: &TcpListener,
@@ -74,14 +74,14 @@ fn ask_fast(
     answer(client, listener, question)
 }
 
-/// Has it listen no more. What another test is about to execute may have the descriptor for a
+/// Has it stop listening. What another test is about to execute may have the descriptor for a
 /// moment yet, so that closing alone is not enough.
 fn stop(listener: TcpListener) -> Result<()> {
     SockRef::from(&listener).shutdown(Shutdown::Both)?;
     Ok(())
 }
 
-/// A connection whose SYN may wait for the first write.
+/// Returns a connection whose SYN may wait for the first write.
 fn open_fast(stage: &Stage, server: SocketAddr) -> Result<TcpStream> {
     stage.world.client().run(|| {
         let socket = Socket::new(Domain::for_address(server), Type::STREAM, None)?;
@@ -121,7 +121,7 @@ fn the_first_words_travel_in_the_syn(
         0,
         "no cookie yet"
     );
-    // Those of a client that does not get to say anything for a while do not.
+    // Those of a client that says nothing for a while do not.
     wait_until(LIMIT, "three SYNs had data that the server took", || {
         ask(&stage, &listener, server, &question).unwrap();
         counter(stage.world.server(), "TCPFastOpenPassive").is_ok_and(|taken| taken >= 3)
@@ -278,7 +278,7 @@ fn data_that_only_the_destination_took_arrives_once(
     require!(root);
     let (stage, listener, server) = stage_end_to_end(family)?;
     get_cookies(&stage, &listener, server)?;
-    // 1: as a client only. Listeners that there are obey (tcp_try_fastopen).
+    // 1: as a client only. Existing listeners obey (tcp_try_fastopen).
     stage.world.hb().sysctl("net.ipv4.tcp_fastopen", "1")?;
     ask_fast(&stage, &listener, server, &[7; 1000])?;
     assert_eq!(counter(stage.world.server(), "TCPFastOpenPassive")?, 1);
@@ -299,7 +299,7 @@ fn a_held_syn_with_data_is_refused_as_any(
     stage.finish()
 }
 
-/// A client that gives up, and begins anew from the same port with something else to say, has
+/// A client that gives up, and starts again from the same port with something else to say, has
 /// nothing to do with what its first SYN brought: that has gone out in an upstream SYN.
 #[rstest]
 fn who_begins_anew_says_nothing_of_before(

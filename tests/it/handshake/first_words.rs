@@ -14,7 +14,7 @@ use socket2::SockRef;
 
 use crate::harness::{LIMIT, PEPD};
 
-/// The daemon, and a server whose cookie it has.
+/// Returns the daemon, and a server whose cookie it has.
 fn open(family: Family) -> Result<(Stage, TcpListener)> {
     let config = World::config().replace("[leg.wan]", "[leg.wan]\nfast_open = true");
     let world = World::standard()?;

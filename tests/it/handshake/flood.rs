@@ -17,7 +17,7 @@ use crate::harness::PEPD;
 
 const SYNS: u32 = 100_000;
 
-/// Where the flood goes.
+/// The destination of the flood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
     /// A listener that answers each SYN.
@@ -116,8 +116,8 @@ fn attempts_in_vain_are_bounded() -> Result<()> {
     Ok(())
 }
 
-/// What is routed while the gate is closed is remembered, in a set that is no larger than it is said
-/// to be; what finds no room in it is routed all the same.
+/// What is routed while the gate is closed is remembered, in a set that is no larger than it is
+/// said to be; what finds no room in it is routed all the same.
 #[rstest]
 fn a_flood_through_the_closed_gate_is_routed(
     #[values(Family::V4, Family::V6)] family: Family,
@@ -189,7 +189,7 @@ fn flood(client: &Netns, victim: SocketAddr, count: u32) -> Result<()> {
     })
 }
 
-/// An IP packet with a SYN.
+/// Returns an IP packet with a SYN.
 fn syn(rng: &mut Rng, victim: SocketAddr) -> Vec<u8> {
     let bits = rng.bits().to_be_bytes();
     let mut tcp = vec![bits[0] | 0x40, bits[1]];

@@ -18,10 +18,10 @@ use super::held_syn::{
 };
 use crate::harness::PEPD;
 
-/// Why the gate is closed although the daemon is well.
+/// The reason why the gate is closed although the daemon is well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Closed {
-    /// There are as many connections as there may be.
+    /// There are as many connections as the limit allows.
     Full,
     /// There are as many from the client.
     SourceFull,
@@ -67,7 +67,7 @@ impl<'a> Silent<'a> {
         })
     }
 
-    /// Connects the client, as far as that the box has asked.
+    /// Connects the client, until the box has sent its own SYN.
     fn connect(&self, stage: &Stage) -> Result<JoinHandle<Result<TcpStream>>> {
         let attempt = connect_meanwhile(stage, self.listener.local_addr()?)?;
         wait_until(LIMIT, "the box has sent a SYN of its own", || {
@@ -92,7 +92,7 @@ impl<'a> Silent<'a> {
     }
 }
 
-/// What matches packets of the client's own.
+/// Returns what matches packets of the client's own.
 fn over_a_router(family: Family) -> &'static str {
     match family {
         Family::V4 => "ip ttl 63",
@@ -100,7 +100,7 @@ fn over_a_router(family: Family) -> &'static str {
     }
 }
 
-/// How many SYNs the client has sent to port 4000.
+/// Returns how many SYNs the client has sent to port 4000.
 fn count_syns(hb: &Netns) -> Result<()> {
     hb.sh("nft add table inet seen; nft add counter inet seen syns; \
          nft add chain inet seen c '{ type filter hook prerouting priority -500; }'; \
@@ -170,7 +170,8 @@ fn what_repeats_a_held_syn_is_held_though_the_gate_be_closed(
     stage.finish()
 }
 
-/// So is what a client answers that is answered by another way: else its SYNs would be held in vain.
+/// So is the reply of a client that is answered by another way: else its SYNs would be held in
+/// vain.
 #[rstest]
 fn answers_that_take_another_way_are_noticed_though_the_gate_be_closed(
     #[values(Family::V4, Family::V6)] family: Family,
@@ -214,7 +215,7 @@ fn a_destination_that_answers_a_paused_daemon_is_reached(
     let daemon = stage.pepd.take().unwrap();
     daemon.pause()?;
     wait_for_gate(world.hb(), false)?;
-    // Of the two kinds of SYNs the box's alone are answered.
+    // Of the two kinds of SYNs, only the box's are answered.
     silent.hear_the_box()?;
     wait_until(LIMIT, "the upstream leg is connected", || {
         let legs = world.hb().sh("ss -Htn state established dport = :4000");
@@ -253,8 +254,8 @@ fn a_port_that_is_closed_looks_closed_during_a_pause(
     let attempt = silent.connect(&stage)?;
     stage.pepd.as_ref().unwrap().pause()?;
     wait_for_gate(stage.world.hb(), false)?;
-    // Closing alone is not enough: what another test is about to execute may have the descriptor for
-    // a moment yet.
+    // Closing alone is not enough: what another test is about to execute may have the descriptor
+    // for a moment yet.
     SockRef::from(&silent.listener).shutdown(Shutdown::Both)?;
     end_of_silence(stage.world.server())?;
     let error = attempt.join().unwrap().unwrap_err();

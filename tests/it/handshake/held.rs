@@ -76,7 +76,7 @@ fn a_held_syn_is_never_lost(
     connected(attempt, &listener)?.exchange(100_000)
 }
 
-/// A daemon that was paused must not take up SYNs whose connection has come about without it.
+/// A daemon that was paused must not take up SYNs whose connection has been established without it.
 #[rstest]
 fn what_was_routed_during_a_pause_goes_on(
     #[values(Family::V4, Family::V6)] family: Family,

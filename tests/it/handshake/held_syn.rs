@@ -22,7 +22,7 @@ pub fn connect_meanwhile(stage: &Stage, to: SocketAddr) -> Result<JoinHandle<Res
     Ok(attempt)
 }
 
-/// The connection that has come of it after all, from the client's own address.
+/// Returns the connection that it led to after all, from the client's own address.
 pub fn connected(attempt: JoinHandle<Result<TcpStream>>, listener: &TcpListener) -> Result<Pair> {
     let client = attempt.join().unwrap()?;
     client.set_read_timeout(Some(LIMIT))?;
@@ -31,7 +31,7 @@ pub fn connected(attempt: JoinHandle<Result<TcpStream>>, listener: &TcpListener)
     Ok(Pair { client, server })
 }
 
-/// The server drops what comes to a port.
+/// Has the server drop what comes to a port.
 pub fn silence(server: &Netns, port: u16) -> Result<()> {
     server.sh(&format!(
         "nft add table inet silent; \
@@ -57,10 +57,11 @@ pub fn wait_for_gate(hb: &Netns, open: bool) -> Result<()> {
 
 /// Waits until the daemon says that it reads what is held.
 ///
-/// Where a routed SYN of the client's and the box's meet at a server that listens, the second may be
-/// refused, and with it the client: its sequence number, of the same addresses and ports and nearly
-/// the same moment, falls into the first one's window (net/core/secure_seq.c: all namespaces have one
-/// secret; tcp_check_req, net/ipv4/tcp_minisocks.c). Between two hosts that does not happen.
+/// Where a routed SYN of the client's and the box's meet at a server that listens, the second may
+/// be refused, and with it the client: its sequence number, of the same addresses and ports and
+/// nearly the same moment, falls into the first one's window (net/core/secure_seq.c: all namespaces
+/// have one secret; tcp_check_req, net/ipv4/tcp_minisocks.c). Between two hosts that does not
+/// happen.
 pub fn wait_for_readers(hb: &Netns) -> Result<()> {
     wait_until(LIMIT, "the daemon reads what is held", || {
         let readers = hb.sh("nft list set inet pepd readers");
@@ -68,12 +69,12 @@ pub fn wait_for_readers(hb: &Netns) -> Result<()> {
     })
 }
 
-/// How many packets a counter of pepd's table has seen.
+/// Returns how many packets a counter of pepd's table has seen.
 pub fn counter(hb: &Netns, name: &str) -> Result<u64> {
     counter_in(hb, "pepd", name)
 }
 
-/// How many packets a counter of another table of the family `inet` has seen.
+/// Returns how many packets a counter of another table of the family `inet` has seen.
 pub fn counter_in(netns: &Netns, table: &str, name: &str) -> Result<u64> {
     let said = netns.sh(&format!("nft list counter inet {table} {name}"))?;
     Ok(before(&said, " bytes"))
@@ -96,7 +97,7 @@ pub fn held(hb: &Netns) -> Option<u64> {
     waiting.sum()
 }
 
-/// The number right before `word`; 0 where there is none.
+/// Returns the number right before `word`; 0 where there is none.
 pub fn before(text: &str, word: &str) -> u64 {
     let number = text.split_once(word).and_then(|(text, _)| {
         let start = text

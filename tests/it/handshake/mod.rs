@@ -1,4 +1,4 @@
-//! How connections come about: SYNs that are held until the server has answered, or not held.
+//! How connections are established: SYNs that are held until the server has answered, or not held.
 
 mod connections;
 mod errors;

@@ -1,10 +1,10 @@
 //! Simultaneous open across the box: both ends, each bound to the port that the other asks for,
 //! connect at once (RFC 9293, section 3.5, figure 7).
 //!
-//! Whether the two SYNs cross is the machine's affair. If they do, plain routing makes one
-//! connection of them; if not, the later one may be refused, because nobody listens yet. So what
-//! is asked of both is the same: an end is connected or gets an error, neither hangs, and ends
-//! that are connected are connected to each other.
+//! Whether the two SYNs cross depends on the machine. If they do, plain routing makes one
+//! connection of them; if not, the later one may be refused, because nobody listens yet. So what is
+//! asked of both is the same: an end is connected or gets an error, neither hangs, and ends that
+//! are connected are connected to each other.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -42,7 +42,7 @@ enum Outcome {
 /// Connects once both are ready, says its token and listens for the other's.
 fn end(own: SocketAddr, other: SocketAddr, token: [u8; TOKEN], both: &Barrier) -> Result<Outcome> {
     let socket = bound(own);
-    // Whatever comes of it, or the other end waits for ever.
+    // Whatever comes of it: otherwise the other end waits for ever.
     both.wait();
     let socket = socket?;
     let talk = || {
@@ -70,7 +70,7 @@ fn bound(own: SocketAddr) -> Result<Socket> {
     Ok(socket)
 }
 
-/// Both ends at once, on ports of their own: the client's and the server's outcome.
+/// Connects both ends at once, on ports of their own: the client's and the server's outcome.
 fn meet(world: &World, family: Family, round: u16) -> Result<[Outcome; 2]> {
     let port = 20_000 + 2 * round;
     let client = SocketAddr::new(World::client_address(family), port);

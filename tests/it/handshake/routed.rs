@@ -1,5 +1,5 @@
-//! Connection establishment end to end: SYNs that were routed, because there was no place for them or
-//! no daemon, and may have been answered. What repeats them is routed, too.
+//! Connection establishment end to end: SYNs that were routed, because there was no place for them
+//! or no daemon, and may have been answered. What repeats them is routed, too.
 
 use std::net::{IpAddr, SocketAddr, TcpStream};
 
@@ -66,7 +66,7 @@ fn what_makes_room_is_not_reset_by_the_box(
     require!(root, program("nft"));
     const CLIENTS: usize = 64;
     // On the worker that has the socket nothing is routed before it is gone. It has to be another
-    // that routes, which the queues choose by both addresses.
+    // worker that routes, which the queues choose by both addresses.
     let config = World::config().replacen("[node]", "[node]\nworkers = 8", 1);
     // Of which a source may have half.
     let config = format!("{config}\n[limits]\npending = {}\n", 2 * CLIENTS);
@@ -103,7 +103,7 @@ fn absent(family: Family) -> impl Iterator<Item = SocketAddr> {
     (100..164).map(move |host| SocketAddr::new(address(host), 80))
 }
 
-/// Why a SYN is routed without the daemon's knowledge.
+/// The reason why a SYN is routed without the daemon's knowledge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Absence {
     /// The gate is closed.
@@ -112,7 +112,7 @@ enum Absence {
     Kill,
 }
 
-/// The same of a SYN that was routed while the daemon was away, and then it is back.
+/// The same for a SYN that was routed while the daemon was away, once it is back.
 #[rstest]
 fn what_repeats_a_syn_that_was_routed_without_the_daemon_is_routed(
     #[values(Absence::Pause, Absence::Kill)] absence: Absence,
@@ -170,8 +170,8 @@ fn what_repeats_a_syn_that_was_routed_without_the_daemon_is_routed(
     stage.finish()
 }
 
-/// The server answers the client's own SYNs to port 4000, which come over one router, and not the
-/// box's.
+/// Has the server answer the client's own SYNs to port 4000, which come over one router, and not
+/// the box's.
 fn answer_the_clients_own(server: &Netns, family: Family) -> Result<()> {
     let hops = match family {
         Family::V4 => "ip ttl 64",
@@ -185,7 +185,7 @@ fn answer_the_clients_own(server: &Netns, family: Family) -> Result<()> {
     Ok(())
 }
 
-/// A client to whom what port 4000 answers comes to nothing.
+/// A client for whom the answers of port 4000 come to nothing.
 struct Deaf<'a>(&'a Netns);
 
 impl<'a> Deaf<'a> {

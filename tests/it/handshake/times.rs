@@ -1,6 +1,6 @@
-//! How long it takes to be connected, to be told that there is nobody, and to reach another address:
-//! as long as without pepd. All of it is about times, hence on the guest's virtual clock. The tables
-//! in docs/handshake.md are of the example of the same name, which measures more.
+//! How long it takes to be connected, to be told that there is nobody, and to reach another
+//! address: as long as without pepd. All of it is about times, hence on the guest's virtual clock.
+//! The tables in docs/handshake.md come from the example `handshake_times`, which measures more.
 
 #[path = "../../../examples/handshake_times/times/mod.rs"]
 mod setting;
@@ -21,8 +21,8 @@ use crate::harness::PEPD;
 /// What a few processes take to run, which the virtual clock counts, too.
 const WORK: Duration = Duration::from_millis(20);
 
-/// End to end a client is connected after the round trip of the whole path, and has its answer after
-/// two, as without pepd.
+/// End to end a client is connected after the round trip of the whole path, and has its answer
+/// after two, as without pepd.
 #[rstest]
 fn the_first_byte_comes_as_soon_as_without_pepd(
     #[values(Family::V4, Family::V6)] family: Family,
@@ -97,7 +97,8 @@ fn many_connections_at_once_need_no_second_syn(
     Ok(())
 }
 
-/// Of two addresses of a name the first is dead: curl has the page from the second in the same time.
+/// Of two addresses of a name the first is dead: curl has the page from the second in the same
+/// time.
 #[rstest]
 fn curl_fails_over_as_fast_as_without_pepd(
     #[values(0, 1, 2)] how: usize,
@@ -131,8 +132,8 @@ fn curl_fails_over_as_fast_as_without_pepd(
     Ok(())
 }
 
-/// `connect` to a closed port, an absent host and a host that drops: the same errno as without pepd,
-/// within 10 % of the time, through one box and through three.
+/// `connect` to a closed port, an absent host and a host that drops: the same errno as without
+/// pepd, within 10 % of the time, through one box and through three.
 #[rstest]
 fn a_client_is_told_as_soon_as_without_pepd(
     #[values(Family::V4, Family::V6)] family: Family,
@@ -145,7 +146,7 @@ fn a_client_is_told_as_soon_as_without_pepd(
     let expected = [111, 113, 110];
     for ((routed, split), errno) in routed.iter().zip(&split).zip(expected) {
         assert_eq!((routed.errno, split.errno), (errno, errno));
-        // A path without delay refuses in no time; what the boxes add is bounded apart from that.
+        // A path without delay refuses in no time; what the boxes add is bounded separately.
         let most = routed.time.mul_f64(1.1) + Duration::from_millis(2);
         assert!(
             split.time < most,

@@ -70,7 +70,7 @@ fn it_opens_renews_and_closes() -> Result<()> {
 fn it_closes_by_itself() -> Result<()> {
     require!(root);
     let it = installed();
-    // On a busy machine the time may be over before it has been looked at.
+    // On a busy machine the time may be over before anybody has looked.
     let mut ttl = Duration::from_millis(1500);
     wait_until(LIMIT, "the gate is seen open", || {
         it.gate.renew(ttl).unwrap();

@@ -23,7 +23,7 @@ pub struct Netns {
 }
 
 impl Netns {
-    /// A new namespace, its loopback device up.
+    /// Makes a new namespace, its loopback device up.
     pub fn new() -> Netns {
         let file = thread::spawn(|| {
             unshare(CloneFlags::CLONE_NEWNET).expect("unshare");
@@ -75,7 +75,7 @@ impl Netns {
         self.block_on(|| installed.replace(&plan))
     }
 
-    /// The output of a command, which must succeed.
+    /// Returns the output of a command, which must succeed.
     pub fn output(&self, program: &str, args: &[&str]) -> String {
         let output = self.run(|| Command::new(program).args(args).output());
         let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
@@ -108,7 +108,7 @@ impl Netns {
         format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd())
     }
 
-    /// All that pepd could have changed.
+    /// Returns all that pepd could have changed.
     pub fn state(&self) -> String {
         [
             self.nft("list ruleset"),
@@ -135,7 +135,7 @@ pub fn veth(a: (&Netns, &str), b: (&Netns, &str)) {
         netns.ip(&format!("link set {name} up"));
     }
     for (netns, name) in [a, b] {
-        // A link's carrier is noticed a moment later, the more so where other tests make links.
+        // A link's carrier is noticed a moment later, all the more where other tests make links.
         wait_until(LIMIT, "the link is up", || {
             netns
                 .ip(&format!("link show dev {name}"))
@@ -155,7 +155,7 @@ pub fn wait_for_address(netns: &Netns, address: &str) {
     .unwrap();
 }
 
-/// A namespace with an operator's own firewall, policy routing and forwarding.
+/// Returns a namespace with an operator's own firewall, policy routing and forwarding.
 pub fn operated() -> Netns {
     let netns = Netns::new();
     let far = Netns::new();

@@ -157,7 +157,7 @@ fn a_client_leg_works_across_a_narrow_hop() -> Result<()> {
     Ok(())
 }
 
-/// Connects from this address, be it one's own or not, as the relay does.
+/// Connects from this address, whether it is the host's own or not, as the relay does.
 fn connect_as(from: SocketAddr, to: SocketAddr) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
     socket.set_reuse_address(true)?;

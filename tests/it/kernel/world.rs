@@ -18,10 +18,10 @@ pub const CLIENT4: &str = "10.1.0.2";
 pub const CLIENT6: &str = "fd00:a::2";
 pub const SERVER4: &str = "10.2.0.2";
 pub const SERVER6: &str = "fd00:b::2";
-/// At the server's end, but of the client's campus.
+/// An address at the server's end, but of the client's campus.
 pub const SAME4: &str = "10.1.200.2";
 pub const SAME6: &str = "fd00:a:0:200::2";
-/// At the server's end, of no campus.
+/// An address at the server's end, of no campus.
 pub const OUTSIDE4: &str = "10.9.0.2";
 pub const OUTSIDE6: &str = "fd00:f::2";
 pub const WEB: u16 = 80;
@@ -29,7 +29,7 @@ pub const SSH: u16 = 22;
 
 pub const LONG: Duration = Duration::from_secs(600);
 
-/// Who accepted a connection.
+/// The end that accepted a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answered {
     /// A listener of the helper box, for the original destination.
@@ -85,7 +85,7 @@ impl World {
         world
     }
 
-    /// The world with pepd installed and its gate open.
+    /// Returns the world with pepd installed and its gate open.
     pub fn with(request: &Request) -> (World, Installed) {
         let world = World::new();
         let installed = world.hb.install(request).unwrap();
@@ -105,7 +105,7 @@ impl World {
         });
     }
 
-    /// Connects from the client, says something each way, and tells who was there.
+    /// Connects from the client, says something each way, and tells who answered.
     pub fn connect(&self, server: &str, port: u16) -> Answered {
         let destination = SocketAddr::new(server.parse().unwrap(), port);
         let mut client = self
@@ -136,7 +136,7 @@ impl World {
         (*answered, accepted)
     }
 
-    /// The packets of a counter of pepd's table.
+    /// Returns the packets of a counter of pepd's table.
     pub fn count(&self, counter: &str) -> u64 {
         let listing = self.hb.nft(&format!("list counter inet pepd {counter}"));
         let (_, packets) = listing.split_once("packets ").unwrap();

@@ -1,4 +1,4 @@
-//! The log: what it says, and that standard error that takes no more is no reason to end, or to
+//! The log: what it says, and that a standard error that takes no more is no reason to end, or to
 //! stand still.
 
 use anyhow::Result;
@@ -61,7 +61,7 @@ fn a_reload_says_what_waits_for_a_start() -> Result<()> {
     require!(root);
     let mut stage = Stage::open(Via::Pepd, PEPD)?;
     let other = World::config().replace("[node]", "[log]\nformat = \"json\"\n[node]");
-    // What has not been put into force is said again the next time.
+    // What has not been put into force is reported again the next time.
     for times in 1..=2 {
         stage.pepd()?.reload(&other)?;
         let pepd = stage.pepd()?;

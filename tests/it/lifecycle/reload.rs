@@ -1,4 +1,5 @@
-//! Reloading: no connection is lost by it, new ones follow the new file, and a bad one changes nothing.
+//! Reloading: no connection is lost by it, new ones follow the new file, and a bad one changes
+//! nothing.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -72,7 +73,7 @@ fn a_reload_under_load_loses_no_connection(
             Ok(())
         })();
         done.store(true, Ordering::Relaxed);
-        // First what broke, then that something was waited for in vain.
+        // First report what broke, then that something was waited for in vain.
         for thread in keeps_on {
             thread.join().unwrap()?;
         }

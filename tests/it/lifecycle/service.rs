@@ -8,7 +8,7 @@ use pepd_testbed::{require, run};
 
 use crate::harness::LIMIT;
 
-/// The unit as it is after its lines for a fixed rate have been uncommented.
+/// Returns the unit as it is after its lines for a fixed rate have been uncommented.
 fn unit_for_a_fixed_rate() -> String {
     let unit = include_str!("../../../config/pepd.service");
     let mut of_fixed_rate = false;
@@ -23,7 +23,7 @@ fn unit_for_a_fixed_rate() -> String {
     lines.map(|line| format!("{line}\n")).collect()
 }
 
-/// What a key of the unit's lists, all its lines taken together.
+/// Returns what a key of the unit's lists, all its lines taken together.
 fn listed<'a>(unit: &'a str, key: &str) -> Vec<&'a str> {
     let values = unit
         .lines()
@@ -70,7 +70,7 @@ mod as_a_service {
 
     use super::*;
 
-    /// The daemon as a user of no name, with the capabilities that a unit lists.
+    /// The daemon as a user without a name, with the capabilities that a unit lists.
     struct Service {
         directory: TempDir,
         unit: String,
@@ -120,7 +120,7 @@ mod as_a_service {
         }
     }
 
-    /// As setpriv(1) wants them, without those that even root has not here.
+    /// As setpriv(1) wants them, without those that not even root has here.
     fn capabilities(names: &[&str]) -> Result<String> {
         let set = caps::read(None, caps::CapSet::Permitted)?;
         let there = names.iter().filter(|name| {
@@ -143,7 +143,7 @@ mod as_a_service {
         )?)
     }
 
-    /// The controls of the daemon in `netns` (docs/fixed-rate.md).
+    /// Returns the controls of the daemon in `netns` (docs/fixed-rate.md).
     fn registered(netns: &Netns) -> Result<usize> {
         let inode = netns.sh("stat --dereference --format %i /proc/self/ns/net")?;
         let prefix = format!("pepd{:x}_", inode.trim().parse::<u32>()?);
@@ -182,7 +182,7 @@ mod as_a_service {
         Ok(())
     }
 
-    /// The lines are there for a reason, and the daemon says which.
+    /// The lines are there for a reason, and the daemon says for which one.
     #[test]
     fn without_its_lines_for_a_fixed_rate_it_is_not() -> Result<()> {
         require!(root, program("setpriv"), program("nft"));

@@ -1,5 +1,5 @@
-//! Starting, draining, ending, being killed, being paused: what happens to the connections that
-//! there are, to new ones, and to the kernel's state.
+//! Starting, draining, ending, being killed, being paused: what happens to existing connections, to
+//! new ones, and to the kernel's state.
 
 use std::fs;
 use std::io::Write;
@@ -132,8 +132,8 @@ fn a_killed_daemon_does_not_leave_its_connections_hanging(
     require!(root);
     let mut stage = Stage::open(Via::Pepd, PEPD)?;
     let Pair { client, mut server } = stage.world.pair(family)?;
-    // A byte unread in the daemon, or on the way there, is not told from one that never came;
-    // so there is none.
+    // A byte unread in the daemon, or on the way there, cannot be told from one that never came; so
+    // there is none.
     stage.pepd.take().unwrap().kill()?;
     let (bytes, _) = receive(&client, &Pattern::new(0), 0)?;
     assert_eq!(bytes, 0);
@@ -374,7 +374,7 @@ fn a_slow_look_at_the_kernel_state_leaves_the_gate_open() -> Result<()> {
     Ok(())
 }
 
-/// The time until the gate closes by itself; none if it is closed.
+/// Returns the time until the gate closes by itself; none if it is closed.
 fn gate_expires(world: &World) -> Option<Duration> {
     let set = world.hb().sh("nft list set inet pepd gate").unwrap();
     let (_, text) = set.split_once("expires ")?;

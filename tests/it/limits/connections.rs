@@ -1,5 +1,5 @@
 //! Many connections, refused ones, and limits: beyond a limit new connections are routed, and
-//! those that there are notice nothing.
+//! existing ones notice nothing.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -316,7 +316,7 @@ fn split_pairs(world: &World, family: Family, count: usize) -> Result<Vec<Pair>>
     (1..=count).map(open).collect()
 }
 
-/// A few connections, all of which have to be routed.
+/// Opens a few connections, all of which have to be routed.
 fn routed_pairs(world: &World, family: Family) -> Result<Vec<Pair>> {
     let open = |number| {
         let (pair, split) = world.probe(family)?;
@@ -326,7 +326,7 @@ fn routed_pairs(world: &World, family: Family) -> Result<Vec<Pair>> {
     (1..=3).map(open).collect()
 }
 
-/// The elements of a set of pepd's table.
+/// Returns the elements of a set of pepd's table.
 fn set(world: &World, name: &str) -> String {
     let listed = world.hb().sh(&format!("nft list set inet pepd {name}"));
     let listed = listed.unwrap();

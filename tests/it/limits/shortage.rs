@@ -6,8 +6,8 @@ use rstest::rstest;
 
 use crate::harness::{LIMIT, PEPD};
 
-/// When there are descriptors again, new connections are split again, even if none of those
-/// that there are has ended.
+/// When there are descriptors again, new connections are split again, even if none of the existing
+/// ones has ended.
 #[rstest]
 fn a_shortage_that_is_over_is_forgotten(
     #[values(Family::V4, Family::V6)] family: Family,

@@ -18,7 +18,7 @@ use crate::harness::{LIMIT, PEPD};
 /// gives up in the end (after a minute), takes longer than this.
 const PROMPT: Duration = Duration::from_secs(40);
 
-/// Which end does it.
+/// The end that does it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
     Client,
@@ -84,9 +84,9 @@ fn a_reset_arrives_as_reset_after_what_came_before_it(
     stage.finish()
 }
 
-/// Bytes that the proxy has acknowledged are its to deliver, even when a RST follows them.
+/// The proxy has to deliver the bytes that it has acknowledged, even when a RST follows them.
 ///
-/// Asked of the proxy alone: nothing else acknowledges more than the receiver has room for.
+/// Only the proxy is tested: nothing else acknowledges more than the receiver has room for.
 #[rstest]
 fn a_reset_does_not_overtake_what_was_acknowledged(
     #[values(Via::Pepd, Via::Early)] via: Via,
@@ -208,7 +208,7 @@ fn a_refused_connection_is_an_error_to_the_client(
     require!(root);
     let stage = Stage::open(via, PEPD)?;
     let closed = SocketAddr::new(World::server_address(family), 9);
-    // With an early handshake the connection comes about first, and the RST follows: before
+    // With an early handshake the connection is established first, and the RST follows: before
     // `connect` has returned, or after.
     match connect(stage.world.client(), closed) {
         Ok(stream) if via == Via::Early => {
@@ -235,7 +235,7 @@ fn reset(stream: std::net::TcpStream) -> Result<()> {
     Ok(())
 }
 
-/// How many bytes a receiver's kernel holds that nobody has read.
+/// Returns how many bytes a receiver's kernel holds that nobody has read.
 fn waiting(stream: &std::net::TcpStream) -> usize {
     let mut buffer = vec![0; 1 << 20];
     stream.peek(&mut buffer).unwrap_or(0)

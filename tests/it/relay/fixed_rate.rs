@@ -10,7 +10,7 @@ use pepd_testbed::{Finished, Netns, World, require, run};
 
 use crate::harness::{LIMIT, PEPD};
 
-/// What is wrong without a rate is said with its place, whatever this pepd was built with.
+/// What is wrong without a rate is reported with its place, whatever this pepd was built with.
 #[test]
 fn it_needs_a_rate() -> Result<()> {
     require!(root);
@@ -64,8 +64,7 @@ mod with {
 
     use super::*;
 
-    /// curl, nginx, and a path between them of which that half loses a fifth, both ways, on
-    /// which pepd sends.
+    /// curl, nginx, and a path between them: the half on which pepd sends loses a fifth, both ways.
     #[rstest]
     fn a_transfer_over_a_path_that_loses_a_fifth(
         #[values(false, true)] upload: bool,
@@ -137,8 +136,8 @@ mod with {
         Ok(())
     }
 
-    /// All connections of a leg have its control, whoever opened them, and `pepd flows` calls
-    /// it by the name that the file has.
+    /// All connections of a leg have its control, whoever opened them, and `pepd flows` calls it by
+    /// the file's name for it.
     #[test]
     fn flows_shows_it_by_its_own_name() -> Result<()> {
         require!(root, program("nft"));
@@ -190,7 +189,7 @@ mod with {
         Ok(())
     }
 
-    /// Each has a control of its own, and takes only that along.
+    /// Each has a control of its own, and takes only that one along.
     #[test]
     fn two_daemons_on_a_host() -> Result<()> {
         require!(root, program("nft"));
@@ -338,7 +337,8 @@ mod with {
         )
     }
 
-    /// The controls that are registered for the daemon in `netns`, whose inode their names have.
+    /// Returns the controls that are registered for the daemon in `netns`, whose inode their names
+    /// have.
     fn registered(netns: &Netns) -> Result<Vec<String>> {
         let inode = netns.sh("stat --dereference --format %i /proc/self/ns/net")?;
         let prefix = format!("pepd{:x}_", inode.trim().parse::<u32>()?);
@@ -358,7 +358,7 @@ mod with {
     }
 }
 
-/// The standard configuration, with a fixed rate to the server.
+/// Returns the standard configuration, with a fixed rate to the server.
 fn config() -> String {
     World::config().replace(
         "congestion = \"cubic\"\n",
@@ -366,7 +366,7 @@ fn config() -> String {
     )
 }
 
-/// What pepd would leave. (Routes come by themselves while addresses are new.)
+/// Returns what pepd would leave. (Routes come by themselves while addresses are new.)
 fn tables_and_rules(netns: &Netns) -> Result<String> {
     netns.sh("nft list ruleset; ip -4 rule; ip -6 rule")
 }

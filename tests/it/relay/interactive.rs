@@ -135,9 +135,9 @@ fn beside(moved: &[AtomicU64], round: impl Fn() -> Result<Duration>) -> Result<V
     Ok(rounds)
 }
 
-/// That nothing is held back. On a busy machine every round may be late, but hardly the fastest
-/// tenth of them by so much; where the clock does not run on meanwhile, half that is too much for
-/// the mean.
+/// Checks that nothing is held back. On a busy machine every round may be late, but hardly the
+/// fastest tenth of them by so much; where the clock does not run on meanwhile, half that is too
+/// much for the mean.
 fn judge(mut rounds: Vec<Duration>) -> Result<()> {
     rounds.sort_unstable();
     let fast = rounds[rounds.len() / 10];

@@ -143,7 +143,7 @@ fn the_dscp_of_the_syn_is_copied_to_both_legs(
     let at_client = DscpCounters::new(world.client(), World::server_address(family), back)?;
     let mut pair = marked_pair(world, family, 46)?;
     // What the kernel sends before there is a socket to copy anything to has no DSCP: the SYN-ACK,
-    // and were the client to speak first, acknowledgements of what it says.
+    // and, if the client speaks first, acknowledgements of what it says.
     pair.server.write_all(b"!")?;
     pair.client.read_exact(&mut [0])?;
     pair.exchange(50_000)?;
@@ -255,8 +255,8 @@ fn fast_open_works_on_both_legs(#[values(Family::V4, Family::V6)] family: Family
     stage.finish()
 }
 
-/// A client port that is in use on the box itself cannot be taken again; the connection
-/// comes about from another port of the same address.
+/// A client port that is in use on the box itself cannot be taken again; the connection is
+/// established from another port of the same address.
 #[rstest]
 fn a_client_port_that_the_box_itself_listens_on_is_no_obstacle(
     #[values(Family::V4, Family::V6)] family: Family,
@@ -351,7 +351,7 @@ impl<'a> DscpCounters<'a> {
     }
 }
 
-/// A connection whose client marks every packet, the SYN too.
+/// Opens a connection whose client marks every packet, the SYN too.
 fn marked_pair(world: &World, family: Family, dscp: u32) -> Result<Pair> {
     let address = SocketAddr::new(World::server_address(family), 0);
     let listener = listen(world.server(), address)?;
@@ -372,7 +372,7 @@ fn word(line: &str, word: &str) -> bool {
     line.split_whitespace().any(|other| other == word)
 }
 
-/// The number after `key`, up to the first character that is no digit.
+/// Returns the number after `key`, up to the first character that is no digit.
 fn number(line: &str, key: &str) -> Option<u64> {
     let word = line
         .split_whitespace()
@@ -390,7 +390,7 @@ fn maximum_rate(line: &str) -> Option<&str> {
     Some(words.next()?.split_once('/')?.1)
 }
 
-/// The seconds left of `timer:(keepalive,8min20sec,0)`.
+/// Returns the seconds left of `timer:(keepalive,8min20sec,0)`.
 fn keepalive(line: &str) -> Option<u64> {
     let timer = line.split("timer:(keepalive,").nth(1)?.split(',').next()?;
     let (minutes, seconds) = timer.split_once("min").unwrap_or(("0", timer));
@@ -398,7 +398,7 @@ fn keepalive(line: &str) -> Option<u64> {
     Some(minutes.parse::<u64>().ok()? * 60 + seconds.parse().unwrap_or(0))
 }
 
-/// A counter of the TcpExt rows of /proc/net/netstat.
+/// Returns a counter of the TcpExt rows of /proc/net/netstat.
 fn extended_counter(netns: &Netns, name: &str) -> Result<u64> {
     let text = netns.run(|| Ok(std::fs::read_to_string("/proc/thread-self/net/netstat")?))?;
     let mut rows = text.lines().filter_map(|line| line.strip_prefix("TcpExt:"));

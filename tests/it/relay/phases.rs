@@ -1,4 +1,4 @@
-//! What the daemon says about a transfer on an emulated path of which everything is known: which
+//! What the daemon says about a transfer on an emulated path about which everything is known: which
 //! leg limits it, and what round-trip time and loss each leg has. All of it is about times, hence
 //! on the guest's virtual clock.
 
@@ -120,7 +120,7 @@ fn each_legs_loss_and_round_trip_are_seen(
 #[derive(Debug, Default)]
 struct Said {
     advice: Vec<String>,
-    /// Of the client leg and the upstream leg, seconds.
+    /// The round trips of the client leg and the upstream leg, in seconds.
     rtts: [f64; 2],
 }
 
@@ -146,7 +146,7 @@ enum Slow {
     Neither,
 }
 
-/// A link with a queue of one bandwidth-delay product.
+/// Returns a link with a queue of one bandwidth-delay product.
 fn shape(delay_ms: u64, mbit: u64) -> Shape {
     let queue = QueueLimit::Bytes(mbit * 125_000 * 2 * delay_ms / 1000);
     Shape {
@@ -173,7 +173,7 @@ fn transferred(shapes: [Shape; 2], options: &str, flow: Flow, bytes: u64) -> Res
     let pepd = Pepd::start(PEPD, world.hb(), &config)?;
     let told = transfer(&world, &pepd, flow, bytes)?;
     for link in world.emulated_links() {
-        // Otherwise it was another path than the one that was asked for.
+        // Otherwise it was not the path that was asked for.
         ensure!(!link.report()?.fell_behind(), "the link fell behind");
     }
     Ok(told)
@@ -251,7 +251,7 @@ fn transfer(world: &World, pepd: &Pepd, flow: Flow, bytes: u64) -> Result<(Value
     Ok((line, said))
 }
 
-/// What `pepd status` says; nothing while the connection has not been looked at.
+/// Returns what `pepd status` says; nothing until the connection has been sampled.
 fn status(world: &World, pepd: &Pepd) -> Result<Option<Said>> {
     let mut command = world.hb().command(PEPD);
     command.args(["status", "--json", "-c"]);
@@ -268,7 +268,7 @@ fn status(world: &World, pepd: &Pepd) -> Result<Option<Said>> {
     }))
 }
 
-/// The lines about connections that have ended.
+/// Returns the lines about connections that have ended.
 fn ended(log: &str) -> Vec<Value> {
     log.lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())

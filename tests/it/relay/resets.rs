@@ -19,8 +19,8 @@ use crate::harness::PEPD;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A FIN and then a RST, from a client that has not read all that the server had sent, and to
-/// which the server has said its last: the request is complete, and the server sees it end.
+/// A FIN and then a RST, from a client that has not read all that the server had sent, and to which
+/// the server has nothing more to say: the request is complete, and the server sees it end.
 #[rstest]
 fn a_fin_counts_although_a_reset_follows_at_once(
     #[values(Via::Routing, Via::Pepd, Via::Early)] via: Via,
@@ -138,7 +138,7 @@ fn a_reset_does_not_overtake_urgent_data(
     stage.finish()
 }
 
-/// A second urgent byte takes the mark away from the first, which then is a byte like others.
+/// A second urgent byte takes the mark away from the first, which is then a byte like any other.
 /// The daemon stands right before the first one, and cannot go on, when that happens.
 #[rstest]
 fn a_second_urgent_byte_does_not_swallow_the_first(
@@ -204,7 +204,7 @@ fn a_second_urgent_byte_does_not_swallow_the_first(
     stage.finish()
 }
 
-/// Bytes that wait in the leg towards `peer` for the daemon to read them.
+/// Returns the bytes that wait in the leg towards `peer` for the daemon to read them.
 fn unread(stage: &Stage, peer: &TcpStream) -> usize {
     let port = peer.local_addr().unwrap().port();
     pepd_testbed::unread(stage.world.hb(), port).unwrap()
@@ -218,7 +218,7 @@ fn pause(stage: &mut Stage, on: bool) -> Result<()> {
     }
 }
 
-/// Everything until the end, and the error that it was, if any.
+/// Reads everything until the end, and the error that it was, if any.
 fn read_to_end(mut stream: &TcpStream) -> Result<(Vec<u8>, Option<ErrorKind>)> {
     let mut got = Vec::new();
     let end = stream.read_to_end(&mut got);

@@ -21,7 +21,7 @@ use crate::harness::PEPD;
 
 const CONNECTIONS: u16 = 500;
 const PORT: u16 = 5000;
-/// Connection `i` comes from port `FIRST_PORT + i`: the server knows by it whom it talks to.
+/// Connection `i` comes from port `FIRST_PORT + i`: the server knows by that whom it is talking to.
 const FIRST_PORT: u16 = 20_000;
 const SEED: u64 = 0x5eed;
 
@@ -38,7 +38,7 @@ fn every_byte_or_an_error(
     stage.finish()
 }
 
-/// How an end finishes.
+/// The way in which an end finishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Finish {
     /// It sends a FIN when it has sent everything, and reads to the end.
@@ -150,7 +150,7 @@ async fn serve(
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let mut tasks = Vec::new();
     for _ in 0..swarm.len() {
-        // A connection that its client resets at once may never come about.
+        // A connection that its client resets at once may never be established.
         let accepted = tokio::select! {
             biased;
             accepted = listener.accept() => accepted,

@@ -138,7 +138,7 @@ fn download(world: &World, nginx: &Nginx, family: Family) -> Result<()> {
     let file = nginx.files().join("file");
     let mut curl = world.client().command("curl");
     curl.args(["-sSgf", &nginx.url(World::server_address(family), "file")]);
-    // Compared on the way, so that no copy need be kept.
+    // Compared on the way, so that no copy has to be kept.
     let mut curl = curl.stdout(Stdio::piped()).spawn()?;
     let output = curl.stdout.take().unwrap();
     let mut compare = std::process::Command::new("cmp");

@@ -111,7 +111,8 @@ fn an_urgent_byte_alone_is_delivered_at_once(
     stage.finish()
 }
 
-/// The kernel may announce the byte before it has it: EAGAIN then (tcp_recv_urg).
+/// Receives the urgent byte, which the kernel may announce before it has it: EAGAIN then
+/// (tcp_recv_urg).
 fn take_urgent(stream: &TcpStream) -> Result<u8> {
     let mut taken = None;
     pepd_testbed::wait_until(LIMIT, "the urgent byte itself", || {

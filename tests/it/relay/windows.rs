@@ -18,7 +18,7 @@ fn config() -> String {
         )
 }
 
-/// The initial windows of the two sockets of the only connection, each with its congestion
+/// Returns the initial windows of the two sockets of the only connection, each with its congestion
 /// control.
 fn windows(box_: &Netns) -> Result<Vec<String>> {
     let seen = box_.sh("ss -Htin state established")?;
@@ -44,7 +44,7 @@ fn each_leg_starts_with_its_own(#[values(Family::V4, Family::V6)] family: Family
         &config(),
     )?);
     let pair = stage.world.pair(family)?;
-    // The client has heard of its connection before the box has heard of that.
+    // The client knows of its connection before the box knows that it does.
     wait_until(LIMIT, "both legs are established", || {
         windows(stage.world.hb()).is_ok_and(|legs| legs.len() == 2)
     })?;

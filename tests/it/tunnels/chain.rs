@@ -319,7 +319,7 @@ fn somebody_elses_interface_is_refused_by_name() -> Result<()> {
     Ok(())
 }
 
-/// The addresses of box i's end inside its tunnel to box a, sorted.
+/// Returns the addresses of box i's end inside its tunnel to box a, sorted.
 fn inside(running: &Running) -> Result<Vec<String>> {
     let list = "ip -o address show pepd-a scope global; ip -o address show pepd-a scope host";
     let shown = running.fleet.helper("i").sh(list)?;
@@ -329,7 +329,7 @@ fn inside(running: &Running) -> Result<Vec<String>> {
     Ok(addresses)
 }
 
-/// What differs is changed in place where that is possible, and mended where somebody else
+/// What differs is changed in place where that is possible, and repaired where somebody else
 /// changes it.
 #[test]
 fn a_tunnel_is_changed_in_place() -> Result<()> {

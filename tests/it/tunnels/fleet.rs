@@ -35,7 +35,7 @@ fn file(fleet: &Fleet, outer: Family) -> Result<String> {
     Ok(text)
 }
 
-/// A daemon on each box, all with the same file but for the name.
+/// Starts a daemon on each box, all with the same file but for the name.
 fn start(fleet: &Fleet, outer: Family) -> Result<Vec<Pepd>> {
     let file = file(fleet, outer)?;
     let mut daemons = Vec::new();
@@ -95,7 +95,7 @@ fn peers_are_watched(outer: Family) -> Result<()> {
     }
     hears(a, "i", ANSWERS, before[0][0])?;
     hears(i, "a", ANSWERS, before[1][0])?;
-    // Each was said once, and of the other path nothing.
+    // Each was reported once, and nothing about the other path.
     assert_eq!(said(a, "i", SILENT), before[0][1] + 1, "{}", a.log());
     assert_eq!(said(i, "b", SILENT), before[2][1], "{}", i.log());
     for daemon in daemons {

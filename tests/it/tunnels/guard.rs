@@ -8,7 +8,7 @@ use rstest::rstest;
 use super::running::{BOXES, Running, lines};
 use crate::harness::LIMIT;
 
-/// What a counter of pepd's has counted on a box.
+/// Returns what a counter of pepd's has counted on a box.
 fn counted(helper: &Netns, table: &str, counter: &str) -> Result<u64> {
     let listing = helper.sh(&format!("nft list counter inet {table} {counter}"))?;
     let count = listing.split("packets ").nth(1).context("no count")?;
@@ -70,7 +70,7 @@ fn strangers_and_spoofed_sources_do_not_get_through() -> Result<()> {
     running.finish()
 }
 
-/// A host of campus a sends, to its own box, what could come from campus b through the tunnel
+/// Has a host of campus a send, to its own box, what could come from campus b through the tunnel
 /// from box i, with the address of box i.
 fn forge(fleet: &Fleet, outer: Family) -> Result<()> {
     let (kind, length) = match outer {

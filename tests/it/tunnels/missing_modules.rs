@@ -8,11 +8,11 @@ use pepd_testbed::{Family, Fleet, Pepd, Requirement, missing, report_missing, re
 
 use crate::harness::{PEPD, has_own_kernel};
 
-/// Where modprobe(8) is told what not to load; in the guest, in memory.
+/// The file that tells modprobe(8) what not to load; in the guest, in memory.
 const REFUSAL: &str = "/run/modprobe.d/pepd-test.conf";
 const MODULES: [&str; 3] = ["ipip", "sit", "ip6_tunnel"];
 
-/// In the guest: the modules are unloaded and stay so while this lives.
+/// In the guest, a guard: the modules are unloaded and stay so while this lives.
 struct Unloaded;
 
 impl Unloaded {

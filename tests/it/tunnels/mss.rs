@@ -39,7 +39,7 @@ fn nodes(fleet: &Fleet) -> Vec<&Netns> {
     hosts.into_iter().chain(boxes).chain(paths).collect()
 }
 
-/// How many errors a node has dropped so far.
+/// Returns how many errors a node has dropped so far.
 fn eaten(node: &Netns) -> Result<u64> {
     let listing = node.sh("nft list counter inet filter eaten")?;
     let count = listing.split("packets ").nth(1).context("no count")?;
@@ -110,7 +110,8 @@ fn no_black_hole(
     is_a_black_hole_both_ways(fleet, inner)
 }
 
-/// What the TCP of a host takes for the largest segment of its one connection, less its options.
+/// Returns the size that a host's TCP takes for the largest segment of its one connection, less its
+/// options.
 fn mss(host: &Netns) -> Result<String> {
     host.sh("ss -Htin state established | grep -o ' mss:[0-9]*'")
         .map(|it| it.trim().to_owned())

@@ -11,8 +11,8 @@ use crate::harness::LIMIT;
 /// Bytes that go each way.
 const SIZE: u64 = 2_000_000;
 
-/// Nobody is told to send less of what may be fragmented, and outer packets may not be: so it is
-/// the box that makes them small enough, once it has learned what the path carries.
+/// Nobody is told to send less of what may be fragmented, and outer packets must not be fragmented:
+/// so the box makes them small enough, once it has learned what the path carries.
 #[rstest]
 fn what_may_be_fragmented_gets_through(
     #[values(Family::V4, Family::V6)] outer: Family,

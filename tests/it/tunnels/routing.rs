@@ -46,7 +46,7 @@ impl Bird {
         Ok(Self { folder, process })
     }
 
-    /// What it knows, for a failure's sake.
+    /// Returns what it knows, for a failure's sake.
     fn state(&self) -> Result<String> {
         let mut birdc = std::process::Command::new("birdc");
         let socket = self.folder.path().join("bird.ctl");

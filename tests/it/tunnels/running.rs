@@ -21,12 +21,12 @@ pub struct Running {
 }
 
 impl Running {
-    /// The chain.
+    /// Returns the chain.
     pub fn start(fleet: Fleet, outer: Family, inner: &[Family]) -> Result<Self> {
         Self::edited(fleet, outer, inner, |config| config)
     }
 
-    /// The chain, each of whose configurations is changed by `edit`.
+    /// Returns the chain, each of whose configurations is changed by `edit`.
     pub fn edited(
         fleet: Fleet,
         outer: Family,
@@ -72,17 +72,17 @@ impl Running {
         Ok(())
     }
 
-    /// The daemon of a box.
+    /// Returns the daemon of a box.
     pub fn daemon(&mut self, name: &str) -> &mut Pepd {
         self.daemons.get_mut(name).unwrap()
     }
 
-    /// The daemon of a box, for its end.
+    /// Returns the daemon of a box, for its end.
     pub fn take(&mut self, name: &str) -> Pepd {
         self.daemons.remove(name).unwrap()
     }
 
-    /// How many connections each box has split.
+    /// Returns how many connections each box has split.
     pub fn split(&self) -> Result<Vec<u64>> {
         split(&self.fleet, &self.boxes)
     }
@@ -110,7 +110,7 @@ impl Drop for Running {
     }
 }
 
-/// How many connections each box has split.
+/// Returns how many connections each box has split.
 pub fn split(fleet: &Fleet, boxes: &[impl AsRef<str>]) -> Result<Vec<u64>> {
     let counts = boxes
         .iter()
@@ -118,15 +118,15 @@ pub fn split(fleet: &Fleet, boxes: &[impl AsRef<str>]) -> Result<Vec<u64>> {
     counts.collect()
 }
 
-/// Whether each has split any since it had split `before`; not how many, which the kernel may
-/// count too high ([`accepted`]).
+/// Returns whether each has split any since it had split `before`; not how many, which the kernel
+/// may count too high ([`accepted`]).
 pub fn split_since(fleet: &Fleet, boxes: &[impl AsRef<str>], before: &[u64]) -> Result<Vec<bool>> {
     let now = split(fleet, boxes)?;
     let pairs = now.iter().zip(before);
     Ok(pairs.map(|(now, then)| now > then).collect())
 }
 
-/// The packets that `tcpdump` has printed.
+/// Returns the packets that `tcpdump` has printed.
 pub fn lines(tcpdump: &Process) -> Vec<String> {
     let log = tcpdump.log();
     let packets = log.lines().filter(|line| line.contains(" > "));

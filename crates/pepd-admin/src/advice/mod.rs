@@ -3,7 +3,7 @@
 
 use crate::wire::{FlowSnapshot, LegSnapshot, PairDirection, PairLeg, PairSnapshot};
 
-/// What is configured of a leg, as far as advice is about it.
+/// The configuration of a leg, as far as advice is about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LegFacts {
     /// `[leg.NAME]`.
@@ -21,20 +21,20 @@ pub struct LegFacts {
 const ENOUGH_SECONDS: f64 = 3.0;
 const ENOUGH_BYTES: f64 = 1e6;
 
-/// A leg that limits in so much of the time is the bottleneck.
+/// A leg that limits for so much of the time is the bottleneck.
 const MOSTLY: f64 = 0.5;
 
-/// Share of bytes sent again from which a leg is lossy. The losses by which a loss-based control
-/// finds the end of a clean link are fewer.
+/// The share of bytes sent again from which on a leg is lossy. The losses by which a loss-based
+/// control finds the end of a clean link are fewer.
 const LOSSY: f64 = 0.01;
 
 /// Below this a leg loses nothing worth recovering.
 const LOSSLESS: f64 = 0.001;
 
-/// Round trips, in seconds, of a leg on which recovering a loss takes no time anybody notices.
+/// The round trip, in seconds, below which recovering a loss takes no time that anybody notices.
 const SHORT: f64 = 0.002;
 
-/// Share of a sender's busy time that its send buffer limits, from which it is too small.
+/// The share of a sender's busy time limited by its send buffer from which on that is too small.
 const BUFFER_LIMITS: f64 = 0.3;
 
 /// A connection that has so much of what a buffer allows per round trip is limited by it.
@@ -70,16 +70,16 @@ pub fn advise(pairs: &[PairSnapshot], flows: &[FlowSnapshot], legs: &[LegFacts])
 
 #[derive(Debug)]
 struct Finding {
-    /// What it is about, in bits per second: advice on what carries most comes first.
+    /// The goodput that it is about, in bits per second: advice on what carries most comes first.
     weight: f64,
     text: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// From the servers to the clients.
+    /// The direction from the servers to the clients.
     Down,
-    /// From the clients to the servers.
+    /// The direction from the clients to the servers.
     Up,
 }
 
@@ -91,7 +91,7 @@ struct Direction<'a> {
     figures: &'a PairDirection,
     incoming: &'a PairLeg,
     outgoing: &'a PairLeg,
-    /// Of the pair's connections: goodput in this direction, and both legs.
+    /// The pair's connections: goodput in this direction, and both legs.
     flows: Vec<(f64, &'a LegSnapshot, &'a LegSnapshot)>,
     legs: &'a [LegFacts],
 }
@@ -164,7 +164,7 @@ impl<'a> Direction<'a> {
         })
     }
 
-    /// What would help a leg that pepd sends on.
+    /// Returns what would help a leg that pepd sends on.
     fn outgoing_key(&self) -> String {
         let name = &self.outgoing.profile;
         let facts = self.facts(name);
@@ -217,7 +217,7 @@ impl<'a> Direction<'a> {
         })
     }
 
-    /// What would help a leg that pepd receives on.
+    /// Returns what would help a leg that pepd receives on.
     fn incoming_key(&self) -> String {
         let name = &self.incoming.profile;
         let buffer = self.facts(name).and_then(|facts| facts.buffer);
@@ -241,7 +241,7 @@ impl<'a> Direction<'a> {
     }
 }
 
-/// Two legs of no length that lose nothing.
+/// Advises against splitting two legs of no length that lose nothing.
 fn no_gain(pair: &PairSnapshot) -> Option<Finding> {
     let goodput = pair.up.goodput + pair.down.goodput;
     if goodput * 10.0 / 8.0 < ENOUGH_BYTES {

@@ -3,7 +3,7 @@ use crate::wire::{
     DirectionSnapshot, Goodput, HandshakeMode, PhaseSeconds, QueueBytes, TcpFigures,
 };
 
-/// What a case says of the ten seconds past; the rest is ordinary.
+/// What a case says of the last ten seconds; the rest is ordinary.
 struct Case {
     /// Seconds free, starved and backpressured, downwards.
     phases: [f64; 3],
@@ -106,7 +106,7 @@ fn flow(case: &Case) -> FlowSnapshot {
     }
 }
 
-/// The only sentence.
+/// Returns the only sentence.
 fn sentence(case: &Case) -> String {
     let mut advice = advice(case);
     assert_eq!(advice.len(), 1, "{advice:?}");

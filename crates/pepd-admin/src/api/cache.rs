@@ -1,4 +1,4 @@
-//! A view that is asked now and then only, however many clients there are.
+//! A view that is asked only now and then, however many clients there are.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ pub struct CachedView {
     max_age: Duration,
     status: Slot<Arc<Status>>,
     flows: Slot<Arc<Vec<FlowSnapshot>>>,
-    /// As they are written, so that the figures of one answer are of one moment.
+    /// The metrics as they are written, so that the figures of one answer are of one moment.
     openmetrics: Slot<Result<Bytes, fmt::Error>>,
     metrics: Slot<Result<Bytes, fmt::Error>>,
     lists: Arc<Semaphore>,
@@ -31,7 +31,7 @@ type Slot<T> = Mutex<Option<(Instant, T)>>;
 const LISTS_AT_ONCE: usize = 4;
 
 impl CachedView {
-    /// How old an answer may be. Shorter than the second in which flows are sampled.
+    /// The age that an answer may have: shorter than the second in which flows are sampled.
     pub const MAX_AGE: Duration = Duration::from_millis(250);
 
     /// Caches the answers of `view` for `max_age`.
@@ -47,17 +47,17 @@ impl CachedView {
         }
     }
 
-    /// [`View::status`]
+    /// Returns [`View::status`], no older than the cache allows.
     pub fn status(&self) -> Arc<Status> {
         self.cached(&self.status, || Arc::new(self.view.status()))
     }
 
-    /// [`View::flows`]
+    /// Returns [`View::flows`], no older than the cache allows.
     pub fn flows(&self) -> Arc<Vec<FlowSnapshot>> {
         self.cached(&self.flows, || Arc::new(self.view.flows()))
     }
 
-    /// The metrics, as [`expose`] writes them.
+    /// Returns the metrics, as [`expose`] writes them.
     ///
     /// # Errors
     /// Those of [`expose`].
@@ -69,12 +69,12 @@ impl CachedView {
         self.cached(slot, || expose(&self.view, exposition).map(Bytes::from))
     }
 
-    /// [`View::flow`], which is cheap.
+    /// Returns [`View::flow`], which is cheap.
     pub fn flow(&self, id: u64) -> Option<FlowSnapshot> {
         self.view.flow(id)
     }
 
-    /// [`View::history`], which is cheap.
+    /// Returns [`View::history`], which is cheap.
     pub fn history(&self, id: u64) -> Option<FlowHistory> {
         self.view.history(id)
     }
@@ -101,7 +101,7 @@ impl CachedView {
     }
 }
 
-/// A panic while it is held leaves the slot as it was.
+/// Locks the mutex: a panic while it is held leaves the slot as it was.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -20,7 +20,7 @@ pub enum ControlRequest {
 #[derive(Clone, Debug)]
 pub struct ControlSender(mpsc::Sender<ControlRequest>);
 
-/// Requests that may wait. One who sends more of them is refused.
+/// The number of requests that may wait; any more are refused.
 const WAITING: usize = 8;
 
 impl ControlSender {

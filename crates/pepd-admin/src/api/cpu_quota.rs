@@ -23,7 +23,7 @@ impl CpuQuota {
     /// Processor time that may be used in one go.
     pub const BURST: Duration = Duration::from_millis(20);
 
-    /// For the thread that calls it, and to be asked on this thread only.
+    /// Creates the quota of the thread that calls it; it may be asked on that thread only.
     pub fn new() -> Self {
         Self {
             debt: Duration::ZERO,
@@ -32,7 +32,7 @@ impl CpuQuota {
         }
     }
 
-    /// How long to wait before the next client.
+    /// Returns how long to wait before the next client.
     pub fn wait(&mut self) -> Duration {
         self.wait_at(Instant::now(), thread_time())
     }
@@ -53,7 +53,7 @@ impl Default for CpuQuota {
     }
 }
 
-/// The processor time of this thread; zero, and so no bound, should there be no such clock.
+/// Returns the processor time of this thread; zero, and so no bound, should there be no such clock.
 fn thread_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }

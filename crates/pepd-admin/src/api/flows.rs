@@ -26,7 +26,7 @@ struct Selected<'a> {
     flows: Vec<&'a FlowSnapshot>,
 }
 
-/// How long a list waits for others, which may be large, to be fetched.
+/// The time for which a list waits until others, which may be large, have been fetched.
 const LIST_PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) async fn list(
@@ -64,8 +64,8 @@ pub(super) async fn list(
     })))
 }
 
-/// A body that keeps its permit until it has been fetched or given up. It goes in pieces: what
-/// has been handed over is the connection's to keep.
+/// A body that keeps its permit until it has been fetched or given up. It goes in pieces: what has
+/// been handed over belongs to the connection.
 struct PermittedBody {
     rest: Bytes,
     _permit: Option<OwnedSemaphorePermit>,

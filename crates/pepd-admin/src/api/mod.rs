@@ -1,12 +1,12 @@
 //! The admin API: what a daemon tells about itself, and takes, over HTTP.
 //!
-//! [`read_only`] answers questions only; [`with_control`] also takes orders. [`serve()`] serves
-//! either on a Unix or a TCP socket such that no client can do harm. `docs/admin.md` has every
-//! address with an example.
+//! [`read_only`] answers questions only; [`with_control`] also takes control requests. [`serve()`]
+//! serves either on a Unix or a TCP socket such that no client can do harm. `docs/admin.md` has
+//! every address with an example.
 //!
 //! The files in the order in which a request passes through them: `serve` accepts it, within the
 //! `cpu_quota`; a handler here, in `flows` or in `control` takes it; it reads the view through the
-//! `cache`, and its answer or problem is a `response`. What is in them is [`crate::wire`]'s.
+//! `cache`, and its answer or problem is a `response`. Their contents are [`crate::wire`]'s.
 
 mod cache;
 mod control;
@@ -43,12 +43,12 @@ const GET: &[&str] = &[
 
 const POST: &[&str] = &["/v1/reload", "/v1/drain"];
 
-/// Answers questions, and takes no orders.
+/// Answers questions, and takes no control requests.
 pub fn read_only(view: Arc<CachedView>) -> Router {
     closed(questions(&[]).with_state(view))
 }
 
-/// Answers questions and takes orders.
+/// Answers questions and takes control requests.
 pub fn with_control(view: Arc<CachedView>, control: ControlSender) -> Router {
     let taking = Router::new()
         .route("/v1/reload", post(control::reload))
@@ -70,7 +70,7 @@ fn questions(post: &'static [&'static str]) -> Router<Arc<CachedView>> {
         .route("/v1/counters", get(counters))
 }
 
-/// With an answer to everything else.
+/// Adds an answer to everything else.
 fn closed(router: Router) -> Router {
     router
         .fallback(|uri: Uri| async move { Problem::no_such_address(uri.path()) })

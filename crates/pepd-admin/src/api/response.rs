@@ -1,4 +1,5 @@
-//! What a request is read with, and what it is answered with: JSON, be it an answer or a problem.
+//! What a request is read with, and what it is answered with: JSON, whether that is an answer or a
+//! problem.
 
 use axum::body::Body;
 use axum::extract::rejection::{PathRejection, QueryRejection};
@@ -55,7 +56,7 @@ impl<T: Serialize> IntoResponse for Json<T> {
     }
 }
 
-/// A response whose body is JSON already.
+/// Returns a response whose body is JSON already.
 pub(super) fn json(body: Body) -> Response {
     let mut response = Response::new(body);
     let kind = HeaderValue::from_static("application/json");
@@ -86,20 +87,20 @@ impl Problem {
         }
     }
 
-    /// 404 for an address that does not exist.
+    /// Returns a 404 for an address that does not exist.
     pub(super) fn no_such_address(path: &str) -> Self {
         let what = format!("nothing is at {path}");
         Self::new(StatusCode::NOT_FOUND, what, "GET /v1 lists what there is")
     }
 
-    /// 405 for an address that takes another method.
+    /// Returns a 405 for an address that takes another method.
     pub(super) fn method_not_allowed(path: &str) -> Self {
         let what = format!("{path} is not asked for with this method");
         let cure = "questions are asked with GET, orders given with POST";
         Self::new(StatusCode::METHOD_NOT_ALLOWED, what, cure)
     }
 
-    /// 404 for a connection that is not there.
+    /// Returns a 404 for a connection that is not there.
     pub(super) fn no_such_flow(id: u64) -> Self {
         Self::new(
             StatusCode::NOT_FOUND,
@@ -111,7 +112,7 @@ impl Problem {
 
 impl From<QueryRejection> for Problem {
     fn from(rejection: QueryRejection) -> Self {
-        // "Failed to deserialize query string: " says nothing to who wrote it.
+        // "Failed to deserialize query string: " means nothing to whoever wrote it.
         let text = rejection.body_text();
         let reason = text.split_once(": ").map_or(text.as_str(), |(_, why)| why);
         let what = format!("the query is not understood: {reason}");

@@ -1,11 +1,10 @@
 //! Serving HTTP to clients that nobody trusts, beside a relay that must not notice.
 //!
-//! A request is a connection. What each can take is bounded: its head in size and time, its
-//! body (there is none), the time it takes to read the answer; and so is what all take
-//! together: connections, and by the [`CpuQuota`] the processor. When all connections are taken
-//! those go first that have been slow, so that a thousand clients who say nothing do not keep
-//! out the one who does. After each client and each answer a relay that waits for this thread's
-//! core has its turn.
+//! A request is a connection. What each can take is bounded: its head in size and time, its body
+//! (there is none), the time it takes to read the answer; and so is what all take together:
+//! connections, and by the [`CpuQuota`] the processor. When all connections are taken, those that
+//! have been slow go first, so that a thousand clients who say nothing do not keep out the one who
+//! does. After each client and each answer, a relay that waits for this thread's core has its turn.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -38,9 +37,10 @@ use pepd_telemetry::Throttle;
 /// Limits on what clients may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at once; one descriptor each, and two for the listener and who waits.
+    /// Connections at once; one descriptor each, and two for the listener and for a client that
+    /// waits.
     pub connections: usize,
-    /// From the connection to the end of the request's head, and from the beginning of the
+    /// The time from the connection to the end of the request's head, and from the beginning of the
     /// answer to its end.
     pub patience: Duration,
     /// The same when all connections are taken and others wait.
@@ -48,7 +48,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// For operators and their programs.
+    /// The limits for operators and their programs.
     pub const STANDARD: Self = Self {
         connections: 32,
         patience: Duration::from_secs(10),
@@ -59,7 +59,7 @@ impl Limits {
 /// The largest head of a request, bytes.
 const HEAD: usize = 16 * 1024;
 
-/// How long accepting pauses when there is no descriptor left.
+/// The pause in accepting when there is no descriptor left.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// A listening socket.
@@ -125,7 +125,7 @@ struct Clients {
 
 struct Client {
     since: Instant,
-    /// When it will have taken too long; none while it waits for us.
+    /// The time at which it will have taken too long; none while it waits for us.
     deadline: watch::Receiver<Option<Instant>>,
     task: AbortHandle,
 }
@@ -221,7 +221,7 @@ async fn connection(
                 None => std::future::pending().await,
             }
         };
-        // In this order: nobody is late whose request is here, and has waited for us.
+        // In this order: a client whose request is here and has waited for us is not late.
         tokio::select! {
             biased;
             // A client's mistake; hyper has answered it where it could.
@@ -232,9 +232,9 @@ async fn connection(
     }
 }
 
-/// Lets a worker go first that waits for this core. The scheduler alone would not always: it lets
-/// who runs finish a slice of milliseconds, whatever its niceness (RUN_TO_PARITY,
-/// kernel/sched/features.h). Who waits for nobody loses nothing.
+/// Lets a worker that waits for this core go first. The scheduler alone would not always do so: it
+/// lets whoever runs finish a slice of milliseconds, whatever its niceness (RUN_TO_PARITY,
+/// kernel/sched/features.h). Where no worker waits, nothing is lost.
 fn give_way() {
     std::thread::yield_now();
 }
@@ -260,7 +260,7 @@ async fn routed(router: Router, request: Request) -> Result<Response, Infallible
         .map_err(|error| match error {})
 }
 
-/// A client can make it happen as often as it likes.
+/// Logs an error of a client's, which can make it happen as often as it likes.
 fn report(error: &io::Error) {
     static THROTTLE: Throttle = Throttle::new(Duration::from_secs(10));
     if let Some(held_back) = THROTTLE.admit(std::time::Instant::now()) {

@@ -89,8 +89,8 @@ fn named(resource: &str) -> Labels<'_> {
     vec![("resource", resource)]
 }
 
-/// Connections by how they ended. What of a counter has no errno is given without one, so that
-/// the samples add up to the connections.
+/// Connections by how they ended. The part of a counter that has no errno is given without one, so
+/// that the samples add up to the connections.
 fn outcomes(families: &mut Families<'_>, counters: &Counters, status: &Status) -> fmt::Result {
     let mut samples: Vec<(Labels<'_>, u64)> = Vec::new();
     let mut ended = |outcome, side, errno, count| {
@@ -259,7 +259,7 @@ fn handshakes(families: &mut Families<'_>, counters: &Counters) -> fmt::Result {
     )
 }
 
-/// The counts of all reasons, each with its name as the value of `label`.
+/// Returns the counts of all reasons, each with its name as the value of `label`.
 fn by_reason<R: Reason>(
     label: &'static str,
     counters: &CountersBy<R>,
@@ -365,7 +365,7 @@ fn guards(families: &mut Families<'_>, guards: &[GuardDrops]) -> fmt::Result {
     )
 }
 
-/// Exact up to 2^53, and Prometheus holds every value like this.
+/// Converts a count: exact up to 2^53, and Prometheus holds every value like this.
 #[allow(clippy::cast_precision_loss, reason = "as said")]
 fn float(n: u64) -> f64 {
     n as f64

@@ -10,8 +10,8 @@ use prometheus_client::registry::Unit;
 /// Label names and values.
 pub(super) type Labels<'a> = Vec<(&'static str, &'a str)>;
 
-/// What a family is called and means. The encoder appends the unit to the name, and to a
-/// counter's samples `_total`.
+/// A family's name and meaning. The encoder appends the unit to the name, and to a counter's
+/// samples `_total`.
 pub(super) struct Family {
     pub(super) name: &'static str,
     pub(super) unit: Option<Unit>,
@@ -20,7 +20,7 @@ pub(super) struct Family {
 }
 
 impl Family {
-    /// Of something that is counted.
+    /// Creates a family of something that is counted.
     pub(super) const fn new(name: &'static str, help: &'static str) -> Self {
         Self {
             name,
@@ -29,7 +29,7 @@ impl Family {
         }
     }
 
-    /// Of seconds.
+    /// Creates a family in seconds.
     pub(super) const fn seconds(name: &'static str, help: &'static str) -> Self {
         Self {
             name,
@@ -38,7 +38,7 @@ impl Family {
         }
     }
 
-    /// Of bytes.
+    /// Creates a family in bytes.
     pub(super) const fn bytes(name: &'static str, help: &'static str) -> Self {
         Self {
             name,
@@ -74,7 +74,7 @@ impl Families<'_> {
         })
     }
 
-    /// What there is at the moment.
+    /// Adds gauges: what there is at the moment.
     pub(super) fn gauges<'l>(
         &mut self,
         family: &Family,
@@ -85,7 +85,7 @@ impl Families<'_> {
         })
     }
 
-    /// Distributions.
+    /// Adds histograms.
     pub(super) fn histograms<'l>(
         &mut self,
         family: &Family,

@@ -1,9 +1,9 @@
 //! The daemon's figures for Prometheus.
 //!
 //! What `/metrics` says is read from the [`View`] when it is asked; only distributions, which no
-//! counter holds, are recorded meanwhile ([`pepd_telemetry::Measurements`]). No label has values that come from
-//! traffic: campuses, legs and peers are the configuration's, outcomes and reasons are pepd's, and
-//! errnos the kernel's.
+//! counter holds, are recorded meanwhile ([`pepd_telemetry::Measurements`]). No label has values
+//! that come from traffic: campuses, legs and peers are the configuration's, outcomes and reasons
+//! are pepd's, and errnos the kernel's.
 //!
 //! docs/metrics.md describes every metric.
 
@@ -20,7 +20,7 @@ use prometheus_client::registry::Registry;
 
 use crate::view::View;
 
-/// How the metrics are written.
+/// A format in which the metrics are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exposition {
     /// OpenMetrics 1.0.0, for those who ask for it.
@@ -30,10 +30,10 @@ pub enum Exposition {
 }
 
 impl Exposition {
-    /// What a client that sends this `Accept` header understands.
+    /// Returns what a client that sends this `Accept` header understands.
     pub fn for_accept(accept: &str) -> Self {
         // RFC 9110, section 12.5.1, in short: Prometheus lists OpenMetrics first where it is
-        // willing to read it, and nobody else names it.
+        // willing to read it, and no other client names it.
         if accept.contains("application/openmetrics-text") {
             Self::OpenMetrics
         } else {
@@ -41,7 +41,7 @@ impl Exposition {
         }
     }
 
-    /// The value of `Content-Type`.
+    /// Returns the value of `Content-Type`.
     pub const fn content_type(self) -> &'static str {
         match self {
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -50,10 +50,10 @@ impl Exposition {
     }
 }
 
-/// All metrics of the daemon behind `view`, as they are now.
+/// Returns all metrics of the daemon behind `view`, as they are now.
 ///
 /// # Errors
-/// When the encoder refuses a value, which none of ours makes it do.
+/// If the encoder refuses a value, which it does for none of ours.
 pub fn expose(view: &Arc<dyn View>, exposition: Exposition) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(collect::Collect::new(Arc::clone(view))));

@@ -72,7 +72,7 @@ impl Stat {
     }
 }
 
-/// When the machine booted, seconds since the Unix epoch: proc_stat(5).
+/// Returns when the machine booted, seconds since the Unix epoch: proc_stat(5).
 fn boot_time() -> Option<f64> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
     let line = stat.lines().find_map(|line| line.strip_prefix("btime "))?;

@@ -1,6 +1,6 @@
 //! From OpenMetrics to Prometheus' text format 0.0.4.
 
-/// The same metrics in the older format. They differ in little: there a counter's description
+/// Rewrites the metrics in the older format. They differ in little: there a counter's description
 /// bears the name of its sample, with `_total`, and there are no units and no end mark.
 pub(super) fn from_openmetrics(openmetrics: &str) -> String {
     let mut text = String::with_capacity(openmetrics.len());

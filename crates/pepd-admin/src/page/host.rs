@@ -6,7 +6,7 @@ use axum::http::HeaderValue;
 use axum::http::uri::Authority;
 use thiserror::Error;
 
-/// The names under which the page and the metrics are to be had.
+/// The names under which the page and the metrics are available.
 ///
 /// A page from elsewhere can have its own name resolve to this box, loopback included, and its
 /// scripts then read what is served under that name ("DNS rebinding"). They cannot forge the
@@ -29,7 +29,7 @@ pub enum Refusal {
 }
 
 impl Names {
-    /// Addresses, `localhost`, and `names` without regard to case.
+    /// Allows addresses, `localhost`, and `names` without regard to case.
     pub fn new(names: impl IntoIterator<Item = String>) -> Self {
         let mut names: Vec<String> = names
             .into_iter()
@@ -39,7 +39,7 @@ impl Names {
         Self(names)
     }
 
-    /// Whether this value of `Host` is one of them, with whatever port: there may be a
+    /// Checks that this value of `Host` is one of them, with whatever port: there may be a
     /// forwarded port in between.
     pub(super) fn check(&self, host: Option<&HeaderValue>) -> Result<(), Refusal> {
         let authority = host

@@ -24,7 +24,7 @@ const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const ICON: &str = "image/svg+xml";
 
-/// What the page consists of: address, type, content.
+/// The files of the page: address, type, content.
 #[rustfmt::skip] // one line each
 const FILES: &[(&str, &str, &str)] = &[
     ("/", HTML, include_str!("index.html")),
@@ -40,7 +40,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ("/show.js", SCRIPT, include_str!("show.js")),
 ];
 
-/// What the browser must hold the page to.
+/// The headers that restrict what the page may do in the browser.
 const HEADERS: &[(&str, &str)] = &[
     // Nothing from elsewhere, nothing inline, nowhere to send anything, in nobody's frame.
     (
@@ -56,8 +56,8 @@ const HEADERS: &[(&str, &str)] = &[
     ("cache-control", "no-store"),
 ];
 
-/// The page, `/metrics`, and the answers of `questions` beside them, for those who ask for one
-/// of `names`.
+/// Serves the page, `/metrics`, and the answers of `questions` beside them, for those who ask for
+/// one of `names`.
 pub fn router(view: Arc<CachedView>, questions: Router, names: Names) -> Router {
     let mut router = Router::new().route("/metrics", get(metrics).with_state(view));
     for (path, kind, content) in FILES {
@@ -82,7 +82,7 @@ async fn metrics(State(view): State<Arc<CachedView>>, headers: HeaderMap) -> Res
     }
 }
 
-/// Answers those only who ask for a name of ours, and sets the headers.
+/// Answers only those who ask for a name of ours, and sets the headers.
 async fn guard(State(names): State<Arc<Names>>, request: Request, next: Next) -> Response {
     let mut response = match names.check(request.headers().get(header::HOST)) {
         Ok(()) => next.run(request).await,

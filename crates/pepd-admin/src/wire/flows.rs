@@ -19,7 +19,7 @@ pub struct FlowList {
     pub flows: Vec<FlowSnapshot>,
 }
 
-/// A query for flows in some order. A flow is given if everything that is asked holds.
+/// A query for flows in some order. A flow is given if everything that is asked for holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlowQuery {
@@ -38,22 +38,22 @@ pub struct FlowQuery {
     /// One of the directions is in this phase.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    /// What comes first.
+    /// The order, by what comes first.
     #[serde(default)]
     pub sort: FlowSort,
-    /// How many, at most [`FlowQuery::MOST`]; [`FlowQuery::USUAL`] if none is given.
+    /// The number of flows, at most [`FlowQuery::MOST`]; [`FlowQuery::USUAL`] if none is given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
 }
 
 impl FlowQuery {
-    /// How many flows are given if nobody says.
+    /// The number of flows that are given if nobody says.
     pub const USUAL: usize = 100;
 
     /// The most that may be asked for.
     pub const MOST: usize = 10_000;
 
-    /// Whether `flow` is one that is asked for.
+    /// Returns whether `flow` is one that is asked for.
     pub fn matches(&self, flow: &FlowSnapshot) -> bool {
         let in_campus = |name: &String| flow.client_campus == *name || flow.server_campus == *name;
         let in_phase = |phase| flow.up.phase == Some(phase) || flow.down.phase == Some(phase);
@@ -142,7 +142,7 @@ impl FlowSort {
         order.then(a.id.cmp(&b.id))
     }
 
-    /// Gives the figure of which there is to be most.
+    /// Gives the figure that is to be the largest.
     fn measure(self, flow: &FlowSnapshot) -> f64 {
         let directions = [&flow.up, &flow.down];
         let legs = [&flow.client_leg, &flow.upstream_leg];
@@ -192,7 +192,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// Whether `address` is one of it.
+    /// Returns whether `address` is one of its addresses.
     pub fn holds(self, address: SocketAddr) -> bool {
         match self {
             Self::Prefix(prefix) => prefix.contains(&address.ip()),

@@ -33,13 +33,13 @@ pub struct Index {
     pub api: u32,
     /// The addresses that answer GET.
     pub get: Vec<String>,
-    /// The addresses that take POST, where orders are taken.
+    /// The addresses that take POST, where control requests are taken.
     pub post: Vec<String>,
 }
 
 /// `POST /v1/reload`, `POST /v1/drain`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Done {
-    /// What was done.
+    /// A sentence on what was done.
     pub done: String,
 }

@@ -2,8 +2,9 @@
 //! read. They need serde and nothing of the server; a client needs nothing but them.
 //!
 //! Those of single connections and campus pairs are pepd-telemetry's. Times are seconds, rates bits
-//! per second of payload, sizes bytes, unless a name says otherwise. Readers must expect fields that
-//! they do not know; [`API_VERSION`] changes when one that they know goes or means something else.
+//! per second of payload, sizes bytes, unless a name says otherwise. Readers must expect fields
+//! that they do not know; [`API_VERSION`] changes when one that they know goes or means something
+//! else.
 
 mod flows;
 mod lists;

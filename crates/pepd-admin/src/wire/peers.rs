@@ -9,7 +9,8 @@ pub struct PeerState {
     pub name: String,
     /// Whether it answers.
     pub liveness: Liveness,
-    /// Since when, in seconds since the Unix epoch; none before the first answer or silence.
+    /// The beginning of this state, in seconds since the Unix epoch; none before the first answer
+    /// or silence.
     pub since: Option<f64>,
     /// The last probe's round-trip time through the tunnel, seconds.
     pub rtt: Option<f64>,
@@ -19,7 +20,7 @@ pub struct PeerState {
     pub lost: u64,
 }
 
-/// What the guard of one tunnel has dropped, since the tunnel was made.
+/// The packets that the guard of one tunnel has dropped since the tunnel was made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuardDrops {
     /// `[[peer]] name`; none for IP in IP to this box that came from no peer, which the kernel

@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{what}; {cure}")]
 pub struct Problem {
-    /// What went wrong.
+    /// A sentence on what went wrong.
     pub what: String,
-    /// What would be right.
+    /// A sentence on what would be right.
     pub cure: String,
     #[serde(skip)]
     pub(crate) status: u16,

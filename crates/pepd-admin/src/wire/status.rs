@@ -19,7 +19,7 @@ pub struct Status {
     pub node: String,
     /// The state it is in.
     pub state: DaemonState,
-    /// When it started, in seconds since the Unix epoch.
+    /// The time at which it started, in seconds since the Unix epoch.
     pub started: f64,
     /// Seconds since then.
     pub uptime: f64,
@@ -29,9 +29,9 @@ pub struct Status {
     pub limits: Vec<LimitUse>,
     /// Everything counted since the start, by name.
     pub counters: Vec<CountedReason>,
-    /// SYNs between campuses that the kernel routed, by why, as of some seconds ago. The daemon has
-    /// not seen them, and a client that repeats its SYN counts again. The names are those of the
-    /// counters in the nft table.
+    /// SYNs between campuses that the kernel routed, by reason, as of some seconds ago. The daemon
+    /// has not seen them, and a client that repeats its SYN counts again. The names are those of
+    /// the counters in the nft table.
     #[serde(default)]
     pub routed: Vec<CountedReason>,
     /// Connections that ended with an error, by leg and errno. Their sums are the counters
@@ -45,10 +45,10 @@ pub struct Status {
     pub pairs: Vec<PairSnapshot>,
     /// The helper boxes that this one has tunnels to.
     pub peers: Vec<PeerState>,
-    /// What the guards of the tunnels to them have dropped, as of some seconds ago.
+    /// The packets that the guards of the tunnels to them have dropped, as of some seconds ago.
     #[serde(default)]
     pub guards: Vec<GuardDrops>,
-    /// What the figures say about what could be better, most important first.
+    /// Advice that follows from the figures, most important first.
     pub advice: Vec<String>,
 }
 
@@ -83,20 +83,20 @@ impl DaemonState {
 pub struct LimitUse {
     /// The resource: `connections`, `pending`, `descriptors`, `pipes`.
     pub name: String,
-    /// In use.
+    /// The number in use.
     pub used: u64,
     /// The most there may be.
     pub limit: u64,
 }
 
-/// How often something happened.
+/// A count of something that happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountedReason {
     /// The counter's name: connections by outcome, bypasses, refusals and drops by reason.
     pub name: String,
-    /// How often since the start.
+    /// The number of times since the start.
     pub count: u64,
-    /// In words.
+    /// The meaning in words.
     pub meaning: String,
 }
 

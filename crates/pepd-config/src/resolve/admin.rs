@@ -10,7 +10,7 @@ use crate::model::Admin;
 use crate::report::{Problem, Problems};
 use crate::section::Section;
 
-/// Reads where the daemon can be asked about itself; without the section nowhere.
+/// Reads where the daemon can be asked about itself; without the section, nowhere.
 pub(super) fn admin(root: &Section<'_>, problems: &mut Problems) -> Admin {
     let Some(section) = root.table(problems, "admin", keys::ADMIN) else {
         return Admin::default();

@@ -34,7 +34,7 @@ pub(super) struct CampusDraft<'t> {
 }
 
 impl<'t> CampusDraft<'t> {
-    /// The campus; `None` if it has no usable name.
+    /// Returns the campus; `None` if it has no usable name.
     pub(super) fn finish(self) -> Option<Campus> {
         Some(Campus {
             name: (*self.name?.get_ref()).to_owned(),
@@ -44,23 +44,23 @@ impl<'t> CampusDraft<'t> {
         })
     }
 
-    /// The name with its place, if it is known.
+    /// Returns the name with its place, if it is known.
     pub(super) fn spanned_name(&self) -> Option<&Spanned<&'t str>> {
         self.name.as_ref()
     }
 
-    /// The name, if it is known.
+    /// Returns the name, if it is known.
     pub(super) fn name(&self) -> Option<&'t str> {
         self.name.as_ref().map(|name| *name.get_ref())
     }
 
-    /// The prefixes that could be read.
+    /// Returns the prefixes that could be read.
     pub(super) fn prefixes(&self) -> impl Iterator<Item = &IpNet> {
         self.prefixes.iter().map(Spanned::get_ref)
     }
 }
 
-/// The campuses in the order of the file. A leg `default` is added to `legs` if one is needed
+/// Reads the campuses in the order of the file. A leg `default` is added to `legs` if one is needed
 /// and the file has none.
 pub(super) fn campuses<'t>(
     root: &Section<'t>,
@@ -191,7 +191,8 @@ pub(super) fn default_leg(legs: &mut Vec<Leg>) -> LegId {
     }))
 }
 
-/// One campus within another's prefix is fine: the longest wins.
+/// Notes a problem for every prefix that two campuses have; one within another's prefix is fine:
+/// the longest wins.
 fn compare_prefixes(drafts: &[CampusDraft<'_>], problems: &mut Problems) {
     let all: Vec<Listed> = drafts
         .iter()

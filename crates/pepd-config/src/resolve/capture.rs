@@ -65,7 +65,8 @@ fn port(field: Field<'_>, context: &Context) -> Result<u16, Problem> {
     })
 }
 
-/// A port that an outgoing connection may be using when pepd starts is no port to listen on.
+/// Checks that outgoing connections leave the port alone: one that they may be using when pepd
+/// starts is no port to listen on.
 fn outside_ephemeral(
     port: u16,
     context: &Context,
@@ -124,7 +125,7 @@ fn mark(field: Field<'_>) -> Result<Mark, Problem> {
         .help(HELP))
 }
 
-/// Holding SYNs takes seven values of the mark, and so three bits.
+/// Checks that the mark has room: holding SYNs takes seven values of it, and so three bits.
 pub(super) fn mark_is_wide_enough(
     root: &Section<'_>,
     capture: &Capture,

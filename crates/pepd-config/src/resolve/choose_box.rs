@@ -7,7 +7,7 @@ use crate::context::{Context, Which};
 use crate::model::Config;
 use crate::report::{Problem, Problems, Span, listed, nearest, shown};
 
-/// Resolves the file of one box: who names a box means this one.
+/// Resolves the file of one box: whoever names a box means this one.
 pub(super) fn of_one(
     parts: &Parts<'_>,
     peers: Vec<PeerDraft<'_>>,
@@ -55,7 +55,8 @@ pub(super) fn of_fleet(
     Some(vec![fleet.config(index, parts)])
 }
 
-/// Finds the box. The command line knows best, then the file; otherwise a box is called as its host is.
+/// Finds the box. The command line knows best, then the file; otherwise a box is named like its
+/// host.
 fn chosen(fleet: &Fleet<'_>, parts: &Parts<'_>, context: &Context) -> Result<usize, Problem> {
     let find = |name: &str| fleet.names().position(|known| known == name);
     let in_file = parts.node.name.as_ref();

@@ -52,7 +52,7 @@ fn too_many(section: &Section<'_>) -> Problem {
     .help("give campuses with the same settings one leg in common")
 }
 
-/// `[leg]` with keys directly in it.
+/// Returns the problem of a `[leg]` with keys directly in it.
 fn without_name(name: &toml::Spanned<&str>, field: Field<'_>) -> Problem {
     let text = *name.get_ref();
     if keys::LEG.contains(&text) {
@@ -103,7 +103,7 @@ fn leg(name: &str, section: &Section<'_>, problems: &mut Problems) -> Leg {
     }
 }
 
-/// There is no rate to keep to unless the file says one.
+/// Checks that the file gives a rate: without one there is none to keep to.
 fn fixed_rate_has_a_rate(section: &Section<'_>) -> Result<(), Problem> {
     let asks = |field: &Field<'_>| field.value().as_str() == Some(Congestion::FIXED_RATE);
     match section.field("congestion").filter(asks) {

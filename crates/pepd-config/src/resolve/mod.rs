@@ -1,5 +1,5 @@
-//! The meaning of the file: sections are read, names resolved, and what stands in different places
-//! is compared.
+//! The meaning of the file: sections are read, names resolved, and what is written in different
+//! places is compared.
 
 mod admin;
 mod campus;
@@ -26,8 +26,8 @@ use crate::model::{Campus, Config};
 use crate::report::Problems;
 use crate::section::Section;
 
-/// Resolves the configuration of one box, or of each box of a fleet in the order of the file. `None` is
-/// always after a problem.
+/// Resolves the configuration of one box, or of each box of a fleet in the order of the file.
+/// `None` is always after a problem.
 pub(crate) fn file(
     document: &DeTable<'_>,
     text: &str,
@@ -56,12 +56,12 @@ pub(crate) fn file(
     if let Some(capture) = &capture {
         capture::mark_is_wide_enough(&root, capture, &rules, problems);
     }
-    // One that could not be resolved has left a problem, and its absence goes unseen.
+    // One that could not be resolved has left a problem, and its absence goes unnoticed.
     let campuses: Vec<Campus> = campuses
         .into_iter()
         .filter_map(CampusDraft::finish)
         .collect();
-    // A `via` that is misspelt has been told as such.
+    // A misspelt `via` has been reported as such.
     if !is_fleet && problems.count() == before {
         peer::refuse_unused(&peers, &campuses, problems);
     }

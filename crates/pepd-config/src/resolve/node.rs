@@ -12,7 +12,7 @@ use crate::model::Node;
 use crate::report::{Problem, Problems};
 use crate::section::Section;
 
-/// How long connections may go on after SIGTERM if the file does not say.
+/// The time for which connections may go on after SIGTERM if the file does not say.
 const DRAIN: Duration = Duration::from_secs(30);
 
 /// `[node]`, as far as it could be read.
@@ -24,7 +24,7 @@ pub(super) struct NodeDraft<'t> {
 }
 
 impl NodeDraft<'_> {
-    /// The node, under this name.
+    /// Returns the node, under this name.
     pub(super) fn named(&self, name: &str) -> Node {
         Node {
             name: name.to_owned(),
@@ -34,8 +34,8 @@ impl NodeDraft<'_> {
     }
 }
 
-/// Reads what the file says about the box that runs it. In the file of a fleet, which every box runs,
-/// it need not say which one that is.
+/// Reads what the file says about the box that runs it. In the file of a fleet, which every box
+/// runs, it need not say which one that is.
 pub(super) fn node<'t>(
     root: &Section<'t>,
     is_fleet: bool,

@@ -1,9 +1,9 @@
-//! What a configuration is made of, before it is known which box it is for.
+//! The parts of a configuration, before it is known which box it is for.
 
 use super::node::NodeDraft;
 use crate::model::{Admin, Campus, Capture, Config, Leg, Limits, Log, Rule};
 
-/// What a configuration is made of, before it is known which box it is for.
+/// The parts of a configuration, before it is known which box it is for.
 pub(super) struct Parts<'t> {
     pub(super) node: NodeDraft<'t>,
     pub(super) capture: Capture,
@@ -16,7 +16,7 @@ pub(super) struct Parts<'t> {
 }
 
 impl Parts<'_> {
-    /// The configuration of the box with this name, which has no peers yet.
+    /// Returns the configuration of the box with this name, which has no peers yet.
     pub(super) fn config(&self, name: &str, campuses: Vec<Campus>) -> Config {
         Config {
             node: self.node.named(name),

@@ -15,12 +15,12 @@ use crate::model::{Campus, Peer, Tos, Via};
 use crate::report::{Problem, Problems};
 use crate::section::Section;
 
-/// How often a peer is probed if the file does not say.
+/// The interval of a peer's probes if the file does not say.
 const PROBE: Duration = Duration::from_secs(5);
 
-/// The TTL of the outer packets where a routing daemon uses the tunnels and the file does not
-/// say: OSPF's own packets and others have 1, and would die at the first router between the
-/// boxes if the outer ones had theirs.
+/// The TTL of the outer packets where a routing daemon uses the tunnels and the file does not say:
+/// OSPF's own packets and others have 1, and would die at the first router between the boxes if the
+/// outer packets had the same.
 const ROUTED_TTL: u8 = 64;
 
 /// An example of `inside`.
@@ -36,12 +36,12 @@ pub(super) struct PeerDraft<'t> {
 }
 
 impl<'t> PeerDraft<'t> {
-    /// The name that `via` may refer to, if it is known.
+    /// Returns the name that `via` may refer to, if it is known.
     pub(super) fn name(&self) -> Option<&'t str> {
         self.name.as_ref().map(|name| *name.get_ref())
     }
 
-    /// The peer, where `campuses` are; `None` is always after a problem.
+    /// Returns the peer, where `campuses` are; `None` is always after a problem.
     pub(super) fn finish(self, campuses: &[Campus]) -> Option<Peer> {
         let (local, remote) = (self.local?.into_inner(), self.remote?.into_inner());
         let mut peer = self.tunnel.between(self.name?.get_ref(), local, remote);
@@ -152,7 +152,7 @@ pub(super) fn refuse_unused(peers: &[PeerDraft<'_>], campuses: &[Campus], proble
     }
 }
 
-/// A name that makes an interface name; of a peer, or of a box, which is a peer to others.
+/// Reads a name that makes an interface name; of a peer, or of a box, which is a peer to others.
 pub(super) fn name<'t>(field: Field<'t>, what: &str) -> Result<Spanned<&'t str>, Problem> {
     let name = field.name(bounds::PEER_NAME).map_err(|problem| {
         // Why so short is not obvious.
@@ -167,7 +167,7 @@ pub(super) fn name<'t>(field: Field<'t>, what: &str) -> Result<Spanned<&'t str>,
     Ok(name)
 }
 
-/// Both ends of the tunnel, which have to fit each other.
+/// Reads both ends of the tunnel, which have to fit each other.
 fn ends(
     section: &Section<'_>,
     problems: &mut Problems,
@@ -194,7 +194,7 @@ fn ends(
     (local, remote)
 }
 
-/// The problem that a tunnel has an end in either family.
+/// Returns the problem that a tunnel has an end in either family.
 pub(super) fn mixed_families(
     title: &str,
     here: &Spanned<IpAddr>,
@@ -221,7 +221,7 @@ pub(super) fn unicast(field: Field<'_>) -> Result<Spanned<IpAddr>, Problem> {
     }
 }
 
-/// What an address is that no host can have in a network.
+/// Returns the kind of an address that no host can have in a network.
 fn not_a_hosts(address: IpAddr) -> Option<&'static str> {
     match address {
         _ if address.is_unspecified() => Some("the unspecified address"),
@@ -233,7 +233,7 @@ fn not_a_hosts(address: IpAddr) -> Option<&'static str> {
     }
 }
 
-/// The kernel tells tunnels apart by their remote end.
+/// Refuses peers with one remote end, by which the kernel tells tunnels apart.
 fn refuse_shared_remotes(peers: &[PeerDraft<'_>], problems: &mut Problems) {
     let mut seen = HashMap::new();
     for remote in peers.iter().filter_map(|peer| peer.remote.as_ref()) {
@@ -252,8 +252,8 @@ fn refuse_shared_remotes(peers: &[PeerDraft<'_>], problems: &mut Problems) {
     }
 }
 
-/// The box that a tunnel starts at is never the one that another ends at. (That both ends of
-/// one tunnel are the same is found with the ends.)
+/// Refuses a tunnel that ends at a box where another starts. (That both ends of one tunnel are the
+/// same is found with the ends.)
 fn refuse_own_box(peers: &[PeerDraft<'_>], problems: &mut Problems) {
     let locals: HashMap<IpAddr, &Spanned<IpAddr>> = peers
         .iter()
@@ -285,7 +285,7 @@ fn are_routed(campuses: &[Campus]) -> bool {
     campuses.iter().any(|campus| campus.via == Via::Routing)
 }
 
-/// The box's own addresses inside the tunnel.
+/// Reads the box's own addresses inside the tunnel.
 fn inside(section: &Section<'_>, problems: &mut Problems) -> Vec<Spanned<IpNet>> {
     let Some(list) = section.optional(problems, "inside", |field| field.list(INSIDE)) else {
         return Vec::new();
@@ -294,7 +294,7 @@ fn inside(section: &Section<'_>, problems: &mut Problems) -> Vec<Spanned<IpNet>>
     read.filter_map(|address| problems.take(address)).collect()
 }
 
-/// An address that a host may have, and the network that it is in.
+/// Reads an address that a host may have, and the network that it is in.
 fn host_in_network(field: Field<'_>) -> Result<Spanned<IpNet>, Problem> {
     let text = field.text("a list of addresses in quotes", INSIDE)?;
     let Ok(net) = text.parse::<IpNet>() else {
@@ -307,7 +307,7 @@ fn host_in_network(field: Field<'_>) -> Result<Spanned<IpNet>, Problem> {
         };
         return Err(field.malformed(text, "an address with a prefix length", help));
     };
-    // Of two addresses, or of one, all are hosts' (RFC 3021, RFC 6164).
+    // In a network of two addresses, or of one, all are hosts' (RFC 3021, RFC 6164).
     let small = net.max_prefix_len() - net.prefix_len() <= 1;
     let address = net.addr();
     let what = match not_a_hosts(address) {
@@ -325,7 +325,7 @@ fn host_in_network(field: Field<'_>) -> Result<Spanned<IpNet>, Problem> {
     }
 }
 
-/// What is the other end's network on one tunnel cannot be that of another.
+/// Refuses overlaps: the network of one tunnel's other end cannot be that of another's.
 fn refuse_overlaps_inside(peers: &[PeerDraft<'_>], problems: &mut Problems) {
     let mut seen: Vec<&Spanned<IpNet>> = Vec::new();
     for inside in peers.iter().flat_map(|peer| &peer.inside) {
@@ -348,7 +348,7 @@ fn refuse_overlaps_inside(peers: &[PeerDraft<'_>], problems: &mut Problems) {
     }
 }
 
-/// `None` is off.
+/// Reads the interval of the probes; `None` is off.
 fn probe(field: Field<'_>) -> Result<Option<Duration>, Problem> {
     if field.value().as_str() == Some("off") {
         return Ok(None);

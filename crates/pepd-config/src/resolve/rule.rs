@@ -181,7 +181,7 @@ fn action(field: Field<'_>) -> Result<Action, Problem> {
     }
 }
 
-/// No connection goes from an IPv4 to an IPv6 address.
+/// Refuses rules from one family to the other: no connection goes from an IPv4 to an IPv6 address.
 fn refuse_mixed_families(
     section: &Section<'_>,
     source: &[IpNet],
@@ -239,7 +239,7 @@ fn covers(wide: &Rule, narrow: &Rule) -> bool {
         )
 }
 
-/// An empty list is everything.
+/// Returns whether `wide` covers all of `narrow`; an empty list is everything.
 fn covers_list<T>(wide: &[T], narrow: &[T], covers: impl Fn(&T, &T) -> bool) -> bool {
     wide.is_empty()
         || !narrow.is_empty()

@@ -178,7 +178,7 @@ const PEER: &str = "[[peer]]\nname = \"hb-i\"\nlocal = \"192.0.2.1\"\nremote = \
 const BEHIND: &str =
     "[[campus]]\nname = \"behind\"\nprefixes = [\"10.7.0.0/16\"]\nvia = \"hb-i\"\n";
 
-/// A peer with these addresses inside its tunnel, and a campus behind it.
+/// Returns a peer with these addresses inside its tunnel, and a campus behind it.
 fn inside(addresses: &str) -> String {
     format!(
         "[[peer]]\nname = \"x\"\nlocal = \"192.0.2.1\"\nremote = \"203.0.113.9\"\n\

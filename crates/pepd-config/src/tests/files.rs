@@ -50,7 +50,7 @@ fn fleet_toml_is_valid_for_every_box() {
     assert_eq!(names, ["hb-a", "hb-i", "hb-b", "hb-c"]);
 }
 
-/// Uncommenting every line that is a key or a header gives a file with all there is.
+/// Uncommenting every line that is a key or a header gives a file with everything there is.
 pub(super) fn uncommented(text: &str) -> String {
     let bare = |line: &str| match line.strip_prefix('#') {
         Some(key) if !key.starts_with([' ', '#']) && !key.is_empty() => format!("{key}\n"),
@@ -91,7 +91,7 @@ fn pepd_toml_has_every_key() {
     }
 }
 
-/// The tables at `path`, in which `NAME` is any key and a list stands for its elements.
+/// Returns the tables at `path`, in which `NAME` is any key and a list stands for its elements.
 fn tables<'t>(table: &'t toml::Table, path: &[&str]) -> Vec<&'t toml::Table> {
     let Some((first, rest)) = path.split_first() else {
         return vec![table];

@@ -298,8 +298,8 @@ fn every_box_of_a_fleet_can_run_with_its_file() {
     }
 }
 
-/// A fleet in which every box has a campus of its own, so that every link is of use: a random
-/// tree, and some links more.
+/// Returns a fleet in which every box has a campus of its own, so that every link is of use: a
+/// random tree, and some more links.
 fn fleet() -> impl Strategy<Value = (usize, Vec<[usize; 2]>)> {
     (2..12_usize)
         .prop_flat_map(|boxes| {

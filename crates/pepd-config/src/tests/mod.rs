@@ -18,7 +18,7 @@ fn context() -> Context {
     }
 }
 
-/// The report on a file that this version must refuse.
+/// Returns the report on a file that this version must refuse.
 fn refusal(text: &str) -> String {
     parse("pepd.toml", text, &context())
         .expect_err("must be refused")
@@ -34,7 +34,7 @@ fn designed_for(text: &str, context: &Context, which: Which) -> Result<Vec<Confi
         .map_err(|problems| problems.into_report("pepd.toml", text).to_string())
 }
 
-/// A small valid file, followed by `more`.
+/// Returns a small valid file, followed by `more`.
 fn with(more: &str) -> String {
     format!("{MINIMAL}\n{more}")
 }

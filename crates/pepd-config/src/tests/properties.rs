@@ -27,7 +27,7 @@ fn fragment() -> impl Strategy<Value = String> {
     ]
 }
 
-/// A TOML value that is not unlike one in a configuration.
+/// Returns a TOML value much like one in a configuration.
 fn value() -> impl Strategy<Value = String> {
     let scalar = prop_oneof![
         any::<i64>().prop_map(|number| number.to_string()),
@@ -87,7 +87,7 @@ proptest! {
         survives(&text.into_iter().collect::<String>());
     }
 
-    /// Valid TOML all the way, so that it is the meaning that is tried.
+    /// Valid TOML throughout, so that it is the meaning that is tried.
     #[test]
     fn any_value_of_any_key(
         changes in prop::collection::vec((any::<prop::sample::Index>(), value()), 1..6)
@@ -151,7 +151,7 @@ fn net() -> impl Strategy<Value = IpNet> {
     })
 }
 
-/// How many leading bits two addresses share; `None` if they are not of one family.
+/// Returns how many leading bits two addresses share; `None` if they are not of one family.
 fn matching_bits(one: IpAddr, other: IpAddr) -> Option<u8> {
     let bits = match (one, other) {
         (IpAddr::V4(one), IpAddr::V4(other)) => (one.to_bits() ^ other.to_bits()).leading_zeros(),
@@ -161,7 +161,7 @@ fn matching_bits(one: IpAddr, other: IpAddr) -> Option<u8> {
     u8::try_from(bits).ok()
 }
 
-/// A configuration with a campus for each prefix, in their order.
+/// Returns a configuration with a campus for each prefix, in their order.
 fn of_prefixes(nets: &[IpNet]) -> Config {
     let mut config = parse("pepd.toml", MINIMAL, &context()).expect("it is valid");
     let campus = |(index, net): (usize, &IpNet)| Campus {

@@ -17,11 +17,11 @@ use crate::traffic::bulk::{Arrivals, Flows, PORT, sleep_until, wait_for_tick};
 use crate::traffic::web::{self, Server};
 use crate::traffic::{keystrokes, video};
 
-/// How much later outages are in each repeat.
+/// The time by which outages are later in each repeat.
 const OUTAGE_SHIFT: Duration = Duration::from_millis(700);
 /// The interval at which `--flows` tells what was reached.
 const STEP: Duration = Duration::from_secs(2);
-/// How often a trace samples the sockets.
+/// The interval at which a trace samples the sockets.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// One repeat of one variant at one point.
@@ -30,13 +30,13 @@ pub struct Case<'a> {
     pub experiment: &'a Experiment,
     /// The point on the axis.
     pub point: &'a Point,
-    /// What is between the hosts.
+    /// The variant between the hosts.
     pub variant: &'a Variant,
-    /// How long it warms up and measures.
+    /// The times of its warm-up and measurement.
     pub timing: Timing,
-    /// Which repeat, from 0 on.
+    /// The repeat, from 0 on.
     pub repeat: u32,
-    /// What the links' losses are drawn from.
+    /// The seed of the links' losses.
     pub seed: u64,
     /// Whether to tell what bulk flows reached over time, and what pepd says of them.
     pub flows: bool,
@@ -46,7 +46,7 @@ impl Case<'_> {
     /// Runs the measurement, and returns its values and, of a trace, what happened over time.
     ///
     /// # Errors
-    /// When the path or the proxy does not come about, or the proxy did not do its work.
+    /// When the path or the proxy cannot be set up, or the proxy did not do its work.
     pub fn run(
         &self,
         pepd: &FilePath,
@@ -229,7 +229,7 @@ impl Case<'_> {
         done
     }
 
-    /// One flow, with what both legs' sockets are at.
+    /// One flow, with the state of both legs' sockets.
     #[allow(
         clippy::type_complexity,
         reason = "the values, and what they come from"
@@ -288,7 +288,7 @@ impl Case<'_> {
 struct LinkState {
     /// The share of packets that the far leg lost, of those sent to the receiver.
     far_loss: f64,
-    /// How late the slowest direction was with one packet in a hundred, in seconds.
+    /// The time by which the slowest direction was late with one packet in a hundred, in seconds.
     lag: f64,
     host_requests: Option<u64>,
     fell_behind: bool,

@@ -78,7 +78,7 @@ fn reno_under_poisson(leg: &Leg) -> f64 {
     }
 }
 
-/// The mean share of packets that a leg loses.
+/// Returns the mean share of packets that a leg loses.
 fn loss(leg: &Leg) -> f64 {
     match leg.loss {
         Loss::Independent { probability } => probability,
@@ -91,7 +91,7 @@ fn loss(leg: &Leg) -> f64 {
             let bad = good_to_bad / (good_to_bad + bad_to_good);
             bad * loss_in_bad + (1.0 - bad) * loss_in_good
         }
-        // A few per second are no part of the rate.
+        // A few per second do not affect the rate.
         Loss::None | Loss::Poisson { .. } => 0.0,
     }
 }

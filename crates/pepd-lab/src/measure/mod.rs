@@ -16,12 +16,12 @@ use crate::cli::Selection;
 use crate::paper::{Experiment, Point, Timing, Variant};
 use crate::results::{Outcome, Record, Setting};
 
-/// How experiments are run.
+/// The way in which experiments are run.
 #[derive(Clone, Copy, Debug)]
 pub struct Options<'a> {
     /// The daemon's binary.
     pub pepd: &'a Path,
-    /// Which measurements of an experiment, and how long they take.
+    /// The measurements of an experiment that are made, and how long they take.
     pub selection: &'a Selection,
     /// Whether the clock is that of a guest which counts instructions.
     pub virtual_time: bool,
@@ -36,8 +36,8 @@ pub struct Tally {
     pub failed: usize,
 }
 
-/// Runs `experiment`. `progress` is told what comes next, and `keep` given what each measurement
-/// came to, to be merged by [`Outcome::update`].
+/// Runs `experiment`. `progress` is told what comes next, and `keep` is given the result of each
+/// measurement, to be merged by [`Outcome::update`].
 ///
 /// A measurement that fails (the path cannot be made, a proxy does not start or ends, nothing was
 /// split where a proxy should have) is named and counted in `tally`, and the rest goes on.
@@ -93,7 +93,7 @@ pub fn experiment(
                 };
                 let told = records.iter().map(describe);
                 told.for_each(|line| progress(&line));
-                // Each at once: hours of them would be lost with the one that does not end.
+                // Each at once: hours of them would be lost with one that does not end.
                 keep(Outcome {
                     setting: setting.clone(),
                     records,
@@ -106,7 +106,7 @@ pub fn experiment(
     Ok(())
 }
 
-/// Where and how the measurements run.
+/// Returns where and how the measurements run.
 fn setting(options: Options<'_>) -> Result<Setting> {
     Ok(Setting {
         kernel: uname()?.release().to_string_lossy().into_owned(),
@@ -115,7 +115,7 @@ fn setting(options: Options<'_>) -> Result<Setting> {
     })
 }
 
-/// The timing and the points of `experiment` that `selection` asks for.
+/// Returns the timing and the points of `experiment` that `selection` asks for.
 fn plan<'a>(experiment: &'a Experiment, selection: &Selection) -> (Timing, Vec<&'a Point>) {
     let (mut timing, mut points) = experiment.plan(selection.quick);
     timing.repeats = selection.repeats.unwrap_or(timing.repeats);
@@ -131,7 +131,7 @@ fn plan<'a>(experiment: &'a Experiment, selection: &Selection) -> (Timing, Vec<&
     (timing, points)
 }
 
-/// The variants that are asked for and can run here, and why others cannot.
+/// Returns the variants that are asked for and can run here, and why others cannot.
 fn variants(experiment: &Experiment, options: Options<'_>) -> Result<(Vec<Variant>, Vec<String>)> {
     let (mut variants, left_out) = possible(experiment, options.pepd)?;
     let wanted = &options.selection.variant;
@@ -141,8 +141,8 @@ fn variants(experiment: &Experiment, options: Options<'_>) -> Result<(Vec<Varian
     Ok((variants, left_out))
 }
 
-/// What the losses of one repeat at one point are drawn from. It is the same for all variants:
-/// they meet the same losses, as far as they send alike.
+/// Returns what the losses of one repeat at one point are drawn from. It is the same for all
+/// variants: they meet the same losses, as far as they send alike.
 fn seed(experiment: &Experiment, point: &Point, repeat: u32) -> Result<u64> {
     // Of the whole list, so that a selection of points meets the same losses as all of them.
     let place = experiment
@@ -154,7 +154,7 @@ fn seed(experiment: &Experiment, point: &Point, repeat: u32) -> Result<u64> {
     Ok(1000 * (u64::try_from(index)? + 1) + u64::from(repeat))
 }
 
-/// A value as it is told while the experiment goes on.
+/// Returns a value as it is told while the experiment goes on.
 fn describe(record: &Record) -> String {
     let share = record
         .limit

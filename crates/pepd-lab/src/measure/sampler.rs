@@ -26,11 +26,11 @@ use crate::traffic::bulk::sleep_until;
 pub struct SocketSample {
     /// Time since the start.
     pub time: Duration,
-    /// What has arrived and was not read yet, in bytes.
+    /// The bytes that have arrived and were not read yet.
     pub receive_queue: u32,
     /// Congestion window, in segments.
     pub cwnd: u32,
-    /// What was written and never sent yet, in bytes.
+    /// The bytes that were written and never sent yet.
     pub unsent: u32,
 }
 
@@ -123,12 +123,12 @@ fn note(response: &InetResponse, port: u16, sides: &mut [SocketSample; 2]) {
     }
 }
 
-/// Where `struct tcp_info` (include/uapi/linux/tcp.h) has `tcpi_snd_cwnd`.
+/// The offset of `tcpi_snd_cwnd` in `struct tcp_info` (include/uapi/linux/tcp.h).
 const SND_CWND: usize = 80;
-/// Where it has `tcpi_notsent_bytes`, since Linux 4.6.
+/// The offset of `tcpi_notsent_bytes` in it, since Linux 4.6.
 const NOTSENT_BYTES: usize = 144;
 
-/// A 32-bit field; zero where an older kernel has none.
+/// Returns a 32-bit field; zero where an older kernel has none.
 fn field(info: &[u8], offset: usize) -> u32 {
     let bytes = info.get(offset..).and_then(|rest| rest.first_chunk());
     bytes.copied().map(u32::from_ne_bytes).unwrap_or_default()

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::paper::{Experiment, Matrix, ProxyKind, Variant};
 
-/// The variants that this machine can run, and why not the others.
+/// Returns the variants that this machine can run, and why not the others.
 pub(super) fn possible(
     experiment: &Experiment,
     pepd: &Path,
@@ -18,7 +18,7 @@ pub(super) fn possible(
         Some(Matrix {}) => Matrix::variants(&available),
         None => experiment.variants.clone(),
     };
-    // After the matrix, which is of the kernel's: pepd's own one takes a rate.
+    // After the matrix, which has only the kernel's: pepd's own one takes a rate.
     if has_fixed_rate(pepd) {
         available.push("fixed-rate".to_owned());
     }
@@ -52,7 +52,7 @@ fn congestion_controls() -> Result<Vec<String>> {
     Ok(text.split_whitespace().map(str::to_owned).collect())
 }
 
-/// Whether the daemon was built with its own congestion control.
+/// Returns whether the daemon was built with its own congestion control.
 fn has_fixed_rate(pepd: &Path) -> bool {
     let output = Command::new(pepd).arg("--version").output();
     output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("fixed-rate"))

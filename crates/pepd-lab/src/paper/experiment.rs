@@ -18,11 +18,11 @@ use super::workload::Workload;
 pub struct Experiment {
     /// The name on the command line.
     pub name: String,
-    /// Which figure, table or section of the paper it repeats.
+    /// The figure, table or section of the paper that it repeats.
     pub source: String,
     /// The title: what is shown, in a line.
     pub title: String,
-    /// How this differs from the paper, and whatever else a reader must know.
+    /// The differences from the paper, and whatever else a reader must know.
     #[serde(default)]
     pub notes: Vec<String>,
     /// The leg next to the sender.
@@ -38,9 +38,9 @@ pub struct Experiment {
     /// The hosts' receive windows, in bytes; the kernel's own without it.
     #[serde(default, deserialize_with = "size")]
     pub host_window: Option<u64>,
-    /// What the hosts do.
+    /// The workload of the hosts.
     pub workload: Workload,
-    /// What the best possible result follows from.
+    /// The limit that the best possible result follows from.
     #[serde(default)]
     pub limit: Limit,
     /// The parameter that differs from point to point.
@@ -48,7 +48,7 @@ pub struct Experiment {
     /// The settings it is run at.
     #[serde(rename = "point")]
     pub points: Vec<Point>,
-    /// What is between the hosts.
+    /// The variants between the hosts.
     #[serde(rename = "variant", default)]
     pub variants: Vec<Variant>,
     /// Instead of variants: every congestion control, on each leg.
@@ -57,40 +57,41 @@ pub struct Experiment {
     /// where losses are a process in time, and shows a point's effect with fewer repeats.
     #[serde(default)]
     pub same_losses: bool,
-    /// How long and how often it is measured.
+    /// The timing of its measurements.
     pub timing: Timing,
-    /// How long and how often with `--quick`.
+    /// The timing with `--quick`.
     pub quick: Quick,
     /// The numbers that the paper printed.
     #[serde(default)]
     pub printed: Vec<Printed>,
 }
 
-/// Where connections can be split.
+/// The places where connections can be split.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Boxes {
     /// Between the legs.
     #[default]
     One,
-    /// At the outer ends of the legs, too, joined by tunnels.
+    /// There are boxes at the outer ends of the legs, too, joined by tunnels.
     Three,
 }
 
-/// What the best possible result follows from.
+/// The limit that the best possible result follows from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Limit {
     /// The slower leg's rate × (1 − p) × the payload's share of a packet.
     #[default]
     Rate,
-    /// As [`Limit::Rate`], but no more than Reno can under losses of a rate of their own: 2/(λR²)
-    /// packets per second on each leg (additive increase 1/R² per second, halved at each event
-    /// of a Poisson process with λ events per second; Baccelli et al., section 19.4.2).
+    /// The limit is [`Limit::Rate`], but no more than Reno can under losses of a rate of their own:
+    /// 2/(λR²) packets per second on each leg (additive increase 1/R² per second, halved at each
+    /// event of a Poisson process with λ events per second; Baccelli et al., section 19.4.2).
     RenoUnderPoisson,
-    /// As [`Limit::Rate`], but no more than a window of 65535 bytes per round trip on each leg.
+    /// The limit is [`Limit::Rate`], but no more than a window of 65535 bytes per round trip on
+    /// each leg.
     RateAndWindow,
-    /// As [`Limit::Rate`], for the time that the link is up.
+    /// The limit is [`Limit::Rate`] for the time that the link is up.
     RateWithoutOutages,
 }
 
@@ -115,7 +116,7 @@ pub struct Axis {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Point {
-    /// Where it is on the axis.
+    /// The place on the axis.
     pub x: f64,
     /// Replaces the far leg's losses: independent, with this probability.
     pub far_loss: Option<f64>,
@@ -130,17 +131,17 @@ pub struct Point {
     pub name: Option<String>,
 }
 
-/// How long and how often an experiment is measured.
+/// The timing of an experiment's measurements.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Timing {
-    /// How long the flows run before the measurement.
+    /// The time that the flows run before the measurement.
     #[serde(deserialize_with = "duration")]
     pub warm_up: Duration,
-    /// How long the measurement takes.
+    /// The time that the measurement takes.
     #[serde(deserialize_with = "duration")]
     pub window: Duration,
-    /// How often it is repeated, each time with other losses.
+    /// The number of times that it is repeated, each time with other losses.
     pub repeats: u32,
 }
 
@@ -148,7 +149,7 @@ pub struct Timing {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Quick {
-    /// How long and how often it is measured.
+    /// The timing of its measurements.
     pub timing: Timing,
     /// The points that are measured, by their `x`.
     pub points: Vec<f64>,
@@ -164,13 +165,13 @@ pub struct Printed {
     pub value: f64,
     /// The unit of the number.
     pub unit: String,
-    /// Where in the paper it stands.
+    /// The place in the paper.
     pub source: String,
     /// The point that it belongs to; without it, to the whole experiment.
     pub x: Option<f64>,
     /// The variant that it is set beside; without it, every one.
     pub variant: Option<String>,
-    /// For a ratio of two variants, the one that it is relative to.
+    /// The variant that it is relative to, for a ratio of two.
     pub over: Option<String>,
 }
 

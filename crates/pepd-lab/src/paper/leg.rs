@@ -25,13 +25,13 @@ pub struct Leg {
     /// Whether only the direction to the receiver loses: acknowledgements arrive.
     #[serde(default)]
     pub loss_forward_only: bool,
-    /// When it is down, both ways, from the start of the transfer on.
+    /// The outages, both ways, from the start of the transfer on.
     #[serde(default)]
     pub outages: Vec<Outage>,
 }
 
 impl Leg {
-    /// What the link does to packets towards the receiver.
+    /// Returns what the link does to packets towards the receiver.
     #[must_use]
     pub fn forward(&self) -> Shape {
         Shape {
@@ -42,7 +42,7 @@ impl Leg {
         }
     }
 
-    /// What the link does to packets towards the sender.
+    /// Returns what the link does to packets towards the sender.
     #[must_use]
     pub fn backward(&self) -> Shape {
         let loss = if self.loss_forward_only {

@@ -11,8 +11,8 @@ use super::variant::{ProxyKind, Variant};
 pub struct Matrix {}
 
 impl Matrix {
-    /// Returns the variants for the congestion controls `available`: first without a proxy, then with
-    /// HAProxy, then each sender's with all of pepd's.
+    /// Returns the variants for the congestion controls `available`: first without a proxy, then
+    /// with HAProxy, then each sender's with all of pepd's.
     #[must_use]
     pub fn variants(available: &[String]) -> Vec<Variant> {
         let mut names = available.to_vec();

@@ -2,13 +2,13 @@
 
 use serde::Deserialize;
 
-/// What is between the hosts, and how they send.
+/// A variant: what is between the hosts, and how they send.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Variant {
     /// The name in reports.
     pub name: String,
-    /// What splits the connections.
+    /// The proxy that splits the connections.
     #[serde(default)]
     pub proxy: ProxyKind,
     /// The sending host's congestion control.
@@ -20,18 +20,18 @@ pub struct Variant {
     /// Whether pepd's legs retransmit at a steady pace (its key `thin`).
     #[serde(default)]
     pub thin: bool,
-    /// How many segments pepd's far leg begins with: the route's `initcwnd`.
+    /// The number of segments that pepd's far leg begins with: the route's `initcwnd`.
     pub initial_window: Option<u32>,
     /// What the near leg may have on its way beside the point's `buffer`, in packets of the MTU.
     #[serde(default)]
     pub allowance: u32,
 }
 
-/// What splits the connections.
+/// The proxy that splits the connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProxyKind {
-    /// Nothing: the box in the middle routes.
+    /// There is no proxy: the box in the middle routes.
     #[default]
     None,
     /// pepd, transparent.

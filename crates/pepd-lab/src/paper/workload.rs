@@ -17,7 +17,7 @@ use super::units::duration;
 pub enum Workload {
     /// Each flow sends as much as it can, for the whole time.
     Bulk {
-        /// How many flows there are at once.
+        /// The number of flows at once.
         flows: usize,
         /// Whether results are in packets, not bits, per second.
         #[serde(default)]
@@ -30,10 +30,10 @@ pub enum Workload {
     Trace,
     /// A byte at a time, which comes back as ssh's echo does.
     Keystrokes {
-        /// How often a key is pressed, whatever has come back.
+        /// The interval at which a key is pressed, whatever has come back.
         #[serde(deserialize_with = "duration")]
         every: Duration,
-        /// How long the last echo is waited for.
+        /// The time that the last echo is waited for.
         #[serde(deserialize_with = "duration")]
         wait: Duration,
     },
@@ -48,24 +48,24 @@ pub enum Workload {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Browsing {
-    /// How often a page is opened, or as soon as the last one is complete.
+    /// The interval at which a page is opened, or as soon as the last one is complete.
     #[serde(deserialize_with = "duration")]
     pub every: Duration,
     /// The document, in bytes.
     pub document: u64,
-    /// How many objects it names.
+    /// The number of objects that it names.
     pub objects: u32,
     /// The smallest of them, in bytes.
     pub smallest: u64,
     /// The largest, in bytes; the others are in between, evenly on a logarithmic scale.
     pub largest: u64,
-    /// How many connections a browser opens at most.
+    /// The number of connections that a browser opens at most.
     pub connections: usize,
 }
 
 impl Browsing {
-    /// Returns the objects' sizes in bytes, in the order in which the document names them: the same for
-    /// every page, small and large ones mixed.
+    /// Returns the objects' sizes in bytes, in the order in which the document names them: the same
+    /// for every page, small and large ones mixed.
     #[must_use]
     pub fn objects(&self) -> Vec<u64> {
         let (low, high) = (real(self.smallest).ln(), real(self.largest).ln());
@@ -87,17 +87,17 @@ impl Browsing {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Watching {
-    /// How many are watched at once, each begun a second after the one before.
+    /// The number that are watched at once, each begun a second after the one before.
     pub viewers: usize,
     /// The rate at which it plays.
     pub rate: Rate,
-    /// How long it plays.
+    /// The time that it plays.
     #[serde(deserialize_with = "duration")]
     pub length: Duration,
-    /// How much of it must be there before it begins to play.
+    /// The part of it that must be there before it begins to play.
     #[serde(deserialize_with = "duration")]
     pub ahead: Duration,
-    /// How much before it goes on after an interruption.
+    /// The part that must be there before it goes on after an interruption.
     #[serde(deserialize_with = "duration")]
     pub again: Duration,
 }

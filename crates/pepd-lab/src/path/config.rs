@@ -11,9 +11,9 @@ const LEAST_BUFFER: u64 = 4096;
 const SENDER: &str = "[[campus]]\nname = \"sender\"\nprefixes = [\"10.1.0.0/16\"]\n";
 const RECEIVER: &str = "[[campus]]\nname = \"receiver\"\nprefixes = [\"10.2.0.0/16\"]\n";
 
-/// Returns the configuration of the only box: both campuses are its own, and each leg's congestion control is that
-/// towards its campus. A proxy buffer of so many packets is what the near leg may receive, and
-/// what may wait on the far leg that was not sent yet.
+/// Returns the configuration of the only box: both campuses are its own, and each leg's congestion
+/// control is that towards its campus. A proxy buffer of so many packets is what the near leg may
+/// receive, and what may wait on the far leg that was not sent yet.
 #[must_use]
 pub fn alone(variant: &Variant, point: &Point, sockets: &Path) -> String {
     let bytes = |packets: u32| u64::from(packets * u32::from(MTU.bytes())).max(LEAST_BUFFER);
@@ -29,9 +29,9 @@ pub fn alone(variant: &Variant, point: &Point, sockets: &Path) -> String {
     )
 }
 
-/// Returns the configurations of the three boxes of Jain & Ott, section II, in order: next to the sender, in the middle,
-/// next to the receiver. Tunnels join them; towards the receiver the first leg has the sender's
-/// congestion control, and the second the variant's.
+/// Returns the configurations of the three boxes of Jain & Ott, section II, in order: next to the
+/// sender, in the middle, next to the receiver. Tunnels join them; towards the receiver the first
+/// leg has the sender's congestion control, and the second the variant's.
 #[must_use]
 pub fn chain(variant: &Variant, sockets: &Path) -> [String; 3] {
     let lan = leg("lan", &variant.sender, variant);

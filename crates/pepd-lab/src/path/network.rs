@@ -32,7 +32,7 @@ pub const I_TO_B: [&str; 2] = ["198.51.100.1", "198.51.100.2"];
 /// one more at the outer end of either leg, and a local network between it and its host.
 #[derive(Debug)]
 pub struct Path {
-    // The links first: they end before their namespaces do.
+    // The links come first: they end before their namespaces do.
     near: Link,
     far: Link,
     requests: Cell<Option<u64>>,
@@ -42,7 +42,7 @@ pub struct Path {
     pub hb: Netns,
     /// The receiving host's namespace.
     pub receiver: Netns,
-    /// Of three boxes, those at the outer ends of the legs.
+    /// The boxes at the outer ends of the legs, where there are three.
     pub ends: Option<[Netns; 2]>,
 }
 
@@ -92,7 +92,7 @@ impl Path {
         Ok(())
     }
 
-    /// The boxes route between the campuses: that is the way without a proxy.
+    /// Has the boxes route between the campuses: that is the path without a proxy.
     fn address_three(&self, [a, b]: &[Netns; 2]) -> Result<()> {
         let hosts = [(&self.sender, a, 1), (&self.receiver, b, 2)];
         for (host, gateway, campus) in hosts {
@@ -118,7 +118,7 @@ impl Path {
         Ok(())
     }
 
-    /// The boxes, from the sender to the receiver.
+    /// Returns the boxes, from the sender to the receiver.
     #[must_use]
     pub fn boxes(&self) -> Vec<&Netns> {
         match &self.ends {
@@ -156,13 +156,13 @@ impl Path {
         Ok(())
     }
 
-    /// The sender's address with `port`.
+    /// Returns the sender's address with `port`.
     #[must_use]
     pub fn sender_address(port: u16) -> SocketAddr {
         (SENDER, port).into()
     }
 
-    /// The receiver's address with `port`.
+    /// Returns the receiver's address with `port`.
     #[must_use]
     pub fn receiver_address(port: u16) -> SocketAddr {
         (RECEIVER, port).into()
@@ -178,14 +178,14 @@ impl Path {
         self.far.restart().context("far leg")
     }
 
-    /// How often a guest has waited for its host's files since the last restart; `None` outside
-    /// a guest.
+    /// Returns how often a guest has waited for its host's files since the last restart; `None`
+    /// outside a guest.
     #[must_use]
     pub fn host_requests(&self) -> Option<u64> {
         Some(host_requests()?.saturating_sub(self.requests.get()?))
     }
 
-    /// What the links did since the last restart: near, far.
+    /// Returns what the links did since the last restart: near, far.
     ///
     /// # Errors
     /// When a link has ended.
@@ -199,7 +199,7 @@ impl Path {
 
 fn host(name: &str) -> Result<Netns> {
     let netns = Netns::new(name)?;
-    // Router solicitations would use up losses of a seed at times of their own.
+    // Router solicitations would use up the losses of a seed at arbitrary times.
     netns.sysctl("net.ipv6.conf.default.disable_ipv6", "1")?;
     Ok(netns)
 }
@@ -234,7 +234,7 @@ fn prioritise_link_threads() {
     }
 }
 
-/// The guest's own count of what goes over 9p: events in its trace buffer.
+/// Returns the guest's own count of what goes over 9p: events in its trace buffer.
 fn host_requests() -> Option<u64> {
     let stats = "/sys/kernel/tracing/instances/pepd-guest/per_cpu/cpu0/stats";
     let text = fs::read_to_string(stats).ok()?;

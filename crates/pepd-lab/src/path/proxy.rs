@@ -12,7 +12,7 @@ use super::config;
 use super::network::Path;
 use crate::paper::{Point, ProxyKind, Variant};
 
-/// How long HAProxy may take to start on a busy machine.
+/// The time that HAProxy may take to start on a busy machine.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// A running proxy, ended when dropped; or none: then the box routes.
@@ -25,7 +25,8 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Starts the proxy that `variant` asks for on the boxes of `path`. `pepd` is the daemon's binary.
+    /// Starts the proxy that `variant` asks for on the boxes of `path`. `pepd` is the daemon's
+    /// binary.
     ///
     /// # Errors
     /// When it does not start; the message has its log.
@@ -78,7 +79,7 @@ impl Proxy {
     /// is still there.
     ///
     /// # Errors
-    /// When that is not so: the numbers are about something else then.
+    /// When that is not so: the numbers are then about something else.
     pub fn check(&mut self, path: &Path) -> Result<()> {
         for hb in path.boxes() {
             let accepted = accepted(hb)?;

@@ -209,7 +209,7 @@ impl Scale {
         if self.log_x { x.log10() } else { x }
     }
 
-    /// What lies below the range, as nothing at all does on a logarithmic one, is drawn at its edge.
+    /// Moves what lies below the range, as nothing at all does on a logarithmic one, to its edge.
     fn y(&self, y: f64) -> f64 {
         let y = if self.log_y { y.log10() } else { y };
         if y.is_finite() {
@@ -220,8 +220,8 @@ impl Scale {
     }
 }
 
-/// How many labels an axis may have: no more than one for each whole number, since places on an
-/// axis are whole ones, and between decades a grid line would have no label.
+/// Returns how many labels an axis may have: no more than one for each whole number, since places
+/// on an axis are whole ones, and between decades a grid line would have no label.
 fn labels(log: bool, low: f64, high: f64) -> usize {
     let whole = (1_u8..=u8::MAX).take_while(|n| low.ceil() + f64::from(*n) <= high);
     let count = whole.count() + 1;
@@ -370,7 +370,7 @@ fn legend(area: &Area<'_>, names: &[&str], limit: bool, paper: bool) -> Result<(
     Ok(())
 }
 
-/// How the n-th line looks: a colour, and once these are used up another mark.
+/// The style of the n-th line: a colour, and once these are used up another mark.
 #[derive(Clone, Copy)]
 struct Style(usize);
 

@@ -19,7 +19,7 @@ pub struct Means {
     /// The congestion controls, in the order of rows and columns.
     pub controls: Vec<String>,
     metric: Metric,
-    /// What is physically possible, in the metric's unit in reports.
+    /// The physical limit, in the metric's unit in reports.
     pub limit: Option<f64>,
     /// Per sender: without a proxy, with HAProxy, and then with each of `controls` on pepd's far
     /// leg.

@@ -15,7 +15,7 @@ pub(super) const SIZE: (u32, u32) = (960, 520);
 /// The font of all texts.
 pub(super) const FONT: &str = "sans-serif";
 
-/// What plotters says, as an error of ours.
+/// Converts what plotters says into an error of ours.
 pub(super) fn draw_error(error: impl std::fmt::Display) -> anyhow::Error {
     anyhow!("cannot draw a figure: {error}")
 }

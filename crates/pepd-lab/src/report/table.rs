@@ -66,8 +66,8 @@ pub fn words(experiment: &Experiment) -> Range<usize> {
     }
 }
 
-/// Returns the header and the rows: of a matrix its cells, and otherwise a row per point, variant and
-/// metric.
+/// Returns the header and the rows: of a matrix its cells, and otherwise a row per point, variant
+/// and metric.
 #[must_use]
 pub fn cells(experiment: &Experiment, outcome: &Outcome) -> (Vec<String>, Vec<Vec<String>>) {
     let means = Means::of(outcome).filter(|_| experiment.matrix.is_some());

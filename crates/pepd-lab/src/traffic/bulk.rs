@@ -30,7 +30,7 @@ pub struct Flows {
     receivers: Vec<JoinHandle<Vec<u64>>>,
 }
 
-/// What arrived at the receiver, per flow and [`BIN`] since the start, in bytes.
+/// The bytes that arrived at the receiver, per flow and [`BIN`] since the start.
 #[derive(Clone, Debug)]
 pub struct Arrivals(Vec<Vec<u64>>);
 
@@ -38,7 +38,7 @@ impl Flows {
     /// Connects `count` flows that send by the congestion control `congestion`, and lets them.
     ///
     /// # Errors
-    /// When a connection does not come about.
+    /// When a connection is not established.
     pub fn start(path: &Path, count: usize, congestion: &str) -> Result<Self> {
         let listener = listen(&path.receiver, Path::receiver_address(PORT))?;
         let mut pairs = Vec::new();
@@ -73,7 +73,7 @@ impl Flows {
     #[must_use]
     pub fn stop(self) -> Arrivals {
         for end in &self.ends {
-            // It fails where the path has done it already.
+            // It fails where the path has already done so.
             let _ = end.shutdown(Shutdown::Both);
         }
         for sender in self.senders {
@@ -89,8 +89,8 @@ impl Flows {
 }
 
 impl Arrivals {
-    /// Returns each flow's goodput in bit/s from `from` after the start for `length`, both multiples
-    /// of [`BIN`].
+    /// Returns each flow's goodput in bit/s from `from` after the start for `length`, both
+    /// multiples of [`BIN`].
     #[must_use]
     pub fn goodput(&self, from: Duration, length: Duration) -> Vec<f64> {
         let [first, count] = [bin(from), bin(length)];
@@ -116,7 +116,7 @@ pub fn sleep_until(when: Instant) {
 /// `listener`, and returns both ends.
 ///
 /// # Errors
-/// When it does not come about.
+/// When it is not established.
 pub fn pair(
     sender: &Netns,
     listener: &TcpListener,
@@ -149,15 +149,15 @@ pub fn pair(
 }
 
 /// Waits half a second or less, until the kernel's timers tick. TCP's timeouts are as coarse as
-/// ticks are: where between two of them flows begin has a say in when timeouts run out, and
-/// should be the same where the seed is.
+/// ticks are: the point between two of them at which flows begin affects when timeouts run out, and
+/// should be the same for the same seed.
 ///
 /// # Errors
 /// Without the clocks that tell.
 pub fn wait_for_tick() -> Result<()> {
     /// A whole number of ticks with 100, 250, 300 and 1000 of them per second.
     const AHEAD: Duration = Duration::from_millis(500);
-    // It stands at the last tick. It is read first, or the difference could be negative.
+    // It shows the last tick. It is read first, or the difference could be negative.
     let tick = ClockId::CLOCK_MONOTONIC_COARSE.now();
     let tick = tick.context("coarse clock")?;
     let since = ClockId::CLOCK_MONOTONIC.now().context("clock")? - tick;

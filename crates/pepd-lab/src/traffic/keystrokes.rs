@@ -15,7 +15,7 @@ use crate::path::Path;
 /// receiver, which sends them back. Returns each one's round trip in seconds.
 ///
 /// # Errors
-/// When the connection does not come about, or an echo has not come `wait` after the last key.
+/// When the connection is not established, or an echo has not come `wait` after the last key.
 pub fn type_away(
     path: &Path,
     count: usize,

@@ -14,7 +14,7 @@ use crate::path::Path;
 
 /// The time step of a player.
 const STEP: Duration = Duration::from_millis(100);
-/// How much later than the one before each viewer begins.
+/// The time by which each viewer begins later than the one before.
 const START_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Farkas et al., section 4.1: buffering shorter than this,
@@ -27,11 +27,11 @@ const INTERRUPTED: Duration = Duration::from_secs(2);
 /// What one viewer saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Viewing {
-    /// From the click until it played; of what never did, until it was given up.
+    /// The time from the click until it played; of what never did, until it was given up.
     pub buffering: Duration,
-    /// How often it stopped to buffer again.
+    /// The number of times that it stopped to buffer again.
     pub interruptions: u32,
-    /// How long it stood still after it had begun, altogether.
+    /// The time that it stood still after it had begun, altogether.
     pub interrupted: Duration,
     /// Whether it was seen to the end before it was given up.
     pub complete: bool,
@@ -48,7 +48,7 @@ impl Viewing {
     }
 }
 
-/// How much of a video there was in each [`STEP`] after the click, in bytes.
+/// The bytes of a video that there were in each [`STEP`] after the click.
 type Arrived = Vec<u64>;
 
 /// Lets all viewers watch from the receiving host, and returns what each saw.
@@ -72,7 +72,7 @@ pub fn watch(path: &Path, video: Watching, window: Duration) -> Result<Vec<Viewi
                     })
                 })
                 .collect();
-            // Whoever is done by then has been seen to the end.
+            // A video that is done by then has been seen to the end.
             while Instant::now() < end && viewers.iter().any(|viewer| !viewer.is_finished()) {
                 sleep_until(end.min(Instant::now() + STEP));
             }
@@ -179,7 +179,7 @@ enum State {
 mod tests {
     use super::*;
 
-    /// 8 bit/s: a byte a second.
+    /// Returns a video of 8 bit/s: a byte a second.
     fn video() -> Watching {
         Watching {
             viewers: 1,
@@ -190,7 +190,7 @@ mod tests {
         }
     }
 
-    /// What has arrived by each step of `seconds`, given by a function of the second.
+    /// Returns what has arrived by each step of `seconds`, given by a function of the second.
     fn arrivals(seconds: u64, by: impl Fn(u64) -> u64) -> Arrived {
         (0..seconds * 10).map(|step| by(step / 10)).collect()
     }

@@ -157,7 +157,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Returns a handle that ends the connection when shut down, so that a `get` under way on it fails.
+    /// Returns a handle that ends the connection when shut down, so that a `get` under way on it
+    /// fails.
     ///
     /// # Errors
     /// Without a descriptor to spare.

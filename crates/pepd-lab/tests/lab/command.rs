@@ -245,8 +245,8 @@ fn a_measurement_that_fails_is_named_and_the_rest_goes_on() -> Result<()> {
     Ok(())
 }
 
-/// The daemon that `lab` has started, once so much is sent in its namespace that a transfer must
-/// be under way: the handshakes take a few segments.
+/// Returns the daemon that `lab` has started, once so much is sent in its namespace that a transfer
+/// must be under way: the handshakes take a few segments.
 fn transferring(lab: Pid) -> Option<Pid> {
     let lab = procfs::process::Process::new(lab.as_raw()).ok()?;
     let tasks = lab.tasks().ok()?;

@@ -31,7 +31,7 @@ pub enum InstallError {
     /// The tunnels could not be made.
     #[error(transparent)]
     Tunnel(TunnelError),
-    /// What was made did not stay as it was.
+    /// The kernel state that was made did not stay as it was.
     #[error(transparent)]
     Drift(#[from] Drift),
 }
@@ -137,7 +137,7 @@ pub enum RemoveError {
     /// The rules, routes or tunnels could not be deleted.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
-    /// What is to be kept could not be put in the place of the rest.
+    /// The state that is to be kept could not be put in the place of the rest.
     #[error(transparent)]
     Keep(#[from] InstallError),
 }

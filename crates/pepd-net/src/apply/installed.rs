@@ -38,15 +38,14 @@ pub async fn install(plan: &Plan) -> Result<Installed, InstallError> {
 
 /// A plan that is in the kernel.
 ///
-/// Dropping it leaves the kernel as it is (a crash does no more either); call
-/// [`Installed::remove`].
+/// Dropping it leaves the kernel as it is (so does a crash); call [`Installed::remove`].
 #[derive(Debug)]
 #[must_use = "dropping it removes nothing from the kernel"]
 pub struct Installed {
     plan: Plan,
     warnings: Vec<Warning>,
     fingerprint: Listing,
-    /// Of the host's routes, where there are copies of them.
+    /// The changes of the host's routes, where there are copies of them.
     changes: Option<Changes>,
 }
 
@@ -89,8 +88,8 @@ impl Installed {
         remove(self.plan.table, self.plan.mark).await.map(|_| ())
     }
 
-    /// Waits until the host's routes change, where it matters: then call
-    /// [`Installed::follow`]. Where it does not it waits for ever.
+    /// Waits until the host's routes change, where that matters: then call [`Installed::follow`].
+    /// Where it does not, it waits for ever.
     pub async fn routes_changed(&self) {
         match &self.changes {
             Some(changes) => changes.next().await,
@@ -109,10 +108,10 @@ impl Installed {
             .map(|_| ())
     }
 
-    /// Gives the tunnels, where the file leaves it to them, the MTU of their paths as they are
-    /// now, with what path-MTU discovery has taught this host.
+    /// Gives the tunnels whose MTU the file leaves to their paths what those carry now, with what
+    /// path-MTU discovery has taught this host.
     ///
-    /// A packet that may be fragmented is not refused for its size, nor its sender told; and the
+    /// A packet that may be fragmented is not refused for its size, nor is its sender told; and the
     /// kernel goes by the device, not by what it has learned, in fragmenting what it forwards
     /// (ip_dst_mtu_maybe_forward, include/net/ip.h). Over IPv4 the outer packets would be lost.
     ///
@@ -160,8 +159,8 @@ impl Installed {
     }
 }
 
-/// Copies the host's routes where the plan asks for it, and listens to their changes. That it
-/// cannot costs the initial windows, no more.
+/// Copies the host's routes where the plan asks for it, and listens to their changes. If it cannot,
+/// that costs the initial windows, no more.
 async fn follow_routes(
     routing: &Routing,
     plan: &Plan,

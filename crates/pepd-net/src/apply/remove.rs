@@ -20,7 +20,7 @@ use crate::route::netlink::Routing;
 ///
 /// # Errors
 ///
-/// See [`RemoveError`]. That nothing is there is not an error.
+/// See [`RemoveError`]. It is not an error if nothing is there.
 pub async fn remove(table: RouteTable, _mark: Mark) -> Result<Removed, RemoveError> {
     let mut removed = Removed::default();
     let mut failure: Option<RemoveError> = None;
@@ -59,7 +59,7 @@ pub async fn remove(table: RouteTable, _mark: Mark) -> Result<Removed, RemoveErr
     failure.map_or(Ok(removed), Err)
 }
 
-/// What [`remove`] removed.
+/// The kernel state that [`remove`] removed.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Removed {
     /// One line for each thing, named as an operator would.
@@ -67,7 +67,7 @@ pub struct Removed {
 }
 
 impl Removed {
-    /// True if there was nothing to remove.
+    /// Returns true if there was nothing to remove.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }

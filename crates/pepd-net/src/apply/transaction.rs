@@ -90,7 +90,7 @@ async fn put_table(plan: &Plan, old: Option<&Plan>) -> Result<Listing, InstallEr
     let there = nft::list().await;
     let carried = match old {
         // The gate that a crash left may still be open, and nobody listens yet. A table that cannot
-        // be read cannot be replaced either, and then it is said why.
+        // be read cannot be replaced either, and the error then says why.
         None => there
             .ok()
             .flatten()
@@ -114,8 +114,8 @@ async fn verify_table(ruleset: &Ruleset) -> Result<Listing, VerifyError> {
     Ok(listing.fingerprint())
 }
 
-/// Puts the old plan's table back, or none. Of what the new one counted meanwhile and of its
-/// dynamic sets as much goes over as can be read.
+/// Puts the old plan's table back, or none. As much is carried over of what the new one counted
+/// meanwhile, and of its dynamic sets, as can be read.
 async fn undo_table(old: Option<&Plan>) {
     let carried = match nft::list().await {
         Ok(Some(listing)) => listing.carried(),

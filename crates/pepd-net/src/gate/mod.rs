@@ -1,10 +1,9 @@
 //! The gate: new connections are split only while it is open.
 //!
-//! It is an element with a timeout in either of two sets of pepd's table. The daemon renews
-//! them in turn while all is well, and a daemon that is paused, hung, killed or out of
-//! descriptors lets them expire: from then on connections are routed. So the renewal must not itself
-//! need what may have run out, a descriptor or a process; it is one message on a socket that was
-//! opened at start.
+//! It is an element with a timeout in either of two sets of pepd's table. The daemon renews them in
+//! turn while all is well, and a daemon that is paused, hung, killed or out of descriptors lets
+//! them expire: from then on connections are routed. So the renewal must not itself need what may
+//! have run out, a descriptor or a process; it is one message on a socket that was opened at start.
 //!
 //! What is needed of nf_tables is two message types with six attributes ([`elements`]).
 
@@ -35,7 +34,7 @@ pub struct Gate {
     inner: Mutex<(Socket, u32)>,
     /// Whether both sets had their element when it was last told anything.
     is_open: AtomicBool,
-    /// Which set is renewed next.
+    /// Whether it is the second set that is renewed next.
     is_seconds_turn: AtomicBool,
 }
 
@@ -83,7 +82,7 @@ impl Gate {
         self.put(DynamicSet::Readers, &TCP, ttl)
     }
 
-    /// Closes the gate. That it is closed already, or that there is no table, is no error.
+    /// Closes the gate. It is no error if it is closed already, or if there is no table.
     ///
     /// # Errors
     ///
@@ -104,7 +103,7 @@ impl Gate {
         self.put(set, &key, ttl)
     }
 
-    /// Splits new connections from `source` again. That it was not shut out is no error.
+    /// Splits new connections from `source` again. It is no error if it was not shut out.
     ///
     /// # Errors
     ///
@@ -205,7 +204,7 @@ fn source_key(source: IpAddr) -> (DynamicSet, Vec<u8>) {
     (DynamicSet::FullSources(Family::of(source)), key)
 }
 
-/// Reads answers until the batch's last change is acknowledged or anything in it refused.
+/// Reads answers until the batch's last change is acknowledged or anything in it is refused.
 ///
 /// The kernel handles the whole batch within send(2), so the answers are there already and
 /// nothing is waited for. What belongs to an earlier request (one that was given up on) is
@@ -217,7 +216,7 @@ fn receive(socket: &Socket, last: u32, is_ours: impl Fn(u32) -> bool) -> io::Res
         let len = match socket.receive(&mut buffer) {
             Ok(len) => len,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            // Everything has been read: also the answers to what followed a refusal.
+            // Everything has been read, including the answers to what followed a refusal.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
             Err(error) => return Err(error),
         };

@@ -13,7 +13,7 @@ use crate::prefix::Family;
 pub struct IptablesError {
     /// The command.
     pub command: String,
-    /// What it printed.
+    /// The text that it printed.
     pub stderr: String,
 }
 
@@ -28,8 +28,9 @@ impl Classify for IptablesError {
     }
 }
 
-/// Where the program is looked for, the one that speaks nf_tables first: the other needs CAP_NET_RAW, and its tables stay in
-/// the kernel. A service's PATH may lack the administrator's directories.
+/// The places where the program is looked for, the one that speaks nf_tables first: the other needs
+/// CAP_NET_RAW, and its tables stay in the kernel. A service's PATH may lack the administrator's
+/// directories.
 const PROGRAMS4: [&str; 4] = [
     "iptables-nft",
     "/usr/sbin/iptables-nft",
@@ -51,7 +52,7 @@ pub(crate) async fn probe() -> Result<(), IptablesError> {
     Ok(())
 }
 
-/// Whether the program that speaks nf_tables is installed: it makes no table by listing it.
+/// Returns whether the program that speaks nf_tables is installed: it makes no table by listing it.
 pub(super) fn may_speak_nf_tables(family: Family) -> bool {
     fs::exists(programs(family)[1]).unwrap_or(false)
 }

@@ -1,7 +1,7 @@
 //! The rules in `raw` that pass marked SYNs and this host's ICMP errors through the queues.
 //!
-//! Ours are told from the operator's by a comment. They are written as `iptables -S` prints
-//! them, so that what is found can be compared with what is wanted.
+//! A comment distinguishes ours from the operator's. They are written as `iptables -S` prints them,
+//! so that what is found can be compared with what is wanted.
 
 use std::fmt;
 use std::fs;
@@ -21,10 +21,11 @@ pub(crate) struct RawRule {
     rule: String,
 }
 
-/// What ends every match of ours.
+/// The comment that ends every match of ours.
 const COMMENT: &str = "-m comment --comment pepd";
 
-/// Gives the rules by which a plan's queues are filled; none where nft fills them, or nothing is held.
+/// Gives the rules by which a plan's queues are filled; none where nft fills them, or nothing is
+/// held.
 pub(crate) fn rules(plan: &Plan) -> Vec<RawRule> {
     let mark = plan.mark;
     let Some(queues) = plan
@@ -110,7 +111,7 @@ pub(crate) async fn verify(rules: &[RawRule]) -> Result<(), Drift> {
     Ok(())
 }
 
-/// Says what it means that a rule cannot be added: for want of a target or match, that this host
+/// Says what it means that a rule cannot be added: if a target or match is missing, that this host
 /// cannot hold SYNs.
 fn refused(error: IptablesError) -> QueueBackendError {
     if error.kind() == Kind::NotPermitted {
@@ -129,7 +130,8 @@ async fn delete(rule: &RawRule) -> Result<(), QueueBackendError> {
     Ok(())
 }
 
-/// Lists the rules of ours in the kernel. Without iptables, or where it cannot look, there are none.
+/// Lists the rules of ours in the kernel. Without iptables, or where it cannot list them, there are
+/// none.
 async fn own(family: Family) -> Vec<RawRule> {
     if !may_have_rules(family) {
         return Vec::new();
@@ -147,8 +149,8 @@ async fn own(family: Family) -> Vec<RawRule> {
         .collect()
 }
 
-/// Whether there may be rules of ours. The older iptables makes a table by listing it: it is asked
-/// only where it has one.
+/// Returns whether there may be rules of ours. The older iptables makes a table by listing it: it
+/// is asked only where it has one.
 fn may_have_rules(family: Family) -> bool {
     let names = match family {
         Family::V4 => "/proc/net/ip_tables_names",

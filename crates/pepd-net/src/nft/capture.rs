@@ -22,7 +22,7 @@ pub(super) fn own_chain(ruleset: &mut Ruleset, plan: &Plan) {
             // that was never handed to it.
             "socket wildcard 1 accept".to_owned(),
             format!("socket transparent 1 {} accept", set_mark(plan)),
-            // Never back to the chain that came from: that one has decided.
+            // Never back to the chain that the packet came from: that one has decided.
             "accept".to_owned(),
         ],
     );

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::names::DynamicSet;
 
-/// What a table passes on to the one that takes its place, so that a reload neither closes
-/// the gate nor starts the counters again.
+/// The state that a table passes on to the one that takes its place, so that a reload neither
+/// closes the gate nor starts the counters again.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Carried {
     /// Counter to (packets, bytes).

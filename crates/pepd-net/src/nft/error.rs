@@ -11,7 +11,7 @@ pub enum NftError {
     /// The `nft` program could not be started.
     #[error("cannot start the program nft: {source}; install the package nftables")]
     Missing {
-        /// Why not.
+        /// The reason why not.
         source: io::Error,
     },
     /// nft could not be spoken to once started.
@@ -30,7 +30,7 @@ pub enum NftError {
         feature: &'static str,
         /// The kernel module that provides it.
         module: &'static str,
-        /// What nft printed.
+        /// The text that nft printed.
         stderr: String,
     },
     /// nft was not permitted to change the table.
@@ -39,25 +39,26 @@ pub enum NftError {
          other program may own the table; nft said: {stderr}"
     )]
     NotPermitted {
-        /// What nft printed.
+        /// The text that nft printed.
         stderr: String,
     },
     /// nft failed otherwise.
     #[error("nft failed; it said: {stderr}")]
     Failed {
-        /// What nft printed.
+        /// The text that nft printed.
         stderr: String,
     },
     /// nft's listing could not be understood.
     #[error("cannot read nft's listing of the table inet pepd: {reason}")]
     Listing {
-        /// What was unexpected.
+        /// A sentence on what was unexpected.
         reason: String,
     },
 }
 
 impl NftError {
-    /// Whether nft complains of its `queue` statement, for which it has no error of its own.
+    /// Returns whether nft complains of its `queue` statement, for which it has no error of its
+    /// own.
     pub fn is_about_queues(&self) -> bool {
         matches!(self, Self::Failed { stderr } if stderr.contains("queue"))
     }

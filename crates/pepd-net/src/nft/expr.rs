@@ -163,7 +163,8 @@ pub(super) fn on_hold(handshake: Handshake) -> &'static str {
     }
 }
 
-/// Passes a packet to a queue, by the hash of both addresses, so that a SYN and those that repeat it meet.
+/// Passes a packet to a queue, by the hash of both addresses, so that a SYN and those that repeat
+/// it meet.
 pub(super) fn queue(queues: Queues) -> String {
     match queues.count {
         0 | 1 => format!("queue num {} bypass", queues.first),
@@ -222,7 +223,7 @@ pub(super) fn ip(family: Family) -> &'static str {
     }
 }
 
-/// Gives the digit by which the names of sets and chains tell the families.
+/// Gives the digit by which the names of sets and chains distinguish the families.
 pub(super) fn digit(family: Family) -> char {
     match family {
         Family::V4 => '4',

@@ -28,7 +28,8 @@ pub(super) fn hold_chains(ruleset: &mut Ruleset, plan: &Plan, marks: VerdictMark
     stray_chain(ruleset, plan);
 }
 
-/// Writes the chain of RSTs for no socket: a daemon that is paused must not hold what resets other people's connections.
+/// Writes the chain of RSTs for no socket: a daemon that is paused must not hold what resets other
+/// people's connections.
 fn stray_chain(ruleset: &mut Ruleset, plan: &Plan) {
     let mut stray = vec![
         "socket transparent 1 accept".to_owned(),

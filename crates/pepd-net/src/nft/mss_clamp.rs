@@ -14,14 +14,14 @@
 //! policy routing of the operator's. So what comes out of a tunnel is also held to the tunnel's own
 //! MTU.
 //!
-//! Both expressions are part of nf_tables itself since before `tproxy` was there: no kernel has
-//! the one without the others.
+//! Both expressions have been part of nf_tables itself since before `tproxy`: no kernel has one
+//! without the others.
 
 use super::text::Ruleset;
 use crate::plan::Plan;
 use crate::prefix::Family;
 
-/// Of the handshake, both ways; with it set, the other two make no sense.
+/// The match of a handshake's segments, both ways; with SYN set, the other two flags make no sense.
 const ANY_SYN: &str = "tcp flags & (fin | syn | rst) == syn";
 
 const SET_MSS: &str = "tcp option maxseg size set";
@@ -53,8 +53,8 @@ pub(super) fn clamp_chains(ruleset: &mut Ruleset, plan: &Plan) {
     );
 }
 
-/// Gives what fits the tunnel that a packet came out of. Where that is not known before the tunnel is
-/// there a comment says so: no ruleset with one goes to the kernel for good.
+/// Gives what fits the tunnel that a packet came out of. Where that is not known until the tunnel
+/// is there, a comment says so: no ruleset with one goes to the kernel for good.
 fn sizes(plan: &Plan) -> impl Iterator<Item = String> {
     plan.tunnels.iter().map(|tunnel| {
         let Some(mtu) = tunnel.inner_mtu else {

@@ -7,14 +7,14 @@ use crate::prefix::Family;
 /// The table's name, in the `inet` family.
 pub(crate) const TABLE: &str = "pepd";
 
-/// What the counter of a tunnel's filter is called, before the peer's name.
+/// The prefix of the counter of a tunnel's filter, before the peer's name.
 pub(crate) const GUARD: &str = "guard-";
 /// The counter of IP in IP from no peer.
 pub(crate) const STRANGERS: &str = "strangers";
 
-/// What tells one SYN from another. The addresses are left out: without them no two connections
-/// are alike either, since a client chooses its first sequence number at random (RFC 6528), and
-/// who guesses another's gets it routed, no more.
+/// The fields that tell one SYN from another. The addresses are left out: without them no two
+/// connections are alike either, since a client chooses its first sequence number at random (RFC
+/// 6528), and whoever guesses another's gets it routed, no more.
 pub(crate) const SYN_KEY: &str = "tcp sport . tcp dport . tcp sequence";
 
 /// The counters, in the order in which they are listed, each with its comment in the table.
@@ -56,7 +56,7 @@ pub(crate) enum DynamicSet {
     Gate,
     /// The second of them.
     SecondGate,
-    /// Holds `tcp` while the workers read what is held, be the gate open or closed. Where a
+    /// Holds `tcp` while the workers read what is held, whether the gate is open or closed. Where a
     /// packet misses the element as described at [`GATES`], it is treated as if they did not.
     Readers,
     /// The sources of a family that are over their limit.
@@ -89,7 +89,7 @@ impl DynamicSet {
         DynamicSet::HeldSyns,
     ];
 
-    /// The set's name in the table.
+    /// Returns the set's name in the table.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             DynamicSet::Gate => "gate",
@@ -104,12 +104,13 @@ impl DynamicSet {
         }
     }
 
-    /// The dynamic set with this name; none if a set's elements stay, or it is not pepd's.
+    /// Returns the dynamic set with this name; none if a set's elements stay, or it is not pepd's.
     pub(crate) fn named(name: &str) -> Option<DynamicSet> {
         DynamicSet::ALL.into_iter().find(|set| set.name() == name)
     }
 
-    /// The type of the elements that the daemon puts in; none where the rules themselves do.
+    /// Returns the type of the elements that the daemon puts in; none where the rules themselves
+    /// do.
     pub(crate) const fn element_type(self) -> Option<&'static str> {
         match self {
             DynamicSet::Gate | DynamicSet::SecondGate | DynamicSet::Readers => Some("inet_proto"),

@@ -10,7 +10,7 @@ use super::listing::Listing;
 use super::names::TABLE;
 use crate::prefix::Family;
 
-/// Where `nft` is looked for: a service's PATH may lack the administrator's directories.
+/// The places where `nft` is looked for: a service's PATH may lack the administrator's directories.
 const PROGRAMS: [&str; 3] = ["nft", "/usr/sbin/nft", "/sbin/nft"];
 
 /// Expressions whose kernel module may be missing, by what the ruleset says.
@@ -54,9 +54,9 @@ pub(crate) async fn list() -> Result<Option<Listing>, NftError> {
     }
 }
 
-/// Deletes iptables-nft's `raw` table of a family where it holds nothing: no rule, no chain of
-/// the operator's and no policy. It came into being with pepd's rule, and iptables has no
-/// command that deletes it.
+/// Deletes iptables-nft's `raw` table of a family where it holds nothing: no rule, no chain of the
+/// operator's and no policy. It was created with pepd's rule, and iptables has no command that
+/// deletes it.
 pub(crate) async fn delete_empty_raw(family: Family) -> Result<(), NftError> {
     let (list, delete) = match family {
         Family::V4 => (LIST_RAW4, "delete table ip raw\n"),
@@ -124,7 +124,7 @@ fn run_blocking(args: &[&str], input: &str) -> Result<String, NftError> {
     if !output.status.success() {
         return Err(classify(input, &output));
     }
-    // Only now: nft that fails early stops reading, and its own words say more.
+    // Only now: an nft that fails early stops reading, and its own words say more.
     written.map_err(|source| NftError::Io { source })?;
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
@@ -195,13 +195,13 @@ mod tests {
     use super::*;
     use crate::error::{Classify as _, Kind};
 
-    fn failed(script: &str, stderr: &str) -> NftError {
+    fn failed(ruleset: &str, stderr: &str) -> NftError {
         let output = Output {
             status: ExitStatus::from_raw(256),
             stdout: Vec::new(),
             stderr: stderr.as_bytes().to_vec(),
         };
-        classify(script, &output)
+        classify(ruleset, &output)
     }
 
     #[test]

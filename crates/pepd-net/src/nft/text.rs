@@ -12,8 +12,8 @@ use crate::prefix::Family;
 /// list the table. What finds no room is not remembered.
 const SYNS: u32 = 16384;
 
-/// The longest that a client waits before it sends a SYN again and has not given up (the sixth time,
-/// by RFC 6298 and net.ipv4.tcp_syn_retries). Each repetition starts the time again.
+/// The longest that a client waits before it sends a SYN again and has not given up (the sixth
+/// time, by RFC 6298 and net.ipv4.tcp_syn_retries). Each repetition starts the time again.
 const SYN_SECONDS: u32 = 64;
 
 /// A ruleset, and how many rules and elements it makes: what verification counts.

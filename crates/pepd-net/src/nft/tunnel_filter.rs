@@ -9,13 +9,13 @@
 //!   address in question is in the packet that the error quotes;
 //! - echo requests and answers of the peer itself, and of its address inside the tunnel.
 //!
-//! The rest is dropped and counted, but for the link-local chatter that the kernel itself starts
-//! on an interface with IPv6. Where the way to a campus is left to a routing daemon, that one's
-//! own packets pass, too.
+//! The rest is dropped and counted, but for the link-local chatter that the kernel itself starts on
+//! an interface with IPv6. Where the way to a campus is left to a routing daemon, that daemon's own
+//! packets pass, too.
 //!
-//! Who can send packets with the peer's address can send all of this. Of a peer with
-//! `reverse_path_filter` the outer packets are therefore taken only from the interface that this
-//! host's route to it leads out of; what comes another way is dropped before the device sees it.
+//! Whoever can send packets with the peer's address can send all of this. The outer packets of a
+//! peer with `reverse_path_filter` are therefore taken only from the interface that this host's
+//! route to it leads out of; what comes another way is dropped before the device sees it.
 //!
 //! Packets of IP in IP that come to a tunnel's end from no peer are counted only: pepd's tunnels
 //! do not take them, and the operator may have tunnels of the same kind. The kernel refuses what
@@ -131,7 +131,7 @@ fn guard(plan: &Plan, index: usize) -> Vec<String> {
     lines
 }
 
-/// ICMP errors about packets to what is behind the tunnel; none if nothing is.
+/// Returns the rule for ICMP errors about packets to what is behind the tunnel; none if nothing is.
 fn errors(plan: &Plan, family: Family, index: usize) -> Option<String> {
     let ranges = joined(plan.through(family, index).into_iter());
     if ranges.is_empty() {
@@ -168,7 +168,7 @@ fn errors(plan: &Plan, family: Family, index: usize) -> Option<String> {
     ))
 }
 
-/// Drops what has a peer's address and comes from where the peer is not.
+/// Drops what has a peer's address but comes from elsewhere.
 fn forged(plan: &Plan, family: Family) -> impl Iterator<Item = String> {
     let ip = ip(family);
     let filtered = plan

@@ -1,17 +1,17 @@
 //! What connection tracking sees of a split connection: its upstream leg and nothing else.
 //!
-//! Both legs have the same addresses and ports. Tracked, they would be one connection, of which
-//! address translation can make nothing. So packets of client legs are not tracked, neither
-//! those that come (`legs`) nor those that go (`to_clients`). The upstream leg is then a
-//! connection that this host opens, and is translated like any other: `masquerade` and `snat`
-//! apply to it, and `translated` finds the socket for what comes back once the addresses are
-//! the client's and the server's again.
+//! Both legs have the same addresses and ports. Tracked, they would be one connection, which
+//! address translation cannot make sense of. So packets of client legs are not tracked, neither
+//! those that come (`legs`) nor those that go (`to_clients`). The upstream leg is then a connection
+//! that this host opens, and is translated like any other: `masquerade` and `snat` apply to it, and
+//! `translated` finds the socket for what comes back once the addresses are the client's and the
+//! server's again.
 //!
-//! In `legs` a packet of an established leg is known by its socket's mark, and gets the packet
-//! mark by which the chains that follow let it pass: a socket is looked up once. The others are
-//! SYNs, which `pass4`/`pass6` hand to the listener, and what belongs to a handshake or to
-//! TIME_WAIT (`half`): such sockets tell no mark (net/netfilter/nft_socket.c). Any full socket
-//! that comes so far is another program's.
+//! In `legs` a packet of an established leg is known by its socket's mark, and gets the packet mark
+//! by which the chains that follow let it pass: a socket is looked up once. The others are SYNs,
+//! which `pass4`/`pass6` hand to the listener, and what belongs to a handshake or to TIME_WAIT
+//! (`half`): such sockets have no mark to tell (net/netfilter/nft_socket.c). Any full socket that
+//! comes this far is another program's.
 
 use super::expr::{
     FIRST_SYN, FOREIGN, STRAY_RST, digit, forget_held, icmp, ip, listeners, marked, passed,
@@ -90,8 +90,8 @@ pub(super) fn leg_chains(ruleset: &mut Ruleset, plan: &Plan) {
     }
 }
 
-/// Writes the chain by which nobody connects to the listeners themselves. Here rather than in `input`, because a base
-/// chain costs every packet more than a rule does.
+/// Writes the chain by which nobody connects to the listeners themselves. Here rather than in
+/// `input`, because a base chain costs every packet more than a rule does.
 fn direct_chain(ruleset: &mut Ruleset, plan: &Plan) {
     let refused = "counter name refused_direct reject with tcp reset";
     let lines: Vec<String> = plan
@@ -130,8 +130,8 @@ pub(super) fn translated_chain(ruleset: &mut Ruleset, plan: &Plan) {
     ruleset.base_chain("translated", &lines);
 }
 
-/// Matches what has been through the queue, by its mark. None of it may keep the mark of what waits: it
-/// would be delivered here.
+/// Matches what has been through the queue, by its mark. None of it may keep the mark of what
+/// waits: it would be delivered here.
 fn decided(plan: &Plan, marks: VerdictMarks) -> Vec<String> {
     let Mark { value, mask } = plan.mark;
     vec![

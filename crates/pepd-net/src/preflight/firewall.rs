@@ -49,7 +49,8 @@ impl Firewall {
     }
 }
 
-/// Lists the chains, other than pepd's, that hand packets to a transparent proxy, by nft or iptables.
+/// Lists the chains, other than pepd's, that hand packets to a transparent proxy, by nft or
+/// iptables.
 pub(crate) async fn proxies() -> Vec<String> {
     let objects = nft::ruleset().await.unwrap_or_default();
     let mut found = Vec::new();
@@ -68,7 +69,7 @@ pub(crate) async fn proxies() -> Vec<String> {
     found
 }
 
-/// Whether some rule of a chain names pepd's bits of the mark.
+/// Returns whether some rule of a chain names pepd's bits of the mark.
 async fn lets_in(chain: &BaseChain<'_>, mark: Mark) -> bool {
     nft::chain(chain.family, chain.table, chain.name)
         .await
@@ -82,7 +83,7 @@ enum Role {
     SourceNat,
     /// It drops what comes to this host, unless a rule lets it in.
     DropsInput,
-    /// Nothing that matters here.
+    /// A rule that does not matter here.
     Other,
 }
 

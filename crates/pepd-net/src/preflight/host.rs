@@ -72,7 +72,7 @@ fn no_ipv6() -> Option<String> {
 
 /// Refuses a host with src_valid_mark.
 ///
-/// With it the reverse-path check of a captured packet looks into pepd's table, finds the source
+/// With it, the reverse-path check of a captured packet looks into pepd's table, finds the source
 /// to be "local" and drops the packet, at any rp_filter (fib_validate_source,
 /// net/ipv4/fib_frontend.c).
 fn refuse_source_validation(plan: &Plan) -> Result<(), SourceValidMark> {

@@ -13,14 +13,14 @@ use crate::plan::Plan;
 use crate::route::netlink::Routing;
 use crate::validate::validate;
 
-/// The outcome of [`preflight()`]: what stands in the way of a plan, and what an operator should know
-/// about the host.
+/// The outcome of [`preflight()`]: what stands in the way of a plan, and what an operator should
+/// know about the host.
 #[derive(Debug)]
 pub struct Preflight {
-    /// What [`install`](crate::install()) would fail with: the host's settings, the marks and
-    /// tables of others, and what the kernel says to the ruleset.
+    /// The errors that [`install`](crate::install()) would fail with: the host's settings, the
+    /// marks and tables of others, and what the kernel says to the ruleset.
     pub obstacles: Vec<InstallError>,
-    /// What the operator's own firewall means for split connections.
+    /// The effect of the operator's own firewall on split connections.
     pub firewall: Firewall,
 }
 

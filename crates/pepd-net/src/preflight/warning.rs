@@ -5,9 +5,9 @@ use std::fmt;
 /// Something that does not stop pepd, but that an operator should know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
-    /// What is the matter and what follows from it.
+    /// A sentence on what is the matter and what follows from it.
     pub text: String,
-    /// What to do about it.
+    /// A sentence on what to do about it.
     pub cure: String,
 }
 

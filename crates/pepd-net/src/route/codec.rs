@@ -27,8 +27,8 @@ pub(super) enum Message {
     Rule(RuleMessage),
 }
 
-/// Makes the message that makes or deletes an item. It fails if the device that a route leads to is not
-/// among `devices` (index to name).
+/// Makes the message that makes or deletes an item. It fails if the device that a route leads to is
+/// not among `devices` (index to name).
 pub(super) fn message(item: &Item, devices: &BTreeMap<u32, String>) -> Result<Message, Drift> {
     match item {
         Item::Route(route) => route_message(route, devices).map(Message::Route),
@@ -139,7 +139,7 @@ fn into_tunnel(
     Ok(attributes)
 }
 
-/// Reads a rule that pepd made; none for anybody else's.
+/// Reads a rule that pepd made; none if it is anybody else's.
 pub(super) fn own_rule(family: Family, rule: &RuleMessage) -> Option<Rule> {
     let protocol = RuleAttribute::Protocol(RouteProtocol::Other(PROTOCOL));
     if !rule.attributes.contains(&protocol) || rule.header.action != RuleAction::ToTable {
@@ -231,7 +231,7 @@ pub(super) fn rule_preference(rule: &RuleMessage) -> Preference {
     Preference(preference.unwrap_or_default())
 }
 
-/// Reads a route that pepd made; none for anybody else's.
+/// Reads a route that pepd made; none if it is anybody else's.
 pub(super) fn own_route(
     family: Family,
     table: RouteTable,

@@ -26,7 +26,7 @@ pub enum RouteError {
         table: RouteTable,
         /// The routes' family.
         family: Family,
-        /// How many.
+        /// The number of them.
         count: usize,
     },
     /// Somebody else's rule uses the same mark.

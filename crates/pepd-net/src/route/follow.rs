@@ -22,14 +22,14 @@ use super::netlink::Routing;
 use crate::netlink::NetlinkError;
 use crate::plan::Plan;
 
-/// The most routes of a family that are copied. A router with more of them to a campus has
-/// campuses that are all the world.
+/// The most routes of a family that are copied. A router with more of them to a campus has campuses
+/// that are the whole world.
 const MOST: usize = 1024;
 
 /// The time after one change of the host's routes until the next is acted on.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Makes the copies what they should be now. Tells whether there is a reason not to copy.
+/// Makes the copies what they should be now, and tells whether there is a reason not to copy.
 pub(crate) async fn sync(routing: &Routing, plan: &Plan) -> Result<Option<String>, RouteError> {
     let Some(table) = plan.request.route_tables().initcwnd() else {
         return Ok(None);
@@ -113,7 +113,8 @@ impl Drop for Changes {
     }
 }
 
-/// Whether a message is about a route of the host's. Also when messages were lost: then anything may have changed.
+/// Returns whether a message is about a route of the host's, or tells that messages were lost: then
+/// anything may have changed.
 fn is_host_route(payload: &NetlinkPayload<RouteNetlinkMessage>) -> bool {
     match payload {
         NetlinkPayload::InnerMessage(

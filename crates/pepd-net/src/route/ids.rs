@@ -8,8 +8,8 @@ use std::fmt;
 pub const PROTOCOL: u8 = 73;
 
 /// The type of service of the echo requests that probe a tunnel, which the answers have as well
-/// (net/ipv4/icmp.c, `icmp_reply`). By it they are told from all other ICMP between two boxes.
-/// It has no meaning as a code point (RFC 2474: 000100).
+/// (net/ipv4/icmp.c, `icmp_reply`). It distinguishes them from all other ICMP between two boxes. It
+/// has no meaning as a code point (RFC 2474: 000100).
 pub const PROBE_TOS: u8 = 0x10;
 
 /// `lo` in every network namespace (LOOPBACK_IFINDEX, include/net/flow.h).
@@ -37,7 +37,7 @@ impl Preference {
     /// have their own.
     pub const INITCWND: Preference = Preference(Self::NEXT_HOP.0 + 1);
 
-    /// Whether it is one of the kernel's own rules: `local`, `main` and `default`
+    /// Returns whether it is one of the kernel's own rules: `local`, `main` and `default`
     /// (net/ipv4/fib_rules.c, net/ipv6/fib6_rules.c).
     pub(super) fn is_kernels(self) -> bool {
         matches!(self.0, 0 | 32766 | 32767)
@@ -58,13 +58,13 @@ impl RouteTable {
     /// The table of the host's own routes (RT_TABLE_MAIN, include/uapi/linux/rtnetlink.h).
     pub(crate) const MAIN: RouteTable = RouteTable(254);
 
-    /// Whether it is not to be had: unspecified, or the kernel's own (compat, default, main and
-    /// local; include/uapi/linux/rtnetlink.h).
+    /// Returns whether it cannot be used: it is unspecified, or the kernel's own (compat, default,
+    /// main and local; include/uapi/linux/rtnetlink.h).
     pub(crate) fn is_kernels(self) -> bool {
         matches!(self.0, 0 | 252..=255)
     }
 
-    /// Gives the table so many numbers further on, at most the last that there is.
+    /// Gives the table so many numbers further on, or the last that there is.
     fn plus(self, offset: u32) -> RouteTable {
         RouteTable(self.0.saturating_add(offset))
     }
@@ -138,7 +138,7 @@ impl RouteTables {
         tables
     }
 
-    /// Whether a configuration that begins with `first` may have had this table.
+    /// Returns whether a configuration that begins with `first` may have had this table.
     pub(super) fn may_include(first: RouteTable, table: RouteTable) -> bool {
         (first..=first.plus(Self::MOST)).contains(&table)
     }

@@ -1,10 +1,10 @@
 //! Initial congestion windows towards campuses that the host's own routes reach.
 //!
-//! An initial congestion window (`initcwnd`) is an attribute of a route, and the operator's routes
-//! are not pepd's to change. So there is a table with copies of the host's routes to those
-//! campuses, each with the initcwnd, and rules by which only the relay's own sockets (their marks)
-//! use it. It follows the table `main` ([`super::follow`]). What is not copied is routed by the
-//! rules that come after, without the initcwnd.
+//! An initial congestion window (`initcwnd`) is an attribute of a route, and pepd must not change
+//! the operator's routes. So there is a table with copies of the host's routes to those campuses,
+//! each with the initcwnd, and rules by which only the relay's own sockets (their marks) use it. It
+//! follows the table `main` ([`super::follow`]). What is not copied is routed by the rules that
+//! come after, without the initcwnd.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -19,8 +19,8 @@ use super::item::{Item, Route, Rule, Selector, Target};
 use crate::prefix::Family;
 use crate::request::{Campus, Mark, Request};
 
-/// Gives the rules that lead to the copies, of each family: one for client legs and one for upstream
-/// legs; none if no campus needs a copy.
+/// Gives the rules that lead to the copies, of each family: one for client legs and one for
+/// upstream legs; none if no campus needs a copy.
 pub(crate) fn rules(request: &Request, families: &[Family]) -> Vec<Item> {
     let table = request.route_tables().initcwnd();
     let (Some(table), Some(marks)) = (table, request.mark.sockets()) else {
@@ -53,7 +53,7 @@ pub(super) fn copies(
             .collect::<Vec<_>>()
     };
     let mut copies = BTreeMap::new();
-    // The wide prefixes first: what a longer one says takes its place.
+    // The wide prefixes come first: what a longer one says replaces theirs.
     let mut all: Vec<(IpNet, Option<u32>)> = request
         .campuses
         .iter()
@@ -141,8 +141,8 @@ fn copy(table: RouteTable, to: IpNet, window: u32, route: &RouteMessage) -> Rout
     }
 }
 
-/// Reads where a route of the host's leads; none for one that is not for packets to a single host, or
-/// depends on more than the destination.
+/// Reads where a route of the host's leads; none for one that is not for packets to a single host,
+/// or depends on more than the destination.
 fn destination(family: Family, route: &RouteMessage) -> Option<IpNet> {
     let usable = matches!(
         route.header.kind,

@@ -17,7 +17,7 @@ pub(crate) enum Item {
     Rule(Rule),
 }
 
-/// A route of pepd's: where packets to a prefix go that look into its table.
+/// A route of pepd's: where packets to a prefix go when its table is consulted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Route {
     pub(crate) table: RouteTable,
@@ -28,13 +28,13 @@ pub(crate) struct Route {
 /// The place to which a route leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// To this host, whatever the address.
+    /// The route leads to this host, whatever the address.
     Local,
     /// Into a tunnel.
     Tunnel(NextHop),
-    /// To the host's own routes: the search goes on with the next rule (`throw`).
+    /// The route leads to the host's own routes: the search goes on with the next rule (`throw`).
     Throw,
-    /// Where a route of the host's leads, with attributes of pepd's; the message is
+    /// The route leads where a route of the host's does, with attributes of pepd's; the message is
     /// [normal](super::codec::normal).
     Copied(Box<RouteMessage>),
 }
@@ -49,7 +49,7 @@ pub(crate) struct NextHop {
     pub(crate) initcwnd: Option<u32>,
 }
 
-/// A rule of policy routing: which packets look into which table.
+/// A rule of policy routing: for which packets which table is consulted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rule {
     pub(crate) family: Family,
@@ -57,7 +57,7 @@ pub(crate) struct Rule {
     pub(crate) table: RouteTable,
 }
 
-/// The property by which a rule tells packets.
+/// The property by which a rule selects packets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Selector {
     /// Captured packets, by their mark.
@@ -67,7 +67,7 @@ pub(crate) enum Selector {
     /// The place where packets come from.
     From(Source),
     /// ICMP with the probes' type of service, from one end of a tunnel to the other. Not only the
-    /// requests: answers shall come back through the tunnel, and a reverse-path check, strict or
+    /// requests: answers are to come back through the tunnel, and a reverse-path check, strict or
     /// loose, asks the same rules where the sender would be.
     Probe { local: Ipv4Addr, remote: Ipv4Addr },
 }
@@ -75,7 +75,7 @@ pub(crate) enum Selector {
 /// The place where packets come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// This box itself; for more than a default route.
+    /// This box itself, for every route but a default one.
     Own,
     /// These addresses.
     Prefix(IpNet),
@@ -98,7 +98,7 @@ impl Item {
         }
     }
 
-    /// Whether it is a route, and in this table.
+    /// Returns whether it is a route, and in this table.
     pub(crate) fn is_route_in(&self, table: RouteTable) -> bool {
         matches!(self, Item::Route(route) if route.table == table)
     }
@@ -146,7 +146,7 @@ impl fmt::Display for Route {
 }
 
 impl Selector {
-    /// Gives the preference of rules with this selector: of which kind a rule is shows by it.
+    /// Gives the preference of rules with this selector, which shows the kind of a rule.
     pub(super) fn preference(&self) -> Preference {
         match self {
             Selector::Captured(_) => Preference::CAPTURE,

@@ -42,8 +42,8 @@ impl Routing {
     /// Makes `items` that are not there yet, in order, and gives those that it made. On
     /// failure they are undone in reverse.
     pub(crate) async fn make(&self, items: &[Item]) -> Result<Vec<Item>, RouteError> {
-        // Looked up, because EEXIST says only that something similar is there: a route of
-        // another protocol gives it too.
+        // Looked up, because EEXIST says only that something similar is there: a route of another
+        // protocol causes it too.
         let tables: Vec<RouteTable> = items.iter().map(Item::table).collect();
         let there = self.own(&tables).await?;
         let devices = self.tunnels().names().await?;
@@ -122,8 +122,8 @@ impl Routing {
         Ok(found)
     }
 
-    /// Lists the tables from `first` on, for as many as there can be peers, that have routes of pepd's.
-    /// A crash may have left routes before the rules that lead to them.
+    /// Lists the tables from `first` on, for as many as there can be peers, that have routes of
+    /// pepd's. A crash may have left routes before the rules that lead to them.
     pub(crate) async fn own_tables(
         &self,
         first: RouteTable,
@@ -214,7 +214,7 @@ impl Routing {
         }
     }
 
-    /// Whether there is policy routing that is neither pepd's nor the kernel's own.
+    /// Returns whether there is policy routing that is neither pepd's nor the kernel's own.
     pub(crate) async fn has_foreign_rules(&self) -> Result<bool, NetlinkError> {
         for family in Family::ALL {
             let foreign = |rule: &RuleMessage| {

@@ -101,8 +101,8 @@ impl<'h> Tunnels<'h> {
         Ok(())
     }
 
-    /// Whether some path carries other packets than the tunnel's device, where the file leaves its
-    /// MTU to the path. Where there is no way to a peer now, its tunnel stays as it is.
+    /// Returns whether some path carries other packets than the tunnel's device, where the file
+    /// leaves its MTU to the path. Where there is no way to a peer now, its tunnel stays as it is.
     pub(crate) async fn paths_differ(&self, tunnels: &[Tunnel]) -> Result<bool, NetlinkError> {
         let links = self.links().await?;
         let mut differ = false;
@@ -208,7 +208,7 @@ impl<'h> Tunnels<'h> {
     async fn make_one(&self, tunnel: &Tunnel) -> Result<bool, TunnelError> {
         let mut new = false;
         let mut link = self.find(tunnel).await?;
-        // The kind of a device is for life.
+        // The kind of a device cannot be changed.
         if let Some(other) = link.as_ref().filter(|link| !link.has_kind(tunnel.kind)) {
             self.delete(&other.name).await?;
             link = None;
@@ -282,12 +282,12 @@ impl<'h> Tunnels<'h> {
     }
 
     /// Lets in what the other boxes say themselves, ICMP errors: the host's way to their own
-    /// addresses is not through the tunnel, so a strict reverse-path filter would drop them. What
-    /// may come out is the guard's to decide.
+    /// addresses is not through the tunnel, so a strict reverse-path filter would drop them. The
+    /// guard decides what may come out.
     ///
-    /// Of the device's filter and `all` the larger number holds: a strict `all` (1) is overridden
-    /// by a loose one (2), which in turn drops everything from other interfaces' networks while
-    /// the device has no address (`__fib_validate_source`, net/ipv4/fib_frontend.c).
+    /// The larger number of the device's filter and `all` holds: a strict `all` (1) is overridden
+    /// by a loose one (2), which in turn drops everything from other interfaces' networks while the
+    /// device has no address (`__fib_validate_source`, net/ipv4/fib_frontend.c).
     async fn open_the_reverse_path(
         &self,
         tunnel: &Tunnel,

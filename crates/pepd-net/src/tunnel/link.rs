@@ -23,7 +23,7 @@ const INHERIT: u8 = 1;
 const INET_CONF: u16 = 1;
 /// IPV4_DEVCONF_RP_FILTER, include/uapi/linux/ip.h.
 const RP_FILTER: u16 = 8;
-/// Where the traffic class lies in an IPv6 flow information field.
+/// The place of the traffic class in an IPv6 flow information field.
 const CLASS_SHIFT: u32 = 20;
 
 /// Reads the address and network in a message; none if it is link-local. The local address is what
@@ -99,7 +99,7 @@ impl Link {
         link
     }
 
-    /// Whether pepd made it.
+    /// Returns whether pepd made it.
     pub(crate) fn is_own(&self) -> bool {
         self.name.starts_with(PREFIX)
             && self
@@ -112,7 +112,7 @@ impl Link {
         self.kind == Some(info_kind(kind))
     }
 
-    /// Whether it would take the packets that are for `tunnel`.
+    /// Returns whether it would take the packets that are for `tunnel`.
     pub(crate) fn rivals(&self, tunnel: &Tunnel) -> bool {
         self.name != tunnel.device
             && [TunnelKind::Ipip, TunnelKind::Sit, TunnelKind::Ip6tnl]
@@ -122,7 +122,7 @@ impl Link {
             && self.data.contains(&InfoIpTunnel::Remote(tunnel.remote))
     }
 
-    /// Whether the tunnel's ends and the outer header's fields are as they should be.
+    /// Returns whether the tunnel's ends and the outer header's fields are as they should be.
     pub(crate) fn carries(&self, tunnel: &Tunnel) -> bool {
         let wanted = data(tunnel);
         self.has_kind(tunnel.kind)
@@ -131,7 +131,7 @@ impl Link {
                 .all(|attribute| self.data.iter().any(|have| same(have, attribute)))
     }
 
-    /// Whether its reverse-path filter is this one.
+    /// Returns whether its reverse-path filter is this one.
     pub(crate) fn has_filter(&self, filter: i32) -> bool {
         self.filter == filter
     }
@@ -166,7 +166,7 @@ pub(crate) fn filter(index: u32, filter: i32) -> LinkMessage {
     message
 }
 
-/// Whether an attribute is as wanted: the kernel adds flags of its own to an ip6tnl's.
+/// Returns whether an attribute is as wanted: the kernel adds flags of its own to an ip6tnl's.
 fn same(have: &InfoIpTunnel, wanted: &InfoIpTunnel) -> bool {
     match (have, wanted) {
         (InfoIpTunnel::Ipv6Flags(have), InfoIpTunnel::Ipv6Flags(wanted)) => {
@@ -184,8 +184,8 @@ pub(crate) fn new(tunnel: &Tunnel) -> LinkMessage {
     message
 }
 
-/// Makes the request that changes a device of the same kind into `tunnel`. It is without the name,
-/// which the kernel takes for a new one and refuses while the device is up.
+/// Makes the request that changes a device of the same kind into `tunnel`. It leaves out the name,
+/// which the kernel would take for a new one and refuse while the device is up.
 pub(crate) fn change(tunnel: &Tunnel, index: u32) -> LinkMessage {
     let mut message = LinkMessage::default();
     message.header.index = index;

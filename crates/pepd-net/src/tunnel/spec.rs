@@ -13,22 +13,22 @@ use ipnet::{IpNet, Ipv4Net};
 use crate::prefix::Family;
 use crate::request::Peer;
 
-/// What an interface of pepd's is called, before the peer's name.
+/// The prefix of the name of pepd's interfaces, before the peer's name.
 pub(super) const PREFIX: &str = "pepd-";
 
-/// What the alias of an interface of pepd's begins with (`ip link set … alias`). An interface
-/// without it is somebody else's, whatever its name.
+/// The beginning of the alias of pepd's interfaces (`ip link set … alias`). An interface without it
+/// is somebody else's, whatever its name.
 pub(super) const ALIAS: &str = "pepd ";
 
 /// An address that means nothing, and so may be on any number of devices: the IPv4 dummy address
 /// (RFC 7600; the IANA registry of special-purpose addresses). A device whose peer has no IPv4
-/// address inside the tunnel has it: the loose reverse-path filter wants some.
+/// address inside the tunnel gets it: the loose reverse-path filter requires one.
 pub(super) const DUMMY: IpNet = IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(192, 0, 0, 8), 32));
 
 /// The least a link must carry for IPv6 (RFC 8200, section 5).
 const IPV6_MIN_MTU: u32 = 1280;
 
-/// What a path is taken to carry where there is no route yet.
+/// The MTU that a path is taken to have where there is no route yet.
 const ETHERNET_MTU: u32 = 1500;
 
 /// A kind of tunnel device.
@@ -172,7 +172,7 @@ impl fmt::Display for Tunnel {
             "sysctl -w net/ipv4/conf/{device}/rp_filter=2  # 0 where net/ipv4/conf/all has 0"
         )?;
         for net in &self.inside {
-            // Of this scope the kernel takes none for the source of a packet to elsewhere.
+            // The kernel never takes one of this scope as the source of a packet to elsewhere.
             let scope = if *net == DUMMY { " scope host" } else { "" };
             writeln!(f, "ip address add {net} dev {device}{scope}")?;
         }
@@ -180,7 +180,7 @@ impl fmt::Display for Tunnel {
     }
 }
 
-/// Whether an interface has the name of a tunnel of pepd's.
+/// Returns whether an interface has the name of a tunnel of pepd's.
 pub(crate) fn is_device(name: &str) -> bool {
     name.starts_with(PREFIX)
 }

@@ -16,7 +16,7 @@ impl AccessLog {
         Self(LineBudget::new(per_second, now))
     }
 
-    /// Gives it another budget.
+    /// Replaces its budget.
     pub(crate) fn set_budget(&self, per_second: u32) {
         self.0.set(per_second);
     }

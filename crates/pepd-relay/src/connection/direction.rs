@@ -19,7 +19,7 @@ thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; SCRATCH_BYTES]);
 }
 
-/// How far a direction has come.
+/// The state of a direction: how far it has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// Bytes flow.
@@ -35,13 +35,13 @@ pub(crate) enum State {
 }
 
 impl State {
-    /// Whether nothing more can happen.
+    /// Returns whether nothing more can happen.
     pub(crate) fn is_final(self) -> bool {
         matches!(self, Self::Done | Self::SourceFailed | Self::SinkFailed)
     }
 }
 
-/// What a direction needs to go on.
+/// The event that a direction needs to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     /// Another turn: it has used this one up.
@@ -68,11 +68,11 @@ pub(crate) struct Direction<P> {
     force_read: bool,
     /// Bytes delivered.
     bytes: u64,
-    /// Whether some were delivered since the sink was last asked what it has not sent.
+    /// Whether some have been delivered since the sink was last asked what it has not sent.
     delivered: bool,
-    /// What the sink had not sent when the wait for data began.
+    /// The bytes that the sink had not sent when the wait for data began.
     unsent: u64,
-    /// What it had not sent when data came.
+    /// The bytes that it had not sent when data came.
     unsent_after_wait: u64,
 }
 
@@ -92,7 +92,7 @@ impl<P: LentPipe> Direction<P> {
         }
     }
 
-    /// How far it has come.
+    /// Returns how far it has come.
     pub(crate) fn state(&self) -> State {
         self.state
     }
@@ -222,8 +222,7 @@ impl<P: LentPipe> Direction<P> {
             Input::Empty if !source.urgent_announced() => return Taken::Nothing,
             Input::Empty => Taken::Nothing,
         };
-        // At the mark splice(2) says EAGAIN for ever or, once the FIN has come, that this is the
-        // end.
+        // At the mark splice(2) says EAGAIN for ever or, once the FIN has come, reports the end.
         self.take_urgent(source).unwrap_or(taken)
     }
 
@@ -233,13 +232,13 @@ impl<P: LentPipe> Direction<P> {
         Some(Taken::Mark)
     }
 
-    /// Without a pipe: looks at what there is, sends it, and takes away only what was sent.
+    /// Relays without a pipe: peeks at what there is, sends it, and takes away only what was sent.
     /// So nothing is ever held, and no memory is needed per connection.
     fn copy(&mut self, source: &mut impl LegIo, sink: &mut impl LegIo) -> Taken {
         SCRATCH.with_borrow_mut(|scratch| {
             let input = source.peek(scratch, self.force_read);
-            // Peeking starts at the mark as anywhere. It is looked for only now: whatever was
-            // announced before the peek is seen.
+            // Peeking starts at the mark as it does anywhere else. It is looked for only now:
+            // whatever was announced before the peek is seen.
             if let Some(taken) = self.take_urgent(source) {
                 return taken;
             }
@@ -300,7 +299,7 @@ impl<P: LentPipe> Direction<P> {
     }
 }
 
-/// What taking from the source came to.
+/// The result of taking from the source.
 enum Taken {
     /// Something to deliver.
     Some,

@@ -25,7 +25,7 @@ use crate::settings::{Dscp, Leg, Settings, is_self_destined};
 use crate::shared::Context;
 use crate::sockopts;
 
-/// How long a SYN with a Fast Open cookie waits for the client's first data. The client's
+/// The time for which a SYN with a Fast Open cookie waits for the client's first data. The client's
 /// third segment has just arrived; what it has to say first is right behind.
 const FIRST_DATA_WAIT: Duration = Duration::from_millis(10);
 
@@ -37,7 +37,7 @@ const FIRST_DATA_BYTES: usize = 1200;
 pub(crate) struct Accepted {
     pub(crate) client: OwnedFd,
     pub(crate) peer: SocketAddr,
-    /// Where the client wants to be.
+    /// The address that the client wants to reach.
     pub(crate) destination: SocketAddr,
     pub(crate) upstream: Upstream,
     pub(crate) domain: Domain,
@@ -45,13 +45,14 @@ pub(crate) struct Accepted {
     pub(crate) permit: Permit,
 }
 
-/// What there is of the upstream leg when the client is accepted.
+/// The state of the upstream leg when the client is accepted.
 #[derive(Debug)]
 pub(crate) enum Upstream {
     /// The leg: its destination answered while the client's SYN was held.
     Answered(AnsweredLeg),
-    /// A fresh socket of the same family, so that an accepted connection cannot fail for want
-    /// of a descriptor; and the dial, told to end, whose socket still has the client's port.
+    /// A fresh socket of the same family, so that an accepted connection cannot fail for want of a
+    /// descriptor; and the dial, which has been told to end and whose socket still has the client's
+    /// port.
     Spare(Socket, Option<AbortHandle>),
 }
 
@@ -64,7 +65,7 @@ impl Upstream {
     }
 }
 
-/// A connection both of whose legs are there.
+/// A connection that has both its legs.
 pub(super) struct Established {
     pub(super) permit: Permit,
     pub(super) record: ConnectionRecord,
@@ -120,8 +121,8 @@ pub(super) async fn establish(context: Arc<Context>, accepted: Accepted) -> Opti
     })
 }
 
-/// Counts and reports what is wrong with the upstream leg: that there is none, or that it has not the
-/// client's port.
+/// Counts and reports what is wrong with the upstream leg: that there is none, or that it does not
+/// have the client's port.
 fn judge(
     opened: Result<(Connection, bool), UpstreamError>,
     counters: &Counters,
@@ -148,7 +149,7 @@ fn judge(
     }
 }
 
-/// Who is connected, how and since when.
+/// The parties of a connection, with how and since when they are connected.
 #[derive(Clone, Copy, Debug)]
 struct Parties {
     client: SocketAddr,
@@ -224,8 +225,8 @@ async fn join(client: OwnedFd, upstream: AnsweredLeg) -> Result<Connection, Upst
     Ok(connection)
 }
 
-/// Takes what the client has said in its SYN, and the destination has had already, off the client
-/// leg. It is there, unless the listener had too many such SYNs: then the client sends it again.
+/// Takes off the client leg what the client sent in its SYN, which the destination has already had.
+/// It is there, unless the listener had too many such SYNs: then the client sends it again.
 async fn skip(client: &mut LegSocket, mut len: usize) -> Result<(), UpstreamError> {
     while len > 0 {
         match drop_some(client, len) {
@@ -298,7 +299,8 @@ async fn established(connection: &mut Connection) -> Result<(), UpstreamError> {
 async fn send_first(client: &mut LegSocket, socket: &Socket) -> Result<usize, UpstreamError> {
     let readable = client.ready(Some(Interest::READABLE));
     let waited = tokio::time::timeout(FIRST_DATA_WAIT, readable).await;
-    // Not before the wait: it would be part of every connection's task, for ever.
+    // The buffer is not there before the wait: it would be part of every connection's task, for
+    // ever.
     let mut first = [0; FIRST_DATA_BYTES];
     let speaks_first = waited.is_ok() && !client.has_urgent();
     let len = match speaks_first.then(|| client.peek(&mut first, false)) {

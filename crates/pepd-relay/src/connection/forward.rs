@@ -13,8 +13,8 @@ use crate::connection::outcome::{End, Outcome};
 use crate::connection::record::ConnectionRecord;
 use crate::pipe_pool::{LendPipes, LentPipe, Loan, PipePool};
 
-/// How long what came before a failure may stay undeliverable: the other leg's peer does not
-/// read, and the connection has no future.
+/// The time for which what came before a failure may stay undeliverable: the other leg's peer does
+/// not read, and the connection has no future.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The two legs of a connection and what flows between them.
@@ -22,29 +22,29 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct Connection<L = LegSocket, P = Loan> {
     pub(crate) client: L,
     pub(crate) upstream: L,
-    /// From the client to the upstream leg.
+    /// The direction from the client to the upstream leg.
     pub(crate) up: Direction<P>,
-    /// From the upstream leg to the client.
+    /// The direction from the upstream leg to the client.
     pub(crate) down: Direction<P>,
 }
 
 /// A round in which both directions have made a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Round {
-    /// What the direction from the client needs.
+    /// The need of the direction from the client.
     pub(crate) up: Need,
-    /// What the direction from the upstream leg needs.
+    /// The need of the direction from the upstream leg.
     pub(crate) down: Need,
-    /// What the two together make of that.
+    /// The step that follows from both.
     pub(crate) next: Next,
 }
 
-/// What follows a round.
+/// The step that follows a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Another round, when other connections have had their turn.
     Yield,
-    /// Another round at once: a direction has found a failure that the other does not know yet,
+    /// Another round at once: a direction has found a failure that the other does not know of yet,
     /// and no event will tell it.
     Again,
     /// The next event.
@@ -84,7 +84,7 @@ impl<L: LegIo, P: LentPipe<Pipe = L::Pipe>> Connection<L, P> {
         Round { up, down, next }
     }
 
-    /// Which of the two legs have failed, the client's first.
+    /// Returns which of the two legs have failed, the client's first.
     fn failed_legs(&self) -> (bool, bool) {
         (self.client.has_failed(), self.upstream.has_failed())
     }
@@ -171,8 +171,8 @@ impl Connection {
     }
 }
 
-/// What a leg is watched for: data when the direction from it is starved, room when the
-/// one towards it is backpressured.
+/// Returns what a leg is watched for: data when the direction from it is starved, room when the one
+/// towards it is backpressured.
 pub(super) fn interest(from: Need, towards: Need) -> Option<Interest> {
     match (from == Need::Source, towards == Need::Sink) {
         (true, true) => Some(Interest::READABLE | Interest::PRIORITY | Interest::WRITABLE),

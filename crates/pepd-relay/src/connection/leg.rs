@@ -10,7 +10,7 @@ use libc::EIO;
 /// None of them waits. A socket implements it ([`LegSocket`](super::leg_socket::LegSocket)), and
 /// in tests a simulation of one.
 pub(crate) trait LegIo {
-    /// What bytes pass through on their way to the other leg.
+    /// The pipe that bytes pass through on their way to the other leg.
     type Pipe;
 
     /// Moves what there is into an empty pipe, up to the urgent mark.
@@ -21,8 +21,8 @@ pub(crate) trait LegIo {
     /// Moves `len` bytes, which the pipe holds, out of it.
     fn drain(&mut self, pipe: &Self::Pipe, len: usize) -> Output;
 
-    /// Copies what there is into `buffer` and leaves it in the socket. It starts at the urgent
-    /// mark as anywhere.
+    /// Copies what there is into `buffer` and leaves it in the socket. It starts at the urgent mark
+    /// as it does anywhere else.
     fn peek(&mut self, buffer: &mut [u8], force_read: bool) -> Input;
 
     /// Takes `len` bytes away that have been peeked at.
@@ -31,7 +31,7 @@ pub(crate) trait LegIo {
     /// Sends as many of `bytes` as there is room for.
     fn send(&mut self, bytes: &[u8]) -> Output;
 
-    /// Whether urgent data has been announced that has not been taken. An announcement that
+    /// Returns whether urgent data has been announced that has not been taken. An announcement that
     /// is still under way wakes whoever waits for data.
     fn urgent_announced(&self) -> bool;
 
@@ -45,14 +45,14 @@ pub(crate) trait LegIo {
     /// Sends the FIN.
     fn shut_down(&mut self) -> Output;
 
-    /// The number of bytes written that have not been sent once.
+    /// Returns the number of bytes written that have not been sent once.
     fn unsent(&self) -> u64;
 
-    /// Whether it has failed; what came before may still be there to be read.
+    /// Returns whether it has failed; what came before may still be there to be read.
     fn has_failed(&self) -> bool;
 }
 
-/// Why a leg is no more, by errno.
+/// The errno that a leg has failed with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Failure(pub(crate) i32);
 
@@ -68,7 +68,7 @@ impl Failure {
     }
 }
 
-/// What reading from a leg came to.
+/// The result of reading from a leg.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Input {
     /// So many bytes.
@@ -81,7 +81,7 @@ pub(crate) enum Input {
     Failed,
 }
 
-/// What writing to a leg came to.
+/// The result of writing to a leg.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Output {
     /// So many bytes taken.
@@ -92,30 +92,30 @@ pub(crate) enum Output {
     Failed,
 }
 
-/// What the calls and the events of a leg have shown of it.
+/// The state of a leg as its calls and events have shown it.
 #[derive(Debug, Default)]
 pub(crate) struct LegState {
     failure: Option<Failure>,
     /// Whether urgent data has been announced (EPOLLPRI) that has not been taken.
     urgent_announced: bool,
     /// An error has been announced (EPOLLERR), and no call has taken it from the socket yet. As
-    /// long as it is there a read tells a FIN that came before it from none: the kernel looks
-    /// for the FIN first (SOCK_DONE in tcp_recvmsg_locked and tcp_splice_read, net/ipv4/tcp.c).
+    /// long as it is there, a read tells whether a FIN came before it: the kernel looks for the FIN
+    /// first (SOCK_DONE in tcp_recvmsg_locked and tcp_splice_read, net/ipv4/tcp.c).
     error_waits: bool,
 }
 
 impl LegState {
-    /// Whether an error has been announced or taken.
+    /// Returns whether an error has been announced or taken.
     pub(crate) fn has_failed(&self) -> bool {
         self.error_waits || self.failure.is_some()
     }
 
-    /// The error that has been taken.
+    /// Returns the error that has been taken.
     pub(crate) fn failure(&self) -> Option<Failure> {
         self.failure
     }
 
-    /// Whether urgent data has been announced that has not been taken.
+    /// Returns whether urgent data has been announced that has not been taken.
     pub(crate) fn urgent_announced(&self) -> bool {
         self.urgent_announced
     }
@@ -135,7 +135,7 @@ impl LegState {
         self.error_waits = self.failure.is_none();
     }
 
-    /// Whether an error waits to be taken; whoever asks takes it.
+    /// Returns whether an error waits to be taken; whoever asks takes it.
     pub(crate) fn take_error_waits(&mut self) -> bool {
         std::mem::take(&mut self.error_waits)
     }
@@ -149,8 +149,8 @@ impl LegState {
     /// Says what the result of a read means.
     pub(crate) fn input(&mut self, result: io::Result<usize>) -> Input {
         match result {
-            // Once the error is taken an end looks the same with a FIN and without. EPIPE is no
-            // proof of one: a splice(2) that is cut short by a RST gives a length and takes
+            // Once the error is taken, an end looks the same with a FIN and without one. EPIPE is
+            // no proof of one: a splice(2) that is cut short by a RST gives a length and takes
             // ECONNRESET along, and the next write says EPIPE.
             Ok(0) => match self.failure {
                 Some(_) => Input::Failed,

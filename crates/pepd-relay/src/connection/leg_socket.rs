@@ -52,14 +52,14 @@ impl LegSocket {
         fd.into_inner()
     }
 
-    /// Gives a handle for samples of the socket while it is open. Nothing but the worker's own thread may
-    /// upgrade it, and that for a call only: so the socket closes when this value is dropped.
+    /// Gives a handle for samples of the socket while it is open. Only the worker's own thread may
+    /// upgrade it, and for a single call only: so the socket closes when this value is dropped.
     pub(crate) fn watch(&self) -> Weak<Socket> {
         let fd: Arc<Socket> = Arc::clone(&self.fd) as Arc<Socket>;
         Arc::downgrade(&fd)
     }
 
-    /// Whether the urgent byte is the next one to read.
+    /// Returns whether the urgent byte is the next one to read.
     pub(crate) fn has_urgent(&self) -> bool {
         stream::at_urgent_mark(self.as_fd()).unwrap_or(false)
     }
@@ -153,7 +153,7 @@ impl LegSocket {
 
     /// Closes without a RST: both directions have ended with a FIN.
     pub(crate) fn close(self) {
-        // Where the socket is gone already there is nothing left to linger for.
+        // Where the socket is already gone there is nothing left to linger for.
         let _ = SockRef::from(self.fd.get_ref()).set_linger(None);
     }
 }

@@ -25,7 +25,7 @@ use establish::{Established, establish};
 /// Serves one connection; never fails, because there is nobody to tell but the log.
 ///
 /// What is needed only before the legs are joined, or after they have ended, is in boxes of its
-/// own: the task is there for as long as the connection is.
+/// own: the task lives for as long as the connection does.
 pub(crate) fn serve(context: Arc<Context>, accepted: Accepted) -> impl Future<Output = ()> {
     let establishing = Box::pin(establish(Arc::clone(&context), accepted));
     async move {
@@ -48,7 +48,7 @@ pub(crate) fn serve(context: Arc<Context>, accepted: Accepted) -> impl Future<Ou
 mod tests {
     use super::*;
 
-    /// A task is there as long as its connection: a page of 4 KiB holds four.
+    /// A task lives as long as its connection: a page of 4 KiB holds four.
     #[test]
     fn a_connections_task_is_small() {
         fn size<F: Future>(_: impl FnOnce(Arc<Context>, Accepted) -> F) -> usize {

@@ -11,14 +11,15 @@ use crate::connection::outcome::Outcome;
 use crate::sample::sample;
 use crate::shared::Shared;
 
-/// The record of a connection that is relayed. However that ends, its task dropped in the middle
-/// with it, it leaves the table, is counted by its outcome, and is logged.
+/// The record of a connection that is relayed. However that ends, even by its task being dropped in
+/// the middle, it leaves the table, is counted by its outcome, and is logged.
 #[derive(Debug)]
 pub(crate) struct ConnectionRecord {
     shared: Arc<Shared>,
     flow: Registration,
     outcome: Outcome,
-    /// How many lines were held back before this connection's; none if it has none itself.
+    /// The number of lines that were held back before this connection's; none if it has none
+    /// itself.
     line: Option<u64>,
     ended: bool,
 }
@@ -35,7 +36,7 @@ impl ConnectionRecord {
         }
     }
 
-    /// The entry in the table of flows.
+    /// Returns the entry in the table of flows.
     pub(crate) fn flow(&self) -> &Registration {
         &self.flow
     }
@@ -44,7 +45,7 @@ impl ConnectionRecord {
     pub(crate) fn end(&mut self, outcome: Outcome, client: &LegSocket, upstream: &LegSocket) {
         self.outcome = outcome;
         self.request_line();
-        // Most connections are shorter than a second, and their figures need nobody.
+        // Most connections are shorter than a second, and nobody needs their figures.
         if self.line.is_some() || self.flow.was_sampled() {
             let fields = SampleFields {
                 congestion: self.line.is_some(),

@@ -13,7 +13,7 @@ use crate::call::Call;
 use crate::settings::{Dscp, Leg};
 use crate::sockopts::{self, SocketError};
 
-/// Why there is no upstream leg.
+/// The reasons why there is no upstream leg.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UpstreamError {
     /// A call failed before anything was sent.
@@ -40,7 +40,7 @@ impl UpstreamError {
 #[derive(Debug)]
 pub(crate) struct Connecting {
     pub(crate) socket: Socket,
-    /// Whether it has the client's port, not just its address.
+    /// Whether it has the client's port, and not just its address.
     pub(crate) own_port: bool,
     /// Whether the SYN waits for the first data (Fast Open with a known cookie).
     pub(crate) deferred: bool,

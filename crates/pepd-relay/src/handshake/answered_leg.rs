@@ -6,6 +6,6 @@ use std::os::fd::OwnedFd;
 #[derive(Debug)]
 pub(crate) struct AnsweredLeg {
     pub(crate) socket: OwnedFd,
-    /// How many bytes of what the client says first went out in the SYN.
+    /// The number of bytes of the client's first data that went out in the SYN.
     pub(crate) sent: usize,
 }

@@ -142,7 +142,7 @@ fn keep_errors(socket: &impl AsFd, domain: Domain, keep: bool) -> Result<(), Opt
     }
 }
 
-/// What it means that not even a SYN could be sent.
+/// Returns what it means that not even a SYN could be sent.
 fn before_sending(error: &UpstreamError) -> SynVerdict {
     match error {
         // The very 4-tuple exists on this host. Either this SYN belongs to a connection that is
@@ -160,13 +160,13 @@ fn before_sending(error: &UpstreamError) -> SynVerdict {
     }
 }
 
-/// What the end of the dial means: the ICMP error where there was one, else the errno.
+/// Returns what the end of the dial means: the ICMP error where there was one, else the errno.
 fn after_sending(error: &io::Error, icmp: Option<IcmpError>) -> SynVerdict {
     if let Some(unreachable) = icmp.and_then(unreachable) {
         return SynVerdict::Unreachable(unreachable);
     }
     match error.kind() {
-        // ECONNRESET: the peer was about to open the same connection, and thought better of it.
+        // ECONNRESET: the peer was about to open the same connection, and changed its mind.
         io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => SynVerdict::Refused,
         io::ErrorKind::NetworkUnreachable => SynVerdict::Unreachable(Unreachable::Network),
         io::ErrorKind::HostUnreachable => SynVerdict::Unreachable(Unreachable::Host),
@@ -175,8 +175,8 @@ fn after_sending(error: &io::Error, icmp: Option<IcmpError>) -> SynVerdict {
     }
 }
 
-/// The nearest of the errors that a client can be given: the one that gives it the same errno
-/// (icmp_err_convert in net/ipv4/icmp.c, icmpv6_err_convert in net/ipv6/icmp.c). None where
+/// Returns the nearest of the errors that a client can be given: the one that gives it the same
+/// errno (icmp_err_convert in net/ipv4/icmp.c, icmpv6_err_convert in net/ipv6/icmp.c). None where
 /// the error does not end a connection attempt.
 pub(super) fn unreachable(error: IcmpError) -> Option<Unreachable> {
     const DESTINATION_UNREACHABLE: u8 = 3;

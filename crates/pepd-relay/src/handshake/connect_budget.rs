@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// How many upstream legs may be tried without a client that comes for them: as many at once
-/// and per second as the table has room for. Those of clients that do come cost nothing, so
+/// The number of upstream legs that may be tried without a client that comes for them: as many at
+/// once and per second as the table has room for. Those of clients that do come cost nothing, so
 /// that this bounds what a flood makes the box send, and nothing else.
 #[derive(Debug)]
 pub(super) struct ConnectBudget {
@@ -25,7 +25,7 @@ impl ConnectBudget {
         self.size = size;
     }
 
-    /// Whether one more may be tried.
+    /// Returns whether one more may be tried.
     pub(super) fn has_any(&self, now: Instant) -> bool {
         if self.is_due(now) {
             self.size > 0
@@ -34,7 +34,7 @@ impl ConnectBudget {
         }
     }
 
-    /// One more is tried.
+    /// Notes that one more is tried.
     pub(super) fn take(&mut self, now: Instant) {
         if self.is_due(now) {
             self.left = self.size;
@@ -43,12 +43,12 @@ impl ConnectBudget {
         self.left = self.left.saturating_sub(1);
     }
 
-    /// One that was tried was not in vain.
+    /// Notes that one that was tried was not in vain.
     pub(super) fn give_back(&mut self) {
         self.left = (self.left + 1).min(self.size);
     }
 
-    /// Whether it is to be filled again.
+    /// Returns whether it is to be filled again.
     fn is_due(&self, now: Instant) -> bool {
         const EVERY: Duration = Duration::from_secs(1);
         now.saturating_duration_since(self.filled) >= EVERY

@@ -13,7 +13,7 @@ impl Dial for AbortHandle {
 }
 
 /// Waits until a dial that has been told to end is gone, on whichever worker it was: not for long,
-/// but where that worker has no processor to run on.
+/// unless that worker has no processor to run on.
 pub(crate) async fn ended(dial: &AbortHandle) {
     const PATIENCE: Duration = Duration::from_secs(10);
     const LONGEST_PAUSE: Duration = Duration::from_millis(20);

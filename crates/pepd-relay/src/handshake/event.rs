@@ -9,7 +9,7 @@ use super::verdict::{SynVerdict, Unreachable};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticket(pub(super) u64);
 
-/// What happens to a flow.
+/// An event in the life of a flow.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Event<P, U, D> {
     /// A SYN of the client's has come.
@@ -18,10 +18,11 @@ pub(super) enum Event<P, U, D> {
         number: SequenceNumber,
         /// The packet.
         syn: P,
-        /// Whether there is a place for it, should it be the first of its flow.
+        /// Whether there is a place for it if it is the first of its flow.
         place: Place,
     },
-    /// The next SYN begins a new connection from the same port ([`State::is_port_reused`](super::machine::State::is_port_reused)).
+    /// The next SYN begins a new connection from the same port
+    /// ([`State::is_port_reused`](super::machine::State::is_port_reused)).
     PortReused,
     /// The dial is under way, and can be told to end by this.
     DialStarted(D),
@@ -46,7 +47,7 @@ pub(super) enum Event<P, U, D> {
     DialEnded,
     /// Its [`State::deadline`](super::machine::State::deadline) has passed.
     Expired,
-    /// SYNs are held no more: this is what becomes of those that are.
+    /// SYNs are no longer held: this is what becomes of those that still are.
     Cleared(SynVerdict),
 }
 
@@ -70,15 +71,15 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// The ticket of a SYN that is held, or the verdict of one that is not.
+    /// Returns the ticket of a SYN that is held, or the verdict of one that is not.
     pub(super) fn ticket(self) -> Result<Ticket, SynVerdict> {
         Err(match self {
             Self::Free(ticket) => return Ok(ticket),
             Self::Late => SynVerdict::Bypass(UnsplitReason::Late),
             Self::Full => SynVerdict::Bypass(UnsplitReason::Full),
             Self::OverBudget => SynVerdict::Bypass(UnsplitReason::Budget),
-            // The two SYNs make one connection with the leg's socket. It is the way of a single
-            // box and of a chain whose boxes have begun at opposite ends.
+            // The two SYNs make one connection with the leg's socket. This is what happens at a
+            // single box, and in a chain whose boxes have begun at opposite ends.
             Self::Crossing { leg_is_open: true } => SynVerdict::Pass,
             // Routed it would reach the client and spoil both. It need not come again: the leg's
             // own SYN meets that end's open socket.
@@ -100,16 +101,16 @@ pub(super) enum LegSyn {
 }
 
 impl LegSyn {
-    /// Whether data of the client's is on its way.
+    /// Returns whether data of the client's is on its way.
     pub(super) fn had_data(self) -> bool {
         self == Self::Sent { with_data: true }
     }
 }
 
-/// What is to be done after an event.
+/// The action that follows an event.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Action<P, U, D> {
-    /// Nothing.
+    /// There is nothing to do.
     Nothing,
     /// The SYN is held: its destination is to be dialed.
     Dial(Ticket),
@@ -119,8 +120,8 @@ pub(super) enum Action<P, U, D> {
     AwaitEnd(Ticket, D),
     /// The client and this upstream leg are to be joined.
     Join(U),
-    /// The client needs an upstream leg of its own, once this dial, told to end, has ended. The
-    /// SYN is needed no more.
+    /// The client needs an upstream leg of its own, once this dial, told to end, has ended. The SYN
+    /// is no longer needed.
     DialAnew(P, Option<D>),
     /// This upstream leg is to be closed: nobody has come for it.
     Close(U),

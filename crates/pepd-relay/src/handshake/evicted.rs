@@ -1,4 +1,4 @@
-//! What is done about flows that have left the table.
+//! What is done with flows that have left the table.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -8,17 +8,17 @@ use tokio::time::MissedTickBehavior;
 use super::evicted::let_go;
 use crate::shared::Context;
 
-/// How often upstream legs without a client are looked for.
+/// The interval at which upstream legs without a client are looked for.
 const EXPIRY: Duration = Duration::from_secs(1);
 
 /// A worker that has not looked for so long was paused.
 const PAUSED: Duration = EXPIRY.saturating_mul(2);
 
-/// How long after a pause nobody is said to have given up: what has come meanwhile, the clients' SYNs
-/// and their destinations' answers, is read first.
+/// The time after a pause in which nobody is said to have given up: what has come meanwhile, the
+/// clients' SYNs and their destinations' answers, is read first.
 const AFTER_PAUSE: Duration = Duration::from_secs(3);
 
-/// Gives them up for as long as the worker lives.
+/// Expires upstream legs without a client, for as long as the worker lives.
 pub(crate) async fn run(context: Arc<Context>) {
     let mut interval = tokio::time::interval(EXPIRY);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);

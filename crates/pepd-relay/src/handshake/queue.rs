@@ -33,10 +33,10 @@ use crate::limits::AsymmetricRoute;
 use crate::settings::is_self_destined;
 use crate::shared::Context;
 
-/// How often the reader looks at the clock.
+/// The interval at which the reader looks at the clock.
 const TICK: Duration = Duration::from_millis(100);
 
-/// What has waited for so long may have been repeated meanwhile: a client waits a second (RFC
+/// The time after which what waits may have been repeated meanwhile: a client waits a second (RFC
 /// 6298). If what repeats it was routed, its connection may be established.
 const LATE: Duration = Duration::from_millis(700);
 
@@ -85,11 +85,11 @@ pub(crate) async fn read(context: Arc<Context>, queue: Arc<Queue>) {
     }
 }
 
-/// How long what is in the queue may have waited, and whether anything was routed meanwhile.
+/// The time that what is in the queue may have waited, and whether anything was routed meanwhile.
 struct Backlog {
     /// Everything that is there has come after this.
     emptied: Instant,
-    /// Packets that had found no room in the queue when that was last asked, and so were routed.
+    /// Packets that, when last asked, had found no room in the queue and so were routed.
     overflowed: u32,
     /// Whether it has been asked since the queue was empty.
     asked: bool,
@@ -104,7 +104,7 @@ impl Backlog {
         }
     }
 
-    /// Everything that had come until `now` has been read.
+    /// Notes that everything that had come until `now` has been read.
     fn emptied(&mut self, queue: &Queue, now: Instant) {
         self.emptied = now;
         if std::mem::take(&mut self.asked) {
@@ -112,9 +112,9 @@ impl Backlog {
         }
     }
 
-    /// Whether a SYN in the queue may repeat, or be repeated by, one that was routed. A worker that
-    /// is slow, or was paused for a moment, holds its SYNs all the same: those that repeat them are
-    /// behind them.
+    /// Returns whether a SYN in the queue may repeat, or be repeated by, one that was routed. A
+    /// worker that is slow, or was paused for a moment, holds its SYNs all the same: the
+    /// retransmissions are behind them in the queue.
     fn may_be_late(&mut self, queue: &Queue, gate: &GateWatch, now: Instant) -> bool {
         if now.saturating_duration_since(self.emptied) < LATE {
             return false;

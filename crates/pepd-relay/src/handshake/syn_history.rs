@@ -21,7 +21,7 @@ use super::verdict::SynVerdict;
 /// time, by RFC 6298 and net.ipv4.tcp_syn_retries).
 const PERIOD: Duration = Duration::from_secs(64);
 
-/// What became of a SYN.
+/// The verdict that a SYN was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PastVerdict {
     /// It was routed.
@@ -31,7 +31,7 @@ pub(super) enum PastVerdict {
 }
 
 impl PastVerdict {
-    /// The verdict of those that repeat it.
+    /// Returns the verdict of those that repeat it.
     pub(super) fn of_retransmits(self) -> SynVerdict {
         match self {
             Self::Routed => SynVerdict::Pass,
@@ -79,7 +79,7 @@ impl SynHistory {
         self.young.insert(flow, (number, verdict));
     }
 
-    /// What became of this very SYN, which has come once more.
+    /// Returns what became of this very SYN, which has come once more.
     pub(super) fn retransmitted(
         &mut self,
         flow: FourTuple,

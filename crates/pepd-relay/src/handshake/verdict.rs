@@ -3,12 +3,13 @@
 use pepd_packet::{MarkValue, PacketMark, VerdictMarks};
 use pepd_telemetry::UnsplitReason;
 
-/// What becomes of a client's SYN.
+/// The decision on a client's SYN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SynVerdict {
-    /// To the listener.
+    /// It goes to the listener.
     Split,
-    /// To the upstream leg that is open towards its sender, or to the next hop; not counted.
+    /// It goes to the upstream leg that is open towards its sender, or to the next hop; not
+    /// counted.
     Pass,
     /// Routed as if pepd were not there.
     Bypass(UnsplitReason),
@@ -23,7 +24,7 @@ pub(crate) enum SynVerdict {
     Superseded,
 }
 
-/// Which ICMP error a client is given.
+/// The ICMP error that a client is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unreachable {
     /// The network, or no route (RFC 792 code 0, RFC 4443 code 0).
@@ -37,12 +38,12 @@ pub(crate) enum Unreachable {
 }
 
 impl SynVerdict {
-    /// Whether the packet goes no further.
+    /// Returns whether the packet goes no further.
     pub(super) fn is_drop(self) -> bool {
         matches!(self, Self::Silence | Self::Superseded)
     }
 
-    /// The whole mark of a packet that had `mark` and goes on with this verdict.
+    /// Returns the whole mark of a packet that had `mark` and goes on with this verdict.
     pub(super) fn mark(self, mark: PacketMark, marks: VerdictMarks) -> PacketMark {
         let value = match self {
             Self::Split => marks.split,
@@ -51,7 +52,7 @@ impl SynVerdict {
             Self::Unreachable(Unreachable::Host) => marks.host,
             Self::Unreachable(Unreachable::Port) => marks.port,
             Self::Unreachable(Unreachable::Prohibited) => marks.prohibited,
-            // A socket that it is for has it before the mark is looked at.
+            // If it is for a socket, that gets it before the mark is looked at.
             Self::Pass | Self::Bypass(_) | Self::Silence | Self::Superseded => MarkValue::NONE,
         };
         mark.with(value, marks.mask)

@@ -1,6 +1,6 @@
 //! The attributes of a message (`struct nlattr`), written and read.
 
-/// Says of an attribute's type that the value is attributes.
+/// The flag of an attribute's type which says that its value consists of attributes.
 const NESTED: u16 = 0x8000;
 
 /// An attribute's type without its flags: nested, network byte order.
@@ -37,7 +37,8 @@ impl<'a> Attributes<'a> {
         self.framed(kind | NESTED, |bytes| body(&mut Attributes(bytes)));
     }
 
-    /// The length counts the header and the value, not the padding to 4 bytes.
+    /// Appends an attribute with its header; the length counts the header and the value, not the
+    /// padding to 4 bytes.
     fn framed(&mut self, kind: u16, body: impl FnOnce(&mut Vec<u8>)) {
         let bytes = &mut *self.0;
         let start = bytes.len();

@@ -11,13 +11,14 @@ pub(super) const NFNETLINK_BYTES: usize = 4;
 /// The headers of a message: `struct nlmsghdr` and `struct nfgenmsg`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What the message is.
+    /// The type of the message.
     pub kind: MessageType,
-    /// What the kernel is to do beside what the type says; that it is a request is said anyway.
+    /// The flags: what the kernel is to do beside what the type says; the one for a request is
+    /// always set.
     pub flags: Flags,
     /// The number that the kernel's reply repeats.
     pub sequence: u32,
-    /// Which protocols the message is about.
+    /// The protocols that the message is about.
     pub family: Family,
     /// A number that depends on the message's type, such as that of a queue.
     pub resource: u16,
@@ -32,7 +33,7 @@ impl Header {
         bytes.extend(self.kind.0.to_ne_bytes());
         bytes.extend((NLM_F_REQUEST | self.flags.0).to_ne_bytes());
         bytes.extend(self.sequence.to_ne_bytes());
-        // The port: 0 is the kernel's to fill in.
+        // The port: 0, for the kernel to fill in.
         bytes.extend([0; 4]);
         bytes.extend([self.family.0, NFNETLINK_V0]);
         bytes.extend(self.resource.to_be_bytes());
@@ -71,7 +72,7 @@ impl MessageType {
     /// A batch ends (NFNL_MSG_BATCH_END).
     pub(super) const BATCH_END: Self = Self(0x11);
 
-    /// The type of a subsystem's message with this number.
+    /// Returns the type of a subsystem's message with this number.
     pub const fn of(subsystem: Subsystem, message: u8) -> Self {
         Self((subsystem.0 as u16) << 8 | message as u16)
     }
@@ -81,16 +82,16 @@ impl MessageType {
     }
 }
 
-/// What the kernel is to do beside what a message's type says (NLM_F_…).
+/// Flags that tell the kernel what to do beside what a message's type says (NLM_F_…).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags(u16);
 
 impl Flags {
-    /// Nothing.
+    /// No flag.
     pub const NONE: Self = Self(0);
-    /// To reply when it is done, too.
+    /// The flag to reply when it is done, too.
     pub const ACK: Self = Self(0x4);
-    /// To make what is not there.
+    /// The flag to make what is not there.
     pub const CREATE: Self = Self(0x400);
 }
 
@@ -102,7 +103,7 @@ impl BitOr for Flags {
     }
 }
 
-/// Which protocols a message is about (NFPROTO_…).
+/// The protocols that a message is about (NFPROTO_…).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Family(u8);
 

@@ -1,4 +1,4 @@
-//! Messages, written and read; bytes from the kernel are trusted for nothing.
+//! Messages, written and read; nothing in the bytes from the kernel is trusted.
 
 use super::attributes::{self, Attributes};
 use super::header::{self, Header, MessageType, NETLINK_BYTES, NFNETLINK_BYTES};
@@ -21,22 +21,23 @@ pub(super) fn append(bytes: &mut Vec<u8>, header: Header, body: impl FnOnce(&mut
 /// A message from the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// What it is.
+    /// The message's type.
     pub kind: MessageType,
     /// The number of the request that it is about; 0 if it is about none.
     pub sequence: u32,
-    /// What follows the netlink header.
+    /// The bytes that follow the netlink header.
     body: &'a [u8],
 }
 
 impl<'a> Message<'a> {
-    /// The attributes; none where the message is cut off before them.
+    /// Returns the attributes; none where the message is cut off before them.
     pub fn attributes(&self) -> Option<impl Iterator<Item = (u16, &'a [u8])> + use<'a>> {
         self.body.get(NFNETLINK_BYTES..).map(attributes::read)
     }
 }
 
-/// The messages in a datagram from the kernel. What is none, or is cut short, ends them.
+/// Returns the messages in a datagram from the kernel. Anything that is not a message, or is cut
+/// short, ends them.
 pub fn messages(mut rest: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
         let length = usize::try_from(u32::from_ne_bytes(*rest.first_chunk()?)).ok()?;
@@ -52,7 +53,7 @@ pub fn messages(mut rest: &[u8]) -> impl Iterator<Item = Message<'_>> {
     })
 }
 
-/// What the kernel says about one request (`struct nlmsgerr`).
+/// The kernel's reply to one request (`struct nlmsgerr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// It is done.
@@ -64,12 +65,12 @@ pub enum Reply {
     Refused {
         /// The request's number.
         sequence: u32,
-        /// Why, as errno(3).
+        /// The reason, as errno(3).
         errno: i32,
     },
 }
 
-/// The replies in a datagram from the kernel; what is none is passed over.
+/// Returns the replies in a datagram from the kernel; anything else is passed over.
 pub fn replies(datagram: &[u8]) -> impl Iterator<Item = Reply> + '_ {
     messages(datagram)
         .filter(|message| message.kind == MessageType::ERROR)

@@ -1,8 +1,8 @@
-//! nfnetlink: the messages by which netfilter's parts in the kernel are spoken to.
+//! nfnetlink: the messages by which one talks to netfilter's parts in the kernel.
 //!
 //! A message is a netlink header, nfnetlink's own ([`Header`] is both) and [`attributes`], which
-//! may be nested. Changes of nf_tables are sent as a [`Batch`], which is made as a whole or not
-//! at all. What a part's messages and attributes mean is known where they are used.
+//! may be nested. Changes of nf_tables are sent as a [`Batch`], which is made as a whole or not at
+//! all. The meaning of a part's messages and attributes is known where they are used.
 //!
 //! It is code of its own because no crate has it: netlink-packet-core's `NetlinkMessage` is one
 //! message to a buffer, and wants a type with five trait implementations for each of them;

@@ -1,4 +1,4 @@
-//! The messages of NFQUEUE: written here, and read from bytes that are trusted for nothing.
+//! The messages of NFQUEUE: written here, and read from bytes of which nothing is trusted.
 //!
 //! Sources: include/uapi/linux/netfilter/nfnetlink_queue.h and
 //! net/netfilter/nfnetlink_queue.c.
@@ -36,26 +36,26 @@ const NF_INET_LOCAL_OUT: u8 = 3;
 /// A packet that waits for its verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// What [`Queue::decide`](super::Queue::decide) is to call it.
+    /// The number by which [`Queue::decide`](super::Queue::decide) is to name it.
     pub id: u32,
-    /// Where it was taken.
+    /// The hook at which it was taken.
     pub hook: Hook,
     /// Its packet mark.
     pub mark: PacketMark,
-    /// It, from the IP header on; cut where it is longer than what is copied.
+    /// The packet, from the IP header on; cut where it is longer than what is copied.
     pub payload: &'a [u8],
 }
 
-/// Where in its way through the host a packet was taken.
+/// The place in its way through the host at which a packet was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
-    /// On its way in.
+    /// The packet was taken on its way in.
     In,
     /// Made by this host (NF_INET_LOCAL_OUT).
     Out,
 }
 
-/// What becomes of a held packet.
+/// The verdict on a held packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It goes on to the next chain, with this packet mark (all 32 bits).
@@ -64,7 +64,7 @@ pub enum Verdict {
     Drop,
 }
 
-/// The packets in a datagram from the kernel; what is none is passed over.
+/// Returns the packets in a datagram from the kernel; anything else is passed over.
 pub fn packets(datagram: &[u8]) -> impl Iterator<Item = Packet<'_>> {
     messages(datagram)
         .filter(|message| message.kind == NFQNL_MSG_PACKET)
@@ -97,7 +97,7 @@ fn packet<'a>(attributes: impl Iterator<Item = (u16, &'a [u8])>) -> Option<Packe
     })
 }
 
-/// The kernel's answer to a request.
+/// Reads the kernel's answer to a request.
 pub(super) fn acknowledged(datagram: &[u8]) -> io::Result<()> {
     match nfnetlink::replies(datagram).next() {
         Some(Reply::Done { .. }) => Ok(()),
@@ -120,7 +120,7 @@ pub(super) fn configure(queue: QueueNumber, copied: u32, max_packets: u32) -> Ve
     })
 }
 
-/// A verdict, which the kernel does not acknowledge.
+/// Writes a verdict, which the kernel does not acknowledge.
 pub(super) fn decide(queue: QueueNumber, packet: u32, verdict: Verdict) -> Vec<u8> {
     let (code, mark) = match verdict {
         Verdict::Accept(mark) => (NF_ACCEPT, Some(mark)),
@@ -137,7 +137,7 @@ pub(super) fn decide(queue: QueueNumber, packet: u32, verdict: Verdict) -> Vec<u
     })
 }
 
-/// Requests here need not be told apart: all have the number 0.
+/// Requests here need not be distinguished: all have the number 0.
 fn message(
     kind: MessageType,
     flags: Flags,

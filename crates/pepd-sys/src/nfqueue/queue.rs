@@ -13,8 +13,8 @@ use crate::sockopt;
 /// attributes around it.
 pub const MESSAGE_BYTES: usize = COPIED_BYTES as usize + 512;
 
-/// What is copied of a packet: a SYN with the longest headers and its Fast Open data, or an
-/// ICMP error with what it quotes.
+/// The bytes that are copied of a packet: a SYN with the longest headers and its Fast Open data, or
+/// an ICMP error with what it quotes.
 const COPIED_BYTES: u32 = 2048;
 
 /// Packets that the kernel holds for one queue before it lets them pass unread.
@@ -54,7 +54,7 @@ impl Queue {
         Ok(Self { socket, number })
     }
 
-    /// Its number.
+    /// Returns its number.
     pub fn number(&self) -> QueueNumber {
         self.number
     }
@@ -76,8 +76,8 @@ impl Queue {
         sockopt::drops(self.socket.as_fd())
     }
 
-    /// Gives a packet's verdict. That there is no such packet any more shows later, as a message
-    /// that [`packets`](super::packets) passes over.
+    /// Gives a packet's verdict. If there is no such packet any more, that shows later, as a
+    /// message that [`packets`](super::packets) passes over.
     ///
     /// # Errors
     /// As send(2).

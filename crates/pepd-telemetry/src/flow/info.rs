@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::HandshakeMode;
 
-/// What is known of a connection when both its legs are there.
+/// The facts about a connection that are known when both its legs are there.
 #[derive(Debug)]
 pub struct FlowInfo {
     /// The client's address and port.
@@ -21,8 +21,8 @@ pub struct FlowInfo {
     pub client_profile: Arc<str>,
     /// The `[leg.NAME]` of the upstream leg.
     pub upstream_profile: Arc<str>,
-    /// How it was established.
+    /// The way in which it was established.
     pub handshake: HandshakeMode,
-    /// When it was accepted.
+    /// The time at which it was accepted.
     pub accepted: Instant,
 }

@@ -7,7 +7,7 @@ use crate::QueueBytes;
 use crate::pairs::Progress;
 use crate::phase::{Activity, PhaseClock};
 
-/// What a step of a connection came to in one direction.
+/// A report on a step of a connection in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepReport {
     /// Bytes delivered since the start.
@@ -16,7 +16,7 @@ pub struct StepReport {
     pub pipe: usize,
     /// Bytes that the outgoing socket had left to send when data came that ended a wait for it.
     pub unsent_after_wait: u64,
-    /// What the direction does from now on.
+    /// The activity of the direction from now on.
     pub activity: Activity,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct DirectionMeter {
     pub(super) bytes: u64,
     pub(super) queue_max: u32,
     pipe: u32,
-    /// What has been added to the pair.
+    /// The progress that has been added to the pair.
     added: Progress,
 }
 

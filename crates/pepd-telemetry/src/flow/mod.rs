@@ -114,7 +114,7 @@ impl Flow {
         state.add_progress(&self.pair, now)
     }
 
-    /// Whether its sockets have been sampled.
+    /// Returns whether its sockets have been sampled.
     pub(crate) fn was_sampled(&self) -> bool {
         self.lock().legs.is_some()
     }
@@ -129,7 +129,7 @@ impl Flow {
         self.lock().add_sample(now, sample, budget);
     }
 
-    /// The last figures of the client leg and of the upstream leg.
+    /// Returns the last figures of the client leg and of the upstream leg.
     pub(crate) fn figures(&self) -> (Option<TcpFigures>, Option<TcpFigures>) {
         let state = self.lock();
         let legs = state.legs.as_deref();
@@ -148,7 +148,8 @@ impl Flow {
             .unwrap_or_default()
     }
 
-    /// As the API gives it; `epoch` is that of `began`, in seconds since the Unix epoch.
+    /// Returns the connection as the API gives it; `epoch` is that of `began`, in seconds since the
+    /// Unix epoch.
     pub(crate) fn snapshot(&self, now: Instant, began: Instant, epoch: f64) -> FlowSnapshot {
         let state = self.lock();
         let FlowInfo {

@@ -31,8 +31,8 @@ impl RecentSeconds {
         DirectionSecond::new(bytes, queue.total(), times.since(before))
     }
 
-    /// Goodput of a direction that has delivered `bytes` in its life of `age`; the `newest` second
-    /// lasted `span`, and the one that has not ended yet `running`.
+    /// Returns the goodput of a direction that has delivered `bytes` in its life of `age`; the
+    /// `newest` second lasted `span`, and the one that has not ended yet `running`.
     pub(super) fn goodput(
         &self,
         newest: usize,
@@ -52,7 +52,7 @@ impl RecentSeconds {
     }
 }
 
-/// Goodput in bits per second.
+/// Returns the goodput in bits per second.
 pub(super) fn rate(bytes: u64, time: Duration) -> f64 {
     // Below a millisecond the quotient says more about the clock than about the network.
     bytes as f64 * 8.0 / time.max(Duration::from_millis(1)).as_secs_f64()

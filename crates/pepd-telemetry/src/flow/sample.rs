@@ -10,10 +10,10 @@ use crate::TcpFigures;
 pub struct CongestionName([u8; Self::MAX]);
 
 impl CongestionName {
-    /// TCP_CA_NAME_MAX of include/net/tcp.h: the kernel has no longer ones.
+    /// TCP_CA_NAME_MAX of include/net/tcp.h: no name in the kernel is longer.
     const MAX: usize = 16;
 
-    /// The name up to the first zero byte, cut to what the kernel allows.
+    /// Returns the name up to the first zero byte, cut to what the kernel allows.
     pub fn new(name: &[u8]) -> Self {
         let mut bytes = [0; Self::MAX];
         for (to, from) in bytes
@@ -38,7 +38,7 @@ impl fmt::Display for CongestionName {
 /// A sample of one leg's socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SocketSample {
-    /// From TCP_INFO.
+    /// The figures from TCP_INFO.
     pub tcp: Option<TcpFigures>,
     /// The congestion control, where it was asked for.
     pub congestion: Option<CongestionName>,
@@ -57,18 +57,19 @@ pub struct ConnectionSample {
     pub upstream: SocketSample,
 }
 
-/// Which fields a sample has to hold beyond those that always are; the others may be left out.
+/// The fields that a sample has to hold beyond those that it always has; the others may be left
+/// out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleFields {
     /// The name of the congestion control: in the first sample only.
     pub congestion: bool,
-    /// What the client leg has received and not been read.
+    /// Whether the bytes that the client leg has received and that were not read are asked for.
     pub client_unread: bool,
     /// The same of the upstream leg.
     pub upstream_unread: bool,
 }
 
-/// What the phases need to know of a leg.
+/// The facts about a leg that the phases need.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LegEstimate {
     pub(super) rtt: Duration,
@@ -79,16 +80,16 @@ pub(super) struct LegEstimate {
 }
 
 impl LegEstimate {
-    /// Bytes that wait for this leg. Less than a segment is nothing: that is how the kernel, too,
-    /// tells that a connection is limited by what it is given (tcp_rate_check_app_limited,
-    /// net/ipv4/tcp_rate.c).
+    /// Returns the bytes that wait for this leg. Less than a segment is nothing: that is how the
+    /// kernel, too, tells that a connection is limited by what it is given
+    /// (tcp_rate_check_app_limited, net/ipv4/tcp_rate.c).
     pub(super) fn backlog(&self, unsent: u64) -> u64 {
         if unsent < self.mss { 0 } else { unsent }
     }
 }
 
 impl SocketSample {
-    /// Before the first sample.
+    /// The estimate before the first sample.
     pub(super) const NONE: Self = Self {
         tcp: None,
         congestion: None,

@@ -1,4 +1,4 @@
-//! What of a connection changes: both directions, and what its sockets have shown.
+//! The part of a connection that changes: both directions, and what its sockets have shown.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,13 +16,13 @@ use crate::{DirectionSnapshot, Goodput, QueueBytes};
 pub(super) struct State {
     pub(super) up: DirectionMeter,
     pub(super) down: DirectionMeter,
-    /// From the accept to the first byte delivered to the client.
+    /// The time from the accept to the first byte delivered to the client.
     pub(super) first_byte: Option<Duration>,
     /// Whether something has happened since the last second ended.
     pub(super) changed: bool,
-    /// When the last second ended.
+    /// The time at which the last second ended.
     pub(super) sampled_at: Instant,
-    /// There from the first sample on: a short connection never has one.
+    /// Present from the first sample on: a short connection never has one.
     pub(super) legs: Option<Box<Legs>>,
 }
 
@@ -34,9 +34,9 @@ pub(super) struct Legs {
     pub(super) history: History,
     up: RecentSeconds,
     down: RecentSeconds,
-    /// Which of the seconds is the newest.
+    /// The index of the newest of the seconds.
     newest: usize,
-    /// How long that was.
+    /// The length of that second.
     span: Duration,
 }
 
@@ -65,7 +65,7 @@ impl State {
             | self.down.report(woke, done, down, &upstream, &client);
     }
 
-    /// Whether the sockets may show anything new.
+    /// Returns whether the sockets may show anything new.
     pub(super) fn is_due(&self) -> bool {
         let in_flight = |leg: &SocketSample| leg.tcp.is_some_and(|tcp| tcp.unacked > 0);
         self.changed
@@ -77,7 +77,7 @@ impl State {
                 .is_some_and(|legs| in_flight(&legs.client) || in_flight(&legs.upstream))
     }
 
-    /// What the next sample has to hold.
+    /// Returns what the next sample has to hold.
     pub(super) fn fields(&self) -> SampleFields {
         // A direction that waits for its source has read all there was.
         let unread = |meter: &DirectionMeter| {
@@ -169,21 +169,22 @@ impl State {
         (up.bytes, down.bytes)
     }
 
-    /// The direction from the client, as the API gives it.
+    /// Returns the direction from the client, as the API gives it.
     pub(super) fn up_snapshot(&self, now: Instant, age: Duration) -> DirectionSnapshot {
         self.snapshot(now, age, &self.up, |legs| {
             (&legs.up, &legs.client, &legs.upstream)
         })
     }
 
-    /// The direction from the server, as the API gives it.
+    /// Returns the direction from the server, as the API gives it.
     pub(super) fn down_snapshot(&self, now: Instant, age: Duration) -> DirectionSnapshot {
         self.snapshot(now, age, &self.down, |legs| {
             (&legs.down, &legs.upstream, &legs.client)
         })
     }
 
-    /// `select` gives the direction's seconds, its incoming and its outgoing leg.
+    /// Returns a direction as the API gives it; `select` gives the direction's seconds, its
+    /// incoming and its outgoing leg.
     fn snapshot<'a>(
         &'a self,
         now: Instant,
@@ -220,14 +221,15 @@ impl State {
         }
     }
 
-    /// What is known of the client leg and of the upstream leg.
+    /// Returns what is known of the client leg and of the upstream leg.
     fn estimates(&self) -> (LegEstimate, LegEstimate) {
         self.legs.as_ref().map_or_else(Default::default, |legs| {
             (legs.client.estimate(), legs.upstream.estimate())
         })
     }
 
-    /// Of the client leg and of the upstream leg, as of the last sample.
+    /// Returns the segments that the client leg and the upstream leg have retransmitted, as of the
+    /// last sample.
     fn retransmitted_segments(&self) -> [u32; 2] {
         self.legs.as_ref().map_or([0; 2], |legs| {
             [&legs.client, &legs.upstream]
@@ -260,7 +262,7 @@ impl Legs {
     }
 }
 
-/// A leg's second, before which it had retransmitted `before` segments.
+/// Returns a leg's second, before which it had retransmitted `before` segments.
 fn leg_second(leg: &SocketSample, before: u32) -> LegSecond {
     let tcp = leg.tcp.unwrap_or_default();
     let rtt = Duration::try_from_secs_f64(tcp.rtt).unwrap_or_default();

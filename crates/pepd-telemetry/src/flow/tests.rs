@@ -39,7 +39,8 @@ impl Bench {
         }
     }
 
-    /// A step at `ms` after which the up direction has delivered `bytes` and does `activity`.
+    /// Reports a step at `ms` after which the up direction has delivered `bytes` and does
+    /// `activity`.
     fn up(&self, ms: u64, bytes: u64, activity: Activity) {
         let at = self.start + Duration::from_millis(ms);
         let still = StepReport {
@@ -56,7 +57,8 @@ impl Bench {
         self.flow.report(at, at, report, still);
     }
 
-    /// Ends the next second, with these figures on both legs; whether the sockets were sampled.
+    /// Ends the next second, with these figures on both legs; tells whether the sockets were
+    /// sampled.
     fn sample(&mut self, tcp: TcpFigures) -> bool {
         self.seconds += 1;
         let now = self.start + SECOND * self.seconds;

@@ -23,7 +23,7 @@ const HISTORY_POINTS: usize = 400_000;
 pub struct FlowTable {
     counters: Arc<Counters>,
     began: Instant,
-    /// The same in seconds since the Unix epoch.
+    /// The same time in seconds since the Unix epoch.
     epoch: f64,
     last_id: AtomicU64,
     shards: Box<[Mutex<Shard>]>,
@@ -39,8 +39,8 @@ struct Shard {
 }
 
 impl FlowTable {
-    /// An empty table for `workers` workers, at `now`, which is `epoch` seconds since the Unix
-    /// epoch.
+    /// Creates an empty table for `workers` workers, at `now`, which is `epoch` seconds since the
+    /// Unix epoch.
     pub fn new(counters: Arc<Counters>, workers: usize, now: Instant, epoch: f64) -> Self {
         Self {
             counters,
@@ -54,7 +54,7 @@ impl FlowTable {
         }
     }
 
-    /// When the table began, in seconds since the Unix epoch.
+    /// Returns when the table began, in seconds since the Unix epoch.
     pub fn epoch(&self) -> f64 {
         self.epoch
     }
@@ -130,7 +130,7 @@ impl FlowTable {
         *lock(&self.failures).entry((side, errno)).or_default() += 1;
     }
 
-    /// The connections that ended with an error.
+    /// Returns the connections that ended with an error.
     pub fn failures(&self) -> Vec<CountedFailure> {
         lock(&self.failures)
             .iter()
@@ -142,7 +142,7 @@ impl FlowTable {
             .collect()
     }
 
-    /// All live connections.
+    /// Returns all live connections.
     pub fn flows(&self, now: Instant) -> Vec<FlowSnapshot> {
         self.all()
             .iter()
@@ -150,19 +150,19 @@ impl FlowTable {
             .collect()
     }
 
-    /// One live connection.
+    /// Returns one live connection.
     pub fn flow(&self, id: u64, now: Instant) -> Option<FlowSnapshot> {
         let flow = self.find(id)?;
         Some(flow.snapshot(now, self.began, self.epoch))
     }
 
-    /// The last minutes of one live connection.
+    /// Returns the last minutes of one live connection.
     pub fn history(&self, id: u64) -> Option<FlowHistory> {
         let points = self.find(id)?.history(self.epoch);
         Some(FlowHistory { id, points })
     }
 
-    /// The campus pairs that had connections.
+    /// Returns the campus pairs that had connections.
     pub fn pairs(&self, now: Instant) -> Vec<PairSnapshot> {
         let flows = self.all();
         let pairs = self.pairs.all();
@@ -206,7 +206,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The median round-trip time, and the share of retransmitted bytes, of one side's legs.
+/// Fills in the median round-trip time and the share of retransmitted bytes of one side's legs.
 fn fill(leg: &mut PairLeg, figures: impl Iterator<Item = Option<TcpFigures>>) {
     let figures: Vec<_> = figures.flatten().collect();
     let mut rtts: Vec<_> = figures
@@ -257,7 +257,7 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// The connection's id, unique for the life of the daemon.
+    /// Returns the connection's id, unique for the life of the daemon.
     pub fn id(&self) -> u64 {
         self.flow.id
     }
@@ -267,7 +267,7 @@ impl Registration {
         self.flow.report(woke, done, up, down);
     }
 
-    /// Whether its sockets have ever been sampled.
+    /// Returns whether its sockets have ever been sampled.
     pub fn was_sampled(&self) -> bool {
         self.flow.was_sampled()
     }
@@ -277,7 +277,7 @@ impl Registration {
         self.flow.add_sample(now, sample, &self.table.budget);
     }
 
-    /// The connection as it is.
+    /// Returns the connection as it is.
     pub fn snapshot(&self, now: Instant) -> FlowSnapshot {
         self.flow.snapshot(now, self.table.began, self.table.epoch)
     }
@@ -295,7 +295,7 @@ impl Drop for Registration {
     }
 }
 
-/// How often each connection is to be sampled.
+/// The interval at which each connection is to be sampled.
 pub const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ fn main() -> Result<ExitCode> {
     })
 }
 
-/// 10 and 100 Mbit/s, 20 and 200 ms, without loss and with 2 %, cubic and bbr.
+/// Lists the cases: 10 and 100 Mbit/s, 20 and 200 ms, without loss and with 2 %, cubic and bbr.
 fn all() -> Vec<Case> {
     let mut cases = Vec::new();
     for loss in [0.0, 0.02] {

@@ -15,11 +15,11 @@ use tun_rs::{DeviceBuilder, SyncDevice};
 
 use super::units::Mtu;
 
-/// How many packets the kernel keeps for the link to read. The link reads all that comes and
-/// has a queue of its own; this one only bridges the time until its thread is scheduled.
+/// The number of packets that the kernel keeps for the link to read. The link reads all that comes
+/// and has a queue of its own; this one only bridges the time until its thread is scheduled.
 const RING: u32 = 10_000;
 
-/// Where a link ends: a device of this name, which the link makes, in that namespace.
+/// An end of a link: a device of this name, which the link makes, in that namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// The file that stands for the namespace, such as `/run/netns/NAME`.
@@ -29,7 +29,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// The device `device` in the namespace behind `namespace`.
+    /// Returns the device `device` in the namespace behind `namespace`.
     pub fn new(namespace: impl Into<PathBuf>, device: impl Into<String>) -> Self {
         Self {
             namespace: namespace.into(),
@@ -37,21 +37,21 @@ impl Endpoint {
         }
     }
 
-    /// The device `device` in the namespace that `ip netns` calls `name`.
+    /// Returns the device `device` in the namespace that `ip netns` calls `name`.
     pub fn named(name: &str, device: impl Into<String>) -> Self {
         Self::new(Path::new("/run/netns").join(name), device)
     }
 }
 
-/// A TUN device that could not be had.
+/// A TUN device that could not be made or used.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
-    /// There is no such namespace, or it may not be entered.
+    /// There is no such namespace, or it must not be entered.
     #[error("cannot enter the network namespace {path}: {}", entry_cure(source))]
     Namespace {
         /// The namespace's file.
         path: PathBuf,
-        /// With errno.
+        /// The error, with its errno.
         source: io::Error,
     },
     /// The kernel did not make the device.
@@ -64,7 +64,7 @@ pub enum DeviceError {
         device: String,
         /// The namespace's file.
         path: PathBuf,
-        /// With errno.
+        /// The error, with its errno.
         source: io::Error,
     },
     /// The device's counters cannot be read.
@@ -74,7 +74,7 @@ pub enum DeviceError {
         device: String,
         /// The namespace's file.
         path: PathBuf,
-        /// With errno.
+        /// The error, with its errno.
         source: io::Error,
     },
     /// The device was removed, or its namespace was.
@@ -142,13 +142,13 @@ impl Device {
         }
     }
 
-    /// Gives a packet to the namespace. False if it would not have it: the device is down.
+    /// Gives a packet to the namespace. False if it was not taken: the device is down.
     pub(super) fn write(&self, packet: &[u8]) -> bool {
         self.tun.send(packet).is_ok()
     }
 
-    /// How many packets the kernel has dropped because the ring was full, since the device was
-    /// made. The calling thread is in the device's namespace afterwards.
+    /// Returns how many packets the kernel has dropped because the ring was full, since the device
+    /// was made. The calling thread is in the device's namespace afterwards.
     pub(super) fn overruns(&self) -> Result<u64, DeviceError> {
         enter(&self.namespace, &self.endpoint.namespace)?;
         let failed = |source| DeviceError::Counters {
@@ -201,8 +201,8 @@ fn build(name: &str, mtu: Mtu) -> io::Result<SyncDevice> {
     Ok(tun)
 }
 
-/// The transmit drops of `device` in a table such as `/proc/net/dev` (`net/core/net-procfs.c`):
-/// the twelfth number of its line.
+/// Returns the transmit drops of `device` in a table such as `/proc/net/dev`
+/// (`net/core/net-procfs.c`): the twelfth number of its line.
 fn transmit_drops(table: &str, device: &str) -> Option<u64> {
     const TRANSMIT_DROPS: usize = 11;
     table

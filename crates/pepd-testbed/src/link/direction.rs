@@ -39,7 +39,7 @@ pub struct Direction {
     counters: Counters,
 }
 
-/// What becomes of a packet.
+/// The fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// The queue is full: it is dropped before the wire.
@@ -54,33 +54,33 @@ pub enum Fate {
     Stranded,
 }
 
-/// What a direction has done since it began or was restarted.
+/// The counts of a direction since it began or was restarted.
 ///
 /// `offered = dropped + sent`, and `sent = lost + cut + stranded +` what arrives. A packet counts
 /// when it is offered, that is as soon as its fate is known.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
-    /// What came to the link.
+    /// The packets that came to the link.
     pub offered: Amount,
-    /// What the full queue dropped.
+    /// The packets that the full queue dropped.
     pub dropped: Amount,
-    /// What went, or is to go, on the wire.
+    /// The packets that went, or are to go, on the wire.
     pub sent: Amount,
-    /// What the loss model took on the wire.
+    /// The packets that the loss model took on the wire.
     pub lost: Amount,
-    /// What outages took on the wire.
+    /// The packets that outages took on the wire.
     pub cut: Amount,
-    /// What will wait for ever.
+    /// The packets that will wait for ever.
     pub stranded: Amount,
     /// The largest packet that came, in bytes.
     pub largest: usize,
-    /// How long the packets that were not dropped waited before their transmission.
+    /// The time that the packets that were not dropped waited before their transmission.
     pub queue_delay: Delays,
 }
 
 impl Direction {
-    /// A direction of this shape, idle, whose schedules (trace, outages, Poisson losses) begin
-    /// at `now`.
+    /// Creates a direction of this shape, idle, whose schedules (trace, outages, Poisson losses)
+    /// begin at `now`.
     ///
     /// # Errors
     /// [`ShapeError`] if there can be no such link.
@@ -118,8 +118,8 @@ impl Direction {
         self.on_the_wire(transmission, bytes)
     }
 
-    /// Begins again at `now`: counters at zero, losses from the seed, schedules from their
-    /// start. The packets that it still holds keep their times; they count no more.
+    /// Begins again at `now`: counters at zero, losses from the seed, schedules from their start.
+    /// The packets that it still holds keep their times; they no longer count.
     pub fn restart(&mut self, now: Time) {
         self.epoch = now;
         self.transmitter.restart(now);
@@ -127,15 +127,15 @@ impl Direction {
         self.counters = Counters::default();
     }
 
-    /// What it has done so far.
+    /// Returns what it has done so far.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }
 
     fn on_the_wire(&mut self, transmission: Transmission, bytes: usize) -> Fate {
-        // The loss model sees every packet, also one that an outage takes anyway: so its
-        // decisions depend on the packet's number only.
+        // The loss model sees every packet, even one that an outage takes anyway: so its decisions
+        // depend on the packet's number only.
         let lost = self.loss.takes(transmission);
         if transmission.end == Time::NEVER {
             self.counters.stranded.add(bytes);
@@ -175,7 +175,7 @@ impl Direction {
     }
 }
 
-/// What waits for transmission.
+/// The packets that wait for transmission.
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<(Time, usize)>,
@@ -212,7 +212,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// 1250 bytes take 1 ms.
+    /// Returns a shape in which 1250 bytes take 1 ms.
     fn ten_mbit() -> Shape {
         Shape::new(Duration::ZERO, Rate::mbit(10))
     }

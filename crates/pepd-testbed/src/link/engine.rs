@@ -27,7 +27,7 @@ use super::{
     units::Time,
 };
 
-/// What the owner of a link asks of its thread.
+/// A command of a link's owner to its thread.
 pub(super) enum Command {
     /// Say what you have done.
     Report(Sender<Result<Report, DeviceError>>),
@@ -37,8 +37,8 @@ pub(super) enum Command {
     Stop,
 }
 
-/// How many packets are read from one device before others get their turn: deliveries that are
-/// due wait for no more than some tens of microseconds.
+/// The number of packets that are read from one device before others get their turn: deliveries
+/// that are due wait for no more than some tens of microseconds.
 const BATCH: usize = 32;
 
 /// The longest IP packet. A device's MTU may be raised behind our back, and a packet cut short
@@ -51,8 +51,8 @@ pub(super) struct Engine {
     since: Time,
     a: Device,
     b: Device,
-    a_to_b: Way,
-    b_to_a: Way,
+    a_to_b: Transit,
+    b_to_a: Transit,
     wake: Arc<EventFd>,
     commands: Receiver<Command>,
     buffer: Box<[u8]>,
@@ -60,7 +60,7 @@ pub(super) struct Engine {
 }
 
 /// What is under way in one direction, and what has arrived.
-struct Way {
+struct Transit {
     model: Direction,
     flying: VecDeque<(Time, Vec<u8>)>,
     delivered: Amount,
@@ -72,7 +72,7 @@ struct Way {
 }
 
 impl Engine {
-    /// An engine for these devices and models, which have [`Time::ZERO`] for the present.
+    /// Creates an engine for these devices and models, which have [`Time::ZERO`] for the present.
     pub(super) fn new(
         (a, b): (Device, Device),
         (a_to_b, b_to_a): (Direction, Direction),
@@ -84,8 +84,8 @@ impl Engine {
             since: Time::ZERO,
             a,
             b,
-            a_to_b: Way::new(a_to_b),
-            b_to_a: Way::new(b_to_a),
+            a_to_b: Transit::new(a_to_b),
+            b_to_a: Transit::new(b_to_a),
             wake,
             commands,
             buffer: vec![0; LONGEST_PACKET].into_boxed_slice(),
@@ -93,7 +93,7 @@ impl Engine {
         }
     }
 
-    /// Works until it is told to stop, its owner is gone, or a device is.
+    /// Works until it is told to stop, or its owner or a device is gone.
     pub(super) fn run(mut self) -> Result<Report, DeviceError> {
         // The kernel rounds a thread's timeouts up by 50 µs unless it is told not to.
         let _ = prctl::set_timerslack(1);
@@ -128,7 +128,7 @@ impl Engine {
         to_a.min(to_b)
     }
 
-    /// Sleeps until a packet comes, a command, or the time `next`.
+    /// Sleeps until a packet or a command comes, or the time `next`.
     fn wait(&self, next: Time) -> Result<Ready, DeviceError> {
         let timeout = (next != Time::NEVER).then(|| next.since(self.now()).into());
         let mut fds = [
@@ -203,7 +203,7 @@ struct Ready {
     b: bool,
 }
 
-impl Way {
+impl Transit {
     fn new(model: Direction) -> Self {
         Self {
             model,

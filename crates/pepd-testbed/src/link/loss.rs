@@ -14,8 +14,8 @@ use super::{
 #[derive(Debug)]
 pub(super) struct LossProcess {
     model: Model,
-    // xoshiro256++ by name and not whatever `SmallRng` is: a seed has to mean the same losses
-    // on every platform and with every version of the library.
+    // xoshiro256++ by name, and not whatever `SmallRng` happens to be: a seed has to mean the same
+    // losses on every platform and with every version of the library.
     random: Xoshiro256PlusPlus,
 }
 
@@ -39,8 +39,8 @@ enum Model {
 }
 
 impl LossProcess {
-    /// A process in its initial state, which only `loss` and `seed` determine. `epoch` is when
-    /// its time begins.
+    /// Creates a process in its initial state, which only `loss` and `seed` determine. `epoch` is
+    /// when its time begins.
     pub(super) fn new(loss: Loss, seed: Seed, epoch: Time) -> Self {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed.0);
         let model = match loss {
@@ -52,7 +52,7 @@ impl LossProcess {
                 loss_in_good,
                 loss_in_bad,
             } => {
-                // Without any change of state it stays in the good one.
+                // Without any change of state the model stays in the good one.
                 let changes = good_to_bad + bad_to_good;
                 let bad = if changes > 0.0 {
                     good_to_bad / changes
@@ -78,7 +78,7 @@ impl LossProcess {
         Self { model, random }
     }
 
-    /// Whether the packet that is transmitted then is lost.
+    /// Returns whether the packet that is transmitted then is lost.
     pub(super) fn takes(&mut self, packet: Transmission) -> bool {
         let Self { model, random } = self;
         match model {
@@ -95,7 +95,7 @@ impl LossProcess {
                 chance(random, if *in_bad { *loss_bad } else { *loss_good })
             }
             Model::Poisson { per_nano, next } => {
-                // A packet that will never leave is on no wire.
+                // A packet that will never leave is not on the wire.
                 if packet.end == Time::NEVER {
                     return false;
                 }
@@ -115,7 +115,7 @@ fn chance(random: &mut Xoshiro256PlusPlus, probability: f64) -> bool {
     random.random::<f64>() < probability
 }
 
-/// The time to the next event of a Poisson process, at least a nanosecond.
+/// Returns the time to the next event of a Poisson process, at least a nanosecond.
 fn exponential(random: &mut Xoshiro256PlusPlus, per_nano: f64) -> Duration {
     let uniform: f64 = random.random();
     let seconds = -(-uniform).ln_1p() / per_nano / 1e9;
@@ -129,7 +129,7 @@ fn exponential(random: &mut Xoshiro256PlusPlus, per_nano: f64) -> Duration {
 mod tests {
     use super::*;
 
-    /// The fates of packets of `length` that leave every `gap` nanoseconds.
+    /// Returns the fates of packets of `length` that leave every `gap` nanoseconds.
     fn fates(loss: Loss, seed: u64, packets: u64, gap: u64, length: u64) -> Vec<bool> {
         let mut process = LossProcess::new(loss, Seed(seed), Time::ZERO);
         let packet = |index: u64| Transmission {

@@ -82,15 +82,16 @@ impl Link {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let wake = EventFd::from_flags(flags).map_err(|errno| LinkError::Start(errno.into()))?;
         let wake = Arc::new(wake);
-        let (commands, orders) = mpsc::channel();
+        let (commands, received) = mpsc::channel();
         let (ready, made) = mpsc::channel();
         let (a, b, awake) = (a.clone(), b.clone(), Arc::clone(&wake));
-        // The devices are made on the link's thread: it changes its namespace, its maker stays.
+        // The devices are made on the link's thread: it changes its namespace, and its maker stays
+        // in its own.
         let work = move || {
             let ends = Device::make(&a, mtu).and_then(|a| Ok((a, Device::make(&b, mtu)?)));
             let ends = ends?;
             let _ = ready.send(());
-            Engine::new(ends, (there, back), awake, orders).run()
+            Engine::new(ends, (there, back), awake, received).run()
         };
         let name = "link".to_owned();
         let worker = thread::Builder::new()
@@ -109,7 +110,7 @@ impl Link {
         }
     }
 
-    /// What the link has done so far.
+    /// Returns what the link has done so far.
     ///
     /// # Errors
     /// [`LinkError::Ended`] if the link has come to an end by itself; [`Link::stop`] says why.

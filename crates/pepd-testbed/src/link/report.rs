@@ -25,7 +25,7 @@ impl Amount {
 #[derive(Clone, Debug)]
 pub struct Delays(Histogram<u64>);
 
-/// What lies above counts as this: nanoseconds in an hour.
+/// The largest delay that is told apart, for which any larger one counts: an hour in nanoseconds.
 const LONGEST: u64 = 3_600_000_000_000;
 
 impl Default for Delays {
@@ -45,7 +45,7 @@ impl Delays {
             .saturating_record(u64::try_from(delay.as_nanos()).unwrap_or(LONGEST));
     }
 
-    /// The quantiles that are reported; all zero if nothing was recorded.
+    /// Returns the quantiles that are reported; all zero if nothing was recorded.
     #[must_use]
     pub fn quantiles(&self) -> Quantiles {
         // A quantile is the upper end of its bucket, which may lie above the maximum.
@@ -85,56 +85,56 @@ fn seconds<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Er
     serializer.serialize_f64(span.as_secs_f64())
 }
 
-/// How late a link may be before its figures are not to be trusted: the RTT that it emulates
-/// has to be right within a millisecond.
+/// The delay that a link may have before its figures are not to be trusted: the RTT that it
+/// emulates has to be right within a millisecond.
 pub const LAG_LIMIT: Duration = Duration::from_millis(1);
 
-/// What one direction did since the link was connected or restarted.
+/// A report on one direction since the link was connected or restarted.
 ///
 /// `offered = dropped + sent` and `sent = lost + cut + delivered + refused + pending`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DirectionReport {
-    /// What came to the link.
+    /// The packets that came to the link.
     pub offered: Amount,
-    /// What the full queue dropped.
+    /// The packets that the full queue dropped.
     pub dropped: Amount,
-    /// What went, or is to go, on the wire.
+    /// The packets that went, or are to go, on the wire.
     pub sent: Amount,
-    /// What the loss model took on the wire.
+    /// The packets that the loss model took on the wire.
     pub lost: Amount,
-    /// What outages took on the wire.
+    /// The packets that outages took on the wire.
     pub cut: Amount,
-    /// What the other end was given.
+    /// The packets that the other end was given.
     pub delivered: Amount,
-    /// What the other end's device would not take: it was down.
+    /// The packets that the other end's device would not take: it was down.
     pub refused: Amount,
-    /// What is still under way.
+    /// The packets that are still under way.
     pub pending: Amount,
     /// The largest packet that came, in bytes: no more than the MTU.
     pub largest: usize,
-    /// How long packets waited for their transmission.
+    /// The time that packets waited for their transmission.
     pub queue_delay: Quantiles,
-    /// How much later than it should have the link delivered: the machine's share.
+    /// The time by which the link delivered later than it should have: the machine's share.
     pub lag: Quantiles,
     /// Packets that the kernel dropped before the link could read them.
     pub overruns: u64,
-    /// The link did not keep up: packets were lost that it never saw, or one in a hundred was
-    /// delivered later than [`LAG_LIMIT`] after its time. The figures do not show the path
-    /// that was asked for.
+    /// Whether the link did not keep up: packets that it never saw were lost, or one in a hundred
+    /// was delivered later than [`LAG_LIMIT`] after its time. The figures do not show the path that
+    /// was asked for.
     pub fell_behind: bool,
 }
 
 impl DirectionReport {
-    /// Whether these figures mean that the link did not keep up.
+    /// Returns whether these figures mean that the link did not keep up.
     pub(super) fn is_behind(lag: &Quantiles, overruns: u64) -> bool {
         overruns > 0 || lag.p99 > LAG_LIMIT
     }
 }
 
-/// What a link did since it was connected or restarted.
+/// A report on a link since it was connected or restarted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// How long it has done so. Serialised in seconds.
+    /// The time for which it has done so. Serialised in seconds.
     #[serde(serialize_with = "seconds")]
     pub elapsed: Duration,
     /// The direction from the first end to the second.
@@ -144,7 +144,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether the link could not keep up in one direction or the other.
+    /// Returns whether the link could not keep up in one direction or the other.
     #[must_use]
     pub const fn fell_behind(&self) -> bool {
         self.a_to_b.fell_behind || self.b_to_a.fell_behind

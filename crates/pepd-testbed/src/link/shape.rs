@@ -22,18 +22,18 @@ pub struct Shape {
     /// Propagation delay, one way.
     #[serde(with = "span")]
     pub delay: Duration,
-    /// How fast packets are transmitted.
+    /// The rate at which packets are transmitted.
     pub rate: Capacity,
-    /// How much may wait for transmission.
+    /// The amount that may wait for transmission.
     pub queue: QueueLimit,
-    /// Which packets are lost on the wire.
+    /// The packets that are lost on the wire.
     pub loss: Loss,
-    /// When the link is down. In order, without overlap.
+    /// The outages of the link, in order, without overlap.
     pub outages: Vec<Outage>,
 }
 
 impl Shape {
-    /// A direction with this delay and rate, and nothing else.
+    /// Returns a direction with this delay and rate, and nothing else.
     #[must_use]
     pub fn new(delay: Duration, rate: impl Into<Capacity>) -> Self {
         Self {
@@ -43,7 +43,7 @@ impl Shape {
         }
     }
 
-    /// Whether a link can have this shape.
+    /// Returns whether a link can have this shape.
     ///
     /// # Errors
     /// [`ShapeError`] says what it cannot have, and why.
@@ -65,7 +65,7 @@ impl Shape {
     }
 }
 
-/// How fast a direction transmits.
+/// The rate at which a direction transmits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Capacity {
@@ -90,32 +90,32 @@ impl From<Trace> for Capacity {
     }
 }
 
-/// How much may wait for transmission; what arrives beyond it is dropped (drop-tail).
+/// The amount that may wait for transmission; what arrives beyond it is dropped (drop-tail).
 ///
 /// The packet in transmission does not count. So a limit of zero is a link without a buffer:
 /// it takes a packet only when it is idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum QueueLimit {
-    /// At most so many bytes of IP packets.
+    /// The limit is so many bytes of IP packets.
     Bytes(u64),
-    /// At most so many packets, whatever their size.
+    /// The limit is so many packets, whatever their size.
     Packets(u64),
 }
 
 impl Default for QueueLimit {
-    /// 1000 packets, as an Ethernet device of Linux has (`DEFAULT_TX_QUEUE_LEN` in
+    /// Returns 1000 packets, as an Ethernet device of Linux has (`DEFAULT_TX_QUEUE_LEN` in
     /// `include/net/pkt_sched.h` and `netem`'s default limit).
     fn default() -> Self {
         Self::Packets(1000)
     }
 }
 
-/// Which packets are lost on the wire.
+/// The packets that are lost on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Loss {
-    /// None.
+    /// No packet is lost.
     #[default]
     None,
     /// Each packet with the same probability, whatever happened to the others.
@@ -126,9 +126,9 @@ pub enum Loss {
     /// Bursts: a Markov chain with a good and a bad state, which may change before each packet
     /// (Gilbert 1960; Elliott 1963). It starts in its stationary distribution.
     GilbertElliott {
-        /// The probability to go from good to bad, per packet.
+        /// The probability of going from good to bad, per packet.
         good_to_bad: f64,
-        /// The probability to go from bad to good, per packet.
+        /// The probability of going from bad to good, per packet.
         bad_to_good: f64,
         /// The probability of loss in the good state.
         loss_in_good: f64,
@@ -144,7 +144,7 @@ pub enum Loss {
     },
 }
 
-/// How long an event of [`Loss::Poisson`] that met an idle link waits for a packet to take.
+/// The time that an event of [`Loss::Poisson`] that met an idle link waits for a packet to take.
 ///
 /// Without such a reach a slow flow, whose packets are on the wire for a fraction of the time,
 /// would see fewer losses per second; without an end to it the first packet after a pause would
@@ -156,7 +156,7 @@ pub const REACH: Duration = Duration::from_millis(100);
 const MOST_PER_SECOND: f64 = 1000.0;
 
 impl Loss {
-    /// Independent losses with probability `probability`.
+    /// Returns independent losses with probability `probability`.
     #[must_use]
     pub const fn independent(probability: f64) -> Self {
         Self::Independent { probability }
@@ -175,7 +175,7 @@ impl Loss {
         }
     }
 
-    /// λ = `per_second` losses per second, whatever the traffic.
+    /// Returns λ = `per_second` losses per second, whatever the traffic.
     #[must_use]
     pub const fn poisson(per_second: f64) -> Self {
         Self::Poisson { per_second }
@@ -210,21 +210,21 @@ impl Loss {
     }
 }
 
-/// A time during which the link is down. Packets that are past it, in propagation, arrive.
+/// A time during which the link is down. Packets that have passed it and are in propagation arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Outage {
-    /// When it begins, after the link was connected or restarted.
+    /// The time at which it begins, after the link was connected or restarted.
     #[serde(with = "span")]
     pub start: Duration,
-    /// How long it lasts.
+    /// The length of it.
     #[serde(with = "span")]
     pub length: Duration,
-    /// What becomes of the packets.
+    /// The effect on the packets.
     pub effect: OutageEffect,
 }
 
-/// What becomes of the packets during an outage.
+/// The effect of an outage on the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OutageEffect {
@@ -242,15 +242,15 @@ pub enum ShapeError {
     /// Not a probability.
     #[error("`{name}` is {value}: a probability lies between 0 and 1")]
     Probability {
-        /// Which parameter of the loss model.
+        /// The parameter of the loss model.
         name: &'static str,
-        /// What it was.
+        /// The value that it had.
         value: f64,
     },
     /// Not a usable λ.
     #[error("{per_second} losses per second: give 0 to 1000, or a model that loses per packet")]
     Poisson {
-        /// What it was.
+        /// The value that it had.
         per_second: f64,
     },
     /// A rate of zero.
@@ -261,7 +261,7 @@ pub enum ShapeError {
         "the outage at {start:?} lasts no time or begins before the one before it has ended: sort them, merge overlapping ones"
     )]
     Outage {
-        /// When the outage begins.
+        /// The time at which the outage begins.
         start: Duration,
     },
 }

@@ -31,7 +31,8 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// The trace that has each rate from its time on, repeated every `period` if one is given.
+    /// Returns the trace that has each rate from its time on, repeated every `period` if one is
+    /// given.
     ///
     /// # Errors
     /// [`TraceError`] if the first time is not 0, times do not rise, the period ends before the
@@ -72,13 +73,13 @@ impl Trace {
             })
     }
 
-    /// The steps: from which time after the start, and how fast.
+    /// Returns the steps: from which time after the start, and how fast.
     #[must_use]
     pub fn steps(&self) -> &[(Duration, Rate)] {
         &self.steps
     }
 
-    /// After which time it all begins again.
+    /// Returns the time after which it all begins again.
     #[must_use]
     pub const fn period(&self) -> Option<Duration> {
         self.period
@@ -91,15 +92,15 @@ pub enum TraceError {
     /// The file cannot be read.
     #[error("cannot read the rate trace {path}")]
     Read {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
     /// The file was read, but is not a trace.
     #[error("in the rate trace {path}")]
     In {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// What is wrong in the line.
         source: Box<TraceError>,

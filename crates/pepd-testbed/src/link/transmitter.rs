@@ -25,7 +25,7 @@ pub(super) struct Transmitter {
     credit: u128,
 }
 
-/// When a packet is transmitted.
+/// The time of a packet's transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Transmission {
     /// The first bit leaves.
@@ -34,7 +34,7 @@ pub(super) struct Transmission {
     pub(super) end: Time,
 }
 
-/// How fast bits leave, until when.
+/// Returns how fast bits leave, until when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Step {
     /// The rate in bits per second; `None` is without limit.
@@ -59,7 +59,7 @@ impl Transmitter {
         self.epoch = now;
     }
 
-    /// When a packet that comes at `now` would begin to leave.
+    /// Returns when a packet that comes at `now` would begin to leave.
     pub(super) fn start(&self, now: Time) -> Time {
         let mut start = now.max(self.free_at);
         loop {
@@ -114,7 +114,7 @@ impl Transmitter {
         Transmission { start, end }
     }
 
-    /// How fast bits leave at `at`, and until when that holds.
+    /// Returns how fast bits leave at `at`, and until when that holds.
     fn step(&self, at: Time) -> Step {
         let hold = self.holds.partition_point(|hold| self.end(hold) <= at);
         let until = match self.holds.get(hold) {
@@ -207,7 +207,7 @@ mod tests {
         }
     }
 
-    /// Start and end of a packet's transmission, in nanoseconds.
+    /// Returns the start and end of a packet's transmission, in nanoseconds.
     fn send(transmitter: &mut Transmitter, now: u64, bytes: usize) -> (u64, u64) {
         let start = transmitter.start(Time::from_nanos(now));
         let sent = transmitter.transmit(start, bytes);

@@ -23,7 +23,7 @@ impl Time {
     /// A moment that never comes.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// The point `nanos` nanoseconds after [`Time::ZERO`].
+    /// Returns the point `nanos` nanoseconds after [`Time::ZERO`].
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
@@ -35,7 +35,7 @@ impl Time {
         self.0
     }
 
-    /// The time that has passed since `earlier`; zero if `earlier` is in fact later.
+    /// Returns the time that has passed since `earlier`; zero if `earlier` is in fact later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
@@ -60,7 +60,7 @@ impl Sub<Duration> for Time {
     }
 }
 
-/// The span in nanoseconds, saturating after 584 years.
+/// Returns the span in nanoseconds, saturating after 584 years.
 pub(super) fn whole_nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -73,25 +73,25 @@ pub(super) fn whole_nanos(span: Duration) -> u64 {
 pub struct Rate(u64);
 
 impl Rate {
-    /// `bits` bits per second.
+    /// Returns a rate of `bits` bits per second.
     #[must_use]
     pub const fn bits_per_second(bits: u64) -> Self {
         Self(bits)
     }
 
-    /// `megabits` × 10⁶ bits per second.
+    /// Returns a rate of `megabits` × 10⁶ bits per second.
     #[must_use]
     pub const fn mbit(megabits: u64) -> Self {
         Self(megabits.saturating_mul(1_000_000))
     }
 
-    /// `kilobits` × 10³ bits per second.
+    /// Returns a rate of `kilobits` × 10³ bits per second.
     #[must_use]
     pub const fn kbit(kilobits: u64) -> Self {
         Self(kilobits.saturating_mul(1_000))
     }
 
-    /// The rate in bits per second.
+    /// Returns the rate in bits per second.
     #[must_use]
     pub const fn as_bits_per_second(self) -> u64 {
         self.0
@@ -163,13 +163,13 @@ impl From<Rate> for String {
     }
 }
 
-/// What a link's losses are drawn from: the same seed gives the same losses.
+/// The seed of a link's losses: the same seed gives the same losses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Seed(pub u64);
 
 impl Seed {
-    /// A seed for each direction: their losses must not be the same.
+    /// Returns a seed for each direction: their losses must not be the same.
     ///
     /// A link's first direction loses as a [`super::Direction`] with `split()[0]` does.
     #[must_use]
@@ -188,7 +188,7 @@ impl Mtu {
     /// The MTU of Ethernet, 1500 bytes.
     pub const ETHERNET: Self = Self(1500);
 
-    /// An MTU of `bytes`.
+    /// Returns an MTU of `bytes`.
     ///
     /// # Errors
     /// [`MtuError`] below 68 bytes, the least that IPv4 allows (RFC 791 section 3.2). IPv6 stays
@@ -201,7 +201,7 @@ impl Mtu {
         }
     }
 
-    /// The MTU in bytes.
+    /// Returns the MTU in bytes.
     #[must_use]
     pub const fn bytes(self) -> u16 {
         self.0

@@ -1,4 +1,4 @@
-//! Carries a description out, by the program `ip` and by emulated links.
+//! Carries out a description, with the program `ip` and with emulated links.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -84,7 +84,7 @@ pub(super) fn connect(nodes: &BTreeMap<String, Netns>, link: &Link, index: u8) -
     Ok(())
 }
 
-/// The addresses of one end of a link, and its neighbour's, for `ip -batch`.
+/// Returns the addresses of one end of a link, and its neighbour's, for `ip -batch`.
 ///
 /// The neighbour is entered by hand: the first IPv6 packet after a link comes up otherwise
 /// waits a second for the answer to a solicitation that was sent too early. (An emulated link has
@@ -158,7 +158,7 @@ pub(super) fn ip_batch(netns: &Netns, batch: &str) -> Result<()> {
     Ok(())
 }
 
-/// The name of the namespace at one end of a link.
+/// Returns the name of the namespace at one end of a link.
 fn netns<'a>(nodes: &'a BTreeMap<String, Netns>, link: &Link, side: usize) -> Result<&'a str> {
     let name = &link.ends[side];
     nodes
@@ -167,7 +167,7 @@ fn netns<'a>(nodes: &'a BTreeMap<String, Netns>, link: &Link, side: usize) -> Re
         .with_context(|| format!("a link to an unknown `{name}`"))
 }
 
-/// A locally administered address, the same in every run.
+/// Returns a locally administered address, the same in every run.
 fn mac(link: u8, side: usize) -> String {
     format!("02:70:65:70:{link:02x}:{side:02x}")
 }

@@ -16,7 +16,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// A link of MTU 1500 with segmentation offloads on (veth's default: packets of up to
+    /// Returns a link of MTU 1500 with segmentation offloads on (veth's default: packets of up to
     /// 64 KiB pass in one piece).
     #[must_use]
     pub fn between(left: &str, right: &str) -> Self {
@@ -31,21 +31,21 @@ impl Link {
         }
     }
 
-    /// The IPv4 address and prefix length of either end.
+    /// Returns the IPv4 address and prefix length of either end.
     #[must_use]
     pub fn v4(mut self, left: Ipv4Net, right: Ipv4Net) -> Self {
         self.v4 = Some([left, right]);
         self
     }
 
-    /// The IPv6 address and prefix length of either end.
+    /// Returns the IPv6 address and prefix length of either end.
     #[must_use]
     pub fn v6(mut self, left: Ipv6Net, right: Ipv6Net) -> Self {
         self.v6 = Some([left, right]);
         self
     }
 
-    /// The MTU of both ends, in bytes.
+    /// Returns the MTU of both ends, in bytes.
     #[must_use]
     pub fn mtu(mut self, bytes: u32) -> Self {
         self.mtu = bytes;

@@ -18,7 +18,7 @@ use crate::netns::Netns;
 /// Network namespaces joined by veth pairs or emulated links; all gone when dropped.
 #[derive(Debug)]
 pub struct Topology {
-    /// Before the nodes: an emulated link's devices are in these.
+    /// The emulated links, dropped before the nodes: their devices are in these.
     emulated: BTreeMap<[String; 2], EmulatedLink>,
     nodes: BTreeMap<String, Netns>,
 }
@@ -30,7 +30,7 @@ impl Topology {
         TopologyBuilder::default()
     }
 
-    /// The namespace of the node `name`.
+    /// Returns the namespace of the node `name`.
     ///
     /// # Panics
     /// When the description has no such node: a mistake in the test itself.
@@ -39,7 +39,7 @@ impl Topology {
         &self.nodes[name]
     }
 
-    /// The emulated link between two nodes, in the order of its description.
+    /// Returns the emulated link between two nodes, in the order of its description.
     ///
     /// # Panics
     /// When there is no such link: a mistake in the test itself.
@@ -48,7 +48,7 @@ impl Topology {
         &self.emulated[&[left, right].map(str::to_owned)]
     }
 
-    /// The name of the device by which a node reaches its neighbour `peer`.
+    /// Returns the name of the device by which a node reaches its neighbour `peer`.
     #[must_use]
     pub fn device(peer: &str) -> String {
         device(peer)
@@ -70,7 +70,7 @@ struct Node {
 }
 
 impl TopologyBuilder {
-    /// An end host.
+    /// Returns an end host.
     #[must_use]
     pub fn host(mut self, name: &str) -> Self {
         self.nodes.push(Node {
@@ -80,7 +80,7 @@ impl TopologyBuilder {
         self
     }
 
-    /// A router: it forwards IPv4 and IPv6.
+    /// Returns a router: it forwards IPv4 and IPv6.
     #[must_use]
     pub fn router(mut self, name: &str) -> Self {
         self.nodes.push(Node {
@@ -90,14 +90,14 @@ impl TopologyBuilder {
         self
     }
 
-    /// A link between two nodes described before.
+    /// Returns a link between two nodes described before.
     #[must_use]
     pub fn link(mut self, link: Link) -> Self {
         self.links.push(link);
         self
     }
 
-    /// A route of `node` to `destination` by way of the neighbour `via`: a prefix, or
+    /// Returns a route of `node` to `destination` by way of the neighbour `via`: a prefix, or
     /// `default` for both address families.
     #[must_use]
     pub fn route(mut self, node: &str, destination: &str, via: &str) -> Self {

@@ -1,4 +1,4 @@
-//! Waits until the kernel has done with new links.
+//! Waits until the kernel is done with new links.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,9 +10,9 @@ use super::link::{Link, device};
 use crate::netns::Netns;
 use crate::wait::wait_until;
 
-/// Waits until the kernel has made of the links what it makes of them by itself, in its own time:
-/// carriers, link-local addresses and their routes. Whoever looks at a namespace before and after
-/// something would take them for its doing.
+/// Waits until the kernel has given the links what it gives them by itself, in its own time:
+/// carriers, link-local addresses and their routes. Whoever compares a namespace before and after
+/// something would take these for its doing.
 pub(super) fn settle(nodes: &BTreeMap<String, Netns>, links: &[Link]) -> Result<()> {
     for (name, netns) in nodes {
         let devices = links
@@ -28,7 +28,7 @@ pub(super) fn settle(nodes: &BTreeMap<String, Netns>, links: &[Link]) -> Result<
         netns.run(|| {
             let mut before = None;
             wait_until(IP_LIMIT, "the links have settled", || {
-                let now = Ipv6::look().ok();
+                let now = Ipv6::read().ok();
                 let settled = now.as_ref().is_some_and(|now| {
                     devices
                         .iter()
@@ -53,9 +53,9 @@ struct Ipv6 {
 }
 
 impl Ipv6 {
-    fn look() -> Result<Self> {
+    fn read() -> Result<Self> {
         let table = |name| fs::read_to_string(format!("/proc/thread-self/net/{name}"));
-        // `if_inet6` has the device last, `ipv6_route` has it, too, and counters before it.
+        // `if_inet6` has the device last; so does `ipv6_route`, with counters before it.
         let (addresses, routes) = (table("if_inet6")?, table("ipv6_route")?);
         let words = |line: &str| -> Vec<_> { line.split_whitespace().map(str::to_owned).collect() };
         let address = |line| match &words(line)[..] {
@@ -72,8 +72,8 @@ impl Ipv6 {
         })
     }
 
-    /// Whether a device has a route to each of its addresses, and a link-local one among them where
-    /// it is to have one.
+    /// Returns whether a device has a route to each of its addresses, and a link-local one among
+    /// them where it is to have one.
     fn is_ready(&self, device: &str, link_local: bool) -> bool {
         let own = |at: &&[String; 2]| at[1] == device;
         let mut addresses = self.addresses.iter().filter(own);

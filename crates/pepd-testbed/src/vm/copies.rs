@@ -38,8 +38,8 @@ const MOST_LINKS: usize = 40;
 
 const GUESTS_OWN: [&str; 3] = ["/dev", "/proc", "/sys"];
 
-/// Files, directories and symbolic links to copy. Of a directory all is copied, of a link only
-/// the link.
+/// Files, directories and symbolic links to copy. Of a directory everything is copied, of a link
+/// only the link.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
     pub(super) links: BTreeSet<PathBuf>,
@@ -47,7 +47,7 @@ pub(super) struct Copies {
 }
 
 impl Copies {
-    /// What `names` name, the links on the way, and the libraries of the programs among it.
+    /// Returns what `names` name, the links on the way, and the libraries of the programs among it.
     /// Relative paths start at `directory`; what is not there is looked for in `PATH`.
     pub(super) fn of(names: &[OsString], directory: &Path) -> Result<Self> {
         let mut copies = Self::default();
@@ -62,7 +62,7 @@ impl Copies {
     /// Adds what programs look at unasked.
     pub(super) fn add_usual(&mut self) {
         for path in USUAL.map(Path::new) {
-            // Of these only the links, not all that is behind them.
+            // Of these only the links are copied, not everything behind them.
             if fs::read_link(path).is_ok_and(|target| target.starts_with("usr")) {
                 self.links.insert(path.to_owned());
             } else if path.exists() {
@@ -82,7 +82,7 @@ impl Copies {
 
     fn add(&mut self, path: &Path) {
         let target = follow(path, &mut self.links);
-        // The guest has its own of these: nothing to copy, and they change while one looks.
+        // The guest has its own of these: nothing to copy, and they change while they are read.
         if !GUESTS_OWN.iter().any(|own| target.starts_with(own)) {
             self.targets.insert(target);
         }

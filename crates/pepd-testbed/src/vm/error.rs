@@ -45,7 +45,7 @@ pub enum Error {
     Spawn {
         /// The program.
         program: String,
-        /// With errno.
+        /// The error, with its errno.
         source: io::Error,
     },
     /// A program failed.
@@ -61,19 +61,19 @@ pub enum Error {
     /// A file could not be used.
     #[error("cannot {action} {}: {source}", path.display())]
     File {
-        /// What was tried.
+        /// The call that was tried.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// With errno.
+        /// The error, with its errno.
         source: io::Error,
     },
     /// A call that names no file failed.
     #[error("cannot {action}: {source}")]
     System {
-        /// What was tried.
+        /// The call that was tried.
         action: &'static str,
-        /// With errno.
+        /// The error, with its errno.
         source: io::Error,
     },
     /// Something to be copied is not there.
@@ -82,8 +82,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// The status a command should end with (sysexits.h): 69 if the host lacks something, 77
-    /// if installing it takes root or a file is not permitted, 66 and 70 as there.
+    /// Returns the status a command should end with (sysexits.h): 69 if the host lacks something,
+    /// 77 if installing it takes root or a file is not permitted, 66 and 70 as defined there.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -99,7 +99,7 @@ impl Error {
         }
     }
 
-    /// For `map_err`: names the file and what was tried with it.
+    /// Returns what `map_err` takes: names the file and what was tried with it.
     pub(super) fn file(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::File {
@@ -109,7 +109,7 @@ impl Error {
         }
     }
 
-    /// For `map_err`: names the call.
+    /// Returns what `map_err` takes: names the call.
     pub(super) fn system(action: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::System { action, source }
     }

@@ -64,7 +64,7 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// A guest with two processors, 4 GiB and an hour's time limit, whose commands run in
+    /// Returns a guest with two processors, 4 GiB and an hour's time limit, whose commands run in
     /// `directory`, a directory of the host.
     #[must_use]
     pub fn new(directory: &Path) -> Self {

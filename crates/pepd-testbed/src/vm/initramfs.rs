@@ -81,7 +81,7 @@ fn fill(staging: &Path, busybox: &Path, root: &Path, release: &str) -> Result<()
     Ok(())
 }
 
-/// The files of [`MODULES`] and of what they need, each after what it needs.
+/// Returns the files of [`MODULES`] and of what they need, each after what it needs.
 fn modules(root: &Path, release: &str) -> Result<Vec<PathBuf>> {
     let mut seen = BTreeSet::new();
     let mut ordered = Vec::new();
@@ -108,7 +108,7 @@ fn modules(root: &Path, release: &str) -> Result<Vec<PathBuf>> {
     Ok(ordered)
 }
 
-/// The module itself: newer packages compress it.
+/// Returns the module itself: newer packages compress it.
 fn unpacked(module: &Path) -> Result<Vec<u8>> {
     if module
         .extension()
@@ -120,8 +120,8 @@ fn unpacked(module: &Path) -> Result<Vec<u8>> {
     }
 }
 
-/// The directory as an archive that the kernel unpacks (Documentation/driver-api/early-userspace/
-/// buffer-format.rst), owned by root whoever builds it.
+/// Returns the directory as an archive that the kernel unpacks
+/// (Documentation/driver-api/early-userspace/ buffer-format.rst), owned by root whoever builds it.
 fn pack(staging: &Path) -> Result<Vec<u8>> {
     let mut cpio = command("cpio");
     cpio.args([
@@ -162,7 +162,7 @@ fn pack(staging: &Path) -> Result<Vec<u8>> {
     })
 }
 
-/// All paths below `staging`, directories before what is in them.
+/// Returns all paths below `staging`, directories before what is in them.
 fn relative_paths(staging: &Path) -> Result<Vec<Vec<u8>>> {
     let mut names = Vec::new();
     let mut directories = vec![PathBuf::new()];

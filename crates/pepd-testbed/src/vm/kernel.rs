@@ -14,7 +14,7 @@ use super::programs::{command, output, require_programs};
 pub struct KernelPackage(String);
 
 impl KernelPackage {
-    /// `None` if `name` cannot be a package's name (Debian policy, section 5.6.1).
+    /// Checks the name; `None` if `name` cannot be a package's name (Debian policy, section 5.6.1).
     #[must_use]
     pub fn new(name: &str) -> Option<Self> {
         let valid = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'+' | b'-' | b'.');
@@ -24,7 +24,7 @@ impl KernelPackage {
 }
 
 impl Default for KernelPackage {
-    /// The release's own kernel.
+    /// Returns the release's own kernel.
     fn default() -> Self {
         Self("linux-image-amd64".to_owned())
     }
@@ -117,7 +117,7 @@ fn show(name: &str) -> Result<String> {
     }
 }
 
-/// A one-line field of a package's description.
+/// Returns a one-line field of a package's description.
 fn field<'a>(shown: &'a str, name: &str) -> Option<&'a str> {
     shown
         .lines()
@@ -165,7 +165,7 @@ fn fetch(package: &Package, cache: &Path, root: &Path) -> Result<()> {
     fs::remove_dir_all(&partial).map_err(Error::file("remove", &partial))
 }
 
-/// What `uname -r` will say: the name of the only module tree.
+/// Returns what `uname -r` will say: the name of the only module tree.
 fn release(package: &Package, root: &Path) -> Result<String> {
     fs::read_dir(root.join("lib/modules"))
         .ok()
@@ -173,7 +173,7 @@ fn release(package: &Package, root: &Path) -> Result<String> {
         .ok_or_else(|| package.lacks("lib/modules"))
 }
 
-/// Below the user's cache directory (XDG Base Directory Specification).
+/// Returns the directory below the user's cache directory (XDG Base Directory Specification).
 fn cache_directory() -> Result<PathBuf> {
     let absolute = |name| {
         env::var_os(name)

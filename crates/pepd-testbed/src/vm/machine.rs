@@ -18,23 +18,25 @@ use super::guest::{Clock, Guest};
 use super::kernel::Kernel;
 use super::programs::{command, find, name};
 
-/// `panic=-1` restarts at once, which `-no-reboot` makes the end of QEMU; an oops is made a
-/// panic, so that a test cannot pass in a damaged kernel. An emulated processor that has to
-/// wait for a busy host looks stuck to the watchdogs.
+/// `panic=-1` restarts at once, which with `-no-reboot` ends QEMU; an oops is turned into a panic,
+/// so that a test cannot pass in a damaged kernel. An emulated processor that has to wait for a
+/// busy host looks stuck to the watchdogs.
 const COMMAND_LINE: &str = "console=ttyS0 quiet panic=-1 oops=panic mitigations=off tsc=reliable \
     random.trust_cpu=1 nowatchdog rcupdate.rcu_cpu_stall_suppress=1 cryptomgr.notests";
 
-/// On the only processor of a guest with a clock of its own a link's thread waits for whatever
-/// system call is under way, which at a nanosecond an instruction can take a millisecond: the
-/// kernel is to be preempted wherever it can be (`CONFIG_PREEMPT_DYNAMIC`).
+/// The kernel parameter that has the kernel preempted wherever it can be
+/// (`CONFIG_PREEMPT_DYNAMIC`). On the only processor of a guest with a clock of its own a link's
+/// thread would otherwise wait for whatever system call is under way, which at a nanosecond an
+/// instruction can take a millisecond.
 const PREEMPTED: &str = " preempt=full";
 
-/// On the host's clock the guest's is one whose frequency is given. That of the processor's counter
-/// is measured while the guest boots, and where the host has no time for it just then the guest's
-/// seconds may be a tenth as long, and whatever waits in it gives up early.
+/// The kernel parameter that gives a guest on the host's clock a clock whose frequency is given.
+/// That of the processor's counter is measured while the guest boots, and where the host has no
+/// time for it just then the guest's seconds may be a tenth as long, and whatever waits in it gives
+/// up early.
 const STEADY: &str = " clocksource=hpet";
 
-/// How much of the console is kept, in bytes.
+/// The bytes of the console that are kept.
 const CONSOLE_KEPT: usize = 8192;
 
 /// A running QEMU. It is killed when this is dropped, and when the thread that started it ends
@@ -76,7 +78,7 @@ impl Machine {
             err: port("err")?,
         };
 
-        // The kernel kills QEMU when this process is gone, be it by SIGKILL.
+        // The kernel kills QEMU when this process is gone, even by SIGKILL.
         let mut command = command("setpriv");
         let program = name(&command);
         let qemu = find("qemu-system-x86_64".as_ref()).unwrap_or_default();
@@ -123,7 +125,7 @@ impl Machine {
         }
     }
 
-    /// The end of what the guest's kernel and QEMU wrote.
+    /// Returns the end of what the guest's kernel and QEMU wrote.
     pub(super) fn console(&self) -> String {
         let mut kept = self.console.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(kept.make_contiguous())
@@ -191,7 +193,7 @@ fn command_line(clock: Clock) -> String {
     format!("{COMMAND_LINE}{of_the_clock}")
 }
 
-/// A directory of the host as a 9p file system.
+/// Returns a directory of the host as a 9p file system.
 fn share(tag: &str, path: &Path, options: &str) -> [OsString; 4] {
     let mut backend = OsString::from(format!(
         "local,id={tag},security_model=none,multidevs=remap,{options},path="

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-/// Where the guest finds the results folder; `PEPD_RESULTS` in its environment says the same.
+/// The directory where the guest finds the results folder; `PEPD_RESULTS` in its environment says
+/// the same.
 pub const RESULTS: &str = "/run/results";
 
-/// How the command ended.
+/// The way in which the command ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
     /// It ran to its end, with this status (128 + the signal if one killed it).
@@ -20,12 +21,13 @@ pub enum Ended {
 /// A guest that has run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
-    /// How the command ended.
+    /// The way in which the command ended.
     pub ended: Ended,
-    /// From the start of QEMU to the start of the command, copies included; `None` if it never
-    /// started.
+    /// The time from the start of QEMU to the start of the command, copies included; `None` if it
+    /// never started.
     pub boot: Option<Duration>,
-    /// How often the command, and what it started, asked the host for a file or wrote results;
-    /// on [`Clock::Virtual`](super::guest::Clock::Virtual) each time lets the clock run on. `None` if the guest did not say.
+    /// The number of times that the command, and what it started, asked the host for a file or
+    /// wrote results; on [`Clock::Virtual`](super::guest::Clock::Virtual) each time lets the clock
+    /// run on. `None` if the guest did not say.
     pub host_requests: Option<u64>,
 }

@@ -48,7 +48,7 @@ pub fn require_programs() -> Result<()> {
     }
 }
 
-/// Where `PATH`, and then the system's usual directories, have `program`.
+/// Returns where `PATH`, and then the system's usual directories, have `program`.
 pub(super) fn find(program: &OsStr) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path)
@@ -58,8 +58,8 @@ pub(super) fn find(program: &OsStr) -> Option<PathBuf> {
         .find(|path| is_executable(path))
 }
 
-/// The libraries, and the loader, that `program` would be started with; none for a script or a
-/// static one.
+/// Returns the libraries, and the loader, that `program` would be started with; none for a script
+/// or a static one.
 pub(super) fn libraries(program: &Path) -> Vec<PathBuf> {
     let Ok(output) = command("ldd").arg(program).stderr(Stdio::null()).output() else {
         return Vec::new();
@@ -72,7 +72,7 @@ pub(super) fn libraries(program: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// A command by its full path, with messages in English.
+/// Returns a command by its full path, with messages in English.
 pub(super) fn command(program: &str) -> Command {
     let path = find(OsStr::new(program)).unwrap_or_else(|| PathBuf::from(program));
     let mut command = Command::new(path);
@@ -98,7 +98,7 @@ pub(super) fn output(command: &mut Command) -> Result<Vec<u8>> {
     })
 }
 
-/// The file name of the program that `command` runs.
+/// Returns the file name of the program that `command` runs.
 pub(super) fn name(command: &Command) -> String {
     let program = Path::new(command.get_program());
     program

@@ -158,7 +158,7 @@ proptest! {
     }
 }
 
-/// Whether each of `packets` is lost: 1500 bytes back to back at 100 Mbit/s, 120 µs each.
+/// Returns whether each of `packets` is lost: 1500 bytes back to back at 100 Mbit/s, 120 µs each.
 fn lost(loss: Loss, seed: u64, packets: usize) -> Vec<bool> {
     let shape = Shape {
         loss,

@@ -41,7 +41,7 @@ impl Pair {
         (end(&self.a), end(&self.b))
     }
 
-    /// A link with addresses at both ends.
+    /// Returns a link with addresses at both ends.
     fn link(&self, a_to_b: Shape, b_to_a: Shape) -> Result<Link> {
         let (a, b) = self.ends();
         let link = Link::connect(&a, &b, a_to_b, b_to_a, SEED, Mtu::ETHERNET)?;
@@ -86,7 +86,7 @@ fn assert_balanced(report: &Report) {
     }
 }
 
-/// A socket at the far end that loses nothing itself.
+/// Returns a socket at the far end that loses nothing itself.
 fn receiver(pair: &Pair) -> Result<UdpSocket> {
     let socket = pair.b.run(|| Ok(UdpSocket::bind((B, 4000))?))?;
     setsockopt(&socket, sockopt::RcvBufForce, &(32 << 20))?;
@@ -107,7 +107,7 @@ fn send_sequence(pair: &Pair, packets: u32) -> Result<()> {
     })
 }
 
-/// The numbers of the next `count` packets.
+/// Returns the numbers of the next `count` packets.
 fn receive_sequence(socket: &UdpSocket, count: usize) -> Vec<u32> {
     let mut payload = [0; 200];
     (0..count)

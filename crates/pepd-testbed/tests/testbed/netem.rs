@@ -88,7 +88,7 @@ mod guest {
     }
 }
 
-/// The kernel, or `None` where no guest can run.
+/// Returns the kernel, or `None` where no guest can run.
 fn kernel() -> Option<Kernel> {
     if env::var_os("PEPD_GUEST").is_some() {
         println!("not run: this is a guest already");
@@ -144,7 +144,7 @@ fn figure(output: &str) -> f64 {
     line.unwrap().1.trim().parse().unwrap()
 }
 
-/// A processor's worth of load, until it is dropped.
+/// Returns a processor's worth of load, until it is dropped.
 fn busy_loop() -> Process {
     let mut shell = Command::new("sh");
     shell

@@ -17,7 +17,7 @@ struct Outcome {
     results: TempDir,
 }
 
-/// The kernel, or `None` where no guest can run.
+/// Returns the kernel, or `None` where no guest can run.
 fn kernel() -> Option<Kernel> {
     if env::var_os("PEPD_GUEST").is_some() {
         println!("not run: this is a guest already");

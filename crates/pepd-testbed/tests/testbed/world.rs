@@ -70,7 +70,7 @@ fn emulated_links_carry_both_families_and_say_how_much() -> Result<()> {
     Ok(())
 }
 
-/// The bytes that have come to the ends of each emulated link, both directions together.
+/// Returns the bytes that have come to the ends of each emulated link, both directions together.
 fn carried(world: &World) -> Result<Vec<u64>> {
     let of = |link: &Link| {
         let report = link.report()?;

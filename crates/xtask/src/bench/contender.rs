@@ -37,7 +37,7 @@ pub enum Contender {
 }
 
 impl Contender {
-    /// Who is compared once a connection is there, or when all answer early.
+    /// The contenders that are compared once a connection is there, or when all answer early.
     pub const ALL: [Self; 4] = [
         Self::Plain,
         Self::Pepd,
@@ -45,7 +45,8 @@ impl Contender {
         Self::HaproxyForced,
     ];
 
-    /// Who is compared in how connections come about. How HAProxy splices does not matter there.
+    /// The contenders that are compared in how connections are established. How HAProxy splices
+    /// does not matter there.
     pub const HANDSHAKE: [Self; 4] = [
         Self::Plain,
         Self::Pepd,
@@ -53,7 +54,7 @@ impl Contender {
         Self::HaproxyAuto,
     ];
 
-    /// Who is compared in what the admin API costs the relay.
+    /// The contenders that are compared in what the admin API costs the relay.
     pub const ADMIN: [Self; 4] = [
         Self::Plain,
         Self::PlainBesideCrowd,
@@ -61,7 +62,7 @@ impl Contender {
         Self::PepdAsked,
     ];
 
-    /// What the tables call it.
+    /// Returns what the tables call it.
     pub fn title(self) -> &'static str {
         match self {
             Self::Plain => "plain forwarding",
@@ -75,7 +76,7 @@ impl Contender {
         }
     }
 
-    /// What the JSON calls it.
+    /// Returns what the JSON calls it.
     pub fn key(self) -> Value {
         json!(match self {
             Self::Plain => "plain",
@@ -156,7 +157,7 @@ impl Proxy {
         }
     }
 
-    /// Its process, which has all its threads.
+    /// Returns its process, which has all its threads.
     pub fn pid(&self) -> Pid {
         match self {
             Self::Pepd { pepd, .. } => pepd.process().pid(),
@@ -164,7 +165,7 @@ impl Proxy {
         }
     }
 
-    /// Its admin socket, if it has one.
+    /// Returns its admin socket, if it has one.
     pub fn admin_socket(&self) -> Option<PathBuf> {
         match self {
             Self::Pepd {
@@ -175,7 +176,7 @@ impl Proxy {
         }
     }
 
-    /// What it has said.
+    /// Returns what it has said.
     pub fn log(&self) -> String {
         match self {
             Self::Pepd { pepd, .. } => pepd.log(),
@@ -247,7 +248,7 @@ ip rule add fwmark 1 lookup 100
 ip route add local default dev lo table 100
 ";
 
-/// How long HAProxy may take to start on a busy machine.
+/// The time that HAProxy may take to start on a busy machine.
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn start_haproxy(hb: &Netns, options: &str, cores: &Cores) -> Result<Proxy> {

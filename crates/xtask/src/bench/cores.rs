@@ -12,7 +12,7 @@ use pepd_testbed::{Netns, run};
 /// The box's cores: one for each of a proxy's two workers.
 const BOX_CORES: usize = 2;
 
-/// Short of what the kernel's own threads may need.
+/// Just below what the kernel's own threads may need.
 const NICENESS: &str = "-15";
 
 /// `renice` does not take this long.
@@ -30,10 +30,10 @@ pub struct Cores {
     the_box: Vec<usize>,
 }
 
-/// How the cores are shared out.
+/// The shares of the cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Sharing {
-    /// Two are the box's, the others the hosts'.
+    /// Two belong to the box, the others to the hosts.
     Split,
     /// All are everyone's.
     Shared,
@@ -89,7 +89,7 @@ impl Cores {
         Ok(sched_setaffinity(Pid::this(), &set)?)
     }
 
-    /// The words by which a program is started on the box's cores.
+    /// Returns the words by which a program is started on the box's cores.
     pub fn on_box(&self) -> [String; 3] {
         ["taskset".to_owned(), "-c".to_owned(), list(&self.the_box)]
     }
@@ -135,7 +135,7 @@ fn list(cores: &[usize]) -> String {
     cores.join(",")
 }
 
-/// A bitmap as the kernel reads it: words of 32 bits in hexadecimal, the highest first.
+/// Returns a bitmap as the kernel reads it: words of 32 bits in hexadecimal, the highest first.
 fn mask(cores: &[usize]) -> String {
     let words = cores.iter().max().map_or(1, |highest| highest / 32 + 1);
     let mut bits = vec![0_u32; words];

@@ -16,8 +16,8 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// Raised by SIGINT, SIGTERM and SIGHUP; a second one ends the process without cleaning up
-    /// (the next run of anything on the testbed sweeps what is left).
+    /// Creates the flag that is raised by SIGINT, SIGTERM and SIGHUP; a second one ends the process
+    /// without cleaning up (the next run of anything on the testbed sweeps what is left).
     ///
     /// # Errors
     /// When a handler cannot be installed.

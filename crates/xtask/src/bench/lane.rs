@@ -23,7 +23,7 @@ done";
 /// One contender, ready to be measured. Everything is gone when it is dropped.
 #[derive(Debug)]
 pub struct Lane {
-    /// Who.
+    /// The contender.
     pub contender: Contender,
     // Dropped, and so ended, before the namespace that it runs in.
     proxy: Option<Proxy>,
@@ -56,12 +56,12 @@ impl Lane {
         })
     }
 
-    /// The client's namespace.
+    /// Returns the client's namespace.
     pub fn client(&self) -> &Netns {
         self.world.client()
     }
 
-    /// The admin socket of its daemon.
+    /// Returns the admin socket of its daemon.
     ///
     /// # Errors
     /// When it has none.
@@ -72,7 +72,7 @@ impl Lane {
             .context("no admin socket on this lane")
     }
 
-    /// A listener on the server, on any port.
+    /// Opens a listener on the server, on any port.
     ///
     /// # Errors
     /// As `bind(2)`.
@@ -81,10 +81,10 @@ impl Lane {
         listen(self.world.server(), SocketAddr::new(address, 0))
     }
 
-    /// A connection from the client to `listener`: the client's end and the server's.
+    /// Opens a connection from the client to `listener`: the client's end and the server's.
     ///
     /// # Errors
-    /// When it does not come about.
+    /// When it is not established.
     pub fn connect(&self, listener: &TcpListener) -> Result<(TcpStream, TcpStream)> {
         let client = connect(self.client(), listener.local_addr()?)?;
         let (server, _) = accept(listener)?;
@@ -93,7 +93,7 @@ impl Lane {
         Ok((client, server))
     }
 
-    /// CPU time that all threads of the proxy have used so far, in seconds (`utime` and
+    /// Returns the CPU time that all threads of the proxy have used so far, in seconds (`utime` and
     /// `stime` of proc_pid_stat(5)); `None` without a proxy.
     ///
     /// # Errors
@@ -109,8 +109,8 @@ impl Lane {
         Ok(Some(ticks / f64::from(i32::try_from(per_second)?)))
     }
 
-    /// The proxy's resident memory in bytes (`VmRSS` of proc_pid_status(5)); `None` without a
-    /// proxy.
+    /// Returns the proxy's resident memory in bytes (`VmRSS` of proc_pid_status(5)); `None` without
+    /// a proxy.
     ///
     /// # Errors
     /// When the proxy has ended.

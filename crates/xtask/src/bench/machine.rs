@@ -19,18 +19,18 @@ pub struct Machine {
     cpu: String,
     cores: usize,
     kernel: String,
-    /// Of the last minute before the benchmark: others that run beside it.
+    /// The load of the last minute before the benchmark: others that run beside it.
     load: String,
     pepd: String,
     haproxy: String,
 }
 
 impl Machine {
-    /// Looks at this one.
+    /// Inspects this one.
     ///
     /// # Errors
     /// When a program cannot say its version.
-    pub fn look(pepd: &Path) -> Result<Self> {
+    pub fn inspect(pepd: &Path) -> Result<Self> {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let mut pepd = Command::new(pepd);
         let mut haproxy = Command::new("haproxy");
@@ -46,7 +46,7 @@ impl Machine {
         })
     }
 
-    /// For the JSON.
+    /// Returns it for the JSON.
     pub fn json(&self) -> Value {
         json!({
             "cpu": self.cpu,
@@ -69,7 +69,7 @@ impl fmt::Display for Machine {
     }
 }
 
-/// x86 calls it `model name`; others have other names, or none.
+/// Reads the processor's name: x86 calls it `model name`; others have other names, or none.
 fn cpu_model(cpuinfo: &str) -> Option<&str> {
     cpuinfo
         .lines()
@@ -86,7 +86,7 @@ fn first_word(path: &str) -> String {
         .to_owned()
 }
 
-/// HAProxy's goes on with a date and a link.
+/// Returns the first line of a version; HAProxy's goes on with a date and a link.
 fn first_line(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     let short = line.split_whitespace().take(3).collect::<Vec<_>>();

@@ -95,7 +95,7 @@ pub fn run(args: &Args) -> Result<()> {
     packages::provide(NEEDS)?;
     pepd_testbed::raise_descriptor_limit()?;
     let pepd = build::release()?;
-    let machine = Machine::look(&pepd)?;
+    let machine = Machine::inspect(&pepd)?;
     println!("{machine}");
     let cores = Cores::share(args.cores)?;
     cores.keep_hosts()?;

@@ -13,27 +13,27 @@ use super::load::bulk::Ends;
 use super::load::{Window, bulk, crowd, first_byte, idle, ping_pong, short};
 use super::results::{Bulk, Measure, Measurement, Results};
 
-/// A proxy that has let a connection past has looked after itself by then.
+/// The time after which a proxy that has let a connection pass has recovered.
 const BEFORE_RETRY: Duration = Duration::from_secs(3);
 
-/// How long each measurement takes.
+/// The time that each measurement takes.
 #[derive(Clone, Copy, Debug)]
 pub struct Durations {
     bulk: Window,
     ping_pong: Window,
     short: Window,
     handshake: Window,
-    /// Before memory is looked at.
+    /// The pause before memory is looked at.
     quiet: Duration,
 }
 
 impl Durations {
-    /// For a result.
+    /// Returns the durations for a result.
     pub fn full() -> Self {
         Self::of(500, 2000)
     }
 
-    /// For a look.
+    /// Returns the durations for a first impression.
     pub fn quick() -> Self {
         Self::of(200, 500)
     }
@@ -53,18 +53,18 @@ impl Durations {
     }
 }
 
-/// What is to be measured.
+/// The plan of what is to be measured.
 #[derive(Debug)]
 pub struct Plan {
-    /// How often.
+    /// The number of rounds.
     pub rounds: usize,
-    /// How long each time.
+    /// The duration of each measurement.
     pub durations: Durations,
     /// What the receivers of bulk transfers do.
     pub ends: Ends,
     /// Only the settings whose names have one of these in them; empty for all.
     pub only: Vec<String>,
-    /// Whose the cores are.
+    /// The shares of the cores.
     pub cores: Cores,
     /// The daemon's binary.
     pub pepd: PathBuf,
@@ -211,8 +211,8 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// Round trips, in plain forwarding and through a daemon with an admin API, while a crowd
-    /// asks there and while nobody does.
+    /// Measures round trips, in plain forwarding and through a daemon with an admin API, while a
+    /// crowd asks there and while nobody does.
     fn admin(&mut self, contender: Contender, with: &[Lane], asked: &Lane) -> Result<()> {
         let window = self.plan.durations.ping_pong;
         let plain = matches!(contender, Contender::Plain | Contender::PlainBesideCrowd);

@@ -41,7 +41,7 @@ Handshakes: a rate is that of 16 clients at once, each of which opens a connecti
 1 KiB and closes; a time to first byte is from before connect() to the first byte of the answer, \
 one connection after another.";
 
-/// For a terminal.
+/// Returns the report for a terminal.
 pub fn terminal(results: &Results) -> String {
     let sections = sections(results).map(|rows| rows.map(|rows| drawn(&rows)));
     let mut text = format!("{} rounds; {}.", results.rounds(), results.setup());
@@ -56,7 +56,7 @@ pub fn terminal(results: &Results) -> String {
     text
 }
 
-/// A header and its rows, with lines around.
+/// Returns a header and its rows, with lines around.
 fn drawn(lines: &[Vec<String>]) -> String {
     let mut table = Table::new();
     table
@@ -72,7 +72,7 @@ fn drawn(lines: &[Vec<String>]) -> String {
     table.to_string()
 }
 
-/// For the README.
+/// Returns the report for the README.
 pub fn markdown(results: &Results, machine: &Machine) -> String {
     let mut text = format!(
         "{machine}; {} rounds of `cargo xtask bench`; {}.\n\n",
@@ -96,7 +96,7 @@ pub fn markdown(results: &Results, machine: &Machine) -> String {
     text
 }
 
-/// What is said below the tables.
+/// Returns what is said below the tables.
 fn notes(results: &Results) -> Vec<String> {
     let mut notes = [NOTES, CPU_NOTE, MEMORY_NOTE].map(str::to_owned).to_vec();
     if !handshake_rows(results).is_empty() {
@@ -109,7 +109,7 @@ fn notes(results: &Results) -> Vec<String> {
     notes
 }
 
-/// The tables, each with its header, as far as there is something in them.
+/// Returns the tables, each with its header, as far as there is something in them.
 fn sections(results: &Results) -> [Option<Vec<Vec<String>>>; 3] {
     let section = |header, rows: Vec<Vec<String>>| {
         let lines = std::iter::once(header).chain(rows.clone()).collect();
@@ -122,10 +122,10 @@ fn sections(results: &Results) -> [Option<Vec<Vec<String>>>; 3] {
     ]
 }
 
-/// Every single number, and what they come to.
+/// Returns every single number, and what they come to.
 ///
 /// # Errors
-/// None that can be had: numbers and strings only.
+/// None in practice: there are only numbers and strings.
 pub fn json(results: &Results, machine: &Machine) -> Result<String> {
     let measurements: Vec<Value> = results
         .all()
@@ -224,13 +224,13 @@ fn admin_rows(results: &Results) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// Where a measure stands.
+/// The place where a measure stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Group {
     Main,
     Handshake,
     Admin,
-    /// In a sentence below, where it is not zero.
+    /// A sentence below, where it is not zero.
     Failures,
 }
 
@@ -311,13 +311,13 @@ fn failures(results: &Results) -> Option<String> {
     (!failed.is_empty()).then(|| format!("Short connections that failed: {}.", failed.join(", ")))
 }
 
-/// How a measure is shown.
+/// The way in which a measure is shown.
 struct Shown {
     title: String,
-    /// From the unit it was measured in to the one that is shown.
+    /// The factor from the unit it was measured in to the one that is shown.
     factor: f64,
     digits: usize,
-    /// As a ratio to plain forwarding.
+    /// Whether it is shown as a ratio to plain forwarding.
     to_plain: bool,
 }
 
@@ -356,7 +356,7 @@ fn idle_title(memory: &str) -> String {
     format!("idle connection of {}: {memory} KiB", idle::CONNECTIONS)
 }
 
-/// Name and unit in the JSON.
+/// Returns the name and unit in the JSON.
 fn key(measure: Measure) -> (String, &'static str) {
     let setting = |bulk: Bulk| {
         let offloads = if bulk.without_offloads { "off" } else { "on" };

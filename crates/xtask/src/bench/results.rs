@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::contender::Contender;
 
-/// What is measured of every contender in every round.
+/// A figure that is measured of every contender in every round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Measure {
     /// Bits per second that arrive over so many flows.
@@ -13,7 +13,7 @@ pub enum Measure {
     CpuPerGigabyte(Bulk),
     /// The median round trip of one byte, in seconds.
     PingPongMedian,
-    /// What one round trip in a hundred exceeds, in seconds.
+    /// The time that one round trip in a hundred exceeds, in seconds.
     PingPongTail,
     /// Connections with an answer of 1 KiB, per second.
     Short,
@@ -27,11 +27,11 @@ pub enum Measure {
     HandshakesFailed,
     /// The median time from `connect` to the first byte of an answer, in seconds.
     FirstByteMedian,
-    /// What one such time in a hundred exceeds, in seconds.
+    /// The time that one in a hundred of these exceeds, in seconds.
     FirstByteTail,
     /// The median round trip of one byte, in seconds, beside clients of the admin API.
     AdminMedian,
-    /// What one such round trip in a hundred exceeds, in seconds.
+    /// The time that one such round trip in a hundred exceeds, in seconds.
     AdminTail,
     /// Answers of the admin API per second meanwhile.
     AdminAnswers,
@@ -70,13 +70,13 @@ impl Bulk {
 /// One number.
 #[derive(Clone, Copy, Debug)]
 pub struct Measurement {
-    /// From 0.
+    /// The round, from 0 on.
     pub round: usize,
-    /// What.
+    /// The measure.
     pub measure: Measure,
-    /// Of whom.
+    /// The contender that it is about.
     pub contender: Contender,
-    /// In the unit that the measure says.
+    /// The value, in the unit that the measure says.
     pub value: f64,
 }
 
@@ -88,7 +88,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// None yet, measured in this setup.
+    /// Creates an empty set, measured in this setup.
     pub fn new(setup: String) -> Self {
         Self {
             setup,
@@ -96,7 +96,7 @@ impl Results {
         }
     }
 
-    /// How the hosts and the box were set up.
+    /// Returns how the hosts and the box were set up.
     pub fn setup(&self) -> &str {
         &self.setup
     }
@@ -106,12 +106,12 @@ impl Results {
         self.all.push(measurement);
     }
 
-    /// All of them, in the order they were measured in.
+    /// Returns all of them, in the order they were measured in.
     pub fn all(&self) -> &[Measurement] {
         &self.all
     }
 
-    /// What was measured, in the order that a reader expects.
+    /// Returns what was measured, in the order that a reader expects.
     pub fn measures(&self) -> Vec<Measure> {
         let mut measures: Vec<_> = self.all.iter().map(|m| m.measure).collect();
         measures.sort_unstable();
@@ -119,17 +119,17 @@ impl Results {
         measures
     }
 
-    /// The rounds that there are numbers of.
+    /// Returns the rounds that there are numbers of.
     pub fn rounds(&self) -> usize {
         self.all.iter().map(|m| m.round + 1).max().unwrap_or(0)
     }
 
-    /// A contender's numbers.
+    /// Returns a contender's numbers.
     pub fn summary(&self, measure: Measure, contender: Contender) -> Option<Summary> {
         Summary::of(self.by_round(measure, contender).into_values())
     }
 
-    /// A contender's numbers divided by another's of the same round.
+    /// Returns a contender's numbers divided by another's of the same round.
     pub fn ratio(&self, measure: Measure, of: Contender, to: Contender) -> Option<Summary> {
         let base = self.by_round(measure, to);
         let ratios = self.by_round(measure, of).into_iter();
@@ -139,7 +139,7 @@ impl Results {
         }))
     }
 
-    /// A contender's numbers less plain forwarding's of the same round.
+    /// Returns a contender's numbers less plain forwarding's of the same round.
     pub fn above_plain(&self, measure: Measure, contender: Contender) -> Option<Summary> {
         let plain = self.by_round(measure, Contender::Plain);
         let values = self.by_round(measure, contender).into_iter();
@@ -184,7 +184,7 @@ impl Summary {
         })
     }
 
-    /// The same in another unit.
+    /// Returns the same in another unit.
     pub fn times(self, factor: f64) -> Self {
         Self {
             median: self.median * factor,

@@ -1,4 +1,4 @@
-//! What it costs to look at the sockets of live connections once a second.
+//! What it costs to sample the sockets of live connections once a second.
 
 use std::fmt;
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use pepd_telemetry::{
 
 use super::interrupt::Interrupt;
 
-/// How the setting is called.
+/// The name of the setting.
 pub const NAME: &str = "sampling";
 
 /// Connections in all of which something happened.
@@ -22,10 +22,10 @@ const FLOWS: usize = 3000;
 /// Seconds' worth of samples; of these the median counts.
 const SECONDS: u32 = 21;
 
-/// Shares in which a worker looks at its connections.
+/// The shares in which a worker samples its connections.
 const SHARES: usize = 10;
 
-/// What the samples of one second cost.
+/// The cost of the samples of one second.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost(Duration);
 
@@ -49,7 +49,7 @@ struct Connection {
     _far_ends: [TcpStream; 2],
 }
 
-/// Looks at the sockets as a worker does, and measures the CPU time of this thread.
+/// Samples the sockets as a worker does, and measures the CPU time of this thread.
 ///
 /// # Errors
 /// When there are not enough descriptors, or it is interrupted.
@@ -75,7 +75,7 @@ pub fn run(interrupt: &Interrupt) -> Result<Cost> {
         }
         costs.push(cpu_time()?.saturating_sub(before));
     }
-    // The first look at a connection is the dearest, and comes once in its life.
+    // The first sample of a connection is the most expensive, and comes once in its life.
     costs.remove(0);
     costs.sort();
     Ok(Cost(costs[costs.len() / 2]))
@@ -112,7 +112,7 @@ fn open(table: &Arc<FlowTable>, listener: &TcpListener) -> Result<Connection> {
     })
 }
 
-/// Downwards it is held back, which takes one more look than to be starved.
+/// Has something happen: downwards it is held back, which takes one more sample than being starved.
 fn something_happens(flow: &Registration, now: Instant, bytes: u64) {
     let report = |activity| StepReport {
         bytes,

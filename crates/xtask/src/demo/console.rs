@@ -11,7 +11,8 @@ pub struct Console {
 }
 
 impl Console {
-    /// Creates a console before its first step; in colour on a terminal, unless NO_COLOR says otherwise.
+    /// Creates a console before its first step; in colour on a terminal, unless NO_COLOR says
+    /// otherwise.
     pub fn new() -> Self {
         let colour = io::stdout().is_terminal() && env::var_os("NO_COLOR").is_none();
         Self { steps: 0, colour }

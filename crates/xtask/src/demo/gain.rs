@@ -16,11 +16,11 @@ use super::{Leg, checksum, noise, short, sockets};
 /// What is downloaded: some 22 s at the path's rate.
 const MEGABYTES: usize = 250;
 const TOTAL: u64 = MEGABYTES as u64 * 1_000_000;
-/// How long the download without pepd is watched.
+/// The time that the download without pepd is watched.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// How long the one with pepd may take: a busy machine is slow, a hung one is not waited for.
+/// The time that the one with pepd may take: a busy machine is slow, a hung one is not waited for.
 const LIMIT: Duration = Duration::from_secs(120);
-/// When the legs are looked at: both have found their rate.
+/// The time at which the legs are looked at: both have found their rate.
 const IN_FULL_FLOW: Duration = Duration::from_secs(8);
 
 /// Shows it, with the program `pepd`.
@@ -119,20 +119,20 @@ fn download(
     url: &str,
     limit: Duration,
     interrupt: &Interrupt,
-    mut look: impl FnMut(Progress),
+    mut observe: impl FnMut(Progress),
 ) -> Result<(Progress, Option<Download>)> {
     path.restart()?;
     let mut meter = Meter::new(TOTAL);
     let transfer = Transfer::start(path.client(), url)?;
     let outcome = transfer.watch(limit, interrupt, |progress| {
         meter.show(progress);
-        look(progress);
+        observe(progress);
     });
     meter.end();
     outcome
 }
 
-/// The table of the end. `half` is when half of the download with pepd had arrived.
+/// Returns the table of the end. `half` is when half of the download with pepd had arrived.
 fn result(without: Progress, with: Progress, half: Progress, limit: f64) -> String {
     let share = |rate: f64| 100.0 * rate / limit;
     let row = |name: &str, progress: Progress| {

@@ -32,7 +32,7 @@ impl Interrupt {
         Ok(Self(come))
     }
 
-    /// Whether one has come.
+    /// Returns whether one has come.
     pub fn has_come(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

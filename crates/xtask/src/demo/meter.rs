@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::transfer::Progress;
 
-/// How often there is a line where no bar can be.
+/// The interval between lines where there can be no bar.
 const LINE: Duration = Duration::from_secs(5);
 const WIDTH: usize = 30;
 
@@ -19,7 +19,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// For a transfer of `total` bytes.
+    /// Creates a meter for a transfer of `total` bytes.
     pub fn new(total: u64) -> Self {
         let terminal = io::stdout().is_terminal();
         let target = if terminal {
@@ -58,7 +58,7 @@ impl Meter {
     }
 }
 
-/// `12.3 of 200 MB   4 s   91.0 Mbit/s`
+/// Describes the progress, as in `12.3 of 200 MB   4 s   91.0 Mbit/s`.
 fn describe(progress: Progress, total: u64) -> String {
     format!(
         "{:6.1} of {} MB  {:3} s  {:6.2} Mbit/s",

@@ -30,10 +30,10 @@ pub struct Args {
     size: usize,
 }
 
-/// Nothing here takes this long unless something is wrong.
+/// A time that nothing here takes unless something is wrong.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Slow enough to look at the connection while it lives.
+/// Slow enough to look at the connection while it lasts.
 const RATE: &str = "64M";
 
 /// EX_UNAVAILABLE: the kernel lacks something.
@@ -92,12 +92,12 @@ fn require(requirement: Requirement, status: u8) -> Result<(), Lacking> {
     })
 }
 
-/// Loads a module. Where it is built in there is none; what is lacking is said afterwards.
+/// Loads a module. Where it is built in there is none; what is missing is reported afterwards.
 fn load(module: &str) {
     let _ = Command::new("modprobe").args(["--quiet", module]).status();
 }
 
-/// The first part: what the hosts and the helper box see of a connection that is split.
+/// Shows the first part: what the hosts and the helper box see of a connection that is split.
 fn split(args: &Args, console: &mut Console, pepd: &Path, interrupt: &Interrupt) -> Result<()> {
     console.step("Two hosts and a router between them, each a network namespace of this machine:");
     let world = World::standard()?;
@@ -207,7 +207,7 @@ fn download(
     let (client, server) = (World::client_address(family), World::server_address(family));
     let directory = tempfile::TempDir::new()?;
     let file = directory.path().join("file");
-    let said = tempfile::NamedTempFile::new()?;
+    let output = tempfile::NamedTempFile::new()?;
     let name = format!("file?{family}");
     let mut curl = world.client().command("curl");
     curl.args([
@@ -218,7 +218,7 @@ fn download(
         "%{local_port} %{size_download}",
     ]);
     curl.arg("-o").arg(&file).arg(nginx.url(server, &name));
-    curl.stdout(Stdio::from(said.reopen()?))
+    curl.stdout(Stdio::from(output.reopen()?))
         .stdin(Stdio::null());
     let mut curl = curl.spawn().context("cannot start curl")?;
     let mut legs = Vec::new();
@@ -230,8 +230,10 @@ fn download(
     ensure!(status.success(), "curl: {status}");
     seen?;
 
-    let said = std::fs::read_to_string(said.path())?;
-    let (port, size) = said.split_once(' ').context("curl has not said its port")?;
+    let output = std::fs::read_to_string(output.path())?;
+    let (port, size) = output
+        .split_once(' ')
+        .context("curl has not said its port")?;
     let same = checksum(&file)? == sum;
     ensure!(same, "the file that curl has is not the one that nginx has");
     console.fact(
@@ -269,7 +271,7 @@ struct Leg {
 }
 
 impl Leg {
-    /// Whether this is the leg to the server, which is nginx.
+    /// Returns whether this is the leg to the server, which is nginx.
     fn is_upstream(&self) -> bool {
         self.peer.ends_with(":80")
     }
@@ -295,13 +297,13 @@ impl fmt::Display for Leg {
     }
 }
 
-/// The established connections of the helper box `hb`.
+/// Returns the established connections of the helper box `hb`.
 fn sockets(hb: &Netns) -> Result<Vec<Leg>> {
     let table = hb.sh("ss -tinOH state established")?;
     Ok(table.lines().filter_map(leg).collect())
 }
 
-/// `0 0 LOCAL PEER cubic wscale:… rtt:0.05/0.02 … cwnd:10 …`
+/// Reads a line of `ss`: `0 0 LOCAL PEER cubic wscale:… rtt:0.05/0.02 … cwnd:10 …`
 fn leg(line: &str) -> Option<Leg> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let value = |key: &str| words.iter().find_map(|word| word.strip_prefix(key));
@@ -314,8 +316,8 @@ fn leg(line: &str) -> Option<Leg> {
 }
 
 fn checksum(file: &Path) -> Result<String> {
-    let said = pepd_testbed::run(Command::new("sha256sum").arg(file), LIMIT)?.success()?;
-    Ok(said
+    let output = pepd_testbed::run(Command::new("sha256sum").arg(file), LIMIT)?.success()?;
+    Ok(output
         .split_whitespace()
         .next()
         .context("sha256sum has said nothing")?
@@ -326,7 +328,7 @@ fn short(sum: &str) -> String {
     format!("{}…", &sum[..sum.len().min(12)])
 }
 
-/// Bytes that do not repeat.
+/// Returns the bytes that do not repeat.
 fn noise(length: usize) -> Vec<u8> {
     let mut rng = pepd_testbed::traffic::Rng::new(1);
     let mut bytes = Vec::with_capacity(length + 8);

@@ -14,7 +14,7 @@ const FAR: Duration = Duration::from_millis(200);
 const RADIO: Duration = Duration::from_millis(10);
 /// The share of packets that the lossy link loses, in either direction.
 const LOSS: f64 = 0.05;
-/// Of a packet's 1500 bytes, those that TCP carries (RFC 7323 timestamps).
+/// The share of a packet's 1500 bytes that TCP carries (RFC 7323 timestamps).
 const PAYLOAD_SHARE: f64 = 1448.0 / 1500.0;
 /// Windows that fill a path of 100 Mbit/s and 420 ms (5 MB) with room to spare.
 const HOST_BUFFER: u32 = 32 << 20;
@@ -77,22 +77,22 @@ impl LongPath {
         Ok(Self(world))
     }
 
-    /// The host that downloads.
+    /// Returns the host that downloads.
     pub fn client(&self) -> &Netns {
         self.0.client()
     }
 
-    /// The router between the links.
+    /// Returns the router between the links.
     pub fn hb(&self) -> &Netns {
         self.0.hb()
     }
 
-    /// The host that has the file.
+    /// Returns the host that has the file.
     pub fn server(&self) -> &Netns {
         self.0.server()
     }
 
-    /// What TCP can carry at most over the lossy link, in bits per second: what is lost has
+    /// Returns what TCP can carry at most over the lossy link, in bits per second: what is lost has
     /// used its share of the rate, and of what arrives the headers are not payload.
     pub fn physical_limit() -> f64 {
         MBIT as f64 * 1e6 * (1.0 - LOSS) * PAYLOAD_SHARE
@@ -109,7 +109,7 @@ impl LongPath {
         Ok(())
     }
 
-    /// Whether the machine was too busy to emulate the path since the last restart.
+    /// Returns whether the machine was too busy to emulate the path since the last restart.
     ///
     /// # Errors
     /// When a link has ended.

@@ -13,7 +13,7 @@ use super::interrupt::Interrupt;
 
 /// What the momentary rate is about.
 const MOMENT: Duration = Duration::from_secs(2);
-/// How often a watcher is told.
+/// The interval at which a watcher is told.
 const TICK: Duration = Duration::from_millis(100);
 
 const FILE: &str = "file";
@@ -27,24 +27,24 @@ pub struct Transfer {
     past: VecDeque<(Instant, u64)>,
 }
 
-/// What has arrived so far.
+/// The progress of what has arrived so far.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// How many bytes.
+    /// The number of bytes.
     pub bytes: u64,
-    /// Since the request.
+    /// The time since the request.
     pub elapsed: Duration,
-    /// In bits per second, over the last moment.
+    /// The rate over the last moment, in bits per second.
     pub rate: f64,
 }
 
 impl Progress {
-    /// The rate over all of the time, in bits per second.
+    /// Returns the rate over all of the time, in bits per second.
     pub fn mean(&self) -> f64 {
         self.bytes as f64 * 8.0 / self.elapsed.as_secs_f64().max(f64::EPSILON)
     }
 
-    /// The rate from `earlier` on, in bits per second.
+    /// Returns the rate from `earlier` on, in bits per second.
     pub fn since(&self, earlier: Self) -> f64 {
         let later = Self {
             bytes: self.bytes.saturating_sub(earlier.bytes),
@@ -131,7 +131,7 @@ impl Transfer {
 pub struct Download(TempDir);
 
 impl Download {
-    /// What arrived.
+    /// Returns what arrived.
     pub fn file(&self) -> PathBuf {
         self.0.path().join(FILE)
     }

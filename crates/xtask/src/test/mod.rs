@@ -1,6 +1,6 @@
 //! `cargo xtask test` installs what the tests need and runs them all, then those again in the guest
-//! kernel that depend on the kernel most, and those that judge times on the guest's virtual clock. At
-//! the end it names what was skipped.
+//! kernel that depend on the kernel most, and those that judge times on the guest's virtual clock.
+//! At the end it names what was skipped.
 
 mod rerun_failed;
 mod test_output;
@@ -31,9 +31,9 @@ pub struct Args {
     rest: Vec<String>,
 }
 
-/// The tests that run in the guest kernel, too: those of what its nft, TPROXY, `queue` and TCP might do
-/// differently, and those that need tunnels, which other kernels may lack. Each is part of a
-/// `target::test`. (`cargo xtask vm --tests` runs everything there, which takes long.)
+/// The tests that run in the guest kernel, too: those of what its nft, TPROXY, `queue` and TCP
+/// might do differently, and those that need tunnels, which other kernels may lack. Each is part of
+/// a `target::test`. (`cargo xtask vm --tests` runs everything there, which takes long.)
 const IN_GUEST: &[&str] = &[
     "capture::",
     "handshake::connections::",

@@ -1,12 +1,12 @@
 //! Tests that failed are run again, each by itself: hundreds of tests with real programs share a
 //! machine that may do other work, and one of them may meet what no test foresaw. Such a test is
-//! named at the end, because it is to be mended; but only what fails by itself ends the run.
+//! named at the end, because it needs to be fixed; but only what fails by itself ends the run.
 
 use std::collections::BTreeSet;
 
 use anyhow::{Result, ensure};
 
-/// How many times in a row a test that failed must pass by itself.
+/// The number of times in a row that a test that failed must pass by itself.
 const TIMES: usize = 3;
 
 /// The number of tests of one run that may be unsteady: where more fail, it is not by chance.

@@ -1,4 +1,5 @@
-//! The output of a test run, passed on as it comes and read for what failed, passed and was skipped.
+//! The output of a test run, passed on as it comes and read for what failed, passed and was
+//! skipped.
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Write};
@@ -70,7 +71,7 @@ impl TestOutput {
             }
         } else if let Some(target) = line.strip_prefix("    `-p ") {
             let mut words = target.trim_end_matches('`').split(' ').map(str::to_owned);
-            // The package: with all of them nothing is built anew.
+            // The package: with all of them, nothing is rebuilt.
             words.next();
             self.targets.insert(words.collect());
         }

@@ -180,7 +180,7 @@ fn boot(guest: &Guest, kernel: &Kernel, command: &[OsString], results: &Results)
     })
 }
 
-/// The guest that `args` describe, with this machine's toolchain and build in sight.
+/// Returns the guest that `args` describe, with this machine's toolchain and build in sight.
 fn guest(args: &Args) -> Result<Guest> {
     let clock = if args.virtual_time {
         Clock::Virtual
@@ -246,7 +246,7 @@ fn prepare(package: &KernelPackage) -> Result<Kernel> {
     }
 }
 
-/// True if a newer package index may help.
+/// Returns true if a newer package index may help.
 fn lacks_package(error: &vm::Error) -> bool {
     match error {
         vm::Error::UnknownPackage { .. } => true,
@@ -312,7 +312,7 @@ fn is_variable(name: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// The end of a guest's console.
+/// Prints the end of a guest's console.
 fn show(console: &str) {
     for line in console.lines() {
         say(format_args!("console: {line}"));

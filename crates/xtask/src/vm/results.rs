@@ -18,7 +18,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// `chosen`, or a new folder below `target`.
+    /// Takes `chosen`, or makes a new folder below `target`.
     pub fn new(chosen: Option<&Path>, target: &Path) -> Result<Self> {
         let path = chosen.map_or_else(|| fresh(target), Path::to_owned);
         let ours = !path.exists();

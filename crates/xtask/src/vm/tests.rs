@@ -145,8 +145,8 @@ fn choose(binaries: Vec<Binary>, filters: &[String]) -> Result<Vec<Binary>> {
     Ok(chosen)
 }
 
-/// Writes the script that runs one binary after the other, whatever the ones before did, and says how
-/// it went.
+/// Writes the script that runs one binary after the other, whatever the ones before did, and says
+/// how it went.
 fn guest_script(binaries: &[Binary]) -> String {
     let mut script = String::from("failed=\n");
     for binary in binaries {

@@ -109,7 +109,7 @@ fn those_who_do_not_fetch_their_lists_are_closed() {
     });
 }
 
-/// The daemon takes its time with a reload; who waits for it has done nothing wrong.
+/// The daemon takes its time with a reload; whoever waits for it has done nothing wrong.
 #[test]
 fn one_who_waits_for_an_order_keeps_the_place() {
     on_one_thread(async {
@@ -122,7 +122,7 @@ fn one_who_waits_for_an_order_keeps_the_place() {
         let path = served.path.clone();
         let reload =
             tokio::task::spawn_local(async move { asked(&path, "POST", "/v1/reload").await });
-        let Some(ControlRequest::Reload(answer)) = served.orders.recv().await else {
+        let Some(ControlRequest::Reload(answer)) = served.requests.recv().await else {
             panic!("no order");
         };
         let mut silent = Vec::new();

@@ -23,12 +23,12 @@ use crate::view::View;
 use crate::wire::{ErrorBody, FlowHistory, FlowList, FlowQuery, FlowSnapshot, FlowSort};
 use pepd_telemetry::Counters;
 
-/// How long a busy machine may take for anything.
+/// The time that a busy machine may take for anything.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 struct Served {
     path: PathBuf,
-    orders: mpsc::Receiver<ControlRequest>,
+    requests: mpsc::Receiver<ControlRequest>,
     task: JoinHandle<()>,
     _directory: TempDir,
 }
@@ -44,13 +44,13 @@ fn serve_view(view: Arc<dyn View>, limits: Limits) -> Served {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("admin.sock");
     let listener = UnixListener::bind(&path).unwrap();
-    let (sender, orders) = ControlSender::channel();
+    let (sender, requests) = ControlSender::channel();
     let router = with_control(Arc::new(CachedView::new(view, CachedView::MAX_AGE)), sender);
     let quota = Rc::new(RefCell::new(CpuQuota::new()));
     let task = tokio::task::spawn_local(serve(listener, router, limits, quota));
     Served {
         path,
-        orders,
+        requests,
         task,
         _directory: directory,
     }
@@ -219,20 +219,20 @@ fn orders_are_given_and_answered() {
             let ending = problem(&path, "POST", "/v1/drain").await;
             (refused, done, drained, ending)
         });
-        let Some(ControlRequest::Reload(answer)) = served.orders.recv().await else {
+        let Some(ControlRequest::Reload(answer)) = served.requests.recv().await else {
             panic!("no order");
         };
         answer.send(Err("pepd.toml:3: no".to_owned())).unwrap();
-        let Some(ControlRequest::Reload(answer)) = served.orders.recv().await else {
+        let Some(ControlRequest::Reload(answer)) = served.requests.recv().await else {
             panic!("no order");
         };
         answer.send(Ok(())).unwrap();
-        let Some(ControlRequest::Drain(answer)) = served.orders.recv().await else {
+        let Some(ControlRequest::Drain(answer)) = served.requests.recv().await else {
             panic!("no order");
         };
         answer.send(()).unwrap();
         // The daemon ends before it has answered the last one.
-        drop(served.orders.recv().await);
+        drop(served.requests.recv().await);
         let (refused, done, drained, ending) = answers.await.unwrap();
         assert_eq!((refused.0, &*refused.1.what), (422, "pepd.toml:3: no"));
         assert_eq!(done, (200, "{\"done\":\"reloaded\"}".to_owned()));
@@ -241,7 +241,7 @@ fn orders_are_given_and_answered() {
     });
 }
 
-/// A dashboard that is only to be read takes no orders.
+/// A dashboard that is only to be read takes no control requests.
 #[test]
 fn reading_takes_no_orders() {
     on_one_thread(async {

@@ -131,8 +131,8 @@ fn refuse_parted(
 }
 
 /// Notes a problem for every link that no campus is reached over, and for every box that has
-/// neither campuses nor links. Each box would drop whatever such a link brought, and pepd does
-/// not turn to it when another fails: who wrote it expects something that does not happen.
+/// neither campuses nor links. Each box would drop whatever such a link brought, and pepd does not
+/// turn to it when another fails: whoever wrote it expects something that does not happen.
 fn refuse_idle(
     boxes: &[HelperBox<'_>],
     links: &[Link],

@@ -14,7 +14,7 @@ use crate::resolve::campus::{default_leg, leg};
 use crate::resolve::peer::{Tunnel, mixed_families, unicast};
 use crate::section::Section;
 
-/// A tunnel between two boxes. What is a pair is in the order of the ends.
+/// A tunnel between two boxes. Pairs are in the order of the ends.
 pub(super) struct Link {
     /// The place of its `boxes`.
     pub(super) at: Span,
@@ -146,7 +146,7 @@ fn address_pair(field: Field<'_>) -> Result<[Spanned<IpAddr>; 2], Problem> {
     Ok([unicast(one)?, unicast(other)?])
 }
 
-/// The box's own address, which it must have if the link names none. Each box is told once.
+/// Returns the box's own address, which it must have if the link names none. Each box is told once.
 fn address_of(
     index: usize,
     boxes: &[HelperBox<'_>],
@@ -185,7 +185,8 @@ impl Owners {
         owners
     }
 
-    /// The kernel tells tunnels apart by their ends, and no box has a tunnel to itself.
+    /// Claims a tunnel's ends: the kernel tells tunnels apart by them, and no box has a tunnel to
+    /// itself.
     fn claim(
         &mut self,
         address: &Spanned<IpAddr>,
@@ -213,7 +214,7 @@ impl Owners {
     }
 }
 
-/// A second tunnel between the same boxes would never be taken.
+/// Refuses a second tunnel between the same boxes, which would never be taken.
 fn refuse_parallel(links: &[Link], boxes: &[HelperBox<'_>], problems: &mut Problems) {
     let mut seen: HashMap<[usize; 2], Span> = HashMap::new();
     for link in links {

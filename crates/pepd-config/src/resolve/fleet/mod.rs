@@ -57,7 +57,7 @@ pub(super) fn fleet<'t>(
     refuse_duplicates("boxes", known, problems);
     let links = link::links(root, &boxes, leg_names, legs, problems);
     let home = check::homes(&boxes, campuses, problems);
-    // With a box or a link that could not be read, more would seem to be missing than is.
+    // With a box or a link that could not be read, more would seem to be missing than really is.
     if problems.count() > before || boxes.len() > bounds::BOXES {
         return None;
     }
@@ -118,8 +118,8 @@ impl Fleet<'_> {
     }
 }
 
-/// The other boxes' legs are no concern of this one's: it may not even have their congestion
-/// controls.
+/// Drops the other boxes' legs, which are no concern of this one's: it may not even have their
+/// congestion controls.
 fn keep_used_legs(config: &mut Config) {
     let used = |leg: usize| config.campuses.iter().any(|campus| campus.leg.0 == leg);
     let kept: Vec<usize> = (0..config.legs.len()).filter(|leg| used(*leg)).collect();
@@ -135,7 +135,7 @@ fn keep_used_legs(config: &mut Config) {
 }
 
 fn refuse_peers(root: &Section<'_>, problems: &mut Problems) {
-    // What is wrong with them has been said already.
+    // What is wrong with them has already been reported.
     let peers = root.tables(&mut Problems::default(), "peer", keys::PEER);
     if let Some(first) = peers.first() {
         problems.push(

@@ -3,11 +3,11 @@
 //! Every box finds its own next link by itself, from the same file, and the next box goes on from
 //! there. For this to end where it should, and for both directions of a connection to cross the
 //! same boxes, there must be exactly one best path between any two boxes, whichever of them looks
-//! and in whichever direction. So links are told apart: of paths through as few boxes the one
-//! wins whose last link (last in the file) stands earlier; if that is the same, the last but
-//! one decides; and so on. It is as if the n-th link had the length 1 + 2⁻ᴺ⁺ⁿ: no two sets of
-//! links are equally long, so the shortest path is unique, its reverse is the shortest path
-//! back, and every part of it is the shortest path between its own ends.
+//! and in whichever direction. So links are told apart: of the paths through the fewest boxes, the
+//! one wins whose last link (last in the file) stands earlier; if that is the same, the last but
+//! one decides; and so on. It is as if the n-th link had the length 1 + 2⁻ᴺ⁺ⁿ: no two sets of links
+//! are equally long, so the shortest path is unique, its reverse is the shortest path back, and
+//! every part of it is the shortest path between its own ends.
 
 /// The links to take from anywhere to anywhere.
 #[derive(Debug)]
@@ -17,8 +17,8 @@ pub(super) struct ShortestPaths {
 }
 
 impl ShortestPaths {
-    /// Finds the paths through `boxes` boxes over these links, each between two of them. A link that
-    /// leads to its own start is never taken.
+    /// Finds the paths through `boxes` boxes over these links, each between two of them. A link
+    /// that leads to its own start is never taken.
     pub(super) fn new(boxes: usize, links: &[[usize; 2]]) -> Self {
         let mut at = vec![Vec::new(); boxes];
         for (link, &[one, other]) in links.iter().enumerate() {
@@ -30,14 +30,15 @@ impl ShortestPaths {
         }
     }
 
-    /// Returns the link that box `from` takes towards box `to`; `None` if there is no path, or if they
-    /// are the same.
+    /// Returns the link that box `from` takes towards box `to`; `None` if there is no path, or if
+    /// they are the same.
     pub(super) fn next_link(&self, from: usize, to: usize) -> Option<usize> {
         self.next[to][from]
     }
 }
 
-/// Finds the paths to one box, outwards from it, layer by layer. `at` has each box's links and where they lead.
+/// Finds the paths to one box, outwards from it, layer by layer. `at` has each box's links and
+/// where they lead.
 fn paths_to(to: usize, at: &[Vec<(usize, usize)>]) -> Vec<Option<usize>> {
     // The links of the best path from each box, the last of the file first.
     let mut best: Vec<Option<Vec<usize>>> = vec![None; at.len()];
@@ -82,7 +83,7 @@ mod tests {
 
     use super::*;
 
-    /// A connected graph: a random tree and some links more, no two between the same boxes.
+    /// Returns a connected graph: a random tree and some more links, no two between the same boxes.
     fn graph() -> impl Strategy<Value = (usize, Vec<[usize; 2]>)> {
         (1..14_usize)
             .prop_flat_map(|boxes| {
@@ -105,7 +106,7 @@ mod tests {
             })
     }
 
-    /// The boxes that are crossed when each takes its own next link.
+    /// Returns the boxes that are crossed when each takes its own next link.
     fn walk(paths: &ShortestPaths, links: &[[usize; 2]], from: usize, to: usize) -> Vec<usize> {
         let mut crossed = vec![from];
         let mut here = from;

@@ -54,8 +54,8 @@ pub(crate) fn items(request: &Request) -> Vec<Item> {
 }
 
 /// Gives routes and rules for the echo requests between the ends of each tunnel over IPv4, and for
-/// their answers: both go through the tunnel, which without them neither would. (Over IPv6 a
-/// rule cannot tell them from other ICMP: there the answers take the path of the outer packets.)
+/// their answers: both go through the tunnel, as neither would without them. (Over IPv6 a rule
+/// cannot tell them from other ICMP: there the answers take the path of the outer packets.)
 fn probes(request: &Request) -> (Vec<Route>, Vec<Rule>) {
     let table = request.route_tables().probes();
     let mut routes = Vec::new();
@@ -109,7 +109,7 @@ impl<'r> Side<'r> {
             .map_or_else(|| tables.here(), |peer| tables.behind(peer))
     }
 
-    /// Whether the campus is on this side.
+    /// Returns whether the campus is on this side.
     fn has(&self, campus: &Campus) -> bool {
         match (self.peer, campus.via) {
             (None, Via::Local | Via::Routing) => true,
@@ -118,8 +118,8 @@ impl<'r> Side<'r> {
         }
     }
 
-    /// Gives the source of what comes from this side whatever its address: of boxes that are no neighbours the ICMP
-    /// errors, which the guard lets through.
+    /// Gives the source of what comes from this side whatever its address: of boxes that are no
+    /// neighbours the ICMP errors, which the guard lets through.
     fn source(&self) -> Source {
         match self.peer.and_then(|peer| self.request.peers.get(peer)) {
             Some(peer) => Source::Device(tunnel::device(&peer.name)),

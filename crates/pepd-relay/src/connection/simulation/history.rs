@@ -13,20 +13,21 @@ use super::socket::Event;
 /// One history, from which everything follows.
 #[derive(Clone, Debug)]
 pub(super) struct History {
-    /// What each socket can send before its peer has acknowledged anything.
+    /// The bytes that each socket can send before its peer has acknowledged anything.
     room: [u64; 2],
-    /// What a pipe holds.
+    /// The bytes that a pipe holds.
     capacity: u64,
-    /// Of how many of four wishes for a pipe are granted.
+    /// The number of pipes that are granted of every four that are asked for.
     generosity: u64,
     /// Bytes that went out with the SYN.
     pub(super) early: usize,
     events: Vec<(Side, Event)>,
-    /// When the events happen between the calls, and how much each call moves.
+    /// The seed of when events happen between the calls, and of how much each call moves.
     seed: u64,
 }
 
-/// What is large: more than a step may move, and than a pipe or the buffer for copies holds.
+/// The sizes that are large: more than a step may move, and than a pipe or the buffer for copies
+/// holds.
 const LARGE: std::ops::Range<u32> = 300_000..700_000;
 
 impl History {
@@ -59,10 +60,10 @@ impl History {
             })
     }
 
-    /// The world in which it is about to happen, and a pool of pipes.
+    /// Returns the world in which it is about to happen, and a pool of pipes.
     pub(super) fn begin(&self) -> (Rc<World>, SimPool) {
-        let script: VecDeque<_> = self.events.iter().copied().collect();
-        let world = World::new(self.room, script, self.seed);
+        let upcoming: VecDeque<_> = self.events.iter().copied().collect();
+        let world = World::new(self.room, upcoming, self.seed);
         let pool = SimPool {
             world: Rc::clone(&world),
             capacity: self.capacity,
@@ -73,7 +74,7 @@ impl History {
     }
 }
 
-/// A large piece through a small pipe would only take long.
+/// Shortens a large piece, which would only take long through a small pipe.
 fn fit((side, event): (Side, Event), capacity: u64) -> (Side, Event) {
     match event {
         Event::Data(len) if capacity < 40 => (side, Event::Data(len % 100)),
@@ -89,7 +90,7 @@ fn any_event() -> impl Strategy<Value = Event> {
     prop_oneof![3 => arriving(), 2 => leaving()]
 }
 
-/// What a source goes through.
+/// Returns what a source goes through.
 fn arriving() -> impl Strategy<Value = Event> {
     prop_oneof![
         8 => (1_u32..30).prop_map(Event::Data),
@@ -100,7 +101,7 @@ fn arriving() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// What a sink goes through.
+/// Returns what a sink goes through.
 fn leaving() -> impl Strategy<Value = Event> {
     prop_oneof![
         8 => (1_u32..30).prop_map(Event::Room),

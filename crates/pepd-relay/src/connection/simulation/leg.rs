@@ -11,7 +11,7 @@ use super::socket::{Event, SimSocket, byte_at};
 use crate::connection::leg::{Input, LegIo, LegState, Output};
 use crate::pipe_pool::{LendPipes, LentPipe};
 
-/// Which of the two sockets.
+/// One of the two sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Client,
@@ -23,7 +23,7 @@ pub(super) enum Side {
 pub(super) struct World {
     pub(super) client: RefCell<SimSocket>,
     pub(super) upstream: RefCell<SimSocket>,
-    script: RefCell<VecDeque<(Side, Event)>>,
+    upcoming: RefCell<VecDeque<(Side, Event)>>,
     random: Cell<u64>,
     calls: Cell<u64>,
 }
@@ -32,11 +32,11 @@ pub(super) struct World {
 const MOST_CALLS: u64 = 50_000;
 
 impl World {
-    pub(super) fn new(room: [u64; 2], script: VecDeque<(Side, Event)>, seed: u64) -> Rc<Self> {
+    pub(super) fn new(room: [u64; 2], upcoming: VecDeque<(Side, Event)>, seed: u64) -> Rc<Self> {
         Rc::new(Self {
             client: RefCell::new(SimSocket::new(room[0])),
             upstream: RefCell::new(SimSocket::new(room[1])),
-            script: RefCell::new(script),
+            upcoming: RefCell::new(upcoming),
             random: Cell::new(seed | 1),
             calls: Cell::new(0),
         })
@@ -49,7 +49,8 @@ impl World {
         }
     }
 
-    /// A number below `bound` (xorshift64; Marsaglia, Journal of Statistical Software 8, 2003).
+    /// Returns a number below `bound` (xorshift64; Marsaglia, Journal of Statistical Software 8,
+    /// 2003).
     pub(super) fn below(&self, bound: u64) -> u64 {
         let mut x = self.random.get();
         x ^= x << 13;
@@ -59,7 +60,7 @@ impl World {
         (x >> 11) % bound
     }
 
-    /// A length from 1 to `len`, half the time `len` itself.
+    /// Returns a length from 1 to `len`, half the time `len` itself.
     fn share(&self, len: u64) -> u64 {
         match self.below(2) {
             0 => len,
@@ -69,7 +70,7 @@ impl World {
 
     /// Has the next event happen; false if there is none left.
     pub(super) fn happen(&self) -> bool {
-        let next = self.script.borrow_mut().pop_front();
+        let next = self.upcoming.borrow_mut().pop_front();
         if let Some((side, event)) = next {
             self.socket(side).borrow_mut().apply(event);
         }
@@ -77,7 +78,7 @@ impl World {
     }
 }
 
-/// A leg over a simulated socket. It is to such a socket what
+/// A leg over a simulated socket. It is to a simulated socket what
 /// [`LegSocket`](crate::connection::leg_socket::LegSocket) is to a real one.
 #[derive(Debug)]
 pub(super) struct SimLeg {
@@ -138,7 +139,7 @@ impl SimLeg {
         self.try_io(Ready::WRITABLE, Ready::WRITE_CLOSED, call)
     }
 
-    /// Whether whoever waits for `interest` is woken, as by `LegSocket::ready`.
+    /// Returns whether whoever waits for `interest` is woken, as by `LegSocket::ready`.
     pub(super) fn wakes(&mut self, interest: Option<Interest>) -> bool {
         let mut mask = Ready::EMPTY;
         if let Some(interest) = interest {
@@ -244,7 +245,7 @@ impl LegIo for SimLeg {
             return None;
         }
         self.state.urgent_is_taken();
-        // It was the urgent one when that was asked; a newer one may have been announced since.
+        // It was the urgent one when asked; a newer one may have been announced since.
         let urgent_read = &mut self.world.socket(self.side).borrow_mut().urgent_read;
         if urgent_read.last() != Some(&offset) {
             urgent_read.push(offset);
@@ -284,7 +285,7 @@ pub(super) struct SimPipe {
     len: Cell<u64>,
 }
 
-/// What has become of the pipes that were lent.
+/// The pipes that were lent, and what has become of them.
 #[derive(Debug, Default)]
 pub(super) struct Loans {
     pub(super) outstanding: Cell<u64>,
@@ -299,7 +300,7 @@ pub(super) struct Loans {
 pub(super) struct SimPool {
     pub(super) world: Rc<World>,
     pub(super) capacity: u64,
-    /// How many of four wishes are granted.
+    /// The number of pipes that are granted of every four that are asked for.
     pub(super) generosity: u64,
     pub(super) loans: Rc<Loans>,
 }

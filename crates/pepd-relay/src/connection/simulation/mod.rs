@@ -26,7 +26,7 @@ use crate::connection::forward::{Connection, Next, interest};
 /// More steps than any history takes: a connection that makes more wakes itself.
 const MOST_STEPS: usize = 5000;
 
-/// What wakes the connection, if anything: first what has been seen already, then whatever
+/// Returns what wakes the connection, if anything: first what has been seen already, then whatever
 /// happens. At the end everything that is under way arrives.
 fn wait(
     world: &Rc<World>,
@@ -52,7 +52,7 @@ fn wait(
     }
 }
 
-/// One direction through one history.
+/// Drives one direction through one history.
 fn relay_one_direction(history: &History) {
     let (world, pool) = history.begin();
     let mut source = SimLeg::new(&world, Side::Client);
@@ -85,7 +85,7 @@ fn relay_one_direction(history: &History) {
     panic!("it goes on and on");
 }
 
-/// Both directions through one history.
+/// Drives both directions through one history.
 fn relay_both_directions(history: &History) {
     let (world, pool) = history.begin();
     let (client, upstream) = (
@@ -119,7 +119,7 @@ fn relay_both_directions(history: &History) {
     panic!("it goes on and on");
 }
 
-/// Whether there is another round: at once, or since something has woken the connection.
+/// Returns whether there is another round: at once, or since something has woken the connection.
 fn goes_on(
     world: &Rc<World>,
     connection: &mut Connection<SimLeg, SimLoan>,

@@ -11,7 +11,7 @@ pub(super) struct Oracle {
     source: Side,
     sink: Side,
     state: State,
-    /// How much had been delivered when the state was reached.
+    /// The bytes that had been delivered when the state was reached.
     sent: u64,
 }
 
@@ -57,7 +57,7 @@ impl Oracle {
         }
     }
 
-    /// Running → ShuttingDown → Done, or a failure; and nothing after that.
+    /// Follows the state: Running → ShuttingDown → Done, or a failure; and nothing after that.
     fn follow(&mut self, state: State, sent: u64) {
         use State::{Done, Running, ShuttingDown, SinkFailed, SourceFailed};
         let is_legal = match self.state {
@@ -70,8 +70,8 @@ impl Oracle {
         (self.state, self.sent) = (state, sent);
     }
 
-    /// Nothing wakes it any more, and its sink has room: then it has ended, or there is nothing
-    /// left to do.
+    /// Checks a direction that nothing wakes any more, and whose sink has room: it has ended, or
+    /// there is nothing left to do.
     pub(super) fn check_at_rest(&self, world: &World) {
         if self.state.is_final() {
             return;
@@ -92,7 +92,8 @@ fn assert_everything_is_delivered(source: &SimSocket, sink: &SimSocket) {
     );
 }
 
-/// So many pipes are out, and of those that have come back none was wasted or soiled.
+/// Checks that so many pipes are out, and that of those that have come back none was wasted or
+/// soiled.
 pub(super) fn check_loans(loans: &Loans, most_out: u64) {
     assert!(loans.outstanding.get() <= most_out, "a pipe is kept");
     assert_eq!(loans.wasted.get(), 0, "an empty pipe was closed");

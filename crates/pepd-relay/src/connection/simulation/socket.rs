@@ -13,15 +13,15 @@ pub(super) struct SimSocket {
     pub(super) arrived: u64,
     /// Bytes of these that have been read.
     pub(super) read: u64,
-    /// Where the urgent byte is that has not been read; it may be still to arrive.
+    /// The place of the urgent byte that has not been read; it may be still to arrive.
     pub(super) mark: Option<u64>,
-    /// Where there were urgent bytes when they were read.
+    /// The places of urgent bytes when they were read.
     pub(super) urgent_read: Vec<u64>,
     /// Whether the peer's FIN has arrived.
     pub(super) fin: bool,
     /// Bytes that have been sent.
     pub(super) sent: u64,
-    /// Where in them there are urgent ones.
+    /// The places in them of urgent ones.
     pub(super) urgent_sent: Vec<u64>,
     /// Whether the FIN has been sent after them.
     pub(super) fin_sent: bool,
@@ -37,11 +37,11 @@ pub(super) struct SimSocket {
     cuts_splice: bool,
     /// Whether there is something new for the runtime to see.
     woken: bool,
-    /// What the runtime has seen, and no call has cleared.
+    /// The readiness that the runtime has seen, and no call has cleared.
     pub(super) ready: Ready,
 }
 
-/// What happens to a socket from outside.
+/// An event that happens to a socket from outside.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
     /// Bytes arrive.
@@ -58,7 +58,7 @@ pub(super) enum Event {
     Room(u32),
 }
 
-/// The byte at an offset of any stream.
+/// Returns the byte at an offset of any stream.
 pub(super) fn byte_at(offset: u64) -> u8 {
     (offset % 251) as u8
 }
@@ -150,12 +150,13 @@ impl SimSocket {
         mask
     }
 
-    /// Whether the urgent byte is the next one to read (SIOCATMARK); it may be still to arrive.
+    /// Returns whether the urgent byte is the next one to read (SIOCATMARK); it may be still to
+    /// arrive.
     pub(super) fn is_at_mark(&self) -> bool {
         self.mark == Some(self.read)
     }
 
-    /// splice(2) out of the socket: up to the mark.
+    /// Acts as splice(2) out of the socket: up to the mark.
     pub(super) fn splice_out(&mut self, most: u64) -> io::Result<u64> {
         let there = self
             .mark
@@ -164,13 +165,13 @@ impl SimSocket {
         self.take(there.min(most))
     }
 
-    /// recv(2): up to the mark, but where it starts there past it (SO_OOBINLINE).
+    /// Acts as recv(2): up to the mark, or past it where it starts there (SO_OOBINLINE).
     pub(super) fn receive(&mut self, most: u64) -> io::Result<u64> {
         let there = self.peek(most)?;
         self.take(there)
     }
 
-    /// The same, and leaves it where it is (MSG_PEEK).
+    /// Acts as [`Self::receive`], and leaves the bytes where they are (MSG_PEEK).
     pub(super) fn peek(&mut self, most: u64) -> io::Result<u64> {
         let end = match self.mark {
             Some(mark) if mark > self.read => self.arrived.min(mark),
@@ -194,7 +195,8 @@ impl SimSocket {
         Ok(len)
     }
 
-    /// The kernel looks for the FIN first (SOCK_DONE), then for an error, which it gives once.
+    /// Returns the end: the kernel checks for the FIN first (SOCK_DONE), then for an error, which
+    /// it gives once.
     fn end_of_data(&mut self) -> io::Result<()> {
         match self.error {
             _ if self.fin => Ok(()),
@@ -207,7 +209,7 @@ impl SimSocket {
         }
     }
 
-    /// splice(2) into the socket of `len` bytes that begin at `offset`, of which it takes
+    /// Acts as splice(2) into the socket of `len` bytes that begin at `offset`, of which it takes
     /// `share` if it can.
     pub(super) fn splice_in(&mut self, offset: u64, len: u64, share: u64) -> io::Result<u64> {
         let cut = self.cuts_splice && len > 1 && !self.reset;
@@ -221,7 +223,7 @@ impl SimSocket {
         Ok(sent)
     }
 
-    /// send(2) of `len` bytes that begin at `offset`.
+    /// Acts as send(2) of `len` bytes that begin at `offset`.
     pub(super) fn send(&mut self, offset: u64, len: u64) -> io::Result<u64> {
         assert!(!self.fin_sent, "bytes after the FIN");
         if let Some(errno) = self.error.take() {
@@ -241,7 +243,7 @@ impl SimSocket {
         Ok(sent)
     }
 
-    /// send(2) with MSG_OOB of one byte.
+    /// Acts as send(2) of one byte with MSG_OOB.
     pub(super) fn send_urgent(&mut self) -> io::Result<u64> {
         let offset = self.sent;
         let sent = self.send(offset, 1)?;
@@ -249,7 +251,7 @@ impl SimSocket {
         Ok(sent)
     }
 
-    /// shutdown(2) for writing.
+    /// Acts as shutdown(2) for writing.
     pub(super) fn shut_down(&mut self) -> io::Result<u64> {
         if self.reset {
             return Err(io::Error::from_raw_os_error(ENOTCONN));
@@ -258,7 +260,7 @@ impl SimSocket {
         Ok(0)
     }
 
-    /// Bytes that the peer has not taken yet, more or less.
+    /// Returns the bytes that the peer has not taken yet, more or less.
     pub(super) fn unsent(&self) -> u64 {
         self.sent % 3
     }

@@ -1,8 +1,8 @@
 //! One held SYN: where its flow stands, and what each event makes of it.
 //!
-//! No I/O, no clock and no lock: the [`table`](super::table) owns the flows, says what time it is,
-//! and the rest of the folder does what an [`Action`] says. What is held is of any type: a packet
-//! `P`, an upstream leg `U`, and a dial `D` that can be told to end.
+//! No I/O, no clock and no lock: the [`table`](super::table) owns the flows and says what time it
+//! is, and the rest of the folder does what an [`Action`] says. What is held is of any type: a
+//! packet `P`, an upstream leg `U`, and a dial `D` that can be told to end.
 
 use std::time::{Duration, Instant};
 
@@ -16,21 +16,20 @@ use super::verdict::SynVerdict;
 /// The verdict of a SYN that has made room for another.
 const ROUTED_FOR_ROOM: SynVerdict = SynVerdict::Bypass(UnsplitReason::Full);
 
-/// How long an upstream leg waits for its client: long enough for a SYN-ACK that is lost four
-/// times (1 + 2 + 4 + 8 s) and for a long way. Most that wait so long belong to a SYN that came
-/// twice, late, for a connection that has ended. A client that comes later still is served as
-/// with the early handshake.
+/// The time for which an upstream leg waits for its client: enough for a SYN-ACK lost four times
+/// (1 + 2 + 4 + 8 s) and for a long path. Most that wait so long belong to a SYN that came twice,
+/// late, for a connection that has ended. A client that comes later is served as with "early".
 const CLAIM_TIME: Duration = Duration::from_secs(20);
 
-/// How long a client's next SYN may take, given how long its last one came after its first:
-/// each interval is at most twice the one before (RFC 6298, section 5.5), so that the next one
-/// is not longer than what has passed and a second; this allows for twice that and a slow
-/// start. A client that stays silent for longer has given up.
+/// Returns how long a client's next SYN may take, given how long its last one came after its first:
+/// each interval is at most twice the one before (RFC 6298, section 5.5), so that the next one is
+/// not longer than what has passed and a second; this allows for twice that and a slow start. A
+/// client that stays silent for longer has given up.
 fn next_syn_within(last_after_first: Duration) -> Duration {
     2 * last_after_first + Duration::from_secs(5)
 }
 
-/// Where a flow stands.
+/// The state of a flow.
 ///
 /// ```text
 ///                       Syn, and there is no place for it
@@ -52,12 +51,12 @@ fn next_syn_within(last_after_first: Duration) -> Duration {
 ///    PortReused, Cleared
 /// ```
 ///
-/// Events that leave a flow where it is are not drawn. Where DialFailed leads, its verdict says
-/// ([`State::after`]). There is no place for a SYN that is late, finds the table full or the budget
-/// spent; one that crosses that of a flow under way has its verdict, and is not remembered. A flow
-/// that is evicted before its dial has started is routed at once. An Evicting flow becomes Unknown
-/// when the table is Cleared. A Remembered one is Unknown to a SYN of another number, and to all
-/// when the history has forgotten it, for age or for want of room.
+/// Events that leave a flow where it is are not drawn. The verdict of DialFailed says where it
+/// leads ([`State::after`]). There is no place for a SYN that is late, or that finds the table full
+/// or the budget spent; one that crosses that of a flow under way has its verdict, and is not
+/// remembered. A flow that is evicted before its dial has started is routed at once. An Evicting
+/// flow becomes Unknown when the table is Cleared. A Remembered one is Unknown to a SYN of another
+/// number, and to all when the history has forgotten it, because of its age or for want of room.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum State<P, U, D> {
     /// Nothing is known of it.
@@ -84,9 +83,9 @@ pub(super) struct Dialing<P, D> {
     syn: P,
     dial: Option<D>,
     leg: LegSyn,
-    /// When the client's first SYN came.
+    /// The time at which the client's first SYN came.
     first_syn: Instant,
-    /// When its last one came.
+    /// The time at which its last one came.
     last_syn: Instant,
 }
 
@@ -103,9 +102,9 @@ pub(super) struct Answered<U> {
 /// A SYN that has made room for another, and is routed once its dial has ended.
 ///
 /// A dial's socket has its client's address and port until it has ended. To such a socket the
-/// destination's answer to the client's own SYN is wrong, and it resets what that has opened (RFC
-/// 9293, section 3.10.7.3). So no SYN is routed before its dial has ended, nor is one that repeats
-/// it.
+/// destination's answer to the client's own SYN is wrong, and the socket resets what that SYN has
+/// opened (RFC 9293, section 3.10.7.3). So neither a SYN nor one that repeats it is routed before
+/// its dial has ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Evicting<P> {
     ticket: Ticket,
@@ -116,16 +115,16 @@ pub(super) struct Evicting<P> {
 /// A transition.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Step<P, U, D> {
-    /// Where the flow stands now.
+    /// The state of the flow from now on.
     pub(super) next: State<P, U, D>,
-    /// What is to be done.
+    /// The action to take.
     pub(super) action: Action<P, U, D>,
     /// A dial that is to be told to end.
     pub(super) stop: Option<D>,
 }
 
 impl<P, U, D> State<P, U, D> {
-    /// Takes the flow through `event`, at the time `now`: one total match over both, state by state.
+    /// Takes the flow through `event` at the time `now`: one total match over both, by states.
     pub(super) fn on(self, event: Event<P, U, D>, now: Instant) -> Step<P, U, D> {
         match self {
             Self::Unknown | Self::Remembered(..) => self.on_absent(event, now),
@@ -135,7 +134,7 @@ impl<P, U, D> State<P, U, D> {
         }
     }
 
-    /// What becomes of a flow of which there is nothing, or no more than a memory.
+    /// Returns what becomes of a flow of which there is nothing, or no more than a memory.
     fn on_absent(self, event: Event<P, U, D>, now: Instant) -> Step<P, U, D> {
         match event {
             Event::Syn { number, syn, place } => match self {
@@ -157,9 +156,9 @@ impl<P, U, D> State<P, U, D> {
         }
     }
 
-    /// What a SYN's verdict means for those that repeat it: one that was routed is routed again,
-    /// because its destination may have answered it, and one that was split goes to the listener,
-    /// though its connection be over. All others are held like a first one.
+    /// Returns what a SYN's verdict means for those that repeat it: one that was routed is routed
+    /// again, because its destination may have answered it, and one that was split goes to the
+    /// listener, even if its connection is over. All others are held like a first one.
     fn after(number: SequenceNumber, verdict: SynVerdict) -> Self {
         match verdict {
             SynVerdict::Bypass(_) => Self::Remembered(number, PastVerdict::Routed),
@@ -172,7 +171,7 @@ impl<P, U, D> State<P, U, D> {
         }
     }
 
-    /// The ticket of its dial.
+    /// Returns the ticket of its dial.
     pub(super) fn ticket(&self) -> Option<Ticket> {
         match self {
             Self::Unknown | Self::Remembered(..) => None,
@@ -182,7 +181,7 @@ impl<P, U, D> State<P, U, D> {
         }
     }
 
-    /// The ticket that it has a place by.
+    /// Returns the ticket that it has a place by.
     pub(super) fn place(&self) -> Option<Ticket> {
         match self {
             Self::Unknown | Self::Remembered(..) | Self::Evicting(_) => None,
@@ -190,7 +189,7 @@ impl<P, U, D> State<P, U, D> {
         }
     }
 
-    /// Whether the upstream leg has sent its SYN; none where there is none.
+    /// Returns whether the upstream leg has sent its SYN; none where there is none.
     pub(super) fn leg_is_open(&self) -> Option<bool> {
         match self {
             Self::Unknown | Self::Remembered(..) | Self::Evicting(_) => None,
@@ -199,9 +198,9 @@ impl<P, U, D> State<P, U, D> {
         }
     }
 
-    /// Whether a SYN of this number begins a new connection, from the same port, and the upstream
-    /// leg has said something for the one before. Another one can be had by whoever comes from that
-    /// port.
+    /// Returns whether a SYN of this number begins a new connection, from the same port, and the
+    /// upstream leg has said something for the one before. Whoever comes from that port can have
+    /// another one.
     pub(super) fn is_port_reused(&self, by: SequenceNumber) -> bool {
         match self {
             Self::Unknown | Self::Remembered(..) | Self::Evicting(_) => false,
@@ -210,7 +209,7 @@ impl<P, U, D> State<P, U, D> {
         }
     }
 
-    /// When its client has given up, or has had its time to come.
+    /// Returns when its client has given up, or has had its time to come.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self {
             Self::Unknown | Self::Remembered(..) | Self::Evicting(_) => None,
@@ -224,7 +223,7 @@ impl<P, U, D> State<P, U, D> {
     }
 }
 
-/// What becomes of the first SYN of a flow.
+/// Returns what becomes of the first SYN of a flow.
 fn first_syn<P, U, D>(number: SequenceNumber, syn: P, place: Place, now: Instant) -> Step<P, U, D> {
     match place.ticket() {
         Ok(ticket) => Step {
@@ -252,7 +251,7 @@ impl<P, D> Dialing<P, D> {
             Event::Answered(upstream) => self.answered(upstream, now),
             Event::DialFailed(verdict) => self.settled(verdict),
             Event::IcmpError(unreachable) => self.settled(SynVerdict::Unreachable(unreachable)),
-            // Before the leg has asked, nobody can have answered it.
+            // Before the leg has sent its SYN, nobody can have answered it.
             Event::ClientReset if self.leg == LegSyn::Unsent => Step::to(State::Dialing(self)),
             Event::ClientReset => self.settled(SynVerdict::Bypass(UnsplitReason::AsymmetricRoute)),
             Event::Accepted => self.accepted(),
@@ -277,7 +276,7 @@ impl<P, D> Dialing<P, D> {
         Step::to(State::Dialing(Self { leg, ..self }))
     }
 
-    /// A newer SYN takes the place of the one before.
+    /// Puts a newer SYN in the place of the one before.
     fn retransmitted<U>(self, number: SequenceNumber, syn: P, now: Instant) -> Step<P, U, D> {
         let before = self.syn;
         let next = State::Dialing(Self {
@@ -327,7 +326,7 @@ impl<P, D> Dialing<P, D> {
         }
     }
 
-    /// The SYN has this verdict, and those that repeat it what follows from it.
+    /// Gives the SYN this verdict, and those that repeat it what follows from it.
     fn settled<U>(self, verdict: SynVerdict) -> Step<P, U, D> {
         Step {
             stop: self.dial,
@@ -335,7 +334,7 @@ impl<P, D> Dialing<P, D> {
         }
     }
 
-    /// The SYN has this verdict, and is forgotten.
+    /// Gives the SYN this verdict, and forgets it.
     fn dropped<U>(self, verdict: SynVerdict) -> Step<P, U, D> {
         Step {
             stop: self.dial,
@@ -363,7 +362,7 @@ impl<U> Answered<U> {
         }
     }
 
-    /// A SYN whose SYN-ACK was lost, or is on its way.
+    /// Decides on a SYN whose SYN-ACK was lost, or is on its way.
     fn retransmitted<P, D>(self, number: SequenceNumber, syn: P) -> Step<P, U, D> {
         let next = State::Answered(Self { number, ..self });
         Step::decide(next, syn, SynVerdict::Split)

@@ -32,7 +32,7 @@ fn answered(now: Instant, with_data: bool) -> TestState {
     })
 }
 
-/// Every kind of state, with what tells it from others of its kind.
+/// Lists every kind of state, with what tells it from others of its kind.
 fn states(now: Instant) -> Vec<TestState> {
     let sent = |with_data| LegSyn::Sent { with_data };
     vec![
@@ -53,7 +53,8 @@ fn states(now: Instant) -> Vec<TestState> {
     ]
 }
 
-/// Every kind of event; of a SYN with every kind of place, which only an unknown flow looks at.
+/// Lists every kind of event; of a SYN with every kind of place, which only an unknown flow looks
+/// at.
 fn events(state: &TestState) -> Vec<TestEvent> {
     let syn = |place| Event::Syn {
         number: NEW,

@@ -1,4 +1,4 @@
-//! What the table gives to those who ask it.
+//! What the table gives to those that ask it.
 
 use pepd_packet::FourTuple;
 
@@ -8,7 +8,8 @@ use crate::handshake::verdict::SynVerdict;
 /// A packet, and what becomes of it.
 pub(crate) type Decided<P> = (P, SynVerdict);
 
-/// What follows from a SYN: what has had to go for it, which comes first, and then its own.
+/// The actions that follow from a SYN: for what has had to go for it, which comes first, and then
+/// its own.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct Received<P, U, D> {
@@ -16,33 +17,33 @@ pub(crate) struct Received<P, U, D> {
     pub(crate) action: SynAction<P>,
 }
 
-/// What is to be done about a SYN.
+/// The action to take on a SYN.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum SynAction<P> {
-    /// Its destination is to be dialed, and the dial told to the table: it is the first of its flow,
-    /// and is held.
+    /// Its destination is to be dialed, and the table told of the dial: it is the first of its
+    /// flow, and is held.
     Dial(Ticket),
     /// This packet has its verdict: it, or the one in whose place it is held now.
     Decide(P, SynVerdict),
-    /// Nothing.
+    /// There is nothing.
     Nothing,
 }
 
-/// What there is for a client that has been accepted.
+/// The upstream leg, if any, for a client that has been accepted.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Claim<P, U, D> {
     /// Its upstream leg.
     Answered(U),
     /// A SYN that is still held: one that repeats it has been given to the listener, because SYNs
-    /// are not held any more. The dial has been told to end.
+    /// are no longer held. The dial has been told to end.
     Dialing(P, Option<D>),
-    /// Nothing.
+    /// There is nothing.
     Unknown,
 }
 
-/// What is no longer in the table.
+/// The flows that are no longer in the table.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct Evicted<P, U, D> {
@@ -85,7 +86,7 @@ impl<P, U, D> Evicted<P, U, D> {
 }
 
 impl<P, U, D> Action<P, U, D> {
-    /// As the answer to a SYN.
+    /// Returns it as the answer to a SYN.
     pub(super) fn of_syn(self) -> SynAction<P> {
         match self {
             Self::Dial(ticket) => SynAction::Dial(ticket),
@@ -94,7 +95,7 @@ impl<P, U, D> Action<P, U, D> {
         }
     }
 
-    /// As the answer to what may end a dial.
+    /// Returns it as the answer to what may end a dial.
     pub(super) fn decided(self) -> Option<Decided<P>> {
         match self {
             Self::Decide(packet, verdict) => Some((packet, verdict)),
@@ -102,7 +103,8 @@ impl<P, U, D> Action<P, U, D> {
         }
     }
 
-    /// As the answer to an upstream leg; none where the leg has found its place, and no SYN.
+    /// Returns it as the answer to an upstream leg; none where the leg has found its place, and
+    /// there is no SYN.
     pub(super) fn answered(self) -> Result<Decided<P>, Option<U>> {
         match self {
             Self::Decide(packet, verdict) => Ok((packet, verdict)),
@@ -113,7 +115,7 @@ impl<P, U, D> Action<P, U, D> {
         }
     }
 
-    /// As the answer to an accepted client.
+    /// Returns it as the answer to an accepted client.
     pub(super) fn claim(self) -> Claim<P, U, D> {
         match self {
             Self::Join(upstream) => Claim::Answered(upstream),
@@ -122,7 +124,7 @@ impl<P, U, D> Action<P, U, D> {
         }
     }
 
-    /// The dial that is to be told to end with it.
+    /// Returns the dial that is to be told to end with it.
     pub(super) fn ending_dial(&self) -> Option<&D> {
         match self {
             Self::AwaitEnd(_, dial)

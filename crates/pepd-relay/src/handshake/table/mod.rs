@@ -1,9 +1,9 @@
 //! The flows whose SYN is held or whose upstream leg waits for its client, shared by all
 //! workers.
 //!
-//! The table says who has a place, what the time is and what has been before; what becomes of a
-//! flow is [`State`]'s to say. One lock suffices: it is held for a few map operations per event,
-//! well under a microsecond.
+//! The table says who has a place, what time it is and what came before; [`State`] says what
+//! becomes of a flow. One lock suffices: it is held for a few map operations per event, well under
+//! a microsecond.
 
 mod given;
 mod places;
@@ -49,7 +49,7 @@ pub(crate) struct Table<P, U, D> {
     len: AtomicUsize,
 }
 
-/// What the lock protects.
+/// The state that the lock protects.
 #[derive(Debug)]
 struct Flows<P, U, D> {
     /// All that are neither unknown nor only remembered.
@@ -60,8 +60,8 @@ struct Flows<P, U, D> {
     history: SynHistory,
 }
 
-/// SYNs remembered where there is room for `capacity` flows: as many as may be routed in turn
-/// before the first of them comes again, and some hundred kilobytes in any case.
+/// Returns the number of SYNs remembered where there is room for `capacity` flows: as many as may
+/// be routed in turn before the first of them comes again, and some hundred kilobytes in any case.
 fn remembered(capacity: usize) -> usize {
     const OF_EACH: usize = 4;
     const FEWEST: usize = 1024;
@@ -93,13 +93,13 @@ impl<P: Debug, U: Debug, D: Dial> Table<P, U, D> {
         flows.history.set_room(remembered(capacity));
     }
 
-    /// A SYN has come.
+    /// Takes a SYN that has come.
     pub(crate) fn on_syn(&self, syn: ReceivedSyn<P>, now: Instant) -> Received<P, U, D> {
         self.with(|flows| flows.on_syn(syn, now))
     }
 
-    /// The dial that [`SynAction::Dial`] asked for is under way, and can be told to end. It is told
-    /// so at once, and the answer is no, where its flow is gone already.
+    /// Notes that the dial that [`SynAction::Dial`] asked for is under way, and can be told to end.
+    /// It is told so at once, and the answer is no, where its flow is gone already.
     pub(crate) fn dial_started(
         &self,
         flow: FourTuple,
@@ -112,14 +112,15 @@ impl<P: Debug, U: Debug, D: Dial> Table<P, U, D> {
         flows.is_dialed(flow, ticket)
     }
 
-    /// The upstream leg has sent its SYN, with so many bytes of what the client said in its own.
+    /// Notes that the upstream leg has sent its SYN, with so many bytes of what the client said in
+    /// its own.
     pub(crate) fn leg_sent(&self, flow: FourTuple, ticket: Ticket, bytes: usize, now: Instant) {
         let with_data = bytes > 0;
         self.lock()
             .of_dial(flow, ticket, Event::LegSent { with_data }, now);
     }
 
-    /// The destination has answered: gives the SYN to send on to the listener, or the upstream
+    /// Takes the destination's answer: gives the SYN to send on to the listener, or the upstream
     /// leg back where the flow was evicted.
     pub(crate) fn answered(
         &self,
@@ -133,7 +134,7 @@ impl<P: Debug, U: Debug, D: Dial> Table<P, U, D> {
             .answered()
     }
 
-    /// The dial has ended without an upstream leg, and this is what that means: gives the SYN.
+    /// Takes the end of a dial without an upstream leg, and what that means: gives the SYN.
     pub(crate) fn dial_failed(
         &self,
         flow: FourTuple,
@@ -145,7 +146,7 @@ impl<P: Debug, U: Debug, D: Dial> Table<P, U, D> {
             .decided()
     }
 
-    /// The network says that the dial is in vain: ends it, and gives the SYN.
+    /// Takes the network's word that the dial is in vain: ends it, and gives the SYN.
     pub(crate) fn icmp_error(
         &self,
         flow: FourTuple,
@@ -156,14 +157,15 @@ impl<P: Debug, U: Debug, D: Dial> Table<P, U, D> {
             .decided()
     }
 
-    /// The client has reset what answered the dial and did not come by this host: ends it, and
-    /// gives the SYN, which is to be routed.
+    /// Takes the client's reset of what answered the dial and did not come by this host: ends the
+    /// dial, and gives the SYN, which is to be routed.
     pub(crate) fn client_reset(&self, flow: FourTuple, now: Instant) -> Option<Decided<P>> {
         self.with(|flows| flows.step(flow, Event::ClientReset, now))
             .decided()
     }
 
-    /// The dial of a flow that has made room has ended: gives the SYN, which is to be routed.
+    /// Takes the end of the dial of a flow that has made room: gives the SYN, which is to be
+    /// routed.
     pub(crate) fn dial_ended(
         &self,
         flow: FourTuple,
@@ -175,7 +177,7 @@ impl<P: Debug, U: Debug, D: Dial> Table<P, U, D> {
             .decided()
     }
 
-    /// The listener has accepted the client: gives what there is for it.
+    /// Takes a client that the listener has accepted: gives what there is for it.
     pub(crate) fn accepted(&self, flow: FourTuple, now: Instant) -> Claim<P, U, D> {
         if self.len() == 0 {
             return Claim::Unknown;
@@ -202,12 +204,12 @@ impl<P: Debug, U: Debug, D: Dial> Table<P, U, D> {
         })
     }
 
-    /// The number of flows that have a place.
+    /// Returns the number of flows that have a place.
     pub(crate) fn len(&self) -> usize {
         self.len.load(Relaxed)
     }
 
-    /// Does what may change the number of flows.
+    /// Does `change`, which may change the number of flows.
     fn with<T>(&self, change: impl FnOnce(&mut Flows<P, U, D>) -> T) -> T {
         let mut flows = self.lock();
         let result = change(&mut flows);
@@ -216,8 +218,8 @@ impl<P: Debug, U: Debug, D: Dial> Table<P, U, D> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Flows<P, U, D>> {
-        // A panic while the lock is held leaves at worst a place without a flow, which the next ones
-        // take.
+        // A panic while the lock is held leaves at worst a place without a flow, which the next
+        // ones take.
         self.flows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -250,8 +252,8 @@ impl<P: Debug, U: Debug, D: Dial> Flows<P, U, D> {
         }
     }
 
-    /// Ends what there is of the flow if a SYN of this number is of another connection, and what
-    /// there is must not be taken for its.
+    /// Ends what there is of the flow if a SYN of this number belongs to a new connection, which
+    /// must not be given what belongs to the old one.
     fn end_if_port_reused(
         &mut self,
         flow: FourTuple,
@@ -266,7 +268,7 @@ impl<P: Debug, U: Debug, D: Dial> Flows<P, U, D> {
         evicted
     }
 
-    /// Whether there is a place for this flow, if it has none yet.
+    /// Returns whether there is a place for this flow, if it has none yet.
     fn place_for(&self, flow: FourTuple, late: bool, now: Instant) -> Place {
         let reverse = self.states.get(&flow.reversed());
         if let Some(leg_is_open) = reverse.and_then(State::leg_is_open) {
@@ -303,7 +305,7 @@ impl<P: Debug, U: Debug, D: Dial> Flows<P, U, D> {
         evicted
     }
 
-    /// Whether what there is of the flow is this dial's.
+    /// Returns whether what there is of the flow is this dial's.
     fn is_dialed(&self, flow: FourTuple, ticket: Ticket) -> bool {
         let state = self.states.get(&flow);
         state.is_some_and(|state| state.ticket() == Some(ticket))

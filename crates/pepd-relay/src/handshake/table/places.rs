@@ -8,10 +8,11 @@ use pepd_packet::FourTuple;
 
 use crate::handshake::event::Ticket;
 
-/// How long a flow keeps its place where there is none for another: as long as its client waits for
-/// an answer before it asks again (RFC 6298, section 2.1). Until then its destination's answer may be
-/// on the way, and is not the answer to the client's SYN, if that is routed: the client resets it,
-/// and is connected a second later. Nobody has asked yet on behalf of the one that finds no place.
+/// The time for which a flow keeps its place where there is none for another: as long as its client
+/// waits for an answer before it repeats its SYN (RFC 6298, section 2.1). Until then its
+/// destination's answer may be on the way, and is not the answer to the client's SYN, if that is
+/// routed: the client resets it, and is connected a second later. For the one that finds no place
+/// no SYN has been sent yet.
 pub(super) const PLACE_TIME: Duration = Duration::from_secs(1);
 
 /// The places of a table: so many, of which one source may have half.
@@ -40,12 +41,12 @@ impl Places {
         }
     }
 
-    /// Takes another capacity; who has a place keeps it until somebody new comes.
+    /// Takes another capacity; whoever has a place keeps it until somebody new comes.
     pub(super) fn set_capacity(&mut self, capacity: usize) {
         self.capacity = capacity;
     }
 
-    /// How many have one.
+    /// Returns how many have one.
     pub(super) fn len(&self) -> usize {
         self.ages.len()
     }
@@ -69,7 +70,8 @@ impl Places {
         }
     }
 
-    /// Whether there is a place for one more from `source`, or one whose holder has had its time.
+    /// Returns whether there is a place for one more from `source`, or one whose holder has had its
+    /// time.
     pub(super) fn has_one_for(&self, source: IpAddr, now: Instant) -> bool {
         self.holder_in_the_way(source, 0)
             .is_none_or(|(_, holder)| now.saturating_duration_since(holder.since) >= PLACE_TIME)
@@ -82,8 +84,8 @@ impl Places {
         Some(holder.flow)
     }
 
-    /// Whoever would have to go first for one more from `source`, where it has `newest` of them
-    /// already.
+    /// Returns whoever would have to go first for one more from `source`, where it has `newest` of
+    /// them already.
     fn holder_in_the_way(&self, source: IpAddr, newest: usize) -> Option<(Ticket, Holder)> {
         let share = (self.capacity / 2).max(1) + newest;
         let tickets = self.sources.get(&source);
@@ -99,13 +101,13 @@ impl Places {
         }
     }
 
-    /// Whether nobody has a place, by either order.
+    /// Returns whether nobody has a place, by either order.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.ages.is_empty() && self.sources.is_empty()
     }
 
-    /// Whether both orders name the same flows.
+    /// Returns whether both orders name the same flows.
     #[cfg(test)]
     pub(super) fn is_consistent(&self) -> bool {
         let by_source: usize = self.sources.values().map(BTreeSet::len).sum();

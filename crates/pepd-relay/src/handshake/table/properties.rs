@@ -11,8 +11,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What may happen. A dial is named by how many were begun after it, so that events of dials whose
-/// flow is gone are among them.
+/// An operation on the table. A dial is named by how many were begun after it, so that events of
+/// dials whose flow is gone are among them.
 #[derive(Clone, Debug)]
 enum Op {
     Syn {
@@ -119,7 +119,7 @@ impl World {
         self.next
     }
 
-    /// A packet comes out.
+    /// Checks a packet that comes out.
     fn decided(&mut self, decided: Option<Decided<u32>>) {
         if let Some((packet, _)) = decided {
             assert!(self.packets.remove(&packet), "a second verdict");
@@ -169,7 +169,7 @@ impl World {
         }
     }
 
-    /// What happens to a dial, or to its flow.
+    /// Does what happens to a dial, or to its flow.
     fn of_dial(&mut self, back: usize, op: &Op) {
         let Some(index) = self.begun.len().checked_sub(back + 1) else {
             return;
@@ -271,7 +271,7 @@ impl World {
         assert!(self.upstreams.is_empty(), "lost: {:?}", self.upstreams);
     }
 
-    /// What is true at any time.
+    /// Checks what is true at any time.
     fn check(&self) {
         let flows = self.table.lock();
         let placed = |state: &&State<u32, u32, Counted>| state.place().is_some();

@@ -17,14 +17,14 @@ const LOST: Duration = Duration::from_secs(2);
 /// The bytes of a probe: with the headers a full packet, so that its transmission counts.
 const PROBE: usize = 1472;
 
-/// How a flow is measured.
+/// The way in which a flow is measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Flow {
     /// The sender's congestion control.
     pub congestion: &'static str,
-    /// How long it runs before the measurement, so that its start does not count.
+    /// The time that it runs before the measurement, so that its start does not count.
     pub warm_up: Duration,
-    /// How long the measurement is.
+    /// The length of the measurement.
     pub span: Duration,
 }
 
@@ -32,7 +32,7 @@ impl Flow {
     /// Sends as much as possible over `path`, and says how many bits per second arrived.
     ///
     /// # Errors
-    /// When the connection does not come about or breaks.
+    /// When the connection is not established or breaks.
     pub fn goodput(&self, path: &Path) -> Result<f64> {
         let listener = listen(path.server(), SocketAddr::new(SERVER, 0))?;
         let sender = connect(path.client(), listener.local_addr()?)?;
@@ -74,7 +74,7 @@ fn pour(mut stream: &TcpStream) {
     while stream.write(&zeros).is_ok() {}
 }
 
-/// The median round trip of full packets on the idle path, of those that were not lost: the
+/// Returns the median round trip of full packets on the idle path, of those that were not lost: the
 /// first one waits for the neighbours' addresses, which a veth pair asks for and TUN does not.
 ///
 /// # Errors

@@ -18,12 +18,12 @@ const PAYLOAD: usize = 100;
 /// Packets are sent in steps of this.
 const STEP: Duration = Duration::from_millis(1);
 
-/// What became of packets 0, 1, 2 and so on.
+/// The fates of packets 0, 1, 2 and so on.
 #[derive(Clone, Debug)]
 pub struct Fates {
-    /// Which were lost.
+    /// The packets that were lost.
     pub lost: Vec<bool>,
-    /// When each was sent, in seconds since the first.
+    /// The time at which each was sent, in seconds since the first.
     sent: Vec<f64>,
 }
 
@@ -56,7 +56,7 @@ impl Fates {
         Ok(Self { lost, sent })
     }
 
-    /// The times between a loss and the next, in seconds.
+    /// Returns the times between a loss and the next, in seconds.
     pub fn gaps(&self) -> Vec<f64> {
         let times = self.sent.iter().zip(&self.lost);
         let times: Vec<f64> = times

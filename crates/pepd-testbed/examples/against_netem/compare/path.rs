@@ -41,18 +41,19 @@ pub enum Emulator {
 /// A path: the same in both directions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting {
-    /// In bits per second of IP packets.
+    /// The rate, in bits per second of IP packets.
     pub rate: Rate,
     /// Both directions' propagation delays together.
     pub rtt: Duration,
-    /// Which packets are lost after they have been transmitted.
+    /// The packets that are lost after they have been transmitted.
     pub loss: Loss,
-    /// How many packets may wait for transmission.
+    /// The number of packets that may wait for transmission.
     pub queue: u64,
 }
 
 impl Setting {
-    /// A path with a queue as long as itself: a product of rate and RTT, at least 100 packets.
+    /// Returns a path with a queue as long as itself: a product of rate and RTT, at least 100
+    /// packets.
     pub const fn new(rate: Rate, rtt: Duration, loss: Loss) -> Self {
         let product = packets(rate, rtt);
         let queue = if product < SHORTEST_QUEUE {
@@ -77,7 +78,7 @@ impl Setting {
     }
 }
 
-/// How many full packets `rate` carries in `span`.
+/// Returns how many full packets `rate` carries in `span`.
 const fn packets(rate: Rate, span: Duration) -> u64 {
     // 64 bits last for 10 Gbit/s and half an hour.
     let micros = span.as_secs() * 1_000_000 + span.subsec_micros() as u64;
@@ -128,17 +129,17 @@ impl Path {
         Ok(path)
     }
 
-    /// The host that sends.
+    /// Returns the host that sends.
     pub fn client(&self) -> &Netns {
         self.topology.node("client")
     }
 
-    /// The host that receives, at [`SERVER`].
+    /// Returns the host that receives, at [`SERVER`].
     pub fn server(&self) -> &Netns {
         self.topology.node("server")
     }
 
-    /// What the emulated link has done; `None` if this is `netem`.
+    /// Returns what the emulated link has done; `None` if this is `netem`.
     ///
     /// # Errors
     /// When the link has ended.
@@ -147,7 +148,7 @@ impl Path {
     }
 }
 
-/// The hosts, and the routers that they are connected to.
+/// Returns the hosts, and the routers that they are connected to.
 fn chain() -> Result<Topology> {
     use pepd_testbed::Link as Cable;
     let cable = |host, router, left: &str, right: &str| -> Result<Cable> {

@@ -15,13 +15,14 @@ pub struct Test {
 }
 
 impl Test {
-    /// Whether chance explains it.
+    /// Returns whether chance explains it.
     pub fn passes(self) -> bool {
         self.value.abs() <= self.limit
     }
 }
 
-/// How many standard deviations the number of losses is off `probability`'s mean (binomial).
+/// Returns how many standard deviations the number of losses is off `probability`'s mean
+/// (binomial).
 pub fn frequency(lost: &[bool], probability: f64) -> Test {
     let n = lost.len() as f64;
     let deviation = (n * probability * (1.0 - probability)).sqrt();
@@ -31,8 +32,8 @@ pub fn frequency(lost: &[bool], probability: f64) -> Test {
     }
 }
 
-/// How many standard deviations the number of runs is off what independent losses have (Wald
-/// and Wolfowitz 1940): below zero they come in bursts, above they avoid each other.
+/// Returns how many standard deviations the number of runs is off what independent losses have
+/// (Wald and Wolfowitz 1940): below zero they come in bursts, above they avoid each other.
 pub fn runs(lost: &[bool]) -> Test {
     let (n, k) = (lost.len() as f64, count(lost));
     let changes = lost.windows(2).filter(|pair| pair[0] != pair[1]).count();
@@ -44,7 +45,7 @@ pub fn runs(lost: &[bool]) -> Test {
     }
 }
 
-/// Kolmogorov–Smirnov's D√n of the gaps (seconds) against an exponential distribution with
+/// Returns Kolmogorov–Smirnov's D√n of the gaps (seconds) against an exponential distribution with
 /// `per_second` events.
 pub fn exponential(gaps: &[f64], per_second: f64) -> Test {
     let mut sorted = gaps.to_vec();

@@ -11,19 +11,19 @@ use super::losses::Fates;
 use super::path::{Emulator, Path, Setting};
 use super::statistics::{Test, exponential, frequency, runs};
 
-/// How far goodputs may be apart, as a share of `netem`'s.
+/// The distance that goodputs may be apart, as a share of `netem`'s.
 const GOODPUT: f64 = 0.05;
-/// How far round trips may be apart.
+/// The distance that round trips may be apart.
 const RTT: Duration = Duration::from_millis(1);
-/// How often a case is measured at most.
+/// The number of times that a case is measured at most.
 const ROUNDS: usize = 3;
-/// How many packets the statistics of losses are about.
+/// The number of packets that the statistics of losses are about.
 const PACKETS: u32 = 100_000;
-/// How long a flow runs before it is measured, and how many round trips on top: until then it
+/// The time that a flow runs before it is measured, and how many round trips on top: until then it
 /// has recovered from the losses at the end of slow start, so that no hole is filled during the
 /// measurement with what arrived before it.
 const WARM_UP: (Duration, u32) = (Duration::from_secs(5), 25);
-/// Of a TCP segment's 1500 bytes, those that it carries (RFC 7323 timestamps).
+/// The bits that a TCP segment of 1500 bytes carries (RFC 7323 timestamps).
 const SEGMENT_BITS: f64 = 1448.0 * 8.0;
 
 /// One flow over one path.
@@ -38,7 +38,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// A case: rate in Mbit/s, RTT in ms, loss from 0 to 1.
+    /// Returns a case: rate in Mbit/s, RTT in ms, loss from 0 to 1.
     pub const fn new(mbit: u64, rtt: u64, loss: f64, congestion: &'static str) -> Self {
         let loss = if loss > 0.0 {
             Loss::independent(loss)
@@ -52,7 +52,7 @@ impl Case {
         }
     }
 
-    /// The same, measured for a quarter of the time.
+    /// Returns the same, measured for a quarter of the time.
     pub const fn brief(self) -> Self {
         Self {
             brief: true,
@@ -100,7 +100,7 @@ impl Case {
         Ok(Figures { goodput, rtt, late })
     }
 
-    /// Long enough for chance to be small beside what is tolerated.
+    /// Returns a time long enough for chance to be small beside what is tolerated.
     fn span(&self) -> Duration {
         let rate = self.setting.rate.as_bits_per_second() as f64;
         let (packets, speed) = match self.setting.loss {
@@ -139,16 +139,16 @@ impl fmt::Display for Case {
 /// What was measured on one path.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
-    /// In bits per second.
+    /// The goodput, in bits per second.
     pub goodput: f64,
-    /// Of a full packet on the idle path.
+    /// The round trip of a full packet on the idle path.
     pub rtt: Duration,
     /// The link says that it fell behind.
     pub late: bool,
 }
 
 impl Figures {
-    /// The mean of at least one; late if any is.
+    /// Returns the mean of at least one; late if any is.
     fn mean(all: &[Self]) -> Self {
         let count = all.len() as f64;
         let rtt: Duration = all.iter().map(|one| one.rtt).sum();
@@ -169,14 +169,14 @@ pub struct Row {
 }
 
 impl Row {
-    /// Whether the two agree.
+    /// Returns whether the two agree.
     pub fn passes(&self) -> bool {
         !self.link.late
             && self.goodput_difference().abs() <= GOODPUT
             && self.rtt_difference() <= RTT
     }
 
-    /// The link's goodput above `netem`'s, as a share of it.
+    /// Returns the link's goodput above `netem`'s, as a share of it.
     fn goodput_difference(&self) -> f64 {
         self.link.goodput / self.netem.goodput - 1.0
     }
@@ -217,7 +217,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// Whether it is as demanded.
+    /// Returns whether it is as demanded.
     pub const fn passes(&self) -> bool {
         self.good
     }

@@ -32,7 +32,7 @@ pub enum Ends {
 /// Counts the bytes that arrive over `flows` connections from the server to the client.
 ///
 /// # Errors
-/// When a connection does not come about, or the proxy ends.
+/// When a connection is not established, or the proxy ends.
 pub fn run(
     lane: &Lane,
     flows: u16,

@@ -11,16 +11,16 @@ use anyhow::{Context, Result, ensure};
 
 use super::float;
 
-/// How many ask at once.
+/// The number that ask at once.
 pub const CLIENTS: u16 = 1000;
 
-/// What they ask for: what costs the daemon most.
+/// The question that they ask: the one that costs the daemon most.
 const QUESTION: &[u8] = b"GET /v1/flows?limit=10000 HTTP/1.1\r\nhost: bench\r\n\r\n";
 
 /// A client has nothing on its stack.
 const STACK: usize = 64 * 1024;
 
-/// From the precedence that the benchmark takes to that of other programs.
+/// The difference from the precedence that the benchmark takes to that of other programs.
 const NICER: i32 = 15;
 
 /// Does `work` while the crowd asks at `socket`. Returns its result, and how many were answered
@@ -49,7 +49,7 @@ pub fn beside<T>(socket: &Path, work: impl FnOnce() -> Result<T>) -> Result<(T, 
 
 /// Asks until it is over; one who is turned away asks again.
 fn ask(socket: &Path, over: &AtomicBool, answered: &AtomicU64) {
-    // What is to be seen is what the daemon does, not what they do to the hosts' programs.
+    // The point is what the daemon does, not what the crowd does to the hosts' programs.
     let _ = rustix::process::nice(NICER);
     let mut answer = Vec::new();
     while !over.load(Relaxed) {

@@ -16,7 +16,7 @@ use crate::bench::lane::Lane;
 const REQUEST: [u8; 64] = [b'?'; 64];
 const ANSWER: u8 = b'x';
 
-/// Nothing waits longer; whoever does fails.
+/// The time after which whoever still waits fails.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Measures the time from before `connect(2)` to the first byte of the answer. The server closes
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// queues, and what is measured is the path.
 ///
 /// # Errors
-/// When a connection does not come about or fails.
+/// When a connection is not established or fails.
 pub fn run(lane: &Lane, window: Window, interrupt: &Interrupt) -> Result<Times> {
     lane.checked(|| {
         let listener = lane.listen()?;

@@ -16,19 +16,19 @@ pub const CONNECTIONS: u16 = 1000;
 /// Memory per connection, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
-    /// How much the proxy's resident memory grew; `None` without a proxy.
+    /// The growth of the proxy's resident memory; `None` without a proxy.
     pub resident: Option<f64>,
-    /// How much the kernel's objects for sockets, files and epoll grew, *the ends' included*:
-    /// what plain forwarding needs is to be subtracted. `None` where the kernel does not tell.
+    /// The growth of the kernel's objects for sockets, files and epoll, *the ends' included*: what
+    /// plain forwarding needs is to be subtracted. `None` where the kernel does not tell.
     pub kernel: Option<f64>,
 }
 
-/// Opens the connections, has each carry a byte both ways, and looks at the memory once
-/// nothing has been said for `quiet`. The lane is to be new: what a proxy keeps from earlier
-/// connections would hide what these need.
+/// Opens the connections, has each carry a byte both ways, and measures the memory once nothing has
+/// been sent for `quiet`. The lane is to be new: what a proxy keeps from earlier connections would
+/// hide what these need.
 ///
 /// # Errors
-/// When a connection does not come about, or the proxy ends.
+/// When a connection is not established, or the proxy ends.
 pub fn run(lane: &Lane, quiet: Duration, interrupt: &Interrupt) -> Result<Memory> {
     lane.checked(|| {
         let listener = lane.listen()?;
@@ -58,9 +58,9 @@ pub fn run(lane: &Lane, quiet: Duration, interrupt: &Interrupt) -> Result<Memory
     })
 }
 
-/// The slab caches that a TCP socket, its descriptor and its registration with epoll come
-/// from. Directory entries (one per socket, 192 bytes) are left out: any program that opens
-/// files changes their number. So is what is in the buffers: nothing, in an idle connection.
+/// The slab caches that a TCP socket, its descriptor and its registration with epoll come from.
+/// Directory entries (one per socket, 192 bytes) are left out: any program that opens files changes
+/// their number. So is the content of the buffers: there is none in an idle connection.
 const CACHES: [&str; 5] = [
     "TCP",
     "sock_inode_cache",
@@ -73,8 +73,8 @@ fn kernel_bytes() -> Option<f64> {
     slab_bytes(&fs::read_to_string("/proc/slabinfo").ok()?)
 }
 
-/// Active objects times their size (slabinfo(5)) in the caches above; `None` where the cache
-/// of the sockets themselves is not listed.
+/// Returns the active objects times their size (slabinfo(5)) in the caches above; `None` where the
+/// cache of the sockets themselves is not listed.
 fn slab_bytes(slabinfo: &str) -> Option<f64> {
     let rows = || {
         slabinfo.lines().filter_map(|line| {

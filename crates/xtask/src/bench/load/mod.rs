@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use super::interrupt::Interrupt;
 use super::lane::Lane;
 
-/// How long a measurement is let run before it counts, and how long it then counts.
+/// The time that a measurement runs before it counts, and the time for which it then counts.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
     /// Slow start, autotuning of buffers, the first page faults.
@@ -27,7 +27,7 @@ pub struct Window {
 /// What happened in a window.
 #[derive(Clone, Copy, Debug)]
 pub struct Counted {
-    /// Of what was counted.
+    /// The rate of what was counted.
     pub per_second: f64,
     /// The proxy's CPU seconds for each of what was counted; `None` without a proxy.
     pub cpu_seconds_each: Option<f64>,
@@ -53,12 +53,12 @@ impl Window {
     }
 }
 
-/// How long something took, again and again, in seconds.
+/// The times that something took, again and again, in seconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
     /// The median.
     pub p50: f64,
-    /// What one in a hundred exceeds.
+    /// The time that one in a hundred exceeds.
     pub p99: f64,
 }
 
@@ -72,7 +72,7 @@ impl Times {
     }
 }
 
-/// The value in `sorted` that `percent` of all do not exceed, in seconds (nearest rank).
+/// Returns the value in `sorted` that `percent` of all do not exceed, in seconds (nearest rank).
 fn quantile(sorted: &[Duration], percent: usize) -> Result<f64> {
     let rank = (sorted.len() * percent).div_ceil(100);
     let value = sorted
@@ -81,7 +81,7 @@ fn quantile(sorted: &[Duration], percent: usize) -> Result<f64> {
     Ok(float(u64::try_from(value.as_nanos())?) / 1e9)
 }
 
-/// Ends a connection under the feet of whoever reads or writes on it.
+/// Ends a connection on which others still read or write.
 fn break_off(stream: &TcpStream) {
     // It may have ended already.
     let _ = stream.shutdown(Shutdown::Both);

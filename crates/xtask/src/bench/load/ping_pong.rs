@@ -14,7 +14,7 @@ use crate::bench::lane::Lane;
 /// Measures round trips over one connection.
 ///
 /// # Errors
-/// When the connection does not come about or fails.
+/// When the connection is not established or fails.
 pub fn run(lane: &Lane, window: Window, interrupt: &Interrupt) -> Result<Times> {
     interrupt.check()?;
     lane.checked(|| {

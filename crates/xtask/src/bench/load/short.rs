@@ -25,7 +25,7 @@ const SERVERS: usize = 2 * CLIENTS;
 /// No connection waits longer; a failed one is counted, and no answer is a failure.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What came of the connections.
+/// The results of the connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Short {
     /// Those that got their answer.

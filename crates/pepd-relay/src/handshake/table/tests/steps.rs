@@ -19,7 +19,7 @@ impl Dial for Deaf {
 pub(super) type Strings = Table<&'static str, &'static str, Deaf>;
 pub(super) type Action = SynAction<&'static str>;
 
-/// The SYN in whose place another is held now.
+/// Returns the SYN in whose place another is held now.
 pub(super) fn superseded(packet: &'static str) -> Action {
     SynAction::Decide(packet, SynVerdict::Superseded)
 }
@@ -29,7 +29,7 @@ pub(super) fn split(packet: &'static str) -> Action {
     SynAction::Decide(packet, SynVerdict::Split)
 }
 
-/// The same way as the one that it repeats, which was routed.
+/// Returns the verdict that sends it the same way as the one that it repeats, which was routed.
 pub(super) fn routed_again(packet: &'static str) -> Action {
     SynAction::Decide(packet, SynVerdict::Pass)
 }
@@ -62,14 +62,14 @@ pub(super) fn receive(
     table.on_syn(syn, now)
 }
 
-/// What becomes of a SYN for which nobody has to go.
+/// Returns what becomes of a SYN for which nobody has to go.
 pub(super) fn see(table: &Strings, flow: FourTuple, packet: &'static str, now: Instant) -> Action {
     let received = receive(table, flow, NUMBER, packet, false, now);
     assert_eq!(received.evicted, Evicted::default());
     received.action
 }
 
-/// What has to go for a new SYN.
+/// Returns what has to go for a new SYN.
 pub(super) fn evicted_for(
     table: &Strings,
     flow: FourTuple,
@@ -130,7 +130,7 @@ pub(super) fn fail(
     Some(packet)
 }
 
-/// What ends because a SYN of this number is of a new connection from the same port.
+/// Returns what ends because a SYN of this number is of a new connection from the same port.
 pub(super) fn port_reused(
     table: &Strings,
     flow: FourTuple,
