@@ -242,8 +242,7 @@ fn next(sort: FlowSort, by: usize) -> FlowSort {
 /// Returns the phase of this name, in full or as the tables have it.
 fn phase(word: &str) -> Option<Phase> {
     let short = |phase: &Phase| labels::phase_name(*phase) == word;
-    let shortened = [Phase::Free, Phase::Starved, Phase::Backpressured];
-    cli::phase(word).or_else(|| shortened.into_iter().find(short))
+    cli::phase(word).or_else(|| Phase::ALL.into_iter().find(short))
 }
 
 /// The filter that the list is narrowed down to. A word is a phase, an address or prefix of either

@@ -31,7 +31,7 @@ pub fn bar(times: &PhaseSeconds, width: usize) -> Line<'static> {
     }
     let (mut sum, mut filled) = (0.0, 0);
     for (phase, symbol, color, _) in STYLES {
-        sum += time_in(times, phase);
+        sum += times.of(phase);
         // Rounding the sums, not the parts, fills the bar exactly.
         let until = cells(sum / all, width);
         line.push_span(Span::styled(
@@ -74,25 +74,17 @@ pub fn short(times: &PhaseSeconds) -> String {
         Phase::Starved => 'S',
         Phase::Backpressured => 'B',
     };
-    format!("{letter}{:.0}", 100.0 * time_in(times, phase) / all)
+    format!("{letter}{:.0}", 100.0 * times.of(phase) / all)
 }
 
 fn main_phase(times: &PhaseSeconds) -> (Phase, &'static str, Color, &'static str) {
     let mut most = STYLES[0];
     for style in STYLES {
-        if time_in(times, style.0) > time_in(times, most.0) {
+        if times.of(style.0) > times.of(most.0) {
             most = style;
         }
     }
     most
-}
-
-fn time_in(times: &PhaseSeconds, phase: Phase) -> f64 {
-    match phase {
-        Phase::Free => times.free,
-        Phase::Starved => times.starved,
-        Phase::Backpressured => times.backpressured,
-    }
 }
 
 #[allow(

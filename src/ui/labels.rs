@@ -64,11 +64,7 @@ pub fn main_phase(phases: &PhaseSeconds) -> String {
     if all <= 0.0 {
         return "–".to_owned();
     }
-    let times = [
-        (Phase::Free, phases.free),
-        (Phase::Starved, phases.starved),
-        (Phase::Backpressured, phases.backpressured),
-    ];
+    let times = Phase::ALL.map(|phase| (phase, phases.of(phase)));
     let most = times.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
     most.map_or_else(String::new, |(phase, time)| {
         format!("{} {}", phase_name(phase), format::percent(time / all))

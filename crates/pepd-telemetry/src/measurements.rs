@@ -126,8 +126,8 @@ impl Distribution {
 
     /// Records a value.
     pub fn observe(&self, value: f64) {
-        let reaches = |bound: &f64| *bound >= value;
-        let bucket = self.bounds.partition_point(|bound| !reaches(bound));
+        let bound = self.bounds.iter().position(|bound| *bound >= value);
+        let bucket = bound.unwrap_or(self.bounds.len());
         let mut state = lock(&self.state);
         state.sum += value;
         state.count += 1;
