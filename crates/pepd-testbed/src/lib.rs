@@ -25,6 +25,7 @@
 
 mod browser;
 mod fleet;
+pub mod forge;
 pub mod link;
 mod netns;
 mod pepd;

@@ -1,16 +1,14 @@
 //! A flood of SYNs from addresses that nobody has.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use pepd_packet::checksum::Checksum;
-use pepd_packet::{Protocol as Carried, ip};
+use pepd_testbed::forge::{Forger, random_syn, stranger};
 use pepd_testbed::traffic::{Pair, Rng, listen};
 use pepd_testbed::{Family, Netns, Stage, Via, World, require, wait_until};
 use rstest::rstest;
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::held_syn::LIMIT;
 use crate::harness::PEPD;
@@ -175,39 +173,10 @@ fn active_opens(hb: &Netns) -> Result<u64> {
 
 /// Sends `count` SYNs from random addresses of campus a and random ports.
 fn flood(client: &Netns, victim: SocketAddr, count: u32) -> Result<()> {
-    client.run(|| {
-        let domain = Domain::for_address(victim);
-        let socket = Socket::new(domain, Type::RAW, Some(Protocol::from(255)))?;
-        let to = SockAddr::from(SocketAddr::new(victim.ip(), 0));
-        let mut rng = Rng::new(7);
-        for _ in 0..count {
-            let packet = syn(&mut rng, victim);
-            // A full queue on the way out is part of a flood.
-            let _ = socket.send_to(&packet, &to);
-        }
-        Ok(())
-    })
-}
-
-/// Returns an IP packet with a SYN.
-fn syn(rng: &mut Rng, victim: SocketAddr) -> Vec<u8> {
-    let bits = rng.bits().to_be_bytes();
-    let mut tcp = vec![bits[0] | 0x40, bits[1]];
-    tcp.extend(victim.port().to_be_bytes());
-    tcp.extend(&bits[2..6]);
-    tcp.extend([0, 0, 0, 0, 0x50, 0x02, 0xff, 0xff, 0, 0, 0, 0]);
-    let from: IpAddr = match victim {
-        SocketAddr::V4(_) => [10, 1, 2 + bits[6] % 250, 1 + bits[7] % 250].into(),
-        SocketAddr::V6(_) => {
-            let host = u16::from_be_bytes([bits[6], bits[7]]);
-            Ipv6Addr::new(0xfd00, 0xa, 0, 9, 0, 0, 0, host).into()
-        }
-    };
-    let sum = Checksum::with_pseudo_header(from, victim.ip(), Carried::TCP, &tcp).value();
-    tcp[16..18].copy_from_slice(&sum.to_be_bytes());
-    match (from, victim.ip()) {
-        (IpAddr::V4(from), IpAddr::V4(to)) => ip::in_ipv4(from, to, Carried::TCP, &tcp),
-        (IpAddr::V6(from), IpAddr::V6(to)) => ip::in_ipv6(from, to, Carried::TCP, &tcp),
-        _ => unreachable!("an address is made of the victim's family"),
+    let (forger, mut rng) = (Forger::new(client)?, Rng::new(7));
+    for _ in 0..count {
+        let syn = random_syn(&mut rng, |host| stranger(host, victim.ip()), victim);
+        forger.send(&syn)?;
     }
+    Ok(())
 }

@@ -1,0 +1,241 @@
+//! Packets that their sender has no right to: segments with anybody's addresses, one by one or as a
+//! flood.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use pepd_packet::checksum::Checksum;
+use pepd_packet::{Protocol as Carried, ip};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+use crate::netns::Netns;
+use crate::traffic::Rng;
+
+/// The control bits of a segment (RFC 9293, section 3.1).
+pub mod flag {
+    /// No more data from the sender.
+    pub const FIN: u8 = 0x01;
+    /// The first segment of either side.
+    pub const SYN: u8 = 0x02;
+    /// The connection is reset.
+    pub const RST: u8 = 0x04;
+    /// The data is to be delivered at once.
+    pub const PSH: u8 = 0x08;
+    /// The acknowledgement counts.
+    pub const ACK: u8 = 0x10;
+}
+
+/// A TCP segment, whosever it says it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// The sender that it claims.
+    pub from: SocketAddr,
+    /// The receiver, of the same family.
+    pub to: SocketAddr,
+    /// The control bits, of [`flag`].
+    pub flags: u8,
+    /// The sequence number.
+    pub sequence: u32,
+    /// The acknowledgement number; sent as it is, whatever the flags say.
+    pub acknowledgement: u32,
+    /// The options, a multiple of four bytes.
+    pub options: Vec<u8>,
+    /// The data.
+    pub payload: Vec<u8>,
+}
+
+impl Segment {
+    /// Returns a segment without options and data.
+    #[must_use]
+    pub fn new(flags: u8, from: SocketAddr, to: SocketAddr, sequence: u32) -> Self {
+        Self {
+            from,
+            to,
+            flags,
+            sequence,
+            acknowledgement: 0,
+            options: Vec::new(),
+            payload: Vec::new(),
+        }
+    }
+
+    /// Returns a first SYN.
+    #[must_use]
+    pub fn syn(from: SocketAddr, to: SocketAddr, sequence: u32) -> Self {
+        Self::new(flag::SYN, from, to, sequence)
+    }
+
+    /// Returns the IP packet that carries it.
+    ///
+    /// # Errors
+    /// Where the two addresses are not of one family, or the options are not whole words.
+    pub fn packet(&self) -> Result<Vec<u8>> {
+        let header = 20 + self.options.len();
+        if !header.is_multiple_of(4) || header > 60 {
+            bail!("a TCP header has 20 to 60 bytes, in words, and not {header}");
+        }
+        let words = u8::try_from(header / 4)?;
+        let mut tcp = self.from.port().to_be_bytes().to_vec();
+        tcp.extend(self.to.port().to_be_bytes());
+        tcp.extend(self.sequence.to_be_bytes());
+        tcp.extend(self.acknowledgement.to_be_bytes());
+        tcp.extend([words << 4, self.flags, 0xff, 0xff, 0, 0, 0, 0]);
+        tcp.extend(&self.options);
+        tcp.extend(&self.payload);
+        let (from, to) = (self.from.ip(), self.to.ip());
+        let sum = Checksum::with_pseudo_header(from, to, Carried::TCP, &tcp).value();
+        tcp[16..18].copy_from_slice(&sum.to_be_bytes());
+        match (from, to) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => Ok(ip::in_ipv4(from, to, Carried::TCP, &tcp)),
+            (IpAddr::V6(from), IpAddr::V6(to)) => Ok(ip::in_ipv6(from, to, Carried::TCP, &tcp)),
+            _ => bail!("{} and {} are of different families", self.from, self.to),
+        }
+    }
+}
+
+/// A sender of whole IP packets, in the namespace in which it was made.
+#[derive(Debug)]
+pub struct Forger {
+    v4: Socket,
+    v6: Socket,
+}
+
+impl Forger {
+    /// Makes one in a namespace; it may be used from any thread.
+    ///
+    /// # Errors
+    /// Without root.
+    pub fn new(host: &Netns) -> Result<Self> {
+        host.run(|| {
+            let raw = |domain| Socket::new(domain, Type::RAW, Some(Protocol::from(255)));
+            Ok(Self {
+                v4: raw(Domain::IPV4)?,
+                v6: raw(Domain::IPV6)?,
+            })
+        })
+    }
+
+    /// Sends a segment. That the host's own queue is full is part of a flood and no error.
+    ///
+    /// # Errors
+    /// Those of [`Segment::packet`].
+    pub fn send(&self, segment: &Segment) -> Result<()> {
+        self.send_packet(&segment.packet()?, segment.to.ip());
+        Ok(())
+    }
+
+    /// Sends an IP packet as it is, well-formed or not, on the way to an address.
+    pub fn send_packet(&self, packet: &[u8], to: IpAddr) {
+        let socket = if to.is_ipv4() { &self.v4 } else { &self.v6 };
+        let _ = socket.send_to(packet, &SockAddr::from(SocketAddr::new(to, 0)));
+    }
+}
+
+/// A flood under way, on a thread of its own. Dropped, it ends.
+#[derive(Debug)]
+pub struct Flood {
+    over: Arc<AtomicBool>,
+    sent: Arc<AtomicU64>,
+    thread: Option<JoinHandle<Result<()>>>,
+}
+
+impl Flood {
+    /// Sends what `next` gives, so many per second, until it is stopped.
+    ///
+    /// # Errors
+    /// Without root.
+    pub fn start(
+        host: &Netns,
+        per_second: u32,
+        mut next: impl FnMut() -> Segment + Send + 'static,
+    ) -> Result<Self> {
+        let forger = Forger::new(host)?;
+        let (over, sent) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+        let (is_over, count) = (Arc::clone(&over), Arc::clone(&sent));
+        let thread = std::thread::spawn(move || {
+            let start = Instant::now();
+            while !is_over.load(Relaxed) {
+                let due = start.elapsed().as_secs_f64() * f64::from(per_second);
+                while (count.load(Relaxed) as f64) < due && !is_over.load(Relaxed) {
+                    forger.send(&next())?;
+                    count.fetch_add(1, Relaxed);
+                }
+                std::thread::park_timeout(Duration::from_millis(1));
+            }
+            Ok(())
+        });
+        Ok(Self {
+            over,
+            sent,
+            thread: Some(thread),
+        })
+    }
+
+    /// Starts a flood of SYNs to one destination, each from another of `sources`' addresses, with
+    /// random ports and numbers.
+    ///
+    /// # Errors
+    /// Without root.
+    pub fn of_syns(
+        host: &Netns,
+        per_second: u32,
+        sources: impl Fn(u64) -> IpAddr + Send + 'static,
+        to: SocketAddr,
+    ) -> Result<Self> {
+        let mut rng = Rng::new(7);
+        Self::start(host, per_second, move || random_syn(&mut rng, &sources, to))
+    }
+
+    /// Returns how many have been sent so far.
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        self.sent.load(Relaxed)
+    }
+
+    /// Ends it; gives how many were sent.
+    ///
+    /// # Errors
+    /// What made it end by itself.
+    pub fn stop(mut self) -> Result<u64> {
+        self.over.store(true, Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.join().ok().context("a flood panicked")??;
+        }
+        Ok(self.sent())
+    }
+}
+
+impl Drop for Flood {
+    fn drop(&mut self) {
+        self.over.store(true, Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Returns a SYN with a random port and number from one of `sources`' addresses.
+pub fn random_syn(rng: &mut Rng, sources: impl Fn(u64) -> IpAddr, to: SocketAddr) -> Segment {
+    let (bits, host) = (rng.bits().to_be_bytes(), rng.bits());
+    let port = u16::from_be_bytes([bits[0] | 0x40, bits[1]]);
+    let sequence = u32::from_be_bytes([bits[2], bits[3], bits[4], bits[5]]);
+    Segment::syn(SocketAddr::new(sources(host), port), to, sequence)
+}
+
+/// Returns the one of 65,536 addresses of campus a of [`crate::World`] that `number` chooses, in
+/// the family of `to`; nobody has any of them.
+#[must_use]
+pub fn stranger(number: u64, to: IpAddr) -> IpAddr {
+    let [.., high, low] = number.to_be_bytes();
+    match to {
+        IpAddr::V4(_) => [10, 1, 2 + high % 250, 1 + low % 250].into(),
+        IpAddr::V6(_) => {
+            let host = u16::from_be_bytes([high, low]);
+            Ipv6Addr::new(0xfd00, 0xa, 0, 9, 0, 0, 0, host).into()
+        }
+    }
+}
