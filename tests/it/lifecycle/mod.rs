@@ -1,7 +1,10 @@
 //! The daemon as a process: start, reload, end, what happens to its box, and systemd.
 
 mod endurance;
+mod hanging;
+mod lock;
 mod logging;
 mod reload;
 mod service;
 mod start_and_end;
+mod time_wait;
