@@ -16,7 +16,7 @@ const DUMP: u16 = 0x300;
 /// `INET_DIAG_REQ_BYTECODE`, the attribute with what a socket is to be like.
 const REQUEST_BYTECODE: u16 = 1;
 /// `INET_DIAG_BC_MARK_COND`, its operation which compares marks.
-const MARK_CONDITION: u8 = 11;
+const MARK_CONDITION: u8 = 10;
 
 /// The states of a socket that nobody has open any more (net/tcp_states.h): FIN_WAIT1, FIN_WAIT2,
 /// TIME_WAIT, LAST_ACK and CLOSING.
