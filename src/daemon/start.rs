@@ -36,19 +36,10 @@ impl Daemon {
         let workers = resources::workers(&config);
         let descriptors = resources::share_descriptors(&config, workers)?;
         let settings = prepare::settings(&config, &controls, descriptors)?;
-        let (prepared, plan, installed) = match requests
-            .unless_ended(bring_up(&config, settings, workers))
-            .await
-        {
+        let up = bring_up(&config, settings, workers);
+        let (prepared, plan, installed) = match requests.unless_ended(up).await {
             Ok(up) => up?,
-            Err(why) => {
-                tracing::warn!("not started: {why}");
-                clean_up(&config).await?;
-                return match why {
-                    GivenUp::Ending => Ok(None),
-                    GivenUp::TimedOut => Err(why.into()),
-                };
-            }
+            Err(why) => return give_up(why, &config).await.map(|()| None),
         };
         let mut probes = Probes::default();
         probes.follow(&config);
@@ -63,9 +54,7 @@ impl Daemon {
         let serving = match serve(&config, prepared, sources, socket, page) {
             Ok(serving) => serving,
             Err(failure) => {
-                if let Err(error) = drain::remove(installed).await {
-                    tracing::error!("{error}");
-                }
+                undo(installed).await;
                 return Err(failure);
             }
         };
@@ -113,8 +102,10 @@ async fn bring_up(
     Ok((prepared, plan, installed))
 }
 
-/// Removes what a start that was given up has installed by then.
-async fn clean_up(config: &Config) -> Result {
+/// Removes what a start that is given up has installed by then. It is no failure if it was asked to
+/// end.
+async fn give_up(why: GivenUp, config: &Config) -> Result {
+    tracing::warn!("not started: {why}");
     if config.peers.iter().any(|peer| peer.keep) {
         return Err(Failure::temporary(
             "it was ended while it was starting; what it had installed stays, for the sake of the \
@@ -123,7 +114,10 @@ async fn clean_up(config: &Config) -> Result {
     }
     let table = pepd_net::RouteTable(config.capture.table.0);
     pepd_net::remove(table, config.capture.mark).await?;
-    Ok(())
+    match why {
+        GivenUp::Ending => Ok(()),
+        GivenUp::TimedOut => Err(why.into()),
+    }
 }
 
 async fn install(plan: &Plan) -> Result<Installed> {
@@ -161,4 +155,10 @@ fn serve(
         view,
         admin,
     })
+}
+
+async fn undo(installed: Installed) {
+    if let Err(error) = drain::remove(installed).await {
+        tracing::error!("{error}");
+    }
 }
