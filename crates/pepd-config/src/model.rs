@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use pepd_packet::{Mark, Rate, Size};
+use pepd_packet::{Mark, Rate, Size, SourcePrefix};
 
 /// One box's configuration, complete and consistent: every name is resolved to an index, every
 /// default filled in, every bound checked.
@@ -123,10 +123,12 @@ pub struct Table(pub u32);
 pub struct Limits {
     /// Split connections, in all.
     pub connections: u32,
-    /// Split connections from one source address.
+    /// Split connections from one source.
     pub connections_per_source: u32,
     /// SYNs held while the destination is asked (end-to-end handshake only).
     pub pending: u32,
+    /// What makes IPv6 addresses one source.
+    pub ipv6_source_prefix: SourcePrefix,
 }
 
 /// Index into [`Config::campuses`].

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use pepd_packet::SourcePrefix;
 use rstest::rstest;
 
 use super::{MINIMAL, context, with};
@@ -35,6 +36,7 @@ fn defaults() {
         connections: 8000,
         connections_per_source: 1000,
         pending: 1024,
+        ipv6_source_prefix: SourcePrefix::NETWORK,
     };
     assert_eq!(config.limits, limits);
     assert_eq!(config.admin, Admin::default());
