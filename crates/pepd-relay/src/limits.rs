@@ -171,6 +171,8 @@ impl Admission {
             .iter()
             .filter(|(_, count)| **count >= limits.per_source)
             .map(|(source, _)| *source)
+            // The capture knows sources by one prefix.
+            .filter(|source| limits.source_prefix.source_of(source.network()) == *source)
             .collect();
         drop(state);
         self.changed.notify_one();
@@ -313,6 +315,7 @@ mod tests {
         let mut coarser = limits(1000, 3);
         coarser.source_prefix = SourcePrefix(48);
         admission.set_limits(coarser);
+        assert!(admission.pressure().sources.is_empty(), "of another prefix");
         let _more = admission.admit(client(4));
         drop(permits);
         assert!(admission.pressure().sources.is_empty());

@@ -104,6 +104,7 @@ fn address(host: u64) -> Ipv6Addr {
 fn own_network(world: &World) -> Result<()> {
     let own = format!("ip -6 route add local {NETWORK}/64 dev lo");
     world.client().sh(&own)?;
+    world.client().sysctl("net.ipv6.ip_nonlocal_bind", "1")?;
     let client = World::client_address(Family::V6);
     let route = format!("ip -6 route add {NETWORK}/64 via {client}");
     world.hb().sh(&route)?;
