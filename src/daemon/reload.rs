@@ -27,7 +27,12 @@ impl Daemon {
     async fn try_reload(&mut self) -> Result {
         let mut config = config_file::read_again(&self.file)?;
         self.keep_start_only_keys(&mut config);
-        let descriptors = resources::shares(&config, self.workers, self.descriptors.limit);
+        let descriptors = resources::shares(
+            &config,
+            self.workers,
+            self.descriptors.limit,
+            self.config.legs.len(),
+        );
         let settings = prepare::settings(&config, &self.controls, descriptors)?;
         let prepared = self.keeper.relay.prepare(settings)?;
         let backend = resources::queue_backend(&config);

@@ -2,5 +2,7 @@
 
 mod connections;
 mod faults;
+mod reloads;
 mod shortage;
 mod sources;
+mod vanished;
