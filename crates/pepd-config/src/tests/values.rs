@@ -55,7 +55,7 @@ fn defaults() {
     assert_eq!(default.name, "default");
     assert_eq!(default.congestion, None);
     assert_eq!(default.buffer, None);
-    let (idle, interval) = (Duration::from_secs(900), Duration::from_secs(60));
+    let (idle, interval) = (Duration::from_secs(120), Duration::from_secs(60));
     assert_eq!(
         default.keepalive,
         Keepalive {
