@@ -42,6 +42,7 @@ fn describe(config: &Config) -> String {
         config.rules.len(),
         table::text(&campuses(config)),
     );
+    text = format!("{text}\n{}", table::text(&legs(config)));
     if !config.peers.is_empty() {
         text = format!("{text}\n{}", table::text(&peers(config)));
     }
@@ -70,6 +71,33 @@ fn campuses(config: &Config) -> Table {
             .map_or("the kernel's congestion control", Congestion::as_str);
         let leg = format!("{} ({congestion})", leg.name);
         table.add_row([campus.name.as_str(), &prefixes.join("\n"), next, &leg]);
+    }
+    table
+}
+
+/// Says when each leg gives up a host that is no longer there.
+fn legs(config: &Config) -> Table {
+    let mut table = Table::new();
+    table.load_style(NOTHING).set_header([
+        "LEG",
+        "SILENT: PROBED AFTER",
+        "GIVEN UP AFTER",
+        "DATA NOT ACKNOWLEDGED",
+    ]);
+    for leg in &config.legs {
+        let keepalive = leg.keepalive;
+        let patience = leg.user_timeout.unwrap_or(keepalive.patience());
+        let unacknowledged = leg
+            .user_timeout
+            .map_or("the kernel's tcp_retries2".to_owned(), |time| {
+                format!("{time:?}")
+            });
+        table.add_row([
+            leg.name.as_str(),
+            &format!("{:?}", keepalive.idle),
+            &format!("{patience:?}"),
+            &unacknowledged,
+        ]);
     }
     table
 }

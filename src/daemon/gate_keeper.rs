@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pepd_net::{Gate, GateError};
+use pepd_packet::Source;
 use pepd_relay::{Pressure, Relay};
 use pepd_telemetry::{Counters, Throttle};
 
@@ -143,7 +144,7 @@ struct GateLease {
     gate: Gate,
     is_open: bool,
     /// The sources whose connections are routed.
-    full_sources: HashSet<IpAddr>,
+    full_sources: HashSet<Source>,
 }
 
 impl GateLease {
@@ -156,7 +157,7 @@ impl GateLease {
     }
 
     /// Opens or closes the gate for everyone, and for single sources.
-    fn set(&mut self, open: bool, full: &[IpAddr]) -> Result<(), GateError> {
+    fn set(&mut self, open: bool, full: &[Source]) -> Result<(), GateError> {
         if open {
             self.gate.renew(GATE_TTL)?;
         } else {
@@ -166,21 +167,22 @@ impl GateLease {
             report_gate(open);
         }
         self.is_open = open;
+        let gone: Vec<_> = self
+            .full_sources
+            .iter()
+            .filter(|source| !full.contains(source))
+            .copied()
+            .collect();
+        // First: one of another prefix may begin with the same address.
+        for source in gone {
+            self.gate.let_in(source)?;
+            self.full_sources.remove(&source);
+        }
         for source in full {
             self.gate.shut_out(*source, GATE_TTL)?;
             if self.full_sources.insert(*source) {
                 report_full_source(*source);
             }
-        }
-        let gone: Vec<_> = self
-            .full_sources
-            .iter()
-            .filter(|ip| !full.contains(ip))
-            .copied()
-            .collect();
-        for source in gone {
-            self.gate.let_in(source)?;
-            self.full_sources.remove(&source);
         }
         Ok(())
     }
@@ -245,7 +247,7 @@ fn report_unresponsive_worker() {
     }
 }
 
-fn report_full_source(source: IpAddr) {
+fn report_full_source(source: Source) {
     static THROTTLE: Throttle = Throttle::new(Duration::from_secs(10));
     if let Some(held_back) = THROTTLE.admit(Instant::now()) {
         tracing::warn!(

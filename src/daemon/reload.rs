@@ -41,7 +41,12 @@ impl Daemon {
         let read = config_file::read_again(&self.file);
         let mut config = self.requests.during(&mut self.keeper, read).await??;
         self.keep_start_only_keys(&mut config);
-        let descriptors = resources::shares(&config, self.workers, self.descriptors.limit);
+        let descriptors = resources::shares(
+            &config,
+            self.workers,
+            self.descriptors.limit,
+            self.config.legs.len(),
+        );
         let settings = prepare::settings(&config, &self.controls, descriptors)?;
         let probed = prepare::probe(&settings);
         self.requests.during(&mut self.keeper, probed).await??;

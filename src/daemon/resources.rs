@@ -39,8 +39,9 @@ pub struct Descriptors {
 /// netlink, the log, the lock, and an nft with its pipes.
 const OWN: u64 = 64;
 
-/// The descriptors of a worker's runtime: epoll twice, an eventfd and one to spare.
-const PER_WORKER: u64 = 4;
+/// The descriptors of a worker's runtime: epoll twice, an eventfd and one to spare; and the sockets
+/// for the next upstream leg, one per address family.
+const PER_WORKER: u64 = 6;
 
 /// Listeners of a leg in each worker: one per address family.
 const LISTENERS_PER_LEG: u64 = 2;
@@ -54,13 +55,19 @@ pub fn share_descriptors(config: &Config, workers: NonZeroUsize) -> Result<Descr
     let failed = |error| Failure::internal("read or raise the limit of open files", error);
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(failed)?;
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map_err(failed)?;
-    Ok(shares(config, workers, hard))
+    Ok(shares(config, workers, hard, 0))
 }
 
-/// Computes how a limit of `files` open ones would be shared out.
-pub fn shares(config: &Config, workers: NonZeroUsize, files: u64) -> Descriptors {
+/// Computes how a limit of `files` open ones would be shared out. The listeners of a configuration
+/// with `legs_before` legs may still be there beside this one's.
+pub fn shares(
+    config: &Config,
+    workers: NonZeroUsize,
+    files: u64,
+    legs_before: usize,
+) -> Descriptors {
     let workers = workers.get() as u64;
-    let listeners = LISTENERS_PER_LEG * config.legs.len() as u64;
+    let listeners = LISTENERS_PER_LEG * config.legs.len().max(legs_before) as u64;
     let mut own = OWN;
     if config.holds_syns() {
         // A queue takes two. What is pending in a flood may take what pipes would use.
@@ -73,16 +80,17 @@ pub fn shares(config: &Config, workers: NonZeroUsize, files: u64) -> Descriptors
     .into_iter()
     .filter(|asked| *asked)
     {
-        // The listener twice, its lock, and a client who waits for room.
-        own += PER_WORKER + 4 + pepd_admin::api::Limits::STANDARD.connections as u64;
+        // A runtime, the listener twice, its lock, and a client who waits for room.
+        own += 4 + 4 + pepd_admin::api::Limits::STANDARD.connections as u64;
     }
     let wanted = config.limits.connections;
     share(files, own, wanted, workers, listeners)
 }
 
 fn share(limit: u64, own: u64, wanted: u32, workers: u64, listeners: u64) -> Descriptors {
-    // A listener keeps a socket for the next upstream leg at hand.
-    let free = limit.saturating_sub(own + workers * (PER_WORKER + 2 * listeners));
+    // A reload opens its listeners beside those in force, and those before go on for a while.
+    let listening = listeners * pepd_relay::LISTENER_SETS as u64;
+    let free = limit.saturating_sub(own + workers * (PER_WORKER + listening));
     let room = free.saturating_sub(2 * FEWEST_PIPES) / 2;
     let connections = wanted.min(u32::try_from(room).unwrap_or(u32::MAX)).max(1);
     let pipes = free.saturating_sub(2 * u64::from(connections)) / 2;
@@ -105,7 +113,7 @@ mod tests {
             Descriptors {
                 limit: 20_000,
                 connections: 8_000,
-                pipes: 1944
+                pipes: 1924
             }
         );
     }
@@ -117,7 +125,7 @@ mod tests {
             shared,
             Descriptors {
                 limit: 256,
-                connections: 68,
+                connections: 58,
                 pipes: 16
             }
         );

@@ -19,6 +19,7 @@ pub fn settings(config: &Config, controls: &Controls) -> pepd_relay::Settings {
         limits: pepd_relay::Limits {
             connections: config.limits.connections,
             per_source: config.limits.connections_per_source,
+            source_prefix: config.limits.ipv6_source_prefix,
         },
         end_to_end: end_to_end(config),
         legs: config
@@ -113,6 +114,7 @@ pub fn request(
         mark: config.capture.mark,
         table: pepd_net::RouteTable(config.capture.table.0),
         port: config.capture.port,
+        source_prefix: config.limits.ipv6_source_prefix,
         handshake: handshake(config.capture.handshake),
         queues: backend.map(|backend| pepd_net::Queues {
             first: FIRST_QUEUE,

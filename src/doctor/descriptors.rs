@@ -30,7 +30,7 @@ impl Limit {
 /// Judges whether `[limits] connections` fit.
 pub fn judge(limit: Limit, sysctls: &Sysctls, config: &Config) -> Vec<Finding> {
     let workers = resources::workers(config);
-    let shared = resources::shares(config, workers, limit.files);
+    let shared = resources::shares(config, workers, limit.files, 0);
     let wanted = config.limits.connections;
     let found = format!(
         "{} open files are allowed here: {} connections and {} pipes",

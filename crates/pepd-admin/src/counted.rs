@@ -81,7 +81,7 @@ fn connections(counters: &Counters) -> [Named<'_>; 11] {
         (
             "copied_without_pipe",
             &counters.copied_without_pipe,
-            "data copied: no pipe was to be had",
+            "data copied: no pipe, or no memory for splice",
         ),
         ("held", &counters.held, "flows whose SYN was held"),
     ]

@@ -9,7 +9,12 @@ pub(crate) const NODE: &[&str] = &["name", "workers", "drain"];
 /// `[capture]`
 pub(crate) const CAPTURE: &[&str] = &["port", "handshake", "mark", "table"];
 /// `[limits]`
-pub(crate) const LIMITS: &[&str] = &["connections", "connections_per_source", "pending"];
+pub(crate) const LIMITS: &[&str] = &[
+    "connections",
+    "connections_per_source",
+    "pending",
+    "ipv6_source_prefix",
+];
 /// `[[campus]]`
 pub(crate) const CAMPUS: &[&str] = &["name", "prefixes", "via", "leg"];
 /// `[[peer]]`

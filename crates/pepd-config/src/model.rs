@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use pepd_packet::{Mark, Rate, Size};
+use pepd_packet::{Mark, Rate, Size, SourcePrefix};
 
 /// One box's configuration, complete and consistent: every name is resolved to an index, every
 /// default filled in, every bound checked.
@@ -123,10 +123,12 @@ pub struct Table(pub u32);
 pub struct Limits {
     /// Split connections, in all.
     pub connections: u32,
-    /// Split connections from one source address.
+    /// Split connections from one source.
     pub connections_per_source: u32,
     /// SYNs held while the destination is asked (end-to-end handshake only).
     pub pending: u32,
+    /// What makes IPv6 addresses one source.
+    pub ipv6_source_prefix: SourcePrefix,
 }
 
 /// Index into [`Config::campuses`].
@@ -260,12 +262,21 @@ pub struct Keepalive {
     pub count: u32,
 }
 
+impl Keepalive {
+    /// Returns the silence after which a connection is given up.
+    pub fn patience(&self) -> Duration {
+        self.idle + self.interval * self.count
+    }
+}
+
 impl Default for Keepalive {
-    /// Has a vanished peer noticed after half an hour: long enough for an outage, and short enough
-    /// that dead connections do not fill the table.
+    /// Has a vanished peer noticed after 17 minutes. An outage of 15 ends nothing, as it would not
+    /// with data under way (`net.ipv4.tcp_retries2`, Documentation/networking/ip-sysctl.rst); and
+    /// what translates addresses on the way hears of the connection more often than the soonest
+    /// forget one, after four minutes.
     fn default() -> Self {
         Self {
-            idle: Duration::from_secs(900),
+            idle: Duration::from_secs(120),
             interval: Duration::from_secs(60),
             count: 15,
         }

@@ -4,7 +4,8 @@ use ipnet::IpNet;
 
 use crate::prefix::{self, Family, Range};
 use crate::request::{
-    Campus, Handshake, Listener, Mark, QueueBackend, Queues, Request, Rule, VerdictMarks, Via,
+    Campus, Handshake, Listener, Mark, QueueBackend, Queues, Request, Rule, SourcePrefix,
+    VerdictMarks, Via,
 };
 use crate::route::ids::RouteTable;
 use crate::route::item::{self, Item, Selector, Target};
@@ -21,6 +22,7 @@ pub struct Plan {
     pub(crate) mark: Mark,
     pub(crate) table: RouteTable,
     pub(crate) port: u16,
+    pub(crate) source_prefix: SourcePrefix,
     pub(crate) campuses: Vec<PlannedCampus>,
     pub(crate) rules: Vec<Rule>,
     pub(crate) handshake: Handshake,
@@ -75,6 +77,7 @@ impl Plan {
             mark: request.mark,
             table: request.table,
             port: request.port,
+            source_prefix: request.source_prefix,
             campuses,
             rules: request.rules.clone(),
             handshake: request.handshake,

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
-pub use pepd_packet::{Mark, QueueNumber, SocketMarks, VerdictMarks};
+pub use pepd_packet::{Mark, QueueNumber, SocketMarks, SourcePrefix, VerdictMarks};
 
 use crate::route::ids::{RouteTable, RouteTables};
 
@@ -21,6 +21,8 @@ pub struct Request {
     pub table: RouteTable,
     /// The TCP port of every [`Listener`].
     pub port: u16,
+    /// What makes IPv6 addresses one source, in the set of those that are over their limit.
+    pub source_prefix: SourcePrefix,
     /// The side that is answered first, the client or its destination, where no rule says.
     pub handshake: Handshake,
     /// The queues in which SYNs are held; none where none are, whatever handshake is asked for.

@@ -15,6 +15,7 @@
 //!
 //! - [`mark`]: the packet mark, and what its values say;
 //! - [`queue`]: the numbers of NFQUEUEs;
+//! - [`source`]: whom a limit per source counts as one;
 //! - [`units`]: rates and sizes.
 
 #![forbid(unsafe_code)]
@@ -26,6 +27,7 @@ pub mod ip;
 pub mod mark;
 pub mod protocol;
 pub mod queue;
+pub mod source;
 pub mod tcp;
 pub mod units;
 
@@ -37,5 +39,6 @@ pub use icmp::IcmpError;
 pub use mark::{Mark, MarkMask, MarkValue, PacketMark, SocketMarks, VerdictMarks};
 pub use protocol::Protocol;
 pub use queue::QueueNumber;
+pub use source::{Source, SourcePrefix};
 pub use tcp::{FastOpenCookie, SequenceNumber, Syn, SynData};
 pub use units::{Rate, Size};

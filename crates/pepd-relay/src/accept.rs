@@ -18,7 +18,7 @@ use crate::handshake::table::Claim;
 use crate::listener::Listener;
 use crate::settings::Dscp;
 use crate::shared::{Context, Shared};
-use crate::sockopts;
+use crate::{sockopts, spare};
 
 /// The pause in accepting when descriptors have run out.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -48,13 +48,12 @@ async fn accept_loop(context: Arc<Context>, listener: Listener) {
             return;
         }
     };
-    let mut spare = None;
     loop {
         let Ok(mut guard) = socket.readable().await else {
             return;
         };
         for _ in 0..ACCEPTS_PER_TURN {
-            match accept(&context, socket.as_fd(), &mut spare, domain, dscp) {
+            match accept(&context, socket.as_fd(), domain, dscp) {
                 Ok(accepted) => drop(tokio::spawn(serve(Arc::clone(&context), accepted))),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     guard.clear_ready();
@@ -77,15 +76,15 @@ async fn accept_loop(context: Arc<Context>, listener: Listener) {
     }
 }
 
-/// Accepts only with a socket for the upstream leg in hand, kept in `spare` until it is used.
+/// Accepts only with a socket for the upstream leg in hand, kept among the worker's spare ones until
+/// it is used.
 fn accept(
     context: &Arc<Context>,
     listener: BorrowedFd<'_>,
-    spare: &mut Option<Socket>,
     domain: Domain,
     dscp: Dscp,
 ) -> io::Result<Accepted> {
-    let socket = if let Some(socket) = spare.take() {
+    let socket = if let Some(socket) = spare::take(domain) {
         socket
     } else {
         let socket = sockopts::new_socket(domain)?;
@@ -107,7 +106,7 @@ fn accept(
             if error.kind() == io::ErrorKind::WouldBlock {
                 context.shared.admission.recovered();
             }
-            *spare = Some(socket);
+            spare::keep(domain, socket);
             return Err(error);
         }
     };
@@ -117,7 +116,7 @@ fn accept(
         client: peer,
         server: destination,
     };
-    let upstream = claim(&context.shared, flow, socket, spare);
+    let upstream = claim(&context.shared, flow, domain, socket);
     Ok(Accepted {
         client,
         peer,
@@ -129,13 +128,13 @@ fn accept(
     })
 }
 
-/// Takes the upstream leg as far as it exists: `socket` becomes it, or is kept in `spare` where the
-/// destination has answered already.
-fn claim(shared: &Shared, flow: FourTuple, socket: Socket, spare: &mut Option<Socket>) -> Upstream {
+/// Takes the upstream leg as far as it exists: `socket` becomes it, or is kept for the next one where
+/// the destination has answered already.
+fn claim(shared: &Shared, flow: FourTuple, domain: Domain, socket: Socket) -> Upstream {
     match shared.handshakes.accepted(flow, Instant::now()) {
         Claim::Answered(answered) => {
             shared.note_pending();
-            *spare = Some(socket);
+            spare::keep(domain, socket);
             Upstream::Answered(answered)
         }
         Claim::Dialing(syn, dial) => {

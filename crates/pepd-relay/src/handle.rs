@@ -108,7 +108,7 @@ impl Relay {
             epoch.as_secs_f64(),
         );
         let shared = Arc::new(Shared {
-            handshakes: Handshakes::new(pending, now),
+            handshakes: Handshakes::new(pending, settings.limits.source_prefix, now),
             flows: Arc::new(flows),
             access_log: AccessLog::new(settings.ended_lines, now),
             admission: Arc::new(Admission::new(settings.limits)),
@@ -187,7 +187,10 @@ impl Relay {
             }
         }
         if let Some(held) = settings.end_to_end {
-            self.shared.handshakes.set_capacity(held.pending);
+            let source_prefix = settings.limits.source_prefix;
+            self.shared
+                .handshakes
+                .set_capacity(held.pending, source_prefix);
             if queues.is_some() {
                 self.reading = Some(held.first_queue);
             }

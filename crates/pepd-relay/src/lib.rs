@@ -27,6 +27,7 @@ mod sample;
 mod settings;
 mod shared;
 mod sockopts;
+mod spare;
 mod worker;
 
 pub use call::Call;
@@ -38,3 +39,4 @@ pub use probe::{ProbeError, probe};
 pub use sample::sample;
 pub use settings::{Campus, Dscp, EndToEnd, Keepalive, Leg, Limits, ListenerAddress, Settings};
 pub use sockopts::{Difference, SocketError, SocketOption};
+pub use worker::LISTENER_SETS;

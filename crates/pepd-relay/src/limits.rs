@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use pepd_packet::Source;
 use tokio::sync::Notify;
 
 use crate::settings::Limits;
@@ -26,9 +27,9 @@ pub struct Admission {
 #[derive(Debug)]
 struct State {
     limits: Limits,
-    sources: HashMap<IpAddr, u32>,
+    sources: HashMap<Source, u32>,
     full: bool,
-    full_sources: Vec<IpAddr>,
+    full_sources: Vec<Source>,
     /// Asymmetric routes that have not been asked for yet.
     asymmetric: Vec<AsymmetricRoute>,
 }
@@ -52,7 +53,7 @@ pub struct Pressure {
     /// No new connection should be captured.
     pub full: bool,
     /// No new connection from these sources should be captured.
-    pub sources: Vec<IpAddr>,
+    pub sources: Vec<Source>,
 }
 
 impl Admission {
@@ -72,9 +73,10 @@ impl Admission {
     }
 
     /// Counts one connection until what is returned is dropped.
-    pub(crate) fn admit(self: &Arc<Self>, source: IpAddr) -> Permit {
+    pub(crate) fn admit(self: &Arc<Self>, client: IpAddr) -> Permit {
         let live = self.live.fetch_add(1, Relaxed) + 1;
         let mut state = self.lock();
+        let source = state.limits.source_prefix.source_of(client);
         let State {
             limits, sources, ..
         } = &mut *state;
@@ -96,7 +98,7 @@ impl Admission {
         }
     }
 
-    fn leave(&self, source: IpAddr) {
+    fn leave(&self, source: Source) {
         let live = self.live.fetch_sub(1, Relaxed) - 1;
         let mut state = self.lock();
         let mut changed = false;
@@ -154,7 +156,8 @@ impl Admission {
         std::mem::take(&mut self.lock().asymmetric)
     }
 
-    /// Takes new limits; they count from the next connection on.
+    /// Takes new limits; they count from the next connection on. Those that there are stay with the
+    /// source that they were counted for.
     pub(crate) fn set_limits(&self, limits: Limits) {
         let mut state = self.lock();
         state.limits = limits;
@@ -168,6 +171,8 @@ impl Admission {
             .iter()
             .filter(|(_, count)| **count >= limits.per_source)
             .map(|(source, _)| *source)
+            // The capture knows sources by one prefix.
+            .filter(|source| limits.source_prefix.source_of(source.network()) == *source)
             .collect();
         drop(state);
         self.changed.notify_one();
@@ -213,7 +218,7 @@ fn reopening(limit: u32) -> u32 {
 #[derive(Debug)]
 pub(crate) struct Permit {
     admission: Arc<Admission>,
-    source: IpAddr,
+    source: Source,
 }
 
 impl Drop for Permit {
@@ -224,13 +229,20 @@ impl Drop for Permit {
 
 #[cfg(test)]
 mod tests {
+    use pepd_packet::SourcePrefix;
+
     use super::*;
 
     fn admission(connections: u32, per_source: u32) -> Arc<Admission> {
-        Arc::new(Admission::new(Limits {
+        Arc::new(Admission::new(limits(connections, per_source)))
+    }
+
+    fn limits(connections: u32, per_source: u32) -> Limits {
+        Limits {
             connections,
             per_source,
-        }))
+            source_prefix: SourcePrefix::NETWORK,
+        }
     }
 
     fn ip(last: u8) -> IpAddr {
@@ -267,7 +279,7 @@ mod tests {
             admission.pressure(),
             Pressure {
                 full: false,
-                sources: vec![ip(1)]
+                sources: vec![ip(1).into()]
             }
         );
         drop(second);
@@ -279,22 +291,35 @@ mod tests {
     fn new_limits_count_at_once() {
         let admission = admission(1000, 1000);
         let _permits: Vec<_> = (0..4).map(|_| admission.admit(ip(1))).collect();
-        admission.set_limits(Limits {
-            connections: 4,
-            per_source: 4,
-        });
+        admission.set_limits(limits(4, 4));
         assert_eq!(
             admission.pressure(),
             Pressure {
                 full: true,
-                sources: vec![ip(1)]
+                sources: vec![ip(1).into()]
             }
         );
-        admission.set_limits(Limits {
-            connections: 5,
-            per_source: 5,
-        });
+        admission.set_limits(limits(5, 5));
         assert_eq!(admission.pressure(), Pressure::default());
+    }
+
+    #[test]
+    fn the_addresses_of_one_network_are_one_source() {
+        let admission = admission(1000, 3);
+        let client = |host| format!("2001:db8:1:2::{host}").parse().unwrap();
+        let permits = [1, 2, 3].map(|host| admission.admit(client(host)));
+        let _other = admission.admit("2001:db8:1:3::1".parse().unwrap());
+        let full = admission.pressure().sources;
+        assert_eq!(full, [SourcePrefix::NETWORK.source_of(client(9))]);
+        // Each leaves the source that it was counted for.
+        let mut coarser = limits(1000, 3);
+        coarser.source_prefix = SourcePrefix(48);
+        admission.set_limits(coarser);
+        assert!(admission.pressure().sources.is_empty(), "of another prefix");
+        let _more = admission.admit(client(4));
+        drop(permits);
+        assert!(admission.pressure().sources.is_empty());
+        assert_eq!(admission.lock().sources.len(), 2);
     }
 
     #[test]

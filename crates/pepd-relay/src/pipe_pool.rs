@@ -1,5 +1,6 @@
 //! Pipes that are lent to a direction while it has data under way.
 
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,12 @@ pub(crate) trait LentPipe {
 
     /// Gives the pipe to fill or to drain.
     fn pipe(&self) -> &Self::Pipe;
+
+    /// Takes bytes that the pipe holds out of it, without splice(2).
+    ///
+    /// # Errors
+    /// As read(2); nothing has been taken then.
+    fn read(&self, buffer: &mut [u8]) -> io::Result<usize>;
 
     /// Gives the pipe, which must be empty, back for the next transfer.
     fn give_back(self);
@@ -73,7 +80,7 @@ impl PipePool {
         (state.lent, state.most)
     }
 
-    fn report(&self, error: &std::io::Error) {
+    fn report(&self, error: &io::Error) {
         if let Some(held_back) = self.shortage.admit(Instant::now()) {
             tracing::warn!(%error, held_back, "no pipe to be had: copying instead");
         }
@@ -120,6 +127,10 @@ impl LentPipe for Loan {
 
     fn pipe(&self) -> &Pipe {
         &self.pipe
+    }
+
+    fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.pipe.read(buffer)
     }
 
     fn give_back(self) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use pepd_packet::{MarkValue, QueueNumber, Rate, Size, VerdictMarks};
+use pepd_packet::{MarkValue, QueueNumber, Rate, Size, SourcePrefix, VerdictMarks};
 
 /// Everything the relay needs to know; replaced as a whole by a reload.
 #[derive(Clone, Debug)]
@@ -31,8 +31,10 @@ pub struct Settings {
 pub struct Limits {
     /// The limit on all of them together.
     pub connections: u32,
-    /// The limit on those from one source address.
+    /// The limit on those from one source.
     pub per_source: u32,
+    /// What makes IPv6 addresses one source.
+    pub source_prefix: SourcePrefix,
 }
 
 /// Connection establishment end to end: the capture holds SYNs for the relay.
@@ -232,6 +234,7 @@ mod tests {
             limits: Limits {
                 connections: 1,
                 per_source: 1,
+                source_prefix: SourcePrefix::NETWORK,
             },
             end_to_end: None,
             legs: ["world", "campus", "lab"]

@@ -1,5 +1,6 @@
 //! A worker: a thread, its runtime, its listeners and its pipes.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use pepd_sys::nfqueue::Queue;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 
 use crate::accept::accept_on;
 use crate::handshake::{expiry, queue};
@@ -30,6 +31,14 @@ enum Command {
 /// The time for which replaced listeners go on: a client's SYN is retransmitted for some time, and
 /// a listener that is closed resets the handshakes it has begun.
 const RETIREMENT: Duration = Duration::from_secs(60);
+
+/// The sets of replaced listeners that go on; where reloads follow each other faster, the oldest is
+/// closed at once.
+const RETIRED_SETS: usize = 2;
+
+/// The sets of listeners that a worker may have open at once: the one in force, those that retire,
+/// and the one that a reload prepares.
+pub const LISTENER_SETS: usize = 1 + RETIRED_SETS + 1;
 
 /// The interval at which a worker says that it lives.
 const BEAT: Duration = Duration::from_millis(250);
@@ -132,15 +141,20 @@ async fn run(
     tokio::spawn(expiry::run(Arc::clone(&context)));
     tokio::spawn(sample::sample_all(Arc::clone(&context)));
     let mut accepting = accept_on(&context, listeners);
+    let mut retiring: VecDeque<AbortHandle> = VecDeque::new();
     let mut reading = JoinSet::new();
     while let Some(command) = inbox.recv().await {
         match command {
             Command::Listen(listeners) => {
                 let retired = std::mem::replace(&mut accepting, accept_on(&context, listeners));
-                tokio::spawn(async move {
+                let retirement = tokio::spawn(async move {
                     tokio::time::sleep(RETIREMENT).await;
                     drop(retired);
                 });
+                retiring.push_back(retirement.abort_handle());
+                while retiring.len() > RETIRED_SETS {
+                    retiring.pop_front().inspect(AbortHandle::abort);
+                }
             }
             Command::ReadQueue(queue) => {
                 reading.abort_all();

@@ -58,6 +58,19 @@ impl Pipe {
     pub fn drain(&self, sink: BorrowedFd<'_>, len: usize) -> io::Result<usize> {
         splice(self.read.as_raw_fd(), sink.as_raw_fd(), len)
     }
+
+    /// Copies bytes that the pipe holds into `buffer`, and takes them out of it.
+    pub fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        // SAFETY: the kernel writes at most `buffer.len()` bytes into the buffer. std reads from a
+        // file that it owns, and not from a borrowed descriptor.
+        check_len(unsafe {
+            libc::read(
+                self.read.as_raw_fd(),
+                buffer.as_mut_ptr().cast(),
+                buffer.len(),
+            )
+        })
+    }
 }
 
 /// Moves bytes without SPLICE_F_MORE: with it, the end of each small write waits some 200 ms for

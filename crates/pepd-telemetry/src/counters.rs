@@ -31,7 +31,7 @@ pub struct Counters {
     pub refused: Counter,
     /// Times that accepting paused because descriptors had run out.
     pub accept_pauses: Counter,
-    /// Times that a direction had to copy because the pipes had run out.
+    /// Times that a direction had to copy: the pipes had run out, or splice(2) lacked memory.
     pub copied_without_pipe: Counter,
     /// SYNs held until their destination answers, and upstream legs that wait for their
     /// clients, now.

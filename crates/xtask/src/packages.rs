@@ -47,6 +47,7 @@ pub const TESTS: &[Need] = &[
     Need::new("ping", "iputils-ping"),
     Need::new("prlimit", "util-linux"),
     Need::new("setpriv", "util-linux"),
+    Need::new("strace", "strace"),
     Need::new("script", "bsdutils"),
     Need::new("cmp", "diffutils"),
     Need::new("nmap", "nmap"),

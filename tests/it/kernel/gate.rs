@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use pepd_net::Gate;
+use pepd_packet::Source;
 use pepd_testbed::{require, wait_until};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -103,7 +104,7 @@ fn sources_are_shut_out_and_let_in() -> Result<()> {
     let v4: IpAddr = "10.1.0.9".parse().unwrap();
     let mapped: IpAddr = "::ffff:10.1.0.10".parse().unwrap();
     let v6: IpAddr = "fd00:a::9".parse().unwrap();
-    for source in [v4, mapped, v6] {
+    for source in [v4, mapped, v6].map(Source::from) {
         it.gate.shut_out(source, LONG).unwrap();
         it.gate.shut_out(source, LONG).unwrap();
     }
@@ -113,7 +114,7 @@ fn sources_are_shut_out_and_let_in() -> Result<()> {
         "{full4}"
     );
     assert!(full6.contains("\"fd00:a::9\""), "{full6}");
-    for source in [v4, mapped, v6] {
+    for source in [v4, mapped, v6].map(Source::from) {
         it.gate.let_in(source).unwrap();
         it.gate.let_in(source).unwrap();
     }
@@ -146,7 +147,8 @@ fn threads_may_share_it() -> Result<()> {
             scope.spawn(move || {
                 for host in 0..50u8 {
                     gate.renew(LONG).unwrap();
-                    gate.shut_out([10, 1, thread, host].into(), LONG).unwrap();
+                    let source = IpAddr::from([10, 1, thread, host]).into();
+                    gate.shut_out(source, LONG).unwrap();
                 }
             });
         }

@@ -1,10 +1,11 @@
 //! Install, adopt, replace, verify and remove, against the real kernel.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::Result;
 use pepd_net::{Action, Gate, Plan, RouteTable, install, remove};
-use pepd_packet::MarkValue;
+use pepd_packet::{MarkValue, Source};
 use pepd_testbed::require;
 
 use super::netns::{MARK, Netns, TABLE, campus, operated, request, rule};
@@ -119,9 +120,9 @@ fn replacing_is_whole_and_keeps_gate_sources_and_counters() -> Result<()> {
     netns.run(|| {
         let gate = Gate::open().unwrap();
         gate.renew(Duration::from_secs(600)).unwrap();
-        gate.shut_out("10.1.0.9".parse().unwrap(), Duration::from_secs(600))
+        gate.shut_out(source("10.1.0.9"), Duration::from_secs(600))
             .unwrap();
-        gate.shut_out("fd00:a::9".parse().unwrap(), Duration::from_secs(600))
+        gate.shut_out(source("fd00:a::9"), Duration::from_secs(600))
             .unwrap();
     });
 
@@ -199,4 +200,9 @@ fn verification_sees_what_somebody_changed() -> Result<()> {
         netns.block_on(|| installed.remove()).unwrap();
     }
     Ok(())
+}
+
+/// Gives the source of this address alone.
+fn source(address: &str) -> Source {
+    address.parse::<IpAddr>().unwrap().into()
 }

@@ -13,7 +13,7 @@ use pepd_net::{
     Action, Campus, Handshake, InstallError, Installed, Listener, Mark, Plan, QueueBackend, Queues,
     Request, RouteTable, Rule, Via, install,
 };
-use pepd_packet::{MarkMask, MarkValue, QueueNumber};
+use pepd_packet::{MarkMask, MarkValue, QueueNumber, SourcePrefix};
 use pepd_testbed::wait_until;
 
 use crate::harness::LIMIT;
@@ -211,6 +211,7 @@ pub fn request() -> Request {
         mark: MARK,
         table: TABLE,
         port: PORT,
+        source_prefix: SourcePrefix::NETWORK,
         campuses: vec![
             campus("a", &["10.1.0.0/16", "fd00:a::/48"], 1),
             campus("b", &["10.2.0.0/16", "fd00:b::/48"], 2),

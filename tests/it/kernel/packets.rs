@@ -1,12 +1,13 @@
 //! Real connections through the table: who answers, the box or the server?
 
 use std::io::{self, Read as _};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd as _;
 
 use anyhow::Result;
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use pepd_net::Action;
+use pepd_packet::SourcePrefix;
 use pepd_testbed::{require, wait_until};
 use socket2::{Domain, Socket, Type};
 
@@ -76,7 +77,7 @@ fn a_source_over_its_limit_is_routed() -> Result<()> {
     require!(root);
     let (world, _installed) = World::with(&request());
     for (client, server) in [(CLIENT4, SERVER4), (CLIENT6, SERVER6)] {
-        let client: IpAddr = client.parse().unwrap();
+        let client = SourcePrefix::NETWORK.source_of(client.parse().unwrap());
         world.gate.shut_out(client, LONG).unwrap();
         assert_eq!(world.connect(server, WEB), Answered::Server);
         world.gate.let_in(client).unwrap();

@@ -298,7 +298,7 @@ fn shortages(families: &mut Families<'_>, counters: &Counters) -> fmt::Result {
     families.counts(
         &Family::new(
             "pepd_copies_without_pipe",
-            "Times that a direction had to copy because the pipes had run out.",
+            "Times that a direction had to copy: no pipe, or no memory for splice.",
         ),
         [(vec![], counters.copied_without_pipe.get())],
     )

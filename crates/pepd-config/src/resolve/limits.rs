@@ -1,5 +1,7 @@
 //! `[limits]`.
 
+use pepd_packet::SourcePrefix;
+
 use crate::bounds;
 use crate::keys;
 use crate::model::Limits;
@@ -24,5 +26,13 @@ pub(super) fn limits(root: &Section<'_>, problems: &mut Problems) -> Limits {
         connections_per_source: read("connections_per_source", bounds::CONNECTIONS)
             .unwrap_or(CONNECTIONS_PER_SOURCE.min(connections)),
         pending: read("pending", bounds::PENDING).unwrap_or(PENDING),
+        ipv6_source_prefix: section
+            .as_ref()
+            .and_then(|section| {
+                section.optional(problems, "ipv6_source_prefix", |field| {
+                    field.number(bounds::SOURCE_PREFIX).map(SourcePrefix)
+                })
+            })
+            .unwrap_or(SourcePrefix::NETWORK),
     }
 }

@@ -25,6 +25,7 @@ table = 7300
 connections = 8000
 connections_per_source = 1000
 pending = 1024
+ipv6_source_prefix = 64
 
 [[campus]]
 name = "a"

@@ -52,7 +52,9 @@ fn whole_file(#[context] case: Context, #[case] text: &str) {
 #[case::mark_without_mask("[capture]\nmark = \"0x7\"\n")]
 #[case::table_reserved("[capture]\ntable = 254\n")]
 #[case::table_zero("[capture]\ntable = 0\n")]
-#[case::limits_zero("[limits]\nconnections = 0\nconnections_per_source = -1\n")]
+#[case::limits_zero(
+    "[limits]\nconnections = 0\nconnections_per_source = -1\nipv6_source_prefix = 0\n"
+)]
 #[case::log_format("[log]\nformat = \"xml\"\nconnections = -1\n")]
 #[case::limits_absurd("[limits]\nconnections = 99999999999999999999999999999999999999999999\n")]
 #[case::wrong_type_leg(

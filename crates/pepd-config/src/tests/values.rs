@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use pepd_packet::SourcePrefix;
 use rstest::rstest;
 
 use super::{MINIMAL, context, with};
@@ -35,6 +36,7 @@ fn defaults() {
         connections: 8000,
         connections_per_source: 1000,
         pending: 1024,
+        ipv6_source_prefix: SourcePrefix::NETWORK,
     };
     assert_eq!(config.limits, limits);
     assert_eq!(config.admin, Admin::default());
@@ -53,7 +55,7 @@ fn defaults() {
     assert_eq!(default.name, "default");
     assert_eq!(default.congestion, None);
     assert_eq!(default.buffer, None);
-    let (idle, interval) = (Duration::from_secs(900), Duration::from_secs(60));
+    let (idle, interval) = (Duration::from_secs(120), Duration::from_secs(60));
     assert_eq!(
         default.keepalive,
         Keepalive {

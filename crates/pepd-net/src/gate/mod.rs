@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use pepd_packet::Source;
 use pepd_sys::nfnetlink::{Reply, Socket, replies};
 
 use crate::error::{Classify, Kind};
@@ -98,7 +99,7 @@ impl Gate {
     /// # Errors
     ///
     /// [`GateError`]; ENOENT means that the table is gone.
-    pub fn shut_out(&self, source: IpAddr, ttl: Duration) -> Result<(), GateError> {
+    pub fn shut_out(&self, source: Source, ttl: Duration) -> Result<(), GateError> {
         let (set, key) = source_key(source);
         self.put(set, &key, ttl)
     }
@@ -108,7 +109,7 @@ impl Gate {
     /// # Errors
     ///
     /// [`GateError`].
-    pub fn let_in(&self, source: IpAddr) -> Result<(), GateError> {
+    pub fn let_in(&self, source: Source) -> Result<(), GateError> {
         let (set, key) = source_key(source);
         self.take(set, &key)
     }
@@ -194,9 +195,9 @@ impl Classify for GateError {
 /// The key of the gate's element: IPPROTO_TCP, as `meta l4proto` has it.
 const TCP: [u8; 1] = [6];
 
-/// Gives the set and key for a source; an IPv4 client of an IPv6 socket is an IPv4 source.
-fn source_key(source: IpAddr) -> (DynamicSet, Vec<u8>) {
-    let source = source.to_canonical();
+/// Gives the set and key for a source, as the plan's prefix has it.
+fn source_key(source: Source) -> (DynamicSet, Vec<u8>) {
+    let source = source.network();
     let key = match source {
         IpAddr::V4(v4) => v4.octets().to_vec(),
         IpAddr::V6(v6) => v6.octets().to_vec(),

@@ -4,7 +4,7 @@ use pepd_packet::MarkValue;
 
 use super::expr::{
     FIRST_SYN, FOREIGN, asymmetric_routes, digit, gate_closed, icmp, ip, marked, on_hold, passed,
-    remember, rule_lines, set_bits, set_mark, unsplit,
+    remember, rule_lines, set_bits, set_mark, source, unsplit,
 };
 use super::names::{DynamicSet, SYN_KEY};
 use super::text::Ruleset;
@@ -66,8 +66,8 @@ pub(super) fn admission_chains(ruleset: &mut Ruleset, plan: &Plan) {
     ));
     for &family in &plan.families {
         lines.push(format!(
-            "{} saddr @{} counter name source_full goto routed",
-            ip(family),
+            "{} @{} counter name source_full goto routed",
+            source(plan, family),
             DynamicSet::FullSources(family),
         ));
     }

@@ -55,6 +55,14 @@ pub(super) fn addresses(family: Family, field: &str, addresses: Addresses) -> Op
     }
 }
 
+/// Reads what a packet's source is counted by.
+pub(super) fn source(plan: &Plan, family: Family) -> String {
+    match (family, plan.source_prefix.mask()) {
+        (Family::V6, Some(mask)) => format!("ip6 saddr & {mask}"),
+        (Family::V4, _) | (Family::V6, None) => format!("{} saddr", ip(family)),
+    }
+}
+
 /// Matches destination ports; none if nothing can match it.
 pub(super) fn ports(rule: &Rule) -> Option<String> {
     if rule.destination_port.is_empty() {

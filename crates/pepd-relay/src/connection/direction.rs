@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use pepd_telemetry::{Activity, Counter, StepReport};
 
-use crate::connection::leg::{Input, LegIo, Output};
+use crate::connection::leg::{Input, LegIo, Output, Urgent};
 use crate::pipe_pool::{LendPipes, LentPipe};
 
 /// Bytes that a direction may move before other connections of the worker have their turn.
@@ -50,6 +50,8 @@ pub(crate) enum Need {
     Source,
     /// Room in its sink: it is backpressured.
     Sink,
+    /// Memory of the kernel's: what it has to do is to be tried again in a moment.
+    Memory,
     /// Nothing: it has ended.
     Nothing,
 }
@@ -61,6 +63,11 @@ pub(crate) struct Direction<P> {
     pipe: Option<P>,
     /// Bytes in the pipe.
     in_pipe: usize,
+    /// Bytes that have been taken out of the pipe, and come before those in it: splice(2) lacked
+    /// memory.
+    copied_out: Option<Box<CopiedOut>>,
+    /// Bytes that have been delivered, and that the source still has.
+    sent_ahead: usize,
     /// An urgent byte that has been taken from the source.
     urgent: Option<u8>,
     /// Whether the source may have data although the runtime has seen no event: it clears
@@ -83,6 +90,8 @@ impl<P: LentPipe> Direction<P> {
             state: State::Running,
             pipe: None,
             in_pipe: 0,
+            copied_out: None,
+            sent_ahead: 0,
             urgent: None,
             force_read: false,
             bytes: 0,
@@ -106,10 +115,14 @@ impl<P: LentPipe> Direction<P> {
     pub(crate) fn report(&mut self, need: Need) -> StepReport {
         StepReport {
             bytes: self.bytes,
-            pipe: self.in_pipe,
+            pipe: self.in_pipe
+                + self
+                    .copied_out
+                    .as_ref()
+                    .map_or(0, |copied| copied.rest().len()),
             unsent_after_wait: std::mem::take(&mut self.unsent_after_wait),
             activity: match need {
-                Need::Turn => Activity::Moving,
+                Need::Turn | Need::Memory => Activity::Moving,
                 Need::Source => Activity::AwaitsSource {
                     unsent: self.unsent,
                 },
@@ -135,15 +148,17 @@ impl<P: LentPipe> Direction<P> {
             if sink.has_failed() {
                 return self.end(State::SinkFailed);
             }
-            match self.deliver(sink) {
+            match self.deliver(sink, copied) {
                 Output::Bytes(len) => moved += len,
                 Output::Full => return Need::Sink,
+                Output::Retry => return Need::Memory,
                 Output::Failed => return self.end(State::SinkFailed),
             }
             if self.state == State::ShuttingDown {
                 return match sink.shut_down() {
                     Output::Failed => self.end(State::SinkFailed),
-                    Output::Bytes(_) | Output::Full => self.end(State::Done),
+                    Output::Bytes(_) => self.end(State::Done),
+                    Output::Full | Output::Retry => Need::Memory,
                 };
             }
             if moved >= BYTES_PER_STEP {
@@ -158,6 +173,7 @@ impl<P: LentPipe> Direction<P> {
                 Taken::Copied(len) => moved += len,
                 Taken::Mark => self.force_read = true,
                 Taken::NoRoom => return Need::Sink,
+                Taken::Retry => return Need::Memory,
                 Taken::Nothing => {
                     self.force_read = false;
                     self.return_pipe();
@@ -171,15 +187,20 @@ impl<P: LentPipe> Direction<P> {
     }
 
     /// Delivers everything that has been taken, in its order.
-    fn deliver(&mut self, sink: &mut impl LegIo<Pipe = P::Pipe>) -> Output {
+    fn deliver(&mut self, sink: &mut impl LegIo<Pipe = P::Pipe>, copied: &Counter) -> Output {
         let mut delivered = 0;
-        while let (Some(pipe), 1..) = (&self.pipe, self.in_pipe) {
-            match sink.drain(pipe.pipe(), self.in_pipe) {
+        loop {
+            let output = match (&self.copied_out, &self.pipe, self.in_pipe) {
+                (Some(copied), ..) => sink.send(copied.rest()),
+                (None, Some(pipe), in_pipe @ 1..) => sink.drain(pipe.pipe(), in_pipe),
+                (None, ..) => break,
+            };
+            match output {
                 Output::Bytes(len) => {
-                    self.in_pipe = self.in_pipe.saturating_sub(len);
-                    self.count(len);
+                    self.has_delivered(len);
                     delivered += len;
                 }
+                Output::Retry if self.copy_out() => copied.increment(),
                 other => return other,
             }
         }
@@ -193,6 +214,40 @@ impl<P: LentPipe> Direction<P> {
         Output::Bytes(delivered)
     }
 
+    /// Notes that the sink has taken the next bytes.
+    fn has_delivered(&mut self, len: usize) {
+        match &mut self.copied_out {
+            Some(copied) => {
+                copied.sent += len;
+                if copied.rest().is_empty() {
+                    self.copied_out = None;
+                }
+            }
+            None => self.in_pipe = self.in_pipe.saturating_sub(len),
+        }
+        self.count(len);
+    }
+
+    /// Takes bytes out of the pipe that splice(2) has no memory for; false where nothing was taken.
+    fn copy_out(&mut self) -> bool {
+        let (None, Some(pipe)) = (&self.copied_out, &self.pipe) else {
+            return false;
+        };
+        let mut bytes = Vec::new();
+        let len = self.in_pipe.min(SCRATCH_BYTES);
+        if bytes.try_reserve_exact(len).is_err() {
+            return false;
+        }
+        bytes.resize(len, 0);
+        let Ok(len @ 1..) = pipe.read(&mut bytes) else {
+            return false;
+        };
+        bytes.truncate(len);
+        self.in_pipe = self.in_pipe.saturating_sub(len);
+        self.copied_out = Some(Box::new(CopiedOut { bytes, sent: 0 }));
+        true
+    }
+
     /// Takes the next bytes from the source; everything taken before has been delivered.
     fn take<L: LegIo<Pipe = P::Pipe>>(
         &mut self,
@@ -201,6 +256,9 @@ impl<P: LentPipe> Direction<P> {
         pool: &impl LendPipes<Lent = P>,
         copied: &Counter,
     ) -> Taken {
+        if let Some(taken) = self.take_what_was_sent(source) {
+            return taken;
+        }
         if self.pipe.is_none() {
             self.pipe = pool.lend();
         }
@@ -216,6 +274,11 @@ impl<P: LentPipe> Direction<P> {
                 self.in_pipe = len;
                 return Taken::Some;
             }
+            Input::Retry => {
+                self.return_pipe();
+                copied.increment();
+                return self.copy(source, sink);
+            }
             Input::End => Taken::End,
             Input::Failed => Taken::Failed,
             // An announcement that is still under way wakes this connection again.
@@ -228,8 +291,14 @@ impl<P: LentPipe> Direction<P> {
 
     /// Takes the urgent byte where it is next.
     fn take_urgent(&mut self, source: &mut impl LegIo) -> Option<Taken> {
-        self.urgent = Some(source.take_urgent()?);
-        Some(Taken::Mark)
+        match source.take_urgent() {
+            Urgent::Byte(byte) => {
+                self.urgent = Some(byte);
+                Some(Taken::Mark)
+            }
+            Urgent::Absent => None,
+            Urgent::Retry => Some(Taken::Retry),
+        }
     }
 
     /// Relays without a pipe: peeks at what there is, sends it, and takes away only what was sent.
@@ -245,6 +314,7 @@ impl<P: LentPipe> Direction<P> {
             let len = match input {
                 Input::Bytes(len) => len,
                 Input::Empty => return Taken::Nothing,
+                Input::Retry => return Taken::Retry,
                 Input::End => return Taken::End,
                 Input::Failed => return Taken::Failed,
             };
@@ -252,16 +322,29 @@ impl<P: LentPipe> Direction<P> {
             match sink.send(&scratch[..len]) {
                 Output::Bytes(sent) => {
                     self.count(sent);
-                    match source.discard(sent) {
-                        Input::Bytes(_) => Taken::Copied(sent),
-                        _ => Taken::Failed,
-                    }
+                    self.sent_ahead = sent;
+                    self.take_what_was_sent(source)
+                        .unwrap_or(Taken::Copied(sent))
                 }
                 Output::Full => Taken::NoRoom,
+                Output::Retry => Taken::Retry,
                 // The next step sees the sink's failure first.
                 Output::Failed => Taken::Some,
             }
         })
+    }
+
+    /// Takes off the source what has been sent already, before anything else is read; gives what is
+    /// in the way of that.
+    fn take_what_was_sent(&mut self, source: &mut impl LegIo) -> Option<Taken> {
+        while self.sent_ahead > 0 {
+            match source.discard(self.sent_ahead) {
+                Input::Bytes(len) => self.sent_ahead = self.sent_ahead.saturating_sub(len),
+                Input::Retry | Input::Empty => return Some(Taken::Retry),
+                Input::End | Input::Failed => return Some(Taken::Failed),
+            }
+        }
+        None
     }
 
     /// Counts bytes that have been delivered.
@@ -287,6 +370,7 @@ impl<P: LentPipe> Direction<P> {
     /// Ends in a final state.
     fn end(&mut self, state: State) -> Need {
         self.state = state;
+        self.copied_out = None;
         self.return_pipe();
         Need::Nothing
     }
@@ -296,6 +380,20 @@ impl<P: LentPipe> Direction<P> {
         if let (Some(pipe), 0) = (self.pipe.take(), std::mem::take(&mut self.in_pipe)) {
             pipe.give_back();
         }
+    }
+}
+
+/// Bytes that a pipe held.
+#[derive(Debug)]
+struct CopiedOut {
+    bytes: Vec<u8>,
+    /// How many of them have been delivered.
+    sent: usize,
+}
+
+impl CopiedOut {
+    fn rest(&self) -> &[u8] {
+        self.bytes.get(self.sent..).unwrap_or_default()
     }
 }
 
@@ -309,6 +407,8 @@ enum Taken {
     Mark,
     /// There is something, but the sink has no room for it.
     NoRoom,
+    /// The kernel lacked memory.
+    Retry,
     /// There is nothing.
     Nothing,
     /// The source has sent its FIN.

@@ -13,7 +13,7 @@ use tokio::io::Interest;
 use tokio::task::AbortHandle;
 
 use crate::call::Call;
-use crate::connection::forward::Connection;
+use crate::connection::forward::{Connection, PAUSE};
 use crate::connection::leg::{Input, LegIo as _};
 use crate::connection::leg_socket::LegSocket;
 use crate::connection::record::ConnectionRecord;
@@ -232,6 +232,7 @@ async fn skip(client: &mut LegSocket, mut len: usize) -> Result<(), UpstreamErro
         match drop_some(client, len) {
             Input::Bytes(there) => len -= there,
             Input::Empty => client.ready(Some(Interest::READABLE)).await,
+            Input::Retry => tokio::time::sleep(PAUSE).await,
             Input::End | Input::Failed => return Err(UpstreamError::ClientLeft),
         }
     }
@@ -243,11 +244,10 @@ async fn skip(client: &mut LegSocket, mut len: usize) -> Result<(), UpstreamErro
 fn drop_some(client: &mut LegSocket, len: usize) -> Input {
     let mut buffer = [0; FIRST_DATA_BYTES];
     let piece = len.min(buffer.len());
-    let input = client.peek(&mut buffer[..piece], false);
-    if let Input::Bytes(there) = input {
-        client.discard(there);
+    match client.peek(&mut buffer[..piece], false) {
+        Input::Bytes(there) => client.discard(there),
+        other => other,
     }
-    input
 }
 
 /// Opens the upstream leg; gives the connection, and whether that leg has the client's port.
@@ -308,9 +308,7 @@ async fn send_first(client: &mut LegSocket, socket: &Socket) -> Result<usize, Up
         _ => 0,
     };
     let sent = upstream::send_deferred(socket, &first[..len])?;
-    if sent > 0 {
-        client.discard(sent);
-    }
+    skip(client, sent).await?;
     Ok(sent)
 }
 

@@ -17,6 +17,9 @@ use crate::pipe_pool::{LendPipes, LentPipe, Loan, PipePool};
 /// not read, and the connection has no future.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The pause before a call is made again that lacked memory.
+pub(super) const PAUSE: Duration = Duration::from_millis(20);
+
 /// The two legs of a connection and what flows between them.
 #[derive(Debug)]
 pub(crate) struct Connection<L = LegSocket, P = Loan> {
@@ -49,6 +52,8 @@ pub(crate) enum Next {
     Again,
     /// The next event.
     Event,
+    /// The next event, or another round after [`PAUSE`]: a call lacked memory.
+    EventOrPause,
     /// The next event, if it comes within [`PATIENCE`]: a leg has failed, and what it sent before
     /// is still to be delivered.
     EventInTime,
@@ -78,6 +83,7 @@ impl<L: LegIo, P: LentPipe<Pipe = L::Pipe>> Connection<L, P> {
             (Need::Nothing, Need::Nothing) => Next::End,
             (Need::Turn, _) | (_, Need::Turn) => Next::Yield,
             _ if failed != failed_before => Next::Again,
+            (Need::Memory, _) | (_, Need::Memory) => Next::EventOrPause,
             _ if failed == (false, false) => Next::Event,
             _ => Next::EventInTime,
         };
@@ -113,6 +119,11 @@ impl Connection {
                 Next::Yield => tokio::task::yield_now().await,
                 Next::Again => {}
                 Next::Event => self.event(up, down).await,
+                Next::EventOrPause => {
+                    // In a box for the same reason as below.
+                    let event = Box::pin(tokio::time::timeout(PAUSE, self.event(up, down)));
+                    let _ = event.await;
+                }
                 Next::EventInTime => {
                     // In a box: it is rare, and its timer large.
                     let event = Box::pin(tokio::time::timeout(PATIENCE, self.event(up, down)));

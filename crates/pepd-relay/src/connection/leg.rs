@@ -2,7 +2,7 @@
 
 use std::io;
 
-use libc::EIO;
+use libc::{EINTR, EIO, ENOBUFS, ENOMEM};
 
 /// The calls with which a [`Direction`](super::direction::Direction) moves bytes from one leg
 /// to another.
@@ -37,7 +37,7 @@ pub(crate) trait LegIo {
 
     /// Takes the urgent byte, where it is the next one to read and has arrived. It is in line
     /// (SO_OOBINLINE). An end comes again with the next read, and an error is remembered.
-    fn take_urgent(&mut self) -> Option<u8>;
+    fn take_urgent(&mut self) -> Urgent;
 
     /// Sends `byte` as urgent data.
     fn send_urgent(&mut self, byte: u8) -> Output;
@@ -75,6 +75,8 @@ pub(crate) enum Input {
     Bytes(usize),
     /// Nothing yet.
     Empty,
+    /// Nothing was read: the kernel lacked memory, and the same call may succeed in a moment.
+    Retry,
     /// Everything the peer sent has been read, and it sent a FIN.
     End,
     /// The leg failed; what came before that has been read.
@@ -88,8 +90,21 @@ pub(crate) enum Output {
     Bytes(usize),
     /// No room.
     Full,
+    /// Nothing was written: the kernel lacked memory, and the same call may succeed in a moment.
+    Retry,
     /// The leg failed; nothing more can be delivered.
     Failed,
+}
+
+/// The result of looking for the urgent byte.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Urgent {
+    /// The byte.
+    Byte(u8),
+    /// It is not next, or has not arrived.
+    Absent,
+    /// It may be next: a call failed, and may succeed in a moment.
+    Retry,
 }
 
 /// The state of a leg as its calls and events have shown it.
@@ -102,6 +117,12 @@ pub(crate) struct LegState {
     /// long as it is there, a read tells whether a FIN came before it: the kernel looks for the FIN
     /// first (SOCK_DONE in tcp_recvmsg_locked and tcp_splice_read, net/ipv4/tcp.c).
     error_waits: bool,
+    /// The error of a call that lacked memory while another error waited. If nothing else is found
+    /// at the end, it was that one, which the kernel gives only once.
+    doubtful: Option<Failure>,
+    /// Whether the last write lacked memory: the one before it may have taken an error along, which
+    /// the next one shows.
+    write_is_due: bool,
 }
 
 impl LegState {
@@ -152,20 +173,25 @@ impl LegState {
             // Once the error is taken, an end looks the same with a FIN and without one. EPIPE is
             // no proof of one: a splice(2) that is cut short by a RST gives a length and takes
             // ECONNRESET along, and the next write says EPIPE.
-            Ok(0) => match self.failure {
-                Some(_) => Input::Failed,
-                None => Input::End,
-            },
+            Ok(0) if self.write_is_due && !self.has_failed() => Input::Retry,
+            Ok(0) => {
+                self.failure = self.failure.or(self.doubtful);
+                match self.failure {
+                    Some(_) => Input::Failed,
+                    None => Input::End,
+                }
+            }
             Ok(len) => Input::Bytes(len),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => match self.failure {
                 Some(_) => Input::Failed,
                 None => {
                     // A read would have given the error, had there been one.
                     self.error_waits = false;
+                    self.doubtful = None;
                     Input::Empty
                 }
             },
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Input::Empty,
+            Err(error) if self.is_passing(&error) => Input::Retry,
             Err(error) => {
                 self.fail(&error);
                 Input::Failed
@@ -175,20 +201,28 @@ impl LegState {
 
     /// Says what the result of a write means.
     pub(crate) fn output(&mut self, result: io::Result<usize>) -> Output {
+        self.write_is_due = false;
         match result {
             Ok(len) => Output::Bytes(len),
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-                ) =>
-            {
-                Output::Full
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Output::Full,
+            Err(error) if self.is_passing(&error) => {
+                self.write_is_due = true;
+                Output::Retry
             }
             Err(error) => {
                 self.fail(&error);
                 Output::Failed
             }
         }
+    }
+
+    /// Returns whether an error is the call's and not the connection's: it lacked memory, or was
+    /// interrupted, and has moved nothing.
+    fn is_passing(&mut self, error: &io::Error) -> bool {
+        let is_passing = matches!(error.raw_os_error(), Some(ENOMEM | ENOBUFS | EINTR));
+        if is_passing && self.error_waits {
+            self.doubtful = Some(Failure::of(error));
+        }
+        is_passing
     }
 }

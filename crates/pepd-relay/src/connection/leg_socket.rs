@@ -12,7 +12,7 @@ use socket2::SockRef;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{Interest, Ready};
 
-use crate::connection::leg::{Failure, Input, LegIo, LegState, Output};
+use crate::connection::leg::{Failure, Input, LegIo, LegState, Output, Urgent};
 
 /// A connected, non-blocking socket of one leg.
 ///
@@ -130,7 +130,8 @@ impl LegSocket {
         let mut still = Duration::ZERO;
         let mut before = usize::MAX;
         while !self.has_failed() {
-            let now = stream::unacknowledged(self.as_fd()).unwrap_or(0);
+            // Where it cannot be asked it is asked again.
+            let now = stream::unacknowledged(self.as_fd()).unwrap_or(before);
             if now <= usize::from(fin_sent) {
                 return;
             }
@@ -190,17 +191,21 @@ impl LegIo for LegSocket {
         self.state.urgent_announced()
     }
 
-    fn take_urgent(&mut self) -> Option<u8> {
-        if !self.has_urgent() {
-            return None;
+    fn take_urgent(&mut self) -> Urgent {
+        match stream::at_urgent_mark(self.as_fd()) {
+            Ok(true) => {}
+            Ok(false) => return Urgent::Absent,
+            Err(_) => return Urgent::Retry,
         }
         let mut byte = [0];
         let result = stream::receive(self.as_fd(), &mut byte);
-        if self.state.input(result) != Input::Bytes(1) {
-            return None;
+        match self.state.input(result) {
+            Input::Bytes(1) => {}
+            Input::Retry => return Urgent::Retry,
+            _ => return Urgent::Absent,
         }
         self.state.urgent_is_taken();
-        Some(byte[0])
+        Urgent::Byte(byte[0])
     }
 
     fn send_urgent(&mut self, byte: u8) -> Output {

@@ -25,7 +25,7 @@ use tokio::io::Interest;
 
 use super::connect;
 use super::evicted::let_go;
-use super::queued_packet::QueuedPacket;
+use super::queued_packet::{self, QueuedPacket};
 use super::table::{Received, ReceivedSyn, SynAction};
 use super::verdict::SynVerdict;
 use crate::gate_history::GateWatch;
@@ -68,6 +68,7 @@ pub(crate) async fn read(context: Arc<Context>, queue: Arc<Queue>) {
             guard = socket.readable() => guard.ok(),
             _ = tick.tick() => None,
         };
+        queued_packet::retry(&queue);
         let now = Instant::now();
         let late = backlog.may_be_late(&queue, &context.shared.gate, now);
         let turn = if late {
@@ -75,8 +76,11 @@ pub(crate) async fn read(context: Arc<Context>, queue: Arc<Queue>) {
         } else {
             PACKETS_PER_TURN
         };
-        if read_some(&context, &queue, &mut buffer, turn, late).is_err() {
-            backlog.emptied(&queue, now);
+        if let Err(error) = read_some(&context, &queue, &mut buffer, turn, late) {
+            // Where it failed for another reason there may be more, for the next tick.
+            if error.kind() == io::ErrorKind::WouldBlock {
+                backlog.emptied(&queue, now);
+            }
             if let Some(mut guard) = guard {
                 guard.clear_ready();
             }

@@ -1,10 +1,12 @@
 //! A packet that the kernel keeps until it is told what becomes of it.
 
+use std::io;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use pepd_packet::{PacketMark, VerdictMarks};
 use pepd_sys::nfqueue::{Queue, Verdict};
-use pepd_telemetry::{Counters, HeldSynFailure};
+use pepd_telemetry::{Counters, HeldSynFailure, Throttle};
 
 use super::verdict::SynVerdict;
 
@@ -56,9 +58,30 @@ impl QueuedPacket {
 
     fn give(&self, verdict: Verdict) {
         if let Err(error) = self.queue.decide(self.id, verdict) {
-            // The client's next SYN has another chance.
-            tracing::debug!(%error, "give a verdict");
+            report_lost(&error);
         }
+    }
+}
+
+/// Gives the verdicts that the kernel has not taken yet.
+pub(crate) fn retry(queue: &Queue) {
+    static THROTTLE: Throttle = Throttle::new(Duration::from_secs(10));
+    let due = queue.retry();
+    if due > 0
+        && let Some(held_back) = THROTTLE.admit(Instant::now())
+    {
+        tracing::warn!(
+            due,
+            held_back,
+            "the kernel takes no verdicts on held SYNs: trying again"
+        );
+    }
+}
+
+fn report_lost(error: &io::Error) {
+    static THROTTLE: Throttle = Throttle::new(Duration::from_secs(10));
+    if let Some(held_back) = THROTTLE.admit(Instant::now()) {
+        tracing::error!(%error, held_back, "no verdict on a held SYN: it waits until pepd ends");
     }
 }
 

@@ -1,7 +1,9 @@
 //! A bound queue.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pepd_packet::QueueNumber;
 
@@ -23,6 +25,10 @@ const MAX_PACKETS: u32 = 16_384;
 /// The socket's buffer, for about a thousand packets that have not been read.
 const BUFFER_BYTES: i32 = 2 * 1024 * 1024;
 
+/// The attempts to give what is due when the queue is closed. The kernel drops the rest, and the
+/// clients repeat it.
+const LAST_ATTEMPTS: u32 = 32;
+
 /// A bound queue.
 ///
 /// It lets packets pass (fails open) when it is full or its reader is too slow. When the
@@ -32,6 +38,9 @@ const BUFFER_BYTES: i32 = 2 * 1024 * 1024;
 pub struct Queue {
     socket: Socket,
     number: QueueNumber,
+    /// Verdicts that could not be sent, the oldest first, at most [`MAX_PACKETS`]: without them the
+    /// kernel would keep the packets for as long as the queue is open.
+    due: Mutex<VecDeque<(u32, Verdict)>>,
 }
 
 impl Queue {
@@ -51,7 +60,11 @@ impl Queue {
         let mut answer = [0; 512];
         let len = socket.receive(&mut answer)?;
         message::acknowledged(&answer[..len])?;
-        Ok(Self { socket, number })
+        Ok(Self {
+            socket,
+            number,
+            due: Mutex::default(),
+        })
     }
 
     /// Returns its number.
@@ -76,14 +89,64 @@ impl Queue {
         sockopt::drops(self.socket.as_fd())
     }
 
-    /// Gives a packet's verdict. If there is no such packet any more, that shows later, as a
-    /// message that [`packets`](super::packets) passes over.
+    /// Gives a packet's verdict, after those that are due. Where the kernel does not take it now
+    /// (ENOBUFS, ENOMEM), it is due until [`retry`](Self::retry) gives it. If there is no such
+    /// packet any more, that shows later, as a message that [`packets`](super::packets) passes over.
     ///
     /// # Errors
-    /// As send(2).
+    /// As send(2), where more are due already than the kernel can hold packets: this one's stays
+    /// there until the queue is closed.
     pub fn decide(&self, packet: u32, verdict: Verdict) -> io::Result<()> {
+        let mut due = self.due();
+        let sent = match due.is_empty() {
+            true => self.send(packet, verdict),
+            false => self
+                .send_due(&mut due)
+                .and_then(|()| self.send(packet, verdict)),
+        };
+        match sent {
+            Err(_) if due.len() < MAX_PACKETS as usize => due.push_back((packet, verdict)),
+            sent => return sent,
+        }
+        Ok(())
+    }
+
+    /// Gives the verdicts that are due, the oldest first, up to the first one that the kernel does
+    /// not take; returns how many are left.
+    pub fn retry(&self) -> usize {
+        let mut due = self.due();
+        // Why it takes none is not to be known: whatever it is, the next call tries again.
+        let _ = self.send_due(&mut due);
+        due.len()
+    }
+
+    fn send_due(&self, due: &mut VecDeque<(u32, Verdict)>) -> io::Result<()> {
+        while let Some((packet, verdict)) = due.front() {
+            self.send(*packet, *verdict)?;
+            due.pop_front();
+        }
+        Ok(())
+    }
+
+    fn send(&self, packet: u32, verdict: Verdict) -> io::Result<()> {
         self.socket
             .send(&message::decide(self.number, packet, verdict))
+    }
+
+    fn due(&self) -> MutexGuard<'_, VecDeque<(u32, Verdict)>> {
+        // A panic while the lock is held leaves at worst a verdict that is given twice.
+        self.due.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        for _ in 0..LAST_ATTEMPTS {
+            if self.retry() == 0 {
+                return;
+            }
+            std::thread::yield_now();
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use pepd_packet::{MarkMask, MarkValue};
 
 use super::*;
-use crate::request::{Handshake, Listener, Mark, Peer};
+use crate::request::{Handshake, Listener, Mark, Peer, SourcePrefix};
 
 fn request(campuses: &[(&[&str], Via)], peers: &[&str]) -> Request {
     Request {
@@ -22,6 +22,7 @@ fn request(campuses: &[(&[&str], Via)], peers: &[&str]) -> Request {
         },
         table: RouteTable(7300),
         port: 7300,
+        source_prefix: SourcePrefix::NETWORK,
         handshake: Handshake::Early,
         queues: None,
         campuses: campuses

@@ -19,6 +19,8 @@ pub(super) struct History {
     capacity: u64,
     /// The number of pipes that are granted of every four that are asked for.
     generosity: u64,
+    /// How many of every sixteen calls lack memory.
+    shortage: u64,
     /// Bytes that went out with the SYN.
     pub(super) early: usize,
     events: Vec<(Side, Event)>,
@@ -46,24 +48,28 @@ impl History {
             (0_u64..20, 0_u64..20),
             prop_oneof![8 => 1_u64..40, 1 => Just(256 * 1024)],
             prop_oneof![Just(4_u64), Just(0), Just(2)],
+            prop_oneof![6 => Just(0_u64), 1 => Just(1), 1 => Just(4)],
             0_usize..3,
             vec(event, 0..14),
             any::<u64>(),
         )
-            .prop_map(|(room, capacity, generosity, early, events, seed)| Self {
-                room: room.into(),
-                capacity,
-                generosity,
-                early,
-                events: events.into_iter().map(|e| fit(e, capacity)).collect(),
-                seed,
-            })
+            .prop_map(
+                |(room, capacity, generosity, shortage, early, events, seed)| Self {
+                    room: room.into(),
+                    capacity,
+                    generosity,
+                    shortage,
+                    early,
+                    events: events.into_iter().map(|e| fit(e, capacity)).collect(),
+                    seed,
+                },
+            )
     }
 
     /// Returns the world in which it is about to happen, and a pool of pipes.
     pub(super) fn begin(&self) -> (Rc<World>, SimPool) {
         let upcoming: VecDeque<_> = self.events.iter().copied().collect();
-        let world = World::new(self.room, upcoming, self.seed);
+        let world = World::new(self.room, upcoming, self.shortage, self.seed);
         let pool = SimPool {
             world: Rc::clone(&world),
             capacity: self.capacity,

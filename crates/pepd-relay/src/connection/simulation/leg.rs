@@ -8,7 +8,7 @@ use std::rc::Rc;
 use tokio::io::{Interest, Ready};
 
 use super::socket::{Event, SimSocket, byte_at};
-use crate::connection::leg::{Input, LegIo, LegState, Output};
+use crate::connection::leg::{Input, LegIo, LegState, Output, Urgent};
 use crate::pipe_pool::{LendPipes, LentPipe};
 
 /// One of the two sockets.
@@ -25,6 +25,8 @@ pub(super) struct World {
     pub(super) upstream: RefCell<SimSocket>,
     upcoming: RefCell<VecDeque<(Side, Event)>>,
     random: Cell<u64>,
+    /// How many of every sixteen calls lack memory.
+    shortage: u64,
     calls: Cell<u64>,
 }
 
@@ -32,12 +34,18 @@ pub(super) struct World {
 const MOST_CALLS: u64 = 50_000;
 
 impl World {
-    pub(super) fn new(room: [u64; 2], upcoming: VecDeque<(Side, Event)>, seed: u64) -> Rc<Self> {
+    pub(super) fn new(
+        room: [u64; 2],
+        upcoming: VecDeque<(Side, Event)>,
+        shortage: u64,
+        seed: u64,
+    ) -> Rc<Self> {
         Rc::new(Self {
             client: RefCell::new(SimSocket::new(room[0])),
             upstream: RefCell::new(SimSocket::new(room[1])),
             upcoming: RefCell::new(upcoming),
             random: Cell::new(seed | 1),
+            shortage,
             calls: Cell::new(0),
         })
     }
@@ -66,6 +74,15 @@ impl World {
             0 => len,
             _ => 1 + self.below(len),
         }
+    }
+
+    /// Fails as a call that lacks memory, now and then.
+    fn memory(&self) -> io::Result<()> {
+        if self.below(16) < self.shortage {
+            let errno = [libc::ENOMEM, libc::ENOBUFS, libc::EINTR][length(self.below(3))];
+            return Err(io::Error::from_raw_os_error(errno));
+        }
+        Ok(())
     }
 
     /// Has the next event happen; false if there is none left.
@@ -115,7 +132,7 @@ impl SimLeg {
             if (socket.ready & (bits | closed)).is_empty() {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
-            let result = call(socket);
+            let result = self.world.memory().and_then(|()| call(socket));
             if matches!(&result, Err(error) if error.kind() == io::ErrorKind::WouldBlock) {
                 socket.ready = socket.ready - bits;
             }
@@ -129,7 +146,8 @@ impl SimLeg {
         call: impl FnOnce(&mut SimSocket) -> io::Result<u64>,
     ) -> io::Result<usize> {
         if force || self.state.has_failed() {
-            self.call(call).map(length)
+            self.call(|socket| self.world.memory().and_then(|()| call(socket)))
+                .map(length)
         } else {
             self.try_io(Ready::READABLE, Ready::READ_CLOSED, call)
         }
@@ -214,7 +232,10 @@ impl LegIo for SimLeg {
     }
 
     fn discard(&mut self, len: usize) -> Input {
-        let result = self.call(|socket| socket.receive(len as u64));
+        let result = self.call(|socket| {
+            self.world.memory()?;
+            socket.receive(len as u64)
+        });
         self.state.input(result.map(length))
     }
 
@@ -235,14 +256,18 @@ impl LegIo for SimLeg {
         self.state.urgent_announced()
     }
 
-    fn take_urgent(&mut self) -> Option<u8> {
-        if !self.call(|socket| socket.is_at_mark()) {
-            return None;
+    fn take_urgent(&mut self) -> Urgent {
+        match self.call(|socket| self.world.memory().map(|()| socket.is_at_mark())) {
+            Ok(true) => {}
+            Ok(false) => return Urgent::Absent,
+            Err(_) => return Urgent::Retry,
         }
         let offset = self.world.socket(self.side).borrow().read;
-        let result = self.call(|socket| socket.receive(1));
-        if self.state.input(result.map(length)) != Input::Bytes(1) {
-            return None;
+        let result = self.call(|socket| self.world.memory().and_then(|()| socket.receive(1)));
+        match self.state.input(result.map(length)) {
+            Input::Bytes(1) => {}
+            Input::Retry => return Urgent::Retry,
+            _ => return Urgent::Absent,
         }
         self.state.urgent_is_taken();
         // It was the urgent one when asked; a newer one may have been announced since.
@@ -250,7 +275,7 @@ impl LegIo for SimLeg {
         if urgent_read.last() != Some(&offset) {
             urgent_read.push(offset);
         }
-        Some(byte_at(offset))
+        Urgent::Byte(byte_at(offset))
     }
 
     fn send_urgent(&mut self, byte: u8) -> Output {
@@ -264,7 +289,7 @@ impl LegIo for SimLeg {
     }
 
     fn shut_down(&mut self) -> Output {
-        let result = self.call(SimSocket::shut_down);
+        let result = self.call(|socket| self.world.memory().and_then(|()| socket.shut_down()));
         self.state.output(result.map(|_| 0))
     }
 
@@ -280,6 +305,7 @@ impl LegIo for SimLeg {
 /// A pipe of which it is only known where in the stream its bytes begin, and how many there are.
 #[derive(Debug)]
 pub(super) struct SimPipe {
+    world: Rc<World>,
     capacity: u64,
     offset: Cell<u64>,
     len: Cell<u64>,
@@ -314,6 +340,7 @@ impl LendPipes for SimPool {
         }
         increase(&self.loans.outstanding);
         let pipe = SimPipe {
+            world: Rc::clone(&self.world),
             capacity: self.capacity,
             offset: Cell::new(0),
             len: Cell::new(0),
@@ -340,6 +367,18 @@ impl LentPipe for SimLoan {
 
     fn pipe(&self) -> &SimPipe {
         &self.pipe
+    }
+
+    fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.pipe.world.memory()?;
+        let (offset, there) = (self.pipe.offset.get(), self.pipe.len.get());
+        let len = self.pipe.world.share(there.min(buffer.len() as u64));
+        for (byte, offset) in buffer.iter_mut().zip(offset..offset + len) {
+            *byte = byte_at(offset);
+        }
+        self.pipe.offset.set(offset + len);
+        self.pipe.len.set(there - len);
+        Ok(length(len))
     }
 
     fn give_back(mut self) {

@@ -1,5 +1,6 @@
 //! Connections without a socket: random histories of data, FIN, RST, urgent bytes, full pipes
-//! and full sinks, against a plain oracle.
+//! full sinks and calls that lack memory, against a plain
+//! oracle.
 //!
 //! `socket` is the kernel's side, as its source has it (net/ipv4/tcp.c); `leg` the relay's, with
 //! what the runtime does between them; `history` what happens, which may be between any two
@@ -65,12 +66,12 @@ fn relay_one_direction(history: &History) {
         let need = direction.step(&mut source, &mut sink, &pool, &copied);
         let bytes = direction.report(need).bytes - history.early as u64;
         oracle.check(&world, direction.state(), bytes);
-        let keeps_pipe = matches!(need, Need::Sink | Need::Turn);
+        let keeps_pipe = matches!(need, Need::Sink | Need::Turn | Need::Memory);
         check_loans(&pool.loans, keeps_pipe.into());
         assert_eq!(need == Need::Nothing, direction.state().is_final());
         let towards_source = interest(need, Need::Nothing);
         let towards_sink = interest(Need::Nothing, need);
-        if need == Need::Turn {
+        if matches!(need, Need::Turn | Need::Memory) {
             continue;
         }
         if !wait(
@@ -106,7 +107,7 @@ fn relay_both_directions(history: &History) {
         oracles
             .1
             .check(&world, down.state(), down.report(round.down).bytes);
-        let keeps_pipe = |need| u64::from(matches!(need, Need::Sink | Need::Turn));
+        let keeps_pipe = |need| u64::from(matches!(need, Need::Sink | Need::Turn | Need::Memory));
         check_loans(&pool.loans, keeps_pipe(round.up) + keeps_pipe(round.down));
         let has_ended = up.state().is_final() && down.state().is_final();
         assert_eq!(round.next == Next::End, has_ended);
@@ -128,7 +129,7 @@ fn goes_on(
 ) -> bool {
     match next {
         Next::End => false,
-        Next::Yield | Next::Again => true,
+        Next::Yield | Next::Again | Next::EventOrPause => true,
         Next::Event | Next::EventInTime => wait(
             world,
             (&mut connection.client, interest(up, down)),

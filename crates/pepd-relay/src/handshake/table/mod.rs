@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use pepd_packet::{FourTuple, SequenceNumber};
+use pepd_packet::{FourTuple, SequenceNumber, SourcePrefix};
 use pepd_telemetry::Throttle;
 
 use super::connect_budget::ConnectBudget;
@@ -70,12 +70,12 @@ fn remembered(capacity: usize) -> usize {
 
 impl<P: Debug, U: Debug, D: Dial> Table<P, U, D> {
     /// Makes a table for `capacity` flows, of which one source may have half.
-    pub(crate) fn new(capacity: u32, now: Instant) -> Self {
+    pub(crate) fn new(capacity: u32, source_prefix: SourcePrefix, now: Instant) -> Self {
         let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
         Self {
             flows: Mutex::new(Flows {
                 states: HashMap::new(),
-                places: Places::new(capacity),
+                places: Places::new(capacity, source_prefix),
                 next_ticket: 0,
                 budget: ConnectBudget::new(capacity, now),
                 history: SynHistory::new(remembered(capacity), now),
@@ -85,10 +85,10 @@ impl<P: Debug, U: Debug, D: Dial> Table<P, U, D> {
     }
 
     /// Takes another capacity; what is there stays until something new comes.
-    pub(crate) fn set_capacity(&self, capacity: u32) {
+    pub(crate) fn set_capacity(&self, capacity: u32, source_prefix: SourcePrefix) {
         let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
         let mut flows = self.lock();
-        flows.places.set_capacity(capacity);
+        flows.places.set_capacity(capacity, source_prefix);
         flows.budget.set_size(capacity);
         flows.history.set_room(remembered(capacity));
     }

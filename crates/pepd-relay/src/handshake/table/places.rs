@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use pepd_packet::FourTuple;
+use pepd_packet::{FourTuple, Source, SourcePrefix};
 
 use crate::handshake::event::Ticket;
 
@@ -19,31 +19,36 @@ pub(super) const PLACE_TIME: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Places {
     capacity: usize,
+    source_prefix: SourcePrefix,
     /// The flows with a place, the oldest first.
     ages: BTreeMap<Ticket, Holder>,
     /// The same by source.
-    sources: HashMap<IpAddr, BTreeSet<Ticket>>,
+    sources: HashMap<Source, BTreeSet<Ticket>>,
 }
 
 /// A flow that has a place.
 #[derive(Clone, Copy, Debug)]
 struct Holder {
     flow: FourTuple,
+    source: Source,
     since: Instant,
 }
 
 impl Places {
-    pub(super) fn new(capacity: usize) -> Self {
+    pub(super) fn new(capacity: usize, source_prefix: SourcePrefix) -> Self {
         Self {
             capacity,
+            source_prefix,
             ages: BTreeMap::new(),
             sources: HashMap::new(),
         }
     }
 
-    /// Takes another capacity; whoever has a place keeps it until somebody new comes.
-    pub(super) fn set_capacity(&mut self, capacity: usize) {
+    /// Takes another capacity; whoever has a place keeps it until somebody new comes, and the source
+    /// that it was counted for.
+    pub(super) fn set_capacity(&mut self, capacity: usize, source_prefix: SourcePrefix) {
         self.capacity = capacity;
+        self.source_prefix = source_prefix;
     }
 
     /// Returns how many have one.
@@ -52,16 +57,20 @@ impl Places {
     }
 
     pub(super) fn enter(&mut self, flow: FourTuple, ticket: Ticket, since: Instant) {
-        self.ages.insert(ticket, Holder { flow, since });
-        let source = self.sources.entry(flow.client.ip()).or_default();
-        source.insert(ticket);
+        let source = self.source_prefix.source_of(flow.client.ip());
+        let holder = Holder {
+            flow,
+            source,
+            since,
+        };
+        self.ages.insert(ticket, holder);
+        self.sources.entry(source).or_default().insert(ticket);
     }
 
     pub(super) fn leave(&mut self, ticket: Ticket) {
-        let Some(Holder { flow, .. }) = self.ages.remove(&ticket) else {
+        let Some(Holder { source, .. }) = self.ages.remove(&ticket) else {
             return;
         };
-        let source = flow.client.ip();
         if let Some(tickets) = self.sources.get_mut(&source) {
             tickets.remove(&ticket);
             if tickets.is_empty() {
@@ -70,24 +79,26 @@ impl Places {
         }
     }
 
-    /// Returns whether there is a place for one more from `source`, or one whose holder has had its
-    /// time.
-    pub(super) fn has_one_for(&self, source: IpAddr, now: Instant) -> bool {
-        self.holder_in_the_way(source, 0)
+    /// Returns whether there is a place for one more from the source of `client`, or one whose holder
+    /// has had its time.
+    pub(super) fn has_one_for(&self, client: IpAddr, now: Instant) -> bool {
+        self.holder_in_the_way(client, 0)
             .is_none_or(|(_, holder)| now.saturating_duration_since(holder.since) >= PLACE_TIME)
     }
 
-    /// Takes the place of the oldest of those that are too many, with the newest from `source`.
-    pub(super) fn take_excess(&mut self, source: IpAddr) -> Option<FourTuple> {
-        let (ticket, holder) = self.holder_in_the_way(source, 1)?;
+    /// Takes the place of the oldest of those that are too many, with the newest from the source of
+    /// `client`.
+    pub(super) fn take_excess(&mut self, client: IpAddr) -> Option<FourTuple> {
+        let (ticket, holder) = self.holder_in_the_way(client, 1)?;
         self.leave(ticket);
         Some(holder.flow)
     }
 
-    /// Returns whoever would have to go first for one more from `source`, where it has `newest` of
-    /// them already.
-    fn holder_in_the_way(&self, source: IpAddr, newest: usize) -> Option<(Ticket, Holder)> {
+    /// Returns whoever would have to go first for one more from the source of `client`, where it has
+    /// `newest` of them already.
+    fn holder_in_the_way(&self, client: IpAddr, newest: usize) -> Option<(Ticket, Holder)> {
         let share = (self.capacity / 2).max(1) + newest;
+        let source = self.source_prefix.source_of(client);
         let tickets = self.sources.get(&source);
         match tickets.filter(|tickets| tickets.len() >= share) {
             Some(tickets) => tickets
@@ -114,8 +125,36 @@ impl Places {
         by_source == self.ages.len()
             && self.sources.values().all(|tickets| !tickets.is_empty())
             && self.ages.iter().all(|(ticket, holder)| {
-                let source = self.sources.get(&holder.flow.client.ip());
+                let source = self.sources.get(&holder.source);
                 source.is_some_and(|tickets| tickets.contains(ticket))
             })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_addresses_of_one_network_have_half_of_the_places() {
+        let now = Instant::now();
+        let mut places = Places::new(8, SourcePrefix::NETWORK);
+        let client = |address: &str| address.parse::<IpAddr>().unwrap();
+        for host in 1..=4 {
+            let network = client(&format!("2001:db8:1:2::{host}"));
+            assert!(places.has_one_for(network, now));
+            let flow = FourTuple {
+                client: (network, 1000).into(),
+                server: (client("2001:db8:9::1"), 80).into(),
+            };
+            places.enter(flow, Ticket(host), now);
+        }
+        assert!(!places.has_one_for(client("2001:db8:1:2:a:b:c:d"), now));
+        assert!(places.has_one_for(client("2001:db8:1:3::1"), now));
+        // Whoever has a place is counted as it was when it came.
+        places.set_capacity(8, SourcePrefix::ADDRESS);
+        assert!(places.has_one_for(client("2001:db8:1:2:a:b:c:d"), now));
+        (1..=4).for_each(|host| places.leave(Ticket(host)));
+        assert!(places.is_empty());
     }
 }

@@ -104,7 +104,7 @@ impl World {
     fn new() -> Self {
         let now = Instant::now();
         Self {
-            table: Table::new(4, now),
+            table: Table::new(4, SourcePrefix::NETWORK, now),
             now,
             capacity: 4,
             next: 0,
@@ -255,7 +255,7 @@ impl World {
             Op::Clear => self.clear(),
             Op::Wait(milliseconds) => self.now += Duration::from_millis(milliseconds),
             Op::Capacity(capacity) => {
-                self.table.set_capacity(capacity);
+                self.table.set_capacity(capacity, SourcePrefix::NETWORK);
                 self.capacity = capacity;
             }
         }

@@ -11,7 +11,7 @@ use steps::*;
 #[test]
 fn an_answered_flow_is_claimed_once() {
     let now = Instant::now();
-    let table = Strings::new(8, now);
+    let table = Strings::new(8, SourcePrefix::NETWORK, now);
     let ticket = new(&table, from(1, 1), "syn", now);
     assert_eq!(answer(&table, from(1, 1), ticket, "leg", now), Ok("syn"));
     assert_eq!(
@@ -29,7 +29,7 @@ fn an_answered_flow_is_claimed_once() {
 #[test]
 fn a_repeated_syn_takes_the_place_of_the_one_before() {
     let now = Instant::now();
-    let table = Strings::new(8, now);
+    let table = Strings::new(8, SourcePrefix::NETWORK, now);
     let ticket = new(&table, from(1, 1), "first", now);
     assert_eq!(see(&table, from(1, 1), "second", now), superseded("first"));
     assert_eq!(
@@ -58,7 +58,7 @@ fn a_repeated_syn_takes_the_place_of_the_one_before() {
 #[test]
 fn a_syn_of_the_other_end_is_for_the_leg_towards_it() {
     let now = Instant::now();
-    let table = Strings::new(8, now);
+    let table = Strings::new(8, SourcePrefix::NETWORK, now);
     let (flow, reverse) = (from(1, 1), from(1, 1).reversed());
     let crossing = |packet, leg_is_open| {
         let to_leg = SynVerdict::Pass;
@@ -78,7 +78,7 @@ fn a_syn_of_the_other_end_is_for_the_leg_towards_it() {
 #[test]
 fn only_what_has_been_asked_can_be_answered_by_another_way() {
     let now = Instant::now();
-    let table = Strings::new(8, now);
+    let table = Strings::new(8, SourcePrefix::NETWORK, now);
     let ticket = new(&table, from(1, 1), "syn", now);
     assert_eq!(reset(&table, from(1, 1), now), None);
     table.leg_sent(from(1, 1), ticket, 0, now);
@@ -92,7 +92,7 @@ fn only_what_has_been_asked_can_be_answered_by_another_way() {
 #[test]
 fn when_full_the_oldest_goes() {
     let now = Instant::now();
-    let table = Strings::new(3, now);
+    let table = Strings::new(3, SourcePrefix::NETWORK, now);
     let first = new(&table, from(1, 1), "a", now);
     assert_eq!(answer(&table, from(1, 1), first, "leg", now), Ok("a"));
     new(&table, from(2, 1), "b", now);
@@ -115,7 +115,7 @@ fn when_full_the_oldest_goes() {
 fn a_flow_keeps_its_place_while_its_answer_may_be_on_the_way() {
     let start = Instant::now();
     let now = start + PLACE_TIME / 2;
-    let table = Strings::new(4, start);
+    let table = Strings::new(4, SourcePrefix::NETWORK, start);
     let see = |flow, now| see(&table, flow, "syn", now);
     new(&table, from(1, 1), "a", start);
     new(&table, from(1, 2), "b", now);
@@ -145,7 +145,7 @@ fn a_flow_keeps_its_place_while_its_answer_may_be_on_the_way() {
 #[test]
 fn a_source_has_half_and_evicts_its_own() {
     let now = Instant::now();
-    let table = Strings::new(4, now);
+    let table = Strings::new(4, SourcePrefix::NETWORK, now);
     new(&table, from(9, 1), "other", now);
     new(&table, from(1, 1), "a", now);
     new(&table, from(1, 2), "b", now);
@@ -157,7 +157,7 @@ fn a_source_has_half_and_evicts_its_own() {
 #[test]
 fn a_syn_that_makes_room_is_routed_when_its_attempt_has_ended() {
     let start = Instant::now();
-    let table = Strings::new(2, start);
+    let table = Strings::new(2, SourcePrefix::NETWORK, start);
     let ticket = new(&table, from(1, 1), "syn", start);
     assert!(table.dial_started(from(1, 1), ticket, Deaf, start));
     let now = start + PLACE_TIME;
@@ -182,7 +182,7 @@ fn a_syn_that_makes_room_is_routed_when_its_attempt_has_ended() {
 #[test]
 fn attempts_in_vain_are_bounded_per_second_and_others_are_not() {
     let now = Instant::now();
-    let table = Strings::new(4, now);
+    let table = Strings::new(4, SourcePrefix::NETWORK, now);
     for port in 0..100 {
         let ticket = new(&table, from(1, port), "good", now);
         assert_eq!(
@@ -209,7 +209,7 @@ fn attempts_in_vain_are_bounded_per_second_and_others_are_not() {
 #[test]
 fn a_leg_that_nobody_comes_for_expires() {
     let now = Instant::now();
-    let table = Strings::new(4, now);
+    let table = Strings::new(4, SourcePrefix::NETWORK, now);
     let ticket = new(&table, from(1, 1), "a", now);
     assert_eq!(answer(&table, from(1, 1), ticket, "leg", now), Ok("a"));
     let early = table.expire(now + Duration::from_secs(19));
@@ -223,7 +223,7 @@ fn a_leg_that_nobody_comes_for_expires() {
 fn a_client_that_sends_no_more_has_given_up() {
     let start = Instant::now();
     let after = |seconds| start + Duration::from_secs(seconds);
-    let table = Strings::new(4, start);
+    let table = Strings::new(4, SourcePrefix::NETWORK, start);
     new(&table, from(1, 1), "0", start);
     // As RFC 6298 has it: never longer than what has passed, and a second.
     for seconds in [1, 3, 7, 15, 31, 63] {
@@ -248,7 +248,7 @@ fn a_client_that_sends_no_more_has_given_up() {
 #[test]
 fn what_repeats_a_routed_syn_is_routed() {
     let now = Instant::now();
-    let table = Strings::new(2, now);
+    let table = Strings::new(2, SourcePrefix::NETWORK, now);
     let again = |flow| see(&table, flow, "again", now);
     let late = receive(&table, from(1, 1), NUMBER, "syn", true, now).action;
     assert_eq!(late, bypass("syn", UnsplitReason::Late));
@@ -267,7 +267,7 @@ fn what_repeats_a_routed_syn_is_routed() {
 #[test]
 fn what_becomes_of_an_attempt_becomes_of_the_syns_that_repeat_it() {
     let now = Instant::now();
-    let table = Strings::new(64, now);
+    let table = Strings::new(64, SourcePrefix::NETWORK, now);
     let again = |flow| see(&table, flow, "again", now);
     let end = |port, next| {
         let flow = from(1, port);
@@ -295,7 +295,7 @@ fn what_becomes_of_an_attempt_becomes_of_the_syns_that_repeat_it() {
 #[test]
 fn a_syn_that_comes_late_is_one_more_of_a_flow_under_way() {
     let now = Instant::now();
-    let table = Strings::new(8, now);
+    let table = Strings::new(8, SourcePrefix::NETWORK, now);
     let late = |flow| receive(&table, flow, NUMBER, "late", true, now).action;
     let ticket = new(&table, from(1, 1), "syn", now);
     assert_eq!(late(from(1, 1)), superseded("syn"));
@@ -306,7 +306,7 @@ fn a_syn_that_comes_late_is_one_more_of_a_flow_under_way() {
 #[test]
 fn a_client_that_is_accepted_ends_the_attempt() {
     let now = Instant::now();
-    let table = Strings::new(8, now);
+    let table = Strings::new(8, SourcePrefix::NETWORK, now);
     let ticket = new(&table, from(1, 1), "syn", now);
     let claimed = table.accepted(from(1, 1), now);
     assert!(
@@ -320,7 +320,7 @@ fn a_client_that_is_accepted_ends_the_attempt() {
 #[test]
 fn who_begins_anew_gets_no_leg_that_has_said_something() {
     let now = Instant::now();
-    let table = Strings::new(8, now);
+    let table = Strings::new(8, SourcePrefix::NETWORK, now);
     let anew = SequenceNumber(8);
     let nothing = Evicted::default;
     for (port, bytes) in [(1, 0), (2, 5)] {
