@@ -254,6 +254,21 @@ mod tests {
     }
 
     #[test]
+    fn each_familys_copying_is_a_module_of_its_own() {
+        for (to, expected) in [("127.0.0.1", "nft_dup_ipv4"), ("::1", "nft_dup_ipv6")] {
+            let stderr = format!(
+                "/dev/stdin:50:1-5: Error: Could not process rule: No such file or directory\n\
+                 \t\tmeta mark & 0x70000000 == 0x10000000 dup to {to} device \"lo\" drop\n"
+            );
+            let error = failed("tproxy", &stderr);
+            assert!(
+                matches!(&error, NftError::NoFeature { module, .. } if *module == expected),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
     fn a_missing_privilege_is_named() {
         let error = failed(
             "tproxy",
