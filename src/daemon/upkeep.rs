@@ -49,7 +49,7 @@ impl Daemon {
                 if !self.requests.to_end() {
                     self.keeper.reopen();
                 }
-                tracing::warn!("somebody removed pepd's kernel state; it is there again");
+                tracing::warn!("pepd's kernel state was not as it should be; it is there again");
                 Ok(None)
             }
             Err(error) => Ok(Some(error.to_string())),

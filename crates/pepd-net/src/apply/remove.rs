@@ -18,7 +18,7 @@ use crate::route::netlink::Routing;
 /// The time that a part of the removal may take.
 const PART_LIMIT: Duration = Duration::from_secs(10);
 
-/// Removes whatever pepd state there is, made by whichever process: the nft table, the
+/// Removes whatever pepd state there is, made by whichever process: the nft tables, the
 /// iptables rules with pepd's comment, every routing rule that carries pepd's protocol number, its
 /// routes in `table` and in the tables that these rules look into, and the tunnels with pepd's
 /// alias, those that were to be kept included. Goes on after a failure and reports the first. No
@@ -36,9 +36,13 @@ pub async fn remove(table: RouteTable, mark: Mark) -> Result<Removed, RemoveErro
     // Before the table: what it does for them ends with it.
     let sockets = end_sockets(mark).await;
     // The table first: from here on nothing is captured.
-    match within("the table inet pepd", nft::delete()).await {
-        Ok(true) => removed.items.push(format!("nft table inet {TABLE}")),
-        Ok(false) => {}
+    match within("the tables of pepd", nft::delete()).await {
+        Ok(families) => {
+            let tables = families
+                .iter()
+                .map(|family| format!("nft table {family} {TABLE}"));
+            removed.items.extend(tables);
+        }
         Err(error) => failure = Some(error),
     }
     match within("pepd's rules of iptables", iptables::remove(&[])).await {
