@@ -1,4 +1,5 @@
 //! What happens when connections, descriptors or memory run out.
 
 mod connections;
+mod exhaustion;
 mod shortage;

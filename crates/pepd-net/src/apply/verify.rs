@@ -3,7 +3,7 @@
 use super::error::VerifyError;
 use crate::error::Drift;
 use crate::iptables::rules as iptables;
-use crate::nft::carried::Carried;
+use crate::nft::carried::Earlier;
 use crate::nft::listing::Listing;
 use crate::nft::names::TABLE;
 use crate::nft::{process as nft, ruleset};
@@ -16,7 +16,7 @@ use crate::route::netlink::Routing;
 pub(super) async fn verify(plan: &Plan, fingerprint: &Listing) -> Result<Listing, VerifyError> {
     let listing = nft::list().await?.ok_or_else(table_is_gone)?;
     // The counts name what differs; the fingerprint sees every difference.
-    listing.check(&ruleset::write(plan, &Carried::default()))?;
+    listing.check(&ruleset::write(plan, Earlier::Discarded))?;
     if listing.fingerprint() != *fingerprint {
         let what = format!("nft table inet {TABLE} is not as it was installed");
         return Err(Drift::new(what).into());

@@ -1,30 +1,115 @@
-//! What one table hands on to the next.
+//! What stays of a table when another takes its place.
+//!
+//! A reload neither closes the gate nor starts the counters again. The dynamic sets and the
+//! counters stay where they are, and everything else is taken away and made anew, in one batch: so
+//! it costs the same however full the sets are, and no element loses its time.
 
-use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
-use super::names::DynamicSet;
+use super::listing::Listing;
+use super::names::{DynamicSet, TABLE};
+use super::text::Ruleset;
 
-/// The state that a table passes on to the one that takes its place, so that a reload neither
-/// closes the gate nor starts the counters again.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(crate) struct Carried {
-    /// Counter to (packets, bytes).
-    pub(crate) counters: BTreeMap<String, (u64, u64)>,
-    /// Dynamic set to its elements, in nft syntax.
-    pub(crate) elements: BTreeMap<String, Vec<String>>,
+/// The table that another takes the place of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Earlier<'a> {
+    /// None, or one of which nothing is to stay.
+    Discarded,
+    /// This daemon's own.
+    Own(&'a Listing),
+    /// One that another daemon left. The SYNs that were routed stay, because their clients repeat
+    /// them whichever daemon there is; the gate may still be open, and nobody listens yet.
+    Left(&'a Listing),
 }
 
-impl Carried {
-    /// Keeps what is true whichever daemon has made the table: the clients repeat their SYNs.
-    pub(crate) fn of_any_daemon(mut self) -> Carried {
-        self.counters.clear();
-        self.elements
-            .retain(|set, _| set == DynamicSet::RoutedSyns.name());
-        self
+impl Earlier<'_> {
+    /// Writes the commands that take away what does not stay.
+    pub(super) fn cleared_for(self, ruleset: &Ruleset) -> String {
+        let (listing, is_own) = match self {
+            Earlier::Own(listing) if listing.is_familiar() => (listing, true),
+            Earlier::Left(listing) if listing.is_familiar() => (listing, false),
+            // Adding first makes deleting succeed where there is no such table.
+            _ => return format!("add table inet {TABLE}\ndelete table inet {TABLE}\n"),
+        };
+        // The rules and elements first, which refer to chains.
+        let mut text = format!("flush table inet {TABLE}\n");
+        for set in listing.sets() {
+            let stays = DynamicSet::named(set.name).is_some_and(|kind| {
+                ruleset.dynamic.contains(&kind)
+                    && set.is_like(kind)
+                    && (is_own || kind == DynamicSet::RoutedSyns)
+            });
+            if !stays {
+                let _ = writeln!(text, "delete {} inet {TABLE} {}", set.kind, set.name);
+            }
+        }
+        for chain in listing.names("chain") {
+            let _ = writeln!(text, "delete chain inet {TABLE} {chain}");
+        }
+        for counter in listing.names("counter") {
+            if !(is_own && ruleset.counters.contains(counter)) {
+                let _ = writeln!(text, "delete counter inet {TABLE} {counter}");
+            }
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE_LEFT: &str = r#"{"nftables": [
+        {"table": {"family": "inet", "name": "pepd"}},
+        {"counter": {"family": "inet", "table": "pepd", "name": "captured"}},
+        {"counter": {"family": "inet", "table": "pepd", "name": "guard-old"}},
+        {"set": {"family": "inet", "table": "pepd", "name": "gate", "size": 64}},
+        {"set": {"family": "inet", "table": "pepd", "name": "detour4"}},
+        {"set": {"family": "inet", "table": "pepd", "name": "routed", "size": 16384, "timeout": 64}},
+        {"map": {"family": "inet", "table": "pepd", "name": "source4"}},
+        {"chain": {"family": "inet", "table": "pepd", "name": "own"}}]}"#;
+
+    fn ruleset() -> Ruleset {
+        let mut ruleset = Ruleset::default();
+        ruleset.counter("captured", "");
+        DynamicSet::ALL
+            .into_iter()
+            .for_each(|set| ruleset.dynamic_set(set));
+        ruleset
     }
 
-    /// Gives the elements of a set; none if the earlier table had none.
-    pub(crate) fn elements_of(&self, set: DynamicSet) -> &[String] {
-        self.elements.get(set.name()).map_or(&[][..], Vec::as_slice)
+    #[test]
+    fn counters_and_sets_that_are_declared_alike_stay() {
+        let listing = Listing::parse(TABLE_LEFT).unwrap();
+        assert_eq!(
+            Earlier::Own(&listing).cleared_for(&ruleset()),
+            "flush table inet pepd\ndelete set inet pepd detour4\ndelete map inet pepd source4\n\
+             delete chain inet pepd own\ndelete counter inet pepd guard-old\n"
+        );
+    }
+
+    #[test]
+    fn of_another_daemons_table_only_the_routed_syns_stay() {
+        let listing = Listing::parse(TABLE_LEFT).unwrap();
+        let cleared = Earlier::Left(&listing).cleared_for(&ruleset());
+        assert!(!cleared.contains("routed"), "{cleared}");
+        for gone in ["set inet pepd gate", "counter inet pepd captured"] {
+            assert!(cleared.contains(&format!("delete {gone}\n")), "{cleared}");
+        }
+    }
+
+    #[test]
+    fn a_table_with_something_foreign_is_deleted_whole() {
+        for foreign in [
+            r#"{"flowtable": {"family": "inet", "table": "pepd", "name": "f"}}"#,
+            r#"{"chain": {"family": "inet", "table": "pepd", "name": "a; flush ruleset"}}"#,
+        ] {
+            let listing = format!(r#"{{"nftables": [{foreign}]}}"#);
+            let listing = Listing::parse(&listing).unwrap();
+            assert_eq!(
+                Earlier::Own(&listing).cleared_for(&ruleset()),
+                "add table inet pepd\ndelete table inet pepd\n"
+            );
+        }
     }
 }

@@ -17,6 +17,17 @@ pub(crate) const STRANGERS: &str = "strangers";
 /// 6528), and whoever guesses another's gets it routed, no more.
 pub(crate) const SYN_KEY: &str = "tcp sport . tcp dport . tcp sequence";
 
+/// The longest that a client waits before it sends a SYN again and has not given up (the sixth
+/// time, by RFC 6298 and net.ipv4.tcp_syn_retries). Each repetition starts the time again.
+const SYN_SECONDS: u64 = 64;
+
+/// The most sources of a family that can be shut out at once. More are split beyond their share,
+/// and the limit of all connections holds.
+pub const FULL_SOURCES: usize = 1024;
+
+/// The most pairs of addresses of a family that can be known to have an asymmetric route.
+pub const ASYMMETRIC_ROUTES: usize = 4096;
+
 /// The counters, in the order in which they are listed, each with its comment in the table.
 pub(crate) const COUNTERS: [(&str, &str); 7] = [
     ("captured", "connections handed to the listener"),
@@ -107,6 +118,26 @@ impl DynamicSet {
     /// Returns the dynamic set with this name; none if a set's elements stay, or it is not pepd's.
     pub(crate) fn named(name: &str) -> Option<DynamicSet> {
         DynamicSet::ALL.into_iter().find(|set| set.name() == name)
+    }
+
+    /// Returns how many elements there is room for. An element that has expired takes its place
+    /// until the kernel looks after it, once a second (nft_rhash_gc,
+    /// net/netfilter/nft_set_hash.c), so that there is more room than the daemon uses.
+    pub(crate) const fn size(self) -> usize {
+        match self {
+            DynamicSet::Gate | DynamicSet::SecondGate | DynamicSet::Readers => 64,
+            DynamicSet::FullSources(_) => 2 * FULL_SOURCES,
+            DynamicSet::AsymmetricRoutes(_) => 2 * ASYMMETRIC_ROUTES,
+            DynamicSet::RoutedSyns | DynamicSet::HeldSyns => 16384,
+        }
+    }
+
+    /// Returns the seconds that an element lasts which the rules put in.
+    pub(crate) const fn timeout(self) -> Option<u64> {
+        match self {
+            DynamicSet::RoutedSyns | DynamicSet::HeldSyns => Some(SYN_SECONDS),
+            _ => None,
+        }
     }
 
     /// Returns the type of the elements that the daemon puts in; none where the rules themselves

@@ -5,9 +5,10 @@ use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
+use super::elements;
 use super::error::NftError;
 use super::listing::Listing;
-use super::names::TABLE;
+use super::names::{DynamicSet, TABLE};
 use crate::prefix::Family;
 
 /// The places where `nft` is looked for: a service's PATH may lack the administrator's directories.
@@ -36,23 +37,40 @@ pub(crate) async fn check(batch: String) -> Result<(), NftError> {
 
 /// Deletes pepd's table. False if there was none.
 pub(crate) async fn delete() -> Result<bool, NftError> {
-    if list().await?.is_none() {
+    if objects().await?.is_none() {
         return Ok(false);
     }
     apply(format!("delete table inet {TABLE}\n")).await?;
     Ok(true)
 }
 
-/// Reads pepd's table; none if there is no such table.
+/// Reads pepd's table, but not the elements of its dynamic sets; none if there is no such table.
 pub(crate) async fn list() -> Result<Option<Listing>, NftError> {
-    match run(&["-j", "list", "table", "inet", TABLE], String::new()).await {
-        Ok(json) => Listing::parse(&json).map(Some),
-        Err(NftError::Failed { stderr }) if stderr.contains("No such file or directory") => {
-            Ok(None)
-        }
-        Err(error) => Err(error),
+    let Some(listing) = objects().await? else {
+        return Ok(None);
+    };
+    let fixed: Vec<String> = listing
+        .sets()
+        .filter(|set| DynamicSet::named(set.name).is_none())
+        .map(|set| set.name.to_owned())
+        .collect();
+    match elements::read(fixed) {
+        Ok(elements) => Ok(Some(listing.with_elements(elements))),
+        // Somebody has just deleted it.
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(Some(listing)),
+        Err(source) => Err(NftError::Elements { source }),
     }
 }
+
+/// Reads pepd's table without any elements.
+async fn objects() -> Result<Option<Listing>, NftError> {
+    let json = run(LIST, String::new()).await?;
+    Ok(Listing::parse(&json)?.of_table())
+}
+
+/// Lists the tables of pepd's family without the elements of sets with a name. Asked for one table,
+/// nft reads the elements of all its sets, whether it shows them or not.
+const LIST: &[&str] = &["-j", "-t", "list", "ruleset", "inet"];
 
 /// Deletes iptables-nft's `raw` table of a family where it holds nothing: no rule, no chain of the
 /// operator's and no policy. It was created with pepd's rule, and iptables has no command that
@@ -90,9 +108,9 @@ pub(crate) async fn chains() -> Result<Vec<Value>, NftError> {
     Ok(Listing::parse(&json)?.objects)
 }
 
-/// Lists everything in this namespace, as nft's JSON objects.
+/// Lists everything in this namespace but the elements of sets with a name, as nft's JSON objects.
 pub(crate) async fn ruleset() -> Result<Vec<Value>, NftError> {
-    let json = run(&["-j", "list", "ruleset"], String::new()).await?;
+    let json = run(&["-j", "-t", "list", "ruleset"], String::new()).await?;
     Ok(Listing::parse(&json)?.objects)
 }
 

@@ -53,7 +53,7 @@
 //! ever, with all mark bits but pepd's untouched.
 
 use super::capture::{admission_chains, campus_chain, own_chain, prerouting_chain, rule_chain};
-use super::carried::Carried;
+use super::carried::Earlier;
 use super::expr::{digit, joined};
 use super::held_syn::{answer_chains, first_chain, hold_chains, verdict_chains};
 use super::mss_clamp::clamp_chains;
@@ -64,16 +64,16 @@ use super::untrack::{leg_chains, translated_chain, untracking_chains};
 use crate::plan::Plan;
 use crate::prefix::Range;
 
-/// Writes a plan's ruleset, with what the earlier table hands on.
-pub(crate) fn write(plan: &Plan, carried: &Carried) -> Ruleset {
-    let mut ruleset = Ruleset::begin(&plan.node);
-    filter_counters(&mut ruleset, plan, carried);
+/// Writes a plan's ruleset, to take the place of an earlier table.
+pub(crate) fn write(plan: &Plan, earlier: Earlier<'_>) -> Ruleset {
+    let mut ruleset = Ruleset::default();
+    filter_counters(&mut ruleset, plan);
     if plan.captures {
-        ruleset.counters(&COUNTERS, carried);
+        ruleset.counters(&COUNTERS);
         if plan.holds() {
-            ruleset.counters(&HOLD_COUNTERS, carried);
+            ruleset.counters(&HOLD_COUNTERS);
         }
-        dynamic_sets(&mut ruleset, plan, carried);
+        dynamic_sets(&mut ruleset, plan);
     }
     address_sets(&mut ruleset, plan);
     if plan.captures {
@@ -81,7 +81,8 @@ pub(crate) fn write(plan: &Plan, carried: &Carried) -> Ruleset {
     }
     filter_chains(&mut ruleset, plan);
     clamp_chains(&mut ruleset, plan);
-    ruleset.end()
+    let cleared = earlier.cleared_for(&ruleset);
+    ruleset.end(&plan.node, &cleared)
 }
 
 fn capturing_chains(ruleset: &mut Ruleset, plan: &Plan) {
@@ -112,10 +113,10 @@ fn capturing_chains(ruleset: &mut Ruleset, plan: &Plan) {
     translated_chain(ruleset, plan);
 }
 
-fn dynamic_sets(ruleset: &mut Ruleset, plan: &Plan, carried: &Carried) {
+fn dynamic_sets(ruleset: &mut Ruleset, plan: &Plan) {
     for set in DynamicSet::ALL {
         if set != DynamicSet::HeldSyns || plan.holds() {
-            ruleset.dynamic_set(set, carried);
+            ruleset.dynamic_set(set);
         }
     }
 }
