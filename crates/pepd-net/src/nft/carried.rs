@@ -6,9 +6,11 @@
 
 use std::fmt::Write as _;
 
+use super::expr::ip;
 use super::listing::Listing;
 use super::names::{DynamicSet, TABLE};
 use super::text::Ruleset;
+use crate::prefix::Family;
 
 /// The table that another takes the place of.
 #[derive(Debug, Clone, Copy)]
@@ -26,13 +28,23 @@ impl Earlier<'_> {
     /// Writes the commands that take away what does not stay.
     pub(super) fn cleared_for(self, ruleset: &Ruleset) -> String {
         let (listing, is_own) = match self {
-            Earlier::Own(listing) if listing.is_familiar() => (listing, true),
-            Earlier::Left(listing) if listing.is_familiar() => (listing, false),
-            // Adding first makes deleting succeed where there is no such table.
-            _ => return format!("add table inet {TABLE}\ndelete table inet {TABLE}\n"),
+            Earlier::Own(listing) => (Some(listing), true),
+            Earlier::Left(listing) => (Some(listing), false),
+            Earlier::Discarded => (None, false),
+        };
+        // The tables beside the first have nothing that stays.
+        let is_wanted = |family: &&Family| {
+            ruleset.beside.contains(family)
+                || listing.is_some_and(|listing| listing.has_table(ip(**family)))
+        };
+        let beside = Family::ALL.iter().filter(is_wanted);
+        let mut text: String = beside.map(|family| deleted(ip(*family))).collect();
+        let familiar = listing.filter(|listing| listing.is_familiar() && listing.has_table("inet"));
+        let Some(listing) = familiar else {
+            return deleted("inet") + &text;
         };
         // The rules and elements first, which refer to chains.
-        let mut text = format!("flush table inet {TABLE}\n");
+        let _ = writeln!(text, "flush table inet {TABLE}");
         for set in listing.sets() {
             let stays = DynamicSet::named(set.name).is_some_and(|kind| {
                 ruleset.dynamic.contains(&kind)
@@ -43,16 +55,21 @@ impl Earlier<'_> {
                 let _ = writeln!(text, "delete {} inet {TABLE} {}", set.kind, set.name);
             }
         }
-        for chain in listing.names("chain") {
+        for chain in listing.own_names("chain") {
             let _ = writeln!(text, "delete chain inet {TABLE} {chain}");
         }
-        for counter in listing.names("counter") {
+        for counter in listing.own_names("counter") {
             if !(is_own && ruleset.counters.contains(counter)) {
                 let _ = writeln!(text, "delete counter inet {TABLE} {counter}");
             }
         }
         text
     }
+}
+
+/// Writes the commands that delete a table; adding it first makes that succeed where there is none.
+fn deleted(family: &str) -> String {
+    format!("add table {family} {TABLE}\ndelete table {family} {TABLE}\n")
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use super::names::{DynamicSet, TABLE};
 use super::text::Ruleset;
 use crate::error::Drift;
 
-/// The table, without the elements of its dynamic sets: it takes the same time to read however full
-/// they are.
+/// The tables, in which no two objects have one name, without the elements of the dynamic sets: they
+/// take the same time to read however full those are.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Listing {
     /// The objects as nft lists them, without elements.
@@ -94,6 +94,22 @@ impl Listing {
         counters.collect()
     }
 
+    /// Returns whether there is a table of this family.
+    pub(super) fn has_table(&self, family: &str) -> bool {
+        self.objects
+            .iter()
+            .filter_map(|object| object.get("table")?.get("family")?.as_str())
+            .any(|found| found == family)
+    }
+
+    /// Adds the tables of single families.
+    pub(super) fn and(mut self, others: impl IntoIterator<Item = Listing>) -> Listing {
+        let objects = others.into_iter().flat_map(|other| other.objects);
+        let objects = objects.filter(|object| object.get("metainfo").is_none());
+        self.objects.extend(objects);
+        self
+    }
+
     /// Gives the sets and maps.
     pub(super) fn sets(&self) -> impl Iterator<Item = ListedSet<'_>> {
         self.objects.iter().filter_map(|object| {
@@ -153,8 +169,17 @@ impl Listing {
         Ok(())
     }
 
+    /// Gives the names of the objects of a kind in the table `inet`.
+    pub(super) fn own_names<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a str> {
+        self.objects
+            .iter()
+            .filter_map(move |object| object.get(kind))
+            .filter(|object| object.get("family").and_then(Value::as_str) == Some("inet"))
+            .filter_map(|object| object.get("name")?.as_str())
+    }
+
     /// Gives the names of the objects of a kind.
-    pub(super) fn names<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a str> {
+    fn names<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a str> {
         self.objects
             .iter()
             .filter_map(move |object| object.get(kind)?.get("name")?.as_str())
@@ -176,7 +201,7 @@ fn differs(
         |found| format!("it has {found}"),
     );
     Err(Drift::new(format!(
-        "nft {kind} {name} of table inet {TABLE} should have {expected} {what}; {found}"
+        "nft {kind} {name} of table {TABLE} should have {expected} {what}; {found}"
     )))
 }
 

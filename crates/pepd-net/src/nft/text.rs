@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use super::expr::{address_type, comment};
+use super::expr::{address_type, comment, ip};
 use super::names::{DynamicSet, SYN_KEY, TABLE};
 use crate::prefix::Family;
 
@@ -17,19 +17,34 @@ pub(crate) struct Ruleset {
     pub(crate) sets: BTreeMap<String, usize>,
     /// The dynamic sets.
     pub(crate) dynamic: Vec<DynamicSet>,
+    /// The families that have a table beside the first.
+    pub(crate) beside: Vec<Family>,
     /// The counters that have a name.
     pub(crate) counters: BTreeSet<String>,
 }
 
 impl Ruleset {
-    /// Makes the batch whole: the box's name, the commands that clear the place, and the table.
+    /// Makes the batch whole: the box's name, the commands that clear the place, and the tables.
     pub(super) fn end(mut self, node: &str, cleared: &str) -> Ruleset {
+        let node = comment(node);
         self.text = format!(
-            "# pepd on {}\n{cleared}table inet {TABLE} {{\n{}}}\n",
-            comment(node),
+            "# pepd on {node}\n{cleared}table inet {TABLE} {{\n{}",
             self.text
         );
         self
+    }
+
+    /// Writes a table of one family after the end of the first.
+    pub(super) fn table(&mut self, family: Family, fill: impl FnOnce(&mut Ruleset)) {
+        let _ = writeln!(self.text, "table {} {TABLE} {{", ip(family));
+        fill(self);
+        self.text.push_str("}\n");
+        self.beside.push(family);
+    }
+
+    /// Ends the first table.
+    pub(super) fn end_table(&mut self) {
+        self.text.push_str("}\n");
     }
 
     /// Writes counters, which go on where the earlier table's stay.
@@ -50,12 +65,15 @@ impl Ruleset {
 
     /// Writes a dynamic set, which keeps its elements where the earlier table's stays.
     pub(super) fn dynamic_set(&mut self, set: DynamicSet) {
+        let (flags, size) = (set.flags(), set.size());
         let kind = match set.element_type() {
-            Some(kind) => format!("type {kind}\n\t\tflags timeout"),
-            None => format!("typeof {SYN_KEY}\n\t\tflags dynamic, timeout"),
+            Some(kind) => format!("type {kind}"),
+            None => format!("typeof {SYN_KEY}"),
         };
-        let size = set.size();
-        let _ = write!(self.text, "\tset {set} {{\n\t\t{kind}\n\t\tsize {size}\n");
+        let _ = write!(
+            self.text,
+            "\tset {set} {{\n\t\t{kind}\n\t\tflags {flags}\n\t\tsize {size}\n"
+        );
         if let Some(seconds) = set.timeout() {
             let _ = writeln!(self.text, "\t\ttimeout {seconds}s");
         }
