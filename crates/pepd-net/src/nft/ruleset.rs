@@ -125,7 +125,12 @@ fn capturing_chains(ruleset: &mut Ruleset, plan: &Plan) {
 
 fn dynamic_sets(ruleset: &mut Ruleset, plan: &Plan) {
     for set in DynamicSet::ALL {
-        if set != DynamicSet::HeldSyns || plan.holds() {
+        let is_used = match set {
+            DynamicSet::HeldSyns => plan.holds(),
+            DynamicSet::HalfOpen(family) => plan.families.contains(&family),
+            _ => true,
+        };
+        if is_used {
             ruleset.dynamic_set(set);
         }
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use super::expr::{address_type, comment, ip};
-use super::names::{DynamicSet, SYN_KEY, TABLE};
+use super::names::{DynamicSet, TABLE};
 use crate::prefix::Family;
 
 /// A ruleset, and how many rules and elements it makes: what verification counts.
@@ -66,9 +66,9 @@ impl Ruleset {
     /// Writes a dynamic set, which keeps its elements where the earlier table's stays.
     pub(super) fn dynamic_set(&mut self, set: DynamicSet) {
         let (flags, size) = (set.flags(), set.size());
-        let kind = match set.element_type() {
-            Some(kind) => format!("type {kind}"),
-            None => format!("typeof {SYN_KEY}"),
+        let kind = match (set.element_type(), set.key()) {
+            (Some(kind), _) => format!("type {kind}"),
+            (None, key) => format!("typeof {}", key.unwrap_or_default()),
         };
         let _ = write!(
             self.text,
