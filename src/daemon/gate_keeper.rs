@@ -6,11 +6,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pepd_net::{Gate, GateError};
+use pepd_net::{ASYMMETRIC_ROUTES, FULL_SOURCES, Gate, GateError};
 use pepd_packet::Source;
-use pepd_relay::{Pressure, Relay};
+use pepd_relay::{AsymmetricRoute, Pressure, Relay};
 use pepd_telemetry::{Counters, Throttle};
 
+use crate::daemon::asymmetric_pairs::{AsymmetricPairs, PairChanges};
 use crate::daemon::peers::Probes;
 use crate::daemon::systemd::Notifier;
 use crate::daemon::ticks;
@@ -26,6 +27,13 @@ const GATE_TTL: Duration = Duration::from_secs(5);
 /// enough to cost little, and short enough that a path that has been mended is used.
 const ASYMMETRIC_TTL: Duration = Duration::from_secs(600);
 
+/// Changes of the limits that are acted upon between two intervals; the kernel hears of others at
+/// the next. Clients can cause any number.
+const HURRIED_RENEWALS: u32 = 64;
+
+/// Pairs of addresses with an asymmetric route that are taken in an interval; more are found again.
+const PAIRS_PER_INTERVAL: usize = 1024;
+
 /// The time for which a worker may be silent before new connections are no longer given to it.
 const WORKER_TIMEOUT: Duration = Duration::from_millis(2500);
 
@@ -40,6 +48,10 @@ pub struct GateKeeper {
     counters: Arc<Counters>,
     lease: GateLease,
     tick: tokio::time::Interval,
+    /// Renewals since the last interval began that were for a change of the limits.
+    hurried: u32,
+    /// Pairs that may still be taken in this interval.
+    pairs_left: usize,
 }
 
 impl GateKeeper {
@@ -58,6 +70,8 @@ impl GateKeeper {
             counters,
             lease: GateLease::new(gate),
             tick: ticks::interval(RENEWAL_INTERVAL),
+            hurried: 0,
+            pairs_left: PAIRS_PER_INTERVAL,
         }
     }
 
@@ -65,8 +79,13 @@ impl GateKeeper {
     /// reached.
     pub async fn renewal_due(&mut self) {
         tokio::select! {
-            _ = self.tick.tick() => {}
-            () = self.relay.admission().changed() => {}
+            _ = self.tick.tick() => {
+                self.hurried = 0;
+                self.pairs_left = PAIRS_PER_INTERVAL;
+            }
+            () = self.relay.admission().changed(), if self.hurried < HURRIED_RENEWALS => {
+                self.hurried += 1;
+            }
         }
     }
 
@@ -81,9 +100,10 @@ impl GateKeeper {
             return Ok(());
         }
         let set = self.set();
-        for route in self.relay.admission().take_asymmetric_routes() {
-            self.lease.route_asymmetric(route.source, route.destination);
-        }
+        let mut found = self.relay.admission().take_asymmetric_routes();
+        found.truncate(self.pairs_left);
+        self.pairs_left -= found.len();
+        self.lease.route_asymmetric(&found);
         self.notifier.alive(self.status_line());
         set
     }
@@ -145,6 +165,8 @@ struct GateLease {
     is_open: bool,
     /// The sources whose connections are routed.
     full_sources: HashSet<Source>,
+    /// The pairs of addresses that are routed.
+    pairs: AsymmetricPairs,
 }
 
 impl GateLease {
@@ -153,6 +175,7 @@ impl GateLease {
             gate,
             is_open: false,
             full_sources: HashSet::new(),
+            pairs: AsymmetricPairs::new(ASYMMETRIC_ROUTES, ASYMMETRIC_TTL),
         }
     }
 
@@ -167,24 +190,26 @@ impl GateLease {
             report_gate(open);
         }
         self.is_open = open;
-        let gone: Vec<_> = self
-            .full_sources
-            .iter()
-            .filter(|source| !full.contains(source))
-            .copied()
-            .collect();
+        let full: HashSet<Source> = full.iter().copied().collect();
         // First: one of another prefix may begin with the same address.
+        let gone: Vec<_> = self.full_sources.difference(&full).copied().collect();
         for source in gone {
             self.gate.let_in(source)?;
             self.full_sources.remove(&source);
         }
-        for source in full {
-            self.gate.shut_out(*source, GATE_TTL)?;
-            if self.full_sources.insert(*source) {
-                report_full_source(*source);
-            }
+        // Where there are more than there is room for, those that are shut out stay.
+        let room = FULL_SOURCES.saturating_sub(self.full_sources.len());
+        let new: Vec<_> = full
+            .difference(&self.full_sources)
+            .take(room)
+            .copied()
+            .collect();
+        for source in new {
+            report_full_source(source);
+            self.full_sources.insert(source);
         }
-        Ok(())
+        let shut_out: Vec<_> = self.full_sources.iter().copied().collect();
+        self.gate.shut_out(&shut_out, GATE_TTL)
     }
 
     /// Says that the workers read what is held.
@@ -194,13 +219,19 @@ impl GateLease {
         }
     }
 
-    /// Routes what goes from `source` to `destination`, for a while.
-    fn route_asymmetric(&self, source: IpAddr, destination: IpAddr) {
-        report_asymmetric_route(source, destination);
-        if let Err(error) = self
+    /// Routes what goes from these sources to these destinations, for a while.
+    fn route_asymmetric(&mut self, found: &[AsymmetricRoute]) {
+        let Some(first) = found.first() else {
+            return;
+        };
+        report_asymmetric_route(first.source, first.destination);
+        let pairs = found.iter().map(|route| (route.source, route.destination));
+        let PairChanges { added, dropped } = self.pairs.learn(pairs, Instant::now());
+        let told = self
             .gate
-            .route_asymmetric(source, destination, ASYMMETRIC_TTL)
-        {
+            .split_again(&dropped)
+            .and_then(|()| self.gate.route_asymmetric(&added, ASYMMETRIC_TTL));
+        if let Err(error) = told {
             report_error(&error);
         }
     }
@@ -216,6 +247,7 @@ impl GateLease {
     fn reset(&mut self) {
         self.is_open = false;
         self.full_sources.clear();
+        self.pairs.clear();
     }
 }
 

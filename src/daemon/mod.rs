@@ -8,6 +8,7 @@
 //! and the way from the configuration to the relay and the kernel state in [`wiring`].
 
 pub mod admin;
+mod asymmetric_pairs;
 mod drain;
 pub mod fixed_rate;
 mod gate_keeper;

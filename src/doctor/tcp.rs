@@ -14,7 +14,7 @@ struct Expected {
     why: &'static str,
 }
 
-const EXPECTED: [Expected; 5] = [
+const EXPECTED: [Expected; 6] = [
     Expected {
         id: "tcp.window-scaling",
         path: "net/ipv4/tcp_window_scaling",
@@ -36,6 +36,14 @@ const EXPECTED: [Expected; 5] = [
         level: Level::Slow,
         why: "without them (RFC 7323) round trips are measured less often, and an address and \
               port in TIME_WAIT cannot be used again: pepd needs the client's own",
+    },
+    Expected {
+        id: "tcp.syn-cookies",
+        path: "net/ipv4/tcp_syncookies",
+        least: 1,
+        level: Level::Slow,
+        why: "without them whoever floods a listener's queue with forged SYNs keeps everybody else \
+              out; pepd hands the cookies' acknowledgements back to the listener",
     },
     Expected {
         id: "tcp.accept-queue",

@@ -1,6 +1,7 @@
 //! What the kernel has counted by itself.
 
-use crate::nft::carried::Carried;
+use std::collections::BTreeMap;
+
 use crate::nft::names::{GUARD, STRANGERS, UNSPLIT};
 
 /// The table's counters, since the daemon's start.
@@ -35,8 +36,7 @@ pub struct Guard {
 }
 
 impl Counts {
-    pub(crate) fn new(carried: &Carried) -> Self {
-        let counters = &carried.counters;
+    pub(crate) fn new(counters: &BTreeMap<&str, (u64, u64)>) -> Self {
         let unsplit = UNSPLIT.iter().filter_map(|&(counter, meaning)| {
             let &(syns, _) = counters.get(counter)?;
             Some(Unsplit {
@@ -48,7 +48,7 @@ impl Counts {
         let guards = counters.iter().filter_map(|(name, &(packets, bytes))| {
             let peer = match name.strip_prefix(GUARD) {
                 Some(peer) => Some(peer.to_owned()),
-                None if name == STRANGERS => None,
+                None if *name == STRANGERS => None,
                 None => return None,
             };
             Some(Guard {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::iptables::rules as iptables;
-use crate::nft::carried::Carried;
+use crate::nft::carried::Earlier;
 use crate::nft::ruleset;
 use crate::plan::Plan;
 
@@ -12,7 +12,7 @@ impl Plan {
     ///
     /// It deletes an earlier `inet pepd` table and makes a new one, with the gate closed.
     pub fn nft(&self) -> String {
-        ruleset::write(self, &Carried::default()).text
+        ruleset::write(self, Earlier::Discarded).text
     }
 }
 

@@ -1,6 +1,6 @@
 //! How many connections there are, in total and per source, and who has to be told.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,7 +29,7 @@ struct State {
     limits: Limits,
     sources: HashMap<Source, u32>,
     full: bool,
-    full_sources: Vec<Source>,
+    full_sources: HashSet<Source>,
     /// Asymmetric routes that have not been asked for yet.
     asymmetric: Vec<AsymmetricRoute>,
 }
@@ -63,7 +63,7 @@ impl Admission {
                 limits,
                 sources: HashMap::new(),
                 full: false,
-                full_sources: Vec::new(),
+                full_sources: HashSet::new(),
                 asymmetric: Vec::new(),
             }),
             exhausted: AtomicBool::new(false),
@@ -83,8 +83,8 @@ impl Admission {
         let from_source = sources.entry(source).or_default();
         *from_source += 1;
         let source_is_full = *from_source == limits.per_source;
-        if source_is_full && !state.full_sources.contains(&source) {
-            state.full_sources.push(source);
+        if source_is_full {
+            state.full_sources.insert(source);
         }
         let became_full = !state.full && live >= state.limits.connections;
         state.full |= became_full;
@@ -110,9 +110,7 @@ impl Admission {
             state.sources.remove(&source);
         }
         if remaining.is_none_or(|count| count < reopening(state.limits.per_source)) {
-            let before = state.full_sources.len();
-            state.full_sources.retain(|full| *full != source);
-            changed |= state.full_sources.len() != before;
+            changed |= state.full_sources.remove(&source);
         }
         if state.full && live < reopening(state.limits.connections) {
             state.full = false;
@@ -193,7 +191,7 @@ impl Admission {
         let state = self.lock();
         Pressure {
             full: state.full || self.exhausted.load(Relaxed),
-            sources: state.full_sources.clone(),
+            sources: state.full_sources.iter().copied().collect(),
         }
     }
 

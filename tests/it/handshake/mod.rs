@@ -1,6 +1,7 @@
 //! How connections are established: SYNs that are held until the server has answered, or not held.
 
 mod connections;
+mod cookies;
 mod errors;
 mod fast_open;
 mod first_words;

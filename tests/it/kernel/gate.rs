@@ -105,8 +105,8 @@ fn sources_are_shut_out_and_let_in() -> Result<()> {
     let mapped: IpAddr = "::ffff:10.1.0.10".parse().unwrap();
     let v6: IpAddr = "fd00:a::9".parse().unwrap();
     for source in [v4, mapped, v6].map(Source::from) {
-        it.gate.shut_out(source, LONG).unwrap();
-        it.gate.shut_out(source, LONG).unwrap();
+        it.gate.shut_out(&[source], LONG).unwrap();
+        it.gate.shut_out(&[source], LONG).unwrap();
     }
     let (full4, full6) = (it.elements("full4"), it.elements("full6"));
     assert!(
@@ -148,7 +148,7 @@ fn threads_may_share_it() -> Result<()> {
                 for host in 0..50u8 {
                     gate.renew(LONG).unwrap();
                     let source = IpAddr::from([10, 1, thread, host]).into();
-                    gate.shut_out(source, LONG).unwrap();
+                    gate.shut_out(&[source], LONG).unwrap();
                 }
             });
         }

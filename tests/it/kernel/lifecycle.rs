@@ -120,10 +120,8 @@ fn replacing_is_whole_and_keeps_gate_sources_and_counters() -> Result<()> {
     netns.run(|| {
         let gate = Gate::open().unwrap();
         gate.renew(Duration::from_secs(600)).unwrap();
-        gate.shut_out(source("10.1.0.9"), Duration::from_secs(600))
-            .unwrap();
-        gate.shut_out(source("fd00:a::9"), Duration::from_secs(600))
-            .unwrap();
+        let full = ["10.1.0.9", "fd00:a::9"].map(source);
+        gate.shut_out(&full, Duration::from_secs(600)).unwrap();
     });
 
     let mut changed = request();

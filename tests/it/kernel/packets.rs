@@ -78,7 +78,7 @@ fn a_source_over_its_limit_is_routed() -> Result<()> {
     let (world, _installed) = World::with(&request());
     for (client, server) in [(CLIENT4, SERVER4), (CLIENT6, SERVER6)] {
         let client = SourcePrefix::NETWORK.source_of(client.parse().unwrap());
-        world.gate.shut_out(client, LONG).unwrap();
+        world.gate.shut_out(&[client], LONG).unwrap();
         assert_eq!(world.connect(server, WEB), Answered::Server);
         world.gate.let_in(client).unwrap();
         assert_eq!(world.connect(server, WEB), Answered::Box);

@@ -1,6 +1,7 @@
 //! What happens when connections, descriptors or memory run out.
 
 mod connections;
+mod exhaustion;
 mod faults;
 mod reloads;
 mod shortage;

@@ -142,7 +142,7 @@ impl Installed {
     /// [`VerifyError::Drift`] if it is not; others if it cannot be read.
     pub async fn verify(&self) -> Result<Counts, VerifyError> {
         let listing = verify(&self.plan, &self.fingerprint).await?;
-        Ok(Counts::new(&listing.carried()))
+        Ok(Counts::new(&listing.counters()))
     }
 
     /// Puts `plan` in the place of `old`, or of whatever a crash left, and listens to the host's

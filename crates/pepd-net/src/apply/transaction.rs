@@ -3,7 +3,7 @@
 use super::error::{InstallError, VerifyError};
 use super::verify::{table_is_gone, verify_items, verify_routing};
 use crate::iptables::rules::{self as iptables, QueueRule};
-use crate::nft::carried::Carried;
+use crate::nft::carried::Earlier;
 use crate::nft::listing::Listing;
 use crate::nft::text::Ruleset;
 use crate::nft::{process as nft, ruleset};
@@ -88,18 +88,17 @@ async fn put_all(
 
 async fn put_table(plan: &Plan, old: Option<&Plan>) -> Result<Listing, InstallError> {
     let there = nft::list().await;
-    let carried = match old {
-        // The gate that a crash left may still be open, and nobody listens yet. A table that cannot
-        // be read cannot be replaced either, and the error then says why.
-        None => there
-            .ok()
-            .flatten()
-            .map_or_else(Carried::default, |listing| {
-                listing.carried().of_any_daemon()
-            }),
-        Some(_) => there?.map_or_else(Carried::default, |listing| listing.carried()),
+    let there = match old {
+        // A table that cannot be read cannot be replaced either, and the error then says why.
+        None => there.ok().flatten(),
+        Some(_) => there?,
     };
-    let ruleset = ruleset::write(plan, &carried);
+    let earlier = match (&there, old) {
+        (None, _) => Earlier::Discarded,
+        (Some(listing), None) => Earlier::Left(listing),
+        (Some(listing), Some(_)) => Earlier::Own(listing),
+    };
+    let ruleset = ruleset::write(plan, earlier);
     nft::apply(ruleset.text.clone()).await?;
     let verified = verify_table(&ruleset).await;
     if verified.is_err() {
@@ -117,12 +116,10 @@ async fn verify_table(ruleset: &Ruleset) -> Result<Listing, VerifyError> {
 /// Puts the old plan's table back, or none. As much is carried over of what the new one counted
 /// meanwhile, and of its dynamic sets, as can be read.
 async fn undo_table(old: Option<&Plan>) {
-    let carried = match nft::list().await {
-        Ok(Some(listing)) => listing.carried(),
-        _ => Carried::default(),
-    };
+    let there = nft::list().await.ok().flatten();
+    let earlier = there.as_ref().map_or(Earlier::Discarded, Earlier::Own);
     let undone = match old {
-        Some(old) => nft::apply(ruleset::write(old, &carried).text).await,
+        Some(old) => nft::apply(ruleset::write(old, earlier).text).await,
         None => nft::delete().await.map(|_| ()),
     };
     if let Err(error) = undone {

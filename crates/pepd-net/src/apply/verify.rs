@@ -3,7 +3,7 @@
 use super::error::VerifyError;
 use crate::error::Drift;
 use crate::iptables::rules as iptables;
-use crate::nft::carried::Carried;
+use crate::nft::carried::Earlier;
 use crate::nft::listing::Listing;
 use crate::nft::names::TABLE;
 use crate::nft::{process as nft, ruleset};
@@ -17,7 +17,7 @@ use crate::route::netlink::Routing;
 pub(super) async fn verify(plan: &Plan, fingerprint: &Listing) -> Result<Listing, VerifyError> {
     let listing = nft::list().await?.ok_or_else(table_is_gone)?;
     // The counts name what differs; the fingerprint sees every difference.
-    listing.check(&ruleset::write(plan, &Carried::default()))?;
+    listing.check(&ruleset::write(plan, Earlier::Discarded))?;
     if plan.captures && firewall::translates_addresses().await != plan.translates {
         let what = "this host's address translation is not as nft table inet pepd knows it";
         return Err(Drift::new(what.to_owned()).into());

@@ -63,11 +63,11 @@ impl Gate {
     pub fn renew(&self, ttl: Duration) -> Result<(), GateError> {
         let renewed = if self.is_open.load(Relaxed) {
             let is_seconds_turn = self.is_seconds_turn.fetch_xor(true, Relaxed);
-            self.put(GATES[usize::from(is_seconds_turn)], &TCP, ttl)
+            self.put(&[(GATES[usize::from(is_seconds_turn)], TCP.to_vec())], ttl)
         } else {
             GATES
                 .into_iter()
-                .try_for_each(|set| self.put(set, &TCP, ttl))
+                .try_for_each(|set| self.put(&[(set, TCP.to_vec())], ttl))
         };
         self.is_open.store(renewed.is_ok(), Relaxed);
         renewed
@@ -80,7 +80,7 @@ impl Gate {
     ///
     /// [`GateError`]; ENOENT means that the table is gone.
     pub fn attend(&self, ttl: Duration) -> Result<(), GateError> {
-        self.put(DynamicSet::Readers, &TCP, ttl)
+        self.put(&[(DynamicSet::Readers, TCP.to_vec())], ttl)
     }
 
     /// Closes the gate. It is no error if it is closed already, or if there is no table.
@@ -93,15 +93,16 @@ impl Gate {
         GATES.into_iter().try_for_each(|set| self.take(set, &TCP))
     }
 
-    /// Routes new connections from `source` for `ttl` instead of splitting them. Each call
-    /// starts the time again.
+    /// Routes new connections from `sources` for `ttl` instead of splitting them. Each call starts
+    /// the time again.
     ///
     /// # Errors
     ///
-    /// [`GateError`]; ENOENT means that the table is gone.
-    pub fn shut_out(&self, source: Source, ttl: Duration) -> Result<(), GateError> {
-        let (set, key) = source_key(source);
-        self.put(set, &key, ttl)
+    /// [`GateError`]; ENOENT means that the table is gone, ENFILE that there are more than
+    /// [`FULL_SOURCES`](crate::FULL_SOURCES).
+    pub fn shut_out(&self, sources: &[Source], ttl: Duration) -> Result<(), GateError> {
+        let elements: Vec<_> = sources.iter().copied().map(source_key).collect();
+        self.put(&elements, ttl)
     }
 
     /// Splits new connections from `source` again. It is no error if it was not shut out.
@@ -114,41 +115,67 @@ impl Gate {
         self.take(set, &key)
     }
 
-    /// Routes new connections from `source` to `destination` for `ttl` instead of splitting them.
-    /// Addresses of two families are no pair, and nothing is done.
+    /// Routes new connections between these pairs of source and destination for `ttl` instead of
+    /// splitting them. Addresses of two families are no pair, and are passed over.
     ///
     /// # Errors
     ///
-    /// [`GateError`]; ENOENT means that the table is gone.
+    /// [`GateError`]; ENOENT means that the table is gone, ENFILE that there are more than
+    /// [`ASYMMETRIC_ROUTES`](crate::ASYMMETRIC_ROUTES).
     pub fn route_asymmetric(
         &self,
-        source: IpAddr,
-        destination: IpAddr,
+        pairs: &[(IpAddr, IpAddr)],
         ttl: Duration,
     ) -> Result<(), GateError> {
-        match (source.to_canonical(), destination.to_canonical()) {
-            (IpAddr::V4(from), IpAddr::V4(to)) => {
-                let key = [from.octets(), to.octets()].concat();
-                self.put(DynamicSet::AsymmetricRoutes(Family::V4), &key, ttl)
-            }
-            (IpAddr::V6(from), IpAddr::V6(to)) => {
-                let key = [from.octets(), to.octets()].concat();
-                self.put(DynamicSet::AsymmetricRoutes(Family::V6), &key, ttl)
-            }
-            _ => Ok(()),
-        }
+        let elements: Vec<_> = pairs.iter().copied().filter_map(pair_key).collect();
+        self.put(&elements, ttl)
     }
 
-    /// Adds the element, deletes it and adds it with its new time, in one transaction. Adding
+    /// Splits new connections between these pairs of addresses again. It is no error if they were
+    /// not routed.
+    ///
+    /// # Errors
+    ///
+    /// [`GateError`].
+    pub fn split_again(&self, pairs: &[(IpAddr, IpAddr)]) -> Result<(), GateError> {
+        let elements: Vec<_> = pairs.iter().copied().filter_map(pair_key).collect();
+        self.change_all("delete from", &elements, |changes, set, key| {
+            // Deleting alone fails where it has expired.
+            changes.add(set.name(), key, BRIEF);
+            changes.delete(set.name(), key);
+        })
+    }
+
+    /// Adds each element, deletes it and adds it with its new time, in one transaction. Adding
     /// alone would do nothing: kernels before 6.12 keep the timeout of an element that is
     /// there, and deleting alone fails where it is not.
-    fn put(&self, set: DynamicSet, key: &[u8], ttl: Duration) -> Result<(), GateError> {
-        self.transact(|changes| {
+    fn put(&self, elements: &[(DynamicSet, Vec<u8>)], ttl: Duration) -> Result<(), GateError> {
+        self.change_all("add to", elements, |changes, set, key| {
             changes.add(set.name(), key, ttl);
             changes.delete(set.name(), key);
             changes.add(set.name(), key, ttl);
         })
-        .map_err(|source| GateError::new(format!("cannot add to the nft set {set}"), source))
+    }
+
+    /// Changes elements, so many in one transaction.
+    fn change_all(
+        &self,
+        what: &str,
+        elements: &[(DynamicSet, Vec<u8>)],
+        mut change: impl FnMut(&mut Changes, DynamicSet, &[u8]),
+    ) -> Result<(), GateError> {
+        for some in elements.chunks(ELEMENTS_AT_ONCE) {
+            self.transact(|changes| {
+                for (set, key) in some {
+                    change(changes, *set, key);
+                }
+            })
+            .map_err(|source| {
+                let set = some.first().map_or("", |(set, _)| set.name());
+                GateError::new(format!("cannot {what} the nft set {set}"), source)
+            })?;
+        }
+        Ok(())
     }
 
     fn take(&self, set: DynamicSet, key: &[u8]) -> Result<(), GateError> {
@@ -192,6 +219,13 @@ impl Classify for GateError {
     }
 }
 
+/// Elements that are changed in one transaction: the socket's buffer has room for the answers to
+/// three messages about each.
+const ELEMENTS_AT_ONCE: usize = 32;
+
+/// The time that an element gets which is deleted at once.
+const BRIEF: Duration = Duration::from_secs(1);
+
 /// The key of the gate's element: IPPROTO_TCP, as `meta l4proto` has it.
 const TCP: [u8; 1] = [6];
 
@@ -203,6 +237,16 @@ fn source_key(source: Source) -> (DynamicSet, Vec<u8>) {
         IpAddr::V6(v6) => v6.octets().to_vec(),
     };
     (DynamicSet::FullSources(Family::of(source)), key)
+}
+
+/// Gives the set and key for a pair of addresses; none if they are of two families.
+fn pair_key((source, destination): (IpAddr, IpAddr)) -> Option<(DynamicSet, Vec<u8>)> {
+    let (family, key) = match (source.to_canonical(), destination.to_canonical()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => (Family::V4, [from.octets(), to.octets()].concat()),
+        (IpAddr::V6(from), IpAddr::V6(to)) => (Family::V6, [from.octets(), to.octets()].concat()),
+        _ => return None,
+    };
+    Some((DynamicSet::AsymmetricRoutes(family), key))
 }
 
 /// Reads answers until the batch's last change is acknowledged or anything in it is refused.

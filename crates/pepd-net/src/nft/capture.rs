@@ -2,8 +2,8 @@
 //! hooks call them is in [`super::forward`] and [`super::untrack`].
 
 use super::expr::{
-    FIRST_SYN, FOREIGN, asymmetric_routes, digit, end_of_rules, gate_closed, icmp, ip, marked,
-    remember, rule_lines, set_bits, set_mark, shut_gate, source,
+    FIRST_SYN, FOREIGN, asymmetric_routes, digit, end_of_rules, gate_closed, half_open, icmp, ip,
+    marked, remember, rule_lines, set_bits, set_mark, shut_gate, source,
 };
 use super::names::{DynamicSet, SYN_KEY};
 use super::text::Ruleset;
@@ -72,10 +72,17 @@ pub(super) fn admission_chains(ruleset: &mut Ruleset, plan: &Plan) {
 
 /// Writes the chain in which the first pass of a SYN to be answered at once ends.
 pub(super) fn early_chain(ruleset: &mut Ruleset, plan: &Plan) {
-    let early = [
-        "jump admission".to_owned(),
-        format!("{} accept", set_bits(plan, plan.split_mark())),
-    ];
+    let mark = set_bits(plan, plan.split_mark());
+    // Where there is no room, nft goes on with the next rule.
+    let there_is_room = plan
+        .families
+        .iter()
+        .map(|&family| format!("{} {mark} accept", half_open(family, "update")));
+    let early: Vec<String> = ["jump admission".to_owned()]
+        .into_iter()
+        .chain(there_is_room)
+        .chain(["counter name half_open goto routed".to_owned()])
+        .collect();
     ruleset.chain("early", None, &early);
 }
 

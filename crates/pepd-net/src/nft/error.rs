@@ -60,6 +60,12 @@ pub enum NftError {
         /// The text that nft printed.
         stderr: String,
     },
+    /// The elements of a set could not be read.
+    #[error("cannot read the elements of a set of the table inet pepd: {source}")]
+    Elements {
+        /// The kernel's errno.
+        source: io::Error,
+    },
     /// nft's listing could not be understood.
     #[error("cannot read nft's listing of the table inet pepd: {reason}")]
     Listing {
@@ -88,6 +94,7 @@ impl Classify for NftError {
             NftError::Missing { .. }
             | NftError::Io { .. }
             | NftError::Failed { .. }
+            | NftError::Elements { .. }
             | NftError::Listing { .. } => Kind::Internal,
         }
     }

@@ -200,6 +200,16 @@ pub(super) fn remember(set: DynamicSet) -> String {
     format!("update @{set} {{ {SYN_KEY} }}")
 }
 
+/// The answer to a SYN-ACK, with or without data.
+pub(super) const ACKNOWLEDGEMENT: &str = "tcp flags & (syn | rst | ack) == ack";
+
+/// Does something with a set of handshakes that are not finished.
+pub(super) fn half_open(family: Family, operation: &str) -> String {
+    let set = DynamicSet::HalfOpen(family);
+    let key = set.key().unwrap_or_default();
+    format!("{operation} @{set} {{ {key} }}")
+}
+
 /// Notes that a SYN is not held any more.
 pub(super) fn forget_held() -> String {
     format!("delete @{} {{ {SYN_KEY} }}", DynamicSet::HeldSyns)

@@ -1,53 +1,97 @@
-//! What `nft -j` lists, and what of it verification and the next table need.
+//! What is read back of the table, and what of it verification and the next table need.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::carried::Carried;
+use super::elements::Elements;
 use super::error::NftError;
-use super::expr::ip;
 use super::names::{DynamicSet, TABLE};
 use super::text::Ruleset;
 use crate::error::Drift;
-use crate::prefix::Family;
 
-/// The tables as nft lists them, in which no two objects have one name.
+/// The tables, in which no two objects have one name, without the elements of the dynamic sets: they
+/// take the same time to read however full those are.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Listing {
+    /// The objects as nft lists them, without elements.
     pub(super) objects: Vec<Value>,
+    /// The elements of the other sets and the maps.
+    elements: BTreeMap<String, Elements>,
+}
+
+/// A set or map of the table.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ListedSet<'a> {
+    /// `set` or `map`.
+    pub(super) kind: &'static str,
+    pub(super) name: &'a str,
+    size: Option<u64>,
+    timeout: Option<u64>,
+}
+
+impl ListedSet<'_> {
+    /// Returns whether it is declared as this dynamic set is now.
+    pub(super) fn is_like(&self, set: DynamicSet) -> bool {
+        let size = u64::try_from(set.size()).ok();
+        self.kind == "set" && (self.size, self.timeout) == (size, set.timeout())
+    }
 }
 
 impl Listing {
+    /// Reads nft's listing.
     pub(super) fn parse(json: &str) -> Result<Listing, NftError> {
         let mut value: Value = serde_json::from_str(json).map_err(|error| NftError::Listing {
             reason: error.to_string(),
         })?;
         match value.get_mut("nftables").map(Value::take) {
-            Some(Value::Array(objects)) => Ok(Listing { objects }),
+            Some(Value::Array(objects)) => Ok(Listing {
+                objects,
+                elements: BTreeMap::new(),
+            }),
             _ => Err(NftError::Listing {
                 reason: "there is no array `nftables`".to_owned(),
             }),
         }
     }
 
-    /// Gives the table without what changes by itself: handles, counts and dynamic elements.
-    /// Two equal fingerprints mean that nobody changed the table in between.
+    /// Leaves what is pepd's table of a listing of all tables; none if there is none.
+    pub(super) fn of_table(mut self) -> Option<Listing> {
+        let is_ours = |object: &Value| {
+            let object = object.as_object().and_then(|object| object.iter().next());
+            let Some((kind, object)) = object else {
+                return false;
+            };
+            let name = if kind == "table" { "name" } else { "table" };
+            let text = |field: &str| object.get(field).and_then(Value::as_str);
+            text("family") == Some("inet") && text(name) == Some(TABLE)
+        };
+        self.objects.retain(is_ours);
+        (!self.objects.is_empty()).then_some(self)
+    }
+
+    /// Adds the elements of the sets and maps that are not dynamic.
+    pub(super) fn with_elements(self, elements: BTreeMap<String, Elements>) -> Listing {
+        Listing { elements, ..self }
+    }
+
+    /// Gives the table without what changes by itself: handles and counts. Two equal fingerprints
+    /// mean that nobody changed the table in between.
     pub(crate) fn fingerprint(&self) -> Listing {
-        let mut objects = self.objects.clone();
-        objects.retain(|object| object.get("metainfo").is_none());
-        for object in &mut objects {
-            let dynamic = object
-                .get("set")
-                .and_then(|set| set.get("name"))
-                .and_then(Value::as_str)
-                .is_some_and(|name| DynamicSet::named(name).is_some());
-            if dynamic && let Some(set) = object.get_mut("set").and_then(Value::as_object_mut) {
-                set.remove("elem");
-            }
-            strip(object);
-        }
-        Listing { objects }
+        let mut fingerprint = self.clone();
+        fingerprint.objects.iter_mut().for_each(strip);
+        fingerprint
+    }
+
+    /// Gives what the counters with a name have counted: packets and bytes.
+    pub(crate) fn counters(&self) -> BTreeMap<&str, (u64, u64)> {
+        let counters = self.objects.iter().filter_map(|object| {
+            let counter = object.get("counter")?;
+            let number = |field: &str| counter.get(field).and_then(Value::as_u64);
+            let name = counter.get("name")?.as_str()?;
+            Some((name, (number("packets")?, number("bytes")?)))
+        });
+        counters.collect()
     }
 
     /// Returns whether there is a table of this family.
@@ -58,42 +102,47 @@ impl Listing {
             .any(|found| found == family)
     }
 
-    /// Gives what the next table takes over from this one.
-    pub(crate) fn carried(&self) -> Carried {
-        let mut carried = Carried {
-            families: Family::ALL
-                .into_iter()
-                .filter(|&family| self.has_table(ip(family)))
-                .collect(),
-            ..Carried::default()
-        };
-        for object in &self.objects {
-            if let Some(counter) = object.get("counter")
-                && let (Some(name), Some(packets), Some(bytes)) = (
-                    counter.get("name").and_then(Value::as_str),
-                    counter.get("packets").and_then(Value::as_u64),
-                    counter.get("bytes").and_then(Value::as_u64),
-                )
-            {
-                carried.counters.insert(name.to_owned(), (packets, bytes));
-            }
-            if let Some(set) = object.get("set")
-                && let Some(name) = set.get("name").and_then(Value::as_str)
-                && let Some(kind) = DynamicSet::named(name)
-                && let Some(elements) = set.get("elem").and_then(Value::as_array)
-            {
-                let elements = elements.iter().filter_map(|e| carried_element(kind, e));
-                carried.elements.insert(name.to_owned(), elements.collect());
-            }
-        }
-        carried
+    /// Adds the tables of single families.
+    pub(super) fn and(mut self, others: impl IntoIterator<Item = Listing>) -> Listing {
+        let objects = others.into_iter().flat_map(|other| other.objects);
+        let objects = objects.filter(|object| object.get("metainfo").is_none());
+        self.objects.extend(objects);
+        self
+    }
+
+    /// Gives the sets and maps.
+    pub(super) fn sets(&self) -> impl Iterator<Item = ListedSet<'_>> {
+        self.objects.iter().filter_map(|object| {
+            let of_kind = |kind| object.get(kind).map(|set| (kind, set));
+            let (kind, set) = of_kind("set").or_else(|| of_kind("map"))?;
+            Some(ListedSet {
+                kind,
+                name: set.get("name")?.as_str()?,
+                size: set.get("size").and_then(Value::as_u64),
+                timeout: set.get("timeout").and_then(Value::as_u64),
+            })
+        })
+    }
+
+    /// Returns whether it has nothing but objects of the kinds that pepd's tables have, with names
+    /// such as pepd gives.
+    pub(super) fn is_familiar(&self) -> bool {
+        const KINDS: [&str; 6] = ["table", "counter", "set", "map", "chain", "rule"];
+        let is_plain =
+            |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | '\\');
+        self.objects.iter().all(|object| {
+            KINDS.iter().any(|kind| {
+                object.get(kind).is_some_and(|object| {
+                    let name = object.get("name").and_then(Value::as_str);
+                    name.is_none_or(|name| name.chars().all(is_plain))
+                })
+            })
+        })
     }
 
     /// Compares the numbers of rules and elements with what `ruleset` makes.
     pub(crate) fn check(&self, ruleset: &Ruleset) -> Result<(), Drift> {
-        let chains = self.names("chain");
-        let mut rules: BTreeMap<&str, usize> =
-            chains.iter().map(|chain| (chain.as_str(), 0)).collect();
+        let mut rules: BTreeMap<&str, usize> = self.names("chain").map(|name| (name, 0)).collect();
         for rule in self.objects.iter().filter_map(|object| object.get("rule")) {
             if let Some(chain) = rule.get("chain").and_then(Value::as_str) {
                 *rules.entry(chain).or_default() += 1;
@@ -104,35 +153,36 @@ impl Listing {
             differs("chain", chain, "rules", expected, found)?;
         }
         for (set, &expected) in &ruleset.sets {
-            differs("set", set, "elements", expected, self.elements(set))?;
+            let found = self.elements.get(set).map(Elements::count);
+            differs("set", set, "elements", expected, found)?;
         }
-        for set in &ruleset.dynamic {
-            if self.elements(set.name()).is_none() {
-                differs("set", set.name(), "elements", 0, None)?;
+        for &set in &ruleset.dynamic {
+            if !self
+                .sets()
+                .any(|found| found.name == set.name() && found.is_like(set))
+            {
+                return Err(Drift::new(format!(
+                    "nft set {set} of table inet {TABLE} is not there, or not as it was made"
+                )));
             }
         }
         Ok(())
     }
 
-    fn names(&self, kind: &str) -> Vec<String> {
+    /// Gives the names of the objects of a kind in the table `inet`.
+    pub(super) fn own_names<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a str> {
         self.objects
             .iter()
-            .filter_map(|object| object.get(kind)?.get("name")?.as_str())
-            .map(str::to_owned)
-            .collect()
+            .filter_map(move |object| object.get(kind))
+            .filter(|object| object.get("family").and_then(Value::as_str) == Some("inet"))
+            .filter_map(|object| object.get("name")?.as_str())
     }
 
-    /// Counts the elements of a set or map; none if there is no such set.
-    fn elements(&self, name: &str) -> Option<usize> {
+    /// Gives the names of the objects of a kind.
+    fn names<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a str> {
         self.objects
             .iter()
-            .filter_map(|object| object.get("set").or_else(|| object.get("map")))
-            .find(|set| set.get("name").and_then(Value::as_str) == Some(name))
-            .map(|set| {
-                set.get("elem")
-                    .and_then(Value::as_array)
-                    .map_or(0, Vec::len)
-            })
+            .filter_map(move |object| object.get(kind)?.get("name")?.as_str())
     }
 }
 
@@ -153,37 +203,6 @@ fn differs(
     Err(Drift::new(format!(
         "nft {kind} {name} of table {TABLE} should have {expected} {what}; {found}"
     )))
-}
-
-/// Writes an element with the time it has left, in nft syntax.
-///
-/// nft's JSON has whole seconds only. The gate therefore starts its time again (the daemon
-/// is alive: it is the one that reloads), and a source stays out for at least a second.
-fn carried_element(set: DynamicSet, element: &Value) -> Option<String> {
-    let element = element.get("elem")?;
-    let value = match element.get("val")? {
-        Value::String(value) => value.clone(),
-        pair => {
-            let parts = pair.get("concat")?.as_array()?.iter();
-            let parts: Option<Vec<String>> = parts.map(carried_part).collect();
-            parts?.join(" . ")
-        }
-    };
-    let time = match set {
-        DynamicSet::Gate | DynamicSet::SecondGate | DynamicSet::Readers => "timeout",
-        DynamicSet::FullSources(_)
-        | DynamicSet::AsymmetricRoutes(_)
-        | DynamicSet::RoutedSyns
-        | DynamicSet::HeldSyns => "expires",
-    };
-    let seconds = element.get(time)?.as_u64()?.max(1);
-    Some(format!("{value} timeout {seconds}s"))
-}
-
-/// Writes an address, or a number.
-fn carried_part(part: &Value) -> Option<String> {
-    let number = || part.as_u64().map(|number| number.to_string());
-    part.as_str().map(str::to_owned).or_else(number)
 }
 
 /// Removes handles and counts, at any depth.
@@ -211,59 +230,45 @@ mod tests {
         }
     }
 
+    fn listing(handle: u32, packets: u32, size: u32) -> Listing {
+        let all = Listing::parse(&format!(
+            r#"{{"nftables": [{{"metainfo": {{"version": "1"}}}},
+            {{"table": {{"family": "inet", "name": "pepd", "handle": {handle}}}}},
+            {{"table": {{"family": "inet", "name": "other", "handle": 7}}}},
+            {{"chain": {{"family": "inet", "table": "other", "name": "own"}}}},
+            {{"counter": {{"family": "inet", "table": "pepd", "name": "captured",
+                "handle": {handle}, "packets": {packets}, "bytes": 1}}}},
+            {{"set": {{"family": "inet", "table": "pepd", "name": "routed", "size": {size},
+                "timeout": 64}}}},
+            {{"map": {{"family": "inet", "table": "pepd", "name": "source4"}}}},
+            {{"chain": {{"family": "inet", "table": "pepd", "name": "own"}}}}]}}"#
+        ));
+        all.unwrap().of_table().unwrap()
+    }
+
     #[test]
     fn the_fingerprint_ignores_what_changes_by_itself() {
-        let listing = |handle: u32, packets: u32, gate: &str, element: &str| {
-            Listing::parse(&format!(
-                r#"{{"nftables": [{{"metainfo": {{"version": "1"}}}},
-                {{"counter": {{"name": "captured", "handle": {handle}, "packets": {packets}, "bytes": 1}}}},
-                {{"set": {{"name": "gate", "handle": {handle} {gate}}}}},
-                {{"set": {{"name": "all4", "elem": ["{element}"]}}}}]}}"#
-            ))
-            .unwrap()
-        };
-        let open = r#", "elem": [{"elem": {"val": "tcp", "timeout": 2, "expires": 0}}]"#;
-        let before = listing(1, 2, "", "10.0.0.1");
-        let after = listing(3, 4, open, "10.0.0.1");
+        let (before, after) = (listing(1, 2, 16384), listing(3, 4, 16384));
         assert_eq!(before.fingerprint(), after.fingerprint());
-        let changed = listing(1, 2, "", "10.0.0.2");
-        assert_ne!(before.fingerprint(), changed.fingerprint());
+        assert_ne!(before.fingerprint(), listing(1, 2, 7).fingerprint());
+        assert_eq!(after.counters()["captured"], (4, 1));
+    }
 
-        let carried = after.carried();
-        assert_eq!(carried.counters["captured"], (4, 1));
-        assert_eq!(carried.elements["gate"], ["tcp timeout 2s"]);
+    #[test]
+    fn another_table_is_none_of_ours() {
+        assert_eq!(listing(1, 2, 3).names("chain").collect::<Vec<_>>(), ["own"]);
+        let other = r#"{"nftables": [{"table": {"family": "ip", "name": "pepd"}}]}"#;
+        assert!(Listing::parse(other).unwrap().of_table().is_none());
+    }
 
-        let detour = Listing::parse(
-            r#"{"nftables": [{"set": {"name": "detour4", "elem": [{"elem":
-            {"val": {"concat": ["10.1.0.2", "10.2.0.2"]}, "timeout": 9, "expires": 7}}]}}]}"#,
-        );
-        let carried = detour.unwrap().carried();
-        assert_eq!(
-            carried.elements["detour4"],
-            ["10.1.0.2 . 10.2.0.2 timeout 7s"]
-        );
-
-        let routed = Listing::parse(
-            r#"{"nftables": [{"set": {"name": "routed", "timeout": 64, "elem": [{"elem":
-            {"val": {"concat": [40000, 80, 4126259287]}, "expires": 19}}]}}]}"#,
-        );
-        let carried = routed.unwrap().carried();
-        assert_eq!(
-            carried.elements["routed"],
-            ["40000 . 80 . 4126259287 timeout 19s"]
-        );
-        assert_eq!(carried.clone().of_any_daemon(), carried);
-
-        let waiting = Listing::parse(
-            r#"{"nftables": [{"set": {"name": "waiting", "timeout": 64, "elem": [{"elem":
-            {"val": {"concat": [40000, 80, 4126259287]}, "expires": 63}}]}}]}"#,
-        );
-        let carried = waiting.unwrap().carried();
-        assert_eq!(carried.elements["waiting"].len(), 1);
-        assert_eq!(
-            carried.of_any_daemon(),
-            Carried::default(),
-            "who held it is gone"
-        );
+    #[test]
+    fn a_set_is_like_ours_where_its_size_and_time_are() {
+        let routed = |size| {
+            let listing = listing(1, 2, size);
+            let set = listing.sets().find(|set| set.kind == "set").unwrap();
+            set.is_like(DynamicSet::RoutedSyns)
+        };
+        assert!(routed(16384));
+        assert!(!routed(65535));
     }
 }

@@ -1,9 +1,11 @@
-//! The table `inet pepd`, and those of one family beside it, in reading order: what its objects are called (`names`), the ruleset of a
-//! plan (`ruleset`, and the chains by subject), what is read back of it (`listing`), and the
-//! program that does both (`process`).
+//! The table `inet pepd`, and those of one family beside it, in reading order: what its objects are
+//! called (`names`), the ruleset of a plan (`ruleset`, and the chains by subject), what is read back
+//! of it (`listing`, and `elements`), what stays where another takes its place (`carried`), and the
+//! program nft (`process`).
 
 mod capture;
 pub(crate) mod carried;
+mod elements;
 pub(crate) mod error;
 mod expr;
 pub(crate) mod forward;

@@ -17,8 +17,24 @@ pub(crate) const STRANGERS: &str = "strangers";
 /// 6528), and whoever guesses another's gets it routed, no more.
 pub(crate) const SYN_KEY: &str = "tcp sport . tcp dport . tcp sequence";
 
+/// The longest that a client waits before it sends a SYN again and has not given up (the sixth
+/// time, by RFC 6298 and net.ipv4.tcp_syn_retries). Each repetition starts the time again.
+const SYN_SECONDS: u64 = 64;
+
+/// The longest that a client's acknowledgement may be on its way: a round trip by way of a
+/// satellite or two, and the client's first repetitions of data that it sent with it. Each SYN
+/// starts the time again.
+const HALF_OPEN_SECONDS: u64 = 10;
+
+/// The most sources of a family that can be shut out at once. More are split beyond their share,
+/// and the limit of all connections holds.
+pub const FULL_SOURCES: usize = 1024;
+
+/// The most pairs of addresses of a family that can be known to have an asymmetric route.
+pub const ASYMMETRIC_ROUTES: usize = 4096;
+
 /// The counters, in the order in which they are listed, each with its comment in the table.
-pub(crate) const COUNTERS: [(&str, &str); 8] = [
+pub(crate) const COUNTERS: [(&str, &str); 10] = [
     ("captured", "connections handed to the listener"),
     ("bypassed", "connections that a rule exempts"),
     ("gate_closed", "routed: the daemon was not there or full"),
@@ -33,6 +49,8 @@ pub(crate) const COUNTERS: [(&str, &str); 8] = [
         "dropped: nobody listened, and the gate is shut",
     ),
     ("refused_direct", "connections straight to the listener"),
+    ("half_open", "routed: too many handshakes are not finished"),
+    ("cookies", "acknowledgements of SYN cookies"),
 ];
 
 /// The counters that are there only where SYNs are held.
@@ -43,7 +61,7 @@ pub(crate) const HOLD_COUNTERS: [(&str, &str); 3] = [
 ];
 
 /// The counters of SYNs that went on unsplit, and what an operator is told about each.
-pub(crate) const UNSPLIT: [(&str, &str); 8] = [
+pub(crate) const UNSPLIT: [(&str, &str); 9] = [
     ("bypassed", "SYNs routed: a rule exempts them"),
     (
         "gate_closed",
@@ -58,6 +76,10 @@ pub(crate) const UNSPLIT: [(&str, &str); 8] = [
     ("no_listener", "SYNs dropped: nobody listened any more"),
     ("detoured", "SYNs routed: their answers take another way"),
     ("unread", "SYNs routed: held, but nobody read them"),
+    (
+        "half_open",
+        "SYNs routed: too many handshakes were not finished",
+    ),
 ];
 
 /// A set whose elements come and go while the table stays. Its `Display` is its name.
@@ -78,6 +100,9 @@ pub(crate) enum DynamicSet {
     RoutedSyns,
     /// The SYNs that are held, in the same way.
     HeldSyns,
+    /// The SYNs of a family that were handed to a listener and are not yet acknowledged, by their
+    /// addresses and ports.
+    HalfOpen(Family),
 }
 
 /// The two sets of the gate. They are renewed in turn: while an element is replaced, a packet that
@@ -88,7 +113,7 @@ pub(crate) const GATES: [DynamicSet; 2] = [DynamicSet::Gate, DynamicSet::SecondG
 
 impl DynamicSet {
     /// Every dynamic set, in the order in which a table has them.
-    pub(crate) const ALL: [DynamicSet; 9] = [
+    pub(crate) const ALL: [DynamicSet; 11] = [
         DynamicSet::Gate,
         DynamicSet::SecondGate,
         DynamicSet::Readers,
@@ -98,6 +123,8 @@ impl DynamicSet {
         DynamicSet::AsymmetricRoutes(Family::V6),
         DynamicSet::RoutedSyns,
         DynamicSet::HeldSyns,
+        DynamicSet::HalfOpen(Family::V4),
+        DynamicSet::HalfOpen(Family::V6),
     ];
 
     /// Returns the set's name in the table.
@@ -112,20 +139,62 @@ impl DynamicSet {
             DynamicSet::AsymmetricRoutes(Family::V6) => "detour6",
             DynamicSet::RoutedSyns => "routed",
             DynamicSet::HeldSyns => "waiting",
+            DynamicSet::HalfOpen(Family::V4) => "half_open4",
+            DynamicSet::HalfOpen(Family::V6) => "half_open6",
         }
     }
 
-    /// Returns the flags of a set with an element type. The rules themselves may shut the gate.
+    /// Returns the flags of a set. The rules themselves may shut the gate.
     pub(crate) const fn flags(self) -> &'static str {
         match self {
-            DynamicSet::Gate | DynamicSet::SecondGate => "dynamic, timeout",
-            _ => "timeout",
+            DynamicSet::Gate
+            | DynamicSet::SecondGate
+            | DynamicSet::RoutedSyns
+            | DynamicSet::HeldSyns
+            | DynamicSet::HalfOpen(_) => "dynamic, timeout",
+            DynamicSet::Readers | DynamicSet::FullSources(_) | DynamicSet::AsymmetricRoutes(_) => {
+                "timeout"
+            }
         }
     }
 
     /// Returns the dynamic set with this name; none if a set's elements stay, or it is not pepd's.
     pub(crate) fn named(name: &str) -> Option<DynamicSet> {
         DynamicSet::ALL.into_iter().find(|set| set.name() == name)
+    }
+
+    /// Returns how many elements there is room for. An element that has expired takes its place
+    /// until the kernel looks after it, once a second (nft_rhash_gc,
+    /// net/netfilter/nft_set_hash.c), so that there is more room than the daemon uses.
+    pub(crate) const fn size(self) -> usize {
+        match self {
+            DynamicSet::Gate | DynamicSet::SecondGate | DynamicSet::Readers => 64,
+            DynamicSet::FullSources(_) => 2 * FULL_SOURCES,
+            DynamicSet::AsymmetricRoutes(_) => 2 * ASYMMETRIC_ROUTES,
+            DynamicSet::RoutedSyns | DynamicSet::HeldSyns => 16384,
+            DynamicSet::HalfOpen(_) => 65536,
+        }
+    }
+
+    /// Returns the key of the elements that the rules put in; none where the daemon does.
+    pub(crate) const fn key(self) -> Option<&'static str> {
+        match self {
+            DynamicSet::RoutedSyns | DynamicSet::HeldSyns => Some(SYN_KEY),
+            DynamicSet::HalfOpen(Family::V4) => Some("ip saddr . ip daddr . tcp sport . tcp dport"),
+            DynamicSet::HalfOpen(Family::V6) => {
+                Some("ip6 saddr . ip6 daddr . tcp sport . tcp dport")
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the seconds that an element lasts which the rules put in.
+    pub(crate) const fn timeout(self) -> Option<u64> {
+        match self {
+            DynamicSet::RoutedSyns | DynamicSet::HeldSyns => Some(SYN_SECONDS),
+            DynamicSet::HalfOpen(_) => Some(HALF_OPEN_SECONDS),
+            _ => None,
+        }
     }
 
     /// Returns the type of the elements that the daemon puts in; none where the rules themselves
@@ -137,7 +206,7 @@ impl DynamicSet {
             DynamicSet::FullSources(Family::V6) => Some("ipv6_addr"),
             DynamicSet::AsymmetricRoutes(Family::V4) => Some("ipv4_addr . ipv4_addr"),
             DynamicSet::AsymmetricRoutes(Family::V6) => Some("ipv6_addr . ipv6_addr"),
-            DynamicSet::RoutedSyns | DynamicSet::HeldSyns => None,
+            DynamicSet::RoutedSyns | DynamicSet::HeldSyns | DynamicSet::HalfOpen(_) => None,
         }
     }
 }

@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
+use super::elements;
 use super::error::NftError;
 use super::listing::Listing;
-use super::names::TABLE;
+use super::names::{DynamicSet, TABLE};
 use crate::iptables::IptablesTable;
 use crate::prefix::Family;
 use crate::program::{LIMIT, Output, Program, ProgramError};
@@ -37,7 +38,7 @@ pub(crate) async fn check(batch: String) -> Result<(), NftError> {
 
 /// Deletes pepd's tables; gives the families of those that were there.
 pub(crate) async fn delete() -> Result<Vec<&'static str>, NftError> {
-    let Some(listing) = list().await? else {
+    let Some(listing) = objects().await? else {
         return Ok(Vec::new());
     };
     let families: Vec<&str> = ["inet", "ip", "ip6"]
@@ -51,23 +52,43 @@ pub(crate) async fn delete() -> Result<Vec<&'static str>, NftError> {
     Ok(families)
 }
 
-/// Reads pepd's tables as one listing; none if there is no such table.
+/// Reads pepd's tables as one listing, but not the elements of dynamic sets; none if there is no
+/// such table.
 pub(crate) async fn list() -> Result<Option<Listing>, NftError> {
-    let (inet, v4, v6) = tokio::join!(
-        list_table(&["-j", "list", "table", "inet", TABLE]),
-        list_table(&["-j", "list", "table", "ip", TABLE]),
-        list_table(&["-j", "list", "table", "ip6", TABLE]),
-    );
-    let found: Vec<Listing> = [inet?, v4?, v6?].into_iter().flatten().collect();
-    if found.is_empty() {
+    let Some(listing) = objects().await? else {
         return Ok(None);
+    };
+    let fixed: Vec<String> = listing
+        .sets()
+        .filter(|set| DynamicSet::named(set.name).is_none())
+        .map(|set| set.name.to_owned())
+        .collect();
+    match elements::read(fixed) {
+        Ok(elements) => Ok(Some(listing.with_elements(elements))),
+        // Somebody has just deleted it.
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(Some(listing)),
+        Err(source) => Err(NftError::Elements { source }),
     }
-    let objects = found.into_iter().flat_map(|listing| listing.objects);
-    Ok(Some(Listing {
-        objects: objects.collect(),
-    }))
 }
 
+/// Reads pepd's tables without any elements.
+async fn objects() -> Result<Option<Listing>, NftError> {
+    let (inet, v4, v6) = tokio::join!(
+        run(LIST, String::new()),
+        list_table(&["-j", "-t", "list", "table", "ip", TABLE]),
+        list_table(&["-j", "-t", "list", "table", "ip6", TABLE]),
+    );
+    let inet = Listing::parse(&inet?)?.of_table();
+    let beside = [v4?, v6?].into_iter().flatten();
+    let mut all = inet.into_iter().chain(beside);
+    Ok(all.next().map(|first| first.and(all)))
+}
+
+/// Lists the tables of pepd's family without the elements of sets with a name. Asked for one table,
+/// nft reads the elements of all its sets, whether it shows them or not.
+const LIST: &[&str] = &["-j", "-t", "list", "ruleset", "inet"];
+
+/// Lists a table that has no sets.
 async fn list_table(args: &'static [&'static str]) -> Result<Option<Listing>, NftError> {
     match run(args, String::new()).await {
         Ok(json) => Listing::parse(&json).map(Some),
@@ -118,9 +139,9 @@ pub(crate) async fn chains() -> Result<Vec<Value>, NftError> {
     Ok(Listing::parse(&json)?.objects)
 }
 
-/// Lists everything in this namespace, as nft's JSON objects.
+/// Lists everything in this namespace but the elements of sets with a name, as nft's JSON objects.
 pub(crate) async fn ruleset() -> Result<Vec<Value>, NftError> {
-    let json = run(&["-j", "list", "ruleset"], String::new()).await?;
+    let json = run(&["-j", "-t", "list", "ruleset"], String::new()).await?;
     Ok(Listing::parse(&json)?.objects)
 }
 

@@ -60,7 +60,7 @@
 use super::capture::{
     admission_chains, campus_chains, early_chain, own_chain, prerouting_chain, rule_chain,
 };
-use super::carried::Carried;
+use super::carried::Earlier;
 use super::expr::{digit, joined};
 use super::forward::{copying_tables, forward_chains};
 use super::held_syn::{answer_chains, first_chain, hold_chains, unread_chains};
@@ -72,22 +72,16 @@ use super::untrack::{leg_chains, syn_chains, translated_chain, untracking_chains
 use crate::plan::Plan;
 use crate::prefix::Range;
 
-/// Writes a plan's ruleset, with what the earlier table hands on.
-pub(crate) fn write(plan: &Plan, carried: &Carried) -> Ruleset {
-    let copying = if plan.captures {
-        &plan.families[..]
-    } else {
-        &[]
-    };
-    let stale = carried.families.iter().filter(|f| !copying.contains(f));
-    let mut ruleset = Ruleset::begin(&plan.node, copying.iter().chain(stale).copied());
-    filter_counters(&mut ruleset, plan, carried);
+/// Writes a plan's ruleset, to take the place of an earlier table.
+pub(crate) fn write(plan: &Plan, earlier: Earlier<'_>) -> Ruleset {
+    let mut ruleset = Ruleset::default();
+    filter_counters(&mut ruleset, plan);
     if plan.captures {
-        ruleset.counters(&COUNTERS, carried);
+        ruleset.counters(&COUNTERS);
         if plan.holds() {
-            ruleset.counters(&HOLD_COUNTERS, carried);
+            ruleset.counters(&HOLD_COUNTERS);
         }
-        dynamic_sets(&mut ruleset, plan, carried);
+        dynamic_sets(&mut ruleset, plan);
     }
     address_sets(&mut ruleset, plan);
     if plan.captures {
@@ -95,11 +89,12 @@ pub(crate) fn write(plan: &Plan, carried: &Carried) -> Ruleset {
     }
     filter_chains(&mut ruleset, plan);
     clamp_chains(&mut ruleset, plan);
-    ruleset.end();
+    ruleset.end_table();
     if plan.captures {
         copying_tables(&mut ruleset, plan);
     }
-    ruleset
+    let cleared = earlier.cleared_for(&ruleset);
+    ruleset.end(&plan.node, &cleared)
 }
 
 fn capturing_chains(ruleset: &mut Ruleset, plan: &Plan) {
@@ -128,10 +123,15 @@ fn capturing_chains(ruleset: &mut Ruleset, plan: &Plan) {
     translated_chain(ruleset, plan);
 }
 
-fn dynamic_sets(ruleset: &mut Ruleset, plan: &Plan, carried: &Carried) {
+fn dynamic_sets(ruleset: &mut Ruleset, plan: &Plan) {
     for set in DynamicSet::ALL {
-        if set != DynamicSet::HeldSyns || plan.holds() {
-            ruleset.dynamic_set(set, carried);
+        let is_used = match set {
+            DynamicSet::HeldSyns => plan.holds(),
+            DynamicSet::HalfOpen(family) => plan.families.contains(&family),
+            _ => true,
+        };
+        if is_used {
+            ruleset.dynamic_set(set);
         }
     }
 }

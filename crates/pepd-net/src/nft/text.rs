@@ -1,20 +1,11 @@
 //! A ruleset as text, written object by object, and counted while it is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use super::carried::Carried;
 use super::expr::{address_type, comment, ip};
-use super::names::{DynamicSet, SYN_KEY, TABLE};
+use super::names::{DynamicSet, TABLE};
 use crate::prefix::Family;
-
-/// Bounds the memory that a flood takes (some 2 MiB of the kernel's), and the time that it takes to
-/// list the table. What finds no room is not remembered.
-const SYNS: u32 = 16384;
-
-/// The longest that a client waits before it sends a SYN again and has not given up (the sixth
-/// time, by RFC 6298 and net.ipv4.tcp_syn_retries). Each repetition starts the time again.
-const SYN_SECONDS: u32 = 64;
 
 /// A ruleset, and how many rules and elements it makes: what verification counts.
 #[derive(Debug, Default)]
@@ -26,23 +17,21 @@ pub(crate) struct Ruleset {
     pub(crate) sets: BTreeMap<String, usize>,
     /// The dynamic sets.
     pub(crate) dynamic: Vec<DynamicSet>,
+    /// The families that have a table beside the first.
+    pub(crate) beside: Vec<Family>,
+    /// The counters that have a name.
+    pub(crate) counters: BTreeSet<String>,
 }
 
 impl Ruleset {
-    /// Begins the batch that replaces the tables of the box `node`: `inet`, and those in `families`.
-    pub(super) fn begin(node: &str, families: impl Iterator<Item = Family>) -> Ruleset {
-        let mut ruleset = Ruleset::default();
-        let _ = writeln!(ruleset.text, "# pepd on {}", comment(node));
-        // Adding first makes deleting succeed where there is no such table; the three
-        // together replace it in one step.
-        for family in ["inet"].into_iter().chain(families.map(ip)) {
-            let _ = write!(
-                ruleset.text,
-                "add table {family} {TABLE}\ndelete table {family} {TABLE}\n"
-            );
-        }
-        let _ = writeln!(ruleset.text, "table inet {TABLE} {{");
-        ruleset
+    /// Makes the batch whole: the box's name, the commands that clear the place, and the tables.
+    pub(super) fn end(mut self, node: &str, cleared: &str) -> Ruleset {
+        let node = comment(node);
+        self.text = format!(
+            "# pepd on {node}\n{cleared}table inet {TABLE} {{\n{}",
+            self.text
+        );
+        self
     }
 
     /// Writes a table of one family after the end of the first.
@@ -50,43 +39,45 @@ impl Ruleset {
         let _ = writeln!(self.text, "table {} {TABLE} {{", ip(family));
         fill(self);
         self.text.push_str("}\n");
+        self.beside.push(family);
     }
 
     /// Ends the first table.
-    pub(super) fn end(&mut self) {
+    pub(super) fn end_table(&mut self) {
         self.text.push_str("}\n");
     }
 
-    /// Writes counters, which go on from where the earlier table's were.
-    pub(super) fn counters(&mut self, counters: &[(&str, &str)], carried: &Carried) {
+    /// Writes counters, which go on where the earlier table's stay.
+    pub(super) fn counters(&mut self, counters: &[(&str, &str)]) {
         for &(name, about) in counters {
-            self.counter(name, about, carried);
+            self.counter(name, about);
         }
     }
 
     /// Writes one counter with a comment.
-    pub(super) fn counter(&mut self, name: &str, about: &str, carried: &Carried) {
-        let (packets, bytes) = carried.counters.get(name).copied().unwrap_or_default();
+    pub(super) fn counter(&mut self, name: &str, about: &str) {
         let _ = write!(
             self.text,
-            "\tcounter {name} {{\n\t\tcomment \"{about}\"\n\t\tpackets {packets} bytes {bytes}\n\t}}\n"
+            "\tcounter {name} {{\n\t\tcomment \"{about}\"\n\t\tpackets 0 bytes 0\n\t}}\n"
         );
+        self.counters.insert(name.to_owned());
     }
 
-    /// Writes a dynamic set with the elements that the earlier table's had.
-    pub(super) fn dynamic_set(&mut self, set: DynamicSet, carried: &Carried) {
-        let elements = carried.elements_of(set);
-        match set.element_type() {
-            Some(kind) => self.declare(&format!("set {set}"), kind, set.flags(), elements),
-            None => {
-                let _ = write!(
-                    self.text,
-                    "\tset {set} {{\n\t\ttypeof {SYN_KEY}\n\t\tflags dynamic, timeout\n\
-                     \t\tsize {SYNS}\n\t\ttimeout {SYN_SECONDS}s\n"
-                );
-                self.elements(elements);
-            }
+    /// Writes a dynamic set, which keeps its elements where the earlier table's stays.
+    pub(super) fn dynamic_set(&mut self, set: DynamicSet) {
+        let (flags, size) = (set.flags(), set.size());
+        let kind = match (set.element_type(), set.key()) {
+            (Some(kind), _) => format!("type {kind}"),
+            (None, key) => format!("typeof {}", key.unwrap_or_default()),
+        };
+        let _ = write!(
+            self.text,
+            "\tset {set} {{\n\t\t{kind}\n\t\tflags {flags}\n\t\tsize {size}\n"
+        );
+        if let Some(seconds) = set.timeout() {
+            let _ = writeln!(self.text, "\t\ttimeout {seconds}s");
         }
+        self.text.push_str("\t}\n");
         self.dynamic.push(set);
     }
 

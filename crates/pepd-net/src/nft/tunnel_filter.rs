@@ -23,7 +23,6 @@
 
 use ipnet::IpNet;
 
-use super::carried::Carried;
 use super::expr::{braces, digit, icmp, ip, joined};
 use super::names::{GUARD, STRANGERS};
 use super::text::Ruleset;
@@ -43,15 +42,15 @@ const ROUTING_PROTOCOLS: [&str; 4] = [
 ];
 
 /// Writes the counters of what the guards drop.
-pub(super) fn filter_counters(ruleset: &mut Ruleset, plan: &Plan, carried: &Carried) {
+pub(super) fn filter_counters(ruleset: &mut Ruleset, plan: &Plan) {
     if plan.tunnels.is_empty() {
         return;
     }
     let about = "IP in IP from no peer";
-    ruleset.counter(STRANGERS, about, carried);
+    ruleset.counter(STRANGERS, about);
     for peer in &plan.request.peers {
         let about = "dropped: not the peer's own, or not from behind it";
-        ruleset.counter(&format!("{GUARD}{}", peer.name), about, carried);
+        ruleset.counter(&format!("{GUARD}{}", peer.name), about);
     }
 }
 

@@ -15,8 +15,8 @@
 use pepd_packet::MarkValue;
 
 use super::expr::{
-    FIRST_SYN, FOREIGN, STRAY_RST, digit, forget_held, icmp, ip, listeners, mark_is, marked,
-    passed, remember, set_bits, set_mark,
+    ACKNOWLEDGEMENT, FIRST_SYN, FOREIGN, STRAY_RST, digit, forget_held, half_open, icmp, ip,
+    listeners, mark_is, marked, passed, remember, set_bits, set_mark,
 };
 use super::names::{DynamicSet, SYN_KEY};
 use super::text::Ruleset;
@@ -133,12 +133,18 @@ pub(super) fn translated_chain(ruleset: &mut Ruleset, plan: &Plan) {
 /// forwards if early demultiplexing has found a socket for it (ip_forward, net/ipv4/ip_forward.c).
 /// It goes to the listener at once: `tproxy` knows what to do with both.
 pub(super) fn syn_chains(ruleset: &mut Ruleset, plan: &Plan) {
-    let deliver: Vec<String> = plan
+    let listeners: Vec<String> = plan
         .families
         .iter()
         .map(|&family| format!("{} saddr vmap @source{}", ip(family), digit(family)))
         .collect();
+    let note = plan
+        .families
+        .iter()
+        .map(|&family| half_open(family, "update"));
+    let deliver: Vec<String> = note.chain(listeners.iter().cloned()).collect();
     ruleset.chain("deliver", None, &deliver);
+    cookie_chains(ruleset, plan, listeners);
     let sockets = plan.mark.sockets();
     let untrack = sockets.map(|_| "notrack".to_owned());
     let again = ["jump admission", "goto deliver"].map(str::to_owned);
@@ -152,6 +158,12 @@ pub(super) fn syn_chains(ruleset: &mut Ruleset, plan: &Plan) {
     syns.extend([FOREIGN, "socket wildcard 1 accept"].map(str::to_owned));
     // A full socket of the relay's has had the packet already.
     syns.extend(sockets.map(|_| "socket mark >= 0 accept".to_owned()));
+    // What it is acknowledged with must not reach a listener, if it is routed.
+    let forget = plan
+        .families
+        .iter()
+        .map(|&family| half_open(family, "delete"));
+    syns.extend(forget);
     syns.extend(["socket transparent 1 goto again", "accept"].map(str::to_owned));
     ruleset.chain("syns", None, &syns);
 }
@@ -187,6 +199,37 @@ fn pass(plan: &Plan) -> Vec<String> {
             set_bits(plan, MarkValue::NONE)
         ));
     }
-    pass.extend([FOREIGN, passed(plan)].map(str::to_owned));
+    pass.push(FOREIGN.to_owned());
+    pass.extend(plan.families.iter().map(|&family| {
+        let set = DynamicSet::HalfOpen(family);
+        let key = set.key().unwrap_or_default();
+        format!("{ACKNOWLEDGEMENT} {key} @{set} goto acknowledged")
+    }));
+    pass.push(passed(plan).to_owned());
     pass
+}
+
+/// Writes the chains of what acknowledges a SYN that was handed to a listener.
+///
+/// A listener whose queue is full answers with SYN cookies and forgets (tcp_conn_request,
+/// net/ipv4/tcp_input.c): the client's acknowledgement is then the only trace of the connection,
+/// matches no socket and would be routed to the server, which resets the client. Handed to the
+/// listener, it is redeemed. Only what acknowledges a SYN that was handed to one comes here, since
+/// a listener resets whatever it cannot redeem, and a SYN that is routed takes its element along.
+fn cookie_chains(ruleset: &mut Ruleset, plan: &Plan, listeners: Vec<String>) {
+    let known: Vec<String> = plan
+        .families
+        .iter()
+        .map(|&family| half_open(family, "delete"))
+        .chain([passed(plan).to_owned()])
+        .collect();
+    ruleset.chain("known", None, &known);
+    // The queue was not full.
+    let acknowledged = ["socket transparent 1 goto known", "counter name cookies"];
+    let acknowledged: Vec<String> = acknowledged
+        .map(str::to_owned)
+        .into_iter()
+        .chain(listeners)
+        .collect();
+    ruleset.chain("acknowledged", None, &acknowledged);
 }

@@ -7,7 +7,7 @@ pub(crate) mod warning;
 
 use self::firewall::Firewall;
 use crate::apply::error::InstallError;
-use crate::nft::carried::Carried;
+use crate::nft::carried::Earlier;
 use crate::nft::{process, ruleset};
 use crate::plan::Plan;
 use crate::route::netlink::Routing;
@@ -50,7 +50,7 @@ pub async fn preflight(plan: &Plan) -> Preflight {
         Err(error) => obstacles.push(error.into()),
     }
     fitted.translates = firewall::translates_addresses().await;
-    let ruleset = ruleset::write(&fitted, &Carried::default()).text;
+    let ruleset = ruleset::write(&fitted, Earlier::Discarded).text;
     obstacles.extend(process::check(ruleset).await.err().map(InstallError::from));
     let mut firewall = firewall::survey(fitted.mark).await;
     firewall.proxies = firewall::proxies().await;

@@ -66,7 +66,9 @@ pub struct MessageType(u16);
 
 impl MessageType {
     /// The reply to a request (NLMSG_ERROR), which may be that all is well.
-    pub(super) const ERROR: Self = Self(2);
+    pub const ERROR: Self = Self(2);
+    /// A dump has ended (NLMSG_DONE).
+    pub const DONE: Self = Self(3);
     /// A batch begins (NFNL_MSG_BATCH_BEGIN).
     pub(super) const BATCH_BEGIN: Self = Self(0x10);
     /// A batch ends (NFNL_MSG_BATCH_END).
@@ -91,6 +93,8 @@ impl Flags {
     pub const NONE: Self = Self(0);
     /// The flag to reply when it is done, too.
     pub const ACK: Self = Self(0x4);
+    /// The flag to reply with all that there is, in any number of messages (NLM_F_DUMP).
+    pub const DUMP: Self = Self(0x300);
     /// The flag to make what is not there.
     pub const CREATE: Self = Self(0x400);
 }

@@ -25,6 +25,9 @@ pub struct Message<'a> {
     pub kind: MessageType,
     /// The number of the request that it is about; 0 if it is about none.
     pub sequence: u32,
+    /// Whether what is dumped has changed meanwhile, so that parts do not fit each other
+    /// (NLM_F_DUMP_INTR).
+    pub is_inconsistent: bool,
     /// The bytes that follow the netlink header.
     body: &'a [u8],
 }
@@ -39,15 +42,18 @@ impl<'a> Message<'a> {
 /// Returns the messages in a datagram from the kernel. Anything that is not a message, or is cut
 /// short, ends them.
 pub fn messages(mut rest: &[u8]) -> impl Iterator<Item = Message<'_>> {
+    const NLM_F_DUMP_INTR: u16 = 0x10;
     std::iter::from_fn(move || {
         let length = usize::try_from(u32::from_ne_bytes(*rest.first_chunk()?)).ok()?;
         let kind = MessageType::from_bytes(*rest.get(4..)?.first_chunk()?);
+        let flags = u16::from_ne_bytes(*rest.get(6..)?.first_chunk()?);
         let sequence = u32::from_ne_bytes(*rest.get(8..)?.first_chunk()?);
         let body = rest.get(NETLINK_BYTES..length)?;
         rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
         Some(Message {
             kind,
             sequence,
+            is_inconsistent: flags & NLM_F_DUMP_INTR != 0,
             body,
         })
     })

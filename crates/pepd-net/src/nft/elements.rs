@@ -1,0 +1,119 @@
+//! The elements of the sets and maps that stay as they are, read without the program nft: it reads
+//! those of all sets where it is asked for one table's, however full the dynamic ones are.
+//!
+//! Sources: include/uapi/linux/netfilter/nf_tables.h and net/netfilter/nf_tables_api.c
+//! (nf_tables_getsetelem).
+
+use std::collections::BTreeMap;
+use std::io;
+
+use pepd_sys::nfnetlink::{
+    Family, Flags, Header, MessageType, Reply, Socket, Subsystem, attributes, message, messages,
+    replies,
+};
+
+use super::names::TABLE;
+
+const NFT_MSG_NEWSETELEM: u8 = 12;
+const NFT_MSG_GETSETELEM: u8 = 13;
+
+const NFTA_SET_ELEM_LIST_TABLE: u16 = 1;
+const NFTA_SET_ELEM_LIST_SET: u16 = 2;
+const NFTA_SET_ELEM_LIST_ELEMENTS: u16 = 3;
+const NFTA_LIST_ELEM: u16 = 1;
+const NFTA_SET_ELEM_FLAGS: u16 = 3;
+const NFT_SET_ELEM_INTERVAL_END: u32 = 1;
+
+/// The most that the kernel sends at once (netlink_dump, net/netlink/af_netlink.c).
+const DATAGRAM_BYTES: usize = 32 * 1024;
+
+/// A dump that meets a change of the ruleset, such as a renewal of the gate, is made again.
+const ATTEMPTS: u32 = 32;
+
+/// The elements of one set or map, as the kernel has them, in a fixed order.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Elements(Vec<Vec<u8>>);
+
+impl Elements {
+    /// Returns how many there are, an interval being one.
+    pub(crate) fn count(&self) -> usize {
+        let ends = |element: &&Vec<u8>| {
+            attributes::read(element)
+                .filter(|(kind, _)| *kind == NFTA_SET_ELEM_FLAGS)
+                .filter_map(|(_, value)| Some(u32::from_be_bytes(*value.first_chunk()?)))
+                .any(|flags| flags & NFT_SET_ELEM_INTERVAL_END != 0)
+        };
+        self.0.len() - self.0.iter().filter(ends).count()
+    }
+}
+
+/// Reads the elements of these sets and maps of pepd's table.
+///
+/// # Errors
+/// ENOENT where there is no such set any more.
+pub(crate) fn read(
+    sets: impl IntoIterator<Item = String>,
+) -> io::Result<BTreeMap<String, Elements>> {
+    let socket = Socket::open()?;
+    let mut sequence = 0;
+    sets.into_iter()
+        .map(|set| {
+            for _ in 0..ATTEMPTS {
+                sequence += 1;
+                if let Some(elements) = dump(&socket, &set, sequence)? {
+                    return Ok((set, elements));
+                }
+            }
+            Err(io::Error::from(io::ErrorKind::Interrupted))
+        })
+        .collect()
+}
+
+/// Reads the elements of one; none where the ruleset has changed meanwhile.
+fn dump(socket: &Socket, set: &str, sequence: u32) -> io::Result<Option<Elements>> {
+    let header = Header {
+        kind: MessageType::of(Subsystem::NFTABLES, NFT_MSG_GETSETELEM),
+        flags: Flags::DUMP,
+        sequence,
+        family: Family::INET,
+        resource: 0,
+    };
+    socket.send(&message(header, |list| {
+        list.put_text(NFTA_SET_ELEM_LIST_TABLE, TABLE);
+        list.put_text(NFTA_SET_ELEM_LIST_SET, set);
+    }))?;
+    let mut buffer = vec![0; DATAGRAM_BYTES];
+    let (mut elements, mut is_whole) = (Vec::new(), true);
+    loop {
+        let len = match socket.receive(&mut buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            result => result?,
+        };
+        let datagram = buffer.get(..len).unwrap_or_default();
+        for reply in replies(datagram) {
+            match reply {
+                Reply::Refused { errno, .. } => return Err(io::Error::from_raw_os_error(errno)),
+                Reply::Done { .. } => {}
+            }
+        }
+        for message in messages(datagram).filter(|message| message.sequence == sequence) {
+            is_whole &= !message.is_inconsistent;
+            if message.kind == MessageType::DONE {
+                elements.sort_unstable();
+                return Ok(is_whole.then_some(Elements(elements)));
+            }
+            if message.kind == MessageType::of(Subsystem::NFTABLES, NFT_MSG_NEWSETELEM) {
+                elements.extend(
+                    message
+                        .attributes()
+                        .into_iter()
+                        .flatten()
+                        .filter(|(kind, _)| *kind == NFTA_SET_ELEM_LIST_ELEMENTS)
+                        .flat_map(|(_, list)| attributes::read(list))
+                        .filter(|(kind, _)| *kind == NFTA_LIST_ELEM)
+                        .map(|(_, element)| element.to_vec()),
+                );
+            }
+        }
+    }
+}
