@@ -68,7 +68,17 @@ pub fn read_reset(packet: &[u8]) -> Option<FourTuple> {
     is_one.then(|| ip.four_tuple()).flatten()
 }
 
+/// Reads from an IP packet a segment of a connection whose sender has heard of the other end (RFC
+/// 9293, section 3.10.7): the connection, with its sender as the client.
+pub fn read_ack(packet: &[u8]) -> Option<FourTuple> {
+    let ip = Packet::read(packet)?;
+    let flags = flags(ip.payload)?;
+    let is_one = ip.protocol == Protocol::TCP && flags & (SYN | RST | ACK) == ACK;
+    is_one.then(|| ip.four_tuple()).flatten()
+}
+
 const SYN: u8 = 0x02;
+const ACK: u8 = 0x10;
 const RST: u8 = 0x04;
 const URG: u8 = 0x20;
 
@@ -169,6 +179,17 @@ mod tests {
         assert_eq!(reset(0x04), Some(four_tuple()));
         for flags in [0x14, 0x02, 0x10] {
             assert_eq!(reset(flags), None);
+        }
+    }
+
+    #[test]
+    fn an_acknowledgement_names_its_flow() {
+        let ack = |flags| read_ack(&v4(TCP, CLIENT, SERVER, &segment(flags, 1400)));
+        for flags in [0x10, 0x18, 0x11] {
+            assert_eq!(ack(flags), Some(four_tuple()));
+        }
+        for flags in [0x02, 0x12, 0x04, 0x14, 0] {
+            assert_eq!(ack(flags), None);
         }
     }
 

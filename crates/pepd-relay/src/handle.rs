@@ -182,6 +182,10 @@ impl Relay {
                 .shared
                 .handshakes
                 .clear(SynVerdict::Superseded, Instant::now());
+            drop(evicted.upstreams);
+            for ack in evicted.acks {
+                ack.supersede();
+            }
             for (packet, verdict) in evicted.packets {
                 self.shared.decide(packet, verdict);
             }

@@ -90,6 +90,9 @@ pub struct Leg {
     pub client_mark: Option<MarkValue>,
     /// The mark of its upstream sockets.
     pub upstream_mark: Option<MarkValue>,
+    /// The mark of those that have no client yet: what would end the destination's handshake does
+    /// not leave this host with it.
+    pub unclaimed_mark: Option<MarkValue>,
 }
 
 /// TCP keepalive (RFC 9293, section 3.8.4).
@@ -134,6 +137,7 @@ impl Leg {
             connect_timeout: Duration::from_secs(130),
             client_mark: None,
             upstream_mark: None,
+            unclaimed_mark: None,
         }
     }
 }

@@ -8,7 +8,7 @@ use super::expr::{
 use super::names::DynamicSet;
 use super::text::Ruleset;
 use crate::plan::Plan;
-use crate::request::{QueueBackend, Queues, VerdictMarks};
+use crate::request::{Mark, QueueBackend, Queues, VerdictMarks};
 
 /// Writes the chains in which the first pass of a SYN ends, if it is to be split.
 pub(super) fn hold_chains(ruleset: &mut Ruleset, plan: &Plan, marks: VerdictMarks) {
@@ -67,9 +67,16 @@ pub(super) fn first_chain(ruleset: &mut Ruleset, plan: &Plan) {
     }
 }
 
-/// Writes the chain of this host's ICMP errors, which may be about a held SYN.
+/// Writes the chain of what this host itself sends about a held SYN: the acknowledgement that would
+/// end its destination's handshake, and ICMP errors.
 fn output_chain(ruleset: &mut Ruleset, plan: &Plan, queues: Queues) {
     let mut output = vec!["type filter hook output priority raw; policy accept;".to_owned()];
+    output.extend(plan.unclaimed_mark().map(|Mark { value, mask }| {
+        format!(
+            "meta l4proto tcp meta mark & {mask:#x} == {value:#x} tcp flags & (syn | rst) == 0 {}",
+            queue(queues)
+        )
+    }));
     output.extend(plan.families.iter().map(|&family| {
         format!(
             "{} type destination-unreachable {} daddr @all{} {}",

@@ -47,12 +47,20 @@ pub(super) fn leg_chains(ruleset: &mut Ruleset, plan: &Plan) {
         // By its mark, the listener's socket would be a leg.
         format!("tcp dport {} jump direct", plan.port),
     ];
-    if let Some(SocketMarks { client, upstream }) = marks {
+    if let Some(SocketMarks {
+        client, upstream, ..
+    }) = marks
+    {
+        let unclaimed = plan
+            .unclaimed_mark()
+            .map_or_else(String::new, |Mark { value, .. }| {
+                format!(", {value:#x} : goto upstream")
+            });
         // TCP by itself: a comparison costs less than a set.
         legs.extend(["tcp", "{ icmp, icmpv6 }"].map(|protocol| {
             format!(
                 "meta l4proto {protocol} socket mark & {:#x} \
-                 vmap {{ {client:#x} : goto client, {upstream:#x} : goto upstream }}",
+                 vmap {{ {client:#x} : goto client, {upstream:#x} : goto upstream{unclaimed} }}",
                 plan.mark.mask
             )
         }));

@@ -100,7 +100,11 @@ async fn open(
     // An established connection survives ICMP errors (RFC 1122, section 4.2.3.9).
     keep_errors(&socket, domain, false)
         .map_err(|_| SynVerdict::Bypass(UnsplitReason::NotPossible))?;
-    Ok(AnsweredLeg { socket, sent })
+    Ok(AnsweredLeg {
+        socket,
+        sent,
+        claimed_mark: leg.upstream_mark.filter(|_| first.is_empty()),
+    })
 }
 
 /// Sends the SYN, with as much of `first` as the kernel puts into it. Where the very 4-tuple is

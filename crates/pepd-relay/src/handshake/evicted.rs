@@ -20,6 +20,11 @@ pub(super) fn let_go(
     let shared = &context.shared;
     let unclaimed = evicted.upstreams.len() as u64;
     shared.counters.held_syns_failed[HeldSynFailure::Unclaimed].add(unclaimed);
+    // Their destinations' handshakes are reset, and end no more.
+    drop(evicted.upstreams);
+    for ack in evicted.acks {
+        ack.supersede();
+    }
     for (packet, verdict) in evicted.packets {
         shared.decide(packet, verdict);
     }

@@ -1,7 +1,11 @@
-//! Reading one queue: SYNs from clients, and ICMP errors that this host makes about SYNs of
-//! its own.
+//! Reading one queue: SYNs from clients, what upstream legs without a client acknowledge, and ICMP
+//! errors that this host makes about SYNs of its own.
 //!
-//! Why the latter: where the next hop does not answer ARP or neighbour discovery, the kernel
+//! An upstream leg acknowledges its destination's answer 200 ms after that, by itself, and again
+//! when the destination repeats it. That would end the destination's handshake, and is withheld
+//! until the client's own has ended. Where a client takes less time, nothing comes here.
+//!
+//! Why ICMP errors: where the next hop does not answer ARP or neighbour discovery, the kernel
 //! sends the ICMP error to the source of the SYN that it could not deliver. For a spoofed
 //! socket that is the client, who would not recognise it (the sequence number is not its own),
 //! while the socket never hears of it. So the error is taken on its way out, and the client
@@ -26,7 +30,7 @@ use tokio::io::Interest;
 use super::connect;
 use super::evicted::let_go;
 use super::queued_packet::QueuedPacket;
-use super::table::{Received, ReceivedSyn, SynAction};
+use super::table::{FinalAck, Received, ReceivedSyn, SynAction};
 use super::verdict::SynVerdict;
 use crate::gate_history::GateWatch;
 use crate::limits::AsymmetricRoute;
@@ -142,7 +146,7 @@ fn read_some(
             let queued = QueuedPacket::new(queue, packet.id, packet.mark);
             match packet.hook {
                 Hook::In => take_syn(context, queued, packet.payload, late),
-                Hook::Out => take_error(context, queued, packet.payload),
+                Hook::Out => take_own(context, queued, packet.payload),
             }
         }
     }
@@ -196,6 +200,23 @@ fn take_reset(context: &Arc<Context>, packet: QueuedPacket, flow: FourTuple) {
         });
         shared.decide(syn, verdict);
         shared.note_pending();
+    }
+}
+
+/// Takes a packet of this host's own.
+fn take_own(context: &Arc<Context>, packet: QueuedPacket, bytes: &[u8]) {
+    match tcp::read_ack(bytes) {
+        Some(flow) => take_ack(context, packet, flow),
+        None => take_error(context, packet, bytes),
+    }
+}
+
+fn take_ack(context: &Arc<Context>, packet: QueuedPacket, flow: FourTuple) {
+    let handshakes = &context.shared.handshakes;
+    match handshakes.final_ack(flow, packet, Instant::now()) {
+        FinalAck::Release(ack) => ack.release(),
+        FinalAck::Drop(ack) => ack.supersede(),
+        FinalAck::Withheld => {}
     }
 }
 

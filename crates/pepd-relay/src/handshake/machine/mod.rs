@@ -51,7 +51,8 @@ fn next_syn_within(last_after_first: Duration) -> Duration {
 ///    PortReused, Cleared
 /// ```
 ///
-/// Events that leave a flow where it is are not drawn. The verdict of DialFailed says where it
+/// Events that leave a flow where it is are not drawn; one of them is FinalAck, which Answered keeps
+/// and all others drop or let go. The verdict of DialFailed says where it
 /// leads ([`State::after`]). There is no place for a SYN that is late, or that finds the table full
 /// or the budget spent; one that crosses that of a flow under way has its verdict, and is not
 /// remembered. A flow that is evicted before its dial has started is routed at once. An Evicting
@@ -68,7 +69,7 @@ pub(super) enum State<P, U, D> {
     Dialing(Dialing<P, D>),
     /// The destination has answered, and the SYN went on to the listener: the upstream leg waits
     /// for its client.
-    Answered(Answered<U>),
+    Answered(Answered<P, U>),
     /// The SYN is held no longer than its dial takes to end.
     Evicting(Evicting<P>),
 }
@@ -91,10 +92,12 @@ pub(super) struct Dialing<P, D> {
 
 /// An upstream leg whose client is expected.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Answered<U> {
+pub(super) struct Answered<P, U> {
     ticket: Ticket,
     number: SequenceNumber,
     upstream: U,
+    /// The last acknowledgement that it has tried to send.
+    ack: Option<P>,
     leg: LegSyn,
     since: Instant,
 }
@@ -150,6 +153,12 @@ impl<P, U, D> State<P, U, D> {
             Event::LegSent { .. } | Event::DialFailed(_) | Event::DialEnded => Step::to(self),
             // About a connection that is no held SYN's, or a client that was not held.
             Event::IcmpError(_) | Event::ClientReset | Event::Accepted => Step::to(self),
+            // It was on its way when the client came.
+            Event::FinalAck(ack) if matches!(self, Self::Remembered(_, PastVerdict::Split)) => {
+                Step::release(self, ack)
+            }
+            // Of a leg that has been given up.
+            Event::FinalAck(ack) => Step::drop(self, ack),
             Event::PortReused | Event::Evict | Event::Expired | Event::Cleared(_) => {
                 Step::illegal(self, event)
             }
@@ -255,6 +264,8 @@ impl<P, D> Dialing<P, D> {
             Event::ClientReset if self.leg == LegSyn::Unsent => Step::to(State::Dialing(self)),
             Event::ClientReset => self.settled(SynVerdict::Bypass(UnsplitReason::AsymmetricRoute)),
             Event::Accepted => self.accepted(),
+            // The destination repeats its answer, and the leg acknowledges that.
+            Event::FinalAck(ack) => Step::drop(State::Dialing(self), ack),
             Event::Evict => self.evicted(),
             Event::Expired => self.settled(SynVerdict::Silence),
             Event::PortReused if self.leg.had_data() => self.dropped(SynVerdict::Superseded),
@@ -293,6 +304,7 @@ impl<P, D> Dialing<P, D> {
             ticket: self.ticket,
             number: self.number,
             upstream,
+            ack: None,
             leg: self.leg,
             since: now,
         });
@@ -343,11 +355,12 @@ impl<P, D> Dialing<P, D> {
     }
 }
 
-impl<U> Answered<U> {
-    fn on<P, D>(self, event: Event<P, U, D>) -> Step<P, U, D> {
+impl<P, U> Answered<P, U> {
+    fn on<D>(self, event: Event<P, U, D>) -> Step<P, U, D> {
         match event {
             Event::Syn { number, syn, .. } => self.retransmitted(number, syn),
             Event::Accepted => self.accepted(),
+            Event::FinalAck(ack) => self.withhold(ack),
             Event::Evict | Event::Expired | Event::Cleared(_) => self.closed(),
             Event::PortReused if self.leg.had_data() => self.closed(),
             // An established connection survives ICMP errors (RFC 1122, section 4.2.3.9), and its
@@ -363,21 +376,34 @@ impl<U> Answered<U> {
     }
 
     /// Decides on a SYN whose SYN-ACK was lost, or is on its way.
-    fn retransmitted<P, D>(self, number: SequenceNumber, syn: P) -> Step<P, U, D> {
+    fn retransmitted<D>(self, number: SequenceNumber, syn: P) -> Step<P, U, D> {
         let next = State::Answered(Self { number, ..self });
         Step::decide(next, syn, SynVerdict::Split)
     }
 
-    fn accepted<P, D>(self) -> Step<P, U, D> {
+    /// Keeps a newer acknowledgement in the place of the one before.
+    fn withhold<D>(self, ack: P) -> Step<P, U, D> {
+        let before = self.ack;
+        let next = State::Answered(Self {
+            ack: Some(ack),
+            ..self
+        });
+        match before {
+            Some(before) => Step::drop(next, before),
+            None => Step::to(next),
+        }
+    }
+
+    fn accepted<D>(self) -> Step<P, U, D> {
         Step {
-            action: Action::Join(self.upstream),
+            action: Action::Join(self.upstream, self.ack),
             ..Step::to(State::Remembered(self.number, PastVerdict::Split))
         }
     }
 
-    fn closed<P, D>(self) -> Step<P, U, D> {
+    fn closed<D>(self) -> Step<P, U, D> {
         Step {
-            action: Action::Close(self.upstream),
+            action: Action::Close(self.upstream, self.ack),
             ..Step::to(State::Unknown)
         }
     }
@@ -395,6 +421,7 @@ impl<P> Evicting<P> {
             // The SYN is about to be routed, whatever comes.
             Event::IcmpError(_) | Event::ClientReset => Step::to(State::Evicting(self)),
             Event::Accepted => Step::to(State::Evicting(self)),
+            Event::FinalAck(ack) => Step::drop(State::Evicting(self), ack),
             Event::PortReused | Event::DialStarted(_) | Event::Evict | Event::Expired => {
                 Step::illegal(State::Evicting(self), event)
             }
@@ -423,6 +450,20 @@ impl<P, U, D> Step<P, U, D> {
     fn decide(next: State<P, U, D>, syn: P, verdict: SynVerdict) -> Self {
         Self {
             action: Action::Decide(syn, verdict),
+            ..Self::to(next)
+        }
+    }
+
+    fn release(next: State<P, U, D>, ack: P) -> Self {
+        Self {
+            action: Action::Release(ack),
+            ..Self::to(next)
+        }
+    }
+
+    fn drop(next: State<P, U, D>, ack: P) -> Self {
+        Self {
+            action: Action::Drop(ack),
             ..Self::to(next)
         }
     }

@@ -22,7 +22,7 @@ use super::event::{Action, Event, Place, Ticket};
 use super::machine::{State, Step};
 use super::syn_history::SynHistory;
 use super::verdict::{SynVerdict, Unreachable};
-pub(crate) use given::{Claim, Decided, EndingDial, Evicted, Received, SynAction};
+pub(crate) use given::{Claim, Decided, EndingDial, Evicted, FinalAck, Received, SynAction};
 use places::Places;
 
 /// A dial under way.
@@ -177,6 +177,12 @@ impl<P: Debug, U: Debug, D: Dial> Table<P, U, D> {
             .decided()
     }
 
+    /// Takes what an upstream leg has tried to acknowledge while it had no client: withholds it, or
+    /// says what becomes of it.
+    pub(crate) fn final_ack(&self, flow: FourTuple, ack: P, now: Instant) -> FinalAck<P> {
+        self.lock().final_ack(flow, ack, now)
+    }
+
     /// Takes a client that the listener has accepted: gives what there is for it.
     pub(crate) fn accepted(&self, flow: FourTuple, now: Instant) -> Claim<P, U, D> {
         if self.len() == 0 {
@@ -286,10 +292,20 @@ impl<P: Debug, U: Debug, D: Dial> Flows<P, U, D> {
 
     fn accepted(&mut self, flow: FourTuple, now: Instant) -> Claim<P, U, D> {
         let claim = self.step(flow, Event::Accepted, now).claim();
-        if let Claim::Answered(_) = claim {
+        if let Claim::Answered(..) = claim {
             self.budget.give_back();
         }
         claim
+    }
+
+    fn final_ack(&mut self, flow: FourTuple, ack: P, now: Instant) -> FinalAck<P> {
+        let state = self.states.remove(&flow).or_else(|| {
+            let (number, past) = self.history.last(flow)?;
+            Some(State::Remembered(number, past))
+        });
+        let event = Event::FinalAck(ack);
+        self.advance(flow, state.unwrap_or(State::Unknown), event, now)
+            .of_ack()
     }
 
     fn step_all(

@@ -27,6 +27,37 @@ fn an_answered_flow_is_claimed_once() {
 }
 
 #[test]
+fn the_destinations_handshake_ends_with_the_clients() {
+    let now = Instant::now();
+    let table = Strings::new(8, now);
+    let flow = from(1, 1);
+    let acknowledge = |ack| table.final_ack(flow, ack, now);
+    assert_eq!(acknowledge("nobody's"), FinalAck::Drop("nobody's"));
+    let ticket = new(&table, flow, "syn", now);
+    assert_eq!(acknowledge("early"), FinalAck::Drop("early"));
+    assert_eq!(answer(&table, flow, ticket, "leg", now), Ok("syn"));
+    assert_eq!(acknowledge("first"), FinalAck::Withheld);
+    assert_eq!(acknowledge("second"), FinalAck::Drop("first"));
+    let claim = table.accepted(flow, now);
+    assert_eq!(claim, Claim::Answered("leg", Some("second")));
+    assert_eq!(acknowledge("late"), FinalAck::Release("late"));
+}
+
+#[test]
+fn the_handshake_of_a_leg_that_is_given_up_does_not_end() {
+    let now = Instant::now();
+    let table = Strings::new(8, now);
+    let flow = from(1, 1);
+    let ticket = new(&table, flow, "syn", now);
+    assert_eq!(answer(&table, flow, ticket, "leg", now), Ok("syn"));
+    assert_eq!(table.final_ack(flow, "ack", now), FinalAck::Withheld);
+    let gone = table.expire(now + Duration::from_secs(60));
+    assert_eq!((gone.upstreams, gone.acks), (vec!["leg"], vec!["ack"]));
+    let late = table.final_ack(flow, "late", now);
+    assert_eq!(late, FinalAck::Drop("late"));
+}
+
+#[test]
 fn a_repeated_syn_takes_the_place_of_the_one_before() {
     let now = Instant::now();
     let table = Strings::new(8, now);

@@ -87,7 +87,8 @@ pub(super) fn evicted_for(
 
 pub(super) fn claim(table: &Strings, flow: FourTuple, now: Instant) -> Option<&'static str> {
     match table.accepted(flow, now) {
-        Claim::Answered(upstream) => Some(upstream),
+        Claim::Answered(upstream, None) => Some(upstream),
+        Claim::Answered(_, ack) => panic!("withheld: {ack:?}"),
         Claim::Unknown => None,
         Claim::Dialing(..) => panic!("nobody has answered"),
     }
