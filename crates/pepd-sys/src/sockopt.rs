@@ -116,7 +116,8 @@ use libc::{
     IP_BIND_ADDRESS_NO_PORT, IP_RECVERR, IP_TOS, IP_TRANSPARENT, IPPROTO_IP, IPPROTO_IPV6,
     IPPROTO_TCP, IPV6_RECVERR, IPV6_TCLASS, IPV6_TRANSPARENT, SO_MAX_PACING_RATE, SO_RCVBUF,
     SO_RCVBUFFORCE, SO_SNDBUF, SO_SNDBUFFORCE, SOL_SOCKET, TCP_FASTOPEN, TCP_FASTOPEN_CONNECT,
-    TCP_MAXSEG, TCP_NOTSENT_LOWAT, TCP_QUICKACK, TCP_SAVE_SYN, TCP_THIN_LINEAR_TIMEOUTS,
+    TCP_MAXSEG, TCP_NOTSENT_LOWAT, TCP_QUICKACK, TCP_SAVE_SYN, TCP_SYNCNT,
+    TCP_THIN_LINEAR_TIMEOUTS,
 };
 
 options! {
@@ -146,6 +147,8 @@ options! {
     set_fast_open_connect, fast_open_connect: c_int = IPPROTO_TCP, TCP_FASTOPEN_CONNECT;
     /// Whether the socket acknowledges at once; not for good (tcp(7)).
     set_quick_ack, quick_ack: c_int = IPPROTO_TCP, TCP_QUICKACK;
+    /// The times that a SYN, or a listener's SYN-ACK, is sent again (tcp(7)).
+    set_syn_count, syn_count: c_int = IPPROTO_TCP, TCP_SYNCNT;
     /// The largest segment in bytes, which a socket must be given before its SYN (tcp(7)).
     set_max_segment, max_segment: c_int = IPPROTO_TCP, TCP_MAXSEG;
     /// The unsent bytes above which the socket is not writable (tcp(7)).

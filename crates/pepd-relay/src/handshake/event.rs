@@ -61,6 +61,8 @@ pub(super) enum Place {
     Free(Ticket),
     /// It has waited for so long that one that repeats it may have been routed.
     Late,
+    /// The listeners have no room for another handshake.
+    NoListener,
     /// There is none.
     Full,
     /// No destination may be dialed for it now.
@@ -79,6 +81,7 @@ impl Place {
         Err(match self {
             Self::Free(ticket) => return Ok(ticket),
             Self::Late => SynVerdict::Bypass(UnsplitReason::Late),
+            Self::NoListener => SynVerdict::Bypass(UnsplitReason::Backlog),
             Self::Full => SynVerdict::Bypass(UnsplitReason::Full),
             Self::OverBudget => SynVerdict::Bypass(UnsplitReason::Budget),
             // The two SYNs make one connection with the leg's socket. This is what happens at a

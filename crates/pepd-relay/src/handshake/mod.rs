@@ -15,7 +15,7 @@
 //! - [`evicted`] is about those that have had to leave the table, and [`expiry`] about those that
 //!   nobody waits for any more.
 //!
-//! [`syn_history`] and [`connect_budget`] are parts of the table.
+//! [`syn_history`], [`connect_budget`] and [`half_open`] are parts of the table.
 
 pub(crate) mod answered_leg;
 mod connect;
@@ -24,6 +24,7 @@ pub(crate) mod dial_end;
 mod event;
 mod evicted;
 pub(crate) mod expiry;
+mod half_open;
 mod machine;
 pub(crate) mod queue;
 pub(crate) mod queued_packet;

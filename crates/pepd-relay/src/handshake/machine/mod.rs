@@ -12,14 +12,16 @@ use pepd_telemetry::UnsplitReason;
 use super::event::{Action, Event, LegSyn, Place, Ticket};
 use super::syn_history::PastVerdict;
 use super::verdict::SynVerdict;
+use crate::listener::REQUEST_TIME;
 
 /// The verdict of a SYN that has made room for another.
 const ROUTED_FOR_ROOM: SynVerdict = SynVerdict::Bypass(UnsplitReason::Full);
 
-/// The time for which an upstream leg waits for its client: enough for a SYN-ACK lost four times
-/// (1 + 2 + 4 + 8 s) and for a long path. Most that wait so long belong to a SYN that came twice,
-/// late, for a connection that has ended. A client that comes later is served as with "early".
-const CLAIM_TIME: Duration = Duration::from_secs(20);
+/// The time for which an upstream leg waits for its client, from the last SYN that went on to the
+/// listener: as long as the listener keeps the handshake, and a second, in which the client may be
+/// accepted. It is enough for a SYN-ACK lost three times (1 + 2 + 4 s) and for a long path. A client
+/// that comes later is served as with "early".
+pub(super) const CLAIM_TIME: Duration = REQUEST_TIME.saturating_add(Duration::from_secs(1));
 
 /// Returns how long a client's next SYN may take, given how long its last one came after its first:
 /// each interval is at most twice the one before (RFC 6298, section 5.5), so that the next one is
@@ -99,6 +101,7 @@ pub(super) struct Answered<P, U> {
     /// The last acknowledgement that it has tried to send.
     ack: Option<P>,
     leg: LegSyn,
+    /// The time at which the last SYN went on to the listener.
     since: Instant,
 }
 
@@ -132,7 +135,7 @@ impl<P, U, D> State<P, U, D> {
         match self {
             Self::Unknown | Self::Remembered(..) => self.on_absent(event, now),
             Self::Dialing(dialing) => dialing.on(event, now),
-            Self::Answered(answered) => answered.on(event),
+            Self::Answered(answered) => answered.on(event, now),
             Self::Evicting(evicting) => evicting.on(event),
         }
     }
@@ -141,6 +144,9 @@ impl<P, U, D> State<P, U, D> {
     fn on_absent(self, event: Event<P, U, D>, now: Instant) -> Step<P, U, D> {
         match event {
             Event::Syn { number, syn, place } => match self {
+                Self::Remembered(_, PastVerdict::Split) if place == Place::NoListener => {
+                    Step::decide(self, syn, SynVerdict::Bypass(UnsplitReason::Backlog))
+                }
                 Self::Remembered(_, past) => Step::decide(self, syn, past.of_retransmits()),
                 _ => first_syn(number, syn, place, now),
             },
@@ -215,6 +221,15 @@ impl<P, U, D> State<P, U, D> {
             Self::Unknown | Self::Remembered(..) | Self::Evicting(_) => false,
             Self::Dialing(Dialing { number, leg, .. })
             | Self::Answered(Answered { number, leg, .. }) => leg.had_data() && *number != by,
+        }
+    }
+
+    /// Returns until when a listener may keep its client's handshake; none if its SYN has not gone on
+    /// to one, as far as this state tells.
+    pub(super) fn listener_until(&self) -> Option<Instant> {
+        match self {
+            Self::Answered(_) => self.deadline(),
+            Self::Unknown | Self::Remembered(..) | Self::Dialing(_) | Self::Evicting(_) => None,
         }
     }
 
@@ -356,9 +371,9 @@ impl<P, D> Dialing<P, D> {
 }
 
 impl<P, U> Answered<P, U> {
-    fn on<D>(self, event: Event<P, U, D>) -> Step<P, U, D> {
+    fn on<D>(self, event: Event<P, U, D>, now: Instant) -> Step<P, U, D> {
         match event {
-            Event::Syn { number, syn, .. } => self.retransmitted(number, syn),
+            Event::Syn { number, syn, .. } => self.retransmitted(number, syn, now),
             Event::Accepted => self.accepted(),
             Event::FinalAck(ack) => self.withhold(ack),
             Event::Evict | Event::Expired | Event::Cleared(_) => self.closed(),
@@ -376,8 +391,12 @@ impl<P, U> Answered<P, U> {
     }
 
     /// Decides on a SYN whose SYN-ACK was lost, or is on its way.
-    fn retransmitted<D>(self, number: SequenceNumber, syn: P) -> Step<P, U, D> {
-        let next = State::Answered(Self { number, ..self });
+    fn retransmitted<D>(self, number: SequenceNumber, syn: P, now: Instant) -> Step<P, U, D> {
+        let next = State::Answered(Self {
+            number,
+            since: now,
+            ..self
+        });
         Step::decide(next, syn, SynVerdict::Split)
     }
 

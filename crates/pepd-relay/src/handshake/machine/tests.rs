@@ -65,14 +65,17 @@ fn events(state: &TestState) -> Vec<TestEvent> {
     };
     let mut places = vec![
         Place::Free(Ticket(2)),
+        Place::NoListener,
         Place::Late,
         Place::Full,
         Place::OverBudget,
         Place::Crossing { leg_is_open: false },
         Place::Crossing { leg_is_open: true },
     ];
-    if *state != State::Unknown {
-        places.truncate(1);
+    match state {
+        State::Unknown => {}
+        State::Remembered(..) => places.truncate(2),
+        _ => places.truncate(1),
     }
     let mut events: Vec<_> = places.into_iter().map(syn).collect();
     events.extend([

@@ -10,7 +10,7 @@ mod places;
 
 use std::collections::HashMap;
 use std::fmt::Debug;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,8 @@ use pepd_telemetry::Throttle;
 
 use super::connect_budget::ConnectBudget;
 use super::event::{Action, Event, Place, Ticket};
-use super::machine::{State, Step};
+use super::half_open::HalfOpen;
+use super::machine::{CLAIM_TIME, State, Step};
 use super::syn_history::SynHistory;
 use super::verdict::{SynVerdict, Unreachable};
 pub(crate) use given::{Claim, Decided, EndingDial, Evicted, FinalAck, Received, SynAction};
@@ -45,8 +46,10 @@ pub(crate) struct ReceivedSyn<P> {
 #[derive(Debug)]
 pub(crate) struct Table<P, U, D> {
     flows: Mutex<Flows<P, U, D>>,
-    /// The number of flows with a place, so that the accepts of an "early" box take no lock.
+    /// The number of flows with a place.
     len: AtomicUsize,
+    /// Whether an accept is of interest, so that those of an "early" box take no lock.
+    awaits_accepts: AtomicBool,
 }
 
 /// The state that the lock protects.
@@ -55,6 +58,7 @@ struct Flows<P, U, D> {
     /// All that are neither unknown nor only remembered.
     states: HashMap<FourTuple, State<P, U, D>>,
     places: Places,
+    half_open: HalfOpen,
     next_ticket: u64,
     budget: ConnectBudget,
     history: SynHistory,
@@ -69,25 +73,30 @@ fn remembered(capacity: usize) -> usize {
 }
 
 impl<P: Debug, U: Debug, D: Dial> Table<P, U, D> {
-    /// Makes a table for `capacity` flows, of which one source may have half.
+    /// Makes a table for `capacity` flows.
     pub(crate) fn new(capacity: u32, now: Instant) -> Self {
         let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
         Self {
             flows: Mutex::new(Flows {
                 states: HashMap::new(),
                 places: Places::new(capacity),
+                half_open: HalfOpen::new(),
                 next_ticket: 0,
                 budget: ConnectBudget::new(capacity, now),
                 history: SynHistory::new(remembered(capacity), now),
             }),
             len: AtomicUsize::new(0),
+            awaits_accepts: AtomicBool::new(false),
         }
     }
 
-    /// Takes another capacity; what is there stays until something new comes.
-    pub(crate) fn set_capacity(&self, capacity: u32) {
+    /// Takes another capacity, and the number of handshakes that the listeners have room for; what
+    /// is there stays until something new comes.
+    pub(crate) fn set_capacity(&self, capacity: u32, listener_room: usize) {
         let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
+        let capacity = capacity.min(listener_room);
         let mut flows = self.lock();
+        flows.half_open.set_room(listener_room);
         flows.places.set_capacity(capacity);
         flows.budget.set_size(capacity);
         flows.history.set_room(remembered(capacity));
@@ -185,7 +194,7 @@ impl<P: Debug, U: Debug, D: Dial> Table<P, U, D> {
 
     /// Takes a client that the listener has accepted: gives what there is for it.
     pub(crate) fn accepted(&self, flow: FourTuple, now: Instant) -> Claim<P, U, D> {
-        if self.len() == 0 {
+        if !self.awaits_accepts.load(Relaxed) {
             return Claim::Unknown;
         }
         self.with(|flows| flows.accepted(flow, now))
@@ -198,6 +207,7 @@ impl<P: Debug, U: Debug, D: Dial> Table<P, U, D> {
             let is_due = |state: &State<P, U, D>| state.deadline().is_some_and(|at| at <= now);
             let due = flows.states.iter().filter(|(_, state)| is_due(state));
             let due: Vec<FourTuple> = due.map(|(flow, _)| *flow).collect();
+            flows.half_open.expire(now);
             flows.step_all(due, || Event::Expired, now)
         })
     }
@@ -219,7 +229,10 @@ impl<P: Debug, U: Debug, D: Dial> Table<P, U, D> {
     fn with<T>(&self, change: impl FnOnce(&mut Flows<P, U, D>) -> T) -> T {
         let mut flows = self.lock();
         let result = change(&mut flows);
-        self.len.store(flows.places.len(), Relaxed);
+        let len = flows.places.len();
+        self.len.store(len, Relaxed);
+        self.awaits_accepts
+            .store(len > 0 || !flows.half_open.is_empty(), Relaxed);
         result
     }
 
@@ -248,7 +261,7 @@ impl<P: Debug, U: Debug, D: Dial> Flows<P, U, D> {
         if let Action::Dial(_) = action {
             self.next_ticket += 1;
             self.budget.take(now);
-            while let Some(oldest) = self.places.take_excess(flow.client.ip()) {
+            while let Some(oldest) = self.places.take_excess(flow) {
                 evicted.add(oldest, self.step(oldest, Event::Evict, now));
             }
         }
@@ -279,9 +292,11 @@ impl<P: Debug, U: Debug, D: Dial> Flows<P, U, D> {
         let reverse = self.states.get(&flow.reversed());
         if let Some(leg_is_open) = reverse.and_then(State::leg_is_open) {
             Place::Crossing { leg_is_open }
+        } else if !self.half_open.has_room(self.places.len()) {
+            Place::NoListener
         } else if late {
             Place::Late
-        } else if !self.places.has_one_for(flow.client.ip(), now) {
+        } else if !self.places.has_one_for(flow, now) {
             Place::Full
         } else if !self.budget.has_any(now) {
             Place::OverBudget
@@ -358,7 +373,19 @@ impl<P: Debug, U: Debug, D: Dial> Flows<P, U, D> {
     ) -> Action<P, U, D> {
         let before = state.place();
         let was_remembered = matches!(state, State::Remembered(..));
+        let listened = state.listener_until();
+        let is_accepted = matches!(event, Event::Accepted);
         let Step { next, action, stop } = state.on(event, now);
+        if is_accepted {
+            self.half_open.ended(flow);
+        } else if next.listener_until().is_none() {
+            // The listener is told nothing of a leg that is closed.
+            let to_listener = matches!(action, Action::Decide(_, SynVerdict::Split));
+            let until = listened.or(to_listener.then_some(now + CLAIM_TIME));
+            if let Some(until) = until.filter(|until| *until > now) {
+                self.half_open.note(flow, until);
+            }
+        }
         match (before, next.place()) {
             (None, Some(ticket)) => self.places.enter(flow, ticket, now),
             (Some(ticket), None) => self.places.leave(ticket),

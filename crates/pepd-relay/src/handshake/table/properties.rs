@@ -277,7 +277,7 @@ impl World {
             Op::Clear => self.clear(),
             Op::Wait(milliseconds) => self.now += Duration::from_millis(milliseconds),
             Op::Capacity(capacity) => {
-                self.table.set_capacity(capacity);
+                self.table.set_capacity(capacity, usize::MAX);
                 self.capacity = capacity;
             }
         }

@@ -243,9 +243,9 @@ fn a_leg_that_nobody_comes_for_expires() {
     let table = Strings::new(4, now);
     let ticket = new(&table, from(1, 1), "a", now);
     assert_eq!(answer(&table, from(1, 1), ticket, "leg", now), Ok("a"));
-    let early = table.expire(now + Duration::from_secs(19));
+    let early = table.expire(now + Duration::from_secs(15));
     assert_eq!(early, Evicted::default());
-    let late = table.expire(now + Duration::from_secs(21));
+    let late = table.expire(now + Duration::from_secs(17));
     assert_eq!(late.upstreams, ["leg"]);
     assert_eq!(table.len(), 0);
 }
@@ -373,4 +373,70 @@ fn who_begins_anew_gets_no_leg_that_has_said_something() {
         let _ = table.clear(SynVerdict::Superseded, now);
     }
     assert_eq!(table.len(), 0);
+}
+
+#[test]
+fn no_more_syns_go_on_than_the_listeners_have_room_for() {
+    let start = Instant::now();
+    let table = Strings::new(2, start);
+    table.set_capacity(2, 3);
+    let full = |flow, now| {
+        let said = see(&table, flow, "syn", now);
+        assert_eq!(said, bypass("syn", UnsplitReason::Backlog));
+    };
+    let answered = |flow, now| {
+        let ticket = new(&table, flow, "syn", now);
+        assert_eq!(answer(&table, flow, ticket, "leg", now), Ok("syn"));
+    };
+    answered(from(1, 1), start);
+    answered(from(2, 1), start);
+    // The listener keeps what it has of those that make room.
+    let now = start + PLACE_TIME;
+    assert_eq!(evicted_for(&table, from(3, 1), "c", now).upstreams, ["leg"]);
+    full(from(4, 1), now);
+    // A client that comes leaves the queue, whether it has a leg or not.
+    assert_eq!(claim(&table, from(1, 1), now), None);
+    let later = now + PLACE_TIME;
+    let _ = evicted_for(&table, from(5, 1), "e", later);
+    full(from(6, 1), later);
+}
+
+#[test]
+fn a_listener_gives_up_in_time() {
+    let start = Instant::now();
+    let table = Strings::new(4, start);
+    table.set_capacity(4, 1);
+    let flow = from(1, 1);
+    let ticket = new(&table, flow, "syn", start);
+    assert_eq!(answer(&table, flow, ticket, "leg", start), Ok("syn"));
+    assert_eq!(
+        table.clear(SynVerdict::Superseded, start).upstreams,
+        ["leg"]
+    );
+    let now = start + Duration::from_secs(14);
+    assert_eq!(table.expire(now), Evicted::default());
+    let full = see(&table, from(1, 2), "syn", now);
+    assert_eq!(full, bypass("syn", UnsplitReason::Backlog));
+    let now = start + Duration::from_secs(17);
+    assert_eq!(table.expire(now), Evicted::default());
+    new(&table, from(1, 3), "syn", now);
+}
+
+#[test]
+fn a_destination_leaves_room_for_others() {
+    let now = Instant::now();
+    let table = Strings::new(4, now);
+    let to = |client: u8, server: u8| FourTuple {
+        server: ([10, 2, 0, server], 80).into(),
+        ..from(client, 1)
+    };
+    for client in 1..=3 {
+        new(&table, to(client, 2), "attacked", now);
+    }
+    let attacked = see(&table, to(4, 2), "syn", now);
+    assert_eq!(attacked, bypass("syn", UnsplitReason::Full));
+    new(&table, to(4, 3), "another", now);
+    let now = now + PLACE_TIME;
+    let evicted = evicted_for(&table, to(5, 2), "syn", now);
+    assert_eq!(evicted.packets, [("attacked", FULL)]);
 }

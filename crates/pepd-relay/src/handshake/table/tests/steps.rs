@@ -41,7 +41,7 @@ pub(super) fn bypass(packet: &'static str, reason: UnsplitReason) -> Action {
 pub(super) fn from(host: u8, port: u16) -> FourTuple {
     FourTuple {
         client: ([10, 1, 0, host], port).into(),
-        server: ([10, 2, 0, 2], 80).into(),
+        server: ([10, 2, 0, host], 80).into(),
     }
 }
 
