@@ -10,7 +10,6 @@ use pepd_sys::sockopt;
 use pepd_telemetry::{Counters, FlowInfo, HandshakeMode, Registration, Throttle};
 use socket2::{Domain, Socket};
 use tokio::io::Interest;
-use tokio::task::AbortHandle;
 
 use crate::call::Call;
 use crate::connection::forward::Connection;
@@ -19,7 +18,7 @@ use crate::connection::leg_socket::LegSocket;
 use crate::connection::record::ConnectionRecord;
 use crate::connection::upstream::{self, UpstreamError};
 use crate::handshake::answered_leg::AnsweredLeg;
-use crate::handshake::dial_end::ended;
+use crate::handshake::dial_handle::{DialHandle, ended};
 use crate::limits::Permit;
 use crate::settings::{Dscp, Leg, Settings, is_self_destined};
 use crate::shared::Context;
@@ -53,7 +52,7 @@ pub(crate) enum Upstream {
     /// A fresh socket of the same family, so that an accepted connection cannot fail for want of a
     /// descriptor; and the dial, which has been told to end and whose socket still has the client's
     /// port.
-    Spare(Socket, Option<AbortHandle>),
+    Spare(Socket, Option<DialHandle>),
 }
 
 impl Upstream {

@@ -14,6 +14,7 @@ use socket2::{Domain, Socket};
 use tokio::io::Interest;
 
 use super::answered_leg::AnsweredLeg;
+use super::dial_handle::DialedLeg;
 use super::event::Ticket;
 use super::verdict::{SynVerdict, Unreachable};
 use crate::call::Call;
@@ -21,7 +22,7 @@ use crate::connection::leg::LegIo as _;
 use crate::connection::leg_socket::LegSocket;
 use crate::connection::upstream::{self, UpstreamError};
 use crate::settings::Leg;
-use crate::shared::{Context, Shared};
+use crate::shared::Context;
 use crate::sockopts;
 
 /// Dials the destination of a held SYN, and gives the SYN its verdict as that answers.
@@ -32,7 +33,7 @@ pub(super) async fn dial(context: Arc<Context>, syn: Syn, ticket: Ticket) {
     let leg = settings
         .leg_towards(flow.server.ip())
         .unwrap_or(&shared.unnamed_leg);
-    let verdict = match open(shared, &syn, ticket, leg).await {
+    let verdict = match open(&context, &syn, ticket, leg).await {
         Ok(upstream) => {
             // Entered first: the listener may accept before the verdict returns.
             let answered = shared
@@ -58,11 +59,12 @@ pub(super) async fn dial(context: Arc<Context>, syn: Syn, ticket: Ticket) {
 
 /// Opens the upstream leg, or says what that means for the client.
 async fn open(
-    shared: &Shared,
+    context: &Context,
     syn: &Syn,
     ticket: Ticket,
     leg: &Leg,
 ) -> Result<AnsweredLeg, SynVerdict> {
+    let shared = &context.shared;
     let not_possible = |_| SynVerdict::Bypass(UnsplitReason::NotPossible);
     let domain = Domain::for_address(syn.four_tuple.server);
     // Only where the client has proved its address: what it says goes out with a cookie that the
@@ -75,10 +77,12 @@ async fn open(
     });
     let first = first.map_or(&[][..], |data| &data.bytes);
     let (socket, sent) = connect(syn, first, leg, domain).await?;
+    let mut socket = LegSocket::new(socket.into()).map_err(not_possible)?;
+    let leg_sent = DialedLeg::new(context.index, socket.watch(), sent);
+    let flow = syn.four_tuple;
     shared
         .handshakes
-        .leg_sent(syn.four_tuple, ticket, sent, Instant::now());
-    let mut socket = LegSocket::new(socket.into()).map_err(not_possible)?;
+        .leg_sent(flow, ticket, sent, leg_sent, Instant::now());
     let answered = socket.ready(Some(Interest::WRITABLE));
     if tokio::time::timeout(leg.connect_timeout, answered)
         .await

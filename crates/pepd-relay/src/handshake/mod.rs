@@ -20,7 +20,7 @@
 pub(crate) mod answered_leg;
 mod connect;
 mod connect_budget;
-pub(crate) mod dial_end;
+pub(crate) mod dial_handle;
 mod event;
 mod evicted;
 pub(crate) mod expiry;

@@ -13,14 +13,15 @@
 //!
 //! RSTs of clients come too. Where a destination's answers to the client take another way, the
 //! client gets an answer to the upstream leg's SYN, which is not its own, and so resets it; the leg
-//! waits in vain. Such a SYN is routed, behind its RST, and so are those that follow from there.
+//! waits in vain. Such a SYN is routed, behind its RST, and so are those that follow from there. Such
+//! a RST has the number that follows that of the leg's SYN, which nobody else knows.
 
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pepd_packet::tcp::{self, Syn};
+use pepd_packet::tcp::{self, Reset, Syn};
 use pepd_packet::{FourTuple, icmp};
 use pepd_sys::nfqueue::{self, Hook, MESSAGE_BYTES, Queue};
 use pepd_sys::reactor;
@@ -28,6 +29,7 @@ use pepd_telemetry::UnsplitReason;
 use tokio::io::Interest;
 
 use super::connect;
+use super::dial_handle::DialHandle;
 use super::evicted::let_go;
 use super::queued_packet::QueuedPacket;
 use super::table::{FinalAck, Received, ReceivedSyn, SynAction};
@@ -155,8 +157,8 @@ fn read_some(
 
 fn take_syn(context: &Arc<Context>, packet: QueuedPacket, bytes: &[u8], late: bool) {
     let shared = &context.shared;
-    if let Some(flow) = tcp::read_reset(bytes) {
-        take_reset(context, packet, flow);
+    if let Some(reset) = Reset::read(bytes) {
+        take_reset(context, packet, reset);
         return;
     }
     let syn = Syn::read(bytes).filter(|syn| !is_self_destined(syn.four_tuple.server.ip()));
@@ -178,7 +180,8 @@ fn take_syn(context: &Arc<Context>, packet: QueuedPacket, bytes: &[u8], late: bo
         SynAction::Dial(ticket) => {
             shared.counters.held.increment();
             let flow = syn.four_tuple;
-            let dial = tokio::spawn(connect::dial(Arc::clone(context), syn, ticket)).abort_handle();
+            let dial = tokio::spawn(connect::dial(Arc::clone(context), syn, ticket));
+            let dial = DialHandle::new(dial.abort_handle());
             shared
                 .handshakes
                 .dial_started(flow, ticket, dial, Instant::now());
@@ -188,16 +191,24 @@ fn take_syn(context: &Arc<Context>, packet: QueuedPacket, bytes: &[u8], late: bo
     }
 }
 
-fn take_reset(context: &Arc<Context>, packet: QueuedPacket, flow: FourTuple) {
+fn take_reset(context: &Arc<Context>, packet: QueuedPacket, reset: Reset) {
     let shared = &context.shared;
     // First, so that it does not meet the connection that the SYN opens.
     shared.decide(packet, SynVerdict::Pass);
+    let flow = reset.four_tuple;
+    let leg = shared.handshakes.dialed_leg(flow);
+    // Anybody could have sent it otherwise. The leg is this worker's: packets of the same addresses
+    // are in the same queue.
+    if !leg.is_some_and(|leg| leg.is_reset_by(reset.number, context.index)) {
+        return;
+    }
     let decided = shared.handshakes.client_reset(flow, Instant::now());
     if let Some((syn, verdict)) = decided {
-        shared.admission.note_asymmetric(AsymmetricRoute {
+        let route = AsymmetricRoute {
             source: flow.client.ip(),
             destination: flow.server.ip(),
-        });
+        };
+        shared.admission.note_asymmetric(route, Instant::now());
         shared.decide(syn, verdict);
         shared.note_pending();
     }

@@ -196,6 +196,22 @@ impl<P, U, D> State<P, U, D> {
         }
     }
 
+    /// Returns the dial that a held SYN waits for.
+    pub(super) fn dial(&self) -> Option<&D> {
+        match self {
+            Self::Dialing(dialing) => dialing.dial.as_ref(),
+            Self::Unknown | Self::Remembered(..) | Self::Answered(_) | Self::Evicting(_) => None,
+        }
+    }
+
+    /// Returns the same, to be told of its leg.
+    pub(super) fn dial_mut(&mut self) -> Option<&mut D> {
+        match self {
+            Self::Dialing(dialing) => dialing.dial.as_mut(),
+            Self::Unknown | Self::Remembered(..) | Self::Answered(_) | Self::Evicting(_) => None,
+        }
+    }
+
     /// Returns the ticket that it has a place by.
     pub(super) fn place(&self) -> Option<Ticket> {
         match self {

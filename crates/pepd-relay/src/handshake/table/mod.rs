@@ -28,8 +28,17 @@ use places::Places;
 
 /// A dial under way.
 pub(crate) trait Dial: Debug {
+    /// A leg that has sent its SYN.
+    type Leg: Clone;
+
     /// Tells it to end, without waiting for it.
     fn stop(&self);
+
+    /// Notes that its leg has sent its SYN.
+    fn leg_sent(&mut self, leg: Self::Leg);
+
+    /// Returns its leg, if that has sent its SYN.
+    fn leg(&self) -> Option<&Self::Leg>;
 }
 
 /// A client's SYN, as it comes.
@@ -123,10 +132,27 @@ impl<P: Debug, U: Debug, D: Dial> Table<P, U, D> {
 
     /// Notes that the upstream leg has sent its SYN, with so many bytes of what the client said in
     /// its own.
-    pub(crate) fn leg_sent(&self, flow: FourTuple, ticket: Ticket, bytes: usize, now: Instant) {
+    pub(crate) fn leg_sent(
+        &self,
+        flow: FourTuple,
+        ticket: Ticket,
+        bytes: usize,
+        leg: D::Leg,
+        now: Instant,
+    ) {
         let with_data = bytes > 0;
-        self.lock()
-            .of_dial(flow, ticket, Event::LegSent { with_data }, now);
+        let mut flows = self.lock();
+        flows.of_dial(flow, ticket, Event::LegSent { with_data }, now);
+        if flows.is_dialed(flow, ticket)
+            && let Some(dial) = flows.states.get_mut(&flow).and_then(State::dial_mut)
+        {
+            dial.leg_sent(leg);
+        }
+    }
+
+    /// Returns the upstream leg of a SYN that is held, if that has sent its own.
+    pub(crate) fn dialed_leg(&self, flow: FourTuple) -> Option<D::Leg> {
+        self.lock().states.get(&flow)?.dial()?.leg().cloned()
     }
 
     /// Takes the destination's answer: gives the SYN to send on to the listener, or the upstream

@@ -79,6 +79,14 @@ fn op() -> impl Strategy<Value = Op> {
 struct Counted(Rc<Cell<u32>>);
 
 impl Dial for Counted {
+    type Leg = ();
+
+    fn leg_sent(&mut self, (): ()) {}
+
+    fn leg(&self) -> Option<&()> {
+        None
+    }
+
     fn stop(&self) {
         self.0.set(self.0.get() + 1);
     }
@@ -192,7 +200,7 @@ impl World {
                 self.begun[index].handles.push(dial.clone());
                 self.table.dial_started(flow, ticket, dial, now);
             }
-            Op::LegSent(_, data) => self.table.leg_sent(flow, ticket, data.into(), now),
+            Op::LegSent(_, data) => self.table.leg_sent(flow, ticket, data.into(), (), now),
             Op::Answered(_) => {
                 let upstream = self.name();
                 self.upstreams.insert(upstream);

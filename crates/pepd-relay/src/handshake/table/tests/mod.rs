@@ -98,7 +98,7 @@ fn a_syn_of_the_other_end_is_for_the_leg_towards_it() {
     };
     let ticket = new(&table, flow, "syn", now);
     assert_eq!(see(&table, reverse, "a", now), crossing("a", false));
-    table.leg_sent(flow, ticket, 0, now);
+    table.leg_sent(flow, ticket, 0, (), now);
     assert_eq!(see(&table, reverse, "b", now), crossing("b", true));
     assert_eq!(answer(&table, flow, ticket, "leg", now), Ok("syn"));
     assert_eq!(see(&table, reverse, "c", now), crossing("c", true));
@@ -112,7 +112,7 @@ fn only_what_has_been_asked_can_be_answered_by_another_way() {
     let table = Strings::new(8, now);
     let ticket = new(&table, from(1, 1), "syn", now);
     assert_eq!(reset(&table, from(1, 1), now), None);
-    table.leg_sent(from(1, 1), ticket, 0, now);
+    table.leg_sent(from(1, 1), ticket, 0, (), now);
     assert_eq!(reset(&table, from(1, 2), now), None);
     assert_eq!(reset(&table, from(1, 1), now), Some("syn"));
     let ticket = new(&table, from(1, 2), "syn", now);
@@ -313,7 +313,7 @@ fn what_becomes_of_an_attempt_becomes_of_the_syns_that_repeat_it() {
     assert_eq!(end(2, SynVerdict::Split), split("again"));
     assert!(matches!(end(3, SynVerdict::Refused), SynAction::Dial(_)));
     let ticket = new(&table, from(1, 4), "syn", now);
-    table.leg_sent(from(1, 4), ticket, 0, now);
+    table.leg_sent(from(1, 4), ticket, 0, (), now);
     assert_eq!(reset(&table, from(1, 4), now), Some("syn"));
     assert_eq!(again(from(1, 4)), routed_again("again"));
     // The client has been accepted, and its connection may be over.
@@ -357,7 +357,7 @@ fn who_begins_anew_gets_no_leg_that_has_said_something() {
     for (port, bytes) in [(1, 0), (2, 5)] {
         let flow = from(1, port);
         let ticket = new(&table, flow, "syn", now);
-        table.leg_sent(flow, ticket, bytes, now);
+        table.leg_sent(flow, ticket, bytes, (), now);
         assert_eq!(port_reused(&table, flow, NUMBER), nothing(), "a repetition");
         let gone = port_reused(&table, flow, anew);
         assert_eq!(gone.packets.len(), usize::from(bytes > 0));
@@ -365,7 +365,7 @@ fn who_begins_anew_gets_no_leg_that_has_said_something() {
         let _ = table.clear(SynVerdict::Superseded, now);
         // And the same once its destination has answered.
         let ticket = new(&table, flow, "syn", now);
-        table.leg_sent(flow, ticket, bytes, now);
+        table.leg_sent(flow, ticket, bytes, (), now);
         assert_eq!(answer(&table, flow, ticket, "leg", now), Ok("syn"));
         assert_eq!(port_reused(&table, flow, NUMBER), nothing(), "a repetition");
         let gone = port_reused(&table, flow, anew);

@@ -13,7 +13,15 @@ pub(super) const FULL: SynVerdict = SynVerdict::Bypass(UnsplitReason::Full);
 pub(super) struct Deaf;
 
 impl Dial for Deaf {
+    type Leg = ();
+
     fn stop(&self) {}
+
+    fn leg_sent(&mut self, (): ()) {}
+
+    fn leg(&self) -> Option<&()> {
+        None
+    }
 }
 
 pub(super) type Strings = Table<&'static str, &'static str, Deaf>;
