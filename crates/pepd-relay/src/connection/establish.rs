@@ -96,7 +96,9 @@ pub(super) async fn establish(context: Arc<Context>, accepted: Accepted) -> Opti
         .unwrap_or(&context.shared.unnamed_leg);
     let handshake = upstream.handshake();
     let opened = match upstream {
-        Upstream::Answered(upstream) => join(client, upstream).await.map(|legs| (legs, true)),
+        Upstream::Answered(upstream) => join(client, upstream, context.index)
+            .await
+            .map(|legs| (legs, true)),
         Upstream::Spare(spare, before) => {
             if let Some(before) = before {
                 ended(&before).await;
@@ -212,15 +214,20 @@ fn copy_dscp(client: &OwnedFd, domain: Domain, dscp: Dscp) -> u8 {
 }
 
 /// Joins the client leg and the upstream leg that has waited for it.
-async fn join(client: OwnedFd, upstream: AnsweredLeg) -> Result<Connection, UpstreamError> {
+async fn join(
+    client: OwnedFd,
+    upstream: AnsweredLeg,
+    worker: usize,
+) -> Result<Connection, UpstreamError> {
     let register = UpstreamError::call(Call::EpollCtl);
     let mut client = LegSocket::new(client).map_err(&register)?;
     if upstream.sent > 0 {
         skip(&mut client, upstream.sent).await?;
     }
-    let socket = LegSocket::new(upstream.socket).map_err(&register)?;
+    let sent = upstream.sent;
+    let socket = upstream.into_socket(worker).map_err(&register)?;
     let mut connection = Connection::new(client, socket);
-    connection.up.sent_early(upstream.sent);
+    connection.up.sent_early(sent);
     Ok(connection)
 }
 

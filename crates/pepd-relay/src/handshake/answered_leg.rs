@@ -1,12 +1,13 @@
 //! An upstream leg whose destination has answered.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::io;
 
 use pepd_packet::MarkValue;
 use pepd_sys::sockopt;
 use socket2::SockRef;
 
 use super::queued_packet::QueuedPacket;
+use crate::connection::leg_socket::LegSocket;
 use crate::sockopts::{self, SocketError, SocketOption};
 
 /// An upstream leg whose destination has answered while the client's SYN was held.
@@ -16,7 +17,9 @@ use crate::sockopts::{self, SocketError, SocketOption};
 /// a handshake that has been begun (RFC 4987).
 #[derive(Debug)]
 pub(crate) struct AnsweredLeg {
-    pub(crate) socket: OwnedFd,
+    pub(crate) socket: LegSocket,
+    /// The worker that has dialed it, and whose runtime knows it.
+    pub(crate) worker: usize,
     /// The number of bytes of the client's first data that went out in the SYN.
     pub(crate) sent: usize,
     /// The mark that its packets have once its client has come. None where that had proved its
@@ -39,12 +42,21 @@ impl AnsweredLeg {
         }
     }
 
+    /// Gives the leg to the connection, which is `worker`'s.
+    pub(crate) fn into_socket(self, worker: usize) -> io::Result<LegSocket> {
+        if worker == self.worker {
+            return Ok(self.socket);
+        }
+        LegSocket::new(self.socket.into_fd())
+    }
+
     fn end_handshake(&self, mark: MarkValue, acknowledge: bool) -> Result<(), SocketError> {
-        let marked = SockRef::from(&self.socket).set_mark(mark.0);
+        let fd = self.socket.as_fd();
+        let marked = SockRef::from(&fd).set_mark(mark.0);
         sockopts::set(SocketOption::Mark, marked)?;
         if acknowledge {
             // It acknowledges what it has put off (tcp_cleanup_rbuf, net/ipv4/tcp.c).
-            sockopt::set_quick_ack(self.socket.as_fd(), 1)?;
+            sockopt::set_quick_ack(fd, 1)?;
         }
         Ok(())
     }

@@ -100,12 +100,12 @@ async fn open(
         let error = stream::icmp_error(socket.as_fd());
         return Err(after_sending(&failure.as_error(), error));
     }
-    let socket = socket.into_fd();
     // An established connection survives ICMP errors (RFC 1122, section 4.2.3.9).
-    keep_errors(&socket, domain, false)
+    keep_errors(&socket.as_fd(), domain, false)
         .map_err(|_| SynVerdict::Bypass(UnsplitReason::NotPossible))?;
     Ok(AnsweredLeg {
         socket,
+        worker: context.index,
         sent,
         claimed_mark: leg.upstream_mark.filter(|_| first.is_empty()),
     })
