@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use pepd_packet::{MarkValue, QueueNumber, Rate, Size, VerdictMarks};
+use pepd_packet::{Mark, MarkValue, QueueNumber, Rate, Size, VerdictMarks};
 
 /// Everything the relay needs to know; replaced as a whole by a reload.
 #[derive(Clone, Debug)]
@@ -147,6 +147,13 @@ impl Settings {
     pub(crate) fn leg_towards(&self, address: IpAddr) -> Option<&Leg> {
         self.campus_of(address)
             .and_then(|campus| self.legs.get(campus.leg))
+    }
+
+    /// Returns the mark of a leg's upstream packets once its client has come; none where SYNs are not
+    /// held.
+    pub(crate) fn claimed_mark(&self, leg: &Leg) -> Option<Mark> {
+        let mask = self.end_to_end?.marks.mask;
+        leg.upstream_mark.map(|value| Mark { value, mask })
     }
 
     /// Returns the campus of `address`: the one with the longest prefix.

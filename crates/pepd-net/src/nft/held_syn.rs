@@ -3,12 +3,13 @@
 use pepd_packet::MarkValue;
 
 use super::expr::{
-    FIRST_SYN, FOREIGN, STRAY_RST, digit, icmp, ip, passed, queue, remember, set_bits, set_mark,
+    FIRST_SYN, FOREIGN, STRAY_RST, digit, final_ack, icmp, ip, passed, queue, remember, set_bits,
+    set_mark,
 };
 use super::names::DynamicSet;
 use super::text::Ruleset;
 use crate::plan::Plan;
-use crate::request::{Mark, QueueBackend, Queues, VerdictMarks};
+use crate::request::{QueueBackend, Queues, VerdictMarks};
 
 /// Writes the chains in which the first pass of a SYN ends, if it is to be split.
 pub(super) fn hold_chains(ruleset: &mut Ruleset, plan: &Plan, marks: VerdictMarks) {
@@ -71,12 +72,10 @@ pub(super) fn first_chain(ruleset: &mut Ruleset, plan: &Plan) {
 /// end its destination's handshake, and ICMP errors.
 fn output_chain(ruleset: &mut Ruleset, plan: &Plan, queues: Queues) {
     let mut output = vec!["type filter hook output priority raw; policy accept;".to_owned()];
-    output.extend(plan.unclaimed_mark().map(|Mark { value, mask }| {
-        format!(
-            "meta l4proto tcp meta mark & {mask:#x} == {value:#x} tcp flags & (syn | rst) == 0 {}",
-            queue(queues)
-        )
-    }));
+    output.extend(
+        plan.unclaimed_mark()
+            .map(|mark| format!("{} {}", final_ack(mark), queue(queues))),
+    );
     output.extend(plan.families.iter().map(|&family| {
         format!(
             "{} type destination-unreachable {} daddr @all{} {}",

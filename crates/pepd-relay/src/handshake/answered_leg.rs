@@ -2,7 +2,7 @@
 
 use std::io;
 
-use pepd_packet::MarkValue;
+use pepd_packet::Mark;
 use pepd_sys::sockopt;
 use socket2::SockRef;
 
@@ -24,21 +24,22 @@ pub(crate) struct AnsweredLeg {
     pub(crate) sent: usize,
     /// The mark that its packets have once its client has come. None where that had proved its
     /// address before, and nothing is withheld.
-    pub(crate) claimed_mark: Option<MarkValue>,
+    pub(crate) claimed_mark: Option<Mark>,
 }
 
 impl AnsweredLeg {
     /// Ends the destination's handshake, now that the client's has ended. `ack` is what would have
     /// ended it, if the leg has tried already.
     pub(crate) fn claim(&self, ack: Option<QueuedPacket>) {
+        let Some(mark) = self.claimed_mark else {
+            return;
+        };
         // First: what it sends from here on is to leave at once.
-        if let Some(mark) = self.claimed_mark
-            && let Err(error) = self.end_handshake(mark, ack.is_none())
-        {
+        if let Err(error) = self.end_handshake(mark, ack.is_none()) {
             tracing::debug!(%error, "end a handshake");
         }
         if let Some(ack) = ack {
-            ack.release();
+            ack.release_as(mark);
         }
     }
 
@@ -50,9 +51,9 @@ impl AnsweredLeg {
         LegSocket::new(self.socket.into_fd())
     }
 
-    fn end_handshake(&self, mark: MarkValue, acknowledge: bool) -> Result<(), SocketError> {
+    fn end_handshake(&self, mark: Mark, acknowledge: bool) -> Result<(), SocketError> {
         let fd = self.socket.as_fd();
-        let marked = SockRef::from(&fd).set_mark(mark.0);
+        let marked = SockRef::from(&fd).set_mark(mark.value.0);
         sockopts::set(SocketOption::Mark, marked)?;
         if acknowledge {
             // It acknowledges what it has put off (tcp_cleanup_rbuf, net/ipv4/tcp.c).

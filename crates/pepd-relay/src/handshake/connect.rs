@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pepd_packet::{IcmpError, Syn};
+use pepd_packet::{IcmpError, Mark, Syn};
 use pepd_sys::sockopt::{self, OptionError};
 use pepd_sys::stream;
 use pepd_sys::tcp_info::tcp_info;
@@ -33,7 +33,8 @@ pub(super) async fn dial(context: Arc<Context>, syn: Syn, ticket: Ticket) {
     let leg = settings
         .leg_towards(flow.server.ip())
         .unwrap_or(&shared.unnamed_leg);
-    let verdict = match open(&context, &syn, ticket, leg).await {
+    let claimed_mark = settings.claimed_mark(leg);
+    let verdict = match open(&context, &syn, ticket, leg, claimed_mark).await {
         Ok(upstream) => {
             // Entered first: the listener may accept before the verdict returns.
             let answered = shared
@@ -63,6 +64,7 @@ async fn open(
     syn: &Syn,
     ticket: Ticket,
     leg: &Leg,
+    claimed_mark: Option<Mark>,
 ) -> Result<AnsweredLeg, SynVerdict> {
     let shared = &context.shared;
     let not_possible = |_| SynVerdict::Bypass(UnsplitReason::NotPossible);
@@ -107,7 +109,7 @@ async fn open(
         socket,
         worker: context.index,
         sent,
-        claimed_mark: leg.upstream_mark.filter(|_| first.is_empty()),
+        claimed_mark: claimed_mark.filter(|_| first.is_empty()),
     })
 }
 

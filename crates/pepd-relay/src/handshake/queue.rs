@@ -223,9 +223,16 @@ fn take_own(context: &Arc<Context>, packet: QueuedPacket, bytes: &[u8]) {
 }
 
 fn take_ack(context: &Arc<Context>, packet: QueuedPacket, flow: FourTuple) {
-    let handshakes = &context.shared.handshakes;
-    match handshakes.final_ack(flow, packet, Instant::now()) {
-        FinalAck::Release(ack) => ack.release(),
+    let shared = &context.shared;
+    match shared.handshakes.final_ack(flow, packet, Instant::now()) {
+        FinalAck::Release(ack) => {
+            let settings = shared.settings.load();
+            let leg = settings.leg_towards(flow.server.ip());
+            match leg.and_then(|leg| settings.claimed_mark(leg)) {
+                Some(mark) => ack.release_as(mark),
+                None => ack.release(),
+            }
+        }
         FinalAck::Drop(ack) => ack.supersede(),
         FinalAck::Withheld => {}
     }
