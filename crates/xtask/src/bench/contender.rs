@@ -34,34 +34,13 @@ pub enum Contender {
     PepdAsked,
     /// HAProxy, told to splice always (`option splice-request`, `option splice-response`).
     HaproxyForced,
+    /// Another build of the daemon (`--against`), which answers early.
+    Earlier,
+    /// The same, which answers when the destination has.
+    EarlierEndToEnd,
 }
 
 impl Contender {
-    /// The contenders that are compared once a connection is there, or when all answer early.
-    pub const ALL: [Self; 4] = [
-        Self::Plain,
-        Self::Pepd,
-        Self::HaproxyAuto,
-        Self::HaproxyForced,
-    ];
-
-    /// The contenders that are compared in how connections are established. How HAProxy splices
-    /// does not matter there.
-    pub const HANDSHAKE: [Self; 4] = [
-        Self::Plain,
-        Self::Pepd,
-        Self::PepdEndToEnd,
-        Self::HaproxyAuto,
-    ];
-
-    /// The contenders that are compared in what the admin API costs the relay.
-    pub const ADMIN: [Self; 4] = [
-        Self::Plain,
-        Self::PlainBesideCrowd,
-        Self::PepdUnasked,
-        Self::PepdAsked,
-    ];
-
     /// Returns what the tables call it.
     pub fn title(self) -> &'static str {
         match self {
@@ -73,6 +52,8 @@ impl Contender {
             Self::PepdAsked => "pepd, admin API, crowd",
             Self::HaproxyAuto => "HAProxy, splice-auto",
             Self::HaproxyForced => "HAProxy, forced splice",
+            Self::Earlier => "the other build",
+            Self::EarlierEndToEnd => "the other build, end-to-end",
         }
     }
 
@@ -87,6 +68,8 @@ impl Contender {
             Self::PepdAsked => "pepd-admin-crowd",
             Self::HaproxyAuto => "haproxy-splice-auto",
             Self::HaproxyForced => "haproxy-splice-forced",
+            Self::Earlier => "other-build",
+            Self::EarlierEndToEnd => "other-build-end-to-end",
         })
     }
 
@@ -94,6 +77,7 @@ impl Contender {
         match self {
             Self::Plain | Self::PlainBesideCrowd => None,
             Self::Pepd | Self::PepdEndToEnd | Self::PepdUnasked | Self::PepdAsked => None,
+            Self::Earlier | Self::EarlierEndToEnd => None,
             Self::HaproxyAuto => Some("option splice-auto"),
             Self::HaproxyForced => Some("option splice-request\n    option splice-response"),
         }
@@ -138,7 +122,7 @@ impl Proxy {
                 let wrapper = wrapper.each_ref().map(String::as_str);
                 let pepd = Pepd::builder(pepd).log("warn").wrapper(&wrapper);
                 let handshake = match contender {
-                    Contender::PepdEndToEnd => "end-to-end",
+                    Contender::PepdEndToEnd | Contender::EarlierEndToEnd => "end-to-end",
                     _ => "early",
                 };
                 let mut config = PEPD.replace("HANDSHAKE", handshake);

@@ -15,6 +15,7 @@ mod contender;
 mod cores;
 mod interrupt;
 mod lane;
+mod lineup;
 mod load;
 mod machine;
 mod plan;
@@ -55,6 +56,10 @@ pub struct Args {
     /// Only the settings whose names, as shown while it runs, have TEXT in them; may be repeated.
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
+    /// Compare with another build of pepd, in place of HAProxy: what a change costs shows only
+    /// within one run.
+    #[arg(long, value_name = "PEPD")]
+    against: Option<PathBuf>,
     /// Write every single measurement to FILE.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -110,6 +115,7 @@ pub fn run(args: &Args) -> Result<()> {
         ends: args.ends,
         only: args.only.clone(),
         pepd,
+        against: args.against.clone(),
     };
     let results = plan.run(&interrupt)?;
     println!("{}", report::terminal(&results));

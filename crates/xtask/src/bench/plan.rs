@@ -9,6 +9,7 @@ use super::contender::Contender;
 use super::cores::Cores;
 use super::interrupt::Interrupt;
 use super::lane::Lane;
+use super::lineup::Lineup;
 use super::load::bulk::Ends;
 use super::load::{Window, bulk, crowd, first_byte, idle, ping_pong, short};
 use super::results::{Bulk, Measure, Measurement, Results};
@@ -68,6 +69,8 @@ pub struct Plan {
     pub cores: Cores,
     /// The daemon's binary.
     pub pepd: PathBuf,
+    /// That of the other build, if there is one.
+    pub against: Option<PathBuf>,
 }
 
 impl Plan {
@@ -76,10 +79,11 @@ impl Plan {
     /// # Errors
     /// Without root, when a contender does not start or ends, and when interrupted.
     pub fn run(&self, interrupt: &Interrupt) -> Result<Results> {
-        let mut results = Results::new(self.setup());
-        let with = self.lanes(true)?;
-        let end_to_end = self.lane(Contender::PepdEndToEnd, true)?;
-        let without = self.lanes(false)?;
+        let lineup = self.lineup();
+        let mut results = Results::new(self.setup(), lineup);
+        let with = self.lanes(lineup.main(), true)?;
+        let established = self.lanes(lineup.handshake(), true)?;
+        let without = self.lanes(lineup.main(), false)?;
         let asked = self.lane(Contender::PepdAsked, true)?;
         for round in 0..self.rounds {
             let mut turn = Turn {
@@ -88,7 +92,7 @@ impl Plan {
                 results: &mut results,
                 interrupt,
             };
-            let all = Contender::ALL;
+            let all = lineup.main();
             for setting in Bulk::ALL {
                 let lanes = if setting.without_offloads {
                     &without
@@ -105,16 +109,14 @@ impl Plan {
             turn.each("short connections", all, |turn, at| {
                 turn.short(&with[at], self.durations.short)
             })?;
-            turn.each("handshake", Contender::HANDSHAKE, |turn, at| {
-                let contender = Contender::HANDSHAKE[at];
-                let lane = with.iter().find(|lane| lane.contender == contender);
-                turn.handshake(lane.unwrap_or(&end_to_end), self.durations.handshake)
+            turn.each("handshake", lineup.handshake(), |turn, at| {
+                turn.handshake(&established[at], self.durations.handshake)
             })?;
-            turn.each("admin", Contender::ADMIN, |turn, at| {
-                turn.admin(Contender::ADMIN[at], &with, &asked)
+            turn.each("admin", lineup.admin(), |turn, at| {
+                turn.admin(lineup.admin()[at], &with, &asked)
             })?;
             turn.each("idle connections", all, |turn, at| {
-                let lane = self.lane(Contender::ALL[at], true)?;
+                let lane = self.lane(all[at], true)?;
                 turn.idle(&lane, self.durations.quiet)
             })?;
         }
@@ -129,13 +131,25 @@ impl Plan {
         format!("{}; {receivers}", self.cores)
     }
 
-    fn lanes(&self, offloads: bool) -> Result<Vec<Lane>> {
-        let open = |contender| self.lane(contender, offloads);
-        Contender::ALL.into_iter().map(open).collect()
+    fn lineup(&self) -> Lineup {
+        match self.against {
+            Some(_) => Lineup::EarlierBuild,
+            None => Lineup::Haproxy,
+        }
+    }
+
+    fn lanes(&self, contenders: &[Contender], offloads: bool) -> Result<Vec<Lane>> {
+        let open = |&contender| self.lane(contender, offloads);
+        contenders.iter().map(open).collect()
     }
 
     fn lane(&self, contender: Contender, offloads: bool) -> Result<Lane> {
-        Lane::open(contender, &self.pepd, offloads, &self.cores)
+        let binary = match contender {
+            Contender::Earlier | Contender::EarlierEndToEnd => self.against.as_ref(),
+            _ => None,
+        };
+        let binary = binary.unwrap_or(&self.pepd);
+        Lane::open(contender, binary, offloads, &self.cores)
     }
 }
 
@@ -152,11 +166,12 @@ impl Turn<'_> {
     fn each(
         &mut self,
         what: &str,
-        contenders: [Contender; 4],
+        contenders: &[Contender],
         mut measure: impl FnMut(&mut Self, usize) -> Result<()>,
     ) -> Result<()> {
         let only = &self.plan.only;
-        if !only.is_empty() && !only.iter().any(|part| what.contains(part)) {
+        let wanted = only.is_empty() || only.iter().any(|part| what.contains(part));
+        if !wanted || contenders.is_empty() {
             return Ok(());
         }
         eprintln!("round {} of {}: {what}", self.round + 1, self.plan.rounds);

@@ -8,6 +8,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table};
 use serde_json::{Value, json};
 
 use super::contender::Contender;
+use super::lineup::Ratio;
 use super::load::idle;
 use super::machine::Machine;
 use super::results::{Bulk, Measure, Results, Summary};
@@ -18,8 +19,8 @@ const SCHEMA: u32 = 1;
 /// What a reader needs to know of every number.
 const NOTES: &str = "\
 Medians over the rounds, and in brackets the smallest and the largest. A number with × is a \
-ratio to plain forwarding, and the last two columns are pepd's to HAProxy's, always within the \
-same round. Two workers (threads) each; cubic everywhere; IPv4; client, box and server on one \
+ratio to plain forwarding, and the last columns are ratios of those that they name, always within \
+the same round. Two workers (threads) each; cubic everywhere; IPv4; client, box and server on one \
 machine, joined by veth pairs.";
 
 const CPU_NOTE: &str = "\
@@ -111,14 +112,21 @@ fn notes(results: &Results) -> Vec<String> {
 
 /// Returns the tables, each with its header, as far as there is something in them.
 fn sections(results: &Results) -> [Option<Vec<Vec<String>>>; 3] {
+    let lineup = results.lineup();
     let section = |header, rows: Vec<Vec<String>>| {
         let lines = std::iter::once(header).chain(rows.clone()).collect();
         (!rows.is_empty()).then_some(lines)
     };
     [
-        section(header(), rows(results)),
-        section(handshake_header(), handshake_rows(results)),
-        section(admin_header(), admin_rows(results)),
+        section(header(lineup.main(), lineup.main_ratios()), rows(results)),
+        section(
+            header(lineup.handshake(), lineup.handshake_ratios()),
+            handshake_rows(results),
+        ),
+        section(
+            header(lineup.admin(), lineup.admin_ratios()),
+            admin_rows(results),
+        ),
     ]
 }
 
@@ -152,74 +160,50 @@ pub fn json(results: &Results, machine: &Machine) -> Result<String> {
     Ok(text)
 }
 
-fn header() -> Vec<String> {
-    let mut header = vec![String::new()];
-    header.extend(Contender::ALL.map(|contender| contender.title().to_owned()));
-    header.push("pepd ÷ splice-auto".to_owned());
-    header.push("pepd ÷ forced".to_owned());
-    header
-}
-
-fn handshake_header() -> Vec<String> {
-    [
-        "",
-        "plain forwarding",
-        "pepd, early",
-        "pepd, end-to-end",
-        "HAProxy",
-    ]
-    .into_iter()
-    .chain(["early ÷ HAProxy", "end-to-end ÷ HAProxy"])
-    .map(str::to_owned)
-    .collect()
-}
-
-fn handshake_rows(results: &Results) -> Vec<Vec<String>> {
-    let measures = results.measures().into_iter();
-    measures
-        .filter(|measure| Group::of(*measure) == Group::Handshake)
-        .map(|measure| {
-            let shown = Shown::of(measure);
-            let mut row = vec![shown.title.clone()];
-            row.extend(Contender::HANDSHAKE.map(|who| cell(results, measure, &shown, who)));
-            row.extend(
-                [Contender::Pepd, Contender::PepdEndToEnd].map(|pepd| {
-                    spread(results.ratio(measure, pepd, Contender::HaproxyAuto), 2, "×")
-                }),
-            );
-            row
-        })
+/// Returns the head of a table: a column each, then one for each ratio.
+fn header(contenders: &[Contender], ratios: &[Ratio]) -> Vec<String> {
+    let columns = contenders.iter().map(|who| who.title().to_owned());
+    let ratios = ratios
+        .iter()
+        .map(|(of, to)| format!("{} ÷ {}", of.title(), to.title()));
+    std::iter::once(String::new())
+        .chain(columns)
+        .chain(ratios)
         .collect()
 }
 
-fn admin_header() -> Vec<String> {
-    [
-        "",
-        "plain forwarding",
-        "beside a crowd",
-        "pepd",
-        "pepd asked by the crowd",
-        "plain: beside ÷ alone",
-        "pepd: asked ÷ not",
-    ]
-    .map(str::to_owned)
-    .to_vec()
+fn handshake_rows(results: &Results) -> Vec<Vec<String>> {
+    let lineup = results.lineup();
+    let (contenders, ratios) = (lineup.handshake(), lineup.handshake_ratios());
+    group_rows(results, Group::Handshake, contenders, ratios)
 }
 
 fn admin_rows(results: &Results) -> Vec<Vec<String>> {
-    let [alone, beside, unasked, asked] = Contender::ADMIN;
+    let lineup = results.lineup();
+    group_rows(results, Group::Admin, lineup.admin(), lineup.admin_ratios())
+}
+
+/// Returns a row for each measure of a group.
+fn group_rows(
+    results: &Results,
+    group: Group,
+    contenders: &[Contender],
+    ratios: &[Ratio],
+) -> Vec<Vec<String>> {
     let measures = results.measures().into_iter();
     measures
-        .filter(|measure| Group::of(*measure) == Group::Admin)
+        .filter(|measure| Group::of(*measure) == group)
         .map(|measure| {
             let shown = Shown::of(measure);
-            let mut row = vec![shown.title.clone()];
-            row.extend(Contender::ADMIN.map(|who| cell(results, measure, &shown, who)));
-            row.extend(
-                [(beside, alone), (asked, unasked)]
-                    .map(|(of, to)| spread(results.ratio(measure, of, to), 2, "×")),
-            );
-            row
+            let cells = contenders.iter();
+            let cells = cells.map(|&who| cell(results, measure, &shown, who));
+            let ratios = ratios.iter().map(|&(of, to)| match measure {
+                // What the ends need would be in both.
+                Measure::IdleKernel => "–".to_owned(),
+                _ => spread(results.ratio(measure, of, to), 2, "×"),
+            });
+            let title = std::iter::once(shown.title.clone());
+            title.chain(cells).chain(ratios).collect()
         })
         .collect()
 }
@@ -248,25 +232,8 @@ impl Group {
 }
 
 fn rows(results: &Results) -> Vec<Vec<String>> {
-    let measures = results.measures().into_iter();
-    measures
-        .filter(|measure| Group::of(*measure) == Group::Main)
-        .map(|measure| row(results, measure))
-        .collect()
-}
-
-fn row(results: &Results, measure: Measure) -> Vec<String> {
-    let shown = Shown::of(measure);
-    let mut row = vec![shown.title.clone()];
-    row.extend(Contender::ALL.map(|contender| cell(results, measure, &shown, contender)));
-    let pepd_to = |other| match measure {
-        // What the ends need would be in both.
-        Measure::IdleKernel => "–".to_owned(),
-        _ => spread(results.ratio(measure, Contender::Pepd, other), 2, "×"),
-    };
-    row.push(pepd_to(Contender::HaproxyAuto));
-    row.push(pepd_to(Contender::HaproxyForced));
-    row
+    let lineup = results.lineup();
+    group_rows(results, Group::Main, lineup.main(), lineup.main_ratios())
 }
 
 fn cell(results: &Results, measure: Measure, shown: &Shown, contender: Contender) -> String {
@@ -297,10 +264,12 @@ fn failures(results: &Results) -> Option<String> {
     let measures = [Measure::ShortFailed, Measure::HandshakesFailed];
     let pairs = measures.into_iter().flat_map(|measure| {
         let contenders = match measure {
-            Measure::HandshakesFailed => Contender::HANDSHAKE,
-            _ => Contender::ALL,
+            Measure::HandshakesFailed => results.lineup().handshake(),
+            _ => results.lineup().main(),
         };
-        contenders.map(|contender| (measure, contender))
+        contenders
+            .iter()
+            .map(move |&contender| (measure, contender))
     });
     let failed: Vec<String> = pairs
         .filter_map(|(measure, contender)| {
@@ -396,10 +365,11 @@ impl fmt::Display for Bulk {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::lineup::Lineup;
     use crate::bench::results::Measurement;
 
     fn results() -> Results {
-        let mut results = Results::new("somehow".to_owned());
+        let mut results = Results::new("somehow".to_owned(), Lineup::Haproxy);
         let bulk = Bulk::ALL[0];
         let kernel = Measure::IdleKernel;
         let numbers = [
@@ -443,6 +413,9 @@ mod tests {
     fn failed_connections_are_named() {
         let failed = failures(&results()).unwrap();
         assert_eq!(failed, "Short connections that failed: pepd up to 0.100 %.");
-        assert_eq!(failures(&Results::new(String::new())), None);
+        assert_eq!(
+            failures(&Results::new(String::new(), Lineup::Haproxy)),
+            None
+        );
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::contender::Contender;
+use super::lineup::Lineup;
 
 /// A figure that is measured of every contender in every round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,14 +85,16 @@ pub struct Measurement {
 #[derive(Debug)]
 pub struct Results {
     setup: String,
+    lineup: Lineup,
     all: Vec<Measurement>,
 }
 
 impl Results {
-    /// Creates an empty set, measured in this setup.
-    pub fn new(setup: String) -> Self {
+    /// Creates an empty set, measured of these in this setup.
+    pub fn new(setup: String, lineup: Lineup) -> Self {
         Self {
             setup,
+            lineup,
             all: Vec::new(),
         }
     }
@@ -99,6 +102,11 @@ impl Results {
     /// Returns how the hosts and the box were set up.
     pub fn setup(&self) -> &str {
         &self.setup
+    }
+
+    /// Returns who was compared with whom.
+    pub fn lineup(&self) -> Lineup {
+        self.lineup
     }
 
     /// Notes a number.
@@ -199,7 +207,7 @@ mod tests {
     use super::*;
 
     fn results(values: &[(usize, Contender, f64)]) -> Results {
-        let mut results = Results::new(String::new());
+        let mut results = Results::new(String::new(), Lineup::Haproxy);
         for &(round, contender, value) in values {
             results.add(Measurement {
                 round,
