@@ -132,7 +132,8 @@ fn accept(
 /// the destination has answered already.
 fn claim(shared: &Shared, flow: FourTuple, domain: Domain, socket: Socket) -> Upstream {
     match shared.handshakes.accepted(flow, Instant::now()) {
-        Claim::Answered(answered) => {
+        Claim::Answered(answered, ack) => {
+            answered.claim(ack);
             shared.note_pending();
             spare::keep(domain, socket);
             Upstream::Answered(answered)

@@ -1,4 +1,5 @@
-//! The rules in `raw` and `security` that pass marked SYNs and this host's ICMP errors through the queues.
+//! The rules in `raw` and `security` that pass marked SYNs, this host's ICMP errors, and what its
+//! upstream legs without a client acknowledge, through the queues.
 //!
 //! A comment distinguishes ours from the operator's. They are written as `iptables -S` prints them,
 //! so that what is found can be compared with what is wanted.
@@ -53,12 +54,19 @@ pub(crate) fn rules(plan: &Plan) -> Vec<QueueRule> {
                 Family::V6 => "-p ipv6-icmp -m icmp6 --icmpv6-type 1",
             };
             let tcp = format!("-p tcp -m mark --mark {mark} {end}");
+            let unclaimed = plan.unclaimed_mark().map(|mark| {
+                let acks = "-m tcp --tcp-flags SYN,RST NONE";
+                let rule = format!("OUTPUT -p tcp -m mark --mark {mark} {acks} {end}");
+                (IptablesTable::Raw, rule)
+            });
             [
                 (IptablesTable::Raw, format!("PREROUTING {tcp}")),
                 (IptablesTable::Raw, format!("OUTPUT {icmp} {end}")),
                 (IptablesTable::Security, format!("FORWARD {tcp}")),
             ]
-            .map(|(table, rule)| QueueRule {
+            .into_iter()
+            .chain(unclaimed)
+            .map(move |(table, rule)| QueueRule {
                 family,
                 table,
                 rule,
