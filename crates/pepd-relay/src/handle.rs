@@ -99,6 +99,7 @@ impl Relay {
         let pending = settings.end_to_end.map_or(0, |held| held.pending);
         let reading = queues.is_some().then_some(settings.end_to_end);
         let listeners = listeners.unwrap_or_default();
+        let source_prefix = settings.limits.source_prefix;
         let now = Instant::now();
         let epoch = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
@@ -110,7 +111,7 @@ impl Relay {
             epoch.as_secs_f64(),
         );
         let shared = Arc::new(Shared {
-            handshakes: Handshakes::new(pending, settings.limits.source_prefix, now),
+            handshakes: Handshakes::new(pending, source_prefix, now),
             flows: Arc::new(flows),
             access_log: AccessLog::new(settings.ended_lines, now),
             admission: Arc::new(Admission::new(settings.limits)),
@@ -121,7 +122,8 @@ impl Relay {
             unnamed_leg: Leg::kernel_defaults("(none)"),
         });
         let listener_room = listener::room(&listeners);
-        shared.handshakes.set_capacity(pending, listener_room);
+        let handshakes = &shared.handshakes;
+        handshakes.set_capacity(pending, listener_room, source_prefix);
         let share = pipes / listeners.len().max(1);
         let workers: Vec<_> = listeners
             .into_iter()

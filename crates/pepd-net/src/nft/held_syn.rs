@@ -3,8 +3,8 @@
 use pepd_packet::MarkValue;
 
 use super::expr::{
-    FIRST_SYN, FOREIGN, STRAY_RST, asymmetric_routes, digit, final_ack, icmp, ip, mark_is, passed,
-    queue, remember, set_bits, set_mark,
+    FIRST_SYN, STRAY_RST, asymmetric_routes, digit, final_ack, icmp, ip, mark_is, queue, remember,
+    set_bits, set_mark,
 };
 use super::names::{DynamicSet, SYN_KEY};
 use super::text::Ruleset;

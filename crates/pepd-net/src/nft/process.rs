@@ -262,7 +262,7 @@ mod tests {
                 "/dev/stdin:50:1-5: Error: Could not process rule: No such file or directory\n\
                  \t\tmeta mark & 0x70000000 == 0x10000000 dup to {to} device \"lo\" drop\n"
             );
-            let error = failed("tproxy", &stderr);
+            let error = failed(&stderr);
             assert!(
                 matches!(&error, NftError::NoFeature { module, .. } if *module == expected),
                 "{error}"

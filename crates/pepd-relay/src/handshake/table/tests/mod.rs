@@ -29,7 +29,7 @@ fn an_answered_flow_is_claimed_once() {
 #[test]
 fn the_destinations_handshake_ends_with_the_clients() {
     let now = Instant::now();
-    let table = Strings::new(8, now);
+    let table = Strings::new(8, SourcePrefix::NETWORK, now);
     let flow = from(1, 1);
     let acknowledge = |ack| table.final_ack(flow, ack, now);
     assert_eq!(acknowledge("nobody's"), FinalAck::Drop("nobody's"));
@@ -46,7 +46,7 @@ fn the_destinations_handshake_ends_with_the_clients() {
 #[test]
 fn the_handshake_of_a_leg_that_is_given_up_does_not_end() {
     let now = Instant::now();
-    let table = Strings::new(8, now);
+    let table = Strings::new(8, SourcePrefix::NETWORK, now);
     let flow = from(1, 1);
     let ticket = new(&table, flow, "syn", now);
     assert_eq!(answer(&table, flow, ticket, "leg", now), Ok("syn"));
@@ -378,8 +378,8 @@ fn who_begins_anew_gets_no_leg_that_has_said_something() {
 #[test]
 fn no_more_syns_go_on_than_the_listeners_have_room_for() {
     let start = Instant::now();
-    let table = Strings::new(2, start);
-    table.set_capacity(2, 3);
+    let table = Strings::new(2, SourcePrefix::NETWORK, start);
+    table.set_capacity(2, 3, SourcePrefix::NETWORK);
     let full = |flow, now| {
         let said = see(&table, flow, "syn", now);
         assert_eq!(said, bypass("syn", UnsplitReason::Backlog));
@@ -404,8 +404,8 @@ fn no_more_syns_go_on_than_the_listeners_have_room_for() {
 #[test]
 fn a_listener_gives_up_in_time() {
     let start = Instant::now();
-    let table = Strings::new(4, start);
-    table.set_capacity(4, 1);
+    let table = Strings::new(4, SourcePrefix::NETWORK, start);
+    table.set_capacity(4, 1, SourcePrefix::NETWORK);
     let flow = from(1, 1);
     let ticket = new(&table, flow, "syn", start);
     assert_eq!(answer(&table, flow, ticket, "leg", start), Ok("syn"));
@@ -425,7 +425,7 @@ fn a_listener_gives_up_in_time() {
 #[test]
 fn a_destination_leaves_room_for_others() {
     let now = Instant::now();
-    let table = Strings::new(4, now);
+    let table = Strings::new(4, SourcePrefix::NETWORK, now);
     let to = |client: u8, server: u8| FourTuple {
         server: ([10, 2, 0, server], 80).into(),
         ..from(client, 1)
