@@ -22,3 +22,4 @@ mod lifecycle;
 mod limits;
 mod relay;
 mod tunnels;
+mod weather;

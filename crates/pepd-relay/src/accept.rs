@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 
 use libc::{EMFILE, ENFILE, ENOBUFS, ENOMEM};
 use pepd_packet::FourTuple;
-use pepd_sys::{reactor, stream};
+use pepd_sys::stream;
 use pepd_telemetry::Throttle;
 use socket2::{Domain, SockRef, Socket};
-use tokio::io::Interest;
 use tokio::task::JoinSet;
 
 use crate::connection::{Accepted, Upstream, serve};
 use crate::handshake::table::Claim;
 use crate::listener::Listener;
+use crate::registered::register;
 use crate::settings::Dscp;
 use crate::shared::{Context, Shared};
 use crate::{sockopts, spare};
@@ -41,13 +41,9 @@ async fn accept_loop(context: Arc<Context>, listener: Listener) {
         domain,
         dscp,
     } = listener;
-    let socket = match reactor::register(socket.into(), Interest::READABLE) {
-        Ok(socket) => socket,
-        Err(error) => {
-            tracing::error!(%error, "register a listener; its connections are not split");
-            return;
-        }
-    };
+    let listener = socket;
+    let socket = register(&context, || Ok(listener.try_clone()?.into())).await;
+    drop(listener);
     loop {
         let Ok(mut guard) = socket.readable().await else {
             return;

@@ -23,6 +23,7 @@ mod limits;
 mod listener;
 mod pipe_pool;
 mod probe;
+mod registered;
 mod sample;
 mod settings;
 mod shared;

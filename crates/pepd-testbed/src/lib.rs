@@ -24,6 +24,8 @@
 #![forbid(unsafe_code)]
 
 mod browser;
+#[cfg(target_arch = "x86_64")]
+pub mod faults;
 mod fleet;
 pub mod forge;
 pub mod link;
@@ -32,6 +34,7 @@ mod pepd;
 mod process;
 mod require;
 mod servers;
+pub mod soak;
 mod sockets;
 mod stage;
 mod topology;

@@ -9,7 +9,10 @@ mod ci;
 mod demo;
 mod deny;
 mod directories;
+#[cfg(target_arch = "x86_64")]
+mod faults;
 mod packages;
+mod soak;
 mod test;
 mod vm;
 
@@ -25,6 +28,9 @@ enum Command {
     Ci(ci::Args),
     Demo(demo::Args),
     Deny(deny::Args),
+    #[cfg(target_arch = "x86_64")]
+    Faults(faults::Args),
+    Soak(soak::Args),
     Test(test::Args),
     Vm(vm::Args),
 }
@@ -35,6 +41,9 @@ fn main() -> ExitCode {
         Command::Ci(_) => report(ci::run()),
         Command::Demo(args) => demo::run(&args),
         Command::Deny(_) => report(deny::run()),
+        #[cfg(target_arch = "x86_64")]
+        Command::Faults(args) => report(faults::run(&args)),
+        Command::Soak(args) => report(soak::run(&args)),
         Command::Test(args) => report(test::run(&args)),
         Command::Vm(args) => vm::run(&args),
     }

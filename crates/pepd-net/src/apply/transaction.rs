@@ -43,6 +43,8 @@ struct Undo {
 
 impl Undo {
     async fn undo(self, routing: &Routing, old: Option<&Plan>) {
+        let fresh = Routing::reopen();
+        let routing = fresh.as_ref().unwrap_or(routing);
         if self.table {
             undo_table(old).await;
         }

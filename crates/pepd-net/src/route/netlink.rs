@@ -34,6 +34,14 @@ impl Routing {
         Ok(Routing { handle })
     }
 
+    /// Opens another connection, for the way back from an error: one message that could not be sent
+    /// ends a connection, and then nothing could be undone by it.
+    pub(crate) fn reopen() -> Option<Routing> {
+        Routing::open()
+            .inspect_err(|error| tracing::warn!(%error, "undo"))
+            .ok()
+    }
+
     /// Gives the devices, over the same connection.
     pub(crate) fn tunnels(&self) -> Tunnels<'_> {
         Tunnels::new(&self.handle)
@@ -65,8 +73,10 @@ impl Routing {
     /// Removes `items` in reverse order. A failure is logged: this is the way back from
     /// another error, which is the one to report.
     pub(crate) async fn undo(&self, items: &[Item]) {
+        let fresh = Self::reopen();
+        let routing = fresh.as_ref().unwrap_or(self);
         for item in items.iter().rev() {
-            if let Err(error) = self.delete(item).await {
+            if let Err(error) = routing.delete(item).await {
                 tracing::warn!(%error, "cannot undo");
             }
         }

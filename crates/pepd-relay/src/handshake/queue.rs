@@ -24,9 +24,7 @@ use std::time::{Duration, Instant};
 use pepd_packet::tcp::{self, Reset, Syn};
 use pepd_packet::{FourTuple, icmp};
 use pepd_sys::nfqueue::{self, Hook, MESSAGE_BYTES, Queue};
-use pepd_sys::reactor;
 use pepd_telemetry::UnsplitReason;
-use tokio::io::Interest;
 
 use super::connect;
 use super::dial_handle::DialHandle;
@@ -36,6 +34,7 @@ use super::table::{FinalAck, Received, ReceivedSyn, SynAction};
 use super::verdict::SynVerdict;
 use crate::gate_history::GateWatch;
 use crate::limits::AsymmetricRoute;
+use crate::registered::register;
 use crate::settings::is_self_destined;
 use crate::shared::Context;
 
@@ -55,17 +54,7 @@ const LATE_PACKETS_PER_TURN: usize = 1024;
 /// Reads the queue until the task is dropped.
 pub(crate) async fn read(context: Arc<Context>, queue: Arc<Queue>) {
     // A second descriptor of the same socket: the verdicts need the first one everywhere.
-    let registered = queue
-        .as_fd()
-        .try_clone_to_owned()
-        .and_then(|fd| reactor::register(fd, Interest::READABLE));
-    let socket = match registered {
-        Ok(socket) => socket,
-        Err(error) => {
-            tracing::error!(%error, "register a queue; what it holds passes unsplit once it is full");
-            return;
-        }
-    };
+    let socket = register(&context, || queue.as_fd().try_clone_to_owned()).await;
     let mut buffer = vec![0; MESSAGE_BYTES];
     let mut tick = tokio::time::interval(TICK);
     let mut backlog = Backlog::new(Instant::now());
