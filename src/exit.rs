@@ -19,10 +19,13 @@ pub const CODES: &[(u8, &str)] = &[
     (USAGE, "the command line was wrong"),
     (
         Kind::Unavailable as u8,
-        "the kernel or the host lacks something that is named, no daemon answers, or one runs \
-         already",
+        "the kernel or the host lacks something that is named, or no daemon answers",
     ),
     (Kind::Internal as u8, "an internal error"),
+    (
+        Kind::Temporary as u8,
+        "the host did not answer in time, or another pepd runs already: it may work later",
+    ),
     (
         Kind::NotPermitted as u8,
         "a capability, or the permission to ask the daemon, is missing",
@@ -46,6 +49,8 @@ enum Kind {
     Unavailable = 69,
     /// EX_SOFTWARE: something that should not happen.
     Internal = 70,
+    /// EX_TEMPFAIL: it may work later.
+    Temporary = 75,
     /// EX_NOPERM: a capability or a permission is missing.
     NotPermitted = 77,
     /// EX_CONFIG: the configuration is wrong.
@@ -61,6 +66,11 @@ impl Failure {
     /// Fails because of something that should not happen: what was tried, and what the system said.
     pub fn internal(what: &str, error: impl fmt::Display) -> Self {
         Self::new(Kind::Internal, format!("pepd: {what}: {error}"))
+    }
+
+    /// Fails because of something that the message names and that may be different later.
+    pub fn temporary(message: impl fmt::Display) -> Self {
+        Self::new(Kind::Temporary, format!("pepd: {message}"))
     }
 
     /// Fails because a capability is missing that the message names.
@@ -94,6 +104,7 @@ impl Failure {
     fn kernel_state(error: &impl pepd_net::Classify) -> Self {
         match error.kind() {
             pepd_net::Kind::Unavailable => Self::unavailable(error),
+            pepd_net::Kind::Temporary => Self::temporary(error),
             pepd_net::Kind::NotPermitted => Self::not_permitted(error),
             pepd_net::Kind::Internal => Self::internal("kernel state", error),
         }

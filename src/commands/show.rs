@@ -15,6 +15,7 @@ pub fn show(file: &File) -> Result {
         pepd_relay::listener_addresses(&wiring::settings(&config, &Controls::default()))?;
     let workers = resources::workers(&config);
     let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
         .build()
         .map_err(|error| Failure::internal("start the runtime", error))?;
     let backend = runtime

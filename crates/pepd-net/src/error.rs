@@ -5,6 +5,8 @@
 pub enum Kind {
     /// The kernel or the host lacks something, or something is in the way: 69.
     Unavailable,
+    /// The host did not answer in time, and may the next time: 75.
+    Temporary,
     /// CAP_NET_ADMIN is missing: 77.
     NotPermitted,
     /// Anything else: 70.
@@ -16,11 +18,12 @@ pub trait Classify: std::error::Error {
     /// Gives the class of the error.
     fn kind(&self) -> Kind;
 
-    /// Gives the exit code of sysexits.h for this error: 69, 70 or 77.
+    /// Gives the exit code of sysexits.h for this error: 69, 70, 75 or 77.
     fn exit_code(&self) -> u8 {
         match self.kind() {
             Kind::Unavailable => 69,
             Kind::Internal => 70,
+            Kind::Temporary => 75,
             Kind::NotPermitted => 77,
         }
     }

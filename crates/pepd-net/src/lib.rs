@@ -25,7 +25,10 @@
 //!    `iptables/process` and `nft/process`: all of it, or nothing; `apply/verify` compares.
 //! 5. `apply/installed` is what the daemon holds from then on; `counters` is what the table has
 //!    counted, `route/follow` what changes with the host's routes, and `gate` opens and closes.
-//! 6. `apply/remove` takes everything back, whoever made it.
+//! 6. `apply/remove` takes everything back, whoever made it, and `diag` ends the sockets that the
+//!    kernel keeps for a while.
+//!
+//! `program` runs nft and iptables, each within a time limit.
 
 #![forbid(unsafe_code)]
 
@@ -40,6 +43,7 @@ mod nft;
 mod plan;
 mod prefix;
 mod preflight;
+mod program;
 mod queue_backend;
 mod request;
 mod route;

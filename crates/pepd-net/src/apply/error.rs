@@ -1,6 +1,7 @@
 //! What installing, verifying and removing can fail with.
 
 use crate::error::{Classify, Drift, Kind};
+use crate::iptables::process::IptablesError;
 use crate::netlink::NetlinkError;
 use crate::nft::error::NftError;
 use crate::preflight::host::SourceValidMark;
@@ -65,6 +66,7 @@ impl From<VerifyError> for InstallError {
         match error {
             VerifyError::Drift(drift) => InstallError::Drift(drift),
             VerifyError::Nft(error) => InstallError::Nft(error),
+            VerifyError::Iptables(error) => InstallError::QueueBackend(error.into()),
             VerifyError::Netlink(error) => error.into(),
             VerifyError::Tunnel(error) => error.into(),
         }
@@ -95,6 +97,9 @@ pub enum VerifyError {
     /// The table could not be read.
     #[error(transparent)]
     Nft(#[from] NftError),
+    /// The rules of iptables could not be read.
+    #[error(transparent)]
+    Iptables(#[from] IptablesError),
     /// The rules, routes or devices could not be read.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
@@ -118,6 +123,7 @@ impl Classify for VerifyError {
         match self {
             VerifyError::Drift(drift) => drift.kind(),
             VerifyError::Nft(error) => error.kind(),
+            VerifyError::Iptables(error) => error.kind(),
             VerifyError::Netlink(error) => error.kind(),
             VerifyError::Tunnel(error) => error.kind(),
         }
@@ -131,6 +137,17 @@ pub enum RemoveError {
     /// The table could not be deleted.
     #[error(transparent)]
     Nft(#[from] NftError),
+    /// It took too long.
+    #[error(
+        "{what} could not be removed within {seconds} s, and may still be there; \
+         `pepd down` tries again"
+    )]
+    TimedOut {
+        /// The part of the kernel state that may be left.
+        what: &'static str,
+        /// The time that it was given.
+        seconds: u64,
+    },
     /// The rules of iptables could not be deleted.
     #[error(transparent)]
     QueueBackend(#[from] QueueBackendError),
@@ -146,6 +163,7 @@ impl Classify for RemoveError {
     fn kind(&self) -> Kind {
         match self {
             RemoveError::Nft(error) => error.kind(),
+            RemoveError::TimedOut { .. } => Kind::Temporary,
             RemoveError::QueueBackend(error) => error.kind(),
             RemoveError::Netlink(error) => error.kind(),
             RemoveError::Keep(error) => error.kind(),

@@ -21,7 +21,9 @@ pub(super) async fn verify(plan: &Plan, fingerprint: &Listing) -> Result<Listing
         let what = format!("nft table inet {TABLE} is not as it was installed");
         return Err(Drift::new(what).into());
     }
-    iptables::verify(&iptables::rules(plan)).await?;
+    if let Some(drift) = iptables::verify(&iptables::rules(plan)).await? {
+        return Err(drift.into());
+    }
     verify_routing(&Routing::open()?, plan).await?;
     Ok(listing)
 }

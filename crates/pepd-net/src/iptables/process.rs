@@ -1,11 +1,10 @@
 //! Running the iptables programs.
 
 use std::fs;
-use std::io;
-use std::process::{Command, Output, Stdio};
 
 use crate::error::{Classify, Kind};
 use crate::prefix::Family;
+use crate::program::{LIMIT, Program, ProgramError};
 
 /// An iptables program that failed.
 #[derive(Debug, thiserror::Error)]
@@ -13,14 +12,18 @@ use crate::prefix::Family;
 pub struct IptablesError {
     /// The command.
     pub command: String,
-    /// The text that it printed.
+    /// The text that it printed, or the reason why it printed none.
     pub stderr: String,
+    /// Whether it did not end in time, and was killed.
+    pub timed_out: bool,
 }
 
 impl Classify for IptablesError {
     fn kind(&self) -> Kind {
         let denied = ["Permission denied", "Operation not permitted"];
-        if denied.iter().any(|said| self.stderr.contains(said)) {
+        if self.timed_out {
+            Kind::Temporary
+        } else if denied.iter().any(|said| self.stderr.contains(said)) {
             Kind::NotPermitted
         } else {
             Kind::Internal
@@ -54,7 +57,11 @@ pub(crate) async fn probe() -> Result<(), IptablesError> {
 
 /// Returns whether the program that speaks nf_tables is installed: it makes no table by listing it.
 pub(super) fn may_speak_nf_tables(family: Family) -> bool {
-    fs::exists(programs(family)[1]).unwrap_or(false)
+    let program = match family {
+        Family::V4 => PROGRAMS4[1],
+        Family::V6 => PROGRAMS6[1],
+    };
+    fs::exists(program).unwrap_or(false)
 }
 
 /// A program to run.
@@ -69,21 +76,6 @@ impl Call {
     pub(super) fn new(family: Family, args: Vec<String>) -> Self {
         Self { family, args }
     }
-
-    fn start(&self) -> io::Result<Output> {
-        let mut result = Err(io::Error::from(io::ErrorKind::NotFound));
-        for program in programs(self.family) {
-            result = Command::new(program)
-                .args(&self.args)
-                .stdin(Stdio::null())
-                .output();
-            match &result {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                _ => break,
-            }
-        }
-        result
-    }
 }
 
 /// Runs a program for what it does.
@@ -97,11 +89,25 @@ pub(super) async fn output(call: Call) -> Result<String, IptablesError> {
     let failed = |stderr: String| IptablesError {
         command: command.clone(),
         stderr,
+        timed_out: false,
     };
-    let output = tokio::task::spawn_blocking(move || call.start())
-        .await
-        .map_err(|error| failed(error.to_string()))?
-        .map_err(|error| failed(error.to_string()))?;
+    let program = Program {
+        places: programs(call.family),
+        args: call.args,
+        input: String::new(),
+    };
+    let output = program.run().await.map_err(|error| match error {
+        ProgramError::Start(error) | ProgramError::Io(error) => failed(error.to_string()),
+        ProgramError::TimedOut => IptablesError {
+            command: command.clone(),
+            stderr: format!(
+                "nothing within {} s, and was killed; does another program hold \
+                 /run/xtables.lock?",
+                LIMIT.as_secs()
+            ),
+            timed_out: true,
+        },
+    })?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
@@ -110,10 +116,10 @@ pub(super) async fn output(call: Call) -> Result<String, IptablesError> {
     ))
 }
 
-fn programs(family: Family) -> [&'static str; 4] {
+fn programs(family: Family) -> &'static [&'static str] {
     match family {
-        Family::V4 => PROGRAMS4,
-        Family::V6 => PROGRAMS6,
+        Family::V4 => &PROGRAMS4,
+        Family::V6 => &PROGRAMS6,
     }
 }
 

@@ -65,6 +65,7 @@ pub(crate) async fn make(rules: &[RawRule]) -> Result<Vec<RawRule>, QueueBackend
     for rule in rules {
         let result = match run(rule.command("-C")).await {
             Ok(()) => continue,
+            Err(error) if error.timed_out => Err(error),
             // iptables has one exit code for "no such rule" and for most failures: adding
             // tells them apart.
             Err(_) => run(rule.command("-A")).await,
@@ -91,7 +92,7 @@ pub(crate) async fn undo(rules: &[RawRule]) {
 pub(crate) async fn remove(wanted: &[RawRule]) -> Result<Vec<RawRule>, QueueBackendError> {
     let mut removed = Vec::new();
     for family in Family::ALL {
-        for rule in own(family).await {
+        for rule in own(family).await? {
             if !wanted.contains(&rule) {
                 delete(&rule).await?;
                 removed.push(rule);
@@ -101,23 +102,27 @@ pub(crate) async fn remove(wanted: &[RawRule]) -> Result<Vec<RawRule>, QueueBack
     Ok(removed)
 }
 
-/// Checks that the rules are there.
-pub(crate) async fn verify(rules: &[RawRule]) -> Result<(), Drift> {
+/// Looks whether the rules are there; gives the first difference.
+pub(crate) async fn verify(rules: &[RawRule]) -> Result<Option<Drift>, IptablesError> {
     for rule in rules {
-        run(rule.command("-C"))
-            .await
-            .map_err(|_| Drift::new(format!("this is not there: `{rule}`")))?;
+        match run(rule.command("-C")).await {
+            Ok(()) => {}
+            Err(error) if error.timed_out => return Err(error),
+            Err(_) => return Ok(Some(Drift::new(format!("this is not there: `{rule}`")))),
+        }
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Says what it means that a rule cannot be added: if a target or match is missing, that this host
 /// cannot hold SYNs.
 fn refused(error: IptablesError) -> QueueBackendError {
-    if error.kind() == Kind::NotPermitted {
+    if error.timed_out || error.kind() == Kind::NotPermitted {
         return error.into();
     }
-    let IptablesError { command, stderr } = error;
+    let IptablesError {
+        command, stderr, ..
+    } = error;
     QueueBackendError::None {
         iptables: format!("`{command}` fails ({stderr}; module xt_NFQUEUE)"),
         stderr: "no `queue`".to_owned(),
@@ -132,21 +137,25 @@ async fn delete(rule: &RawRule) -> Result<(), QueueBackendError> {
 
 /// Lists the rules of ours in the kernel. Without iptables, or where it cannot list them, there are
 /// none.
-async fn own(family: Family) -> Vec<RawRule> {
+async fn own(family: Family) -> Result<Vec<RawRule>, IptablesError> {
     if !may_have_rules(family) {
-        return Vec::new();
+        return Ok(Vec::new());
     }
     let list = ["-w", "-t", "raw", "-S"].map(str::to_owned).to_vec();
-    let listing = output(Call::new(family, list)).await.unwrap_or_default();
-    listing
+    let listing = match output(Call::new(family, list)).await {
+        Ok(listing) => listing,
+        Err(error) if error.timed_out => return Err(error),
+        Err(_) => String::new(),
+    };
+    let rules = listing
         .lines()
         .filter(|line| line.contains(COMMENT))
         .filter_map(|line| line.strip_prefix("-A "))
         .map(|rule| RawRule {
             family,
             rule: rule.to_owned(),
-        })
-        .collect()
+        });
+    Ok(rules.collect())
 }
 
 /// Returns whether there may be rules of ours. The older iptables makes a table by listing it: it

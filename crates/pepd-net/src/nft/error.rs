@@ -20,6 +20,18 @@ pub enum NftError {
         /// The failed read or write.
         source: io::Error,
     },
+    /// nft did not end in time, and was killed.
+    #[error(
+        "`{command}` did not end within {seconds} s and was killed; run it by hand: if it hangs \
+         there, too, look for what keeps it (ps, /proc/PID/stack); if it only takes long, this \
+         host's ruleset is too large for it"
+    )]
+    TimedOut {
+        /// The command.
+        command: String,
+        /// The time that it was given.
+        seconds: u64,
+    },
     /// The kernel has no such nftables expression.
     #[error(
         "the kernel has no {feature} for nftables; load its module ({module}: modprobe {module}), \
@@ -72,6 +84,7 @@ impl Classify for NftError {
             }
             NftError::NoFeature { .. } => Kind::Unavailable,
             NftError::NotPermitted { .. } => Kind::NotPermitted,
+            NftError::TimedOut { .. } => Kind::Temporary,
             NftError::Missing { .. }
             | NftError::Io { .. }
             | NftError::Failed { .. }

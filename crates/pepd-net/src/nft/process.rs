@@ -1,14 +1,12 @@
 //! The `nft` program: one batch of commands on its standard input, one listing from its output.
 
-use std::io::{self, Write as _};
-use std::process::{Child, Command, Output, Stdio};
-
 use serde_json::Value;
 
 use super::error::NftError;
 use super::listing::Listing;
 use super::names::TABLE;
 use crate::prefix::Family;
+use crate::program::{LIMIT, Output, Program, ProgramError};
 
 /// The places where `nft` is looked for: a service's PATH may lack the administrator's directories.
 const PROGRAMS: [&str; 3] = ["nft", "/usr/sbin/nft", "/sbin/nft"];
@@ -64,6 +62,7 @@ pub(crate) async fn delete_empty_raw(family: Family) -> Result<(), NftError> {
     };
     let listing = match run(list, String::new()).await {
         Ok(json) => Listing::parse(&json)?,
+        Err(error @ NftError::TimedOut { .. }) => return Err(error),
         // There is none.
         Err(_) => return Ok(()),
     };
@@ -106,48 +105,30 @@ pub(crate) async fn chain(family: &str, table: &str, name: &str) -> Result<Strin
 }
 
 async fn run(args: &'static [&'static str], input: String) -> Result<String, NftError> {
-    let joined = tokio::task::spawn_blocking(move || run_blocking(args, &input)).await;
-    joined.map_err(|error| NftError::Io {
-        source: io::Error::new(io::ErrorKind::Interrupted, error),
-    })?
-}
-
-fn run_blocking(args: &[&str], input: &str) -> Result<String, NftError> {
-    let mut child = start(args)?;
-    let written = match child.stdin.take() {
-        Some(mut stdin) => stdin.write_all(input.as_bytes()),
-        None => Ok(()),
+    let is_ours = input.contains("tproxy");
+    let program = Program {
+        places: &PROGRAMS,
+        args: args.iter().map(|&word| word.to_owned()).collect(),
+        input,
     };
-    let output = child
-        .wait_with_output()
-        .map_err(|source| NftError::Io { source })?;
+    let output = program.run().await.map_err(|error| match error {
+        ProgramError::Start(source) => NftError::Missing { source },
+        ProgramError::Io(source) => NftError::Io { source },
+        ProgramError::TimedOut => NftError::TimedOut {
+            command: format!("nft {}", args.join(" ")),
+            seconds: LIMIT.as_secs(),
+        },
+    })?;
     if !output.status.success() {
-        return Err(classify(input, &output));
+        return Err(classify(is_ours, &output));
     }
-    // Only now: an nft that fails early stops reading, and its own words say more.
-    written.map_err(|source| NftError::Io { source })?;
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-fn start(args: &[&str]) -> Result<Child, NftError> {
-    let mut result = Err(io::Error::from(io::ErrorKind::NotFound));
-    for program in PROGRAMS {
-        result = Command::new(program)
-            .args(args)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn();
-        match &result {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            _ => break,
-        }
-    }
-    result.map_err(|source| NftError::Missing { source })
-}
-
 /// Says what nft's complaint means.
-fn classify(batch: &str, output: &Output) -> NftError {
+///
+/// `is_ours`: it was given pepd's ruleset, and not a question.
+fn classify(is_ours: bool, output: &Output) -> NftError {
     let mut stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     if stderr.is_empty() {
         stderr = format!("nothing ({})", output.status);
@@ -158,7 +139,7 @@ fn classify(batch: &str, output: &Output) -> NftError {
     let missing = stderr.contains("No such file or directory")
         || stderr.contains("not supported")
         || stderr.contains("Protocol not");
-    match missing_feature(batch, &stderr).filter(|_| missing) {
+    match missing_feature(is_ours, &stderr).filter(|_| missing) {
         Some((feature, module)) => NftError::NoFeature {
             feature,
             module,
@@ -169,11 +150,11 @@ fn classify(batch: &str, output: &Output) -> NftError {
 }
 
 /// Names the expression that the kernel refused: nft repeats the line it could not process.
-fn missing_feature(batch: &str, stderr: &str) -> Option<(&'static str, &'static str)> {
+fn missing_feature(is_ours: bool, stderr: &str) -> Option<(&'static str, &'static str)> {
     if stderr.contains("Unable to initialize Netlink socket") {
         return Some(("support", "nf_tables"));
     }
-    if !batch.contains("tproxy") {
+    if !is_ours {
         return None;
     }
     FEATURES
@@ -195,13 +176,13 @@ mod tests {
     use super::*;
     use crate::error::{Classify as _, Kind};
 
-    fn failed(ruleset: &str, stderr: &str) -> NftError {
+    fn failed(stderr: &str) -> NftError {
         let output = Output {
             status: ExitStatus::from_raw(256),
             stdout: Vec::new(),
             stderr: stderr.as_bytes().to_vec(),
         };
-        classify(ruleset, &output)
+        classify(true, &output)
     }
 
     #[test]
@@ -209,7 +190,7 @@ mod tests {
         let stderr = "/dev/stdin:50:1-5: Error: Could not process rule: No such file or directory\n\
                       \t\tmeta nfproto ipv4 meta l4proto tcp tproxy ip to 127.73.0.1:7300 accept\n\
                       \t\t^^^^^^^\n";
-        let error = failed("tproxy socket", stderr);
+        let error = failed(stderr);
         assert!(
             matches!(
                 &error,
@@ -226,17 +207,15 @@ mod tests {
 
     #[test]
     fn a_missing_privilege_is_named() {
-        let error = failed(
-            "tproxy",
-            "Error: Could not process rule: Operation not permitted\nadd table inet pepd\n",
-        );
+        let error =
+            failed("Error: Could not process rule: Operation not permitted\nadd table inet pepd\n");
         assert_eq!(error.exit_code(), 77);
         assert!(error.to_string().contains("CAP_NET_ADMIN"), "{error}");
     }
 
     #[test]
     fn other_failures_are_internal_and_keep_what_nft_said() {
-        let error = failed("tproxy", "Error: syntax error, unexpected newline\n");
+        let error = failed("Error: syntax error, unexpected newline\n");
         assert_eq!(error.exit_code(), 70);
         assert!(error.to_string().contains("unexpected newline"), "{error}");
     }
