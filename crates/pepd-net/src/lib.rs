@@ -34,6 +34,7 @@
 
 mod apply;
 mod counters;
+mod diag;
 mod display;
 mod error;
 mod gate;

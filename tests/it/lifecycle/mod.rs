@@ -5,3 +5,4 @@ mod logging;
 mod reload;
 mod service;
 mod start_and_end;
+mod time_wait;

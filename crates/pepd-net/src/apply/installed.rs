@@ -1,7 +1,7 @@
 //! An installed plan, as the daemon holds it.
 
 use super::error::{InstallError, RemoveError, VerifyError};
-use super::remove::remove;
+use super::remove::{end_sockets, remove};
 use super::stale::drop_stale;
 use super::transaction;
 use super::verify::verify;
@@ -81,8 +81,10 @@ impl Installed {
     pub async fn remove(self) -> Result<(), RemoveError> {
         if let Some(kept) = self.plan.kept() {
             let routing = Routing::open()?;
+            end_sockets(self.plan.mark).await;
             let kept = Installed::put(&routing, kept, Vec::new(), Some(&self.plan)).await?;
             drop_stale(&routing, &kept.plan).await;
+            end_sockets(self.plan.mark).await;
             return Ok(());
         }
         remove(self.plan.table, self.plan.mark).await.map(|_| ())

@@ -1,0 +1,142 @@
+//! The sockets that the relay has closed and the kernel still keeps, and how to end them.
+//!
+//! A leg that ends in order leaves a socket in TIME_WAIT, for a minute, with the address of a
+//! client or a server of others. While pepd's table is there its chain `own` copes with that. Once
+//! it is gone nobody does: early demultiplexing finds the socket for what is to be forwarded, and
+//! the kernel drops a packet that it forwards and that has a socket (ip_forward,
+//! net/ipv4/ip_forward.c; ip6_forward, net/ipv6/ip6_output.c). The next connection with the same
+//! addresses and ports would not get through.
+//!
+//! They are told from everybody else's by their marks, and ended by `SOCK_DESTROY` (sock_diag(7),
+//! `CONFIG_INET_DIAG_DESTROY`).
+
+mod codec;
+
+use std::io;
+
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_SOCK_DIAG};
+
+use self::codec::{Found, Reply, replies};
+use crate::netlink::NetlinkError;
+use crate::prefix::Family;
+use crate::request::Mark;
+
+/// The times that the list is read again because it changed meanwhile, at most.
+const MOST_ROUNDS: usize = 4;
+
+/// What has become of the sockets that the kernel still keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// So many were there, and none is any more.
+    All(usize),
+    /// Their marks do not tell them from another program's: the mask has one bit.
+    Unmarked,
+    /// The kernel has no `SOCK_DESTROY`.
+    Unsupported,
+}
+
+/// Ends the sockets with the relay's marks that nobody has open any more.
+pub(crate) async fn end_closing(mark: Mark) -> Result<Ended, NetlinkError> {
+    let failed = |source| NetlinkError::new("cannot end sockets in TIME_WAIT (ss -K)", source);
+    // There may be many: what is on the runtime goes on meanwhile.
+    match tokio::task::spawn_blocking(move || end_all(mark)).await {
+        Ok(ended) => ended.map_err(failed),
+        Err(error) => Err(failed(io::Error::new(io::ErrorKind::Interrupted, error))),
+    }
+}
+
+fn end_all(mark: Mark) -> io::Result<Ended> {
+    let Some(marks) = mark.sockets() else {
+        return Ok(Ended::Unmarked);
+    };
+    let mut diag = Diag::open()?;
+    let mut ended = 0;
+    for _ in 0..MOST_ROUNDS {
+        let mut found = Vec::new();
+        for family in Family::ALL {
+            for value in [marks.client, marks.upstream] {
+                found.extend(diag.closing(family, value.0, mark.mask.0)?);
+            }
+        }
+        if found.is_empty() {
+            break;
+        }
+        for socket in &found {
+            match diag.end(socket) {
+                Ok(()) => ended += 1,
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EOPNOTSUPP) => return Ok(Ended::Unsupported),
+                    // It has gone by itself, or another is in its place.
+                    Some(libc::ENOENT | libc::ESTALE) => {}
+                    _ => return Err(error),
+                },
+            }
+        }
+    }
+    Ok(Ended::All(ended))
+}
+
+/// A socket to the kernel's sock_diag.
+struct Diag {
+    socket: Socket,
+    sequence: u32,
+    buffer: Vec<u8>,
+}
+
+/// What is read at once: the kernel fills at most so much (netlink_dump, net/netlink/af_netlink.c).
+const BUFFER_BYTES: usize = 32 << 10;
+
+impl Diag {
+    fn open() -> io::Result<Self> {
+        let mut socket = Socket::new(NETLINK_SOCK_DIAG)?;
+        socket.bind_auto()?;
+        socket.connect(&SocketAddr::new(0, 0))?;
+        // The kernel answers within the call: what is not there does not come.
+        socket.set_non_blocking(true)?;
+        Ok(Self {
+            socket,
+            sequence: 0,
+            buffer: vec![0; BUFFER_BYTES],
+        })
+    }
+
+    /// Lists the sockets that are closing and have this mark.
+    fn closing(&mut self, family: Family, mark: u32, mask: u32) -> io::Result<Vec<Found>> {
+        self.sequence += 1;
+        let request = codec::list(self.sequence, family, mark, mask);
+        self.socket.send(&request, 0)?;
+        let mut found = Vec::new();
+        loop {
+            for reply in self.receive()? {
+                match reply {
+                    Reply::Socket(socket) => found.push(socket),
+                    Reply::Done(0) => return Ok(found),
+                    // No such family: there are none of it.
+                    Reply::Done(libc::ENOENT | libc::EAFNOSUPPORT) => return Ok(Vec::new()),
+                    Reply::Done(errno) => return Err(io::Error::from_raw_os_error(errno)),
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, socket: &Found) -> io::Result<()> {
+        self.sequence += 1;
+        self.socket.send(&codec::end(self.sequence, socket), 0)?;
+        loop {
+            for reply in self.receive()? {
+                match reply {
+                    Reply::Done(0) => return Ok(()),
+                    Reply::Done(errno) => return Err(io::Error::from_raw_os_error(errno)),
+                    Reply::Socket(_) => {}
+                }
+            }
+        }
+    }
+
+    fn receive(&mut self) -> io::Result<Vec<Reply>> {
+        let mut rest = self.buffer.as_mut_slice();
+        let length = self.socket.recv(&mut rest, 0)?;
+        let bytes = self.buffer.get(..length).unwrap_or_default();
+        Ok(replies(bytes, self.sequence).collect())
+    }
+}
