@@ -1,8 +1,17 @@
 //! The lock against a second pepd in the same network namespace.
+//!
+//! flock(2) works on a descriptor that only reads: whoever may open the file may keep every pepd
+//! from starting. So nobody but its owner may, and a file that others could open, as earlier
+//! versions made it, is replaced by another.
 
-use std::fs::{self, File, TryLockError};
-use std::io::{Read, Seek, Write};
-use std::path::PathBuf;
+use std::fs::{self, DirBuilder, File, TryLockError};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::unistd::geteuid;
 
 use crate::exit::{Failure, Result};
 
@@ -13,41 +22,127 @@ pub struct Lock {
     _file: File,
 }
 
+/// The times that the file may have been replaced while it was locked.
+const MOST_ATTEMPTS: usize = 16;
+
 impl Lock {
     /// Takes the lock; the failure says who has it.
     pub fn acquire() -> Result<Self> {
         let path = lock_path()?;
-        let failed = |error| Failure::internal(&format!("open {}", path.display()), error);
-        if let Some(directory) = path.parent() {
-            fs::create_dir_all(directory).map_err(failed)?;
+        make_directory(&path)?;
+        for _ in 0..MOST_ATTEMPTS {
+            let file = attempt(&path)?;
+            let lock = |error| Failure::internal(&format!("lock {}", path.display()), error);
+            if let Some(mut file) = file {
+                file.set_len(0).map_err(lock)?;
+                writeln!(file, "{}", std::process::id()).map_err(lock)?;
+                return Ok(Self { _file: file });
+            }
         }
-        let mut file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(failed)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let mut pid = String::new();
-                // Who it is only makes the message better.
-                let _ = file.read_to_string(&mut pid);
-                return Err(Failure::unavailable(format!(
+        Err(Failure::temporary(format!(
+            "{} is replaced again and again; who does that?",
+            path.display()
+        )))
+    }
+}
+
+/// Takes the lock once; none if the file was replaced meanwhile.
+fn attempt(path: &Path) -> Result<Option<File>> {
+    let failed = |error| Failure::internal(&format!("lock {}", path.display()), error);
+    let mut file = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(OFlag::O_NOFOLLOW.bits())
+        .open(path)
+        .map_err(|error| unopened(path, &error))?;
+    let made = file.metadata().map_err(failed)?;
+    if !made.is_file() {
+        return Err(Failure::unavailable(format!(
+            "{} is no regular file; remove it",
+            path.display()
+        )));
+    }
+    let others_may_lock = made.mode() & 0o077 != 0;
+    match file.try_lock() {
+        // They may have it open already.
+        Ok(()) if others_may_lock => replace(path).map_err(failed)?,
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut pid = String::new();
+            // Who it is only makes the message better.
+            let _ = file.read_to_string(&mut pid);
+            if !others_may_lock || is_a_pepd(pid.trim()) {
+                return Err(Failure::temporary(format!(
                     "pepd runs already in this network namespace (process {}); end it first",
                     pid.trim()
                 )));
             }
-            Err(TryLockError::Error(error)) => return Err(failed(error)),
+            replace(path).map_err(failed)?;
         }
-        let mut write = || {
-            file.set_len(0)?;
-            file.rewind()?;
-            writeln!(file, "{}", std::process::id())
-        };
-        write().map_err(failed)?;
-        Ok(Self { _file: file })
+        Err(TryLockError::Error(error)) => return Err(failed(error)),
+    }
+    let is_there =
+        fs::symlink_metadata(path).is_ok_and(|there| is_same(&there, &made) && !others_may_lock);
+    Ok(is_there.then_some(file))
+}
+
+/// Removes the file, so that the next attempt makes another.
+fn replace(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn is_same(one: &fs::Metadata, other: &fs::Metadata) -> bool {
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
+}
+
+/// Tells whether the process that a file names can be the one that has written it: it lives, and
+/// is root's or this user's. Asked only where somebody else may hold the lock.
+fn is_a_pepd(pid: &str) -> bool {
+    let Ok(pid) = pid.parse::<u32>() else {
+        return false;
+    };
+    fs::metadata(format!("/proc/{pid}"))
+        .is_ok_and(|process| process.uid() == 0 || process.uid() == geteuid().as_raw())
+}
+
+/// Makes the directory of the lock, and refuses one in which others may put a file of theirs.
+fn make_directory(path: &Path) -> Result {
+    let Some(directory) = path.parent() else {
+        return Ok(());
+    };
+    let failed = |error| Failure::internal(&format!("make {}", directory.display()), error);
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o755)
+        .create(directory)
+        .map_err(failed)?;
+    let there = fs::metadata(directory).map_err(failed)?;
+    if there.mode() & 0o002 == 0 {
+        return Ok(());
+    }
+    Err(Failure::unavailable(format!(
+        "every user of this host may write {0}, and so keep pepd from starting; chmod o-w {0}",
+        directory.display()
+    )))
+}
+
+fn unopened(path: &Path, error: &io::Error) -> Failure {
+    let path = path.display();
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::ELOOP) => Failure::unavailable(format!(
+            "{path} is a symbolic link, which pepd does not follow; remove it"
+        )),
+        Some(Errno::EACCES) => Failure::not_permitted(format!(
+            "open {path}: {error}; it is another user's: run pepd as that user or as root, or \
+             remove it"
+        )),
+        _ => Failure::internal(&format!("open {path}"), error),
     }
 }
 
@@ -65,8 +160,39 @@ fn lock_path() -> Result<PathBuf> {
     Ok(directory.join(format!("net-{number}.lock")))
 }
 
-/// Tells whether a pepd runs in this network namespace; changes nothing.
+/// Tells whether a pepd runs in this network namespace. Takes no lock, not even for a moment: a
+/// daemon that starts in that moment would find it taken.
 pub fn is_locked() -> bool {
-    let file = lock_path().ok().and_then(|path| File::open(path).ok());
-    file.is_some_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    let inode = lock_path()
+        .ok()
+        .and_then(|path| fs::symlink_metadata(path).ok())
+        .map(|there| there.ino());
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    inode.is_some_and(|inode| is_listed(&locks, inode))
+}
+
+/// Tells whether the kernel's list of locks (proc_locks(5)) has one of flock(2) on this inode.
+fn is_listed(locks: &str, inode: u64) -> bool {
+    locks.lines().any(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        let kind = words.next();
+        let file = words.nth(3).and_then(|file| file.rsplit(':').next());
+        kind == Some("FLOCK") && file.and_then(|inode| inode.parse().ok()) == Some(inode)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_is_found_in_the_kernels_list() {
+        let locks = "1: POSIX  ADVISORY  WRITE 699 00:1a:1234 0 EOF\n\
+                     2: FLOCK  ADVISORY  WRITE 700 00:1a:5678 0 EOF\n\
+                     2: -> FLOCK  ADVISORY  WRITE 701 00:1a:9999 0 EOF\n";
+        assert!(is_listed(locks, 5678));
+        assert!(!is_listed(locks, 1234), "another kind of lock");
+        assert!(!is_listed(locks, 9999), "somebody only waits for it");
+        assert!(!is_listed("", 5678));
+    }
 }

@@ -2,7 +2,7 @@
 //! without pipes, a daemon that is not root, and the systemd unit.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, chown};
 
 use anyhow::{Context, Result};
 use pepd_testbed::{
@@ -80,7 +80,8 @@ fn a_user_with_two_capabilities_can_run_it(
     require!(root, program("setpriv"));
     let world = World::standard()?;
     let directory = tempfile::tempdir()?;
-    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777))?;
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755))?;
+    chown(directory.path(), Some(65534), Some(65534))?;
     let file = directory.path().join("pepd.toml");
     fs::write(&file, World::config())?;
     let binary = directory.path().join("pepd");

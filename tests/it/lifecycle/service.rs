@@ -60,7 +60,7 @@ fn a_fixed_rate_takes_two_capabilities_and_a_system_call_more() -> Result<()> {
 
 #[cfg(feature = "fixed-rate")]
 mod as_a_service {
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{PermissionsExt, chown};
     use std::path::Path;
 
     use anyhow::{Context, ensure};
@@ -79,7 +79,8 @@ mod as_a_service {
     impl Service {
         fn new(unit: String) -> Result<Self> {
             let directory = tempfile::tempdir()?;
-            fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777))?;
+            fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755))?;
+            chown(directory.path(), Some(65534), Some(65534))?;
             let config = World::config().replace(
                 "congestion = \"cubic\"\n",
                 "congestion = \"fixed-rate\"\nrate = \"20Mbit\"\n",

@@ -192,7 +192,7 @@ fn starting_twice_is_an_error_and_disturbs_nothing() -> Result<()> {
     let (live, _) = stage.world.probe(Family::V4)?;
     let before = stage.world.steady_state()?;
     let (status, log) = Pepd::builder(PEPD).fails(stage.world.hb(), &World::config())?;
-    assert!(!status.success());
+    assert_eq!(status.code(), Some(75));
     assert!(log.contains("runs already"), "{log}");
     let pid = stage.pepd()?.process().pid().to_string();
     assert!(log.contains(&pid), "{log} does not name process {pid}");
