@@ -1,28 +1,79 @@
 //! Reading the configuration file, with what this host has to say about it.
 
-use std::fs;
-use std::io::{self, IsTerminal};
+use std::fs::{self, File as OpenFile};
+use std::io::{self, IsTerminal, Read};
 use std::ops::RangeInclusive;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use nix::fcntl::OFlag;
 use pepd_config::{Config, Context, Report};
 
 use crate::cli::File;
 use crate::exit::{Failure, Result};
+use crate::time_limit::{self, NoResult};
+
+/// The time that reading and understanding a file may take. One of a mount that hangs would take
+/// for ever.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// The bytes of a file at most. A fleet of a hundred boxes takes a tenth of it.
+const LARGEST: u64 = 4 << 20;
 
 /// Reads and validates the file, for this box; what is wrong is the failure's message.
 pub fn read(file: &File) -> Result<Config> {
-    load(file, pepd_config::parse, io::stderr().is_terminal())
-}
-
-/// Reads and validates the file again while the daemon runs: the failure's message is for the log
-/// and the admin API, so without colour.
-pub fn read_again(file: &File) -> Result<Config> {
-    load(file, pepd_config::parse, false)
+    read_in_time(file, pepd_config::parse)
 }
 
 /// Reads and validates the file, for every box of the fleet.
 pub fn read_all(file: &File) -> Result<Vec<Config>> {
-    load(file, pepd_config::parse_all, io::stderr().is_terminal())
+    read_in_time(file, pepd_config::parse_all)
+}
+
+fn read_in_time<T: Send + 'static>(file: &File, parse: Parse<T>) -> Result<T> {
+    let (wanted, colour) = (file.clone(), io::stderr().is_terminal());
+    match time_limit::run(LIMIT, move || load(&wanted, parse, colour)) {
+        Ok(result) => result,
+        Err(why) => Err(unread(file, &why)),
+    }
+}
+
+/// Reads and validates the file again while the daemon runs: the failure's message is for the log
+/// and the admin API, so without colour.
+pub async fn read_again(file: &File) -> Result<Config> {
+    /// Whether a thread that was left behind still waits for the file.
+    static WAITS: AtomicBool = AtomicBool::new(false);
+    if WAITS.swap(true, Ordering::Relaxed) {
+        return Err(Failure::temporary(format!(
+            "{}: the last attempt to read it still waits for its file system",
+            file.path.display()
+        )));
+    }
+    let wanted = file.clone();
+    let result = time_limit::run_async(LIMIT, move || {
+        let result = load(&wanted, pepd_config::parse, false);
+        WAITS.store(false, Ordering::Relaxed);
+        result
+    });
+    match result.await {
+        Ok(result) => result,
+        Err(why) => {
+            if matches!(why, NoResult::Thread(_)) {
+                WAITS.store(false, Ordering::Relaxed);
+            }
+            Err(unread(file, &why))
+        }
+    }
+}
+
+fn unread(file: &File, why: &NoResult) -> Failure {
+    Failure::temporary(format!(
+        "read {}: {why}; does the file system that it is on answer? (ls -l {})",
+        file.path.display(),
+        file.path.display()
+    ))
 }
 
 /// A parser of a file's text, given its name.
@@ -35,11 +86,37 @@ fn load<T>(file: &File, parse: Parse<T>, colour: bool) -> Result<T> {
         node: file.node.clone(),
         host: host_name(),
     };
-    fs::read_to_string(&file.path)
+    text(&file.path)
         .map_err(|error| Report::unreadable(&origin, &error))
         .and_then(|text| parse(&origin, &text, &context))
         .map_err(|report| Failure::configuration(report.render(colour)))
 }
+
+/// Reads a regular file whole. To open anything else may take for ever (a FIFO), or do something (a
+/// device).
+fn text(path: &Path) -> io::Result<String> {
+    let refused = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    let is_regular = |there: &fs::Metadata| there.is_file() || there.is_dir();
+    if !is_regular(&fs::metadata(path)?) {
+        return refused(NOT_REGULAR);
+    }
+    let file = OpenFile::options()
+        .read(true)
+        .custom_flags((OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits())
+        .open(path)?;
+    let opened = file.metadata()?;
+    if !is_regular(&opened) {
+        return refused(NOT_REGULAR);
+    }
+    let mut text = String::new();
+    file.take(LARGEST + 1).read_to_string(&mut text)?;
+    if opened.len() > LARGEST || text.len() as u64 > LARGEST {
+        return refused("it has more than 4 MiB, which is no configuration");
+    }
+    Ok(text)
+}
+
+const NOT_REGULAR: &str = "it is no regular file, but a FIFO, a socket or a device";
 
 /// Gives the host's name, if it has one.
 fn host_name() -> Option<String> {

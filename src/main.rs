@@ -8,6 +8,7 @@ mod config_file;
 mod daemon;
 mod doctor;
 mod exit;
+mod time_limit;
 mod top;
 mod ui;
 

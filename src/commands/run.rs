@@ -25,10 +25,13 @@ pub fn run(file: &File) -> Result {
         .enable_all()
         .build()
         .map_err(|error| Failure::internal("start the runtime", error))?;
-    runtime.block_on(async {
-        Daemon::start(file.clone(), config, privileged)
-            .await?
-            .run()
-            .await
-    })
+    let result = runtime.block_on(async {
+        match Daemon::start(file.clone(), config, privileged).await? {
+            Some(daemon) => daemon.run().await,
+            None => Ok(()),
+        }
+    });
+    // What still waits for something ends with the process.
+    runtime.shutdown_background();
+    result
 }

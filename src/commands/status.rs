@@ -3,7 +3,8 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use pepd_admin::wire::{
-    GuardDrops, LimitUse, PairDirection, PairLeg, PairSnapshot, PeerState, Status,
+    GuardDrops, LastReload, LimitUse, PairDirection, PairLeg, PairSnapshot, PeerState, ReloadState,
+    Status,
 };
 
 use crate::cli::AskArgs;
@@ -36,6 +37,10 @@ pub fn now() -> f64 {
 
 fn describe(status: &Status, now: f64, width: Option<u16>) -> String {
     let mut text = format!("{}\n", labels::headline(status));
+    text += &reload(status.reload.as_ref(), now);
+    if let Some(trouble) = &status.trouble {
+        text += &format!("kernel state: {trouble}\n");
+    }
     let parts = [
         pairs(&status.pairs, width),
         limits(&status.limits, width),
@@ -49,6 +54,22 @@ fn describe(status: &Status, now: f64, width: Option<u16>) -> String {
         text += part;
     }
     text
+}
+
+/// Gives a line on a reload that is under way or was refused.
+fn reload(last: Option<&LastReload>, now: f64) -> String {
+    let Some(last) = last else {
+        return String::new();
+    };
+    let age = format::age((now - last.since).max(0.0));
+    match last.state {
+        ReloadState::Done => String::new(),
+        ReloadState::Underway => format!("a reload is under way, for {age}\n"),
+        ReloadState::Refused => format!(
+            "the last reload was refused, {age} ago, and nothing has changed:\n{}\n",
+            last.reason.as_deref().unwrap_or_default().trim_end()
+        ),
+    }
 }
 
 /// Gives two lines for each pair: what clients send with their legs, what servers send with theirs.

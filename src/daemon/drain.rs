@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use pepd_admin::api::ControlRequest;
+use pepd_net::Installed;
+use tokio::time::timeout;
 
-use crate::daemon::signals::Signalled;
 use crate::daemon::{Daemon, ticks};
-use crate::exit::Result;
+use crate::exit::{Failure, Result};
+use crate::time_limit;
 
 /// The interval at which systemd hears that the daemon is still draining.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
@@ -18,12 +19,21 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// closed.
 const LAST_HANDSHAKES: Duration = Duration::from_millis(500);
 
+/// The time that the workers may take to reset what is left and to end.
+const STOP_LIMIT: Duration = Duration::from_secs(20);
+
+/// The time that removing the kernel state may take, each of its parts being bounded, too.
+pub(super) const REMOVAL_LIMIT: Duration = Duration::from_secs(40);
+
 impl Daemon {
     /// Routes new connections, lets live ones finish within `[node] drain`, and removes all kernel
-    /// state. A second signal ends the wait.
+    /// state. A further signal ends the wait for the connections, but not the removal, which is
+    /// bounded.
     pub(super) async fn drain(mut self) -> Result {
         let drain = self.config.node.drain;
-        self.keeper.notifier.stopping(drain);
+        self.keeper
+            .notifier
+            .stopping(drain + STOP_LIMIT + REMOVAL_LIMIT);
         self.keeper.close();
         self.view.set_draining();
         let live = self.keeper.relay.admission().live();
@@ -44,19 +54,26 @@ impl Daemon {
                     self.keeper.notifier.alive(self.keeper.status_line());
                 }
                 _ = poll.tick() => {}
-                signalled = self.signals.next() => if signalled == Signalled::End { break },
-                request = self.admin.next_request() => match request {
-                    ControlRequest::Reload(answer) => {
-                        _ = answer.send(Err("pepd: the daemon is draining".to_owned()));
-                    }
-                    ControlRequest::Drain(answer) => _ = answer.send(()),
-                },
+                () = self.requests.next_while_draining() => break,
             }
         }
         let cut = self.keeper.relay.admission().live();
-        self.keeper.relay.stop();
-        let removed = self.installed.remove().await;
+        let relay = self.keeper.relay;
+        let stopped = time_limit::run_async(STOP_LIMIT, move || relay.stop()).await;
+        let removed = remove(self.installed).await;
         tracing::info!(cut, "ended: {}", self.counters);
-        Ok(removed?)
+        stopped.map_err(|why| Failure::internal("end the workers", why))?;
+        removed
+    }
+}
+
+/// Removes the kernel state, whatever hangs: nobody is there any more to hear of a second attempt.
+pub(super) async fn remove(installed: Installed) -> Result {
+    match timeout(REMOVAL_LIMIT, installed.remove()).await {
+        Ok(removed) => Ok(removed?),
+        Err(_) => Err(Failure::temporary(format!(
+            "the kernel state could not be removed within {} s; `pepd down` tries again",
+            REMOVAL_LIMIT.as_secs()
+        ))),
     }
 }

@@ -87,20 +87,6 @@ impl GateKeeper {
         set
     }
 
-    /// Waits for `work`, and renews the gate meanwhile. On a slow host, or beside a large ruleset
-    /// of the operator's, looking at the kernel's state takes longer than the gate stays open.
-    pub async fn renew_during<T>(&mut self, work: impl Future<Output = T>) -> T {
-        let mut work = std::pin::pin!(work);
-        loop {
-            tokio::select! {
-                done = &mut work => return done,
-                () = self.renewal_due() => if let Err(error) = self.renew() {
-                    report_error(&error);
-                },
-            }
-        }
-    }
-
     /// Opens the gate of a table that is new and empty.
     pub fn reopen(&mut self) {
         self.lease.reset();

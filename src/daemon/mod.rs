@@ -1,6 +1,7 @@
 //! The running daemon, from its start to its end.
 //!
-//! In reading order: [`start`] brings everything up, or nothing; [`run`] waits for what is next,
+//! In reading order: [`start`] brings everything up, or nothing; [`run`] waits for what is next (and
+//! [`requests`] hears what is asked whatever else the daemon waits for),
 //! and hands it to [`upkeep`] (the gate and the kernel state stay as they should be), to [`reload`]
 //! (the file is read again) or, at last, to [`drain`] (new connections are routed, live ones may
 //! finish, and all kernel state is removed). What a start and a reload do alike is in [`prepare`],
@@ -16,6 +17,7 @@ pub mod peers;
 mod prepare;
 pub mod privileges;
 mod reload;
+mod requests;
 pub mod resources;
 mod run;
 mod signals;
@@ -34,11 +36,11 @@ use pepd_net::{Installed, Plan};
 use pepd_telemetry::Counters;
 
 use crate::cli::File;
-use crate::daemon::admin::{Admin, Page, Socket};
+use crate::daemon::admin::{Page, Socket};
 use crate::daemon::fixed_rate::Controls;
 use crate::daemon::gate_keeper::GateKeeper;
+use crate::daemon::requests::Requests;
 use crate::daemon::resources::Descriptors;
-use crate::daemon::signals::Signals;
 use crate::daemon::status_view::StatusView;
 
 /// A running daemon.
@@ -57,8 +59,7 @@ pub struct Daemon {
     keeper: GateKeeper,
     counters: Arc<Counters>,
     view: Arc<StatusView>,
-    signals: Signals,
-    admin: Admin,
+    requests: Requests,
 }
 
 /// The objects that are made with the privileges that the daemon then gives up.

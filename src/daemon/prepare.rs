@@ -2,6 +2,7 @@
 //! a plan.
 
 use std::num::NonZeroUsize;
+use std::time::Duration;
 
 use pepd_config::Config;
 use pepd_net::{Plan, QueueBackend};
@@ -10,14 +11,17 @@ use pepd_relay::{Prepared, Settings};
 use crate::daemon::fixed_rate::Controls;
 use crate::daemon::resources::Descriptors;
 use crate::daemon::wiring;
-use crate::exit::Result;
+use crate::exit::{Failure, Result};
+use crate::time_limit;
 
-/// Derives the relay's settings, with no more connections than there are descriptors for, and logs
-/// where the kernel grants a leg something other than what the file asks for.
+/// The time that the kernel may take to load the modules of congestion controls.
+const PROBE_LIMIT: Duration = Duration::from_secs(15);
+
+/// Derives the relay's settings, with no more connections than there are descriptors for.
 ///
 /// # Errors
 ///
-/// If the kernel lacks what a leg asks for.
+/// If a leg asks for what a daemon has only at its start.
 pub fn settings(
     config: &Config,
     controls: &Controls,
@@ -37,8 +41,34 @@ pub fn settings(
             5 * u64::from(wanted) / 2
         );
     }
-    probe(&settings)?;
     Ok(settings)
+}
+
+/// Tries the legs' options on this kernel, and logs where it grants a leg something other than what
+/// the file asks for. It may have to load a module, so it has a thread of its own and a time limit.
+///
+/// # Errors
+///
+/// If the kernel lacks what a leg asks for.
+pub async fn probe(settings: &Settings) -> Result {
+    let legs = settings.legs.clone();
+    let probed = time_limit::run_async(PROBE_LIMIT, move || pepd_relay::probe(&legs)).await;
+    let differences = probed.map_err(|why| {
+        Failure::temporary(format!(
+            "try the legs' options: {why}; does modprobe hang? Load the modules of the legs' \
+             congestion controls by hand"
+        ))
+    })??;
+    for difference in differences {
+        tracing::warn!(
+            leg = difference.leg,
+            option = difference.option.name(),
+            asked = difference.asked,
+            given = difference.given,
+            "the kernel gave something else than the configuration asks for"
+        );
+    }
+    Ok(())
 }
 
 /// Plans the kernel state that goes with the relay's listeners.
@@ -54,17 +84,4 @@ pub fn plan(
         workers,
         backend,
     ))
-}
-
-fn probe(settings: &Settings) -> Result {
-    for difference in pepd_relay::probe(&settings.legs)? {
-        tracing::warn!(
-            leg = difference.leg,
-            option = difference.option.name(),
-            asked = difference.asked,
-            given = difference.given,
-            "the kernel gave something else than the configuration asks for"
-        );
-    }
-    Ok(())
 }

@@ -1,40 +1,56 @@
 //! Reading the configuration again while connections live on.
 
+use pepd_admin::wire::ReloadState;
 use pepd_config::Config;
 
 use crate::config_file;
+use crate::daemon::requests::GivenUp;
 use crate::daemon::{Daemon, prepare, resources};
-use crate::exit::Result;
+use crate::exit::{Failure, Result};
 
 impl Daemon {
-    /// Reads the configuration again. Where that is refused nothing changes.
-    ///
-    /// # Errors
-    ///
-    /// The reason, as the log and the admin API give it.
-    pub(super) async fn reload(&mut self) -> std::result::Result<(), String> {
+    /// Reads the configuration again, and tells the log, the status and whoever waits for it what
+    /// has become of it. Where it is refused nothing changes.
+    pub(super) async fn reload(&mut self) {
+        let waiting = self.requests.begin_reload();
         self.keeper.notifier.reloading();
+        self.view.set_reload(ReloadState::Underway, None);
         let result = self.try_reload().await.map_err(|why| why.to_string());
         match &result {
-            Ok(()) => tracing::info!("reloaded"),
-            Err(message) => tracing::error!("reload refused, nothing has changed:\n{message}"),
+            Ok(()) => {
+                tracing::info!("reloaded");
+                self.view.set_reload(ReloadState::Done, None);
+            }
+            Err(message) => {
+                tracing::error!("reload refused, nothing has changed:\n{message}");
+                self.view
+                    .set_reload(ReloadState::Refused, Some(message.as_str()));
+            }
         }
-        self.renew_gate().await;
-        self.keeper.notifier.ready();
-        result
+        for answer in waiting {
+            // Whoever made the request may have gone since.
+            _ = answer.send(result.clone());
+        }
+        if !self.requests.to_end() {
+            self.renew_gate().await;
+            self.keeper.notifier.ready();
+        }
     }
 
     async fn try_reload(&mut self) -> Result {
-        let mut config = config_file::read_again(&self.file)?;
+        let read = config_file::read_again(&self.file);
+        let mut config = self.requests.during(&mut self.keeper, read).await??;
         self.keep_start_only_keys(&mut config);
         let descriptors = resources::shares(&config, self.workers, self.descriptors.limit);
         let settings = prepare::settings(&config, &self.controls, descriptors)?;
+        let probed = prepare::probe(&settings);
+        self.requests.during(&mut self.keeper, probed).await??;
         let prepared = self.keeper.relay.prepare(settings)?;
         let backend = resources::queue_backend(&config);
-        let backend = self.keeper.renew_during(backend).await?;
+        let backend = self.requests.during(&mut self.keeper, backend).await??;
         let plan = prepare::plan(&config, &prepared, self.workers, backend);
         let replaced = self.installed.replace(&plan);
-        self.keeper.renew_during(replaced).await?;
+        self.requests.during(&mut self.keeper, replaced).await??;
         self.keeper.relay.reload(prepared, descriptors.pipes);
         self.view.set_config(&config);
         self.keeper.probes.follow(&config);
@@ -61,5 +77,11 @@ impl Daemon {
         config.admin = running.admin.clone();
         config.node.workers = running.node.workers;
         config.log.format = running.log.format;
+    }
+}
+
+impl From<GivenUp> for Failure {
+    fn from(why: GivenUp) -> Self {
+        Self::temporary(why)
     }
 }

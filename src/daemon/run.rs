@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use pepd_admin::api::ControlRequest;
-
-use crate::daemon::gate_keeper::report_error;
-use crate::daemon::signals::Signalled;
+use crate::daemon::requests::Asked;
 use crate::daemon::{Daemon, ticks};
 use crate::exit::Result;
 
@@ -20,33 +17,24 @@ impl Daemon {
         // The first renewal opens the gate, and only then is pepd ready.
         inspection.tick().await;
         self.keeper.renewal_due().await;
-        self.renew_gate().await;
-        self.keeper.notifier.ready();
+        if !self.requests.to_end() {
+            self.renew_gate().await;
+            self.keeper.notifier.ready();
+        }
         loop {
             tokio::select! {
+                // What is asked comes first: it may be that the daemon is to end.
+                biased;
+                asked = self.requests.next() => match asked {
+                    Asked::Reload => self.reload().await,
+                    Asked::End => break,
+                },
                 () = self.keeper.renewal_due() => self.renew_gate().await,
                 _ = inspection.tick() => {
                     self.verify_kernel_state().await;
                     self.follow_paths().await;
                 }
-                () = self.installed.routes_changed() => {
-                    let followed = self.keeper.renew_during(self.installed.follow()).await;
-                    if let Err(error) = followed {
-                        report_error(&error);
-                    }
-                }
-                signalled = self.signals.next() => match signalled {
-                    Signalled::Reload => _ = self.reload().await,
-                    Signalled::End => break,
-                },
-                request = self.admin.next_request() => match request {
-                    // Whoever made the request may have gone since.
-                    ControlRequest::Reload(answer) => _ = answer.send(self.reload().await),
-                    ControlRequest::Drain(answer) => {
-                        _ = answer.send(());
-                        break;
-                    }
-                },
+                () = self.installed.routes_changed() => self.follow_routes().await,
             }
         }
         self.drain().await

@@ -1,42 +1,46 @@
 //! From the configuration to a daemon that splits connections.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use pepd_admin::View;
 use pepd_config::Config;
 use pepd_net::{Gate, Installed, Plan};
-use pepd_relay::{Prepared, Relay};
+use pepd_relay::{Prepared, Relay, Settings};
 use pepd_telemetry::Counters;
 
 use crate::cli::File;
 use crate::daemon::admin::{Admin, Page, Socket};
 use crate::daemon::gate_keeper::GateKeeper;
 use crate::daemon::peers::Probes;
+use crate::daemon::requests::{GivenUp, Requests};
 use crate::daemon::signals::Signals;
 use crate::daemon::status_view::{Sources, StatusView};
 use crate::daemon::systemd::Notifier;
-use crate::daemon::{Daemon, Privileged, prepare, resources};
+use crate::daemon::{Daemon, Privileged, drain, prepare, resources};
 use crate::exit::{Failure, Result};
 
 impl Daemon {
-    /// Brings everything up, or nothing.
+    /// Brings everything up, or nothing; none if it was asked to end before it was up.
     ///
     /// # Errors
     ///
     /// Whatever the kernel or the host lacks; nothing of pepd's is then left behind.
-    pub async fn start(file: File, config: Config, privileged: Privileged) -> Result<Self> {
+    pub async fn start(file: File, config: Config, privileged: Privileged) -> Result<Option<Self>> {
         let (controls, socket, page) = (privileged.controls, privileged.socket, privileged.page);
         let signals = Signals::new().map_err(|error| Failure::internal("signals", error))?;
+        let mut requests = Requests::new(signals);
         let notifier =
             Notifier::start().map_err(|error| Failure::internal("start a thread", error))?;
         controls.report();
         let workers = resources::workers(&config);
         let descriptors = resources::share_descriptors(&config, workers)?;
         let settings = prepare::settings(&config, &controls, descriptors)?;
-        let prepared = Prepared::new(settings, workers)?;
-        let backend = resources::queue_backend(&config).await?;
-        let plan = prepare::plan(&config, &prepared, workers, backend);
-        let installed = install(&plan).await?;
+        let up = bring_up(&config, settings, workers);
+        let (prepared, plan, installed) = match requests.unless_ended(up).await {
+            Ok(up) => up?,
+            Err(why) => return give_up(why, &config).await.map(|()| None),
+        };
         let mut probes = Probes::default();
         probes.follow(&config);
         let counters = Arc::new(Counters::default());
@@ -61,7 +65,8 @@ impl Daemon {
             descriptors = descriptors.limit,
             "splitting"
         );
-        Ok(Self {
+        requests.hear_admin(serving.admin, Arc::clone(&serving.view));
+        Ok(Some(Self {
             file,
             config,
             controls,
@@ -78,9 +83,40 @@ impl Daemon {
             ),
             counters,
             view: serving.view,
-            signals,
-            admin: serving.admin,
-        })
+            requests,
+        }))
+    }
+}
+
+/// Opens the listeners and installs the kernel state.
+async fn bring_up(
+    config: &Config,
+    settings: Settings,
+    workers: NonZeroUsize,
+) -> Result<(Prepared, Plan, Installed)> {
+    prepare::probe(&settings).await?;
+    let prepared = Prepared::new(settings, workers)?;
+    let backend = resources::queue_backend(config).await?;
+    let plan = prepare::plan(config, &prepared, workers, backend);
+    let installed = install(&plan).await?;
+    Ok((prepared, plan, installed))
+}
+
+/// Removes what a start that is given up has installed by then. It is no failure if it was asked to
+/// end.
+async fn give_up(why: GivenUp, config: &Config) -> Result {
+    tracing::warn!("not started: {why}");
+    if config.peers.iter().any(|peer| peer.keep) {
+        return Err(Failure::temporary(
+            "it was ended while it was starting; what it had installed stays, for the sake of the \
+             tunnels that are to be kept: `pepd down` removes all, the next start adopts it",
+        ));
+    }
+    let table = pepd_net::RouteTable(config.capture.table.0);
+    pepd_net::remove(table, config.capture.mark).await?;
+    match why {
+        GivenUp::Ending => Ok(()),
+        GivenUp::TimedOut => Err(why.into()),
     }
 }
 
@@ -122,7 +158,7 @@ fn serve(
 }
 
 async fn undo(installed: Installed) {
-    if let Err(error) = installed.remove().await {
-        tracing::error!(%error, "remove the kernel state; `pepd down` tries again");
+    if let Err(error) = drain::remove(installed).await {
+        tracing::error!("{error}");
     }
 }

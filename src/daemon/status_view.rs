@@ -3,11 +3,11 @@
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use pepd_admin::wire::{
     API_VERSION, CampusSnapshot, CountedReason, DaemonState, FlowHistory, FlowSnapshot, GuardDrops,
-    LimitUse, Status,
+    LastReload, LimitUse, ReloadState, Status,
 };
 use pepd_admin::{LegFacts, View, advise};
 use pepd_config::{Config, Via};
@@ -46,6 +46,9 @@ pub struct StatusView {
     kernel: RwLock<pepd_net::Counts>,
     configured: RwLock<Configured>,
     draining: AtomicBool,
+    reload: RwLock<Option<LastReload>>,
+    /// What is the matter with the kernel state.
+    trouble: RwLock<Option<String>>,
 }
 
 /// The parts of the configuration that a status names.
@@ -77,6 +80,8 @@ impl StatusView {
             kernel: RwLock::default(),
             configured: RwLock::new(Configured::from(config)),
             draining: AtomicBool::new(false),
+            reload: RwLock::default(),
+            trouble: RwLock::default(),
         }
     }
 
@@ -97,6 +102,24 @@ impl StatusView {
     /// Has the status say from now on that the daemon drains.
     pub fn set_draining(&self) {
         self.draining.store(true, Relaxed);
+    }
+
+    /// Has the status tell what has become of the last reload, as of now, and why if it was refused.
+    pub fn set_reload(&self, state: ReloadState, reason: Option<&str>) {
+        let since = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
+        let last = LastReload {
+            state,
+            since: since.as_secs_f64(),
+            reason: reason.map(str::to_owned),
+        };
+        *self.reload.write().unwrap_or_else(PoisonError::into_inner) = Some(last);
+    }
+
+    /// Has the status tell what is the matter with the kernel state; none if nothing is.
+    pub fn set_trouble(&self, trouble: Option<String>) {
+        *self.trouble.write().unwrap_or_else(PoisonError::into_inner) = trouble;
     }
 
     /// Gives the SYNs that the kernel routed, and what the guards of the tunnels have dropped.
@@ -169,6 +192,8 @@ impl View for StatusView {
             started: table.epoch(),
             uptime: table.uptime(now),
             workers: self.workers,
+            reload: read(&self.reload),
+            trouble: read(&self.trouble),
             limits: self.limits(&configured),
             counters: CountedReason::list(&self.counters),
             failures: table.failures(),
@@ -202,6 +227,10 @@ impl View for StatusView {
     fn counters(&self) -> &Counters {
         &self.counters
     }
+}
+
+fn read<T: Clone>(from: &RwLock<T>) -> T {
+    from.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 impl From<&Config> for Configured {

@@ -4,6 +4,7 @@ use pepd_net::{Drift, VerifyError};
 
 use crate::daemon::Daemon;
 use crate::daemon::gate_keeper::report_error;
+use crate::daemon::requests::GivenUp;
 
 impl Daemon {
     /// Renews the gate, and the kernel state that it stands in if that is gone.
@@ -19,26 +20,56 @@ impl Daemon {
     /// table along, and a restart of systemd-networkd takes the rules; then even the packets of
     /// live connections no longer reach their sockets.
     pub(super) async fn verify_kernel_state(&mut self) {
-        match self.keeper.renew_during(self.installed.verify()).await {
-            Ok(counts) => return self.view.set_kernel_counts(counts),
+        let trouble = match self.verify_or_repair().await {
+            Ok(trouble) => trouble,
+            Err(GivenUp::Ending) => return,
+            Err(why @ GivenUp::TimedOut) => Some(why.to_string()),
+        };
+        if let Some(trouble) = &trouble {
+            report_error(trouble);
+        }
+        self.view.set_trouble(trouble);
+    }
+
+    /// Gives what is the matter with the kernel state and could not be mended.
+    async fn verify_or_repair(&mut self) -> Result<Option<String>, GivenUp> {
+        let verified = self.installed.verify();
+        match self.requests.during(&mut self.keeper, verified).await? {
+            Ok(counts) => {
+                self.view.set_kernel_counts(counts);
+                return Ok(None);
+            }
             // The cure that the error names comes next.
             Err(VerifyError::Drift(Drift { what })) => tracing::warn!("{what}; putting it back"),
-            Err(error) => return report_error(&error),
+            Err(error) => return Ok(Some(error.to_string())),
         }
         let replaced = self.installed.replace(&self.plan);
-        match self.keeper.renew_during(replaced).await {
+        match self.requests.during(&mut self.keeper, replaced).await? {
             Ok(()) => {
-                self.keeper.reopen();
+                if !self.requests.to_end() {
+                    self.keeper.reopen();
+                }
                 tracing::warn!("somebody removed pepd's kernel state; it is there again");
+                Ok(None)
             }
-            Err(error) => report_error(&error),
+            Err(error) => Ok(Some(error.to_string())),
+        }
+    }
+
+    /// Has the copies of the host's routes follow them.
+    pub(super) async fn follow_routes(&mut self) {
+        let followed = self.installed.follow();
+        let followed = self.requests.during(&mut self.keeper, followed).await;
+        if let Ok(Err(error)) = followed {
+            report_error(&error);
         }
     }
 
     /// Has the tunnels' MTUs follow those of their paths.
     pub(super) async fn follow_paths(&mut self) {
         let followed = self.installed.follow_paths();
-        if let Err(error) = self.keeper.renew_during(followed).await {
+        let followed = self.requests.during(&mut self.keeper, followed).await;
+        if let Ok(Err(error)) = followed {
             tracing::warn!(%error, "follow the tunnels' paths");
         }
     }

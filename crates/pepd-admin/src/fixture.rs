@@ -209,6 +209,8 @@ pub fn status(flows: u64) -> Status {
         started: NOW - 93_784.0,
         uptime: 93_784.0,
         workers: 4,
+        reload: None,
+        trouble: None,
         limits: limits(flows),
         counters: vec![
             count("accepted", 123_456, "connections split"),

@@ -5,12 +5,13 @@ use std::io;
 use std::os::unix::fs::{
     DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown,
 };
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::OFlag;
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{Group, geteuid};
+use socket2::{Domain, SockAddr, Type};
 
 use crate::exit::{Failure, Result};
 
@@ -164,12 +165,19 @@ fn remove_stale(path: &Path) -> Result {
             path.display()
         )));
     }
-    match UnixStream::connect(path) {
+    match connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             fs::remove_file(path).map_err(|error| unavailable("remove", path, error))
         }
         _ => Err(in_use(path)),
     }
+}
+
+/// Connects, and does not wait: the queue of a program that has stopped may be full.
+fn connect(path: &Path) -> io::Result<()> {
+    let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.connect(&SockAddr::unix(path)?)
 }
 
 fn in_use(path: &Path) -> Failure {

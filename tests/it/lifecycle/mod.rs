@@ -1,6 +1,7 @@
 //! The daemon as a process: start, reload, end, what happens to its box, and systemd.
 
 mod endurance;
+mod hanging;
 mod lock;
 mod logging;
 mod reload;

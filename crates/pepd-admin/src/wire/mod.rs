@@ -21,4 +21,7 @@ pub use pepd_telemetry::{
     Phase, PhaseSeconds, QueueBytes, Side, TcpFigures,
 };
 pub use problem::{ErrorBody, Problem};
-pub use status::{API_VERSION, CampusSnapshot, CountedReason, DaemonState, LimitUse, Status};
+pub use status::{
+    API_VERSION, CampusSnapshot, CountedReason, DaemonState, LastReload, LimitUse, ReloadState,
+    Status,
+};

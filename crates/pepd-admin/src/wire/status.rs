@@ -25,6 +25,13 @@ pub struct Status {
     pub uptime: f64,
     /// Worker threads.
     pub workers: usize,
+    /// What has become of the reload that was asked for last; none before the first.
+    #[serde(default)]
+    pub reload: Option<LastReload>,
+    /// What is the matter with the kernel state (it cannot be looked at, or not be put back), as of
+    /// some seconds ago; none if nothing is.
+    #[serde(default)]
+    pub trouble: Option<String>,
     /// Use of each resource that is limited.
     pub limits: Vec<LimitUse>,
     /// Everything counted since the start, by name.
@@ -50,6 +57,30 @@ pub struct Status {
     pub guards: Vec<GuardDrops>,
     /// Advice that follows from the figures, most important first.
     pub advice: Vec<String>,
+}
+
+/// A reload of the configuration.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LastReload {
+    /// How far it has come.
+    pub state: ReloadState,
+    /// The time since which that is so, in seconds since the Unix epoch.
+    pub since: f64,
+    /// The reason why it was refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// How far a reload has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReloadState {
+    /// It is under way: what was in force before is.
+    Underway,
+    /// What the file says is in force.
+    Done,
+    /// What was in force before still is.
+    Refused,
 }
 
 /// The state of the daemon.
