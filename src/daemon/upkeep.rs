@@ -29,7 +29,7 @@ impl Daemon {
         match self.keeper.renew_during(replaced).await {
             Ok(()) => {
                 self.keeper.reopen();
-                tracing::warn!("somebody removed pepd's kernel state; it is there again");
+                tracing::warn!("pepd's kernel state was not as it should be; it is there again");
             }
             Err(error) => report_error(&error),
         }

@@ -77,13 +77,15 @@ pub fn judge(capture: Capture, config: &Config) -> Vec<Finding> {
             .iter()
             .filter_map(|error| obstacle(error, no_queue)),
     );
-    let nothing = firewall.drops.is_empty() && firewall.translates.is_empty();
+    let nothing =
+        firewall.drops.is_empty() && firewall.translates.is_empty() && firewall.late.is_empty();
     if nothing {
         findings.push(Finding::ok("firewall", "nothing of yours is in the way"));
     }
     findings.extend(proxies(&firewall.proxies));
     findings.extend(firewall.drops.into_iter().map(drops));
     findings.extend(firewall.translates.into_iter().map(translates));
+    findings.extend(firewall.late.into_iter().map(late));
     findings
 }
 
@@ -114,7 +116,10 @@ fn backend(capture: &Capture, config: &Config) -> Vec<Finding> {
                 ID,
                 "iptables' NFQUEUE holds the SYNs: nft has no queue here",
             )
-            .because("it works as well; the rules are in the table raw instead of in pepd's"),
+            .because(
+                "it works as well; the rules are in the tables raw and security instead of in \
+                 pepd's",
+            ),
         ),
         // The finding `nft` says so, with the cure.
         Some(Err(QueueBackendError::Nft(
@@ -181,8 +186,8 @@ fn proxies(chains: &[String]) -> Option<Finding> {
             format!("another transparent proxy has chain {}", chains.join(", ")),
         )
         .because(
-            "a connection that both want is the one's whose chain comes last; pepd's is at \
-             priority mangle (-150)",
+            "pepd looks at a connection where it would be forwarded: what another proxy takes \
+             before is the other's",
         )
         .advice("exempt what the other one is to have by a [[rule]] with action = \"bypass\"")
     })
@@ -200,6 +205,12 @@ fn translates(warning: Warning) -> Finding {
             "where the far side cannot answer the client's own address, split connections come \
              to nothing",
         )
+        .advice(warning.cure)
+}
+
+fn late(warning: Warning) -> Finding {
+    Finding::slow("firewall.forward", warning.text)
+        .because("new connections are split where the filters before that let them through")
         .advice(warning.cure)
 }
 

@@ -1,4 +1,4 @@
-//! Whether the host forwards: what is not split must be routed.
+//! Whether the host forwards: what is split is taken where it would be, and the rest is routed.
 
 use pepd_config::Config;
 
@@ -9,8 +9,9 @@ use super::sysctl::{self, Sysctls};
 const V4: &str = "net/ipv4/ip_forward";
 const V6: &str = "net/ipv6/conf/all/forwarding";
 
-const WHY: &str = "what pepd does not split (UDP, ICMP, exempted, beyond a limit, without a daemon) \
-    is routed by the kernel; without forwarding it ends here";
+const WHY: &str = "a connection is split where it would be forwarded, and what is not split (UDP, \
+    ICMP, exempted, beyond a limit, without a daemon) is routed by the kernel; without forwarding \
+    it ends here";
 
 /// Judges forwarding of IPv4 and IPv6, where a campus has it; IPv4 also on each interface towards a
 /// campus.

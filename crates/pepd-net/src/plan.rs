@@ -1,6 +1,7 @@
 //! The plan: everything that will be in the kernel, computed without looking at it.
 
 use ipnet::IpNet;
+use pepd_packet::MarkValue;
 
 use crate::prefix::{self, Family, Range};
 use crate::request::{
@@ -36,6 +37,8 @@ pub struct Plan {
     pub(crate) request: Request,
     /// Whether connections are captured; not when only the tunnels stay.
     pub(crate) captures: bool,
+    /// Whether the host translates addresses, so that a SYN has to be asked for its first destination.
+    pub(crate) translates: bool,
 }
 
 /// A campus with the ranges that are its own, longer prefixes of other campuses cut out.
@@ -91,6 +94,7 @@ impl Plan {
             .concat(),
             request: request.clone(),
             captures: true,
+            translates: false,
             families,
         }
     }
@@ -158,6 +162,13 @@ impl Plan {
         self.mark.verdicts().filter(|_| self.holds())
     }
 
+    /// Gives the mark of a SYN on its way to the listener. Where the mask is too narrow for verdicts,
+    /// nothing is held, and the mark of what is delivered serves for both.
+    pub(crate) fn split_mark(&self) -> MarkValue {
+        let verdicts = self.mark.verdicts();
+        verdicts.map_or(self.mark.value, |marks| marks.split)
+    }
+
     /// Lists the rules and routes of the capture, in the order in which they are made.
     pub(crate) fn items(&self) -> Vec<Item> {
         if !self.captures {
@@ -193,6 +204,7 @@ impl Plan {
         }
         Plan {
             captures: self.captures,
+            translates: self.translates,
             ..Plan::new(&request)
         }
     }

@@ -2,5 +2,6 @@
 
 mod asymmetric;
 mod dscp;
+mod firewall;
 mod nat;
 mod transparency;

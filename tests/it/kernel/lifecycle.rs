@@ -92,7 +92,7 @@ fn installing_again_adopts_what_a_crash_left() -> Result<()> {
     netns.block_on(|| installed.verify()).unwrap();
 
     let removed = netns.block_on(|| remove(TABLE, MARK)).unwrap();
-    assert_eq!(removed.items.len(), 5, "{removed}");
+    assert_eq!(removed.items.len(), 7, "{removed}");
     assert_eq!(netns.state(), before);
     Ok(())
 }

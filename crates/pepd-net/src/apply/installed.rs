@@ -27,8 +27,9 @@ use crate::validate::validate;
 /// See [`InstallError`]; its [`exit_code`](crate::Classify::exit_code) says what the daemon ends
 /// with.
 pub async fn install(plan: &Plan) -> Result<Installed, InstallError> {
-    let (plan, mut warnings) = host::fit(plan)?;
+    let (mut plan, mut warnings) = host::fit(plan)?;
     validate(&plan)?;
+    plan.translates = firewall::translates_addresses().await;
     warnings.extend(firewall::survey(plan.mark).await.warnings());
     let routing = Routing::open()?;
     let installed = Installed::put(&routing, plan, warnings, None).await?;
@@ -64,8 +65,9 @@ impl Installed {
     ///
     /// See [`InstallError`]. The old plan stays, whole.
     pub async fn replace(&mut self, plan: &Plan) -> Result<(), InstallError> {
-        let (plan, warnings) = host::fit(plan)?;
+        let (mut plan, warnings) = host::fit(plan)?;
         validate(&plan)?;
+        plan.translates = firewall::translates_addresses().await;
         let routing = Routing::open()?;
         *self = Installed::put(&routing, plan, warnings, Some(&self.plan)).await?;
         drop_stale(&routing, &self.plan).await;

@@ -10,7 +10,7 @@ use crate::request::Mark;
 use crate::route::ids::RouteTable;
 use crate::route::netlink::Routing;
 
-/// Removes whatever pepd state there is, made by whichever process: the nft table, the
+/// Removes whatever pepd state there is, made by whichever process: the nft tables, the
 /// iptables rules with pepd's comment, every routing rule that carries pepd's protocol number, its
 /// routes in `table` and in the tables that these rules look into, and the tunnels with pepd's
 /// alias, those that were to be kept included. Goes on after a failure and reports the first.
@@ -26,8 +26,12 @@ pub async fn remove(table: RouteTable, _mark: Mark) -> Result<Removed, RemoveErr
     let mut failure: Option<RemoveError> = None;
     // The table first: from here on nothing is captured.
     match nft::delete().await {
-        Ok(true) => removed.items.push(format!("nft table inet {TABLE}")),
-        Ok(false) => {}
+        Ok(families) => {
+            let tables = families
+                .iter()
+                .map(|family| format!("nft table {family} {TABLE}"));
+            removed.items.extend(tables);
+        }
         Err(error) => failure = Some(error.into()),
     }
     match iptables::remove(&[]).await {

@@ -2,7 +2,7 @@
 
 use super::error::{InstallError, VerifyError};
 use super::verify::{table_is_gone, verify_items, verify_routing};
-use crate::iptables::rules::{self as iptables, RawRule};
+use crate::iptables::rules::{self as iptables, QueueRule};
 use crate::nft::carried::Carried;
 use crate::nft::listing::Listing;
 use crate::nft::text::Ruleset;
@@ -37,7 +37,7 @@ pub(super) async fn put(
 struct Undo {
     items: Vec<Item>,
     tunnels: Made,
-    raw_rules: Vec<RawRule>,
+    queue_rules: Vec<QueueRule>,
     table: bool,
 }
 
@@ -46,7 +46,7 @@ impl Undo {
         if self.table {
             undo_table(old).await;
         }
-        iptables::undo(&self.raw_rules).await;
+        iptables::undo(&self.queue_rules).await;
         routing.undo(&self.items).await;
         routing.tunnels().undo(&self.tunnels).await;
         // What was changed in place, rather than made.
@@ -75,7 +75,7 @@ async fn put_all(
     made.tunnels = routing.tunnels().make(&plan.tunnels).await?;
     routing.tunnels().note_mtus(&mut plan.tunnels).await?;
     // They hold nothing before the table marks something for them.
-    made.raw_rules = iptables::make(&iptables::rules(plan)).await?;
+    made.queue_rules = iptables::make(&iptables::rules(plan)).await?;
     verify_items(routing, plan, &plan.items()).await?;
     let fingerprint = put_table(plan, old).await?;
     made.table = true;

@@ -8,6 +8,7 @@ use crate::nft::listing::Listing;
 use crate::nft::names::TABLE;
 use crate::nft::{process as nft, ruleset};
 use crate::plan::Plan;
+use crate::preflight::firewall;
 use crate::route::item::Item;
 use crate::route::netlink::Routing;
 
@@ -17,6 +18,10 @@ pub(super) async fn verify(plan: &Plan, fingerprint: &Listing) -> Result<Listing
     let listing = nft::list().await?.ok_or_else(table_is_gone)?;
     // The counts name what differs; the fingerprint sees every difference.
     listing.check(&ruleset::write(plan, &Carried::default()))?;
+    if plan.captures && firewall::translates_addresses().await != plan.translates {
+        let what = "this host's address translation is not as nft table inet pepd knows it";
+        return Err(Drift::new(what.to_owned()).into());
+    }
     if listing.fingerprint() != *fingerprint {
         let what = format!("nft table inet {TABLE} is not as it was installed");
         return Err(Drift::new(what).into());

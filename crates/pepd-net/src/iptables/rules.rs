@@ -1,4 +1,4 @@
-//! The rules in `raw` that pass marked SYNs and this host's ICMP errors through the queues.
+//! The rules in `raw` and `security` that pass marked SYNs and this host's ICMP errors through the queues.
 //!
 //! A comment distinguishes ours from the operator's. They are written as `iptables -S` prints them,
 //! so that what is found can be compared with what is wanted.
@@ -6,6 +6,7 @@
 use std::fmt;
 use std::fs;
 
+use super::IptablesTable;
 use super::process::{Call, IptablesError, may_speak_nf_tables, output, program_name, run};
 use crate::error::{Classify as _, Drift, Kind};
 use crate::nft::process as nft;
@@ -14,10 +15,11 @@ use crate::prefix::Family;
 use crate::queue_backend::QueueBackendError;
 use crate::request::QueueBackend;
 
-/// A rule in `raw`: the family, and what follows `-A`.
+/// A rule: the family, the table, and what follows `-A`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct RawRule {
+pub(crate) struct QueueRule {
     family: Family,
+    table: IptablesTable,
     rule: String,
 }
 
@@ -26,7 +28,7 @@ const COMMENT: &str = "-m comment --comment pepd";
 
 /// Gives the rules by which a plan's queues are filled; none where nft fills them, or nothing is
 /// held.
-pub(crate) fn rules(plan: &Plan) -> Vec<RawRule> {
+pub(crate) fn rules(plan: &Plan) -> Vec<QueueRule> {
     let mark = plan.mark;
     let Some(queues) = plan
         .queues_of(QueueBackend::Iptables)
@@ -50,17 +52,23 @@ pub(crate) fn rules(plan: &Plan) -> Vec<RawRule> {
                 Family::V4 => "-p icmp -m icmp --icmp-type 3",
                 Family::V6 => "-p ipv6-icmp -m icmp6 --icmpv6-type 1",
             };
+            let tcp = format!("-p tcp -m mark --mark {mark} {end}");
             [
-                format!("PREROUTING -p tcp -m mark --mark {mark} {end}"),
-                format!("OUTPUT {icmp} {end}"),
+                (IptablesTable::Raw, format!("PREROUTING {tcp}")),
+                (IptablesTable::Raw, format!("OUTPUT {icmp} {end}")),
+                (IptablesTable::Security, format!("FORWARD {tcp}")),
             ]
-            .map(|rule| RawRule { family, rule })
+            .map(|(table, rule)| QueueRule {
+                family,
+                table,
+                rule,
+            })
         })
         .collect()
 }
 
 /// Adds the rules that are not there; gives those that it added. On failure it adds none.
-pub(crate) async fn make(rules: &[RawRule]) -> Result<Vec<RawRule>, QueueBackendError> {
+pub(crate) async fn make(rules: &[QueueRule]) -> Result<Vec<QueueRule>, QueueBackendError> {
     let mut made = Vec::new();
     for rule in rules {
         let result = match run(rule.command("-C")).await {
@@ -79,7 +87,7 @@ pub(crate) async fn make(rules: &[RawRule]) -> Result<Vec<RawRule>, QueueBackend
 }
 
 /// Takes back what [`make`] added.
-pub(crate) async fn undo(rules: &[RawRule]) {
+pub(crate) async fn undo(rules: &[QueueRule]) {
     for rule in rules.iter().rev() {
         if let Err(error) = delete(rule).await {
             tracing::error!(%error, "`pepd down` tries again");
@@ -88,10 +96,10 @@ pub(crate) async fn undo(rules: &[RawRule]) {
 }
 
 /// Removes every rule of ours but `wanted`; gives those that were there.
-pub(crate) async fn remove(wanted: &[RawRule]) -> Result<Vec<RawRule>, QueueBackendError> {
+pub(crate) async fn remove(wanted: &[QueueRule]) -> Result<Vec<QueueRule>, QueueBackendError> {
     let mut removed = Vec::new();
-    for family in Family::ALL {
-        for rule in own(family).await {
+    for (family, table) in places() {
+        for rule in own(family, table).await {
             if !wanted.contains(&rule) {
                 delete(&rule).await?;
                 removed.push(rule);
@@ -102,7 +110,7 @@ pub(crate) async fn remove(wanted: &[RawRule]) -> Result<Vec<RawRule>, QueueBack
 }
 
 /// Checks that the rules are there.
-pub(crate) async fn verify(rules: &[RawRule]) -> Result<(), Drift> {
+pub(crate) async fn verify(rules: &[QueueRule]) -> Result<(), Drift> {
     for rule in rules {
         run(rule.command("-C"))
             .await
@@ -119,31 +127,38 @@ fn refused(error: IptablesError) -> QueueBackendError {
     }
     let IptablesError { command, stderr } = error;
     QueueBackendError::None {
-        iptables: format!("`{command}` fails ({stderr}; module xt_NFQUEUE)"),
+        iptables: format!("`{command}` fails ({stderr}; modules xt_NFQUEUE, iptable_security)"),
         stderr: "no `queue`".to_owned(),
     }
 }
 
-async fn delete(rule: &RawRule) -> Result<(), QueueBackendError> {
+async fn delete(rule: &QueueRule) -> Result<(), QueueBackendError> {
     run(rule.command("-D")).await?;
-    nft::delete_empty_raw(rule.family).await?;
+    nft::delete_empty(rule.family, rule.table).await?;
     Ok(())
+}
+
+/// Lists where there may be rules of ours.
+fn places() -> impl Iterator<Item = (Family, IptablesTable)> {
+    let tables = |family| IptablesTable::ALL.map(|table| (family, table));
+    Family::ALL.into_iter().flat_map(tables)
 }
 
 /// Lists the rules of ours in the kernel. Without iptables, or where it cannot list them, there are
 /// none.
-async fn own(family: Family) -> Vec<RawRule> {
-    if !may_have_rules(family) {
+async fn own(family: Family, table: IptablesTable) -> Vec<QueueRule> {
+    if !may_have_rules(family, table) {
         return Vec::new();
     }
-    let list = ["-w", "-t", "raw", "-S"].map(str::to_owned).to_vec();
+    let list = ["-w", "-t", table.name(), "-S"].map(str::to_owned).to_vec();
     let listing = output(Call::new(family, list)).await.unwrap_or_default();
     listing
         .lines()
         .filter(|line| line.contains(COMMENT))
         .filter_map(|line| line.strip_prefix("-A "))
-        .map(|rule| RawRule {
+        .map(|rule| QueueRule {
             family,
+            table,
             rule: rule.to_owned(),
         })
         .collect()
@@ -151,25 +166,33 @@ async fn own(family: Family) -> Vec<RawRule> {
 
 /// Returns whether there may be rules of ours. The older iptables makes a table by listing it: it
 /// is asked only where it has one.
-fn may_have_rules(family: Family) -> bool {
+fn may_have_rules(family: Family, table: IptablesTable) -> bool {
     let names = match family {
         Family::V4 => "/proc/net/ip_tables_names",
         Family::V6 => "/proc/net/ip6_tables_names",
     };
     may_speak_nf_tables(family)
-        || fs::read_to_string(names).is_ok_and(|names| names.lines().any(|name| name == "raw"))
+        || fs::read_to_string(names)
+            .is_ok_and(|names| names.lines().any(|name| name == table.name()))
 }
 
-impl RawRule {
+impl QueueRule {
     fn command(&self, operation: &str) -> Call {
-        let mut args = ["-w", "-t", "raw", operation].map(str::to_owned).to_vec();
+        let mut args = ["-w", "-t", self.table.name(), operation]
+            .map(str::to_owned)
+            .to_vec();
         args.extend(self.rule.split_whitespace().map(str::to_owned));
         Call::new(self.family, args)
     }
 }
 
-impl fmt::Display for RawRule {
+impl fmt::Display for QueueRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} -t raw -A {}", program_name(self.family), self.rule)
+        let Self {
+            family,
+            table,
+            rule,
+        } = self;
+        write!(f, "{} -t {table} -A {rule}", program_name(*family))
     }
 }

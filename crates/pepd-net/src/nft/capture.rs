@@ -1,10 +1,9 @@
-//! The chains that decide which new connections are split, and hand those to the listener.
-
-use pepd_packet::MarkValue;
+//! The chains that decide which new connections are split, and hand those to the listener; which
+//! hooks call them is in [`super::forward`] and [`super::untrack`].
 
 use super::expr::{
-    FIRST_SYN, FOREIGN, asymmetric_routes, digit, gate_closed, icmp, ip, marked, on_hold, passed,
-    remember, rule_lines, set_bits, set_mark, unsplit,
+    FIRST_SYN, FOREIGN, asymmetric_routes, digit, end_of_rules, gate_closed, icmp, ip, marked,
+    remember, rule_lines, set_bits, set_mark, shut_gate,
 };
 use super::names::{DynamicSet, SYN_KEY};
 use super::text::Ruleset;
@@ -35,10 +34,7 @@ pub(super) fn rule_chain(ruleset: &mut Ruleset, plan: &Plan) {
         .iter()
         .enumerate()
         .flat_map(|(index, rule)| rule_lines(plan, index, rule))
-        .chain(
-            plan.holds()
-                .then(|| format!("goto {}", on_hold(plan.handshake))),
-        )
+        .chain([format!("goto {}", end_of_rules(plan, plan.handshake))])
         .collect();
     ruleset.chain("rules", None, &lines);
 }
@@ -49,16 +45,12 @@ pub(super) fn admission_chains(ruleset: &mut Ruleset, plan: &Plan) {
         "routed",
         None,
         // Where there is no room, nft goes on with the next rule.
-        &[remember(DynamicSet::RoutedSyns), unsplit(plan).to_owned()],
+        &[remember(DynamicSet::RoutedSyns), "accept".to_owned()],
     );
     let mut lines = Vec::new();
     if plan.holds() {
-        lines.extend(asymmetric_routes(plan));
-        lines.push(format!(
-            "{SYN_KEY} @{} meta l4proto @{} return",
-            DynamicSet::HeldSyns,
-            DynamicSet::Readers
-        ));
+        let pairs = asymmetric_routes(plan);
+        lines.extend(pairs.map(|pair| format!("{pair} counter name detoured goto routed")));
     }
     lines.push(format!(
         "{} counter name gate_closed goto routed",
@@ -78,57 +70,46 @@ pub(super) fn admission_chains(ruleset: &mut Ruleset, plan: &Plan) {
     ruleset.chain("admission", None, &lines);
 }
 
-/// Writes the chains of what comes from one campus: to be split or not, and to which listener.
-pub(super) fn campus_chain(
+/// Writes the chain in which the first pass of a SYN to be answered at once ends.
+pub(super) fn early_chain(ruleset: &mut Ruleset, plan: &Plan) {
+    let early = [
+        "jump admission".to_owned(),
+        format!("{} accept", set_bits(plan, plan.split_mark())),
+    ];
+    ruleset.chain("early", None, &early);
+}
+
+/// Writes the chains of what comes from one campus: whether it is to be split, and, on its second
+/// pass, to which listener it goes.
+pub(super) fn campus_chains(
     ruleset: &mut Ruleset,
     plan: &Plan,
     index: usize,
     campus: &PlannedCampus,
 ) {
-    let mut lines: Vec<String> = plan
-        .families
-        .iter()
-        .map(|&family| {
-            format!(
-                "{} daddr @campus{}_{index} {}",
-                ip(family),
-                digit(family),
-                unsplit(plan)
-            )
-        })
-        .collect();
-    if plan.holds() {
-        lines.push("goto rules".to_owned());
-        ruleset.chain(&format!("from_{index}"), Some(&campus.name), &lines);
-        lines.clear();
-    } else {
-        lines.push("jump rules".to_owned());
-        lines.push("jump admission".to_owned());
-    }
+    let within = plan.families.iter().map(|&family| {
+        let (ip, n) = (ip(family), digit(family));
+        format!("{ip} daddr @campus{n}_{index} accept")
+    });
+    let from: Vec<String> = within.chain(["goto rules".to_owned()]).collect();
+    ruleset.chain(&format!("from_{index}"), Some(&campus.name), &from);
+    let mut to = Vec::new();
     // Connection tracking is not to see it.
     let untrack = plan.mark.sockets().map_or("", |_| "notrack ");
     for &family in &plan.families {
-        let (protocol, to) = match family {
+        let (protocol, listener) = match family {
             Family::V4 => ("ipv4", format!("ip to {}", campus.listener.v4)),
             Family::V6 => ("ipv6", format!("ip6 to [{}]", campus.listener.v6)),
         };
-        lines.push(format!(
-            "meta nfproto {protocol} meta l4proto tcp tproxy {to}:{} {} {untrack}counter name captured accept",
+        to.push(format!(
+            "meta nfproto {protocol} meta l4proto tcp tproxy {listener}:{} {} {untrack}counter name captured accept",
             plan.port,
             set_mark(plan)
         ));
     }
-    if plan.holds() {
-        lines.push(format!(
-            "{} counter name no_listener {}",
-            set_bits(plan, MarkValue::NONE),
-            passed(plan)
-        ));
-        ruleset.chain(&format!("to_{index}"), Some(&campus.name), &lines);
-    } else {
-        lines.push(format!("counter name no_listener {}", passed(plan)));
-        ruleset.chain(&format!("from_{index}"), Some(&campus.name), &lines);
-    }
+    // It must not reach this host, which would reset the client. The next one is routed.
+    to.push(format!("{} counter name no_listener drop", shut_gate()));
+    ruleset.chain(&format!("to_{index}"), Some(&campus.name), &to);
 }
 
 /// Writes the chain that delivers here what belongs to the relay's sockets.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::names::DynamicSet;
+use crate::prefix::Family;
 
 /// The state that a table passes on to the one that takes its place, so that a reload neither
 /// closes the gate nor starts the counters again.
@@ -12,6 +13,8 @@ pub(crate) struct Carried {
     pub(crate) counters: BTreeMap<String, (u64, u64)>,
     /// Dynamic set to its elements, in nft syntax.
     pub(crate) elements: BTreeMap<String, Vec<String>>,
+    /// The families that have a table of their own, which goes unless the next plan has one too.
+    pub(crate) families: Vec<Family>,
 }
 
 impl Carried {

@@ -22,15 +22,14 @@ pub(super) fn rule_lines(plan: &Plan, index: usize, rule: &Rule) -> Vec<String> 
         return Vec::new();
     };
     let (end, about) = match rule.action {
-        Action::Split if plan.holds() => {
+        Action::Split => {
             let handshake = rule.handshake.unwrap_or(plan.handshake);
-            (format!("counter goto {}", on_hold(handshake)), "split")
+            (
+                format!("counter goto {}", end_of_rules(plan, handshake)),
+                "split",
+            )
         }
-        Action::Split => ("counter return".to_owned(), "split"),
-        Action::Bypass => (
-            format!("counter counter name bypassed {}", unsplit(plan)),
-            "bypass",
-        ),
+        Action::Bypass => ("counter counter name bypassed accept".to_owned(), "bypass"),
     };
     let end = format!("{ports}{end} comment \"rule {}: {about}\"", index + 1);
     if rule.source.is_empty() && rule.destination.is_empty() {
@@ -121,10 +120,7 @@ pub(super) fn set_mark(plan: &Plan) -> String {
 
 /// Matches packets that are delivered here.
 pub(super) fn marked(plan: &Plan) -> String {
-    format!(
-        "meta mark & {:#x} == {:#x}",
-        plan.mark.mask, plan.mark.value
-    )
+    mark_is(plan, plan.mark.value)
 }
 
 /// Sets pepd's bits of the mark to a value.
@@ -142,9 +138,11 @@ pub(super) fn gate_closed() -> String {
         .join(" ")
 }
 
-/// Ends the chains for a SYN that is not to be split.
-pub(super) fn unsplit(plan: &Plan) -> &'static str {
-    if plan.holds() { "accept" } else { passed(plan) }
+/// Shuts the gate until the daemon renews it.
+pub(super) fn shut_gate() -> String {
+    GATES
+        .map(|gate| format!("delete @{gate} {{ meta l4proto }}"))
+        .join(" ")
 }
 
 /// Ends the chains for a packet before connection tracking sees it.
@@ -156,11 +154,16 @@ pub(super) fn passed(plan: &Plan) -> &'static str {
 }
 
 /// Names the chain in which the first pass of a SYN ends.
-pub(super) fn on_hold(handshake: Handshake) -> &'static str {
+pub(super) fn end_of_rules(plan: &Plan, handshake: Handshake) -> &'static str {
     match handshake {
-        Handshake::Early => "early",
-        Handshake::EndToEnd => "hold",
+        Handshake::EndToEnd if plan.holds() => "hold",
+        Handshake::Early | Handshake::EndToEnd => "early",
     }
+}
+
+/// Matches pepd's bits of the mark.
+pub(super) fn mark_is(plan: &Plan, value: MarkValue) -> String {
+    format!("meta mark & {:#x} == {value:#x}", plan.mark.mask)
 }
 
 /// Passes a packet to a queue, by the hash of both addresses, so that a SYN and those that repeat
@@ -176,11 +179,11 @@ pub(super) fn queue(queues: Queues) -> String {
     }
 }
 
-/// Routes the pairs of addresses whose answers take another way.
+/// Matches the pairs of addresses whose answers take another way.
 pub(super) fn asymmetric_routes(plan: &Plan) -> impl Iterator<Item = String> {
     plan.families.iter().map(|&family| {
         let (ip, set) = (ip(family), DynamicSet::AsymmetricRoutes(family));
-        format!("{ip} saddr . {ip} daddr @{set} counter name detoured goto routed")
+        format!("{ip} saddr . {ip} daddr @{set}")
     })
 }
 

@@ -3,28 +3,34 @@
 use pepd_packet::MarkValue;
 
 use super::expr::{
-    FIRST_SYN, FOREIGN, STRAY_RST, digit, icmp, ip, passed, queue, remember, set_bits, set_mark,
+    FIRST_SYN, STRAY_RST, asymmetric_routes, digit, icmp, ip, mark_is, queue, remember, set_bits,
+    set_mark,
 };
-use super::names::DynamicSet;
+use super::names::{DynamicSet, SYN_KEY};
 use super::text::Ruleset;
 use crate::plan::Plan;
 use crate::request::{QueueBackend, Queues, VerdictMarks};
 
-/// Writes the chains in which the first pass of a SYN ends, if it is to be split.
-pub(super) fn hold_chains(ruleset: &mut Ruleset, plan: &Plan, marks: VerdictMarks) {
-    let mut hold = vec![
-        "jump admission".to_owned(),
-        // Where there is no room, nft goes on with the next rule.
+/// Writes the chains in which the first pass of a SYN to be held ends, and that of those that
+/// repeat it.
+pub(super) fn hold_chains(ruleset: &mut Ruleset, plan: &Plan) {
+    // Where there is no room, nft goes on with the next rule.
+    let held = [
         remember(DynamicSet::HeldSyns),
         format!("{} counter name held", set_mark(plan)),
     ];
-    hold.extend(plan.queues_of(QueueBackend::Nft).map(queue));
+    let queue = plan.queues_of(QueueBackend::Nft).map(queue);
+    let first = ["jump admission".to_owned()].into_iter();
+    let hold: Vec<String> = first.chain(held.clone()).chain(queue.clone()).collect();
     ruleset.chain("hold", None, &hold);
-    let early = [
-        "jump admission".to_owned(),
-        format!("{} accept", set_bits(plan, marks.split)),
-    ];
-    ruleset.chain("early", None, &early);
+    let pairs = asymmetric_routes(plan).map(|pair| format!("{pair} accept"));
+    let repeats: Vec<String> = [format!("meta l4proto != @{} accept", DynamicSet::Readers)]
+        .into_iter()
+        .chain(pairs)
+        .chain(held)
+        .chain(queue)
+        .collect();
+    ruleset.chain("repeats", None, &repeats);
     stray_chain(ruleset, plan);
 }
 
@@ -40,22 +46,21 @@ fn stray_chain(ruleset: &mut Ruleset, plan: &Plan) {
     ruleset.chain("stray", None, &stray);
 }
 
-/// Writes the chain of the first pass of a SYN, before everything else.
+/// Writes the chain before everything else, of what belongs to a held SYN. Connection tracking is
+/// not to see what repeats one: it would take it for the upstream leg's.
 pub(super) fn first_chain(ruleset: &mut Ruleset, plan: &Plan) {
     let mut first = vec![
         "type filter hook prerouting priority raw - 1; policy accept;".to_owned(),
         // Nearly every packet.
         "tcp flags & (syn | rst) == 0 accept".to_owned(),
     ];
+    // What comes a second time has its verdict.
+    let new = mark_is(plan, MarkValue::NONE);
+    let held = DynamicSet::HeldSyns;
     for &family in &plan.families {
         let (ip, n) = (ip(family), digit(family));
-        ruleset.chain(
-            &format!("syn{n}"),
-            None,
-            &[FOREIGN.to_owned(), format!("{ip} saddr vmap @origin{n}")],
-        );
         first.push(format!(
-            "meta l4proto tcp {FIRST_SYN} {ip} saddr @all{n} {ip} daddr @all{n} goto syn{n}"
+            "meta l4proto tcp {FIRST_SYN} {new} {ip} saddr @all{n} {ip} daddr @all{n} {SYN_KEY} @{held} goto repeats"
         ));
         first.push(format!(
             "meta l4proto tcp {STRAY_RST} {ip} saddr @all{n} {ip} daddr @all{n} goto stray"
@@ -82,25 +87,21 @@ fn output_chain(ruleset: &mut Ruleset, plan: &Plan, queues: Queues) {
     ruleset.base_chain("output", &output);
 }
 
-/// Writes the chains of the second pass of a SYN: what its mark says, if it goes on.
-pub(super) fn verdict_chains(ruleset: &mut Ruleset, plan: &Plan) {
-    let deliver: Vec<String> = plan
-        .families
-        .iter()
-        .map(|&family| format!("{} saddr vmap @source{}", ip(family), digit(family)))
-        .collect();
-    ruleset.chain("deliver", None, &deliver);
-    let unread = format!(
-        "{} counter name unread {}",
-        set_bits(plan, MarkValue::NONE),
-        passed(plan)
-    );
-    // RSTs come here, too.
-    let remember = format!("{FIRST_SYN} {}", remember(DynamicSet::RoutedSyns));
-    ruleset.chain("unread", None, &[remember, unread]);
+/// Writes the chains of SYNs that the queue let pass because nobody reads, or it is full.
+pub(super) fn unread_chains(ruleset: &mut Ruleset, plan: &Plan) {
+    let remember = remember(DynamicSet::RoutedSyns);
+    let unmark = set_bits(plan, MarkValue::NONE);
+    let unread = [
+        remember.clone(),
+        format!("{unmark} counter name unread accept"),
+    ];
+    ruleset.chain("unread", None, &unread);
+    // It is counted when it has been routed.
+    let repeats = [remember, format!("{unmark} accept")];
+    ruleset.chain("unread_repeats", None, &repeats);
 }
 
-/// Writes those of the second pass of a SYN that is answered instead.
+/// Writes the chains of SYNs that are answered instead.
 pub(super) fn answer_chains(ruleset: &mut Ruleset, plan: &Plan, marks: VerdictMarks) {
     let unmark = set_bits(plan, MarkValue::NONE);
     let answers = [

@@ -6,11 +6,13 @@ use serde_json::Value;
 
 use super::carried::Carried;
 use super::error::NftError;
+use super::expr::ip;
 use super::names::{DynamicSet, TABLE};
 use super::text::Ruleset;
 use crate::error::Drift;
+use crate::prefix::Family;
 
-/// The table as nft lists it.
+/// The tables as nft lists them, in which no two objects have one name.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Listing {
     pub(super) objects: Vec<Value>,
@@ -48,9 +50,23 @@ impl Listing {
         Listing { objects }
     }
 
+    /// Returns whether there is a table of this family.
+    pub(super) fn has_table(&self, family: &str) -> bool {
+        self.objects
+            .iter()
+            .filter_map(|object| object.get("table")?.get("family")?.as_str())
+            .any(|found| found == family)
+    }
+
     /// Gives what the next table takes over from this one.
     pub(crate) fn carried(&self) -> Carried {
-        let mut carried = Carried::default();
+        let mut carried = Carried {
+            families: Family::ALL
+                .into_iter()
+                .filter(|&family| self.has_table(ip(family)))
+                .collect(),
+            ..Carried::default()
+        };
         for object in &self.objects {
             if let Some(counter) = object.get("counter")
                 && let (Some(name), Some(packets), Some(bytes)) = (
@@ -135,7 +151,7 @@ fn differs(
         |found| format!("it has {found}"),
     );
     Err(Drift::new(format!(
-        "nft {kind} {name} of table inet {TABLE} should have {expected} {what}; {found}"
+        "nft {kind} {name} of table {TABLE} should have {expected} {what}; {found}"
     )))
 }
 

@@ -1,4 +1,4 @@
-//! The table `inet pepd`, in reading order: what its objects are called (`names`), the ruleset of a
+//! The table `inet pepd`, and those of one family beside it, in reading order: what its objects are called (`names`), the ruleset of a
 //! plan (`ruleset`, and the chains by subject), what is read back of it (`listing`), and the
 //! program that does both (`process`).
 
@@ -6,6 +6,7 @@ mod capture;
 pub(crate) mod carried;
 pub(crate) mod error;
 mod expr;
+pub(crate) mod forward;
 mod held_syn;
 pub(crate) mod listing;
 mod mss_clamp;

@@ -17,6 +17,7 @@
 //! Both expressions have been part of nf_tables itself since before `tproxy`: no kernel has one
 //! without the others.
 
+use super::forward::ROUTED;
 use super::text::Ruleset;
 use crate::plan::Plan;
 use crate::prefix::Family;
@@ -47,7 +48,7 @@ pub(super) fn clamp_chains(ruleset: &mut Ruleset, plan: &Plan) {
     ruleset.base_chain(
         "clamp",
         &[
-            "type filter hook forward priority mangle; policy accept;".to_owned(),
+            format!("type filter hook forward priority {ROUTED}; policy accept;"),
             format!("{ANY_SYN} goto clamped"),
         ],
     );

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::prefix::Family;
 
-/// The table's name, in the `inet` family.
+/// The name of the table in the `inet` family, and of those in `ip` and `ip6` beside it.
 pub(crate) const TABLE: &str = "pepd";
 
 /// The prefix of the counter of a tunnel's filter, before the peer's name.
@@ -18,13 +18,20 @@ pub(crate) const STRANGERS: &str = "strangers";
 pub(crate) const SYN_KEY: &str = "tcp sport . tcp dport . tcp sequence";
 
 /// The counters, in the order in which they are listed, each with its comment in the table.
-pub(crate) const COUNTERS: [(&str, &str); 7] = [
+pub(crate) const COUNTERS: [(&str, &str); 8] = [
     ("captured", "connections handed to the listener"),
     ("bypassed", "connections that a rule exempts"),
     ("gate_closed", "routed: the daemon was not there or full"),
     ("source_full", "routed: the source has its share"),
     ("repeated", "routed: it repeats a SYN that was"),
-    ("no_listener", "routed: nobody listens"),
+    (
+        "translated",
+        "routed: the host sends it to another destination",
+    ),
+    (
+        "no_listener",
+        "dropped: nobody listened, and the gate is shut",
+    ),
     ("refused_direct", "connections straight to the listener"),
 ];
 
@@ -36,7 +43,7 @@ pub(crate) const HOLD_COUNTERS: [(&str, &str); 3] = [
 ];
 
 /// The counters of SYNs that went on unsplit, and what an operator is told about each.
-pub(crate) const UNSPLIT: [(&str, &str); 7] = [
+pub(crate) const UNSPLIT: [(&str, &str); 8] = [
     ("bypassed", "SYNs routed: a rule exempts them"),
     (
         "gate_closed",
@@ -44,7 +51,11 @@ pub(crate) const UNSPLIT: [(&str, &str); 7] = [
     ),
     ("source_full", "SYNs routed: their source has its share"),
     ("repeated", "SYNs routed: they repeat one that was"),
-    ("no_listener", "SYNs routed: nobody listened"),
+    (
+        "translated",
+        "SYNs routed: this host translates their destination",
+    ),
+    ("no_listener", "SYNs dropped: nobody listened any more"),
     ("detoured", "SYNs routed: their answers take another way"),
     ("unread", "SYNs routed: held, but nobody read them"),
 ];
@@ -101,6 +112,14 @@ impl DynamicSet {
             DynamicSet::AsymmetricRoutes(Family::V6) => "detour6",
             DynamicSet::RoutedSyns => "routed",
             DynamicSet::HeldSyns => "waiting",
+        }
+    }
+
+    /// Returns the flags of a set with an element type. The rules themselves may shut the gate.
+    pub(crate) const fn flags(self) -> &'static str {
+        match self {
+            DynamicSet::Gate | DynamicSet::SecondGate => "dynamic, timeout",
+            _ => "timeout",
         }
     }
 

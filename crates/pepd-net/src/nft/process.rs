@@ -8,13 +8,16 @@ use serde_json::Value;
 use super::error::NftError;
 use super::listing::Listing;
 use super::names::TABLE;
+use crate::iptables::IptablesTable;
 use crate::prefix::Family;
 
 /// The places where `nft` is looked for: a service's PATH may lack the administrator's directories.
 const PROGRAMS: [&str; 3] = ["nft", "/usr/sbin/nft", "/sbin/nft"];
 
 /// Expressions whose kernel module may be missing, by what the ruleset says.
-const FEATURES: [(&str, &str, &str); 7] = [
+const FEATURES: [(&str, &str, &str); 9] = [
+    ("::1", "dup statement for ip6", "nft_dup_ipv6"),
+    ("dup", "dup statement for ip", "nft_dup_ipv4"),
     ("notrack", "notrack statement", "nft_ct"),
     ("tproxy", "tproxy expression", "nft_tproxy"),
     ("socket", "socket expression", "nft_socket"),
@@ -34,18 +37,41 @@ pub(crate) async fn check(batch: String) -> Result<(), NftError> {
     run(&["-c", "-f", "-"], batch).await.map(|_| ())
 }
 
-/// Deletes pepd's table. False if there was none.
-pub(crate) async fn delete() -> Result<bool, NftError> {
-    if list().await?.is_none() {
-        return Ok(false);
-    }
-    apply(format!("delete table inet {TABLE}\n")).await?;
-    Ok(true)
+/// Deletes pepd's tables; gives the families of those that were there.
+pub(crate) async fn delete() -> Result<Vec<&'static str>, NftError> {
+    let Some(listing) = list().await? else {
+        return Ok(Vec::new());
+    };
+    let families: Vec<&str> = ["inet", "ip", "ip6"]
+        .into_iter()
+        .filter(|family| listing.has_table(family))
+        .collect();
+    let batch = families
+        .iter()
+        .map(|family| format!("delete table {family} {TABLE}\n"));
+    apply(batch.collect()).await?;
+    Ok(families)
 }
 
-/// Reads pepd's table; none if there is no such table.
+/// Reads pepd's tables as one listing; none if there is no such table.
 pub(crate) async fn list() -> Result<Option<Listing>, NftError> {
-    match run(&["-j", "list", "table", "inet", TABLE], String::new()).await {
+    let (inet, v4, v6) = tokio::join!(
+        list_table(&["-j", "list", "table", "inet", TABLE]),
+        list_table(&["-j", "list", "table", "ip", TABLE]),
+        list_table(&["-j", "list", "table", "ip6", TABLE]),
+    );
+    let found: Vec<Listing> = [inet?, v4?, v6?].into_iter().flatten().collect();
+    if found.is_empty() {
+        return Ok(None);
+    }
+    let objects = found.into_iter().flat_map(|listing| listing.objects);
+    Ok(Some(Listing {
+        objects: objects.collect(),
+    }))
+}
+
+async fn list_table(args: &'static [&'static str]) -> Result<Option<Listing>, NftError> {
+    match run(args, String::new()).await {
         Ok(json) => Listing::parse(&json).map(Some),
         Err(NftError::Failed { stderr }) if stderr.contains("No such file or directory") => {
             Ok(None)
@@ -54,13 +80,14 @@ pub(crate) async fn list() -> Result<Option<Listing>, NftError> {
     }
 }
 
-/// Deletes iptables-nft's `raw` table of a family where it holds nothing: no rule, no chain of the
-/// operator's and no policy. It was created with pepd's rule, and iptables has no command that
-/// deletes it.
-pub(crate) async fn delete_empty_raw(family: Family) -> Result<(), NftError> {
-    let (list, delete) = match family {
-        Family::V4 => (LIST_RAW4, "delete table ip raw\n"),
-        Family::V6 => (LIST_RAW6, "delete table ip6 raw\n"),
+/// Deletes a table of iptables-nft's where it holds nothing: no rule, no chain of the operator's
+/// and no policy. It was created with pepd's rule, and iptables has no command that deletes it.
+pub(crate) async fn delete_empty(family: Family, table: IptablesTable) -> Result<(), NftError> {
+    let (list, delete) = match (family, table) {
+        (Family::V4, IptablesTable::Raw) => (LIST_RAW4, "delete table ip raw\n"),
+        (Family::V6, IptablesTable::Raw) => (LIST_RAW6, "delete table ip6 raw\n"),
+        (Family::V4, IptablesTable::Security) => (LIST_SECURITY4, "delete table ip security\n"),
+        (Family::V6, IptablesTable::Security) => (LIST_SECURITY6, "delete table ip6 security\n"),
     };
     let listing = match run(list, String::new()).await {
         Ok(json) => Listing::parse(&json)?,
@@ -83,6 +110,8 @@ pub(crate) async fn delete_empty_raw(family: Family) -> Result<(), NftError> {
 
 const LIST_RAW4: &[&str] = &["-j", "list", "table", "ip", "raw"];
 const LIST_RAW6: &[&str] = &["-j", "list", "table", "ip6", "raw"];
+const LIST_SECURITY4: &[&str] = &["-j", "list", "table", "ip", "security"];
+const LIST_SECURITY6: &[&str] = &["-j", "list", "table", "ip6", "security"];
 
 /// Lists the heads of all chains on this host, as nft's JSON objects.
 pub(crate) async fn chains() -> Result<Vec<Value>, NftError> {
@@ -222,6 +251,21 @@ mod tests {
         );
         assert_eq!(error.kind(), Kind::Unavailable);
         assert_eq!(error.exit_code(), 69);
+    }
+
+    #[test]
+    fn each_familys_copying_is_a_module_of_its_own() {
+        for (to, expected) in [("127.0.0.1", "nft_dup_ipv4"), ("::1", "nft_dup_ipv6")] {
+            let stderr = format!(
+                "/dev/stdin:50:1-5: Error: Could not process rule: No such file or directory\n\
+                 \t\tmeta mark & 0x70000000 == 0x10000000 dup to {to} device \"lo\" drop\n"
+            );
+            let error = failed("tproxy", &stderr);
+            assert!(
+                matches!(&error, NftError::NoFeature { module, .. } if *module == expected),
+                "{error}"
+            );
+        }
     }
 
     #[test]

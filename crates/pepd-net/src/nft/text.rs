@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::carried::Carried;
-use super::expr::{address_type, comment};
+use super::expr::{address_type, comment, ip};
 use super::names::{DynamicSet, SYN_KEY, TABLE};
 use crate::prefix::Family;
 
@@ -29,23 +29,32 @@ pub(crate) struct Ruleset {
 }
 
 impl Ruleset {
-    /// Begins the batch that replaces the table of the box `node`.
-    pub(super) fn begin(node: &str) -> Ruleset {
+    /// Begins the batch that replaces the tables of the box `node`: `inet`, and those in `families`.
+    pub(super) fn begin(node: &str, families: impl Iterator<Item = Family>) -> Ruleset {
         let mut ruleset = Ruleset::default();
+        let _ = writeln!(ruleset.text, "# pepd on {}", comment(node));
         // Adding first makes deleting succeed where there is no such table; the three
         // together replace it in one step.
-        let _ = write!(
-            ruleset.text,
-            "# pepd on {}\nadd table inet {TABLE}\ndelete table inet {TABLE}\ntable inet {TABLE} {{\n",
-            comment(node)
-        );
+        for family in ["inet"].into_iter().chain(families.map(ip)) {
+            let _ = write!(
+                ruleset.text,
+                "add table {family} {TABLE}\ndelete table {family} {TABLE}\n"
+            );
+        }
+        let _ = writeln!(ruleset.text, "table inet {TABLE} {{");
         ruleset
     }
 
-    /// Ends the table.
-    pub(super) fn end(mut self) -> Ruleset {
+    /// Writes a table of one family after the end of the first.
+    pub(super) fn table(&mut self, family: Family, fill: impl FnOnce(&mut Ruleset)) {
+        let _ = writeln!(self.text, "table {} {TABLE} {{", ip(family));
+        fill(self);
         self.text.push_str("}\n");
-        self
+    }
+
+    /// Ends the first table.
+    pub(super) fn end(&mut self) {
+        self.text.push_str("}\n");
     }
 
     /// Writes counters, which go on from where the earlier table's were.
@@ -68,7 +77,7 @@ impl Ruleset {
     pub(super) fn dynamic_set(&mut self, set: DynamicSet, carried: &Carried) {
         let elements = carried.elements_of(set);
         match set.element_type() {
-            Some(kind) => self.declare(&format!("set {set}"), kind, "timeout", elements),
+            Some(kind) => self.declare(&format!("set {set}"), kind, set.flags(), elements),
             None => {
                 let _ = write!(
                     self.text,

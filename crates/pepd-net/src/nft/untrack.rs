@@ -8,18 +8,20 @@
 //! server's again.
 //!
 //! In `legs` a packet of an established leg is known by its socket's mark, and gets the packet mark
-//! by which the chains that follow let it pass: a socket is looked up once. The others are SYNs,
-//! which `pass4`/`pass6` hand to the listener, and what belongs to a handshake or to TIME_WAIT
-//! (`half`): such sockets have no mark to tell (net/netfilter/nft_socket.c). Any full socket that
+//! by which the chains that follow let it pass: a socket is looked up once. The others are first
+//! SYNs (`syns`), and what belongs to a handshake or to TIME_WAIT (`half`): such sockets have no mark to tell (net/netfilter/nft_socket.c). Any full socket that
 //! comes this far is another program's.
 
+use pepd_packet::MarkValue;
+
 use super::expr::{
-    FIRST_SYN, FOREIGN, STRAY_RST, digit, forget_held, icmp, ip, listeners, marked, passed,
-    set_mark,
+    FIRST_SYN, FOREIGN, STRAY_RST, digit, forget_held, icmp, ip, listeners, mark_is, marked,
+    passed, remember, set_bits, set_mark,
 };
+use super::names::{DynamicSet, SYN_KEY};
 use super::text::Ruleset;
 use crate::plan::Plan;
-use crate::request::{Mark, SocketMarks, VerdictMarks};
+use crate::request::{Mark, SocketMarks};
 
 /// Writes the chains in which packets end before connection tracking.
 pub(super) fn untracking_chains(ruleset: &mut Ruleset, plan: &Plan) {
@@ -59,15 +61,7 @@ pub(super) fn leg_chains(ruleset: &mut Ruleset, plan: &Plan) {
     }
     for &family in &plan.families {
         let (ip, n) = (ip(family), digit(family));
-        let pass = match plan.verdict_marks() {
-            Some(marks) => decided(plan, marks),
-            None => vec![
-                FOREIGN.to_owned(),
-                format!("{FIRST_SYN} {ip} saddr vmap @source{n}"),
-            ],
-        };
-        let pass: Vec<String> = pass.into_iter().chain([passed(plan).to_owned()]).collect();
-        ruleset.chain(&format!("pass{n}"), None, &pass);
+        ruleset.chain(&format!("pass{n}"), None, &pass(plan));
         legs.push(format!(
             "meta l4proto tcp {ip} saddr @all{n} {ip} daddr @all{n} goto pass{n}"
         ));
@@ -130,17 +124,69 @@ pub(super) fn translated_chain(ruleset: &mut Ruleset, plan: &Plan) {
     ruleset.base_chain("translated", &lines);
 }
 
-/// Matches what has been through the queue, by its mark. None of it may keep the mark of what
-/// waits: it would be delivered here.
-fn decided(plan: &Plan, marks: VerdictMarks) -> Vec<String> {
+/// Writes the chains of first SYNs before connection tracking.
+///
+/// Nearly all go on, to be routed. Those that have been through the queue, or have been copied to
+/// the loopback device, say by their mark what becomes of them. The third kind belongs to a
+/// socket of the relay's: it repeats the SYN of a handshake that is under way, or uses the 4-tuple
+/// of a connection in TIME_WAIT again, and cannot be routed, because the kernel drops what it
+/// forwards if early demultiplexing has found a socket for it (ip_forward, net/ipv4/ip_forward.c).
+/// It goes to the listener at once: `tproxy` knows what to do with both.
+pub(super) fn syn_chains(ruleset: &mut Ruleset, plan: &Plan) {
+    let deliver: Vec<String> = plan
+        .families
+        .iter()
+        .map(|&family| format!("{} saddr vmap @source{}", ip(family), digit(family)))
+        .collect();
+    ruleset.chain("deliver", None, &deliver);
+    let sockets = plan.mark.sockets();
+    let untrack = sockets.map(|_| "notrack".to_owned());
+    let again = ["jump admission", "goto deliver"].map(str::to_owned);
+    let again: Vec<String> = untrack.into_iter().chain(again).collect();
+    ruleset.chain("again", None, &again);
+    let mut syns = if plan.holds() {
+        decided(plan)
+    } else {
+        vec![format!("{} goto deliver", mark_is(plan, plan.split_mark()))]
+    };
+    syns.extend([FOREIGN, "socket wildcard 1 accept"].map(str::to_owned));
+    // A full socket of the relay's has had the packet already.
+    syns.extend(sockets.map(|_| "socket mark >= 0 accept".to_owned()));
+    syns.extend(["socket transparent 1 goto again", "accept"].map(str::to_owned));
+    ruleset.chain("syns", None, &syns);
+}
+
+/// Matches first SYNs that have been through the queue, or on the way to a listener, by their mark.
+fn decided(plan: &Plan) -> Vec<String> {
     let Mark { value, mask } = plan.mark;
     vec![
-        format!("{FIRST_SYN} {}", forget_held()),
+        // It was held, and has no mark: it is to be routed.
         format!(
-            "{FIRST_SYN} meta mark & {mask:#x} vmap {{ {:#x} : goto deliver, {value:#x} : goto unread }}",
-            marks.split
+            "{} {SYN_KEY} @{} meta l4proto @{} {}",
+            mark_is(plan, MarkValue::NONE),
+            DynamicSet::HeldSyns,
+            DynamicSet::Readers,
+            remember(DynamicSet::RoutedSyns)
         ),
-        format!("{STRAY_RST} meta mark & {mask:#x} == {value:#x} goto unread"),
-        FOREIGN.to_owned(),
+        forget_held(),
+        format!(
+            "meta mark & {mask:#x} vmap {{ {:#x} : goto deliver, {value:#x} : goto unread_repeats }}",
+            plan.split_mark()
+        ),
     ]
+}
+
+/// Gives the rules for packets between campuses that are of no established leg.
+fn pass(plan: &Plan) -> Vec<String> {
+    let mut pass = vec![format!("{FIRST_SYN} goto syns")];
+    if plan.holds() {
+        // One that nobody has read: it must not be delivered here.
+        pass.push(format!(
+            "{STRAY_RST} {} {}",
+            marked(plan),
+            set_bits(plan, MarkValue::NONE)
+        ));
+    }
+    pass.extend([FOREIGN, passed(plan)].map(str::to_owned));
+    pass
 }

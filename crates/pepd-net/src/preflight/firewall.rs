@@ -1,12 +1,17 @@
 //! What the operator's own firewall means for split connections. Reads; changes nothing.
 //!
-//! A captured packet is delivered to this host: it passes the `input` hook, whatever its
-//! destination, and what goes to the other side comes from a socket of this host and carries
-//! the client's own address.
+//! The first SYN of a connection is looked at in `forward`, after the operator's filters. All that
+//! follows is delivered to this host: it passes the `input` hook, whatever its destination, and
+//! what goes to the other side comes from a socket of this host and carries the client's own
+//! address.
+
+use std::fs;
 
 use serde_json::Value;
 
 use super::warning::Warning;
+use crate::iptables::IptablesTable;
+use crate::nft::forward::OFFERED;
 use crate::nft::names::TABLE;
 use crate::nft::process as nft;
 use crate::request::Mark;
@@ -19,6 +24,8 @@ pub struct Firewall {
     /// Chains that translate addresses, which do not apply to split connections because the mark
     /// is too narrow.
     pub translates: Vec<Warning>,
+    /// Chains of `forward` that come after pepd's, too late to keep a connection from its server.
+    pub late: Vec<Warning>,
     /// Chains of other transparent proxies.
     pub proxies: Vec<String>,
 }
@@ -37,6 +44,7 @@ pub(crate) async fn survey(mark: Mark) -> Firewall {
             Role::DropsInput if !lets_in(&chain, mark).await => {
                 found.drops.push(input(&chain, mark));
             }
+            Role::LateForward => found.late.push(late(&chain)),
             Role::SourceNat | Role::DropsInput | Role::Other => {}
         }
     }
@@ -45,9 +53,28 @@ pub(crate) async fn survey(mark: Mark) -> Firewall {
 
 impl Firewall {
     pub(crate) fn warnings(self) -> impl Iterator<Item = Warning> {
-        self.drops.into_iter().chain(self.translates)
+        self.drops
+            .into_iter()
+            .chain(self.translates)
+            .chain(self.late)
     }
 }
+
+/// Returns whether this host translates addresses, by nft or iptables: packets may then have another
+/// destination in `forward` than they came with.
+pub(crate) async fn translates_addresses() -> bool {
+    let by_nft = nft::chains().await.is_ok_and(|chains| {
+        let kind = |object: &Value| Some(object.get("chain")?.get("type")?.as_str()? == "nat");
+        chains.iter().any(|object| kind(object) == Some(true))
+    });
+    by_nft
+        || OLDER_TABLES.iter().any(|path| {
+            fs::read_to_string(path).is_ok_and(|names| names.lines().any(|name| name == "nat"))
+        })
+}
+
+/// The tables of the older iptables, which nft does not list.
+const OLDER_TABLES: [&str; 2] = ["/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"];
 
 /// Lists the chains, other than pepd's, that hand packets to a transparent proxy, by nft or
 /// iptables.
@@ -83,13 +110,16 @@ enum Role {
     SourceNat,
     /// It drops what comes to this host, unless a rule lets it in.
     DropsInput,
+    /// It looks at what is forwarded after pepd has.
+    LateForward,
     /// A rule that does not matter here.
     Other,
 }
 
 impl Role {
-    fn of(kind: &str, hook: &str, policy: Option<&str>) -> Role {
+    fn of(kind: &str, hook: &str, policy: Option<&str>, priority: i64) -> Role {
         match (kind, hook, policy) {
+            (_, "forward", _) if priority > i64::from(OFFERED) => Role::LateForward,
             ("nat", "postrouting", _) => Role::SourceNat,
             (_, "input", Some("drop")) => Role::DropsInput,
             _ => Role::Other,
@@ -113,9 +143,18 @@ impl<'a> BaseChain<'a> {
             family: field("family")?,
             table: field("table")?,
             name: field("name")?,
-            role: Role::of(field("type")?, field("hook")?, field("policy")),
+            role: Role::of(
+                field("type")?,
+                field("hook")?,
+                field("policy"),
+                chain
+                    .get("prio")
+                    .and_then(Value::as_i64)
+                    .unwrap_or_default(),
+            ),
         };
-        (base.table != TABLE).then_some(base)
+        // iptables has one at that place, which filters nothing.
+        (base.table != TABLE && base.table != IptablesTable::Security.name()).then_some(base)
     }
 
     fn title(&self) -> String {
@@ -137,6 +176,17 @@ fn nat(chain: &BaseChain<'_>, mark: Mark) -> Warning {
             chain.title()
         ),
         cure: "give [capture] mark at least two bits, as in 0x70000000/0x70000000".to_owned(),
+    }
+}
+
+fn late(chain: &BaseChain<'_>) -> Warning {
+    Warning {
+        text: format!(
+            "chain {} of `forward` comes after pepd's (priority {OFFERED}): what it drops of new \
+             connections has been asked of the server already, or is split",
+            chain.title()
+        ),
+        cure: format!("give it a priority of {OFFERED} or less, such as `filter`"),
     }
 }
 

@@ -50,8 +50,8 @@ pub(crate) fn fit(plan: &Plan) -> Result<(Plan, Vec<Warning>), SourceValidMark> 
         if read(sysctl).as_deref() == Some("0") {
             warnings.push(Warning {
                 text: format!(
-                    "{version} forwarding is off: what is not split reaches nobody, and a box \
-                     whose daemon has ended is a dead end"
+                    "{version} forwarding is off: nothing is split, because a connection is \
+                     split where it would be forwarded, and nothing is routed either"
                 ),
                 cure: format!("sysctl -w {}=1", sysctl.replace('/', ".")),
             });

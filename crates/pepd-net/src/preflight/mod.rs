@@ -32,7 +32,7 @@ pub struct Preflight {
 /// starts.
 pub async fn preflight(plan: &Plan) -> Preflight {
     let mut obstacles = Vec::new();
-    let fitted = match host::fit(plan) {
+    let mut fitted = match host::fit(plan) {
         Ok((fitted, _)) => fitted,
         Err(error) => {
             obstacles.push(error.into());
@@ -49,6 +49,7 @@ pub async fn preflight(plan: &Plan) -> Preflight {
         }
         Err(error) => obstacles.push(error.into()),
     }
+    fitted.translates = firewall::translates_addresses().await;
     let ruleset = ruleset::write(&fitted, &Carried::default()).text;
     obstacles.extend(process::check(ruleset).await.err().map(InstallError::from));
     let mut firewall = firewall::survey(fitted.mark).await;

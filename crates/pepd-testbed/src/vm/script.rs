@@ -14,7 +14,7 @@ use crate::require::{GUEST, VIRTUAL_TIME};
 
 /// Modules that pepd, its tests and the lab have the kernel load. In virtual time they are loaded
 /// beforehand: the wait for the host would be minutes or hours of the guest's.
-const MODULES: [&str; 37] = [
+const MODULES: [&str; 39] = [
     "dummy",
     "inet_diag",
     "ip6_tunnel",
@@ -24,6 +24,8 @@ const MODULES: [&str; 37] = [
     "nft_chain_nat",
     "nft_connlimit",
     "nft_ct",
+    "nft_dup_ipv4",
+    "nft_dup_ipv6",
     "nft_fib_inet",
     "nft_limit",
     "nft_objref",
