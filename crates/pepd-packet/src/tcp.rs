@@ -265,7 +265,7 @@ mod tests {
             if let Some(first) = bytes.first_mut() {
                 *first = *first & 0x0f | if six { 0x60 } else { 0x40 };
             }
-            let _ = (Syn::read(&bytes), read_reset(&bytes));
+            let _ = (Syn::read(&bytes), Reset::read(&bytes));
         }
     }
 }

@@ -1,5 +1,7 @@
 //! One held SYN: where its flow stands, and what each event makes of it.
 //!
+//! Long, but one piece: each state's part of the match names the others.
+//!
 //! No I/O, no clock and no lock: the [`table`](super::table) owns the flows and says what time it
 //! is, and the rest of the folder does what an [`Action`] says. What is held is of any type: a
 //! packet `P`, an upstream leg `U`, and a dial `D` that can be told to end.
