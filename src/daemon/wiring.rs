@@ -79,6 +79,7 @@ fn leg(leg: &pepd_config::Leg, controls: &Controls, marks: Option<SocketMarks>) 
         connect_timeout: leg.connect_timeout,
         client_mark: marks.map(|marks| marks.client),
         upstream_mark: marks.map(|marks| marks.upstream),
+        unclaimed_mark: marks.and_then(|marks| marks.unclaimed),
     }
 }
 

@@ -158,6 +158,13 @@ impl Plan {
         self.mark.verdicts().filter(|_| self.holds())
     }
 
+    /// Gives the mark of upstream legs without a client; none if nothing is held.
+    pub(crate) fn unclaimed_mark(&self) -> Option<Mark> {
+        let value = self.mark.sockets()?.unclaimed.filter(|_| self.holds())?;
+        let mask = self.mark.mask;
+        Some(Mark { value, mask })
+    }
+
     /// Lists the rules and routes of the capture, in the order in which they are made.
     pub(crate) fn items(&self) -> Vec<Item> {
         if !self.captures {

@@ -45,7 +45,26 @@ impl Mark {
             .map(MarkValue)
             .filter(|mark| *mark != MarkValue::NONE && *mark != self.value);
         let (client, upstream) = (free.next()?, free.next()?);
-        (client != upstream).then_some(SocketMarks { client, upstream })
+        let unclaimed = self
+            .others()
+            .find(|mark| ![client, upstream].contains(mark));
+        (client != upstream).then_some(SocketMarks {
+            client,
+            upstream,
+            unclaimed,
+        })
+    }
+
+    /// Returns the values within the mask other than 0 and the mark's own, in ascending order: a
+    /// carry runs through the gaps of the mask.
+    fn others(self) -> impl Iterator<Item = MarkValue> {
+        let (MarkMask(mask), mut next) = (self.mask, 0u32);
+        std::iter::repeat_with(move || {
+            next = next.wrapping_sub(mask) & mask;
+            MarkValue(next)
+        })
+        .take((1usize << mask.count_ones().min(4)) - 1)
+        .filter(move |candidate| *candidate != self.value)
     }
 
     /// Returns the marks that tell what becomes of a held SYN. None if the mask has fewer than
@@ -54,15 +73,7 @@ impl Mark {
     /// A SYN to be held carries `value` itself: as that means "deliver here" only after the
     /// SYN's verdict is known, it is free until then.
     pub fn verdicts(self) -> Option<VerdictMarks> {
-        let MarkMask(mask) = self.mask;
-        // The values within a mask in ascending order: a carry runs through its gaps.
-        let mut next = 0u32;
-        let mut free = std::iter::repeat_with(|| {
-            next = next.wrapping_sub(mask) & mask;
-            MarkValue(next)
-        })
-        .take((1usize << mask.count_ones().min(4)) - 1)
-        .filter(|candidate| *candidate != self.value);
+        let mut free = self.others();
         Some(VerdictMarks {
             mask: self.mask,
             split: free.next()?,
@@ -82,6 +93,10 @@ pub struct SocketMarks {
     pub client: MarkValue,
     /// The mark of upstream legs.
     pub upstream: MarkValue,
+    /// The mark of upstream legs whose client has not proved its address yet: what ends the
+    /// destination's handshake is held back. None if the mask has fewer than three bits, with which
+    /// no SYN can be held either.
+    pub unclaimed: Option<MarkValue>,
 }
 
 /// The marks by which the capture is told what becomes of a held SYN.
@@ -164,18 +179,20 @@ mod tests {
     fn sockets_have_marks_of_their_own() {
         let sockets = |value, mask| {
             let marks = mark(value, mask).sockets()?;
-            Some((marks.client.0, marks.upstream.0))
+            let unclaimed = marks.unclaimed.map(|mark| mark.0);
+            Some((marks.client.0, marks.upstream.0, unclaimed))
         };
         assert_eq!(
             sockets(0x7000_0000, 0x7000_0000),
-            Some((0x1000_0000, 0x6000_0000))
+            Some((0x1000_0000, 0x6000_0000, Some(0x2000_0000)))
         );
         assert_eq!(
             sockets(0x1000_0000, 0x7000_0000),
-            Some((0x6000_0000, 0x7000_0000))
+            Some((0x6000_0000, 0x7000_0000, Some(0x2000_0000)))
         );
-        assert_eq!(sockets(1, 3), Some((2, 3)));
-        assert_eq!(sockets(3, 3), Some((1, 2)));
+        assert_eq!(sockets(2, 0xff), Some((1, 0xfe, Some(3))));
+        assert_eq!(sockets(1, 3), Some((2, 3, None)));
+        assert_eq!(sockets(3, 3), Some((1, 2, None)));
         assert_eq!(sockets(8, 8), None);
     }
 

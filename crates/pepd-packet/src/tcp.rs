@@ -52,7 +52,7 @@ impl Syn {
         }
         Some(Self {
             four_tuple: ip.four_tuple()?,
-            number: SequenceNumber(u32::from_be_bytes(*segment.get(4..)?.first_chunk()?)),
+            number: number(segment)?,
             dscp: ip.dscp,
             mss: segment.get(FIXED_HEADER..offset).and_then(mss),
             data: data(&ip, offset),
@@ -60,17 +60,47 @@ impl Syn {
     }
 }
 
-/// Reads from an IP packet a RST that answers a segment of no connection (RFC 9293, section
-/// 3.10.7.1): the connection of its sender.
-pub fn read_reset(packet: &[u8]) -> Option<FourTuple> {
+/// A RST that answers a segment of no connection (RFC 9293, section 3.10.7.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reset {
+    /// The connection, with the sender as the client.
+    pub four_tuple: FourTuple,
+    /// Its sequence number: what that segment acknowledged.
+    pub number: SequenceNumber,
+}
+
+impl Reset {
+    /// Reads one from an IP packet; none where the packet is something else.
+    pub fn read(packet: &[u8]) -> Option<Self> {
+        let ip = Packet::read(packet)?;
+        if ip.protocol != Protocol::TCP || flags(ip.payload)? != RST {
+            return None;
+        }
+        Some(Self {
+            four_tuple: ip.four_tuple()?,
+            number: number(ip.payload)?,
+        })
+    }
+}
+
+/// Reads from an IP packet a segment of a connection whose sender has heard of the other end (RFC
+/// 9293, section 3.10.7): the connection, with its sender as the client.
+pub fn read_ack(packet: &[u8]) -> Option<FourTuple> {
     let ip = Packet::read(packet)?;
-    let is_one = ip.protocol == Protocol::TCP && flags(ip.payload)? == RST;
+    let flags = flags(ip.payload)?;
+    let is_one = ip.protocol == Protocol::TCP && flags & (SYN | RST | ACK) == ACK;
     is_one.then(|| ip.four_tuple()).flatten()
 }
 
 const SYN: u8 = 0x02;
+const ACK: u8 = 0x10;
 const RST: u8 = 0x04;
 const URG: u8 = 0x20;
+
+fn number(segment: &[u8]) -> Option<SequenceNumber> {
+    let bytes = segment.get(4..)?.first_chunk()?;
+    Some(SequenceNumber(u32::from_be_bytes(*bytes)))
+}
 
 /// Returns those of the control bits that tell a SYN and a RST from other segments.
 fn flags(segment: &[u8]) -> Option<u8> {
@@ -165,10 +195,25 @@ mod tests {
 
     #[test]
     fn a_rst_names_its_flow() {
-        let reset = |flags| read_reset(&v4(TCP, CLIENT, SERVER, &segment(flags, 1400)));
-        assert_eq!(reset(0x04), Some(four_tuple()));
+        let reset = |flags| Reset::read(&v4(TCP, CLIENT, SERVER, &segment(flags, 1400)));
+        let expected = Reset {
+            four_tuple: four_tuple(),
+            number: SequenceNumber(SYN_NUMBER),
+        };
+        assert_eq!(reset(0x04), Some(expected));
         for flags in [0x14, 0x02, 0x10] {
             assert_eq!(reset(flags), None);
+        }
+    }
+
+    #[test]
+    fn an_acknowledgement_names_its_flow() {
+        let ack = |flags| read_ack(&v4(TCP, CLIENT, SERVER, &segment(flags, 1400)));
+        for flags in [0x10, 0x18, 0x11] {
+            assert_eq!(ack(flags), Some(four_tuple()));
+        }
+        for flags in [0x02, 0x12, 0x04, 0x14, 0] {
+            assert_eq!(ack(flags), None);
         }
     }
 
@@ -220,7 +265,7 @@ mod tests {
             if let Some(first) = bytes.first_mut() {
                 *first = *first & 0x0f | if six { 0x60 } else { 0x40 };
             }
-            let _ = (Syn::read(&bytes), read_reset(&bytes));
+            let _ = (Syn::read(&bytes), Reset::read(&bytes));
         }
     }
 }

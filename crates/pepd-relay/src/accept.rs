@@ -133,7 +133,8 @@ fn accept(
 /// destination has answered already.
 fn claim(shared: &Shared, flow: FourTuple, socket: Socket, spare: &mut Option<Socket>) -> Upstream {
     match shared.handshakes.accepted(flow, Instant::now()) {
-        Claim::Answered(answered) => {
+        Claim::Answered(answered, ack) => {
+            answered.claim(ack);
             shared.note_pending();
             *spare = Some(socket);
             Upstream::Answered(answered)

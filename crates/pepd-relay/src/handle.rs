@@ -80,6 +80,8 @@ pub struct Relay {
     generation: u8,
     /// The first of the queues that the workers read, if they read any.
     reading: Option<QueueNumber>,
+    /// The number of handshakes that its listeners have room for.
+    listener_room: usize,
 }
 
 impl Relay {
@@ -118,6 +120,8 @@ impl Relay {
             fast_open_key: key,
             unnamed_leg: Leg::kernel_defaults("(none)"),
         });
+        let listener_room = listener::room(&listeners);
+        shared.handshakes.set_capacity(pending, listener_room);
         let share = pipes / listeners.len().max(1);
         let workers: Vec<_> = listeners
             .into_iter()
@@ -132,6 +136,7 @@ impl Relay {
             workers,
             generation,
             reading: reading.flatten().map(|held| held.first_queue),
+            listener_room,
         })
     }
 
@@ -182,12 +187,20 @@ impl Relay {
                 .shared
                 .handshakes
                 .clear(SynVerdict::Superseded, Instant::now());
+            drop(evicted.upstreams);
+            for ack in evicted.acks {
+                ack.supersede();
+            }
             for (packet, verdict) in evicted.packets {
                 self.shared.decide(packet, verdict);
             }
         }
+        if let Some(sets) = &listeners {
+            self.listener_room = listener::room(sets);
+        }
         if let Some(held) = settings.end_to_end {
-            self.shared.handshakes.set_capacity(held.pending);
+            let handshakes = &self.shared.handshakes;
+            handshakes.set_capacity(held.pending, self.listener_room);
             if queues.is_some() {
                 self.reading = Some(held.first_queue);
             }

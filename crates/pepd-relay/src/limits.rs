@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
@@ -31,6 +32,15 @@ struct State {
     full_sources: Vec<IpAddr>,
     /// Asymmetric routes that have not been asked for yet.
     asymmetric: Vec<AsymmetricRoute>,
+    /// The number of them that each address has had lately.
+    noted: Noted,
+}
+
+/// The number of asymmetric routes that addresses have had since a period began.
+#[derive(Debug)]
+struct Noted {
+    since: Instant,
+    of: HashMap<IpAddr, u32>,
 }
 
 /// A source and a destination between which no connection can be split: the destination's answers
@@ -45,6 +55,37 @@ pub struct AsymmetricRoute {
 
 /// Asymmetric routes that are kept for the capture; more are found again.
 const ASYMMETRIC_ROUTES: usize = 1024;
+
+/// Those that one address, as a source or as a destination, may have in a period. What is beyond is
+/// found again by each connection, which is routed a round trip later.
+const ROUTES_PER_ADDRESS: u32 = 64;
+
+/// The period: as long as the capture keeps them.
+const NOTED_FOR: Duration = Duration::from_secs(600);
+
+/// Addresses that are counted in a period.
+const COUNTED_ADDRESSES: usize = 4096;
+
+impl Noted {
+    /// Returns whether a route may be noted, and counts it then.
+    fn admit(&mut self, route: AsymmetricRoute, now: Instant) -> bool {
+        if now.saturating_duration_since(self.since) >= NOTED_FOR {
+            self.of.clear();
+            self.since = now;
+        }
+        let ends = [route.source, route.destination];
+        let noted = |address: &IpAddr| self.of.get(address).copied().unwrap_or(0);
+        let new = ends.iter().filter(|end| noted(end) == 0).count();
+        let admitted = ends.iter().all(|end| noted(end) < ROUTES_PER_ADDRESS)
+            && self.of.len() + new <= COUNTED_ADDRESSES;
+        if admitted {
+            for end in ends {
+                *self.of.entry(end).or_default() += 1;
+            }
+        }
+        admitted
+    }
+}
 
 /// The limits that are exceeded now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,6 +105,10 @@ impl Admission {
                 full: false,
                 full_sources: Vec::new(),
                 asymmetric: Vec::new(),
+                noted: Noted {
+                    since: Instant::now(),
+                    of: HashMap::new(),
+                },
             }),
             exhausted: AtomicBool::new(false),
             live: AtomicU32::new(0),
@@ -139,10 +184,10 @@ impl Admission {
         }
     }
 
-    /// Notes that answers take another way than by this host.
-    pub(crate) fn note_asymmetric(&self, route: AsymmetricRoute) {
+    /// Notes that answers take another way than by this host, unless there are too many of them.
+    pub(crate) fn note_asymmetric(&self, route: AsymmetricRoute, now: Instant) {
         let mut state = self.lock();
-        if state.asymmetric.len() < ASYMMETRIC_ROUTES {
+        if state.asymmetric.len() < ASYMMETRIC_ROUTES && state.noted.admit(route, now) {
             state.asymmetric.push(route);
         }
         drop(state);
@@ -295,6 +340,27 @@ mod tests {
             per_source: 5,
         });
         assert_eq!(admission.pressure(), Pressure::default());
+    }
+
+    #[test]
+    fn an_address_has_its_share_of_asymmetric_routes() {
+        let (admission, now) = (admission(10, 10), Instant::now());
+        let note = |source, destination, now| {
+            let route = AsymmetricRoute {
+                source,
+                destination,
+            };
+            admission.note_asymmetric(route, now);
+            admission.take_asymmetric_routes().len()
+        };
+        let noted = |now| {
+            (1..=200)
+                .map(|last| note(ip(200), IpAddr::from([10, 2, 0, last]), now))
+                .sum::<usize>()
+        };
+        assert_eq!(noted(now), 64);
+        assert_eq!(note(ip(1), IpAddr::from([10, 2, 0, 1]), now), 1, "another");
+        assert_eq!(noted(now + NOTED_FOR), 64);
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! The TPROXY listeners: one per leg, address family and worker.
 
+use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 use libc::EADDRINUSE;
 use pepd_packet::QueueNumber;
-use pepd_sys::sockopt;
+use pepd_sys::{sockopt, tcp_info};
 use socket2::{Domain, Socket};
 
 use crate::call::Call;
@@ -14,8 +16,20 @@ use crate::fast_open::Key;
 use crate::settings::{Dscp, Leg, ListenerAddress, Settings};
 use crate::sockopts::{self, SocketError, SocketOption};
 
-/// Connections that may wait to be accepted, cut by the kernel to net.core.somaxconn.
-const BACKLOG: i32 = 4096;
+/// Connections that may wait to be accepted, and handshakes that may be under way, cut by the kernel
+/// to net.core.somaxconn.
+const BACKLOG: i32 = 65_535;
+
+/// The room in a queue of which nothing is known: the oldest kernels' net.core.somaxconn.
+const SMALLEST_QUEUE: u32 = 128;
+
+/// The times that a SYN-ACK is sent again.
+const SYN_ACK_RETRIES: i32 = 3;
+
+/// The time for which a listener keeps a handshake that its client does not end: so many
+/// retransmissions, the first after a second and each after twice the time of the one before (RFC
+/// 6298; reqsk_timer_handler, net/ipv4/inet_connection_sock.c).
+pub(crate) const REQUEST_TIME: Duration = Duration::from_secs((2 << SYN_ACK_RETRIES) - 1);
 
 /// Fast Open requests that may be unfinished at once (RFC 7413, section 5.1).
 const FAST_OPEN_QUEUE: i32 = 1024;
@@ -105,6 +119,30 @@ pub(crate) fn open_all(
         .collect()
 }
 
+/// Returns the number of handshakes that may be under way at these listeners, whoever of them has
+/// them: a part of the room in the queues of one leg's. A client's addresses and ports choose among
+/// the workers' (SO_REUSEPORT), in a way that it cannot know.
+pub(crate) fn room(sets: &[Vec<Listener>]) -> usize {
+    let queue = |listener: &Listener| queue_room(listener.socket.as_fd());
+    let smallest = sets.iter().flatten().map(queue).min();
+    (smallest.unwrap_or(0).saturating_mul(sets.len()) / 4 * 3).max(1)
+}
+
+/// Returns the number of handshakes that may be under way at a listener before it answers with
+/// cookies or, where they are off, not at all (tcp_conn_request, net/ipv4/tcp_input.c).
+fn queue_room(listener: BorrowedFd<'_>) -> usize {
+    let backlog = tcp_info::backlog(listener).unwrap_or(SMALLEST_QUEUE);
+    let number = |name: &str| {
+        let text = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()?;
+        text.trim().parse::<u32>().ok()
+    };
+    let uncookied = number("tcp_syncookies")
+        .filter(|cookies| *cookies == 0)
+        .and_then(|_| number("tcp_max_syn_backlog"))
+        .map_or(u32::MAX, |most| most / 4 * 3);
+    usize::try_from(backlog.min(uncookied)).unwrap_or(usize::MAX)
+}
+
 /// Returns the listener address of each leg, in the order of the legs.
 pub(crate) fn addresses(
     settings: &Settings,
@@ -165,6 +203,7 @@ fn listen(
     // Even where this leg has a DSCP of its own: the upstream leg may copy the client's.
     sockopt::set_save_syn(fd, 1)?;
     socket.bind(&address.into()).map_err(called(Call::Bind))?;
+    sockopt::set_syn_count(fd, SYN_ACK_RETRIES)?;
     socket.listen(BACKLOG).map_err(called(Call::Listen))?;
     if leg.fast_open {
         sockopt::set_fast_open_key(fd, key.bytes())?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use pepd_packet::{MarkValue, QueueNumber, Rate, Size, VerdictMarks};
+use pepd_packet::{Mark, MarkValue, QueueNumber, Rate, Size, VerdictMarks};
 
 /// Everything the relay needs to know; replaced as a whole by a reload.
 #[derive(Clone, Debug)]
@@ -90,6 +90,9 @@ pub struct Leg {
     pub client_mark: Option<MarkValue>,
     /// The mark of its upstream sockets.
     pub upstream_mark: Option<MarkValue>,
+    /// The mark of those that have no client yet: what would end the destination's handshake does
+    /// not leave this host with it.
+    pub unclaimed_mark: Option<MarkValue>,
 }
 
 /// TCP keepalive (RFC 9293, section 3.8.4).
@@ -134,6 +137,7 @@ impl Leg {
             connect_timeout: Duration::from_secs(130),
             client_mark: None,
             upstream_mark: None,
+            unclaimed_mark: None,
         }
     }
 }
@@ -143,6 +147,13 @@ impl Settings {
     pub(crate) fn leg_towards(&self, address: IpAddr) -> Option<&Leg> {
         self.campus_of(address)
             .and_then(|campus| self.legs.get(campus.leg))
+    }
+
+    /// Returns the mark of a leg's upstream packets once its client has come; none where SYNs are not
+    /// held.
+    pub(crate) fn claimed_mark(&self, leg: &Leg) -> Option<Mark> {
+        let mask = self.end_to_end?.marks.mask;
+        leg.upstream_mark.map(|value| Mark { value, mask })
     }
 
     /// Returns the campus of `address`: the one with the longest prefix.

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use pepd_telemetry::{Counters, FlowTable};
-use tokio::task::AbortHandle;
 
 use crate::connection::access_log::AccessLog;
 use crate::fast_open::Key;
 use crate::gate_history::GateWatch;
 use crate::handshake::answered_leg::AnsweredLeg;
+use crate::handshake::dial_handle::DialHandle;
 use crate::handshake::queued_packet::QueuedPacket;
 use crate::handshake::table::Table;
 use crate::handshake::verdict::SynVerdict;
@@ -18,7 +18,7 @@ use crate::pipe_pool::PipePool;
 use crate::settings::{Leg, Settings};
 
 /// The held SYNs and what came of them, as the workers have them.
-pub(crate) type Handshakes = Table<QueuedPacket, AnsweredLeg, AbortHandle>;
+pub(crate) type Handshakes = Table<QueuedPacket, AnsweredLeg, DialHandle>;
 
 /// The state that all workers share.
 #[derive(Debug)]

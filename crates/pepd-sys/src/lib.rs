@@ -18,6 +18,7 @@ pub mod nfnetlink;
 pub mod nfqueue;
 pub mod pipe;
 pub mod reactor;
+pub mod repair;
 pub mod sockopt;
 pub mod stream;
 mod syscall;

@@ -115,8 +115,9 @@ macro_rules! options {
 use libc::{
     IP_BIND_ADDRESS_NO_PORT, IP_RECVERR, IP_TOS, IP_TRANSPARENT, IPPROTO_IP, IPPROTO_IPV6,
     IPPROTO_TCP, IPV6_RECVERR, IPV6_TCLASS, IPV6_TRANSPARENT, SO_MAX_PACING_RATE, SO_RCVBUF,
-    SO_RCVBUFFORCE, SO_SNDBUF, SO_SNDBUFFORCE, SOL_SOCKET, TCP_FASTOPEN, TCP_FASTOPEN_CONNECT,
-    TCP_MAXSEG, TCP_NOTSENT_LOWAT, TCP_SAVE_SYN, TCP_THIN_LINEAR_TIMEOUTS,
+    SO_RCVBUFFORCE, SO_REUSEADDR, SO_SNDBUF, SO_SNDBUFFORCE, SOL_SOCKET, TCP_FASTOPEN,
+    TCP_FASTOPEN_CONNECT, TCP_MAXSEG, TCP_NOTSENT_LOWAT, TCP_QUEUE_SEQ, TCP_QUICKACK, TCP_REPAIR,
+    TCP_REPAIR_QUEUE, TCP_SAVE_SYN, TCP_SYNCNT, TCP_THIN_LINEAR_TIMEOUTS,
 };
 
 options! {
@@ -144,6 +145,18 @@ options! {
     /// Puts the first data written into the SYN where a cookie is known (RFC 7413): connect
     /// then returns at once, and the SYN leaves with the first write.
     set_fast_open_connect, fast_open_connect: c_int = IPPROTO_TCP, TCP_FASTOPEN_CONNECT;
+    /// Whether the socket acknowledges at once; not for good (tcp(7)).
+    set_quick_ack, quick_ack: c_int = IPPROTO_TCP, TCP_QUICKACK;
+    /// The times that a SYN, or a listener's SYN-ACK, is sent again (tcp(7)).
+    set_syn_count, syn_count: c_int = IPPROTO_TCP, TCP_SYNCNT;
+    /// Repair mode: see [`repair`](crate::repair).
+    set_repair, repair: c_int = IPPROTO_TCP, TCP_REPAIR;
+    /// The queue that [`queue_seq`] is about.
+    set_repair_queue, repair_queue: c_int = IPPROTO_TCP, TCP_REPAIR_QUEUE;
+    /// The sequence number at the end of a queue.
+    set_queue_seq, queue_seq: c_int = IPPROTO_TCP, TCP_QUEUE_SEQ;
+    /// Whether the local address may be shared (socket(7)).
+    set_reuse_address, reuse_address: c_int = SOL_SOCKET, SO_REUSEADDR;
     /// The largest segment in bytes, which a socket must be given before its SYN (tcp(7)).
     set_max_segment, max_segment: c_int = IPPROTO_TCP, TCP_MAXSEG;
     /// The unsent bytes above which the socket is not writable (tcp(7)).

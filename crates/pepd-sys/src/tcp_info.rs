@@ -54,6 +54,16 @@ pub struct TcpInfo {
 /// Reads the figures of a TCP socket now. A closed connection has them too, until its socket is
 /// closed.
 pub fn tcp_info(fd: BorrowedFd<'_>) -> io::Result<TcpInfo> {
+    with_fields(fd, |fields| fields.read())
+}
+
+/// Returns the number of connections that may wait for a listener to accept them, as the kernel has
+/// cut it (`tcpi_sacked`, tcp_get_info in net/ipv4/tcp.c).
+pub fn backlog(listener: BorrowedFd<'_>) -> io::Result<u32> {
+    with_fields(listener, |fields| fields.u32(28))
+}
+
+fn with_fields<T>(fd: BorrowedFd<'_>, read: impl FnOnce(Fields<'_>) -> Option<T>) -> io::Result<T> {
     // More than Linux 6.18 has (256 bytes); the kernel writes the lesser of the two.
     let mut buffer = [0_u8; 512];
     let mut len = buffer.len() as libc::socklen_t;
@@ -68,9 +78,7 @@ pub fn tcp_info(fd: BorrowedFd<'_>) -> io::Result<TcpInfo> {
         )
     })?;
     let written = usize::try_from(len).unwrap_or(0).min(buffer.len());
-    Fields(&buffer[..written])
-        .read()
-        .ok_or_else(|| io::ErrorKind::InvalidData.into())
+    read(Fields(&buffer[..written])).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// The bytes that the kernel wrote. Offsets are those of `struct tcp_info`, to which the kernel
@@ -132,6 +140,14 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
+
+    #[test]
+    fn a_listener_has_the_backlog_that_it_asked_for() {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+        let socket = socket.unwrap();
+        socket.listen(17).unwrap();
+        assert_eq!(backlog(socket.as_fd()).unwrap(), 17);
+    }
 
     #[test]
     fn a_connection_that_was_reset_was_one() {

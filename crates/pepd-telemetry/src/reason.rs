@@ -101,6 +101,11 @@ reasons! {
     pub enum UnsplitReason {
         /// Too many SYNs were pending: it made room for a newer one, or found none.
         Full = ("full", "held SYNs routed unsplit: too many were pending"),
+        /// The listeners had no room for another handshake: clients had not ended so many.
+        Backlog = (
+            "backlog",
+            "held SYNs routed unsplit: the listeners' queues had no room"
+        ),
         /// Too many upstream legs were tried in vain.
         Budget = ("budget", "held SYNs routed unsplit: too many attempts in vain"),
         /// The client's address and port, a route or a descriptor were not available.

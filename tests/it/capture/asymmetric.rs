@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 
 use anyhow::Result;
+use pepd_testbed::forge::{Forger, Segment, flag};
 use pepd_testbed::traffic::{Pair, listen};
 use pepd_testbed::{Family, Stage, Via, World, accepted, require, wait_until};
 use rstest::rstest;
@@ -68,4 +69,51 @@ fn count(stage: &Stage, counter: &str) -> Result<u64> {
         .split_whitespace()
         .skip_while(|word| *word != "packets");
     Ok(words.nth(1).unwrap().parse()?)
+}
+
+/// Whoever does not know what number the box's SYN had can say nothing about the way of its answer:
+/// a SYN and a RST in somebody's name leave that host's connections as they are.
+#[rstest]
+fn a_forged_reset_says_nothing_about_the_way(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root, program("nft"));
+    let stage = Stage::open(Via::Pepd, PEPD)?;
+    let world = &stage.world;
+    world.pair(family)?.exchange(1000)?;
+    let address = World::server_address(family);
+    // A port that does not answer, so that the SYN is held while the RSTs come.
+    world.server().sh("nft add table inet silent; \
+         nft add chain inet silent c '{ type filter hook input priority 0; }'; \
+         nft add rule inet silent c tcp dport 4000 drop")?;
+    // The client's own name, but somebody else's packets.
+    let from = SocketAddr::new(World::client_address(family), 40_000);
+    let to = SocketAddr::new(address, 4000);
+    let forger = Forger::new(world.sibling())?;
+    let held = || {
+        let said = world.hb().sh("nft list counter inet pepd held");
+        said.unwrap_or_default()
+    };
+    let before = held();
+    forger.send(&Segment::syn(from, to, 1000))?;
+    wait_until(LIMIT, "the SYN is held", || held() != before)?;
+    wait_until(LIMIT, "the box has asked", || {
+        let sockets = world.hb().sh("ss -Htn state syn-sent");
+        sockets.is_ok_and(|sockets| sockets.contains(":4000"))
+    })?;
+    for number in (0..1000)
+        .map(|step: u32| step.wrapping_mul(4_294_967))
+        .chain([0, 1000, 1001])
+    {
+        forger.send(&Segment::new(flag::RST, from, to, number))?;
+    }
+    // Those before them in the queue have been read.
+    world.pair(family)?.exchange(1000)?;
+    let (_pair, split) = world.probe(family)?;
+    assert!(split, "the client's connections are split as before");
+    let sets = world
+        .hb()
+        .sh("nft list set inet pepd detour4; nft list set inet pepd detour6")?;
+    assert!(!sets.contains("expires"), "{sets}");
+    stage.finish()
 }

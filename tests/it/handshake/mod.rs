@@ -5,6 +5,7 @@ mod errors;
 mod fast_open;
 mod first_words;
 mod flood;
+mod forged;
 mod gate;
 mod held;
 mod held_syn;

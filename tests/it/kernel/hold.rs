@@ -91,15 +91,15 @@ fn the_operators_rules_in_raw_are_left_alone() -> Result<()> {
     // A daemon that crashed, and one that adopts what it left.
     drop(netns.install(&request).unwrap());
     let installed = netns.install(&request).unwrap();
-    assert_eq!(rules().matches("--comment pepd").count(), 2, "{}", rules());
+    assert_eq!(rules().matches("--comment pepd").count(), 3, "{}", rules());
     // Another number of workers: the rules for the old queues go.
     let mut other = request.clone();
     other.queues.as_mut().unwrap().count = 2;
     drop(installed);
     let installed = netns.install(&other).unwrap();
     let now = rules();
-    assert_eq!(now.matches("--comment pepd").count(), 2, "{now}");
-    assert_eq!(now.matches("7300:7301").count(), 2, "{now}");
+    assert_eq!(now.matches("--comment pepd").count(), 3, "{now}");
+    assert_eq!(now.matches("7300:7301").count(), 3, "{now}");
     // Somebody deletes one: verification sees it.
     let line = now
         .lines()

@@ -1,4 +1,5 @@
-//! The rules in `raw` that pass marked SYNs and this host's ICMP errors through the queues.
+//! The rules in `raw` that pass marked SYNs, this host's ICMP errors, and what its upstream legs
+//! without a client acknowledge, through the queues.
 //!
 //! A comment distinguishes ours from the operator's. They are written as `iptables -S` prints them,
 //! so that what is found can be compared with what is wanted.
@@ -50,11 +51,16 @@ pub(crate) fn rules(plan: &Plan) -> Vec<RawRule> {
                 Family::V4 => "-p icmp -m icmp --icmp-type 3",
                 Family::V6 => "-p ipv6-icmp -m icmp6 --icmpv6-type 1",
             };
+            let unclaimed = plan.unclaimed_mark().map(|mark| {
+                format!("OUTPUT -p tcp -m mark --mark {mark} -m tcp --tcp-flags SYN,RST NONE {end}")
+            });
             [
                 format!("PREROUTING -p tcp -m mark --mark {mark} {end}"),
                 format!("OUTPUT {icmp} {end}"),
             ]
-            .map(|rule| RawRule { family, rule })
+            .into_iter()
+            .chain(unclaimed)
+            .map(move |rule| RawRule { family, rule })
         })
         .collect()
 }

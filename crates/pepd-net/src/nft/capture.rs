@@ -10,7 +10,7 @@ use super::names::{DynamicSet, SYN_KEY};
 use super::text::Ruleset;
 use crate::plan::{Plan, PlannedCampus};
 use crate::prefix::Family;
-use crate::request::SocketMarks;
+use crate::request::{Mark, SocketMarks};
 
 /// Writes the chain for packets of connections that a proxy on this box has already taken.
 pub(super) fn own_chain(ruleset: &mut Ruleset, plan: &Plan) {
@@ -138,9 +138,16 @@ pub(super) fn prerouting_chain(ruleset: &mut Ruleset, plan: &Plan) {
     // Nearly every packet is one of a live connection, known since `legs`, and ends here.
     prerouting.push(format!("{} accept", marked(plan)));
     // Another table's chain may have set a mark of its own in between.
-    prerouting.extend(plan.mark.sockets().map(|SocketMarks { client, upstream }| {
+    prerouting.extend(plan.mark.sockets().map(|marks| {
+        let SocketMarks {
+            client, upstream, ..
+        } = marks;
+        let unclaimed = plan
+            .unclaimed_mark()
+            .map_or_else(String::new, |Mark { value, .. }| format!(", {value:#x}"));
         format!(
-            "meta l4proto tcp socket mark & {:#x} {{ {client:#x}, {upstream:#x} }} {} accept",
+            "meta l4proto tcp socket mark & {:#x} {{ {client:#x}, {upstream:#x}{unclaimed} }} {} \
+             accept",
             plan.mark.mask,
             set_mark(plan)
         )

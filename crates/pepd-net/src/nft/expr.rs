@@ -5,7 +5,7 @@ use pepd_packet::MarkValue;
 use super::names::{DynamicSet, GATES, SYN_KEY};
 use crate::plan::{Addresses, Plan};
 use crate::prefix::{Family, Range, union};
-use crate::request::{Action, Handshake, Queues, Rule};
+use crate::request::{Action, Handshake, Mark, Queues, Rule};
 
 /// A first SYN, with or without ECN (RFC 3168).
 pub(super) const FIRST_SYN: &str = "tcp flags & (fin | syn | rst | ack) == syn";
@@ -182,6 +182,13 @@ pub(super) fn asymmetric_routes(plan: &Plan) -> impl Iterator<Item = String> {
         let (ip, set) = (ip(family), DynamicSet::AsymmetricRoutes(family));
         format!("{ip} saddr . {ip} daddr @{set} counter name detoured goto routed")
     })
+}
+
+/// Matches what would end the handshake of an upstream leg without a client, which has this mark: not
+/// its SYN, and not the RST that gives it up.
+pub(super) fn final_ack(unclaimed: Mark) -> String {
+    let Mark { value, mask } = unclaimed;
+    format!("meta l4proto tcp meta mark & {mask:#x} == {value:#x} tcp flags & (syn | rst) == 0")
 }
 
 /// Remembers a SYN in a set.

@@ -3,7 +3,8 @@
 use pepd_packet::MarkValue;
 
 use super::expr::{
-    FIRST_SYN, FOREIGN, STRAY_RST, digit, icmp, ip, passed, queue, remember, set_bits, set_mark,
+    FIRST_SYN, FOREIGN, STRAY_RST, digit, final_ack, icmp, ip, passed, queue, remember, set_bits,
+    set_mark,
 };
 use super::names::DynamicSet;
 use super::text::Ruleset;
@@ -67,9 +68,14 @@ pub(super) fn first_chain(ruleset: &mut Ruleset, plan: &Plan) {
     }
 }
 
-/// Writes the chain of this host's ICMP errors, which may be about a held SYN.
+/// Writes the chain of what this host itself sends about a held SYN: the acknowledgement that would
+/// end its destination's handshake, and ICMP errors.
 fn output_chain(ruleset: &mut Ruleset, plan: &Plan, queues: Queues) {
     let mut output = vec!["type filter hook output priority raw; policy accept;".to_owned()];
+    output.extend(
+        plan.unclaimed_mark()
+            .map(|mark| format!("{} {}", final_ack(mark), queue(queues))),
+    );
     output.extend(plan.families.iter().map(|&family| {
         format!(
             "{} type destination-unreachable {} daddr @all{} {}",

@@ -2,7 +2,7 @@
 //!
 //! Both legs have the same addresses and ports. Tracked, they would be one connection, which
 //! address translation cannot make sense of. So packets of client legs are not tracked, neither
-//! those that come (`legs`) nor those that go (`to_clients`). The upstream leg is then a connection
+//! those that come (`legs`) nor those that go (`to_peers`). The upstream leg is then a connection
 //! that this host opens, and is translated like any other: `masquerade` and `snat` apply to it, and
 //! `translated` finds the socket for what comes back once the addresses are the client's and the
 //! server's again.
@@ -13,9 +13,11 @@
 //! (`half`): such sockets have no mark to tell (net/netfilter/nft_socket.c). Any full socket that
 //! comes this far is another program's.
 
+use pepd_packet::MarkValue;
+
 use super::expr::{
-    FIRST_SYN, FOREIGN, STRAY_RST, digit, forget_held, icmp, ip, listeners, marked, passed,
-    set_mark,
+    FIRST_SYN, FOREIGN, STRAY_RST, digit, final_ack, forget_held, icmp, ip, listeners, marked,
+    passed, set_mark,
 };
 use super::text::Ruleset;
 use crate::plan::Plan;
@@ -47,12 +49,20 @@ pub(super) fn leg_chains(ruleset: &mut Ruleset, plan: &Plan) {
         // By its mark, the listener's socket would be a leg.
         format!("tcp dport {} jump direct", plan.port),
     ];
-    if let Some(SocketMarks { client, upstream }) = marks {
+    if let Some(SocketMarks {
+        client, upstream, ..
+    }) = marks
+    {
+        let unclaimed = plan
+            .unclaimed_mark()
+            .map_or_else(String::new, |Mark { value, .. }| {
+                format!(", {value:#x} : goto upstream")
+            });
         // TCP by itself: a comparison costs less than a set.
         legs.extend(["tcp", "{ icmp, icmpv6 }"].map(|protocol| {
             format!(
                 "meta l4proto {protocol} socket mark & {:#x} \
-                 vmap {{ {client:#x} : goto client, {upstream:#x} : goto upstream }}",
+                 vmap {{ {client:#x} : goto client, {upstream:#x} : goto upstream{unclaimed} }}",
                 plan.mark.mask
             )
         }));
@@ -77,17 +87,26 @@ pub(super) fn leg_chains(ruleset: &mut Ruleset, plan: &Plan) {
     }
     ruleset.base_chain("legs", &legs);
     if let Some(SocketMarks { client, .. }) = marks {
-        ruleset.base_chain(
-            "to_clients",
-            &[
-                "type filter hook output priority raw; policy accept;".to_owned(),
-                format!(
-                    "meta l4proto tcp meta mark & {:#x} == {client:#x} notrack",
-                    plan.mark.mask
-                ),
-            ],
-        );
+        to_peers_chain(ruleset, plan, client);
     }
+}
+
+/// Writes the chain of what the relay's sockets send, after the queues at `raw`: what a queue had no
+/// room for comes here with the mark of an unclaimed leg, and what has been released from it does
+/// not.
+fn to_peers_chain(ruleset: &mut Ruleset, plan: &Plan, client: MarkValue) {
+    let mut lines = vec![
+        "type filter hook output priority raw + 1; policy accept;".to_owned(),
+        format!(
+            "meta l4proto tcp meta mark & {:#x} == {client:#x} notrack accept",
+            plan.mark.mask
+        ),
+    ];
+    lines.extend(
+        plan.unclaimed_mark()
+            .map(|mark| format!("{} drop", final_ack(mark))),
+    );
+    ruleset.base_chain("to_peers", &lines);
 }
 
 /// Writes the chain by which nobody connects to the listeners themselves. Here rather than in

@@ -19,8 +19,8 @@ use super::item::{Item, Route, Rule, Selector, Target};
 use crate::prefix::Family;
 use crate::request::{Campus, Mark, Request};
 
-/// Gives the rules that lead to the copies, of each family: one for client legs and one for
-/// upstream legs; none if no campus needs a copy.
+/// Gives the rules that lead to the copies, of each family: one for client legs, one for upstream
+/// legs, and one for those that have no client yet; none if no campus needs a copy.
 pub(crate) fn rules(request: &Request, families: &[Family]) -> Vec<Item> {
     let table = request.route_tables().initcwnd();
     let (Some(table), Some(marks)) = (table, request.mark.sockets()) else {
@@ -28,7 +28,9 @@ pub(crate) fn rules(request: &Request, families: &[Family]) -> Vec<Item> {
     };
     let mask = request.mark.mask;
     let rules = |&family: &Family| {
-        [marks.client, marks.upstream].map(|value| {
+        let unclaimed = marks.unclaimed.filter(|_| request.queues.is_some());
+        let values = [Some(marks.client), Some(marks.upstream), unclaimed];
+        values.into_iter().flatten().map(move |value| {
             Item::Rule(Rule {
                 family,
                 selector: Selector::Relay(Mark { value, mask }),

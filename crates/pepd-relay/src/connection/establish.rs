@@ -10,7 +10,6 @@ use pepd_sys::sockopt;
 use pepd_telemetry::{Counters, FlowInfo, HandshakeMode, Registration, Throttle};
 use socket2::{Domain, Socket};
 use tokio::io::Interest;
-use tokio::task::AbortHandle;
 
 use crate::call::Call;
 use crate::connection::forward::Connection;
@@ -19,7 +18,7 @@ use crate::connection::leg_socket::LegSocket;
 use crate::connection::record::ConnectionRecord;
 use crate::connection::upstream::{self, UpstreamError};
 use crate::handshake::answered_leg::AnsweredLeg;
-use crate::handshake::dial_end::ended;
+use crate::handshake::dial_handle::{DialHandle, ended};
 use crate::limits::Permit;
 use crate::settings::{Dscp, Leg, Settings, is_self_destined};
 use crate::shared::Context;
@@ -53,7 +52,7 @@ pub(crate) enum Upstream {
     /// A fresh socket of the same family, so that an accepted connection cannot fail for want of a
     /// descriptor; and the dial, which has been told to end and whose socket still has the client's
     /// port.
-    Spare(Socket, Option<AbortHandle>),
+    Spare(Socket, Option<DialHandle>),
 }
 
 impl Upstream {
@@ -97,7 +96,9 @@ pub(super) async fn establish(context: Arc<Context>, accepted: Accepted) -> Opti
         .unwrap_or(&context.shared.unnamed_leg);
     let handshake = upstream.handshake();
     let opened = match upstream {
-        Upstream::Answered(upstream) => join(client, upstream).await.map(|legs| (legs, true)),
+        Upstream::Answered(upstream) => join(client, upstream, context.index)
+            .await
+            .map(|legs| (legs, true)),
         Upstream::Spare(spare, before) => {
             if let Some(before) = before {
                 ended(&before).await;
@@ -213,15 +214,20 @@ fn copy_dscp(client: &OwnedFd, domain: Domain, dscp: Dscp) -> u8 {
 }
 
 /// Joins the client leg and the upstream leg that has waited for it.
-async fn join(client: OwnedFd, upstream: AnsweredLeg) -> Result<Connection, UpstreamError> {
+async fn join(
+    client: OwnedFd,
+    upstream: AnsweredLeg,
+    worker: usize,
+) -> Result<Connection, UpstreamError> {
     let register = UpstreamError::call(Call::EpollCtl);
     let mut client = LegSocket::new(client).map_err(&register)?;
     if upstream.sent > 0 {
         skip(&mut client, upstream.sent).await?;
     }
-    let socket = LegSocket::new(upstream.socket).map_err(&register)?;
+    let sent = upstream.sent;
+    let socket = upstream.into_socket(worker).map_err(&register)?;
     let mut connection = Connection::new(client, socket);
-    connection.up.sent_early(upstream.sent);
+    connection.up.sent_early(sent);
     Ok(connection)
 }
 

@@ -87,6 +87,10 @@ pub(crate) fn connect(
 /// Starts to connect `socket` from exactly the client's address and port, as its SYN asks for.
 ///
 /// `first` is what the client says first, and may go out with the SYN; gives how much of it did.
+/// Without it the client has not proved its address, and the destination's handshake does not end
+/// before the leg has been claimed: the kernel puts the acknowledgement off for 200 ms
+/// (tcp_rcv_synsent_state_process, net/ipv4/tcp_input.c; TCP_DELACK_MAX), and the capture withholds
+/// what has the mark of an unclaimed leg.
 pub(crate) fn connect_as(
     socket: &Socket,
     syn: &Syn,
@@ -95,7 +99,11 @@ pub(crate) fn connect_as(
 ) -> Result<usize, UpstreamError> {
     let domain = Domain::for_address(syn.four_tuple.server);
     sockopts::set_transparent(socket, domain)?;
-    sockopts::apply(socket, domain, leg, leg.upstream_mark)?;
+    let unclaimed = leg.unclaimed_mark.filter(|_| first.is_empty());
+    sockopts::apply(socket, domain, leg, unclaimed.or(leg.upstream_mark))?;
+    if unclaimed.is_some() {
+        sockopt::set_quick_ack(socket.as_fd(), 0).map_err(SocketError::from)?;
+    }
     copy_dscp(socket, domain, leg, syn.dscp)?;
     if let Some(mss) = shaped_mss(leg.mss, syn.mss) {
         sockopt::set_max_segment(socket.as_fd(), i32::from(mss)).map_err(SocketError::from)?;

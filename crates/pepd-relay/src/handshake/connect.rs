@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pepd_packet::{IcmpError, Syn};
+use pepd_packet::{IcmpError, Mark, Syn};
 use pepd_sys::sockopt::{self, OptionError};
 use pepd_sys::stream;
 use pepd_sys::tcp_info::tcp_info;
@@ -14,6 +14,7 @@ use socket2::{Domain, Socket};
 use tokio::io::Interest;
 
 use super::answered_leg::AnsweredLeg;
+use super::dial_handle::DialedLeg;
 use super::event::Ticket;
 use super::verdict::{SynVerdict, Unreachable};
 use crate::call::Call;
@@ -21,7 +22,7 @@ use crate::connection::leg::LegIo as _;
 use crate::connection::leg_socket::LegSocket;
 use crate::connection::upstream::{self, UpstreamError};
 use crate::settings::Leg;
-use crate::shared::{Context, Shared};
+use crate::shared::Context;
 use crate::sockopts;
 
 /// Dials the destination of a held SYN, and gives the SYN its verdict as that answers.
@@ -32,7 +33,8 @@ pub(super) async fn dial(context: Arc<Context>, syn: Syn, ticket: Ticket) {
     let leg = settings
         .leg_towards(flow.server.ip())
         .unwrap_or(&shared.unnamed_leg);
-    let verdict = match open(shared, &syn, ticket, leg).await {
+    let claimed_mark = settings.claimed_mark(leg);
+    let verdict = match open(&context, &syn, ticket, leg, claimed_mark).await {
         Ok(upstream) => {
             // Entered first: the listener may accept before the verdict returns.
             let answered = shared
@@ -58,11 +60,13 @@ pub(super) async fn dial(context: Arc<Context>, syn: Syn, ticket: Ticket) {
 
 /// Opens the upstream leg, or says what that means for the client.
 async fn open(
-    shared: &Shared,
+    context: &Context,
     syn: &Syn,
     ticket: Ticket,
     leg: &Leg,
+    claimed_mark: Option<Mark>,
 ) -> Result<AnsweredLeg, SynVerdict> {
+    let shared = &context.shared;
     let not_possible = |_| SynVerdict::Bypass(UnsplitReason::NotPossible);
     let domain = Domain::for_address(syn.four_tuple.server);
     // Only where the client has proved its address: what it says goes out with a cookie that the
@@ -75,10 +79,12 @@ async fn open(
     });
     let first = first.map_or(&[][..], |data| &data.bytes);
     let (socket, sent) = connect(syn, first, leg, domain).await?;
+    let mut socket = LegSocket::new(socket.into()).map_err(not_possible)?;
+    let leg_sent = DialedLeg::new(context.index, socket.watch(), sent);
+    let flow = syn.four_tuple;
     shared
         .handshakes
-        .leg_sent(syn.four_tuple, ticket, sent, Instant::now());
-    let mut socket = LegSocket::new(socket.into()).map_err(not_possible)?;
+        .leg_sent(flow, ticket, sent, leg_sent, Instant::now());
     let answered = socket.ready(Some(Interest::WRITABLE));
     if tokio::time::timeout(leg.connect_timeout, answered)
         .await
@@ -96,11 +102,15 @@ async fn open(
         let error = stream::icmp_error(socket.as_fd());
         return Err(after_sending(&failure.as_error(), error));
     }
-    let socket = socket.into_fd();
     // An established connection survives ICMP errors (RFC 1122, section 4.2.3.9).
-    keep_errors(&socket, domain, false)
+    keep_errors(&socket.as_fd(), domain, false)
         .map_err(|_| SynVerdict::Bypass(UnsplitReason::NotPossible))?;
-    Ok(AnsweredLeg { socket, sent })
+    Ok(AnsweredLeg {
+        socket,
+        worker: context.index,
+        sent,
+        claimed_mark: claimed_mark.filter(|_| first.is_empty()),
+    })
 }
 
 /// Sends the SYN, with as much of `first` as the kernel puts into it. Where the very 4-tuple is

@@ -39,6 +39,9 @@ pub(super) enum Event<P, U, D> {
     IcmpError(Unreachable),
     /// The client has reset what it did not expect: an answer that did not come by this host.
     ClientReset,
+    /// The upstream leg has tried to send this acknowledgement, which would end its destination's
+    /// handshake.
+    FinalAck(P),
     /// The listener has accepted the client.
     Accepted,
     /// It has to make room for another flow.
@@ -58,6 +61,8 @@ pub(super) enum Place {
     Free(Ticket),
     /// It has waited for so long that one that repeats it may have been routed.
     Late,
+    /// The listeners have no room for another handshake.
+    NoListener,
     /// There is none.
     Full,
     /// No destination may be dialed for it now.
@@ -76,6 +81,7 @@ impl Place {
         Err(match self {
             Self::Free(ticket) => return Ok(ticket),
             Self::Late => SynVerdict::Bypass(UnsplitReason::Late),
+            Self::NoListener => SynVerdict::Bypass(UnsplitReason::Backlog),
             Self::Full => SynVerdict::Bypass(UnsplitReason::Full),
             Self::OverBudget => SynVerdict::Bypass(UnsplitReason::Budget),
             // The two SYNs make one connection with the leg's socket. This is what happens at a
@@ -116,15 +122,21 @@ pub(super) enum Action<P, U, D> {
     Dial(Ticket),
     /// This SYN has its verdict.
     Decide(P, SynVerdict),
+    /// This acknowledgement of an upstream leg's is to go on.
+    Release(P),
+    /// This acknowledgement is to be dropped.
+    Drop(P),
     /// This dial has been told to end: [`Event::DialEnded`] is to follow when it has.
     AwaitEnd(Ticket, D),
-    /// The client and this upstream leg are to be joined.
-    Join(U),
+    /// The client and this upstream leg are to be joined, and this acknowledgement of the leg's is to
+    /// go on.
+    Join(U, Option<P>),
     /// The client needs an upstream leg of its own, once this dial, told to end, has ended. The SYN
     /// is no longer needed.
     DialAnew(P, Option<D>),
-    /// This upstream leg is to be closed: nobody has come for it.
-    Close(U),
+    /// This upstream leg is to be closed: nobody has come for it. This acknowledgement of its is to
+    /// be dropped.
+    Close(U, Option<P>),
     /// This upstream leg is to be closed: its flow is gone.
     TooLate(U),
     /// The event cannot happen here, and has changed nothing.

@@ -15,15 +15,16 @@
 //! - [`evicted`] is about those that have had to leave the table, and [`expiry`] about those that
 //!   nobody waits for any more.
 //!
-//! [`syn_history`] and [`connect_budget`] are parts of the table.
+//! [`syn_history`], [`connect_budget`] and [`half_open`] are parts of the table.
 
 pub(crate) mod answered_leg;
 mod connect;
 mod connect_budget;
-pub(crate) mod dial_end;
+pub(crate) mod dial_handle;
 mod event;
 mod evicted;
 pub(crate) mod expiry;
+mod half_open;
 mod machine;
 pub(crate) mod queue;
 pub(crate) mod queued_packet;

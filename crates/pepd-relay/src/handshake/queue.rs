@@ -1,7 +1,11 @@
-//! Reading one queue: SYNs from clients, and ICMP errors that this host makes about SYNs of
-//! its own.
+//! Reading one queue: SYNs from clients, what upstream legs without a client acknowledge, and ICMP
+//! errors that this host makes about SYNs of its own.
 //!
-//! Why the latter: where the next hop does not answer ARP or neighbour discovery, the kernel
+//! An upstream leg acknowledges its destination's answer 200 ms after that, by itself, and again
+//! when the destination repeats it. That would end the destination's handshake, and is withheld
+//! until the client's own has ended. Where a client takes less time, nothing comes here.
+//!
+//! Why ICMP errors: where the next hop does not answer ARP or neighbour discovery, the kernel
 //! sends the ICMP error to the source of the SYN that it could not deliver. For a spoofed
 //! socket that is the client, who would not recognise it (the sequence number is not its own),
 //! while the socket never hears of it. So the error is taken on its way out, and the client
@@ -9,14 +13,15 @@
 //!
 //! RSTs of clients come too. Where a destination's answers to the client take another way, the
 //! client gets an answer to the upstream leg's SYN, which is not its own, and so resets it; the leg
-//! waits in vain. Such a SYN is routed, behind its RST, and so are those that follow from there.
+//! waits in vain. Such a SYN is routed, behind its RST, and so are those that follow from there. Such
+//! a RST has the number that follows that of the leg's SYN, which nobody else knows.
 
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pepd_packet::tcp::{self, Syn};
+use pepd_packet::tcp::{self, Reset, Syn};
 use pepd_packet::{FourTuple, icmp};
 use pepd_sys::nfqueue::{self, Hook, MESSAGE_BYTES, Queue};
 use pepd_sys::reactor;
@@ -24,9 +29,10 @@ use pepd_telemetry::UnsplitReason;
 use tokio::io::Interest;
 
 use super::connect;
+use super::dial_handle::DialHandle;
 use super::evicted::let_go;
 use super::queued_packet::QueuedPacket;
-use super::table::{Received, ReceivedSyn, SynAction};
+use super::table::{FinalAck, Received, ReceivedSyn, SynAction};
 use super::verdict::SynVerdict;
 use crate::gate_history::GateWatch;
 use crate::limits::AsymmetricRoute;
@@ -142,7 +148,7 @@ fn read_some(
             let queued = QueuedPacket::new(queue, packet.id, packet.mark);
             match packet.hook {
                 Hook::In => take_syn(context, queued, packet.payload, late),
-                Hook::Out => take_error(context, queued, packet.payload),
+                Hook::Out => take_own(context, queued, packet.payload),
             }
         }
     }
@@ -151,8 +157,8 @@ fn read_some(
 
 fn take_syn(context: &Arc<Context>, packet: QueuedPacket, bytes: &[u8], late: bool) {
     let shared = &context.shared;
-    if let Some(flow) = tcp::read_reset(bytes) {
-        take_reset(context, packet, flow);
+    if let Some(reset) = Reset::read(bytes) {
+        take_reset(context, packet, reset);
         return;
     }
     let syn = Syn::read(bytes).filter(|syn| !is_self_destined(syn.four_tuple.server.ip()));
@@ -174,7 +180,8 @@ fn take_syn(context: &Arc<Context>, packet: QueuedPacket, bytes: &[u8], late: bo
         SynAction::Dial(ticket) => {
             shared.counters.held.increment();
             let flow = syn.four_tuple;
-            let dial = tokio::spawn(connect::dial(Arc::clone(context), syn, ticket)).abort_handle();
+            let dial = tokio::spawn(connect::dial(Arc::clone(context), syn, ticket));
+            let dial = DialHandle::new(dial.abort_handle());
             shared
                 .handshakes
                 .dial_started(flow, ticket, dial, Instant::now());
@@ -184,18 +191,50 @@ fn take_syn(context: &Arc<Context>, packet: QueuedPacket, bytes: &[u8], late: bo
     }
 }
 
-fn take_reset(context: &Arc<Context>, packet: QueuedPacket, flow: FourTuple) {
+fn take_reset(context: &Arc<Context>, packet: QueuedPacket, reset: Reset) {
     let shared = &context.shared;
     // First, so that it does not meet the connection that the SYN opens.
     shared.decide(packet, SynVerdict::Pass);
+    let flow = reset.four_tuple;
+    let leg = shared.handshakes.dialed_leg(flow);
+    // Anybody could have sent it otherwise. The leg is this worker's: packets of the same addresses
+    // are in the same queue.
+    if !leg.is_some_and(|leg| leg.is_reset_by(reset.number, context.index)) {
+        return;
+    }
     let decided = shared.handshakes.client_reset(flow, Instant::now());
     if let Some((syn, verdict)) = decided {
-        shared.admission.note_asymmetric(AsymmetricRoute {
+        let route = AsymmetricRoute {
             source: flow.client.ip(),
             destination: flow.server.ip(),
-        });
+        };
+        shared.admission.note_asymmetric(route, Instant::now());
         shared.decide(syn, verdict);
         shared.note_pending();
+    }
+}
+
+/// Takes a packet of this host's own.
+fn take_own(context: &Arc<Context>, packet: QueuedPacket, bytes: &[u8]) {
+    match tcp::read_ack(bytes) {
+        Some(flow) => take_ack(context, packet, flow),
+        None => take_error(context, packet, bytes),
+    }
+}
+
+fn take_ack(context: &Arc<Context>, packet: QueuedPacket, flow: FourTuple) {
+    let shared = &context.shared;
+    match shared.handshakes.final_ack(flow, packet, Instant::now()) {
+        FinalAck::Release(ack) => {
+            let settings = shared.settings.load();
+            let leg = settings.leg_towards(flow.server.ip());
+            match leg.and_then(|leg| settings.claimed_mark(leg)) {
+                Some(mark) => ack.release_as(mark),
+                None => ack.release(),
+            }
+        }
+        FinalAck::Drop(ack) => ack.supersede(),
+        FinalAck::Withheld => {}
     }
 }
 

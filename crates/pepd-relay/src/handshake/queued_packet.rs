@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pepd_packet::{PacketMark, VerdictMarks};
+use pepd_packet::{Mark, PacketMark, VerdictMarks};
 use pepd_sys::nfqueue::{Queue, Verdict};
 use pepd_telemetry::{Counters, HeldSynFailure};
 
@@ -52,6 +52,11 @@ impl QueuedPacket {
     /// Lets the packet go on as it came.
     pub(crate) fn release(self) {
         self.give(Verdict::Accept(self.mark));
+    }
+
+    /// Lets the packet go on, with this value of pepd's bits of its mark.
+    pub(crate) fn release_as(self, mark: Mark) {
+        self.give(Verdict::Accept(self.mark.with(mark.value, mark.mask)));
     }
 
     fn give(&self, verdict: Verdict) {

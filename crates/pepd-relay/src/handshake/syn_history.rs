@@ -79,6 +79,12 @@ impl SynHistory {
         self.young.insert(flow, (number, verdict));
     }
 
+    /// Returns the last SYN of this flow, and what became of it.
+    pub(super) fn last(&self, flow: FourTuple) -> Option<(SequenceNumber, PastVerdict)> {
+        let known = self.young.get(&flow).or_else(|| self.old.get(&flow));
+        known.copied()
+    }
+
     /// Returns what became of this very SYN, which has come once more.
     pub(super) fn retransmitted(
         &mut self,
@@ -86,8 +92,7 @@ impl SynHistory {
         number: SequenceNumber,
         now: Instant,
     ) -> Option<PastVerdict> {
-        let known = self.young.get(&flow).or_else(|| self.old.get(&flow));
-        let (_, verdict) = known.filter(|(before, _)| *before == number).copied()?;
+        let (_, verdict) = self.last(flow).filter(|(before, _)| *before == number)?;
         self.note(flow, number, verdict, now);
         Some(verdict)
     }

@@ -1,5 +1,7 @@
 //! One held SYN: where its flow stands, and what each event makes of it.
 //!
+//! Long, but one piece: each state's part of the match names the others.
+//!
 //! No I/O, no clock and no lock: the [`table`](super::table) owns the flows and says what time it
 //! is, and the rest of the folder does what an [`Action`] says. What is held is of any type: a
 //! packet `P`, an upstream leg `U`, and a dial `D` that can be told to end.
@@ -12,14 +14,16 @@ use pepd_telemetry::UnsplitReason;
 use super::event::{Action, Event, LegSyn, Place, Ticket};
 use super::syn_history::PastVerdict;
 use super::verdict::SynVerdict;
+use crate::listener::REQUEST_TIME;
 
 /// The verdict of a SYN that has made room for another.
 const ROUTED_FOR_ROOM: SynVerdict = SynVerdict::Bypass(UnsplitReason::Full);
 
-/// The time for which an upstream leg waits for its client: enough for a SYN-ACK lost four times
-/// (1 + 2 + 4 + 8 s) and for a long path. Most that wait so long belong to a SYN that came twice,
-/// late, for a connection that has ended. A client that comes later is served as with "early".
-const CLAIM_TIME: Duration = Duration::from_secs(20);
+/// The time for which an upstream leg waits for its client, from the last SYN that went on to the
+/// listener: as long as the listener keeps the handshake, and a second, in which the client may be
+/// accepted. It is enough for a SYN-ACK lost three times (1 + 2 + 4 s) and for a long path. A client
+/// that comes later is served as with "early".
+pub(super) const CLAIM_TIME: Duration = REQUEST_TIME.saturating_add(Duration::from_secs(1));
 
 /// Returns how long a client's next SYN may take, given how long its last one came after its first:
 /// each interval is at most twice the one before (RFC 6298, section 5.5), so that the next one is
@@ -51,7 +55,8 @@ fn next_syn_within(last_after_first: Duration) -> Duration {
 ///    PortReused, Cleared
 /// ```
 ///
-/// Events that leave a flow where it is are not drawn. The verdict of DialFailed says where it
+/// Events that leave a flow where it is are not drawn; one of them is FinalAck, which Answered keeps
+/// and all others drop or let go. The verdict of DialFailed says where it
 /// leads ([`State::after`]). There is no place for a SYN that is late, or that finds the table full
 /// or the budget spent; one that crosses that of a flow under way has its verdict, and is not
 /// remembered. A flow that is evicted before its dial has started is routed at once. An Evicting
@@ -68,7 +73,7 @@ pub(super) enum State<P, U, D> {
     Dialing(Dialing<P, D>),
     /// The destination has answered, and the SYN went on to the listener: the upstream leg waits
     /// for its client.
-    Answered(Answered<U>),
+    Answered(Answered<P, U>),
     /// The SYN is held no longer than its dial takes to end.
     Evicting(Evicting<P>),
 }
@@ -91,11 +96,14 @@ pub(super) struct Dialing<P, D> {
 
 /// An upstream leg whose client is expected.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Answered<U> {
+pub(super) struct Answered<P, U> {
     ticket: Ticket,
     number: SequenceNumber,
     upstream: U,
+    /// The last acknowledgement that it has tried to send.
+    ack: Option<P>,
     leg: LegSyn,
+    /// The time at which the last SYN went on to the listener.
     since: Instant,
 }
 
@@ -129,7 +137,7 @@ impl<P, U, D> State<P, U, D> {
         match self {
             Self::Unknown | Self::Remembered(..) => self.on_absent(event, now),
             Self::Dialing(dialing) => dialing.on(event, now),
-            Self::Answered(answered) => answered.on(event),
+            Self::Answered(answered) => answered.on(event, now),
             Self::Evicting(evicting) => evicting.on(event),
         }
     }
@@ -138,6 +146,9 @@ impl<P, U, D> State<P, U, D> {
     fn on_absent(self, event: Event<P, U, D>, now: Instant) -> Step<P, U, D> {
         match event {
             Event::Syn { number, syn, place } => match self {
+                Self::Remembered(_, PastVerdict::Split) if place == Place::NoListener => {
+                    Step::decide(self, syn, SynVerdict::Bypass(UnsplitReason::Backlog))
+                }
                 Self::Remembered(_, past) => Step::decide(self, syn, past.of_retransmits()),
                 _ => first_syn(number, syn, place, now),
             },
@@ -150,6 +161,12 @@ impl<P, U, D> State<P, U, D> {
             Event::LegSent { .. } | Event::DialFailed(_) | Event::DialEnded => Step::to(self),
             // About a connection that is no held SYN's, or a client that was not held.
             Event::IcmpError(_) | Event::ClientReset | Event::Accepted => Step::to(self),
+            // It was on its way when the client came.
+            Event::FinalAck(ack) if matches!(self, Self::Remembered(_, PastVerdict::Split)) => {
+                Step::release(self, ack)
+            }
+            // Of a leg that has been given up.
+            Event::FinalAck(ack) => Step::drop(self, ack),
             Event::PortReused | Event::Evict | Event::Expired | Event::Cleared(_) => {
                 Step::illegal(self, event)
             }
@@ -181,6 +198,22 @@ impl<P, U, D> State<P, U, D> {
         }
     }
 
+    /// Returns the dial that a held SYN waits for.
+    pub(super) fn dial(&self) -> Option<&D> {
+        match self {
+            Self::Dialing(dialing) => dialing.dial.as_ref(),
+            Self::Unknown | Self::Remembered(..) | Self::Answered(_) | Self::Evicting(_) => None,
+        }
+    }
+
+    /// Returns the same, to be told of its leg.
+    pub(super) fn dial_mut(&mut self) -> Option<&mut D> {
+        match self {
+            Self::Dialing(dialing) => dialing.dial.as_mut(),
+            Self::Unknown | Self::Remembered(..) | Self::Answered(_) | Self::Evicting(_) => None,
+        }
+    }
+
     /// Returns the ticket that it has a place by.
     pub(super) fn place(&self) -> Option<Ticket> {
         match self {
@@ -206,6 +239,15 @@ impl<P, U, D> State<P, U, D> {
             Self::Unknown | Self::Remembered(..) | Self::Evicting(_) => false,
             Self::Dialing(Dialing { number, leg, .. })
             | Self::Answered(Answered { number, leg, .. }) => leg.had_data() && *number != by,
+        }
+    }
+
+    /// Returns until when a listener may keep its client's handshake; none if its SYN has not gone on
+    /// to one, as far as this state tells.
+    pub(super) fn listener_until(&self) -> Option<Instant> {
+        match self {
+            Self::Answered(_) => self.deadline(),
+            Self::Unknown | Self::Remembered(..) | Self::Dialing(_) | Self::Evicting(_) => None,
         }
     }
 
@@ -255,6 +297,8 @@ impl<P, D> Dialing<P, D> {
             Event::ClientReset if self.leg == LegSyn::Unsent => Step::to(State::Dialing(self)),
             Event::ClientReset => self.settled(SynVerdict::Bypass(UnsplitReason::AsymmetricRoute)),
             Event::Accepted => self.accepted(),
+            // The destination repeats its answer, and the leg acknowledges that.
+            Event::FinalAck(ack) => Step::drop(State::Dialing(self), ack),
             Event::Evict => self.evicted(),
             Event::Expired => self.settled(SynVerdict::Silence),
             Event::PortReused if self.leg.had_data() => self.dropped(SynVerdict::Superseded),
@@ -293,6 +337,7 @@ impl<P, D> Dialing<P, D> {
             ticket: self.ticket,
             number: self.number,
             upstream,
+            ack: None,
             leg: self.leg,
             since: now,
         });
@@ -343,11 +388,12 @@ impl<P, D> Dialing<P, D> {
     }
 }
 
-impl<U> Answered<U> {
-    fn on<P, D>(self, event: Event<P, U, D>) -> Step<P, U, D> {
+impl<P, U> Answered<P, U> {
+    fn on<D>(self, event: Event<P, U, D>, now: Instant) -> Step<P, U, D> {
         match event {
-            Event::Syn { number, syn, .. } => self.retransmitted(number, syn),
+            Event::Syn { number, syn, .. } => self.retransmitted(number, syn, now),
             Event::Accepted => self.accepted(),
+            Event::FinalAck(ack) => self.withhold(ack),
             Event::Evict | Event::Expired | Event::Cleared(_) => self.closed(),
             Event::PortReused if self.leg.had_data() => self.closed(),
             // An established connection survives ICMP errors (RFC 1122, section 4.2.3.9), and its
@@ -363,21 +409,38 @@ impl<U> Answered<U> {
     }
 
     /// Decides on a SYN whose SYN-ACK was lost, or is on its way.
-    fn retransmitted<P, D>(self, number: SequenceNumber, syn: P) -> Step<P, U, D> {
-        let next = State::Answered(Self { number, ..self });
+    fn retransmitted<D>(self, number: SequenceNumber, syn: P, now: Instant) -> Step<P, U, D> {
+        let next = State::Answered(Self {
+            number,
+            since: now,
+            ..self
+        });
         Step::decide(next, syn, SynVerdict::Split)
     }
 
-    fn accepted<P, D>(self) -> Step<P, U, D> {
+    /// Keeps a newer acknowledgement in the place of the one before.
+    fn withhold<D>(self, ack: P) -> Step<P, U, D> {
+        let before = self.ack;
+        let next = State::Answered(Self {
+            ack: Some(ack),
+            ..self
+        });
+        match before {
+            Some(before) => Step::drop(next, before),
+            None => Step::to(next),
+        }
+    }
+
+    fn accepted<D>(self) -> Step<P, U, D> {
         Step {
-            action: Action::Join(self.upstream),
+            action: Action::Join(self.upstream, self.ack),
             ..Step::to(State::Remembered(self.number, PastVerdict::Split))
         }
     }
 
-    fn closed<P, D>(self) -> Step<P, U, D> {
+    fn closed<D>(self) -> Step<P, U, D> {
         Step {
-            action: Action::Close(self.upstream),
+            action: Action::Close(self.upstream, self.ack),
             ..Step::to(State::Unknown)
         }
     }
@@ -395,6 +458,7 @@ impl<P> Evicting<P> {
             // The SYN is about to be routed, whatever comes.
             Event::IcmpError(_) | Event::ClientReset => Step::to(State::Evicting(self)),
             Event::Accepted => Step::to(State::Evicting(self)),
+            Event::FinalAck(ack) => Step::drop(State::Evicting(self), ack),
             Event::PortReused | Event::DialStarted(_) | Event::Evict | Event::Expired => {
                 Step::illegal(State::Evicting(self), event)
             }
@@ -423,6 +487,20 @@ impl<P, U, D> Step<P, U, D> {
     fn decide(next: State<P, U, D>, syn: P, verdict: SynVerdict) -> Self {
         Self {
             action: Action::Decide(syn, verdict),
+            ..Self::to(next)
+        }
+    }
+
+    fn release(next: State<P, U, D>, ack: P) -> Self {
+        Self {
+            action: Action::Release(ack),
+            ..Self::to(next)
+        }
+    }
+
+    fn drop(next: State<P, U, D>, ack: P) -> Self {
+        Self {
+            action: Action::Drop(ack),
             ..Self::to(next)
         }
     }

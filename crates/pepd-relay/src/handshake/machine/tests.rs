@@ -22,11 +22,12 @@ fn dialing(now: Instant, leg: LegSyn, dial: Option<&'static str>) -> TestState {
     })
 }
 
-fn answered(now: Instant, with_data: bool) -> TestState {
+fn answered(now: Instant, with_data: bool, ack: Option<&'static str>) -> TestState {
     State::Answered(Answered {
         ticket: Ticket(1),
         number: OLD,
         upstream: "leg",
+        ack,
         leg: LegSyn::Sent { with_data },
         since: now,
     })
@@ -43,8 +44,9 @@ fn states(now: Instant) -> Vec<TestState> {
         dialing(now, LegSyn::Unsent, Some("dial")),
         dialing(now, sent(false), Some("dial")),
         dialing(now, sent(true), Some("dial")),
-        answered(now, false),
-        answered(now, true),
+        answered(now, false, None),
+        answered(now, false, Some("ack")),
+        answered(now, true, None),
         State::Evicting(Evicting {
             ticket: Ticket(1),
             number: OLD,
@@ -63,14 +65,17 @@ fn events(state: &TestState) -> Vec<TestEvent> {
     };
     let mut places = vec![
         Place::Free(Ticket(2)),
+        Place::NoListener,
         Place::Late,
         Place::Full,
         Place::OverBudget,
         Place::Crossing { leg_is_open: false },
         Place::Crossing { leg_is_open: true },
     ];
-    if *state != State::Unknown {
-        places.truncate(1);
+    match state {
+        State::Unknown => {}
+        State::Remembered(..) => places.truncate(2),
+        _ => places.truncate(1),
     }
     let mut events: Vec<_> = places.into_iter().map(syn).collect();
     events.extend([
@@ -85,6 +90,7 @@ fn events(state: &TestState) -> Vec<TestEvent> {
         Event::DialFailed(SynVerdict::Bypass(UnsplitReason::NotPossible)),
         Event::IcmpError(Unreachable::Host),
         Event::ClientReset,
+        Event::FinalAck("new ack"),
         Event::Accepted,
         Event::Evict,
         Event::DialEnded,
@@ -109,7 +115,10 @@ fn name(state: &TestState) -> String {
             ..
         }) => "Dialing, not started".into(),
         State::Dialing(dialing) => format!("Dialing, {}", leg(&dialing.leg)),
-        State::Answered(answered) => format!("Answered, {}", leg(&answered.leg)),
+        State::Answered(answered) => {
+            let ack = answered.ack.map_or("", |_| " + ACK");
+            format!("Answered, {}{ack}", leg(&answered.leg))
+        }
         State::Evicting(_) => "Evicting".into(),
     }
 }
@@ -124,16 +133,22 @@ fn event_name(event: &TestEvent) -> String {
     }
 }
 
+fn and_ack(ack: &Option<&'static str>) -> String {
+    ack.map_or_else(String::new, |ack| format!(", and {ack}"))
+}
+
 fn describe(step: &TestStep) -> String {
     let mut line = match &step.action {
         Action::Nothing => String::from("nothing"),
         Action::Illegal(_) => String::from("ILLEGAL"),
         Action::Dial(_) => String::from("dial"),
         Action::Decide(syn, verdict) => format!("{syn}: {verdict:?}"),
+        Action::Release(ack) => format!("{ack}: goes on"),
+        Action::Drop(ack) => format!("{ack}: dropped"),
         Action::AwaitEnd(_, dial) => format!("await the end of {dial}"),
-        Action::Join(leg) => format!("join with {leg}"),
+        Action::Join(leg, ack) => format!("join with {leg}{}", and_ack(ack)),
         Action::DialAnew(syn, dial) => format!("{syn}: needed no more; after {dial:?} dial anew"),
-        Action::Close(leg) => format!("close {leg}"),
+        Action::Close(leg, ack) => format!("close {leg}{}", and_ack(ack)),
         Action::TooLate(leg) => format!("close {leg}, too late"),
     };
     if let Some(dial) = step.stop {

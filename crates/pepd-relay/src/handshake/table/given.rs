@@ -34,13 +34,25 @@ pub(crate) enum SynAction<P> {
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Claim<P, U, D> {
-    /// Its upstream leg.
-    Answered(U),
+    /// Its upstream leg, and an acknowledgement of the leg's that is to go on now.
+    Answered(U, Option<P>),
     /// A SYN that is still held: one that repeats it has been given to the listener, because SYNs
     /// are no longer held. The dial has been told to end.
     Dialing(P, Option<D>),
     /// There is nothing.
     Unknown,
+}
+
+/// What becomes of an acknowledgement that an upstream leg has tried to send.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum FinalAck<P> {
+    /// It goes on: the client has come.
+    Release(P),
+    /// It is dropped: the leg has been given up, or has tried again.
+    Drop(P),
+    /// It is withheld until the client comes.
+    Withheld,
 }
 
 /// The flows that are no longer in the table.
@@ -53,6 +65,8 @@ pub(crate) struct Evicted<P, U, D> {
     pub(crate) dials: Vec<EndingDial<D>>,
     /// Upstream legs that nobody came for.
     pub(crate) upstreams: Vec<U>,
+    /// What those had tried to acknowledge: to be dropped.
+    pub(crate) acks: Vec<P>,
 }
 
 /// A dial that has been told to end, so that its SYN can be routed.
@@ -69,6 +83,7 @@ impl<P, U, D> Default for Evicted<P, U, D> {
             packets: Vec::new(),
             dials: Vec::new(),
             upstreams: Vec::new(),
+            acks: Vec::new(),
         }
     }
 }
@@ -79,7 +94,10 @@ impl<P, U, D> Evicted<P, U, D> {
         match action {
             Action::Decide(packet, verdict) => self.packets.push((packet, verdict)),
             Action::AwaitEnd(ticket, dial) => self.dials.push(EndingDial { flow, ticket, dial }),
-            Action::Close(upstream) => self.upstreams.push(upstream),
+            Action::Close(upstream, ack) => {
+                self.upstreams.push(upstream);
+                self.acks.extend(ack);
+            }
             _ => {}
         }
     }
@@ -115,10 +133,19 @@ impl<P, U, D> Action<P, U, D> {
         }
     }
 
+    /// Returns it as the answer to an acknowledgement of an upstream leg's.
+    pub(super) fn of_ack(self) -> FinalAck<P> {
+        match self {
+            Self::Release(ack) => FinalAck::Release(ack),
+            Self::Drop(ack) => FinalAck::Drop(ack),
+            _ => FinalAck::Withheld,
+        }
+    }
+
     /// Returns it as the answer to an accepted client.
     pub(super) fn claim(self) -> Claim<P, U, D> {
         match self {
-            Self::Join(upstream) => Claim::Answered(upstream),
+            Self::Join(upstream, ack) => Claim::Answered(upstream, ack),
             Self::DialAnew(packet, dial) => Claim::Dialing(packet, dial),
             _ => Claim::Unknown,
         }

@@ -10,7 +10,7 @@ mod places;
 
 use std::collections::HashMap;
 use std::fmt::Debug;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,16 +19,26 @@ use pepd_telemetry::Throttle;
 
 use super::connect_budget::ConnectBudget;
 use super::event::{Action, Event, Place, Ticket};
-use super::machine::{State, Step};
+use super::half_open::HalfOpen;
+use super::machine::{CLAIM_TIME, State, Step};
 use super::syn_history::SynHistory;
 use super::verdict::{SynVerdict, Unreachable};
-pub(crate) use given::{Claim, Decided, EndingDial, Evicted, Received, SynAction};
+pub(crate) use given::{Claim, Decided, EndingDial, Evicted, FinalAck, Received, SynAction};
 use places::Places;
 
 /// A dial under way.
 pub(crate) trait Dial: Debug {
+    /// A leg that has sent its SYN.
+    type Leg: Clone;
+
     /// Tells it to end, without waiting for it.
     fn stop(&self);
+
+    /// Notes that its leg has sent its SYN.
+    fn leg_sent(&mut self, leg: Self::Leg);
+
+    /// Returns its leg, if that has sent its SYN.
+    fn leg(&self) -> Option<&Self::Leg>;
 }
 
 /// A client's SYN, as it comes.
@@ -45,8 +55,10 @@ pub(crate) struct ReceivedSyn<P> {
 #[derive(Debug)]
 pub(crate) struct Table<P, U, D> {
     flows: Mutex<Flows<P, U, D>>,
-    /// The number of flows with a place, so that the accepts of an "early" box take no lock.
+    /// The number of flows with a place.
     len: AtomicUsize,
+    /// Whether an accept is of interest, so that those of an "early" box take no lock.
+    awaits_accepts: AtomicBool,
 }
 
 /// The state that the lock protects.
@@ -55,6 +67,7 @@ struct Flows<P, U, D> {
     /// All that are neither unknown nor only remembered.
     states: HashMap<FourTuple, State<P, U, D>>,
     places: Places,
+    half_open: HalfOpen,
     next_ticket: u64,
     budget: ConnectBudget,
     history: SynHistory,
@@ -69,25 +82,30 @@ fn remembered(capacity: usize) -> usize {
 }
 
 impl<P: Debug, U: Debug, D: Dial> Table<P, U, D> {
-    /// Makes a table for `capacity` flows, of which one source may have half.
+    /// Makes a table for `capacity` flows.
     pub(crate) fn new(capacity: u32, now: Instant) -> Self {
         let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
         Self {
             flows: Mutex::new(Flows {
                 states: HashMap::new(),
                 places: Places::new(capacity),
+                half_open: HalfOpen::new(),
                 next_ticket: 0,
                 budget: ConnectBudget::new(capacity, now),
                 history: SynHistory::new(remembered(capacity), now),
             }),
             len: AtomicUsize::new(0),
+            awaits_accepts: AtomicBool::new(false),
         }
     }
 
-    /// Takes another capacity; what is there stays until something new comes.
-    pub(crate) fn set_capacity(&self, capacity: u32) {
+    /// Takes another capacity, and the number of handshakes that the listeners have room for; what
+    /// is there stays until something new comes.
+    pub(crate) fn set_capacity(&self, capacity: u32, listener_room: usize) {
         let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
+        let capacity = capacity.min(listener_room);
         let mut flows = self.lock();
+        flows.half_open.set_room(listener_room);
         flows.places.set_capacity(capacity);
         flows.budget.set_size(capacity);
         flows.history.set_room(remembered(capacity));
@@ -114,10 +132,27 @@ impl<P: Debug, U: Debug, D: Dial> Table<P, U, D> {
 
     /// Notes that the upstream leg has sent its SYN, with so many bytes of what the client said in
     /// its own.
-    pub(crate) fn leg_sent(&self, flow: FourTuple, ticket: Ticket, bytes: usize, now: Instant) {
+    pub(crate) fn leg_sent(
+        &self,
+        flow: FourTuple,
+        ticket: Ticket,
+        bytes: usize,
+        leg: D::Leg,
+        now: Instant,
+    ) {
         let with_data = bytes > 0;
-        self.lock()
-            .of_dial(flow, ticket, Event::LegSent { with_data }, now);
+        let mut flows = self.lock();
+        flows.of_dial(flow, ticket, Event::LegSent { with_data }, now);
+        if flows.is_dialed(flow, ticket)
+            && let Some(dial) = flows.states.get_mut(&flow).and_then(State::dial_mut)
+        {
+            dial.leg_sent(leg);
+        }
+    }
+
+    /// Returns the upstream leg of a SYN that is held, if that has sent its own.
+    pub(crate) fn dialed_leg(&self, flow: FourTuple) -> Option<D::Leg> {
+        self.lock().states.get(&flow)?.dial()?.leg().cloned()
     }
 
     /// Takes the destination's answer: gives the SYN to send on to the listener, or the upstream
@@ -177,9 +212,15 @@ impl<P: Debug, U: Debug, D: Dial> Table<P, U, D> {
             .decided()
     }
 
+    /// Takes what an upstream leg has tried to acknowledge while it had no client: withholds it, or
+    /// says what becomes of it.
+    pub(crate) fn final_ack(&self, flow: FourTuple, ack: P, now: Instant) -> FinalAck<P> {
+        self.lock().final_ack(flow, ack, now)
+    }
+
     /// Takes a client that the listener has accepted: gives what there is for it.
     pub(crate) fn accepted(&self, flow: FourTuple, now: Instant) -> Claim<P, U, D> {
-        if self.len() == 0 {
+        if !self.awaits_accepts.load(Relaxed) {
             return Claim::Unknown;
         }
         self.with(|flows| flows.accepted(flow, now))
@@ -192,6 +233,7 @@ impl<P: Debug, U: Debug, D: Dial> Table<P, U, D> {
             let is_due = |state: &State<P, U, D>| state.deadline().is_some_and(|at| at <= now);
             let due = flows.states.iter().filter(|(_, state)| is_due(state));
             let due: Vec<FourTuple> = due.map(|(flow, _)| *flow).collect();
+            flows.half_open.expire(now);
             flows.step_all(due, || Event::Expired, now)
         })
     }
@@ -213,7 +255,10 @@ impl<P: Debug, U: Debug, D: Dial> Table<P, U, D> {
     fn with<T>(&self, change: impl FnOnce(&mut Flows<P, U, D>) -> T) -> T {
         let mut flows = self.lock();
         let result = change(&mut flows);
-        self.len.store(flows.places.len(), Relaxed);
+        let len = flows.places.len();
+        self.len.store(len, Relaxed);
+        self.awaits_accepts
+            .store(len > 0 || !flows.half_open.is_empty(), Relaxed);
         result
     }
 
@@ -242,7 +287,7 @@ impl<P: Debug, U: Debug, D: Dial> Flows<P, U, D> {
         if let Action::Dial(_) = action {
             self.next_ticket += 1;
             self.budget.take(now);
-            while let Some(oldest) = self.places.take_excess(flow.client.ip()) {
+            while let Some(oldest) = self.places.take_excess(flow) {
                 evicted.add(oldest, self.step(oldest, Event::Evict, now));
             }
         }
@@ -273,9 +318,11 @@ impl<P: Debug, U: Debug, D: Dial> Flows<P, U, D> {
         let reverse = self.states.get(&flow.reversed());
         if let Some(leg_is_open) = reverse.and_then(State::leg_is_open) {
             Place::Crossing { leg_is_open }
+        } else if !self.half_open.has_room(self.places.len()) {
+            Place::NoListener
         } else if late {
             Place::Late
-        } else if !self.places.has_one_for(flow.client.ip(), now) {
+        } else if !self.places.has_one_for(flow, now) {
             Place::Full
         } else if !self.budget.has_any(now) {
             Place::OverBudget
@@ -286,10 +333,20 @@ impl<P: Debug, U: Debug, D: Dial> Flows<P, U, D> {
 
     fn accepted(&mut self, flow: FourTuple, now: Instant) -> Claim<P, U, D> {
         let claim = self.step(flow, Event::Accepted, now).claim();
-        if let Claim::Answered(_) = claim {
+        if let Claim::Answered(..) = claim {
             self.budget.give_back();
         }
         claim
+    }
+
+    fn final_ack(&mut self, flow: FourTuple, ack: P, now: Instant) -> FinalAck<P> {
+        let state = self.states.remove(&flow).or_else(|| {
+            let (number, past) = self.history.last(flow)?;
+            Some(State::Remembered(number, past))
+        });
+        let event = Event::FinalAck(ack);
+        self.advance(flow, state.unwrap_or(State::Unknown), event, now)
+            .of_ack()
     }
 
     fn step_all(
@@ -342,7 +399,19 @@ impl<P: Debug, U: Debug, D: Dial> Flows<P, U, D> {
     ) -> Action<P, U, D> {
         let before = state.place();
         let was_remembered = matches!(state, State::Remembered(..));
+        let listened = state.listener_until();
+        let is_accepted = matches!(event, Event::Accepted);
         let Step { next, action, stop } = state.on(event, now);
+        if is_accepted {
+            self.half_open.ended(flow);
+        } else if next.listener_until().is_none() {
+            // The listener is told nothing of a leg that is closed.
+            let to_listener = matches!(action, Action::Decide(_, SynVerdict::Split));
+            let until = listened.or(to_listener.then_some(now + CLAIM_TIME));
+            if let Some(until) = until.filter(|until| *until > now) {
+                self.half_open.note(flow, until);
+            }
+        }
         match (before, next.place()) {
             (None, Some(ticket)) => self.places.enter(flow, ticket, now),
             (Some(ticket), None) => self.places.leave(ticket),

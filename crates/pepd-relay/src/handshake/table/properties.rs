@@ -28,6 +28,7 @@ enum Op {
     DialFailed(usize, SynVerdict),
     IcmpError(usize),
     ClientReset(usize),
+    FinalAck(usize),
     Accepted(usize),
     DialEnded(usize),
     Expire,
@@ -63,6 +64,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (dial.clone(), verdict).prop_map(|(dial, verdict)| Op::DialFailed(dial, verdict)),
         1 => dial.clone().prop_map(Op::IcmpError),
         1 => dial.clone().prop_map(Op::ClientReset),
+        3 => dial.clone().prop_map(Op::FinalAck),
         2 => dial.clone().prop_map(Op::Accepted),
         3 => dial.prop_map(Op::DialEnded),
         1 => Just(Op::Expire),
@@ -77,6 +79,14 @@ fn op() -> impl Strategy<Value = Op> {
 struct Counted(Rc<Cell<u32>>);
 
 impl Dial for Counted {
+    type Leg = ();
+
+    fn leg_sent(&mut self, (): ()) {}
+
+    fn leg(&self) -> Option<&()> {
+        None
+    }
+
     fn stop(&self) {
         self.0.set(self.0.get() + 1);
     }
@@ -126,6 +136,11 @@ impl World {
         }
     }
 
+    /// Checks an acknowledgement that comes out.
+    fn acknowledged(&mut self, ack: u32) {
+        assert!(self.packets.remove(&ack), "a second end");
+    }
+
     fn closed(&mut self, upstream: u32) {
         assert!(self.upstreams.remove(&upstream), "closed twice");
     }
@@ -136,6 +151,9 @@ impl World {
         }
         for upstream in evicted.upstreams {
             self.closed(upstream);
+        }
+        for ack in evicted.acks {
+            self.acknowledged(ack);
         }
         for ending in evicted.dials {
             assert_eq!(ending.dial.0.get(), 1, "told to end");
@@ -182,7 +200,7 @@ impl World {
                 self.begun[index].handles.push(dial.clone());
                 self.table.dial_started(flow, ticket, dial, now);
             }
-            Op::LegSent(_, data) => self.table.leg_sent(flow, ticket, data.into(), now),
+            Op::LegSent(_, data) => self.table.leg_sent(flow, ticket, data.into(), (), now),
             Op::Answered(_) => {
                 let upstream = self.name();
                 self.upstreams.insert(upstream);
@@ -208,8 +226,19 @@ impl World {
                 let decided = self.table.client_reset(flow, now);
                 self.decided(decided);
             }
+            Op::FinalAck(_) => {
+                let ack = self.name();
+                self.packets.insert(ack);
+                match self.table.final_ack(flow, ack, now) {
+                    FinalAck::Release(ack) | FinalAck::Drop(ack) => self.acknowledged(ack),
+                    FinalAck::Withheld => {}
+                }
+            }
             Op::Accepted(_) => match self.table.accepted(flow, now) {
-                Claim::Answered(upstream) => self.closed(upstream),
+                Claim::Answered(upstream, ack) => {
+                    self.closed(upstream);
+                    ack.into_iter().for_each(|ack| self.acknowledged(ack));
+                }
                 Claim::Dialing(packet, dial) => {
                     assert!(dial.is_none_or(|dial| dial.0.get() == 1), "told to end");
                     self.decided(Some((packet, SynVerdict::Superseded)));
@@ -246,6 +275,7 @@ impl World {
             | Op::DialFailed(dial, _)
             | Op::IcmpError(dial)
             | Op::ClientReset(dial)
+            | Op::FinalAck(dial)
             | Op::Accepted(dial)
             | Op::DialEnded(dial) => self.of_dial(dial, op),
             Op::Expire => {
@@ -255,7 +285,7 @@ impl World {
             Op::Clear => self.clear(),
             Op::Wait(milliseconds) => self.now += Duration::from_millis(milliseconds),
             Op::Capacity(capacity) => {
-                self.table.set_capacity(capacity);
+                self.table.set_capacity(capacity, usize::MAX);
                 self.capacity = capacity;
             }
         }

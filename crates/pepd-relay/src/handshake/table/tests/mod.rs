@@ -27,6 +27,37 @@ fn an_answered_flow_is_claimed_once() {
 }
 
 #[test]
+fn the_destinations_handshake_ends_with_the_clients() {
+    let now = Instant::now();
+    let table = Strings::new(8, now);
+    let flow = from(1, 1);
+    let acknowledge = |ack| table.final_ack(flow, ack, now);
+    assert_eq!(acknowledge("nobody's"), FinalAck::Drop("nobody's"));
+    let ticket = new(&table, flow, "syn", now);
+    assert_eq!(acknowledge("early"), FinalAck::Drop("early"));
+    assert_eq!(answer(&table, flow, ticket, "leg", now), Ok("syn"));
+    assert_eq!(acknowledge("first"), FinalAck::Withheld);
+    assert_eq!(acknowledge("second"), FinalAck::Drop("first"));
+    let claim = table.accepted(flow, now);
+    assert_eq!(claim, Claim::Answered("leg", Some("second")));
+    assert_eq!(acknowledge("late"), FinalAck::Release("late"));
+}
+
+#[test]
+fn the_handshake_of_a_leg_that_is_given_up_does_not_end() {
+    let now = Instant::now();
+    let table = Strings::new(8, now);
+    let flow = from(1, 1);
+    let ticket = new(&table, flow, "syn", now);
+    assert_eq!(answer(&table, flow, ticket, "leg", now), Ok("syn"));
+    assert_eq!(table.final_ack(flow, "ack", now), FinalAck::Withheld);
+    let gone = table.expire(now + Duration::from_secs(60));
+    assert_eq!((gone.upstreams, gone.acks), (vec!["leg"], vec!["ack"]));
+    let late = table.final_ack(flow, "late", now);
+    assert_eq!(late, FinalAck::Drop("late"));
+}
+
+#[test]
 fn a_repeated_syn_takes_the_place_of_the_one_before() {
     let now = Instant::now();
     let table = Strings::new(8, now);
@@ -67,7 +98,7 @@ fn a_syn_of_the_other_end_is_for_the_leg_towards_it() {
     };
     let ticket = new(&table, flow, "syn", now);
     assert_eq!(see(&table, reverse, "a", now), crossing("a", false));
-    table.leg_sent(flow, ticket, 0, now);
+    table.leg_sent(flow, ticket, 0, (), now);
     assert_eq!(see(&table, reverse, "b", now), crossing("b", true));
     assert_eq!(answer(&table, flow, ticket, "leg", now), Ok("syn"));
     assert_eq!(see(&table, reverse, "c", now), crossing("c", true));
@@ -81,7 +112,7 @@ fn only_what_has_been_asked_can_be_answered_by_another_way() {
     let table = Strings::new(8, now);
     let ticket = new(&table, from(1, 1), "syn", now);
     assert_eq!(reset(&table, from(1, 1), now), None);
-    table.leg_sent(from(1, 1), ticket, 0, now);
+    table.leg_sent(from(1, 1), ticket, 0, (), now);
     assert_eq!(reset(&table, from(1, 2), now), None);
     assert_eq!(reset(&table, from(1, 1), now), Some("syn"));
     let ticket = new(&table, from(1, 2), "syn", now);
@@ -212,9 +243,9 @@ fn a_leg_that_nobody_comes_for_expires() {
     let table = Strings::new(4, now);
     let ticket = new(&table, from(1, 1), "a", now);
     assert_eq!(answer(&table, from(1, 1), ticket, "leg", now), Ok("a"));
-    let early = table.expire(now + Duration::from_secs(19));
+    let early = table.expire(now + Duration::from_secs(15));
     assert_eq!(early, Evicted::default());
-    let late = table.expire(now + Duration::from_secs(21));
+    let late = table.expire(now + Duration::from_secs(17));
     assert_eq!(late.upstreams, ["leg"]);
     assert_eq!(table.len(), 0);
 }
@@ -282,7 +313,7 @@ fn what_becomes_of_an_attempt_becomes_of_the_syns_that_repeat_it() {
     assert_eq!(end(2, SynVerdict::Split), split("again"));
     assert!(matches!(end(3, SynVerdict::Refused), SynAction::Dial(_)));
     let ticket = new(&table, from(1, 4), "syn", now);
-    table.leg_sent(from(1, 4), ticket, 0, now);
+    table.leg_sent(from(1, 4), ticket, 0, (), now);
     assert_eq!(reset(&table, from(1, 4), now), Some("syn"));
     assert_eq!(again(from(1, 4)), routed_again("again"));
     // The client has been accepted, and its connection may be over.
@@ -326,7 +357,7 @@ fn who_begins_anew_gets_no_leg_that_has_said_something() {
     for (port, bytes) in [(1, 0), (2, 5)] {
         let flow = from(1, port);
         let ticket = new(&table, flow, "syn", now);
-        table.leg_sent(flow, ticket, bytes, now);
+        table.leg_sent(flow, ticket, bytes, (), now);
         assert_eq!(port_reused(&table, flow, NUMBER), nothing(), "a repetition");
         let gone = port_reused(&table, flow, anew);
         assert_eq!(gone.packets.len(), usize::from(bytes > 0));
@@ -334,7 +365,7 @@ fn who_begins_anew_gets_no_leg_that_has_said_something() {
         let _ = table.clear(SynVerdict::Superseded, now);
         // And the same once its destination has answered.
         let ticket = new(&table, flow, "syn", now);
-        table.leg_sent(flow, ticket, bytes, now);
+        table.leg_sent(flow, ticket, bytes, (), now);
         assert_eq!(answer(&table, flow, ticket, "leg", now), Ok("syn"));
         assert_eq!(port_reused(&table, flow, NUMBER), nothing(), "a repetition");
         let gone = port_reused(&table, flow, anew);
@@ -342,4 +373,70 @@ fn who_begins_anew_gets_no_leg_that_has_said_something() {
         let _ = table.clear(SynVerdict::Superseded, now);
     }
     assert_eq!(table.len(), 0);
+}
+
+#[test]
+fn no_more_syns_go_on_than_the_listeners_have_room_for() {
+    let start = Instant::now();
+    let table = Strings::new(2, start);
+    table.set_capacity(2, 3);
+    let full = |flow, now| {
+        let said = see(&table, flow, "syn", now);
+        assert_eq!(said, bypass("syn", UnsplitReason::Backlog));
+    };
+    let answered = |flow, now| {
+        let ticket = new(&table, flow, "syn", now);
+        assert_eq!(answer(&table, flow, ticket, "leg", now), Ok("syn"));
+    };
+    answered(from(1, 1), start);
+    answered(from(2, 1), start);
+    // The listener keeps what it has of those that make room.
+    let now = start + PLACE_TIME;
+    assert_eq!(evicted_for(&table, from(3, 1), "c", now).upstreams, ["leg"]);
+    full(from(4, 1), now);
+    // A client that comes leaves the queue, whether it has a leg or not.
+    assert_eq!(claim(&table, from(1, 1), now), None);
+    let later = now + PLACE_TIME;
+    let _ = evicted_for(&table, from(5, 1), "e", later);
+    full(from(6, 1), later);
+}
+
+#[test]
+fn a_listener_gives_up_in_time() {
+    let start = Instant::now();
+    let table = Strings::new(4, start);
+    table.set_capacity(4, 1);
+    let flow = from(1, 1);
+    let ticket = new(&table, flow, "syn", start);
+    assert_eq!(answer(&table, flow, ticket, "leg", start), Ok("syn"));
+    assert_eq!(
+        table.clear(SynVerdict::Superseded, start).upstreams,
+        ["leg"]
+    );
+    let now = start + Duration::from_secs(14);
+    assert_eq!(table.expire(now), Evicted::default());
+    let full = see(&table, from(1, 2), "syn", now);
+    assert_eq!(full, bypass("syn", UnsplitReason::Backlog));
+    let now = start + Duration::from_secs(17);
+    assert_eq!(table.expire(now), Evicted::default());
+    new(&table, from(1, 3), "syn", now);
+}
+
+#[test]
+fn a_destination_leaves_room_for_others() {
+    let now = Instant::now();
+    let table = Strings::new(4, now);
+    let to = |client: u8, server: u8| FourTuple {
+        server: ([10, 2, 0, server], 80).into(),
+        ..from(client, 1)
+    };
+    for client in 1..=3 {
+        new(&table, to(client, 2), "attacked", now);
+    }
+    let attacked = see(&table, to(4, 2), "syn", now);
+    assert_eq!(attacked, bypass("syn", UnsplitReason::Full));
+    new(&table, to(4, 3), "another", now);
+    let now = now + PLACE_TIME;
+    let evicted = evicted_for(&table, to(5, 2), "syn", now);
+    assert_eq!(evicted.packets, [("attacked", FULL)]);
 }

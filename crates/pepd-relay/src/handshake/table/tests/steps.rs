@@ -13,7 +13,15 @@ pub(super) const FULL: SynVerdict = SynVerdict::Bypass(UnsplitReason::Full);
 pub(super) struct Deaf;
 
 impl Dial for Deaf {
+    type Leg = ();
+
     fn stop(&self) {}
+
+    fn leg_sent(&mut self, (): ()) {}
+
+    fn leg(&self) -> Option<&()> {
+        None
+    }
 }
 
 pub(super) type Strings = Table<&'static str, &'static str, Deaf>;
@@ -41,7 +49,7 @@ pub(super) fn bypass(packet: &'static str, reason: UnsplitReason) -> Action {
 pub(super) fn from(host: u8, port: u16) -> FourTuple {
     FourTuple {
         client: ([10, 1, 0, host], port).into(),
-        server: ([10, 2, 0, 2], 80).into(),
+        server: ([10, 2, 0, host], 80).into(),
     }
 }
 
@@ -87,7 +95,8 @@ pub(super) fn evicted_for(
 
 pub(super) fn claim(table: &Strings, flow: FourTuple, now: Instant) -> Option<&'static str> {
     match table.accepted(flow, now) {
-        Claim::Answered(upstream) => Some(upstream),
+        Claim::Answered(upstream, None) => Some(upstream),
+        Claim::Answered(_, ack) => panic!("withheld: {ack:?}"),
         Claim::Unknown => None,
         Claim::Dialing(..) => panic!("nobody has answered"),
     }
