@@ -17,6 +17,7 @@ use super::expr::{
     FIRST_SYN, FOREIGN, STRAY_RST, digit, forget_held, icmp, ip, listeners, marked, passed,
     set_mark,
 };
+use super::passage::{departures, returns};
 use super::text::Ruleset;
 use crate::plan::Plan;
 use crate::request::{Mark, SocketMarks, VerdictMarks};
@@ -28,11 +29,11 @@ pub(super) fn untracking_chains(ruleset: &mut Ruleset, plan: &Plan) {
     }
     let to_socket = set_mark(plan);
     ruleset.chain("client", None, &[format!("{to_socket} notrack accept")]);
-    ruleset.chain("upstream", None, &[format!("{to_socket} accept")]);
+    ruleset.chain("upstream", None, &returns(plan, &to_socket));
     let half = [
         "socket mark >= 0 accept",
         "socket wildcard 1 accept",
-        "socket transparent 1 notrack",
+        "socket transparent 1 counter name completing notrack",
         "accept",
     ];
     ruleset.chain("half", None, &half.map(str::to_owned));
@@ -77,16 +78,15 @@ pub(super) fn leg_chains(ruleset: &mut Ruleset, plan: &Plan) {
     }
     ruleset.base_chain("legs", &legs);
     if let Some(SocketMarks { client, .. }) = marks {
-        ruleset.base_chain(
-            "to_clients",
-            &[
-                "type filter hook output priority raw; policy accept;".to_owned(),
-                format!(
-                    "meta l4proto tcp meta mark & {:#x} == {client:#x} notrack",
-                    plan.mark.mask
-                ),
-            ],
-        );
+        let mut lines = vec![
+            "type filter hook output priority raw; policy accept;".to_owned(),
+            format!(
+                "meta l4proto tcp meta mark & {:#x} == {client:#x} notrack",
+                plan.mark.mask
+            ),
+        ];
+        lines.extend(departures(plan, "answering", "dialing"));
+        ruleset.base_chain("to_clients", &lines);
     }
 }
 
