@@ -18,8 +18,8 @@ use pepd_config::Context;
 use pepd_net::{
     Campus, Handshake, Listener, Mark, Plan, QueueBackend, Queues, Request, RouteTable, Via,
 };
-use pepd_packet::tcp::read_reset;
-use pepd_packet::{MarkMask, MarkValue, QueueNumber};
+use pepd_packet::tcp::Reset;
+use pepd_packet::{MarkMask, MarkValue, QueueNumber, SourcePrefix};
 use pepd_packet::{Syn, icmp};
 use pepd_telemetry::{
     Activity, Counters, FlowInfo, FlowTable, HandshakeMode, PhaseClock, Socket, StepReport,
@@ -55,7 +55,9 @@ fn packets(c: &mut Criterion) {
     c.bench_function("packet/syn", |b| b.iter(|| Syn::read(black_box(&syn))));
     let reset = Segment::new(flag::RST, address(1, 40_000), address(2, 80), 7);
     let reset = reset.packet().unwrap_or_default();
-    c.bench_function("packet/reset", |b| b.iter(|| read_reset(black_box(&reset))));
+    c.bench_function("packet/reset", |b| {
+        b.iter(|| Reset::read(black_box(&reset)))
+    });
     let error = unreachable(&syn);
     c.bench_function("packet/icmp-error", |b| {
         b.iter(|| icmp::read_error(black_box(&error)));
@@ -145,6 +147,7 @@ fn request(campuses: u8) -> Request {
             backend: QueueBackend::Nft,
         }),
         campuses: (1..=campuses).map(campus).collect(),
+        source_prefix: SourcePrefix::NETWORK,
         peers: Vec::new(),
         rules: Vec::new(),
     }

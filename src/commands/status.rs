@@ -3,8 +3,8 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use pepd_admin::wire::{
-    GuardDrops, LastReload, LimitUse, PairDirection, PairLeg, PairSnapshot, PeerState, ReloadState,
-    Status,
+    Alarm, GuardDrops, LastReload, LimitUse, PairDirection, PairLeg, PairSnapshot, PeerState,
+    ReloadState, Status,
 };
 
 use crate::cli::AskArgs;
@@ -42,6 +42,7 @@ fn describe(status: &Status, now: f64, width: Option<u16>) -> String {
         text += &format!("kernel state: {trouble}\n");
     }
     let parts = [
+        alarms(&status.alarms, width),
         pairs(&status.pairs, width),
         limits(&status.limits, width),
         peers(&status.peers, now, width),
@@ -70,6 +71,20 @@ fn reload(last: Option<&LastReload>, now: f64) -> String {
             last.reason.as_deref().unwrap_or_default().trim_end()
         ),
     }
+}
+
+/// Lists what stands in the way of connections, each with its cure.
+fn alarms(alarms: &[Alarm], width: Option<u16>) -> String {
+    if alarms.is_empty() {
+        return String::new();
+    }
+    let mut table = table::table(&["", ""], &[], &[1], width);
+    for Alarm { what, cure, .. } in alarms {
+        table.add_row(["ALARM:", what]);
+        table.add_row(["cure:", cure]);
+    }
+    // Two words need no header.
+    table::text(&table).trim_start().to_owned()
 }
 
 /// Gives two lines for each pair: what clients send with their legs, what servers send with theirs.

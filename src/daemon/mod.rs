@@ -12,6 +12,7 @@ mod asymmetric_pairs;
 mod drain;
 pub mod fixed_rate;
 mod gate_keeper;
+mod health;
 pub mod lock;
 pub mod log;
 pub mod peers;

@@ -22,6 +22,6 @@ pub use pepd_telemetry::{
 };
 pub use problem::{ErrorBody, Problem};
 pub use status::{
-    API_VERSION, CampusSnapshot, CountedReason, DaemonState, LastReload, LimitUse, ReloadState,
-    Status,
+    API_VERSION, Alarm, CampusSnapshot, CountedReason, DaemonState, LastReload, LimitUse,
+    ReloadState, Status,
 };

@@ -109,9 +109,10 @@ pub(super) fn campus_chains(
             Family::V6 => ("ipv6", format!("ip6 to [{}]", campus.listener.v6)),
         };
         to.push(format!(
-            "meta nfproto {protocol} meta l4proto tcp tproxy {listener}:{} {} {untrack}counter name captured accept",
+            "meta nfproto {protocol} meta l4proto tcp tproxy {listener}:{} {} {untrack}counter name captured counter name captured{} accept",
             plan.port,
-            set_mark(plan)
+            set_mark(plan),
+            digit(family)
         ));
     }
     // It must not reach this host, which would reset the client. The next one is routed.

@@ -133,12 +133,6 @@ const LIST_RAW6: &[&str] = &["-j", "list", "table", "ip6", "raw"];
 const LIST_SECURITY4: &[&str] = &["-j", "list", "table", "ip", "security"];
 const LIST_SECURITY6: &[&str] = &["-j", "list", "table", "ip6", "security"];
 
-/// Lists the heads of all chains on this host, as nft's JSON objects.
-pub(crate) async fn chains() -> Result<Vec<Value>, NftError> {
-    let json = run(&["-j", "list", "chains"], String::new()).await?;
-    Ok(Listing::parse(&json)?.objects)
-}
-
 /// Lists everything in this namespace but the elements of sets with a name, as nft's JSON objects.
 pub(crate) async fn ruleset() -> Result<Vec<Value>, NftError> {
     let json = run(&["-j", "-t", "list", "ruleset"], String::new()).await?;

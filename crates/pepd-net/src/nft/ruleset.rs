@@ -50,6 +50,8 @@
 //!
 //! Where destinations are translated on this host, `forward` leaves alone what has another one than
 //! the client asked for: the listener would answer in the wrong name.
+//! - `delivered` and `sent`, the last of `input` and of `output`, count what came through: see the
+//!   module `passage`.
 //!
 //! Where there are tunnels, `guard` comes before all of this, and `clamp` looks at what is routed:
 //! see the modules `tunnel_filter` and `mss_clamp`.
@@ -65,7 +67,8 @@ use super::expr::{digit, joined};
 use super::forward::{copying_tables, forward_chains};
 use super::held_syn::{answer_chains, first_chain, hold_chains, unread_chains};
 use super::mss_clamp::clamp_chains;
-use super::names::{COUNTERS, DynamicSet, HOLD_COUNTERS};
+use super::names::{COMPLETING, COUNTERS, DynamicSet, HOLD_COUNTERS, PASSAGE_COUNTERS};
+use super::passage::passage_chains;
 use super::text::Ruleset;
 use super::tunnel_filter::{filter_chains, filter_counters};
 use super::untrack::{leg_chains, syn_chains, translated_chain, untracking_chains};
@@ -78,6 +81,8 @@ pub(crate) fn write(plan: &Plan, earlier: Earlier<'_>) -> Ruleset {
     filter_counters(&mut ruleset, plan);
     if plan.captures {
         ruleset.counters(&COUNTERS);
+        ruleset.counters(&PASSAGE_COUNTERS);
+        ruleset.counters(&[COMPLETING]);
         if plan.holds() {
             ruleset.counters(&HOLD_COUNTERS);
         }
@@ -121,6 +126,7 @@ fn capturing_chains(ruleset: &mut Ruleset, plan: &Plan) {
     leg_chains(ruleset, plan);
     prerouting_chain(ruleset, plan);
     translated_chain(ruleset, plan);
+    passage_chains(ruleset, plan);
 }
 
 fn dynamic_sets(ruleset: &mut Ruleset, plan: &Plan) {

@@ -79,6 +79,16 @@ impl MessageType {
         Self((subsystem.0 as u16) << 8 | message as u16)
     }
 
+    /// Returns the number of this message among those of `subsystem`; none if it is another's.
+    pub const fn within(self, subsystem: Subsystem) -> Option<u8> {
+        let [of, message] = self.0.to_be_bytes();
+        if of == subsystem.0 {
+            Some(message)
+        } else {
+            None
+        }
+    }
+
     pub(super) fn from_bytes(bytes: [u8; 2]) -> Self {
         Self(u16::from_ne_bytes(bytes))
     }
