@@ -50,8 +50,8 @@ pub(crate) fn rules(plan: &Plan) -> Vec<QueueRule> {
         .iter()
         .flat_map(|&family| {
             let icmp = match family {
-                Family::V4 => "-p icmp -m icmp --icmp-type 3",
-                Family::V6 => "-p ipv6-icmp -m icmp6 --icmpv6-type 1",
+                Family::V4 => "-p icmp -m icmp --icmp-type 3/1",
+                Family::V6 => "-p ipv6-icmp -m icmp6 --icmpv6-type 1/3",
             };
             let tcp = format!("-p tcp -m mark --mark {mark} {end}");
             let unclaimed = plan.unclaimed_mark().map(|mark| {

@@ -3,12 +3,13 @@
 use pepd_packet::MarkValue;
 
 use super::expr::{
-    FIRST_SYN, STRAY_RST, asymmetric_routes, digit, final_ack, icmp, ip, mark_is, queue, remember,
+    FIRST_SYN, STRAY_RST, asymmetric_routes, digit, final_ack, ip, mark_is, queue, remember,
     set_bits, set_mark,
 };
 use super::names::{DynamicSet, SYN_KEY};
 use super::text::Ruleset;
 use crate::plan::Plan;
+use crate::prefix::Family;
 use crate::request::{QueueBackend, Queues, VerdictMarks};
 
 /// Writes the chains in which the first pass of a SYN to be held ends, and that of those that
@@ -82,14 +83,25 @@ fn output_chain(ruleset: &mut Ruleset, plan: &Plan, queues: Queues) {
     );
     output.extend(plan.families.iter().map(|&family| {
         format!(
-            "{} type destination-unreachable {} daddr @all{} {}",
-            icmp(family),
+            "{} {} daddr @all{} {}",
+            no_neighbour(family),
             ip(family),
             digit(family),
             queue(queues)
         )
     }));
     ruleset.base_chain("output", &output);
+}
+
+/// Matches the error of a host whose next hop does not answer ARP or neighbour discovery. Others of
+/// this host's own go by: a firewall's answer to a SYN has that SYN's connection attached, and a
+/// queue drops what has an unconfirmed one (nf_ct_drop_unconfirmed,
+/// net/netfilter/nfnetlink_queue.c).
+fn no_neighbour(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "icmp type destination-unreachable icmp code host-unreachable",
+        Family::V6 => "icmpv6 type destination-unreachable icmpv6 code addr-unreachable",
+    }
 }
 
 /// Writes the chains of SYNs that the queue let pass because nobody reads, or it is full.
