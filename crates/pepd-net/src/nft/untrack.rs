@@ -103,6 +103,10 @@ fn direct_chain(ruleset: &mut Ruleset, plan: &Plan) {
 }
 
 /// Writes the chain that comes after the addresses of what comes back have been translated.
+///
+/// The copies of SYNs are delivered here rather than in `legs`: a reverse-path filter of the
+/// operator's (`fib`) lets pass what comes by the loopback device, but, on newer kernels, not what
+/// has a socket already (nft_fib_can_skip, include/net/netfilter/nft_fib.h).
 pub(super) fn translated_chain(ruleset: &mut Ruleset, plan: &Plan) {
     if plan.mark.sockets().is_none() {
         return;
@@ -110,6 +114,10 @@ pub(super) fn translated_chain(ruleset: &mut Ruleset, plan: &Plan) {
     let mut lines = vec![
         "type filter hook prerouting priority dstnat + 5; policy accept;".to_owned(),
         format!("{} accept", marked(plan)),
+        format!(
+            "iif \"lo\" {FIRST_SYN} {} goto deliver",
+            mark_is(plan, plan.split_mark())
+        ),
     ];
     for &family in &plan.families {
         let (ip, n) = (ip(family), digit(family));
@@ -144,11 +152,16 @@ pub(super) fn syn_chains(ruleset: &mut Ruleset, plan: &Plan) {
     let again = ["jump admission", "goto deliver"].map(str::to_owned);
     let again: Vec<String> = untrack.into_iter().chain(again).collect();
     ruleset.chain("again", None, &again);
-    let mut syns = if plan.holds() {
-        decided(plan)
+    let split = mark_is(plan, plan.split_mark());
+    let mut syns: Vec<String> = sockets
+        .map(|_| format!("iif \"lo\" {split} accept"))
+        .into_iter()
+        .collect();
+    if plan.holds() {
+        syns.extend(decided(plan));
     } else {
-        vec![format!("{} goto deliver", mark_is(plan, plan.split_mark()))]
-    };
+        syns.push(format!("{split} goto deliver"));
+    }
     syns.extend([FOREIGN, "socket wildcard 1 accept"].map(str::to_owned));
     // A full socket of the relay's has had the packet already.
     syns.extend(sockets.map(|_| "socket mark >= 0 accept".to_owned()));
