@@ -124,6 +124,12 @@ impl From<pepd_net::GateError> for Failure {
     }
 }
 
+impl From<pepd_net::WatchError> for Failure {
+    fn from(error: pepd_net::WatchError) -> Self {
+        Self::kernel_state(&error)
+    }
+}
+
 impl From<pepd_relay::ProbeError> for Failure {
     fn from(error: pepd_relay::ProbeError) -> Self {
         match error {

@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use pepd_admin::wire::{
-    GuardDrops, LimitUse, PairDirection, PairLeg, PairSnapshot, PeerState, Status,
+    Alarm, GuardDrops, LimitUse, PairDirection, PairLeg, PairSnapshot, PeerState, Status,
 };
 
 use crate::cli::AskArgs;
@@ -37,6 +37,7 @@ pub fn now() -> f64 {
 fn describe(status: &Status, now: f64, width: Option<u16>) -> String {
     let mut text = format!("{}\n", labels::headline(status));
     let parts = [
+        alarms(&status.alarms, width),
         pairs(&status.pairs, width),
         limits(&status.limits, width),
         peers(&status.peers, now, width),
@@ -49,6 +50,20 @@ fn describe(status: &Status, now: f64, width: Option<u16>) -> String {
         text += part;
     }
     text
+}
+
+/// Lists what stands in the way of connections, each with its cure.
+fn alarms(alarms: &[Alarm], width: Option<u16>) -> String {
+    if alarms.is_empty() {
+        return String::new();
+    }
+    let mut table = table::table(&["", ""], &[], &[1], width);
+    for Alarm { what, cure, .. } in alarms {
+        table.add_row(["ALARM:", what]);
+        table.add_row(["cure:", cure]);
+    }
+    // Two words need no header.
+    table::text(&table).trim_start().to_owned()
 }
 
 /// Gives two lines for each pair: what clients send with their legs, what servers send with theirs.

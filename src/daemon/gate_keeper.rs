@@ -10,6 +10,7 @@ use pepd_net::{Gate, GateError};
 use pepd_relay::{Pressure, Relay};
 use pepd_telemetry::{Counters, Throttle};
 
+use crate::daemon::health::Health;
 use crate::daemon::peers::Probes;
 use crate::daemon::systemd::Notifier;
 use crate::daemon::ticks;
@@ -36,6 +37,8 @@ pub struct GateKeeper {
     pub notifier: Notifier,
     /// The probes of the peers, for the same line.
     pub probes: Probes,
+    /// The watch over whether split connections come through.
+    pub health: Health,
     counters: Arc<Counters>,
     lease: GateLease,
     tick: tokio::time::Interval,
@@ -48,12 +51,14 @@ impl GateKeeper {
         relay: Relay,
         notifier: Notifier,
         probes: Probes,
+        health: Health,
         counters: Arc<Counters>,
     ) -> Self {
         Self {
             relay,
             notifier,
             probes,
+            health,
             counters,
             lease: GateLease::new(gate),
             tick: ticks::interval(RENEWAL_INTERVAL),
@@ -79,6 +84,7 @@ impl GateKeeper {
             report_unresponsive_worker();
             return Ok(());
         }
+        self.health.tick(Instant::now());
         let set = self.set();
         for route in self.relay.admission().take_asymmetric_routes() {
             self.lease.route_asymmetric(route.source, route.destination);
@@ -125,21 +131,33 @@ impl GateKeeper {
 
     /// Describes the daemon in a line, for systemd.
     pub fn status_line(&self) -> String {
-        match self.probes.states().silent() {
-            Some(peers) => format!("{}; silent peers: {peers}", self.counters),
-            None => self.counters.to_string(),
+        let mut line = self.counters.to_string();
+        if let Some(peers) = self.probes.states().silent() {
+            line = format!("{line}; silent peers: {peers}");
+        }
+        match self.health.status_line() {
+            Some(alarm) => format!("ALARM: {alarm}; {line}"),
+            None => line,
         }
     }
 
     /// Opens or closes the gate as the limits have it, and tells the relay.
     fn set(&mut self) -> Result<(), GateError> {
         let Pressure { full, sources } = self.relay.admission().pressure();
-        let for_everyone = !full && sources.is_empty();
+        let reason = if full {
+            Some(Closed::Limit)
+        } else {
+            (!self.health.allows()).then_some(Closed::Blocked)
+        };
+        let for_everyone = reason.is_none() && sources.is_empty();
         if !for_everyone {
             self.relay.gate().shut();
         }
         let asked = Instant::now();
-        let set = self.lease.set(!full, &sources);
+        let set = self.lease.set(reason, &sources);
+        if reason == Some(Closed::Blocked) {
+            self.relay.let_go();
+        }
         if set.is_ok() {
             self.lease.renew_readers();
         }
@@ -150,6 +168,15 @@ impl GateKeeper {
         }
         set
     }
+}
+
+/// The reason why the gate is closed although the daemon is well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Closed {
+    /// A limit is reached.
+    Limit,
+    /// Split connections do not come through; the log has been told why.
+    Blocked,
 }
 
 /// The lease on the gate: what the kernel was last told, which runs out by itself.
@@ -170,13 +197,14 @@ impl GateLease {
     }
 
     /// Opens or closes the gate for everyone, and for single sources.
-    fn set(&mut self, open: bool, full: &[IpAddr]) -> Result<(), GateError> {
+    fn set(&mut self, closed: Option<Closed>, full: &[IpAddr]) -> Result<(), GateError> {
+        let open = closed.is_none();
         if open {
             self.gate.renew(GATE_TTL)?;
         } else {
             self.gate.close()?;
         }
-        if self.is_open != open {
+        if self.is_open != open && closed != Some(Closed::Blocked) {
             report_gate(open);
         }
         self.is_open = open;

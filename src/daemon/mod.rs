@@ -10,6 +10,7 @@ pub mod admin;
 mod drain;
 pub mod fixed_rate;
 mod gate_keeper;
+mod health;
 pub mod lock;
 pub mod log;
 pub mod peers;

@@ -38,6 +38,7 @@ impl Daemon {
         self.keeper.relay.reload(prepared, descriptors.pipes);
         self.view.set_config(&config);
         self.keeper.probes.follow(&config);
+        self.keeper.health.follow(&plan);
         self.config = config;
         self.descriptors = descriptors;
         self.plan = plan;

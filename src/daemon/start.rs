@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use pepd_admin::View;
 use pepd_config::Config;
-use pepd_net::{Gate, Installed, Plan};
+use pepd_net::{Gate, Installed, Plan, Watch};
 use pepd_relay::{Prepared, Relay};
 use pepd_telemetry::Counters;
 
 use crate::cli::File;
 use crate::daemon::admin::{Admin, Page, Socket};
 use crate::daemon::gate_keeper::GateKeeper;
+use crate::daemon::health::{Alarms, Health};
 use crate::daemon::peers::Probes;
 use crate::daemon::signals::Signals;
 use crate::daemon::status_view::{Sources, StatusView};
@@ -40,12 +41,14 @@ impl Daemon {
         let mut probes = Probes::default();
         probes.follow(&config);
         let counters = Arc::new(Counters::default());
+        let alarms = Arc::new(Alarms::default());
         let sources = Sources {
             counters: Arc::clone(&counters),
             workers,
             descriptors,
             peers: probes.states(),
             fixed_rate: controls.names(),
+            alarms: Arc::clone(&alarms),
         };
         let serving = match serve(&config, prepared, sources, socket, page) {
             Ok(serving) => serving,
@@ -61,6 +64,7 @@ impl Daemon {
             descriptors = descriptors.limit,
             "splitting"
         );
+        let health = Health::new(serving.watch, &plan, Arc::clone(&counters), alarms);
         Ok(Self {
             file,
             config,
@@ -74,6 +78,7 @@ impl Daemon {
                 serving.relay,
                 notifier,
                 probes,
+                health,
                 Arc::clone(&counters),
             ),
             counters,
@@ -95,6 +100,7 @@ async fn install(plan: &Plan) -> Result<Installed> {
 /// The services that are started once the kernel state is there.
 struct Serving {
     gate: Gate,
+    watch: Watch,
     relay: Relay,
     view: Arc<StatusView>,
     admin: Admin,
@@ -108,6 +114,7 @@ fn serve(
     page: Option<Page>,
 ) -> Result<Serving> {
     let gate = Gate::open()?;
+    let watch = Watch::open()?;
     let pipes = sources.descriptors.pipes;
     let relay = Relay::start(prepared, pipes, Arc::clone(&sources.counters))
         .map_err(|error| Failure::internal("start the workers", error))?;
@@ -115,6 +122,7 @@ fn serve(
     let admin = Admin::start(socket, page, Arc::clone(&view) as Arc<dyn View>)?;
     Ok(Serving {
         gate,
+        watch,
         relay,
         view,
         admin,

@@ -15,6 +15,7 @@ use pepd_relay::Observer;
 use pepd_telemetry::Counters;
 
 use crate::daemon::fixed_rate::Names;
+use crate::daemon::health::Alarms;
 use crate::daemon::peers::PeerStates;
 use crate::daemon::resources::Descriptors;
 
@@ -31,6 +32,8 @@ pub struct Sources {
     pub peers: PeerStates,
     /// The kernel's names for the legs' controls.
     pub fixed_rate: Names,
+    /// What stands in the way of connections.
+    pub alarms: Arc<Alarms>,
 }
 
 /// A view of the connections, the counters and the configuration in force.
@@ -43,6 +46,7 @@ pub struct StatusView {
     descriptors: u64,
     peers: PeerStates,
     fixed_rate: Names,
+    alarms: Arc<Alarms>,
     kernel: RwLock<pepd_net::Counts>,
     configured: RwLock<Configured>,
     draining: AtomicBool,
@@ -66,6 +70,7 @@ impl StatusView {
             descriptors,
             peers,
             fixed_rate,
+            alarms,
         } = sources;
         Self {
             observer,
@@ -74,6 +79,7 @@ impl StatusView {
             descriptors: descriptors.limit,
             peers,
             fixed_rate,
+            alarms,
             kernel: RwLock::default(),
             configured: RwLock::new(Configured::from(config)),
             draining: AtomicBool::new(false),
@@ -118,6 +124,8 @@ impl StatusView {
     fn state(&self) -> DaemonState {
         if self.draining.load(Relaxed) {
             DaemonState::Draining
+        } else if self.alarms.is_blocked() {
+            DaemonState::Blocked
         } else if self.observer.admission().pressure().full {
             DaemonState::Full
         } else {
@@ -177,6 +185,7 @@ impl View for StatusView {
             peers: self.peers.get(),
             routed,
             guards,
+            alarms: self.alarms.list(),
             advice,
         }
     }

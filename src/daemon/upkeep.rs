@@ -1,5 +1,7 @@
 //! The upkeep of the gate and of the kernel state that it stands in.
 
+use std::time::Instant;
+
 use pepd_net::{Drift, VerifyError};
 
 use crate::daemon::Daemon;
@@ -10,6 +12,8 @@ impl Daemon {
     pub(super) async fn renew_gate(&mut self) {
         if let Err(error) = self.keeper.renew() {
             report_error(&error);
+            self.verify_kernel_state().await;
+        } else if self.keeper.health.wants_verification(Instant::now()) {
             self.verify_kernel_state().await;
         }
     }

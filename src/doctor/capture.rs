@@ -77,12 +77,15 @@ pub fn judge(capture: Capture, config: &Config) -> Vec<Finding> {
             .iter()
             .filter_map(|error| obstacle(error, no_queue)),
     );
-    let nothing = firewall.drops.is_empty() && firewall.translates.is_empty();
+    let nothing = firewall.drops.is_empty()
+        && firewall.keeps_back.is_empty()
+        && firewall.translates.is_empty();
     if nothing {
         findings.push(Finding::ok("firewall", "nothing of yours is in the way"));
     }
     findings.extend(proxies(&firewall.proxies));
     findings.extend(firewall.drops.into_iter().map(drops));
+    findings.extend(firewall.keeps_back.into_iter().map(keeps_back));
     findings.extend(firewall.translates.into_iter().map(translates));
     findings
 }
@@ -191,6 +194,12 @@ fn proxies(chains: &[String]) -> Option<Finding> {
 fn drops(warning: Warning) -> Finding {
     Finding::stop("firewall.input", warning.text)
         .because("what is captured is delivered to this host: split connections hang")
+        .cure(warning.cure)
+}
+
+fn keeps_back(warning: Warning) -> Finding {
+    Finding::stop("firewall.output", warning.text)
+        .because("both legs of a split connection are sockets of this host")
         .cure(warning.cure)
 }
 

@@ -24,6 +24,9 @@ fn state(state: DaemonState) -> &'static str {
     match state {
         DaemonState::Splitting => "splitting new connections",
         DaemonState::Full => "a limit is reached, new connections are routed unsplit",
+        DaemonState::Blocked => {
+            "SPLIT CONNECTIONS DO NOT COME THROUGH, new connections are routed unsplit"
+        }
         DaemonState::Draining => "draining, new connections are routed unsplit",
     }
 }

@@ -241,6 +241,7 @@ pub fn status(flows: u64) -> Status {
                 bytes: 0,
             },
         ],
+        alarms: Vec::new(),
         advice: vec![text(
             "a → b is limited by the leg `satellite`, whose buffer (1 MiB) is smaller than \
              bandwidth × RTT (3.4 MiB): raise [leg.satellite] buffer",

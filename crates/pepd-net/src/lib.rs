@@ -25,7 +25,9 @@
 //!    `iptables/process` and `nft/process`: all of it, or nothing; `apply/verify` compares.
 //! 5. `apply/installed` is what the daemon holds from then on; `counters` is what the table has
 //!    counted, `route/follow` what changes with the host's routes, and `gate` opens and closes.
-//! 6. `apply/remove` takes everything back, whoever made it.
+//! 6. `watch` looks meanwhile whether split connections come through, and for what stands in
+//!    their way.
+//! 7. `apply/remove` takes everything back, whoever made it.
 
 #![forbid(unsafe_code)]
 
@@ -45,6 +47,7 @@ mod request;
 mod route;
 mod tunnel;
 mod validate;
+mod watch;
 
 pub use apply::error::{InstallError, RemoveError, VerifyError};
 pub use apply::installed::{Installed, install};
@@ -71,3 +74,4 @@ pub use route::ids::{PROBE_TOS, PROTOCOL, Preference, RouteTable};
 pub use tunnel::error::TunnelError;
 pub use tunnel::spec::TunnelKind;
 pub use validate::RequestError;
+pub use watch::{Cause, Finding, Passage, Tally, Watch, WatchError, examine, examine_firewall};

@@ -204,7 +204,7 @@ fn number(address: IpAddr) -> u128 {
     }
 }
 
-fn address(family: Family, number: u128) -> IpAddr {
+pub(crate) fn address(family: Family, number: u128) -> IpAddr {
     match family {
         // Ranges of this family are made from 32-bit addresses only.
         #[allow(clippy::cast_possible_truncation, reason = "see above")]

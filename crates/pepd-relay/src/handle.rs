@@ -244,6 +244,17 @@ impl Relay {
         self.workers.iter().all(|worker| worker.responsive(time))
     }
 
+    /// Routes the SYNs that are held, and gives up the upstream legs that wait for their clients:
+    /// split connections do not come through this host.
+    pub fn let_go(&self) {
+        let blocked = SynVerdict::Bypass(UnsplitReason::Blocked);
+        let evicted = self.shared.handshakes.clear(blocked, Instant::now());
+        for (packet, verdict) in evicted.packets {
+            self.shared.decide(packet, verdict);
+        }
+        self.shared.note_pending();
+    }
+
     /// Ends all workers; connections that are not finished are reset on both legs.
     /// SYNs that are still held are routed.
     pub fn stop(self) {

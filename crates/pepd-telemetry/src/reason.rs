@@ -121,6 +121,8 @@ reasons! {
             "detour",
             "held SYNs routed unsplit: the destination's answers take another way"
         ),
+        /// Split connections do not come through this host.
+        Blocked = ("blocked", "held SYNs routed unsplit: split ones do not come through"),
         /// The packet is not a SYN that can be read.
         Unreadable = ("odd", "held packets routed unsplit: no SYN that can be read"),
         /// The daemon ended.

@@ -10,8 +10,8 @@ use super::families::{Families, Family, Labels};
 use super::process;
 use crate::view::View;
 use crate::wire::{
-    CountedReason, DaemonState, GuardDrops, Liveness, PairDirection, PairSnapshot, PeerState,
-    Phase, Side, Status,
+    Alarm, CountedReason, DaemonState, GuardDrops, Liveness, PairDirection, PairSnapshot,
+    PeerState, Phase, Side, Status,
 };
 use pepd_telemetry::{Counters, CountersBy, LegMeasurements, Measurements, Reason};
 
@@ -69,6 +69,7 @@ fn daemon(families: &mut Families<'_>, status: &Status) -> fmt::Result {
             (vec![("state", state.name())], is)
         }),
     )?;
+    alarms(families, &status.alarms)?;
     let limits = || {
         status
             .limits
@@ -82,6 +83,21 @@ fn daemon(families: &mut Families<'_>, status: &Status) -> fmt::Result {
     families.gauges(
         &Family::new("pepd_resource_limit", "The most that may be used of it."),
         limits().map(|(labels, limit)| (labels, float(limit.limit))),
+    )
+}
+
+fn alarms(families: &mut Families<'_>, alarms: &[Alarm]) -> fmt::Result {
+    let mut causes: Vec<&str> = alarms.iter().map(|alarm| alarm.cause.as_str()).collect();
+    causes.sort_unstable();
+    causes.dedup();
+    families.gauges(
+        &Family::new(
+            "pepd_alarm",
+            "What stands in the way of connections: 1 for each cause.",
+        ),
+        causes
+            .into_iter()
+            .map(|cause| (vec![("cause", cause)], 1.0)),
     )
 }
 

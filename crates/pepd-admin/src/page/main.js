@@ -13,6 +13,7 @@ const INTERVAL = 1000;
 const STATES = {
   splitting: ["splitting new connections", "good"],
   full: ["a limit is reached: new connections are routed, unsplit", "warn"],
+  blocked: ["split connections do not come through: new connections are routed, unsplit", "bad"],
   draining: ["draining: new connections are routed, unsplit", "warn"],
 };
 
@@ -120,13 +121,19 @@ function show(now) {
   byId("state").className = `state ${kind}`;
   say(byId("facts"), `up ${duration(now.uptime)} · version ${now.version}`);
   tiles(now);
-  byId("advice").hidden = now.advice.length === 0;
-  const list = byId("advice-list");
-  if (now.advice.join("\n") !== [...list.children].map((item) => item.textContent).join("\n")) {
-    list.replaceChildren(...now.advice.map((advice) => html("li", {}, advice)));
-  }
+  showList("alarms", now.alarms.map((alarm) => `${alarm.what}. Cure: ${alarm.cure}`));
+  showList("advice", now.advice);
   showMap(now);
   showPairs(now);
+}
+
+/** Sentences in a section of their own, which is hidden while there are none. */
+function showList(id, sentences) {
+  byId(id).hidden = sentences.length === 0;
+  const list = byId(`${id}-list`);
+  if (sentences.join("\n") !== [...list.children].map((item) => item.textContent).join("\n")) {
+    list.replaceChildren(...sentences.map((sentence) => html("li", {}, sentence)));
+  }
 }
 
 function tiles(now) {

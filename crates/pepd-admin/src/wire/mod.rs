@@ -21,4 +21,6 @@ pub use pepd_telemetry::{
     Phase, PhaseSeconds, QueueBytes, Side, TcpFigures,
 };
 pub use problem::{ErrorBody, Problem};
-pub use status::{API_VERSION, CampusSnapshot, CountedReason, DaemonState, LimitUse, Status};
+pub use status::{
+    API_VERSION, Alarm, CampusSnapshot, CountedReason, DaemonState, LimitUse, Status,
+};

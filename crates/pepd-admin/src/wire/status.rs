@@ -48,6 +48,9 @@ pub struct Status {
     /// The packets that the guards of the tunnels to them have dropped, as of some seconds ago.
     #[serde(default)]
     pub guards: Vec<GuardDrops>,
+    /// What stands in the way of connections, or would, by what was found on the host.
+    #[serde(default)]
+    pub alarms: Vec<Alarm>,
     /// Advice that follows from the figures, most important first.
     pub advice: Vec<String>,
 }
@@ -60,19 +63,23 @@ pub enum DaemonState {
     Splitting,
     /// A limit is reached: new connections are routed, unsplit, for now.
     Full,
+    /// Split connections do not come through this host: new connections are routed, unsplit, until
+    /// what stands in the way is gone. [`Status::alarms`] says what it is.
+    Blocked,
     /// It ends: new connections are routed, those that there are may finish.
     Draining,
 }
 
 impl DaemonState {
     /// All states, in the order in which a daemon may pass them.
-    pub const ALL: [Self; 3] = [Self::Splitting, Self::Full, Self::Draining];
+    pub const ALL: [Self; 4] = [Self::Splitting, Self::Full, Self::Blocked, Self::Draining];
 
     /// Gives its name, as in JSON and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Splitting => "splitting",
             Self::Full => "full",
+            Self::Blocked => "blocked",
             Self::Draining => "draining",
         }
     }
@@ -87,6 +94,18 @@ pub struct LimitUse {
     pub used: u64,
     /// The most there may be.
     pub limit: u64,
+}
+
+/// Something that stands in the way of connections.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Alarm {
+    /// What kind of thing it is: `input`, `output`, `routing`, `source_validation`, `backlog`,
+    /// `conntrack`, `forwarding`, `unknown`.
+    pub cause: String,
+    /// What is the matter.
+    pub what: String,
+    /// What to do about it.
+    pub cure: String,
 }
 
 /// A count of something that happened.

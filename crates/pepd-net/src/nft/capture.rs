@@ -113,9 +113,10 @@ pub(super) fn campus_chain(
             Family::V6 => ("ipv6", format!("ip6 to [{}]", campus.listener.v6)),
         };
         lines.push(format!(
-            "meta nfproto {protocol} meta l4proto tcp tproxy {to}:{} {} {untrack}counter name captured accept",
+            "meta nfproto {protocol} meta l4proto tcp tproxy {to}:{} {} {untrack}counter name captured counter name captured{} accept",
             plan.port,
-            set_mark(plan)
+            set_mark(plan),
+            digit(family)
         ));
     }
     if plan.holds() {

@@ -10,6 +10,7 @@ mod held_syn;
 pub(crate) mod listing;
 mod mss_clamp;
 pub(crate) mod names;
+mod passage;
 pub(crate) mod process;
 pub(crate) mod ruleset;
 pub(crate) mod text;

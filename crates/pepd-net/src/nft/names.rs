@@ -35,6 +35,31 @@ pub(crate) const HOLD_COUNTERS: [(&str, &str); 3] = [
     ("unread", "routed: held, but nobody read them"),
 ];
 
+/// The counters at both ends of what a split connection passes through on this host: see
+/// [`super::passage`]. Each has one for IPv4 and one for IPv6.
+pub(crate) const PASSAGE_COUNTERS: [(&str, &str); 16] = [
+    ("captured4", "SYNs handed to the listener, IPv4"),
+    ("captured6", "SYNs handed to the listener, IPv6"),
+    ("delivered4", "of these, SYNs that passed input"),
+    ("delivered6", "of these, SYNs that passed input"),
+    ("answering4", "SYN-ACKs on their way to clients"),
+    ("answering6", "SYN-ACKs on their way to clients"),
+    ("answered4", "of these, SYN-ACKs that passed output"),
+    ("answered6", "of these, SYN-ACKs that passed output"),
+    ("dialing4", "SYNs of upstream legs on their way"),
+    ("dialing6", "SYNs of upstream legs on their way"),
+    ("dialed4", "of these, SYNs that passed output"),
+    ("dialed6", "of these, SYNs that passed output"),
+    ("returning4", "SYN-ACKs that came to upstream legs"),
+    ("returning6", "SYN-ACKs that came to upstream legs"),
+    ("returned4", "of these, SYN-ACKs that passed input"),
+    ("returned6", "of these, SYN-ACKs that passed input"),
+];
+
+/// The counter of packets that come to sockets of pepd's in a handshake or in TIME_WAIT.
+pub(crate) const COMPLETING: (&str, &str) =
+    ("completing", "packets to handshakes, or to TIME_WAIT");
+
 /// The counters of SYNs that went on unsplit, and what an operator is told about each.
 pub(crate) const UNSPLIT: [(&str, &str); 7] = [
     ("bypassed", "SYNs routed: a rule exempts them"),

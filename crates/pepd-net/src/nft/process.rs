@@ -84,9 +84,10 @@ pub(crate) async fn delete_empty_raw(family: Family) -> Result<(), NftError> {
 const LIST_RAW4: &[&str] = &["-j", "list", "table", "ip", "raw"];
 const LIST_RAW6: &[&str] = &["-j", "list", "table", "ip6", "raw"];
 
-/// Lists the heads of all chains on this host, as nft's JSON objects.
-pub(crate) async fn chains() -> Result<Vec<Value>, NftError> {
-    let json = run(&["-j", "list", "chains"], String::new()).await?;
+/// Lists all tables, chains and rules of this namespace, without the elements of sets, as nft's
+/// JSON objects.
+pub(crate) async fn rules() -> Result<Vec<Value>, NftError> {
+    let json = run(&["-j", "-t", "list", "ruleset"], String::new()).await?;
     Ok(Listing::parse(&json)?.objects)
 }
 

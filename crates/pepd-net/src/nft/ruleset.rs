@@ -46,6 +46,9 @@
 //! - ICMP errors of this host's own go through the queue in `output`: the relay recognises
 //!   those about SYNs of its own.
 //!
+//! - `delivered` and `sent`, the last of `input` and of `output`, count what came through: see the
+//!   module `passage`.
+//!
 //! Where there are tunnels, `guard` comes before all of this, and `clamp` looks at what is routed:
 //! see the modules `tunnel_filter` and `mss_clamp`.
 //!
@@ -57,7 +60,8 @@ use super::carried::Carried;
 use super::expr::{digit, joined};
 use super::held_syn::{answer_chains, first_chain, hold_chains, verdict_chains};
 use super::mss_clamp::clamp_chains;
-use super::names::{COUNTERS, DynamicSet, HOLD_COUNTERS};
+use super::names::{COMPLETING, COUNTERS, DynamicSet, HOLD_COUNTERS, PASSAGE_COUNTERS};
+use super::passage::passage_chains;
 use super::text::Ruleset;
 use super::tunnel_filter::{filter_chains, filter_counters};
 use super::untrack::{leg_chains, translated_chain, untracking_chains};
@@ -70,6 +74,8 @@ pub(crate) fn write(plan: &Plan, carried: &Carried) -> Ruleset {
     filter_counters(&mut ruleset, plan, carried);
     if plan.captures {
         ruleset.counters(&COUNTERS, carried);
+        ruleset.counters(&PASSAGE_COUNTERS, carried);
+        ruleset.counters(&[COMPLETING], carried);
         if plan.holds() {
             ruleset.counters(&HOLD_COUNTERS, carried);
         }
@@ -110,6 +116,7 @@ fn capturing_chains(ruleset: &mut Ruleset, plan: &Plan) {
     leg_chains(ruleset, plan);
     prerouting_chain(ruleset, plan);
     translated_chain(ruleset, plan);
+    passage_chains(ruleset, plan);
 }
 
 fn dynamic_sets(ruleset: &mut Ruleset, plan: &Plan, carried: &Carried) {

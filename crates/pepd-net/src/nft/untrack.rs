@@ -19,6 +19,7 @@ use super::expr::{
     FIRST_SYN, FOREIGN, STRAY_RST, digit, final_ack, forget_held, icmp, ip, listeners, marked,
     passed, set_mark,
 };
+use super::passage::{departures, returns};
 use super::text::Ruleset;
 use crate::plan::Plan;
 use crate::request::{Mark, SocketMarks, VerdictMarks};
@@ -30,11 +31,11 @@ pub(super) fn untracking_chains(ruleset: &mut Ruleset, plan: &Plan) {
     }
     let to_socket = set_mark(plan);
     ruleset.chain("client", None, &[format!("{to_socket} notrack accept")]);
-    ruleset.chain("upstream", None, &[format!("{to_socket} accept")]);
+    ruleset.chain("upstream", None, &returns(plan, &to_socket));
     let half = [
         "socket mark >= 0 accept",
         "socket wildcard 1 accept",
-        "socket transparent 1 notrack",
+        "socket transparent 1 counter name completing notrack",
         "accept",
     ];
     ruleset.chain("half", None, &half.map(str::to_owned));
@@ -98,7 +99,7 @@ fn to_peers_chain(ruleset: &mut Ruleset, plan: &Plan, client: MarkValue) {
     let mut lines = vec![
         "type filter hook output priority raw + 1; policy accept;".to_owned(),
         format!(
-            "meta l4proto tcp meta mark & {:#x} == {client:#x} notrack accept",
+            "meta l4proto tcp meta mark & {:#x} == {client:#x} notrack",
             plan.mark.mask
         ),
     ];
@@ -106,6 +107,7 @@ fn to_peers_chain(ruleset: &mut Ruleset, plan: &Plan, client: MarkValue) {
         plan.unclaimed_mark()
             .map(|mark| format!("{} drop", final_ack(mark))),
     );
+    lines.extend(departures(plan, "answering", "dialing"));
     ruleset.base_chain("to_peers", &lines);
 }
 

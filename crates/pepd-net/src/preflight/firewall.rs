@@ -6,14 +6,21 @@
 
 use serde_json::Value;
 
+use super::judge::{By, Judgement, Packet, judge};
 use super::warning::Warning;
+use crate::nft::error::NftError;
 use crate::nft::names::TABLE;
 use crate::nft::process as nft;
+use crate::plan::Plan;
+use crate::prefix::Family;
 use crate::request::Mark;
+use crate::watch::finding::{Cause, Finding};
 
 /// The meaning of the operator's own firewall for split connections.
 #[derive(Debug, Default)]
 pub struct Firewall {
+    /// Chains of `output` that drop what pepd's sockets send: split connections hang.
+    pub keeps_back: Vec<Warning>,
     /// Chains of `input` that drop captured packets: split connections hang.
     pub drops: Vec<Warning>,
     /// Chains that translate addresses, which do not apply to split connections because the mark
@@ -26,26 +33,138 @@ pub struct Firewall {
 /// Surveys every base chain of the operator's. What cannot be read gives no warning.
 pub(crate) async fn survey(mark: Mark) -> Firewall {
     let mut found = Firewall::default();
-    let Ok(chains) = nft::chains().await else {
+    let Ok(objects) = nft::rules().await else {
         return found;
     };
-    for chain in chains.iter().filter_map(BaseChain::read) {
-        match chain.role {
-            Role::SourceNat if mark.sockets().is_none() => {
-                found.translates.push(nat(&chain, mark));
+    let chains = BaseChain::all(&objects);
+    let nat = chains.iter().filter(|chain| chain.role == Role::SourceNat);
+    if mark.sockets().is_none() {
+        found
+            .translates
+            .extend(nat.map(|chain| nat_warning(chain, mark)));
+    }
+    for way in in_the_way(&objects, &chains, mark, &Family::ALL).await {
+        // A rule that drops some packets is no matter for a start.
+        if way.certain || way.by == By::Policy {
+            match way.chain.role {
+                Role::Output => found.keeps_back.push(way.warning(mark)),
+                Role::Input | Role::SourceNat | Role::Other => found.drops.push(way.warning(mark)),
             }
-            Role::DropsInput if !lets_in(&chain, mark).await => {
-                found.drops.push(input(&chain, mark));
+        }
+    }
+    found.drops.dedup();
+    found.keeps_back.dedup();
+    found
+}
+
+/// Finds the chains that drop what split connections need, for sure or perhaps.
+///
+/// # Errors
+///
+/// If nft cannot list them.
+pub(crate) async fn examine(plan: &Plan) -> Result<Vec<Finding>, NftError> {
+    let objects = nft::rules().await?;
+    let chains = BaseChain::all(&objects);
+    let found = in_the_way(&objects, &chains, plan.mark, &plan.families).await;
+    let mut findings: Vec<Finding> = found.iter().map(|way| way.finding(plan.mark)).collect();
+    findings.dedup();
+    Ok(findings)
+}
+
+/// A chain in the way of split connections.
+struct InTheWay<'a> {
+    chain: &'a BaseChain<'a>,
+    by: By,
+    /// Whether it drops them all, or perhaps.
+    certain: bool,
+}
+
+async fn in_the_way<'a>(
+    objects: &[Value],
+    chains: &'a [BaseChain<'a>],
+    mark: Mark,
+    families: &[Family],
+) -> Vec<InTheWay<'a>> {
+    let mut found = Vec::new();
+    for chain in chains.iter().filter(|chain| chain.role.filters()) {
+        let rules: Vec<&Value> = objects
+            .iter()
+            .filter_map(|object| object.get("rule"))
+            .filter(|rule| chain.has_table_of(rule))
+            .collect();
+        for packet in chain.packets(mark, families) {
+            match judge(&rules, chain.name, chain.drops, packet) {
+                Judgement::Passes => {}
+                Judgement::Drops(by) => found.push(InTheWay {
+                    chain,
+                    by,
+                    certain: true,
+                }),
+                Judgement::MayDrop(_) if lets_in(chain, mark).await => {}
+                Judgement::MayDrop(by) => found.push(InTheWay {
+                    chain,
+                    by,
+                    certain: false,
+                }),
             }
-            Role::SourceNat | Role::DropsInput | Role::Other => {}
         }
     }
     found
 }
 
+impl InTheWay<'_> {
+    fn finding(&self, mark: Mark) -> Finding {
+        let Warning { text, cure } = self.warning(mark);
+        Finding {
+            cause: match self.chain.role {
+                Role::Output => Cause::Output,
+                Role::Input | Role::SourceNat | Role::Other => Cause::Input,
+            },
+            certain: self.certain,
+            text,
+            cure,
+        }
+    }
+
+    fn warning(&self, mark: Mark) -> Warning {
+        let Mark { value, mask } = mark;
+        let title = self.chain.title();
+        let place = match &self.by {
+            By::Policy => format!("chain {title}, policy drop"),
+            By::Rule(chain, handle) if chain == self.chain.name => {
+                format!("chain {title}, rule with handle {handle}")
+            }
+            By::Rule(chain, handle) => {
+                format!("chain {title}, rule with handle {handle} of {chain}")
+            }
+        };
+        match self.chain.role {
+            Role::Output => Warning {
+                text: format!(
+                    "the firewall drops what this host sends ({place}), and pepd's sockets send \
+                     what split connections carry: they hang unless it lets that out"
+                ),
+                cure: format!(
+                    "nft insert rule {title} meta mark and {mask:#010x} != 0x00000000 accept"
+                ),
+            },
+            Role::Input | Role::SourceNat | Role::Other => Warning {
+                text: format!(
+                    "the firewall drops what comes to this host ({place}), and captured packets \
+                     do: split connections hang unless it lets them in"
+                ),
+                cure: format!(
+                    "nft insert rule {title} meta mark and {mask:#010x} == {value:#010x} accept"
+                ),
+            },
+        }
+    }
+}
+
 impl Firewall {
     pub(crate) fn warnings(self) -> impl Iterator<Item = Warning> {
-        self.drops.into_iter().chain(self.translates)
+        let hang = self.drops.into_iter().chain(self.keeps_back);
+        hang.chain(self.translates)
     }
 }
 
@@ -81,19 +200,26 @@ async fn lets_in(chain: &BaseChain<'_>, mark: Mark) -> bool {
 enum Role {
     /// It translates the source addresses of what leaves.
     SourceNat,
-    /// It drops what comes to this host, unless a rule lets it in.
-    DropsInput,
-    /// A rule that does not matter here.
+    /// It may drop what comes to this host.
+    Input,
+    /// It may drop what this host sends.
+    Output,
+    /// A chain that does not matter here.
     Other,
 }
 
 impl Role {
-    fn of(kind: &str, hook: &str, policy: Option<&str>) -> Role {
-        match (kind, hook, policy) {
-            ("nat", "postrouting", _) => Role::SourceNat,
-            (_, "input", Some("drop")) => Role::DropsInput,
+    fn of(kind: &str, hook: &str) -> Role {
+        match (kind, hook) {
+            ("nat", "postrouting") => Role::SourceNat,
+            (_, "input") => Role::Input,
+            (_, "output") => Role::Output,
             _ => Role::Other,
         }
+    }
+
+    fn filters(self) -> bool {
+        matches!(self, Role::Input | Role::Output)
     }
 }
 
@@ -103,9 +229,15 @@ struct BaseChain<'a> {
     table: &'a str,
     name: &'a str,
     role: Role,
+    /// Whether it drops by default.
+    drops: bool,
 }
 
 impl<'a> BaseChain<'a> {
+    fn all(objects: &'a [Value]) -> Vec<Self> {
+        objects.iter().filter_map(Self::read).collect()
+    }
+
     fn read(object: &'a Value) -> Option<Self> {
         let chain = object.get("chain")?;
         let field = |name: &str| chain.get(name).and_then(Value::as_str);
@@ -113,13 +245,49 @@ impl<'a> BaseChain<'a> {
             family: field("family")?,
             table: field("table")?,
             name: field("name")?,
-            role: Role::of(field("type")?, field("hook")?, field("policy")),
+            role: Role::of(field("type")?, field("hook")?),
+            drops: field("policy") == Some("drop"),
         };
         (base.table != TABLE).then_some(base)
     }
 
     fn title(&self) -> String {
         format!("{} {} {}", self.family, self.table, self.name)
+    }
+
+    fn has_table_of(&self, rule: &Value) -> bool {
+        let field = |name: &str| rule.get(name).and_then(Value::as_str);
+        field("family") == Some(self.family) && field("table") == Some(self.table)
+    }
+
+    /// Gives the packets of split connections that pass it.
+    fn packets(&self, mark: Mark, families: &[Family]) -> Vec<Packet> {
+        let families = families.iter().filter(|family| match self.family {
+            "ip" => **family == Family::V4,
+            "ip6" => **family == Family::V6,
+            other => other == "inet",
+        });
+        // Without marks of the sockets' nothing is kept from connection tracking.
+        let (of_client, untracked) = match mark.sockets() {
+            Some(_) => (mark.sockets(), Some("untracked")),
+            None => (None, None),
+        };
+        let with = |value| Mark { value, ..mark };
+        families
+            .flat_map(|&family| match (self.role, of_client) {
+                (Role::Input, _) => vec![(family, mark, untracked)],
+                (Role::Output, Some(marks)) => vec![
+                    (family, with(marks.client), untracked),
+                    (family, with(marks.upstream), Some("new")),
+                ],
+                _ => Vec::new(),
+            })
+            .map(|(family, mark, state)| Packet {
+                family,
+                mark,
+                state,
+            })
+            .collect()
     }
 }
 
@@ -128,7 +296,7 @@ impl<'a> BaseChain<'a> {
 /// Without marks that tell the legs apart, connection tracking takes the two, which have the same
 /// addresses and ports, for one connection. The client leg ends on this host and so is not
 /// rewritten, and then neither is the upstream leg.
-fn nat(chain: &BaseChain<'_>, mark: Mark) -> Warning {
+fn nat_warning(chain: &BaseChain<'_>, mark: Mark) -> Warning {
     Warning {
         text: format!(
             "this host has address translation (chain {}), which does not apply to split \
@@ -140,17 +308,100 @@ fn nat(chain: &BaseChain<'_>, mark: Mark) -> Warning {
     }
 }
 
-fn input(chain: &BaseChain<'_>, mark: Mark) -> Warning {
-    let Mark { value, mask } = mark;
-    Warning {
-        text: format!(
-            "the firewall drops what comes to this host (chain {}), and captured packets do: \
-             split connections hang unless it lets them in",
-            chain.title()
-        ),
-        cure: format!(
-            "nft insert rule {} meta mark and {mask:#010x} == {value:#010x} accept",
-            chain.title()
-        ),
+#[cfg(test)]
+mod tests {
+    use pepd_packet::{MarkMask, MarkValue};
+
+    use super::*;
+
+    const MARK: Mark = Mark {
+        value: MarkValue(0x7000_0000),
+        mask: MarkMask(0x7000_0000),
+    };
+
+    /// Judges a chain `c` of `input` with these rules, as nft lists their expressions.
+    fn judged(drops: bool, rules: &[&str]) -> Judgement {
+        let rules: Vec<Value> = (1..)
+            .zip(rules)
+            .map(|(handle, rule)| {
+                let (chain, rule) = rule.split_once(": ").unwrap_or(("c", rule));
+                let text =
+                    format!(r#"{{"chain": "{chain}", "handle": {handle}, "expr": [{rule}]}}"#);
+                serde_json::from_str(&text).unwrap()
+            })
+            .collect();
+        let rules: Vec<&Value> = rules.iter().collect();
+        let packet = Packet {
+            family: Family::V4,
+            mark: MARK,
+            state: Some("untracked"),
+        };
+        judge(&rules, "c", drops, packet)
+    }
+
+    const ACCEPT: &str = r#"{"accept": null}"#;
+    const DROP: &str = r#"{"counter": {"packets": 1, "bytes": 1}}, {"drop": null}"#;
+    const ESTABLISHED: &str = r#"{"match": {"op": "in", "left": {"ct": {"key": "state"}}, "right": ["established", "related"]}}, {"accept": null}"#;
+    const UNTRACKED: &str = r#"{"match": {"op": "in", "left": {"ct": {"key": "state"}}, "right": ["established", "untracked"]}}, {"accept": null}"#;
+    const LO: &str = r#"{"match": {"op": "==", "left": {"meta": {"key": "iif"}}, "right": "lo"}}, {"accept": null}"#;
+    const LAN: &str = r#"{"match": {"op": "==", "left": {"meta": {"key": "iifname"}}, "right": "lan"}}, {"accept": null}"#;
+    const UDP: &str = r#"{"match": {"op": "==", "left": {"payload": {"protocol": "udp", "field": "dport"}}, "right": 53}}, {"accept": null}"#;
+    const MARKED: &str = r#"{"match": {"op": "==", "left": {"&": [{"meta": {"key": "mark"}}, 1879048192]}, "right": 1879048192}}, {"accept": null}"#;
+    const SSH: &str = r#"{"match": {"op": "==", "left": {"payload": {"protocol": "tcp", "field": "dport"}}, "right": 22}}, {"accept": null}"#;
+    const SMTP_OUT: &str = r#"{"match": {"op": "==", "left": {"payload": {"protocol": "tcp", "field": "dport"}}, "right": 25}}, {"drop": null}"#;
+    const BY_STATE: &str = r#"{"vmap": {"key": {"ct": {"key": "state"}}, "data": {"set": [["invalid", {"drop": null}], ["untracked", {"jump": {"target": "sub"}}]]}}}"#;
+
+    #[test]
+    fn chains_are_judged_by_what_every_captured_packet_meets() {
+        let rule = |handle| By::Rule("c".to_owned(), handle);
+        for (drops, rules, expected) in [
+            (false, vec![], Judgement::Passes),
+            (true, vec![], Judgement::Drops(By::Policy)),
+            (
+                true,
+                vec![ESTABLISHED, LO, UDP],
+                Judgement::Drops(By::Policy),
+            ),
+            (true, vec![ESTABLISHED, MARKED], Judgement::Passes),
+            (true, vec![UNTRACKED], Judgement::Passes),
+            (true, vec![LAN], Judgement::MayDrop(By::Policy)),
+            (true, vec![SSH], Judgement::MayDrop(By::Policy)),
+            (false, vec![SMTP_OUT], Judgement::MayDrop(rule(1))),
+            (false, vec![ESTABLISHED, DROP], Judgement::Drops(rule(2))),
+            (false, vec![MARKED, DROP], Judgement::Passes),
+            (true, vec![SMTP_OUT], Judgement::Drops(By::Policy)),
+            (
+                false,
+                vec![r#"{"limit": {"rate": 5}}, {"accept": null}"#, DROP],
+                Judgement::MayDrop(rule(2)),
+            ),
+            (
+                false,
+                vec![r#"{"xt": {"type": "match", "name": "set"}}, {"drop": null}"#],
+                Judgement::MayDrop(rule(1)),
+            ),
+            (
+                false,
+                vec![r#"{"reject": {"type": "tcp reset"}}"#, ACCEPT],
+                Judgement::Drops(rule(1)),
+            ),
+        ] {
+            assert_eq!(judged(drops, &rules), expected, "{drops} {rules:?}");
+        }
+    }
+
+    #[test]
+    fn jumps_are_followed() {
+        let sub = format!("sub: {DROP}");
+        let by = By::Rule("sub".to_owned(), 2);
+        assert_eq!(judged(false, &[BY_STATE, &sub]), Judgement::Drops(by));
+        let sub = r#"sub: {"return": null}"#;
+        let jump = r#"{"jump": {"target": "sub"}}"#;
+        assert_eq!(judged(true, &[jump, sub, MARKED]), Judgement::Passes);
+        let goto = r#"{"goto": {"target": "sub"}}"#;
+        let drops = Judgement::Drops(By::Policy);
+        assert_eq!(judged(true, &[goto, sub, MARKED]), drops);
+        let endless = r#"{"jump": {"target": "c"}}"#;
+        assert_eq!(judged(true, &[endless]), Judgement::MayDrop(By::Policy));
     }
 }

@@ -42,22 +42,26 @@ pub(crate) fn fit(plan: &Plan) -> Result<(Plan, Vec<Warning>), SourceValidMark> 
             cure,
         });
     }
-    for &family in &plan.families {
-        let (sysctl, version) = match family {
-            Family::V4 => ("net/ipv4/ip_forward", "IPv4"),
-            Family::V6 => ("net/ipv6/conf/all/forwarding", "IPv6"),
-        };
-        if read(sysctl).as_deref() == Some("0") {
-            warnings.push(Warning {
-                text: format!(
-                    "{version} forwarding is off: what is not split reaches nobody, and a box \
-                     whose daemon has ended is a dead end"
-                ),
-                cure: format!("sysctl -w {}=1", sysctl.replace('/', ".")),
-            });
-        }
-    }
+    warnings.extend(forwarding_is_off(&plan));
     Ok((plan, warnings))
+}
+
+/// Warns of each family of the plan that the host does not forward.
+pub(crate) fn forwarding_is_off(plan: &Plan) -> Vec<Warning> {
+    let sysctls = plan.families.iter().map(|family| match family {
+        Family::V4 => ("net/ipv4/ip_forward", "IPv4"),
+        Family::V6 => ("net/ipv6/conf/all/forwarding", "IPv6"),
+    });
+    sysctls
+        .filter(|(sysctl, _)| read(sysctl).as_deref() == Some("0"))
+        .map(|(sysctl, version)| Warning {
+            text: format!(
+                "{version} forwarding is off: what is not split reaches nobody, and a box \
+                 whose daemon has ended is a dead end"
+            ),
+            cure: format!("sysctl -w {}=1", sysctl.replace('/', ".")),
+        })
+        .collect()
 }
 
 /// Says why IPv6 cannot be used, as the cure.
@@ -98,7 +102,8 @@ fn refuse_source_validation(plan: &Plan) -> Result<(), SourceValidMark> {
     }
 }
 
-fn read(sysctl: &str) -> Option<String> {
+/// Reads a kernel parameter by its path below /proc/sys.
+pub(crate) fn read(sysctl: &str) -> Option<String> {
     let text = fs::read_to_string(Path::new("/proc/sys").join(sysctl)).ok()?;
     Some(text.trim().to_owned())
 }

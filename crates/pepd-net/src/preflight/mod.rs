@@ -3,6 +3,7 @@
 
 pub(crate) mod firewall;
 pub(crate) mod host;
+mod judge;
 pub(crate) mod warning;
 
 use self::firewall::Firewall;

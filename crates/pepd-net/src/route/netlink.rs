@@ -1,6 +1,7 @@
 //! The kernel's rules and routes, over netlink.
 
 use std::collections::BTreeMap;
+use std::io;
 
 use futures_util::TryStreamExt as _;
 use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteProtocol};
@@ -11,7 +12,7 @@ use super::codec::{
     Message, message, own_route, own_rule, route_table, rule_mark, rule_preference,
 };
 use super::error::RouteError;
-use super::ids::{PROTOCOL, RouteTable, RouteTables};
+use super::ids::{PROTOCOL, Preference, RouteTable, RouteTables};
 use super::item::{Item, Route, Target};
 use crate::netlink::{NetlinkError, address_family, is_absent, to_io};
 use crate::prefix::Family;
@@ -212,6 +213,32 @@ impl Routing {
                 Err(NetlinkError::new(what, source))
             }
         }
+    }
+
+    /// Asks the kernel which way it would send a packet.
+    pub(crate) async fn way(&self, message: RouteMessage) -> io::Result<RouteMessage> {
+        let request = self.handle.route().get(message).execute();
+        let mut request = std::pin::pin!(request);
+        match request.try_next().await.map_err(to_io)? {
+            Some(route) => Ok(route),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    /// Finds a rule of the operator's that comes before the capture's, for which the kernel's own
+    /// first one does not count.
+    pub(crate) async fn overtaking_rule(
+        &self,
+        family: Family,
+    ) -> Result<Option<Preference>, NetlinkError> {
+        let rules = self.rules(family).await?;
+        let own = |rule: &&RuleMessage| own_rule(family, rule).is_none();
+        let before = rules
+            .iter()
+            .filter(own)
+            .map(rule_preference)
+            .filter(|preference| !preference.is_kernels() && *preference <= Preference::CAPTURE);
+        Ok(before.min())
     }
 
     /// Returns whether there is policy routing that is neither pepd's nor the kernel's own.

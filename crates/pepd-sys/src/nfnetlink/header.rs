@@ -67,6 +67,8 @@ pub struct MessageType(u16);
 impl MessageType {
     /// The reply to a request (NLMSG_ERROR), which may be that all is well.
     pub(super) const ERROR: Self = Self(2);
+    /// The end of a list (NLMSG_DONE).
+    pub const DONE: Self = Self(3);
     /// A batch begins (NFNL_MSG_BATCH_BEGIN).
     pub(super) const BATCH_BEGIN: Self = Self(0x10);
     /// A batch ends (NFNL_MSG_BATCH_END).
@@ -75,6 +77,16 @@ impl MessageType {
     /// Returns the type of a subsystem's message with this number.
     pub const fn of(subsystem: Subsystem, message: u8) -> Self {
         Self((subsystem.0 as u16) << 8 | message as u16)
+    }
+
+    /// Returns the number of this message among those of `subsystem`; none if it is another's.
+    pub const fn within(self, subsystem: Subsystem) -> Option<u8> {
+        let [of, message] = self.0.to_be_bytes();
+        if of == subsystem.0 {
+            Some(message)
+        } else {
+            None
+        }
     }
 
     pub(super) fn from_bytes(bytes: [u8; 2]) -> Self {
@@ -91,6 +103,8 @@ impl Flags {
     pub const NONE: Self = Self(0);
     /// The flag to reply when it is done, too.
     pub const ACK: Self = Self(0x4);
+    /// The flags to list everything that matches (NLM_F_ROOT and NLM_F_MATCH).
+    pub const DUMP: Self = Self(0x300);
     /// The flag to make what is not there.
     pub const CREATE: Self = Self(0x400);
 }

@@ -27,6 +27,16 @@ impl Socket {
         Ok(Self(socket))
     }
 
+    /// Subscribes to a group of messages that the kernel sends unasked (NFNLGRP_…). Those that find
+    /// the socket's buffer full are lost, and the next [`receive`](Self::receive) fails with
+    /// ENOBUFS.
+    ///
+    /// # Errors
+    /// As setsockopt(2).
+    pub fn join(&self, group: u32) -> io::Result<()> {
+        self.0.add_membership(group)
+    }
+
     /// Makes a send that would have to wait fail with EAGAIN.
     pub(crate) fn set_non_blocking(&self) -> io::Result<()> {
         self.0.set_non_blocking(true)

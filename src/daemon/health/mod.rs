@@ -1,0 +1,270 @@
+//! Whether split connections come through: looked at while the daemon runs, so that a firewall that
+//! drops them, loaded later, routes new connections instead of losing them.
+//!
+//! Each second the kernel's counters are read, and what they say is judged (`record`). A task of its
+//! own looks for causes: it asks the kernel and, when nft's chains have changed, nft. The main loop
+//! never waits for it.
+
+mod record;
+mod streak;
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt as _;
+use pepd_admin::wire::Alarm;
+use pepd_net::{Finding, Plan, Watch};
+use pepd_telemetry::Counters;
+use tokio::task::JoinHandle;
+
+use self::record::Record;
+use self::streak::Sample;
+
+/// The least time between two samples. The gate may be renewed more often.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(900);
+
+/// The least time between two looks at the operator's chains, however often they change: listing
+/// them takes a process.
+const FIREWALL_INTERVAL: Duration = Duration::from_secs(2);
+
+/// The longest that a look may take; then nothing is known.
+const LOOK_LIMIT: Duration = Duration::from_secs(30);
+
+/// The least time between two verifications of the kernel state for a look's sake.
+const VERIFICATION_INTERVAL: Duration = Duration::from_secs(5);
+
+/// What is the matter, for whoever asks.
+#[derive(Debug, Default)]
+pub struct Alarms(RwLock<Reported>);
+
+#[derive(Debug, Default)]
+struct Reported {
+    blocked: bool,
+    alarms: Vec<Alarm>,
+}
+
+impl Alarms {
+    /// Returns whether new connections are routed because split ones do not come through.
+    pub fn is_blocked(&self) -> bool {
+        self.0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .blocked
+    }
+
+    /// Lists what stands in the way of connections.
+    pub fn list(&self) -> Vec<Alarm> {
+        let reported = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        reported.alarms.clone()
+    }
+}
+
+/// What a look has found; none where it could not look.
+#[derive(Debug, Default)]
+struct Look {
+    host: Option<Vec<Finding>>,
+    firewall: Option<Vec<Finding>>,
+}
+
+/// The watch over split connections.
+#[derive(Debug)]
+pub struct Health {
+    watch: Watch,
+    record: Record,
+    plan: Arc<Plan>,
+    counters: Arc<Counters>,
+    alarms: Arc<Alarms>,
+    sampled: Option<Instant>,
+    looking: Option<JoinHandle<Look>>,
+    host: Vec<Finding>,
+    firewall: Vec<Finding>,
+    /// The operator's chains have changed since they were looked at.
+    is_firewall_due: bool,
+    firewall_looked_at: Option<Instant>,
+    verified: Option<Instant>,
+    told: Told,
+}
+
+/// What the log was last told.
+#[derive(Debug, Default)]
+struct Told {
+    blocked: bool,
+    alarms: Vec<Finding>,
+}
+
+impl Health {
+    /// Begins to watch over what `plan` captures.
+    pub fn new(watch: Watch, plan: &Plan, counters: Arc<Counters>, alarms: Arc<Alarms>) -> Self {
+        Self {
+            watch,
+            record: Record::new(),
+            plan: Arc::new(plan.clone()),
+            counters,
+            alarms,
+            sampled: None,
+            looking: None,
+            host: Vec::new(),
+            firewall: Vec::new(),
+            is_firewall_due: true,
+            firewall_looked_at: None,
+            verified: None,
+            told: Told::default(),
+        }
+    }
+
+    /// Follows another plan.
+    pub fn follow(&mut self, plan: &Plan) {
+        self.plan = Arc::new(plan.clone());
+    }
+
+    /// Returns whether new connections may be split, as far as this is about them coming through.
+    pub fn allows(&self) -> bool {
+        self.record.allows()
+    }
+
+    /// Returns whether the kernel state should be verified: it may be what is in the way.
+    pub fn wants_verification(&mut self, now: Instant) -> bool {
+        let is_due = |then: Instant| now.saturating_duration_since(then) >= VERIFICATION_INTERVAL;
+        let wants = self.record.is_misrouted() && self.verified.is_none_or(is_due);
+        if wants {
+            self.verified = Some(now);
+        }
+        wants
+    }
+
+    /// Describes the first alarm, for systemd.
+    pub fn status_line(&self) -> Option<String> {
+        let alarms = self.record.alarms();
+        alarms
+            .first()
+            .map(|alarm| format!("{}: {}", alarm.text, alarm.cure))
+    }
+
+    /// Looks once, waiting for nothing.
+    pub fn tick(&mut self, now: Instant) {
+        let is_early = |then: Instant| now.saturating_duration_since(then) < SAMPLE_INTERVAL;
+        if self.sampled.is_some_and(is_early) {
+            return;
+        }
+        self.sampled = Some(now);
+        if self.watch.changed() {
+            self.is_firewall_due = true;
+            self.record.something_changed(now);
+        }
+        self.take_look(now);
+        // Where it cannot be read now, the next sample tells.
+        if let Some(tally) = self.watch.tally() {
+            let accepted = self.counters.accepted.get();
+            self.record.observe(Sample { tally, accepted }, now);
+        }
+        self.look(now);
+        self.tell();
+    }
+
+    /// Takes over what a look has found, if it has ended.
+    fn take_look(&mut self, now: Instant) {
+        let Some(task) = self.looking.as_mut() else {
+            return;
+        };
+        let Some(ended) = task.now_or_never() else {
+            return;
+        };
+        self.looking = None;
+        // A look that panicked has found nothing.
+        let Look { host, firewall } = ended.unwrap_or_default();
+        if let Some(host) = host {
+            self.host = host;
+        }
+        if let Some(firewall) = firewall {
+            self.firewall = firewall;
+        }
+        let findings = [self.host.clone(), self.firewall.clone()].concat();
+        self.record.found(findings, now);
+    }
+
+    /// Begins another look, if none is under way.
+    fn look(&mut self, now: Instant) {
+        if self.looking.is_some() {
+            return;
+        }
+        let is_due = |then: Instant| now.saturating_duration_since(then) >= FIREWALL_INTERVAL;
+        let firewall = self.is_firewall_due && self.firewall_looked_at.is_none_or(is_due);
+        if firewall {
+            self.is_firewall_due = false;
+            self.firewall_looked_at = Some(now);
+        }
+        let plan = Arc::clone(&self.plan);
+        self.looking = Some(tokio::spawn(async move {
+            let look = async {
+                let host = pepd_net::examine(&plan).await.ok();
+                let firewall = match firewall {
+                    true => pepd_net::examine_firewall(&plan).await.ok(),
+                    false => None,
+                };
+                Look { host, firewall }
+            };
+            let look = tokio::time::timeout(LOOK_LIMIT, look).await;
+            look.unwrap_or_default()
+        }));
+    }
+
+    /// Tells the log, and whoever asks, what has changed.
+    fn tell(&mut self) {
+        let (blocked, alarms) = (self.record.is_blocked(), self.record.alarms());
+        if blocked == self.told.blocked && alarms == self.told.alarms {
+            return;
+        }
+        for alarm in &alarms {
+            let is_told = self.told.alarms.iter().any(|told| told.text == alarm.text);
+            if !is_told {
+                let Finding {
+                    cause, text, cure, ..
+                } = alarm;
+                tracing::error!(%cause, cure, "{text}");
+            }
+        }
+        if blocked != self.told.blocked {
+            if blocked {
+                tracing::error!(
+                    "no split connection comes through: new connections are routed unsplit until \
+                     it is mended"
+                );
+            } else {
+                tracing::info!("split connections come through again");
+            }
+        }
+        let gone = self.told.alarms.iter();
+        for alarm in gone.filter(|told| alarms.iter().all(|alarm| alarm.text != told.text)) {
+            tracing::info!(cause = %alarm.cause, "no longer in the way: {}", alarm.text);
+        }
+        let mut reported = self
+            .alarms
+            .0
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        *reported = Reported {
+            blocked,
+            alarms: alarms.iter().map(alarm).collect(),
+        };
+        drop(reported);
+        self.told = Told { blocked, alarms };
+    }
+}
+
+impl Drop for Health {
+    fn drop(&mut self) {
+        if let Some(task) = &self.looking {
+            task.abort();
+        }
+    }
+}
+
+fn alarm(finding: &Finding) -> Alarm {
+    Alarm {
+        cause: finding.cause.name().to_owned(),
+        what: finding.text.clone(),
+        cure: finding.cure.clone(),
+    }
+}

@@ -1,0 +1,198 @@
+//! The judgement on a host on which time passes second by second.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use pepd_net::{Cause, Family, Finding, Passage, Tally};
+
+use super::record::Record;
+use super::streak::Sample;
+
+/// A host on which time passes second by second.
+struct Host {
+    record: Record,
+    sample: Sample,
+    counts: BTreeMap<(Passage, bool), (u64, u64)>,
+    now: Instant,
+}
+
+impl Host {
+    fn new() -> Self {
+        let mut host = Self {
+            record: Record::new(),
+            sample: Sample::default(),
+            counts: BTreeMap::new(),
+            now: Instant::now(),
+        };
+        host.second(Passage::Input, Family::V4, 0, 0);
+        host
+    }
+
+    fn second(&mut self, passage: Passage, family: Family, entered: u64, left: u64) {
+        let count = self
+            .counts
+            .entry((passage, family == Family::V6))
+            .or_default();
+        *count = (count.0 + entered, count.1 + left);
+        self.sample.tally = self.sample.tally.with(passage, family, *count);
+        self.now += Duration::from_secs(1);
+        self.record.observe(self.sample, self.now);
+    }
+
+    fn idle(&mut self, seconds: u64) {
+        for _ in 0..seconds {
+            self.second(Passage::Input, Family::V4, 0, 0);
+        }
+    }
+
+    fn found(&mut self, findings: &[Finding]) {
+        self.record.found(findings.to_vec(), self.now);
+    }
+}
+
+fn finding(cause: Cause, certain: bool) -> Finding {
+    Finding {
+        cause,
+        certain,
+        text: format!("{cause} {certain}"),
+        cure: "mend it".to_owned(),
+    }
+}
+
+#[test]
+fn a_flood_that_is_delivered_closes_nothing() {
+    let mut host = Host::new();
+    for _ in 0..100 {
+        host.second(Passage::Input, Family::V4, 5000, 5000);
+        // A few are under way while they are counted.
+        host.second(Passage::Input, Family::V6, 5000, 4990);
+    }
+    // None of them completes a handshake, and none is accepted.
+    host.second(Passage::Completion, Family::V4, 5000, 0);
+    host.idle(3);
+    assert!(host.record.allows() && host.record.alarms().is_empty());
+}
+
+#[test]
+fn what_the_reverse_path_check_drops_closes_nothing() {
+    let mut host = Host::new();
+    for _ in 0..10 {
+        host.sample.tally.martians += 100;
+        host.second(Passage::Input, Family::V4, 100, 0);
+    }
+    assert!(host.record.allows());
+}
+
+#[test]
+fn the_fewer_it_takes_the_more_is_known() {
+    for (findings, enough) in [
+        (vec![], 8),
+        (vec![finding(Cause::Input, false)], 3),
+        (vec![finding(Cause::Input, true)], 1),
+        // It explains something else.
+        (vec![finding(Cause::Output, true)], 8),
+        (vec![finding(Cause::Forwarding, true)], 8),
+    ] {
+        let mut host = Host::new();
+        host.found(&findings);
+        host.idle(3);
+        for _ in 1..enough {
+            host.second(Passage::Input, Family::V6, 1, 0);
+        }
+        host.idle(2);
+        assert!(host.record.allows(), "{findings:?}");
+        host.second(Passage::Input, Family::V6, 1, 0);
+        host.idle(2);
+        assert!(!host.record.allows(), "{findings:?}");
+        assert!(!host.record.alarms().is_empty());
+    }
+}
+
+#[test]
+fn losses_long_ago_or_between_successes_do_not_add_up() {
+    let mut host = Host::new();
+    for _ in 0..20 {
+        host.second(Passage::Input, Family::V4, 7, 0);
+        host.second(Passage::Input, Family::V4, 1, 1);
+        host.second(Passage::Input, Family::V4, 7, 0);
+        host.idle(70);
+    }
+    assert!(host.record.allows());
+}
+
+#[test]
+fn a_chain_that_lets_one_port_in_is_noticed() {
+    let mut host = Host::new();
+    host.found(&[finding(Cause::Input, false)]);
+    for _ in 0..5 {
+        host.second(Passage::Input, Family::V4, 20, 1);
+    }
+    assert!(!host.record.allows());
+}
+
+#[test]
+fn it_opens_again_once_the_cause_is_gone() {
+    let mut host = Host::new();
+    host.found(&[finding(Cause::Input, true)]);
+    host.second(Passage::Input, Family::V4, 4, 0);
+    assert!(!host.record.allows());
+    host.idle(100);
+    assert!(!host.record.allows(), "it is still there");
+    host.found(&[]);
+    assert!(host.record.allows() && host.record.is_blocked(), "a trial");
+    host.second(Passage::Input, Family::V4, 1, 1);
+    assert!(!host.record.is_blocked() && host.record.alarms().is_empty());
+}
+
+#[test]
+fn trials_grow_rare() {
+    let mut host = Host::new();
+    let mut trials = Vec::new();
+    for second in 0..2000 {
+        let lost = if host.record.allows() { 8 } else { 0 };
+        let was_blocked = host.record.is_blocked();
+        if was_blocked && host.record.allows() {
+            trials.push(second);
+        }
+        host.second(Passage::Dials, Family::V4, lost, 0);
+    }
+    trials.dedup_by(|later, earlier| *later - *earlier < 5);
+    assert!(trials.len() < 14, "{trials:?}");
+    let gaps: Vec<_> = trials.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(gaps.is_sorted(), "{gaps:?}");
+}
+
+#[test]
+fn a_cause_that_stops_nothing_is_disbelieved() {
+    let mut host = Host::new();
+    host.found(&[finding(Cause::Input, true)]);
+    host.second(Passage::Input, Family::V4, 1, 0);
+    assert!(!host.record.allows());
+    host.idle(301);
+    assert!(host.record.allows(), "a trial");
+    host.second(Passage::Input, Family::V4, 1, 1);
+    assert!(!host.record.is_blocked() && host.record.alarms().is_empty());
+    host.second(Passage::Input, Family::V4, 1, 0);
+    assert!(host.record.allows());
+}
+
+#[test]
+fn counters_that_begin_anew_are_no_loss() {
+    let mut host = Host::new();
+    host.second(Passage::Input, Family::V4, 100, 100);
+    host.sample.tally = Tally::default();
+    host.counts.clear();
+    host.idle(3);
+    host.second(Passage::Input, Family::V4, 1, 1);
+    assert!(host.record.allows());
+}
+
+#[test]
+fn acknowledgements_that_are_lost_need_a_suspicion() {
+    let mut host = Host::new();
+    host.second(Passage::Completion, Family::V4, 100, 0);
+    host.idle(2);
+    assert!(host.record.allows());
+    host.found(&[finding(Cause::Input, false)]);
+    assert!(!host.record.allows());
+}
