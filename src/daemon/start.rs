@@ -15,10 +15,11 @@ use crate::daemon::gate_keeper::GateKeeper;
 use crate::daemon::health::{Alarms, Health};
 use crate::daemon::peers::Probes;
 use crate::daemon::requests::{GivenUp, Requests};
+use crate::daemon::resources::{self, Descriptors};
 use crate::daemon::signals::Signals;
 use crate::daemon::status_view::{Sources, StatusView};
 use crate::daemon::systemd::Notifier;
-use crate::daemon::{Daemon, Privileged, drain, prepare, resources};
+use crate::daemon::{Daemon, Privileged, drain, prepare};
 use crate::exit::{Failure, Result};
 
 impl Daemon {
@@ -61,13 +62,7 @@ impl Daemon {
                 return Err(failure);
             }
         };
-        tracing::info!(
-            node = config.node.name,
-            workers,
-            connections = descriptors.connections,
-            descriptors = descriptors.limit,
-            "splitting"
-        );
+        report_start(&config, workers, descriptors);
         let health = Health::new(serving.watch, &plan, Arc::clone(&counters), alarms);
         requests.hear_admin(serving.admin, Arc::clone(&serving.view));
         Ok(Some(Self {
@@ -91,6 +86,16 @@ impl Daemon {
             requests,
         }))
     }
+}
+
+fn report_start(config: &Config, workers: NonZeroUsize, descriptors: Descriptors) {
+    tracing::info!(
+        node = config.node.name,
+        workers,
+        connections = descriptors.connections,
+        descriptors = descriptors.limit,
+        "splitting"
+    );
 }
 
 /// Opens the listeners and installs the kernel state.

@@ -244,11 +244,19 @@ impl Record {
             let streak = self.streaks.get(&(passage, family == Some(Family::V6)))?;
             let found = self.best(passage);
             let unexcused = streak.lost.saturating_sub(streak.excused);
+            let is_completion = passage == Passage::Completion;
             let (enough, lost, samples) = match found {
+                // The relay accepts a moment after the packet has come.
+                Some(found) if self.is_certain(found) && is_completion => {
+                    (WITH_CAUSE, streak.lost, 2)
+                }
                 Some(found) if self.is_certain(found) => (WITH_CAUSE, streak.lost, 1),
+                // What completes a handshake cannot be told from what is forged by itself: chains
+                // of `input` may drop the one and not the other, all else must be certain.
+                found if is_completion && found.is_none_or(|found| found.cause != Cause::Input) => {
+                    return None;
+                }
                 Some(_) => (WITH_SUSPICION, unexcused, 2),
-                // What completes a handshake cannot be told from what is forged by itself.
-                None if passage == Passage::Completion => return None,
                 None => (WITHOUT_CAUSE, unexcused, 2),
             };
             let enough = if in_trial {

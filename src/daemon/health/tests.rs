@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use pepd_admin::wire::Alarm;
 use pepd_net::{Cause, Family, Finding, Passage, Tally};
 
 use super::record::Record;
@@ -195,4 +196,53 @@ fn acknowledgements_that_are_lost_need_a_suspicion() {
     assert!(host.record.allows());
     host.found(&[finding(Cause::Input, false)]);
     assert!(!host.record.allows());
+}
+
+/// The copy of a SYN comes by the loopback device, where its source is not validated. What the
+/// client acknowledges with is.
+#[test]
+fn acknowledgements_that_a_certain_cause_stops_close_the_gate() {
+    for cause in [Cause::SourceValidation, Cause::Routing] {
+        let mut host = Host::new();
+        host.found(&[finding(cause, false)]);
+        host.second(Passage::Completion, Family::V4, 100, 0);
+        host.idle(3);
+        assert!(host.record.allows(), "{cause}: it only may");
+
+        let mut host = Host::new();
+        host.found(&[finding(cause, true)]);
+        host.second(Passage::Input, Family::V4, 5000, 5000);
+        host.idle(3);
+        assert!(
+            host.record.allows(),
+            "{cause}: forged SYNs are not acknowledged"
+        );
+        host.second(Passage::Completion, Family::V4, 1, 0);
+        assert!(host.record.allows(), "{cause}: it may be accepted yet");
+        host.idle(1);
+        assert!(!host.record.allows(), "{cause}");
+        host.idle(3);
+        host.found(&[]);
+        assert!(host.record.allows() && host.record.is_blocked(), "a trial");
+        host.sample.accepted += 1;
+        host.second(Passage::Completion, Family::V4, 1, 0);
+        assert!(!host.record.is_blocked(), "{cause}");
+    }
+}
+
+#[test]
+fn an_acknowledgement_is_accepted_a_moment_later() {
+    let mut host = Host::new();
+    host.found(&[finding(Cause::SourceValidation, true)]);
+    for _ in 0..20 {
+        host.second(Passage::Completion, Family::V4, 1, 0);
+        host.sample.accepted += 1;
+        host.idle(1);
+    }
+    assert!(host.record.allows());
+}
+
+#[test]
+fn each_cause_has_a_metric() {
+    assert_eq!(Cause::ALL.map(Cause::name), Alarm::CAUSES);
 }

@@ -45,6 +45,12 @@ fn a_flood_of_forged_syns_resets_nobody_else(
     let pepd = pepd_testbed::Pepd::start(PEPD, stage.world.hb(), &World::early_config())?;
     stage.pepd = Some(pepd);
     let world = &stage.world;
+    // The strangers' networks: a listener drops SYNs that it has no route to answer by.
+    let route = match family {
+        Family::V4 => "ip route add 10.1.0.0/16 via 10.1.0.2",
+        Family::V6 => "ip route add fd00:a:0:9::/64 via fd00:a::2",
+    };
+    world.hb().sh(route)?;
     world.pair(family)?;
     let victim = SocketAddr::new(World::server_address(family), 7);
     let _listener = listen(world.server(), victim)?;
@@ -72,6 +78,8 @@ fn a_flood_of_forged_syns_resets_nobody_else(
     println!("{family}: {sent} forged SYNs, the server saw {seen}");
     // As with plain routing, at most.
     assert!(seen <= sent, "{seen} of {sent}");
+    let redeemed = counted(world.hb(), "TcpExtSyncookiesRecv")?;
+    assert!(redeemed > 0, "nobody was answered with a cookie");
     assert_eq!(counted(world.hb(), "TcpExtSyncookiesFailed")?, 0);
     wait_until(LIMIT, "new connections are split again", || {
         world.probe(family).is_ok_and(|(_, split)| split)

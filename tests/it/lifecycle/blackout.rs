@@ -1,8 +1,9 @@
 //! What makes every split connection fail while the daemon is well: it is noticed, named, and new
 //! connections are routed until it is gone.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::Result;
 use pepd_testbed::forge::{Flood, stranger};
@@ -205,22 +206,47 @@ fn a_cause_that_nobody_finds_is_noticed(#[values(Via::Pepd, Via::Early)] via: Vi
     stage.finish()
 }
 
-/// A host that does not forward: routing would not help, so nothing is closed.
+/// A connection is split where it would be forwarded, so on a host that does not forward nothing is
+/// split and nothing is routed. What is split already goes on.
 #[test]
-fn a_host_that_does_not_forward_is_named_and_goes_on_splitting() -> Result<()> {
+fn a_host_that_does_not_forward_is_named_and_splits_again_once_it_does() -> Result<()> {
     require!(root, program("nft"), program("curl"));
+    const SAID: &str = "IPv4 forwarding is off";
     let stage = open(Via::Pepd)?;
     let world = &stage.world;
+    let (before, split) = world.probe(Family::V4)?;
+    assert!(split);
+    let metric = |value: u8| format!("pepd_alarm{{cause=\"forwarding\"}} {value}");
+    assert!(ask(&stage, "/metrics")?.contains(&metric(0)));
     world.hb().sysctl("net.ipv4.ip_forward", "0")?;
     wait_until(LIMIT, "it is named", || {
-        state(&stage).is_ok_and(|(_, alarms)| alarms.contains("IPv4 forwarding is off"))
+        state(&stage).is_ok_and(|(_, alarms)| alarms.contains(SAID))
     })?;
+    let alarms = state(&stage)?.1;
+    assert!(
+        alarms.contains("sysctl -w net.ipv4.ip_forward=1"),
+        "{alarms}"
+    );
+    let metrics = ask(&stage, "/metrics")?;
+    assert!(metrics.contains(&metric(1)), "{metrics}");
+    let pepd = stage.pepd.as_ref().unwrap();
+    wait_until(LIMIT, "the log says so", || pepd.log().contains(SAID))?;
+    let listener = world.listen(Family::V4)?;
+    let to = listener.local_addr()?;
+    let attempt = world
+        .client()
+        .run(|| Ok(TcpStream::connect_timeout(&to, Duration::from_secs(3))?));
+    assert!(attempt.is_err(), "neither split nor routed");
+    before.exchange(10_000)?;
+    // Routing would not help, so the gate stays as it is.
     assert_eq!(state(&stage)?.0, "splitting");
-    assert!(world.probe(Family::V4)?.1);
+
     world.hb().sysctl("net.ipv4.ip_forward", "1")?;
     wait_until(LIMIT, "it is mended", || {
         state(&stage).is_ok_and(|(_, alarms)| alarms == "[]")
     })?;
+    assert!(ask(&stage, "/metrics")?.contains(&metric(0)));
+    assert!(world.probe(Family::V4)?.1);
     stage.finish()
 }
 

@@ -46,9 +46,11 @@ fn without_pipes_everything_is_copied_and_arrives(
     require!(root, program("prlimit"));
     let config = World::early_config().replacen("[node]", "[node]\nworkers = 20", 1);
     let world = World::standard()?;
-    // 20 workers share what their listeners leave of 400: fewer pipes than workers.
+    // src/daemon/resources.rs: 64 are the process's own. Each of the 20 workers has 6, and two
+    // listeners for each of two legs, four times (`LISTENER_SETS`): 22. That leaves 600 - 64 - 440 =
+    // 96: 16 pipes, which is fewer than workers, and 32 connections.
     let pepd = Pepd::builder(PEPD)
-        .wrapper(&["prlimit", "--nofile=400:400"])
+        .wrapper(&["prlimit", "--nofile=600:600"])
         .start(world.hb(), &config)?;
     let pairs: Vec<_> = (0..4).map(|_| world.pair(family)).collect::<Result<_>>()?;
     std::thread::scope(|scope| {

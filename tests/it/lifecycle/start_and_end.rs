@@ -24,7 +24,8 @@ const OPERATOR: &str = "
     nft add table inet operator
     nft 'add chain inet operator prerouting { type filter hook prerouting priority mangle; }'
     nft 'add rule inet operator prerouting tcp dport 9999 meta mark set meta mark or 0x1'
-    nft add table ip pepd
+    nft add table netdev pepd
+    nft add table ip pepd-operator
     for family in -4 -6; do
         ip $family rule add fwmark 0x1/0xff lookup 100 priority 1000
         ip $family route add unreachable default table 100

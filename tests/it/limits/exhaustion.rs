@@ -16,10 +16,16 @@ use tempfile::TempDir;
 
 use crate::harness::{LIMIT, PEPD};
 
+/// Writes the element with a number.
+type Element = fn(u32) -> String;
+
 /// The dynamic sets that others than the daemon can fill, with the number of elements that they
-/// have room for and how the one with a number is written.
-const SETS: [(&str, u32, fn(u32) -> String); 6] = [
-    ("full4", 2048, |n| format!("10.1.{}.{}", n / 250, n % 250)),
+/// have room for and how the one with a number is written. None is the client, nor a connection of
+/// its: what stays in the sets is in force.
+const SETS: [(&str, u32, Element); 6] = [
+    ("full4", 2048, |n| {
+        format!("10.1.{}.{}", 2 + n / 250, n % 250)
+    }),
     ("full6", 2048, |n| format!("fd00:a::9:{n:x}")),
     ("detour4", 8192, |n| {
         format!("10.1.{}.{} . 10.2.9.9", n / 250, n % 250)

@@ -87,17 +87,15 @@ fn daemon(families: &mut Families<'_>, status: &Status) -> fmt::Result {
 }
 
 fn alarms(families: &mut Families<'_>, alarms: &[Alarm]) -> fmt::Result {
-    let mut causes: Vec<&str> = alarms.iter().map(|alarm| alarm.cause.as_str()).collect();
-    causes.sort_unstable();
-    causes.dedup();
     families.gauges(
         &Family::new(
             "pepd_alarm",
-            "What stands in the way of connections: 1 for each cause.",
+            "What stands in the way of connections: 1 for each cause that does, 0 for the others.",
         ),
-        causes
-            .into_iter()
-            .map(|cause| (vec![("cause", cause)], 1.0)),
+        Alarm::CAUSES.map(|cause| {
+            let stands = alarms.iter().any(|alarm| alarm.cause == cause);
+            (vec![("cause", cause)], f64::from(u8::from(stands)))
+        }),
     )
 }
 

@@ -130,13 +130,26 @@ pub struct LimitUse {
 /// Something that stands in the way of connections.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alarm {
-    /// What kind of thing it is: `input`, `output`, `routing`, `source_validation`, `backlog`,
-    /// `conntrack`, `forwarding`, `unknown`.
+    /// What kind of thing it is: one of [`Alarm::CAUSES`].
     pub cause: String,
     /// What is the matter.
     pub what: String,
     /// What to do about it.
     pub cure: String,
+}
+
+impl Alarm {
+    /// The causes that there are.
+    pub const CAUSES: [&str; 8] = [
+        "input",
+        "output",
+        "routing",
+        "source_validation",
+        "backlog",
+        "conntrack",
+        "forwarding",
+        "unknown",
+    ];
 }
 
 /// A count of something that happened.

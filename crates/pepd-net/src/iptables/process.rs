@@ -1,6 +1,7 @@
 //! Running the iptables programs.
 
 use std::fs;
+use std::io;
 
 use crate::error::{Classify, Kind};
 use crate::prefix::Family;
@@ -16,6 +17,8 @@ pub struct IptablesError {
     pub stderr: String,
     /// Whether it did not end in time, and was killed.
     pub timed_out: bool,
+    /// Whether there is no such program.
+    pub missing: bool,
 }
 
 impl Classify for IptablesError {
@@ -90,6 +93,7 @@ pub(super) async fn output(call: Call) -> Result<String, IptablesError> {
         command: command.clone(),
         stderr,
         timed_out: false,
+        missing: false,
     };
     let program = Program {
         places: programs(call.family),
@@ -97,7 +101,11 @@ pub(super) async fn output(call: Call) -> Result<String, IptablesError> {
         input: String::new(),
     };
     let output = program.run().await.map_err(|error| match error {
-        ProgramError::Start(error) | ProgramError::Io(error) => failed(error.to_string()),
+        ProgramError::Start(error) => IptablesError {
+            missing: error.kind() == io::ErrorKind::NotFound,
+            ..failed(error.to_string())
+        },
+        ProgramError::Io(error) => failed(error.to_string()),
         ProgramError::TimedOut => IptablesError {
             command: command.clone(),
             stderr: format!(
@@ -106,6 +114,7 @@ pub(super) async fn output(call: Call) -> Result<String, IptablesError> {
                 LIMIT.as_secs()
             ),
             timed_out: true,
+            missing: false,
         },
     })?;
     if output.status.success() {

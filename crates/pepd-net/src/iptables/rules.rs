@@ -157,8 +157,8 @@ fn places() -> impl Iterator<Item = (Family, IptablesTable)> {
     Family::ALL.into_iter().flat_map(tables)
 }
 
-/// Lists the rules of ours in the kernel. Without iptables, or where it cannot list them, there are
-/// none.
+/// Lists the rules of ours in the kernel. Without iptables there are none. Where it is there and
+/// cannot list them, there may be some.
 async fn own(family: Family, table: IptablesTable) -> Result<Vec<QueueRule>, IptablesError> {
     if !may_have_rules(family, table) {
         return Ok(Vec::new());
@@ -166,8 +166,8 @@ async fn own(family: Family, table: IptablesTable) -> Result<Vec<QueueRule>, Ipt
     let list = ["-w", "-t", table.name(), "-S"].map(str::to_owned).to_vec();
     let listing = match output(Call::new(family, list)).await {
         Ok(listing) => listing,
-        Err(error) if error.timed_out => return Err(error),
-        Err(_) => String::new(),
+        Err(error) if error.missing => return Ok(Vec::new()),
+        Err(error) => return Err(error),
     };
     let rules = listing
         .lines()

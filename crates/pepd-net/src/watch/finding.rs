@@ -55,11 +55,10 @@ impl Cause {
     /// Returns whether it would explain that packets are lost in a passage.
     pub fn explains(self, passage: Passage) -> bool {
         match passage {
-            Passage::Input | Passage::Returns => matches!(
+            Passage::Input | Passage::Returns | Passage::Completion => matches!(
                 self,
                 Cause::Input | Cause::Routing | Cause::SourceValidation
             ),
-            Passage::Completion => matches!(self, Cause::Input | Cause::Routing),
             Passage::Answers => self == Cause::Output,
             Passage::Listener => self == Cause::Backlog,
             Passage::Dials => matches!(self, Cause::Output | Cause::Conntrack),

@@ -18,8 +18,8 @@ use crate::wait::wait_until;
 /// pipes are kept for the next connections. What leaks with connections comes to more.
 const DESCRIPTORS: usize = 400;
 
-/// What memory may grow by: an allocator does not give everything back.
-const GROWTH: f64 = 1.25;
+/// The part of it that memory may grow by: an allocator does not give everything back.
+const GROWTH: u64 = 4;
 const SLACK: u64 = 4 << 20;
 
 /// The elements that a set may have more than before: those of the gate come and go.
@@ -111,7 +111,7 @@ impl Summary {
         now: impl Fn() -> (Result<BTreeMap<String, usize>>, Option<u64>),
     ) -> Result<()> {
         let (first, last) = self.first_and_last().context("no round was run")?;
-        let most = (first.resident as f64 * GROWTH) as u64 + SLACK;
+        let most = first.resident + first.resident / GROWTH + SLACK;
         ensure!(
             last.resident <= most,
             "memory has grown: {first:?} … {last:?}"
