@@ -130,7 +130,8 @@ fn whoever_fills_the_sets_neither_reload_nor_end_list_them() -> Result<()> {
     assert!(full.len() > 3, "{full:?}");
     for call in &full {
         assert!(call.bytes <= most + 1000, "{call:?} of at most {most}");
-        assert!(!call.arguments.contains("list table"), "{call:?}");
+        // The tables beside it have no sets.
+        assert!(!call.arguments.contains("list table inet"), "{call:?}");
     }
     assert!(grown < 8 << 20, "{grown} bytes more");
     assert_eq!(stage.world.kernel_state()?, before);

@@ -109,12 +109,14 @@ pub(super) fn campus_chains(
             Family::V6 => ("ipv6", format!("ip6 to [{}]", campus.listener.v6)),
         };
         to.push(format!(
-            "meta nfproto {protocol} meta l4proto tcp tproxy {listener}:{} {} {untrack}counter name captured counter name captured{} accept",
+            "meta nfproto {protocol} meta l4proto tcp tproxy {listener}:{} {} {untrack}{FIRST_SYN} counter name captured counter name captured{} accept",
             plan.port,
             set_mark(plan),
             digit(family)
         ));
     }
+    // It brings a cookie back, and no SYN of its enters `input` now: see the module `passage`.
+    to.push(format!("tcp flags & syn == 0 {} accept", marked(plan)));
     // It must not reach this host, which would reset the client. The next one is routed.
     to.push(format!("{} counter name no_listener drop", shut_gate()));
     ruleset.chain(&format!("to_{index}"), Some(&campus.name), &to);
