@@ -369,7 +369,10 @@ mod tests {
         let rules: Vec<Value> = (1..)
             .zip(rules)
             .map(|(handle, rule)| {
-                let (chain, rule) = rule.split_once(": ").unwrap_or(("c", rule));
+                let elsewhere = rule
+                    .split_once(": ")
+                    .filter(|(chain, _)| !chain.contains('{'));
+                let (chain, rule) = elsewhere.unwrap_or(("c", rule));
                 let text =
                     format!(r#"{{"chain": "{chain}", "handle": {handle}, "expr": [{rule}]}}"#);
                 serde_json::from_str(&text).unwrap()
