@@ -234,22 +234,26 @@ impl World {
                     FinalAck::Withheld => {}
                 }
             }
-            Op::Accepted(_) => match self.table.accepted(flow, now) {
-                Claim::Answered(upstream, ack) => {
-                    self.closed(upstream);
-                    ack.into_iter().for_each(|ack| self.acknowledged(ack));
-                }
-                Claim::Dialing(packet, dial) => {
-                    assert!(dial.is_none_or(|dial| dial.0.get() == 1), "told to end");
-                    self.decided(Some((packet, SynVerdict::Superseded)));
-                }
-                Claim::Unknown => {}
-            },
+            Op::Accepted(_) => self.accepted(flow),
             Op::DialEnded(_) => {
                 let decided = self.table.dial_ended(flow, ticket, now);
                 self.decided(decided);
             }
             _ => {}
+        }
+    }
+
+    fn accepted(&mut self, flow: FourTuple) {
+        match self.table.accepted(flow, self.now) {
+            Claim::Answered(upstream, ack) => {
+                self.closed(upstream);
+                ack.into_iter().for_each(|ack| self.acknowledged(ack));
+            }
+            Claim::Dialing(packet, dial) => {
+                assert!(dial.is_none_or(|dial| dial.0.get() == 1), "told to end");
+                self.decided(Some((packet, SynVerdict::Superseded)));
+            }
+            Claim::Unknown => {}
         }
     }
 
