@@ -12,7 +12,7 @@ use super::scenario::{Ground, Outcome};
 use super::tracer::Census;
 use crate::traffic::Rng;
 
-/// The calls a daemon makes in [`Ground::run`], with how SYNs are treated there.
+/// The calls a daemon makes in `Ground::run`, with how SYNs are treated there.
 pub struct Campaign {
     binary: PathBuf,
     early: bool,
