@@ -36,6 +36,9 @@ pub fn now() -> f64 {
 
 fn describe(status: &Status, now: f64, width: Option<u16>) -> String {
     let mut text = format!("{}\n", labels::headline(status));
+    if let Some(confinement) = &status.confinement {
+        text += &format!("confined: {confinement}\n");
+    }
     let parts = [
         pairs(&status.pairs, width),
         limits(&status.limits, width),

@@ -37,6 +37,7 @@ use crate::cli::File;
 use crate::daemon::admin::{Admin, Page, Socket};
 use crate::daemon::fixed_rate::Controls;
 use crate::daemon::gate_keeper::GateKeeper;
+use crate::daemon::privileges::InForce;
 use crate::daemon::resources::Descriptors;
 use crate::daemon::signals::Signals;
 use crate::daemon::status_view::StatusView;
@@ -69,4 +70,6 @@ pub struct Privileged {
     pub socket: Option<Socket>,
     /// The listener of the dashboard and the metrics, if the file asks for one.
     pub page: Option<Page>,
+    /// What the daemon may still do.
+    pub in_force: InForce,
 }

@@ -6,8 +6,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
 use pepd_admin::wire::{
-    API_VERSION, CampusSnapshot, CountedReason, DaemonState, FlowHistory, FlowSnapshot, GuardDrops,
-    LimitUse, Status,
+    API_VERSION, CampusSnapshot, Confinement, CountedReason, DaemonState, FlowHistory,
+    FlowSnapshot, GuardDrops, LimitUse, Status,
 };
 use pepd_admin::{LegFacts, View, advise};
 use pepd_config::{Config, Via};
@@ -31,6 +31,8 @@ pub struct Sources {
     pub peers: PeerStates,
     /// The kernel's names for the legs' controls.
     pub fixed_rate: Names,
+    /// What the daemon may still do.
+    pub confinement: Confinement,
 }
 
 /// A view of the connections, the counters and the configuration in force.
@@ -43,6 +45,7 @@ pub struct StatusView {
     descriptors: u64,
     peers: PeerStates,
     fixed_rate: Names,
+    confinement: Confinement,
     kernel: RwLock<pepd_net::Counts>,
     configured: RwLock<Configured>,
     draining: AtomicBool,
@@ -66,6 +69,7 @@ impl StatusView {
             descriptors,
             peers,
             fixed_rate,
+            confinement,
         } = sources;
         Self {
             observer,
@@ -74,6 +78,7 @@ impl StatusView {
             descriptors: descriptors.limit,
             peers,
             fixed_rate,
+            confinement,
             kernel: RwLock::default(),
             configured: RwLock::new(Configured::from(config)),
             draining: AtomicBool::new(false),
@@ -169,6 +174,7 @@ impl View for StatusView {
             started: table.epoch(),
             uptime: table.uptime(now),
             workers: self.workers,
+            confinement: Some(self.confinement.clone()),
             limits: self.limits(&configured),
             counters: CountedReason::list(&self.counters),
             failures: table.failures(),

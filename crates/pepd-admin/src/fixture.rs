@@ -209,6 +209,12 @@ pub fn status(flows: u64) -> Status {
         started: NOW - 93_784.0,
         uptime: 93_784.0,
         workers: 4,
+        confinement: Some(Confinement {
+            user: text("pepd"),
+            capabilities: vec![text("CAP_NET_ADMIN"), text("CAP_NET_BIND_SERVICE")],
+            system_calls_filtered: true,
+            landlock: Some(2),
+        }),
         limits: limits(flows),
         counters: vec![
             count("accepted", 123_456, "connections split"),

@@ -71,3 +71,13 @@ pub use route::ids::{PROBE_TOS, PROTOCOL, Preference, RouteTable};
 pub use tunnel::error::TunnelError;
 pub use tunnel::spec::TunnelKind;
 pub use validate::RequestError;
+
+/// Gives the programs that are run here, by name or path, in the order in which they are tried.
+pub fn programs() -> impl Iterator<Item = &'static str> {
+    let [nft, v4, v6] = [
+        &nft::process::PROGRAMS[..],
+        &iptables::process::PROGRAMS4,
+        &iptables::process::PROGRAMS6,
+    ];
+    [nft, v4, v6].into_iter().flatten().copied()
+}

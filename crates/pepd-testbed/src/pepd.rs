@@ -1,6 +1,7 @@
 //! The real daemon, started in a namespace.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -76,6 +77,10 @@ impl PepdBuilder {
         fs::write(&file, config)?;
         let socket = directory.path().join("notify");
         let notifications = collect(UnixDatagram::bind(&socket)?);
+        // As on a host: the daemon, which is another user by then, reads the one again and tells
+        // the other how it is.
+        fs::set_permissions(directory.path(), Permissions::from_mode(0o755))?;
+        fs::set_permissions(&socket, Permissions::from_mode(0o777))?;
 
         let mut words = self.wrapper;
         words.push(self.binary.display().to_string());

@@ -12,6 +12,8 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{Group, geteuid};
 
+use crate::daemon::lock::runtime_directory;
+use crate::daemon::privileges::user::Account;
 use crate::exit::{Failure, Result};
 
 /// A listening socket that nobody but its owner, root, and a group may open. Dropping it
@@ -32,12 +34,14 @@ impl Socket {
     ///
     /// To be called before there is a second thread, since the umask belongs to all, and before
     /// capabilities are given up, since giving a file to a group takes one.
-    pub fn bind(admin: &pepd_config::Admin) -> Result<Option<Self>> {
+    /// The directory is given to the account that the daemon will be, if it is pepd's own: so
+    /// that account can remove the file. The file stays the one's who makes it.
+    pub fn bind(admin: &pepd_config::Admin, account: Option<&Account>) -> Result<Option<Self>> {
         let Some(path) = &admin.socket else {
             return Ok(None);
         };
         let group = admin.group.as_deref().map(group).transpose()?;
-        make_directory(path, group)?;
+        make_directory(path, group, account)?;
         let lock = lock(path)?;
         remove_stale(path)?;
         let failed = |error| unavailable("make", path, error);
@@ -92,18 +96,29 @@ fn group(name: &str) -> Result<u32> {
 }
 
 /// Makes the directory that the socket is in, which others may pass through.
-fn make_directory(path: &Path, group: Option<u32>) -> Result {
+fn make_directory(path: &Path, group: Option<u32>, account: Option<&Account>) -> Result {
     let Some(directory) = path.parent() else {
         return Ok(());
     };
+    let is_own = directory == runtime_directory() || !directory.exists();
     DirBuilder::new()
         .recursive(true)
         .mode(0o755)
         .create(directory)
         .map_err(|error| unavailable("make a directory for", path, error))?;
-    let Some(group) = group else {
-        return Ok(());
-    };
+    if let Some(group) = group {
+        let_pass(path, directory, group)?;
+    }
+    if let Some(account) = account.filter(|_| is_own) {
+        account
+            .take_over(directory)
+            .map_err(|error| unavailable("hand over the directory of", path, error))?;
+    }
+    Ok(())
+}
+
+/// Has a group pass through the directory that the socket is in.
+fn let_pass(path: &Path, directory: &Path, group: u32) -> Result {
     // systemd's RuntimeDirectory= is the daemon's alone; the group has to pass through.
     let there = fs::metadata(directory)
         .map_err(|error| unavailable("look at the directory of", path, error))?;

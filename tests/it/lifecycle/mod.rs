@@ -1,5 +1,6 @@
 //! The daemon as a process: start, reload, end, what happens to its box, and systemd.
 
+mod confinement;
 mod endurance;
 mod logging;
 mod reload;
