@@ -7,10 +7,10 @@ use pepd_telemetry::Counters;
 
 use crate::view::View;
 use crate::wire::{
-    API_VERSION, CampusSnapshot, CountedReason, DaemonState, DirectionPoint, DirectionSnapshot,
-    FlowHistory, FlowSnapshot, Goodput, GuardDrops, HandshakeMode, HistoryPoint, LegPoint,
-    LegSnapshot, LimitUse, Liveness, PairDirection, PairLeg, PairSnapshot, PeerState, Phase,
-    PhaseSeconds, QueueBytes, Status, TcpFigures,
+    API_VERSION, CampusSnapshot, Confinement, CountedReason, DaemonState, DirectionPoint,
+    DirectionSnapshot, FlowHistory, FlowSnapshot, Goodput, GuardDrops, HandshakeMode, HistoryPoint,
+    LegPoint, LegSnapshot, LimitUse, Liveness, PairDirection, PairLeg, PairSnapshot, PeerState,
+    Phase, PhaseSeconds, QueueBytes, Status, TcpFigures,
 };
 
 /// 2026-01-01T00:00:00Z, when everything is asked.

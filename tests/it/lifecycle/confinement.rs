@@ -11,7 +11,7 @@ use rstest::rstest;
 use socket2::{Domain, Socket, Type};
 
 use super::service::listed;
-use crate::harness::{LIMIT, PEPD};
+use crate::harness::PEPD;
 
 /// CAP_NET_BIND_SERVICE and CAP_NET_ADMIN (linux/capability.h).
 const KEPT: u64 = 1 << 10 | 1 << 12;
@@ -201,7 +201,7 @@ fn a_service_without_root_has_no_more() -> Result<()> {
     std::os::unix::fs::chown(directory, Some(65_534), Some(65_534))?;
     let names = |key| {
         let names = listed(UNIT, key)
-            .iter()
+            .into_iter()
             .map(|name| name.replace("CAP_", "+"));
         format!(
             "-all,{}",
