@@ -6,12 +6,12 @@ use std::os::unix::fs::PermissionsExt;
 
 use anyhow::{Context, Result, ensure};
 use pepd_testbed::traffic::accept;
-use pepd_testbed::{Family, Netns, Pepd, World, install, require};
+use pepd_testbed::{Family, Netns, Pepd, World, install, require, wait_until};
 use rstest::rstest;
 use socket2::{Domain, Socket, Type};
 
 use super::service::listed;
-use crate::harness::PEPD;
+use crate::harness::{LIMIT, PEPD};
 
 /// CAP_NET_BIND_SERVICE and CAP_NET_ADMIN (linux/capability.h).
 const KEPT: u64 = 1 << 10 | 1 << 12;
@@ -103,7 +103,9 @@ fn check_that_it_works(world: &World, pepd: &mut Pepd, user: &str) -> Result<()>
         "congestion = \"cubic\"\ninitial_window = 20\n",
     );
     pepd.reload(&wider)?;
-    ensure!(pepd.log().contains("reloaded"), "{}", pepd.log());
+    wait_until(LIMIT, "the log says so", || {
+        pepd.log().contains(" reloaded")
+    })?;
     for family in Family::BOTH {
         let (pair, split) = world.probe(family)?;
         ensure!(split, "{family} after the reload");
@@ -268,8 +270,11 @@ fn a_file_that_the_user_cannot_read_is_named_with_the_cure() -> Result<()> {
     let before = world.steady_state()?;
     fs::set_permissions(&file, Permissions::from_mode(0o600))?;
     pepd.reload(&World::config().replace("\"reno\"", "\"cubic\""))?;
+    wait_until(LIMIT, "the refusal", || {
+        pepd.log().contains("reload refused")
+    })?;
     let log = pepd.log();
-    for said in ["reload refused", "mode 0600", "setfacl", "pepd.toml"] {
+    for said in ["mode 0600", "setfacl", "pepd.toml"] {
         assert!(log.contains(said), "no {said}: {log}");
     }
     assert_eq!(world.steady_state()?, before);
@@ -280,7 +285,7 @@ fn a_file_that_the_user_cannot_read_is_named_with_the_cure() -> Result<()> {
     assert!(doctor.stdout.contains("cannot read"), "{}", doctor.stdout);
     fs::set_permissions(&file, Permissions::from_mode(0o644))?;
     pepd.reload(&config(world.hb()))?;
-    assert!(pepd.log().contains(" reloaded"), "{}", pepd.log());
+    wait_until(LIMIT, "it is taken", || pepd.log().contains(" reloaded"))?;
     pepd.stop()?;
     Ok(())
 }
@@ -319,17 +324,18 @@ fn whoever_takes_it_over_writes_executes_and_changes_nothing() -> Result<()> {
     let before = world.kernel_state()?;
     let folder = tempfile::tempdir()?;
     let directory = folder.path();
-    let everybodys = directory.join("everybodys");
-    fs::create_dir(&everybodys)?;
+    // Not below what is in PATH, where a script may execute everything.
+    let elsewhere = tempfile::tempdir()?;
+    let everybodys = elsewhere.path();
     fs::set_permissions(directory, Permissions::from_mode(0o755))?;
-    fs::set_permissions(&everybodys, Permissions::from_mode(0o777))?;
-    let elsewhere = everybodys.join("true");
-    install("/bin/true".as_ref(), &elsewhere)?;
+    fs::set_permissions(everybodys, Permissions::from_mode(0o777))?;
+    let program = everybodys.join("true");
+    install("/bin/true".as_ref(), &program)?;
     let path = std::env::var("PATH")?;
     let attempts = [
         format!("touch {}", everybodys.join("made").display()),
-        format!("rm -f {}", elsewhere.display()),
-        elsewhere.display().to_string(),
+        format!("rm -f {}", program.display()),
+        program.display().to_string(),
         "unshare --user true".to_owned(),
         "setpriv --reuid=0 true".to_owned(),
     ];
