@@ -1,16 +1,35 @@
 //! Building the binary that the demo runs.
 
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
+use crate::packages;
+
 /// One line of cargo's `--message-format=json`, as far as it matters here.
 #[derive(Deserialize)]
 struct Message {
     executable: Option<PathBuf>,
+}
+
+/// Provides what a command that runs `pepd` in namespaces needs, and says where the binary is: the
+/// one that is given, or one that is built now.
+///
+/// # Errors
+/// Without root, without such a file, or when it does not build.
+pub fn for_namespaces(given: Option<&Path>) -> Result<PathBuf> {
+    ensure!(
+        nix::unistd::geteuid().is_root(),
+        "network namespaces need root: run it with sudo"
+    );
+    packages::provide(packages::NETWORK)?;
+    match given {
+        Some(file) => Ok(file.canonicalize()?),
+        None => release(),
+    }
 }
 
 /// Builds `pepd` as a user gets it, and says where it is.

@@ -2,11 +2,10 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, bail};
 use pepd_testbed::faults::{Campaign, Fault, Findings};
 
 use crate::demo::build;
-use crate::packages;
 
 /// Fail every system call of a start, connections, a reload and an end of pepd, one at a time, and
 /// see that bytes arrive or an error does, nothing hangs and nothing is left (needs root, x86-64).
@@ -43,15 +42,7 @@ pub struct Args {
 /// # Errors
 /// When something does not hold.
 pub fn run(args: &Args) -> Result<()> {
-    ensure!(
-        nix::unistd::geteuid().is_root(),
-        "network namespaces need root: run it with sudo"
-    );
-    packages::provide(packages::NETWORK)?;
-    let pepd = match &args.binary {
-        Some(file) => file.canonicalize()?,
-        None => build::release()?,
-    };
+    let pepd = build::for_namespaces(args.binary.as_deref())?;
     let mut defects = 0;
     for early in [false, true] {
         if args.early.is_some_and(|wanted| wanted != early) {

@@ -3,11 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use pepd_testbed::soak::Soak;
 
 use crate::demo::build;
-use crate::packages;
 
 /// Have connections by the hundred thousand go through pepd, with every kind of end, while it is
 /// reloaded, paused, killed and flooded; account for every byte, and see that nothing grows (needs
@@ -36,15 +35,7 @@ pub struct Args {
 /// # Errors
 /// What does not hold.
 pub fn run(args: &Args) -> Result<()> {
-    ensure!(
-        nix::unistd::geteuid().is_root(),
-        "network namespaces need root: run it with sudo"
-    );
-    packages::provide(packages::NETWORK)?;
-    let pepd = match &args.binary {
-        Some(file) => file.canonicalize()?,
-        None => build::release()?,
-    };
+    let pepd = build::for_namespaces(args.binary.as_deref())?;
     let soak = Soak {
         connections: args.connections,
         time: args.seconds.map(Duration::from_secs),
