@@ -74,10 +74,7 @@ pub(super) fn admission_chains(ruleset: &mut Ruleset, plan: &Plan) {
 pub(super) fn early_chain(ruleset: &mut Ruleset, plan: &Plan) {
     let mark = set_bits(plan, plan.split_mark());
     // Where there is no room, nft goes on with the next rule.
-    let there_is_room = plan
-        .families
-        .iter()
-        .map(|&family| format!("{} {mark} accept", half_open(family, "update")));
+    let there_is_room = half_open(plan, "update").map(|note| format!("{note} {mark} accept"));
     let early: Vec<String> = ["jump admission".to_owned()]
         .into_iter()
         .chain(there_is_room)

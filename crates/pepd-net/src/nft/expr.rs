@@ -210,11 +210,13 @@ pub(super) fn remember(set: DynamicSet) -> String {
 /// The answer to a SYN-ACK, with or without data.
 pub(super) const ACKNOWLEDGEMENT: &str = "tcp flags & (syn | rst | ack) == ack";
 
-/// Does something with a set of handshakes that are not finished.
-pub(super) fn half_open(family: Family, operation: &str) -> String {
-    let set = DynamicSet::HalfOpen(family);
-    let key = set.key().unwrap_or_default();
-    format!("{operation} @{set} {{ {key} }}")
+/// Does something with the sets of handshakes that are not finished: a rule for each family.
+pub(super) fn half_open(plan: &Plan, operation: &str) -> impl Iterator<Item = String> {
+    plan.families.iter().map(move |&family| {
+        let set = DynamicSet::HalfOpen(family);
+        let key = set.key().unwrap_or_default();
+        format!("{operation} @{set} {{ {key} }}")
+    })
 }
 
 /// Notes that a SYN is not held any more.

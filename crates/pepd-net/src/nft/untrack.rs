@@ -9,8 +9,9 @@
 //!
 //! In `legs` a packet of an established leg is known by its socket's mark, and gets the packet mark
 //! by which the chains that follow let it pass: a socket is looked up once. The others are first
-//! SYNs (`syns`), and what belongs to a handshake or to TIME_WAIT (`half`): such sockets have no mark to tell (net/netfilter/nft_socket.c). Any full socket that
-//! comes this far is another program's.
+//! SYNs (`syns`), and what belongs to a handshake or to TIME_WAIT (`half`): such sockets have no
+//! mark to tell (net/netfilter/nft_socket.c). Any full socket that comes this far is another
+//! program's.
 
 use pepd_packet::MarkValue;
 
@@ -165,11 +166,9 @@ pub(super) fn syn_chains(ruleset: &mut Ruleset, plan: &Plan) {
         .iter()
         .map(|&family| format!("{} saddr vmap @source{}", ip(family), digit(family)))
         .collect();
-    let note = plan
-        .families
-        .iter()
-        .map(|&family| half_open(family, "update"));
-    let deliver: Vec<String> = note.chain(listeners.iter().cloned()).collect();
+    let deliver: Vec<String> = half_open(plan, "update")
+        .chain(listeners.iter().cloned())
+        .collect();
     ruleset.chain("deliver", None, &deliver);
     cookie_chains(ruleset, plan, listeners);
     let sockets = plan.mark.sockets();
@@ -191,11 +190,7 @@ pub(super) fn syn_chains(ruleset: &mut Ruleset, plan: &Plan) {
     // A full socket of the relay's has had the packet already.
     syns.extend(sockets.map(|_| "socket mark >= 0 accept".to_owned()));
     // What it is acknowledged with must not reach a listener, if it is routed.
-    let forget = plan
-        .families
-        .iter()
-        .map(|&family| half_open(family, "delete"));
-    syns.extend(forget);
+    syns.extend(half_open(plan, "delete"));
     syns.extend(["socket transparent 1 goto again", "accept"].map(str::to_owned));
     ruleset.chain("syns", None, &syns);
 }
@@ -249,10 +244,7 @@ fn pass(plan: &Plan) -> Vec<String> {
 /// listener, it is redeemed. Only what acknowledges a SYN that was handed to one comes here, since
 /// a listener resets whatever it cannot redeem, and a SYN that is routed takes its element along.
 fn cookie_chains(ruleset: &mut Ruleset, plan: &Plan, listeners: Vec<String>) {
-    let known: Vec<String> = plan
-        .families
-        .iter()
-        .map(|&family| half_open(family, "delete"))
+    let known: Vec<String> = half_open(plan, "delete")
         .chain([passed(plan).to_owned()])
         .collect();
     ruleset.chain("known", None, &known);
