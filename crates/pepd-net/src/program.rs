@@ -66,7 +66,7 @@ impl Program {
         }
     }
 
-    fn start(&self) -> io::Result<Child> {
+    fn start(&self) -> io::Result<Group> {
         let mut result = Err(io::Error::from(io::ErrorKind::NotFound));
         for place in self.places {
             result = Command::new(place)
@@ -76,14 +76,42 @@ impl Program {
                 .stderr(Stdio::piped())
                 // What it starts itself is to end with it.
                 .process_group(0)
-                .kill_on_drop(true)
-                .spawn();
+                .spawn()
+                .map(Group);
             match &result {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 _ => break,
             }
         }
         result
+    }
+}
+
+/// A program with everything that it has started, which is killed with this value: also when the
+/// runtime ends while it runs.
+struct Group(Child);
+
+impl Group {
+    fn kill(&self) {
+        let leader = self.0.id().and_then(|id| i32::try_from(id).ok());
+        // It is not reaped yet, so its number is its own.
+        if let Some(group) = leader.and_then(rustix::process::Pid::from_raw) {
+            _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
+    }
+
+    /// Kills it, and waits for its end.
+    async fn end(&mut self) {
+        self.kill();
+        if timeout(LAST_WAIT, self.0.wait()).await.is_err() {
+            tracing::warn!("a program that was killed has not ended: it waits in the kernel");
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.kill();
     }
 }
 
@@ -102,14 +130,14 @@ async fn supervise(program: Program, mut result: oneshot::Sender<Result<Output, 
         }
     };
     let finished = tokio::select! {
-        finished = timeout(LIMIT, finish(&mut child, program.input)) => match finished {
+        finished = timeout(LIMIT, finish(&mut child.0, program.input)) => match finished {
             Ok(finished) => finished.map_err(ProgramError::Io),
             Err(_) => Err(ProgramError::TimedOut),
         },
         () = result.closed() => Err(ProgramError::TimedOut),
     };
     if finished.is_err() {
-        kill(&mut child).await;
+        child.end().await;
     }
     // Whoever waited for it may have gone.
     _ = result.send(finished);
@@ -149,21 +177,6 @@ async fn finish(child: &mut Child, input: String) -> io::Result<Output> {
         written?;
     }
     Ok(output)
-}
-
-/// Ends a program, with everything that it has started.
-async fn kill(child: &mut Child) {
-    let group = child
-        .id()
-        .and_then(|id| i32::try_from(id).ok())
-        .and_then(rustix::process::Pid::from_raw);
-    // It is not reaped yet, so its number is its own.
-    if let Some(group) = group {
-        _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-    }
-    if timeout(LAST_WAIT, child.wait()).await.is_err() {
-        tracing::warn!("a program that was killed has not ended: it waits in the kernel");
-    }
 }
 
 #[cfg(test)]

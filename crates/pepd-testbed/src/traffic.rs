@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use socket2::{Domain, Socket, Type};
 
 use crate::netns::Netns;
 use crate::wait::Deadline;
@@ -333,6 +334,36 @@ pub fn connect(netns: &Netns, to: SocketAddr) -> Result<TcpStream> {
     let stream = netns.run(|| Ok(TcpStream::connect_timeout(&to, PATIENCE)?))?;
     patient(&stream)?;
     Ok(stream)
+}
+
+/// Connects as [`connect`], from an address and port that may have been used before: while the last
+/// acknowledgement of their last connection is under way, their kernel says that they are in use.
+///
+/// # Errors
+/// As `connect(2)`: the `io::Error` is the error's source.
+pub fn connect_from(netns: &Netns, local: SocketAddr, to: SocketAddr) -> Result<TcpStream> {
+    let deadline = Deadline::after(PATIENCE);
+    loop {
+        let connected = netns.run(|| {
+            let socket = Socket::new(Domain::for_address(local), Type::STREAM, None)?;
+            socket.set_reuse_address(true)?;
+            socket.bind(&local.into())?;
+            socket.connect_timeout(&to.into(), PATIENCE)?;
+            Ok(TcpStream::from(socket))
+        });
+        match connected {
+            Err(error)
+                if kind(&error) == Some(ErrorKind::AddrNotAvailable) && !deadline.passed() =>
+            {
+                deadline.glance();
+            }
+            Err(error) => return Err(error),
+            Ok(stream) => {
+                patient(&stream)?;
+                return Ok(stream);
+            }
+        }
+    }
 }
 
 /// Accepts, with a deadline; reads and writes on the stream give up after [`PATIENCE`].

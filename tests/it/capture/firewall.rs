@@ -287,7 +287,7 @@ fn a_client_port_is_used_again_through_a_firewall(
     let listener = listen(&stage, family, 80)?;
     let from = SocketAddr::new(World::client_address(family), 40_000);
     for round in 0..4 {
-        let client = connect_from(stage.world.client(), from, listener.local_addr()?, None)
+        let client = traffic::connect_from(stage.world.client(), from, listener.local_addr()?)
             .with_context(|| format!("round {round}"))?;
         let (server, _) = traffic::accept(&listener)?;
         let pair = Pair { client, server };
@@ -300,18 +300,13 @@ fn a_client_port_is_used_again_through_a_firewall(
     stage.finish()
 }
 
-fn connect_from(
-    netns: &Netns,
-    from: SocketAddr,
-    to: SocketAddr,
-    hops: Option<u32>,
-) -> Result<TcpStream> {
+/// Connects by packets that come so far.
+fn connect_within(netns: &Netns, from: SocketAddr, to: SocketAddr, hops: u32) -> Result<TcpStream> {
     let stream = netns.run(|| {
         let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
-        match (hops, to.ip()) {
-            (Some(hops), IpAddr::V4(_)) => socket.set_ttl_v4(hops)?,
-            (Some(hops), IpAddr::V6(_)) => socket.set_unicast_hops_v6(hops)?,
-            (None, _) => {}
+        match to.ip() {
+            IpAddr::V4(_) => socket.set_ttl_v4(hops)?,
+            IpAddr::V6(_) => socket.set_unicast_hops_v6(hops)?,
         }
         socket.set_reuse_address(true)?;
         socket.bind(&from.into())?;
@@ -333,10 +328,10 @@ fn a_syn_whose_time_is_over_is_answered_as_ever(
     let listener = listen(&stage, family, 80)?;
     let from = SocketAddr::new(World::client_address(family), 40_001);
     let (client, to) = (stage.world.client(), listener.local_addr()?);
-    let error = connect_from(client, from, to, Some(1)).unwrap_err();
+    let error = connect_within(client, from, to, 1).unwrap_err();
     assert_eq!(traffic::kind(&error), Some(ErrorKind::HostUnreachable));
     assert_eq!(seen(stage.world.server(), "syns")?, 0);
-    connect_from(client, from, to, Some(2))?;
+    connect_within(client, from, to, 2)?;
     stage.finish()
 }
 

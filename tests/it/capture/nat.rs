@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use pepd_testbed::traffic::{self, End, PATIENCE, Pair, Pattern};
-use pepd_testbed::{Family, Netns, Stage, Via, World, accepted, require, wait_until};
+use pepd_testbed::{Family, Stage, Via, World, accepted, require, wait_until};
 use rstest::rstest;
-use socket2::{Domain, Socket, Type};
 
 use crate::harness::{LIMIT, PEPD};
 
@@ -202,7 +201,7 @@ fn a_client_port_is_used_again(
     let listener = listen(&stage, family)?;
     let from = SocketAddr::new(World::client_address(family), 40_000);
     for round in 0..6 {
-        let client = connect_from(stage.world.client(), from, listener.local_addr()?)
+        let client = traffic::connect_from(stage.world.client(), from, listener.local_addr()?)
             .with_context(|| format!("round {round}"))?;
         let (server, _) = traffic::accept(&listener)?;
         let pair = Pair { client, server };
@@ -222,21 +221,6 @@ fn a_client_port_is_used_again(
     }
     assert!(accepted(stage.world.hb())? >= 6);
     stage.finish()
-}
-
-fn connect_from(netns: &Netns, from: SocketAddr, to: SocketAddr) -> Result<TcpStream> {
-    // The end that closes second has no TIME_WAIT, the other one may be asked again.
-    let stream = netns.run(|| {
-        let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
-        socket.set_reuse_address(true)?;
-        socket.bind(&from.into())?;
-        socket
-            .connect_timeout(&to.into(), PATIENCE)
-            .context("connect")?;
-        Ok(TcpStream::from(socket))
-    })?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    Ok(stream)
 }
 
 /// Path MTU discovery: the router's ICMP error goes to the box's address, is translated, and

@@ -1,15 +1,14 @@
 //! Who sees whom, what is split and what is left alone.
 
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 
 use anyhow::{Context, Result, ensure};
-use pepd_testbed::traffic::{End, Pair, Pattern, accept, connect, kind, listen, receive};
-use pepd_testbed::{
-    Family, Netns, Nginx, Stage, Via, World, accepted, require, run, splits, wait_until,
+use pepd_testbed::traffic::{
+    End, Pair, Pattern, accept, connect, connect_from, kind, listen, receive,
 };
+use pepd_testbed::{Family, Nginx, Stage, Via, World, accepted, require, run, splits, wait_until};
 use rstest::rstest;
-use socket2::{Domain, Socket, Type};
 
 use crate::harness::{LIMIT, PEPD};
 
@@ -228,13 +227,7 @@ fn a_client_port_may_be_used_again_in_time_wait(
                     .any(|line| !line.starts_with("TIME-WAIT") && line.contains(":34567"))
             },
         )?;
-        let mut connected = Err(anyhow::anyhow!("not tried"));
-        // Until the last acknowledgement is there the client's own kernel has the port in use.
-        wait_until(LIMIT, "the client has its port back", || {
-            connected = connect_from(world.client(), local, &listener);
-            !matches!(&connected, Err(error) if kind(error) == Some(ErrorKind::AddrNotAvailable))
-        })?;
-        let client = connected?;
+        let client = connect_from(world.client(), local, listener.local_addr()?)?;
         let (server, peer) = accept(&listener).with_context(|| format!("round {round}"))?;
         assert_eq!(peer, local, "round {round}");
         let pair = Pair { client, server };
@@ -244,16 +237,6 @@ fn a_client_port_may_be_used_again_in_time_wait(
         assert_eq!(receive(&client, &Pattern::new(0), 0)?, (0, End::Fin));
     }
     stage.finish()
-}
-
-fn connect_from(from: &Netns, local: SocketAddr, to: &TcpListener) -> Result<TcpStream> {
-    from.run(|| {
-        let socket = Socket::new(Domain::for_address(local), Type::STREAM, None)?;
-        socket.set_reuse_address(true)?;
-        socket.bind(&local.into())?;
-        socket.connect(&to.local_addr()?.into())?;
-        Ok(TcpStream::from(socket))
-    })
 }
 
 /// A connection straight to the listener would find the listener as its own destination, and

@@ -5,10 +5,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
-use pepd_testbed::traffic::{End, Pair, Pattern, accept, connect, kind, listen, receive};
+use pepd_testbed::traffic::{End, Pair, Pattern, accept, connect, connect_from, listen, receive};
 use pepd_testbed::{Family, Pepd, Stage, Via, World, require, run, wait_until};
 use rstest::rstest;
-use socket2::{Domain, Socket, Type};
 
 use crate::harness::{LIMIT, PEPD};
 
@@ -42,14 +41,7 @@ fn client_address(family: Family) -> SocketAddr {
 }
 
 fn connect_from_port(world: &World, family: Family, to: &TcpListener) -> Result<TcpStream> {
-    let local = client_address(family);
-    world.client().run(|| {
-        let socket = Socket::new(Domain::for_address(local), Type::STREAM, None)?;
-        socket.set_reuse_address(true)?;
-        socket.bind(&local.into())?;
-        socket.connect_timeout(&to.local_addr()?.into(), LIMIT)?;
-        Ok(TcpStream::from(socket))
-    })
+    connect_from(world.client(), client_address(family), to.local_addr()?)
 }
 
 /// Opens a connection from the port and ends it in order.
@@ -113,13 +105,7 @@ fn a_port_is_used_again_when_connections_are_no_longer_split(
     use_port(&stage.world, family, &listener, first)?;
     let _fills = route(&mut stage, family, until)?;
 
-    let mut connected = Err(anyhow::anyhow!("not tried"));
-    wait_until(LIMIT, "the client has its port back", || {
-        connected = connect_from_port(&stage.world, family, &listener);
-        !matches!(&connected, Err(error)
-            if kind(error) == Some(std::io::ErrorKind::AddrNotAvailable))
-    })?;
-    let client = connected?;
+    let client = connect_from_port(&stage.world, family, &listener)?;
     let repeats = repeats(&stage.world)?;
     assert!(repeats <= MOST_REPEATS, "{repeats} SYNs were in vain");
     let (server, peer) = accept(&listener)?;
