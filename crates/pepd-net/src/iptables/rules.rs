@@ -169,16 +169,28 @@ async fn own(family: Family, table: IptablesTable) -> Result<Vec<QueueRule>, Ipt
         Err(error) if error.missing => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
-    let rules = listing
-        .lines()
-        .filter(|line| line.contains(COMMENT))
+    Ok(listed(&listing, family, table))
+}
+
+/// Finds the rules of ours in what `iptables -S` prints.
+pub(super) fn listed(listing: &str, family: Family, table: IptablesTable) -> Vec<QueueRule> {
+    let rules = listing.lines().filter(|line| is_ours(line));
+    rules
         .filter_map(|line| line.strip_prefix("-A "))
         .map(|rule| QueueRule {
             family,
             table,
             rule: rule.to_owned(),
-        });
-    Ok(rules.collect())
+        })
+        .collect()
+}
+
+/// Returns whether a rule is ours: our comment stands right before the target, as a word of its own.
+/// An operator's comment may begin with the same word, or quote ours.
+fn is_ours(line: &str) -> bool {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let ours: Vec<&str> = COMMENT.split(' ').chain(["-j", "NFQUEUE"]).collect();
+    !line.contains('"') && words.windows(ours.len()).any(|words| words == ours)
 }
 
 /// Returns whether there may be rules of ours. The older iptables makes a table by listing it: it
@@ -211,5 +223,31 @@ impl fmt::Display for QueueRule {
             rule,
         } = self;
         write!(f, "{} -t {table} -A {rule}", program_name(*family))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operators_comment_is_not_taken_for_ours() {
+        let ours = "PREROUTING -p tcp -m mark --mark 0x7/0x7 -m comment --comment pepd -j NFQUEUE \
+                    --queue-num 7300 --queue-bypass";
+        let listing = format!(
+            "-P PREROUTING ACCEPT\n\
+             -A {ours}\n\
+             -A PREROUTING -s 10.9.0.0/16 -m comment --comment pepd-exempt -j ACCEPT\n\
+             -A PREROUTING -p tcp -m comment --comment pepd-too -j NFQUEUE --queue-num 1\n\
+             -A PREROUTING -p tcp -m comment --comment pepd -j CT --notrack\n\
+             -A OUTPUT -m comment --comment \"as -m comment --comment pepd -j NFQUEUE\" -j ACCEPT\n"
+        );
+        let found = listed(&listing, Family::V4, IptablesTable::Raw);
+        let expected = QueueRule {
+            family: Family::V4,
+            table: IptablesTable::Raw,
+            rule: ours.to_owned(),
+        };
+        assert_eq!(found, [expected]);
     }
 }
