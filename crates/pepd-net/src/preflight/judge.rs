@@ -7,6 +7,8 @@
 //! matches perhaps. So "drops" and "passes" are true of every such packet, and everything else is
 //! "may drop".
 
+use std::collections::HashMap;
+
 use serde_json::Value;
 
 use crate::prefix::Family;
@@ -51,8 +53,13 @@ pub(super) enum By {
 /// Judges what the base chain `name`, with its policy, does with a packet; `rules` are those of its
 /// table, as nft lists them.
 pub(super) fn judge(rules: &[&Value], name: &str, drops: bool, packet: Packet) -> Judgement {
+    // Looked up by each jump: a ruleset may have thousands of both.
+    let mut of_chain: HashMap<&str, Vec<&Value>> = HashMap::new();
+    for rule in rules {
+        of_chain.entry(text(rule, "chain")).or_default().push(rule);
+    }
     let mut walk = Walk {
-        rules,
+        rules: &of_chain,
         packet,
         looked_at: 0,
         may_pass: false,
@@ -74,7 +81,8 @@ pub(super) fn judge(rules: &[&Value], name: &str, drops: bool, packet: Packet) -
 }
 
 struct Walk<'a> {
-    rules: &'a [&'a Value],
+    /// By the chain that they are in.
+    rules: &'a HashMap<&'a str, Vec<&'a Value>>,
     packet: Packet,
     looked_at: usize,
     /// Whether a rule that matches perhaps lets it pass.
@@ -131,8 +139,7 @@ impl<'a> Walk<'a> {
             self.may_pass = true;
             return Next::On;
         }
-        let rules = self.rules;
-        for &rule in rules.iter().filter(|rule| text(rule, "chain") == name) {
+        for &rule in self.rules.get(name).into_iter().flatten() {
             self.looked_at += 1;
             if self.looked_at > MOST_RULES {
                 self.may_pass = true;
