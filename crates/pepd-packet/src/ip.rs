@@ -25,8 +25,9 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// Reads a packet of either family. None where it is cut off within the header, or is a later
-    /// fragment, which lacks the header of what it carries.
+    /// Reads a packet of either family. None where it is cut off within the header, where the
+    /// header says that it is shorter than a header is, or where it is a later fragment, which lacks
+    /// the header of what it carries.
     pub fn read(packet: &'a [u8]) -> Option<Self> {
         match packet.first()? >> 4 {
             4 => Self::read_v4(packet),
@@ -39,14 +40,15 @@ impl<'a> Packet<'a> {
     fn read_v4(packet: &'a [u8]) -> Option<Self> {
         let header = packet.first_chunk::<20>()?;
         let fragment = u16::from_be_bytes([header[6], header[7]]) & 0x1fff;
-        (fragment == 0).then_some(())?;
+        let length = usize::from(header[0] & 0x0f) * 4;
+        (fragment == 0 && length >= header.len()).then_some(())?;
         let address = |at: usize| Some(Ipv4Addr::from(*packet.get(at..)?.first_chunk::<4>()?));
         Some(Self {
             source: address(12)?.into(),
             destination: address(16)?.into(),
             dscp: dscp(packet)?,
             protocol: Protocol(header[9]),
-            payload: packet.get(usize::from(header[0] & 0x0f) * 4..)?,
+            payload: packet.get(length..)?,
         })
     }
 
@@ -144,6 +146,21 @@ mod tests {
         assert_eq!(dscp(&[0x6b, 0x80]), Some(46));
         assert_eq!(dscp(&[0x45]), None);
         assert_eq!(dscp(&[0, 0]), None);
+    }
+
+    #[test]
+    fn a_header_is_no_part_of_what_it_carries() {
+        let mut packet = in_ipv4(
+            Ipv4Addr::LOCALHOST,
+            Ipv4Addr::LOCALHOST,
+            Protocol::TCP,
+            &[0; 20],
+        );
+        assert!(Packet::read(&packet).is_some());
+        for length in 0..5 {
+            packet[0] = 0x40 | length;
+            assert_eq!(Packet::read(&packet), None, "{length}");
+        }
     }
 
     proptest! {
