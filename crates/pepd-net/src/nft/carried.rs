@@ -120,6 +120,8 @@ mod tests {
         for foreign in [
             r#"{"flowtable": {"family": "inet", "table": "pepd", "name": "f"}}"#,
             r#"{"chain": {"family": "inet", "table": "pepd", "name": "a; flush ruleset"}}"#,
+            r#"{"chain": {"family": "inet", "table": "pepd", "name": ""}}"#,
+            r#"{"table": {"family": "inet", "name": "pepd"}, "chain": {"name": "a; flush ruleset"}}"#,
         ] {
             let listing = format!(r#"{{"nftables": [{foreign}]}}"#);
             let listing = Listing::parse(&listing).unwrap();

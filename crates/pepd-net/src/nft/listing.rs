@@ -130,12 +130,15 @@ impl Listing {
         const KINDS: [&str; 6] = ["table", "counter", "set", "map", "chain", "rule"];
         let is_plain =
             |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | '\\');
-        self.objects.iter().all(|object| {
-            KINDS.iter().any(|kind| {
-                object.get(kind).is_some_and(|object| {
-                    let name = object.get("name").and_then(Value::as_str);
-                    name.is_none_or(|name| name.chars().all(is_plain))
-                })
+        let is_named_plainly = |object: &Value| {
+            let name = object.get("name").and_then(Value::as_str);
+            name.is_none_or(|name| !name.is_empty() && name.chars().all(is_plain))
+        };
+        let mut objects = self.objects.iter().map(Value::as_object);
+        objects.all(|object| {
+            object.is_some_and(|object| {
+                let mut parts = object.iter();
+                parts.all(|(kind, part)| KINDS.contains(&kind.as_str()) && is_named_plainly(part))
             })
         })
     }
