@@ -103,8 +103,7 @@ pub fn unread(fd: BorrowedFd<'_>) -> io::Result<usize> {
 /// [`set_receive_errors_v4`](crate::sockopt::set_receive_errors_v4) or its IPv6 sister told it to
 /// keep them; none where there is none.
 pub fn icmp_error(fd: BorrowedFd<'_>) -> Option<IcmpError> {
-    // Aligned for a cmsghdr, and enough for a sock_extended_err with an address behind it.
-    let mut control = [0_u64; 32];
+    let mut control: Control = [0; _];
     // SAFETY: all zeroes are a valid msghdr: no buffers at all.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_control = control.as_mut_ptr().cast();
@@ -113,17 +112,46 @@ pub fn icmp_error(fd: BorrowedFd<'_>) -> Option<IcmpError> {
     // SAFETY: the kernel writes at most `msg_controllen` bytes of control data, and the packet
     // that caused the error nowhere, because there is no buffer for it.
     check_len(unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, flags) }).ok()?;
-    // SAFETY: the kernel has set the length of the control data, which is ours and still there.
-    let header = unsafe { libc::CMSG_FIRSTHDR(&raw const message).as_ref() }?;
+    extended_error(&control, message.msg_controllen as _)
+}
+
+/// What recvmsg(2) writes beside a message: aligned for a cmsghdr, and enough for a
+/// sock_extended_err with an address behind it.
+type Control = [u64; 32];
+
+/// Reads the error in the first `written` bytes of control data; none where it is something else.
+fn extended_error(control: &Control, written: usize) -> Option<IcmpError> {
+    const ERROR: usize = std::mem::size_of::<libc::sock_extended_err>();
+    // SAFETY: all zeroes are a valid msghdr: no buffers at all.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_control = control.as_ptr().cast_mut().cast();
+    message.msg_controllen = written.min(std::mem::size_of_val(control)) as _;
+    // SAFETY: the control data has the length that the message says, and is only read.
+    let header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
+    if header.is_null() {
+        return None;
+    }
+    // SAFETY: there is room for a whole header at the beginning, or it would be null; and the array
+    // is aligned for one.
+    let libc::cmsghdr {
+        cmsg_len,
+        cmsg_level,
+        cmsg_type,
+        ..
+    } = unsafe { header.read() };
     let wanted = [
         (libc::IPPROTO_IP, libc::IP_RECVERR),
         (libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
     ];
-    if !wanted.contains(&(header.cmsg_level, header.cmsg_type)) {
+    // SAFETY: it computes.
+    let whole = unsafe { libc::CMSG_LEN(ERROR as libc::c_uint) } as usize;
+    let length: usize = cmsg_len as _;
+    if !wanted.contains(&(cmsg_level, cmsg_type)) || length < whole || length > written {
         return None;
     }
-    // SAFETY: with this level and type the data is a sock_extended_err (ip(7)); any bytes
-    // make one.
+    // SAFETY: with this level and type the data is a sock_extended_err (ip(7)), of which all bytes
+    // are there; any bytes make one. The pointer is derived from that to the array and not from a
+    // reference to the header, beyond which nothing might be read.
     let error = unsafe {
         libc::CMSG_DATA(header)
             .cast::<libc::sock_extended_err>()
@@ -175,6 +203,64 @@ mod tests {
         assert_eq!(discard(b.as_fd(), 2).unwrap(), 2);
         assert_eq!(receive(b.as_fd(), &mut buffer).unwrap(), 3);
         assert_eq!(&buffer[..3], b"llo");
+    }
+
+    /// Returns control data of one message, and its length.
+    fn control(level: i32, kind: i32, length: usize, error: &[u8]) -> (Control, usize) {
+        let mut bytes = length.to_ne_bytes().to_vec();
+        bytes.extend(level.to_ne_bytes());
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend(error);
+        let written = bytes.len();
+        bytes.resize(std::mem::size_of::<Control>(), 0xff);
+        let (words, _) = bytes.as_chunks();
+        let mut control: Control = [0; _];
+        for (word, bytes) in control.iter_mut().zip(words) {
+            *word = u64::from_ne_bytes(*bytes);
+        }
+        (control, written)
+    }
+
+    #[test]
+    fn an_error_is_read_of_what_the_kernel_writes_beside_it() {
+        // Errno, origin, type, code, and what pepd does not read.
+        let of = |origin| [&[113, 0, 0, 0, origin, 3, 1, 0][..], &[0; 8]].concat();
+        let header = std::mem::size_of::<libc::cmsghdr>();
+        let read = |level, kind, length, error: &[u8]| {
+            let (control, written) = control(level, kind, length, error);
+            extended_error(&control, written)
+        };
+        let v4 = (libc::IPPROTO_IP, libc::IP_RECVERR);
+        let v6 = (libc::IPPROTO_IPV6, libc::IPV6_RECVERR);
+        let whole = header + 16;
+        let error = IcmpError::V4 { kind: 3, code: 1 };
+        assert_eq!(
+            read(v4.0, v4.1, whole, &of(libc::SO_EE_ORIGIN_ICMP)),
+            Some(error)
+        );
+        let error = IcmpError::V6 { kind: 3, code: 1 };
+        assert_eq!(
+            read(v6.0, v6.1, whole, &of(libc::SO_EE_ORIGIN_ICMP6)),
+            Some(error)
+        );
+        assert_eq!(read(v4.0, v4.1, whole, &of(libc::SO_EE_ORIGIN_LOCAL)), None);
+        assert_eq!(
+            read(v4.0, libc::IP_TTL, whole, &of(libc::SO_EE_ORIGIN_ICMP)),
+            None
+        );
+        for cut in 0..16 {
+            let bytes = &of(libc::SO_EE_ORIGIN_ICMP)[..cut];
+            assert_eq!(read(v4.0, v4.1, header + cut, bytes), None, "cut");
+            assert_eq!(
+                read(v4.0, v4.1, whole, bytes),
+                None,
+                "it says that there is more"
+            );
+        }
+        let (control, _) = control(v4.0, v4.1, whole, &of(libc::SO_EE_ORIGIN_ICMP));
+        for written in 0..header {
+            assert_eq!(extended_error(&control, written), None, "no header");
+        }
     }
 
     #[test]
