@@ -29,6 +29,7 @@ mod settings;
 mod shared;
 mod sockopts;
 mod spare;
+mod sync;
 mod worker;
 
 pub use call::Call;

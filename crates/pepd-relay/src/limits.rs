@@ -2,14 +2,15 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use pepd_packet::Source;
 use tokio::sync::Notify;
 
 use crate::settings::Limits;
+use crate::sync::{AtomicBool, AtomicU32, Mutex, MutexGuard};
 
 /// Counts connections against the limits.
 ///
@@ -21,6 +22,8 @@ pub struct Admission {
     state: Mutex<State>,
     /// Descriptors have run out.
     exhausted: AtomicBool,
+    /// Changed only while the state is locked: else one that comes and one that goes could each judge
+    /// by what the other has changed already, and `full` would stay as the wrong one left it.
     live: AtomicU32,
     changed: Notify,
 }
@@ -119,8 +122,8 @@ impl Admission {
 
     /// Counts one connection until what is returned is dropped.
     pub(crate) fn admit(self: &Arc<Self>, client: IpAddr) -> Permit {
-        let live = self.live.fetch_add(1, Relaxed) + 1;
         let mut state = self.lock();
+        let live = self.live.fetch_add(1, Relaxed) + 1;
         let source = state.limits.source_prefix.source_of(client);
         let State {
             limits, sources, ..
@@ -144,8 +147,8 @@ impl Admission {
     }
 
     fn leave(&self, source: Source) {
-        let live = self.live.fetch_sub(1, Relaxed) - 1;
         let mut state = self.lock();
+        let live = self.live.fetch_sub(1, Relaxed) - 1;
         let mut changed = false;
         let remaining = state.sources.get_mut(&source).map(|count| {
             *count -= 1;

@@ -1,11 +1,13 @@
 //! Pipes that are lent to a direction while it has data under way.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use pepd_sys::pipe::Pipe;
 use pepd_telemetry::Throttle;
+
+use crate::sync::{Mutex, MutexGuard};
 
 /// The bytes that a pipe may hold: of 64 KiB to 1 MiB, 256 KiB was best by a little.
 pub(crate) const PIPE_BYTES: usize = 256 * 1024;

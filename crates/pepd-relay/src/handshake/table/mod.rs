@@ -10,8 +10,8 @@ mod places;
 
 use std::collections::HashMap;
 use std::fmt::Debug;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use pepd_packet::{FourTuple, SequenceNumber, SourcePrefix};
@@ -23,6 +23,7 @@ use super::half_open::HalfOpen;
 use super::machine::{CLAIM_TIME, State, Step};
 use super::syn_history::SynHistory;
 use super::verdict::{SynVerdict, Unreachable};
+use crate::sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard};
 pub(crate) use given::{Claim, Decided, EndingDial, Evicted, FinalAck, Received, SynAction};
 use places::Places;
 
