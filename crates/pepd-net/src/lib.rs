@@ -30,7 +30,8 @@
 //! 7. `apply/remove` takes everything back, whoever made it, and `diag` ends the sockets that the
 //!    kernel keeps for a while.
 //!
-//! `program` runs nft and iptables, each within a time limit.
+//! `program` runs nft and iptables, each within a time limit. `fuzzing` (a feature) is what a fuzzer
+//! calls.
 
 #![forbid(unsafe_code)]
 
@@ -39,6 +40,8 @@ mod counters;
 mod diag;
 mod display;
 mod error;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod gate;
 mod iptables;
 mod netlink;

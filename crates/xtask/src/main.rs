@@ -11,6 +11,8 @@ mod deny;
 mod directories;
 #[cfg(target_arch = "x86_64")]
 mod faults;
+mod fuzz;
+mod miri;
 mod packages;
 mod soak;
 mod test;
@@ -30,6 +32,8 @@ enum Command {
     Deny(deny::Args),
     #[cfg(target_arch = "x86_64")]
     Faults(faults::Args),
+    Fuzz(fuzz::Args),
+    Miri(miri::Args),
     Soak(soak::Args),
     Test(test::Args),
     Vm(vm::Args),
@@ -43,6 +47,8 @@ fn main() -> ExitCode {
         Command::Deny(_) => report(deny::run()),
         #[cfg(target_arch = "x86_64")]
         Command::Faults(args) => report(faults::run(&args)),
+        Command::Fuzz(args) => report(fuzz::run(&args)),
+        Command::Miri(_) => report(miri::run()),
         Command::Soak(args) => report(soak::run(&args)),
         Command::Test(args) => report(test::run(&args)),
         Command::Vm(args) => vm::run(&args),

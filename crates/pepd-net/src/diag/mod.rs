@@ -11,6 +11,8 @@
 //! `CONFIG_INET_DIAG_DESTROY`).
 
 mod codec;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 
 use std::io;
 

@@ -1,6 +1,8 @@
 //! The `iptables` programs, where nft cannot hold a packet: which rules there are to be (`rules`),
 //! and the programs themselves (`process`).
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 pub(crate) mod process;
 pub(crate) mod rules;
 

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::io;
 
 use pepd_sys::nfnetlink::{
-    Family, Flags, Header, MessageType, Reply, Socket, Subsystem, attributes, message, messages,
-    replies,
+    Family, Flags, Header, Message, MessageType, Reply, Socket, Subsystem, attributes, message,
+    messages, replies,
 };
 
 use super::names::TABLE;
@@ -102,18 +102,34 @@ fn dump(socket: &Socket, set: &str, sequence: u32) -> io::Result<Option<Elements
                 elements.sort_unstable();
                 return Ok(is_whole.then_some(Elements(elements)));
             }
-            if message.kind == MessageType::of(Subsystem::NFTABLES, NFT_MSG_NEWSETELEM) {
-                elements.extend(
-                    message
-                        .attributes()
-                        .into_iter()
-                        .flatten()
-                        .filter(|(kind, _)| *kind == NFTA_SET_ELEM_LIST_ELEMENTS)
-                        .flat_map(|(_, list)| attributes::read(list))
-                        .filter(|(kind, _)| *kind == NFTA_LIST_ELEM)
-                        .map(|(_, element)| element.to_vec()),
-                );
-            }
+            elements.extend(of(&message));
         }
     }
+}
+
+/// Reads the elements that a message has; none where it is about something else.
+fn of(message: &Message<'_>) -> Vec<Vec<u8>> {
+    if message.kind != MessageType::of(Subsystem::NFTABLES, NFT_MSG_NEWSETELEM) {
+        return Vec::new();
+    }
+    let attributes = message.attributes().into_iter().flatten();
+    attributes
+        .filter(|(kind, _)| *kind == NFTA_SET_ELEM_LIST_ELEMENTS)
+        .flat_map(|(_, list)| attributes::read(list))
+        .filter(|(kind, _)| *kind == NFTA_LIST_ELEM)
+        .map(|(_, element)| element.to_vec())
+        .collect()
+}
+
+/// Reads a datagram of a dump, for a fuzzer: an interval's end is no element, and is one of them.
+#[cfg(feature = "fuzzing")]
+pub(super) fn fuzzed(datagram: &[u8]) -> Elements {
+    let found = Elements(
+        messages(datagram)
+            .flat_map(|message| of(&message))
+            .collect(),
+    );
+    assert!(found.count() <= found.0.len());
+    assert!(found.0.iter().map(Vec::len).sum::<usize>() <= datagram.len());
+    found
 }

@@ -9,6 +9,8 @@ mod elements;
 pub(crate) mod error;
 mod expr;
 pub(crate) mod forward;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod held_syn;
 pub(crate) mod listing;
 mod mss_clamp;

@@ -256,17 +256,17 @@ impl Role {
 }
 
 /// A chain that a hook calls.
-struct BaseChain<'a> {
+pub(super) struct BaseChain<'a> {
     family: &'a str,
     table: &'a str,
-    name: &'a str,
+    pub(super) name: &'a str,
     role: Role,
     /// Whether it drops by default.
     drops: bool,
 }
 
 impl<'a> BaseChain<'a> {
-    fn all(objects: &'a [Value]) -> Vec<Self> {
+    pub(super) fn all(objects: &'a [Value]) -> Vec<Self> {
         objects.iter().filter_map(Self::read).collect()
     }
 
@@ -289,13 +289,13 @@ impl<'a> BaseChain<'a> {
         format!("{} {} {}", self.family, self.table, self.name)
     }
 
-    fn has_table_of(&self, rule: &Value) -> bool {
+    pub(super) fn has_table_of(&self, rule: &Value) -> bool {
         let field = |name: &str| rule.get(name).and_then(Value::as_str);
         field("family") == Some(self.family) && field("table") == Some(self.table)
     }
 
     /// Gives the packets of split connections that pass it.
-    fn packets(&self, mark: Mark, families: &[Family]) -> Vec<Packet> {
+    pub(super) fn packets(&self, mark: Mark, families: &[Family]) -> Vec<Packet> {
         let families = families.iter().filter(|family| match self.family {
             "ip" => **family == Family::V4,
             "ip6" => **family == Family::V6,

@@ -2,6 +2,8 @@
 //! settings (`host`), the operator's firewall (`firewall`) and the kernel itself.
 
 pub(crate) mod firewall;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 pub(crate) mod host;
 mod judge;
 pub(crate) mod warning;

@@ -6,6 +6,8 @@
 mod codec;
 pub(crate) mod error;
 pub(crate) mod follow;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 pub(crate) mod ids;
 pub(crate) mod initcwnd;
 pub(crate) mod item;

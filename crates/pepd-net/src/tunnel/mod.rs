@@ -3,5 +3,7 @@
 
 pub(crate) mod devices;
 pub(crate) mod error;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod link;
 pub(crate) mod spec;

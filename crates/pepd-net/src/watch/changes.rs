@@ -53,7 +53,7 @@ impl Changes {
     }
 }
 
-fn matters(message: &Message<'_>) -> bool {
+pub(super) fn matters(message: &Message<'_>) -> bool {
     matches!(
         message.kind.within(Subsystem::NFTABLES),
         Some(NEWTABLE | DELTABLE | NEWCHAIN | DELCHAIN | NEWRULE | DELRULE)

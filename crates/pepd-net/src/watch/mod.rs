@@ -14,6 +14,8 @@
 
 mod changes;
 pub(crate) mod finding;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod host;
 mod lookup;
 mod tally;

@@ -181,7 +181,7 @@ fn statistic(name: &str) -> Option<u64> {
 }
 
 /// Finds a value in pairs of lines: the names, and below each its value.
-fn find(table: &str, name: &str) -> Option<u64> {
+pub(super) fn find(table: &str, name: &str) -> Option<u64> {
     let lines: Vec<&str> = table.lines().collect();
     lines.chunks(2).find_map(|pair| {
         let [names, values] = pair else { return None };
@@ -205,7 +205,7 @@ fn request(sequence: u32) -> Vec<u8> {
 }
 
 /// Reads a counter's name and packets.
-fn counter(message: &Message<'_>) -> Option<(String, u64)> {
+pub(super) fn counter(message: &Message<'_>) -> Option<(String, u64)> {
     let (mut name, mut packets) = (None, None);
     for (kind, value) in message.attributes()? {
         match kind {

@@ -84,8 +84,10 @@ const VIRTUAL_TIME: &[&str] = &[
 /// The programs that these tests run beside pepd.
 const PROGRAMS: &[&str] = &["curl", "ip", "ip6tables-nft", "iptables-nft", "nft", "sh"];
 
-/// The unit tests of every crate, and the tests of the daemon.
-const PEPDS: &[&str] = &["--lib", "--bins", "--test", "it"];
+/// The unit tests of every crate, the tests of the daemon, the fuzzer's and the model checker's.
+const PEPDS: &[&str] = &[
+    "--lib", "--bins", "--test", "it", "--test", "fuzz", "--test", "loom",
+];
 
 /// The tests of `pepd-lab`, which measure: no more at a time than there are processors.
 const LABS: &[&str] = &["--test", "lab"];

@@ -1,0 +1,31 @@
+//! As much of the daemon as its `wiring.rs` takes, without the kernel.
+
+/// A leg's congestion control.
+pub mod fixed_rate {
+    use pepd_config::{Congestion, Leg};
+
+    /// The controls of legs with a fixed rate: none is registered.
+    pub struct Controls;
+
+    impl Controls {
+        /// Returns the name by which the kernel knows a leg's control.
+        pub fn kernel_name(&self, leg: &Leg) -> Option<String> {
+            match leg.congestion.as_ref()? {
+                Congestion::Kernel(name) => Some(name.clone()),
+                Congestion::FixedRate => None,
+            }
+        }
+    }
+}
+
+/// Threads.
+pub mod resources {
+    use std::num::NonZeroUsize;
+
+    use pepd_config::Config;
+
+    /// Returns the number of workers.
+    pub fn workers(config: &Config) -> NonZeroUsize {
+        config.node.workers.unwrap_or(NonZeroUsize::MIN)
+    }
+}

@@ -1,0 +1,52 @@
+//! What nft and the kernel say of the table, under a fuzzer.
+
+use super::carried::Earlier;
+use super::elements;
+use super::listing::Listing;
+use super::ruleset;
+use crate::plan::Plan;
+
+/// Reads a listing as JSON, compares it with a plan, and writes the table that would take its place:
+/// its commands are pepd's own, whatever the names in the listing are.
+pub(crate) fn listing(json: &str, plan: &Plan) {
+    let Ok(listing) = Listing::parse(json) else {
+        return;
+    };
+    let _ = (listing.counters(), listing.has_table("ip"));
+    let Some(listing) = listing.of_table() else {
+        return;
+    };
+    let fingerprint = listing.fingerprint();
+    assert_eq!(fingerprint, fingerprint.fingerprint());
+    let expected = ruleset::write(plan, Earlier::Discarded);
+    assert_eq!(
+        listing.check(&expected).is_ok(),
+        fingerprint.check(&expected).is_ok()
+    );
+    for earlier in [Earlier::Own(&listing), Earlier::Left(&listing)] {
+        let text = earlier.cleared_for(&expected);
+        for line in text.lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            match words[..] {
+                ["add" | "delete", "table", "inet" | "ip" | "ip6", "pepd"]
+                | ["flush", "table", "inet", "pepd"] => {}
+                [
+                    "delete",
+                    "set" | "map" | "chain" | "counter",
+                    "inet",
+                    "pepd",
+                    name,
+                ] => {
+                    assert!(!name.contains([';', '{', '}', '"', '#']), "{line}");
+                }
+                _ => panic!("not a command of pepd's: {line}"),
+            }
+        }
+    }
+}
+
+/// Reads the elements of a set.
+pub(crate) fn elements(datagram: &[u8]) {
+    let elements = elements::fuzzed(datagram);
+    let _ = elements.count();
+}
