@@ -19,8 +19,8 @@ use pepd_net::{Finding, Plan, Watch};
 use pepd_telemetry::Counters;
 use tokio::task::JoinHandle;
 
-use self::record::Record;
 pub use self::record::Passing;
+use self::record::Record;
 use self::streak::Sample;
 
 /// The least time between two samples. The gate may be renewed more often.

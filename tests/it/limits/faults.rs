@@ -78,8 +78,7 @@ fn a_verdict_that_fails_is_given_again(
         let mut pairs = Vec::new();
         for client in clients {
             let client = client.join().unwrap()?;
-            let is_its =
-                |server: &TcpStream| server.peer_addr().ok() == client.local_addr().ok();
+            let is_its = |server: &TcpStream| server.peer_addr().ok() == client.local_addr().ok();
             let at = servers.iter().position(is_its).context("no such client")?;
             let server = servers.swap_remove(at);
             pairs.push(Pair { client, server });

@@ -144,10 +144,7 @@ impl AsyncSocket for RouteSocket {
         }
     }
 
-    fn poll_recv_from_full(
-        &self,
-        cx: &mut Context<'_>,
-    ) -> Poll<io::Result<(Vec<u8>, SocketAddr)>> {
+    fn poll_recv_from_full(&self, cx: &mut Context<'_>) -> Poll<io::Result<(Vec<u8>, SocketAddr)>> {
         loop {
             match ready!(self.inner.poll_recv_from_full(cx)) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -196,7 +193,13 @@ mod tests {
         let answer = refusal(&request(7), &error);
         let replies: Vec<_> = replies(&answer).collect();
         assert!(
-            matches!(replies[..], [Reply::Refused { sequence: 7, errno: libc::EPERM }]),
+            matches!(
+                replies[..],
+                [Reply::Refused {
+                    sequence: 7,
+                    errno: libc::EPERM
+                }]
+            ),
             "{replies:?}"
         );
     }

@@ -376,7 +376,10 @@ fn tolerate<T>(daemon: &Daemon, result: Result<T>) -> Result<Option<T>> {
             );
             ensure!(!hung && !error.is::<Corrupt>(), "{error:#}");
             let excused = daemon.excuses_a_break() || daemon.ended().is_some();
-            ensure!(excused, "{error:#}, for a call that could have been made again");
+            ensure!(
+                excused,
+                "{error:#}, for a call that could have been made again"
+            );
             Ok(None)
         }
     }

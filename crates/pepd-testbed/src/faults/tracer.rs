@@ -296,7 +296,9 @@ fn is_wake_up(pid: Pid, number: c_long) -> bool {
     (reads || writes)
         && machine::first_argument(pid).is_ok_and(|descriptor| {
             let link = std::fs::read_link(format!("/proc/{pid}/fd/{descriptor}"));
-            let Some(link) = link.ok().and_then(|link| link.into_os_string().into_string().ok())
+            let Some(link) = link
+                .ok()
+                .and_then(|link| link.into_os_string().into_string().ok())
             else {
                 return false;
             };
