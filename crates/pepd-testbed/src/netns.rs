@@ -1,6 +1,7 @@
 //! Network namespaces that do not outlive their process.
 
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Once;
@@ -9,6 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use nix::mount::{MntFlags, umount2};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -37,6 +39,17 @@ impl Netns {
     /// # Errors
     /// Without root, or without `ip`.
     pub fn new(role: &str) -> Result<Self> {
+        let netns = Self::with_lo_down(role)?;
+        run(
+            Command::new("ip").args(["-n", &netns.name, "link", "set", "lo", "up"]),
+            IP_LIMIT,
+        )?
+        .success()?;
+        Ok(netns)
+    }
+
+    /// Makes a namespace as the kernel does, for who sets up all its devices at once.
+    pub(crate) fn with_lo_down(role: &str) -> Result<Self> {
         static SWEPT: Once = Once::new();
         static COUNT: AtomicU32 = AtomicU32::new(0);
         SWEPT.call_once(sweep);
@@ -130,11 +143,6 @@ impl Netns {
             self.sysctl(&format!("net.ipv6.conf.{scope}.dad_transmits"), "0")?;
             self.sysctl(&format!("net.ipv6.conf.{scope}.accept_ra"), "0")?;
         }
-        run(
-            Command::new("ip").args(["-n", &self.name, "link", "set", "lo", "up"]),
-            IP_LIMIT,
-        )?
-        .success()?;
         Ok(())
     }
 
@@ -156,22 +164,27 @@ fn inside<T>(netns: &File, work: impl FnOnce() -> Result<T>) -> Result<T> {
 }
 
 /// Ends what still runs in a namespace of ours (a program that left its process group, as
-/// sshd's sessions do) and removes it.
+/// sshd's sessions do) and removes it, as `ip netns delete` does: every program that a test starts
+/// costs an emulated machine a third of a second.
 fn remove(name: &str) {
-    let own = Pid::this();
-    let pids = run(Command::new("ip").args(["netns", "pids", name]), IP_LIMIT)
-        .map(|finished| finished.stdout)
-        .unwrap_or_default();
-    for pid in pids
-        .split_whitespace()
-        .filter_map(|pid| pid.parse().ok())
-        .map(Pid::from_raw)
-    {
-        if pid != own {
+    let path = PathBuf::from(NAMES).join(name);
+    if let Ok(netns) = fs::metadata(&path) {
+        for pid in processes_in(netns.ino()).filter(|pid| *pid != Pid::this()) {
             let _ = kill(pid, Signal::SIGKILL);
         }
     }
-    let _ = run(Command::new("ip").args(["netns", "delete", name]), IP_LIMIT);
+    let _ = umount2(&path, MntFlags::MNT_DETACH);
+    let _ = fs::remove_file(&path);
+}
+
+/// Lists the processes whose main thread is in the network namespace with this inode number.
+fn processes_in(netns: u64) -> impl Iterator<Item = Pid> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes.filter_map(move |process| {
+        let pid = process.file_name().to_str()?.parse().ok()?;
+        let its_own = fs::metadata(process.path().join("ns/net")).ok()?;
+        (its_own.ino() == netns).then_some(Pid::from_raw(pid))
+    })
 }
 
 /// Removes the namespaces of processes that no longer exist: having been killed, they could not do

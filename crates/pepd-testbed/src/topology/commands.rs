@@ -49,38 +49,26 @@ pub(super) fn emulate(
     )?)
 }
 
-/// Makes a veth pair.
-pub(super) fn connect(nodes: &BTreeMap<String, Netns>, link: &Link, index: u8) -> Result<()> {
-    let netns = |side| netns(nodes, link, side);
+/// Appends a veth pair to a batch for `ip -batch`.
+pub(super) fn describe_cable(
+    batch: &mut String,
+    nodes: &BTreeMap<String, Netns>,
+    link: &Link,
+    index: u8,
+) -> Result<()> {
     let [left, right] = [device(&link.ends[1]), device(&link.ends[0])];
     ensure!(
         left.len() < 16 && right.len() < 16,
         "device name too long: {left}, {right}"
     );
-    run(
-        Command::new("ip")
-            .args([
-                "link",
-                "add",
-                &left,
-                "address",
-                &mac(index, 0),
-                "netns",
-                netns(0)?,
-            ])
-            .args(["type", "veth"])
-            .args([
-                "peer",
-                "name",
-                &right,
-                "address",
-                &mac(index, 1),
-                "netns",
-                netns(1)?,
-            ]),
-        IP_LIMIT,
-    )?
-    .success()?;
+    writeln!(
+        batch,
+        "link add {left} address {} netns {} type veth peer name {right} address {} netns {}",
+        mac(index, 0),
+        netns(nodes, link, 0)?,
+        mac(index, 1),
+        netns(nodes, link, 1)?,
+    )?;
     Ok(())
 }
 
@@ -143,18 +131,20 @@ pub(super) fn describe_route(batch: &mut String, links: &[Link], route: &Route) 
     Ok(())
 }
 
-/// Runs a batch of commands in a namespace.
-pub(super) fn ip_batch(netns: &Netns, batch: &str) -> Result<()> {
+/// Runs a batch of commands, in a namespace or in this process's.
+pub(super) fn ip_batch(netns: Option<&Netns>, batch: &str) -> Result<()> {
+    if batch.is_empty() {
+        return Ok(());
+    }
     let mut file = NamedTempFile::new()?;
     file.write_all(batch.as_bytes())?;
-    run(
-        Command::new("ip")
-            .args(["-n", netns.name(), "-batch"])
-            .arg(file.path()),
-        IP_LIMIT,
-    )?
-    .success()
-    .with_context(|| fs::read_to_string(file.path()).unwrap_or_default())?;
+    let mut command = Command::new("ip");
+    if let Some(netns) = netns {
+        command.args(["-n", netns.name()]);
+    }
+    run(command.arg("-batch").arg(file.path()), IP_LIMIT)?
+        .success()
+        .with_context(|| fs::read_to_string(file.path()).unwrap_or_default())?;
     Ok(())
 }
 

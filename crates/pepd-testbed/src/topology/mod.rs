@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 
-use self::commands::{Route, connect, describe_end, describe_route, emulate, ip_batch};
+use self::commands::{Route, describe_cable, describe_end, describe_route, emulate, ip_batch};
 pub use self::link::Link;
 use self::link::device;
 use self::settle::settle;
@@ -116,7 +116,7 @@ impl TopologyBuilder {
     pub fn build(self) -> Result<Topology> {
         let mut nodes = BTreeMap::new();
         for node in &self.nodes {
-            let netns = Netns::new(&node.name)?;
+            let netns = Netns::with_lo_down(&node.name)?;
             if node.forwards {
                 netns.sysctl("net.ipv4.conf.all.forwarding", "1")?;
                 netns.sysctl("net.ipv6.conf.all.forwarding", "1")?;
@@ -124,7 +124,9 @@ impl TopologyBuilder {
             nodes.insert(node.name.clone(), netns);
         }
         let mut emulated = BTreeMap::new();
-        let mut batches: BTreeMap<&str, String> = BTreeMap::new();
+        let mut cables = String::new();
+        let lo_up = |node: &'_ Node| (node.name.clone(), "link set lo up\n".to_owned());
+        let mut batches: BTreeMap<String, String> = self.nodes.iter().map(lo_up).collect();
         for (index, link) in self.links.iter().enumerate() {
             let index = u8::try_from(index).context("more than 256 links")?;
             match &link.emulation {
@@ -132,21 +134,26 @@ impl TopologyBuilder {
                     let link_at_work = emulate(&nodes, link, shape, *seed)?;
                     emulated.insert(link.ends.clone(), link_at_work);
                 }
-                None => connect(&nodes, link, index)?,
+                None => describe_cable(&mut cables, &nodes, link, index)?,
             }
             for side in [0, 1] {
-                let batch = batches.entry(&link.ends[side]).or_default();
+                let batch = batches.entry(link.ends[side].clone()).or_default();
                 describe_end(batch, link, index, side)?;
             }
         }
         for route in &self.routes {
-            describe_route(batches.entry(&route.node).or_default(), &self.links, route)?;
+            describe_route(
+                batches.entry(route.node.clone()).or_default(),
+                &self.links,
+                route,
+            )?;
         }
+        ip_batch(None, &cables)?;
         for (name, batch) in &batches {
             let netns = nodes
-                .get(*name)
+                .get(name)
                 .with_context(|| format!("no node `{name}`"))?;
-            ip_batch(netns, batch)?;
+            ip_batch(Some(netns), batch)?;
         }
         let cables = self.links.iter().filter(|link| link.emulation.is_none());
         for link in cables.filter(|link| !link.offloads) {

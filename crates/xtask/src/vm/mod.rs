@@ -88,11 +88,12 @@ pub struct Args {
     env: Vec<(String, OsString)>,
 
     /// Build the workspace's integration tests and run those whose `target::test` contains one
-    /// of the FILTERs
+    /// of the FILTERs; all the words of one with spaces
     #[arg(long, value_name = "FILTER", num_args = 0.., default_missing_value = "")]
     tests: Option<Vec<String>>,
 
-    /// Of these tests, leave out those whose `target::test` contains this; may be repeated
+    /// Of these tests, leave out those whose `target::test` contains this, or all the words of
+    /// it; may be repeated
     #[arg(long, value_name = "FILTER", requires = "tests")]
     skip: Vec<String>,
 

@@ -115,7 +115,7 @@ fn build() -> Result<Vec<Binary>> {
 }
 
 /// Keeps the tests whose `target::name` contains one of `filters` and none of `skip`, and the binaries
-/// with any.
+/// with any. What has spaces is several parts, all of which must be contained.
 fn choose(binaries: Vec<Binary>, filters: &[String], skip: &[String]) -> Result<Vec<Binary>> {
     let mut chosen = Vec::new();
     for mut binary in binaries {
@@ -131,8 +131,8 @@ fn choose(binaries: Vec<Binary>, filters: &[String], skip: &[String]) -> Result<
             .collect();
         let wanted = |test: &&&str| {
             let name = format!("{}::{test}", binary.target);
-            let has_one_of = |filters: &[String]| filters.iter().any(|part| name.contains(part));
-            has_one_of(filters) && !has_one_of(skip)
+            let has_all = |parts: &String| parts.split(' ').all(|part| name.contains(part));
+            filters.iter().any(has_all) && !skip.iter().any(has_all)
         };
         binary.chosen = tests
             .iter()
