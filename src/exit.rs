@@ -24,7 +24,8 @@ pub const CODES: &[(u8, &str)] = &[
     (Kind::Internal as u8, "an internal error"),
     (
         Kind::Temporary as u8,
-        "the host did not answer in time, or another pepd runs already: it may work later",
+        "the host did not answer in time, has no memory or descriptors now, or another pepd runs \
+         already: it may work later",
     ),
     (
         Kind::NotPermitted as u8,
@@ -164,6 +165,9 @@ impl From<pepd_bpf::Error> for Failure {
 
 impl From<pepd_relay::ListenError> for Failure {
     fn from(error: pepd_relay::ListenError) -> Self {
+        if error.is_shortage() {
+            return Self::temporary(error);
+        }
         Self::unavailable(error)
     }
 }

@@ -20,7 +20,7 @@ pub fn run(file: &File) -> Result {
     };
     // Everything after this, threads and programs, has only what is needed.
     privileges::reduce()?;
-    let _flushed = log::start(config.log.format);
+    let _flushed = log::start(config.log.format)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -15,7 +15,7 @@ use pepd_relay::Observer;
 use pepd_telemetry::Counters;
 
 use crate::daemon::fixed_rate::Names;
-use crate::daemon::health::Alarms;
+use crate::daemon::health::{Alarms, Passing};
 use crate::daemon::peers::PeerStates;
 use crate::daemon::resources::Descriptors;
 
@@ -146,13 +146,14 @@ impl StatusView {
 
     fn state(&self) -> DaemonState {
         if self.draining.load(Relaxed) {
-            DaemonState::Draining
-        } else if self.alarms.is_blocked() {
-            DaemonState::Blocked
-        } else if self.observer.admission().pressure().full {
-            DaemonState::Full
-        } else {
-            DaemonState::Splitting
+            return DaemonState::Draining;
+        }
+        let full = self.observer.admission().pressure().full;
+        match self.alarms.passing() {
+            Passing::Blocked => DaemonState::Blocked,
+            _ if full => DaemonState::Full,
+            Passing::OnTrial => DaemonState::Trial,
+            Passing::Through => DaemonState::Splitting,
         }
     }
 

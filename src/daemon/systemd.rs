@@ -1,9 +1,11 @@
 //! What systemd is told about the daemon (sd_notify(3)).
 
+use std::collections::VecDeque;
 use std::io;
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
+use pepd_sys::retry_on_intr;
 use sd_notify::NotifyState;
 
 /// A line to systemd, where there is one (`NOTIFY_SOCKET`).
@@ -32,7 +34,7 @@ impl Notifier {
         let (messages, inbox) = sync_channel(QUEUE_LENGTH);
         std::thread::Builder::new()
             .name("notify".to_owned())
-            .spawn(move || inbox.into_iter().for_each(|message| send(&message)))?;
+            .spawn(move || deliver(inbox))?;
         Ok(Self { messages })
     }
 
@@ -63,8 +65,29 @@ impl Notifier {
     }
 }
 
-fn send(message: &Message) {
-    let result = match message {
+/// Sends what comes. What could not be sent is sent before the next message, of which there is one a
+/// second: whoever has not heard that the daemon is ready ends it.
+fn deliver(inbox: Receiver<Message>) {
+    let mut unsent = VecDeque::new();
+    for message in inbox {
+        unsent.push_back(message);
+        while let Some(first) = unsent.front() {
+            if let Err(error) = retry_on_intr(|| send(first)) {
+                tracing::debug!(%error, "notify systemd");
+                break;
+            }
+            unsent.pop_front();
+        }
+        // That all is well is told again by itself.
+        unsent.retain(|message| !matches!(message, Message::Alive(_)));
+        while unsent.len() > QUEUE_LENGTH {
+            unsent.pop_front();
+        }
+    }
+}
+
+fn send(message: &Message) -> io::Result<()> {
+    match message {
         Message::Ready => sd_notify::notify(&[NotifyState::Ready]),
         Message::Reloading => NotifyState::monotonic_usec_now()
             .and_then(|now| sd_notify::notify(&[NotifyState::Reloading, now])),
@@ -79,8 +102,5 @@ fn send(message: &Message) {
         Message::Alive(status) => {
             sd_notify::notify(&[NotifyState::Watchdog, NotifyState::Status(status)])
         }
-    };
-    if let Err(error) = result {
-        tracing::debug!(%error, "notify systemd");
     }
 }

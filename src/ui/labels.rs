@@ -27,6 +27,10 @@ fn state(state: DaemonState) -> &'static str {
         DaemonState::Blocked => {
             "SPLIT CONNECTIONS DO NOT COME THROUGH, new connections are routed unsplit"
         }
+        DaemonState::Trial => {
+            "split connections did not come through: new connections are split to see whether they \
+             do now"
+        }
         DaemonState::Draining => "draining, new connections are routed unsplit",
     }
 }

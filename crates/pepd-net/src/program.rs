@@ -9,8 +9,8 @@ use std::io;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::process::{Child, Command};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::{Mutex, oneshot};
 use tokio::time::timeout;
 
@@ -146,37 +146,55 @@ async fn supervise(program: Program, mut result: oneshot::Sender<Result<Output, 
 /// Talks with a program until it ends.
 async fn finish(child: &mut Child, input: String) -> io::Result<Output> {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let write = async {
-        match stdin {
-            Some(mut stdin) => stdin.write_all(input.as_bytes()).await,
-            None => Ok(()),
+    let (written, stdout, stderr) = tokio::join!(write(stdin, &input), read(stdout), read(stderr));
+    let (stdout, stderr) = (stdout?, stderr?);
+    let status = loop {
+        match child.wait().await {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            waited => break waited?,
         }
     };
-    let read_output = async {
-        let mut bytes = Vec::new();
-        if let Some(mut stdout) = stdout {
-            stdout.read_to_end(&mut bytes).await?;
-        }
-        Ok::<_, io::Error>(bytes)
-    };
-    let read_errors = async {
-        let mut bytes = Vec::new();
-        if let Some(mut stderr) = stderr {
-            stderr.read_to_end(&mut bytes).await?;
-        }
-        Ok::<_, io::Error>(bytes)
-    };
-    let (written, stdout, stderr) = tokio::join!(write, read_output, read_errors);
     let output = Output {
-        status: child.wait().await?,
-        stdout: stdout?,
-        stderr: stderr?,
+        status,
+        stdout,
+        stderr,
     };
     // Only now: a program that fails early stops reading, and its own words say more.
     if output.status.success() {
         written?;
     }
     Ok(output)
+}
+
+/// Writes all of a text, and closes what it is written to.
+async fn write(to: Option<ChildStdin>, text: &str) -> io::Result<()> {
+    let (Some(mut to), mut rest) = (to, text.as_bytes()) else {
+        return Ok(());
+    };
+    while !rest.is_empty() {
+        match to.write(rest).await {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(length) => rest = rest.get(length..).unwrap_or_default(),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Reads everything up to the end.
+async fn read(from: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let Some(mut from) = from else {
+        return Ok(bytes);
+    };
+    loop {
+        match from.read_to_end(&mut bytes).await {
+            // What came before is there.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result.map(|_| bytes),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use libc::{EMFILE, ENFILE, ENOBUFS, ENOMEM};
 use pepd_packet::FourTuple;
 use pepd_sys::stream;
 use pepd_telemetry::Throttle;
@@ -18,6 +17,7 @@ use crate::listener::Listener;
 use crate::registered::register;
 use crate::settings::Dscp;
 use crate::shared::{Context, Shared};
+use crate::shortage::is_shortage;
 use crate::{sockopts, spare};
 
 /// The pause in accepting when descriptors have run out.
@@ -55,7 +55,8 @@ async fn accept_loop(context: Arc<Context>, listener: Listener) {
                     guard.clear_ready();
                     break;
                 }
-                Err(error) if is_shortage(&error) => {
+                // Nothing is wrong with the connection, which waits.
+                Err(error) if error.raw_os_error().is_some_and(is_shortage) => {
                     report_shortage(&context, &error);
                     tokio::time::sleep(PAUSE).await;
                     break;
@@ -141,14 +142,6 @@ fn claim(shared: &Shared, flow: FourTuple, domain: Domain, socket: Socket) -> Up
         }
         Claim::Unknown => Upstream::Spare(socket, None),
     }
-}
-
-/// Returns whether accept(2) lacked a resource: nothing is wrong with the connection, which waits.
-fn is_shortage(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(EMFILE | ENFILE | ENOBUFS | ENOMEM)
-    )
 }
 
 /// Returns whether the client has left, or its network has failed (accept(2)).

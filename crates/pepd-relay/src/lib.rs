@@ -27,6 +27,7 @@ mod registered;
 mod sample;
 mod settings;
 mod shared;
+mod shortage;
 mod sockopts;
 mod spare;
 mod sync;

@@ -1,12 +1,12 @@
 //! The TPROXY listeners: one per leg, address family and worker.
 
 use std::fs;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use libc::EADDRINUSE;
+use libc::{EADDRINUSE, EAFNOSUPPORT};
 use pepd_packet::QueueNumber;
 use pepd_sys::{sockopt, tcp_info};
 use socket2::{Domain, Socket};
@@ -14,6 +14,7 @@ use socket2::{Domain, Socket};
 use crate::call::Call;
 use crate::fast_open::Key;
 use crate::settings::{Dscp, Leg, ListenerAddress, Settings};
+use crate::shortage::is_shortage;
 use crate::sockopts::{self, SocketError, SocketOption};
 
 /// Connections that may wait to be accepted, and handshakes that may be under way, cut by the kernel
@@ -83,6 +84,18 @@ pub enum ListenError {
     TooManyLegs(usize),
 }
 
+impl ListenError {
+    /// Returns whether the kernel lacked descriptors or memory: it may have them in a moment.
+    pub fn is_shortage(&self) -> bool {
+        let errno = match self {
+            Self::Other { source, .. } => source.errno(),
+            Self::NoQueue { source, .. } | Self::NoKey(source) => source.raw_os_error(),
+            Self::InUse { .. } | Self::QueueInUse { .. } | Self::TooManyLegs(_) => None,
+        };
+        errno.is_some_and(is_shortage)
+    }
+}
+
 /// A listener with the leg whose clients it serves.
 #[derive(Debug)]
 pub(crate) struct Listener {
@@ -101,11 +114,7 @@ pub(crate) fn open_all(
     key: &Key,
 ) -> Result<Vec<Vec<Listener>>, ListenError> {
     let addresses = addresses(settings, generation)?;
-    let domains = if ipv6_available() {
-        &[Domain::IPV4, Domain::IPV6][..]
-    } else {
-        &[Domain::IPV4]
-    };
+    let domains = domains(settings.port)?;
     (0..workers.get())
         .map(|_| {
             let mut set = Vec::new();
@@ -157,8 +166,20 @@ pub(crate) fn addresses(
     }
 }
 
-fn ipv6_available() -> bool {
-    sockopts::new_socket(Domain::IPV6).is_ok()
+/// Returns the address families that this host has. That a socket cannot be had now says nothing
+/// about them: whoever went on without IPv6 would not serve it, and nobody would know.
+fn domains(port: u16) -> Result<&'static [Domain], ListenError> {
+    match sockopts::new_socket(Domain::IPV6) {
+        Ok(_) => Ok(&[Domain::IPV4, Domain::IPV6]),
+        Err(error) if error.raw_os_error() == Some(EAFNOSUPPORT) => Ok(&[Domain::IPV4]),
+        Err(source) => Err(ListenError::Other {
+            address: SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port),
+            source: SocketError::Call {
+                call: Call::Socket,
+                source,
+            },
+        }),
+    }
 }
 
 fn open(

@@ -22,7 +22,7 @@ pub(crate) async fn register(
 ) -> AsyncFd<OwnedFd> {
     let admission = &context.shared.admission;
     loop {
-        match open().and_then(|fd| reactor::register(fd, Interest::READABLE)) {
+        match open().and_then(|fd| Ok(reactor::register(fd, Interest::READABLE)?)) {
             Ok(registered) => {
                 admission.recovered();
                 return registered;

@@ -23,3 +23,5 @@ pub mod sockopt;
 pub mod stream;
 mod syscall;
 pub mod tcp_info;
+
+pub use syscall::retry_on_intr;

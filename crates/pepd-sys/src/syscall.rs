@@ -11,6 +11,20 @@ pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     }
 }
 
+/// Makes a system call as often as a signal interrupts it (EINTR): nothing has happened then, and
+/// the same call does it.
+///
+/// # Errors
+/// As the call, but for EINTR.
+pub fn retry_on_intr<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
 /// Turns the return value of a system call that returns a length into a result, keeping errno.
 pub(crate) fn check_len(result: libc::ssize_t) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())

@@ -19,6 +19,7 @@ use pepd_net::{Finding, Plan, Watch};
 use pepd_telemetry::Counters;
 use tokio::task::JoinHandle;
 
+pub use self::record::Passing;
 use self::record::Record;
 use self::streak::Sample;
 
@@ -41,17 +42,17 @@ pub struct Alarms(RwLock<Reported>);
 
 #[derive(Debug, Default)]
 struct Reported {
-    blocked: bool,
+    passing: Passing,
     alarms: Vec<Alarm>,
 }
 
 impl Alarms {
-    /// Returns whether new connections are routed because split ones do not come through.
-    pub fn is_blocked(&self) -> bool {
+    /// Tells whether split connections come through, as far as is known.
+    pub fn passing(&self) -> Passing {
         self.0
             .read()
             .unwrap_or_else(PoisonError::into_inner)
-            .blocked
+            .passing
     }
 
     /// Lists what stands in the way of connections.
@@ -90,6 +91,8 @@ pub struct Health {
 /// What the log was last told.
 #[derive(Debug, Default)]
 struct Told {
+    passing: Passing,
+    /// Whether it was told last that they do not come through; a trial changes nothing about that.
     blocked: bool,
     alarms: Vec<Finding>,
 }
@@ -212,10 +215,11 @@ impl Health {
 
     /// Tells the log, and whoever asks, what has changed.
     fn tell(&mut self) {
-        let (blocked, alarms) = (self.record.is_blocked(), self.record.alarms());
-        if blocked == self.told.blocked && alarms == self.told.alarms {
+        let (passing, alarms) = (self.record.passing(), self.record.alarms());
+        if passing == self.told.passing && alarms == self.told.alarms {
             return;
         }
+        let blocked = passing != Passing::Through;
         for alarm in &alarms {
             let is_told = self.told.alarms.iter().any(|told| told.text == alarm.text);
             if !is_told {
@@ -245,11 +249,15 @@ impl Health {
             .write()
             .unwrap_or_else(PoisonError::into_inner);
         *reported = Reported {
-            blocked,
+            passing,
             alarms: alarms.iter().map(alarm).collect(),
         };
         drop(reported);
-        self.told = Told { blocked, alarms };
+        self.told = Told {
+            passing,
+            blocked,
+            alarms,
+        };
     }
 }
 

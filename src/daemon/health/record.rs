@@ -65,6 +65,18 @@ enum State {
     Trial { passage: Passage },
 }
 
+/// How split connections fare.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Passing {
+    /// They come through, for all that is known.
+    #[default]
+    Through,
+    /// They do not: new connections are routed.
+    Blocked,
+    /// They did not; new ones are split to see whether they do now.
+    OnTrial,
+}
+
 /// Everything known.
 #[derive(Debug)]
 pub struct Record {
@@ -98,10 +110,13 @@ impl Record {
         !matches!(self.state, State::Shut { .. })
     }
 
-    /// Returns whether split connections are known not to come through; a trial changes nothing
-    /// about that.
-    pub fn is_blocked(&self) -> bool {
-        !matches!(self.state, State::Open { .. })
+    /// Tells how split connections fare, as far as is known.
+    pub fn passing(&self) -> Passing {
+        match self.state {
+            State::Open { .. } => Passing::Through,
+            State::Shut { .. } => Passing::Blocked,
+            State::Trial { .. } => Passing::OnTrial,
+        }
     }
 
     /// Lists what stands in the way: what has closed the gate, and what was found that would.

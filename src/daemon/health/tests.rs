@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use pepd_admin::wire::Alarm;
 use pepd_net::{Cause, Family, Finding, Passage, Tally};
 
-use super::record::Record;
+use super::record::{Passing, Record};
 use super::streak::Sample;
 
 /// A host on which time passes second by second.
@@ -140,9 +140,9 @@ fn it_opens_again_once_the_cause_is_gone() {
     host.idle(100);
     assert!(!host.record.allows(), "it is still there");
     host.found(&[]);
-    assert!(host.record.allows() && host.record.is_blocked(), "a trial");
+    assert_eq!(host.record.passing(), Passing::OnTrial, "a trial");
     host.second(Passage::Input, Family::V4, 1, 1);
-    assert!(!host.record.is_blocked() && host.record.alarms().is_empty());
+    assert!(host.record.passing() == Passing::Through && host.record.alarms().is_empty());
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn trials_grow_rare() {
     let mut trials = Vec::new();
     for second in 0..2000 {
         let lost = if host.record.allows() { 8 } else { 0 };
-        let was_blocked = host.record.is_blocked();
+        let was_blocked = host.record.passing() != Passing::Through;
         if was_blocked && host.record.allows() {
             trials.push(second);
         }
@@ -172,7 +172,7 @@ fn a_cause_that_stops_nothing_is_disbelieved() {
     host.idle(301);
     assert!(host.record.allows(), "a trial");
     host.second(Passage::Input, Family::V4, 1, 1);
-    assert!(!host.record.is_blocked() && host.record.alarms().is_empty());
+    assert!(host.record.passing() == Passing::Through && host.record.alarms().is_empty());
     host.second(Passage::Input, Family::V4, 1, 0);
     assert!(host.record.allows());
 }
@@ -223,10 +223,10 @@ fn acknowledgements_that_a_certain_cause_stops_close_the_gate() {
         assert!(!host.record.allows(), "{cause}");
         host.idle(3);
         host.found(&[]);
-        assert!(host.record.allows() && host.record.is_blocked(), "a trial");
+        assert_eq!(host.record.passing(), Passing::OnTrial, "a trial");
         host.sample.accepted += 1;
         host.second(Passage::Completion, Family::V4, 1, 0);
-        assert!(!host.record.is_blocked(), "{cause}");
+        assert_eq!(host.record.passing(), Passing::Through, "{cause}");
     }
 }
 

@@ -2,8 +2,9 @@
 
 mod journal;
 
-use std::io::{IsTerminal, stderr};
+use std::io::{IsTerminal, Write, stderr};
 use std::os::unix::fs::MetadataExt;
+use std::panic::{self, AssertUnwindSafe};
 
 use pepd_config::LogFormat;
 use tracing_appender::non_blocking::{NonBlocking, WorkerGuard};
@@ -13,6 +14,7 @@ use tracing_subscriber::fmt::SubscriberBuilder;
 use tracing_subscriber::fmt::format::{DefaultFields, Format};
 
 use self::journal::{Journal, JournalFormat};
+use crate::exit::{Failure, Result};
 
 /// Starts the log in this format, or in the one that suits what standard error leads to. `PEPD_LOG`
 /// chooses the lines (`PEPD_LOG=debug` for more about single connections).
@@ -20,7 +22,11 @@ use self::journal::{Journal, JournalFormat};
 /// A thread writes them: a reader that has stopped, the journal included, must not stop the
 /// relay. What does not fit into its queue meanwhile is lost. The lines in the queue are
 /// written when the guard that is returned is dropped.
-pub fn start(format: Option<LogFormat>) -> WorkerGuard {
+///
+/// # Errors
+///
+/// If there is no thread to be had.
+pub fn start(format: Option<LogFormat>) -> Result<WorkerGuard> {
     let wanted = format.unwrap_or(if leads_to_journal() {
         LogFormat::Journal
     } else {
@@ -32,17 +38,17 @@ pub fn start(format: Option<LogFormat>) -> WorkerGuard {
     };
     let guard = match (wanted, journal) {
         (_, Some(journal)) => {
-            let (writer, guard) = tracing_appender::non_blocking(journal);
+            let (writer, guard) = non_blocking(journal)?;
             to(writer).event_format(JournalFormat).init();
             guard
         }
         (LogFormat::Json, None) => {
-            let (writer, guard) = tracing_appender::non_blocking(stderr());
+            let (writer, guard) = non_blocking(stderr())?;
             to(writer).json().flatten_event(true).init();
             guard
         }
         (LogFormat::Text | LogFormat::Journal, None) => {
-            let (writer, guard) = tracing_appender::non_blocking(stderr());
+            let (writer, guard) = non_blocking(stderr())?;
             let log = to(writer).with_ansi(stderr().is_terminal());
             // The journal has its own clock.
             if std::env::var_os("JOURNAL_STREAM").is_some() {
@@ -58,14 +64,27 @@ pub fn start(format: Option<LogFormat>) -> WorkerGuard {
     {
         tracing::warn!(%error, ?asked, "{VARIABLE} is no filter; the level is info");
     }
-    guard
+    Ok(guard)
+}
+
+/// Starts the thread. The library panics where it gets none, which is caught, and said in words.
+fn non_blocking(writer: impl Write + Send + 'static) -> Result<(NonBlocking, WorkerGuard)> {
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(|_| {}));
+    let started = panic::catch_unwind(AssertUnwindSafe(|| tracing_appender::non_blocking(writer)));
+    panic::set_hook(hook);
+    started.map_err(|_| {
+        Failure::temporary(
+            "start the log: this host has no thread for it now (TasksMax=, ulimit -u)",
+        )
+    })
 }
 
 /// The environment variable that chooses the lines.
 const VARIABLE: &str = "PEPD_LOG";
 
 /// Reads the filter that the variable asks for; it is an error, too, if that is not set.
-fn filter() -> Result<EnvFilter, FromEnvError> {
+fn filter() -> std::result::Result<EnvFilter, FromEnvError> {
     EnvFilter::try_from_env(VARIABLE)
 }
 

@@ -179,18 +179,33 @@ fn what_stops_split_connections_is_noticed_and_they_are_routed(
     stage.finish()
 }
 
-/// What nft does not list is noticed by what it does.
+/// What nft does not list is noticed by what it does, and so is what depends on the packet: that it
+/// stops them all is not known beforehand.
 #[rstest]
-fn a_cause_that_nobody_finds_is_noticed(#[values(Via::Pepd, Via::Early)] via: Via) -> Result<()> {
-    require!(root, program("nft"), program("curl"));
+#[case::it_depends(
+    "nft 'add table inet late; add chain inet late input { type filter hook input \
+     priority 0; }; add rule inet late input iifname != lo tcp dport 1-65535 drop'",
+    "nft delete table inet late"
+)]
+#[case::of_the_older_iptables(
+    "iptables-legacy -A INPUT -p tcp -j DROP",
+    "iptables-legacy -D INPUT -p tcp -j DROP"
+)]
+fn a_cause_that_nobody_finds_is_noticed(
+    #[case] load: &str,
+    #[case] end: &str,
+    #[values(Via::Pepd, Via::Early)] via: Via,
+) -> Result<()> {
+    require!(
+        root,
+        program("nft"),
+        program("curl"),
+        program("iptables-legacy")
+    );
     let stage = open(via)?;
     let world = &stage.world;
     assert!(world.probe(Family::V4)?.1);
-    // It depends on the packet, so that it stops them all is not known beforehand.
-    world.hb().sh(
-        "nft 'add table inet late; add chain inet late input { type filter hook input \
-         priority 0; }; add rule inet late input iifname != lo tcp dport 1-65535 drop'",
-    )?;
+    world.hb().sh(load)?;
     std::thread::scope(|scope| {
         let attempts: Vec<_> = (0..4)
             .map(|_| scope.spawn(|| find_out(world, Family::V4)))
@@ -200,10 +215,57 @@ fn a_cause_that_nobody_finds_is_noticed(#[values(Via::Pepd, Via::Early)] via: Vi
             .try_for_each(|attempt| attempt.join().unwrap())
     })?;
     wait_for_state(&stage, "blocked")?;
-    world.hb().sh("nft delete table inet late")?;
+    world.hb().sh(end)?;
     wait_until(LIMIT, "connections are split again", || {
         world.probe(Family::V4).is_ok_and(|(_, split)| split)
     })?;
+    stage.finish()
+}
+
+/// In a trial new connections are split, and whoever asks is told that it is one: until somebody
+/// connects it is not known whether they come through.
+#[rstest]
+fn a_trial_is_said_to_be_one(#[values(Via::Pepd, Via::Early)] via: Via) -> Result<()> {
+    require!(root, program("nft"), program("curl"));
+    let stage = open(via)?;
+    let world = &stage.world;
+    world.hb().sh(Weather::InputPolicy.load())?;
+    find_out(world, Family::V4)?;
+    wait_for_state(&stage, "blocked")?;
+    world.hb().sh(Weather::InputPolicy.end())?;
+    wait_for_state(&stage, "trial")?;
+    assert!(ask(&stage, "/metrics")?.contains("pepd_state{state=\"trial\"} 1"));
+    let (pair, split) = world.probe(Family::V4)?;
+    assert!(split, "the gate is open");
+    pair.exchange(1000)?;
+    wait_for_state(&stage, "splitting")?;
+    stage.finish()
+}
+
+/// Where no connection can be tracked any more, routing would not help: the gate stays as it is.
+#[test]
+fn a_full_table_of_tracked_connections_is_named() -> Result<()> {
+    require!(root, program("nft"), program("curl"));
+    const SAID: &str = "the table of tracked connections is full";
+    let stage = open(Via::Pepd)?;
+    let world = &stage.world;
+    // Without a rule that asks for it nothing is tracked.
+    world.hb().sh(
+        "nft 'add table inet late; add chain inet late forward { type filter hook forward \
+         priority 0; }; add rule inet late forward ct state invalid drop'",
+    )?;
+    // Nobody is there; so the kernel keeps each for two minutes.
+    let nobody = SocketAddr::from(([10, 9, 0, 77], 9));
+    let sources = move |number| stranger(number, nobody.ip());
+    let flood = Flood::of_syns(world.client(), 400_000, sources, nobody)?;
+    wait_until(LIMIT, "it is named", || {
+        state(&stage).is_ok_and(|(_, alarms)| alarms.contains(SAID))
+    })?;
+    flood.stop()?;
+    let metrics = ask(&stage, "/metrics")?;
+    let metric = "pepd_alarm{cause=\"conntrack\"} 1";
+    assert!(metrics.contains(metric), "{metrics}");
+    assert_eq!(state(&stage)?.0, "splitting");
     stage.finish()
 }
 

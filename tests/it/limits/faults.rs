@@ -3,13 +3,14 @@
 
 use std::fs;
 use std::io::Read;
+use std::net::TcpStream;
 use std::process::Command;
 use std::thread;
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 use pepd_testbed::traffic::{Pair, accept, connect};
-use pepd_testbed::{Family, Process, Stage, Via, World, require, wait_until};
+use pepd_testbed::{Family, Pepd, Process, Stage, Via, World, require, wait_until};
 use rstest::rstest;
 
 use crate::harness::{LIMIT, PEPD};
@@ -77,8 +78,7 @@ fn a_verdict_that_fails_is_given_again(
         let mut pairs = Vec::new();
         for client in clients {
             let client = client.join().unwrap()?;
-            let is_its =
-                |server: &std::net::TcpStream| server.peer_addr().ok() == client.local_addr().ok();
+            let is_its = |server: &TcpStream| server.peer_addr().ok() == client.local_addr().ok();
             let at = servers.iter().position(is_its).context("no such client")?;
             let server = servers.swap_remove(at);
             pairs.push(Pair { client, server });
@@ -93,6 +93,45 @@ fn a_verdict_that_fails_is_given_again(
         pair.exchange(1000)?;
     }
     stage.finish()
+}
+
+/// A SYN that the kernel was to send on to the listener, and was not told so before that went, is
+/// not sent there later: its client repeats it, and is routed.
+#[rstest]
+fn at_the_end_a_verdict_that_is_due_splits_nothing(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root, program("strace"));
+    let world = World::standard()?;
+    let pepd = Pepd::start(PEPD, world.hb(), &World::config())?;
+    ensure!(world.probe(family)?.1);
+    let faults = Faults::inject(pepd.process(), &["sendto:error=ENOBUFS"])?;
+    let listener = world.listen(family)?;
+    let to = listener.local_addr()?;
+    thread::scope(|scope| -> Result<()> {
+        let client = scope.spawn(|| connect(world.client(), to));
+        wait_until(LIMIT, "a verdict is due", || {
+            waiting(&world).is_ok_and(|waiting| waiting > 0)
+                && pepd.log().contains("the kernel takes no verdicts")
+        })?;
+        pepd.signal(Signal::SIGTERM)?;
+        let (status, _) = pepd.wait()?;
+        ensure!(status.code() == Some(0), "{status}");
+        let client = client.join().unwrap()?;
+        // The box's own attempt may be there before it, and has been reset.
+        let is_its = |server: &TcpStream| server.peer_addr().ok() == client.local_addr().ok();
+        loop {
+            let server = accept(&listener)?.0;
+            let pair = Pair {
+                client: client.try_clone()?,
+                server,
+            };
+            if is_its(&pair.server) && pair.exchange(1000).is_ok() {
+                return Ok(());
+            }
+        }
+    })?;
+    faults.ended()
 }
 
 /// A strace that makes calls of the daemon's workers fail.
@@ -123,8 +162,13 @@ impl Faults {
     }
 
     /// Detaches it; at least one call must have failed.
-    fn end(mut self) -> Result<()> {
+    fn end(self) -> Result<()> {
         self.strace.signal(Signal::SIGTERM)?;
+        self.ended()
+    }
+
+    /// Waits for its end, which is the daemon's; at least one call must have failed.
+    fn ended(mut self) -> Result<()> {
         self.strace.wait(LIMIT)?;
         let log = self.strace.log();
         ensure!(log.contains("(INJECTED)"), "no call has failed: {log}");

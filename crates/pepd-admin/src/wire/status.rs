@@ -97,13 +97,22 @@ pub enum DaemonState {
     /// Split connections do not come through this host: new connections are routed, unsplit, until
     /// what stands in the way is gone. [`Status::alarms`] says what it is.
     Blocked,
+    /// Split connections did not come through: new ones are split to see whether they do now, and
+    /// the next one that comes through ends the doubt.
+    Trial,
     /// It ends: new connections are routed, those that there are may finish.
     Draining,
 }
 
 impl DaemonState {
     /// All states, in the order in which a daemon may pass them.
-    pub const ALL: [Self; 4] = [Self::Splitting, Self::Full, Self::Blocked, Self::Draining];
+    pub const ALL: [Self; 5] = [
+        Self::Splitting,
+        Self::Full,
+        Self::Blocked,
+        Self::Trial,
+        Self::Draining,
+    ];
 
     /// Gives its name, as in JSON and metrics.
     pub const fn name(self) -> &'static str {
@@ -111,6 +120,7 @@ impl DaemonState {
             Self::Splitting => "splitting",
             Self::Full => "full",
             Self::Blocked => "blocked",
+            Self::Trial => "trial",
             Self::Draining => "draining",
         }
     }

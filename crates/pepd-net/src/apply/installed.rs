@@ -29,7 +29,7 @@ use crate::validate::validate;
 pub async fn install(plan: &Plan) -> Result<Installed, InstallError> {
     let (mut plan, mut warnings) = host::fit(plan)?;
     validate(&plan)?;
-    plan.translates = firewall::translates_addresses().await;
+    plan.translates = firewall::translates_addresses().await?;
     warnings.extend(firewall::survey(plan.mark).await.warnings());
     let routing = Routing::open()?;
     let installed = Installed::put(&routing, plan, warnings, None).await?;
@@ -67,7 +67,7 @@ impl Installed {
     pub async fn replace(&mut self, plan: &Plan) -> Result<(), InstallError> {
         let (mut plan, warnings) = host::fit(plan)?;
         validate(&plan)?;
-        plan.translates = firewall::translates_addresses().await;
+        plan.translates = firewall::translates_addresses().await?;
         let routing = Routing::open()?;
         *self = Installed::put(&routing, plan, warnings, Some(&self.plan)).await?;
         drop_stale(&routing, &self.plan).await;

@@ -101,7 +101,12 @@ async fn put_table(plan: &Plan, old: Option<&Plan>) -> Result<Listing, InstallEr
         (Some(listing), Some(_)) => Earlier::Own(listing),
     };
     let ruleset = ruleset::write(plan, earlier);
-    nft::apply(ruleset.text.clone()).await?;
+    if let Err(error) = nft::apply(ruleset.text.clone()).await {
+        if error.leaves_doubt() {
+            undo_table(old).await;
+        }
+        return Err(error.into());
+    }
     let verified = verify_table(&ruleset).await;
     if verified.is_err() {
         undo_table(old).await;

@@ -18,7 +18,7 @@ pub(super) async fn verify(plan: &Plan, fingerprint: &Listing) -> Result<Listing
     let listing = nft::list().await?.ok_or_else(table_is_gone)?;
     // The counts name what differs; the fingerprint sees every difference.
     listing.check(&ruleset::write(plan, Earlier::Discarded))?;
-    if plan.captures && firewall::translates_addresses().await != plan.translates {
+    if plan.captures && firewall::translates_addresses().await? != plan.translates {
         let what = "this host's address translation is not as nft table inet pepd knows it";
         return Err(Drift::new(what.to_owned()).into());
     }

@@ -15,8 +15,11 @@ mod codec;
 pub(crate) mod fuzzing;
 
 use std::io;
+use std::thread;
 
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_SOCK_DIAG};
+use pepd_sys::retry_on_intr;
+use tokio::sync::oneshot;
 
 use self::codec::{Found, Reply, replies};
 use crate::netlink::NetlinkError;
@@ -40,11 +43,20 @@ pub(crate) enum Ended {
 /// Ends the sockets with the relay's marks that nobody has open any more.
 pub(crate) async fn end_closing(mark: Mark) -> Result<Ended, NetlinkError> {
     let failed = |source| NetlinkError::new("cannot end sockets in TIME_WAIT (ss -K)", source);
-    // There may be many: what is on the runtime goes on meanwhile.
-    match tokio::task::spawn_blocking(move || end_all(mark)).await {
-        Ok(ended) => ended.map_err(failed),
-        Err(error) => Err(failed(io::Error::new(io::ErrorKind::Interrupted, error))),
-    }
+    let (result, done) = oneshot::channel();
+    // There may be many: what is on the runtime goes on meanwhile. Not on a thread of the runtime's
+    // own, which panics where it gets none.
+    thread::Builder::new()
+        .name("diag".to_owned())
+        .spawn(move || {
+            // Nobody may be waiting any more.
+            _ = result.send(end_all(mark));
+        })
+        .map_err(failed)?;
+    let ended = done
+        .await
+        .map_err(|error| io::Error::new(io::ErrorKind::Interrupted, error));
+    ended.and_then(|ended| ended).map_err(failed)
 }
 
 fn end_all(mark: Mark) -> io::Result<Ended> {
@@ -106,7 +118,7 @@ impl Diag {
     fn closing(&mut self, family: Family, mark: u32, mask: u32) -> io::Result<Vec<Found>> {
         self.sequence += 1;
         let request = codec::list(self.sequence, family, mark, mask);
-        self.socket.send(&request, 0)?;
+        self.send(&request)?;
         let mut found = Vec::new();
         loop {
             for reply in self.receive()? {
@@ -123,7 +135,7 @@ impl Diag {
 
     fn end(&mut self, socket: &Found) -> io::Result<()> {
         self.sequence += 1;
-        self.socket.send(&codec::end(self.sequence, socket), 0)?;
+        self.send(&codec::end(self.sequence, socket))?;
         loop {
             for reply in self.receive()? {
                 match reply {
@@ -135,9 +147,15 @@ impl Diag {
         }
     }
 
+    fn send(&self, request: &[u8]) -> io::Result<()> {
+        retry_on_intr(|| self.socket.send(request, 0)).map(drop)
+    }
+
     fn receive(&mut self) -> io::Result<Vec<Reply>> {
-        let mut rest = self.buffer.as_mut_slice();
-        let length = self.socket.recv(&mut rest, 0)?;
+        let length = retry_on_intr(|| {
+            let mut rest = self.buffer.as_mut_slice();
+            self.socket.recv(&mut rest, 0)
+        })?;
         let bytes = self.buffer.get(..length).unwrap_or_default();
         Ok(replies(bytes, self.sequence).collect())
     }

@@ -260,7 +260,6 @@ fn receive(socket: &Socket, last: u32, is_ours: impl Fn(u32) -> bool) -> io::Res
     loop {
         let len = match socket.receive(&mut buffer) {
             Ok(len) => len,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             // Everything has been read, including the answers to what followed a refusal.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
             Err(error) => return Err(error),

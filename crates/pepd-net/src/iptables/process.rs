@@ -19,6 +19,8 @@ pub struct IptablesError {
     pub timed_out: bool,
     /// Whether there is no such program.
     pub missing: bool,
+    /// Whether it was started, and nobody knows whether it has done its work.
+    pub in_doubt: bool,
 }
 
 impl Classify for IptablesError {
@@ -94,6 +96,7 @@ pub(super) async fn output(call: Call) -> Result<String, IptablesError> {
         stderr,
         timed_out: false,
         missing: false,
+        in_doubt: false,
     };
     let program = Program {
         places: programs(call.family),
@@ -105,7 +108,10 @@ pub(super) async fn output(call: Call) -> Result<String, IptablesError> {
             missing: error.kind() == io::ErrorKind::NotFound,
             ..failed(error.to_string())
         },
-        ProgramError::Io(error) => failed(error.to_string()),
+        ProgramError::Io(error) => IptablesError {
+            in_doubt: true,
+            ..failed(error.to_string())
+        },
         ProgramError::TimedOut => IptablesError {
             command: command.clone(),
             stderr: format!(
@@ -115,6 +121,7 @@ pub(super) async fn output(call: Call) -> Result<String, IptablesError> {
             ),
             timed_out: true,
             missing: false,
+            in_doubt: true,
         },
     })?;
     if output.status.success() {

@@ -81,10 +81,18 @@ pub(crate) async fn make(rules: &[QueueRule]) -> Result<Vec<QueueRule>, QueueBac
     for rule in rules {
         let result = match run(rule.command("-C")).await {
             Ok(()) => continue,
-            Err(error) if error.timed_out => Err(error),
+            Err(error) if error.in_doubt => Err(error),
             // iptables has one exit code for "no such rule" and for most failures: adding
             // tells them apart.
-            Err(_) => run(rule.command("-A")).await,
+            Err(_) => {
+                let added = run(rule.command("-A")).await;
+                if added.as_ref().is_err_and(|error| error.in_doubt)
+                    && run(rule.command("-C")).await.is_ok()
+                {
+                    made.push(rule.clone());
+                }
+                added
+            }
         };
         if let Err(error) = result {
             undo(&made).await;
@@ -104,18 +112,27 @@ pub(crate) async fn undo(rules: &[QueueRule]) {
     }
 }
 
-/// Removes every rule of ours but `wanted`; gives those that were there.
+/// Removes every rule of ours but `wanted`; gives those that were there. Goes on after a failure and
+/// reports the first.
 pub(crate) async fn remove(wanted: &[QueueRule]) -> Result<Vec<QueueRule>, QueueBackendError> {
     let mut removed = Vec::new();
+    let mut failure: Option<QueueBackendError> = None;
     for (family, table) in places() {
-        for rule in own(family, table).await? {
-            if !wanted.contains(&rule) {
-                delete(&rule).await?;
-                removed.push(rule);
+        let rules = match own(family, table).await {
+            Ok(rules) => rules,
+            Err(error) => {
+                failure.get_or_insert(error.into());
+                continue;
+            }
+        };
+        for rule in rules.into_iter().filter(|rule| !wanted.contains(rule)) {
+            match delete(&rule).await {
+                Ok(()) => removed.push(rule),
+                Err(error) => _ = failure.get_or_insert(error),
             }
         }
     }
-    Ok(removed)
+    failure.map_or(Ok(removed), Err)
 }
 
 /// Looks whether the rules are there; gives the first difference.
@@ -123,7 +140,7 @@ pub(crate) async fn verify(rules: &[QueueRule]) -> Result<Option<Drift>, Iptable
     for rule in rules {
         match run(rule.command("-C")).await {
             Ok(()) => {}
-            Err(error) if error.timed_out => return Err(error),
+            Err(error) if error.in_doubt => return Err(error),
             Err(_) => return Ok(Some(Drift::new(format!("this is not there: `{rule}`")))),
         }
     }
@@ -133,7 +150,7 @@ pub(crate) async fn verify(rules: &[QueueRule]) -> Result<Option<Drift>, Iptable
 /// Says what it means that a rule cannot be added: if a target or match is missing, that this host
 /// cannot hold SYNs.
 fn refused(error: IptablesError) -> QueueBackendError {
-    if error.timed_out || error.kind() == Kind::NotPermitted {
+    if error.in_doubt || error.kind() == Kind::NotPermitted {
         return error.into();
     }
     let IptablesError {

@@ -85,10 +85,7 @@ fn dump(socket: &Socket, set: &str, sequence: u32) -> io::Result<Option<Elements
     let mut buffer = vec![0; DATAGRAM_BYTES];
     let (mut elements, mut is_whole) = (Vec::new(), true);
     loop {
-        let len = match socket.receive(&mut buffer) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            result => result?,
-        };
+        let len = socket.receive(&mut buffer)?;
         let datagram = buffer.get(..len).unwrap_or_default();
         for reply in replies(datagram) {
             match reply {

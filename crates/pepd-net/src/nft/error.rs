@@ -75,6 +75,11 @@ pub enum NftError {
 }
 
 impl NftError {
+    /// Returns whether nft was given something to do, and nobody knows whether it has done it.
+    pub(crate) fn leaves_doubt(&self) -> bool {
+        matches!(self, Self::Io { .. } | Self::TimedOut { .. })
+    }
+
     /// Returns whether nft complains of its `queue` statement, for which it has no error of its
     /// own.
     pub fn is_about_queues(&self) -> bool {

@@ -183,15 +183,18 @@ impl Firewall {
 
 /// Returns whether this host translates addresses, by nft or iptables: packets may then have another
 /// destination in `forward` than they came with.
-pub(crate) async fn translates_addresses() -> bool {
-    let by_nft = nft::ruleset().await.is_ok_and(|objects| {
-        let kind = |object: &Value| Some(object.get("chain")?.get("type")?.as_str()? == "nat");
-        objects.iter().any(|object| kind(object) == Some(true))
-    });
-    by_nft
+///
+/// # Errors
+///
+/// If nft cannot list them.
+pub(crate) async fn translates_addresses() -> Result<bool, NftError> {
+    let objects = nft::ruleset().await?;
+    let kind = |object: &Value| Some(object.get("chain")?.get("type")?.as_str()? == "nat");
+    let by_nft = objects.iter().any(|object| kind(object) == Some(true));
+    Ok(by_nft
         || OLDER_TABLES.iter().any(|path| {
             fs::read_to_string(path).is_ok_and(|names| names.lines().any(|name| name == "nat"))
-        })
+        }))
 }
 
 /// The tables of the older iptables, which nft does not list.

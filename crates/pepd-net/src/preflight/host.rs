@@ -66,7 +66,8 @@ pub(crate) fn forwarding_is_off(plan: &Plan) -> Vec<Warning> {
 
 /// Says why IPv6 cannot be used, as the cure.
 fn no_ipv6() -> Option<String> {
-    if !Path::new("/proc/sys/net/ipv6").exists() {
+    // Where it cannot be looked up now, the kernel says so when it is given the plan.
+    if fs::exists("/proc/sys/net/ipv6").is_ok_and(|exists| !exists) {
         return Some("boot without ipv6.disable=1, or remove the prefixes".to_owned());
     }
     // The route that delivers captured packets points to lo.

@@ -52,7 +52,10 @@ pub async fn preflight(plan: &Plan) -> Preflight {
         }
         Err(error) => obstacles.push(error.into()),
     }
-    fitted.translates = firewall::translates_addresses().await;
+    match firewall::translates_addresses().await {
+        Ok(translates) => fitted.translates = translates,
+        Err(error) => obstacles.push(error.into()),
+    }
     let ruleset = ruleset::write(&fitted, Earlier::Discarded).text;
     obstacles.extend(process::check(ruleset).await.err().map(InstallError::from));
     let mut firewall = firewall::survey(fitted.mark).await;

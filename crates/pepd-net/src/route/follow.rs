@@ -20,6 +20,7 @@ use super::initcwnd;
 use super::item::Item;
 use super::netlink::Routing;
 use crate::netlink::NetlinkError;
+use crate::netlink::socket::RouteSocket;
 use crate::plan::Plan;
 
 /// The most routes of a family that are copied. A router with more of them to a campus has campuses
@@ -76,8 +77,10 @@ pub(crate) struct Changes {
 impl Changes {
     pub(crate) fn listen() -> Result<Changes, NetlinkError> {
         let groups = [MulticastGroup::Ipv4Route, MulticastGroup::Ipv6Route];
-        let (connection, _, mut messages) = rtnetlink::new_multicast_connection(&groups)
-            .map_err(|source| NetlinkError::new("cannot listen to changes of routes", source))?;
+        let (connection, _, mut messages) = rtnetlink::new_multicast_connection_with_socket::<
+            RouteSocket,
+        >(&groups)
+        .map_err(|source| NetlinkError::new("cannot listen to changes of routes", source))?;
         let notify = Arc::new(Notify::new());
         let told = Arc::clone(&notify);
         let follow = async move {

@@ -6,6 +6,7 @@ use std::io;
 use futures_util::TryStreamExt as _;
 use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteProtocol};
 use rtnetlink::packet_route::rule::RuleMessage;
+use rtnetlink::sys::AsyncSocket as _;
 use rtnetlink::{Handle, IpVersion};
 
 use super::codec::{
@@ -14,6 +15,7 @@ use super::codec::{
 use super::error::RouteError;
 use super::ids::{PROTOCOL, Preference, RouteTable, RouteTables};
 use super::item::{Item, Route, Target};
+use crate::netlink::socket::RouteSocket;
 use crate::netlink::{NetlinkError, address_family, is_absent, to_io};
 use crate::prefix::Family;
 use crate::request::Mark;
@@ -29,14 +31,21 @@ impl Routing {
     pub(crate) fn open() -> Result<Routing, NetlinkError> {
         // The strict check makes the kernel honour the table in a dump request: a router
         // may have a million routes elsewhere.
-        let (connection, handle, _) = rtnetlink::new_connection_with_strict_check()
-            .map_err(|source| NetlinkError::new("cannot open a netlink socket", source))?;
+        let opened = rtnetlink::new_connection_with_socket::<RouteSocket>().and_then(
+            |(mut connection, handle, _)| {
+                let socket = connection.socket_mut().socket_mut();
+                socket.set_netlink_get_strict_chk(true)?;
+                Ok((connection, handle))
+            },
+        );
+        let (connection, handle) =
+            opened.map_err(|source| NetlinkError::new("cannot open a netlink socket", source))?;
         tokio::spawn(connection);
         Ok(Routing { handle })
     }
 
-    /// Opens another connection, for the way back from an error: one message that could not be sent
-    /// ends a connection, and then nothing could be undone by it.
+    /// Opens another connection, for the way back from an error: what could not be read ends a
+    /// connection, and then nothing could be undone by it.
     pub(crate) fn reopen() -> Option<Routing> {
         Routing::open()
             .inspect_err(|error| tracing::warn!(%error, "undo"))

@@ -44,7 +44,6 @@ impl Changes {
                     found |= messages(datagram).any(|message| matters(&message));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return found,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // Messages were lost, and with them it is not known what changed.
                 Err(_) => found = true,
             }

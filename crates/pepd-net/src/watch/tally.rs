@@ -2,7 +2,8 @@
 //!
 //! Sources: include/uapi/linux/netfilter/nf_tables.h (NFT_MSG_GETOBJ, NFTA_OBJ_…, NFTA_COUNTER_…).
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _};
 
 use pepd_sys::nfnetlink::{
     Family as NfFamily, Flags, Header, Message, MessageType, Socket, Subsystem, attributes,
@@ -126,6 +127,8 @@ pub(super) struct Counters {
     socket: Socket,
     sequence: u32,
     buffer: Vec<u8>,
+    /// The kernel's statistics of this namespace, kept open: a descriptor may be what has run out.
+    statistics: File,
 }
 
 impl Counters {
@@ -134,7 +137,16 @@ impl Counters {
             socket: Socket::open()?,
             sequence: 0,
             buffer: vec![0; 32 * 1024],
+            statistics: File::open("/proc/self/net/netstat")?,
         })
+    }
+
+    /// Reads the statistics; none where they cannot be read now, which is not to be taken for 0.
+    fn statistics(&self) -> Option<String> {
+        let (mut file, mut text) = (&self.statistics, String::new());
+        file.rewind().ok()?;
+        file.read_to_string(&mut text).ok()?;
+        Some(text)
     }
 
     /// Reads all of them; none if the kernel does not give them, or not all.
@@ -143,11 +155,7 @@ impl Counters {
         self.socket.send(&request(self.sequence)).ok()?;
         let mut tally = Tally::default();
         loop {
-            let length = match self.socket.receive(&mut self.buffer) {
-                Ok(length) => length,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(_) => return None,
-            };
+            let length = self.socket.receive(&mut self.buffer).ok()?;
             for message in messages(self.buffer.get(..length)?) {
                 // What belongs to an earlier question, which was given up, is passed over.
                 if message.sequence != self.sequence {
@@ -155,8 +163,10 @@ impl Counters {
                 }
                 match message.kind {
                     MessageType::DONE => {
-                        tally.overflows = statistic("ListenOverflows").unwrap_or_default();
-                        tally.martians = statistic("IPReversePathFilter").unwrap_or_default();
+                        let statistics = self.statistics()?;
+                        let statistic = |name| find(&statistics, name).unwrap_or_default();
+                        tally.overflows = statistic("ListenOverflows");
+                        tally.martians = statistic("IPReversePathFilter");
                         return Some(tally);
                     }
                     kind if kind.within(Subsystem::NFTABLES) == Some(NFT_MSG_NEWOBJ) => {
@@ -170,14 +180,6 @@ impl Counters {
             }
         }
     }
-}
-
-/// Reads one of the kernel's statistics of this namespace.
-fn statistic(name: &str) -> Option<u64> {
-    find(
-        &std::fs::read_to_string("/proc/self/net/netstat").ok()?,
-        name,
-    )
 }
 
 /// Finds a value in pairs of lines: the names, and below each its value.

@@ -16,12 +16,13 @@ use crate::connection::forward::{Connection, PAUSE};
 use crate::connection::leg::{Input, LegIo as _};
 use crate::connection::leg_socket::LegSocket;
 use crate::connection::record::ConnectionRecord;
-use crate::connection::upstream::{self, UpstreamError};
+use crate::connection::upstream::{self, Connecting, UpstreamError};
 use crate::handshake::answered_leg::AnsweredLeg;
 use crate::handshake::dial_handle::{DialHandle, ended};
 use crate::limits::Permit;
 use crate::settings::{Dscp, Leg, Settings, is_self_destined};
 use crate::shared::Context;
+use crate::shortage::{self, is_shortage};
 use crate::sockopts;
 
 /// The time for which a SYN with a Fast Open cookie waits for the client's first data. The client's
@@ -220,12 +221,12 @@ async fn join(
     worker: usize,
 ) -> Result<Connection, UpstreamError> {
     let register = UpstreamError::call(Call::EpollCtl);
-    let mut client = LegSocket::new(client).map_err(&register)?;
+    let mut client = LegSocket::register(client).await.map_err(&register)?;
     if upstream.sent > 0 {
         skip(&mut client, upstream.sent).await?;
     }
     let sent = upstream.sent;
-    let socket = upstream.into_socket(worker).map_err(&register)?;
+    let socket = upstream.into_socket(worker).await.map_err(&register)?;
     let mut connection = Connection::new(client, socket);
     connection.up.sent_early(sent);
     Ok(connection)
@@ -266,19 +267,48 @@ async fn open(
     dscp: u8,
 ) -> Result<(Connection, bool), UpstreamError> {
     let register = UpstreamError::call(Call::EpollCtl);
-    let connecting = upstream::connect(spare, peer, destination, leg, dscp)?;
-    let mut client = LegSocket::new(client).map_err(&register)?;
+    let connecting = connect(spare, peer, destination, leg, dscp).await?;
+    let mut client = LegSocket::register(client).await.map_err(&register)?;
     let mut sent = 0;
     if connecting.deferred {
         sent = send_first(&mut client, &connecting.socket).await?;
     }
-    let upstream = LegSocket::new(connecting.socket.into()).map_err(&register)?;
+    let upstream = LegSocket::register(connecting.socket.into())
+        .await
+        .map_err(&register)?;
     let mut connection = Connection::new(client, upstream);
     connection.up.sent_early(sent);
     tokio::time::timeout(leg.connect_timeout, established(&mut connection))
         .await
         .map_err(|_| UpstreamError::Timeout)??;
     Ok((connection, connecting.own_port))
+}
+
+/// Starts to connect; where the kernel lacks memory for it, again and again for some seconds, each
+/// time with a new socket.
+async fn connect(
+    spare: Socket,
+    peer: SocketAddr,
+    destination: SocketAddr,
+    leg: &Leg,
+    dscp: u8,
+) -> Result<Connecting, UpstreamError> {
+    let mut socket = Ok(spare);
+    let mut pauses = shortage::pauses();
+    loop {
+        let connecting =
+            socket.and_then(|socket| upstream::connect(socket, peer, destination, leg, dscp));
+        let error = match connecting {
+            Err(error) if error.errno().is_some_and(is_shortage) => error,
+            result => return result,
+        };
+        let Some(pause) = pauses.next() else {
+            return Err(error);
+        };
+        tokio::time::sleep(pause).await;
+        let domain = Domain::for_address(destination);
+        socket = sockopts::new_socket(domain).map_err(UpstreamError::call(Call::Socket));
+    }
 }
 
 /// Waits until the destination has answered.

@@ -13,6 +13,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::io::{Interest, Ready};
 
 use crate::connection::leg::{Failure, Input, LegIo, LegState, Output, Urgent};
+use crate::shortage::{self, is_shortage};
 
 /// A connected, non-blocking socket of one leg.
 ///
@@ -27,14 +28,29 @@ pub(crate) struct LegSocket {
 }
 
 impl LegSocket {
-    /// Registers a connected or connecting socket with the worker's runtime.
-    pub(crate) fn new(fd: OwnedFd) -> io::Result<Self> {
+    /// Registers a connected or connecting socket with the worker's runtime; where the kernel lacks
+    /// memory for it, again and again for some seconds.
+    pub(crate) async fn register(mut fd: OwnedFd) -> io::Result<Self> {
         let interest =
             Interest::READABLE | Interest::WRITABLE | Interest::PRIORITY | Interest::ERROR;
-        Ok(Self {
-            fd: Arc::new(reactor::register(fd, interest)?),
-            state: LegState::default(),
-        })
+        let mut pauses = shortage::pauses();
+        loop {
+            let refused = match reactor::register(fd, interest) {
+                Ok(registered) => {
+                    return Ok(Self {
+                        fd: Arc::new(registered),
+                        state: LegState::default(),
+                    });
+                }
+                Err(refused) => refused,
+            };
+            let passes = refused.error.raw_os_error().is_some_and(is_shortage);
+            let Some(pause) = pauses.next().filter(|_| passes) else {
+                return Err(refused.error);
+            };
+            fd = refused.fd;
+            tokio::time::sleep(pause).await;
+        }
     }
 
     /// Borrows the descriptor.

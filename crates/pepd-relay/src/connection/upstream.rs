@@ -34,6 +34,15 @@ impl UpstreamError {
     pub(crate) fn call(call: Call) -> impl Fn(io::Error) -> Self {
         move |source| Self::Call { call, source }
     }
+
+    /// Gives the errno of the call that failed, if one did.
+    pub(crate) fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Option(error) => error.errno(),
+            Self::Call { source, .. } => source.raw_os_error(),
+            Self::Timeout | Self::ClientLeft => None,
+        }
+    }
 }
 
 /// An upstream socket whose connection is under way.

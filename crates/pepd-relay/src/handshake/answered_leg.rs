@@ -44,11 +44,11 @@ impl AnsweredLeg {
     }
 
     /// Gives the leg to the connection, which is `worker`'s.
-    pub(crate) fn into_socket(self, worker: usize) -> io::Result<LegSocket> {
+    pub(crate) async fn into_socket(self, worker: usize) -> io::Result<LegSocket> {
         if worker == self.worker {
             return Ok(self.socket);
         }
-        LegSocket::new(self.socket.into_fd())
+        LegSocket::register(self.socket.into_fd()).await
     }
 
     fn end_handshake(&self, mark: Mark, acknowledge: bool) -> Result<(), SocketError> {

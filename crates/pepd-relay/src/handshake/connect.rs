@@ -79,7 +79,9 @@ async fn open(
     });
     let first = first.map_or(&[][..], |data| &data.bytes);
     let (socket, sent) = connect(syn, first, leg, domain).await?;
-    let mut socket = LegSocket::new(socket.into()).map_err(not_possible)?;
+    let mut socket = LegSocket::register(socket.into())
+        .await
+        .map_err(not_possible)?;
     let leg_sent = DialedLeg::new(context.index, socket.watch(), sent);
     let flow = syn.four_tuple;
     shared

@@ -53,6 +53,7 @@ const LATE_PACKETS_PER_TURN: usize = 1024;
 
 /// Reads the queue until the task is dropped.
 pub(crate) async fn read(context: Arc<Context>, queue: Arc<Queue>) {
+    let _reading = Reading(Arc::clone(&queue));
     // A second descriptor of the same socket: the verdicts need the first one everywhere.
     let socket = register(&context, || queue.as_fd().try_clone_to_owned()).await;
     let mut buffer = vec![0; MESSAGE_BYTES];
@@ -81,6 +82,16 @@ pub(crate) async fn read(context: Arc<Context>, queue: Arc<Queue>) {
             }
         }
         tokio::task::yield_now().await;
+    }
+}
+
+/// Somebody reads the queue. Once this is dropped, nobody accepts the clients whose SYNs have not
+/// gone on to the listener yet.
+struct Reading(Arc<Queue>);
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.0.withdraw();
     }
 }
 
@@ -133,10 +144,7 @@ fn read_some(
     late: bool,
 ) -> io::Result<()> {
     for _ in 0..turn {
-        let len = match queue.receive(buffer) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            result => result?,
-        };
+        let len = queue.receive(buffer)?;
         for packet in nfqueue::packets(buffer.get(..len).unwrap_or_default()) {
             let queued = QueuedPacket::new(queue, packet.id, packet.mark);
             match packet.hook {

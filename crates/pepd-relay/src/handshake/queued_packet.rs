@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pepd_packet::{Mark, PacketMark, VerdictMarks};
-use pepd_sys::nfqueue::{Queue, Verdict};
+use pepd_sys::nfqueue::{Queue, Recipient, Verdict};
 use pepd_telemetry::{Counters, HeldSynFailure, Throttle};
 
 use super::verdict::SynVerdict;
@@ -40,29 +40,35 @@ impl QueuedPacket {
         counters: &Counters,
     ) {
         count(verdict, counters);
-        self.give(match marks {
+        let recipient = match verdict {
+            SynVerdict::Split => Recipient::Reader,
+            _ => Recipient::Anybody,
+        };
+        let verdict = match marks {
             Some(marks) if !verdict.is_drop() => Verdict::Accept(verdict.mark(self.mark, marks)),
             _ => Verdict::Drop,
-        });
+        };
+        self.give(verdict, recipient);
     }
 
     /// Drops the packet because another one speaks for its connection.
     pub(crate) fn supersede(self) {
-        self.give(Verdict::Drop);
+        self.give(Verdict::Drop, Recipient::Anybody);
     }
 
     /// Lets the packet go on as it came.
     pub(crate) fn release(self) {
-        self.give(Verdict::Accept(self.mark));
+        self.give(Verdict::Accept(self.mark), Recipient::Anybody);
     }
 
     /// Lets the packet go on, with this value of pepd's bits of its mark.
     pub(crate) fn release_as(self, mark: Mark) {
-        self.give(Verdict::Accept(self.mark.with(mark.value, mark.mask)));
+        let verdict = Verdict::Accept(self.mark.with(mark.value, mark.mask));
+        self.give(verdict, Recipient::Anybody);
     }
 
-    fn give(&self, verdict: Verdict) {
-        if let Err(error) = self.queue.decide(self.id, verdict) {
+    fn give(&self, verdict: Verdict, recipient: Recipient) {
+        if let Err(error) = self.queue.decide(self.id, verdict, recipient) {
             report_lost(&error);
         }
     }

@@ -6,6 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use netlink_sys::SocketAddr;
 use netlink_sys::protocols::NETLINK_NETFILTER;
 
+use crate::syscall::retry_on_intr;
+
 /// A netlink socket that is connected to netfilter.
 ///
 /// The kernel handles what is sent within send(2): a reply is there when [`send`](Self::send)
@@ -52,22 +54,19 @@ impl Socket {
     /// # Errors
     /// As send(2), but for EINTR. What the kernel says about the messages is in the replies.
     pub fn send(&self, bytes: &[u8]) -> io::Result<()> {
-        loop {
-            match self.0.send(bytes, 0) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                result => return result.map(drop),
-            }
-        }
+        retry_on_intr(|| self.0.send(bytes, 0)).map(drop)
     }
 
     /// Reads one datagram into `buffer`, and cuts off what does not fit; gives its length.
     ///
     /// # Errors
-    /// EAGAIN where there is none: it waits for nothing. Otherwise as recv(2).
+    /// EAGAIN where there is none: it waits for nothing. Otherwise as recv(2), but for EINTR.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let size = buffer.len();
-        let mut rest = buffer;
-        let len = self.0.recv(&mut rest, libc::MSG_DONTWAIT)?;
+        let len = retry_on_intr(|| {
+            let mut rest = &mut *buffer;
+            self.0.recv(&mut rest, libc::MSG_DONTWAIT)
+        })?;
         Ok(len.min(size))
     }
 }

@@ -29,6 +29,23 @@ const BUFFER_BYTES: i32 = 2 * 1024 * 1024;
 /// clients repeat it.
 const LAST_ATTEMPTS: u32 = 32;
 
+/// Whom an accepted packet is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recipient {
+    /// Whoever routing finds: the verdict is good at any time.
+    Anybody,
+    /// A socket of whoever reads the queue: once it no longer reads, the packet is dropped.
+    Reader,
+}
+
+/// A verdict that is due.
+#[derive(Clone, Copy, Debug)]
+struct Due {
+    packet: u32,
+    verdict: Verdict,
+    recipient: Recipient,
+}
+
 /// A bound queue.
 ///
 /// It lets packets pass (fails open) when it is full or its reader is too slow. When the
@@ -40,7 +57,7 @@ pub struct Queue {
     number: QueueNumber,
     /// Verdicts that could not be sent, the oldest first, at most [`MAX_PACKETS`]: without them the
     /// kernel would keep the packets for as long as the queue is open.
-    due: Mutex<VecDeque<(u32, Verdict)>>,
+    due: Mutex<VecDeque<Due>>,
 }
 
 impl Queue {
@@ -96,7 +113,7 @@ impl Queue {
     /// # Errors
     /// As send(2), where more are due already than the kernel can hold packets: this one's stays
     /// there until the queue is closed.
-    pub fn decide(&self, packet: u32, verdict: Verdict) -> io::Result<()> {
+    pub fn decide(&self, packet: u32, verdict: Verdict, recipient: Recipient) -> io::Result<()> {
         let mut due = self.due();
         let sent = match due.is_empty() {
             true => self.send(packet, verdict),
@@ -105,10 +122,24 @@ impl Queue {
                 .and_then(|()| self.send(packet, verdict)),
         };
         match sent {
-            Err(_) if due.len() < MAX_PACKETS as usize => due.push_back((packet, verdict)),
+            Err(_) if due.len() < MAX_PACKETS as usize => due.push_back(Due {
+                packet,
+                verdict,
+                recipient,
+            }),
             sent => return sent,
         }
         Ok(())
+    }
+
+    /// Takes back what is due and was for the reader, who no longer reads: its packets are dropped,
+    /// so that what repeats them finds another way.
+    pub fn withdraw(&self) {
+        for due in self.due().iter_mut() {
+            if due.recipient == Recipient::Reader {
+                due.verdict = Verdict::Drop;
+            }
+        }
     }
 
     /// Gives the verdicts that are due, the oldest first, up to the first one that the kernel does
@@ -120,9 +151,9 @@ impl Queue {
         due.len()
     }
 
-    fn send_due(&self, due: &mut VecDeque<(u32, Verdict)>) -> io::Result<()> {
-        while let Some((packet, verdict)) = due.front() {
-            self.send(*packet, *verdict)?;
+    fn send_due(&self, due: &mut VecDeque<Due>) -> io::Result<()> {
+        while let Some(first) = due.front() {
+            self.send(first.packet, first.verdict)?;
             due.pop_front();
         }
         Ok(())
@@ -133,7 +164,7 @@ impl Queue {
             .send(&message::decide(self.number, packet, verdict))
     }
 
-    fn due(&self) -> MutexGuard<'_, VecDeque<(u32, Verdict)>> {
+    fn due(&self) -> MutexGuard<'_, VecDeque<Due>> {
         // A panic while the lock is held leaves at worst a verdict that is given twice.
         self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -141,6 +172,7 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
+        self.withdraw();
         for _ in 0..LAST_ATTEMPTS {
             if self.retry() == 0 {
                 return;

@@ -34,6 +34,18 @@ impl Call {
         self.number == libc::SYS_close
     }
 
+    /// Returns whether it asks a socket what it knows anyway: there, too, this kernel lacks nothing,
+    /// whatever the manual says.
+    #[must_use]
+    pub fn asks_a_socket(&self) -> bool {
+        let asking = [
+            libc::SYS_getsockname,
+            libc::SYS_getpeername,
+            libc::SYS_getsockopt,
+        ];
+        asking.contains(&self.number)
+    }
+
     /// Returns whether it gives memory: where there is none, Rust ends the process, or a thread
     /// that has just begun.
     #[must_use]

@@ -37,6 +37,7 @@ pub struct Daemon {
     output: NamedTempFile,
     directory: TempDir,
     binary: PathBuf,
+    fault: Option<Fault>,
 }
 
 impl Daemon {
@@ -68,6 +69,7 @@ impl Daemon {
             output,
             directory,
             binary: binary.to_owned(),
+            fault,
         })
     }
 
@@ -139,6 +141,11 @@ impl Daemon {
     /// Returns whether its fault has been there.
     pub fn has_failed(&self) -> bool {
         self.traced.shared().fired.load(Relaxed)
+    }
+
+    /// Returns whether its fault excuses that a connection breaks.
+    pub fn excuses_a_break(&self) -> bool {
+        !self.fault.is_some_and(|fault| fault.spares_connections())
     }
 
     /// Returns what it has written.

@@ -26,6 +26,21 @@ impl Fault {
     pub fn call_name(&self) -> &'static str {
         self.call.name
     }
+
+    /// Returns whether no connection may break by it. Where a call was interrupted, or lacked memory
+    /// or a descriptor for a moment, it can be made again, and whoever has not been answered yet can
+    /// be routed.
+    pub(super) fn spares_connections(&self) -> bool {
+        const PASSING: [Errno; 6] = [
+            Errno::EINTR,
+            Errno::EMFILE,
+            Errno::ENFILE,
+            Errno::ENOBUFS,
+            Errno::ENOMEM,
+            Errno::ENOSPC,
+        ];
+        PASSING.contains(&self.error) && !self.call.allocates() && !self.call.asks_a_socket()
+    }
 }
 
 impl fmt::Display for Fault {

@@ -375,6 +375,11 @@ fn tolerate<T>(daemon: &Daemon, result: Result<T>) -> Result<Option<T>> {
                 Some(ErrorKind::WouldBlock | ErrorKind::TimedOut)
             );
             ensure!(!hung && !error.is::<Corrupt>(), "{error:#}");
+            let excused = daemon.excuses_a_break() || daemon.ended().is_some();
+            ensure!(
+                excused,
+                "{error:#}, for a call that could have been made again"
+            );
             Ok(None)
         }
     }

@@ -286,14 +286,39 @@ impl Tracer {
     }
 }
 
-/// Returns whether this is how one thread wakes another: an eventfd never fails, and runtimes panic
-/// where it does.
+/// Returns whether this is how one thread wakes another, or hears of a signal: an eventfd never
+/// fails, nor does reading from a Unix socket that does not block, and runtimes panic where it does.
 fn is_wake_up(pid: Pid, number: c_long) -> bool {
-    [libc::SYS_read, libc::SYS_write].contains(&number)
+    let (reads, writes) = (
+        [libc::SYS_read, libc::SYS_recvfrom].contains(&number),
+        number == libc::SYS_write,
+    );
+    (reads || writes)
         && machine::first_argument(pid).is_ok_and(|descriptor| {
             let link = std::fs::read_link(format!("/proc/{pid}/fd/{descriptor}"));
-            link.is_ok_and(|link| link.as_os_str() == "anon_inode:[eventfd]")
+            let Some(link) = link
+                .ok()
+                .and_then(|link| link.into_os_string().into_string().ok())
+            else {
+                return false;
+            };
+            link == "anon_inode:[eventfd]" || reads && is_pair(pid, &link)
         })
+}
+
+/// Returns whether this is one of two connected Unix sockets without a name.
+fn is_pair(pid: Pid, link: &str) -> bool {
+    let inode = link
+        .strip_prefix("socket:[")
+        .and_then(|rest| rest.strip_suffix(']'));
+    let sockets = std::fs::read_to_string(format!("/proc/{pid}/net/unix")).unwrap_or_default();
+    inode.is_some_and(|inode| {
+        // Num RefCount Protocol Flags Type St Inode Path
+        sockets.lines().any(|line| {
+            let columns: Vec<_> = line.split_whitespace().collect();
+            columns.get(6) == Some(&inode) && columns.len() == 7 && columns.get(5) == Some(&"03")
+        })
+    })
 }
 
 /// The registers of a system call.

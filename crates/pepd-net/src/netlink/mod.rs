@@ -1,5 +1,7 @@
 //! What the routes, the tunnels and the gate share of netlink.
 
+pub(crate) mod socket;
+
 use std::io;
 use std::net::IpAddr;
 
