@@ -214,7 +214,10 @@ fn a_cause_that_nobody_finds_is_noticed(
             .into_iter()
             .try_for_each(|attempt| attempt.join().unwrap())
     })?;
-    wait_for_state(&stage, "blocked")?;
+    // A trial follows soon, and ends with the next who tries.
+    wait_until(LIMIT, "it is noticed", || {
+        state(&stage).is_ok_and(|(state, _)| ["blocked", "trial"].contains(&state.as_str()))
+    })?;
     world.hb().sh(end)?;
     wait_until(LIMIT, "connections are split again", || {
         world.probe(Family::V4).is_ok_and(|(_, split)| split)
