@@ -61,6 +61,7 @@ pub use counters::{Counts, Guard, Unsplit};
 pub use error::{Classify, Drift, Kind};
 pub use gate::{Gate, GateError};
 pub use iptables::process::IptablesError;
+pub use iptables::tables::open_iptables_lists;
 pub use netlink::NetlinkError;
 pub use nft::error::NftError;
 pub use nft::names::{ASYMMETRIC_ROUTES, FULL_SOURCES};

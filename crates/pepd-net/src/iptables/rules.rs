@@ -5,10 +5,10 @@
 //! so that what is found can be compared with what is wanted.
 
 use std::fmt;
-use std::fs;
 
 use super::IptablesTable;
 use super::process::{Call, IptablesError, may_speak_nf_tables, output, program_name, run};
+use super::tables::has_table;
 use crate::error::{Classify as _, Drift, Kind};
 use crate::nft::process as nft;
 use crate::plan::Plan;
@@ -184,13 +184,7 @@ async fn own(family: Family, table: IptablesTable) -> Result<Vec<QueueRule>, Ipt
 /// Returns whether there may be rules of ours. The older iptables makes a table by listing it: it
 /// is asked only where it has one.
 fn may_have_rules(family: Family, table: IptablesTable) -> bool {
-    let names = match family {
-        Family::V4 => "/proc/net/ip_tables_names",
-        Family::V6 => "/proc/net/ip6_tables_names",
-    };
-    may_speak_nf_tables(family)
-        || fs::read_to_string(names)
-            .is_ok_and(|names| names.lines().any(|name| name == table.name()))
+    may_speak_nf_tables(family) || has_table(family, table.name(), false)
 }
 
 impl QueueRule {
