@@ -37,6 +37,9 @@ pub fn now() -> f64 {
 
 fn describe(status: &Status, now: f64, width: Option<u16>) -> String {
     let mut text = format!("{}\n", labels::headline(status));
+    if let Some(confinement) = &status.confinement {
+        text += &format!("confined: {confinement}\n");
+    }
     text += &reload(status.reload.as_ref(), now);
     if let Some(trouble) = &status.trouble {
         text += &format!("kernel state: {trouble}\n");

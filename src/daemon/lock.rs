@@ -150,14 +150,18 @@ fn unopened(path: &Path, error: &io::Error) -> Failure {
 fn lock_path() -> Result<PathBuf> {
     let namespace = fs::read_link("/proc/self/ns/net")
         .map_err(|error| Failure::internal("read /proc/self/ns/net", error))?;
-    let directory = std::env::var_os("RUNTIME_DIRECTORY")
-        .map_or_else(|| PathBuf::from("/run/pepd"), PathBuf::from);
+    let directory = runtime_directory();
     let number: String = namespace
         .to_string_lossy()
         .chars()
         .filter(char::is_ascii_digit)
         .collect();
     Ok(directory.join(format!("net-{number}.lock")))
+}
+
+/// Gives the directory that is pepd's own while it runs (systemd.exec(5), `RuntimeDirectory=`).
+pub fn runtime_directory() -> PathBuf {
+    std::env::var_os("RUNTIME_DIRECTORY").map_or_else(|| PathBuf::from("/run/pepd"), PathBuf::from)
 }
 
 /// Tells whether a pepd runs in this network namespace. Takes no lock, not even for a moment: a

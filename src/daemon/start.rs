@@ -29,11 +29,17 @@ impl Daemon {
     ///
     /// Whatever the kernel or the host lacks; nothing of pepd's is then left behind.
     pub async fn start(file: File, config: Config, privileged: Privileged) -> Result<Option<Self>> {
-        let (controls, socket, page) = (privileged.controls, privileged.socket, privileged.page);
+        let Privileged {
+            controls,
+            socket,
+            page,
+            in_force,
+        } = privileged;
         let signals = Signals::new().map_err(|error| Failure::internal("signals", error))?;
         let mut requests = Requests::new(signals);
         let notifier =
             Notifier::start().map_err(|error| Failure::internal("start a thread", error))?;
+        in_force.report(&config, &file.path);
         controls.report();
         let workers = resources::workers(&config);
         let descriptors = resources::share_descriptors(&config, workers)?;
@@ -54,6 +60,7 @@ impl Daemon {
             peers: probes.states(),
             fixed_rate: controls.names(),
             alarms: Arc::clone(&alarms),
+            confinement: in_force.for_status(),
         };
         let serving = match serve(&config, prepared, sources, socket, page) {
             Ok(serving) => serving,

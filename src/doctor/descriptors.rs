@@ -81,13 +81,16 @@ fn pipes(limit: Limit, sysctls: &Sysctls) -> Option<Finding> {
         Finding::note(
             "pipes",
             format!(
-                "CAP_SYS_RESOURCE is missing: {} pipes of full size",
+                "the daemon has no CAP_SYS_RESOURCE: {} pipes of full size",
                 pages / PAGES
             ),
         )
         .because("those beyond are of 8 KiB, and bulk transfers through them cost more CPU")
         .cure(sysctl::set(PATH, 0))
-        .otherwise("give pepd CAP_SYS_RESOURCE, as the unit in config/ does"),
+        .otherwise(
+            "give the service CAP_SYS_RESOURCE (config/pepd.service has the lines); a daemon \
+             that root starts gives it up",
+        ),
     )
 }
 

@@ -7,10 +7,10 @@ use pepd_telemetry::Counters;
 
 use crate::view::View;
 use crate::wire::{
-    API_VERSION, CampusSnapshot, CountedReason, DaemonState, DirectionPoint, DirectionSnapshot,
-    FlowHistory, FlowSnapshot, Goodput, GuardDrops, HandshakeMode, HistoryPoint, LegPoint,
-    LegSnapshot, LimitUse, Liveness, PairDirection, PairLeg, PairSnapshot, PeerState, Phase,
-    PhaseSeconds, QueueBytes, Status, TcpFigures,
+    API_VERSION, CampusSnapshot, Confinement, CountedReason, DaemonState, DirectionPoint,
+    DirectionSnapshot, FlowHistory, FlowSnapshot, Goodput, GuardDrops, HandshakeMode, HistoryPoint,
+    LegPoint, LegSnapshot, LimitUse, Liveness, PairDirection, PairLeg, PairSnapshot, PeerState,
+    Phase, PhaseSeconds, QueueBytes, Status, TcpFigures,
 };
 
 /// 2026-01-01T00:00:00Z, when everything is asked.
@@ -211,6 +211,12 @@ pub fn status(flows: u64) -> Status {
         workers: 4,
         reload: None,
         trouble: None,
+        confinement: Some(Confinement {
+            user: text("pepd"),
+            capabilities: vec![text("CAP_NET_ADMIN"), text("CAP_NET_BIND_SERVICE")],
+            system_calls_filtered: true,
+            landlock: Some(2),
+        }),
         limits: limits(flows),
         counters: vec![
             count("accepted", 123_456, "connections split"),

@@ -82,3 +82,13 @@ pub use tunnel::error::TunnelError;
 pub use tunnel::spec::TunnelKind;
 pub use validate::RequestError;
 pub use watch::{Cause, Finding, Passage, Tally, Watch, WatchError, examine, examine_firewall};
+
+/// Gives the programs that are run here, by name or path, in the order in which they are tried.
+pub fn programs() -> impl Iterator<Item = &'static str> {
+    let [nft, v4, v6] = [
+        &nft::process::PROGRAMS[..],
+        &iptables::process::PROGRAMS4,
+        &iptables::process::PROGRAMS6,
+    ];
+    [nft, v4, v6].into_iter().flatten().copied()
+}
