@@ -24,12 +24,10 @@ copy() {
         poweroff -f
     fi
 }
-# Called by the session: loads modules. One at a time: a kernel that has one built in, or lacks
-# it, still gets the others.
+# Called by the session: loads modules. What a kernel has built in, or lacks, keeps none of the
+# others back.
 load() {
-    for module; do
-        /sbin/modprobe -q "$module"
-    done
+    /sbin/modprobe -a -q "$@"
 }
 . $guest/session
 copy_paths

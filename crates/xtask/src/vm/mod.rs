@@ -92,6 +92,10 @@ pub struct Args {
     #[arg(long, value_name = "FILTER", num_args = 0.., default_missing_value = "")]
     tests: Option<Vec<String>>,
 
+    /// Of these tests, leave out those whose `target::test` contains this; may be repeated
+    #[arg(long, value_name = "FILTER", requires = "tests")]
+    skip: Vec<String>,
+
     /// The command
     #[arg(
         last = true,

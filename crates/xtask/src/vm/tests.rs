@@ -42,7 +42,7 @@ struct Binary {
 }
 
 pub fn run(args: &Args, filters: &[String]) -> Result<u8> {
-    let binaries = choose(build()?, filters)?;
+    let binaries = choose(build()?, filters, &args.skip)?;
     let tests: usize = binaries.iter().map(|binary| binary.chosen.len()).sum();
     if tests == 0 {
         let filters = filters.join("` or `");
@@ -114,8 +114,9 @@ fn build() -> Result<Vec<Binary>> {
     Ok(binaries)
 }
 
-/// Keeps the tests whose `target::name` contains one of `filters`, and the binaries with any.
-fn choose(binaries: Vec<Binary>, filters: &[String]) -> Result<Vec<Binary>> {
+/// Keeps the tests whose `target::name` contains one of `filters` and none of `skip`, and the binaries
+/// with any.
+fn choose(binaries: Vec<Binary>, filters: &[String], skip: &[String]) -> Result<Vec<Binary>> {
     let mut chosen = Vec::new();
     for mut binary in binaries {
         let output = Command::new(&binary.executable)
@@ -130,7 +131,8 @@ fn choose(binaries: Vec<Binary>, filters: &[String]) -> Result<Vec<Binary>> {
             .collect();
         let wanted = |test: &&&str| {
             let name = format!("{}::{test}", binary.target);
-            filters.iter().any(|filter| name.contains(filter.as_str()))
+            let has_one_of = |filters: &[String]| filters.iter().any(|part| name.contains(part));
+            has_one_of(filters) && !has_one_of(skip)
         };
         binary.chosen = tests
             .iter()
