@@ -7,10 +7,10 @@
 use std::fmt;
 use std::fs;
 
-use super::IptablesTable;
 use super::process::{Call, IptablesError, may_speak_nf_tables, output, program_name, run};
+use super::{IptablesChain, IptablesTable};
 use crate::error::{Classify as _, Drift, Kind};
-use crate::nft::process as nft;
+use crate::nft::iptables_tables as tables;
 use crate::plan::Plan;
 use crate::prefix::Family;
 use crate::queue_backend::QueueBackendError;
@@ -78,29 +78,51 @@ pub(crate) fn rules(plan: &Plan) -> Vec<QueueRule> {
 /// Adds the rules that are not there; gives those that it added. On failure it adds none.
 pub(crate) async fn make(rules: &[QueueRule]) -> Result<Vec<QueueRule>, QueueBackendError> {
     let mut made = Vec::new();
+    make_places(rules).await?;
     for rule in rules {
         let result = match run(rule.command("-C")).await {
             Ok(()) => continue,
-            Err(error) if error.timed_out => Err(error),
+            Err(error) if error.timed_out => Err(refused(error)),
             // iptables has one exit code for "no such rule" and for most failures: adding
             // tells them apart.
-            Err(_) => run(rule.command("-A")).await,
+            Err(_) => run(rule.command("-A")).await.map_err(refused),
         };
         if let Err(error) = result {
             undo(&made).await;
-            return Err(refused(error));
+            return Err(error);
         }
         made.push(rule.clone());
     }
     Ok(made)
 }
 
+/// Makes the chains and tables that rules are to be in, where there are none.
+async fn make_places(rules: &[QueueRule]) -> Result<(), QueueBackendError> {
+    let nf_tables = rules.iter().filter(|rule| may_speak_nf_tables(rule.family));
+    let places: Vec<tables::Place> = nf_tables.filter_map(QueueRule::place).collect();
+    if !places.is_empty() {
+        tables::make(&places).await?;
+    }
+    Ok(())
+}
+
+/// Deletes what was made for rules that are not there.
+async fn delete_empty() -> Result<(), QueueBackendError> {
+    for (family, table) in places() {
+        tables::delete_empty(family, table).await?;
+    }
+    Ok(())
+}
+
 /// Takes back what [`make`] added.
 pub(crate) async fn undo(rules: &[QueueRule]) {
     for rule in rules.iter().rev() {
-        if let Err(error) = delete(rule).await {
+        if let Err(error) = run(rule.command("-D")).await {
             tracing::error!(%error, "`pepd down` tries again");
         }
+    }
+    if let Err(error) = delete_empty().await {
+        tracing::error!(%error, "`pepd down` tries again");
     }
 }
 
@@ -110,10 +132,14 @@ pub(crate) async fn remove(wanted: &[QueueRule]) -> Result<Vec<QueueRule>, Queue
     for (family, table) in places() {
         for rule in own(family, table).await? {
             if !wanted.contains(&rule) {
-                delete(&rule).await?;
+                run(rule.command("-D")).await?;
                 removed.push(rule);
             }
         }
+    }
+    // With the last rule its table goes.
+    if !removed.is_empty() {
+        delete_empty().await?;
     }
     Ok(removed)
 }
@@ -143,12 +169,6 @@ fn refused(error: IptablesError) -> QueueBackendError {
         iptables: format!("`{command}` fails ({stderr}; modules xt_NFQUEUE, iptable_security)"),
         stderr: "no `queue`".to_owned(),
     }
-}
-
-async fn delete(rule: &QueueRule) -> Result<(), QueueBackendError> {
-    run(rule.command("-D")).await?;
-    nft::delete_empty(rule.family, rule.table).await?;
-    Ok(())
 }
 
 /// Lists where there may be rules of ours.
@@ -194,6 +214,17 @@ fn may_have_rules(family: Family, table: IptablesTable) -> bool {
 }
 
 impl QueueRule {
+    fn place(&self) -> Option<tables::Place> {
+        let chains = [
+            IptablesChain::PREROUTING,
+            IptablesChain::OUTPUT,
+            IptablesChain::FORWARD,
+        ];
+        let name = self.rule.split_whitespace().next()?;
+        let chain = chains.into_iter().find(|chain| chain.name == name)?;
+        Some((self.family, self.table, chain))
+    }
+
     fn command(&self, operation: &str) -> Call {
         let mut args = ["-w", "-t", self.table.name(), operation]
             .map(str::to_owned)
