@@ -149,10 +149,13 @@ impl StatusView {
             DaemonState::Draining
         } else if self.alarms.is_blocked() {
             DaemonState::Blocked
-        } else if self.observer.admission().pressure().full {
-            DaemonState::Full
         } else {
-            DaemonState::Splitting
+            let pressure = self.observer.admission().pressure(Instant::now());
+            if pressure.full || pressure.flooded {
+                DaemonState::Full
+            } else {
+                DaemonState::Splitting
+            }
         }
     }
 

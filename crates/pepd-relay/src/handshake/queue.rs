@@ -32,8 +32,8 @@ use super::evicted::let_go;
 use super::queued_packet::{self, QueuedPacket};
 use super::table::{FinalAck, Received, ReceivedSyn, SynAction};
 use super::verdict::SynVerdict;
+use crate::asymmetric_routes::AsymmetricRoute;
 use crate::gate_history::GateWatch;
-use crate::limits::AsymmetricRoute;
 use crate::registered::register;
 use crate::settings::is_self_destined;
 use crate::shared::Context;
@@ -44,6 +44,10 @@ const TICK: Duration = Duration::from_millis(100);
 /// The time after which what waits may have been repeated meanwhile: a client waits a second (RFC
 /// 6298). If what repeats it was routed, its connection may be established.
 const LATE: Duration = Duration::from_millis(700);
+
+/// The time after which a queue that has not been empty since is behind. A client notices more than
+/// that, and the tick empties one that is idle more often.
+const BEHIND: Duration = Duration::from_millis(250);
 
 /// Packets read in a row before connections have their turn.
 const PACKETS_PER_TURN: usize = 64;
@@ -71,7 +75,11 @@ pub(crate) async fn read(context: Arc<Context>, queue: Arc<Queue>) {
         } else {
             PACKETS_PER_TURN
         };
-        if let Err(error) = read_some(&context, &queue, &mut buffer, turn, late) {
+        let wait = Wait {
+            late,
+            behind: backlog.is_behind(now),
+        };
+        if let Err(error) = read_some(&context, &queue, &mut buffer, turn, wait) {
             // Where it failed for another reason there may be more, for the next tick.
             if error.kind() == io::ErrorKind::WouldBlock {
                 backlog.emptied(&queue, now);
@@ -82,6 +90,15 @@ pub(crate) async fn read(context: Arc<Context>, queue: Arc<Queue>) {
         }
         tokio::task::yield_now().await;
     }
+}
+
+/// How long what is in the queue may have waited.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    /// For so long that one that repeats it may have been routed.
+    late: bool,
+    /// For longer than it takes to read what comes.
+    behind: bool,
 }
 
 /// The time that what is in the queue may have waited, and whether anything was routed meanwhile.
@@ -111,6 +128,11 @@ impl Backlog {
         }
     }
 
+    /// Returns whether more comes than is read.
+    fn is_behind(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.emptied) >= BEHIND
+    }
+
     /// Returns whether a SYN in the queue may repeat, or be repeated by, one that was routed. A
     /// worker that is slow, or was paused for a moment, holds its SYNs all the same: the
     /// retransmissions are behind them in the queue.
@@ -130,7 +152,7 @@ fn read_some(
     queue: &Arc<Queue>,
     buffer: &mut [u8],
     turn: usize,
-    late: bool,
+    wait: Wait,
 ) -> io::Result<()> {
     for _ in 0..turn {
         let len = match queue.receive(buffer) {
@@ -140,7 +162,7 @@ fn read_some(
         for packet in nfqueue::packets(buffer.get(..len).unwrap_or_default()) {
             let queued = QueuedPacket::new(queue, packet.id, packet.mark);
             match packet.hook {
-                Hook::In => take_syn(context, queued, packet.payload, late),
+                Hook::In => take_syn(context, queued, packet.payload, wait),
                 Hook::Out => take_own(context, queued, packet.payload),
             }
         }
@@ -148,7 +170,8 @@ fn read_some(
     Ok(())
 }
 
-fn take_syn(context: &Arc<Context>, packet: QueuedPacket, bytes: &[u8], late: bool) {
+fn take_syn(context: &Arc<Context>, packet: QueuedPacket, bytes: &[u8], wait: Wait) {
+    let Wait { late, behind } = wait;
     let shared = &context.shared;
     if let Some(reset) = Reset::read(bytes) {
         take_reset(context, packet, reset);
@@ -164,8 +187,16 @@ fn take_syn(context: &Arc<Context>, packet: QueuedPacket, bytes: &[u8], late: bo
         number: syn.number,
         packet,
         late,
+        behind,
     };
-    let Received { evicted, action } = shared.handshakes.on_syn(received, Instant::now());
+    let Received {
+        evicted,
+        action,
+        flood,
+    } = shared.handshakes.on_syn(received, Instant::now());
+    if let Some(flood) = flood {
+        shared.admission.note_flood(flood, Instant::now());
+    }
     // Before the new one needs its address and port.
     let_go(context, evicted);
     match action {

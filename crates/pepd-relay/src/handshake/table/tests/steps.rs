@@ -1,5 +1,6 @@
 //! What the tests do with a table, a step at a time.
 
+use pepd_packet::SequenceNumber;
 use pepd_telemetry::UnsplitReason;
 
 use super::super::*;
@@ -66,6 +67,7 @@ pub(super) fn receive(
         number,
         packet,
         late,
+        behind: false,
     };
     table.on_syn(syn, now)
 }
@@ -88,6 +90,7 @@ pub(super) fn evicted_for(
         Received {
             evicted,
             action: SynAction::Dial(_),
+            ..
         } => evicted,
         other => panic!("refused: {other:?}"),
     }
