@@ -59,7 +59,7 @@ fn a_failure_half_way_is_undone() -> Result<()> {
 
     // nft fails, after all rules and routes were made: another program owns the table.
     let netns = operated();
-    let owner = Owner::of_the_table(&netns);
+    let owner = Owner::of_the_table(&netns, "pepd");
     let before = netns.state();
     let error = netns.install(&request()).unwrap_err();
     assert!(error.to_string().contains("own the table"), "{error}");
@@ -70,11 +70,26 @@ fn a_failure_half_way_is_undone() -> Result<()> {
     Ok(())
 }
 
-/// An interactive nft that holds the table `inet pepd` for itself until it is dropped.
+/// Some versions of nft cannot list such a table as JSON, and firewalld has one.
+#[test]
+fn a_table_that_another_program_owns_is_no_obstacle() -> Result<()> {
+    require!(root);
+    let netns = operated();
+    let owner = Owner::of_the_table(&netns, "firewalld");
+    let before = netns.state();
+    let installed = netns.install(&request()).unwrap();
+    netns.block_on(|| installed.verify()).unwrap();
+    netns.block_on(|| installed.remove()).unwrap();
+    assert_eq!(netns.state(), before);
+    drop(owner);
+    Ok(())
+}
+
+/// An interactive nft that holds a table for itself until it is dropped.
 struct Owner(std::process::Child);
 
 impl Owner {
-    fn of_the_table(netns: &Netns) -> Owner {
+    fn of_the_table(netns: &Netns, table: &str) -> Owner {
         use std::io::Write as _;
         let mut child = netns.run(|| {
             std::process::Command::new("nft")
@@ -86,7 +101,7 @@ impl Owner {
         });
         let stdin = child.stdin.as_mut().unwrap();
         stdin
-            .write_all(b"add table inet pepd { flags owner; }\n")
+            .write_all(format!("add table inet {table} {{ flags owner; }}\n").as_bytes())
             .unwrap();
         stdin.flush().unwrap();
         let owner = Owner(child);

@@ -78,7 +78,11 @@ async fn objects() -> Result<Option<Listing>, NftError> {
         list_table(&["-j", "-t", "list", "table", "ip", TABLE]),
         list_table(&["-j", "-t", "list", "table", "ip6", TABLE]),
     );
-    let inet = Listing::parse(&inet?)?.of_table();
+    let inet = match Listing::parse(&inet?) {
+        Ok(listing) => listing.of_table(),
+        // nft 1.0.6 breaks off at a table with flags, such as firewalld's.
+        Err(_) => list_table(LIST_OWN).await?,
+    };
     let beside = [v4?, v6?].into_iter().flatten();
     let mut all = inet.into_iter().chain(beside);
     Ok(all.next().map(|first| first.and(all)))
@@ -88,7 +92,9 @@ async fn objects() -> Result<Option<Listing>, NftError> {
 /// nft reads the elements of all its sets, whether it shows them or not.
 const LIST: &[&str] = &["-j", "-t", "list", "ruleset", "inet"];
 
-/// Lists a table that has no sets.
+const LIST_OWN: &[&str] = &["-j", "-t", "list", "table", "inet", TABLE];
+
+/// Lists a table.
 async fn list_table(args: &'static [&'static str]) -> Result<Option<Listing>, NftError> {
     match run(args, String::new()).await {
         Ok(json) => Listing::parse(&json).map(Some),
