@@ -28,14 +28,15 @@ fn a_vanished_clients_slot_comes_back_and_an_idle_one_keeps_its_own(
     ensure!(split, "the one that is to vanish is routed");
     for pair in [&idle, &vanishing] {
         pair.exchange(1000)?;
-        // The client speaks last, and so has acknowledged all that it got: nothing is under way.
-        send(&pair.client, &Pattern::new(1), 0, 1000)?;
-        receive_exactly(&pair.server, &Pattern::new(1), 0, 1000)?;
         if half_closed {
             pair.server.shutdown(std::net::Shutdown::Write)?;
             let pattern = Pattern::new(0);
             ensure!(receive(&pair.client, &pattern, 0)? == (0, End::Fin));
         }
+        // The client speaks last, and so has acknowledged all that it got, a FIN too:
+        // nothing is under way.
+        send(&pair.client, &Pattern::new(1), 0, 1000)?;
+        receive_exactly(&pair.server, &Pattern::new(1), 0, 1000)?;
     }
     wait_until(LIMIT, "a third one is routed", || {
         world.probe(family).is_ok_and(|(_, split)| !split)

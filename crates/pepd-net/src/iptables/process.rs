@@ -106,6 +106,8 @@ pub(super) async fn output(call: Call) -> Result<String, IptablesError> {
     let output = program.run().await.map_err(|error| match error {
         ProgramError::Start(error) => IptablesError {
             missing: error.kind() == io::ErrorKind::NotFound,
+            // It may run, and only the pipes to it be missing.
+            in_doubt: error.kind() != io::ErrorKind::NotFound,
             ..failed(error.to_string())
         },
         ProgramError::Io(error) => IptablesError {

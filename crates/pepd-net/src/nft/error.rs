@@ -77,7 +77,12 @@ pub enum NftError {
 impl NftError {
     /// Returns whether nft was given something to do, and nobody knows whether it has done it.
     pub(crate) fn leaves_doubt(&self) -> bool {
-        matches!(self, Self::Io { .. } | Self::TimedOut { .. })
+        match self {
+            Self::Io { .. } | Self::TimedOut { .. } => true,
+            // It may run, and only the pipes to it be missing.
+            Self::Missing { source } => source.kind() != io::ErrorKind::NotFound,
+            _ => false,
+        }
     }
 
     /// Returns whether nft complains of its `queue` statement, for which it has no error of its

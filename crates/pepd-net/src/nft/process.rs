@@ -145,6 +145,14 @@ pub(crate) async fn ruleset() -> Result<Vec<Value>, NftError> {
     Ok(Listing::parse(&json)?.objects)
 }
 
+/// Returns whether any chain in this namespace translates addresses.
+pub(crate) async fn has_nat_chain() -> Result<bool, NftError> {
+    // Not as JSON, which nft 1.0.6 breaks off at a table with flags, such as firewalld's.
+    let listing = run(&["-t", "list", "ruleset"], String::new()).await?;
+    let mut lines = listing.lines();
+    Ok(lines.any(|line| line.trim_start().starts_with("type nat hook ")))
+}
+
 /// Lists the rules of one chain, as nft prints them.
 pub(crate) async fn chain(family: &str, table: &str, name: &str) -> Result<String, NftError> {
     run(

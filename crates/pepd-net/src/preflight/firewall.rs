@@ -188,14 +188,7 @@ impl Firewall {
 ///
 /// If nft cannot list them.
 pub(crate) async fn translates_addresses() -> Result<bool, NftError> {
-    let objects = match nft::ruleset().await {
-        Ok(objects) => objects,
-        // What is not known may be, and costs no more than the tracking of connections.
-        Err(NftError::Listing { .. }) => return Ok(true),
-        Err(error) => return Err(error),
-    };
-    let kind = |object: &Value| Some(object.get("chain")?.get("type")?.as_str()? == "nat");
-    let by_nft = objects.iter().any(|object| kind(object) == Some(true));
+    let by_nft = nft::has_nat_chain().await?;
     Ok(by_nft
         || OLDER_TABLES.iter().any(|path| {
             fs::read_to_string(path).is_ok_and(|names| names.lines().any(|name| name == "nat"))
