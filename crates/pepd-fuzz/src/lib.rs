@@ -5,9 +5,9 @@
 //! The tests mutate them, so many times for each target and the same way each time. For longer, and
 //! guided by what the mutations reach, `cargo xtask fuzz` has libFuzzer do it.
 //!
-//! The modules in the order of what comes first: [`packet`] and [`probe`] are the network's,
-//! [`netlink`], [`kernel`] and `nft` the host's, [`config`] the operator's, and [`api`] and
-//! [`answers`] of whoever may reach the admin API.
+//! The modules in the order of what comes first: `packet` and `probe` are the network's,
+//! `netlink`, `kernel` and `nft` the host's, `config` the operator's, and `api` and
+//! `answers` of whoever may reach the admin API.
 
 #![forbid(unsafe_code)]
 
