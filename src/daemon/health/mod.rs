@@ -92,8 +92,6 @@ pub struct Health {
 #[derive(Debug, Default)]
 struct Told {
     passing: Passing,
-    /// Whether it was told last that they do not come through; a trial changes nothing about that.
-    blocked: bool,
     alarms: Vec<Finding>,
 }
 
@@ -219,7 +217,6 @@ impl Health {
         if passing == self.told.passing && alarms == self.told.alarms {
             return;
         }
-        let blocked = passing != Passing::Through;
         for alarm in &alarms {
             let is_told = self.told.alarms.iter().any(|told| told.text == alarm.text);
             if !is_told {
@@ -229,8 +226,10 @@ impl Health {
                 tracing::error!(%cause, cure, "{text}");
             }
         }
-        if blocked != self.told.blocked {
-            if blocked {
+        // For the log a trial changes nothing.
+        let blocked = |passing| passing != Passing::Through;
+        if blocked(passing) != blocked(self.told.passing) {
+            if blocked(passing) {
                 tracing::error!(
                     "no split connection comes through: new connections are routed unsplit until \
                      it is mended"
@@ -253,11 +252,7 @@ impl Health {
             alarms: alarms.iter().map(alarm).collect(),
         };
         drop(reported);
-        self.told = Told {
-            passing,
-            blocked,
-            alarms,
-        };
+        self.told = Told { passing, alarms };
     }
 }
 

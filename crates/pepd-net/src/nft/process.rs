@@ -81,7 +81,7 @@ async fn objects() -> Result<Option<Listing>, NftError> {
     let inet = match Listing::parse(&inet?) {
         Ok(listing) => listing.of_table(),
         // nft 1.0.6 breaks off at a table with flags, such as firewalld's.
-        Err(_) => list_table(LIST_OWN).await?,
+        Err(_) => list_table(&["-j", "-t", "list", "table", "inet", TABLE]).await?,
     };
     let beside = [v4?, v6?].into_iter().flatten();
     let mut all = inet.into_iter().chain(beside);
@@ -91,8 +91,6 @@ async fn objects() -> Result<Option<Listing>, NftError> {
 /// Lists the tables of pepd's family without the elements of sets with a name. Asked for one table,
 /// nft reads the elements of all its sets, whether it shows them or not.
 const LIST: &[&str] = &["-j", "-t", "list", "ruleset", "inet"];
-
-const LIST_OWN: &[&str] = &["-j", "-t", "list", "table", "inet", TABLE];
 
 /// Lists a table.
 async fn list_table(args: &'static [&'static str]) -> Result<Option<Listing>, NftError> {

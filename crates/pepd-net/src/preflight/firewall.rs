@@ -9,7 +9,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use super::judge::{By, Judgement, Packet, judge};
+use super::judge::{By, Judgement, Packet, Rules, judge};
 use super::warning::Warning;
 use crate::iptables::IptablesTable;
 use crate::nft::error::NftError;
@@ -100,11 +100,7 @@ async fn in_the_way<'a>(
 ) -> Vec<InTheWay<'a>> {
     let mut found = Vec::new();
     for chain in chains.iter().filter(|chain| chain.role.filters()) {
-        let rules: Vec<&Value> = objects
-            .iter()
-            .filter_map(|object| object.get("rule"))
-            .filter(|rule| chain.has_table_of(rule))
-            .collect();
+        let rules = chain.rules(objects);
         for packet in chain.packets(mark, families) {
             match judge(&rules, chain.name, chain.drops, packet) {
                 Judgement::Passes => {}
@@ -290,9 +286,13 @@ impl<'a> BaseChain<'a> {
         format!("{} {} {}", self.family, self.table, self.name)
     }
 
-    pub(super) fn has_table_of(&self, rule: &Value) -> bool {
-        let field = |name: &str| rule.get(name).and_then(Value::as_str);
-        field("family") == Some(self.family) && field("table") == Some(self.table)
+    /// Gives the rules of its table.
+    pub(super) fn rules<'r>(&self, objects: &'r [Value]) -> Rules<'r> {
+        let rules = objects.iter().filter_map(|object| object.get("rule"));
+        Rules::of(rules.filter(|rule| {
+            let field = |name: &str| rule.get(name).and_then(Value::as_str);
+            field("family") == Some(self.family) && field("table") == Some(self.table)
+        }))
     }
 
     /// Gives the packets of split connections that pass it.
@@ -379,13 +379,12 @@ mod tests {
                 serde_json::from_str(&text).unwrap()
             })
             .collect();
-        let rules: Vec<&Value> = rules.iter().collect();
         let packet = Packet {
             family: Family::V4,
             mark: MARK,
             state: Some("untracked"),
         };
-        judge(&rules, "c", drops, packet)
+        judge(&Rules::of(&rules), "c", drops, packet)
     }
 
     const ACCEPT: &str = r#"{"accept": null}"#;

@@ -17,11 +17,7 @@ pub(crate) fn firewall(json: &str, mark: Mark) {
         return;
     };
     for chain in BaseChain::all(&objects) {
-        let rules: Vec<&Value> = objects
-            .iter()
-            .filter_map(|object| object.get("rule"))
-            .filter(|rule| chain.has_table_of(rule))
-            .collect();
+        let rules = chain.rules(&objects);
         for packet in chain.packets(mark, &Family::ALL) {
             let [open, shut] = [false, true].map(|drops| judge(&rules, chain.name, drops, packet));
             if shut == Judgement::Passes {

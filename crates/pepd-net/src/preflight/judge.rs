@@ -50,16 +50,25 @@ pub(super) enum By {
     Rule(String, u64),
 }
 
-/// Judges what the base chain `name`, with its policy, does with a packet; `rules` are those of its
-/// table, as nft lists them.
-pub(super) fn judge(rules: &[&Value], name: &str, drops: bool, packet: Packet) -> Judgement {
-    // Looked up by each jump: a ruleset may have thousands of both.
-    let mut of_chain: HashMap<&str, Vec<&Value>> = HashMap::new();
-    for rule in rules {
-        of_chain.entry(text(rule, "chain")).or_default().push(rule);
+/// The rules of a table, as nft lists them, by the chain that they are in: each jump looks one up, and
+/// a ruleset may have thousands of both.
+pub(super) struct Rules<'a>(HashMap<&'a str, Vec<&'a Value>>);
+
+impl<'a> Rules<'a> {
+    pub(super) fn of(rules: impl IntoIterator<Item = &'a Value>) -> Self {
+        let mut of_chain: HashMap<&str, Vec<&Value>> = HashMap::new();
+        for rule in rules {
+            of_chain.entry(text(rule, "chain")).or_default().push(rule);
+        }
+        Self(of_chain)
     }
+}
+
+/// Judges what the base chain `name`, with its policy, does with a packet; `rules` are those of its
+/// table.
+pub(super) fn judge(rules: &Rules<'_>, name: &str, drops: bool, packet: Packet) -> Judgement {
     let mut walk = Walk {
-        rules: &of_chain,
+        rules,
         packet,
         looked_at: 0,
         may_pass: false,
@@ -81,8 +90,7 @@ pub(super) fn judge(rules: &[&Value], name: &str, drops: bool, packet: Packet) -
 }
 
 struct Walk<'a> {
-    /// By the chain that they are in.
-    rules: &'a HashMap<&'a str, Vec<&'a Value>>,
+    rules: &'a Rules<'a>,
     packet: Packet,
     looked_at: usize,
     /// Whether a rule that matches perhaps lets it pass.
@@ -139,7 +147,7 @@ impl<'a> Walk<'a> {
             self.may_pass = true;
             return Next::On;
         }
-        for &rule in self.rules.get(name).into_iter().flatten() {
+        for &rule in self.rules.0.get(name).into_iter().flatten() {
             self.looked_at += 1;
             if self.looked_at > MOST_RULES {
                 self.may_pass = true;

@@ -9,8 +9,9 @@ use pepd_packet::FourTuple;
 ///
 /// A listener whose queue is full answers with SYN cookies (RFC 4987, section 3.6): the client's
 /// options are lost, and where the kernel has no cookies its SYN is dropped. Therefore no more SYNs
-/// go on to the listeners than their queues have room for. A place there is free again when the client has been accepted, or
-/// when the listener has given it up: not when its upstream leg is closed.
+/// go on to the listeners than their queues have room for. A place there is free again when the
+/// client has been accepted, or when the listener has given it up: not when its upstream leg is
+/// closed.
 #[derive(Debug)]
 pub(super) struct HalfOpen {
     room: usize,

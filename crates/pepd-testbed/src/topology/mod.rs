@@ -125,7 +125,7 @@ impl TopologyBuilder {
         }
         let mut emulated = BTreeMap::new();
         let mut cables = String::new();
-        let lo_up = |node: &'_ Node| (node.name.clone(), "link set lo up\n".to_owned());
+        let lo_up = |node: &Node| (node.name.clone(), "link set lo up\n".to_owned());
         let mut batches: BTreeMap<String, String> = self.nodes.iter().map(lo_up).collect();
         for (index, link) in self.links.iter().enumerate() {
             let index = u8::try_from(index).context("more than 256 links")?;
