@@ -1,6 +1,7 @@
 use std::fmt::Write as _;
 
 use super::*;
+use crate::handshake::event::Ticket;
 use crate::handshake::verdict::Unreachable;
 
 type TestState = State<&'static str, &'static str, &'static str>;
