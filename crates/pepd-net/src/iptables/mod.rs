@@ -30,6 +30,39 @@ impl IptablesTable {
     }
 }
 
+/// A chain in which pepd may have a rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct IptablesChain {
+    /// Its name.
+    pub(crate) name: &'static str,
+    /// The hook that calls it.
+    pub(crate) hook: &'static str,
+    /// Its place among those of that hook, where iptables speaks nf_tables (xtables_ipv4,
+    /// iptables/nft.c).
+    pub(crate) priority: i32,
+}
+
+impl IptablesChain {
+    /// What repeats a held SYN.
+    pub(crate) const PREROUTING: Self = Self {
+        name: "PREROUTING",
+        hook: "prerouting",
+        priority: -300,
+    };
+    /// What this host sends.
+    pub(crate) const OUTPUT: Self = Self {
+        name: "OUTPUT",
+        hook: "output",
+        priority: -300,
+    };
+    /// First SYNs.
+    pub(crate) const FORWARD: Self = Self {
+        name: "FORWARD",
+        hook: "forward",
+        priority: 150,
+    };
+}
+
 impl fmt::Display for IptablesTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())

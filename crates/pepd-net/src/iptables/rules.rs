@@ -7,10 +7,10 @@
 use std::fmt;
 use std::fs;
 
-use super::IptablesTable;
 use super::process::{Call, IptablesError, may_speak_nf_tables, output, program_name, run};
+use super::{IptablesChain, IptablesTable};
 use crate::error::{Classify as _, Drift, Kind};
-use crate::nft::process as nft;
+use crate::nft::iptables_tables as tables;
 use crate::plan::Plan;
 use crate::prefix::Family;
 use crate::queue_backend::QueueBackendError;
@@ -78,10 +78,11 @@ pub(crate) fn rules(plan: &Plan) -> Vec<QueueRule> {
 /// Adds the rules that are not there; gives those that it added. On failure it adds none.
 pub(crate) async fn make(rules: &[QueueRule]) -> Result<Vec<QueueRule>, QueueBackendError> {
     let mut made = Vec::new();
+    make_places(rules).await?;
     for rule in rules {
         let result = match run(rule.command("-C")).await {
             Ok(()) => continue,
-            Err(error) if error.in_doubt => Err(error),
+            Err(error) if error.in_doubt => Err(refused(error)),
             // iptables has one exit code for "no such rule" and for most failures: adding
             // tells them apart.
             Err(_) => {
@@ -91,24 +92,37 @@ pub(crate) async fn make(rules: &[QueueRule]) -> Result<Vec<QueueRule>, QueueBac
                 {
                     made.push(rule.clone());
                 }
-                added
+                added.map_err(refused)
             }
         };
         if let Err(error) = result {
             undo(&made).await;
-            return Err(refused(error));
+            return Err(error);
         }
         made.push(rule.clone());
     }
     Ok(made)
 }
 
+/// Makes the chains and tables that rules are to be in, where there are none.
+async fn make_places(rules: &[QueueRule]) -> Result<(), QueueBackendError> {
+    let nf_tables = rules.iter().filter(|rule| may_speak_nf_tables(rule.family));
+    let places: Vec<tables::Place> = nf_tables.filter_map(QueueRule::place).collect();
+    if !places.is_empty() {
+        tables::make(&places).await?;
+    }
+    Ok(())
+}
+
 /// Takes back what [`make`] added.
 pub(crate) async fn undo(rules: &[QueueRule]) {
     for rule in rules.iter().rev() {
-        if let Err(error) = delete(rule).await {
+        if let Err(error) = run(rule.command("-D")).await {
             tracing::error!(%error, "`pepd down` tries again");
         }
+    }
+    if let Err(error) = tables::delete_empty(places()).await {
+        tracing::error!(%error, "`pepd down` tries again");
     }
 }
 
@@ -126,11 +140,17 @@ pub(crate) async fn remove(wanted: &[QueueRule]) -> Result<Vec<QueueRule>, Queue
             }
         };
         for rule in rules.into_iter().filter(|rule| !wanted.contains(rule)) {
-            match delete(&rule).await {
+            match run(rule.command("-D")).await {
                 Ok(()) => removed.push(rule),
-                Err(error) => _ = failure.get_or_insert(error),
+                Err(error) => _ = failure.get_or_insert(error.into()),
             }
         }
+    }
+    // With the last rule its table goes, also where a daemon has died between the two.
+    if (wanted.is_empty() || !removed.is_empty())
+        && let Err(error) = tables::delete_empty(places()).await
+    {
+        failure.get_or_insert(error.into());
     }
     failure.map_or(Ok(removed), Err)
 }
@@ -160,12 +180,6 @@ fn refused(error: IptablesError) -> QueueBackendError {
         iptables: format!("`{command}` fails ({stderr}; modules xt_NFQUEUE, iptable_security)"),
         stderr: "no `queue`".to_owned(),
     }
-}
-
-async fn delete(rule: &QueueRule) -> Result<(), QueueBackendError> {
-    run(rule.command("-D")).await?;
-    nft::delete_empty(rule.family, rule.table).await?;
-    Ok(())
 }
 
 /// Lists where there may be rules of ours.
@@ -223,6 +237,17 @@ fn may_have_rules(family: Family, table: IptablesTable) -> bool {
 }
 
 impl QueueRule {
+    fn place(&self) -> Option<tables::Place> {
+        let chains = [
+            IptablesChain::PREROUTING,
+            IptablesChain::OUTPUT,
+            IptablesChain::FORWARD,
+        ];
+        let name = self.rule.split_whitespace().next()?;
+        let chain = chains.into_iter().find(|chain| chain.name == name)?;
+        Some((self.family, self.table, chain))
+    }
+
     fn command(&self, operation: &str) -> Call {
         let mut args = ["-w", "-t", self.table.name(), operation]
             .map(str::to_owned)

@@ -1,7 +1,7 @@
 //! The table `inet pepd`, and those of one family beside it, in reading order: what its objects are
 //! called (`names`), the ruleset of a plan (`ruleset`, and the chains by subject), what is read back
 //! of it (`listing`, and `elements`), what stays where another takes its place (`carried`), and the
-//! program nft (`process`).
+//! program nft (`process`), which also makes room for iptables' rules (`iptables_tables`).
 
 mod capture;
 pub(crate) mod carried;
@@ -12,6 +12,7 @@ pub(crate) mod forward;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod held_syn;
+pub(crate) mod iptables_tables;
 pub(crate) mod listing;
 mod mss_clamp;
 pub(crate) mod names;

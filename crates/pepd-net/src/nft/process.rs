@@ -6,8 +6,6 @@ use super::elements;
 use super::error::NftError;
 use super::listing::Listing;
 use super::names::{DynamicSet, TABLE};
-use crate::iptables::IptablesTable;
-use crate::prefix::Family;
 use crate::program::{LIMIT, Output, Program, ProgramError};
 
 /// The places where `nft` is looked for: a service's PATH may lack the administrator's directories.
@@ -103,40 +101,6 @@ async fn list_table(args: &'static [&'static str]) -> Result<Option<Listing>, Nf
     }
 }
 
-/// Deletes a table of iptables-nft's where it holds nothing: no rule, no chain of the operator's
-/// and no policy. It was created with pepd's rule, and iptables has no command that deletes it.
-pub(crate) async fn delete_empty(family: Family, table: IptablesTable) -> Result<(), NftError> {
-    let (list, delete) = match (family, table) {
-        (Family::V4, IptablesTable::Raw) => (LIST_RAW4, "delete table ip raw\n"),
-        (Family::V6, IptablesTable::Raw) => (LIST_RAW6, "delete table ip6 raw\n"),
-        (Family::V4, IptablesTable::Security) => (LIST_SECURITY4, "delete table ip security\n"),
-        (Family::V6, IptablesTable::Security) => (LIST_SECURITY6, "delete table ip6 security\n"),
-    };
-    let listing = match run(list, String::new()).await {
-        Ok(json) => Listing::parse(&json)?,
-        Err(error @ NftError::TimedOut { .. }) => return Err(error),
-        // There is none.
-        Err(_) => return Ok(()),
-    };
-    let holds_nothing = listing.objects.iter().all(|object| {
-        object.get("metainfo").is_some()
-            || object.get("table").is_some()
-            || object.get("chain").is_some_and(|chain| {
-                chain.get("hook").is_some()
-                    && chain.get("policy").and_then(Value::as_str) == Some("accept")
-            })
-    });
-    if holds_nothing {
-        apply(delete.to_owned()).await?;
-    }
-    Ok(())
-}
-
-const LIST_RAW4: &[&str] = &["-j", "list", "table", "ip", "raw"];
-const LIST_RAW6: &[&str] = &["-j", "list", "table", "ip6", "raw"];
-const LIST_SECURITY4: &[&str] = &["-j", "list", "table", "ip", "security"];
-const LIST_SECURITY6: &[&str] = &["-j", "list", "table", "ip6", "security"];
-
 /// Lists everything in this namespace but the elements of sets with a name, as nft's JSON objects.
 pub(crate) async fn ruleset() -> Result<Vec<Value>, NftError> {
     let json = run(&["-j", "-t", "list", "ruleset"], String::new()).await?;
@@ -146,21 +110,47 @@ pub(crate) async fn ruleset() -> Result<Vec<Value>, NftError> {
 /// Returns whether any chain in this namespace translates addresses.
 pub(crate) async fn has_nat_chain() -> Result<bool, NftError> {
     // Not as JSON, which nft 1.0.6 breaks off at a table with flags, such as firewalld's.
-    let listing = run(&["-t", "list", "ruleset"], String::new()).await?;
+    let listing = run(LIST_TEXT, String::new()).await?;
     let mut lines = listing.lines();
     Ok(lines.any(|line| line.trim_start().starts_with("type nat hook ")))
 }
 
-/// Lists the rules of one chain, as nft prints them.
+/// Lists the rules of one chain, as nft prints them: beside JSON, which does not tell what the rules
+/// of iptables match. Asked for the chain alone, nft reads the elements of all its table's sets.
 pub(crate) async fn chain(family: &str, table: &str, name: &str) -> Result<String, NftError> {
-    run(
-        &["-f", "-"],
-        format!("list chain {family} {table} {name}\n"),
-    )
-    .await
+    let text = run(LIST_TEXT, String::new()).await?;
+    let chain = block(&text, &format!("table {family} {table}"), 0)
+        .and_then(|table| block(table, &format!("chain {name}"), 1));
+    Ok(chain.unwrap_or_default().to_owned())
 }
 
-async fn run(args: &'static [&'static str], input: String) -> Result<String, NftError> {
+/// Lists everything in this namespace but the elements of sets with a name.
+pub(super) const LIST_TEXT: &[&str] = &["-t", "list", "ruleset"];
+
+/// Returns what stands in the braces after `title` in a listing, where that is indented by so many
+/// tabs.
+pub(super) fn block<'a>(text: &'a str, title: &str, depth: usize) -> Option<&'a str> {
+    let indent = "\t".repeat(depth);
+    let title = format!("{indent}{title} {{");
+    let mut lines = text.split_inclusive('\n');
+    let mut start = 0;
+    for line in lines.by_ref() {
+        start += line.len();
+        if line.trim_end() == title {
+            break;
+        }
+    }
+    let end = lines.scan(start, |at, line| {
+        let begin = *at;
+        *at += line.len();
+        Some((begin, line))
+    });
+    let last = format!("{indent}}}");
+    let (end, _) = end.into_iter().find(|(_, line)| line.trim_end() == last)?;
+    text.get(start..end)
+}
+
+pub(super) async fn run(args: &'static [&'static str], input: String) -> Result<String, NftError> {
     let is_ours = input.contains("tproxy");
     let program = Program {
         places: &PROGRAMS,
@@ -282,6 +272,17 @@ mod tests {
             failed("Error: Could not process rule: Operation not permitted\nadd table inet pepd\n");
         assert_eq!(error.exit_code(), 77);
         assert!(error.to_string().contains("CAP_NET_ADMIN"), "{error}");
+    }
+
+    #[test]
+    fn a_block_ends_where_its_indentation_does() {
+        let text = "table ip raw {\n\tcomment \"x\"\n\tchain a {\n\t\tone\n\t}\n\n\tchain ab {\n\
+                    \t\ttwo\n\t}\n}\ntable ip6 raw {\n\tchain ab {\n\t\tthree\n\t}\n}\n";
+        let chain = |table, name| block(block(text, table, 0)?, name, 1);
+        assert_eq!(chain("table ip raw", "chain ab"), Some("\t\ttwo\n"));
+        assert_eq!(chain("table ip6 raw", "chain ab"), Some("\t\tthree\n"));
+        assert_eq!(chain("table ip6 raw", "chain a"), None);
+        assert_eq!(chain("table inet raw", "chain a"), None);
     }
 
     #[test]

@@ -9,9 +9,9 @@ use std::fs;
 
 use serde_json::Value;
 
-use super::judge::{By, Judgement, Packet, Rules, judge};
+use super::base_chain::{BaseChain, Role};
+use super::judge::{By, Judgement, judge};
 use super::warning::Warning;
-use crate::iptables::IptablesTable;
 use crate::nft::error::NftError;
 use crate::nft::forward::OFFERED;
 use crate::nft::names::TABLE;
@@ -221,111 +221,6 @@ async fn lets_in(chain: &BaseChain<'_>, mark: Mark) -> bool {
         .is_ok_and(|rules| rules.contains(&format!("{:#010x}", mark.mask)))
 }
 
-/// The part that a base chain may play in split connections.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Role {
-    /// It translates the source addresses of what leaves.
-    SourceNat,
-    /// It may drop what comes to this host.
-    Input,
-    /// It may drop what this host sends.
-    Output,
-    /// It looks at what is forwarded after pepd has.
-    LateForward,
-    /// A chain that does not matter here.
-    Other,
-}
-
-impl Role {
-    fn of(kind: &str, hook: &str, priority: i64) -> Role {
-        match (kind, hook) {
-            (_, "forward") if priority > i64::from(OFFERED) => Role::LateForward,
-            ("nat", "postrouting") => Role::SourceNat,
-            (_, "input") => Role::Input,
-            (_, "output") => Role::Output,
-            _ => Role::Other,
-        }
-    }
-
-    fn filters(self) -> bool {
-        matches!(self, Role::Input | Role::Output)
-    }
-}
-
-/// A chain that a hook calls.
-pub(super) struct BaseChain<'a> {
-    family: &'a str,
-    table: &'a str,
-    pub(super) name: &'a str,
-    role: Role,
-    /// Whether it drops by default.
-    drops: bool,
-}
-
-impl<'a> BaseChain<'a> {
-    pub(super) fn all(objects: &'a [Value]) -> Vec<Self> {
-        objects.iter().filter_map(Self::read).collect()
-    }
-
-    fn read(object: &'a Value) -> Option<Self> {
-        let chain = object.get("chain")?;
-        let field = |name: &str| chain.get(name).and_then(Value::as_str);
-        let priority = chain.get("prio").and_then(Value::as_i64);
-        let base = Self {
-            family: field("family")?,
-            table: field("table")?,
-            name: field("name")?,
-            role: Role::of(field("type")?, field("hook")?, priority.unwrap_or_default()),
-            drops: field("policy") == Some("drop"),
-        };
-        // iptables has one at that place, which filters nothing.
-        (base.table != TABLE && base.table != IptablesTable::Security.name()).then_some(base)
-    }
-
-    fn title(&self) -> String {
-        format!("{} {} {}", self.family, self.table, self.name)
-    }
-
-    /// Gives the rules of its table.
-    pub(super) fn rules<'r>(&self, objects: &'r [Value]) -> Rules<'r> {
-        let rules = objects.iter().filter_map(|object| object.get("rule"));
-        Rules::of(rules.filter(|rule| {
-            let field = |name: &str| rule.get(name).and_then(Value::as_str);
-            field("family") == Some(self.family) && field("table") == Some(self.table)
-        }))
-    }
-
-    /// Gives the packets of split connections that pass it.
-    pub(super) fn packets(&self, mark: Mark, families: &[Family]) -> Vec<Packet> {
-        let families = families.iter().filter(|family| match self.family {
-            "ip" => **family == Family::V4,
-            "ip6" => **family == Family::V6,
-            other => other == "inet",
-        });
-        // Without marks of the sockets' nothing is kept from connection tracking.
-        let (of_client, untracked) = match mark.sockets() {
-            Some(_) => (mark.sockets(), Some("untracked")),
-            None => (None, None),
-        };
-        let with = |value| Mark { value, ..mark };
-        families
-            .flat_map(|&family| match (self.role, of_client) {
-                (Role::Input, _) => vec![(family, mark, untracked)],
-                (Role::Output, Some(marks)) => vec![
-                    (family, with(marks.client), untracked),
-                    (family, with(marks.upstream), Some("new")),
-                ],
-                _ => Vec::new(),
-            })
-            .map(|(family, mark, state)| Packet {
-                family,
-                mark,
-                state,
-            })
-            .collect()
-    }
-}
-
 /// Warns of address translation that does not apply.
 ///
 /// Without marks that tell the legs apart, connection tracking takes the two, which have the same
@@ -359,6 +254,7 @@ mod tests {
     use pepd_packet::{MarkMask, MarkValue};
 
     use super::*;
+    use crate::preflight::judge::{Packet, Rules};
 
     const MARK: Mark = Mark {
         value: MarkValue(0x7000_0000),

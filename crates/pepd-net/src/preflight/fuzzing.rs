@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::firewall::BaseChain;
+use super::base_chain::BaseChain;
 use super::judge::{Judgement, judge};
 use crate::prefix::Family;
 use crate::request::Mark;

@@ -1,6 +1,7 @@
 //! Finding out, without changing anything, whether a plan could be installed: from the host's
 //! settings (`host`), the operator's firewall (`firewall`) and the kernel itself.
 
+mod base_chain;
 pub(crate) mod firewall;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
