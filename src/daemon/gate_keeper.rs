@@ -6,12 +6,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pepd_net::{ASYMMETRIC_ROUTES, FULL_SOURCES, Gate, GateError};
+use pepd_net::{ASYMMETRIC_ROUTES, FLOODED_DESTINATIONS, FULL_SOURCES, Gate, GateError};
 use pepd_packet::Source;
 use pepd_relay::{AsymmetricRoute, Pressure, Relay};
 use pepd_telemetry::{Counters, Throttle};
 
 use crate::daemon::asymmetric_pairs::{AsymmetricPairs, PairChanges};
+use crate::daemon::flooded_destinations::FloodedDestinations;
 use crate::daemon::health::Health;
 use crate::daemon::peers::Probes;
 use crate::daemon::systemd::Notifier;
@@ -27,6 +28,10 @@ const GATE_TTL: Duration = Duration::from_secs(5);
 /// The time for which a pair of addresses whose answers take another route is not split: long
 /// enough to cost little, and short enough that a path that has been mended is used.
 const ASYMMETRIC_TTL: Duration = Duration::from_secs(600);
+
+/// The time for which what leads to a destination that is flooded is not split. Then SYNs are held
+/// again, until it shows that it still is.
+const FLOODED_TTL: Duration = Duration::from_secs(10);
 
 /// Changes of the limits that are acted upon between two intervals; the kernel hears of others at
 /// the next. Clients can cause any number.
@@ -110,6 +115,8 @@ impl GateKeeper {
         found.truncate(self.pairs_left);
         self.pairs_left -= found.len();
         self.lease.route_asymmetric(&found);
+        let flooded = self.relay.admission().take_flooded();
+        self.lease.route_flooded(flooded);
         self.notifier.alive(self.status_line());
         set
     }
@@ -150,9 +157,15 @@ impl GateKeeper {
 
     /// Opens or closes the gate as the limits have it, and tells the relay.
     fn set(&mut self) -> Result<(), GateError> {
-        let Pressure { full, sources } = self.relay.admission().pressure();
+        let Pressure {
+            full,
+            flooded,
+            sources,
+        } = self.relay.admission().pressure(Instant::now());
         let reason = if full {
             Some(Closed::Limit)
+        } else if flooded {
+            Some(Closed::Flood)
         } else {
             (!self.health.allows()).then_some(Closed::Blocked)
         };
@@ -182,6 +195,8 @@ impl GateKeeper {
 enum Closed {
     /// A limit is reached.
     Limit,
+    /// More SYNs come than can be held, to many destinations.
+    Flood,
     /// Split connections do not come through; the log has been told why.
     Blocked,
 }
@@ -194,6 +209,8 @@ struct GateLease {
     full_sources: HashSet<Source>,
     /// The pairs of addresses that are routed.
     pairs: AsymmetricPairs,
+    /// The destinations that are routed.
+    flooded: FloodedDestinations,
 }
 
 impl GateLease {
@@ -203,6 +220,7 @@ impl GateLease {
             is_open: false,
             full_sources: HashSet::new(),
             pairs: AsymmetricPairs::new(ASYMMETRIC_ROUTES, ASYMMETRIC_TTL),
+            flooded: FloodedDestinations::new(FLOODED_DESTINATIONS, FLOODED_TTL),
         }
     }
 
@@ -214,8 +232,8 @@ impl GateLease {
         } else {
             self.gate.close()?;
         }
-        if self.is_open != open && closed != Some(Closed::Blocked) {
-            report_gate(open);
+        if self.is_open != open {
+            report_gate(closed);
         }
         self.is_open = open;
         let full: HashSet<Source> = full.iter().copied().collect();
@@ -264,6 +282,18 @@ impl GateLease {
         }
     }
 
+    /// Routes what goes to these destinations, for a while.
+    fn route_flooded(&mut self, found: Vec<IpAddr>) {
+        let new = self.flooded.learn(found, Instant::now());
+        let Some(first) = new.first() else {
+            return;
+        };
+        report_flood(*first);
+        if let Err(error) = self.gate.route_flooded(&new, FLOODED_TTL) {
+            report_error(&error);
+        }
+    }
+
     /// Closes the gate for good.
     fn close(&mut self) {
         if let Err(error) = self.gate.close() {
@@ -276,24 +306,42 @@ impl GateLease {
         self.is_open = false;
         self.full_sources.clear();
         self.pairs.clear();
+        self.flooded.clear();
     }
 }
 
-/// Logs that the gate has opened or closed. Every connection may do so where `[limits] connections`
-/// is small.
-fn report_gate(open: bool) {
+/// Logs that the gate has opened, or closed and why. Every connection may do so where
+/// `[limits] connections` is small.
+fn report_gate(closed: Option<Closed>) {
     static OPENED: Throttle = Throttle::new(Duration::from_secs(10));
-    static CLOSED: Throttle = Throttle::new(Duration::from_secs(10));
-    let throttle = if open { &OPENED } else { &CLOSED };
-    match throttle.admit(Instant::now()) {
-        Some(_) if open => tracing::info!("new connections are split"),
-        Some(held_back) => {
-            tracing::warn!(
-                held_back,
-                "a limit is reached: new connections are routed unsplit"
-            );
+    static LIMIT: Throttle = Throttle::new(Duration::from_secs(10));
+    static FLOOD: Throttle = Throttle::new(Duration::from_secs(10));
+    let now = Instant::now();
+    match closed {
+        None => {
+            if OPENED.admit(now).is_some() {
+                tracing::info!("new connections are split");
+            }
         }
-        None => {}
+        Some(Closed::Limit) => {
+            if let Some(held_back) = LIMIT.admit(now) {
+                tracing::warn!(
+                    held_back,
+                    "a limit is reached: new connections are routed unsplit"
+                );
+            }
+        }
+        Some(Closed::Flood) => {
+            if let Some(held_back) = FLOOD.admit(now) {
+                tracing::warn!(
+                    held_back,
+                    "a flood of SYNs to many destinations: new connections are routed unsplit \
+                     for a second"
+                );
+            }
+        }
+        // Whoever found it out has told the log.
+        Some(Closed::Blocked) => {}
     }
 }
 
@@ -313,6 +361,17 @@ fn report_full_source(source: Source) {
         tracing::warn!(
             %source, held_back,
             "connections_per_source is reached: more from there are routed unsplit"
+        );
+    }
+}
+
+fn report_flood(destination: IpAddr) {
+    static THROTTLE: Throttle = Throttle::new(Duration::from_secs(10));
+    if let Some(held_back) = THROTTLE.admit(Instant::now()) {
+        tracing::warn!(
+            %destination, held_back, time = ?FLOODED_TTL,
+            "a flood of SYNs: more lead there than can be held, and connections to there are \
+             routed unsplit for a time"
         );
     }
 }

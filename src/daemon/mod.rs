@@ -11,6 +11,7 @@ pub mod admin;
 mod asymmetric_pairs;
 mod drain;
 pub mod fixed_rate;
+mod flooded_destinations;
 mod gate_keeper;
 mod health;
 pub mod lock;

@@ -148,10 +148,10 @@ impl StatusView {
         if self.draining.load(Relaxed) {
             return DaemonState::Draining;
         }
-        let full = self.observer.admission().pressure().full;
+        let pressure = self.observer.admission().pressure(Instant::now());
         match self.alarms.passing() {
             Passing::Blocked => DaemonState::Blocked,
-            _ if full => DaemonState::Full,
+            _ if pressure.full || pressure.flooded => DaemonState::Full,
             Passing::OnTrial => DaemonState::Trial,
             Passing::Through => DaemonState::Splitting,
         }

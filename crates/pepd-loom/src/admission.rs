@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use loom::thread;
 use pepd_packet::SourcePrefix;
@@ -27,7 +28,7 @@ fn is_settled(admission: &Admission, held: &[&Permit]) {
     let live = u32::try_from(held.len()).unwrap_or(u32::MAX);
     let limits = admission.limits();
     assert_eq!(admission.live(), live);
-    let pressure = admission.pressure();
+    let pressure = admission.pressure(Instant::now());
     assert_eq!(pressure.full, live >= limits.connections, "{live} live");
     assert_eq!(
         !pressure.sources.is_empty(),

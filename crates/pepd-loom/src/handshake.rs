@@ -12,5 +12,7 @@ mod machine;
 mod syn_history;
 #[path = "../../pepd-relay/src/handshake/table/mod.rs"]
 pub(crate) mod table;
+#[path = "../../pepd-relay/src/handshake/turned_away.rs"]
+mod turned_away;
 #[path = "../../pepd-relay/src/handshake/verdict.rs"]
 pub(crate) mod verdict;

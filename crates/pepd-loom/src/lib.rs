@@ -22,6 +22,9 @@ pub mod admission;
 pub mod pipes;
 pub mod table;
 
+#[path = "../../pepd-relay/src/asymmetric_routes.rs"]
+#[allow(dead_code, unreachable_pub, reason = "a file of the relay's")]
+mod asymmetric_routes;
 #[path = "../../pepd-relay/src/limits.rs"]
 #[allow(dead_code, unreachable_pub, reason = "a file of the relay's")]
 mod limits;

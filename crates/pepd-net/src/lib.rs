@@ -66,7 +66,7 @@ pub use gate::{Gate, GateError};
 pub use iptables::process::IptablesError;
 pub use netlink::NetlinkError;
 pub use nft::error::NftError;
-pub use nft::names::{ASYMMETRIC_ROUTES, FULL_SOURCES};
+pub use nft::names::{ASYMMETRIC_ROUTES, FLOODED_DESTINATIONS, FULL_SOURCES};
 pub use plan::Plan;
 pub use prefix::Family;
 pub use preflight::firewall::Firewall;

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod accept;
+mod asymmetric_routes;
 mod call;
 mod connection;
 mod fast_open;
@@ -33,10 +34,11 @@ mod spare;
 mod sync;
 mod worker;
 
+pub use asymmetric_routes::AsymmetricRoute;
 pub use call::Call;
 pub use gate_history::GateWatch;
 pub use handle::{Observer, Prepared, Relay, listener_addresses};
-pub use limits::{Admission, AsymmetricRoute, Pressure};
+pub use limits::{Admission, Pressure};
 pub use listener::ListenError;
 pub use probe::{ProbeError, probe};
 pub use sample::sample;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use pepd_packet::Source;
 use tokio::sync::Notify;
 
+use crate::asymmetric_routes::{AsymmetricRoute, AsymmetricRoutes};
 use crate::settings::Limits;
 use crate::sync::{AtomicBool, AtomicU32, Mutex, MutexGuard};
 
@@ -34,68 +35,37 @@ struct State {
     sources: HashMap<Source, u32>,
     full: bool,
     full_sources: HashSet<Source>,
-    /// Asymmetric routes that have not been asked for yet.
-    asymmetric: Vec<AsymmetricRoute>,
-    /// The number of them that each address has had lately.
-    noted: Noted,
+    asymmetric: AsymmetricRoutes,
+    /// Flooded destinations that have not been asked for yet.
+    flooded: Vec<IpAddr>,
+    /// The time until which no destination has new connections captured: more SYNs come than can
+    /// be held, and to too many of them.
+    flooded_until: Option<Instant>,
 }
 
-/// The number of asymmetric routes that addresses have had since a period began.
-#[derive(Debug)]
-struct Noted {
-    since: Instant,
-    of: HashMap<IpAddr, u32>,
-}
-
-/// A source and a destination between which no connection can be split: the destination's answers
-/// take another way than by this host.
+/// More SYNs than there is room for, which would keep others waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AsymmetricRoute {
-    /// The address that the connections come from.
-    pub source: IpAddr,
-    /// The address that they lead to.
-    pub destination: IpAddr,
+pub(crate) enum Flood {
+    /// They lead to this address.
+    Of(IpAddr),
+    /// They lead to many.
+    Everywhere,
 }
 
-/// Asymmetric routes that are kept for the capture; more are found again.
-const ASYMMETRIC_ROUTES: usize = 1024;
+/// Flooded destinations that are kept for the capture; more are found again.
+const FLOODED: usize = 1024;
 
-/// Those that one address, as a source or as a destination, may have in a period. What is beyond is
-/// found again by each connection, which is routed a round trip later.
-const ROUTES_PER_ADDRESS: u32 = 64;
-
-/// The period: as long as the capture keeps them.
-const NOTED_FOR: Duration = Duration::from_secs(600);
-
-/// Addresses that are counted in a period.
-const COUNTED_ADDRESSES: usize = 4096;
-
-impl Noted {
-    /// Returns whether a route may be noted, and counts it then.
-    fn admit(&mut self, route: AsymmetricRoute, now: Instant) -> bool {
-        if now.saturating_duration_since(self.since) >= NOTED_FOR {
-            self.of.clear();
-            self.since = now;
-        }
-        let ends = [route.source, route.destination];
-        let noted = |address: &IpAddr| self.of.get(address).copied().unwrap_or(0);
-        let new = ends.iter().filter(|end| noted(end) == 0).count();
-        let admitted = ends.iter().all(|end| noted(end) < ROUTES_PER_ADDRESS)
-            && self.of.len() + new <= COUNTED_ADDRESSES;
-        if admitted {
-            for end in ends {
-                *self.of.entry(end).or_default() += 1;
-            }
-        }
-        admitted
-    }
-}
+/// The time for which nothing is captured while destinations are flooded everywhere: the next second
+/// has a budget of its own.
+const FLOODED_FOR: Duration = Duration::from_secs(1);
 
 /// The limits that are exceeded now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pressure {
     /// No new connection should be captured.
     pub full: bool,
+    /// For a moment no new connection should be captured: SYNs come that nobody can hold.
+    pub flooded: bool,
     /// No new connection from these sources should be captured.
     pub sources: Vec<Source>,
 }
@@ -108,11 +78,9 @@ impl Admission {
                 sources: HashMap::new(),
                 full: false,
                 full_sources: HashSet::new(),
-                asymmetric: Vec::new(),
-                noted: Noted {
-                    since: Instant::now(),
-                    of: HashMap::new(),
-                },
+                asymmetric: AsymmetricRoutes::new(Instant::now()),
+                flooded: Vec::new(),
+                flooded_until: None,
             }),
             exhausted: AtomicBool::new(false),
             live: AtomicU32::new(0),
@@ -189,17 +157,32 @@ impl Admission {
 
     /// Notes that answers take another way than by this host, unless there are too many of them.
     pub(crate) fn note_asymmetric(&self, route: AsymmetricRoute, now: Instant) {
-        let mut state = self.lock();
-        if state.asymmetric.len() < ASYMMETRIC_ROUTES && state.noted.admit(route, now) {
-            state.asymmetric.push(route);
-        }
-        drop(state);
+        self.lock().asymmetric.note(route, now);
         self.changed.notify_one();
     }
 
     /// Returns the asymmetric routes that were found since the last call.
     pub fn take_asymmetric_routes(&self) -> Vec<AsymmetricRoute> {
-        std::mem::take(&mut self.lock().asymmetric)
+        self.lock().asymmetric.take()
+    }
+
+    /// Notes a flood of SYNs.
+    pub(crate) fn note_flood(&self, flood: Flood, now: Instant) {
+        let mut state = self.lock();
+        match flood {
+            Flood::Of(destination) if state.flooded.len() < FLOODED => {
+                state.flooded.push(destination);
+            }
+            Flood::Of(_) => {}
+            Flood::Everywhere => state.flooded_until = Some(now + FLOODED_FOR),
+        }
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Returns the destinations that were found flooded since the last call.
+    pub fn take_flooded(&self) -> Vec<IpAddr> {
+        std::mem::take(&mut self.lock().flooded)
     }
 
     /// Takes new limits; they count from the next connection on. Those that there are stay with the
@@ -235,15 +218,17 @@ impl Admission {
     }
 
     /// Returns what is over a limit now.
-    pub fn pressure(&self) -> Pressure {
+    pub fn pressure(&self, now: Instant) -> Pressure {
         let state = self.lock();
         Pressure {
             full: state.full || self.exhausted.load(Relaxed),
+            flooded: state.flooded_until.is_some_and(|until| now < until),
             sources: state.full_sources.iter().copied().collect(),
         }
     }
 
-    /// Waits until [`Admission::pressure`] may have changed, or there are asymmetric routes.
+    /// Waits until [`Admission::pressure`] may have changed, or there are asymmetric routes or
+    /// flooded destinations.
     pub async fn changed(&self) {
         self.changed.notified().await;
     }
@@ -299,13 +284,13 @@ mod tests {
     fn full_at_the_limit_and_free_a_little_below() {
         let admission = admission(32, 1000);
         let mut permits: Vec<_> = (0..31).map(|n| admission.admit(ip(n))).collect();
-        assert!(!admission.pressure().full);
+        assert!(!admission.pressure(Instant::now()).full);
         permits.push(admission.admit(ip(99)));
-        assert!(admission.pressure().full);
+        assert!(admission.pressure(Instant::now()).full);
         permits.truncate(30);
-        assert!(admission.pressure().full);
+        assert!(admission.pressure(Instant::now()).full);
         permits.truncate(29);
-        assert!(!admission.pressure().full);
+        assert!(!admission.pressure(Instant::now()).full);
         drop(permits);
         assert_eq!(admission.live(), 0);
         assert!(
@@ -319,17 +304,17 @@ mod tests {
         let admission = admission(1000, 2);
         let first = admission.admit(ip(1));
         let _other = admission.admit(ip(2));
-        assert!(admission.pressure().sources.is_empty());
+        assert!(admission.pressure(Instant::now()).sources.is_empty());
         let second = admission.admit(ip(1));
         assert_eq!(
-            admission.pressure(),
+            admission.pressure(Instant::now()),
             Pressure {
-                full: false,
-                sources: vec![ip(1).into()]
+                sources: vec![ip(1).into()],
+                ..Pressure::default()
             }
         );
         drop(second);
-        assert!(admission.pressure().sources.is_empty());
+        assert!(admission.pressure(Instant::now()).sources.is_empty());
         drop(first);
     }
 
@@ -339,14 +324,15 @@ mod tests {
         let _permits: Vec<_> = (0..4).map(|_| admission.admit(ip(1))).collect();
         admission.set_limits(limits(4, 4));
         assert_eq!(
-            admission.pressure(),
+            admission.pressure(Instant::now()),
             Pressure {
                 full: true,
-                sources: vec![ip(1).into()]
+                sources: vec![ip(1).into()],
+                ..Pressure::default()
             }
         );
         admission.set_limits(limits(5, 5));
-        assert_eq!(admission.pressure(), Pressure::default());
+        assert_eq!(admission.pressure(Instant::now()), Pressure::default());
     }
 
     #[test]
@@ -355,38 +341,37 @@ mod tests {
         let client = |host| format!("2001:db8:1:2::{host}").parse().unwrap();
         let permits = [1, 2, 3].map(|host| admission.admit(client(host)));
         let _other = admission.admit("2001:db8:1:3::1".parse().unwrap());
-        let full = admission.pressure().sources;
+        let full = admission.pressure(Instant::now()).sources;
         assert_eq!(full, [SourcePrefix::NETWORK.source_of(client(9))]);
         // Each leaves the source that it was counted for.
         let mut coarser = limits(1000, 3);
         coarser.source_prefix = SourcePrefix(48);
         admission.set_limits(coarser);
-        assert!(admission.pressure().sources.is_empty(), "of another prefix");
+        assert!(
+            admission.pressure(Instant::now()).sources.is_empty(),
+            "of another prefix"
+        );
         let _more = admission.admit(client(4));
         drop(permits);
-        assert!(admission.pressure().sources.is_empty());
+        assert!(admission.pressure(Instant::now()).sources.is_empty());
         assert_eq!(admission.lock().sources.len(), 2);
     }
 
     #[test]
-    fn an_address_has_its_share_of_asymmetric_routes() {
+    fn a_flood_is_told_to_the_capture() {
         let (admission, now) = (admission(10, 10), Instant::now());
-        let note = |source, destination, now| {
-            let route = AsymmetricRoute {
-                source,
-                destination,
-            };
-            admission.note_asymmetric(route, now);
-            admission.take_asymmetric_routes().len()
-        };
-        let noted = |now| {
-            (1..=200)
-                .map(|last| note(ip(200), IpAddr::from([10, 2, 0, last]), now))
-                .sum::<usize>()
-        };
-        assert_eq!(noted(now), 64);
-        assert_eq!(note(ip(1), IpAddr::from([10, 2, 0, 1]), now), 1, "another");
-        assert_eq!(noted(now + NOTED_FOR), 64);
+        for last in 0..=255 {
+            for third in 0..5 {
+                let destination = IpAddr::from([10, 2, third, last]);
+                admission.note_flood(Flood::Of(destination), now);
+            }
+        }
+        assert!(!admission.pressure(now).flooded);
+        assert_eq!(admission.take_flooded().len(), FLOODED);
+        assert_eq!(admission.take_flooded(), [] as [IpAddr; 0]);
+        admission.note_flood(Flood::Everywhere, now);
+        assert!(admission.pressure(now).flooded);
+        assert!(!admission.pressure(now + FLOODED_FOR).flooded);
     }
 
     #[test]
@@ -394,8 +379,8 @@ mod tests {
         let admission = admission(10, 10);
         let permit = admission.admit(ip(1));
         admission.exhausted();
-        assert!(admission.pressure().full);
+        assert!(admission.pressure(Instant::now()).full);
         drop(permit);
-        assert!(!admission.pressure().full);
+        assert!(!admission.pressure(Instant::now()).full);
     }
 }

@@ -139,7 +139,7 @@ fn begin(client: &Netns, to: SocketAddr) -> Result<()> {
 }
 
 /// Leads packets for strangers to the client, which counts them and has none of their addresses.
-fn place_strangers(world: &World) -> Result<()> {
+pub fn place_strangers(world: &World) -> Result<()> {
     world
         .hb()
         .sh("ip route add 10.1.0.0/16 via 10.1.0.2; ip route add fd00:a::/48 via fd00:a::2")?;
@@ -164,7 +164,7 @@ fn place_strangers(world: &World) -> Result<()> {
 }
 
 /// Returns how many connections of a server's port are established.
-fn established_at(server: &Netns, port: u16) -> Result<usize> {
+pub fn established_at(server: &Netns, port: u16) -> Result<usize> {
     let sockets = server.sh(&format!("ss -Htn state established 'sport = :{port}'"))?;
     Ok(sockets.lines().count())
 }

@@ -1,5 +1,6 @@
 //! How connections are established: SYNs that are held until the server has answered, or not held.
 
+mod beside_a_flood;
 mod connections;
 mod cookies;
 mod errors;

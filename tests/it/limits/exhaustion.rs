@@ -22,7 +22,7 @@ type Element = fn(u32) -> String;
 /// The dynamic sets that others than the daemon can fill, with the number of elements that they
 /// have room for and how the one with a number is written. None is the client, nor a connection of
 /// its: what stays in the sets is in force.
-const SETS: [(&str, u32, Element); 6] = [
+const SETS: [(&str, u32, Element); 9] = [
     ("full4", 2048, |n| {
         format!("10.1.{}.{}", 2 + n / 250, n % 250)
     }),
@@ -31,6 +31,11 @@ const SETS: [(&str, u32, Element); 6] = [
         format!("10.1.{}.{} . 10.2.9.9", n / 250, n % 250)
     }),
     ("detour6", 8192, |n| format!("fd00:a::9:{n:x} . fd00:b::9")),
+    ("flooded4", 2048, |n| {
+        format!("10.2.{}.{}", 2 + n / 250, n % 250)
+    }),
+    ("flooded6", 2048, |n| format!("fd00:b::9:{n:x}")),
+    ("syn_rates", 16_384, |n| format!("7 . 7 . {n}")),
     ("routed", 16_384, |n| format!("7 . 7 . {n}")),
     ("waiting", 16_384, |n| format!("7 . 7 . {n}")),
 ];

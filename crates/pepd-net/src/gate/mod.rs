@@ -131,6 +131,18 @@ impl Gate {
         self.put(&elements, ttl)
     }
 
+    /// Routes new connections to these destinations for `ttl` instead of splitting them.
+    ///
+    /// # Errors
+    ///
+    /// [`GateError`]; ENOENT means that the table is gone or holds no SYNs, ENFILE that there are
+    /// more than [`FLOODED_DESTINATIONS`](crate::FLOODED_DESTINATIONS).
+    pub fn route_flooded(&self, destinations: &[IpAddr], ttl: Duration) -> Result<(), GateError> {
+        let key = |to: &IpAddr| address_key(to.to_canonical(), DynamicSet::FloodedDestinations);
+        let elements: Vec<_> = destinations.iter().map(key).collect();
+        self.put(&elements, ttl)
+    }
+
     /// Splits new connections between these pairs of addresses again. It is no error if they were
     /// not routed.
     ///
@@ -231,12 +243,16 @@ const TCP: [u8; 1] = [6];
 
 /// Gives the set and key for a source, as the plan's prefix has it.
 fn source_key(source: Source) -> (DynamicSet, Vec<u8>) {
-    let source = source.network();
-    let key = match source {
+    address_key(source.network(), DynamicSet::FullSources)
+}
+
+/// Gives the set of the address's family, and the key.
+fn address_key(address: IpAddr, set: impl Fn(Family) -> DynamicSet) -> (DynamicSet, Vec<u8>) {
+    let key = match address {
         IpAddr::V4(v4) => v4.octets().to_vec(),
         IpAddr::V6(v6) => v6.octets().to_vec(),
     };
-    (DynamicSet::FullSources(Family::of(source)), key)
+    (set(Family::of(address)), key)
 }
 
 /// Gives the set and key for a pair of addresses; none if they are of two families.

@@ -51,6 +51,11 @@ pub(super) fn admission_chains(ruleset: &mut Ruleset, plan: &Plan) {
     if plan.holds() {
         let pairs = asymmetric_routes(plan);
         lines.extend(pairs.map(|pair| format!("{pair} counter name detoured goto routed")));
+        // Not remembered: the set that does so is for all, and a flood would take all its room.
+        lines.extend(plan.families.iter().map(|&family| {
+            let set = DynamicSet::FloodedDestinations(family);
+            format!("{} daddr @{set} counter name flooded accept", ip(family))
+        }));
     }
     lines.push(format!(
         "{} counter name gate_closed goto routed",

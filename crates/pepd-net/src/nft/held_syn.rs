@@ -28,11 +28,23 @@ pub(super) fn hold_chains(ruleset: &mut Ruleset, plan: &Plan) {
     let repeats: Vec<String> = [format!("meta l4proto != @{} accept", DynamicSet::Readers)]
         .into_iter()
         .chain(pairs)
+        .chain([too_often()])
         .chain(held)
         .chain(queue)
         .collect();
     ruleset.chain("repeats", None, &repeats);
     stray_chain(ruleset, plan);
+}
+
+/// Drops what repeats a held SYN more often than a client does, which doubles a second each time (RFC
+/// 6298); some send the first few a second apart, or sooner where a host's timers are set so. It
+/// need not be routed: the one that is held gets its verdict. Where the set has no room, nft goes on
+/// with the next rule.
+fn too_often() -> String {
+    format!(
+        "update @{} {{ {SYN_KEY} limit rate over 4/second burst 8 packets }} counter name excess drop",
+        DynamicSet::SynRates
+    )
 }
 
 /// Writes the chain of RSTs for no socket: a daemon that is paused must not hold what resets other
@@ -41,6 +53,8 @@ fn stray_chain(ruleset: &mut Ruleset, plan: &Plan) {
     let mut stray = vec![
         "socket transparent 1 accept".to_owned(),
         format!("meta l4proto != @{} accept", DynamicSet::Readers),
+        // A client whose RST nobody reads resets the next answer, too.
+        "limit rate over 1000/second burst 1000 packets accept".to_owned(),
         set_mark(plan),
     ];
     stray.extend(plan.queues_of(QueueBackend::Nft).map(queue));

@@ -33,6 +33,13 @@ pub const FULL_SOURCES: usize = 1024;
 /// The most pairs of addresses of a family that can be known to have an asymmetric route.
 pub const ASYMMETRIC_ROUTES: usize = 4096;
 
+/// The most destinations of a family that can be known to be flooded. What leads to others goes on
+/// to the queue, which lets pass what it has no room for.
+pub const FLOODED_DESTINATIONS: usize = 1024;
+
+/// The time for which the rate of what repeats a held SYN is remembered.
+const SYN_RATE_SECONDS: u64 = 8;
+
 /// The counters, in the order in which they are listed, each with its comment in the table.
 pub(crate) const COUNTERS: [(&str, &str); 10] = [
     ("captured", "connections handed to the listener"),
@@ -54,8 +61,10 @@ pub(crate) const COUNTERS: [(&str, &str); 10] = [
 ];
 
 /// The counters that are there only where SYNs are held.
-pub(crate) const HOLD_COUNTERS: [(&str, &str); 3] = [
+pub(crate) const HOLD_COUNTERS: [(&str, &str); 5] = [
     ("detoured", "routed: the answers take another way"),
+    ("flooded", "routed: the destination is flooded"),
+    ("excess", "dropped: it repeats a held SYN too often"),
     ("held", "SYNs that wait for their destination's answer"),
     ("unread", "routed: held, but nobody read them"),
 ];
@@ -86,7 +95,7 @@ pub(crate) const COMPLETING: (&str, &str) =
     ("completing", "packets to handshakes, or to TIME_WAIT");
 
 /// The counters of SYNs that went on unsplit, and what an operator is told about each.
-pub(crate) const UNSPLIT: [(&str, &str); 9] = [
+pub(crate) const UNSPLIT: [(&str, &str); 11] = [
     ("bypassed", "SYNs routed: a rule exempts them"),
     (
         "gate_closed",
@@ -100,6 +109,8 @@ pub(crate) const UNSPLIT: [(&str, &str); 9] = [
     ),
     ("no_listener", "SYNs dropped: nobody listened any more"),
     ("detoured", "SYNs routed: their answers take another way"),
+    ("flooded", "SYNs routed: their destination is flooded"),
+    ("excess", "SYNs dropped: they repeat a held one too often"),
     ("unread", "SYNs routed: held, but nobody read them"),
     (
         "half_open",
@@ -121,6 +132,10 @@ pub(crate) enum DynamicSet {
     FullSources(Family),
     /// The pairs of source and destination of a family whose answers take another way.
     AsymmetricRoutes(Family),
+    /// The destinations of a family to which more SYNs lead than can be held.
+    FloodedDestinations(Family),
+    /// The rates of what repeats held SYNs, by ports and sequence number.
+    SynRates,
     /// The SYNs that were routed, of both families, by their ports and sequence number.
     RoutedSyns,
     /// The SYNs that are held, in the same way.
@@ -138,7 +153,7 @@ pub(crate) const GATES: [DynamicSet; 2] = [DynamicSet::Gate, DynamicSet::SecondG
 
 impl DynamicSet {
     /// Every dynamic set, in the order in which a table has them.
-    pub(crate) const ALL: [DynamicSet; 11] = [
+    pub(crate) const ALL: [DynamicSet; 14] = [
         DynamicSet::Gate,
         DynamicSet::SecondGate,
         DynamicSet::Readers,
@@ -146,6 +161,9 @@ impl DynamicSet {
         DynamicSet::FullSources(Family::V6),
         DynamicSet::AsymmetricRoutes(Family::V4),
         DynamicSet::AsymmetricRoutes(Family::V6),
+        DynamicSet::FloodedDestinations(Family::V4),
+        DynamicSet::FloodedDestinations(Family::V6),
+        DynamicSet::SynRates,
         DynamicSet::RoutedSyns,
         DynamicSet::HeldSyns,
         DynamicSet::HalfOpen(Family::V4),
@@ -162,6 +180,9 @@ impl DynamicSet {
             DynamicSet::FullSources(Family::V6) => "full6",
             DynamicSet::AsymmetricRoutes(Family::V4) => "detour4",
             DynamicSet::AsymmetricRoutes(Family::V6) => "detour6",
+            DynamicSet::FloodedDestinations(Family::V4) => "flooded4",
+            DynamicSet::FloodedDestinations(Family::V6) => "flooded6",
+            DynamicSet::SynRates => "syn_rates",
             DynamicSet::RoutedSyns => "routed",
             DynamicSet::HeldSyns => "waiting",
             DynamicSet::HalfOpen(Family::V4) => "half_open4",
@@ -174,12 +195,14 @@ impl DynamicSet {
         match self {
             DynamicSet::Gate
             | DynamicSet::SecondGate
+            | DynamicSet::SynRates
             | DynamicSet::RoutedSyns
             | DynamicSet::HeldSyns
             | DynamicSet::HalfOpen(_) => "dynamic, timeout",
-            DynamicSet::Readers | DynamicSet::FullSources(_) | DynamicSet::AsymmetricRoutes(_) => {
-                "timeout"
-            }
+            DynamicSet::Readers
+            | DynamicSet::FullSources(_)
+            | DynamicSet::AsymmetricRoutes(_)
+            | DynamicSet::FloodedDestinations(_) => "timeout",
         }
     }
 
@@ -196,7 +219,8 @@ impl DynamicSet {
             DynamicSet::Gate | DynamicSet::SecondGate | DynamicSet::Readers => 64,
             DynamicSet::FullSources(_) => 2 * FULL_SOURCES,
             DynamicSet::AsymmetricRoutes(_) => 2 * ASYMMETRIC_ROUTES,
-            DynamicSet::RoutedSyns | DynamicSet::HeldSyns => 16384,
+            DynamicSet::FloodedDestinations(_) => 2 * FLOODED_DESTINATIONS,
+            DynamicSet::SynRates | DynamicSet::RoutedSyns | DynamicSet::HeldSyns => 16384,
             DynamicSet::HalfOpen(_) => 65536,
         }
     }
@@ -204,7 +228,7 @@ impl DynamicSet {
     /// Returns the key of the elements that the rules put in; none where the daemon does.
     pub(crate) const fn key(self) -> Option<&'static str> {
         match self {
-            DynamicSet::RoutedSyns | DynamicSet::HeldSyns => Some(SYN_KEY),
+            DynamicSet::SynRates | DynamicSet::RoutedSyns | DynamicSet::HeldSyns => Some(SYN_KEY),
             DynamicSet::HalfOpen(Family::V4) => Some("ip saddr . ip daddr . tcp sport . tcp dport"),
             DynamicSet::HalfOpen(Family::V6) => {
                 Some("ip6 saddr . ip6 daddr . tcp sport . tcp dport")
@@ -216,6 +240,7 @@ impl DynamicSet {
     /// Returns the seconds that an element lasts which the rules put in.
     pub(crate) const fn timeout(self) -> Option<u64> {
         match self {
+            DynamicSet::SynRates => Some(SYN_RATE_SECONDS),
             DynamicSet::RoutedSyns | DynamicSet::HeldSyns => Some(SYN_SECONDS),
             DynamicSet::HalfOpen(_) => Some(HALF_OPEN_SECONDS),
             _ => None,
@@ -227,11 +252,18 @@ impl DynamicSet {
     pub(crate) const fn element_type(self) -> Option<&'static str> {
         match self {
             DynamicSet::Gate | DynamicSet::SecondGate | DynamicSet::Readers => Some("inet_proto"),
-            DynamicSet::FullSources(Family::V4) => Some("ipv4_addr"),
-            DynamicSet::FullSources(Family::V6) => Some("ipv6_addr"),
+            DynamicSet::FullSources(Family::V4) | DynamicSet::FloodedDestinations(Family::V4) => {
+                Some("ipv4_addr")
+            }
+            DynamicSet::FullSources(Family::V6) | DynamicSet::FloodedDestinations(Family::V6) => {
+                Some("ipv6_addr")
+            }
             DynamicSet::AsymmetricRoutes(Family::V4) => Some("ipv4_addr . ipv4_addr"),
             DynamicSet::AsymmetricRoutes(Family::V6) => Some("ipv6_addr . ipv6_addr"),
-            DynamicSet::RoutedSyns | DynamicSet::HeldSyns | DynamicSet::HalfOpen(_) => None,
+            DynamicSet::SynRates
+            | DynamicSet::RoutedSyns
+            | DynamicSet::HeldSyns
+            | DynamicSet::HalfOpen(_) => None,
         }
     }
 }

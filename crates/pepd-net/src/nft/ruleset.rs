@@ -48,6 +48,10 @@
 //! - ICMP errors of this host's own go through the queue in `output`: the relay recognises
 //!   those about SYNs of its own.
 //!
+//! What costs the queue more than others can wait for does not come to it: SYNs to destinations of
+//! which the daemon says that they are flooded are routed by `admission`; one that repeats a held SYN
+//! more often than any client does is dropped (`excess`); and of RSTs only so many a second are read.
+//!
 //! Where destinations are translated on this host, `forward` leaves alone what has another one than
 //! the client asked for: the listener would answer in the wrong name.
 //! - `delivered` and `sent`, the last of `input` and of `output`, count what came through: see the
@@ -132,7 +136,9 @@ fn capturing_chains(ruleset: &mut Ruleset, plan: &Plan) {
 fn dynamic_sets(ruleset: &mut Ruleset, plan: &Plan) {
     for set in DynamicSet::ALL {
         let is_used = match set {
-            DynamicSet::HeldSyns => plan.holds(),
+            DynamicSet::HeldSyns | DynamicSet::SynRates | DynamicSet::FloodedDestinations(_) => {
+                plan.holds()
+            }
             DynamicSet::HalfOpen(family) => plan.families.contains(&family),
             _ => true,
         };

@@ -142,3 +142,18 @@ pub(super) enum Action<P, U, D> {
     /// The event cannot happen here, and has changed nothing.
     Illegal(Event<P, U, D>),
 }
+
+impl<P, U, D> Action<P, U, D> {
+    /// Returns whether it routes a SYN that has not been held: there was no place or budget for it,
+    /// or it repeats one that was routed.
+    pub(super) fn is_routed_at_once(&self) -> bool {
+        use UnsplitReason::{Backlog, Budget, Full};
+        matches!(
+            self,
+            Self::Decide(
+                _,
+                SynVerdict::Pass | SynVerdict::Bypass(Full | Backlog | Budget)
+            )
+        )
+    }
+}

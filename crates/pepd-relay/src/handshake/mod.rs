@@ -15,7 +15,7 @@
 //! - [`evicted`] is about those that have had to leave the table, and [`expiry`] about those that
 //!   nobody waits for any more.
 //!
-//! [`syn_history`], [`connect_budget`] and [`half_open`] are parts of the table.
+//! [`syn_history`], [`connect_budget`], [`turned_away`] and [`half_open`] are parts of the table.
 
 pub(crate) mod answered_leg;
 mod connect;
@@ -30,4 +30,5 @@ pub(crate) mod queue;
 pub(crate) mod queued_packet;
 mod syn_history;
 pub(crate) mod table;
+mod turned_away;
 pub(crate) mod verdict;

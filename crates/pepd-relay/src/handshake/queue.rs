@@ -32,8 +32,8 @@ use super::evicted::let_go;
 use super::queued_packet::{self, QueuedPacket};
 use super::table::{FinalAck, Received, ReceivedSyn, SynAction};
 use super::verdict::SynVerdict;
+use crate::asymmetric_routes::AsymmetricRoute;
 use crate::gate_history::GateWatch;
-use crate::limits::AsymmetricRoute;
 use crate::registered::register;
 use crate::settings::is_self_destined;
 use crate::shared::Context;
@@ -173,7 +173,14 @@ fn take_syn(context: &Arc<Context>, packet: QueuedPacket, bytes: &[u8], late: bo
         packet,
         late,
     };
-    let Received { evicted, action } = shared.handshakes.on_syn(received, Instant::now());
+    let Received {
+        evicted,
+        action,
+        flood,
+    } = shared.handshakes.on_syn(received, Instant::now());
+    if let Some(flood) = flood {
+        shared.admission.note_flood(flood, Instant::now());
+    }
     // Before the new one needs its address and port.
     let_go(context, evicted);
     match action {

@@ -4,6 +4,7 @@ use pepd_packet::FourTuple;
 
 use crate::handshake::event::{Action, Event, Ticket};
 use crate::handshake::verdict::SynVerdict;
+use crate::limits::Flood;
 
 /// A packet, and what becomes of it.
 pub(crate) type Decided<P> = (P, SynVerdict);
@@ -15,6 +16,8 @@ pub(crate) type Decided<P> = (P, SynVerdict);
 pub(crate) struct Received<P, U, D> {
     pub(crate) evicted: Evicted<P, U, D>,
     pub(crate) action: SynAction<P>,
+    /// What it is one of too many of.
+    pub(crate) flood: Option<Flood>,
 }
 
 /// The action to take on a SYN.

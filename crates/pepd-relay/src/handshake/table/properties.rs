@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use std::rc::Rc;
 use std::time::Duration;
 
+use pepd_packet::SequenceNumber;
 use pepd_telemetry::UnsplitReason;
 use proptest::prelude::*;
 
@@ -169,7 +170,9 @@ impl World {
             packet,
             late,
         };
-        let Received { evicted, action } = self.table.on_syn(syn, self.now);
+        let Received {
+            evicted, action, ..
+        } = self.table.on_syn(syn, self.now);
         self.evicted(evicted);
         match action {
             SynAction::Decide(packet, verdict) => self.decided(Some((packet, verdict))),

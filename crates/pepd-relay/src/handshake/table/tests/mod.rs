@@ -2,10 +2,12 @@ mod steps;
 
 use std::time::Duration;
 
+use pepd_packet::SequenceNumber;
 use pepd_telemetry::UnsplitReason;
 
 use super::places::PLACE_TIME;
 use super::*;
+use crate::limits::Flood;
 use steps::*;
 
 #[test]
@@ -222,7 +224,7 @@ fn attempts_in_vain_are_bounded_per_second_and_others_are_not() {
         );
         assert_eq!(claim(&table, from(1, port), now), Some("leg"));
     }
-    for port in 0..4 {
+    for port in 0..3 {
         let ticket = new(&table, from(2, port), "vain", now);
         assert_eq!(
             fail(&table, from(2, port), ticket, SynVerdict::Refused, now),
@@ -439,4 +441,24 @@ fn a_destination_leaves_room_for_others() {
     let now = now + PLACE_TIME;
     let evicted = evicted_for(&table, to(5, 2), "syn", now);
     assert_eq!(evicted.packets, [("attacked", FULL)]);
+}
+
+#[test]
+fn many_that_find_no_place_are_a_flood() {
+    let now = Instant::now();
+    let table = Strings::new(4, SourcePrefix::NETWORK, now);
+    let mut floods = Vec::new();
+    for number in 0..1000 {
+        let syn = ReceivedSyn {
+            flow: FourTuple {
+                client: ([10, 1, 0, 1], number).into(),
+                server: ([10, 2, 0, 1], 80).into(),
+            },
+            number: NUMBER,
+            packet: "forged",
+            late: false,
+        };
+        floods.extend(table.on_syn(syn, now).flood);
+    }
+    assert_eq!(floods, [Flood::Of([10, 2, 0, 1].into())]);
 }

@@ -1,5 +1,6 @@
 //! What the tests do with a table, a step at a time.
 
+use pepd_packet::SequenceNumber;
 use pepd_telemetry::UnsplitReason;
 
 use super::super::*;
@@ -88,6 +89,7 @@ pub(super) fn evicted_for(
         Received {
             evicted,
             action: SynAction::Dial(_),
+            ..
         } => evicted,
         other => panic!("refused: {other:?}"),
     }
