@@ -149,7 +149,7 @@ impl Connection {
         let cut = end == End::Cut;
         let (up, down) = (self.up.state(), self.down.state());
         if (up, down) == (State::Done, State::Done) {
-            tokio::join!(
+            let (of_client, of_upstream) = tokio::join!(
                 self.client.acknowledged(true, None),
                 self.upstream.acknowledged(true, None)
             );
@@ -159,8 +159,8 @@ impl Connection {
                 (_, Some(failure)) => Outcome::UpstreamFailed(failure),
             };
             record.end(outcome, &self.client, &self.upstream);
-            self.client.close();
-            self.upstream.close();
+            self.client.close(of_client);
+            self.upstream.close(of_upstream);
             return;
         }
         let client_failed = self.client.failure();

@@ -138,40 +138,50 @@ impl LegSocket {
     /// Closing earlier would leave the rest to the kernel as an orphan, which has fewer
     /// retransmissions and a limit on how many there may be (tcp_orphan_retries,
     /// tcp_max_orphans): bytes that we have accepted could get lost unnoticed.
-    /// Ends early when the leg fails, or when nothing is acknowledged for `patience`.
-    pub(crate) async fn acknowledged(&mut self, fin_sent: bool, patience: Option<Duration>) {
+    /// Ends early when the leg fails, or when nothing is acknowledged for `patience`. Gives the
+    /// number of bytes that are not acknowledged then; a FIN counts as one.
+    pub(crate) async fn acknowledged(
+        &mut self,
+        fin_sent: bool,
+        patience: Option<Duration>,
+    ) -> usize {
         const SHORTEST: Duration = Duration::from_millis(1);
         const LONGEST: Duration = Duration::from_millis(500);
         let mut pause = SHORTEST;
         let mut still = Duration::ZERO;
-        let mut before = usize::MAX;
+        let mut left = usize::MAX;
         while !self.has_failed() {
             // Where it cannot be asked it is asked again.
-            let now = stream::unacknowledged(self.as_fd()).unwrap_or(before);
-            if now <= usize::from(fin_sent) {
-                return;
+            let before = left;
+            left = stream::unacknowledged(self.as_fd()).unwrap_or(before);
+            if left <= usize::from(fin_sent) {
+                break;
             }
-            still = if now < before {
+            still = if left < before {
                 Duration::ZERO
             } else {
                 still + pause
             };
             if patience.is_some_and(|patience| still >= patience) {
-                return;
+                break;
             }
-            before = now;
             tokio::select! {
                 () = self.ready(None) => {}
                 () = tokio::time::sleep(pause) => {}
             }
             pause = LONGEST.min(pause * 2);
         }
+        left
     }
 
-    /// Closes without a RST: both directions have ended with a FIN.
-    pub(crate) fn close(self) {
-        // Where the socket is already gone there is nothing left to linger for.
-        let _ = SockRef::from(self.fd.get_ref()).set_linger(None);
+    /// Closes without a RST: both directions have ended with a FIN, and of this one `unacknowledged`
+    /// is not acknowledged. Where that is nothing, the connection is over for the kernel, too, which
+    /// then sends none (tcp_need_reset, net/ipv4/tcp.c).
+    pub(crate) fn close(self, unacknowledged: usize) {
+        if unacknowledged > 0 {
+            // Where the socket is already gone there is nothing left to linger for.
+            let _ = SockRef::from(self.fd.get_ref()).set_linger(None);
+        }
     }
 }
 
