@@ -6,8 +6,10 @@
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
@@ -24,6 +26,10 @@ pub struct Lock {
 
 /// The times that the file may have been replaced while it was locked.
 const MOST_ATTEMPTS: usize = 16;
+
+/// The times that a lock is asked for whose holder has ended, and the pause before the next.
+const MOST_ENDED: usize = 100;
+const PAUSE: Duration = Duration::from_millis(50);
 
 impl Lock {
     /// Takes the lock; the failure says who has it.
@@ -66,7 +72,12 @@ fn attempt(path: &Path) -> Result<Option<File>> {
         )));
     }
     let others_may_lock = made.mode() & 0o077 != 0;
-    match file.try_lock() {
+    let taken = if others_may_lock {
+        file.try_lock()
+    } else {
+        take(&file)
+    };
+    match taken {
         // They may have it open already.
         Ok(()) if others_may_lock => replace(path).map_err(failed)?,
         Ok(()) => {}
@@ -87,6 +98,30 @@ fn attempt(path: &Path) -> Result<Option<File>> {
     let is_there =
         fs::symlink_metadata(path).is_ok_and(|there| is_same(&there, &made) && !others_may_lock);
     Ok(is_there.then_some(file))
+}
+
+/// Takes the lock. One that was held by a daemon that has ended is asked for again for some seconds:
+/// a daemon that is killed while it starts a program leaves a copy of itself behind, which has all
+/// that it had until it executes that program.
+fn take(file: &File) -> std::result::Result<(), TryLockError> {
+    for _ in 0..MOST_ENDED {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) if has_ended(file) => thread::park_timeout(PAUSE),
+            taken => return taken,
+        }
+    }
+    file.try_lock()
+}
+
+/// Tells whether there is no process of the number that is written in the file.
+fn has_ended(file: &File) -> bool {
+    let mut text = [0; 16];
+    let read = file.read_at(&mut text, 0).unwrap_or(0);
+    let text = str::from_utf8(text.get(..read).unwrap_or_default()).unwrap_or_default();
+    // Who has only just taken it has not written it yet.
+    text.trim()
+        .parse::<u32>()
+        .is_ok_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
 }
 
 /// Removes the file, so that the next attempt makes another.
@@ -150,14 +185,18 @@ fn unopened(path: &Path, error: &io::Error) -> Failure {
 fn lock_path() -> Result<PathBuf> {
     let namespace = fs::read_link("/proc/self/ns/net")
         .map_err(|error| Failure::internal("read /proc/self/ns/net", error))?;
-    let directory = std::env::var_os("RUNTIME_DIRECTORY")
-        .map_or_else(|| PathBuf::from("/run/pepd"), PathBuf::from);
+    let directory = runtime_directory();
     let number: String = namespace
         .to_string_lossy()
         .chars()
         .filter(char::is_ascii_digit)
         .collect();
     Ok(directory.join(format!("net-{number}.lock")))
+}
+
+/// Gives the directory that is pepd's own while it runs (systemd.exec(5), `RuntimeDirectory=`).
+pub fn runtime_directory() -> PathBuf {
+    std::env::var_os("RUNTIME_DIRECTORY").map_or_else(|| PathBuf::from("/run/pepd"), PathBuf::from)
 }
 
 /// Tells whether a pepd runs in this network namespace. Takes no lock, not even for a moment: a

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use pepd_testbed::{Family, Netns, Pepd, Process, World, require, run, wait_until};
@@ -127,6 +127,38 @@ fn a_lock_that_nobody_holds_by_an_older_file_keeps_no_daemon_from_starting() -> 
     pepd.stop()?;
     place.start(&world)?.stop()?;
     Ok(())
+}
+
+/// A daemon that is killed while it starts a program leaves a copy of itself, with all that it had
+/// open, until that executes the program.
+#[test]
+fn a_lock_that_outlives_its_daemon_for_a_moment_is_waited_for() -> Result<()> {
+    require!(root, program("nft"));
+    let world = World::standard()?;
+    let place = Place::new(world.hb(), 0o755)?;
+    // More than any process's number.
+    fs::write(&place.lock, "4194305\n")?;
+    fs::set_permissions(&place.lock, fs::Permissions::from_mode(0o600))?;
+    let held = fs::File::open(&place.lock)?;
+    held.try_lock()?;
+    std::thread::scope(|scope| {
+        let started = scope.spawn(|| place.start(&world));
+        wait_until(LIMIT, "it asks for the lock", || is_open(&place.lock))?;
+        drop(held);
+        started.join().unwrap()?.stop()?;
+        Ok(())
+    })
+}
+
+/// Returns whether another process than this has a file open.
+fn is_open(file: &Path) -> bool {
+    let own = std::process::id().to_string();
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    processes
+        .filter(|process| process.file_name() != *own)
+        .filter_map(|process| fs::read_dir(process.path().join("fd")).ok())
+        .flat_map(|descriptors| descriptors.flatten())
+        .any(|descriptor| fs::read_link(descriptor.path()).is_ok_and(|path| path == file))
 }
 
 #[test]
