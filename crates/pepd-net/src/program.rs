@@ -67,24 +67,37 @@ impl Program {
     }
 
     fn start(&self) -> io::Result<Group> {
-        let mut result = Err(io::Error::from(io::ErrorKind::NotFound));
+        let mut absent = io::Error::from(io::ErrorKind::NotFound);
+        let mut refused = None;
         for place in self.places {
-            result = Command::new(place)
+            let started = Command::new(place)
                 .args(&self.args)
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped())
                 // What it starts itself is to end with it.
                 .process_group(0)
-                .spawn()
-                .map(Group);
-            match &result {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                _ => break,
+                .spawn();
+            match started {
+                Ok(child) => return Ok(Group(child)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => absent = error,
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    refused = refused.or(is_there(place).then_some(error));
+                }
+                Err(error) => return Err(error),
             }
         }
-        result
+        Err(refused.unwrap_or(absent))
     }
+}
+
+/// Returns whether a file has that path, or that name in a directory of PATH. Directories that this
+/// user may not look into, such as root's own, are none: execve(2) says of them what it says of a
+/// program that may not be executed.
+fn is_there(place: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // An absolute path takes the place of the directory.
+    std::env::split_paths(&path).any(|directory| directory.join(place).exists())
 }
 
 /// A program with everything that it has started, which is killed with this value: also when the
@@ -233,6 +246,23 @@ mod tests {
         let error = block_on(program.run()).unwrap_err();
         assert!(
             matches!(&error, ProgramError::Start(error) if error.kind() == io::ErrorKind::NotFound),
+            "{error:?}"
+        );
+    }
+
+    #[test]
+    fn a_program_that_may_not_be_executed_is_passed_over_and_named_if_there_is_no_other() {
+        let places = &["/etc/passwd", "/bin/true"];
+        let program = |places| Program {
+            places,
+            args: Vec::new(),
+            input: String::new(),
+        };
+        let output = block_on(program(places).run()).unwrap();
+        assert!(output.status.success());
+        let error = block_on(program(&places[..1]).run()).unwrap_err();
+        assert!(
+            matches!(&error, ProgramError::Start(error) if error.kind() == io::ErrorKind::PermissionDenied),
             "{error:?}"
         );
     }

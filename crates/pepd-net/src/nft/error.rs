@@ -9,7 +9,7 @@ use crate::error::{Classify, Kind};
 #[non_exhaustive]
 pub enum NftError {
     /// The `nft` program could not be started.
-    #[error("cannot start the program nft: {source}; install the package nftables")]
+    #[error("cannot start the program nft: {source}{}", cure(source.kind()))]
     Missing {
         /// The reason why not.
         source: io::Error,
@@ -80,7 +80,10 @@ impl NftError {
         match self {
             Self::Io { .. } | Self::TimedOut { .. } => true,
             // It may run, and only the pipes to it be missing.
-            Self::Missing { source } => source.kind() != io::ErrorKind::NotFound,
+            Self::Missing { source } => !matches!(
+                source.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied
+            ),
             _ => false,
         }
     }
@@ -98,6 +101,9 @@ impl Classify for NftError {
             NftError::Missing { source } if source.kind() == io::ErrorKind::NotFound => {
                 Kind::Unavailable
             }
+            NftError::Missing { source } if source.kind() == io::ErrorKind::PermissionDenied => {
+                Kind::NotPermitted
+            }
             NftError::NoFeature { .. } => Kind::Unavailable,
             NftError::NotPermitted { .. } => Kind::NotPermitted,
             NftError::TimedOut { .. } => Kind::Temporary,
@@ -107,5 +113,17 @@ impl Classify for NftError {
             | NftError::Elements { .. }
             | NftError::Listing { .. } => Kind::Internal,
         }
+    }
+}
+
+/// Says how nft comes to be there.
+fn cure(reason: io::ErrorKind) -> &'static str {
+    match reason {
+        io::ErrorKind::NotFound => "; install the package nftables",
+        io::ErrorKind::PermissionDenied => {
+            "; let the user that pepd runs as execute it (chmod a+rx)"
+        }
+        // A shortage, which may pass.
+        _ => "",
     }
 }
