@@ -12,6 +12,7 @@ use nix::fcntl::OFlag;
 use pepd_config::{Config, Context, Report};
 
 use crate::cli::File;
+use crate::daemon::privileges::user;
 use crate::exit::{Failure, Result};
 use crate::time_limit::{self, NoResult};
 
@@ -86,10 +87,23 @@ fn load<T>(file: &File, parse: Parse<T>, colour: bool) -> Result<T> {
         node: file.node.clone(),
         host: host_name(),
     };
-    text(&file.path)
-        .map_err(|error| Report::unreadable(&origin, &error))
-        .and_then(|text| parse(&origin, &text, &context))
-        .map_err(|report| Failure::configuration(report.render(colour)))
+    let text = text(&file.path).map_err(|error| unreadable(file, &error, colour))?;
+    parse(&origin, &text, &context).map_err(|report| Failure::configuration(report.render(colour)))
+}
+
+/// Says why a file cannot be read and, to a user who may not, who that is and who may.
+fn unreadable(file: &File, error: &io::Error, colour: bool) -> Failure {
+    let path = &file.path;
+    let mut said = Report::unreadable(&path.display().to_string(), error).render(colour);
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        let name = user::name_of_this_process();
+        let (mode, cure) = (user::mode_of(path), user::cure_for(path, &name));
+        said = format!(
+            "{}\nthis process is `{name}`{mode}; {cure}",
+            said.trim_end()
+        );
+    }
+    Failure::configuration(said)
 }
 
 /// Reads a regular file whole. To open anything else may take for ever (a FIFO), or do something (a

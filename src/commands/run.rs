@@ -5,6 +5,7 @@ use crate::config_file;
 use crate::daemon::admin::{Page, Socket};
 use crate::daemon::fixed_rate::Controls;
 use crate::daemon::lock::Lock;
+use crate::daemon::privileges::Needs;
 use crate::daemon::{Daemon, Privileged, log, privileges};
 use crate::exit::{Failure, Result};
 
@@ -12,14 +13,23 @@ use crate::exit::{Failure, Result};
 pub fn run(file: &File) -> Result {
     let config = config_file::read(file)?;
     privileges::require()?;
+    let account = privileges::user::wanted(&config)?;
     let _lock = Lock::acquire()?;
-    let privileged = Privileged {
-        socket: Socket::bind(&config.admin)?,
-        page: Page::bind(&config)?,
-        controls: Controls::register(&config)?,
-    };
+    let socket = Socket::bind(&config.admin, account.as_ref())?;
+    let page = Page::bind(&config)?;
+    let controls = Controls::register(&config)?;
     // Everything after this, threads and programs, has only what is needed.
-    privileges::reduce()?;
+    let needs = Needs {
+        config: &config,
+        removes_controls: !controls.is_empty(),
+    };
+    let in_force = privileges::confine(account.as_ref(), &needs)?;
+    let privileged = Privileged {
+        controls,
+        socket,
+        page,
+        in_force,
+    };
     let _flushed = log::start(config.log.format)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

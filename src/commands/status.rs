@@ -3,8 +3,8 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use pepd_admin::wire::{
-    Alarm, GuardDrops, LastReload, LimitUse, PairDirection, PairLeg, PairSnapshot, PeerState,
-    ReloadState, Status,
+    Alarm, Confinement, GuardDrops, LastReload, LimitUse, PairDirection, PairLeg, PairSnapshot,
+    PeerState, ReloadState, Status,
 };
 
 use crate::cli::AskArgs;
@@ -37,6 +37,7 @@ pub fn now() -> f64 {
 
 fn describe(status: &Status, now: f64, width: Option<u16>) -> String {
     let mut text = format!("{}\n", labels::headline(status));
+    text += &confinement(status.confinement.as_ref(), width);
     text += &reload(status.reload.as_ref(), now);
     if let Some(trouble) = &status.trouble {
         text += &format!("kernel state: {trouble}\n");
@@ -55,6 +56,20 @@ fn describe(status: &Status, now: f64, width: Option<u16>) -> String {
         text += part;
     }
     text
+}
+
+/// Says what the daemon may still do.
+fn confinement(confinement: Option<&Confinement>, width: Option<u16>) -> String {
+    let Some(confinement) = confinement else {
+        return String::new();
+    };
+    if width.is_none() {
+        return format!("confined: {confinement}\n");
+    }
+    let mut table = table::table(&["", ""], &[], &[1], width);
+    table.add_row(["confined:", &confinement.to_string()]);
+    // Two words need no header.
+    table::text(&table).trim_start().to_owned()
 }
 
 /// Gives a line on a reload that is under way or was refused.

@@ -36,6 +36,11 @@ impl Controls {
         Ok(Self { by_leg })
     }
 
+    /// Tells whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.by_leg.is_empty()
+    }
+
     /// Logs what the legs' controls are called in `ss`.
     pub fn report(&self) {
         for (leg, control) in &self.by_leg {

@@ -42,6 +42,7 @@ use crate::cli::File;
 use crate::daemon::admin::{Page, Socket};
 use crate::daemon::fixed_rate::Controls;
 use crate::daemon::gate_keeper::GateKeeper;
+use crate::daemon::privileges::InForce;
 use crate::daemon::requests::Requests;
 use crate::daemon::resources::Descriptors;
 use crate::daemon::status_view::StatusView;
@@ -73,4 +74,14 @@ pub struct Privileged {
     pub socket: Option<Socket>,
     /// The listener of the dashboard and the metrics, if the file asks for one.
     pub page: Option<Page>,
+    /// What the daemon may still do.
+    pub in_force: InForce,
+}
+
+impl Privileged {
+    /// Logs what is left of the privileges, and what was taken while they were there.
+    fn report(&self, config: &Config, file: &File) {
+        self.in_force.report(config, &file.path);
+        self.controls.report();
+    }
 }

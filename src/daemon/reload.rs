@@ -75,6 +75,7 @@ impl Daemon {
                 "[node] workers",
                 config.node.workers != running.node.workers,
             ),
+            ("[node] user", config.node.user != running.node.user),
             ("[log] format", config.log.format != running.log.format),
         ];
         for (key, _) in keys.iter().filter(|(_, differs)| *differs) {
@@ -82,6 +83,7 @@ impl Daemon {
         }
         config.admin = running.admin.clone();
         config.node.workers = running.node.workers;
+        config.node.user.clone_from(&running.node.user);
         config.log.format = running.log.format;
     }
 }

@@ -29,15 +29,14 @@ impl Daemon {
     ///
     /// Whatever the kernel or the host lacks; nothing of pepd's is then left behind.
     pub async fn start(file: File, config: Config, privileged: Privileged) -> Result<Option<Self>> {
-        let (controls, socket, page) = (privileged.controls, privileged.socket, privileged.page);
         let signals = Signals::new().map_err(|error| Failure::internal("signals", error))?;
         let mut requests = Requests::new(signals);
         let notifier =
             Notifier::start().map_err(|error| Failure::internal("start a thread", error))?;
-        controls.report();
+        privileged.report(&config, &file);
         let workers = resources::workers(&config);
         let descriptors = resources::share_descriptors(&config, workers)?;
-        let settings = prepare::settings(&config, &controls, descriptors)?;
+        let settings = prepare::settings(&config, &privileged.controls, descriptors)?;
         let up = bring_up(&config, settings, workers);
         let (prepared, plan, installed) = match requests.unless_ended(up).await {
             Ok(up) => up?,
@@ -52,10 +51,12 @@ impl Daemon {
             workers,
             descriptors,
             peers: probes.states(),
-            fixed_rate: controls.names(),
+            fixed_rate: privileged.controls.names(),
             alarms: Arc::clone(&alarms),
+            confinement: privileged.in_force.for_status(),
         };
-        let serving = match serve(&config, prepared, sources, socket, page) {
+        let places = (privileged.socket, privileged.page);
+        let serving = match serve(&config, prepared, sources, places) {
             Ok(serving) => serving,
             Err(failure) => {
                 undo(installed).await;
@@ -68,7 +69,7 @@ impl Daemon {
         Ok(Some(Self {
             file,
             config,
-            controls,
+            controls: privileged.controls,
             descriptors,
             workers,
             plan,
@@ -151,8 +152,7 @@ fn serve(
     config: &Config,
     prepared: Prepared,
     sources: Sources,
-    socket: Option<Socket>,
-    page: Option<Page>,
+    (socket, page): (Option<Socket>, Option<Page>),
 ) -> Result<Serving> {
     let gate = Gate::open()?;
     let watch = Watch::open()?;

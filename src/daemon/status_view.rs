@@ -6,8 +6,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Instant, SystemTime};
 
 use pepd_admin::wire::{
-    API_VERSION, CampusSnapshot, CountedReason, DaemonState, FlowHistory, FlowSnapshot, GuardDrops,
-    LastReload, LimitUse, ReloadState, Status,
+    API_VERSION, CampusSnapshot, Confinement, CountedReason, DaemonState, FlowHistory,
+    FlowSnapshot, GuardDrops, LastReload, LimitUse, ReloadState, Status,
 };
 use pepd_admin::{LegFacts, View, advise};
 use pepd_config::{Config, Via};
@@ -34,6 +34,8 @@ pub struct Sources {
     pub fixed_rate: Names,
     /// What stands in the way of connections.
     pub alarms: Arc<Alarms>,
+    /// What the daemon may still do.
+    pub confinement: Confinement,
 }
 
 /// A view of the connections, the counters and the configuration in force.
@@ -47,6 +49,7 @@ pub struct StatusView {
     peers: PeerStates,
     fixed_rate: Names,
     alarms: Arc<Alarms>,
+    confinement: Confinement,
     kernel: RwLock<pepd_net::Counts>,
     configured: RwLock<Configured>,
     draining: AtomicBool,
@@ -74,6 +77,7 @@ impl StatusView {
             peers,
             fixed_rate,
             alarms,
+            confinement,
         } = sources;
         Self {
             observer,
@@ -83,6 +87,7 @@ impl StatusView {
             peers,
             fixed_rate,
             alarms,
+            confinement,
             kernel: RwLock::default(),
             configured: RwLock::new(Configured::from(config)),
             draining: AtomicBool::new(false),
@@ -203,6 +208,7 @@ impl View for StatusView {
             workers: self.workers,
             reload: read(&self.reload),
             trouble: read(&self.trouble),
+            confinement: Some(self.confinement.clone()),
             limits: self.limits(&configured),
             counters: CountedReason::list(&self.counters),
             failures: table.failures(),

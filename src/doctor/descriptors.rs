@@ -68,7 +68,7 @@ fn beyond(sysctls: &Sysctls, needed: u64) -> String {
 }
 
 /// Judges the size of pipes. Without CAP_SYS_RESOURCE those beyond this many pages shrink to two
-/// pages (pipe(7)).
+/// pages (pipe(7)), and pepd does without them.
 fn pipes(limit: Limit, sysctls: &Sysctls) -> Option<Finding> {
     const PATH: &str = "fs/pipe-user-pages-soft";
     // 256 KiB each.
@@ -81,13 +81,19 @@ fn pipes(limit: Limit, sysctls: &Sysctls) -> Option<Finding> {
         Finding::note(
             "pipes",
             format!(
-                "CAP_SYS_RESOURCE is missing: {} pipes of full size",
+                "the daemon has no CAP_SYS_RESOURCE: {} pipes of full size",
                 pages / PAGES
             ),
         )
-        .because("those beyond are of 8 KiB, and bulk transfers through them cost more CPU")
+        .because(
+            "those beyond would be of 8 KiB: pepd copies instead, and bulk transfers cost up to \
+             twice as much CPU",
+        )
         .cure(sysctl::set(PATH, 0))
-        .otherwise("give pepd CAP_SYS_RESOURCE, as the unit in config/ does"),
+        .otherwise(
+            "give the service CAP_SYS_RESOURCE (config/pepd.service has the lines); a daemon \
+             that root starts gives it up",
+        ),
     )
 }
 

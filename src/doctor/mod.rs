@@ -6,6 +6,7 @@
 mod buffers;
 mod capture;
 mod clock;
+mod confinement;
 mod congestion;
 mod conntrack;
 mod descriptors;
@@ -24,12 +25,14 @@ mod tcp;
 mod tunnels;
 
 use std::io::{self, IsTerminal};
+use std::path::Path;
 use std::process::ExitCode;
 
 use pepd_config::Config;
 
 use self::capture::Capture;
 use self::clock::Clock;
+use self::confinement::Confinement;
 use self::congestion::FixedRate;
 use self::descriptors::Limit;
 use self::finding::{Finding, Level, worst};
@@ -49,7 +52,7 @@ pub fn doctor(options: &Doctor) -> Result<ExitCode> {
         .enable_all()
         .build()
         .map_err(|error| Failure::internal("start the runtime", error))?;
-    let facts = runtime.block_on(Facts::gather(&config));
+    let facts = runtime.block_on(Facts::gather(&config, &options.file.path));
     let findings = facts.judge(&config);
     let node = &config.node.name;
     let text = if options.json {
@@ -72,21 +75,23 @@ struct Facts {
     links: Links,
     clock: Clock,
     privileges: Privileges,
+    confinement: Confinement,
     limit: Limit,
     capture: Capture,
 }
 
 impl Facts {
-    async fn gather(config: &Config) -> Self {
-        let privileges = privileges::gather();
+    async fn gather(config: &Config, file: &Path) -> Self {
+        let privileges = privileges::gather(config);
         Self {
             sysctls: Sysctls::gather(),
             modules: Modules::gather(),
             fixed_rate: FixedRate::gather(config),
             links: Links::gather(config).await,
             clock: Clock::gather(),
-            limit: Limit::gather(privileges.unbounded_pipes()),
+            limit: Limit::gather(privileges.unbounded_pipes),
             privileges,
+            confinement: Confinement::gather(config, file),
             capture: Capture::gather(config).await,
         }
     }
@@ -99,6 +104,7 @@ impl Facts {
             ..
         } = &self;
         let mut findings = vec![privileges_finding(&self.privileges)];
+        findings.extend(confinement::judge(&self.confinement));
         findings.extend(forwarding::judge(sysctls, links, config));
         findings.extend(source_validation::judge(sysctls, links, config));
         findings.extend(tunnels::judge(modules, config));
@@ -132,9 +138,9 @@ fn privileges_finding(privileges: &Privileges) -> Finding {
             .because(
                 "CAP_NET_BIND_SERVICE is for clients that use a port below 1024 (NFS), which are \
                  served from another one without; CAP_NET_RAW to ask peers whether they are \
-                 there; CAP_SYS_RESOURCE for large pipes",
+                 there",
             )
-            .advice("config/pepd.service gives pepd all three")
+            .advice("config/pepd.service gives pepd both")
     } else {
         Finding::ok(ID, "all that pepd uses are there")
     }
@@ -151,14 +157,12 @@ mod tests {
             let privileges = Privileges {
                 needed: own(needed),
                 wanted: own(wanted),
+                unbounded_pipes: false,
             };
             privileges_finding(&privileges).level
         };
         assert_eq!(judge(&[], &[]), Level::Ok);
-        assert_eq!(judge(&[], &["CAP_SYS_RESOURCE"]), Level::Note);
-        assert_eq!(
-            judge(&["CAP_NET_ADMIN"], &["CAP_SYS_RESOURCE"]),
-            Level::Stop
-        );
+        assert_eq!(judge(&[], &["CAP_NET_RAW"]), Level::Note);
+        assert_eq!(judge(&["CAP_NET_ADMIN"], &["CAP_NET_RAW"]), Level::Stop);
     }
 }

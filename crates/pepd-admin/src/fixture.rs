@@ -7,10 +7,10 @@ use pepd_telemetry::Counters;
 
 use crate::view::View;
 use crate::wire::{
-    API_VERSION, CampusSnapshot, CountedReason, DaemonState, DirectionPoint, DirectionSnapshot,
-    FlowHistory, FlowSnapshot, Goodput, GuardDrops, HandshakeMode, HistoryPoint, LegPoint,
-    LegSnapshot, LimitUse, Liveness, PairDirection, PairLeg, PairSnapshot, PeerState, Phase,
-    PhaseSeconds, QueueBytes, Status, TcpFigures,
+    API_VERSION, CampusSnapshot, Confinement, CountedReason, DaemonState, DirectionPoint,
+    DirectionSnapshot, FlowHistory, FlowSnapshot, Goodput, GuardDrops, HandshakeMode, HistoryPoint,
+    LegPoint, LegSnapshot, LimitUse, Liveness, PairDirection, PairLeg, PairSnapshot, PeerState,
+    Phase, PhaseSeconds, QueueBytes, Status, TcpFigures,
 };
 
 /// 2026-01-01T00:00:00Z, when everything is asked.
@@ -211,6 +211,7 @@ pub fn status(flows: u64) -> Status {
         workers: 4,
         reload: None,
         trouble: None,
+        confinement: Some(confinement()),
         limits: limits(flows),
         counters: vec![
             count("accepted", 123_456, "connections split"),
@@ -231,23 +232,32 @@ pub fn status(flows: u64) -> Status {
             peer("hb-i", Liveness::Answering, Some(0.6), 2),
             peer("hb-k", Liveness::Silent, None, 480),
         ],
-        guards: vec![
-            GuardDrops {
-                peer: Some(text("hb-i")),
-                packets: 12,
-                bytes: 1008,
-            },
-            GuardDrops {
-                peer: None,
-                packets: 0,
-                bytes: 0,
-            },
-        ],
+        guards: guards(),
         alarms: Vec::new(),
         advice: vec![text(
             "a → b is limited by the leg `satellite`, whose buffer (1 MiB) is smaller than \
              bandwidth × RTT (3.4 MiB): raise [leg.satellite] buffer",
         )],
+    }
+}
+
+fn guards() -> Vec<GuardDrops> {
+    let drops = |peer: Option<&str>, packets, bytes| GuardDrops {
+        peer: peer.map(str::to_owned),
+        packets,
+        bytes,
+    };
+    vec![drops(Some("hb-i"), 12, 1008), drops(None, 0, 0)]
+}
+
+fn confinement() -> Confinement {
+    Confinement {
+        user: "pepd".to_owned(),
+        capabilities: ["CAP_NET_ADMIN", "CAP_NET_BIND_SERVICE"]
+            .map(str::to_owned)
+            .to_vec(),
+        system_calls_filtered: true,
+        landlock: Some(2),
     }
 }
 

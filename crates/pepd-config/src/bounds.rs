@@ -72,6 +72,8 @@ pub(crate) const NAME: usize = 32;
 pub(crate) const CONGESTION: usize = 15;
 /// The length of a group's name, as groupadd(8) takes it.
 pub(crate) const GROUP: usize = 32;
+/// The length of a user's name, as useradd(8) takes it.
+pub(crate) const USER: usize = 32;
 /// RFC 1035, section 2.3.4, less the root's dot and the length.
 pub(crate) const HOST_NAME: usize = 253;
 /// `sun_path` of unix(7), less the terminating zero.

@@ -5,7 +5,7 @@ pub(crate) const ROOT: &[&str] = &[
     "node", "capture", "limits", "campus", "peer", "box", "link", "leg", "rule", "admin", "log",
 ];
 /// `[node]`
-pub(crate) const NODE: &[&str] = &["name", "workers", "drain"];
+pub(crate) const NODE: &[&str] = &["name", "workers", "user", "drain"];
 /// `[capture]`
 pub(crate) const CAPTURE: &[&str] = &["port", "handshake", "mark", "table"];
 /// `[limits]`

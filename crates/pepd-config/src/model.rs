@@ -84,6 +84,8 @@ pub struct Node {
     pub name: String,
     /// Worker threads; `None` is one per core.
     pub workers: Option<NonZeroUsize>,
+    /// The user that the daemon becomes where root has started it; `None` is the usual one.
+    pub user: Option<String>,
     /// The time for which live connections may go on after SIGTERM. Zero ends them at once.
     pub drain: Duration,
 }

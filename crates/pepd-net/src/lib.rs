@@ -64,6 +64,7 @@ pub use counters::{Counts, Guard, Unsplit};
 pub use error::{Classify, Drift, Kind};
 pub use gate::{Gate, GateError};
 pub use iptables::process::IptablesError;
+pub use iptables::tables::open_iptables_lists;
 pub use netlink::NetlinkError;
 pub use nft::error::NftError;
 pub use nft::names::{ASYMMETRIC_ROUTES, FLOODED_DESTINATIONS, FULL_SOURCES};
@@ -84,3 +85,13 @@ pub use tunnel::error::TunnelError;
 pub use tunnel::spec::TunnelKind;
 pub use validate::RequestError;
 pub use watch::{Cause, Finding, Passage, Tally, Watch, WatchError, examine, examine_firewall};
+
+/// Gives the programs that are run here, by name or path, in the order in which they are tried.
+pub fn programs() -> impl Iterator<Item = &'static str> {
+    let [nft, v4, v6] = [
+        &nft::process::PROGRAMS[..],
+        &iptables::process::PROGRAMS4,
+        &iptables::process::PROGRAMS6,
+    ];
+    [nft, v4, v6].into_iter().flatten().copied()
+}

@@ -10,6 +10,7 @@
 //! - [`tcp_info`]: what the kernel knows of a connection;
 //! - [`nfnetlink`]: the messages of netfilter;
 //! - [`nfqueue`]: packets that wait for a verdict;
+//! - [`seccomp`]: filters of system calls;
 //! - [`clock`]: whether the system clock is in step;
 //! - [`reactor`]: registering descriptors with tokio.
 
@@ -19,6 +20,7 @@ pub mod nfqueue;
 pub mod pipe;
 pub mod reactor;
 pub mod repair;
+pub mod seccomp;
 pub mod sockopt;
 pub mod stream;
 mod syscall;

@@ -1,8 +1,8 @@
 //! Network namespaces that do not outlive their process.
 
-use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -58,9 +58,11 @@ impl Netns {
         run(Command::new("ip").args(["netns", "add", &name]), IP_LIMIT)?
             .success()
             .context("cannot make a network namespace: this needs root")?;
+        let runtime_directory = TempDir::with_prefix("pepd-run-")?;
+        fs::set_permissions(runtime_directory.path(), Permissions::from_mode(0o755))?;
         let netns = Self {
             name,
-            runtime_directory: TempDir::with_prefix("pepd-run-")?,
+            runtime_directory,
         };
         netns.prepare()?;
         Ok(netns)
@@ -70,6 +72,12 @@ impl Netns {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Returns what `/run/pepd` is for a daemon inside.
+    #[must_use]
+    pub fn runtime_directory(&self) -> &Path {
+        self.runtime_directory.path()
     }
 
     /// Returns the command `program`, to be run inside.

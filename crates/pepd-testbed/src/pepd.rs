@@ -1,9 +1,10 @@
 //! The real daemon, started in a namespace.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
+use std::process::{Command, ExitStatus};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
@@ -76,6 +77,10 @@ impl PepdBuilder {
         fs::write(&file, config)?;
         let socket = directory.path().join("notify");
         let notifications = collect(UnixDatagram::bind(&socket)?);
+        // As on a host: the daemon, which is another user by then, reads the one again and tells
+        // the other how it is.
+        fs::set_permissions(directory.path(), Permissions::from_mode(0o755))?;
+        fs::set_permissions(&socket, Permissions::from_mode(0o777))?;
 
         let mut words = self.wrapper;
         words.push(self.binary.display().to_string());
@@ -164,6 +169,35 @@ impl Pepd {
         self.process.signal(Signal::SIGHUP)?;
         self.await_notification("RELOADING=1")?;
         self.await_notification("READY=1")
+    }
+
+    /// Sets the soft limit of its open files. Asked by its own user: root without
+    /// CAP_SYS_RESOURCE may not ask of others (prlimit(2)).
+    ///
+    /// # Errors
+    /// When it has ended, or without the programs `setpriv` and `prlimit`.
+    pub fn limit_descriptors(&self, soft: u32) -> Result<()> {
+        let process = format!("/proc/{}", self.process.pid());
+        let owner = fs::read_to_string(format!("{process}/status"))?;
+        let id = |name: &str| {
+            let line = owner.lines().find_map(|line| line.strip_prefix(name));
+            line.and_then(|ids| ids.split_whitespace().next())
+                .map(str::to_owned)
+                .context("no such field")
+        };
+        let mut command = Command::new("setpriv");
+        command
+            .args([
+                format!("--reuid={}", id("Uid:")?),
+                format!("--regid={}", id("Gid:")?),
+            ])
+            .args(["--clear-groups", "prlimit"])
+            .args([
+                format!("--pid={}", self.process.pid()),
+                format!("--nofile={soft}:"),
+            ]);
+        run(&mut command, LIMIT)?.success()?;
+        Ok(())
     }
 
     /// Sends a signal.

@@ -13,6 +13,8 @@ use nix::sys::stat::{Mode, umask};
 use nix::unistd::{Group, geteuid};
 use socket2::{Domain, SockAddr, Type};
 
+use crate::daemon::lock::runtime_directory;
+use crate::daemon::privileges::user::Account;
 use crate::exit::{Failure, Result};
 
 /// A listening socket that nobody but its owner, root, and a group may open. Dropping it
@@ -33,12 +35,15 @@ impl Socket {
     ///
     /// To be called before there is a second thread, since the umask belongs to all, and before
     /// capabilities are given up, since giving a file to a group takes one.
-    pub fn bind(admin: &pepd_config::Admin) -> Result<Option<Self>> {
+    ///
+    /// In a directory of pepd's own the file is given to the account that the daemon will be, so
+    /// that it can remove it. Elsewhere it stays the one's who makes it.
+    pub fn bind(admin: &pepd_config::Admin, account: Option<&Account>) -> Result<Option<Self>> {
         let Some(path) = &admin.socket else {
             return Ok(None);
         };
         let group = admin.group.as_deref().map(group).transpose()?;
-        make_directory(path, group)?;
+        let is_own = make_directory(path, group, account)?;
         let lock = lock(path)?;
         remove_stale(path)?;
         let failed = |error| unavailable("make", path, error);
@@ -56,6 +61,9 @@ impl Socket {
         };
         if let Some(group) = group {
             give(path, group, 0o660)?;
+        }
+        if let Some(account) = account.filter(|_| is_own) {
+            account.give(path).map_err(failed)?;
         }
         socket.listener.set_nonblocking(true).map_err(failed)?;
         Ok(Some(socket))
@@ -92,27 +100,52 @@ fn group(name: &str) -> Result<u32> {
     }
 }
 
-/// Makes the directory that the socket is in, which others may pass through.
-fn make_directory(path: &Path, group: Option<u32>) -> Result {
+/// Makes the directory that the socket is in, which others may pass through; tells whether the
+/// account may take files of its own out of it.
+fn make_directory(path: &Path, group: Option<u32>, account: Option<&Account>) -> Result<bool> {
     let Some(directory) = path.parent() else {
-        return Ok(());
+        return Ok(false);
     };
+    let is_new = !directory.exists();
     DirBuilder::new()
         .recursive(true)
         .mode(0o755)
         .create(directory)
         .map_err(|error| unavailable("make a directory for", path, error))?;
-    let Some(group) = group else {
-        return Ok(());
+    if let Some(group) = group
+        && let_pass(path, directory, group)?
+    {
+        return Ok(false);
+    }
+    let is_own = is_new
+        || (directory == runtime_directory() || Account::was_let_in(directory))
+            && is_pepds_alone(directory, path);
+    // It fails for root without CAP_CHOWN. What comes of it is said once there is a log.
+    let may = |account: &Account| account.let_in(directory).unwrap_or(false);
+    Ok(is_own && account.is_some_and(may))
+}
+
+/// Tells whether nothing is in a directory but what pepd puts there: RUNTIME_DIRECTORY may name one
+/// that others use as well.
+fn is_pepds_alone(directory: &Path, socket: &Path) -> bool {
+    let is_pepds = |entry: fs::DirEntry| {
+        let name = entry.file_name();
+        Some(name.as_os_str()) == socket.file_name() || name.to_string_lossy().ends_with(".lock")
     };
+    fs::read_dir(directory).is_ok_and(|mut entries| entries.all(|entry| entry.is_ok_and(is_pepds)))
+}
+
+/// Has a group pass through the directory that the socket is in; tells whether that was called for.
+fn let_pass(path: &Path, directory: &Path, group: u32) -> Result<bool> {
     // systemd's RuntimeDirectory= is the daemon's alone; the group has to pass through.
     let there = fs::metadata(directory)
         .map_err(|error| unavailable("look at the directory of", path, error))?;
     let ours = there.uid() == geteuid().as_raw();
-    if ours && there.mode() & 0o001 == 0 && there.gid() != group {
+    let closed = ours && there.mode() & 0o001 == 0;
+    if closed && there.gid() != group {
         give(directory, group, 0o750)?;
     }
-    Ok(())
+    Ok(closed)
 }
 
 /// Gives a file to a group.

@@ -1,7 +1,7 @@
 //! A daemon with an admin socket, and how to ask there.
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -14,6 +14,9 @@ use crate::harness::{LIMIT, PEPD};
 /// A group that no host has by name.
 pub const GROUP: u32 = 54_321;
 
+/// The user that the daemon is while it runs: nobody.
+const DAEMON: u32 = 65_534;
+
 /// The address at which a daemon listens.
 pub struct Place {
     directory: TempDir,
@@ -22,8 +25,10 @@ pub struct Place {
 impl Place {
     pub fn new() -> Result<Self> {
         let directory = TempDir::with_prefix("pepd-admin-")?;
-        // What keeps others out must be the socket, not the directory.
+        // What keeps others out must be the socket, not the directory. It is the daemon's, as
+        // /run/pepd is.
         fs::set_permissions(directory.path(), Permissions::from_mode(0o755))?;
+        chown(directory.path(), Some(DAEMON), Some(DAEMON))?;
         Ok(Self { directory })
     }
 

@@ -226,7 +226,7 @@ fn without_anything_to_hold_syns_it_is_exit_69_unless_early() -> Result<()> {
     let nft_is_enough = !shown.contains("iptables -t raw");
     // `ip netns exec` has given it a mount namespace of its own.
     let hide = format!(
-        "cp $(command -v nft) {0} && mount -t tmpfs none /usr/sbin && \
+        "chmod 755 {0} && cp $(command -v nft) {0} && mount -t tmpfs none /usr/sbin && \
          mount -t tmpfs none /usr/local && PATH={0}:$PATH exec \"$@\"",
         directory.path().display()
     );
@@ -398,11 +398,12 @@ fn split_script(shown: &str) -> (String, String) {
 }
 
 /// Leaves out the gate's element, which comes and goes; it is the daemon's heartbeat, not its
-/// ruleset.
+/// ruleset. And the comment on iptables' tables and chains by which the daemon knows what it has made
+/// itself: by hand, iptables makes them.
 fn without_gate(state: &str) -> String {
     state
         .lines()
-        .filter(|line| !line.contains("expires"))
+        .filter(|line| !line.contains("expires") && line.trim() != "comment \"made by pepd\"")
         .collect::<Vec<_>>()
         .join("\n")
 }

@@ -131,9 +131,8 @@ fn root_gives_up_what_it_does_not_need() -> Result<()> {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
         line.map(str::trim).context("no such field")
     };
-    // CAP_NET_BIND_SERVICE is 10, CAP_NET_ADMIN 12, CAP_NET_RAW 13, CAP_SYS_RESOURCE 24
-    // (linux/capability.h).
-    let allowed = 1 << 10 | 1 << 12 | 1 << 13 | 1 << 24;
+    // CAP_NET_BIND_SERVICE is 10, CAP_NET_ADMIN 12 (linux/capability.h).
+    let allowed = 1 << 10 | 1 << 12;
     for set in ["CapPrm:", "CapEff:", "CapInh:", "CapAmb:", "CapBnd:"] {
         let held = u64::from_str_radix(field(set)?, 16)?;
         assert_eq!(held & !allowed, 0, "{set} {held:x}");

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -45,15 +46,15 @@ impl FakeNft {
             directory,
             real_path,
         };
-        let (hang, hangs) = (fake.path("hang"), fake.path("hangs"));
         let script = format!(
             "#!/bin/sh\nPATH={}\n\
-             if [ -e {} ]; then touch {}; sleep {}; fi\nexec nft \"$@\"\n",
+             if [ -e {} ]; then sleep {}; fi\nexec nft \"$@\"\n",
             fake.real_path,
-            hang.display(),
-            hangs.display(),
+            fake.path("hang").display(),
             fake.sleep,
         );
+        // The daemon is another user.
+        fs::set_permissions(fake.directory.path(), fs::Permissions::from_mode(0o755))?;
         fs::write(fake.path("script"), script)?;
         install(&fake.path("script"), &fake.path("nft"))?;
         Ok(fake)
@@ -74,7 +75,12 @@ impl FakeNft {
 
     fn hang(&self) -> Result<()> {
         fs::write(self.path("hang"), "")?;
-        wait_until(LIMIT, "it hangs", || self.path("hangs").exists())
+        self.await_hanging()
+    }
+
+    /// The daemon may not write anything that would say so.
+    fn await_hanging(&self) -> Result<()> {
+        wait_until(LIMIT, "it hangs", || self.is_left())
     }
 
     fn mend(&self) -> Result<()> {
@@ -127,7 +133,7 @@ fn a_reload_with_an_nft_that_hangs_is_refused_and_the_next_one_is_not() -> Resul
     fs::write(nft.path("hang"), "")?;
     pepd.signal(Signal::SIGHUP)?;
     pepd.says("RELOADING=1")?;
-    wait_until(LIMIT, "it hangs", || nft.path("hangs").exists())?;
+    nft.await_hanging()?;
     let status = nft.ask("status")?.success()?;
     assert!(status.contains("a reload is under way"), "{status}");
     assert!(split(&world)?, "what was in force is");
@@ -193,7 +199,7 @@ fn sigterm_ends_a_daemon_whose_nft_hangs_at_the_start() -> Result<()> {
         .args([PEPD, "run", "-c"])
         .arg(&file);
     let mut pepd = Process::spawn(&mut command)?;
-    wait_until(LIMIT, "it hangs", || nft.path("hangs").exists())?;
+    nft.await_hanging()?;
     pepd.signal(Signal::SIGTERM)?;
     let status = pepd.wait(LIMIT)?;
     assert_eq!(status.code(), Some(75), "{}", pepd.log());

@@ -1,6 +1,7 @@
 //! The daemon as a process: start, reload, end, what happens to its box, and systemd.
 
 mod blackout;
+mod confinement;
 mod endurance;
 mod hanging;
 mod lock;

@@ -24,7 +24,7 @@ fn unit_for_a_fixed_rate() -> String {
 }
 
 /// Returns what a key of the unit's lists, all its lines taken together.
-fn listed<'a>(unit: &'a str, key: &str) -> Vec<&'a str> {
+pub(super) fn listed<'a>(unit: &'a str, key: &str) -> Vec<&'a str> {
     let values = unit
         .lines()
         .filter_map(|line| line.strip_prefix(key)?.strip_prefix('='));

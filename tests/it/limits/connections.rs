@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use nix::poll::PollFlags;
 use pepd_testbed::traffic::{End, Pair, Pattern, accept, await_event, connect, kind, receive};
 use pepd_testbed::{
-    Family, Netns, Pepd, Stage, Via, World, accepted, established, require, run, splits, wait_until,
+    Family, Netns, Pepd, Stage, Via, World, accepted, established, require, splits, wait_until,
 };
 use rstest::rstest;
 
@@ -122,16 +122,7 @@ fn when_accept_fails_bystanders_live_on_and_new_connections_are_routed(
     for pair in &bystanders {
         pair.exchange(10_000)?;
     }
-    let pid = stage.pepd()?.process().pid().to_string();
-    let descriptors_to = |limit: &str| {
-        let mut prlimit = std::process::Command::new("prlimit");
-        run(
-            prlimit.args(["--pid", &pid, &format!("--nofile={limit}:")]),
-            LIMIT,
-        )?
-        .success()
-    };
-    descriptors_to("10")?;
+    stage.pepd()?.limit_descriptors(10)?;
     let world = &stage.world;
     let listener = world.listen(family)?;
     // Those that come before the gate is closed wait in the listener's backlog.
@@ -153,7 +144,8 @@ fn when_accept_fails_bystanders_live_on_and_new_connections_are_routed(
     for pair in &bystanders {
         pair.exchange(100_000).context("a bystander")?;
     }
-    descriptors_to("20000")?;
+    let daemon = stage.pepd.as_ref().context("no daemon")?;
+    daemon.limit_descriptors(20_000)?;
     // Something has to end for the daemon to try again.
     drop(bystanders);
     for client in waiting {

@@ -40,6 +40,9 @@ const SETS: [(&str, u32, Element); 9] = [
     ("waiting", 16_384, |n| format!("7 . 7 . {n}")),
 ];
 
+/// The descriptor by which that is noted.
+const CALLS: u32 = 9;
+
 /// An `nft` that notes what it is asked for and how much it says.
 struct NotedNft {
     directory: TempDir,
@@ -57,10 +60,12 @@ impl NotedNft {
         let directory = TempDir::with_prefix("pepd-nft-")?;
         let program = directory.path().join("nft");
         let script = format!(
-            "#!/bin/sh\nsaid=$(mktemp)\nPATH=/usr/sbin:/sbin:$PATH_BEFORE nft \"$@\" > $said\ncode=$?\n\
-             echo \"$(wc -c < $said) $*\" >> {}\ncat $said\nrm $said\nexit $code\n",
-            directory.path().join("calls").display()
+            "#!/bin/sh\nsaid=$(PATH=/usr/sbin:/sbin:$PATH_BEFORE nft \"$@\")\ncode=$?\n\
+             echo \"${{#said}} $*\" >&{CALLS}\n\
+             if [ \"$said\" ]; then printf '%s\\n' \"$said\"; fi\nexit $code\n"
         );
+        // The daemon is another user.
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755))?;
         fs::write(&program, script)?;
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
         Ok(Self { directory })
@@ -69,8 +74,12 @@ impl NotedNft {
     fn start(&self, hb: &Netns, config: &str) -> Result<Pepd> {
         let before = std::env::var("PATH").unwrap_or_default();
         let path = format!("PATH={}:{before}", self.directory.path().display());
+        let file = self.file().display().to_string();
+        // It may write nothing that was not open before.
+        let open = format!("exec {CALLS}>> \"$0\"; exec env \"$@\"");
+        let before = format!("PATH_BEFORE={before}");
         Pepd::builder(PEPD)
-            .wrapper(&["env", &path, &format!("PATH_BEFORE={before}")])
+            .wrapper(&["sh", "-c", &open, &file, &path, &before])
             .start(hb, config)
     }
 

@@ -1,7 +1,7 @@
 //! Descriptors that run out for a moment.
 
 use anyhow::Result;
-use pepd_testbed::{Family, Stage, World, accepted, require, run, wait_until};
+use pepd_testbed::{Family, Stage, World, accepted, require, wait_until};
 use rstest::rstest;
 
 use crate::harness::{LIMIT, PEPD};
@@ -16,17 +16,12 @@ fn a_shortage_that_is_over_is_forgotten(
     let config = World::config().replacen("[node]", "[node]\nworkers = 1", 1);
     let mut stage = Stage::with_config(PEPD, &config)?;
     let pid = stage.pepd()?.process().pid();
-    let limit = |soft: u32| {
-        let mut command = std::process::Command::new("prlimit");
-        command.args([format!("--pid={pid}"), format!("--nofile={soft}:")]);
-        run(&mut command, LIMIT)?.success()
-    };
     // One connection takes two, and the socket kept for the next one is the third.
     let free: Vec<u32> = (0..)
         .filter(|fd| !std::path::Path::new(&format!("/proc/{pid}/fd/{fd}")).exists())
         .take(2)
         .collect();
-    limit(free[1] + 1)?;
+    stage.pepd()?.limit_descriptors(free[1] + 1)?;
     let before = accepted(stage.world.hb())?;
     let first = stage.world.pair(family)?;
     // It carries nothing before there is a third descriptor.
@@ -44,7 +39,7 @@ fn a_shortage_that_is_over_is_forgotten(
         }
         noticed
     })?;
-    limit(1000)?;
+    stage.pepd()?.limit_descriptors(1000)?;
     wait_until(LIMIT, "new connections are split again", || {
         stage.world.probe(family).is_ok_and(|(_, split)| split)
     })?;

@@ -240,7 +240,7 @@ mod with {
         require!(root, program("setpriv"), program("nft"));
         let stage = Stage::open(Via::Routing, PEPD)?;
         let before = tables_and_rules(stage.world.hb())?;
-        let keep = "-all,+net_admin,+net_raw,+net_bind_service";
+        let keep = "-all,+net_admin,+net_raw,+net_bind_service,+setuid,+setgid";
         let (status, log) = Pepd::builder(PEPD)
             .wrapper(&["setpriv", "--bounding-set", keep, "--inh-caps", keep])
             .fails(stage.world.hb(), &config())?;
@@ -259,7 +259,7 @@ mod with {
         require!(root, program("setpriv"), program("nft"));
         let stage = Stage::open(Via::Routing, PEPD)?;
         let hb = stage.world.hb();
-        let keep = "-all,+net_admin,+net_raw,+net_bind_service,+bpf,+perfmon";
+        let keep = "-all,+net_admin,+net_raw,+net_bind_service,+setuid,+setgid,+bpf,+perfmon";
         let daemon = Pepd::builder(PEPD)
             .wrapper(&["setpriv", "--bounding-set", keep, "--inh-caps", keep])
             .start(hb, &config())?;
@@ -277,7 +277,7 @@ mod with {
     fn a_killed_service_starts_again() -> Result<()> {
         require!(root, program("setpriv"), program("nft"));
         let mut stage = Stage::open(Via::Routing, PEPD)?;
-        let keep = "-all,+net_admin,+net_raw,+net_bind_service,+bpf,+perfmon";
+        let keep = "-all,+net_admin,+net_raw,+net_bind_service,+setuid,+setgid,+bpf,+perfmon";
         let start = |netns: &Netns| {
             Pepd::builder(PEPD)
                 .wrapper(&["setpriv", "--bounding-set", keep, "--inh-caps", keep])

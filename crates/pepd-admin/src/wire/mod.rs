@@ -6,12 +6,14 @@
 //! that they do not know; [`API_VERSION`] changes when one that they know goes or means something
 //! else.
 
+mod confinement;
 mod flows;
 mod lists;
 mod peers;
 mod problem;
 mod status;
 
+pub use confinement::Confinement;
 pub use flows::{FlowList, FlowQuery, FlowSort, Place};
 pub use lists::{CounterList, Done, Index, LimitList, PeerList};
 pub use peers::{GuardDrops, Liveness, PeerState};

@@ -3,6 +3,7 @@
 use pepd_telemetry::{CountedFailure, PairSnapshot};
 use serde::{Deserialize, Serialize};
 
+use super::confinement::Confinement;
 use super::peers::{GuardDrops, PeerState};
 
 /// The version of every value that the API gives.
@@ -32,6 +33,9 @@ pub struct Status {
     /// some seconds ago; none if nothing is.
     #[serde(default)]
     pub trouble: Option<String>,
+    /// What the daemon may still do; none from a daemon that does not say.
+    #[serde(default)]
+    pub confinement: Option<Confinement>,
     /// Use of each resource that is limited.
     pub limits: Vec<LimitUse>,
     /// Everything counted since the start, by name.

@@ -20,6 +20,7 @@ pub(super) struct NodeDraft<'t> {
     /// The name with its place, if it is given.
     pub(super) name: Option<Spanned<&'t str>>,
     workers: Option<NonZeroUsize>,
+    user: Option<String>,
     drain: Duration,
 }
 
@@ -29,6 +30,7 @@ impl NodeDraft<'_> {
         Node {
             name: name.to_owned(),
             workers: self.workers,
+            user: self.user.clone(),
             drain: self.drain,
         }
     }
@@ -53,6 +55,7 @@ pub(super) fn node<'t>(
         return is_fleet.then_some(NodeDraft {
             name: None,
             workers: None,
+            user: None,
             drain: DRAIN,
         });
     };
@@ -71,6 +74,19 @@ pub(super) fn node<'t>(
     Some(NodeDraft {
         name,
         workers: NonZeroUsize::new(usize::from(workers)),
+        user: section.optional(problems, "user", user),
         drain: drain.unwrap_or(DRAIN),
     })
+}
+
+/// Reads the name of a user. Whether this host has it is for the daemon to find out.
+fn user(field: Field<'_>) -> Result<String, Problem> {
+    const EXAMPLE: &str = "\"pepd\"";
+    let text = field.text("the name of a user in quotes", EXAMPLE)?;
+    let legal = |c: char| c.is_ascii_alphanumeric() || ['-', '_', '.', '$'].contains(&c);
+    if !(1..=bounds::USER).contains(&text.len()) || !text.chars().all(legal) {
+        let help = format!("write it as getent(1) does: `user = {EXAMPLE}`");
+        return Err(field.malformed(text, "the name of a user", help));
+    }
+    Ok(text.to_owned())
 }

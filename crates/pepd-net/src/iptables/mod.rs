@@ -1,10 +1,11 @@
 //! The `iptables` programs, where nft cannot hold a packet: which rules there are to be (`rules`),
-//! and the programs themselves (`process`).
+//! and the programs themselves (`process`). And which tables the older one has (`tables`).
 
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 pub(crate) mod process;
 pub(crate) mod rules;
+pub(crate) mod tables;
 
 use std::fmt;
 

@@ -39,13 +39,13 @@ impl Classify for IptablesError {
 /// The places where the program is looked for, the one that speaks nf_tables first: the other needs
 /// CAP_NET_RAW, and its tables stay in the kernel. A service's PATH may lack the administrator's
 /// directories.
-const PROGRAMS4: [&str; 4] = [
+pub(crate) const PROGRAMS4: [&str; 4] = [
     "iptables-nft",
     "/usr/sbin/iptables-nft",
     "iptables",
     "/usr/sbin/iptables",
 ];
-const PROGRAMS6: [&str; 4] = [
+pub(crate) const PROGRAMS6: [&str; 4] = [
     "ip6tables-nft",
     "/usr/sbin/ip6tables-nft",
     "ip6tables",

@@ -5,9 +5,9 @@
 //! so that what is found can be compared with what is wanted.
 
 use std::fmt;
-use std::fs;
 
 use super::process::{Call, IptablesError, may_speak_nf_tables, output, program_name, run};
+use super::tables::has_table;
 use super::{IptablesChain, IptablesTable};
 use crate::error::{Classify as _, Drift, Kind};
 use crate::nft::iptables_tables as tables;
@@ -227,13 +227,7 @@ fn is_ours(line: &str) -> bool {
 /// Returns whether there may be rules of ours. The older iptables makes a table by listing it: it
 /// is asked only where it has one.
 fn may_have_rules(family: Family, table: IptablesTable) -> bool {
-    let names = match family {
-        Family::V4 => "/proc/net/ip_tables_names",
-        Family::V6 => "/proc/net/ip6_tables_names",
-    };
-    may_speak_nf_tables(family)
-        || fs::read_to_string(names)
-            .is_ok_and(|names| names.lines().any(|name| name == table.name()))
+    may_speak_nf_tables(family) || has_table(family, table.name(), false)
 }
 
 impl QueueRule {

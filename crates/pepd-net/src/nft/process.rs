@@ -9,7 +9,7 @@ use super::names::{DynamicSet, TABLE};
 use crate::program::{LIMIT, Output, Program, ProgramError};
 
 /// The places where `nft` is looked for: a service's PATH may lack the administrator's directories.
-const PROGRAMS: [&str; 3] = ["nft", "/usr/sbin/nft", "/sbin/nft"];
+pub(crate) const PROGRAMS: [&str; 3] = ["nft", "/usr/sbin/nft", "/sbin/nft"];
 
 /// Expressions whose kernel module may be missing, by what the ruleset says.
 const FEATURES: [(&str, &str, &str); 9] = [

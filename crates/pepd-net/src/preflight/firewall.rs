@@ -5,13 +5,12 @@
 //! what goes to the other side comes from a socket of this host and carries the client's own
 //! address.
 
-use std::fs;
-
 use serde_json::Value;
 
 use super::base_chain::{BaseChain, Role};
 use super::judge::{By, Judgement, judge};
 use super::warning::Warning;
+use crate::iptables::tables::has_table;
 use crate::nft::error::NftError;
 use crate::nft::forward::OFFERED;
 use crate::nft::names::TABLE;
@@ -178,7 +177,8 @@ impl Firewall {
 }
 
 /// Returns whether this host translates addresses, by nft or iptables: packets may then have another
-/// destination in `forward` than they came with.
+/// destination in `forward` than they came with. So it is assumed where it cannot be known of the
+/// older iptables.
 ///
 /// # Errors
 ///
@@ -186,13 +186,10 @@ impl Firewall {
 pub(crate) async fn translates_addresses() -> Result<bool, NftError> {
     let by_nft = nft::has_nat_chain().await?;
     Ok(by_nft
-        || OLDER_TABLES.iter().any(|path| {
-            fs::read_to_string(path).is_ok_and(|names| names.lines().any(|name| name == "nat"))
-        }))
+        || Family::ALL
+            .into_iter()
+            .any(|family| has_table(family, "nat", true)))
 }
-
-/// The tables of the older iptables, which nft does not list.
-const OLDER_TABLES: [&str; 2] = ["/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"];
 
 /// Lists the chains, other than pepd's, that hand packets to a transparent proxy, by nft or
 /// iptables.

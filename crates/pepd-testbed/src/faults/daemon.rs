@@ -1,6 +1,7 @@
 //! The real daemon under the tracer.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -49,6 +50,9 @@ impl Daemon {
         let socket = directory.path().join("notify");
         let notifications = UnixDatagram::bind(&socket)?;
         notifications.set_nonblocking(true)?;
+        // As on a host: the daemon, which is another user by then, uses both.
+        fs::set_permissions(directory.path(), Permissions::from_mode(0o755))?;
+        fs::set_permissions(&socket, Permissions::from_mode(0o777))?;
         let output = NamedTempFile::new()?;
         let mut command = netns.command("sh");
         command
