@@ -12,6 +12,14 @@ use crate::sync::{Mutex, MutexGuard};
 /// The bytes that a pipe may hold: of 64 KiB to 1 MiB, 256 KiB was best by a little.
 pub(crate) const PIPE_BYTES: usize = 256 * 1024;
 
+/// The least that a pipe has to hold to be of use, of [`PIPE_BYTES`] that are asked for. A user's
+/// pipes beyond `pipe-user-pages-soft` have room for two pieces of data (pipe(7)): each step then
+/// moves so little that a byte costs several times what copying does.
+const FEWEST_BYTES: usize = 64 * 1024;
+
+/// The time for which no pipe is asked for after the kernel has given none that is of use.
+const REFUSED_FOR: Duration = Duration::from_secs(1);
+
 /// A pool of pipes, as a direction sees it.
 pub(crate) trait LendPipes {
     /// The pipe that it lends.
@@ -52,7 +60,23 @@ struct State {
     lent: usize,
     /// The most pipes there may be, lent or not.
     most: usize,
+    /// When the kernel last gave none that is of use.
+    refused: Option<Instant>,
 }
+
+impl State {
+    /// Returns whether another pipe may be made.
+    fn has_room(&self) -> bool {
+        self.lent < self.most
+            && self
+                .refused
+                .is_none_or(|refused| refused.elapsed() >= REFUSED_FOR)
+    }
+}
+
+/// The reason and the cures, for a user whose pipes take more than the kernel allows.
+const TOO_SMALL: &str = "this user's pipes have reached fs.pipe-user-pages-soft; \
+                         set it to 0, or give pepd's service CAP_SYS_RESOURCE";
 
 /// Idle pipes kept for the next transfer; more than these are closed when they come back.
 const KEPT_IDLE: usize = 64;
@@ -82,10 +106,26 @@ impl PipePool {
         (state.lent, state.most)
     }
 
-    fn report(&self, error: &io::Error) {
-        if let Some(held_back) = self.shortage.admit(Instant::now()) {
-            tracing::warn!(%error, held_back, "no pipe to be had: copying instead");
+    /// Makes a pipe; none, and a line in the log, where the kernel has none that is of use.
+    fn make(&self, state: &mut State) -> Option<Pipe> {
+        let reason = match Pipe::new(PIPE_BYTES) {
+            Ok(pipe) if pipe.capacity() >= FEWEST_BYTES => {
+                state.refused = None;
+                return Some(pipe);
+            }
+            Ok(_) => TOO_SMALL.to_owned(),
+            Err(error) => error.to_string(),
+        };
+        let now = Instant::now();
+        state.refused = Some(now);
+        if let Some(held_back) = self.shortage.admit(now) {
+            tracing::warn!(
+                error = reason,
+                held_back,
+                "no pipe to be had: copying instead"
+            );
         }
+        None
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -102,10 +142,8 @@ impl LendPipes for Arc<PipePool> {
         let mut state = self.lock();
         let pipe = match state.idle.pop() {
             Some(pipe) => pipe,
-            None if state.lent >= state.most => return None,
-            None => Pipe::new(PIPE_BYTES)
-                .map_err(|error| self.report(&error))
-                .ok()?,
+            None if state.has_room() => self.make(&mut state)?,
+            None => return None,
         };
         state.lent += 1;
         Some(Loan {

@@ -3,6 +3,7 @@
 mod connections;
 mod exhaustion;
 mod faults;
+mod pipes;
 mod reloads;
 mod shortage;
 mod sources;
