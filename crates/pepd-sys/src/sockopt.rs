@@ -250,6 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri does not know its calls")]
     fn what_is_set_is_read_back() {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         let fd = socket.as_fd();
@@ -264,6 +265,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri does not know its calls")]
     fn an_error_names_the_option_and_keeps_errno() {
         let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
         let error = set_max_segment(socket.as_fd(), 1400).unwrap_err();

@@ -194,6 +194,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri does not know its calls")]
     fn peek_leaves_and_discard_takes() {
         let (mut a, b) = pair();
         a.write_all(b"hello").unwrap();
@@ -264,6 +265,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri does not know its calls")]
     fn the_urgent_byte_keeps_its_place() {
         let (mut a, b) = pair();
         SockRef::from(&b).set_out_of_band_inline(true).unwrap();
