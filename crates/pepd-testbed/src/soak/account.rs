@@ -44,7 +44,7 @@ pub struct Conversation {
     /// What the server did, each time that it saw the connection: a daemon that asks it on behalf
     /// of a client whose SYN is held, and then is killed or paused, lets it see it again.
     servers: Mutex<Vec<Arc<Account>>>,
-    /// How often the daemon had been killed or started when it began.
+    /// How often the daemon had been killed or started when it began: odd while it is killed.
     pub first_epoch: AtomicU64,
     /// And when either end was over.
     pub last_epoch: AtomicU64,
@@ -80,7 +80,8 @@ impl Conversation {
 
     /// Returns whether the daemon was killed meanwhile, which breaks connections.
     pub fn saw_a_kill(&self) -> bool {
-        self.first_epoch.load(Relaxed) != self.last_epoch.load(Relaxed)
+        let first = self.first_epoch.load(Relaxed);
+        first % 2 == 1 || first != self.last_epoch.load(Relaxed)
     }
 
     /// Judges it, once both ends are over.
