@@ -50,6 +50,10 @@ impl Syn {
         if ip.protocol != Protocol::TCP || flags(segment)? != SYN {
             return None;
         }
+        // Its destination would discard it (tcp_v4_rcv, net/ipv4/tcp_ipv4.c).
+        if !(FIXED_HEADER..=segment.len()).contains(&offset) {
+            return None;
+        }
         Some(Self {
             four_tuple: ip.four_tuple()?,
             number: number(segment)?,
@@ -191,6 +195,13 @@ mod tests {
         let mut fragment = v4(TCP, CLIENT, SERVER, &segment(0x02, 1400));
         fragment[7] = 1;
         assert_eq!(syn(&fragment), None);
+        let whole = segment(0x02, 1400);
+        for len in 0..whole.len() {
+            assert_eq!(syn(&v4(TCP, CLIENT, SERVER, &whole[..len])), None, "{len}");
+        }
+        let mut short = whole;
+        short[12] = 4 << 4;
+        assert_eq!(syn(&v4(TCP, CLIENT, SERVER, &short)), None);
     }
 
     #[test]

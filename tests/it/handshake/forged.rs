@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Result;
-use pepd_testbed::forge::{Flood, stranger};
+use pepd_testbed::forge::{Flood, Forger, Segment, stranger};
 use pepd_testbed::link::Shape;
 use pepd_testbed::traffic::{Pair, listen};
-use pepd_testbed::{Family, Netns, Stage, Via, World, accepted, require, wait_until};
+use pepd_testbed::{Family, Netns, Stage, Via, World, accepted, require, splits, wait_until};
 use rstest::rstest;
 
 use super::held_syn::{LIMIT, connected, counter, counter_in, silence};
@@ -52,6 +52,45 @@ fn a_forged_syn_becomes_no_connection_at_the_server(
     let answers = counter_in(world.client(), "strangers", "answers")?;
     let others = counter_in(world.client(), "strangers", "others")?;
     assert!(answers > 0 && others == 0, "{answers}, {others}");
+    stage.finish()
+}
+
+/// Whatever is cut off of its header: such a SYN is passed on as it came, and shuts nobody's gate.
+#[rstest]
+fn a_syn_with_half_a_header_harms_nobody(
+    #[values(Via::Pepd, Via::Early)] via: Via,
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root, program("nft"));
+    let stage = Stage::open(via, PEPD)?;
+    let world = &stage.world;
+    world.pair(family)?.exchange(1000)?;
+    place_strangers(world)?;
+    let listener = world.listen(family)?;
+    let victim = listener.local_addr()?;
+    let forger = Forger::new(world.client())?;
+    for number in 0..10 {
+        for len in 12..20 {
+            let from = SocketAddr::new(stranger(number, victim.ip()), 4000);
+            let mut packet = Segment::syn(from, victim, 7).packet()?;
+            let ip_header = packet.len() - 20;
+            packet.truncate(ip_header + len);
+            let (field, length) = match family {
+                Family::V4 => (2..4, packet.len()),
+                Family::V6 => (4..6, len),
+            };
+            packet[field].copy_from_slice(&u16::try_from(length)?.to_be_bytes());
+            forger.send_packet(&packet, victim.ip());
+            let open = || Pair::through(&listener, world.client());
+            let (_pair, split) = splits(world.hb(), open)?;
+            assert!(split, "after {len} bytes");
+        }
+    }
+    let hb = world.hb();
+    assert_eq!(
+        (counter(hb, "gate_closed")?, counter(hb, "no_listener")?),
+        (0, 0)
+    );
     stage.finish()
 }
 

@@ -10,6 +10,10 @@ use crate::request::{Action, Handshake, Mark, Queues, Rule};
 /// A first SYN, with or without ECN (RFC 3168).
 pub(super) const FIRST_SYN: &str = "tcp flags & (fin | syn | rst | ack) == syn";
 
+/// A TCP header that is there as far as its last fixed field. No host takes a segment without, and
+/// `tproxy` finds no listener for it (nft_tproxy_eval_v4, net/netfilter/nft_tproxy.c).
+pub(super) const WHOLE_HEADER: &str = "tcp urgptr >= 0";
+
 /// The answer to a segment that belongs to no connection (RFC 9293, section 3.5.2).
 pub(super) const STRAY_RST: &str = "tcp flags & (fin | syn | rst | ack) == rst";
 

@@ -10,7 +10,7 @@
 //! already (nf_dup_ipv4, net/ipv4/netfilter/nf_dup_ipv4.c): nothing is filtered by where it seems
 //! to come from.
 
-use super::expr::{FIRST_SYN, digit, forget_held, ip, mark_is};
+use super::expr::{FIRST_SYN, WHOLE_HEADER, digit, forget_held, ip, mark_is};
 use super::text::Ruleset;
 use crate::plan::Plan;
 use crate::prefix::Family;
@@ -49,7 +49,7 @@ pub(super) fn forward_chains(ruleset: &mut Ruleset, plan: &Plan) {
         "forward",
         &[
             format!("type filter hook forward priority {OFFERED}; policy accept;"),
-            format!("{FIRST_SYN} goto offered"),
+            format!("{FIRST_SYN} {WHOLE_HEADER} goto offered"),
         ],
     );
     if plan.holds() {

@@ -3,8 +3,8 @@
 use pepd_packet::MarkValue;
 
 use super::expr::{
-    FIRST_SYN, STRAY_RST, asymmetric_routes, digit, final_ack, ip, mark_is, queue, remember,
-    set_bits, set_mark,
+    FIRST_SYN, STRAY_RST, WHOLE_HEADER, asymmetric_routes, digit, final_ack, ip, mark_is, queue,
+    remember, set_bits, set_mark,
 };
 use super::names::{DynamicSet, SYN_KEY};
 use super::text::Ruleset;
@@ -75,7 +75,7 @@ pub(super) fn first_chain(ruleset: &mut Ruleset, plan: &Plan) {
     for &family in &plan.families {
         let (ip, n) = (ip(family), digit(family));
         first.push(format!(
-            "meta l4proto tcp {FIRST_SYN} {new} {ip} saddr @all{n} {ip} daddr @all{n} {SYN_KEY} @{held} goto repeats"
+            "meta l4proto tcp {FIRST_SYN} {WHOLE_HEADER} {new} {ip} saddr @all{n} {ip} daddr @all{n} {SYN_KEY} @{held} goto repeats"
         ));
         first.push(format!(
             "meta l4proto tcp {STRAY_RST} {ip} saddr @all{n} {ip} daddr @all{n} goto stray"
