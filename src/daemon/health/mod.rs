@@ -226,18 +226,7 @@ impl Health {
                 tracing::error!(%cause, cure, "{text}");
             }
         }
-        // For the log a trial changes nothing.
-        let blocked = |passing| passing != Passing::Through;
-        if blocked(passing) != blocked(self.told.passing) {
-            if blocked(passing) {
-                tracing::error!(
-                    "no split connection comes through: new connections are routed unsplit until \
-                     it is mended"
-                );
-            } else {
-                tracing::info!("split connections come through again");
-            }
-        }
+        report_passing(self.told.passing, passing);
         let gone = self.told.alarms.iter();
         for alarm in gone.filter(|told| alarms.iter().all(|alarm| alarm.text != told.text)) {
             tracing::info!(cause = %alarm.cause, "no longer in the way: {}", alarm.text);
@@ -261,6 +250,28 @@ impl Drop for Health {
         if let Some(task) = &self.looking {
             task.abort();
         }
+    }
+}
+
+/// Logs that split connections do not come through any more, or do again, and what is done about it.
+fn report_passing(before: Passing, now: Passing) {
+    match (before, now) {
+        (Passing::Through, Passing::Blocked) => tracing::error!(
+            "no split connection comes through: new connections are routed unsplit until it is \
+             mended"
+        ),
+        (Passing::OnTrial, Passing::Blocked) => {
+            tracing::info!("a trial has failed: new connections are routed unsplit as before");
+        }
+        (Passing::Through | Passing::Blocked, Passing::OnTrial) => {
+            tracing::info!("a trial: new connections are split, to see whether they come through");
+        }
+        (Passing::Blocked | Passing::OnTrial, Passing::Through) => {
+            tracing::info!("split connections come through again");
+        }
+        (Passing::Through, Passing::Through)
+        | (Passing::Blocked, Passing::Blocked)
+        | (Passing::OnTrial, Passing::OnTrial) => {}
     }
 }
 

@@ -2,8 +2,9 @@
 //!
 //! A passage is blocked when packets enter it and none leaves. How many it takes depends on what
 //! else is known: one, if something was found that stops them all; a few, if something was found
-//! that may; more, if nothing was. Forged packets cannot make a passage look blocked, because they
-//! pass it like any other (`pepd-net`, `nft/passage.rs`).
+//! that may; more, if nothing was. Forged packets do not make a passage look blocked where they
+//! pass it like any other (`pepd-net`, `nft/passage.rs`); where a filter of the operator's drops them
+//! and nothing else, they do (docs/threats.md).
 //!
 //! ```text
 //!             a passage is blocked            its time has come, or the cause is gone
