@@ -12,6 +12,7 @@ use nix::fcntl::OFlag;
 use pepd_config::{Config, Context, Report};
 
 use crate::cli::File;
+use crate::daemon::privileges::bar::Bar;
 use crate::daemon::privileges::user;
 use crate::exit::{Failure, Result};
 use crate::time_limit::{self, NoResult};
@@ -97,10 +98,11 @@ fn unreadable(file: &File, error: &io::Error, colour: bool) -> Failure {
     let mut said = Report::unreadable(&path.display().to_string(), error).render(colour);
     if error.kind() == io::ErrorKind::PermissionDenied {
         let name = user::name_of_this_process();
-        let (mode, cure) = (user::mode_of(path), user::cure_for(path, &name));
+        let bar = Bar::to_this_process(path);
         said = format!(
-            "{}\nthis process is `{name}`{mode}; {cure}",
-            said.trim_end()
+            "{}\nthis process is `{name}`{bar}; {}",
+            said.trim_end(),
+            bar.cure(&name)
         );
     }
     Failure::configuration(said)

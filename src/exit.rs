@@ -9,6 +9,9 @@ pub const FOUND: u8 = 1;
 /// EX_USAGE: the command line was wrong.
 pub const USAGE: u8 = 64;
 
+/// The code of [`Failure::unavailable`], for a thread that ends the process.
+pub const UNAVAILABLE: u8 = Kind::Unavailable as u8;
+
 /// The exit codes and what they mean, for `--help` and the manual page.
 pub const CODES: &[(u8, &str)] = &[
     (0, "all went well"),
@@ -18,7 +21,7 @@ pub const CODES: &[(u8, &str)] = &[
     ),
     (USAGE, "the command line was wrong"),
     (
-        Kind::Unavailable as u8,
+        UNAVAILABLE,
         "the kernel or the host lacks something that is named, or no daemon answers",
     ),
     (Kind::Internal as u8, "an internal error"),

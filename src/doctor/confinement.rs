@@ -1,12 +1,12 @@
 //! What `pepd run` would be confined by here: its user, few system calls, files that are read-only.
 
-use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 
 use nix::unistd::geteuid;
 use pepd_config::Config;
 
 use super::finding::Finding;
+use crate::daemon::privileges::bar::Bar;
 use crate::daemon::privileges::user::{self, Account};
 use crate::daemon::privileges::{are_filtered_here, landlock_version};
 
@@ -16,9 +16,9 @@ pub struct Confinement {
     /// The user that root's daemon becomes; none where it stays who it is. Or why there is none.
     account: Result<Option<Account>, String>,
     is_root: bool,
-    /// The configuration file, and whether that user can read it again.
+    /// The configuration file, and what keeps that user from reading it again.
     file: PathBuf,
-    is_readable: bool,
+    bar: Option<Bar>,
     filter: bool,
     landlock: Option<u32>,
 }
@@ -28,9 +28,9 @@ impl Confinement {
     pub fn gather(config: &Config, file: &Path) -> Self {
         let account = user::wanted(config).map_err(|failure| failure.to_string());
         Self {
-            is_readable: match &account {
-                Ok(Some(account)) => is_readable(account, file),
-                _ => true,
+            bar: match &account {
+                Ok(Some(account)) => Bar::to(account, file),
+                _ => None,
             },
             account,
             is_root: geteuid().is_root(),
@@ -39,20 +39,6 @@ impl Confinement {
             landlock: landlock_version(),
         }
     }
-}
-
-/// Tells whether a user can open a file, and so pass through all directories above it.
-fn is_readable(account: &Account, file: &Path) -> bool {
-    const READ: u32 = 4;
-    const PASS: u32 = 1;
-    let Ok(file) = file.canonicalize() else {
-        return false;
-    };
-    let may = |path: &Path, mode| {
-        let there: std::io::Result<Metadata> = path.metadata();
-        there.is_ok_and(|there| account.may(&there, mode))
-    };
-    may(&file, READ) && file.ancestors().skip(1).all(|path| may(path, PASS))
 }
 
 /// Judges what of it is missing.
@@ -69,7 +55,7 @@ fn user(facts: &Confinement) -> Finding {
                 .because("whoever takes it over owns what root owns")
                 .advice(format!(
                     "leave the key out, and give pepd a user of its own: {}",
-                    user::CURE
+                    user::cure()
                 ))
         }
         Ok(None) => Finding::ok(ID, "`pepd run` stays the user that starts it"),
@@ -78,25 +64,24 @@ fn user(facts: &Confinement) -> Finding {
             "`pepd run` becomes `nobody`: this host has no user `pepd`",
         )
         .because("programs of other services may be `nobody`, too, and may end it")
-        .cure(user::CURE),
+        .cure(user::cure()),
         Ok(Some(account)) => Finding::ok(ID, format!("`pepd run` becomes `{}`", account.name)),
     }
 }
 
 fn reload(facts: &Confinement) -> Finding {
     const ID: &str = "reload";
-    match &facts.account {
-        Ok(Some(account)) if !facts.is_readable => Finding::note(
+    match (&facts.account, &facts.bar) {
+        (Ok(Some(account)), Some(bar)) => Finding::note(
             ID,
             format!(
-                "`{}` cannot read {}{}",
+                "`{}` cannot read {}{bar}",
                 account.name,
                 facts.file.display(),
-                user::mode_of(&facts.file)
             ),
         )
         .because("the daemon is that user by then: a reload is refused, and changes nothing")
-        .advice(user::cure_for(&facts.file, &account.name)),
+        .advice(bar.cure(&account.name)),
         _ => Finding::ok(ID, "the daemon can read its configuration again"),
     }
 }
@@ -141,7 +126,7 @@ mod tests {
             account: Ok(None),
             is_root: false,
             file: PathBuf::from("/etc/pepd/pepd.toml"),
-            is_readable: true,
+            bar: None,
             filter: true,
             landlock: Some(2),
         }

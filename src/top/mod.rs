@@ -12,15 +12,15 @@ mod style;
 mod summary;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::io::{self, IsTerminal};
-use std::sync::Arc;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crossterm::event::{self, Event, KeyEventKind};
 use ratatui::DefaultTerminal;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::cli::Target;
 use crate::commands::client::Client;
@@ -32,7 +32,7 @@ use feed::Feed;
 /// The time that a key or new figures may wait.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Shows the daemon until a key or a signal ends it.
+/// Shows the daemon until a key or a signal ends it, or its terminal is gone.
 pub fn top(target: &Target) -> Result {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return Err(Failure::unavailable(
@@ -42,20 +42,21 @@ pub fn top(target: &Target) -> Result {
     let client = Client::new(target)?;
     // If there is no daemon at first, there is nothing to wait for.
     let status = client.get(endpoint::STATUS)?;
-    let ended = Arc::new(AtomicBool::new(false));
-    for signal in [SIGHUP, SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&ended))
-            .map_err(|error| Failure::internal("signals", error))?;
-    }
+    let ended = watch::start().map_err(|error| Failure::internal("start a thread", error))?;
     let mut app = App::new(status);
     let feed = Feed::start(client, app.request())
         .map_err(|error| Failure::internal("start a thread", error))?;
     // A panic, in whichever thread, restores the terminal before it says what it was.
-    let mut terminal =
+    let terminal =
         ratatui::try_init().map_err(|error| Failure::internal("take the terminal", error))?;
+    // What ratatui does when it is dropped panics without a terminal.
+    let mut terminal = ManuallyDrop::new(terminal);
     let result = run(&mut terminal, &mut app, &feed, &ended);
-    ratatui::restore();
-    result.map_err(|error| Failure::internal("use the terminal", error))
+    let result = result.and_then(|()| terminal.show_cursor());
+    let restored = ratatui::try_restore();
+    result
+        .and(restored)
+        .map_err(|error| Failure::unavailable(format!("the terminal is gone: {error}")))
 }
 
 fn run(

@@ -6,6 +6,7 @@
 //! and few system calls ([`system_calls`]). All of it is inherited by each thread and program that
 //! is started later, and none can be had back.
 
+pub mod bar;
 mod capabilities;
 mod files;
 mod programs;

@@ -14,6 +14,7 @@ use nix::unistd::{
 };
 use pepd_config::Config;
 
+use super::bar::Bar;
 use crate::exit::{Failure, Result};
 
 /// The user that is taken if the file names none and the host has it.
@@ -27,7 +28,13 @@ const NOBODY: &str = "nobody";
 const NOBODYS_NUMBER: &str = "65534";
 
 /// How an operator gives pepd a user of its own.
-pub const CURE: &str = "useradd --system --no-create-home --shell /usr/sbin/nologin pepd";
+pub fn cure() -> String {
+    cure_by(OWN)
+}
+
+fn cure_by(name: &str) -> String {
+    format!("useradd --system --no-create-home --shell /usr/sbin/nologin {name}")
+}
 
 /// A user of this host, other than root.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +54,8 @@ pub fn wanted(config: &Config) -> Result<Option<Account>> {
     let account = match config.node.user.as_deref() {
         Some(name) => find(name)?.ok_or_else(|| {
             Failure::unavailable(format!(
-                "this host has no user `{name}`, which [node] user names; make it: {CURE}"
+                "this host has no user `{name}`, which [node] user names; make it: {}",
+                cure_by(name)
             ))
         })?,
         None => usual()?,
@@ -62,7 +70,8 @@ fn usual() -> Result<Account> {
         }
     }
     Err(Failure::unavailable(format!(
-        "this host has no user to run as; make one: {CURE}"
+        "this host has no user to run as; make one: {}",
+        cure()
     )))
 }
 
@@ -171,7 +180,8 @@ pub(super) fn report(config: &Config) {
         );
     } else if asked.is_none() && name == NOBODY {
         tracing::info!(
-            "programs of other services may run as `{NOBODY}`, too; a user of its own: {CURE}"
+            "programs of other services may run as `{NOBODY}`, too; a user of its own: {}",
+            cure()
         );
     }
 }
@@ -181,11 +191,11 @@ pub(super) fn report(config: &Config) {
 pub(super) fn report_files(config: &Config, file: &Path) {
     if let Err(error) = may(file, AccessFlags::R_OK) {
         let user = name_of_this_process();
-        let mode = mode_of(file);
+        let bar = Bar::to_this_process(file);
         tracing::warn!(
-            "`{user}` cannot read {}{mode} ({error}): a reload will be refused; {}",
+            "`{user}` cannot read {} ({error}{bar}): a reload will be refused; {}",
             file.display(),
-            cure_for(file, &user)
+            bar.cure(&user)
         );
     }
     if let Some(socket) = &config.admin.socket
@@ -203,26 +213,4 @@ pub(super) fn report_files(config: &Config, file: &Path) {
 
 fn may(path: &Path, what: AccessFlags) -> io::Result<()> {
     Ok(access(path, what)?)
-}
-
-/// Says whose a file is and how it may be opened, if that can be seen.
-pub fn mode_of(file: &Path) -> String {
-    match std::fs::metadata(file) {
-        Ok(there) => format!(
-            " (the file: mode {:04o}, owner {}, group {})",
-            there.mode() & 0o7777,
-            there.uid(),
-            there.gid()
-        ),
-        Err(_) => String::new(),
-    }
-}
-
-/// Says how a user comes to read a file.
-pub fn cure_for(file: &Path, user: &str) -> String {
-    let file = file.display();
-    format!(
-        "let it: setfacl -m u:{user}:r {file} (or chmod a+r {file}), and a+x on the directories \
-         that it is in"
-    )
 }

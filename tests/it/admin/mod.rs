@@ -7,3 +7,4 @@ mod metrics;
 mod place;
 mod socket;
 mod sums;
+mod terminal;

@@ -10,6 +10,7 @@ use pepd_testbed::traffic::accept;
 use pepd_testbed::{Family, Netns, Pepd, World, install, require, run, wait_until};
 use rstest::rstest;
 use socket2::{Domain, Socket, Type};
+use tempfile::TempDir;
 
 use super::service::listed;
 use crate::harness::{LIMIT, PEPD};
@@ -283,7 +284,7 @@ fn a_service_without_root_has_no_more() -> Result<()> {
 }
 
 #[rstest]
-#[case::no_such_user("no-such-user", &[], 69, "useradd --system")]
+#[case::no_such_user("no-such-user", &[], 69, "nologin no-such-user")]
 #[case::not_allowed_to_change("nobody", &["setpriv", "--bounding-set=-setuid,-setgid"], 77, "user = \"root\"")]
 fn what_cannot_become_the_user_does_not_start(
     #[case] user: &str,
@@ -332,6 +333,52 @@ fn a_file_that_the_user_cannot_read_is_named_with_the_cure() -> Result<()> {
     pepd.reload(&config(world.hb()))?;
     wait_until(LIMIT, "it is taken", || pepd.log().contains(" reloaded"))?;
     pepd.stop()?;
+    Ok(())
+}
+
+/// A directory that only root passes: it is named, not the file, and what is said of it helps.
+#[test]
+fn a_directory_that_the_user_cannot_pass_is_named_with_the_cure() -> Result<()> {
+    require!(root, program("setpriv"));
+    let world = World::standard()?;
+    let place = TempDir::new()?;
+    fs::set_permissions(place.path(), Permissions::from_mode(0o755))?;
+    let program = format!("{}/pepd", place.path().display());
+    install(PEPD.as_ref(), program.as_ref())?;
+    let directory = place.path().join("etc");
+    fs::create_dir(&directory)?;
+    let file = directory.join("pepd.toml");
+    fs::write(&file, config_for(world.hb(), "nobody"))?;
+    fs::set_permissions(&file, Permissions::from_mode(0o644))?;
+    fs::set_permissions(&directory, Permissions::from_mode(0o750))?;
+    let doctor = || {
+        run(
+            world
+                .hb()
+                .command(&program)
+                .args(["doctor", "-c"])
+                .arg(&file),
+            LIMIT,
+        )
+    };
+    let check = || {
+        let mut check = world.hb().command("setpriv");
+        check.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        run(check.arg(&program).args(["check", "-c"]).arg(&file), LIMIT)
+    };
+    let cure = format!("chmod o+x {}", directory.display());
+    let (refused, doubts) = (check()?, doctor()?);
+    assert_eq!(refused.status.code(), Some(78), "{refused:?}");
+    for said in [&refused.stderr, &doubts.stdout] {
+        // Text on a terminal may be broken at any blank.
+        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(said.contains(&cure) && said.contains("0750"), "{said}");
+        assert!(!said.contains(":r "), "{said}");
+    }
+    world.hb().sh(&cure)?;
+    check()?.success()?;
+    let doctor = doctor()?;
+    assert!(!doctor.stdout.contains("cannot read"), "{}", doctor.stdout);
     Ok(())
 }
 
