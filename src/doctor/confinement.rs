@@ -59,7 +59,7 @@ fn user(facts: &Confinement) -> Finding {
                 ))
         }
         Ok(None) => Finding::ok(ID, "`pepd run` stays the user that starts it"),
-        Ok(Some(account)) if account.name == "nobody" => Finding::note(
+        Ok(Some(account)) if user::is_shared(&account.name) => Finding::note(
             ID,
             "`pepd run` becomes `nobody`: this host has no user `pepd`",
         )

@@ -95,6 +95,11 @@ fn find(name: &str) -> Result<Option<Account>> {
     Ok(known.or_else(|| number.map(nameless)))
 }
 
+/// Tells whether a user of this name is one that programs of other services may run as, too.
+pub fn is_shared(name: &str) -> bool {
+    name == NOBODY
+}
+
 impl Account {
     /// Becomes this user, with its own group and no other, for good.
     pub(super) fn become_it(&self) -> Result {
@@ -178,7 +183,7 @@ pub(super) fn report(config: &Config) {
             "[node] user = \"{asked}\" has no effect: pepd was started as `{name}`, and only root \
              becomes another user"
         );
-    } else if asked.is_none() && name == NOBODY {
+    } else if asked.is_none() && is_shared(&name) {
         tracing::info!(
             "programs of other services may run as `{NOBODY}`, too; a user of its own: {}",
             cure()

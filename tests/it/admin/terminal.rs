@@ -63,18 +63,29 @@ impl Terminal {
     }
 }
 
-#[test]
-fn top_ends_with_its_terminal() -> Result<()> {
-    require!(root, program("stty"));
+/// Runs a daemon, and `pepd top` on a terminal that shows it.
+fn shown() -> Result<(Place, Stage, Terminal, Process)> {
     let place = Place::new()?;
     let stage = Stage::with_config(PEPD, &place.config())?;
     stage.world.pair(Family::V4)?.exchange(10_000)?;
     let mut terminal = Terminal::new()?;
-    let mut top = terminal.top(&place)?;
-    drop(terminal);
-    // It ends by itself, neither by a signal nor by a panic.
+    let top = terminal.top(&place)?;
+    Ok((place, stage, terminal, top))
+}
+
+/// Waits for its end, which is neither by a signal nor by a panic.
+fn ends_by_itself(mut top: Process) -> Result<()> {
     let status = top.wait(LIMIT)?;
     assert!(matches!(status.code(), Some(0 | 69)), "{status}");
+    Ok(())
+}
+
+#[test]
+fn top_ends_with_its_terminal() -> Result<()> {
+    require!(root, program("stty"));
+    let (_place, stage, terminal, top) = shown()?;
+    drop(terminal);
+    ends_by_itself(top)?;
     stage.finish()
 }
 
@@ -84,18 +95,13 @@ fn a_signal_ends_top_in_the_middle_of_a_key(
     #[values(Signal::SIGTERM, Signal::SIGHUP)] signal: Signal,
 ) -> Result<()> {
     require!(root, program("stty"));
-    let place = Place::new()?;
-    let stage = Stage::with_config(PEPD, &place.config())?;
-    stage.world.pair(Family::V4)?.exchange(10_000)?;
-    let mut terminal = Terminal::new()?;
-    let mut top = terminal.top(&place)?;
+    let (_place, stage, mut terminal, top) = shown()?;
     terminal.master.write_all(b"\x1b[")?;
     wait_until(LIMIT, "half a key is taken", || {
         let mut inputs = [PollFd::new(terminal.end.as_fd(), PollFlags::POLLIN)];
         poll(&mut inputs, PollTimeout::ZERO).unwrap() == 0
     })?;
     top.signal(signal)?;
-    let status = top.wait(LIMIT)?;
-    assert!(matches!(status.code(), Some(0 | 69)), "{status}");
+    ends_by_itself(top)?;
     stage.finish()
 }
