@@ -18,7 +18,7 @@ fn nothing_is_lost_and_nothing_grows() -> Result<()> {
     let _turn = many_descriptors()?;
     let seed = std::env::var("PEPD_SEED").map_or(Ok(SEED), |seed| seed.parse())?;
     let soak = Soak {
-        connections: 4000,
+        connections: 2000,
         time: None,
         seed,
         at_a_time: 200,

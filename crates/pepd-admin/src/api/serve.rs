@@ -52,7 +52,7 @@ impl Limits {
     pub const STANDARD: Self = Self {
         connections: 32,
         patience: Duration::from_secs(10),
-        patience_when_full: Duration::from_millis(250),
+        patience_when_full: Duration::from_millis(50),
     };
 }
 

@@ -1,5 +1,6 @@
 //! `--tests` builds the integration tests here, where that is fast, and runs them in the guest.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -43,16 +44,6 @@ struct Binary {
 
 pub fn run(args: &Args, filters: &[String]) -> Result<u8> {
     let binaries = choose(build()?, filters, &args.skip)?;
-    let tests: usize = binaries.iter().map(|binary| binary.chosen.len()).sum();
-    if tests == 0 {
-        let filters = filters.join("` or `");
-        let message = format!("no integration test has `{filters}` in its `target::test`");
-        return Err(Failure {
-            status: WRONG_USAGE,
-            message,
-        }
-        .into());
-    }
 
     let mut guest = guest(args)?;
     if args.virtual_time {
@@ -115,36 +106,60 @@ fn build() -> Result<Vec<Binary>> {
 }
 
 /// Keeps the tests whose `target::name` contains one of `filters` and none of `skip`, and the binaries
-/// with any. What has spaces is several parts, all of which must be contained.
+/// with any. What has spaces is several parts, all of which must be contained. A filter that no test
+/// has is an error: its test may have another name by now.
 fn choose(binaries: Vec<Binary>, filters: &[String], skip: &[String]) -> Result<Vec<Binary>> {
+    let mut unused: BTreeSet<&String> = filters.iter().chain(skip).collect();
     let mut chosen = Vec::new();
     for mut binary in binaries {
-        let output = Command::new(&binary.executable)
-            .args(["--list", "--format", "terse"])
-            .current_dir(&binary.directory)
-            .output()
-            .with_context(|| format!("cannot run {}", binary.executable.display()))?;
-        let list = String::from_utf8_lossy(&output.stdout);
-        let tests: Vec<_> = list
-            .lines()
-            .filter_map(|line| line.strip_suffix(": test"))
-            .collect();
-        let wanted = |test: &&&str| {
-            let name = format!("{}::{test}", binary.target);
-            let has_all = |parts: &String| parts.split(' ').all(|part| name.contains(part));
-            filters.iter().any(has_all) && !skip.iter().any(has_all)
+        let tests = list(&binary)?;
+        let target = &binary.target;
+        let mut has_one_of = |test: &str, filters: &'_ [String]| {
+            let name = format!("{target}::{test}");
+            let has_all = |filter: &&String| filter.split(' ').all(|part| name.contains(part));
+            let mut has = false;
+            for filter in filters.iter().filter(has_all) {
+                unused.retain(|unused| *unused != filter);
+                has = true;
+            }
+            has
         };
-        binary.chosen = tests
-            .iter()
-            .filter(wanted)
-            .map(|test| (*test).to_owned())
-            .collect();
-        binary.all = binary.chosen.len() == tests.len();
+        let count = tests.len();
+        let wanted = |test: &String| has_one_of(test, filters) & !has_one_of(test, skip);
+        binary.chosen = tests.into_iter().filter(wanted).collect();
+        binary.all = binary.chosen.len() == count;
         if !binary.chosen.is_empty() {
             chosen.push(binary);
         }
     }
-    Ok(chosen)
+    if unused.is_empty() && !chosen.is_empty() {
+        return Ok(chosen);
+    }
+    let filters: Vec<_> = unused.into_iter().map(String::as_str).collect();
+    let message = match filters[..] {
+        [] => "every test is left out".to_owned(),
+        _ => {
+            let filters = filters.join("` or `");
+            format!("no integration test has `{filters}` in its `target::test`")
+        }
+    };
+    Err(Failure {
+        status: WRONG_USAGE,
+        message,
+    }
+    .into())
+}
+
+/// Lists the tests of a binary.
+fn list(binary: &Binary) -> Result<Vec<String>> {
+    let output = Command::new(&binary.executable)
+        .args(["--list", "--format", "terse"])
+        .current_dir(&binary.directory)
+        .output()
+        .with_context(|| format!("cannot run {}", binary.executable.display()))?;
+    let list = String::from_utf8_lossy(&output.stdout);
+    let tests = list.lines().filter_map(|line| line.strip_suffix(": test"));
+    Ok(tests.map(str::to_owned).collect())
 }
 
 /// Writes the script that runs one binary after the other, whatever the ones before did, and says
