@@ -159,11 +159,14 @@ impl GateKeeper {
     fn set(&mut self) -> Result<(), GateError> {
         let Pressure {
             full,
+            exhausted,
             flooded,
             sources,
         } = self.relay.admission().pressure(Instant::now());
         let reason = if full {
-            Some(Closed::Limit)
+            Some(Closed::Connections)
+        } else if exhausted {
+            Some(Closed::Descriptors)
         } else if flooded {
             Some(Closed::Flood)
         } else {
@@ -193,8 +196,10 @@ impl GateKeeper {
 /// The reason why the gate is closed although the daemon is well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Closed {
-    /// A limit is reached.
-    Limit,
+    /// There are as many connections as there may be.
+    Connections,
+    /// There is no descriptor for another connection.
+    Descriptors,
     /// More SYNs come than can be held, to many destinations.
     Flood,
     /// Split connections do not come through; the log has been told why.
@@ -323,11 +328,15 @@ fn report_gate(closed: Option<Closed>) {
                 tracing::info!("new connections are split");
             }
         }
-        Some(Closed::Limit) => {
+        Some(closed @ (Closed::Connections | Closed::Descriptors)) => {
             if let Some(held_back) = LIMIT.admit(now) {
+                let which = match closed {
+                    Closed::Connections => "[limits] connections",
+                    _ => "descriptors (LimitNOFILE)",
+                };
                 tracing::warn!(
                     held_back,
-                    "a limit is reached: new connections are routed unsplit"
+                    "a limit is reached, {which}: new connections are routed unsplit"
                 );
             }
         }

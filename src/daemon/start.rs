@@ -12,7 +12,7 @@ use pepd_telemetry::Counters;
 use crate::cli::File;
 use crate::daemon::admin::{Admin, Page, Socket};
 use crate::daemon::gate_keeper::GateKeeper;
-use crate::daemon::health::{Alarms, Health};
+use crate::daemon::health::{Alarms, Health, Look};
 use crate::daemon::peers::Probes;
 use crate::daemon::requests::{GivenUp, Requests};
 use crate::daemon::resources::{self, Descriptors};
@@ -38,7 +38,7 @@ impl Daemon {
         let descriptors = resources::share_descriptors(&config, workers)?;
         let settings = prepare::settings(&config, &privileged.controls, descriptors)?;
         let up = bring_up(&config, settings, workers);
-        let (prepared, plan, installed) = match requests.unless_ended(up).await {
+        let (prepared, plan, installed, look) = match requests.unless_ended(up).await {
             Ok(up) => up?,
             Err(why) => return give_up(why, &config).await.map(|()| None),
         };
@@ -64,7 +64,7 @@ impl Daemon {
             }
         };
         report_start(&config, workers, descriptors);
-        let health = Health::new(serving.watch, &plan, Arc::clone(&counters), alarms);
+        let health = Health::new(serving.watch, &plan, look, Arc::clone(&counters), alarms);
         requests.hear_admin(serving.admin, Arc::clone(&serving.view));
         Ok(Some(Self {
             file,
@@ -99,18 +99,19 @@ fn report_start(config: &Config, workers: NonZeroUsize, descriptors: Descriptors
     );
 }
 
-/// Opens the listeners and installs the kernel state.
+/// Opens the listeners, installs the kernel state, and looks what is in its way.
 async fn bring_up(
     config: &Config,
     settings: Settings,
     workers: NonZeroUsize,
-) -> Result<(Prepared, Plan, Installed)> {
+) -> Result<(Prepared, Plan, Installed, Look)> {
     prepare::probe(&settings).await?;
     let prepared = Prepared::new(settings, workers)?;
     let backend = resources::queue_backend(config).await?;
     let plan = prepare::plan(config, &prepared, workers, backend);
     let installed = install(&plan).await?;
-    Ok((prepared, plan, installed))
+    let look = Look::first(&plan).await;
+    Ok((prepared, plan, installed, look))
 }
 
 /// Removes what a start that is given up has installed by then. It is no failure if it was asked to

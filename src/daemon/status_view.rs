@@ -156,7 +156,8 @@ impl StatusView {
         let pressure = self.observer.admission().pressure(Instant::now());
         match self.alarms.passing() {
             Passing::Blocked => DaemonState::Blocked,
-            _ if pressure.full || pressure.flooded => DaemonState::Full,
+            _ if pressure.full || pressure.exhausted => DaemonState::Full,
+            _ if pressure.flooded => DaemonState::Flooded,
             Passing::OnTrial => DaemonState::Trial,
             Passing::Through => DaemonState::Splitting,
         }

@@ -50,6 +50,7 @@ impl Daemon {
         let replaced = self.installed.replace(&self.plan);
         match self.requests.during(&mut self.keeper, replaced).await? {
             Ok(()) => {
+                self.keeper.health.repaired();
                 if !self.requests.to_end() {
                     self.keeper.reopen();
                 }

@@ -2,7 +2,7 @@
 //! liveness, a leg's figures, a direction's phase.
 
 use pepd_admin::wire::{
-    DaemonState, LegSnapshot, Liveness, Phase, PhaseSeconds, Status, TcpFigures,
+    DaemonState, LegSnapshot, LimitUse, Liveness, Phase, PhaseSeconds, Status, TcpFigures,
 };
 
 use crate::ui::format;
@@ -12,7 +12,7 @@ pub fn headline(status: &Status) -> String {
     format!(
         "{}: {}; up {}, pepd {}, {} workers",
         status.node,
-        state(status.state),
+        state(status),
         format::age(status.uptime),
         status.version,
         status.workers
@@ -20,10 +20,25 @@ pub fn headline(status: &Status) -> String {
 }
 
 /// Tells what the daemon does with new connections.
-fn state(state: DaemonState) -> &'static str {
-    match state {
+fn state(status: &Status) -> String {
+    let words = match status.state {
+        DaemonState::Splitting if !status.alarms.is_empty() => {
+            "new connections would be split, BUT SEE THE ALARM"
+        }
         DaemonState::Splitting => "splitting new connections",
-        DaemonState::Full => "a limit is reached, new connections are routed unsplit",
+        DaemonState::Full => {
+            let is_reached = |limit: &&LimitUse| limit.limit > 0 && limit.used >= limit.limit;
+            let reached = status.limits.iter().filter(is_reached);
+            let names: Vec<_> = reached.map(|limit| limit.name.as_str()).collect();
+            let which = match names[..] {
+                [] => String::new(),
+                _ => format!(" ({})", names.join(", ")),
+            };
+            return format!("a limit is reached{which}, new connections are routed unsplit");
+        }
+        DaemonState::Flooded => {
+            "a flood of SYNs to many destinations, new connections are routed unsplit"
+        }
         DaemonState::Blocked => {
             "SPLIT CONNECTIONS DO NOT COME THROUGH, new connections are routed unsplit"
         }
@@ -32,7 +47,8 @@ fn state(state: DaemonState) -> &'static str {
              do now"
         }
         DaemonState::Draining => "draining, new connections are routed unsplit",
-    }
+    };
+    words.to_owned()
 }
 
 /// Tells a peer's liveness in a word.

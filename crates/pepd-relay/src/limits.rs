@@ -62,8 +62,10 @@ const FLOODED_FOR: Duration = Duration::from_secs(1);
 /// The limits that are exceeded now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pressure {
-    /// No new connection should be captured.
+    /// There are as many connections as there may be: no new one should be captured.
     pub full: bool,
+    /// There is no descriptor for another one.
+    pub exhausted: bool,
     /// For a moment no new connection should be captured: SYNs come that nobody can hold.
     pub flooded: bool,
     /// No new connection from these sources should be captured.
@@ -221,7 +223,8 @@ impl Admission {
     pub fn pressure(&self, now: Instant) -> Pressure {
         let state = self.lock();
         Pressure {
-            full: state.full || self.exhausted.load(Relaxed),
+            full: state.full,
+            exhausted: self.exhausted.load(Relaxed),
             flooded: state.flooded_until.is_some_and(|until| now < until),
             sources: state.full_sources.iter().copied().collect(),
         }

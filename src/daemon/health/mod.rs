@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use pepd_admin::wire::Alarm;
-use pepd_net::{Finding, Plan, Watch};
+use pepd_net::{Cause, Finding, Plan, Watch};
 use pepd_telemetry::Counters;
 use tokio::task::JoinHandle;
 
@@ -64,9 +64,30 @@ impl Alarms {
 
 /// What a look has found; none where it could not look.
 #[derive(Debug, Default)]
-struct Look {
+pub struct Look {
     host: Option<Vec<Finding>>,
     firewall: Option<Vec<Finding>>,
+}
+
+impl Look {
+    /// Looks before the first connection is split, which it may spare.
+    pub async fn first(plan: &Plan) -> Self {
+        Self::at(plan, true).await
+    }
+
+    /// Looks at the host, and at the operator's chains if `firewall` says so.
+    async fn at(plan: &Plan, firewall: bool) -> Self {
+        let look = async {
+            let host = pepd_net::examine(plan).await.ok();
+            let firewall = match firewall {
+                true => pepd_net::examine_firewall(plan).await.ok(),
+                false => None,
+            };
+            Self { host, firewall }
+        };
+        let look = tokio::time::timeout(LOOK_LIMIT, look).await;
+        look.unwrap_or_default()
+    }
 }
 
 /// The watch over split connections.
@@ -96,9 +117,16 @@ struct Told {
 }
 
 impl Health {
-    /// Begins to watch over what `plan` captures.
-    pub fn new(watch: Watch, plan: &Plan, counters: Arc<Counters>, alarms: Arc<Alarms>) -> Self {
-        Self {
+    /// Begins to watch over what `plan` captures, with what a first look has found.
+    pub fn new(
+        watch: Watch,
+        plan: &Plan,
+        first: Look,
+        counters: Arc<Counters>,
+        alarms: Arc<Alarms>,
+    ) -> Self {
+        let now = Instant::now();
+        let mut health = Self {
             watch,
             record: Record::new(),
             plan: Arc::new(plan.clone()),
@@ -108,11 +136,25 @@ impl Health {
             looking: None,
             host: Vec::new(),
             firewall: Vec::new(),
+            // It may have changed before the watch was opened.
             is_firewall_due: true,
-            firewall_looked_at: None,
+            firewall_looked_at: Some(now),
             verified: None,
             told: Told::default(),
+        };
+        health.take(first, now);
+        health
+    }
+
+    /// Hears that pepd's own kernel state was not as it should be, and is there again.
+    pub fn repaired(&mut self) {
+        // It may have seen what there was before.
+        if let Some(task) = self.looking.take() {
+            task.abort();
+            self.is_firewall_due = true;
         }
+        self.host.retain(|found| found.cause != Cause::Routing);
+        self.record.repaired();
     }
 
     /// Follows another plan.
@@ -174,7 +216,10 @@ impl Health {
         };
         self.looking = None;
         // A look that panicked has found nothing.
-        let Look { host, firewall } = ended.unwrap_or_default();
+        self.take(ended.unwrap_or_default(), now);
+    }
+
+    fn take(&mut self, Look { host, firewall }: Look, now: Instant) {
         if let Some(host) = host {
             self.host = host;
         }
@@ -197,18 +242,7 @@ impl Health {
             self.firewall_looked_at = Some(now);
         }
         let plan = Arc::clone(&self.plan);
-        self.looking = Some(tokio::spawn(async move {
-            let look = async {
-                let host = pepd_net::examine(&plan).await.ok();
-                let firewall = match firewall {
-                    true => pepd_net::examine_firewall(&plan).await.ok(),
-                    false => None,
-                };
-                Look { host, firewall }
-            };
-            let look = tokio::time::timeout(LOOK_LIMIT, look).await;
-            look.unwrap_or_default()
-        }));
+        self.looking = Some(tokio::spawn(async move { Look::at(&plan, firewall).await }));
     }
 
     /// Tells the log, and whoever asks, what has changed.

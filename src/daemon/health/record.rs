@@ -6,6 +6,9 @@
 //! pass it like any other (`pepd-net`, `nft/passage.rs`); where a filter of the operator's drops them
 //! and nothing else, they do (docs/threats.md).
 //!
+//! Before the first connection has come through, what was found to stop them all is believed as it
+//! is: a firewall that was there at the start costs no client.
+//!
 //! ```text
 //!             a passage is blocked            its time has come, or the cause is gone
 //!   ┌──────┐ ─────────────────────▶ ┌──────┐ ───────────────────────────────────────▶ ┌───────┐
@@ -86,6 +89,8 @@ pub struct Record {
     findings: Vec<Finding>,
     /// Findings that were said to stop everything while packets passed: they only may.
     disbelieved: HashSet<String>,
+    /// Whether any connection has come through.
+    has_served: bool,
     state: State,
     /// What blocked the passage when the gate was shut.
     blocking: Option<Finding>,
@@ -100,6 +105,7 @@ impl Record {
             streaks: BTreeMap::new(),
             findings: Vec::new(),
             disbelieved: HashSet::new(),
+            has_served: false,
             state: State::Open { since: None },
             blocking: None,
             pause: FIRST_PAUSE,
@@ -153,6 +159,7 @@ impl Record {
                 }
             }
         }
+        self.has_served |= self.has_passed(Passage::Completion);
         self.decide(now);
     }
 
@@ -184,6 +191,18 @@ impl Record {
         self.decide(now);
     }
 
+    /// Forgets what was lost, and found, while pepd's own rules were gone: they are there again.
+    pub fn repaired(&mut self) {
+        self.last = None;
+        self.streaks.clear();
+        self.findings.retain(|found| found.cause != Cause::Routing);
+        if let State::Shut { passage, .. } = self.state
+            && !self.explained()
+        {
+            self.try_again(passage);
+        }
+    }
+
     /// Has the gate opened for a trial soon: something has changed that may be the cause.
     pub fn something_changed(&mut self, now: Instant) {
         if let State::Shut { since, passage } = self.state
@@ -200,19 +219,16 @@ impl Record {
                 if since.is_some_and(|since| now.saturating_duration_since(since) >= LASTING) {
                     self.pause = FIRST_PAUSE;
                 }
-                if let Some((passage, why)) = self.blocked(false) {
+                let foreseen = || (!self.has_served).then(|| self.foreseen()).flatten();
+                if let Some((passage, why)) = self.blocked(false).or_else(foreseen) {
                     self.shut(passage, why, now);
                 }
             }
             State::Trial { passage } => {
-                let has_passed = |v6| {
-                    let streak = self.streaks.get(&(passage, v6));
-                    streak.is_some_and(|streak| streak.has_passed)
-                };
                 if let Some((passage, why)) = self.blocked(true) {
                     self.pause = (2 * self.pause).min(LONGEST_PAUSE);
                     self.shut(passage, why, now);
-                } else if has_passed(false) || has_passed(true) {
+                } else if self.has_passed(passage) {
                     self.open(passage, now);
                 }
             }
@@ -284,6 +300,27 @@ impl Record {
             let few_left = found.is_some() && streak.mostly_lost();
             let why = || found.map_or_else(|| unexplained(passage, family), Clone::clone);
             (none_left || few_left).then(|| (passage, why()))
+        })
+    }
+
+    /// Returns whether anything has left a passage since the streaks were begun anew.
+    fn has_passed(&self, passage: Passage) -> bool {
+        [false, true].into_iter().any(|v6| {
+            let streak = self.streaks.get(&(passage, v6));
+            streak.is_some_and(|streak| streak.has_passed)
+        })
+    }
+
+    /// Returns the firewall that is found to stop every connection, though none has come yet, and a
+    /// passage that it blocks.
+    fn foreseen(&self) -> Option<(Passage, Finding)> {
+        let is_firewall = |found: &&Finding| matches!(found.cause, Cause::Input | Cause::Output);
+        // The last passage of each: a firewall may let in what is captured, which comes over `lo`,
+        // and not what comes to the handshake.
+        PASSAGES.into_iter().rev().find_map(|(passage, _)| {
+            let certain = |found: &&Finding| self.is_certain(found);
+            let found = self.best(passage).filter(is_firewall).filter(certain)?;
+            Some((passage, found.clone()))
         })
     }
 

@@ -9,6 +9,10 @@ const MANY: u64 = 32;
 /// The share of them that must pass: one of so many.
 const SHARE: u64 = 8;
 
+/// The SYNs of upstream legs whose answers may still come. An answer beyond them is forged, or one
+/// more of the same.
+const AWAITED: u64 = 64;
+
 /// The time after which a lost packet no longer counts with those that follow.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
@@ -28,6 +32,8 @@ pub(super) struct Change {
     left: u64,
     /// Of what entered, packets for whose loss there is an innocent reason.
     excused: u64,
+    /// What was asked for, where only that can come: no more than it can be lost.
+    asked: Option<u64>,
 }
 
 impl Sample {
@@ -42,7 +48,7 @@ impl Sample {
         let change = |entered, left| Change {
             entered,
             left,
-            excused: 0,
+            ..Change::default()
         };
         match (passage, family) {
             (Passage::Completion, _) => Some(change(
@@ -68,8 +74,11 @@ impl Sample {
                     }
                     _ => 0,
                 };
+                let dialled = self.tally.of(Passage::Dials, family).1;
+                let dialled = dialled.checked_sub(before.tally.of(Passage::Dials, family).1)?;
                 Some(Change {
                     excused: martians,
+                    asked: (passage == Passage::Returns).then_some(dialled),
                     ..change
                 })
             }
@@ -87,6 +96,8 @@ pub(super) struct Streak {
     /// Samples since the first of them.
     pub(super) samples: u32,
     last: Option<Instant>,
+    /// What was asked for and has not come, as far as it counts.
+    awaited: u64,
     /// Packets of late that entered and that left; halved now and then.
     recent: (u64, u64),
     /// Whether any has left since the streaks were begun anew.
@@ -100,7 +111,17 @@ impl Streak {
             entered,
             left,
             excused,
+            asked,
         } = change;
+        let entered = match asked {
+            Some(asked) => {
+                self.awaited = (self.awaited + asked).min(AWAITED.max(asked));
+                let entered = entered.min(self.awaited);
+                self.awaited -= entered;
+                entered
+            }
+            None => entered,
+        };
         self.recent = (self.recent.0 + entered, self.recent.1 + left);
         if self.recent.0 > 4 * MANY {
             self.recent = (self.recent.0 / 2, self.recent.1 / 2);

@@ -18,7 +18,16 @@ struct Host {
 }
 
 impl Host {
+    /// One whose first connection has come through.
     fn new() -> Self {
+        let mut host = Self::untried();
+        host.sample.accepted += 1;
+        host.second(Passage::Completion, Family::V4, 1, 0);
+        host
+    }
+
+    /// One that no connection has come through yet.
+    fn untried() -> Self {
         let mut host = Self {
             record: Record::new(),
             sample: Sample::default(),
@@ -240,6 +249,64 @@ fn an_acknowledgement_is_accepted_a_moment_later() {
         host.idle(1);
     }
     assert!(host.record.allows());
+}
+
+#[test]
+fn a_firewall_is_believed_before_the_first_connection_has_come_through() {
+    for (cause, certain, allows) in [
+        (Cause::Input, true, false),
+        (Cause::Output, true, false),
+        (Cause::Input, false, true),
+        (Cause::SourceValidation, true, true),
+        (Cause::Forwarding, true, true),
+    ] {
+        let mut host = Host::untried();
+        host.found(&[finding(cause, certain)]);
+        assert_eq!(host.record.allows(), allows, "{cause} {certain}");
+        let mut host = Host::new();
+        host.found(&[finding(cause, certain)]);
+        assert!(host.record.allows(), "{cause}: one has come through");
+    }
+    // What comes over `lo` passes, and is no reason to disbelieve.
+    let mut host = Host::untried();
+    host.second(Passage::Input, Family::V4, 10, 10);
+    host.found(&[finding(Cause::Input, true)]);
+    assert!(!host.record.allows());
+    host.idle(3);
+    host.found(&[]);
+    assert_eq!(host.record.passing(), Passing::OnTrial);
+}
+
+#[test]
+fn what_was_lost_before_a_repair_is_forgotten() {
+    let mut host = Host::new();
+    host.second(Passage::Input, Family::V4, 7, 0);
+    host.found(&[finding(Cause::Routing, true)]);
+    assert!(!host.record.allows());
+    host.record.repaired();
+    assert_eq!(host.record.passing(), Passing::OnTrial);
+    // Some of what was lost is counted later.
+    host.second(Passage::Input, Family::V4, 5, 0);
+    host.second(Passage::Input, Family::V4, 1, 1);
+    assert_eq!(host.record.passing(), Passing::Through);
+}
+
+#[test]
+fn answers_that_nobody_asked_for_close_nothing() {
+    let mut host = Host::new();
+    host.found(&[finding(Cause::Input, false)]);
+    for _ in 0..20 {
+        // A connection of its own a second, and forged answers to it, which a filter drops.
+        host.second(Passage::Dials, Family::V4, 1, 1);
+        host.second(Passage::Returns, Family::V4, 1, 1);
+        host.second(Passage::Returns, Family::V4, 10_000, 0);
+    }
+    assert!(host.record.allows());
+    for _ in 0..4 {
+        host.second(Passage::Dials, Family::V4, 1, 1);
+        host.second(Passage::Returns, Family::V4, 1, 0);
+    }
+    assert!(!host.record.allows(), "those that were asked for count");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Result;
-use pepd_testbed::forge::{Flood, stranger};
+use pepd_testbed::forge::{Flood, Forger, Segment, flag, stranger};
 use pepd_testbed::traffic::connect;
 use pepd_testbed::{Family, Stage, Via, World, require, run, wait_until};
 use rstest::rstest;
@@ -94,13 +94,17 @@ impl Weather {
 
 /// A daemon that can be asked.
 fn open(via: Via) -> Result<Stage> {
+    open_in(World::standard()?, via)
+}
+
+fn open_in(world: World, via: Via) -> Result<Stage> {
     let config = match via {
         Via::Early => World::early_config(),
         Via::Pepd | Via::Routing => World::config(),
     };
     // Its namespace is a network of its own: a port of every test's is free.
     let config = format!("{config}\n[admin]\nmetrics = \"127.0.0.1:9730\"\n");
-    Stage::in_world(World::standard()?, via, PEPD, &config)
+    Stage::in_world(world, via, PEPD, &config)
 }
 
 fn ask(stage: &Stage, path: &str) -> Result<String> {
@@ -338,6 +342,70 @@ fn forged_syns_close_nothing(
     })?;
     let log = stage.pepd.as_ref().unwrap().log();
     assert!(!log.contains("no split connection comes through"), "{log}");
+    stage.finish()
+}
+
+/// A firewall that was there before the daemon costs no client anything: the first one is routed,
+/// though the copy of its SYN, which comes by the loopback device, would be let in.
+#[rstest]
+fn a_firewall_that_was_there_before_costs_nobody_a_connection(
+    #[values(Weather::InputPolicy, Weather::OutputPolicy)] weather: Weather,
+    #[values(Via::Pepd, Via::Early)] via: Via,
+) -> Result<()> {
+    require!(root, program("nft"), program("curl"));
+    let world = World::standard()?;
+    world.hb().sh(weather.load())?;
+    let stage = open_in(world, via)?;
+    let world = &stage.world;
+    for family in Family::BOTH {
+        let (pair, split) = world.probe(family)?;
+        assert!(!split);
+        pair.exchange(10_000)?;
+    }
+    let (state, alarms) = state(&stage)?;
+    let [_, what, cure] = weather.named();
+    assert_eq!(state, "blocked");
+    assert!(alarms.contains(what) && alarms.contains(cure), "{alarms}");
+    world.hb().sh(weather.end())?;
+    wait_until(LIMIT, "connections are split", || {
+        world.probe(Family::V4).is_ok_and(|(_, split)| split)
+            && self::state(&stage).is_ok_and(|(state, _)| state == "splitting")
+    })?;
+    stage.finish()
+}
+
+/// Who has a connection, and sends SYN-ACKs in its server's name from elsewhere, makes nobody believe
+/// that answers do not come through, though a filter of the operator's drops just these.
+#[rstest]
+fn answers_that_are_forged_close_nothing(#[values(Via::Pepd, Via::Early)] via: Via) -> Result<()> {
+    require!(root, program("nft"), program("curl"));
+    let stage = open(via)?;
+    let world = &stage.world;
+    world.hb().sh(
+        "nft 'add table inet late; add chain inet late input { type filter hook input \
+         priority 0; }; add rule inet late input iif lo accept; \
+         add rule inet late input fib saddr . iif oif missing counter drop'",
+    )?;
+    let listener = world.listen(Family::V4)?;
+    let from = listener.local_addr()?;
+    let mine = connect(world.client(), from)?;
+    let answer = Segment::new(flag::SYN | flag::ACK, from, mine.local_addr()?, 1);
+    let forger = Forger::new(world.sibling())?;
+    let uptime = || -> Result<f64> {
+        let status: serde_json::Value = serde_json::from_str(&ask(&stage, "/v1/status")?)?;
+        Ok(status["uptime"].as_f64().unwrap_or_default())
+    };
+    // The daemon looks once a second, and believes two looks.
+    let end = uptime()? + 5.0;
+    while uptime()? < end {
+        for _ in 0..100 {
+            forger.send(&answer)?;
+        }
+        assert_eq!(state(&stage)?.0, "splitting");
+    }
+    let dropped = world.hb().sh("nft list chain inet late input")?;
+    assert!(!dropped.contains("packets 0 "), "{dropped}");
+    assert!(world.probe(Family::V4)?.1);
     stage.finish()
 }
 

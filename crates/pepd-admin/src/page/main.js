@@ -13,6 +13,7 @@ const INTERVAL = 1000;
 const STATES = {
   splitting: ["splitting new connections", "good"],
   full: ["a limit is reached: new connections are routed, unsplit", "warn"],
+  flooded: ["a flood of SYNs to many destinations: new connections are routed, unsplit", "warn"],
   blocked: ["split connections do not come through: new connections are routed, unsplit", "bad"],
   trial: ["split connections did not come through: trying whether they do now", "warn"],
   draining: ["draining: new connections are routed, unsplit", "warn"],

@@ -98,6 +98,9 @@ pub enum DaemonState {
     Splitting,
     /// A limit is reached: new connections are routed, unsplit, for now.
     Full,
+    /// SYNs to many destinations come that nobody will answer for: new connections are routed,
+    /// unsplit, for a second at a time.
+    Flooded,
     /// Split connections do not come through this host: new connections are routed, unsplit, until
     /// what stands in the way is gone. [`Status::alarms`] says what it is.
     Blocked,
@@ -110,9 +113,10 @@ pub enum DaemonState {
 
 impl DaemonState {
     /// All states, in the order in which a daemon may pass them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Splitting,
         Self::Full,
+        Self::Flooded,
         Self::Blocked,
         Self::Trial,
         Self::Draining,
@@ -123,6 +127,7 @@ impl DaemonState {
         match self {
             Self::Splitting => "splitting",
             Self::Full => "full",
+            Self::Flooded => "flooded",
             Self::Blocked => "blocked",
             Self::Trial => "trial",
             Self::Draining => "draining",

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use pepd_packet::{Mark, PacketMark, VerdictMarks};
 use pepd_sys::nfqueue::{Queue, Recipient, Verdict};
-use pepd_telemetry::{Counters, HeldSynFailure, Throttle};
+use pepd_telemetry::{Counters, HeldSynFailure, Throttle, UnsplitReason};
 
 use super::verdict::SynVerdict;
 
@@ -96,11 +96,25 @@ fn report_lost(error: &io::Error) {
     }
 }
 
+fn report_full() {
+    static THROTTLE: Throttle = Throttle::new(Duration::from_secs(10));
+    if let Some(held_back) = THROTTLE.admit(Instant::now()) {
+        tracing::warn!(
+            held_back,
+            "as many SYNs are held as [limits] pending allows, or half of that for one source: \
+             others are routed unsplit"
+        );
+    }
+}
+
 fn count(verdict: SynVerdict, counters: &Counters) {
     let failure = match verdict {
         SynVerdict::Split | SynVerdict::Pass | SynVerdict::Superseded => return,
         SynVerdict::Bypass(reason) => {
             counters.unsplit[reason].increment();
+            if reason == UnsplitReason::Full {
+                report_full();
+            }
             return;
         }
         SynVerdict::Refused => HeldSynFailure::Refused,
