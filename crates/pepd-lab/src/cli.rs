@@ -95,7 +95,7 @@ pub struct Run {
     #[arg(long)]
     pub native: bool,
     /// The daemon's binary [default: built from this source tree]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "PEPD_LAB_PEPD")]
     pub pepd: Option<PathBuf>,
     #[command(flatten)]
     pub output: Output,

@@ -6,7 +6,7 @@ mod rerun_failed;
 mod test_output;
 
 use std::env;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::num::NonZeroUsize;
 use std::process::Command;
 use std::thread;
@@ -15,6 +15,7 @@ use anyhow::{Context, Result, ensure};
 
 use pepd_testbed::{Requirement, missing};
 
+use crate::directories::target_directory;
 use crate::{packages, vm};
 use rerun_failed::rerun_failed;
 use test_output::TestOutput;
@@ -139,6 +140,10 @@ const DOCUMENTATION: &[&str] = &["--doc"];
 /// The tests of the testbed.
 const TESTBEDS: &[&str] = &["--test", "testbed"];
 
+/// The variable that names the daemon to `pepd-lab`, which otherwise builds one: with features of the
+/// dependencies that only a build of that package alone has.
+const LABS_DAEMON: &str = "PEPD_LAB_PEPD";
+
 /// The variable that tells a test binary how many tests to run at a time.
 const TEST_THREADS: &str = "RUST_TEST_THREADS";
 
@@ -156,12 +161,14 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let mut run = Run::default();
     if args.rest.is_empty() {
-        run.add(run_here(PEPDS, Some(test_threads()))?);
-        run.add(run_here(LOOM, None)?);
-        run.add(run_here(LABS, None)?);
-        run.add(run_here(DOCUMENTATION, None)?);
+        let threads = test_threads().to_string().into();
+        run.add(run_here(PEPDS, &[(TEST_THREADS, threads)])?);
+        run.add(run_here(LOOM, &[])?);
+        let daemon = target_directory()?.join("debug/pepd").into();
+        run.add(run_here(LABS, &[(LABS_DAEMON, daemon)])?);
+        run.add(run_here(DOCUMENTATION, &[])?);
     } else {
-        run.add(run_here(&args.rest, None)?);
+        run.add(run_here(&args.rest, &[])?);
     }
     if packages::features().is_empty() {
         ensure!(
@@ -216,17 +223,18 @@ impl Run {
     }
 }
 
-/// Runs tests of the workspace on this kernel, `threads` at a time, or as many as the machine has
-/// processors; `which` is for `cargo test`.
-fn run_here<S: AsRef<OsStr>>(which: &[S], threads: Option<usize>) -> Result<Run> {
+/// Runs tests of the workspace on this kernel; `which` is for `cargo test`. The `variables` are set
+/// where they are not.
+fn run_here<S: AsRef<OsStr>>(which: &[S], variables: &[(&str, OsString)]) -> Result<Run> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let cargo_test = || {
         let mut command = Command::new(&cargo);
         command
             .args(["test", "--workspace", "--locked", "--no-fail-fast"])
             .args(packages::features());
-        if let (Some(threads), None) = (threads, env::var_os(TEST_THREADS)) {
-            command.env(TEST_THREADS, threads.to_string());
+        let unset = |(name, _): &&(&str, OsString)| env::var_os(name).is_none();
+        for (name, value) in variables.iter().filter(unset) {
+            command.env(name, value);
         }
         command
     };
@@ -270,7 +278,7 @@ fn run_beside_guests(guests: bool) -> Result<Run> {
             beside.push(scope.spawn(|| run_in_guest(&skipping, IN_GUEST)));
             beside.push(scope.spawn(|| run_in_guest(&options, IN_VIRTUAL_TIME)));
         }
-        let mut run = run_here(TESTBEDS, None)?;
+        let mut run = run_here(TESTBEDS, &[])?;
         for other in beside {
             let other = other.join();
             run.add(other.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
