@@ -382,8 +382,8 @@ mod tests {
         let admission = admission(10, 10);
         let permit = admission.admit(ip(1));
         admission.exhausted();
-        assert!(admission.pressure(Instant::now()).full);
+        assert!(admission.pressure(Instant::now()).exhausted);
         drop(permit);
-        assert!(!admission.pressure(Instant::now()).full);
+        assert!(!admission.pressure(Instant::now()).exhausted);
     }
 }
