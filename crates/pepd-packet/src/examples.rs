@@ -3,6 +3,8 @@
 use std::net::{Ipv6Addr, SocketAddr};
 
 use crate::four_tuple::FourTuple;
+use crate::ip::Packet;
+use crate::protocol::Protocol;
 
 pub const TCP: u8 = 6;
 pub const ICMP: u8 = 1;
@@ -40,7 +42,7 @@ pub fn v4(protocol: u8, from: [u8; 4], to: [u8; 4], payload: &[u8]) -> Vec<u8> {
     ip[12..16].copy_from_slice(&from);
     ip[16..20].copy_from_slice(&to);
     ip.extend(payload);
-    ip
+    sealed(ip)
 }
 
 pub fn v6(next: u8, payload: &[u8]) -> Vec<u8> {
@@ -51,5 +53,18 @@ pub fn v6(next: u8, payload: &[u8]) -> Vec<u8> {
     ip[8..24].copy_from_slice(&"fd00:a::2".parse::<Ipv6Addr>().unwrap().octets());
     ip[24..40].copy_from_slice(&"fd00:b::2".parse::<Ipv6Addr>().unwrap().octets());
     ip.extend(payload);
-    ip
+    sealed(ip)
+}
+
+/// Enters the checksum of a segment that has none.
+fn sealed(mut packet: Vec<u8>) -> Vec<u8> {
+    let read = Packet::read(&packet).filter(|read| read.protocol == Protocol::TCP);
+    let sum = read.map(|read| (read.payload_checksum(), read.payload.len()));
+    if let Some((sum, length)) = sum {
+        let place = packet.len() - length + 16;
+        if let Some(place) = packet.get_mut(place..place + 2) {
+            place.copy_from_slice(&sum.to_be_bytes());
+        }
+    }
+    packet
 }

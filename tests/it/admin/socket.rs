@@ -207,7 +207,11 @@ fn reload_and_drain_are_orders() -> Result<()> {
     let (live, split) = stage.world.probe(Family::V4)?;
     assert!(split);
 
+    // Answers are kept for a moment, but not beyond an order.
+    let status = || place.ask(&["status"])?.success();
+    assert!(status()?.contains("splitting"));
     place.ask(&["drain"])?.success()?;
+    assert!(status()?.contains("draining"));
     wait_until(LIMIT, "new connections are routed", || {
         !stage.world.probe(Family::V4).unwrap().1
     })?;

@@ -57,6 +57,14 @@ impl CachedView {
         self.cached(&self.flows, || Arc::new(self.view.flows()))
     }
 
+    /// Forgets the answers: something was done, and whoever asks next is to see it.
+    pub(super) fn forget(&self) {
+        *lock(&self.status) = None;
+        *lock(&self.flows) = None;
+        *lock(&self.openmetrics) = None;
+        *lock(&self.metrics) = None;
+    }
+
     /// Returns the metrics, as [`expose`] writes them.
     ///
     /// # Errors

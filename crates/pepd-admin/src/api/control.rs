@@ -1,9 +1,12 @@
 //! Control: what the daemon can be told to do.
 
+use std::sync::Arc;
+
 use axum::extract::State;
 use axum::http::StatusCode;
 use tokio::sync::{mpsc, oneshot};
 
+use super::cache::CachedView;
 use super::response::{ApiResult, Json, NoQuery, StrictQuery};
 use crate::wire::{Done, Problem};
 
@@ -58,10 +61,12 @@ fn ending() -> Problem {
 }
 
 pub(super) async fn reload(
-    State(control): State<ControlSender>,
+    State((control, view)): State<(ControlSender, Arc<CachedView>)>,
     _: StrictQuery<NoQuery>,
 ) -> ApiResult<Done> {
-    match control.send(ControlRequest::Reload).await? {
+    let reloaded = control.send(ControlRequest::Reload).await?;
+    view.forget();
+    match reloaded {
         Ok(()) => Ok(done("reloaded")),
         Err(why) => Err(Problem::new(
             StatusCode::UNPROCESSABLE_ENTITY,
@@ -72,10 +77,11 @@ pub(super) async fn reload(
 }
 
 pub(super) async fn drain(
-    State(control): State<ControlSender>,
+    State((control, view)): State<(ControlSender, Arc<CachedView>)>,
     _: StrictQuery<NoQuery>,
 ) -> ApiResult<Done> {
     control.send(ControlRequest::Drain).await?;
+    view.forget();
     Ok(done("draining"))
 }
 

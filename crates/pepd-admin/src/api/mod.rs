@@ -53,7 +53,7 @@ pub fn with_control(view: Arc<CachedView>, control: ControlSender) -> Router {
     let taking = Router::new()
         .route("/v1/reload", post(control::reload))
         .route("/v1/drain", post(control::drain))
-        .with_state(control);
+        .with_state((control, Arc::clone(&view)));
     closed(questions(POST).with_state(view).merge(taking))
 }
 
