@@ -1,8 +1,9 @@
 //! Opening the upstream leg of a held SYN, and what its fate means for the client.
 
 use std::io;
-use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use pepd_packet::{IcmpError, Mark, Syn};
@@ -10,7 +11,7 @@ use pepd_sys::sockopt::{self, OptionError};
 use pepd_sys::stream;
 use pepd_sys::tcp_info::tcp_info;
 use pepd_telemetry::UnsplitReason;
-use socket2::{Domain, Socket};
+use socket2::{Domain, SockRef, Socket};
 use tokio::io::Interest;
 
 use super::answered_leg::AnsweredLeg;
@@ -82,6 +83,7 @@ async fn open(
     let mut socket = LegSocket::register(socket.into())
         .await
         .map_err(not_possible)?;
+    let mut unanswered = Unanswered(socket.watch());
     let leg_sent = DialedLeg::new(context.index, socket.watch(), sent);
     let flow = syn.four_tuple;
     shared
@@ -107,12 +109,37 @@ async fn open(
     // An established connection survives ICMP errors (RFC 1122, section 4.2.3.9).
     keep_errors(&socket.as_fd(), domain, false)
         .map_err(|_| SynVerdict::Bypass(UnsplitReason::NotPossible))?;
+    unanswered.is_answered();
     Ok(AnsweredLeg {
         socket,
         worker: context.index,
         sent,
         claimed_mark: claimed_mark.filter(|_| first.is_empty()),
     })
+}
+
+/// The socket of a leg that has sent its SYN: when this is dropped it takes no answer any more.
+///
+/// To close its descriptor is not enough. A program that is being started has a copy of it until it
+/// is executed, and meanwhile the socket would reset what answers the client's own SYN. `shutdown`
+/// disconnects a socket in SYN-SENT whoever else has it, and sends nothing for any other
+/// (inet_shutdown, net/ipv4/af_inet.c).
+struct Unanswered(Weak<pepd_telemetry::Socket>);
+
+impl Unanswered {
+    /// Leaves the socket as it is.
+    fn is_answered(&mut self) {
+        self.0 = Weak::<OwnedFd>::new();
+    }
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        if let Some(socket) = self.0.upgrade() {
+            // One that has failed is not connected.
+            let _ = SockRef::from(&socket.as_fd()).shutdown(Shutdown::Read);
+        }
+    }
 }
 
 /// Sends the SYN, with as much of `first` as the kernel puts into it. Where the very 4-tuple is

@@ -250,16 +250,15 @@ fn run_here<S: AsRef<OsStr>>(which: &[S], variables: &[(&str, OsString)]) -> Res
     };
     if !status.success() {
         let one = |name: &str| {
-            let mut ran = false;
-            for target in &output.targets {
-                let exactly = ["--", "--exact", name];
-                let (status, output) = TestOutput::of(cargo_test().args(target).args(exactly))?;
-                if !status.success() {
-                    return Ok(false);
-                }
-                ran |= output.passed.contains(name);
+            let mut command = cargo_test();
+            // Of the same targets: for fewer, cargo would choose other features of what they depend
+            // on, and build it again.
+            command.args(which);
+            if which.iter().all(|word| word.as_ref() != "--") {
+                command.arg("--");
             }
-            Ok(ran)
+            let (status, output) = TestOutput::of(command.args(["--exact", name]))?;
+            Ok(status.success() && output.passed.contains(name))
         };
         rerun_failed(&output.failed, one).with_context(|| format!("`cargo test`: {status}"))?;
         run.unsteady.extend(output.failed);

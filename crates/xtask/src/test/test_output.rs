@@ -20,8 +20,6 @@ pub struct TestOutput {
     pub passed: BTreeSet<String>,
     /// The names of the tests that failed.
     pub failed: BTreeSet<String>,
-    /// The arguments of cargo that choose the targets in which a test failed, as `--test it`.
-    pub targets: BTreeSet<Vec<String>>,
 }
 
 impl TestOutput {
@@ -69,11 +67,6 @@ impl TestOutput {
             } else if let Some(name) = test.strip_suffix(" ... ok") {
                 self.passed.insert(name.to_owned());
             }
-        } else if let Some(target) = line.strip_prefix("    `-p ") {
-            let mut words = target.trim_end_matches('`').split(' ').map(str::to_owned);
-            // The package: with all of them, nothing is rebuilt.
-            words.next();
-            self.targets.insert(words.collect());
         }
     }
 
@@ -81,7 +74,6 @@ impl TestOutput {
         self.skipped.extend(other.skipped);
         self.passed.extend(other.passed);
         self.failed.extend(other.failed);
-        self.targets.extend(other.targets);
     }
 }
 
@@ -95,9 +87,8 @@ test ... SKIPPED c: why
 test one::v_4 ... ok
 test two ... FAILED
 test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out
-error: 2 targets failed:
+error: 1 target failed:
     `-p pepd --test it`
-    `-p pepd-net --lib`
 ";
 
     #[test]
@@ -105,12 +96,10 @@ error: 2 targets failed:
         let mut passed_on = Vec::new();
         let output = TestOutput::pass_on(LINES.as_bytes(), &mut passed_on).unwrap();
         assert_eq!(passed_on, LINES.as_bytes());
-        let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
         let expected = TestOutput {
             skipped: vec!["a::b (f.rs:1): not root".into(), "c: why".into()],
             passed: ["one::v_4".to_owned()].into(),
             failed: ["two".to_owned()].into(),
-            targets: [words(&["--test", "it"]), words(&["--lib"])].into(),
         };
         assert_eq!(output, expected);
     }
