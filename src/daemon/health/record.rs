@@ -6,8 +6,8 @@
 //! pass it like any other (`pepd-net`, `nft/passage.rs`); where a filter of the operator's drops them
 //! and nothing else, they do (docs/threats.md).
 //!
-//! Before the first connection has come through, what was found to stop them all is believed as it
-//! is: a firewall that was there at the start costs no client.
+//! A firewall that is found to stop them all is believed as it is, at the start and when it is loaded
+//! later: no client is needed to find it out. If something passes all the same, it is believed no more.
 //!
 //! ```text
 //!             a passage is blocked            its time has come, or the cause is gone
@@ -89,8 +89,6 @@ pub struct Record {
     findings: Vec<Finding>,
     /// Findings that were said to stop everything while packets passed: they only may.
     disbelieved: HashSet<String>,
-    /// Whether any connection has come through.
-    has_served: bool,
     state: State,
     /// What blocked the passage when the gate was shut.
     blocking: Option<Finding>,
@@ -105,7 +103,6 @@ impl Record {
             streaks: BTreeMap::new(),
             findings: Vec::new(),
             disbelieved: HashSet::new(),
-            has_served: false,
             state: State::Open { since: None },
             blocking: None,
             pause: FIRST_PAUSE,
@@ -159,7 +156,6 @@ impl Record {
                 }
             }
         }
-        self.has_served |= self.has_passed(Passage::Completion);
         self.decide(now);
     }
 
@@ -169,7 +165,7 @@ impl Record {
             State::Shut { passage, .. } => self.best(passage).is_some(),
             State::Open { .. } | State::Trial { .. } => false,
         };
-        self.findings = findings;
+        let before = std::mem::replace(&mut self.findings, findings);
         let texts: HashSet<&str> = self
             .findings
             .iter()
@@ -187,6 +183,11 @@ impl Record {
                 }
                 _ => {}
             }
+        }
+        if matches!(self.state, State::Open { .. })
+            && let Some((passage, why)) = self.foreseen(&before)
+        {
+            self.shut(passage, why, now);
         }
         self.decide(now);
     }
@@ -219,8 +220,7 @@ impl Record {
                 if since.is_some_and(|since| now.saturating_duration_since(since) >= LASTING) {
                     self.pause = FIRST_PAUSE;
                 }
-                let foreseen = || (!self.has_served).then(|| self.foreseen()).flatten();
-                if let Some((passage, why)) = self.blocked(false).or_else(foreseen) {
+                if let Some((passage, why)) = self.blocked(false) {
                     self.shut(passage, why, now);
                 }
             }
@@ -311,15 +311,17 @@ impl Record {
         })
     }
 
-    /// Returns the firewall that is found to stop every connection, though none has come yet, and a
+    /// Returns the firewall that is found to stop every connection, and was not found before, and a
     /// passage that it blocks.
-    fn foreseen(&self) -> Option<(Passage, Finding)> {
+    fn foreseen(&self, before: &[Finding]) -> Option<(Passage, Finding)> {
+        let is_new = |found: &&Finding| before.iter().all(|before| before.text != found.text);
         let is_firewall = |found: &&Finding| matches!(found.cause, Cause::Input | Cause::Output);
         // The last passage of each: a firewall may let in what is captured, which comes over `lo`,
         // and not what comes to the handshake.
         PASSAGES.into_iter().rev().find_map(|(passage, _)| {
             let certain = |found: &&Finding| self.is_certain(found);
-            let found = self.best(passage).filter(is_firewall).filter(certain)?;
+            let found = self.best(passage).filter(is_firewall).filter(is_new);
+            let found = found.filter(certain)?;
             Some((passage, found.clone()))
         })
     }

@@ -18,16 +18,7 @@ struct Host {
 }
 
 impl Host {
-    /// One whose first connection has come through.
     fn new() -> Self {
-        let mut host = Self::untried();
-        host.sample.accepted += 1;
-        host.second(Passage::Completion, Family::V4, 1, 0);
-        host
-    }
-
-    /// One that no connection has come through yet.
-    fn untried() -> Self {
         let mut host = Self {
             record: Record::new(),
             sample: Sample::default(),
@@ -47,6 +38,12 @@ impl Host {
         self.sample.tally = self.sample.tally.with(passage, family, *count);
         self.now += Duration::from_secs(1);
         self.record.observe(self.sample, self.now);
+    }
+
+    /// A connection comes through.
+    fn comes(&mut self) {
+        self.sample.accepted += 1;
+        self.second(Passage::Completion, Family::V4, 1, 0);
     }
 
     fn idle(&mut self, seconds: u64) {
@@ -98,9 +95,10 @@ fn the_fewer_it_takes_the_more_is_known() {
     for (findings, enough) in [
         (vec![], 8),
         (vec![finding(Cause::Input, false)], 3),
-        (vec![finding(Cause::Input, true)], 1),
-        // It explains something else.
-        (vec![finding(Cause::Output, true)], 8),
+        // A firewall is believed before.
+        (vec![finding(Cause::Routing, true)], 1),
+        // They explain something else.
+        (vec![finding(Cause::Conntrack, true)], 8),
         (vec![finding(Cause::Forwarding, true)], 8),
     ] {
         let mut host = Host::new();
@@ -150,7 +148,7 @@ fn it_opens_again_once_the_cause_is_gone() {
     assert!(!host.record.allows(), "it is still there");
     host.found(&[]);
     assert_eq!(host.record.passing(), Passing::OnTrial, "a trial");
-    host.second(Passage::Input, Family::V4, 1, 1);
+    host.comes();
     assert!(host.record.passing() == Passing::Through && host.record.alarms().is_empty());
 }
 
@@ -180,7 +178,7 @@ fn a_cause_that_stops_nothing_is_disbelieved() {
     assert!(!host.record.allows());
     host.idle(301);
     assert!(host.record.allows(), "a trial");
-    host.second(Passage::Input, Family::V4, 1, 1);
+    host.comes();
     assert!(host.record.passing() == Passing::Through && host.record.alarms().is_empty());
     host.second(Passage::Input, Family::V4, 1, 0);
     assert!(host.record.allows());
@@ -252,7 +250,7 @@ fn an_acknowledgement_is_accepted_a_moment_later() {
 }
 
 #[test]
-fn a_firewall_is_believed_before_the_first_connection_has_come_through() {
+fn a_firewall_is_believed_before_a_connection_is_lost() {
     for (cause, certain, allows) in [
         (Cause::Input, true, false),
         (Cause::Output, true, false),
@@ -260,15 +258,16 @@ fn a_firewall_is_believed_before_the_first_connection_has_come_through() {
         (Cause::SourceValidation, true, true),
         (Cause::Forwarding, true, true),
     ] {
-        let mut host = Host::untried();
+        let mut host = Host::new();
         host.found(&[finding(cause, certain)]);
         assert_eq!(host.record.allows(), allows, "{cause} {certain}");
         let mut host = Host::new();
+        host.second(Passage::Input, Family::V4, 7, 7);
         host.found(&[finding(cause, certain)]);
-        assert!(host.record.allows(), "{cause}: one has come through");
+        assert_eq!(host.record.allows(), allows, "{cause} {certain}, later");
     }
     // What comes over `lo` passes, and is no reason to disbelieve.
-    let mut host = Host::untried();
+    let mut host = Host::new();
     host.second(Passage::Input, Family::V4, 10, 10);
     host.found(&[finding(Cause::Input, true)]);
     assert!(!host.record.allows());

@@ -372,6 +372,10 @@ fn a_firewall_that_was_there_before_costs_nobody_a_connection(
         world.probe(Family::V4).is_ok_and(|(_, split)| split)
             && self::state(&stage).is_ok_and(|(state, _)| state == "splitting")
     })?;
+    // Loaded again while it runs, it costs nobody a connection either.
+    world.hb().sh(weather.load())?;
+    wait_for_state(&stage, "blocked")?;
+    assert!(!world.probe(Family::V4)?.1);
     stage.finish()
 }
 

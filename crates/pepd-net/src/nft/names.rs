@@ -99,7 +99,7 @@ pub(crate) const UNSPLIT: [(&str, &str); 11] = [
     ("bypassed", "SYNs routed: a rule exempts them"),
     (
         "gate_closed",
-        "SYNs routed: the daemon was full, ending, or not well",
+        "SYNs routed: the daemon was full, flooded, ending, or not well",
     ),
     ("source_full", "SYNs routed: their source has its share"),
     ("repeated", "SYNs routed: they repeat one that was"),

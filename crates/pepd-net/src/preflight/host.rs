@@ -56,8 +56,8 @@ pub(crate) fn forwarding_is_off(plan: &Plan) -> Vec<Warning> {
         .filter(|(sysctl, _)| read(sysctl).as_deref() == Some("0"))
         .map(|(sysctl, version)| Warning {
             text: format!(
-                "{version} forwarding is off: nothing is split, because a connection is split \
-                 where it would be forwarded, and nothing is routed either"
+                "{version} forwarding is off: no {version} connection is split, because one is \
+                 split where it would be forwarded, and none is routed either"
             ),
             cure: format!("sysctl -w {}=1", sysctl.replace('/', ".")),
         })

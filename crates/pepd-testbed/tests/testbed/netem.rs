@@ -9,9 +9,11 @@ mod compare;
 
 use std::env;
 use std::ffi::OsStr;
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use compare::path::Emulator;
@@ -44,7 +46,8 @@ fn the_link_loses_as_it_should() {
 fn a_busy_machine_changes_no_figure_in_virtual_time() {
     let Some(kernel) = kernel() else { return };
     let idle = figure(&in_guest(&kernel, "netem::guest::one_flow"));
-    let load: Vec<_> = (0..4).map(|_| busy_loop()).collect();
+    let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let load: Vec<_> = (0..processors).map(|_| busy_loop()).collect();
     let busy = figure(&in_guest(&kernel, "netem::guest::one_flow"));
     drop(load);
     println!("{idle} bit/s; beside busy loops {busy} bit/s");
