@@ -319,7 +319,6 @@ impl GateLease {
 /// `[limits] connections` is small.
 fn report_gate(closed: Option<Closed>) {
     static OPENED: Throttle = Throttle::new(Duration::from_secs(10));
-    static LIMIT: Throttle = Throttle::new(Duration::from_secs(10));
     static FLOOD: Throttle = Throttle::new(Duration::from_secs(10));
     let now = Instant::now();
     match closed {
@@ -328,18 +327,8 @@ fn report_gate(closed: Option<Closed>) {
                 tracing::info!("new connections are split");
             }
         }
-        Some(closed @ (Closed::Connections | Closed::Descriptors)) => {
-            if let Some(held_back) = LIMIT.admit(now) {
-                let which = match closed {
-                    Closed::Connections => "[limits] connections",
-                    _ => "descriptors (LimitNOFILE)",
-                };
-                tracing::warn!(
-                    held_back,
-                    "a limit is reached, {which}: new connections are routed unsplit"
-                );
-            }
-        }
+        Some(Closed::Connections) => report_limit("[limits] connections", now),
+        Some(Closed::Descriptors) => report_limit("descriptors (LimitNOFILE)", now),
         Some(Closed::Flood) => {
             if let Some(held_back) = FLOOD.admit(now) {
                 tracing::warn!(
@@ -351,6 +340,16 @@ fn report_gate(closed: Option<Closed>) {
         }
         // Whoever found it out has told the log.
         Some(Closed::Blocked) => {}
+    }
+}
+
+fn report_limit(which: &str, now: Instant) {
+    static THROTTLE: Throttle = Throttle::new(Duration::from_secs(10));
+    if let Some(held_back) = THROTTLE.admit(now) {
+        tracing::warn!(
+            held_back,
+            "a limit is reached, {which}: new connections are routed unsplit"
+        );
     }
 }
 

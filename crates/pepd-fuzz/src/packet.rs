@@ -58,7 +58,6 @@ fn named(packet: &Packet<'_>, flow: FourTuple) {
 fn rewritten(packet: &Packet<'_>, syn: Option<Syn>) {
     let Packet {
         source,
-        destination,
         protocol,
         payload,
         ..
@@ -67,15 +66,10 @@ fn rewritten(packet: &Packet<'_>, syn: Option<Syn>) {
     if payload.len() > LONGEST {
         return;
     }
-    let written = match (source, destination) {
-        (IpAddr::V4(from), IpAddr::V4(to)) => {
-            let written = ip::in_ipv4(from, to, protocol, payload);
-            assert_eq!(Checksum::of(&written[..20]).value(), 0);
-            written
-        }
-        (IpAddr::V6(from), IpAddr::V6(to)) => ip::in_ipv6(from, to, protocol, payload),
-        _ => unreachable!("two families in one header"),
-    };
+    let written = written(packet, payload);
+    if source.is_ipv4() {
+        assert_eq!(Checksum::of(&written[..20]).value(), 0);
+    }
     // These say of IPv6 that more headers follow, which are no longer there.
     if !matches!(protocol, Protocol(0 | 43 | 60)) || source.is_ipv4() {
         let expected = Packet { dscp: 0, ..*packet };
@@ -84,6 +78,15 @@ fn rewritten(packet: &Packet<'_>, syn: Option<Syn>) {
         assert_eq!(Syn::read(&written), expected);
     }
     repaired(packet);
+}
+
+/// Writes a packet from where another is to where that goes.
+fn written(packet: &Packet<'_>, payload: &[u8]) -> Vec<u8> {
+    match (packet.source, packet.destination) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => ip::in_ipv4(from, to, packet.protocol, payload),
+        (IpAddr::V6(from), IpAddr::V6(to)) => ip::in_ipv6(from, to, packet.protocol, payload),
+        _ => unreachable!("two families in one header"),
+    }
 }
 
 /// A segment's checksum is right once what is computed has been entered.
@@ -98,11 +101,6 @@ fn repaired(packet: &Packet<'_>) {
     segment[16..18].copy_from_slice(&entered);
     assert_eq!(sum(&segment), 0);
     // Few of those that are drawn are right by themselves.
-    let written = match (packet.source, packet.destination) {
-        (IpAddr::V4(from), IpAddr::V4(to)) => ip::in_ipv4(from, to, packet.protocol, &segment),
-        (IpAddr::V6(from), IpAddr::V6(to)) => ip::in_ipv6(from, to, packet.protocol, &segment),
-        _ => unreachable!("two families in one header"),
-    };
-    let read = Syn::read(&written).map(|syn| syn.four_tuple);
+    let read = Syn::read(&written(packet, &segment)).map(|syn| syn.four_tuple);
     assert!(read.is_none_or(|read| read.client.ip() == packet.source));
 }

@@ -74,11 +74,14 @@ impl Sample {
                     }
                     _ => 0,
                 };
-                let dialled = self.tally.of(Passage::Dials, family).1;
-                let dialled = dialled.checked_sub(before.tally.of(Passage::Dials, family).1)?;
+                let dialed = |sample: &Self| sample.tally.of(Passage::Dials, family).1;
+                let asked = match passage {
+                    Passage::Returns => Some(dialed(self).checked_sub(dialed(before))?),
+                    _ => None,
+                };
                 Some(Change {
                     excused: martians,
-                    asked: (passage == Passage::Returns).then_some(dialled),
+                    asked,
                     ..change
                 })
             }

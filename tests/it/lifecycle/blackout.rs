@@ -113,9 +113,13 @@ fn ask(stage: &Stage, path: &str) -> Result<String> {
     run(&mut command, LIMIT)?.success()
 }
 
+fn status(stage: &Stage) -> Result<serde_json::Value> {
+    Ok(serde_json::from_str(&ask(stage, "/v1/status")?)?)
+}
+
 /// Returns the daemon's state, and its alarms as JSON.
 fn state(stage: &Stage) -> Result<(String, String)> {
-    let status: serde_json::Value = serde_json::from_str(&ask(stage, "/v1/status")?)?;
+    let status = status(stage)?;
     let state = status["state"].as_str().unwrap_or_default().to_owned();
     Ok((state, status["alarms"].to_string()))
 }
@@ -396,10 +400,7 @@ fn answers_that_are_forged_close_nothing(#[values(Via::Pepd, Via::Early)] via: V
     let mine = connect(world.client(), from)?;
     let answer = Segment::new(flag::SYN | flag::ACK, from, mine.local_addr()?, 1);
     let forger = Forger::new(world.sibling())?;
-    let uptime = || -> Result<f64> {
-        let status: serde_json::Value = serde_json::from_str(&ask(&stage, "/v1/status")?)?;
-        Ok(status["uptime"].as_f64().unwrap_or_default())
-    };
+    let uptime = || status(&stage).map(|status| status["uptime"].as_f64().unwrap_or_default());
     // The daemon looks once a second, and believes two looks.
     let end = uptime()? + 5.0;
     while uptime()? < end {

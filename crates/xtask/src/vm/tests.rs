@@ -1,6 +1,5 @@
 //! `--tests` builds the integration tests here, where that is fast, and runs them in the guest.
 
-use std::collections::BTreeSet;
 use std::env;
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -109,39 +108,31 @@ fn build() -> Result<Vec<Binary>> {
 /// with any. What has spaces is several parts, all of which must be contained. A filter that no test
 /// has is an error: its test may have another name by now.
 fn choose(binaries: Vec<Binary>, filters: &[String], skip: &[String]) -> Result<Vec<Binary>> {
-    let mut unused: BTreeSet<&String> = filters.iter().chain(skip).collect();
+    let has = |name: &str, filter: &String| filter.split(' ').all(|part| name.contains(part));
+    let mut names = Vec::new();
     let mut chosen = Vec::new();
     for mut binary in binaries {
         let tests = list(&binary)?;
-        let target = &binary.target;
-        let mut has_one_of = |test: &str, filters: &'_ [String]| {
-            let name = format!("{target}::{test}");
-            let has_all = |filter: &&String| filter.split(' ').all(|part| name.contains(part));
-            let mut has = false;
-            for filter in filters.iter().filter(has_all) {
-                unused.retain(|unused| *unused != filter);
-                has = true;
-            }
-            has
-        };
         let count = tests.len();
-        let wanted = |test: &String| has_one_of(test, filters) & !has_one_of(test, skip);
-        binary.chosen = tests.into_iter().filter(wanted).collect();
+        for test in tests {
+            let name = format!("{}::{test}", binary.target);
+            let has_one_of = |filters: &[String]| filters.iter().any(|filter| has(&name, filter));
+            if has_one_of(filters) && !has_one_of(skip) {
+                binary.chosen.push(test);
+            }
+            names.push(name);
+        }
         binary.all = binary.chosen.len() == count;
         if !binary.chosen.is_empty() {
             chosen.push(binary);
         }
     }
-    if unused.is_empty() && !chosen.is_empty() {
-        return Ok(chosen);
-    }
-    let filters: Vec<_> = unused.into_iter().map(String::as_str).collect();
-    let message = match filters[..] {
-        [] => "every test is left out".to_owned(),
-        _ => {
-            let filters = filters.join("` or `");
-            format!("no integration test has `{filters}` in its `target::test`")
-        }
+    let is_unused = |filter: &&String| !names.iter().any(|name| has(name, filter));
+    let unused = filters.iter().chain(skip).find(is_unused);
+    let message = match unused {
+        Some(filter) => format!("no integration test has `{filter}` in its `target::test`"),
+        None if chosen.is_empty() => "every test is left out".to_owned(),
+        None => return Ok(chosen),
     };
     Err(Failure {
         status: WRONG_USAGE,
