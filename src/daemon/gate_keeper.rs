@@ -40,6 +40,10 @@ const HURRIED_RENEWALS: u32 = 64;
 /// Pairs of addresses with an asymmetric route that are taken in an interval; more are found again.
 const PAIRS_PER_INTERVAL: usize = 1024;
 
+/// The times that clients are let go when the gate has been closed: SYNs that had passed it by then
+/// have reached their listener by the second.
+const LAST_TO_LET_GO: u32 = 2;
+
 /// The time for which a worker may be silent before new connections are no longer given to it.
 const WORKER_TIMEOUT: Duration = Duration::from_millis(2500);
 
@@ -60,6 +64,9 @@ pub struct GateKeeper {
     hurried: u32,
     /// Pairs that may still be taken in this interval.
     pairs_left: usize,
+    /// How often clients whose handshakes cannot be finished have been let go since the gate was
+    /// closed because of that.
+    let_go: u32,
 }
 
 impl GateKeeper {
@@ -82,6 +89,7 @@ impl GateKeeper {
             tick: ticks::interval(RENEWAL_INTERVAL),
             hurried: 0,
             pairs_left: PAIRS_PER_INTERVAL,
+            let_go: 0,
         }
     }
 
@@ -179,7 +187,9 @@ impl GateKeeper {
         let asked = Instant::now();
         let set = self.lease.set(reason, &sources);
         if reason == Some(Closed::Blocked) {
-            self.relay.let_go();
+            self.let_go();
+        } else {
+            self.let_go = 0;
         }
         if set.is_ok() {
             self.lease.renew_readers();
@@ -190,6 +200,19 @@ impl GateKeeper {
             Err(_) => self.relay.gate().shut(),
         }
         set
+    }
+
+    /// Lets go those whose handshakes cannot be finished, because split connections do not come
+    /// through.
+    fn let_go(&mut self) {
+        self.relay.let_go();
+        if self.let_go < LAST_TO_LET_GO {
+            self.let_go += 1;
+            if let Err(error) = self.lease.gate.forget_half_open() {
+                report_error(&error);
+            }
+            self.health.end_half_open();
+        }
     }
 }
 

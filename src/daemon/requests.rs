@@ -108,9 +108,8 @@ impl Requests {
     /// Waits for a request to end that comes on top of the first one; there is no reload any more.
     pub async fn next_while_draining(&mut self) {
         loop {
-            for answer in self.waiting.drain(..) {
-                _ = answer.send(Err("pepd: the daemon is draining".to_owned()));
-            }
+            // Whoever asked for a reload hears that the daemon is ending.
+            self.waiting.clear();
             if self.is_urgent {
                 return;
             }

@@ -95,7 +95,7 @@ fn report_start(config: &Config, workers: NonZeroUsize, descriptors: Descriptors
         workers,
         connections = descriptors.connections,
         descriptors = descriptors.limit,
-        "splitting"
+        "started"
     );
 }
 

@@ -61,6 +61,7 @@ pub use apply::error::{InstallError, RemoveError, VerifyError};
 pub use apply::installed::{Installed, install};
 pub use apply::remove::{Removed, remove};
 pub use counters::{Counts, Guard, Unsplit};
+pub use diag::end_half_open;
 pub use error::{Classify, Drift, Kind};
 pub use gate::{Gate, GateError};
 pub use iptables::process::IptablesError;

@@ -13,6 +13,7 @@ use pepd_telemetry::{Counters, FlowTable, UnsplitReason};
 use crate::connection::access_log::AccessLog;
 use crate::fast_open;
 use crate::gate_history::GateWatch;
+use crate::handshake::evicted::let_go;
 use crate::handshake::verdict::SynVerdict;
 use crate::limits::Admission;
 use crate::listener::{self, ListenError, Listener};
@@ -248,13 +249,12 @@ impl Relay {
     }
 
     /// Routes the SYNs that are held, and gives up the upstream legs that wait for their clients:
-    /// split connections do not come through this host.
+    /// split connections do not come through this host. To be called within a runtime, which routes
+    /// those whose dials have yet to end.
     pub fn let_go(&self) {
         let blocked = SynVerdict::Bypass(UnsplitReason::Blocked);
-        let evicted = self.shared.handshakes.clear(blocked, Instant::now());
-        for (packet, verdict) in evicted.packets {
-            self.shared.decide(packet, verdict);
-        }
+        let evicted = self.shared.handshakes.evict_all(blocked, Instant::now());
+        let_go(&self.shared, evicted);
         self.shared.note_pending();
     }
 

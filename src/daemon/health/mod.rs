@@ -177,6 +177,21 @@ impl Health {
         wants
     }
 
+    /// Ends the handshakes that clients cannot finish, and waits for nothing: what these clients send
+    /// is routed, so that a server resets them, instead of being delivered and lost.
+    pub fn end_half_open(&self) {
+        let plan = Arc::clone(&self.plan);
+        tokio::spawn(async move {
+            match pepd_net::end_half_open(&plan).await {
+                Ok(Some(count @ 1..)) => {
+                    tracing::info!(count, "clients that were answered in vain are let go");
+                }
+                Ok(_) => {}
+                Err(error) => tracing::warn!(%error, "let clients go that were answered in vain"),
+            }
+        });
+    }
+
     /// Describes the first alarm, for systemd.
     pub fn status_line(&self) -> Option<String> {
         let alarms = self.record.alarms();

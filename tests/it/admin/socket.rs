@@ -220,6 +220,7 @@ fn reload_and_drain_are_orders() -> Result<()> {
     assert_eq!(curl(&place.socket(), "GET", "/v1/status")?.0, "200");
     place.ask(&["drain"])?.success()?;
     let refused = place.ask(&["reload"])?;
+    assert_eq!(refused.status.code(), Some(69), "{refused:?}");
     assert!(refused.stderr.contains("draining"), "{refused:?}");
     live.exchange(10_000)?;
     drop(live);

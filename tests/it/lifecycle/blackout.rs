@@ -93,7 +93,7 @@ impl Weather {
 }
 
 /// A daemon that can be asked.
-fn open(via: Via) -> Result<Stage> {
+pub(super) fn open(via: Via) -> Result<Stage> {
     open_in(World::standard()?, via)
 }
 
@@ -124,7 +124,7 @@ fn state(stage: &Stage) -> Result<(String, String)> {
     Ok((state, status["alarms"].to_string()))
 }
 
-fn wait_for_state(stage: &Stage, expected: &str) -> Result<()> {
+pub(super) fn wait_for_state(stage: &Stage, expected: &str) -> Result<()> {
     wait_until(LIMIT, &format!("the daemon says {expected}"), || {
         state(stage).is_ok_and(|(state, _)| state == expected)
     })

@@ -1,5 +1,6 @@
 //! The daemon as a process: start, reload, end, what happens to its box, and systemd.
 
+mod answered_in_vain;
 mod blackout;
 mod confinement;
 mod endurance;

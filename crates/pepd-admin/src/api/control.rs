@@ -55,8 +55,8 @@ impl ControlSender {
 fn ending() -> Problem {
     Problem::new(
         StatusCode::CONFLICT,
-        "the daemon is ending",
-        "start it again",
+        "the daemon is draining, and ends when its last connection does",
+        "start it again then",
     )
 }
 
@@ -64,9 +64,7 @@ pub(super) async fn reload(
     State((control, view)): State<(ControlSender, Arc<CachedView>)>,
     _: StrictQuery<NoQuery>,
 ) -> ApiResult<Done> {
-    let reloaded = control.send(ControlRequest::Reload).await?;
-    view.forget();
-    match reloaded {
+    match order(&control, &view, ControlRequest::Reload).await? {
         Ok(()) => Ok(done("reloaded")),
         Err(why) => Err(Problem::new(
             StatusCode::UNPROCESSABLE_ENTITY,
@@ -80,9 +78,19 @@ pub(super) async fn drain(
     State((control, view)): State<(ControlSender, Arc<CachedView>)>,
     _: StrictQuery<NoQuery>,
 ) -> ApiResult<Done> {
-    control.send(ControlRequest::Drain).await?;
-    view.forget();
+    order(&control, &view, ControlRequest::Drain).await?;
     Ok(done("draining"))
+}
+
+/// Has an order carried out; what it has done is in the next answer.
+async fn order<T>(
+    control: &ControlSender,
+    view: &CachedView,
+    request: impl FnOnce(oneshot::Sender<T>) -> ControlRequest,
+) -> Result<T, Problem> {
+    let answer = control.send(request).await?;
+    view.forget();
+    Ok(answer)
 }
 
 fn done(what: &str) -> Json<Done> {

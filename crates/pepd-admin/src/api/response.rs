@@ -105,7 +105,7 @@ impl Problem {
         Self::new(
             StatusCode::NOT_FOUND,
             format!("no connection has the id {id}"),
-            "it may have ended; GET /v1/flows lists those that there are",
+            "it may have ended; `pepd flows` (GET /v1/flows) lists those that there are",
         )
     }
 }

@@ -1,6 +1,7 @@
 //! The messages of sock_diag(7) that list TCP sockets and end them (linux/inet_diag.h).
 
 use crate::prefix::Family;
+use crate::request::Mark;
 
 /// `NLMSG_ERROR` and `NLMSG_DONE` (netlink(7)).
 const ERROR: u16 = 2;
@@ -18,9 +19,24 @@ const REQUEST_BYTECODE: u16 = 1;
 /// `INET_DIAG_BC_MARK_COND`, its operation which compares marks.
 const MARK_CONDITION: u8 = 10;
 
-/// The states of a socket that nobody has open any more (net/tcp_states.h): FIN_WAIT1, FIN_WAIT2,
-/// TIME_WAIT, LAST_ACK and CLOSING.
-const CLOSING_STATES: u32 = 1 << 4 | 1 << 5 | 1 << 6 | 1 << 9 | 1 << 11;
+/// The sockets that are asked for, by their states (net/tcp_states.h).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum States {
+    /// Of sockets that nobody has open any more: FIN_WAIT1, FIN_WAIT2, TIME_WAIT, LAST_ACK and
+    /// CLOSING.
+    Closing,
+    /// Of handshakes that a listener has answered and nobody has finished: NEW_SYN_RECV.
+    HalfOpen,
+}
+
+impl States {
+    const fn bits(self) -> u32 {
+        match self {
+            Self::Closing => 1 << 4 | 1 << 5 | 1 << 6 | 1 << 9 | 1 << 11,
+            Self::HalfOpen => 1 << 12,
+        }
+    }
+}
 
 const HEADER_BYTES: usize = 16;
 /// `struct inet_diag_sockid`: ports, addresses, interface and cookie.
@@ -44,15 +60,15 @@ pub(super) enum Reply {
     Done(i32),
 }
 
-/// Asks for the closing TCP sockets of a family whose mark, within the mask, is this one.
-pub(super) fn list(sequence: u32, family: Family, mark: u32, mask: u32) -> Vec<u8> {
+/// Asks for the TCP sockets of a family in these states whose mark is this one.
+pub(super) fn list(sequence: u32, states: States, family: Family, mark: Mark) -> Vec<u8> {
     let family = match family {
         Family::V4 => libc::AF_INET,
         Family::V6 => libc::AF_INET6,
     };
     let mut body = request(
         u8::try_from(family).unwrap_or_default(),
-        CLOSING_STATES,
+        states.bits(),
         &[0; ID_BYTES],
     );
     // One operation of 12 bytes: past it if it holds, and beyond the end, which means no, if not.
@@ -61,8 +77,8 @@ pub(super) fn list(sequence: u32, family: Family, mark: u32, mask: u32) -> Vec<u
     body.extend(REQUEST_BYTECODE.to_ne_bytes());
     body.extend([MARK_CONDITION, operation]);
     body.extend(beyond.to_ne_bytes());
-    body.extend(mark.to_ne_bytes());
-    body.extend(mask.to_ne_bytes());
+    body.extend(mark.value.0.to_ne_bytes());
+    body.extend(mark.mask.0.to_ne_bytes());
     message(BY_FAMILY, DUMP, sequence, &body)
 }
 
@@ -130,6 +146,8 @@ fn reply(kind: u16, body: &[u8]) -> Option<Reply> {
 
 #[cfg(test)]
 mod tests {
+    use pepd_packet::{MarkMask, MarkValue};
+
     use super::*;
 
     /// A message as the kernel would write it.
@@ -173,7 +191,11 @@ mod tests {
 
     #[test]
     fn the_filter_says_no_by_leaving_the_program() {
-        let asked = list(1, Family::V6, 0x1000_0000, 0x7000_0000);
+        let mark = Mark {
+            value: MarkValue(0x1000_0000),
+            mask: MarkMask(0x7000_0000),
+        };
+        let asked = list(1, States::HalfOpen, Family::V6, mark);
         assert_eq!(asked.len(), HEADER_BYTES + 8 + ID_BYTES + 4 + 12);
         let bytecode = &asked[HEADER_BYTES + 8 + ID_BYTES..];
         assert_eq!(bytecode[4..6], [MARK_CONDITION, 12]);

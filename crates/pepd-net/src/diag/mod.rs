@@ -1,4 +1,4 @@
-//! The sockets that the relay has closed and the kernel still keeps, and how to end them.
+//! The relay's sockets that nobody has open and the kernel keeps, and how to end them.
 //!
 //! A leg that ends in order leaves a socket in TIME_WAIT, for a minute, with the address of a
 //! client or a server of others. While pepd's table is there its chain `own` copes with that. Once
@@ -6,6 +6,11 @@
 //! the kernel drops a packet that it forwards and that has a socket (ip_forward,
 //! net/ipv4/ip_forward.c; ip6_forward, net/ipv6/ip6_output.c). The next connection with the same
 //! addresses and ports would not get through.
+//!
+//! A handshake that a listener has answered leaves one, too, until the client has finished it. Where
+//! a firewall drops what the client sends, it never does, and waits with a connection that nobody
+//! has: what it sends is delivered here for as long. Without the socket it is routed, and reset by a
+//! server that knows nothing of it.
 //!
 //! They are told from everybody else's by their marks, and ended by `SOCK_DESTROY` (sock_diag(7),
 //! `CONFIG_INET_DIAG_DESTROY`).
@@ -21,8 +26,9 @@ use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_SOCK_DIAG};
 use pepd_sys::retry_on_intr;
 use tokio::sync::oneshot;
 
-use self::codec::{Found, Reply, replies};
+use self::codec::{Found, Reply, States, replies};
 use crate::netlink::NetlinkError;
+use crate::plan::Plan;
 use crate::prefix::Family;
 use crate::request::Mark;
 
@@ -42,24 +48,43 @@ pub(crate) enum Ended {
 
 /// Ends the sockets with the relay's marks that nobody has open any more.
 pub(crate) async fn end_closing(mark: Mark) -> Result<Ended, NetlinkError> {
-    let failed = |source| NetlinkError::new("cannot end sockets in TIME_WAIT (ss -K)", source);
+    on_a_thread(mark, States::Closing)
+        .await
+        .map_err(|source| NetlinkError::new("cannot end sockets in TIME_WAIT (ss -K)", source))
+}
+
+/// Ends the handshakes of clients that a listener has answered and that nobody has finished: their
+/// next packets are routed. Gives how many there were, or none where the kernel cannot, or where
+/// they cannot be told from another program's.
+///
+/// # Errors
+///
+/// [`NetlinkError`] if the kernel does not list or end them.
+pub async fn end_half_open(plan: &Plan) -> Result<Option<usize>, NetlinkError> {
+    let ended = on_a_thread(plan.mark, States::HalfOpen)
+        .await
+        .map_err(|source| NetlinkError::new("cannot end unfinished handshakes (ss -K)", source))?;
+    Ok(match ended {
+        Ended::All(count) => Some(count),
+        Ended::Unmarked | Ended::Unsupported => None,
+    })
+}
+
+/// There may be many: what is on the runtime goes on meanwhile. Not on a thread of the runtime's own,
+/// which panics where it gets none.
+async fn on_a_thread(mark: Mark, states: States) -> io::Result<Ended> {
     let (result, done) = oneshot::channel();
-    // There may be many: what is on the runtime goes on meanwhile. Not on a thread of the runtime's
-    // own, which panics where it gets none.
     thread::Builder::new()
         .name("diag".to_owned())
         .spawn(move || {
             // Nobody may be waiting any more.
-            _ = result.send(end_all(mark));
-        })
-        .map_err(failed)?;
-    let ended = done
-        .await
-        .map_err(|error| io::Error::new(io::ErrorKind::Interrupted, error));
-    ended.and_then(|ended| ended).map_err(failed)
+            _ = result.send(end_all(mark, states));
+        })?;
+    done.await
+        .map_err(|error| io::Error::new(io::ErrorKind::Interrupted, error))?
 }
 
-fn end_all(mark: Mark) -> io::Result<Ended> {
+fn end_all(mark: Mark, states: States) -> io::Result<Ended> {
     let Some(marks) = mark.sockets() else {
         return Ok(Ended::Unmarked);
     };
@@ -69,7 +94,7 @@ fn end_all(mark: Mark) -> io::Result<Ended> {
         let mut found = Vec::new();
         for family in Family::ALL {
             for value in [marks.client, marks.upstream] {
-                found.extend(diag.closing(family, value.0, mark.mask.0)?);
+                found.extend(diag.list(states, family, Mark { value, ..mark })?);
             }
         }
         if found.is_empty() {
@@ -114,10 +139,10 @@ impl Diag {
         })
     }
 
-    /// Lists the sockets that are closing and have this mark.
-    fn closing(&mut self, family: Family, mark: u32, mask: u32) -> io::Result<Vec<Found>> {
+    /// Lists the sockets in these states that have this mark.
+    fn list(&mut self, states: States, family: Family, mark: Mark) -> io::Result<Vec<Found>> {
         self.sequence += 1;
-        let request = codec::list(self.sequence, family, mark, mask);
+        let request = codec::list(self.sequence, states, family, mark);
         self.send(&request)?;
         let mut found = Vec::new();
         loop {

@@ -42,6 +42,16 @@ impl Changes {
         self.element(NFT_MSG_DELSETELEM, Flags::NONE, set, key, |_| {});
     }
 
+    /// Deletes all elements of a set.
+    pub(super) fn flush(&mut self, set: &str) {
+        // Without a list of elements it means all of them (nf_tables_delsetelem).
+        self.0
+            .change(NFT_MSG_DELSETELEM, Flags::NONE, Family::INET, |list| {
+                list.put_text(NFTA_SET_ELEM_LIST_TABLE, TABLE);
+                list.put_text(NFTA_SET_ELEM_LIST_SET, set);
+            });
+    }
+
     /// Ends the batch.
     pub(super) fn end(self) -> FinishedBatch {
         self.0.end()

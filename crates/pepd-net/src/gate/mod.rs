@@ -158,6 +158,19 @@ impl Gate {
         })
     }
 
+    /// Forgets which clients have been answered and have not finished their handshake: what they send
+    /// is no more taken for the acknowledgement of a SYN cookie. It is no error if there is no table.
+    ///
+    /// # Errors
+    ///
+    /// [`GateError`].
+    pub fn forget_half_open(&self) -> Result<(), GateError> {
+        Family::ALL.into_iter().try_for_each(|family| {
+            let set = DynamicSet::HalfOpen(family);
+            self.delete_from(set, |changes| changes.flush(set.name()))
+        })
+    }
+
     /// Adds each element, deletes it and adds it with its new time, in one transaction. Adding
     /// alone would do nothing: kernels before 6.12 keep the timeout of an element that is
     /// there, and deleting alone fails where it is not.
@@ -191,7 +204,16 @@ impl Gate {
     }
 
     fn take(&self, set: DynamicSet, key: &[u8]) -> Result<(), GateError> {
-        match self.transact(|changes| changes.delete(set.name(), key)) {
+        self.delete_from(set, |changes| changes.delete(set.name(), key))
+    }
+
+    /// Deletes what may be gone already.
+    fn delete_from(
+        &self,
+        set: DynamicSet,
+        delete: impl FnOnce(&mut Changes),
+    ) -> Result<(), GateError> {
+        match self.transact(delete) {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
             result => result.map_err(|source| {
                 GateError::new(format!("cannot delete from the nft set {set}"), source)

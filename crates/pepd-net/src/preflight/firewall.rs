@@ -146,11 +146,16 @@ impl InTheWay<'_> {
                 format!("chain {title}, rule with handle {handle} of {chain}")
             }
         };
+        // The policy comes after rules that let some in, or the rule depends on the packet.
+        let (drops, hang) = match self.certain {
+            true => ("drops", "split connections hang"),
+            false => ("may drop", "split connections that it drops hang"),
+        };
         match self.chain.role {
             Role::Output => Warning {
                 text: format!(
-                    "the firewall drops what this host sends ({place}), and pepd's sockets send \
-                     what split connections carry: they hang unless it lets that out"
+                    "the firewall {drops} what this host sends ({place}), and pepd's sockets send \
+                     what split connections carry: {hang} unless it lets that out"
                 ),
                 cure: format!(
                     "nft insert rule {title} meta mark and {mask:#010x} != 0x00000000 accept"
@@ -158,8 +163,8 @@ impl InTheWay<'_> {
             },
             Role::Input | Role::SourceNat | Role::LateForward | Role::Other => Warning {
                 text: format!(
-                    "the firewall drops what comes to this host ({place}), and captured packets \
-                     do: split connections hang unless it lets them in"
+                    "the firewall {drops} what comes to this host ({place}), and captured packets \
+                     do: {hang} unless it lets them in"
                 ),
                 cure: format!(
                     "nft insert rule {title} meta mark and {mask:#010x} == {value:#010x} accept"

@@ -44,8 +44,8 @@ pub(super) enum Event<P, U, D> {
     FinalAck(P),
     /// The listener has accepted the client.
     Accepted,
-    /// It has to make room for another flow.
-    Evict,
+    /// It has to go: this is what becomes of a SYN that is held.
+    Evict(SynVerdict),
     /// The dial of an evicted flow has ended.
     DialEnded,
     /// Its [`State::deadline`](super::machine::State::deadline) has passed.

@@ -33,7 +33,7 @@ pub(crate) async fn run(context: Arc<Context>) {
             continue;
         }
         let shared = &context.shared;
-        let_go(&context, shared.handshakes.expire(now));
+        let_go(shared, shared.handshakes.expire(now));
         shared.note_pending();
     }
 }

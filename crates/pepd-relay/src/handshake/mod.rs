@@ -22,7 +22,7 @@ mod connect;
 mod connect_budget;
 pub(crate) mod dial_handle;
 mod event;
-mod evicted;
+pub(crate) mod evicted;
 pub(crate) mod expiry;
 mod half_open;
 mod machine;

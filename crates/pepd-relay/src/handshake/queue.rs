@@ -182,7 +182,7 @@ fn take_syn(context: &Arc<Context>, packet: QueuedPacket, bytes: &[u8], late: bo
         shared.admission.note_flood(flood, Instant::now());
     }
     // Before the new one needs its address and port.
-    let_go(context, evicted);
+    let_go(shared, evicted);
     match action {
         SynAction::Decide(packet, verdict) => shared.decide(packet, verdict),
         SynAction::Dial(ticket) => {

@@ -17,9 +17,6 @@ use super::verdict::SynVerdict;
 use state::{Answered, Dialing, Evicting};
 pub(super) use state::{CLAIM_TIME, State};
 
-/// The verdict of a SYN that has made room for another.
-const ROUTED_FOR_ROOM: SynVerdict = SynVerdict::Bypass(UnsplitReason::Full);
-
 /// A transition.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Step<P, U, D> {
@@ -67,7 +64,7 @@ impl<P, U, D> State<P, U, D> {
             }
             // Of a leg that has been given up.
             Event::FinalAck(ack) => Step::drop(self, ack),
-            Event::PortReused | Event::Evict | Event::Expired | Event::Cleared(_) => {
+            Event::PortReused | Event::Evict(_) | Event::Expired | Event::Cleared(_) => {
                 Step::illegal(self, event)
             }
         }
@@ -123,7 +120,7 @@ impl<P, D> Dialing<P, D> {
             Event::Accepted => self.accepted(),
             // The destination repeats its answer, and the leg acknowledges that.
             Event::FinalAck(ack) => Step::drop(State::Dialing(self), ack),
-            Event::Evict => self.evicted(),
+            Event::Evict(verdict) => self.evicted(verdict),
             Event::Expired => self.settled(SynVerdict::Silence),
             Event::PortReused if self.leg.had_data() => self.dropped(SynVerdict::Superseded),
             Event::Cleared(verdict) => self.dropped(verdict),
@@ -175,7 +172,7 @@ impl<P, D> Dialing<P, D> {
         }
     }
 
-    fn evicted<U>(self) -> Step<P, U, D> {
+    fn evicted<U>(self, verdict: SynVerdict) -> Step<P, U, D> {
         let Self {
             ticket,
             number,
@@ -189,9 +186,10 @@ impl<P, D> Dialing<P, D> {
                     ticket,
                     number,
                     syn,
+                    verdict,
                 }))
             },
-            None => Step::settle(number, syn, ROUTED_FOR_ROOM),
+            None => Step::settle(number, syn, verdict),
         }
     }
 
@@ -218,7 +216,7 @@ impl<P, U> Answered<P, U> {
             Event::Syn { number, syn, .. } => self.retransmitted(number, syn, now),
             Event::Accepted => self.accepted(),
             Event::FinalAck(ack) => self.withhold(ack),
-            Event::Evict | Event::Expired | Event::Cleared(_) => self.closed(),
+            Event::Evict(_) | Event::Expired | Event::Cleared(_) => self.closed(),
             Event::PortReused if self.leg.had_data() => self.closed(),
             // An established connection survives ICMP errors (RFC 1122, section 4.2.3.9), and its
             // client's RST is the leg's business.
@@ -274,7 +272,7 @@ impl<P> Evicting<P> {
     fn on<U, D>(self, event: Event<P, U, D>) -> Step<P, U, D> {
         match event {
             Event::Syn { number, syn, .. } => self.retransmitted(number, syn),
-            Event::DialEnded => Step::settle(self.number, self.syn, ROUTED_FOR_ROOM),
+            Event::DialEnded => Step::settle(self.number, self.syn, self.verdict),
             Event::Cleared(verdict) => Step::decide(State::Unknown, self.syn, verdict),
             // Of the dial that has been told to end, and has not yet.
             Event::Answered(upstream) => Step::too_late(State::Evicting(self), upstream),
@@ -283,7 +281,7 @@ impl<P> Evicting<P> {
             Event::IcmpError(_) | Event::ClientReset => Step::to(State::Evicting(self)),
             Event::Accepted => Step::to(State::Evicting(self)),
             Event::FinalAck(ack) => Step::drop(State::Evicting(self), ack),
-            Event::PortReused | Event::DialStarted(_) | Event::Evict | Event::Expired => {
+            Event::PortReused | Event::DialStarted(_) | Event::Evict(_) | Event::Expired => {
                 Step::illegal(State::Evicting(self), event)
             }
         }

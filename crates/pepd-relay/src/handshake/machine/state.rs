@@ -6,6 +6,7 @@ use pepd_packet::SequenceNumber;
 
 use crate::handshake::event::{LegSyn, Ticket};
 use crate::handshake::syn_history::PastVerdict;
+use crate::handshake::verdict::SynVerdict;
 use crate::listener::REQUEST_TIME;
 
 /// The time for which an upstream leg waits for its client, from the last SYN that went on to the
@@ -97,7 +98,7 @@ pub(in crate::handshake) struct Answered<P, U> {
     pub(super) since: Instant,
 }
 
-/// A SYN that has made room for another, and is routed once its dial has ended.
+/// A SYN that had to go, and is routed once its dial has ended.
 ///
 /// A dial's socket has its client's address and port until it has ended. To such a socket the
 /// destination's answer to the client's own SYN is wrong, and the socket resets what that SYN has
@@ -108,6 +109,8 @@ pub(in crate::handshake) struct Evicting<P> {
     pub(super) ticket: Ticket,
     pub(super) number: SequenceNumber,
     pub(super) syn: P,
+    /// What becomes of it then.
+    pub(super) verdict: SynVerdict,
 }
 
 impl<P, U, D> State<P, U, D> {

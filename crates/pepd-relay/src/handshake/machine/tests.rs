@@ -52,6 +52,7 @@ fn states(now: Instant) -> Vec<TestState> {
             ticket: Ticket(1),
             number: OLD,
             syn: "held",
+            verdict: SynVerdict::Bypass(UnsplitReason::Full),
         }),
     ]
 }
@@ -93,7 +94,7 @@ fn events(state: &TestState) -> Vec<TestEvent> {
         Event::ClientReset,
         Event::FinalAck("new ack"),
         Event::Accepted,
-        Event::Evict,
+        Event::Evict(SynVerdict::Bypass(UnsplitReason::Blocked)),
         Event::DialEnded,
         Event::Expired,
         Event::Cleared(SynVerdict::Superseded),

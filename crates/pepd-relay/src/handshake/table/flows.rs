@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
 use pepd_packet::{FourTuple, SequenceNumber, SourcePrefix};
-use pepd_telemetry::Throttle;
+use pepd_telemetry::{Throttle, UnsplitReason};
 
 use super::given::{Claim, Evicted, FinalAck, Received};
 use super::places::Places;
@@ -30,6 +30,9 @@ pub(super) struct Flows<P, U, D> {
     history: SynHistory,
     turned_away: TurnedAway,
 }
+
+/// The verdict of a SYN that has made room for another.
+const ROUTED_FOR_ROOM: SynVerdict = SynVerdict::Bypass(UnsplitReason::Full);
 
 /// Returns the number of SYNs remembered where there is room for `capacity` flows: as many as may
 /// be routed in turn before the first of them comes again, and some hundred kilobytes in any case.
@@ -85,7 +88,10 @@ impl<P: Debug, U: Debug, D: Dial> Flows<P, U, D> {
             self.next_ticket += 1;
             self.budget.take(flow.server.ip(), now);
             while let Some(oldest) = self.places.take_excess(flow) {
-                evicted.add(oldest, self.step(oldest, Event::Evict, now));
+                evicted.add(
+                    oldest,
+                    self.step(oldest, Event::Evict(ROUTED_FOR_ROOM), now),
+                );
             }
         }
         let is_routed = action.is_routed_at_once();

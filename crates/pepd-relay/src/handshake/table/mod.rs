@@ -186,6 +186,19 @@ impl<P: Debug, U: Debug, D: Dial> Table<P, U, D> {
         })
     }
 
+    /// Empties the table but for the dials that have not ended: the SYNs that are held have this
+    /// verdict, at once or when their dial has ended.
+    pub(crate) fn evict_all(&self, verdict: SynVerdict, now: Instant) -> Evicted<P, U, D> {
+        self.with(|flows| {
+            let placed = flows
+                .states
+                .iter()
+                .filter(|(_, state)| state.place().is_some());
+            let placed = placed.map(|(flow, _)| *flow).collect();
+            flows.step_all(placed, || Event::Evict(verdict), now)
+        })
+    }
+
     /// Empties the table: the SYNs that are held have this verdict.
     pub(crate) fn clear(&self, verdict: SynVerdict, now: Instant) -> Evicted<P, U, D> {
         self.with(|flows| {

@@ -34,6 +34,7 @@ enum Op {
     DialEnded(usize),
     Expire,
     Clear,
+    EvictAll,
     Wait(u64),
     Capacity(u32),
 }
@@ -69,7 +70,9 @@ fn op() -> impl Strategy<Value = Op> {
         2 => dial.clone().prop_map(Op::Accepted),
         3 => dial.prop_map(Op::DialEnded),
         1 => Just(Op::Expire),
-        1 => prop::bool::weighted(0.2).prop_map(|all| if all { Op::Clear } else { Op::Expire }),
+        1 => prop::sample::select(vec![
+            Op::Clear, Op::EvictAll, Op::Expire, Op::Expire, Op::Expire, Op::Expire,
+        ]),
         3 => (0u64..8000).prop_map(Op::Wait),
         1 => (0u32..6).prop_map(Op::Capacity),
     ]
@@ -290,6 +293,12 @@ impl World {
                 self.evicted(evicted);
             }
             Op::Clear => self.clear(),
+            Op::EvictAll => {
+                let blocked = SynVerdict::Bypass(UnsplitReason::Blocked);
+                let evicted = self.table.evict_all(blocked, self.now);
+                self.evicted(evicted);
+                assert_eq!(self.table.len(), 0);
+            }
             Op::Wait(milliseconds) => self.now += Duration::from_millis(milliseconds),
             Op::Capacity(capacity) => {
                 self.table
