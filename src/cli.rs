@@ -1,11 +1,12 @@
 //! The command line.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
-use pepd_admin::wire::{FlowQuery, FlowSort, Phase, Place};
+use pepd_admin::wire::{FlowQuery, FlowSort, LinkReport, Phase, Place};
 
 use crate::exit;
 
@@ -69,6 +70,11 @@ pub enum Command {
     Reload(Target),
     /// Have a running daemon route new connections, let those that there are finish, and end.
     Drain(Target),
+    /// Tell a running daemon what is known of the link under a leg, as a modem's script may.
+    ///
+    /// While a link is gone, none of the leg's connections is given up; when it is up again, each
+    /// goes on at once. Exit status: 69 if there is no such daemon, or no such leg.
+    Link(LinkArgs),
     /// Print completions for a shell.
     Completions {
         /// The shell.
@@ -227,6 +233,33 @@ fn phases() -> impl TypedValueParser<Value = Phase> {
     let names = PHASES.map(|(name, _)| name);
     PossibleValuesParser::new(names)
         .try_map(|name| phase(&name).ok_or_else(|| format!("`{name}` is no phase")))
+}
+
+/// What is known of which link.
+#[derive(Debug, Args)]
+pub struct LinkArgs {
+    /// The leg, as the configuration names it.
+    #[arg(value_name = "LEG")]
+    pub leg: String,
+    /// What is known of its link.
+    #[arg(value_name = "STATE", value_parser = link_reports())]
+    pub report: LinkReport,
+    /// With `going-down`: how long it will be gone, such as 10s.
+    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub time: Option<Duration>,
+    /// Which daemon.
+    #[command(flatten)]
+    pub target: Target,
+}
+
+fn link_reports() -> impl TypedValueParser<Value = LinkReport> {
+    let names = LinkReport::ALL.map(LinkReport::name);
+    PossibleValuesParser::new(names).try_map(|name| {
+        let known = LinkReport::ALL
+            .into_iter()
+            .find(|known| known.name() == name);
+        known.ok_or_else(|| format!("`{name}` is no state of a link"))
+    })
 }
 
 /// One flow.

@@ -47,6 +47,7 @@ fn main() -> ExitCode {
         Command::Top(target) => top::top(&target),
         Command::Reload(target) => commands::control::reload(&target),
         Command::Drain(target) => commands::control::drain(&target),
+        Command::Link(args) => commands::control::link(&args),
         Command::Completions { shell } => commands::completions::completions(shell),
         Command::Man => commands::man::print_manual(),
     };

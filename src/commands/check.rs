@@ -83,6 +83,7 @@ fn legs(config: &Config) -> Table {
         "SILENT: PROBED AFTER",
         "GIVEN UP AFTER",
         "DATA NOT ACKNOWLEDGED",
+        "ITS LINK IS TOLD BY",
     ]);
     for leg in &config.legs {
         let keepalive = leg.keepalive;
@@ -97,6 +98,9 @@ fn legs(config: &Config) -> Table {
             &format!("{:?}", keepalive.idle),
             &format!("{patience:?}"),
             &unacknowledged,
+            &leg.link
+                .as_ref()
+                .map_or("pepd link".to_owned(), ToString::to_string),
         ]);
     }
     table

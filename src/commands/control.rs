@@ -1,6 +1,6 @@
-//! `pepd reload` and `pepd drain`: what a running daemon is told.
+//! `pepd reload`, `pepd drain` and `pepd link`: what a running daemon is told.
 
-use crate::cli::Target;
+use crate::cli::{LinkArgs, Target};
 use crate::commands::client::Client;
 use crate::commands::endpoint;
 use crate::exit::Result;
@@ -16,4 +16,11 @@ pub fn reload(target: &Target) -> Result {
 pub fn drain(target: &Target) -> Result {
     Client::new(target)?.post(endpoint::DRAIN)?;
     print(b"draining: it ends when the last connection does, or its drain time is over\n")
+}
+
+/// Tells the daemon what is known of the link under a leg.
+pub fn link(args: &LinkArgs) -> Result {
+    let address = endpoint::link(&args.leg, args.report, args.time);
+    Client::new(&args.target)?.post(&address)?;
+    print(format!("{}: {}\n", args.leg, args.report.name()).as_bytes())
 }

@@ -1,6 +1,8 @@
 //! The paths at which a daemon answers (docs/admin.md).
 
-use pepd_admin::wire::FlowQuery;
+use std::time::Duration;
+
+use pepd_admin::wire::{FlowQuery, LinkQuery, LinkReport};
 
 /// Tells how the daemon is as a whole.
 pub const STATUS: &str = "/v1/status";
@@ -26,4 +28,15 @@ pub fn flow(id: u64) -> String {
 /// Tells what one live connection did second by second.
 pub fn history(id: u64) -> String {
     format!("/v1/flows/{id}/history")
+}
+
+/// Takes what is known of the link under a leg, and for how long it will be gone.
+pub fn link(leg: &str, report: LinkReport, time: Option<Duration>) -> String {
+    let query = LinkQuery {
+        leg: leg.to_owned(),
+        seconds: time.map(|time| time.as_secs_f64()),
+    };
+    #[allow(clippy::expect_used, reason = "a struct of a string and a number")]
+    let query = serde_urlencoded::to_string(query).expect("a query has a text");
+    format!("/v1/link/{}?{query}", report.name())
 }

@@ -1,12 +1,14 @@
 //! `pepd run`: from the configuration file to a running daemon.
 
+use pepd_relay::Injector;
+
 use crate::cli::File;
 use crate::config_file;
 use crate::daemon::admin::{Page, Socket};
 use crate::daemon::fixed_rate::Controls;
 use crate::daemon::lock::Lock;
 use crate::daemon::privileges::Needs;
-use crate::daemon::{Daemon, Privileged, log, privileges};
+use crate::daemon::{Daemon, Made, Privileged, log, privileges};
 use crate::exit::{Failure, Result};
 
 /// Runs the daemon until a signal or a control request ends it.
@@ -18,6 +20,8 @@ pub fn run(file: &File) -> Result {
     let socket = Socket::bind(&config.admin, account.as_ref())?;
     let page = Page::bind(&config)?;
     let controls = Controls::register(&config)?;
+    // Without the capability that it takes, legs wait for the kernel's timers.
+    let injector = Injector::open().ok();
     // Everything after this, threads and programs, has only what is needed.
     let needs = Needs {
         config: &config,
@@ -26,8 +30,11 @@ pub fn run(file: &File) -> Result {
     let in_force = privileges::confine(account.as_ref(), &needs)?;
     let privileged = Privileged {
         controls,
-        socket,
-        page,
+        made: Made {
+            socket,
+            page,
+            injector,
+        },
         in_force,
     };
     let _flushed = log::start(config.log.format)?;

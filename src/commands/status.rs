@@ -3,8 +3,8 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use pepd_admin::wire::{
-    Alarm, Confinement, GuardDrops, LastReload, LimitUse, PairDirection, PairLeg, PairSnapshot,
-    PeerState, ReloadState, Status,
+    Alarm, Confinement, GuardDrops, LastReload, LimitUse, LinkState, PairDirection, PairLeg,
+    PairSnapshot, PeerState, ReloadState, Status,
 };
 
 use crate::cli::AskArgs;
@@ -47,6 +47,7 @@ fn describe(status: &Status, now: f64, width: Option<u16>) -> String {
         pairs(&status.pairs, width),
         limits(&status.limits, width),
         peers(&status.peers, now, width),
+        links(&status.links, now, width),
         guards(&status.guards, width),
         counters(status, width),
         advice(&status.advice, width),
@@ -190,6 +191,26 @@ fn peers(peers: &[PeerState], now: f64, width: Option<u16>) -> String {
             peer.rtt.map_or_else(|| "–".to_owned(), format::seconds),
             format::count(peer.lost),
             format::count(peer.probes),
+        ]);
+    }
+    table::text(&table)
+}
+
+/// Lists the links of which something tells.
+fn links(links: &[LinkState], now: f64, width: Option<u16>) -> String {
+    if links.is_empty() {
+        return String::new();
+    }
+    let header = ["LINK OF LEG", "STATE", "SINCE", "CHANGES", "TOLD BY"];
+    let mut table = table::table(&header, &[3], &[4], width);
+    for link in links {
+        table.add_row([
+            link.leg.clone(),
+            labels::link(link.state).to_owned(),
+            link.since
+                .map_or_else(|| "–".to_owned(), |since| format::age(now - since)),
+            format::count(link.changes),
+            link.source.clone(),
         ]);
     }
     table::text(&table)

@@ -14,6 +14,7 @@ pub mod fixed_rate;
 mod flooded_destinations;
 mod gate_keeper;
 mod health;
+mod links;
 pub mod lock;
 pub mod log;
 pub mod peers;
@@ -36,12 +37,14 @@ use std::sync::Arc;
 
 use pepd_config::Config;
 use pepd_net::{Installed, Plan};
+use pepd_relay::Injector;
 use pepd_telemetry::Counters;
 
 use crate::cli::File;
 use crate::daemon::admin::{Page, Socket};
 use crate::daemon::fixed_rate::Controls;
 use crate::daemon::gate_keeper::GateKeeper;
+use crate::daemon::links::Links;
 use crate::daemon::privileges::InForce;
 use crate::daemon::requests::Requests;
 use crate::daemon::resources::Descriptors;
@@ -64,18 +67,27 @@ pub struct Daemon {
     counters: Arc<Counters>,
     view: Arc<StatusView>,
     requests: Requests,
+    links: Links,
 }
 
 /// The objects that are made with the privileges that the daemon then gives up.
 pub struct Privileged {
     /// The controls of the legs with a fixed rate.
     pub controls: Controls,
+    /// What the services take over.
+    pub made: Made,
+    /// What the daemon may still do.
+    pub in_force: InForce,
+}
+
+/// The sockets that are made with privileges, and taken over by the services.
+pub struct Made {
     /// The admin socket, if the file asks for one.
     pub socket: Option<Socket>,
     /// The listener of the dashboard and the metrics, if the file asks for one.
     pub page: Option<Page>,
-    /// What the daemon may still do.
-    pub in_force: InForce,
+    /// By which legs are restarted when their link is back; none where that is not permitted.
+    pub injector: Option<Injector>,
 }
 
 impl Privileged {
@@ -83,5 +95,11 @@ impl Privileged {
     fn report(&self, config: &Config, file: &File) {
         self.in_force.report(config, &file.path);
         self.controls.report();
+        if self.made.injector.is_none() && config.legs.iter().any(|leg| leg.link.is_some()) {
+            tracing::warn!(
+                "without CAP_NET_RAW, connections go on only some seconds after their link is back \
+                 (AmbientCapabilities=CAP_NET_RAW in the unit)"
+            );
+        }
     }
 }

@@ -60,6 +60,7 @@ impl Daemon {
         self.view.set_config(&config);
         self.keeper.probes.follow(&config);
         self.keeper.health.follow(&plan);
+        self.links.follow(&config);
         self.config = config;
         self.descriptors = descriptors;
         self.plan = plan;

@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::daemon::admin::Admin;
 use crate::daemon::gate_keeper::{GateKeeper, report_error};
+use crate::daemon::links::LinkTeller;
 use crate::daemon::signals::{Signalled, Signals};
 use crate::daemon::status_view::StatusView;
 
@@ -26,6 +27,8 @@ pub struct Requests {
     signals: Signals,
     /// None until the daemon answers questions.
     admin: Option<(Admin, Arc<StatusView>)>,
+    /// Hears what others know of links; none before there are any.
+    links: Option<LinkTeller>,
     reload: bool,
     /// Those who wait to hear what becomes of the next reload.
     waiting: Vec<Answer>,
@@ -68,6 +71,7 @@ impl Requests {
         Self {
             signals,
             admin: None,
+            links: None,
             reload: false,
             waiting: Vec::new(),
             end: None,
@@ -78,6 +82,11 @@ impl Requests {
     /// Hears what comes by the admin API from now on; `view` is what that shows.
     pub fn hear_admin(&mut self, admin: Admin, view: Arc<StatusView>) {
         self.admin = Some((admin, view));
+    }
+
+    /// Has what others know of links told from now on.
+    pub fn tell_links(&mut self, links: LinkTeller) {
+        self.links = Some(links);
     }
 
     /// Tells whether the daemon is to end.
@@ -193,6 +202,11 @@ impl Requests {
                 ControlRequest::Reload(answer) => {
                     self.reload = true;
                     self.waiting.push(answer);
+                }
+                ControlRequest::Link(order, answer) => {
+                    if let Some(links) = &self.links {
+                        links.tell(order, answer);
+                    }
                 }
                 ControlRequest::Drain(answer) => {
                     // Whoever made the request may have gone since. Made twice it is no more

@@ -10,16 +10,17 @@ use pepd_relay::{Prepared, Relay, Settings};
 use pepd_telemetry::Counters;
 
 use crate::cli::File;
-use crate::daemon::admin::{Admin, Page, Socket};
+use crate::daemon::admin::Admin;
 use crate::daemon::gate_keeper::GateKeeper;
 use crate::daemon::health::{Alarms, Health, Look};
+use crate::daemon::links::Links;
 use crate::daemon::peers::Probes;
 use crate::daemon::requests::{GivenUp, Requests};
 use crate::daemon::resources::{self, Descriptors};
 use crate::daemon::signals::Signals;
 use crate::daemon::status_view::{Sources, StatusView};
 use crate::daemon::systemd::Notifier;
-use crate::daemon::{Daemon, Privileged, drain, prepare};
+use crate::daemon::{Daemon, Made, Privileged, drain, prepare};
 use crate::exit::{Failure, Result};
 
 impl Daemon {
@@ -55,8 +56,7 @@ impl Daemon {
             alarms: Arc::clone(&alarms),
             confinement: privileged.in_force.for_status(),
         };
-        let places = (privileged.socket, privileged.page);
-        let serving = match serve(&config, prepared, sources, places) {
+        let serving = match serve(&config, prepared, sources, privileged.made) {
             Ok(serving) => serving,
             Err(failure) => {
                 undo(installed).await;
@@ -66,6 +66,7 @@ impl Daemon {
         report_start(&config, workers, descriptors);
         let health = Health::new(serving.watch, &plan, look, Arc::clone(&counters), alarms);
         requests.hear_admin(serving.admin, Arc::clone(&serving.view));
+        requests.tell_links(serving.links.teller());
         Ok(Some(Self {
             file,
             config,
@@ -85,6 +86,7 @@ impl Daemon {
             counters,
             view: serving.view,
             requests,
+            links: serving.links,
         }))
     }
 }
@@ -142,6 +144,7 @@ async fn install(plan: &Plan) -> Result<Installed> {
 
 /// The services that are started once the kernel state is there.
 struct Serving {
+    links: Links,
     gate: Gate,
     watch: Watch,
     relay: Relay,
@@ -149,20 +152,24 @@ struct Serving {
     admin: Admin,
 }
 
-fn serve(
-    config: &Config,
-    prepared: Prepared,
-    sources: Sources,
-    (socket, page): (Option<Socket>, Option<Page>),
-) -> Result<Serving> {
+fn serve(config: &Config, prepared: Prepared, sources: Sources, made: Made) -> Result<Serving> {
     let gate = Gate::open()?;
     let watch = Watch::open()?;
     let pipes = sources.descriptors.pipes;
-    let relay = Relay::start(prepared, pipes, Arc::clone(&sources.counters))
+    let counters = Arc::clone(&sources.counters);
+    let relay = Relay::start(prepared, pipes, counters, made.injector)
         .map_err(|error| Failure::internal("start the workers", error))?;
-    let view = Arc::new(StatusView::new(config, relay.observer(), sources));
-    let admin = Admin::start(socket, page, Arc::clone(&view) as Arc<dyn View>)?;
+    let links = Links::start(config, relay.links(), sources.peers.clone());
+    let view = Arc::new(StatusView::new(
+        config,
+        relay.observer(),
+        links.states(),
+        sources,
+    ));
+    let shown = Arc::clone(&view) as Arc<dyn View>;
+    let admin = Admin::start(made.socket, made.page, shown)?;
     Ok(Serving {
+        links,
         gate,
         watch,
         relay,

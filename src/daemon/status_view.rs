@@ -16,6 +16,7 @@ use pepd_telemetry::Counters;
 
 use crate::daemon::fixed_rate::Names;
 use crate::daemon::health::{Alarms, Passing};
+use crate::daemon::links::LinkStates;
 use crate::daemon::peers::PeerStates;
 use crate::daemon::resources::Descriptors;
 
@@ -49,6 +50,7 @@ pub struct StatusView {
     peers: PeerStates,
     fixed_rate: Names,
     alarms: Arc<Alarms>,
+    links: LinkStates,
     confinement: Confinement,
     kernel: RwLock<pepd_net::Counts>,
     configured: RwLock<Configured>,
@@ -68,8 +70,8 @@ struct Configured {
 }
 
 impl StatusView {
-    /// Makes a view of the relay that `observer` sees.
-    pub fn new(config: &Config, observer: Observer, sources: Sources) -> Self {
+    /// Makes a view of the relay that `observer` sees, and of the links under its legs.
+    pub fn new(config: &Config, observer: Observer, links: LinkStates, sources: Sources) -> Self {
         let Sources {
             counters,
             workers,
@@ -87,6 +89,7 @@ impl StatusView {
             peers,
             fixed_rate,
             alarms,
+            links,
             confinement,
             kernel: RwLock::default(),
             configured: RwLock::new(Configured::from(config)),
@@ -218,6 +221,7 @@ impl View for StatusView {
             peers: self.peers.get(),
             routed,
             guards,
+            links: self.links.get(),
             alarms: self.alarms.list(),
             advice,
         }

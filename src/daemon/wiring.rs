@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use pepd_config::{Action, Config, Dscp, Handshake, Tos, Via};
+use pepd_config::{Action, Config, Dscp, Handshake, Tos, Via, WhileGone};
 use pepd_packet::{QueueNumber, SocketMarks};
 use pepd_relay::ListenerAddress;
 
@@ -16,6 +16,7 @@ const FIRST_QUEUE: QueueNumber = QueueNumber(7300);
 pub fn settings(config: &Config, controls: &Controls) -> pepd_relay::Settings {
     pepd_relay::Settings {
         port: config.capture.port,
+        mark: config.capture.mark.value,
         limits: pepd_relay::Limits {
             connections: config.limits.connections,
             per_source: config.limits.connections_per_source,
@@ -78,6 +79,11 @@ fn leg(leg: &pepd_config::Leg, controls: &Controls, marks: Option<SocketMarks>) 
         thin: leg.thin,
         notsent_lowat: leg.notsent_lowat,
         connect_timeout: leg.connect_timeout,
+        while_gone: match leg.while_gone {
+            WhileGone::Wait => pepd_relay::WhileGone::Wait,
+            WhileGone::Refuse => pepd_relay::WhileGone::Refuse,
+            WhileGone::Route => pepd_relay::WhileGone::Route,
+        },
         client_mark: marks.map(|marks| marks.client),
         upstream_mark: marks.map(|marks| marks.upstream),
         unclaimed_mark: marks.and_then(|marks| marks.unclaimed),

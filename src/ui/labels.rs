@@ -2,7 +2,8 @@
 //! liveness, a leg's figures, a direction's phase.
 
 use pepd_admin::wire::{
-    DaemonState, LegSnapshot, LimitUse, Liveness, Phase, PhaseSeconds, Status, TcpFigures,
+    DaemonState, LegSnapshot, LimitUse, LinkReport, Liveness, Phase, PhaseSeconds, Status,
+    TcpFigures,
 };
 
 use crate::ui::format;
@@ -58,6 +59,15 @@ pub fn liveness(liveness: Liveness) -> &'static str {
         Liveness::Answering => "answering",
         Liveness::Silent => "SILENT",
         Liveness::Unprobed => "unprobed",
+    }
+}
+
+/// Tells in a word whether a link is there.
+pub fn link(state: LinkReport) -> &'static str {
+    match state {
+        LinkReport::Up => "up",
+        LinkReport::GoingDown => "GOING DOWN",
+        LinkReport::Gone => "GONE",
     }
 }
 

@@ -70,6 +70,8 @@ pub(crate) const PEER_NAME: usize = 10;
 pub(crate) const NAME: usize = 32;
 /// include/net/tcp.h, `TCP_CA_NAME_MAX`, less the terminating zero.
 pub(crate) const CONGESTION: usize = 15;
+/// Bytes of an interface's name (IFNAMSIZ less the final zero, include/uapi/linux/if.h).
+pub(crate) const INTERFACE: usize = 15;
 /// The length of a group's name, as groupadd(8) takes it.
 pub(crate) const GROUP: usize = 32;
 /// The length of a user's name, as useradd(8) takes it.

@@ -58,7 +58,11 @@ pub(crate) const LEG: &[&str] = &[
     "thin",
     "notsent_lowat",
     "connect_timeout",
+    "link",
+    "while_gone",
 ];
+/// `link` of a leg
+pub(crate) const LEG_LINK: &[&str] = &["interface", "peer"];
 /// `keepalive` of a leg
 pub(crate) const KEEPALIVE: &[&str] = &["idle", "interval", "count"];
 /// `[[rule]]`
@@ -85,6 +89,7 @@ pub(crate) const ALL: &[(&str, &[&str])] = &[
     ("[[box]]", BOX),
     ("[[link]]", LINK),
     ("[leg.NAME]", LEG),
+    ("[leg.NAME.link]", LEG_LINK),
     ("[leg.NAME.keepalive]", KEEPALIVE),
     ("[[rule]]", RULE),
     ("[admin]", ADMIN),

@@ -59,7 +59,8 @@ pub use crate::context::Context;
 use crate::context::Which;
 pub use crate::model::{
     Action, Admin, Campus, CampusId, Capture, Config, Congestion, Dscp, Handshake, Keepalive, Leg,
-    LegId, Limits, Log, LogFormat, Node, Peer, PeerId, Rule, Table, Tos, Via,
+    LegId, Limits, LinkSource, Log, LogFormat, Node, Peer, PeerId, Rule, Table, Tos, Via,
+    WhileGone,
 };
 pub use crate::report::Report;
 use crate::report::{Problem, Problems};

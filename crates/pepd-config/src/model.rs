@@ -1,5 +1,6 @@
 //! The resolved configuration: what the rest of pepd sees.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
@@ -204,6 +205,39 @@ pub struct Leg {
     pub notsent_lowat: Option<Size>,
     /// The time that a connection attempt on this leg may take.
     pub connect_timeout: Duration,
+    /// What tells whether the link under the leg is there; `None` where only `pepd link` does.
+    pub link: Option<LinkSource>,
+    /// What becomes of new connections while that link is gone.
+    pub while_gone: WhileGone,
+}
+
+/// What becomes of a new connection over a leg whose link is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum WhileGone {
+    /// It waits, and is established when the link is back.
+    Wait,
+    /// Its client is refused.
+    Refuse,
+    /// It is routed, unsplit.
+    Route,
+}
+
+/// What tells whether the link under a leg is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LinkSource {
+    /// An interface of this host: its carrier, and what it says of itself (RFC 2863, ifOperStatus).
+    Interface(String),
+    /// The probes of the peer of this name.
+    Peer(String),
+}
+
+impl fmt::Display for LinkSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Interface(name) => write!(f, "interface {name}"),
+            Self::Peer(name) => write!(f, "peer {name}"),
+        }
+    }
 }
 
 impl Leg {
@@ -223,6 +257,8 @@ impl Leg {
             thin: false,
             notsent_lowat: None,
             connect_timeout: Self::CONNECT_TIMEOUT,
+            link: None,
+            while_gone: WhileGone::Wait,
         }
     }
 

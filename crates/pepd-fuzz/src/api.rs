@@ -69,6 +69,11 @@ async fn says(bytes: &[u8], with_orders: bool) {
             match order {
                 ControlRequest::Reload(answer) => drop(answer.send(Ok(()))),
                 ControlRequest::Drain(answer) => drop(answer.send(())),
+                ControlRequest::Link(order, answer) => {
+                    let is_there = order.leg == "satellite";
+                    let legs = || vec!["satellite".to_owned()];
+                    drop(answer.send(is_there.then_some(()).ok_or_else(legs)));
+                }
             }
         }
         std::future::pending().await

@@ -43,6 +43,7 @@ mod error;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod gate;
+mod interfaces;
 mod iptables;
 mod netlink;
 mod nft;
@@ -64,6 +65,7 @@ pub use counters::{Counts, Guard, Unsplit};
 pub use diag::end_half_open;
 pub use error::{Classify, Drift, Kind};
 pub use gate::{Gate, GateError};
+pub use interfaces::{InterfaceChange, Interfaces};
 pub use iptables::process::IptablesError;
 pub use iptables::tables::open_iptables_lists;
 pub use netlink::NetlinkError;

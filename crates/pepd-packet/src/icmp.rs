@@ -1,11 +1,12 @@
 //! ICMP: errors that quote a TCP segment, and echo messages.
 
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use crate::checksum::Checksum;
 use crate::four_tuple::FourTuple;
-use crate::ip::Packet;
+use crate::ip::{self, Packet};
 use crate::protocol::Protocol;
+use crate::tcp::SequenceNumber;
 
 /// The bytes of an ICMP header: type, code, checksum, and four bytes that depend on the type
 /// (RFC 792, and RFC 4443, section 2.1).
@@ -43,6 +44,37 @@ pub fn read_error(packet: &[u8]) -> Option<(FourTuple, IcmpError)> {
     let quoted = Packet::read(ip.payload.get(HEADER..)?)?;
     (quoted.protocol == Protocol::TCP).then_some(())?;
     Some((quoted.four_tuple()?, error))
+}
+
+/// Makes an ICMP error, in an IP packet to the sender of a TCP segment: there is no route to the
+/// receiver (type 3 code 0 of RFC 792, type 1 code 0 of RFC 4443). It quotes the segment as far as
+/// both RFCs ask for: its addresses, its ports and its sequence number.
+///
+/// `segment` has its sender for the client. None if its addresses are of two families.
+pub fn no_route(segment: FourTuple, number: SequenceNumber) -> Option<Vec<u8>> {
+    let FourTuple { client, server } = segment;
+    let mut quoted = client.port().to_be_bytes().to_vec();
+    quoted.extend(server.port().to_be_bytes());
+    quoted.extend(number.0.to_be_bytes());
+    match (client.ip(), server.ip()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            let mut message = vec![3, 0, 0, 0, 0, 0, 0, 0];
+            message.extend(ip::in_ipv4(from, to, Protocol::TCP, &quoted));
+            let checksum = Checksum::of(&message);
+            let message = with_checksum(message, checksum);
+            Some(ip::in_ipv4(to, from, Protocol::ICMP, &message))
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            let mut message = vec![1, 0, 0, 0, 0, 0, 0, 0];
+            message.extend(ip::in_ipv6(from, to, Protocol::TCP, &quoted));
+            let (sender, receiver) = (to.into(), from.into());
+            let checksum =
+                Checksum::with_pseudo_header(sender, receiver, Protocol::ICMPV6, &message);
+            let message = with_checksum(message, checksum);
+            Some(ip::in_ipv6(to, from, Protocol::ICMPV6, &message))
+        }
+        _ => None,
+    }
 }
 
 /// An echo request, or the reply to it (RFC 792, and RFC 4443, sections 4.1 and 4.2).
@@ -132,6 +164,30 @@ mod tests {
         icmp.extend(&quoted);
         let (_, error) = read_error(&v6(ICMPV6, &icmp)).unwrap();
         assert_eq!(error, IcmpError::V6 { kind: 1, code: 3 });
+    }
+
+    #[test]
+    fn what_is_made_is_what_is_read() {
+        let number = SequenceNumber(0x0102_0304);
+        let packet = no_route(four_tuple(), number).unwrap();
+        let error = IcmpError::V4 { kind: 3, code: 0 };
+        assert_eq!(read_error(&packet), Some((four_tuple(), error)));
+        assert!(packet.ends_with(&[1, 2, 3, 4]));
+        assert_eq!(Checksum::of(&packet[20..]).value(), 0);
+        let of_v6 = FourTuple {
+            client: "[fd00:a::2]:1".parse().unwrap(),
+            server: "[fd00:b::2]:2".parse().unwrap(),
+        };
+        let packet = no_route(of_v6, number).unwrap();
+        let error = IcmpError::V6 { kind: 1, code: 0 };
+        assert_eq!(read_error(&packet), Some((of_v6, error)));
+        let ip = Packet::read(&packet).unwrap();
+        assert_eq!(ip.payload_checksum(), 0);
+        let mixed = FourTuple {
+            server: four_tuple().server,
+            ..of_v6
+        };
+        assert_eq!(no_route(mixed, number), None);
     }
 
     #[test]

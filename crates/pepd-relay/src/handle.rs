@@ -17,10 +17,11 @@ use crate::handshake::evicted::let_go;
 use crate::handshake::verdict::SynVerdict;
 use crate::limits::Admission;
 use crate::listener::{self, ListenError, Listener};
+use crate::outage::Injector;
 use crate::pipe_pool::PipePool;
 use crate::settings::{EndToEnd, Leg, ListenerAddress, Settings};
 use crate::shared::{Handshakes, Shared};
-use crate::worker::Worker;
+use crate::worker::{LinkControl, Worker};
 
 /// Settings whose listeners are open: nothing can fail any more when they come into force.
 #[derive(Debug)]
@@ -87,8 +88,13 @@ pub struct Relay {
 
 impl Relay {
     /// Starts a worker for each set of listeners. `pipes` is how many pipes, of two descriptors
-    /// each, all of them together may have.
-    pub fn start(prepared: Prepared, pipes: usize, counters: Arc<Counters>) -> io::Result<Self> {
+    /// each, all of them together may have; by `injector` legs are restarted when their link is back.
+    pub fn start(
+        prepared: Prepared,
+        pipes: usize,
+        counters: Arc<Counters>,
+        injector: Option<Injector>,
+    ) -> io::Result<Self> {
         let Prepared {
             settings,
             generation,
@@ -119,6 +125,9 @@ impl Relay {
             gate: GateWatch::default(),
             settings: ArcSwap::from_pointee(settings),
             counters,
+            injector,
+            links: Arc::default(),
+            workers: listeners.len().max(1),
             fast_open_key: key,
             unnamed_leg: Leg::kernel_defaults("(none)"),
         });
@@ -232,6 +241,11 @@ impl Relay {
     /// Returns the watch on the capture's gate, to be told whatever the gate was last told.
     pub fn gate(&self) -> &GateWatch {
         &self.shared.gate
+    }
+
+    /// Returns what tells it about links, for any thread.
+    pub fn links(&self) -> LinkControl {
+        LinkControl::new(Arc::clone(&self.shared.links), &self.workers)
     }
 
     /// Returns an observer of it for any thread.

@@ -22,6 +22,7 @@ mod handle;
 mod handshake;
 mod limits;
 mod listener;
+mod outage;
 mod pipe_pool;
 mod probe;
 mod registered;
@@ -40,8 +41,11 @@ pub use gate_history::GateWatch;
 pub use handle::{Observer, Prepared, Relay, listener_addresses};
 pub use limits::{Admission, Pressure};
 pub use listener::ListenError;
+pub use outage::Injector;
 pub use probe::{ProbeError, probe};
 pub use sample::sample;
-pub use settings::{Campus, Dscp, EndToEnd, Keepalive, Leg, Limits, ListenerAddress, Settings};
+pub use settings::{
+    Campus, Dscp, EndToEnd, Keepalive, Leg, Limits, ListenerAddress, Settings, WhileGone,
+};
 pub use sockopts::{Difference, SocketError, SocketOption};
-pub use worker::LISTENER_SETS;
+pub use worker::{LISTENER_SETS, LinkControl};

@@ -12,6 +12,8 @@ use pepd_packet::{Mark, MarkValue, QueueNumber, Rate, Size, SourcePrefix, Verdic
 pub struct Settings {
     /// The port of all listeners.
     pub port: u16,
+    /// The mark with which a packet is delivered on this host, whoever's its address is.
+    pub mark: MarkValue,
     /// The limits on what is split at once.
     pub limits: Limits,
     /// The way in which SYNs are held; `None` where every client is answered before its
@@ -87,6 +89,8 @@ pub struct Leg {
     pub notsent_lowat: Option<Size>,
     /// The time that the upstream leg may take to be established.
     pub connect_timeout: Duration,
+    /// What becomes of a new connection while its link is gone.
+    pub while_gone: WhileGone,
     /// The mark of its listeners, and so of the client legs that they accept (SO_MARK), by which
     /// the capture knows their packets at once.
     pub client_mark: Option<MarkValue>,
@@ -95,6 +99,17 @@ pub struct Leg {
     /// The mark of those that have no client yet: what would end the destination's handshake does
     /// not leave this host with it.
     pub unclaimed_mark: Option<MarkValue>,
+}
+
+/// What becomes of a new connection over a leg whose link is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhileGone {
+    /// It waits, and is established when the link is back.
+    Wait,
+    /// Its client is refused, where its SYN is held.
+    Refuse,
+    /// It is routed unsplit, where its SYN is held.
+    Route,
 }
 
 /// TCP keepalive (RFC 9293, section 3.8.4).
@@ -137,6 +152,7 @@ impl Leg {
             thin: false,
             notsent_lowat: None,
             connect_timeout: Duration::from_secs(130),
+            while_gone: WhileGone::Wait,
             client_mark: None,
             upstream_mark: None,
             unclaimed_mark: None,
@@ -242,6 +258,7 @@ mod tests {
     fn the_longest_prefix_names_the_leg() {
         let settings = Settings {
             port: 7300,
+            mark: MarkValue(1),
             limits: Limits {
                 connections: 1,
                 per_source: 1,

@@ -14,6 +14,7 @@ use crate::handshake::queued_packet::QueuedPacket;
 use crate::handshake::table::Table;
 use crate::handshake::verdict::SynVerdict;
 use crate::limits::Admission;
+use crate::outage::{Injector, Links};
 use crate::pipe_pool::PipePool;
 use crate::settings::{Leg, Settings};
 
@@ -31,6 +32,12 @@ pub(crate) struct Shared {
     pub(crate) fast_open_key: Key,
     pub(crate) flows: Arc<FlowTable>,
     pub(crate) access_log: AccessLog,
+    /// By which legs are restarted; none where that was not permitted.
+    pub(crate) injector: Option<Injector>,
+    /// The links under the legs.
+    pub(crate) links: Arc<Links>,
+    /// The number of workers.
+    pub(crate) workers: usize,
     /// The leg for a destination that a reload has just taken out of every campus.
     pub(crate) unnamed_leg: Leg,
 }

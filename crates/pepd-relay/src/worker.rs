@@ -1,6 +1,6 @@
 //! A worker: a thread, its runtime, its listeners and its pipes.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -14,16 +14,22 @@ use tokio::task::{AbortHandle, JoinSet};
 use crate::accept::accept_on;
 use crate::handshake::{expiry, queue};
 use crate::listener::Listener;
+use crate::outage::{self, Links};
 use crate::pipe_pool::PipePool;
 use crate::sample;
 use crate::shared::{Context, Shared};
 
 /// A command to a worker.
+#[derive(Debug)]
 enum Command {
     /// Accept on these, and for a while on those before them: handshakes may be under way.
     Listen(Vec<Listener>),
     /// Read this queue from now on.
     ReadQueue(Queue),
+    /// The link under the leg of this name is gone.
+    LinkGone(Arc<str>),
+    /// It is back.
+    LinkUp(Arc<str>),
     /// End; what is not finished is reset.
     Quit,
 }
@@ -50,6 +56,43 @@ pub(crate) struct Worker {
     thread: JoinHandle<()>,
     pub(crate) pool: Arc<PipePool>,
     beat: Arc<Beat>,
+}
+
+/// What the workers are told about the links under the legs, by whatever thread hears of them.
+#[derive(Clone, Debug)]
+pub struct LinkControl {
+    links: Arc<Links>,
+    workers: Vec<UnboundedSender<Command>>,
+}
+
+impl LinkControl {
+    /// Takes the workers to tell.
+    pub(crate) fn new(links: Arc<Links>, workers: &[Worker]) -> Self {
+        let workers = workers.iter().map(|worker| worker.commands.clone());
+        Self {
+            links,
+            workers: workers.collect(),
+        }
+    }
+
+    /// The link under the leg of this name is gone: no connection of that leg is given up.
+    pub fn gone(&self, leg: &Arc<str>) {
+        self.links.gone(leg);
+        self.tell(|| Command::LinkGone(Arc::clone(leg)));
+    }
+
+    /// It is back: the connections of that leg go on at once.
+    pub fn up(&self, leg: &Arc<str>) {
+        self.links.up(leg);
+        self.tell(|| Command::LinkUp(Arc::clone(leg)));
+    }
+
+    fn tell(&self, command: impl Fn() -> Command) {
+        for worker in &self.workers {
+            // A worker that is gone shows in `responsive`.
+            let _ = worker.send(command());
+        }
+    }
 }
 
 /// The time at which the worker last had nothing better to do, in milliseconds since it was
@@ -143,6 +186,7 @@ async fn run(
     let mut accepting = accept_on(&context, listeners);
     let mut retiring: VecDeque<AbortHandle> = VecDeque::new();
     let mut reading = JoinSet::new();
+    let mut links: HashMap<Arc<str>, AbortHandle> = HashMap::new();
     while let Some(command) = inbox.recv().await {
         match command {
             Command::Listen(listeners) => {
@@ -160,7 +204,22 @@ async fn run(
                 reading.abort_all();
                 reading.spawn(queue::read(Arc::clone(&context), Arc::new(queue)));
             }
+            Command::LinkGone(leg) => {
+                let endured = tokio::spawn(outage::endure(Arc::clone(&context), Arc::clone(&leg)));
+                replace(&mut links, leg, endured.abort_handle());
+            }
+            Command::LinkUp(leg) => {
+                let restarted = outage::restart(Arc::clone(&context), Arc::clone(&leg));
+                replace(&mut links, leg, tokio::spawn(restarted).abort_handle());
+            }
             Command::Quit => return,
         }
+    }
+}
+
+/// Has a task look after a leg, in the place of the one before.
+fn replace(links: &mut HashMap<Arc<str>, AbortHandle>, leg: Arc<str>, task: AbortHandle) {
+    if let Some(before) = links.insert(leg, task) {
+        before.abort();
     }
 }

@@ -8,6 +8,8 @@ use crate::sockopt::{self, OptionError};
 
 /// TCP_SEND_QUEUE (include/uapi/linux/tcp.h).
 const SEND_QUEUE: c_int = 2;
+/// TCP_REPAIR_OFF: out of repair mode with a probe of the window.
+const OFF_WITH_PROBE: c_int = 0;
 /// TCP_REPAIR_OFF_NO_WP: out of repair mode without a probe of the window.
 const OFF_WITHOUT_PROBE: c_int = -1;
 
@@ -25,6 +27,17 @@ pub fn next_sequence(fd: BorrowedFd<'_>) -> Result<u32, OptionError> {
     sockopt::set_repair(fd, OFF_WITHOUT_PROBE)?;
     sockopt::set_reuse_address(fd, 1)?;
     number.map(c_int::cast_unsigned)
+}
+
+/// Has an established socket ask its peer at once how much that would take (tcp_send_window_probe,
+/// net/ipv4/tcp_output.c), whatever its timer says.
+///
+/// # Errors
+/// As setsockopt(2).
+pub fn probe_window(fd: BorrowedFd<'_>) -> Result<(), OptionError> {
+    sockopt::set_repair(fd, 1)?;
+    sockopt::set_repair(fd, OFF_WITH_PROBE)?;
+    sockopt::set_reuse_address(fd, 1)
 }
 
 #[cfg(test)]

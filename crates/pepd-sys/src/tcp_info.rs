@@ -28,6 +28,10 @@ pub struct TcpInfo {
     pub unacked: u32,
     /// Segments held to be lost.
     pub lost: u32,
+    /// Retransmission timeouts in a row, without anything acknowledged in between.
+    pub timeouts: u8,
+    /// The times that the retransmission timer, or that of window probes, has been doubled.
+    pub backoff: u8,
     /// Segments retransmitted since the start.
     pub retransmitted_segments: u32,
     /// Bytes written that have not been sent once.
@@ -101,6 +105,8 @@ impl Fields<'_> {
             mss: self.u32(16)?,
             unacked: self.u32(24)?,
             lost: self.u32(32)?,
+            timeouts: self.u8(2)?,
+            backoff: self.u8(4)?,
             retransmitted_segments: self.u32(100)?,
             unsent: self.u32(144)?,
             acknowledged_bytes: self.u64(120)?,
@@ -112,6 +118,10 @@ impl Fields<'_> {
             sent_bytes: self.u64(200),
             retransmitted_bytes: self.u64(208),
         })
+    }
+
+    fn u8(&self, at: usize) -> Option<u8> {
+        self.0.get(at).copied()
     }
 
     fn u32(&self, at: usize) -> Option<u32> {

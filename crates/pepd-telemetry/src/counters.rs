@@ -33,6 +33,8 @@ pub struct Counters {
     pub accept_pauses: Counter,
     /// Times that a direction had to copy: the pipes had run out, or splice(2) lacked memory.
     pub copied_without_pipe: Counter,
+    /// Legs that were restarted when their link was back.
+    pub restarted: Counter,
     /// SYNs held until their destination answers, and upstream legs that wait for their
     /// clients, now.
     pub pending: Gauge,

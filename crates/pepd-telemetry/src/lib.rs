@@ -32,7 +32,8 @@ mod throttle;
 pub use counter::{Counter, Gauge, GaugeGuard};
 pub use counters::Counters;
 pub use flow::{
-    CongestionName, ConnectionSample, FlowInfo, SampleFields, Socket, SocketSample, StepReport,
+    CongestionName, ConnectionSample, FlowInfo, LiveLeg, SampleFields, Socket, SocketSample,
+    StepReport,
 };
 pub use history::POINTS_PER_FLOW;
 pub use measurements::{

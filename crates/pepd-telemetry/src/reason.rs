@@ -125,6 +125,8 @@ reasons! {
         Blocked = ("blocked", "held SYNs routed unsplit: split ones do not come through"),
         /// The packet is not a SYN that can be read.
         Unreadable = ("odd", "held packets routed unsplit: no SYN that can be read"),
+        /// The link of its upstream leg was gone, and the leg's `while_gone` is "route".
+        LinkGone = ("link_gone", "held SYNs routed unsplit: their leg's link was gone"),
         /// The daemon ended.
         Ending = ("ending", "held SYNs routed unsplit: the daemon ended"),
     }

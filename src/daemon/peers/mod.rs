@@ -14,6 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use pepd_admin::wire::{Liveness, PeerState};
 use pepd_config::{Config, Peer};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use self::echo::Echo;
@@ -36,7 +37,10 @@ pub struct Probes {
 
 /// The records of all peers, for whoever asks; they follow a reload.
 #[derive(Debug, Clone, Default)]
-pub struct PeerStates(Arc<Mutex<Vec<SharedRecord>>>);
+pub struct PeerStates {
+    records: Arc<Mutex<Vec<SharedRecord>>>,
+    changed: Arc<Notify>,
+}
 
 type SharedRecord = Arc<Mutex<Record>>;
 
@@ -67,11 +71,12 @@ impl Probes {
                 .position(|task| is_same_probe(&task.peer, peer));
             self.tasks.push(match known {
                 Some(index) => before.swap_remove(index),
-                None => start(peer.clone()),
+                None => start(peer.clone(), &self.shared.changed),
             });
         }
         let records = self.tasks.iter().map(|task| Arc::clone(&task.record));
-        *lock(&self.shared.0) = records.collect();
+        *lock(&self.shared.records) = records.collect();
+        self.shared.changed.notify_one();
     }
 
     /// Gives a handle on what is known of each peer.
@@ -83,8 +88,13 @@ impl Probes {
 impl PeerStates {
     /// Gives the state of each peer now, in the order of the file.
     pub fn get(&self) -> Vec<PeerState> {
-        let records = lock(&self.0);
+        let records = lock(&self.records);
         records.iter().map(|it| lock(it).state()).collect()
+    }
+
+    /// Waits until a peer answers or has fallen silent; there is one who waits.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
     }
 
     /// Gives the names of the peers that do not answer, if there are any, for a line on the daemon.
@@ -105,15 +115,20 @@ fn is_same_probe(one: &Peer, other: &Peer) -> bool {
     what(one) == what(other)
 }
 
-fn start(peer: Peer) -> Task {
+fn start(peer: Peer, changed: &Arc<Notify>) -> Task {
     let liveness = match peer.probe {
         Some(_) => Liveness::Unknown,
         None => Liveness::Unprobed,
     };
     let record = Arc::new(Mutex::new(Record::new(&peer.name, liveness)));
-    let handle = peer
-        .probe
-        .map(|every| tokio::spawn(probe(peer.clone(), every, Arc::clone(&record))));
+    let handle = peer.probe.map(|every| {
+        let probed = Probed {
+            peer: peer.clone(),
+            record: Arc::clone(&record),
+            changed: Arc::clone(changed),
+        };
+        tokio::spawn(probe(probed, every))
+    });
     Task {
         peer,
         record,
@@ -121,8 +136,27 @@ fn start(peer: Peer) -> Task {
     }
 }
 
+/// A peer that is probed.
+struct Probed {
+    peer: Peer,
+    record: SharedRecord,
+    /// Hears of each change.
+    changed: Arc<Notify>,
+}
+
+impl Probed {
+    /// Logs what has changed, once, and tells whoever waits for it.
+    fn report(&self, change: Option<Change>) {
+        if let Some(change) = change {
+            report(&self.peer, change);
+            self.changed.notify_one();
+        }
+    }
+}
+
 /// Sends requests to the peer and listens for its answers, for ever.
-async fn probe(peer: Peer, every: Duration, record: SharedRecord) {
+async fn probe(probed: Probed, every: Duration) {
+    let Probed { peer, record, .. } = &probed;
     let mut echo = Echo::new(peer.local, peer.remote);
     let mut answers = None;
     let timeout = every.max(MIN_ANSWER_TIMEOUT);
@@ -133,27 +167,27 @@ async fn probe(peer: Peer, every: Duration, record: SharedRecord) {
             _ = tick.tick() => {
                 // This comes before the next one is sent: with the default interval it is the last
                 // one's turn.
-                let change = lock(&record).expire(Instant::now(), timeout);
-                report(&peer, change);
+                let change = lock(record).expire(Instant::now(), timeout);
+                probed.report(change);
                 let (at, date) = (Instant::now(), SystemTime::now());
                 let packet = echo.next();
-                let sent = send_request(&peer, &packet, &mut answers);
+                let sent = send_request(peer, &packet, &mut answers);
                 if let Err(error) = &sent && error.kind() == io::ErrorKind::PermissionDenied {
                     tracing::warn!(
                         peer = peer.name, %error,
                         "the peer is not probed: this takes the capability CAP_NET_RAW"
                     );
-                    *lock(&record) = Record::new(&peer.name, Liveness::Unprobed);
+                    *lock(record) = Record::new(&peer.name, Liveness::Unprobed);
                     return;
                 }
-                lock(&record).sent(echo.sequence(), at, date, sent.err());
+                lock(record).sent(echo.sequence(), at, date, sent.err());
             }
             received = next(answers.as_ref()) => match received {
                 Ok(packet) => {
                     let Some(sequence) = echo.answers(&packet) else { continue };
                     let (at, date) = (Instant::now(), SystemTime::now());
-                    let change = lock(&record).answered(sequence, at, date);
-                    report(&peer, change);
+                    let change = lock(record).answered(sequence, at, date);
+                    probed.report(change);
                 }
                 // An ICMP error about a probe, for instance. What counts is that nothing comes
                 // back.
@@ -178,15 +212,14 @@ async fn next(answers: Option<&Answers>) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Logs what has changed, once.
-fn report(peer: &Peer, change: Option<Change>) {
+fn report(peer: &Peer, change: Change) {
     let name = peer.name.as_str();
     match change {
-        Some(Change::Silent {
+        Change::Silent {
             since,
             probes,
             failure,
-        }) => {
+        } => {
             let since = humantime::format_rfc3339_seconds(since);
             let (remote, failure) = (peer.remote, failure.map(tracing::field::display));
             tracing::warn!(
@@ -194,7 +227,7 @@ fn report(peer: &Peer, change: Option<Change>) {
                 "the peer does not answer through its tunnel"
             );
         }
-        Some(Change::Answers { rtt, silent }) => {
+        Change::Answers { rtt, silent } => {
             let silent = silent.map(tracing::field::debug);
             tracing::info!(
                 peer = name,
@@ -203,7 +236,6 @@ fn report(peer: &Peer, change: Option<Change>) {
                 "the peer answers through its tunnel"
             );
         }
-        None => {}
     }
 }
 

@@ -1,27 +1,45 @@
 //! Control: what the daemon can be told to do.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use tokio::sync::{mpsc, oneshot};
 
 use super::cache::CachedView;
-use super::response::{ApiResult, Json, NoQuery, StrictQuery};
-use crate::wire::{Done, Problem};
+use super::response::{ApiResult, Json, NoQuery, PathParam, StrictQuery};
+use crate::wire::{Done, LinkQuery, LinkReport, Problem};
 
 /// A request to the daemon, with where its answer goes.
 #[derive(Debug)]
 pub enum ControlRequest {
     /// Read the configuration again; the answer is the text of a refusal.
     Reload(oneshot::Sender<Result<(), String>>),
+    /// Take note of what somebody knows of a link; where no leg has that name, the answer is which
+    /// there are.
+    Link(LinkOrder, oneshot::Sender<Result<(), Vec<String>>>),
     /// Route new connections, let those that there are finish, and end.
     Drain(oneshot::Sender<()>),
+}
+
+/// What somebody knows of the link under a leg.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkOrder {
+    /// The leg's name.
+    pub leg: String,
+    /// What is said of its link.
+    pub report: LinkReport,
+    /// The time after which it will be there again, if that is known.
+    pub time: Option<Duration>,
 }
 
 /// The end at which requests are sent to the daemon.
 #[derive(Clone, Debug)]
 pub struct ControlSender(mpsc::Sender<ControlRequest>);
+
+/// The longest time for which a link can be said to be gone.
+const LONGEST_OUTAGE: Duration = Duration::from_secs(24 * 3600);
 
 /// The number of requests that may wait; any more are refused.
 const WAITING: usize = 8;
@@ -80,6 +98,36 @@ pub(super) async fn drain(
 ) -> ApiResult<Done> {
     order(&control, &view, ControlRequest::Drain).await?;
     Ok(done("draining"))
+}
+
+pub(super) async fn link(
+    State((control, view)): State<(ControlSender, Arc<CachedView>)>,
+    PathParam(report): PathParam<LinkReport>,
+    StrictQuery(LinkQuery { leg, seconds }): StrictQuery<LinkQuery>,
+) -> ApiResult<Done> {
+    let time = match seconds.map(Duration::try_from_secs_f64) {
+        None => None,
+        Some(Ok(time)) if report == LinkReport::GoingDown && time <= LONGEST_OUTAGE => Some(time),
+        Some(_) => return Err(no_such_time()),
+    };
+    let wanted = leg.clone();
+    let order_of = |answer| ControlRequest::Link(LinkOrder { leg, report, time }, answer);
+    match order(&control, &view, order_of).await? {
+        Ok(()) => Ok(done(report.name())),
+        Err(legs) => Err(Problem::new(
+            StatusCode::NOT_FOUND,
+            format!("no leg is named {wanted}"),
+            format!("the legs are: {}", legs.join(", ")),
+        )),
+    }
+}
+
+fn no_such_time() -> Problem {
+    Problem::new(
+        StatusCode::BAD_REQUEST,
+        "that is no time for which a link may be gone",
+        "only `going-down` has one, in seconds, up to a day: for=10",
+    )
 }
 
 /// Has an order carried out; what it has done is in the next answer.

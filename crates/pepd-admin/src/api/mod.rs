@@ -26,7 +26,7 @@ use axum::routing::{get, post};
 
 use crate::wire::{API_VERSION, CounterList, Index, LimitList, PeerList, Problem, Status};
 pub use cache::CachedView;
-pub use control::{ControlRequest, ControlSender};
+pub use control::{ControlRequest, ControlSender, LinkOrder};
 pub use cpu_quota::CpuQuota;
 use response::{ApiResult, Json, NoQuery, StrictQuery};
 pub use serve::{Limits, Listen, serve};
@@ -41,7 +41,7 @@ const GET: &[&str] = &[
     "/v1/counters",
 ];
 
-const POST: &[&str] = &["/v1/reload", "/v1/drain"];
+const POST: &[&str] = &["/v1/reload", "/v1/drain", "/v1/link/{state}"];
 
 /// Answers questions, and takes no control requests.
 pub fn read_only(view: Arc<CachedView>) -> Router {
@@ -53,6 +53,7 @@ pub fn with_control(view: Arc<CachedView>, control: ControlSender) -> Router {
     let taking = Router::new()
         .route("/v1/reload", post(control::reload))
         .route("/v1/drain", post(control::drain))
+        .route("/v1/link/{state}", post(control::link))
         .with_state((control, Arc::clone(&view)));
     closed(questions(POST).with_state(view).merge(taking))
 }

@@ -10,8 +10,8 @@ use super::families::{Families, Family, Labels};
 use super::process;
 use crate::view::View;
 use crate::wire::{
-    Alarm, CountedReason, DaemonState, GuardDrops, Liveness, PairDirection, PairSnapshot,
-    PeerState, Phase, Side, Status,
+    Alarm, CountedReason, DaemonState, GuardDrops, LinkReport, LinkState, Liveness, PairDirection,
+    PairSnapshot, PeerState, Phase, Side, Status,
 };
 use pepd_telemetry::{Counters, CountersBy, LegMeasurements, Measurements, Reason};
 
@@ -44,6 +44,7 @@ impl Collector for Collect {
         shortages(families, counters)?;
         peers(families, &status.peers)?;
         guards(families, &status.guards)?;
+        links(families, counters, &status.links)?;
         process::write(families)
     }
 }
@@ -376,6 +377,34 @@ fn guards(families: &mut Families<'_>, guards: &[GuardDrops]) -> fmt::Result {
             .iter()
             .filter(|guard| guard.peer.is_none())
             .map(|guard| (vec![], guard.packets)),
+    )
+}
+
+fn links(families: &mut Families<'_>, counters: &Counters, links: &[LinkState]) -> fmt::Result {
+    families.gauges(
+        &Family::new(
+            "pepd_link_state",
+            "Whether the link under a leg is there: 1 for the state it is in.",
+        ),
+        links.iter().flat_map(|link| {
+            LinkReport::ALL.map(|state| {
+                let labels = vec![("leg", link.leg.as_str()), ("state", state.name())];
+                (labels, f64::from(u8::from(state == link.state)))
+            })
+        }),
+    )?;
+    families.counts(
+        &Family::new("pepd_link_changes", "Changes of the state of a leg's link."),
+        links
+            .iter()
+            .map(|link| (vec![("leg", link.leg.as_str())], link.changes)),
+    )?;
+    families.counts(
+        &Family::new(
+            "pepd_legs_restarted",
+            "Legs that had stopped and were restarted when their link was back.",
+        ),
+        [(vec![], counters.restarted.get())],
     )
 }
 

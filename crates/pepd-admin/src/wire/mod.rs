@@ -8,6 +8,7 @@
 
 mod confinement;
 mod flows;
+mod links;
 mod lists;
 mod peers;
 mod problem;
@@ -15,6 +16,7 @@ mod status;
 
 pub use confinement::Confinement;
 pub use flows::{FlowList, FlowQuery, FlowSort, Place};
+pub use links::{LinkQuery, LinkReport, LinkState};
 pub use lists::{CounterList, Done, Index, LimitList, PeerList};
 pub use peers::{GuardDrops, Liveness, PeerState};
 pub use pepd_telemetry::{

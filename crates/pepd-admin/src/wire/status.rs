@@ -4,6 +4,7 @@ use pepd_telemetry::{CountedFailure, PairSnapshot};
 use serde::{Deserialize, Serialize};
 
 use super::confinement::Confinement;
+use super::links::LinkState;
 use super::peers::{GuardDrops, PeerState};
 
 /// The version of every value that the API gives.
@@ -59,6 +60,9 @@ pub struct Status {
     /// The packets that the guards of the tunnels to them have dropped, as of some seconds ago.
     #[serde(default)]
     pub guards: Vec<GuardDrops>,
+    /// The links under the legs, as far as something tells of them.
+    #[serde(default)]
+    pub links: Vec<LinkState>,
     /// What stands in the way of connections, or would, by what was found on the host.
     #[serde(default)]
     pub alarms: Vec<Alarm>,

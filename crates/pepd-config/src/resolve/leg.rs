@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::bounds;
 use crate::field::{Field, check_name};
 use crate::keys;
-use crate::model::{Congestion, Dscp, Keepalive, Leg};
-use crate::report::{Problem, Problems, nearest, shown};
+use crate::model::{Congestion, Dscp, Keepalive, Leg, LinkSource, WhileGone};
+use crate::report::{Problem, Problems, listed, nearest, shown};
 use crate::section::{Section, entries};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -99,6 +99,10 @@ fn leg(name: &str, section: &Section<'_>, problems: &mut Problems) -> Leg {
                 field.time(bounds::CONNECT_TIMEOUT, MILLISECOND)
             })
             .unwrap_or(default.connect_timeout),
+        link: link(section, problems),
+        while_gone: section
+            .optional(problems, "while_gone", while_gone)
+            .unwrap_or(default.while_gone),
         ..default
     }
 }
@@ -189,5 +193,107 @@ fn keepalive(leg: &Section<'_>, problems: &mut Problems) -> Keepalive {
                 field.number(bounds::KEEPALIVE_COUNT)
             })
             .unwrap_or(default.count),
+    }
+}
+
+/// Reads what tells of the link under the leg: one thing.
+fn link(leg: &Section<'_>, problems: &mut Problems) -> Option<LinkSource> {
+    let field = leg.field("link")?;
+    let section = Section::of(field, leg.title_of("link"), keys::LEG_LINK, problems)?;
+    let interface = section.optional(problems, "interface", interface);
+    let peer = section.optional(problems, "peer", |field| {
+        field
+            .text("the name of a peer", "\"hb-i\"")
+            .map(str::to_owned)
+    });
+    match (interface, peer) {
+        (Some(interface), None) => Some(LinkSource::Interface(interface)),
+        (None, Some(peer)) => Some(LinkSource::Peer(peer)),
+        // What is wrong with the one that is there has been said.
+        (None, None)
+            if !keys::LEG_LINK
+                .iter()
+                .all(|key| section.field(key).is_none()) =>
+        {
+            None
+        }
+        _ => {
+            problems.push(
+                Problem::new(
+                    section.span(),
+                    "`link` names one thing that tells of the link",
+                )
+                .label("what tells?")
+                .help(
+                    "write `link = { interface = \"wwan0\" }`, or `link = { peer = \"NAME\" }` \
+                         with the name of a peer that is probed",
+                ),
+            );
+            None
+        }
+    }
+}
+
+fn while_gone(field: Field<'_>) -> Result<WhileGone, Problem> {
+    match field.text("\"wait\", \"refuse\" or \"route\"", "\"wait\"")? {
+        "wait" => Ok(WhileGone::Wait),
+        "refuse" => Ok(WhileGone::Refuse),
+        "route" => Ok(WhileGone::Route),
+        other => Err(field.malformed(
+            other,
+            "what becomes of new connections",
+            "write \"wait\", \"refuse\" or \"route\"",
+        )),
+    }
+}
+
+/// Reads the name of an interface: what the kernel takes for one (dev_valid_name, net/core/dev.c).
+fn interface(field: Field<'_>) -> Result<String, Problem> {
+    let text = field.text("the name of an interface", "\"wwan0\"")?;
+    let legal = |c: char| !c.is_whitespace() && c != '/' && c != ':';
+    if (1..=bounds::INTERFACE).contains(&text.len())
+        && text.chars().all(legal)
+        && text != "."
+        && text != ".."
+    {
+        return Ok(text.to_owned());
+    }
+    let help = format!(
+        "write it as `ip link` does, in 1 to {} bytes",
+        bounds::INTERFACE
+    );
+    Err(field.malformed(text, "the name of an interface", help))
+}
+
+/// Notes a problem for every leg whose link is a peer that there is not.
+pub(super) fn links_have_peers(root: &Section<'_>, peers: &[&str], problems: &mut Problems) {
+    let Some(legs) = root.field("leg").and_then(|field| field.value().as_table()) else {
+        return;
+    };
+    for (_, item) in entries(legs) {
+        let field = Field::new("leg", item);
+        let link = field.value().as_table().and_then(|leg| leg.get("link"));
+        let link = link.and_then(|link| link.get_ref().as_table());
+        let Some(peer) = link.and_then(|link| link.get("peer")) else {
+            continue;
+        };
+        let field = Field::new("peer", peer);
+        let Some(name) = field.value().as_str() else {
+            continue;
+        };
+        if peers.contains(&name) {
+            continue;
+        }
+        let help = match nearest(name, peers.iter().copied()) {
+            Some(near) => format!("did you mean \"{near}\"?"),
+            None if peers.is_empty() => "the file has no peer; name an interface".to_owned(),
+            None => format!("the peers are: {}", listed(peers.iter().copied())),
+        };
+        problems.push(
+            field
+                .problem(format!("there is no peer named `{}`", shown(name)))
+                .label("not known")
+                .help(help),
+        );
     }
 }

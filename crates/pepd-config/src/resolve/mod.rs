@@ -52,6 +52,11 @@ pub(crate) fn file(
     };
     let campuses = campus::campuses(&root, &names, &mut legs, problems);
     let fleet = is_fleet.then(|| fleet::fleet(&root, &campuses, &leg_names, &mut legs, problems));
+    let known: Vec<&str> = match &fleet {
+        Some(fleet) => fleet.iter().flat_map(fleet::Fleet::names).collect(),
+        None => names.peers.iter().flatten().copied().collect(),
+    };
+    leg::links_have_peers(&root, &known, problems);
     let rules = rule::rules(&root, &campuses, problems);
     if let Some(capture) = &capture {
         capture::mark_is_wide_enough(&root, capture, &rules, problems);

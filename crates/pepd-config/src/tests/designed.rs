@@ -6,7 +6,7 @@ use std::time::Duration;
 use rstest::{Context, rstest};
 
 use super::{designed, with};
-use crate::{Handshake, IpNet, Log, LogFormat, PeerId, Tos, Via, keys};
+use crate::{Handshake, IpNet, LinkSource, Log, LogFormat, PeerId, Tos, Via, keys};
 
 /// The file in the design, with every key that there is.
 const DESIGNED: &str = r#"
@@ -71,6 +71,7 @@ dscp = "copy"
 thin = true
 notsent_lowat = "128KiB"
 connect_timeout = "60s"
+link = { peer = "hb-i" }
 
 [[rule]]
 source = ["10.1.9.0/24"]
@@ -99,6 +100,8 @@ fn the_designed_file_is_valid() {
     assert_eq!(config.campuses[2].via, Via::Routing);
     assert_eq!(config.leg(config.campuses[1].leg).initial_window, Some(32));
     assert_eq!(config.limits.pending, 1024);
+    let link = &config.leg(config.campuses[1].leg).link;
+    assert_eq!(link, &Some(LinkSource::Peer("hb-i".into())));
     let log = Log {
         format: Some(LogFormat::Json),
         connections: 100,

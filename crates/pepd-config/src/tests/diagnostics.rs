@@ -80,6 +80,14 @@ fn whole_file(#[context] case: Context, #[case] text: &str) {
 )]
 #[case::fixed_rate_without_rate("[leg.lan]\nbuffer = \"8MiB\"\ncongestion = \"fixed-rate\"\n")]
 #[case::fixed_rate_misspelt("[leg.lan]\ncongestion = \"Fixed_Rate\"\nrate = \"5Mbit\"\n")]
+#[case::link_of_two(
+    "[leg.lan]\nlink = { interface = \"eth0\", peer = \"hb-i\" }\n[leg.wan]\nlink = {}\n"
+)]
+#[case::while_gone("[leg.lan]\nwhile_gone = \"later\"\n")]
+#[case::link_unknown_peer("[leg.lan]\nlink = { peer = \"hb-i\" }\n")]
+#[case::link_interface(
+    "[leg.lan]\nlink = { interface = \"a name of many words\" }\n[leg.wan]\nlink = \"eth0\"\n"
+)]
 #[case::leg_name("[leg.\"to space!\"]\n")]
 #[case::leg_unknown_near(
     "[leg.lan]\n[leg.satellite]\n[[campus]]\nname = \"c\"\nprefixes = [\"10.3.0.0/16\"]\nleg = \"satelite\"\n"

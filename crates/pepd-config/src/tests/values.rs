@@ -9,7 +9,7 @@ use rstest::rstest;
 use super::{MINIMAL, context, with};
 use crate::{
     Action, Admin, CampusId, Config, Congestion, Context, Dscp, Handshake, Keepalive, LegId,
-    Limits, Mark, MarkMask, MarkValue, Rate, Size, Table, Via, parse,
+    Limits, LinkSource, Mark, MarkMask, MarkValue, Rate, Size, Table, Via, WhileGone, parse,
 };
 
 fn parsed(text: &str) -> Config {
@@ -97,6 +97,8 @@ fn every_key_of_a_leg() {
         thin = true
         notsent_lowat = "128KiB"
         connect_timeout = "30s"
+        link = { interface = "wwan0" }
+        while_gone = "route"
     "#;
     let config = parsed(&(text + leg));
     let leg = config.leg(config.campuses[1].leg);
@@ -112,6 +114,8 @@ fn every_key_of_a_leg() {
     assert_eq!(leg.dscp, Dscp::Set(46));
     assert_eq!(leg.notsent_lowat, Some(Size(128 << 10)));
     assert_eq!(leg.connect_timeout, Duration::from_secs(30));
+    assert_eq!(leg.link, Some(LinkSource::Interface("wwan0".into())));
+    assert_eq!(leg.while_gone, WhileGone::Route);
     assert!(leg.fast_open && leg.thin);
     // Campus `a` names no leg, and the file has no `default`.
     assert_eq!(config.leg(config.campuses[0].leg).name, "default");

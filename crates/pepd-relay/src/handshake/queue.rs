@@ -17,6 +17,7 @@
 //! a RST has the number that follows that of the leg's SYN, which nobody else knows.
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,8 +36,8 @@ use super::verdict::SynVerdict;
 use crate::asymmetric_routes::AsymmetricRoute;
 use crate::gate_history::GateWatch;
 use crate::registered::register;
-use crate::settings::is_self_destined;
-use crate::shared::Context;
+use crate::settings::{WhileGone, is_self_destined};
+use crate::shared::{Context, Shared};
 
 /// The interval at which the reader looks at the clock.
 const TICK: Duration = Duration::from_millis(100);
@@ -156,6 +157,18 @@ fn read_some(
     Ok(())
 }
 
+/// Returns the verdict of a SYN whose upstream leg's link is gone, unless it is to wait.
+fn verdict_while_gone(shared: &Shared, destination: IpAddr) -> Option<SynVerdict> {
+    let settings = shared.settings.load();
+    let leg = settings.leg_towards(destination)?;
+    let verdict = match leg.while_gone {
+        WhileGone::Wait => return None,
+        WhileGone::Refuse => SynVerdict::Refused,
+        WhileGone::Route => SynVerdict::Bypass(UnsplitReason::LinkGone),
+    };
+    shared.links.is_gone(&leg.name).then_some(verdict)
+}
+
 fn take_syn(context: &Arc<Context>, packet: QueuedPacket, bytes: &[u8], late: bool) {
     let shared = &context.shared;
     if let Some(reset) = Reset::read(bytes) {
@@ -167,6 +180,10 @@ fn take_syn(context: &Arc<Context>, packet: QueuedPacket, bytes: &[u8], late: bo
         shared.decide(packet, SynVerdict::Bypass(UnsplitReason::Unreadable));
         return;
     };
+    if let Some(verdict) = verdict_while_gone(shared, syn.four_tuple.server.ip()) {
+        shared.decide(packet, verdict);
+        return;
+    }
     let received = ReceivedSyn {
         flow: syn.four_tuple,
         number: syn.number,

@@ -19,7 +19,7 @@ pub use self::sample::{CongestionName, ConnectionSample, SampleFields, SocketSam
 use self::state::State;
 use crate::history::PointBudget;
 use crate::pairs::Pair;
-use crate::{FlowSnapshot, HistoryPoint, LegSnapshot, TcpFigures};
+use crate::{FlowSnapshot, HistoryPoint, LegSnapshot, Side, TcpFigures};
 
 /// A socket that may be sampled while it is open. The table holds it weakly: it is closed when
 /// its connection drops it, and not a moment later.
@@ -28,6 +28,17 @@ pub type Socket = dyn AsFd + Send + Sync;
 /// A connection that came shortly before its turn is first sampled a second later: figures of a
 /// few milliseconds are not those of a second.
 const SHORTEST_SECOND: Duration = Duration::from_millis(500);
+
+/// One leg of a live connection, for whoever has something to do with its socket.
+#[derive(Clone)]
+pub struct LiveLeg {
+    /// The connection's id.
+    pub flow: u64,
+    /// Which of its legs it is.
+    pub side: Side,
+    /// The socket, while it is open. It is to be held for a call only, or it does not close in time.
+    pub socket: Weak<Socket>,
+}
 
 /// One live connection.
 pub(crate) struct Flow {
@@ -105,6 +116,27 @@ impl Flow {
         state.changed = false;
         state.sampled_at = now;
         state.add_progress(&self.pair, now)
+    }
+
+    /// Returns its legs of this name: none, one, or both.
+    pub(crate) fn legs(&self, name: &str) -> impl Iterator<Item = LiveLeg> {
+        let sides = [
+            (Side::Client, &self.info.client_profile, &self.client_socket),
+            (
+                Side::Upstream,
+                &self.info.upstream_profile,
+                &self.upstream_socket,
+            ),
+        ];
+        let named = move |side: &(_, &Arc<str>, _)| **side.1 == *name;
+        sides
+            .into_iter()
+            .filter(named)
+            .map(|(side, _, socket)| LiveLeg {
+                flow: self.id,
+                side,
+                socket: Weak::clone(socket),
+            })
     }
 
     /// Adds the last progress to the pair, and gives the bytes (up, down) of that.

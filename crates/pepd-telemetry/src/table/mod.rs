@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
-use crate::flow::{ConnectionSample, Flow, FlowInfo, SampleFields, Socket, StepReport};
+use crate::flow::{ConnectionSample, Flow, FlowInfo, LiveLeg, SampleFields, Socket, StepReport};
 use crate::history::PointBudget;
 use crate::pairs::Pairs;
 use crate::{
@@ -123,6 +123,14 @@ impl FlowTable {
         }
         self.counters.bytes_up.add(up);
         self.counters.bytes_down.add(down);
+    }
+
+    /// Returns the legs of this name of `worker`'s connections, the sockets of which that worker's own
+    /// thread may use.
+    pub fn legs(&self, worker: usize, name: &str) -> Vec<LiveLeg> {
+        let shard = self.shard(worker % self.shards.len());
+        let flows = shard.slots.iter().flatten();
+        flows.flat_map(|flow| flow.legs(name)).collect()
     }
 
     /// Counts a connection that ended with an error.

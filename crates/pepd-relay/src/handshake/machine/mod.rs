@@ -110,7 +110,8 @@ impl<P, D> Dialing<P, D> {
         match event {
             Event::Syn { number, syn, .. } => self.retransmitted(number, syn, now),
             Event::DialStarted(dial) if self.dial.is_none() => self.started(dial),
-            Event::LegSent { with_data } if self.leg == LegSyn::Unsent => self.leg_sent(with_data),
+            // Once more where the leg is dialed anew.
+            Event::LegSent { with_data } => self.leg_sent(with_data),
             Event::Answered(upstream) => self.answered(upstream, now),
             Event::DialFailed(verdict) => self.settled(verdict),
             Event::IcmpError(unreachable) => self.settled(SynVerdict::Unreachable(unreachable)),
@@ -124,10 +125,9 @@ impl<P, D> Dialing<P, D> {
             Event::Expired => self.settled(SynVerdict::Silence),
             Event::PortReused if self.leg.had_data() => self.dropped(SynVerdict::Superseded),
             Event::Cleared(verdict) => self.dropped(verdict),
-            Event::DialStarted(_)
-            | Event::LegSent { .. }
-            | Event::PortReused
-            | Event::DialEnded => Step::illegal(State::Dialing(self), event),
+            Event::DialStarted(_) | Event::PortReused | Event::DialEnded => {
+                Step::illegal(State::Dialing(self), event)
+            }
         }
     }
 
@@ -137,6 +137,7 @@ impl<P, D> Dialing<P, D> {
     }
 
     fn leg_sent<U>(self, with_data: bool) -> Step<P, U, D> {
+        let with_data = with_data || self.leg.had_data();
         let leg = LegSyn::Sent { with_data };
         Step::to(State::Dialing(Self { leg, ..self }))
     }

@@ -1,0 +1,55 @@
+//! The links under the legs, and whether they are there.
+
+use serde::{Deserialize, Serialize};
+
+/// The link under one leg.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LinkState {
+    /// The `[leg.NAME]`.
+    pub leg: String,
+    /// Whether it is there.
+    pub state: LinkReport,
+    /// What tells: `interface NAME`, `peer NAME`, or `pepd link` alone.
+    pub source: String,
+    /// The beginning of this state, in seconds since the Unix epoch; none before the first change.
+    pub since: Option<f64>,
+    /// Changes of the state since the start.
+    pub changes: u64,
+}
+
+/// Which link something is said of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkQuery {
+    /// That under this leg.
+    pub leg: String,
+    /// The seconds after which it will be there again; only of one that is going down.
+    #[serde(rename = "for", default, skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<f64>,
+}
+
+/// What is said of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LinkReport {
+    /// It is there.
+    Up,
+    /// It is there, and will not be in a moment.
+    GoingDown,
+    /// It is not there.
+    Gone,
+}
+
+impl LinkReport {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Up, Self::GoingDown, Self::Gone];
+
+    /// Gives its name, as in JSON, metrics and commands.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::GoingDown => "going-down",
+            Self::Gone => "gone",
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Which links are gone, for whoever is about to use one, and those that come back, for whoever waits.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use tokio::sync::watch;
+
+/// The links under the legs, by the legs' names.
+#[derive(Debug)]
+pub(crate) struct Links {
+    gone: ArcSwap<HashSet<Arc<str>>>,
+    /// The last that has come back.
+    back: watch::Sender<Option<Arc<str>>>,
+}
+
+impl Default for Links {
+    fn default() -> Self {
+        Self {
+            gone: ArcSwap::default(),
+            back: watch::Sender::new(None),
+        }
+    }
+}
+
+impl Links {
+    /// Notes that a link is gone.
+    pub(crate) fn gone(&self, leg: &Arc<str>) {
+        self.gone.rcu(|gone| {
+            let mut gone = HashSet::clone(gone);
+            gone.insert(Arc::clone(leg));
+            gone
+        });
+    }
+
+    /// Notes that it is back.
+    pub(crate) fn up(&self, leg: &Arc<str>) {
+        self.gone.rcu(|gone| {
+            let mut gone = HashSet::clone(gone);
+            gone.remove(leg);
+            gone
+        });
+        self.back.send_replace(Some(Arc::clone(leg)));
+    }
+
+    /// Returns whether it is gone.
+    pub(crate) fn is_gone(&self, leg: &str) -> bool {
+        self.gone.load().contains(leg)
+    }
+
+    /// Begins to wait for links that come back.
+    pub(crate) fn wait(&self) -> Returns {
+        Returns(self.back.subscribe())
+    }
+}
+
+/// The links that come back from now on.
+pub(crate) struct Returns(watch::Receiver<Option<Arc<str>>>);
+
+impl Returns {
+    /// Waits until that of this leg does, or one that comes back in the same moment.
+    pub(crate) async fn of(&mut self, leg: &str) {
+        loop {
+            if self.0.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+            if self.0.borrow_and_update().as_deref() == Some(leg) {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn who_waits_for_a_link_hears_of_it_and_of_no_other() {
+        let links = Links::default();
+        let (radio, lan): (Arc<str>, Arc<str>) = ("radio".into(), "lan".into());
+        links.gone(&radio);
+        assert!(links.is_gone("radio") && !links.is_gone("lan"));
+        let mut returns = links.wait();
+        assert!(returns.of("radio").now_or_never().is_none());
+        links.up(&lan);
+        assert!(returns.of("radio").now_or_never().is_none());
+        links.up(&radio);
+        assert!(!links.is_gone("radio"));
+        assert!(returns.of("radio").now_or_never().is_some());
+        assert!(returns.of("radio").now_or_never().is_none(), "once");
+        // What was before is not waited for.
+        assert!(links.wait().of("radio").now_or_never().is_none());
+    }
+}

@@ -1,0 +1,63 @@
+//! How fast the connections of a leg begin again. No clock: the time is passed in.
+
+use std::time::{Duration, Instant};
+
+/// The least rate, in bytes a second, for a leg of which no rate is known.
+const LEAST: u64 = 64 << 10;
+
+/// A segment's headers, with the usual options (RFC 791 or 8200, RFC 9293, RFC 7323).
+const HEADERS: u64 = 72;
+
+/// When the next connection of a leg may send a segment again.
+#[derive(Debug)]
+pub(super) struct Pace {
+    /// Bytes a second.
+    rate: u64,
+    next: Instant,
+}
+
+impl Pace {
+    /// Begins at `now`, at so many bytes a second.
+    pub(super) fn new(rate: u64, now: Instant) -> Self {
+        Self {
+            rate: rate.max(LEAST),
+            next: now,
+        }
+    }
+
+    /// Returns when a segment of so many bytes may be sent, and reserves its time.
+    pub(super) fn next(&mut self, bytes: u32, now: Instant) -> Instant {
+        let at = self.next.max(now);
+        let nanoseconds = (u64::from(bytes) + HEADERS) * 1_000_000_000 / self.rate;
+        self.next = at + Duration::from_nanos(nanoseconds);
+        at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_second_has_more_than_the_rate() {
+        let start = Instant::now();
+        let mut pace = Pace::new(1_000_000, start);
+        let times: Vec<_> = (0..2000).map(|_| pace.next(1428, start)).collect();
+        for second in times.windows(667) {
+            assert!(second[666] - second[0] >= Duration::from_millis(999));
+        }
+        assert_eq!(times[0], start);
+        // Time that has passed without one is no credit.
+        let late = start + Duration::from_secs(60);
+        assert_eq!(pace.next(1428, late), late);
+        assert!(pace.next(1428, late) > late);
+    }
+
+    #[test]
+    fn a_rate_that_nobody_knows_is_a_small_one() {
+        let start = Instant::now();
+        let mut pace = Pace::new(0, start);
+        pace.next(1448, start);
+        assert!(pace.next(1448, start) < start + Duration::from_millis(30));
+    }
+}

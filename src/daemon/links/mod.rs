@@ -1,0 +1,335 @@
+//! The links under the legs: whether they are there, who says so, and what the relay is told.
+//!
+//! An interface of this host tells, or the probes of a peer, or whoever knows more: `pepd link`. A task
+//! of its own hears them all ([`record`] is what it makes of it), so that the relay hears of a link that
+//! is back whatever the daemon waits for.
+
+mod record;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Instant, SystemTime};
+
+use pepd_admin::api::LinkOrder;
+use pepd_admin::wire::{LinkReport, LinkState, Liveness};
+use pepd_config::{Config, LinkSource};
+use pepd_net::{InterfaceChange, Interfaces};
+use pepd_relay::LinkControl;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::sleep_until;
+
+use self::record::{Heard, Record, State};
+use crate::daemon::peers::PeerStates;
+
+/// The links under the legs. Following them ends when this is dropped.
+#[derive(Debug)]
+pub struct Links {
+    orders: mpsc::UnboundedSender<Order>,
+    states: LinkStates,
+    task: JoinHandle<()>,
+}
+
+/// What is known of each link, for whoever asks; it follows a reload.
+#[derive(Debug, Clone, Default)]
+pub struct LinkStates(Arc<Mutex<Vec<LinkState>>>);
+
+/// Tells the links what somebody knows of one.
+#[derive(Debug, Clone)]
+pub struct LinkTeller(mpsc::UnboundedSender<Order>);
+
+/// Where whoever has told it hears whether there is such a leg; if not, which there are.
+pub type LinkAnswer = oneshot::Sender<Result<(), Vec<String>>>;
+
+enum Order {
+    Follow(Vec<Watched>),
+    Told(LinkOrder, LinkAnswer),
+}
+
+/// A leg, and what tells of its link.
+#[derive(Debug, Clone)]
+struct Watched {
+    leg: Arc<str>,
+    source: Option<LinkSource>,
+}
+
+impl Links {
+    /// Begins to follow the links of this configuration, and to tell the relay. To be called within a
+    /// runtime.
+    pub fn start(config: &Config, relay: LinkControl, peers: PeerStates) -> Self {
+        let (orders, inbox) = mpsc::unbounded_channel();
+        let states = LinkStates::default();
+        let follower = Follower {
+            relay,
+            peers,
+            states: states.clone(),
+            legs: BTreeMap::new(),
+            interfaces: BTreeMap::new(),
+        };
+        let links = Self {
+            orders,
+            states,
+            task: tokio::spawn(follower.run(inbox)),
+        };
+        links.follow(config);
+        links
+    }
+
+    /// Follows the links of another configuration. What is known of a leg that stays, stays.
+    pub fn follow(&self, config: &Config) {
+        let peers: Vec<&str> = config.peers.iter().map(|peer| peer.name.as_str()).collect();
+        let legs = config.legs.iter().map(|leg| Watched {
+            leg: leg.name.as_str().into(),
+            // Of a fleet's file: the other end of the link tells, not the box itself.
+            source: leg.link.clone().filter(|source| match source {
+                LinkSource::Interface(_) => true,
+                LinkSource::Peer(peer) => peers.contains(&peer.as_str()),
+            }),
+        });
+        _ = self.orders.send(Order::Follow(legs.collect()));
+    }
+
+    /// Gives a handle on what is known of each link.
+    pub fn states(&self) -> LinkStates {
+        self.states.clone()
+    }
+
+    /// Gives a handle by which it is told what others know.
+    pub fn teller(&self) -> LinkTeller {
+        LinkTeller(self.orders.clone())
+    }
+}
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl LinkStates {
+    /// Gives what is known of the links of which something tells, or has told, in the order of their
+    /// legs' names.
+    pub fn get(&self) -> Vec<LinkState> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+impl LinkTeller {
+    /// Tells what somebody knows of a link.
+    pub fn tell(&self, order: LinkOrder, answer: LinkAnswer) {
+        _ = self.0.send(Order::Told(order, answer));
+    }
+}
+
+/// What is known of the link under a leg.
+struct Link {
+    source: Option<LinkSource>,
+    record: Record,
+    since: Option<SystemTime>,
+    changes: u64,
+}
+
+/// The task that hears of all links.
+struct Follower {
+    relay: LinkControl,
+    peers: PeerStates,
+    states: LinkStates,
+    legs: BTreeMap<Arc<str>, Link>,
+    /// Whether each interface carries packets, as was heard last.
+    interfaces: BTreeMap<String, bool>,
+}
+
+impl Follower {
+    async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Order>) {
+        let mut interfaces = follow_interfaces().await;
+        while let Some(change) = interfaces.as_mut().and_then(Interfaces::heard) {
+            self.interface(change);
+        }
+        loop {
+            let deadline = self.legs.values().filter_map(|link| link.record.deadline());
+            let deadline = deadline.min();
+            tokio::select! {
+                order = inbox.recv() => match order {
+                    Some(Order::Follow(legs)) => self.follow(legs),
+                    Some(Order::Told(order, answer)) => _ = answer.send(self.told(&order)),
+                    None => return,
+                },
+                change = next(&mut interfaces) => match change {
+                    Some(change) => self.interface(change),
+                    None => interfaces = None,
+                },
+                () = self.peers.changed() => self.peers(),
+                () = at(deadline) => self.tick(),
+            }
+            self.publish();
+        }
+    }
+
+    fn follow(&mut self, legs: Vec<Watched>) {
+        let mut before = std::mem::take(&mut self.legs);
+        for Watched { leg, source } in legs {
+            let known = before.remove(&leg).filter(|link| link.source == source);
+            let link = known.unwrap_or_else(|| Link {
+                source,
+                record: Record::new(),
+                since: None,
+                changes: 0,
+            });
+            self.legs.insert(leg, link);
+        }
+        // A leg whose link is told by something else now, or by nothing, is not gone for ever.
+        for (leg, link) in before {
+            if link.record.state() != State::Up {
+                self.relay.up(&leg);
+            }
+        }
+        let sources = self.legs.values().filter_map(|link| match &link.source {
+            Some(LinkSource::Interface(name)) => Some(name.clone()),
+            _ => None,
+        });
+        for name in sources.collect::<BTreeSet<_>>() {
+            // One that is not there carries nothing.
+            let carries = self.interfaces.get(&name).copied().unwrap_or_default();
+            self.interface(InterfaceChange { name, carries });
+        }
+        self.peers();
+    }
+
+    fn told(&mut self, order: &LinkOrder) -> Result<(), Vec<String>> {
+        let heard = match order.report {
+            LinkReport::Up => Heard::Up,
+            LinkReport::Gone => Heard::Gone,
+            LinkReport::GoingDown => Heard::GoingDown(order.time),
+        };
+        let Some((leg, _)) = self.legs.get_key_value(order.leg.as_str()) else {
+            return Err(self.legs.keys().map(|leg| leg.to_string()).collect());
+        };
+        let leg = Arc::clone(leg);
+        self.hear(&leg, heard, "pepd link");
+        Ok(())
+    }
+
+    fn interface(&mut self, change: InterfaceChange) {
+        let InterfaceChange { name, carries } = change;
+        let heard = if carries { Heard::Up } else { Heard::Gone };
+        let source = LinkSource::Interface(name.clone());
+        self.interfaces.insert(name, carries);
+        self.hear_of(&source, heard);
+    }
+
+    fn peers(&mut self) {
+        for peer in self.peers.get() {
+            let heard = match peer.liveness {
+                Liveness::Answering => Heard::Up,
+                Liveness::Silent => Heard::Gone,
+                Liveness::Unknown | Liveness::Unprobed => continue,
+            };
+            self.hear_of(&LinkSource::Peer(peer.name), heard);
+        }
+    }
+
+    fn hear_of(&mut self, source: &LinkSource, heard: Heard) {
+        let is_its = |link: &Link| link.source.as_ref() == Some(source);
+        let legs = self.legs.iter().filter(|(_, link)| is_its(link));
+        let legs: Vec<_> = legs.map(|(leg, _)| Arc::clone(leg)).collect();
+        for leg in legs {
+            self.hear(&leg, heard, &source.to_string());
+        }
+    }
+
+    fn hear(&mut self, leg: &Arc<str>, heard: Heard, by: &str) {
+        let Some(link) = self.legs.get_mut(leg) else {
+            return;
+        };
+        if let Some(state) = link.record.hear(heard, Instant::now()) {
+            self.enter(leg, state, by);
+        }
+    }
+
+    fn tick(&mut self) {
+        let now = Instant::now();
+        let legs = self.legs.iter_mut();
+        let due: Vec<_> = legs
+            .filter_map(|(leg, link)| Some((Arc::clone(leg), link.record.tick(now)?)))
+            .collect();
+        for (leg, state) in due {
+            self.enter(&leg, state, "its time is over");
+        }
+    }
+
+    /// Tells the relay and the log that a link is in another state.
+    fn enter(&mut self, leg: &Arc<str>, state: State, by: &str) {
+        if let Some(link) = self.legs.get_mut(leg) {
+            link.since = Some(SystemTime::now());
+            link.changes += 1;
+        }
+        let leg_name = &**leg;
+        match state {
+            State::Up => {
+                tracing::info!(leg = leg_name, by, "the link is up");
+                self.relay.up(leg);
+            }
+            State::GoingDown => {
+                tracing::info!(leg = leg_name, by, "the link is about to go");
+                self.relay.gone(leg);
+            }
+            State::Gone => {
+                tracing::warn!(leg = leg_name, by, "the link is gone");
+                self.relay.gone(leg);
+            }
+        }
+    }
+
+    fn publish(&self) {
+        let is_told = |link: &Link| link.source.is_some() || link.changes > 0;
+        let states = self
+            .legs
+            .iter()
+            .filter(|(_, link)| is_told(link))
+            .map(|(leg, link)| LinkState {
+                leg: leg.to_string(),
+                state: match link.record.state() {
+                    State::Up => LinkReport::Up,
+                    State::GoingDown => LinkReport::GoingDown,
+                    State::Gone => LinkReport::Gone,
+                },
+                source: link
+                    .source
+                    .as_ref()
+                    .map_or("pepd link".to_owned(), ToString::to_string),
+                since: link.since.map(|since| {
+                    let since = since.duration_since(SystemTime::UNIX_EPOCH);
+                    since.unwrap_or_default().as_secs_f64()
+                }),
+                changes: link.changes,
+            });
+        *self.states.0.lock().unwrap_or_else(PoisonError::into_inner) = states.collect();
+    }
+}
+
+async fn follow_interfaces() -> Option<Interfaces> {
+    match Interfaces::follow().await {
+        Ok(interfaces) => Some(interfaces),
+        Err(error) => {
+            tracing::warn!(%error, "no leg hears of its interface");
+            None
+        }
+    }
+}
+
+async fn next(interfaces: &mut Option<Interfaces>) -> Option<InterfaceChange> {
+    match interfaces {
+        Some(interfaces) => interfaces.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn at(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline.into()).await,
+        None => std::future::pending().await,
+    }
+}

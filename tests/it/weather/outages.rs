@@ -1,0 +1,351 @@
+//! A link that goes away and comes back: nothing is given up meanwhile, and its connections go on at
+//! once.
+
+use std::fmt;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use pepd_testbed::traffic::{Pair, Pattern, connect, kind, receive_exactly, send};
+use pepd_testbed::{Family, Netns, Stage, Topology, Via, World, require, run, wait_until};
+use rstest::rstest;
+
+use crate::harness::{LIMIT, PEPD};
+
+/// What is under way when the link goes.
+const BYTES: u64 = 16 * 1024;
+
+/// The doublings that an outage has to cause, for the kernel to wait for some seconds more.
+const DOUBLINGS: u32 = 5;
+
+/// The side of the box that has the outage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Client,
+    Server,
+}
+
+impl Side {
+    fn leg(self) -> &'static str {
+        match self {
+            Self::Client => "lan",
+            Self::Server => "wan",
+        }
+    }
+
+    fn host(self, world: &World) -> &Netns {
+        match self {
+            Self::Client => world.client(),
+            Self::Server => world.server(),
+        }
+    }
+
+    /// Loses everything that comes to this side's host by its link, or that it sends, unseen by the box.
+    fn lose(self, world: &World) -> Result<()> {
+        self.host(world).sh(
+            "nft 'add table netdev outage; add chain netdev outage in { type filter hook ingress \
+             device hb priority 0; policy drop; }; add table inet outage; add chain inet outage out \
+             { type filter hook output priority 0; policy drop; }; add rule inet outage out oif lo \
+             accept'",
+        )?;
+        Ok(())
+    }
+
+    fn restore(self, world: &World) -> Result<()> {
+        let end = "nft 'delete table netdev outage; delete table inet outage'";
+        self.host(world).sh(end).map(drop)
+    }
+}
+
+/// A socket's timer, as `ss` shows it.
+#[derive(Debug, PartialEq)]
+struct Timer {
+    kind: String,
+    left: Duration,
+    doublings: u32,
+}
+
+/// Returns the timer of the box's socket with these two ends, if one runs.
+fn timer(world: &World, from: &TcpStream, at: Side) -> Result<Option<Timer>> {
+    let (ours, theirs) = match at {
+        Side::Client => (from.peer_addr()?, from.local_addr()?),
+        Side::Server => (from.local_addr()?, from.peer_addr()?),
+    };
+    let list = format!("ss -Htno src {ours} and dst {theirs}");
+    let list = world.hb().sh(&list)?;
+    let Some((_, timer)) = list.split_once("timer:(") else {
+        return Ok(None);
+    };
+    let timer = timer.split_once(')').context("timer:(…)")?.0;
+    let [kind, left, doublings] = timer.split(',').collect::<Vec<_>>()[..] else {
+        anyhow::bail!("{timer}");
+    };
+    Ok(Some(Timer {
+        kind: kind.to_owned(),
+        left: time_left(left).with_context(|| format!("{left} in {timer}"))?,
+        doublings: doublings.parse()?,
+    }))
+}
+
+/// Reads a time as `ss` writes it: `12sec`, `3.456ms` (seconds, and a fraction), `456ms`, `1min2sec`.
+fn time_left(text: &str) -> Option<Duration> {
+    let (minutes, rest) = text.split_once("min").unwrap_or(("0", text));
+    let seconds: f64 = match (rest.strip_suffix("sec"), rest.strip_suffix("ms")) {
+        (Some(seconds), _) => seconds.parse().ok()?,
+        (_, Some(fraction)) if fraction.contains('.') => fraction.parse().ok()?,
+        (_, Some(milliseconds)) => milliseconds.parse::<f64>().ok()? / 1000.0,
+        _ if rest.is_empty() => 0.0,
+        _ => return None,
+    };
+    let minutes: f64 = minutes.parse().ok()?;
+    Duration::try_from_secs_f64(minutes * 60.0 + seconds).ok()
+}
+
+/// Waits until that timer has been doubled so often, and has some time left.
+fn wait_for_doublings(world: &World, of: &TcpStream, at: Side, kind: &str) -> Result<Timer> {
+    let mut last = None;
+    wait_until(LIMIT, "the kernel waits for longer and longer", || {
+        last = timer(world, of, at).ok().flatten();
+        last.as_ref().is_some_and(|timer| {
+            timer.kind == kind
+                && timer.doublings >= DOUBLINGS
+                && timer.left > Duration::from_secs(3)
+        })
+    })?;
+    last.context("a timer")
+}
+
+/// Asks the daemon, or tells it something.
+fn ask(stage: &Stage, words: impl fmt::Display) -> Result<String> {
+    let pepd = stage.pepd.as_ref().context("the daemon")?;
+    let command = format!("{PEPD} {words} -c {}", pepd.config_file().display());
+    let mut shell = stage.world.hb().command("sh");
+    run(shell.args(["-ec", &command]), LIMIT)?.success()
+}
+
+fn tell(stage: &Stage, words: impl fmt::Display) -> Result<String> {
+    ask(stage, format!("link {words}"))
+}
+
+fn status(stage: &Stage) -> Result<String> {
+    ask(stage, "status")
+}
+
+/// Starts a daemon with an admin socket in a directory that goes with what is returned.
+fn open(via: Via, more: &str) -> Result<(Stage, tempfile::TempDir)> {
+    let config = match via {
+        Via::Early => World::early_config(),
+        Via::Pepd | Via::Routing => World::config(),
+    };
+    let (before, wan) = config.split_once("[leg.wan]\n").context("the leg")?;
+    let scratch = tempfile::tempdir()?;
+    let socket = scratch.path().join("admin.sock");
+    let socket = format!("[admin]\nsocket = \"{}\"\n", socket.display());
+    let config = format!("{before}[leg.wan]\n{more}{wan}{socket}");
+    Ok((
+        Stage::in_world(World::standard()?, via, PEPD, &config)?,
+        scratch,
+    ))
+}
+
+fn wait_for_log(stage: &Stage, words: &str) -> Result<()> {
+    let pepd = stage.pepd.as_ref().context("the daemon")?;
+    wait_until(LIMIT, words, || pepd.log().contains(words))
+}
+
+/// Returns the end that sends towards a side, and the one there that receives.
+fn towards(pair: &Pair, side: Side) -> (&TcpStream, &TcpStream) {
+    match side {
+        Side::Client => (&pair.server, &pair.client),
+        Side::Server => (&pair.client, &pair.server),
+    }
+}
+
+/// What the kernel would have waited for some seconds more is there at once.
+#[rstest]
+fn what_had_stopped_goes_on_when_its_link_is_up(
+    #[values(Via::Pepd, Via::Early)] via: Via,
+    #[values(Family::V4, Family::V6)] family: Family,
+    #[values(Side::Client, Side::Server)] side: Side,
+) -> Result<()> {
+    require!(root, program("nft"), program("ss"));
+    // Without an outage that is known it would be given up after two seconds.
+    let (stage, _scratch) = open(via, "user_timeout = \"2s\"\n")?;
+    let world = &stage.world;
+    let pair = world.pair(family)?;
+    pair.exchange(BYTES)?;
+    let leg = side.leg();
+    assert_eq!(
+        tell(&stage, format!("{leg} gone"))?,
+        format!("{leg}: gone\n")
+    );
+    assert!(status(&stage)?.contains("GONE"));
+    side.lose(world)?;
+    let pattern = Pattern::new(9);
+    let (from, to) = towards(&pair, side);
+    send(from, &pattern, 0, BYTES)?;
+    let timer = wait_for_doublings(world, &pair.client, side, "on")?;
+    side.restore(world)?;
+    let back = Instant::now();
+    tell(&stage, format!("{leg} up"))?;
+    receive_exactly(to, &pattern, 0, BYTES)?;
+    let took = back.elapsed();
+    assert!(took < timer.left, "{took:?}, and the kernel: {timer:?}");
+    pair.exchange(BYTES)?;
+    wait_for_log(&stage, "legs are restarted")?;
+    stage.finish()
+}
+
+/// Where the peer had no room, and its word that it has some again was lost, it is asked at once.
+#[rstest]
+fn a_peer_that_had_no_room_is_asked_again(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root, program("nft"), program("ss"));
+    let (stage, _scratch) = open(Via::Pepd, "")?;
+    let world = &stage.world;
+    let pair = world.pair(family)?;
+    let (side, pattern) = (Side::Server, Pattern::new(9));
+    let (from, to) = towards(&pair, side);
+    from.set_nonblocking(true)?;
+    let mut sent = 0;
+    wait_until(LIMIT, "nobody has any room", || {
+        while let Ok(some @ 1..) = (&mut &*from).write(pattern.piece(sent, 65_536)) {
+            sent += some as u64;
+        }
+        timer(world, &pair.client, side)
+            .is_ok_and(|timer| timer.is_some_and(|timer| timer.kind == "persist"))
+    })?;
+    tell(&stage, "wan gone")?;
+    side.lose(world)?;
+    let timer = wait_for_doublings(world, &pair.client, side, "persist")?;
+    // It makes room, and says so into the void.
+    let mut room = vec![0; usize::try_from(sent)?];
+    to.set_nonblocking(true)?;
+    let mut read = 0;
+    while let Ok(some @ 1..) = (&mut &*to).read(&mut room[read..]) {
+        read += some;
+    }
+    pattern.verify(0, &room[..read])?;
+    side.restore(world)?;
+    let back = Instant::now();
+    tell(&stage, "wan up")?;
+    to.set_nonblocking(false)?;
+    receive_exactly(to, &pattern, read as u64, sent - read as u64)?;
+    let took = back.elapsed();
+    assert!(took < timer.left, "{took:?}, and the kernel: {timer:?}");
+    stage.finish()
+}
+
+/// Who connects while the link is gone waits for it, and is served when it is back: before the kernel
+/// would have sent the SYN again that was lost.
+#[rstest]
+fn who_connects_meanwhile_waits(#[values(Family::V4, Family::V6)] family: Family) -> Result<()> {
+    require!(root, program("nft"), program("ss"));
+    let (stage, _scratch) = open(Via::Pepd, "")?;
+    let world = &stage.world;
+    let listener = world.listen(family)?;
+    let to = listener.local_addr()?;
+    tell(&stage, "wan gone")?;
+    Side::Server.lose(world)?;
+    std::thread::scope(|scope| -> Result<()> {
+        let client = scope.spawn(|| Pair::through(&listener, world.client()));
+        let mut left = Duration::ZERO;
+        wait_until(LIMIT, "the kernel waits for longer and longer", || {
+            let list = world.hb().sh(&format!("ss -Htno state syn-sent dst {to}"));
+            left = list
+                .ok()
+                .and_then(|list| time_left(list.split_once("timer:(on,")?.1.split_once(',')?.0))
+                .unwrap_or_default();
+            left > Duration::from_secs(3)
+        })?;
+        Side::Server.restore(world)?;
+        let back = Instant::now();
+        tell(&stage, "wan up")?;
+        let pair = client.join().unwrap()?;
+        let took = back.elapsed();
+        assert!(took < left, "{took:?}, and the kernel: {left:?}");
+        pair.exchange(BYTES)
+    })?;
+    stage.finish()
+}
+
+#[rstest]
+fn who_connects_meanwhile_is_refused_or_routed_if_that_is_asked_for(
+    #[values("refuse", "route")] while_gone: &str,
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root);
+    let (stage, _scratch) = open(Via::Pepd, &format!("while_gone = \"{while_gone}\"\n"))?;
+    let world = &stage.world;
+    assert!(world.probe(family)?.1);
+    tell(&stage, "wan gone")?;
+    let listener = world.listen(family)?;
+    if while_gone == "refuse" {
+        let refused = connect(world.client(), listener.local_addr()?).unwrap_err();
+        assert_eq!(kind(&refused), Some(ErrorKind::ConnectionRefused));
+    } else {
+        // There is another way: the link of this test was not gone.
+        let (pair, split) = world.probe(family)?;
+        assert!(!split);
+        pair.exchange(BYTES)?;
+        assert!(status(&stage)?.contains("their leg's link was gone"));
+    }
+    tell(&stage, "wan up")?;
+    assert!(world.probe(family)?.1);
+    stage.finish()
+}
+
+/// An interface tells by its carrier, and one that is not there tells that it is not.
+#[test]
+fn an_interface_tells_whether_its_link_is_there() -> Result<()> {
+    require!(root, program("ip"));
+    let link = format!(
+        "link = {{ interface = \"{}\" }}\n",
+        Topology::device("server")
+    );
+    let (mut stage, _scratch) = open(Via::Pepd, &link)?;
+    let pair = stage.world.pair(Family::V4)?;
+    pair.exchange(BYTES)?;
+    let far_end = Topology::device("hb");
+    stage
+        .world
+        .server()
+        .sh(&format!("ip link set {far_end} down"))?;
+    wait_for_log(&stage, "the link is gone")?;
+    assert!(status(&stage)?.contains("GONE"));
+    let pattern = Pattern::new(9);
+    send(&pair.client, &pattern, 0, BYTES)?;
+    stage.world.server().sh(&format!(
+        "ip link set {far_end} up; ip route replace default via 10.2.0.1"
+    ))?;
+    wait_for_log(&stage, "the link is up")?;
+    receive_exactly(&pair.server, &pattern, 0, BYTES)?;
+    let config =
+        World::config().replace("[leg.wan]", "[leg.wan]\nlink = { interface = \"none0\" }");
+    stage.pepd()?.reload(&config)?;
+    wait_for_log(&stage, "by=\"interface none0\"")?;
+    pair.exchange(BYTES)?;
+    stage.finish()
+}
+
+#[test]
+fn what_is_told_wrongly_is_refused() -> Result<()> {
+    require!(root);
+    let (stage, _scratch) = open(Via::Pepd, "")?;
+    let wrong = |words: &str| tell(&stage, words).unwrap_err().to_string();
+    let refused = wrong("nonesuch up");
+    assert!(refused.contains("the legs are: lan, wan"), "{refused}");
+    let refused = wrong("wan up --for 3s");
+    assert!(refused.contains("only `going-down` has one"), "{refused}");
+    let refused = wrong("wan sideways");
+    assert!(refused.contains("going-down"), "{refused}");
+    assert_eq!(
+        tell(&stage, "wan going-down --for 1s")?,
+        "wan: going-down\n"
+    );
+    wait_for_log(&stage, "by=\"its time is over\"")?;
+    assert!(stage.world.probe(Family::V4)?.1);
+    stage.finish()
+}
