@@ -12,8 +12,10 @@ const LINKS: [[&str; 2]; 2] = [["a", "i"], ["i", "b"]];
 
 /// One file for the whole chain.
 fn file(fleet: &Fleet, outer: Family) -> Result<String> {
-    let mut text =
-        "[leg.lan]\ncongestion = \"cubic\"\n[leg.long]\ncongestion = \"reno\"\n".to_owned();
+    // The box in the middle is no peer of its own: there nothing tells of the link.
+    let mut text = "[leg.lan]\ncongestion = \"cubic\"\n\
+                    [leg.long]\ncongestion = \"reno\"\nlink = { peer = \"i\" }\n"
+        .to_owned();
     for (number, campus) in ["a", "b"].iter().enumerate() {
         writeln!(
             text,
@@ -86,6 +88,14 @@ fn peers_are_watched(outer: Family) -> Result<()> {
     fleet.path(0).sh("ip link set to-box-i down")?;
     hears(a, "i", SILENT, before[0][1])?;
     hears(i, "a", SILENT, before[1][1])?;
+    let tells = |what: &str| {
+        wait_until(LIMIT, what, || {
+            let log = a.log();
+            let last = log.lines().rfind(|line| line.contains("the link is"));
+            last.is_some_and(|line| line.contains(what) && line.contains("by=\"peer i\""))
+        })
+    };
+    tells("the link is gone")?;
     fleet.path(0).sh("ip link set to-box-i up")?;
     if outer == Family::V6 {
         // IPv6 addresses go with the link.
@@ -95,6 +105,8 @@ fn peers_are_watched(outer: Family) -> Result<()> {
     }
     hears(a, "i", ANSWERS, before[0][0])?;
     hears(i, "a", ANSWERS, before[1][0])?;
+    tells("the link is up")?;
+    assert!(!i.log().contains("the link is"), "{}", i.log());
     // Each was reported once, and nothing about the other path.
     assert_eq!(said(a, "i", SILENT), before[0][1] + 1, "{}", a.log());
     assert_eq!(said(i, "b", SILENT), before[2][1], "{}", i.log());

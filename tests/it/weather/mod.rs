@@ -3,5 +3,6 @@
 
 #[cfg(target_arch = "x86_64")]
 mod faults;
+mod outage_times;
 mod outages;
 mod soak;

@@ -44,17 +44,17 @@ impl Side {
     /// Loses everything that comes to this side's host by its link, or that it sends, unseen by the box.
     fn lose(self, world: &World) -> Result<()> {
         self.host(world).sh(
-            "nft 'add table netdev outage; add chain netdev outage in { type filter hook ingress \
-             device hb priority 0; policy drop; }; add table inet outage; add chain inet outage out \
-             { type filter hook output priority 0; policy drop; }; add rule inet outage out oif lo \
-             accept'",
+            "nft 'add table inet outage; add chain inet outage in { type filter hook prerouting \
+             priority raw; policy drop; }; add chain inet outage out { type filter hook output \
+             priority 0; policy drop; }'",
         )?;
         Ok(())
     }
 
     fn restore(self, world: &World) -> Result<()> {
-        let end = "nft 'delete table netdev outage; delete table inet outage'";
-        self.host(world).sh(end).map(drop)
+        self.host(world)
+            .sh("nft delete table inet outage")
+            .map(drop)
     }
 }
 

@@ -63,6 +63,15 @@ const RECOVERY: Duration = Duration::from_secs(1);
 
 /// Has no connection of the leg given up, for as long as this runs.
 pub(crate) async fn endure(context: Arc<Context>, leg: Arc<str>) {
+    let legs = context.shared.flows.legs(context.index, &leg);
+    let rates = legs.iter().filter_map(|live| {
+        let socket = live.socket.upgrade()?;
+        tcp_info(socket.as_fd()).ok()?.delivery_rate
+    });
+    context
+        .shared
+        .links
+        .note_rate(context.index, &leg, rates.sum());
     let mut known = HashSet::new();
     loop {
         let legs = context.shared.flows.legs(context.index, &leg);
@@ -86,7 +95,7 @@ pub(crate) async fn restart(context: Arc<Context>, leg: Arc<str>) {
     let up_since = Instant::now();
     let legs = shared.flows.legs(context.index, &leg);
     let mut stalled: Vec<_> = legs.iter().filter_map(Stalled::of).collect();
-    let mut pace = Pace::new(rate(&context, &leg, &stalled), up_since);
+    let mut pace = Pace::new(rate(&context, &leg), up_since);
     if !stalled.is_empty() {
         let (worker, legs) = (context.index, stalled.len());
         shared.counters.restarted.add(legs as u64);
@@ -104,7 +113,7 @@ pub(crate) async fn restart(context: Arc<Context>, leg: Arc<str>) {
 }
 
 /// Returns the bytes a second at which this worker may begin.
-fn rate(context: &Context, leg: &str, stalled: &[Stalled<'_>]) -> u64 {
+fn rate(context: &Context, leg: &str) -> u64 {
     let shared = &context.shared;
     let settings = shared.settings.load();
     let named = settings.legs.iter().find(|named| *named.name == *leg);
@@ -113,10 +122,7 @@ fn rate(context: &Context, leg: &str, stalled: &[Stalled<'_>]) -> u64 {
         .map(|rate| rate.bytes_per_second());
     match configured {
         Some(rate) => rate / shared.workers as u64,
-        None => stalled
-            .iter()
-            .filter_map(|one| one.info.delivery_rate)
-            .sum(),
+        None => shared.links.rate(context.index, leg),
     }
 }
 

@@ -5,6 +5,9 @@ use std::time::{Duration, Instant};
 /// The least rate, in bytes a second, for a leg of which no rate is known.
 const LEAST: u64 = 64 << 10;
 
+/// The segments that may be sent at once: as many as a new connection begins with (RFC 6928).
+const AT_ONCE: u64 = 10;
+
 /// A segment's headers, with the usual options (RFC 791 or 8200, RFC 9293, RFC 7323).
 const HEADERS: u64 = 72;
 
@@ -13,6 +16,8 @@ const HEADERS: u64 = 72;
 pub(super) struct Pace {
     /// Bytes a second.
     rate: u64,
+    /// The segments that may still be sent without waiting.
+    at_once: u64,
     next: Instant,
 }
 
@@ -21,12 +26,17 @@ impl Pace {
     pub(super) fn new(rate: u64, now: Instant) -> Self {
         Self {
             rate: rate.max(LEAST),
+            at_once: AT_ONCE,
             next: now,
         }
     }
 
     /// Returns when a segment of so many bytes may be sent, and reserves its time.
     pub(super) fn next(&mut self, bytes: u32, now: Instant) -> Instant {
+        if let Some(left) = self.at_once.checked_sub(1) {
+            self.at_once = left;
+            return now;
+        }
         let at = self.next.max(now);
         let nanoseconds = (u64::from(bytes) + HEADERS) * 1_000_000_000 / self.rate;
         self.next = at + Duration::from_nanos(nanoseconds);
@@ -42,6 +52,7 @@ mod tests {
     fn no_second_has_more_than_the_rate() {
         let start = Instant::now();
         let mut pace = Pace::new(1_000_000, start);
+        assert!((0..AT_ONCE).all(|_| pace.next(1428, start) == start));
         let times: Vec<_> = (0..2000).map(|_| pace.next(1428, start)).collect();
         for second in times.windows(667) {
             assert!(second[666] - second[0] >= Duration::from_millis(999));
@@ -57,7 +68,7 @@ mod tests {
     fn a_rate_that_nobody_knows_is_a_small_one() {
         let start = Instant::now();
         let mut pace = Pace::new(0, start);
-        pace.next(1448, start);
+        (0..=AT_ONCE).for_each(|_| _ = pace.next(1448, start));
         assert!(pace.next(1448, start) < start + Duration::from_millis(30));
     }
 }

@@ -102,6 +102,7 @@ const IN_VIRTUAL_TIME: &[&str] = &[
     "handshake::times::",
     "relay::interactive::",
     "relay::phases::",
+    "weather::outage_times:: Family__V6 flows_1",
 ];
 
 /// The options of a guest with a virtual clock. Its path is short, since each directory that is

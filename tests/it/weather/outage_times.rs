@@ -1,0 +1,189 @@
+//! How long a link that is back stays empty: on the guest's virtual clock.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use pepd_testbed::link::{Rate, Shape};
+use pepd_testbed::traffic::{Pair, Pattern};
+use pepd_testbed::{Family, Pepd, World, require};
+use rstest::rstest;
+use serde_json::Value;
+
+use crate::harness::PEPD;
+
+/// One way over the link that has outages, and over the other one.
+const FAR: Duration = Duration::from_millis(50);
+const NEAR: Duration = Duration::from_millis(5);
+/// What they carry, in Mbit/s.
+const RATE: u64 = 4;
+/// The length of an outage, and what makes each begin and end at another time of the timers.
+const OUTAGE: Duration = Duration::from_secs(10);
+const PHASE: Duration = Duration::from_millis(730);
+const PHASES: u32 = 4;
+/// The time after an outage in which the link is watched.
+const WATCHED: Duration = Duration::from_secs(2);
+
+/// Loses all that comes to the server, or that it sends.
+const LOSE: &str = "nft 'add table inet outage; add chain inet outage in { type filter hook prerouting \
+                    priority raw; policy drop; }; add chain inet outage out { type filter hook output \
+                    priority 0; policy drop; }'";
+const RESTORE: &str = "nft delete table inet outage";
+
+/// Asks the daemon by its socket, which takes no time worth speaking of.
+fn ask(socket: &Path, what: &str) -> Result<Value> {
+    let mut stream = UnixStream::connect(socket)?;
+    write!(
+        stream,
+        "{what} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+    )?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    ensure!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let (_, body) = answer.split_once("\r\n\r\n").context("a body")?;
+    Ok(serde_json::from_str(body)?)
+}
+
+fn tell(socket: &Path, state: &str) -> Result<()> {
+    ask(socket, &format!("POST /v1/link/{state}?leg=wan")).map(drop)
+}
+
+/// Returns the longest retransmission timeout of an upstream leg before it is doubled (RFC 6298, with
+/// the kernel's least variation): what was sent again is not sent once more before it.
+fn timeout(socket: &Path) -> Result<Duration> {
+    let flows = ask(socket, "GET /v1/flows?limit=1000")?;
+    let flows = flows["flows"].as_array().context("flows")?;
+    let timeouts = flows.iter().map(|flow| {
+        let tcp = &flow["upstream_leg"]["tcp"];
+        let [rtt, variation] = ["rtt", "rtt_variation"].map(|key| tcp[key].as_f64());
+        Some(rtt? + (4.0 * variation?).max(0.2))
+    });
+    let longest = timeouts.flatten().fold(0.0, f64::max);
+    ensure!(longest > 0.2, "{flows:?}");
+    Ok(Duration::from_secs_f64(longest))
+}
+
+/// Sends until it is over.
+fn fill(mut stream: &TcpStream, over: &AtomicBool) -> Result<()> {
+    let pattern = Pattern::new(1);
+    let mut sent = 0;
+    stream.set_write_timeout(Some(Duration::from_millis(100)))?;
+    while !over.load(Relaxed) {
+        match stream.write(pattern.piece(sent, 16 << 10)) {
+            Ok(some) => sent += some as u64,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Reads what has come so far, and gives how much.
+fn take(mut stream: &TcpStream) -> Result<usize> {
+    let mut buffer = [0; 64 << 10];
+    let mut taken = 0;
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => anyhow::bail!("the connection has ended"),
+            Ok(some) => taken += some,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(taken),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Reads from all for so long; gives when each had its first bytes, and how many there were in all.
+fn watch(pairs: &[Pair], time: Duration) -> Result<(Vec<Option<Duration>>, usize)> {
+    let begun = Instant::now();
+    let mut first = vec![None; pairs.len()];
+    let mut all = 0;
+    while begun.elapsed() < time {
+        for (pair, first) in pairs.iter().zip(&mut first) {
+            let taken = take(&pair.server)?;
+            all += taken;
+            if taken > 0 && first.is_none() {
+                *first = Some(begun.elapsed());
+            }
+        }
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+    Ok((first, all))
+}
+
+/// After an outage of ten seconds the link is used again within the timeout that a connection has
+/// without an outage, whatever the phase of its timer, which would have been doubled to ten seconds.
+#[rstest]
+fn a_link_that_is_back_is_used_at_once(
+    #[values(Family::V4, Family::V6)] family: Family,
+    #[values(1, 20)] flows: usize,
+) -> Result<()> {
+    require!(root, virtual_time, program("nft"));
+    let shape = |delay| Shape::new(delay, Rate::mbit(RATE));
+    let world = World::emulated(shape(NEAR), shape(FAR))?;
+    let scratch = tempfile::tempdir()?;
+    let socket = scratch.path().join("admin.sock");
+    let config = format!(
+        "{}\n[admin]\nsocket = \"{}\"\n",
+        World::config(),
+        socket.display()
+    );
+    let daemon = Pepd::start(PEPD, world.hb(), &config)?;
+    let pairs = (0..flows)
+        .map(|_| world.pair(family))
+        .collect::<Result<Vec<_>>>()?;
+    for pair in &pairs {
+        pair.server.set_nonblocking(true)?;
+    }
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| -> Result<()> {
+        let senders: Vec<_> = pairs
+            .iter()
+            .map(|pair| scope.spawn(|| fill(&pair.client, &over)))
+            .collect();
+        let measured = (0..PHASES).try_for_each(|phase| -> Result<()> {
+            watch(&pairs, Duration::from_secs(3) + phase * PHASE / 3)?;
+            let timeout = timeout(&socket)?;
+            world.server().sh(LOSE)?;
+            tell(&socket, "gone")?;
+            std::thread::park_timeout(OUTAGE + phase * PHASE);
+            // What had come before is not what comes after.
+            watch(&pairs, Duration::ZERO)?;
+            for pair in &pairs {
+                take(&pair.server)?;
+            }
+            world.server().sh(RESTORE)?;
+            tell(&socket, "up")?;
+            let (first, bytes) = watch(&pairs, WATCHED)?;
+            let begun: Vec<Duration> = first.iter().flatten().copied().collect();
+            let (first, last) = (begun.iter().min(), begun.iter().max());
+            let share = bytes as f64 * 8.0 / (WATCHED.as_secs_f64() * RATE as f64 * 1e6);
+            println!(
+                "{family}, {flows} flows: {} begun, the first after {first:?} and the last after \
+                 {last:?} of {timeout:?}; {share:.2} of the rate in {WATCHED:?}",
+                begun.len()
+            );
+            let limit = timeout + FAR + Duration::from_millis(50);
+            ensure!(
+                first.is_some_and(|first| *first < limit),
+                "{first:?} of {limit:?}"
+            );
+            // One begins with a window of one segment; of many some lose again what they send first,
+            // because the link is full.
+            let least = if flows > 1 { 0.8 } else { 0.6 };
+            ensure!(share > least, "{share} of the rate");
+            Ok(())
+        });
+        over.store(true, Relaxed);
+        for sender in senders {
+            sender.join().ok().context("a sender panicked")??;
+        }
+        measured
+    })?;
+    let (status, log) = daemon.stop()?;
+    ensure!(status.success(), "{log}");
+    Ok(())
+}
