@@ -67,6 +67,7 @@ fn leg(leg: &pepd_config::Leg, controls: &Controls, marks: Option<SocketMarks>) 
         fast_open: leg.fast_open,
         mss: leg.mss,
         user_timeout: leg.user_timeout,
+        rto_max: leg.rto_max,
         keepalive: pepd_relay::Keepalive {
             idle: leg.keepalive.idle,
             interval: leg.keepalive.interval,

@@ -9,8 +9,8 @@ use crate::view::View;
 use crate::wire::{
     API_VERSION, CampusSnapshot, Confinement, CountedReason, DaemonState, DirectionPoint,
     DirectionSnapshot, FlowHistory, FlowSnapshot, Goodput, GuardDrops, HandshakeMode, HistoryPoint,
-    LegPoint, LegSnapshot, LimitUse, LinkReport, LinkState, Liveness, PairDirection, PairLeg,
-    PairSnapshot, PeerState, Phase, PhaseSeconds, QueueBytes, Status, TcpFigures,
+    LegPoint, LegSnapshot, LimitUse, LinkReport, LinkState, Liveness, Outage, PairDirection,
+    PairLeg, PairSnapshot, PeerState, Phase, PhaseSeconds, QueueBytes, Status, TcpFigures,
 };
 
 /// 2026-01-01T00:00:00Z, when everything is asked.
@@ -187,6 +187,21 @@ fn point(second: u32) -> HistoryPoint {
     }
 }
 
+/// A link that was gone for ten seconds.
+fn link() -> LinkState {
+    LinkState {
+        leg: "satellite".to_owned(),
+        state: LinkReport::Up,
+        source: "interface sat0".to_owned(),
+        since: Some(NOW - 740.0),
+        changes: 2,
+        outages: vec![Outage {
+            begun: NOW - 750.0,
+            ended: Some(NOW - 740.0),
+        }],
+    }
+}
+
 /// Returns what the daemon says of itself when it has `flows` connections.
 pub fn status(flows: u64) -> Status {
     let text = str::to_owned;
@@ -228,13 +243,7 @@ pub fn status(flows: u64) -> Status {
             campus("b", &["10.2.0.0/16", "fd00:b::/48"], "hb-i", "satellite"),
         ],
         pairs: vec![pair(flows)],
-        links: vec![LinkState {
-            leg: "satellite".to_owned(),
-            state: LinkReport::Up,
-            source: "interface sat0".to_owned(),
-            since: Some(NOW - 740.0),
-            changes: 2,
-        }],
+        links: vec![link()],
         peers: vec![
             peer("hb-i", Liveness::Answering, Some(0.6), 2),
             peer("hb-k", Liveness::Silent, None, 480),

@@ -39,6 +39,9 @@ pub(crate) const MSS: RangeInclusive<u16> = 88..=32_767;
 /// RFC 5482, section 3.1, asks for at least the longest retransmission; a day is beyond patience.
 pub(crate) const USER_TIMEOUT: RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(86_400);
+/// `TCP_RTO_MAX_MS` takes no others (net/ipv4/tcp.c).
+pub(crate) const RTO_MAX: RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(120);
 /// `TCP_KEEPIDLE` and `TCP_KEEPINTVL` count whole seconds (include/net/tcp.h,
 /// `MAX_TCP_KEEPIDLE`, `MAX_TCP_KEEPINTVL`).
 pub(crate) const KEEPALIVE: RangeInclusive<Duration> = SECOND..=Duration::from_secs(32_767);

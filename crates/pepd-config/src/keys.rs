@@ -53,6 +53,7 @@ pub(crate) const LEG: &[&str] = &[
     "initial_window",
     "mss",
     "user_timeout",
+    "rto_max",
     "keepalive",
     "dscp",
     "thin",

@@ -194,6 +194,8 @@ pub struct Leg {
     /// The time for which sent data may stay unacknowledged (`TCP_USER_TIMEOUT`, RFC 5482); whole
     /// milliseconds.
     pub user_timeout: Option<Duration>,
+    /// The longest retransmission timeout (`TCP_RTO_MAX_MS`, Linux 6.15); whole milliseconds.
+    pub rto_max: Option<Duration>,
     /// The probing of a silent peer.
     pub keepalive: Keepalive,
     /// The differentiated services code point of the packets sent.
@@ -252,6 +254,7 @@ impl Leg {
             initial_window: None,
             mss: None,
             user_timeout: None,
+            rto_max: None,
             keepalive: Keepalive::default(),
             dscp: Dscp::Copy,
             thin: false,
@@ -261,6 +264,12 @@ impl Leg {
             while_gone: WhileGone::Wait,
         }
     }
+
+    /// The kernel's patience with what is not acknowledged (net.ipv4.tcp_retries2,
+    /// Documentation/networking/ip-sysctl.rst), for a leg that has an `rto_max`: counted in
+    /// repetitions the kernel would give it up much earlier then (tcp_model_timeout,
+    /// net/ipv4/tcp_timer.c).
+    pub(crate) const KERNEL_PATIENCE: Duration = Duration::from_millis(924_600);
 
     /// Longer than the kernel's own patience with a SYN (127 s with `tcp_syn_retries = 6`, 131 s
     /// where `tcp_syn_linear_timeouts` exists: Documentation/networking/ip-sysctl.rst), so that

@@ -12,6 +12,10 @@ use crate::tcp::SequenceNumber;
 /// (RFC 792, and RFC 4443, section 2.1).
 const HEADER: usize = 8;
 
+/// The type of an echo request (RFC 792), and that in ICMPv6 (RFC 4443, section 4.1).
+const REQUEST: u8 = 8;
+const REQUEST_V6: u8 = 128;
+
 /// An ICMP error: why a packet has not arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IcmpError {
@@ -91,7 +95,6 @@ pub struct Echo<'a> {
 impl<'a> Echo<'a> {
     /// Makes the request as an ICMP message.
     pub fn request(&self) -> Vec<u8> {
-        const REQUEST: u8 = 8;
         let message = self.message(REQUEST);
         let checksum = Checksum::of(&message);
         with_checksum(message, checksum)
@@ -99,8 +102,7 @@ impl<'a> Echo<'a> {
 
     /// Makes the request as an ICMPv6 message, whose checksum covers both addresses.
     pub fn request_v6(&self, from: Ipv6Addr, to: Ipv6Addr) -> Vec<u8> {
-        const REQUEST: u8 = 128;
-        let message = self.message(REQUEST);
+        let message = self.message(REQUEST_V6);
         let checksum =
             Checksum::with_pseudo_header(from.into(), to.into(), Protocol::ICMPV6, &message);
         with_checksum(message, checksum)
@@ -116,6 +118,16 @@ impl<'a> Echo<'a> {
     pub fn read_reply_v6(message: &'a [u8]) -> Option<Self> {
         const REPLY: u8 = 129;
         Self::read(message, REPLY)
+    }
+
+    /// Reads a request from an ICMP message; its checksum is not looked at.
+    pub fn read_request(message: &'a [u8]) -> Option<Self> {
+        Self::read(message, REQUEST)
+    }
+
+    /// Reads a request from an ICMPv6 message; its checksum is not looked at.
+    pub fn read_request_v6(message: &'a [u8]) -> Option<Self> {
+        Self::read(message, REQUEST_V6)
     }
 
     fn read(message: &'a [u8], wanted: u8) -> Option<Self> {

@@ -105,8 +105,11 @@ pub fn dscp(header: &[u8]) -> Option<u8> {
     }
 }
 
-/// Makes an IPv4 packet that is not to be fragmented (RFC 791, section 3.1), of at most 65,515
-/// bytes of payload.
+/// The most payload that fits into an IPv4 packet without options, and so into either.
+pub const LARGEST_PAYLOAD: usize = u16::MAX as usize - 20;
+
+/// Makes an IPv4 packet that is not to be fragmented (RFC 791, section 3.1), of at most
+/// [`LARGEST_PAYLOAD`].
 pub fn in_ipv4(from: Ipv4Addr, to: Ipv4Addr, protocol: Protocol, payload: &[u8]) -> Vec<u8> {
     const DO_NOT_FRAGMENT: u8 = 0x40;
     let length = u16::try_from(20 + payload.len()).unwrap_or(u16::MAX);

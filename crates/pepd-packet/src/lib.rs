@@ -5,7 +5,8 @@
 //!
 //! - [`ip`]: IPv4 and IPv6 headers, read and written;
 //! - [`protocol`]: what an IP packet carries;
-//! - [`tcp`]: SYNs and RSTs;
+//! - [`tcp`]: SYNs and RSTs, read;
+//! - [`segment`]: TCP segments, made;
 //! - [`icmp`]: errors that quote a segment, and echo messages;
 //! - [`checksum`]: the Internet checksum;
 //! - [`four_tuple`]: the addresses of a connection.
@@ -27,6 +28,7 @@ pub mod ip;
 pub mod mark;
 pub mod protocol;
 pub mod queue;
+pub mod segment;
 pub mod source;
 pub mod tcp;
 pub mod units;
@@ -39,6 +41,7 @@ pub use icmp::IcmpError;
 pub use mark::{Mark, MarkMask, MarkValue, PacketMark, SocketMarks, VerdictMarks};
 pub use protocol::Protocol;
 pub use queue::QueueNumber;
+pub use segment::Segment;
 pub use source::{Source, SourcePrefix};
 pub use tcp::{FastOpenCookie, SequenceNumber, Syn, SynData};
 pub use units::{Rate, Size};

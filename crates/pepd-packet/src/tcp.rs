@@ -3,9 +3,10 @@
 use crate::four_tuple::FourTuple;
 use crate::ip::Packet;
 use crate::protocol::Protocol;
+use crate::segment::flag::{ACK, FIN, RST, SYN, URG};
 
 /// The bytes of a TCP header before its options (RFC 9293, section 3.1).
-const FIXED_HEADER: usize = 20;
+pub(crate) const FIXED_HEADER: usize = 20;
 
 /// A SYN's sequence number (RFC 9293, section 3.4.1): the same for each retransmission, and
 /// another one for a new connection.
@@ -98,11 +99,6 @@ pub fn read_ack(packet: &[u8]) -> Option<FourTuple> {
     is_one.then(|| ip.four_tuple()).flatten()
 }
 
-const SYN: u8 = 0x02;
-const ACK: u8 = 0x10;
-const RST: u8 = 0x04;
-const URG: u8 = 0x20;
-
 fn number(segment: &[u8]) -> Option<SequenceNumber> {
     let bytes = segment.get(4..)?.first_chunk()?;
     Some(SequenceNumber(u32::from_be_bytes(*bytes)))
@@ -110,8 +106,7 @@ fn number(segment: &[u8]) -> Option<SequenceNumber> {
 
 /// Returns those of the control bits that tell a SYN and a RST from other segments.
 fn flags(segment: &[u8]) -> Option<u8> {
-    const FIN_SYN_RST_ACK: u8 = 0x17;
-    Some(segment.get(13)? & FIN_SYN_RST_ACK)
+    Some(segment.get(13)? & (FIN | SYN | RST | ACK))
 }
 
 /// Returns the value of the MSS option, where it is there and whole.

@@ -79,6 +79,8 @@ pub struct Leg {
     pub mss: Option<u16>,
     /// The time for which sent data may stay unacknowledged before the leg is given up (RFC 5482).
     pub user_timeout: Option<Duration>,
+    /// The longest retransmission timeout; has no effect before Linux 6.15.
+    pub rto_max: Option<Duration>,
     /// Probes of an idle leg, so that a peer that vanished is noticed.
     pub keepalive: Keepalive,
     /// The DSCP of what this leg sends.
@@ -143,6 +145,7 @@ impl Leg {
             fast_open: false,
             mss: None,
             user_timeout: None,
+            rto_max: None,
             keepalive: Keepalive {
                 idle: Duration::from_secs(15 * 60),
                 interval: Duration::from_secs(60),
@@ -165,6 +168,11 @@ impl Settings {
     pub(crate) fn leg_towards(&self, address: IpAddr) -> Option<&Leg> {
         self.campus_of(address)
             .and_then(|campus| self.legs.get(campus.leg))
+    }
+
+    /// Returns the leg of this name.
+    pub(crate) fn leg_named(&self, name: &str) -> Option<&Leg> {
+        self.legs.iter().find(|leg| *leg.name == *name)
     }
 
     /// Returns the mark of a leg's upstream packets once its client has come; none where SYNs are not

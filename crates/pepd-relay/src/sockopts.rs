@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 use pepd_packet::{MarkValue, Size};
 use pepd_sys::sockopt::{self, OptionError};
@@ -42,6 +43,8 @@ pub enum SocketOption {
     NoDelay,
     /// TCP_NOTSENT_LOWAT: how much unsent data there may be.
     NotSentLowat,
+    /// The longest retransmission timeout: TCP_RTO_MAX_MS.
+    RtoMax,
     /// Linear timeouts of thin streams: TCP_THIN_LINEAR_TIMEOUTS.
     ThinLinearTimeouts,
     /// TCP_USER_TIMEOUT: how long data may stay unacknowledged.
@@ -66,6 +69,7 @@ impl SocketOption {
             Self::FastOpen => "TCP_FASTOPEN",
             Self::NoDelay => "TCP_NODELAY",
             Self::NotSentLowat => "TCP_NOTSENT_LOWAT",
+            Self::RtoMax => "TCP_RTO_MAX_MS",
             Self::ThinLinearTimeouts => "TCP_THIN_LINEAR_TIMEOUTS",
             Self::UserTimeout => "TCP_USER_TIMEOUT",
         }
@@ -160,7 +164,7 @@ pub(crate) fn apply(
     // A process that dies must not leave a clean end: see `LegSocket`.
     set(
         SocketOption::Linger,
-        socket.set_linger(Some(std::time::Duration::ZERO)),
+        socket.set_linger(Some(Duration::ZERO)),
     )?;
     // Out of line, the kernel drops an urgent byte that nobody has taken when the next one is
     // announced (tcp_check_urg), and no longer gives it once a RST has come (tcp_recv_urg).
@@ -191,6 +195,11 @@ pub(crate) fn apply(
             socket.set_tcp_user_timeout(leg.user_timeout),
         )?;
     }
+    if let Some(time) = leg.rto_max {
+        let set = sockopt::set_rto_max(fd, milliseconds(time));
+        // A kernel that does not have it yet is told of at the start: see `differences`.
+        set.or_else(|error| without_the_option(&error).then_some(()).ok_or(error))?;
+    }
     if leg.thin {
         sockopt::set_thin_linear_timeouts(fd, 1)?;
     }
@@ -204,11 +213,7 @@ pub(crate) fn apply(
 }
 
 /// Sets the DSCP, 0 to 63, of what the socket sends.
-pub(crate) fn set_dscp(
-    fd: std::os::fd::BorrowedFd<'_>,
-    domain: Domain,
-    dscp: u8,
-) -> Result<(), OptionError> {
+pub(crate) fn set_dscp(fd: BorrowedFd<'_>, domain: Domain, dscp: u8) -> Result<(), OptionError> {
     let byte = i32::from(dscp) << 2;
     if domain == Domain::IPV4 {
         sockopt::set_tos_v4(fd, byte)
@@ -269,6 +274,8 @@ pub(crate) fn differences(socket: &Socket, leg: &Leg) -> Result<Vec<Difference>,
         lowat,
         sockopt::notsent_lowat(fd)?.to_string(),
     );
+    let rto_max = leg.rto_max.map(|time| milliseconds(time).to_string());
+    compare(SocketOption::RtoMax, rto_max, given_rto_max(fd)?);
     let thin = leg.thin.then(|| "1".to_owned());
     compare(
         SocketOption::ThinLinearTimeouts,
@@ -289,6 +296,25 @@ fn keepalive(leg: &Leg) -> TcpKeepalive {
 /// Names the option that socket2 could not set.
 pub(crate) fn set(option: SocketOption, result: io::Result<()>) -> Result<(), SocketError> {
     result.map_err(|source| SocketError::Set { option, source })
+}
+
+fn given_rto_max(fd: BorrowedFd<'_>) -> Result<String, OptionError> {
+    match sockopt::rto_max(fd) {
+        Ok(milliseconds) => Ok(milliseconds.to_string()),
+        Err(error) if without_the_option(&error) => {
+            Ok("none: Linux 6.15 and later have it".to_owned())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns whether it says that this kernel has no such option.
+fn without_the_option(error: &OptionError) -> bool {
+    error.errno() == Some(libc::ENOPROTOOPT)
+}
+
+fn milliseconds(time: Duration) -> i32 {
+    i32::try_from(time.as_millis()).unwrap_or(i32::MAX)
 }
 
 fn c_int(size: Size) -> i32 {

@@ -186,7 +186,7 @@ async fn run(
     let mut accepting = accept_on(&context, listeners);
     let mut retiring: VecDeque<AbortHandle> = VecDeque::new();
     let mut reading = JoinSet::new();
-    let mut links: HashMap<Arc<str>, AbortHandle> = HashMap::new();
+    let mut links: HashMap<Arc<str>, LinkTask> = HashMap::new();
     while let Some(command) = inbox.recv().await {
         match command {
             Command::Listen(listeners) => {
@@ -205,21 +205,43 @@ async fn run(
                 reading.spawn(queue::read(Arc::clone(&context), Arc::new(queue)));
             }
             Command::LinkGone(leg) => {
-                let endured = tokio::spawn(outage::endure(Arc::clone(&context), Arc::clone(&leg)));
-                replace(&mut links, leg, endured.abort_handle());
+                let link = links.entry(Arc::clone(&leg)).or_default();
+                let before = outage::Before::now(&context, &leg, link.before);
+                link.enter(outage::endure(Arc::clone(&context), leg), Some(before));
             }
             Command::LinkUp(leg) => {
-                let restarted = outage::restart(Arc::clone(&context), Arc::clone(&leg));
-                replace(&mut links, leg, tokio::spawn(restarted).abort_handle());
+                let link = links.entry(Arc::clone(&leg)).or_default();
+                // A link that was up has nothing to restart.
+                if let Some(before) = link.before.take() {
+                    let restarted = outage::restart(Arc::clone(&context), leg, before);
+                    link.enter(restarted, None);
+                }
             }
             Command::Quit => return,
         }
     }
 }
 
-/// Has a task look after a leg, in the place of the one before.
-fn replace(links: &mut HashMap<Arc<str>, AbortHandle>, leg: Arc<str>, task: AbortHandle) {
-    if let Some(before) = links.insert(leg, task) {
-        before.abort();
+/// What a worker does about the link under a leg.
+#[derive(Debug, Default)]
+struct LinkTask {
+    /// What looks after the leg's connections now.
+    task: Option<AbortHandle>,
+    /// How it was when the link went; none while it is up.
+    before: Option<outage::Before>,
+}
+
+impl LinkTask {
+    /// Has a task look after them, in the place of the one before.
+    fn enter(
+        &mut self,
+        task: impl Future<Output = ()> + 'static + Send,
+        before: Option<outage::Before>,
+    ) {
+        let task = tokio::spawn(task).abort_handle();
+        if let Some(before) = self.task.replace(task) {
+            before.abort();
+        }
+        self.before = before;
     }
 }

@@ -2,16 +2,49 @@
 //! CAP_NET_ADMIN).
 
 use std::ffi::c_int;
+use std::io;
 use std::os::fd::BorrowedFd;
 
 use crate::sockopt::{self, OptionError};
+use crate::stream;
+use crate::tcp_info::tcp_info;
 
-/// TCP_SEND_QUEUE (include/uapi/linux/tcp.h).
+/// TCP_RECV_QUEUE (include/uapi/linux/tcp.h).
+const RECEIVE_QUEUE: c_int = 1;
+/// TCP_SEND_QUEUE.
 const SEND_QUEUE: c_int = 2;
 /// TCP_REPAIR_OFF: out of repair mode with a probe of the window.
 const OFF_WITH_PROBE: c_int = 0;
 /// TCP_REPAIR_OFF_NO_WP: out of repair mode without a probe of the window.
 const OFF_WITHOUT_PROBE: c_int = -1;
+
+/// The states in which the socket has queued a FIN that is not acknowledged
+/// (include/net/tcp_states.h): FIN-WAIT-1, LAST-ACK and CLOSING.
+const FIN_QUEUED: [u8; 3] = [4, 9, 11];
+
+/// What was read in repair mode, or why it was not.
+#[derive(Debug, thiserror::Error)]
+pub enum RepairError {
+    /// An option.
+    #[error(transparent)]
+    Option(#[from] OptionError),
+    /// Another call.
+    #[error(transparent)]
+    Call(#[from] io::Error),
+}
+
+/// What a socket would say in a segment now, besides its data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The sequence number of its first byte.
+    pub sequence: u32,
+    /// RCV.NXT (RFC 9293, section 3.3.1): what is expected from the peer.
+    pub acknowledgement: u32,
+    /// RCV.WND, in bytes: how much of it is taken.
+    pub window: u32,
+    /// The clock that the socket's timestamps come from (RFC 7323, section 4).
+    pub timestamp: u32,
+}
 
 /// Returns the sequence number of what the socket sends next: of one that connects, that after its
 /// SYN and what went with it.
@@ -22,11 +55,91 @@ const OFF_WITHOUT_PROBE: c_int = -1;
 /// # Errors
 /// As setsockopt(2) and getsockopt(2).
 pub fn next_sequence(fd: BorrowedFd<'_>) -> Result<u32, OptionError> {
+    in_repair(fd, || end_of(fd, SEND_QUEUE))
+}
+
+/// Returns the header of a segment without data (RFC 9293, section 3.10.7.4), with SND.NXT, of an
+/// established socket.
+///
+/// The socket is in repair mode for that, as for [`next_sequence`].
+///
+/// # Errors
+/// As setsockopt(2), getsockopt(2) and ioctl(2).
+pub fn acknowledgement(fd: BorrowedFd<'_>) -> Result<Header, RepairError> {
+    in_repair(fd, || {
+        let unsent = u32::try_from(stream::unsent(fd)?).unwrap_or_default();
+        header(fd, end_of(fd, SEND_QUEUE)?.wrapping_sub(unsent))
+    })
+}
+
+/// Returns what an established socket has sent first of what is not acknowledged, at most `most`
+/// bytes, with its header; none where that is nothing, or an acknowledgement comes meanwhile.
+///
+/// The socket is in repair mode for that, as for [`next_sequence`].
+///
+/// # Errors
+/// As setsockopt(2), getsockopt(2), ioctl(2) and recv(2).
+pub fn unacknowledged(
+    fd: BorrowedFd<'_>,
+    most: usize,
+) -> Result<Option<(Header, Vec<u8>)>, RepairError> {
+    in_repair(fd, || {
+        let end = end_of(fd, SEND_QUEUE)?;
+        let left = stream::unacknowledged(fd)?;
+        let sent = left.saturating_sub(stream::unsent(fd)?);
+        let fin = usize::from(FIN_QUEUED.contains(&tcp_info(fd)?.state));
+        // In the queue is what is not acknowledged, and before it what belongs to the same segment.
+        let mut bytes = vec![0; 2 * most];
+        let queued = stream::peek(fd, &mut bytes)?;
+        // The beginning of the queue moves only as this does, and nobody else writes to its end.
+        if stream::unacknowledged(fd)? != left {
+            return Ok(None);
+        }
+        let Some(before) = (queued + fin).checked_sub(left) else {
+            return Ok(None);
+        };
+        let length = most.min(sent).min(queued.saturating_sub(before));
+        let Some(bytes) = bytes.get(before..before + length) else {
+            return Ok(None);
+        };
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        let first = end.wrapping_sub(u32::try_from(left).unwrap_or_default());
+        Ok(Some((header(fd, first)?, bytes.to_vec())))
+    })
+}
+
+/// Reads, in repair mode, what a segment says that begins at `sequence`.
+fn header(fd: BorrowedFd<'_>, sequence: u32) -> Result<Header, RepairError> {
+    let [.., room, since] = sockopt::repair_window(fd)?;
+    let acknowledgement = end_of(fd, RECEIVE_QUEUE)?;
+    let window = since.wrapping_add(room).wrapping_sub(acknowledgement);
+    Ok(Header {
+        sequence,
+        acknowledgement,
+        // What was announced may have been used up.
+        window: u32::try_from(window.cast_signed()).unwrap_or_default(),
+        timestamp: sockopt::timestamp(fd)?.cast_unsigned(),
+    })
+}
+
+/// Reads something while the socket is in repair mode.
+fn in_repair<T, E: From<OptionError>>(
+    fd: BorrowedFd<'_>,
+    read: impl FnOnce() -> Result<T, E>,
+) -> Result<T, E> {
     sockopt::set_repair(fd, 1)?;
-    let number = sockopt::set_repair_queue(fd, SEND_QUEUE).and_then(|()| sockopt::queue_seq(fd));
+    let result = read();
     sockopt::set_repair(fd, OFF_WITHOUT_PROBE)?;
     sockopt::set_reuse_address(fd, 1)?;
-    number.map(c_int::cast_unsigned)
+    result
+}
+
+/// Returns the sequence number at the end of a queue.
+fn end_of(fd: BorrowedFd<'_>, queue: c_int) -> Result<u32, OptionError> {
+    sockopt::set_repair_queue(fd, queue)?;
+    sockopt::queue_seq(fd).map(c_int::cast_unsigned)
 }
 
 /// Has an established socket ask its peer at once how much that would take (tcp_send_window_probe,
@@ -42,10 +155,11 @@ pub fn probe_window(fd: BorrowedFd<'_>) -> Result<(), OptionError> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
+    use std::io::{Read as _, Write as _};
+    use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
     use std::os::fd::AsFd;
 
-    use socket2::{Domain, Socket, Type};
+    use socket2::{Domain, SockFilter, SockRef, Socket, Type};
 
     use super::*;
 
@@ -67,5 +181,48 @@ mod tests {
         assert_eq!(next_sequence(socket.as_fd()).unwrap(), first);
         assert_eq!(first != 0, connecting);
         assert!(socket.reuse_address().unwrap());
+    }
+
+    /// A filter that drops every packet (bpf(4): return 0).
+    fn drop_all() -> SockFilter {
+        SockFilter::new(0x06, 0, 0, 0)
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri does not know its calls")]
+    fn what_is_not_acknowledged_is_told() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut receiver, _) = listener.accept().unwrap();
+        let Ok(first) = next_sequence(sender.as_fd()) else {
+            // Without CAP_NET_ADMIN it is not told.
+            return;
+        };
+        let told = |sender: &TcpStream, most| unacknowledged(sender.as_fd(), most).unwrap();
+        assert_eq!(told(&sender, 100), None, "nothing was sent");
+        SockRef::from(&receiver)
+            .attach_filter(&[drop_all()])
+            .unwrap();
+        let bytes: Vec<u8> = (0..200).collect();
+        sender.write_all(&bytes).unwrap();
+        let expected = next_sequence(receiver.as_fd()).unwrap();
+        let (header, whole) = told(&sender, 1000).unwrap();
+        assert_eq!((header.sequence, &whole), (first, &bytes));
+        assert_eq!(header.acknowledgement, expected);
+        assert!(header.window > 1000, "{header:?}");
+        let (header, part) = told(&sender, 150).unwrap();
+        assert_eq!((header.sequence, &part[..]), (first, &bytes[..150]));
+        let now = acknowledgement(sender.as_fd()).unwrap();
+        assert_eq!(now.sequence, first.wrapping_add(200));
+        assert_eq!(now.acknowledgement, expected);
+        // The FIN has a number of its own, and no byte.
+        sender.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(told(&sender, 1000).unwrap().1, bytes);
+        // Repair mode has left no trace: all of it arrives in the end.
+        SockRef::from(&receiver).detach_filter().unwrap();
+        let mut got = Vec::new();
+        receiver.read_to_end(&mut got).unwrap();
+        assert_eq!(got, bytes);
+        assert_eq!(told(&sender, 100), None, "all is acknowledged");
     }
 }

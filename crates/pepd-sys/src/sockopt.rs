@@ -117,8 +117,12 @@ use libc::{
     IPPROTO_TCP, IPV6_RECVERR, IPV6_TCLASS, IPV6_TRANSPARENT, SO_MAX_PACING_RATE, SO_RCVBUF,
     SO_RCVBUFFORCE, SO_REUSEADDR, SO_SNDBUF, SO_SNDBUFFORCE, SOL_SOCKET, TCP_FASTOPEN,
     TCP_FASTOPEN_CONNECT, TCP_MAXSEG, TCP_NOTSENT_LOWAT, TCP_QUEUE_SEQ, TCP_QUICKACK, TCP_REPAIR,
-    TCP_REPAIR_QUEUE, TCP_SAVE_SYN, TCP_SYNCNT, TCP_THIN_LINEAR_TIMEOUTS,
+    TCP_REPAIR_QUEUE, TCP_REPAIR_WINDOW, TCP_SAVE_SYN, TCP_SYNCNT, TCP_THIN_LINEAR_TIMEOUTS,
+    TCP_TIMESTAMP,
 };
+
+/// TCP_RTO_MAX_MS, which libc does not have yet.
+const RTO_MAX_MS: c_int = 44;
 
 options! {
     /// Lets an IPv4 socket use addresses that are not the host's (ip(7)); CAP_NET_ADMIN.
@@ -155,12 +159,20 @@ options! {
     set_repair_queue, repair_queue: c_int = IPPROTO_TCP, TCP_REPAIR_QUEUE;
     /// The sequence number at the end of a queue.
     set_queue_seq, queue_seq: c_int = IPPROTO_TCP, TCP_QUEUE_SEQ;
+    /// The windows, in repair mode (struct tcp_repair_window, include/uapi/linux/tcp.h): SND.WL1, the
+    /// send window, the largest one ever, the receive window, and what it was announced with.
+    set_repair_window, repair_window: [u32; 5] = IPPROTO_TCP, TCP_REPAIR_WINDOW;
+    /// The clock of the timestamps that the socket sends (RFC 7323, section 4), in milliseconds.
+    set_timestamp, timestamp: c_int = IPPROTO_TCP, TCP_TIMESTAMP;
     /// Whether the local address may be shared (socket(7)).
     set_reuse_address, reuse_address: c_int = SOL_SOCKET, SO_REUSEADDR;
     /// The largest segment in bytes, which a socket must be given before its SYN (tcp(7)).
     set_max_segment, max_segment: c_int = IPPROTO_TCP, TCP_MAXSEG;
     /// The unsent bytes above which the socket is not writable (tcp(7)).
     set_notsent_lowat, notsent_lowat: c_int = IPPROTO_TCP, TCP_NOTSENT_LOWAT;
+    /// The longest retransmission timeout in milliseconds (TCP_RTO_MAX_MS of
+    /// include/uapi/linux/tcp.h): 1,000 to 120,000; ENOPROTOOPT before Linux 6.15.
+    set_rto_max, rto_max: c_int = IPPROTO_TCP, RTO_MAX_MS;
     /// Keeps the headers of each SYN that a listener accepts, for [`saved_syn`] (tcp(7)).
     set_save_syn, save_syn: c_int = IPPROTO_TCP, TCP_SAVE_SYN;
     /// Linear retransmission timeouts for thin streams

@@ -12,6 +12,12 @@ use crate::syscall::check;
 /// The figures of one socket at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpInfo {
+    /// The connection's state (include/net/tcp_states.h).
+    pub state: u8,
+    /// Whether both ends send timestamps (RFC 7323, section 3).
+    pub timestamps: bool,
+    /// The shift of the windows that this end announces (RFC 7323, section 2).
+    pub receive_scale: u8,
     /// Smoothed round-trip time (RFC 6298).
     pub rtt: Duration,
     /// Mean deviation of the round-trip time.
@@ -32,6 +38,8 @@ pub struct TcpInfo {
     pub timeouts: u8,
     /// The times that the retransmission timer, or that of window probes, has been doubled.
     pub backoff: u8,
+    /// The time since the last data came, in whole milliseconds.
+    pub since_data: Duration,
     /// Segments retransmitted since the start.
     pub retransmitted_segments: u32,
     /// Bytes written that have not been sent once.
@@ -92,7 +100,11 @@ struct Fields<'a>(&'a [u8]);
 impl Fields<'_> {
     /// Reads the fields; `None` where even the oldest are missing.
     fn read(&self) -> Option<TcpInfo> {
+        const TIMESTAMPS: u8 = 1;
         Some(TcpInfo {
+            state: self.u8(0)?,
+            timestamps: self.u8(5)? & TIMESTAMPS != 0,
+            receive_scale: self.second_field_of_four_bits(6)?,
             rtt: self.micros32(68)?,
             rtt_variation: self.micros32(72)?,
             // ~0 until there is a sample.
@@ -107,6 +119,7 @@ impl Fields<'_> {
             lost: self.u32(32)?,
             timeouts: self.u8(2)?,
             backoff: self.u8(4)?,
+            since_data: Duration::from_millis(self.u32(52)?.into()),
             retransmitted_segments: self.u32(100)?,
             unsent: self.u32(144)?,
             acknowledged_bytes: self.u64(120)?,
@@ -122,6 +135,17 @@ impl Fields<'_> {
 
     fn u8(&self, at: usize) -> Option<u8> {
         self.0.get(at).copied()
+    }
+
+    /// Reads the second of two fields of four bits in a byte, which come as the processor orders
+    /// its bytes.
+    fn second_field_of_four_bits(&self, at: usize) -> Option<u8> {
+        let byte = self.u8(at)?;
+        Some(if cfg!(target_endian = "little") {
+            byte >> 4
+        } else {
+            byte & 0x0f
+        })
     }
 
     fn u32(&self, at: usize) -> Option<u32> {

@@ -7,95 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
-use pepd_packet::checksum::Checksum;
-use pepd_packet::{Protocol as Carried, ip};
+use anyhow::{Context, Result};
+pub use pepd_packet::segment::{Segment, flag};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::netns::Netns;
 use crate::traffic::Rng;
-
-/// The control bits of a segment (RFC 9293, section 3.1).
-pub mod flag {
-    /// No more data from the sender.
-    pub const FIN: u8 = 0x01;
-    /// The first segment of either side.
-    pub const SYN: u8 = 0x02;
-    /// The connection is reset.
-    pub const RST: u8 = 0x04;
-    /// The data is to be delivered at once.
-    pub const PSH: u8 = 0x08;
-    /// The acknowledgement counts.
-    pub const ACK: u8 = 0x10;
-}
-
-/// A TCP segment, whosever it says it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Segment {
-    /// The sender that it claims.
-    pub from: SocketAddr,
-    /// The receiver, of the same family.
-    pub to: SocketAddr,
-    /// The control bits, of [`flag`].
-    pub flags: u8,
-    /// The sequence number.
-    pub sequence: u32,
-    /// The acknowledgement number; sent as it is, whatever the flags say.
-    pub acknowledgement: u32,
-    /// The options, a multiple of four bytes.
-    pub options: Vec<u8>,
-    /// The data.
-    pub payload: Vec<u8>,
-}
-
-impl Segment {
-    /// Returns a segment without options and data.
-    #[must_use]
-    pub fn new(flags: u8, from: SocketAddr, to: SocketAddr, sequence: u32) -> Self {
-        Self {
-            from,
-            to,
-            flags,
-            sequence,
-            acknowledgement: 0,
-            options: Vec::new(),
-            payload: Vec::new(),
-        }
-    }
-
-    /// Returns a first SYN.
-    #[must_use]
-    pub fn syn(from: SocketAddr, to: SocketAddr, sequence: u32) -> Self {
-        Self::new(flag::SYN, from, to, sequence)
-    }
-
-    /// Returns the IP packet that carries it.
-    ///
-    /// # Errors
-    /// Where the two addresses are not of one family, or the options are not whole words.
-    pub fn packet(&self) -> Result<Vec<u8>> {
-        let header = 20 + self.options.len();
-        if !header.is_multiple_of(4) || header > 60 {
-            bail!("a TCP header has 20 to 60 bytes, in words, and not {header}");
-        }
-        let words = u8::try_from(header / 4)?;
-        let mut tcp = self.from.port().to_be_bytes().to_vec();
-        tcp.extend(self.to.port().to_be_bytes());
-        tcp.extend(self.sequence.to_be_bytes());
-        tcp.extend(self.acknowledgement.to_be_bytes());
-        tcp.extend([words << 4, self.flags, 0xff, 0xff, 0, 0, 0, 0]);
-        tcp.extend(&self.options);
-        tcp.extend(&self.payload);
-        let (from, to) = (self.from.ip(), self.to.ip());
-        let sum = Checksum::with_pseudo_header(from, to, Carried::TCP, &tcp).value();
-        tcp[16..18].copy_from_slice(&sum.to_be_bytes());
-        match (from, to) {
-            (IpAddr::V4(from), IpAddr::V4(to)) => Ok(ip::in_ipv4(from, to, Carried::TCP, &tcp)),
-            (IpAddr::V6(from), IpAddr::V6(to)) => Ok(ip::in_ipv6(from, to, Carried::TCP, &tcp)),
-            _ => bail!("{} and {} are of different families", self.from, self.to),
-        }
-    }
-}
 
 /// A sender of whole IP packets, in the namespace in which it was made.
 #[derive(Debug)]
@@ -122,9 +39,11 @@ impl Forger {
     /// Sends a segment. That the host's own queue is full is part of a flood and no error.
     ///
     /// # Errors
-    /// Those of [`Segment::packet`].
+    /// Where [`Segment::packet`] makes none of it.
     pub fn send(&self, segment: &Segment) -> Result<()> {
-        self.send_packet(&segment.packet()?, segment.to.ip());
+        let packet = segment.packet();
+        let packet = packet.with_context(|| format!("no packet is made of {segment:?}"))?;
+        self.send_packet(&packet, segment.to.ip());
         Ok(())
     }
 

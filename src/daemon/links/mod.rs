@@ -6,12 +6,12 @@
 
 mod record;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use pepd_admin::api::LinkOrder;
-use pepd_admin::wire::{LinkReport, LinkState, Liveness};
+use pepd_admin::wire::{LinkReport, LinkState, Liveness, Outage};
 use pepd_config::{Config, LinkSource};
 use pepd_net::{InterfaceChange, Interfaces};
 use pepd_relay::LinkControl;
@@ -130,6 +130,49 @@ struct Link {
     record: Record,
     since: Option<SystemTime>,
     changes: u64,
+    outages: VecDeque<Outage>,
+}
+
+/// The outages of a link that are kept for whoever looks at a flow's history.
+const OUTAGES_KEPT: usize = 32;
+
+impl Link {
+    fn new(source: Option<LinkSource>) -> Self {
+        Self {
+            source,
+            record: Record::new(),
+            since: None,
+            changes: 0,
+            outages: VecDeque::new(),
+        }
+    }
+
+    /// Notes that the state is another.
+    fn enter(&mut self, state: State, now: SystemTime) {
+        self.since = Some(now);
+        self.changes += 1;
+        match (state, self.outages.back_mut()) {
+            (State::Gone, _) => {
+                if self.outages.len() == OUTAGES_KEPT {
+                    self.outages.pop_front();
+                }
+                self.outages.push_back(Outage {
+                    begun: seconds(now),
+                    ended: None,
+                });
+            }
+            (State::Up, Some(outage)) => {
+                outage.ended.get_or_insert(seconds(now));
+            }
+            (State::Up, None) | (State::GoingDown, _) => {}
+        }
+    }
+}
+
+/// Gives a time in seconds since the Unix epoch.
+fn seconds(time: SystemTime) -> f64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH);
+    since.unwrap_or_default().as_secs_f64()
 }
 
 /// The task that hears of all links.
@@ -171,13 +214,13 @@ impl Follower {
     fn follow(&mut self, legs: Vec<Watched>) {
         let mut before = std::mem::take(&mut self.legs);
         for Watched { leg, source } in legs {
-            let known = before.remove(&leg).filter(|link| link.source == source);
-            let link = known.unwrap_or_else(|| Link {
-                source,
-                record: Record::new(),
-                since: None,
-                changes: 0,
-            });
+            let link = match before.remove_entry(&leg) {
+                Some((_, link)) if link.source == source => link,
+                other => {
+                    before.extend(other);
+                    Link::new(source)
+                }
+            };
             self.legs.insert(leg, link);
         }
         // A leg whose link is told by something else now, or by nothing, is not gone for ever.
@@ -263,14 +306,15 @@ impl Follower {
     /// Tells the relay and the log that a link is in another state.
     fn enter(&mut self, leg: &Arc<str>, state: State, by: &str) {
         if let Some(link) = self.legs.get_mut(leg) {
-            link.since = Some(SystemTime::now());
-            link.changes += 1;
+            link.enter(state, SystemTime::now());
         }
         let leg_name = &**leg;
         match state {
             State::Up => {
                 tracing::info!(leg = leg_name, by, "the link is up");
                 self.relay.up(leg);
+                // They cannot know of it yet.
+                self.peers.ask();
             }
             State::GoingDown => {
                 tracing::info!(leg = leg_name, by, "the link is about to go");
@@ -300,11 +344,9 @@ impl Follower {
                     .source
                     .as_ref()
                     .map_or("pepd link".to_owned(), ToString::to_string),
-                since: link.since.map(|since| {
-                    let since = since.duration_since(SystemTime::UNIX_EPOCH);
-                    since.unwrap_or_default().as_secs_f64()
-                }),
+                since: link.since.map(seconds),
                 changes: link.changes,
+                outages: link.outages.iter().copied().collect(),
             });
         *self.states.0.lock().unwrap_or_else(PoisonError::into_inner) = states.collect();
     }

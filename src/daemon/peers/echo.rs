@@ -53,6 +53,15 @@ impl Echo {
         self.sequence
     }
 
+    /// Returns whether `packet` is a request of the peer's, as raw sockets give it.
+    pub fn is_asked(&self, packet: &[u8]) -> bool {
+        match self.remote {
+            IpAddr::V4(_) => ip::Packet::read(packet)
+                .is_some_and(|packet| icmp::Echo::read_request(packet.payload).is_some()),
+            IpAddr::V6(_) => icmp::Echo::read_request_v6(packet).is_some(),
+        }
+    }
+
     /// Returns the number of the request that `packet` answers. For IPv4 it begins with the IP
     /// header, for IPv6 it does not: so raw sockets give them (raw(7)). The kernel has looked at
     /// the checksum of ICMPv6; of ICMP the nonce tells as much.
@@ -102,13 +111,17 @@ mod tests {
             let longer = [&[0x46][..], &[0; 23]].concat();
             assert_eq!(echo.answers(&answer(&request, 0, &longer)), Some(sequence));
             // The request itself, as over loopback.
-            assert_eq!(echo.answers(&answer(&request, 8, &header)), None);
+            let asked = answer(&request, 8, &header);
+            assert_eq!(echo.answers(&asked), None);
+            assert!(echo.is_asked(&asked) && !echo.is_asked(&answer(&request, 0, &header)));
             assert_eq!(v4().answers(&answer(&request, 0, &header)), None);
         }
         let mut echo = v6();
         let request = echo.next();
         assert_eq!(echo.answers(&answer(&request[40..], 129, &[])), Some(1));
         assert_eq!(v6().answers(&answer(&request[40..], 129, &[])), None);
+        assert!(echo.is_asked(&request[40..]));
+        assert!(!echo.is_asked(&answer(&request[40..], 129, &[])));
     }
 
     #[test]
@@ -136,6 +149,7 @@ mod tests {
                 }
                 assert_eq!(echo.answers(&packet), None);
                 assert_eq!(v6().answers(&packet), None);
+                assert!(!echo.is_asked(&packet) && !v6().is_asked(&packet));
             }
         }
     }

@@ -1,8 +1,12 @@
 //! Whether the other helper boxes answer: an echo request through each tunnel, now and then.
 //!
 //! A tunnel has no state of its own: when the other box is gone, or the path to it, packets into
-//! the tunnel vanish without a word. The probe is what notices. It changes nothing in what the
-//! daemon does, and it is no more than a hint at the cause, which the log and the admin API report.
+//! the tunnel vanish without a word. The probe is what notices. The log and the admin API report it,
+//! and legs that have a peer for their `link` go by it.
+//!
+//! A link that is back is to be used at once at both its ends, and one of them may know of it long
+//! before the next probe is due: it asks all its peers then. A request of a peer's that has not answered
+//! is therefore a reason to ask that peer, and no more than that: whoever forges one causes a probe.
 
 mod echo;
 mod record;
@@ -14,7 +18,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use pepd_admin::wire::{Liveness, PeerState};
 use pepd_config::{Config, Peer};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use self::echo::Echo;
@@ -24,6 +28,9 @@ use self::socket::Answers;
 /// The time that an answer may take at least, however often the peer is probed: twice a satellite's
 /// round trip and a second.
 const MIN_ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The least time between two probes of which the second was not due.
+const LEAST_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The name of a tunnel's interface, before the peer's.
 const DEVICE_PREFIX: &str = "pepd-";
@@ -40,6 +47,17 @@ pub struct Probes {
 pub struct PeerStates {
     records: Arc<Mutex<Vec<SharedRecord>>>,
     changed: Arc<Notify>,
+    ask: Ask,
+}
+
+/// Has all peers asked at once.
+#[derive(Debug, Clone)]
+struct Ask(watch::Sender<()>);
+
+impl Default for Ask {
+    fn default() -> Self {
+        Self(watch::Sender::new(()))
+    }
 }
 
 type SharedRecord = Arc<Mutex<Record>>;
@@ -71,7 +89,7 @@ impl Probes {
                 .position(|task| is_same_probe(&task.peer, peer));
             self.tasks.push(match known {
                 Some(index) => before.swap_remove(index),
-                None => start(peer.clone(), &self.shared.changed),
+                None => start(peer.clone(), &self.shared),
             });
         }
         let records = self.tasks.iter().map(|task| Arc::clone(&task.record));
@@ -90,6 +108,11 @@ impl PeerStates {
     pub fn get(&self) -> Vec<PeerState> {
         let records = lock(&self.records);
         records.iter().map(|it| lock(it).state()).collect()
+    }
+
+    /// Has all peers asked now: a link is back.
+    pub fn ask(&self) {
+        self.ask.0.send_replace(());
     }
 
     /// Waits until a peer answers or has fallen silent; there is one who waits.
@@ -115,7 +138,7 @@ fn is_same_probe(one: &Peer, other: &Peer) -> bool {
     what(one) == what(other)
 }
 
-fn start(peer: Peer, changed: &Arc<Notify>) -> Task {
+fn start(peer: Peer, states: &PeerStates) -> Task {
     let liveness = match peer.probe {
         Some(_) => Liveness::Unknown,
         None => Liveness::Unprobed,
@@ -125,9 +148,9 @@ fn start(peer: Peer, changed: &Arc<Notify>) -> Task {
         let probed = Probed {
             peer: peer.clone(),
             record: Arc::clone(&record),
-            changed: Arc::clone(changed),
+            changed: Arc::clone(&states.changed),
         };
-        tokio::spawn(probe(probed, every))
+        tokio::spawn(probe(probed, every, states.ask.0.subscribe()))
     });
     Task {
         peer,
@@ -155,13 +178,14 @@ impl Probed {
 }
 
 /// Sends requests to the peer and listens for its answers, for ever.
-async fn probe(probed: Probed, every: Duration) {
+async fn probe(probed: Probed, every: Duration, mut ask: watch::Receiver<()>) {
     let Probed { peer, record, .. } = &probed;
     let mut echo = Echo::new(peer.local, peer.remote);
     let mut answers = None;
     let timeout = every.max(MIN_ANSWER_TIMEOUT);
     let mut tick = tokio::time::interval(every);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut last = Instant::now();
     loop {
         tokio::select! {
             _ = tick.tick() => {
@@ -181,10 +205,22 @@ async fn probe(probed: Probed, every: Duration) {
                     return;
                 }
                 lock(record).sent(echo.sequence(), at, date, sent.err());
+                last = at;
+            }
+            Ok(()) = ask.changed() => {
+                if last.elapsed() >= LEAST_INTERVAL {
+                    tick.reset_immediately();
+                }
             }
             received = next(answers.as_ref()) => match received {
                 Ok(packet) => {
-                    let Some(sequence) = echo.answers(&packet) else { continue };
+                    let Some(sequence) = echo.answers(&packet) else {
+                        let is_news = !lock(record).is_answering() && echo.is_asked(&packet);
+                        if is_news && last.elapsed() >= LEAST_INTERVAL {
+                            tick.reset_immediately();
+                        }
+                        continue;
+                    };
                     let (at, date) = (Instant::now(), SystemTime::now());
                     let change = lock(record).answered(sequence, at, date);
                     probed.report(change);

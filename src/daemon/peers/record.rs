@@ -133,6 +133,11 @@ impl Record {
         change
     }
 
+    /// Returns whether it answers, as far as is known.
+    pub fn is_answering(&self) -> bool {
+        self.liveness == Liveness::Answering
+    }
+
     /// Gives what is known in the terms of the admin API.
     pub fn state(&self) -> PeerState {
         let seconds = |date: SystemTime| {

@@ -173,6 +173,41 @@ fn a_peer_answers_falls_silent_and_answers_again() -> Result<()> {
     })
 }
 
+/// A peer whose first probe was lost is asked long before the next one is due: when the box is told to,
+/// or when the peer asks.
+#[test]
+fn who_asks_is_asked() -> Result<()> {
+    const SELDOM: Duration = Duration::from_secs(3600);
+    require!(root, program("nft"), program("ping"));
+    for by_peer in [false, true] {
+        let hosts = Hosts::new()?;
+        hosts.there.sh("ip link set pepd-y down")?;
+        within(&hosts.here, async || {
+            let mut probes = Probes::default();
+            probes.follow(&config(&[peer(Some(SELDOM))]));
+            // Its task has had its turn then, and the first probe has left.
+            tokio::time::sleep(LEAST_INTERVAL).await;
+            hosts.connect()?;
+            let states = probes.states();
+            let asked = async {
+                while states.get()[0].liveness != Liveness::Answering {
+                    if by_peer {
+                        hosts
+                            .there
+                            .sh("ping -c 1 -W 1 -Q 0x10 -I 192.0.2.2 192.0.2.1 || true")?;
+                    } else {
+                        states.ask();
+                    }
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                anyhow::Ok(())
+            };
+            tokio::time::timeout(LIMIT, asked).await?
+        })?;
+    }
+    Ok(())
+}
+
 #[test]
 fn a_reload_keeps_what_has_not_changed() -> Result<()> {
     require!(root, program("nft"));

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use pepd_testbed::forge::{Flood, Forger, Segment, stranger};
 use pepd_testbed::link::Shape;
 use pepd_testbed::traffic::{Pair, listen};
@@ -72,7 +72,7 @@ fn a_syn_with_half_a_header_harms_nobody(
     for number in 0..10 {
         for len in 12..20 {
             let from = SocketAddr::new(stranger(number, victim.ip()), 4000);
-            let mut packet = Segment::syn(from, victim, 7).packet()?;
+            let mut packet = Segment::syn(from, victim, 7).packet().context("a SYN")?;
             let ip_header = packet.len() - 20;
             packet.truncate(ip_header + len);
             let (field, length) = match family {
@@ -123,7 +123,7 @@ fn a_damaged_syn_is_passed_on_as_it_is(
     wait_until(LIMIT, "the server has seen them", || {
         sent += 1;
         let from = SocketAddr::new(stranger(sent, victim.ip()), 4000);
-        if let Ok(mut packet) = Segment::syn(from, victim, NUMBER).packet() {
+        if let Some(mut packet) = Segment::syn(from, victim, NUMBER).packet() {
             let checksum = packet.len() - 4;
             packet[checksum] ^= 0x55;
             forger.send_packet(&packet, victim.ip());

@@ -10,7 +10,7 @@ mod flood;
 mod forged;
 mod gate;
 mod held;
-mod held_syn;
+pub mod held_syn;
 mod odd;
 mod routed;
 mod times;

@@ -20,12 +20,12 @@ const PROMPT: Duration = Duration::from_secs(40);
 
 /// The end that does it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum By {
+pub(super) enum By {
     Client,
     Server,
 }
 
-fn open(stage: &Stage, family: Family, by: By) -> Result<Pair> {
+pub(super) fn open(stage: &Stage, family: Family, by: By) -> Result<Pair> {
     let world = &stage.world;
     let pair = world.pair(family)?;
     for end in [&pair.client, &pair.server] {
@@ -229,7 +229,7 @@ fn a_refused_connection_is_an_error_to_the_client(
 }
 
 /// Closes by RST (`SO_LINGER` of zero; tcp(7)).
-fn reset(stream: std::net::TcpStream) -> Result<()> {
+pub(super) fn reset(stream: std::net::TcpStream) -> Result<()> {
     SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
     drop(stream);
     Ok(())

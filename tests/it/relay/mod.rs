@@ -4,6 +4,7 @@ mod backpressure;
 mod endings;
 mod fixed_rate;
 mod interactive;
+mod late;
 mod legs;
 mod phases;
 mod resets;

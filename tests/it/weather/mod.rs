@@ -6,3 +6,11 @@ mod faults;
 mod outage_times;
 mod outages;
 mod soak;
+
+/// Loses all that comes to a host, or that it sends, unseen by the box.
+const LOSE: &str = "nft 'add table inet outage; add chain inet outage in { type filter hook prerouting \
+                    priority raw; policy drop; }; add chain inet outage out { type filter hook output \
+                    priority 0; policy drop; }'";
+
+/// Ends that.
+const RESTORE: &str = "nft delete table inet outage";

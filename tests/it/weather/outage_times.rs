@@ -14,6 +14,7 @@ use pepd_testbed::{Family, Pepd, World, require};
 use rstest::rstest;
 use serde_json::Value;
 
+use super::{LOSE, RESTORE};
 use crate::harness::PEPD;
 
 /// One way over the link that has outages, and over the other one.
@@ -27,12 +28,6 @@ const PHASE: Duration = Duration::from_millis(730);
 const PHASES: u32 = 4;
 /// The time after an outage in which the link is watched.
 const WATCHED: Duration = Duration::from_secs(2);
-
-/// Loses all that comes to the server, or that it sends.
-const LOSE: &str = "nft 'add table inet outage; add chain inet outage in { type filter hook prerouting \
-                    priority raw; policy drop; }; add chain inet outage out { type filter hook output \
-                    priority 0; policy drop; }'";
-const RESTORE: &str = "nft delete table inet outage";
 
 /// Asks the daemon by its socket, which takes no time worth speaking of.
 fn ask(socket: &Path, what: &str) -> Result<Value> {
@@ -49,7 +44,11 @@ fn ask(socket: &Path, what: &str) -> Result<Value> {
 }
 
 fn tell(socket: &Path, state: &str) -> Result<()> {
-    ask(socket, &format!("POST /v1/link/{state}?leg=wan")).map(drop)
+    tell_of(socket, state, "wan")
+}
+
+fn tell_of(socket: &Path, state: &str, leg: &str) -> Result<()> {
+    ask(socket, &format!("POST /v1/link/{state}?leg={leg}")).map(drop)
 }
 
 /// Returns the longest retransmission timeout of an upstream leg before it is doubled (RFC 6298, with
@@ -114,6 +113,89 @@ fn watch(pairs: &[Pair], time: Duration) -> Result<(Vec<Option<Duration>>, usize
     Ok((first, all))
 }
 
+/// Loses what the box would get from its two sides, and what they would get from it, where a link is
+/// gone: neither host knows of it.
+fn fade(world: &World, near: &str, far: &str) -> Result<()> {
+    let drop = |hook: &str| {
+        format!(
+            "nft add table netdev fade
+             nft add chain netdev fade in '{{ type filter hook ingress {hook} priority 0; }}'
+             nft add rule netdev fade in drop"
+        )
+    };
+    let none = "nft delete table netdev fade 2>/dev/null || true";
+    let [mut client, mut hb, mut server] = [none; 3].map(|none| vec![none.to_owned()]);
+    match (near, far) {
+        ("gone", _) => {
+            client.push(drop("device to-hb"));
+            hb.push(drop("device to-client"));
+        }
+        _ => {
+            server.push(drop("device to-hb"));
+            hb.push(drop("device to-server"));
+        }
+    }
+    for (host, lines) in [
+        (world.client(), client),
+        (world.hb(), hb),
+        (world.server(), server),
+    ] {
+        host.sh(&lines.join("\n"))?;
+    }
+    Ok(())
+}
+
+/// Near and far link have outages in turn, so that never both are there (Jain and Ott, section IV, at its
+/// end): what one brings waits in the box for the other. Half the rate is what can be had.
+#[rstest]
+fn links_that_are_there_in_turn_carry_half_the_rate(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    const TURN: Duration = Duration::from_secs(5);
+    const TURNS: u32 = 10;
+    require!(root, virtual_time, program("nft"));
+    let shape = |delay| Shape::new(delay, Rate::mbit(RATE));
+    let world = World::emulated(shape(NEAR), shape(FAR))?;
+    let scratch = tempfile::tempdir()?;
+    let socket = scratch.path().join("admin.sock");
+    // More than the rate brings in five seconds.
+    let config = World::config().replace("[leg.wan]\n", "[leg.wan]\nbuffer = \"8MiB\"\n");
+    let admin = format!("[admin]\nsocket = \"{}\"\n", socket.display());
+    let daemon = Pepd::start(PEPD, world.hb(), &format!("{config}\n{admin}"))?;
+    let pairs = [world.pair(family)?];
+    pairs[0].server.set_nonblocking(true)?;
+    let over = AtomicBool::new(false);
+    let share = std::thread::scope(|scope| -> Result<f64> {
+        let sender = scope.spawn(|| fill(&pairs[0].client, &over));
+        watch(&pairs, Duration::from_secs(3))?;
+        let (mut bytes, mut time) = (0, Duration::ZERO);
+        for turn in 0..TURNS {
+            let [near, far] = match turn % 2 {
+                0 => ["gone", "up"],
+                _ => ["up", "gone"],
+            };
+            fade(&world, near, far)?;
+            tell_of(&socket, near, "lan")?;
+            tell_of(&socket, far, "wan")?;
+            let begun = Instant::now();
+            let (_, some) = watch(&pairs, TURN)?;
+            // The first two fill the box.
+            if turn >= 2 {
+                bytes += some;
+                time += begun.elapsed();
+            }
+        }
+        over.store(true, Relaxed);
+        sender.join().ok().context("a sender panicked")??;
+        Ok(bytes as f64 * 8.0 / (time.as_secs_f64() * RATE as f64 * 1e6 / 2.0))
+    })?;
+    println!("{family}: {share:.2} of half the rate");
+    ensure!(share > 0.9, "{share} of half the rate");
+    let (status, log) = daemon.stop()?;
+    ensure!(status.success(), "{log}");
+    Ok(())
+}
+
 /// After an outage of ten seconds the link is used again within the timeout that a connection has
 /// without an outage, whatever the phase of its timer, which would have been doubled to ten seconds.
 #[rstest]
@@ -168,8 +250,8 @@ fn a_link_that_is_back_is_used_at_once(
             );
             let limit = timeout + FAR + Duration::from_millis(50);
             ensure!(
-                first.is_some_and(|first| *first < limit),
-                "{first:?} of {limit:?}"
+                begun.len() == flows && last.is_some_and(|last| *last < limit),
+                "{last:?} of {limit:?}"
             );
             // One begins with a window of one segment; of many some lose again what they send first,
             // because the link is full.

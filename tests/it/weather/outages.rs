@@ -3,7 +3,8 @@
 
 use std::fmt;
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -11,6 +12,7 @@ use pepd_testbed::traffic::{Pair, Pattern, connect, kind, receive_exactly, send}
 use pepd_testbed::{Family, Netns, Stage, Topology, Via, World, require, run, wait_until};
 use rstest::rstest;
 
+use super::{LOSE, RESTORE};
 use crate::harness::{LIMIT, PEPD};
 
 /// What is under way when the link goes.
@@ -43,18 +45,30 @@ impl Side {
 
     /// Loses everything that comes to this side's host by its link, or that it sends, unseen by the box.
     fn lose(self, world: &World) -> Result<()> {
-        self.host(world).sh(
-            "nft 'add table inet outage; add chain inet outage in { type filter hook prerouting \
-             priority raw; policy drop; }; add chain inet outage out { type filter hook output \
-             priority 0; policy drop; }'",
-        )?;
-        Ok(())
+        self.host(world).sh(LOSE).map(drop)
+    }
+
+    /// Loses the same, and has this side's host not know of it: what an `output` chain drops it does not
+    /// take for sent, and has another timer for that (TCP_RESOURCE_PROBE_INTERVAL).
+    fn lose_unseen(self, world: &World) -> Result<()> {
+        let host = self.host(world);
+        host.sh("nft 'add table inet outage; \
+             add chain inet outage in { type filter hook prerouting priority raw; policy drop; }'
+             gateways() { ip $1 route show default | cut -d ' ' -f 3; }
+             for gateway in $(gateways -4) $(gateways -6); do
+                 ip neighbour replace $gateway dev to-hb lladdr 02:00:00:00:00:99 nud permanent
+             done")
+            .map(drop)
+    }
+
+    fn find_again(self, world: &World) -> Result<()> {
+        self.host(world)
+            .sh("ip neighbour flush dev to-hb nud permanent")?;
+        self.restore(world)
     }
 
     fn restore(self, world: &World) -> Result<()> {
-        self.host(world)
-            .sh("nft delete table inet outage")
-            .map(drop)
+        self.host(world).sh(RESTORE).map(drop)
     }
 }
 
@@ -66,14 +80,18 @@ struct Timer {
     doublings: u32,
 }
 
-/// Returns the timer of the box's socket with these two ends, if one runs.
-fn timer(world: &World, from: &TcpStream, at: Side) -> Result<Option<Timer>> {
-    let (ours, theirs) = match at {
-        Side::Client => (from.peer_addr()?, from.local_addr()?),
-        Side::Server => (from.local_addr()?, from.peer_addr()?),
-    };
-    let list = format!("ss -Htno src {ours} and dst {theirs}");
-    let list = world.hb().sh(&list)?;
+/// Returns the timer of the box's socket towards a side of a client's connection, if one runs.
+fn timer(world: &World, client: &TcpStream, at: Side) -> Result<Option<Timer>> {
+    let (client, server) = (client.local_addr()?, client.peer_addr()?);
+    match at {
+        Side::Client => timer_of(world.hb(), server, client),
+        Side::Server => timer_of(world.hb(), client, server),
+    }
+}
+
+/// Returns the timer of a host's socket with these two ends, if one runs.
+fn timer_of(host: &Netns, ours: SocketAddr, theirs: SocketAddr) -> Result<Option<Timer>> {
+    let list = host.sh(&format!("ss -Htno src {ours} and dst {theirs}"))?;
     let Some((_, timer)) = list.split_once("timer:(") else {
         return Ok(None);
     };
@@ -102,11 +120,11 @@ fn time_left(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(minutes * 60.0 + seconds).ok()
 }
 
-/// Waits until that timer has been doubled so often, and has some time left.
-fn wait_for_doublings(world: &World, of: &TcpStream, at: Side, kind: &str) -> Result<Timer> {
+/// Waits until such a timer has been doubled so often, and has some time left.
+fn wait_for_doublings(timer: impl Fn() -> Result<Option<Timer>>, kind: &str) -> Result<Timer> {
     let mut last = None;
     wait_until(LIMIT, "the kernel waits for longer and longer", || {
-        last = timer(world, of, at).ok().flatten();
+        last = timer().ok().flatten();
         last.as_ref().is_some_and(|timer| {
             timer.kind == kind
                 && timer.doublings >= DOUBLINGS
@@ -114,6 +132,40 @@ fn wait_for_doublings(world: &World, of: &TcpStream, at: Side, kind: &str) -> Re
         })
     })?;
     last.context("a timer")
+}
+
+/// Where the kernel has such a limit, a leg is not left alone for longer; where it has none, the start
+/// says so.
+#[rstest]
+fn a_timer_is_doubled_only_so_far(#[values(Family::V4, Family::V6)] family: Family) -> Result<()> {
+    require!(root, program("nft"), program("ss"));
+    let limited = World::config().replace("[leg.wan]", "[leg.wan]\nrto_max = \"1s\"");
+    let stage = Stage::with_config(PEPD, &limited)?;
+    let pair = stage.world.pair(family)?;
+    pair.exchange(1000)?;
+    let has_limit = pepd_sys::sockopt::rto_max(pair.client.as_fd()).is_ok();
+    let log = stage.pepd.as_ref().context("the daemon")?.log();
+    assert_eq!(
+        log.contains("option=\"TCP_RTO_MAX_MS\""),
+        !has_limit,
+        "{log}"
+    );
+    if has_limit {
+        Side::Server.lose(&stage.world)?;
+        send(&pair.client, &Pattern::new(1), 0, BYTES)?;
+        let mut last = None;
+        // Without the limit it would wait for six seconds then, and the next time for twelve.
+        wait_until(LIMIT, "five times it has had no answer", || {
+            last = timer(&stage.world, &pair.client, Side::Server)
+                .ok()
+                .flatten();
+            last.as_ref()
+                .is_some_and(|timer| timer.doublings >= DOUBLINGS)
+        })?;
+        let last = last.context("a timer")?;
+        assert!(last.left <= Duration::from_secs(1), "{last:?}");
+    }
+    stage.finish()
 }
 
 /// Asks the daemon, or tells it something.
@@ -185,7 +237,7 @@ fn what_had_stopped_goes_on_when_its_link_is_up(
     let pattern = Pattern::new(9);
     let (from, to) = towards(&pair, side);
     send(from, &pattern, 0, BYTES)?;
-    let timer = wait_for_doublings(world, &pair.client, side, "on")?;
+    let timer = wait_for_doublings(|| timer(world, &pair.client, side), "on")?;
     side.restore(world)?;
     let back = Instant::now();
     tell(&stage, format!("{leg} up"))?;
@@ -194,6 +246,42 @@ fn what_had_stopped_goes_on_when_its_link_is_up(
     assert!(took < timer.left, "{took:?}, and the kernel: {timer:?}");
     pair.exchange(BYTES)?;
     wait_for_log(&stage, "legs are restarted")?;
+    let status: serde_json::Value = serde_json::from_str(&ask(&stage, "status --json")?)?;
+    let outage = &status["links"][0]["outages"][0];
+    assert!(
+        outage["ended"].as_f64() > outage["begun"].as_f64(),
+        "{status}"
+    );
+    stage.finish()
+}
+
+/// So is what a host behind the link has waited for: its timer was doubled, too.
+#[rstest]
+fn a_host_behind_the_link_goes_on_too(
+    #[values(Via::Pepd, Via::Early)] via: Via,
+    #[values(Family::V4, Family::V6)] family: Family,
+    #[values(Side::Client, Side::Server)] side: Side,
+) -> Result<()> {
+    require!(root, program("nft"), program("ss"));
+    let (stage, _scratch) = open(via, "")?;
+    let world = &stage.world;
+    let pair = world.pair(family)?;
+    pair.exchange(BYTES)?;
+    let leg = side.leg();
+    tell(&stage, format!("{leg} gone"))?;
+    side.lose_unseen(world)?;
+    let pattern = Pattern::new(9);
+    let (to, from) = towards(&pair, side);
+    send(from, &pattern, 0, BYTES)?;
+    let (ours, theirs) = (from.local_addr()?, from.peer_addr()?);
+    let timer = wait_for_doublings(|| timer_of(side.host(world), ours, theirs), "on")?;
+    side.find_again(world)?;
+    let back = Instant::now();
+    tell(&stage, format!("{leg} up"))?;
+    receive_exactly(to, &pattern, 0, BYTES)?;
+    let took = back.elapsed();
+    assert!(took < timer.left, "{took:?}, and the kernel: {timer:?}");
+    pair.exchange(BYTES)?;
     stage.finish()
 }
 
@@ -219,7 +307,7 @@ fn a_peer_that_had_no_room_is_asked_again(
     })?;
     tell(&stage, "wan gone")?;
     side.lose(world)?;
-    let timer = wait_for_doublings(world, &pair.client, side, "persist")?;
+    let timer = wait_for_doublings(|| timer(world, &pair.client, side), "persist")?;
     // It makes room, and says so into the void.
     let mut room = vec![0; usize::try_from(sent)?];
     to.set_nonblocking(true)?;
@@ -241,9 +329,12 @@ fn a_peer_that_had_no_room_is_asked_again(
 /// Who connects while the link is gone waits for it, and is served when it is back: before the kernel
 /// would have sent the SYN again that was lost.
 #[rstest]
-fn who_connects_meanwhile_waits(#[values(Family::V4, Family::V6)] family: Family) -> Result<()> {
+fn who_connects_meanwhile_waits(
+    #[values(Via::Pepd, Via::Early)] via: Via,
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
     require!(root, program("nft"), program("ss"));
-    let (stage, _scratch) = open(Via::Pepd, "")?;
+    let (stage, _scratch) = open(via, "")?;
     let world = &stage.world;
     let listener = world.listen(family)?;
     let to = listener.local_addr()?;
@@ -322,11 +413,17 @@ fn an_interface_tells_whether_its_link_is_there() -> Result<()> {
     ))?;
     wait_for_log(&stage, "the link is up")?;
     receive_exactly(&pair.server, &pattern, 0, BYTES)?;
-    let config =
-        World::config().replace("[leg.wan]", "[leg.wan]\nlink = { interface = \"none0\" }");
-    stage.pepd()?.reload(&config)?;
+    let config = World::config().replace("[leg.wan]", "[leg.wan]\nwhile_gone = \"refuse\"");
+    let none = "[leg.wan]\nlink = { interface = \"none0\" }";
+    stage.pepd()?.reload(&config.replace("[leg.wan]", none))?;
     wait_for_log(&stage, "by=\"interface none0\"")?;
     pair.exchange(BYTES)?;
+    assert!(stage.world.pair(Family::V4).is_err(), "it is refused");
+    // What nothing tells of any more is not gone for ever.
+    stage.pepd()?.reload(&config)?;
+    wait_until(LIMIT, "connections are split again", || {
+        stage.world.probe(Family::V4).is_ok_and(|(_, split)| split)
+    })?;
     stage.finish()
 }
 

@@ -34,6 +34,20 @@ function roundUp(value, binary) {
   return (step ?? 10) * power * unit;
 }
 
+/** The times in which a link was gone, behind everything else. */
+function shades(outages, space) {
+  const y = space.top;
+  const height = space.height - space.top - space.bottom;
+  return outages
+    .map(([begun, ended]) => [Math.max(begun, space.from), Math.min(ended, space.to)])
+    .filter(([begun, ended]) => ended > begun)
+    .map(([begun, ended]) => {
+      const x = space.x(begun);
+      const width = Math.max(1, space.x(ended) - x);
+      return svg("rect", { x: short(x), y, width: short(width), height, class: "outage" });
+    });
+}
+
 /** Parts of a line: what is further apart than a gap is not joined. */
 function parts(points, value) {
   const found = [];
@@ -48,13 +62,16 @@ function parts(points, value) {
 
 /**
  * A curve of `value` over `points`, whose axis goes to `floor` at least.
- * `words` gives a value in words; `area` fills below; `bars`, a second value, is drawn as ticks.
+ * `words` gives a value in words; `area` fills below; `bars`, a second value, is drawn as ticks;
+ * `outages` are shaded.
  */
-export function curve({ title, points, span, width, height = 92, value, words, kind, area, binary, bars, floor = 0, note = "" }) {
+export function curve({ title, points, span, width, height = 92, value, words, kind, area, binary, bars, floor = 0, note = "", outages = [] }) {
   const values = points.map(value);
   const most = roundUp(Math.max(floor, ...values), binary);
   const space = new Space(width, height, span, most);
-  const drawn = [];
+  const shaded = shades(outages, space);
+  const drawn = [...shaded];
+  if (shaded.length > 0) note += " · shaded: link gone";
   for (const share of [0, 0.5, 1]) {
     const y = space.y(most * share);
     drawn.push(

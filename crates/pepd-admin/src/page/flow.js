@@ -6,12 +6,16 @@ import { byId, bytes, clock, count, dominant, duration, html, percent, phaseWord
 /** Seconds that are shown at most. */
 const SPAN = 300;
 
+/** What is said of a link that is not up. */
+const LINKS = { gone: ": its link is gone", "going-down": ": its link is about to go" };
+
 const segments = (n) => `${count(Math.round(n))} seg`;
 
 export class FlowPane {
   constructor() {
     this.flow = null;
     this.points = [];
+    this.links = [];
     this.span = [0, 1];
     this.cursor = null;
     this.ended = false;
@@ -50,8 +54,9 @@ export class FlowPane {
     return `v1/flows?${new URLSearchParams({ client, server })}`;
   }
 
-  update(flow, points) {
+  update(flow, points, links) {
     this.flow = flow;
+    this.links = links;
     if (points) this.points = points;
     this.draw();
   }
@@ -104,15 +109,26 @@ export class FlowPane {
     const holder = byId("flow-directions");
     const width = this.width(holder);
     const shown = points.filter((point) => point.time >= this.span[0]);
+    const common = { points: shown, span: this.span, width };
+    const client = this.link(flow.client_leg);
+    const upstream = this.link(flow.upstream_leg);
+    const either = { ...common, outages: [...client.outages, ...(client.leg === upstream.leg ? [] : upstream.outages)] };
     holder.replaceChildren(
-      direction("Down: server → client", flow.down, "down", shown, this.span, width),
-      direction("Up: client → server", flow.up, "up", shown, this.span, width),
+      direction("Down: server → client", flow.down, "down", either),
+      direction("Up: client → server", flow.up, "up", either),
     );
     byId("flow-legs").replaceChildren(
-      leg("Client leg", flow.client_leg, "client_leg", shown, this.span, width),
-      leg("Upstream leg", flow.upstream_leg, "upstream_leg", shown, this.span, width),
+      leg("Client leg", flow.client_leg, "client_leg", client, common),
+      leg("Upstream leg", flow.upstream_leg, "upstream_leg", upstream, common),
     );
     this.point(this.cursor);
+  }
+
+  /** The link under a leg, with the times for which it was gone. */
+  link(of) {
+    const link = this.links.find((link) => link.leg === of.profile);
+    const outages = (link?.outages ?? []).map(({ begun, ended }) => [begun, ended ?? Infinity]);
+    return { leg: of.profile, state: link?.state ?? "up", outages };
   }
 
   width(holder) {
@@ -127,14 +143,13 @@ function list(...entries) {
   return html("dl", {}, ...pairs.map(([term, words]) => html("div", words.length > 24 ? { class: "long" } : {}, html("dt", {}, term), html("dd", {}, words))));
 }
 
-function direction(title, of, key, points, span, width) {
+function direction(title, of, key, { outages, ...common }) {
   const { goodput, queue, queue_max: most } = of;
-  const common = { points, span, width };
   return html(
     "div",
     { class: "panel" },
     html("h3", {}, title),
-    curve({ ...common, title: "Goodput", floor: 1000, value: (point) => point[key].goodput, words: rate, kind: "goodput", area: true }),
+    curve({ ...common, title: "Goodput", floor: 1000, value: (point) => point[key].goodput, words: rate, kind: "goodput", area: true, outages }),
     band({ ...common, title: mostly(of.phases), phases: (point) => point[key].phases }),
     curve({ ...common, title: "Waiting in this box", height: 66, value: (point) => point[key].queue, words: bytes, kind: "queue", area: true, binary: true, floor: 65536 }),
     list(
@@ -154,15 +169,14 @@ function mostly(phases) {
   return most ? `Phases: ${most.phase} ${percent(most.share)} of its life` : "Phases";
 }
 
-function leg(title, of, key, points, span, width) {
+function leg(title, of, key, { state, outages }, common) {
   const tcp = of.tcp;
-  const common = { points, span, width };
   const share = (part) => (part === null || !(tcp.busy > 0) ? null : percent(part / tcp.busy));
   return html(
     "div",
     { class: "panel" },
-    html("h3", {}, `${title} [leg.${of.profile}]${of.congestion ? `, ${of.congestion}` : ""}`),
-    curve({ ...common, title: "Round-trip time", floor: 0.0001, value: (point) => point[key].rtt, words: time, kind: "rtt" }),
+    html("h3", {}, `${title} [leg.${of.profile}]${of.congestion ? `, ${of.congestion}` : ""}${LINKS[state] ?? ""}`),
+    curve({ ...common, outages, title: "Round-trip time", floor: 0.0001, value: (point) => point[key].rtt, words: time, kind: "rtt" }),
     curve({
       ...common,
       title: "Window",

@@ -81,7 +81,7 @@ async function lookAtFlow() {
   const history = await ask(`v1/flows/${id}/history`);
   // Somebody may have chosen another meanwhile.
   if (pane.flow?.id !== id) return;
-  if (history) pane.update(flow, history.points);
+  if (history) pane.update(flow, history.points, status.links);
   else pane.end();
 }
 

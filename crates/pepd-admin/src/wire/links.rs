@@ -15,6 +15,18 @@ pub struct LinkState {
     pub since: Option<f64>,
     /// Changes of the state since the start.
     pub changes: u64,
+    /// The last times for which it was gone, the oldest first.
+    #[serde(default)]
+    pub outages: Vec<Outage>,
+}
+
+/// A time for which a link was gone.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Outage {
+    /// Its beginning, in seconds since the Unix epoch.
+    pub begun: f64,
+    /// Its end, in the same way; none while it lasts.
+    pub ended: Option<f64>,
 }
 
 /// Which link something is said of.

@@ -70,6 +70,9 @@ fn without_name(name: &toml::Spanned<&str>, field: Field<'_>) -> Problem {
 fn leg(name: &str, section: &Section<'_>, problems: &mut Problems) -> Leg {
     let default = Leg::new(name);
     problems.take(fixed_rate_has_a_rate(section));
+    let rto_max = section.optional(problems, "rto_max", |field| {
+        field.time(bounds::RTO_MAX, MILLISECOND)
+    });
     Leg {
         congestion: section.optional(problems, "congestion", congestion),
         buffer: section.optional(problems, "buffer", |field| field.size(bounds::BUFFER)),
@@ -81,9 +84,12 @@ fn leg(name: &str, section: &Section<'_>, problems: &mut Problems) -> Leg {
             field.number(bounds::INITIAL_WINDOW)
         }),
         mss: section.optional(problems, "mss", |field| field.number(bounds::MSS)),
-        user_timeout: section.optional(problems, "user_timeout", |field| {
-            field.time(bounds::USER_TIMEOUT, MILLISECOND)
-        }),
+        user_timeout: section
+            .optional(problems, "user_timeout", |field| {
+                field.time(bounds::USER_TIMEOUT, MILLISECOND)
+            })
+            .or(rto_max.map(|_| Leg::KERNEL_PATIENCE)),
+        rto_max,
         keepalive: keepalive(section, problems),
         dscp: section
             .optional(problems, "dscp", dscp)
@@ -265,8 +271,14 @@ fn interface(field: Field<'_>) -> Result<String, Problem> {
     Err(field.malformed(text, "the name of an interface", help))
 }
 
-/// Notes a problem for every leg whose link is a peer that there is not.
-pub(super) fn links_have_peers(root: &Section<'_>, peers: &[&str], problems: &mut Problems) {
+/// Notes a problem for every leg whose link is a peer that there is not, or one of those that are not
+/// probed, and so tell nothing.
+pub(super) fn links_have_peers(
+    root: &Section<'_>,
+    peers: &[&str],
+    unprobed: &[&str],
+    problems: &mut Problems,
+) {
     let Some(legs) = root.field("leg").and_then(|field| field.value().as_table()) else {
         return;
     };
@@ -281,6 +293,16 @@ pub(super) fn links_have_peers(root: &Section<'_>, peers: &[&str], problems: &mu
         let Some(name) = field.value().as_str() else {
             continue;
         };
+        if unprobed.contains(&name) {
+            problems.push(
+                field
+                    .problem(format!("the peer `{}` is not probed", shown(name)))
+                    .label("it would never be heard of")
+                    .help(
+                        "give that peer a `probe`, such as `probe = \"1s\"`, or name an interface",
+                    ),
+            );
+        }
         if peers.contains(&name) {
             continue;
         }

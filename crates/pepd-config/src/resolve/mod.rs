@@ -56,7 +56,9 @@ pub(crate) fn file(
         Some(fleet) => fleet.iter().flat_map(fleet::Fleet::names).collect(),
         None => names.peers.iter().flatten().copied().collect(),
     };
-    leg::links_have_peers(&root, &known, problems);
+    let unprobed = peers.iter().filter(|peer| !peer.is_probed());
+    let unprobed: Vec<&str> = unprobed.filter_map(PeerDraft::name).collect();
+    leg::links_have_peers(&root, &known, &unprobed, problems);
     let rules = rule::rules(&root, &campuses, problems);
     if let Some(capture) = &capture {
         capture::mark_is_wide_enough(&root, capture, &rules, problems);

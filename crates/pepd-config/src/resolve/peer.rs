@@ -36,6 +36,11 @@ pub(super) struct PeerDraft<'t> {
 }
 
 impl<'t> PeerDraft<'t> {
+    /// Returns whether it is asked for signs of life.
+    pub(super) fn is_probed(&self) -> bool {
+        self.tunnel.probe.is_some()
+    }
+
     /// Returns the name that `via` may refer to, if it is known.
     pub(super) fn name(&self) -> Option<&'t str> {
         self.name.as_ref().map(|name| *name.get_ref())

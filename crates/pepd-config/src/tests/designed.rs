@@ -66,6 +66,7 @@ fast_open = true
 initial_window = 32
 mss = 1400
 user_timeout = "120s"
+rto_max = "5s"
 keepalive = { idle = "60s", interval = "10s", count = 6 }
 dscp = "copy"
 thin = true

@@ -68,6 +68,7 @@ fn whole_file(#[context] case: Context, #[case] text: &str) {
 #[case::rate_malformed("[leg.lan]\nrate = \"50Mbps\"\n")]
 #[case::time_zero("[leg.lan]\nuser_timeout = \"0s\"\nconnect_timeout = \"0s\"\n")]
 #[case::time_absurd("[leg.lan]\nuser_timeout = \"3years\"\n")]
+#[case::time_beyond_the_kernels("[leg.lan]\nrto_max = \"3min\"\n")]
 #[case::time_malformed("[leg.lan]\nuser_timeout = \"120\"\n")]
 #[case::time_too_fine(
     "[leg.lan]\nkeepalive = { idle = \"1500ms\", interval = \"10s\" }\nuser_timeout = \"1s 1us\"\n"
@@ -85,6 +86,9 @@ fn whole_file(#[context] case: Context, #[case] text: &str) {
 )]
 #[case::while_gone("[leg.lan]\nwhile_gone = \"later\"\n")]
 #[case::link_unknown_peer("[leg.lan]\nlink = { peer = \"hb-i\" }\n")]
+#[case::link_unprobed_peer(
+    "[leg.lan]\nlink = { peer = \"hb-i\" }\n[[peer]]\nname = \"hb-i\"\nlocal = \"192.0.2.1\"\nremote = \"192.0.2.2\"\nprobe = \"off\"\n"
+)]
 #[case::link_interface(
     "[leg.lan]\nlink = { interface = \"a name of many words\" }\n[leg.wan]\nlink = \"eth0\"\n"
 )]

@@ -92,6 +92,7 @@ fn every_key_of_a_leg() {
         fast_open = true
         mss = 1400
         user_timeout = "1500ms"
+        rto_max = "5s"
         keepalive = { idle = "60s", count = 6 }
         dscp = 46
         thin = true
@@ -108,6 +109,7 @@ fn every_key_of_a_leg() {
     assert_eq!(leg.rate, Some(Rate(1_500_000_000)));
     assert_eq!(leg.mss, Some(1400));
     assert_eq!(leg.user_timeout, Some(Duration::from_millis(1500)));
+    assert_eq!(leg.rto_max, Some(Duration::from_secs(5)));
     assert_eq!(leg.keepalive.idle, Duration::from_secs(60));
     assert_eq!(leg.keepalive.interval, Keepalive::default().interval);
     assert_eq!(leg.keepalive.count, 6);
@@ -119,6 +121,24 @@ fn every_key_of_a_leg() {
     assert!(leg.fast_open && leg.thin);
     // Campus `a` names no leg, and the file has no `default`.
     assert_eq!(config.leg(config.campuses[0].leg).name, "default");
+}
+
+#[test]
+fn a_short_timer_leaves_the_kernels_patience() {
+    let leg = |keys: &str| {
+        let text = MINIMAL.replace("name = \"b\"", "name = \"b\"\nleg = \"space\"");
+        let config = parsed(&format!("{text}\n[leg.space]\n{keys}\n"));
+        config.leg(config.campuses[1].leg).user_timeout
+    };
+    assert_eq!(leg(""), None);
+    assert_eq!(
+        leg("rto_max = \"1s\""),
+        Some(Duration::from_millis(924_600))
+    );
+    assert_eq!(
+        leg("rto_max = \"1s\"\nuser_timeout = \"20s\""),
+        Some(Duration::from_secs(20))
+    );
 }
 
 #[test]

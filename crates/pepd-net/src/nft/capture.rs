@@ -2,8 +2,8 @@
 //! hooks call them is in [`super::forward`] and [`super::untrack`].
 
 use super::expr::{
-    FIRST_SYN, FOREIGN, asymmetric_routes, digit, end_of_rules, gate_closed, half_open, icmp, ip,
-    marked, remember, rule_lines, set_bits, set_mark, shut_gate, source,
+    FIRST_SYN, FOREIGN, asymmetric_routes, digit, end_of_rules, ends, gate_closed, half_open, icmp,
+    ip, marked, remember, rule_lines, set_bits, set_mark, shut_gate, source,
 };
 use super::names::{DynamicSet, SYN_KEY};
 use super::text::Ruleset;
@@ -12,19 +12,24 @@ use crate::prefix::Family;
 use crate::request::{Mark, SocketMarks};
 
 /// Writes the chain for packets of connections that a proxy on this box has already taken.
+///
+/// What comes after the RST that ended its connection, because another processor or another path was
+/// faster with that or because its sender has not heard yet, has no socket any more. The other leg
+/// may still deliver what came before: routed, it would reach a host in whose window it may lie.
 pub(super) fn own_chain(ruleset: &mut Ruleset, plan: &Plan) {
-    ruleset.chain(
-        "own",
-        None,
-        &[
-            // Another program's wildcard listener is no reason to take a connection
-            // that was never handed to it.
-            "socket wildcard 1 accept".to_owned(),
-            format!("socket transparent 1 {} accept", set_mark(plan)),
-            // Never back to the chain that the packet came from: that one has decided.
-            "accept".to_owned(),
-        ],
-    );
+    // Another program's wildcard listener is no reason to take a connection that was never handed to
+    // it.
+    let mut own = vec!["socket wildcard 1 accept".to_owned()];
+    own.extend(ends(plan));
+    own.push(format!("socket transparent 1 {} accept", set_mark(plan)));
+    own.extend(plan.families.iter().map(|&family| {
+        let set = DynamicSet::Ended(family);
+        let key = set.key().unwrap_or_default();
+        format!("tcp flags & syn == 0 {key} @{set} counter name late reject with tcp reset")
+    }));
+    // Never back to the chain that the packet came from: that one has decided.
+    own.push("accept".to_owned());
+    ruleset.chain("own", None, &own);
 }
 
 /// Writes the chain of the operator's rules.

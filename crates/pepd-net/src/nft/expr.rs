@@ -5,7 +5,7 @@ use pepd_packet::MarkValue;
 use super::names::{DynamicSet, GATES, SYN_KEY};
 use crate::plan::{Addresses, Plan};
 use crate::prefix::{Family, Range, union};
-use crate::request::{Action, Handshake, Mark, Queues, Rule};
+use crate::request::{Action, Handshake, Mark, Queues, Rule, SocketMarks};
 
 /// A first SYN, with or without ECN (RFC 3168).
 pub(super) const FIRST_SYN: &str = "tcp flags & (fin | syn | rst | ack) == syn";
@@ -16,6 +16,12 @@ pub(super) const WHOLE_HEADER: &str = "tcp urgptr >= 0";
 
 /// The answer to a segment that belongs to no connection (RFC 9293, section 3.5.2).
 pub(super) const STRAY_RST: &str = "tcp flags & (fin | syn | rst | ack) == rst";
+
+/// Neither a SYN nor a RST.
+pub(super) const PLAIN: &str = "tcp flags & (syn | rst) == 0";
+
+/// Any RST.
+const RST: &str = "tcp flags & rst == rst";
 
 /// Lets go what is for this host itself.
 pub(super) const FOREIGN: &str = "fib daddr type { local, broadcast, anycast, multicast } return";
@@ -221,6 +227,54 @@ pub(super) fn half_open(plan: &Plan, operation: &str) -> impl Iterator<Item = St
         let key = set.key().unwrap_or_default();
         format!("{operation} @{set} {{ {key} }}")
     })
+}
+
+/// Notes, at a RST from a leg's peer, that nothing after it is this connection's: a rule for each
+/// family.
+pub(super) fn ends(plan: &Plan) -> impl Iterator<Item = String> {
+    let whose = match plan.mark.sockets() {
+        Some(marks) => format!("socket mark & {:#x} {}", plan.mark.mask, established(marks)),
+        None => "socket transparent 1".to_owned(),
+    };
+    plan.families.iter().map(move |&family| {
+        let set = DynamicSet::Ended(family);
+        let key = set.key().unwrap_or_default();
+        format!("{RST} {whose} update @{set} {{ {key} }}")
+    })
+}
+
+/// Notes, at a RST to a leg's peer, that what still comes from there is no connection's any more.
+pub(super) fn is_ended(plan: &Plan, marks: SocketMarks) -> impl Iterator<Item = String> {
+    let whose = format!("meta mark & {:#x} {}", plan.mark.mask, established(marks));
+    plan.families.iter().map(move |&family| {
+        let (set, answers) = (DynamicSet::Ended(family), answers(family));
+        format!("{RST} {whose} update @{set} {{ {answers} }}")
+    })
+}
+
+/// Forgets, at a first SYN, how earlier connections with its addresses and ports ended.
+pub(super) fn begins(plan: &Plan) -> impl Iterator<Item = String> {
+    plan.families.iter().flat_map(|&family| {
+        let set = DynamicSet::Ended(family);
+        let key = set.key().unwrap_or_default();
+        [key.to_owned(), answers(family)].map(|key| format!("delete @{set} {{ {key} }}"))
+    })
+}
+
+/// Gives the marks of legs that both ends know of. One that has no client yet may be given up, and
+/// its SYN routed.
+fn established(
+    SocketMarks {
+        client, upstream, ..
+    }: SocketMarks,
+) -> String {
+    format!("{{ {client:#x}, {upstream:#x} }}")
+}
+
+/// Gives the key of what answers a packet in a set of connections.
+fn answers(family: Family) -> String {
+    let ip = ip(family);
+    format!("{ip} daddr . {ip} saddr . tcp dport . tcp sport")
 }
 
 /// Notes that a SYN is not held any more.

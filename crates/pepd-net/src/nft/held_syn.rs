@@ -3,8 +3,8 @@
 use pepd_packet::MarkValue;
 
 use super::expr::{
-    FIRST_SYN, STRAY_RST, WHOLE_HEADER, asymmetric_routes, digit, final_ack, ip, mark_is, queue,
-    remember, set_bits, set_mark,
+    FIRST_SYN, PLAIN, STRAY_RST, WHOLE_HEADER, asymmetric_routes, digit, final_ack, ip, mark_is,
+    queue, remember, set_bits, set_mark,
 };
 use super::names::{DynamicSet, SYN_KEY};
 use super::text::Ruleset;
@@ -67,7 +67,7 @@ pub(super) fn first_chain(ruleset: &mut Ruleset, plan: &Plan) {
     let mut first = vec![
         "type filter hook prerouting priority raw - 1; policy accept;".to_owned(),
         // Nearly every packet.
-        "tcp flags & (syn | rst) == 0 accept".to_owned(),
+        format!("{PLAIN} accept"),
     ];
     // What comes a second time has its verdict.
     let new = mark_is(plan, MarkValue::NONE);

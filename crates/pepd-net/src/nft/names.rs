@@ -26,6 +26,10 @@ const SYN_SECONDS: u64 = 64;
 /// starts the time again.
 const HALF_OPEN_SECONDS: u64 = 10;
 
+/// The longest that a segment may be on its way to a connection that a RST has ended, its sender's
+/// first repetitions of it included.
+const ENDED_SECONDS: u64 = 10;
+
 /// The most sources of a family that can be shut out at once. More are split beyond their share,
 /// and the limit of all connections holds.
 pub const FULL_SOURCES: usize = 1024;
@@ -41,7 +45,7 @@ pub const FLOODED_DESTINATIONS: usize = 1024;
 const SYN_RATE_SECONDS: u64 = 8;
 
 /// The counters, in the order in which they are listed, each with its comment in the table.
-pub(crate) const COUNTERS: [(&str, &str); 10] = [
+pub(crate) const COUNTERS: [(&str, &str); 11] = [
     ("captured", "connections handed to the listener"),
     ("bypassed", "connections that a rule exempts"),
     ("gate_closed", "routed: the daemon was not there or full"),
@@ -58,6 +62,7 @@ pub(crate) const COUNTERS: [(&str, &str); 10] = [
     ("refused_direct", "connections straight to the listener"),
     ("half_open", "routed: too many handshakes are not finished"),
     ("cookies", "acknowledgements of SYN cookies"),
+    ("late", "refused: a RST has ended their connection"),
 ];
 
 /// The counters that are there only where SYNs are held.
@@ -143,6 +148,9 @@ pub(crate) enum DynamicSet {
     /// The SYNs of a family that were handed to a listener and are not yet acknowledged, by their
     /// addresses and ports.
     HalfOpen(Family),
+    /// The connections of a family that a RST has ended on one side, by the addresses and ports of
+    /// what may still come from there.
+    Ended(Family),
 }
 
 /// The two sets of the gate. They are renewed in turn: while an element is replaced, a packet that
@@ -153,7 +161,7 @@ pub(crate) const GATES: [DynamicSet; 2] = [DynamicSet::Gate, DynamicSet::SecondG
 
 impl DynamicSet {
     /// Every dynamic set, in the order in which a table has them.
-    pub(crate) const ALL: [DynamicSet; 14] = [
+    pub(crate) const ALL: [DynamicSet; 16] = [
         DynamicSet::Gate,
         DynamicSet::SecondGate,
         DynamicSet::Readers,
@@ -168,6 +176,8 @@ impl DynamicSet {
         DynamicSet::HeldSyns,
         DynamicSet::HalfOpen(Family::V4),
         DynamicSet::HalfOpen(Family::V6),
+        DynamicSet::Ended(Family::V4),
+        DynamicSet::Ended(Family::V6),
     ];
 
     /// Returns the set's name in the table.
@@ -187,6 +197,8 @@ impl DynamicSet {
             DynamicSet::HeldSyns => "waiting",
             DynamicSet::HalfOpen(Family::V4) => "half_open4",
             DynamicSet::HalfOpen(Family::V6) => "half_open6",
+            DynamicSet::Ended(Family::V4) => "ended4",
+            DynamicSet::Ended(Family::V6) => "ended6",
         }
     }
 
@@ -198,7 +210,8 @@ impl DynamicSet {
             | DynamicSet::SynRates
             | DynamicSet::RoutedSyns
             | DynamicSet::HeldSyns
-            | DynamicSet::HalfOpen(_) => "dynamic, timeout",
+            | DynamicSet::HalfOpen(_)
+            | DynamicSet::Ended(_) => "dynamic, timeout",
             DynamicSet::Readers
             | DynamicSet::FullSources(_)
             | DynamicSet::AsymmetricRoutes(_)
@@ -221,7 +234,7 @@ impl DynamicSet {
             DynamicSet::AsymmetricRoutes(_) => 2 * ASYMMETRIC_ROUTES,
             DynamicSet::FloodedDestinations(_) => 2 * FLOODED_DESTINATIONS,
             DynamicSet::SynRates | DynamicSet::RoutedSyns | DynamicSet::HeldSyns => 16384,
-            DynamicSet::HalfOpen(_) => 65536,
+            DynamicSet::HalfOpen(_) | DynamicSet::Ended(_) => 65536,
         }
     }
 
@@ -229,8 +242,10 @@ impl DynamicSet {
     pub(crate) const fn key(self) -> Option<&'static str> {
         match self {
             DynamicSet::SynRates | DynamicSet::RoutedSyns | DynamicSet::HeldSyns => Some(SYN_KEY),
-            DynamicSet::HalfOpen(Family::V4) => Some("ip saddr . ip daddr . tcp sport . tcp dport"),
-            DynamicSet::HalfOpen(Family::V6) => {
+            DynamicSet::HalfOpen(Family::V4) | DynamicSet::Ended(Family::V4) => {
+                Some("ip saddr . ip daddr . tcp sport . tcp dport")
+            }
+            DynamicSet::HalfOpen(Family::V6) | DynamicSet::Ended(Family::V6) => {
                 Some("ip6 saddr . ip6 daddr . tcp sport . tcp dport")
             }
             _ => None,
@@ -243,6 +258,7 @@ impl DynamicSet {
             DynamicSet::SynRates => Some(SYN_RATE_SECONDS),
             DynamicSet::RoutedSyns | DynamicSet::HeldSyns => Some(SYN_SECONDS),
             DynamicSet::HalfOpen(_) => Some(HALF_OPEN_SECONDS),
+            DynamicSet::Ended(_) => Some(ENDED_SECONDS),
             _ => None,
         }
     }
@@ -263,7 +279,8 @@ impl DynamicSet {
             DynamicSet::SynRates
             | DynamicSet::RoutedSyns
             | DynamicSet::HeldSyns
-            | DynamicSet::HalfOpen(_) => None,
+            | DynamicSet::HalfOpen(_)
+            | DynamicSet::Ended(_) => None,
         }
     }
 }

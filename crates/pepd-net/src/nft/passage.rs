@@ -14,7 +14,7 @@
 //! `sent` and `delivered` are the last chains of their hooks, after all filters of the operator's,
 //! nft's and iptables' alike. They look at SYNs; every other packet leaves them at their first rule.
 
-use super::expr::{FIRST_SYN, digit};
+use super::expr::{FIRST_SYN, PLAIN, digit, ends};
 use super::text::Ruleset;
 use crate::plan::Plan;
 use crate::request::{Mark, SocketMarks};
@@ -45,9 +45,10 @@ pub(super) fn passage_chains(ruleset: &mut Ruleset, plan: &Plan) {
     }
     ruleset.base_chain("delivered", &delivered);
     if plan.mark.sockets().is_some() {
-        let mut sent = vec![format!(
-            "type filter hook output priority {LAST}; policy accept;"
-        )];
+        let mut sent = vec![
+            format!("type filter hook output priority {LAST}; policy accept;"),
+            NO_SYN.to_owned(),
+        ];
         sent.extend(departures(plan, "answered", "dialed"));
         ruleset.base_chain("sent", &sent);
     }
@@ -56,7 +57,8 @@ pub(super) fn passage_chains(ruleset: &mut Ruleset, plan: &Plan) {
 /// Counts the SYN-ACKs that come to upstream legs, and delivers them and everything else to their
 /// sockets by `to_socket`.
 pub(super) fn returns(plan: &Plan, to_socket: &str) -> Vec<String> {
-    let mut lines = vec![format!("tcp flags & syn == 0 {to_socket} accept")];
+    let mut lines = vec![format!("{PLAIN} {to_socket} accept")];
+    lines.extend(ends(plan));
     lines.extend(plan.families.iter().map(|&family| {
         let n = digit(family);
         format!("meta nfproto ipv{n} {SYN_ACK} counter name returning{n}")
@@ -65,7 +67,8 @@ pub(super) fn returns(plan: &Plan, to_socket: &str) -> Vec<String> {
     lines
 }
 
-/// Counts SYN-ACKs to clients and SYNs of upstream legs, which their sockets' marks tell.
+/// Counts, of what is a SYN or a RST, SYN-ACKs to clients and SYNs of upstream legs, which their
+/// sockets' marks tell.
 pub(super) fn departures(plan: &Plan, answers: &str, dials: &str) -> Vec<String> {
     let Some(marks) = plan.mark.sockets() else {
         return Vec::new();
@@ -79,7 +82,7 @@ pub(super) fn departures(plan: &Plan, answers: &str, dials: &str) -> Vec<String>
         None => format!("{upstream:#x}"),
     };
     let client = format!("{client:#x}");
-    let mut lines = vec![NO_SYN.to_owned()];
+    let mut lines = Vec::new();
     for &family in &plan.families {
         let n = digit(family);
         for (flags, marks, counter) in [(SYN_ACK, &client, answers), (FIRST_SYN, &dialing, dials)] {

@@ -28,6 +28,8 @@
 //!   gate closed, or use the 4-tuple of one in TIME_WAIT again. It cannot be routed, because the
 //!   kernel drops what it forwards if early demultiplexing has found a socket for it; the answer
 //!   of the old socket makes the client try again, with success.
+//!   What comes after a RST has ended its connection (the sets `ended4` and `ended6`, filled where
+//!   RSTs come to legs and leave them) is answered with a RST there.
 //! - `translated`, after address translation, delivers here what has come back to an upstream
 //!   leg whose address was translated on its way out.
 //!
@@ -139,7 +141,9 @@ fn dynamic_sets(ruleset: &mut Ruleset, plan: &Plan) {
             DynamicSet::HeldSyns | DynamicSet::SynRates | DynamicSet::FloodedDestinations(_) => {
                 plan.holds()
             }
-            DynamicSet::HalfOpen(family) => plan.families.contains(&family),
+            DynamicSet::HalfOpen(family) | DynamicSet::Ended(family) => {
+                plan.families.contains(&family)
+            }
             _ => true,
         };
         if is_used {

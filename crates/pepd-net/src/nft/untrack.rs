@@ -16,8 +16,9 @@
 use pepd_packet::MarkValue;
 
 use super::expr::{
-    ACKNOWLEDGEMENT, FIRST_SYN, FOREIGN, STRAY_RST, digit, final_ack, forget_held, half_open, icmp,
-    ip, listeners, mark_is, marked, passed, remember, set_bits, set_mark,
+    ACKNOWLEDGEMENT, FIRST_SYN, FOREIGN, PLAIN, STRAY_RST, begins, digit, ends, final_ack,
+    forget_held, half_open, icmp, ip, is_ended, listeners, mark_is, marked, passed, remember,
+    set_bits, set_mark,
 };
 use super::names::{DynamicSet, SYN_KEY};
 use super::passage::{departures, returns};
@@ -31,7 +32,11 @@ pub(super) fn untracking_chains(ruleset: &mut Ruleset, plan: &Plan) {
         return;
     }
     let to_socket = set_mark(plan);
-    ruleset.chain("client", None, &[format!("{to_socket} notrack accept")]);
+    let deliver = format!("{to_socket} notrack accept");
+    let mut client = vec![format!("tcp flags & rst == 0 {deliver}")];
+    client.extend(ends(plan));
+    client.push(deliver);
+    ruleset.chain("client", None, &client);
     ruleset.chain("upstream", None, &returns(plan, &to_socket));
     let half = [
         "socket mark >= 0 accept",
@@ -80,26 +85,28 @@ pub(super) fn leg_chains(ruleset: &mut Ruleset, plan: &Plan) {
         );
     }
     ruleset.base_chain("legs", &legs);
-    if let Some(SocketMarks { client, .. }) = marks {
-        to_peers_chain(ruleset, plan, client);
+    if let Some(marks) = marks {
+        to_peers_chain(ruleset, plan, marks);
     }
 }
 
 /// Writes the chain of what the relay's sockets send, after the queues at `raw`: what a queue had no
 /// room for comes here with the mark of an unclaimed leg, and what has been released from it does
 /// not.
-fn to_peers_chain(ruleset: &mut Ruleset, plan: &Plan, client: MarkValue) {
+fn to_peers_chain(ruleset: &mut Ruleset, plan: &Plan, marks: SocketMarks) {
     let mut lines = vec![
         "type filter hook output priority raw + 1; policy accept;".to_owned(),
         format!(
-            "meta l4proto tcp meta mark & {:#x} == {client:#x} notrack",
-            plan.mark.mask
+            "meta l4proto tcp meta mark & {:#x} == {:#x} notrack",
+            plan.mark.mask, marks.client
         ),
     ];
     lines.extend(
         plan.unclaimed_mark()
             .map(|mark| format!("{} drop", final_ack(mark))),
     );
+    lines.push(format!("{PLAIN} accept"));
+    lines.extend(is_ended(plan, marks));
     lines.extend(departures(plan, "answering", "dialing"));
     ruleset.base_chain("to_peers", &lines);
 }
@@ -191,6 +198,7 @@ pub(super) fn syn_chains(ruleset: &mut Ruleset, plan: &Plan) {
     syns.extend(sockets.map(|_| "socket mark >= 0 accept".to_owned()));
     // What it is acknowledged with must not reach a listener, if it is routed.
     syns.extend(half_open(plan, "delete"));
+    syns.extend(begins(plan));
     syns.extend(["socket transparent 1 goto again", "accept"].map(str::to_owned));
     ruleset.chain("syns", None, &syns);
 }

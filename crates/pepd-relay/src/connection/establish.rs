@@ -1,6 +1,6 @@
 //! From an accepted client to a connection: opens or claims the upstream leg, and joins the two.
 
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use pepd_packet::ip;
 use pepd_sys::sockopt;
 use pepd_telemetry::{Counters, FlowInfo, HandshakeMode, Registration, Throttle};
-use socket2::{Domain, Socket};
+use socket2::{Domain, SockRef, Socket};
 use tokio::io::Interest;
 
 use crate::call::Call;
@@ -20,6 +20,7 @@ use crate::connection::upstream::{self, Connecting, UpstreamError};
 use crate::handshake::answered_leg::AnsweredLeg;
 use crate::handshake::dial_handle::{DialHandle, ended};
 use crate::limits::Permit;
+use crate::outage::{Links, Returns};
 use crate::settings::{Dscp, Leg, Settings, is_self_destined};
 use crate::shared::Context;
 use crate::shortage::{self, is_shortage};
@@ -104,7 +105,8 @@ pub(super) async fn establish(context: Arc<Context>, accepted: Accepted) -> Opti
             if let Some(before) = before {
                 ended(&before).await;
             }
-            open(client, spare, peer, destination, leg, syn_dscp).await
+            let links = &context.shared.links;
+            open(client, spare, (peer, destination), leg, syn_dscp, links).await
         }
     };
     let connection = judge(opened, counters, peer, destination)?;
@@ -261,39 +263,61 @@ fn drop_some(client: &mut LegSocket, len: usize) -> Input {
 async fn open(
     client: OwnedFd,
     spare: Socket,
-    peer: SocketAddr,
-    destination: SocketAddr,
+    parties: (SocketAddr, SocketAddr),
     leg: &Leg,
     dscp: u8,
+    links: &Links,
 ) -> Result<(Connection, bool), UpstreamError> {
+    let (peer, destination) = parties;
     let register = UpstreamError::call(Call::EpollCtl);
-    let connecting = connect(spare, peer, destination, leg, dscp).await?;
+    let mut returns = links.wait();
+    let mut connecting = connect(Ok(spare), peer, destination, leg, dscp).await?;
     let mut client = LegSocket::register(client).await.map_err(&register)?;
     let mut sent = 0;
     if connecting.deferred {
         sent = send_first(&mut client, &connecting.socket).await?;
     }
-    let upstream = LegSocket::register(connecting.socket.into())
-        .await
-        .map_err(&register)?;
+    let upstream = loop {
+        let mut upstream = LegSocket::register(connecting.socket.into())
+            .await
+            .map_err(&register)?;
+        // What went out with a SYN is the kernel's to send again.
+        let redial = sent == 0;
+        let answered = tokio::select! {
+            biased;
+            answered = established(&mut client, &mut upstream) => Some(answered),
+            () = tokio::time::sleep(leg.connect_timeout) => Some(Err(UpstreamError::Timeout)),
+            () = returns.of(&leg.name), if redial => None,
+        };
+        match answered {
+            Some(Ok(())) => break upstream,
+            Some(Err(UpstreamError::ClientLeft)) => return Err(UpstreamError::ClientLeft),
+            Some(Err(_)) if redial && links.is_gone(&leg.name) => {
+                link_is_back(&mut client, &mut returns, &leg.name).await?;
+            }
+            Some(Err(error)) => return Err(error),
+            None => {}
+        }
+        // Anew: a SYN that was lost would be sent again only when the kernel's doubled timer runs out.
+        // Whoever else has the descriptor for a moment, it does not keep the client's port.
+        let _ = SockRef::from(&upstream.as_fd()).shutdown(Shutdown::Both);
+        drop(upstream);
+        connecting = connect(new_socket(destination), peer, destination, leg, dscp).await?;
+    };
     let mut connection = Connection::new(client, upstream);
     connection.up.sent_early(sent);
-    tokio::time::timeout(leg.connect_timeout, established(&mut connection))
-        .await
-        .map_err(|_| UpstreamError::Timeout)??;
     Ok((connection, connecting.own_port))
 }
 
 /// Starts to connect; where the kernel lacks memory for it, again and again for some seconds, each
 /// time with a new socket.
 async fn connect(
-    spare: Socket,
+    mut socket: Result<Socket, UpstreamError>,
     peer: SocketAddr,
     destination: SocketAddr,
     leg: &Leg,
     dscp: u8,
 ) -> Result<Connecting, UpstreamError> {
-    let mut socket = Ok(spare);
     let mut pauses = shortage::pauses();
     loop {
         let connecting =
@@ -306,28 +330,50 @@ async fn connect(
             return Err(error);
         };
         tokio::time::sleep(pause).await;
-        let domain = Domain::for_address(destination);
-        socket = sockopts::new_socket(domain).map_err(UpstreamError::call(Call::Socket));
+        socket = new_socket(destination);
     }
 }
 
+fn new_socket(destination: SocketAddr) -> Result<Socket, UpstreamError> {
+    sockopts::new_socket(Domain::for_address(destination))
+        .map_err(UpstreamError::call(Call::Socket))
+}
+
 /// Waits until the destination has answered.
-async fn established(connection: &mut Connection) -> Result<(), UpstreamError> {
+async fn established(
+    client: &mut LegSocket,
+    upstream: &mut LegSocket,
+) -> Result<(), UpstreamError> {
     loop {
         tokio::select! {
-            () = connection.upstream.ready(Some(Interest::WRITABLE)) => {
-                return match connection.upstream.failure() {
+            () = upstream.ready(Some(Interest::WRITABLE)) => {
+                return match upstream.failure() {
                     None => Ok(()),
                     Some(failure) => Err(UpstreamError::call(Call::Connect)(failure.as_error())),
                 };
             }
-            () = connection.client.ready(None) => {
-                if connection.client.has_failed() {
+            () = client.ready(None) => {
+                if client.has_failed() {
                     return Err(UpstreamError::ClientLeft);
                 }
             }
         }
     }
+}
+
+/// Waits until the leg's link is back, for as long as the client does.
+async fn link_is_back(
+    client: &mut LegSocket,
+    returns: &mut Returns,
+    leg: &str,
+) -> Result<(), UpstreamError> {
+    while !client.has_failed() {
+        tokio::select! {
+            () = returns.of(leg) => return Ok(()),
+            () = client.ready(None) => {}
+        }
+    }
+    Err(UpstreamError::ClientLeft)
 }
 
 /// Sends the deferred SYN with what the client says first, or without data where it waits for

@@ -35,7 +35,17 @@ pub(super) async fn dial(context: Arc<Context>, syn: Syn, ticket: Ticket) {
         .leg_towards(flow.server.ip())
         .unwrap_or(&shared.unnamed_leg);
     let claimed_mark = settings.claimed_mark(leg);
-    let verdict = match open_when_up(&context, &syn, ticket, leg, claimed_mark).await {
+    let mut returns = shared.links.wait();
+    let opened = loop {
+        tokio::select! {
+            biased;
+            opened = open(&context, &syn, ticket, leg, claimed_mark) => break opened,
+            // Anew: the SYN that was lost would be sent again only when the kernel's doubled timer runs
+            // out. What is dropped has not been answered, and takes no answer any more.
+            () = returns.of(&leg.name) => {}
+        }
+    };
+    let verdict = match opened {
         Ok(upstream) => {
             // Entered first: the listener may accept before the verdict returns.
             let answered = shared
@@ -57,26 +67,6 @@ pub(super) async fn dial(context: Arc<Context>, syn: Syn, ticket: Ticket) {
         shared.decide(packet, verdict);
     }
     shared.note_pending();
-}
-
-/// Opens the upstream leg, anew when its link comes back: the SYN that was lost would be sent again
-/// only when the kernel's doubled timer runs out.
-async fn open_when_up(
-    context: &Context,
-    syn: &Syn,
-    ticket: Ticket,
-    leg: &Leg,
-    claimed_mark: Option<Mark>,
-) -> Result<AnsweredLeg, SynVerdict> {
-    let mut returns = context.shared.links.wait();
-    loop {
-        tokio::select! {
-            biased;
-            opened = open(context, syn, ticket, leg, claimed_mark) => return opened,
-            // What is dropped has not been answered, and takes no answer any more.
-            () = returns.of(&leg.name) => {}
-        }
-    }
 }
 
 /// Opens the upstream leg, or says what that means for the client.

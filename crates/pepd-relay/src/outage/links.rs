@@ -1,7 +1,7 @@
 //! Which links are gone, for whoever is about to use one, and those that come back, for whoever waits.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashSet;
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
@@ -10,9 +10,6 @@ use tokio::sync::watch;
 #[derive(Debug)]
 pub(crate) struct Links {
     gone: ArcSwap<HashSet<Arc<str>>>,
-    /// What each worker's connections delivered together over a leg when its link was last said to be
-    /// gone, in bytes a second.
-    rates: Mutex<HashMap<Arc<str>, BTreeMap<usize, u64>>>,
     /// The last that has come back.
     back: watch::Sender<Option<Arc<str>>>,
 }
@@ -21,7 +18,6 @@ impl Default for Links {
     fn default() -> Self {
         Self {
             gone: ArcSwap::default(),
-            rates: Mutex::default(),
             back: watch::Sender::new(None),
         }
     }
@@ -50,23 +46,6 @@ impl Links {
     /// Returns whether it is gone.
     pub(crate) fn is_gone(&self, leg: &str) -> bool {
         self.gone.load().contains(leg)
-    }
-
-    /// Notes what a worker's connections deliver together over a leg, in bytes a second.
-    pub(super) fn note_rate(&self, worker: usize, leg: &Arc<str>, rate: u64) {
-        let mut rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_leg = rates.entry(Arc::clone(leg)).or_default();
-        of_leg.insert(worker, rate);
-    }
-
-    /// Returns what was noted last; 0 if nothing was.
-    pub(super) fn rate(&self, worker: usize, leg: &str) -> u64 {
-        let rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_leg = rates.get(leg);
-        of_leg
-            .and_then(|rates| rates.get(&worker))
-            .copied()
-            .unwrap_or_default()
     }
 
     /// Begins to wait for links that come back.

@@ -4,38 +4,36 @@
 //! acknowledgement counts only while the link is up. What their other ends send is held back as ever,
 //! by backpressure.
 //!
-//! When it is back ([`restart`]) each of them goes on at once. By itself the kernel would only when its
-//! retransmission timer runs out, which an outage has doubled again and again, up to two minutes. Two
-//! things make it look at once:
-//!
-//! - Where segments are under way, the message that there was no route to the peer, with the sequence
-//!   number of the first of them, undoes a doubling (RFC 6069; `tcp_ld_RTO_revert`,
-//!   net/ipv4/tcp_ipv4.c), and sends it again if the time that is left has passed. The box sends that
-//!   message to its own socket (`injector`), as often as there are doublings.
-//! - Where the peer had no room, the kernel asks it again when the socket leaves repair mode.
+//! When it is back ([`restart`]) each of them goes on at once, in what the box sends (`stalled`) and in
+//! what it receives (`waiting`). By itself the kernel would only when its retransmission timer runs out,
+//! which an outage has doubled again and again, up to two minutes.
 //!
 //! The connections of a leg begin one after the other, no faster than its rate (`pace`).
 
 mod injector;
 mod links;
 mod pace;
+mod segment;
+mod stalled;
+mod waiting;
 
 use std::collections::HashSet;
 use std::io;
-use std::os::fd::AsFd;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pepd_packet::{FourTuple, SequenceNumber, icmp};
-use pepd_sys::sockopt::OptionError;
+use pepd_packet::MarkValue;
 use pepd_sys::tcp_info::{TcpInfo, tcp_info};
-use pepd_sys::{repair, stream};
-use pepd_telemetry::{LiveLeg, Socket};
-use socket2::SockRef;
+use pepd_telemetry::LiveLeg;
+use socket2::{SockAddr, SockRef};
 
 pub use injector::Injector;
-pub(crate) use links::Links;
+pub(crate) use links::{Links, Returns};
 use pace::Pace;
+use stalled::Stalled;
+use waiting::Waiting;
 
 use crate::shared::{Context, Shared};
 
@@ -46,16 +44,13 @@ const FOR_EVER: Duration = Duration::from_millis(i32::MAX as u64);
 /// The interval at which connections are looked for that have begun during an outage.
 const NEWCOMERS: Duration = Duration::from_millis(500);
 
-/// The messages that a socket gets at most: as often as the kernel doubles a timer, up to two minutes
-/// from the least that there is (TCP_RTO_MIN, TCP_RTO_MAX), and some to spare.
-const MOST_MESSAGES: u32 = 16;
-
-/// The times after the first attempt at which those are restarted again that have not gone on: what
-/// was sent may be lost.
-const AGAIN: [Duration; 3] = [
+/// The times after the first attempt at which those are restarted again that have not gone on, where a
+/// round trip has passed: what was sent may be lost.
+const AGAIN: [Duration; 4] = [
     Duration::from_millis(100),
     Duration::from_millis(300),
     Duration::from_millis(900),
+    Duration::from_millis(2700),
 ];
 
 /// The interval at which those are looked at that have got their own user timeout not back.
@@ -63,15 +58,6 @@ const RECOVERY: Duration = Duration::from_secs(1);
 
 /// Has no connection of the leg given up, for as long as this runs.
 pub(crate) async fn endure(context: Arc<Context>, leg: Arc<str>) {
-    let legs = context.shared.flows.legs(context.index, &leg);
-    let rates = legs.iter().filter_map(|live| {
-        let socket = live.socket.upgrade()?;
-        tcp_info(socket.as_fd()).ok()?.delivery_rate
-    });
-    context
-        .shared
-        .links
-        .note_rate(context.index, &leg, rates.sum());
     let mut known = HashSet::new();
     loop {
         let legs = context.shared.flows.legs(context.index, &leg);
@@ -88,41 +74,78 @@ pub(crate) async fn endure(context: Arc<Context>, leg: Arc<str>) {
     }
 }
 
+/// What is known of a leg when its link goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Before {
+    /// When it went.
+    pub(crate) gone: Instant,
+    /// What the worker's connections delivered together then, in bytes a second.
+    pub(crate) delivery_rate: u64,
+}
+
+impl Before {
+    /// Looks at the leg, whose link has just gone, or was about to go when it was looked at `earlier`.
+    pub(crate) fn now(context: &Context, leg: &str, earlier: Option<Self>) -> Self {
+        let legs = context.shared.flows.legs(context.index, leg);
+        let rates = legs.iter().filter_map(|live| info(live)?.delivery_rate);
+        let delivery_rate: u64 = rates.sum();
+        Self {
+            gone: Instant::now(),
+            delivery_rate: earlier.map_or(0, |it| it.delivery_rate).max(delivery_rate),
+        }
+    }
+}
+
 /// Has the leg's connections go on where they had stopped, and ends with each of them as it was before
 /// the outage.
-pub(crate) async fn restart(context: Arc<Context>, leg: Arc<str>) {
+pub(crate) async fn restart(context: Arc<Context>, leg: Arc<str>, before: Before) {
     let shared = &context.shared;
     let up_since = Instant::now();
+    let outage = up_since - before.gone;
     let legs = shared.flows.legs(context.index, &leg);
     let mut stalled: Vec<_> = legs.iter().filter_map(Stalled::of).collect();
-    let mut pace = Pace::new(rate(&context, &leg), up_since);
-    if !stalled.is_empty() {
-        let (worker, legs) = (context.index, stalled.len());
-        shared.counters.restarted.add(legs as u64);
-        tracing::info!(leg = &*leg, worker, legs, "legs are restarted");
+    let waiting = legs.iter().filter_map(|live| Waiting::of(live, outage));
+    let mut waiting: Vec<_> = waiting.collect();
+    let mut pace = Pace::new(rate(shared, &leg, before.delivery_rate), up_since);
+    let (restarted, peers) = (stalled.len(), waiting.len());
+    if restarted + peers > 0 {
+        let worker = context.index;
+        shared.counters.restarted.add(restarted as u64);
+        tracing::info!(
+            leg = &*leg,
+            worker,
+            legs = restarted,
+            peers,
+            "legs are restarted"
+        );
     }
     for again in [Duration::ZERO].into_iter().chain(AGAIN) {
         tokio::time::sleep_until((up_since + again).into()).await;
         stalled.retain(Stalled::is_stalled);
-        for one in &stalled {
+        for one in stalled.iter().filter(|one| is_due(&one.info, again)) {
             tokio::time::sleep_until(pace.next(one.info.mss, Instant::now()).into()).await;
-            one.restart(shared);
+            one.restart(shared, again.is_zero());
+        }
+        waiting.retain(|one| one.is_waiting(up_since.elapsed()));
+        for one in waiting.iter().filter(|one| is_due(&one.info, again)) {
+            tokio::time::sleep_until(pace.next(one.bytes(), Instant::now()).into()).await;
+            one.wake(shared);
         }
     }
     recover(shared, &leg, legs, up_since).await;
 }
 
-/// Returns the bytes a second at which this worker may begin.
-fn rate(context: &Context, leg: &str) -> u64 {
-    let shared = &context.shared;
+/// Returns whether an attempt would have been answered by now, `after` so long.
+fn is_due(info: &TcpInfo, after: Duration) -> bool {
+    after.is_zero() || after > info.rtt + 4 * info.rtt_variation
+}
+
+/// Returns the bytes a second at which a worker may begin that delivered so many.
+fn rate(shared: &Shared, leg: &str, delivery_rate: u64) -> u64 {
     let settings = shared.settings.load();
-    let named = settings.legs.iter().find(|named| *named.name == *leg);
-    let configured = named
-        .and_then(|leg| leg.rate)
-        .map(|rate| rate.bytes_per_second());
-    match configured {
-        Some(rate) => rate / shared.workers as u64,
-        None => shared.links.rate(context.index, leg),
+    match settings.leg_named(leg).and_then(|leg| leg.rate) {
+        Some(rate) => rate.bytes_per_second() / shared.workers as u64,
+        None => delivery_rate,
     }
 }
 
@@ -131,8 +154,7 @@ fn rate(context: &Context, leg: &str) -> u64 {
 async fn recover(shared: &Shared, leg: &str, mut legs: Vec<LiveLeg>, up_since: Instant) {
     while !legs.is_empty() {
         let settings = shared.settings.load_full();
-        let named = settings.legs.iter().find(|named| *named.name == *leg);
-        let user_timeout = named.and_then(|leg| leg.user_timeout);
+        let user_timeout = settings.leg_named(leg).and_then(|leg| leg.user_timeout);
         let patience = user_timeout.unwrap_or_default();
         legs.retain(|live| {
             let waits = is_waiting(live) && up_since.elapsed() < patience;
@@ -147,11 +169,12 @@ async fn recover(shared: &Shared, leg: &str, mut legs: Vec<LiveLeg>, up_since: I
 
 /// Returns whether what it has sent has not been acknowledged since the last timeout.
 fn is_waiting(live: &LiveLeg) -> bool {
-    let info = live
-        .socket
-        .upgrade()
-        .and_then(|socket| tcp_info(socket.as_fd()).ok());
-    info.is_some_and(|info| info.timeouts > 0)
+    info(live).is_some_and(|info| info.timeouts > 0)
+}
+
+/// Returns the figures of a leg's socket, while it is open.
+fn info(live: &LiveLeg) -> Option<TcpInfo> {
+    tcp_info(live.socket.upgrade()?.as_fd()).ok()
 }
 
 fn set_user_timeout(live: &LiveLeg, time: Option<Duration>) {
@@ -161,76 +184,22 @@ fn set_user_timeout(live: &LiveLeg, time: Option<Duration>) {
     }
 }
 
-/// A leg that has stopped because nothing is acknowledged.
-struct Stalled<'l> {
-    live: &'l LiveLeg,
-    /// How it was when the link came back.
-    info: TcpInfo,
+/// The two ends of a leg, and the mark of what it sends.
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    ours: SocketAddr,
+    theirs: SocketAddr,
+    mark: MarkValue,
 }
 
-impl<'l> Stalled<'l> {
-    fn of(live: &'l LiveLeg) -> Option<Self> {
-        let info = tcp_info(live.socket.upgrade()?.as_fd()).ok()?;
-        (info.backoff > 0).then_some(Self { live, info })
-    }
-
-    /// Returns whether nothing has been acknowledged since.
-    fn is_stalled(&self) -> bool {
-        let socket = self.live.socket.upgrade();
-        let info = socket.and_then(|socket| tcp_info(socket.as_fd()).ok());
-        info.is_some_and(|now| {
-            now.acknowledged_bytes == self.info.acknowledged_bytes
-                && (now.unacked > 0 || now.unsent > 0)
+impl Ends {
+    fn of(fd: BorrowedFd<'_>) -> io::Result<Self> {
+        let socket = SockRef::from(&fd);
+        let address = |address: SockAddr| address.as_socket().ok_or(io::ErrorKind::Unsupported);
+        Ok(Self {
+            ours: address(socket.local_addr()?)?,
+            theirs: address(socket.peer_addr()?)?,
+            mark: MarkValue(socket.mark()?),
         })
     }
-
-    fn restart(&self, shared: &Shared) {
-        let Some(socket) = self.live.socket.upgrade() else {
-            return;
-        };
-        if let Err(error) = restart_socket(&*socket, shared) {
-            tracing::debug!(flow = self.live.flow, %error, "restart a leg");
-        }
-    }
-}
-
-/// What kept a leg from being restarted.
-#[derive(Debug, thiserror::Error)]
-enum RestartError {
-    #[error(transparent)]
-    Option(#[from] OptionError),
-    #[error(transparent)]
-    Call(#[from] io::Error),
-}
-
-fn restart_socket(socket: &Socket, shared: &Shared) -> Result<(), RestartError> {
-    let fd = socket.as_fd();
-    let Some(injector) = &shared.injector else {
-        return Ok(());
-    };
-    if tcp_info(fd)?.unacked == 0 {
-        return Ok(repair::probe_window(fd)?);
-    }
-    // SND.UNA (RFC 9293, section 3.3.1). A FIN counts as one byte in both.
-    let unacknowledged = u32::try_from(stream::unacknowledged(fd)?).unwrap_or_default();
-    let number = repair::next_sequence(fd)?.wrapping_sub(unacknowledged);
-    let number = SequenceNumber(number);
-    let reference = SockRef::from(&fd);
-    let (ours, theirs) = (reference.local_addr()?, reference.peer_addr()?);
-    let (Some(client), Some(server)) = (ours.as_socket(), theirs.as_socket()) else {
-        return Ok(());
-    };
-    let segment = FourTuple { client, server };
-    let Some(message) = icmp::no_route(segment, number) else {
-        return Ok(());
-    };
-    let mark = shared.settings.load().mark;
-    for _ in 0..MOST_MESSAGES {
-        injector.send(&message, segment.client.ip(), mark)?;
-        // The loopback device has delivered it by now, or will do so soon: one too many is nothing.
-        if tcp_info(fd)?.backoff == 0 {
-            break;
-        }
-    }
-    Ok(())
 }

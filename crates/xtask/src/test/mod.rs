@@ -66,6 +66,7 @@ const IN_GUEST: &[&str] = &[
     "limits::shortage::",
     "relay::fixed_rate::with::a_transfer false",
     "relay::fixed_rate::with::killed true",
+    "relay::late:: Via__Pepd Family__V4 By__Server",
     "tunnels::",
 ];
 

@@ -1,0 +1,116 @@
+//! Legs that have stopped because nothing is acknowledged.
+//!
+//! Three things make them go on:
+//!
+//! - Where segments are under way, the box itself sends the first of them again: its acknowledgement
+//!   ends the wait.
+//! - Where that cannot be, or is not acknowledged in time, the message that there was no route to the
+//!   peer, with the sequence number of that segment, undoes a doubling (RFC 6069; `tcp_ld_RTO_revert`,
+//!   net/ipv4/tcp_ipv4.c), and has the kernel send it if the time that is left has passed, which is a
+//!   round trip and 200 ms at most. The box sends that message to its own socket, as often as there are
+//!   doublings.
+//! - Where the peer had no room, the kernel asks it again when the socket leaves repair mode.
+//!
+//! Only the first segment, since the kernel has sent that one again itself and so takes no round-trip
+//! time from it (Karn's algorithm; RFC 6298, section 3). Of one that was sent once it would take the
+//! whole outage for such a time (tcp_clean_rtx_queue, net/ipv4/tcp_input.c).
+
+use std::os::fd::{AsFd as _, BorrowedFd};
+
+use pepd_packet::{FourTuple, SequenceNumber, icmp};
+use pepd_sys::repair::{self, RepairError};
+use pepd_sys::stream;
+use pepd_sys::tcp_info::{TcpInfo, tcp_info};
+use pepd_telemetry::LiveLeg;
+
+use super::segment::segment;
+use super::{Ends, Injector, info};
+use crate::shared::Shared;
+
+/// The messages that a socket gets at most: as often as the kernel doubles a timer, up to two minutes
+/// from the least that there is (TCP_RTO_MIN, TCP_RTO_MAX), and some to spare.
+const MOST_MESSAGES: u32 = 16;
+
+/// A leg that has stopped because nothing is acknowledged.
+pub(super) struct Stalled<'l> {
+    live: &'l LiveLeg,
+    /// How it was when the link came back.
+    pub(super) info: TcpInfo,
+}
+
+impl<'l> Stalled<'l> {
+    /// Returns it if it has stopped.
+    pub(super) fn of(live: &'l LiveLeg) -> Option<Self> {
+        let info = info(live)?;
+        (info.backoff > 0).then_some(Self { live, info })
+    }
+
+    /// Returns whether nothing has been acknowledged since.
+    pub(super) fn is_stalled(&self) -> bool {
+        info(self.live).is_some_and(|now| {
+            now.acknowledged_bytes == self.info.acknowledged_bytes
+                && (now.unacked > 0 || now.unsent > 0)
+        })
+    }
+
+    /// Has it go on, at the first attempt by no more than is needed.
+    pub(super) fn restart(&self, shared: &Shared, first: bool) {
+        let (Some(socket), Some(injector)) = (self.live.socket.upgrade(), &shared.injector) else {
+            return;
+        };
+        if let Err(error) = restart(socket.as_fd(), injector, shared, first) {
+            tracing::debug!(flow = self.live.flow, %error, "restart a leg");
+        }
+    }
+}
+
+fn restart(
+    fd: BorrowedFd<'_>,
+    injector: &Injector,
+    shared: &Shared,
+    first: bool,
+) -> Result<(), RepairError> {
+    let info = tcp_info(fd)?;
+    if info.unacked == 0 {
+        return Ok(repair::probe_window(fd)?);
+    }
+    let ends = Ends::of(fd)?;
+    let most = usize::try_from(info.mss).unwrap_or_default();
+    let sent = repair::unacknowledged(fd, most)?;
+    let packet = sent.and_then(|(header, data)| segment(header, data, &info, ends).packet());
+    if let Some(packet) = packet {
+        injector.send(&packet, ends.theirs.ip(), ends.mark)?;
+        if first {
+            return Ok(());
+        }
+    }
+    undo_doublings(fd, injector, ends, shared)
+}
+
+/// Tells the socket that its first segment has had no route, until its timer is not doubled any more.
+fn undo_doublings(
+    fd: BorrowedFd<'_>,
+    injector: &Injector,
+    ends: Ends,
+    shared: &Shared,
+) -> Result<(), RepairError> {
+    // SND.UNA (RFC 9293, section 3.3.1). A FIN counts as one byte in both.
+    let unacknowledged = u32::try_from(stream::unacknowledged(fd)?).unwrap_or_default();
+    let number = repair::next_sequence(fd)?.wrapping_sub(unacknowledged);
+    let segment = FourTuple {
+        client: ends.ours,
+        server: ends.theirs,
+    };
+    let Some(message) = icmp::no_route(segment, SequenceNumber(number)) else {
+        return Ok(());
+    };
+    let mark = shared.settings.load().mark;
+    for _ in 0..MOST_MESSAGES {
+        injector.send(&message, ends.ours.ip(), mark)?;
+        // The loopback device has delivered it by now, or will do so soon: one too many is nothing.
+        if tcp_info(fd)?.backoff == 0 {
+            break;
+        }
+    }
+    Ok(())
+}
