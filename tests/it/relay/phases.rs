@@ -39,8 +39,13 @@ fn the_slow_leg_shows_in_the_phases(
         Slow::Neither => "congestion = \"cubic\"\nbuffer = \"16MiB\"",
         Slow::Incoming | Slow::Outgoing => "congestion = \"cubic\"",
     };
-    // Twelve seconds: those of the start and of the end are few among them.
-    let bytes = 12 * incoming.min(outgoing) * 125_000;
+    // The start and the end are of other kinds and take up to 0.7 s, which have to be few among
+    // these.
+    let seconds = match slow {
+        Slow::Neither => 12,
+        Slow::Incoming | Slow::Outgoing => 24,
+    };
+    let bytes = seconds * incoming.min(outgoing) * 125_000;
     let shapes = [shape(DELAYS[0], client), shape(DELAYS[1], upstream)];
     let (line, Said { advice, rtts }) = transferred(shapes, options, flow, bytes)?;
     let share = |phase: &str| figure(&line, &format!("{flow}_{phase}"));
