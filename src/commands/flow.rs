@@ -170,6 +170,7 @@ const LEG_ROWS: &[LegRow] = &[
     ("congestion control", |leg| {
         leg.congestion.clone().unwrap_or_else(none)
     }),
+    ("link", |leg| labels::link(leg.link).to_owned()),
     ("RTT", labels::rtt),
     ("least RTT", |leg| time(leg.tcp.and_then(|t| t.min_rtt))),
     ("cwnd, segments", labels::cwnd),

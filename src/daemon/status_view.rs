@@ -232,12 +232,14 @@ impl View for StatusView {
         flows
             .iter_mut()
             .for_each(|flow| self.fixed_rate.translate(flow));
+        self.links.report_on(&mut flows);
         flows
     }
 
     fn flow(&self, id: u64) -> Option<FlowSnapshot> {
         let mut flow = self.observer.flows().flow(id, Instant::now())?;
         self.fixed_rate.translate(&mut flow);
+        self.links.report_on(std::slice::from_mut(&mut flow));
         Some(flow)
     }
 

@@ -2,7 +2,7 @@
 
 use pepd_admin::wire::{
     DirectionPoint, DirectionSnapshot, FlowHistory, FlowSnapshot, HistoryPoint, LegPoint,
-    LegSnapshot,
+    LegSnapshot, LinkReport,
 };
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -92,7 +92,11 @@ fn leg(frame: &mut Frame, flow: &FlowSnapshot, history: &FlowHistory, area: Rect
         leg.profile,
         leg.congestion.as_deref().unwrap_or("")
     );
-    let block = Block::bordered().title(title);
+    let mut block = Block::bordered().title(title);
+    if leg.link != LinkReport::Up {
+        let link = format!(" link {} ", labels::link(leg.link));
+        block = block.title(Line::styled(link, Style::new().fg(Color::Red)).right_aligned());
+    }
     let inner = block.inner(area);
     frame.render_widget(block, area);
     let figures = leg_figures(leg);

@@ -1,6 +1,6 @@
 //! The daemon as a whole: pairs with their phases, rates, limits, peers.
 
-use pepd_admin::wire::{LimitUse, Liveness, PairSnapshot, PhaseSeconds, Status};
+use pepd_admin::wire::{LimitUse, LinkReport, Liveness, PairSnapshot, PhaseSeconds, Status};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -22,7 +22,7 @@ const PAIRS: usize = 6;
 /// Gives the lines that the summary takes out of `body`.
 pub fn height(status: &Status, body: Rect) -> u16 {
     let pairs = u16::try_from(shown_pairs(status, body)).unwrap_or(0).max(1);
-    // The border, the pairs, the rates, the limits and peers.
+    // The border, the pairs, the rates; the peers, links and limits.
     2 + pairs + 2 * spark_height(body) + 1
 }
 
@@ -135,8 +135,8 @@ fn lately<'a>(recent: &'a PhaseSeconds, ever: &'a PhaseSeconds) -> &'a PhaseSeco
     if recent.total() > 0.0 { recent } else { ever }
 }
 
-/// Draws peers and limits; a peer that is silent, and a limit that is nearly used up, is red and
-/// comes first.
+/// Draws peers, links and limits; a peer that is silent, a link that is not there, and a limit that
+/// is nearly used up, is red and comes first.
 fn foot_line(daemon: &Status) -> Line<'static> {
     let peers = daemon.peers.iter().map(|peer| {
         let (silent, color) = match peer.liveness {
@@ -151,6 +151,14 @@ fn foot_line(daemon: &Status) -> Line<'static> {
         let text = format!(" {} {text} ", peer.name);
         (silent, Span::styled(text, Style::new().fg(color)))
     });
+    let links = daemon.links.iter().map(|link| {
+        let text = format!(" [leg.{}] {} ", link.leg, labels::link(link.state));
+        let (away, color) = match link.state {
+            LinkReport::Up => (false, Color::Green),
+            LinkReport::GoingDown | LinkReport::Gone => (true, Color::Red),
+        };
+        (away, Span::styled(text, Style::new().fg(color)))
+    });
     let limits = daemon.limits.iter().map(|limit| {
         let (used, most) = (format::count(limit.used), format::count(limit.limit));
         let text = format!(" {} {used}/{most} ", limit.name);
@@ -161,7 +169,7 @@ fn foot_line(daemon: &Status) -> Line<'static> {
         };
         (nearly(limit), Span::styled(text, style))
     });
-    let mut spans: Vec<_> = peers.chain(limits).collect();
+    let mut spans: Vec<_> = peers.chain(links).chain(limits).collect();
     spans.sort_by_key(|(alarming, _)| !alarming);
     spans.into_iter().map(|(_, span)| span).collect()
 }

@@ -4,7 +4,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use insta::assert_snapshot;
 use pepd_admin::View;
 use pepd_admin::fixture::{self, Fixture};
-use pepd_admin::wire::FlowList;
+use pepd_admin::wire::{FlowList, LinkReport};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use rstest::rstest;
@@ -106,6 +106,26 @@ fn a_daemon_that_is_away_is_said_to_be_and_comes_back() {
     let screen = drawn(&mut app, 80, 24);
     assert!(!screen.contains("AWAY"), "{screen}");
     assert!(screen.contains("the daemon answers again"), "{screen}");
+}
+
+#[test]
+fn a_link_that_is_gone_is_seen() {
+    let mut app = app(3);
+    press(&mut app, KeyCode::Enter);
+    let id = app.open.as_ref().unwrap().id;
+    let Update::Figures(mut figures) = figures(3, Some(id)) else {
+        unreachable!()
+    };
+    assert!(drawn(&mut app, 120, 40).contains("[leg.satellite] bbr ─"));
+    figures.status.links[0].state = LinkReport::Gone;
+    let (_, open) = figures.flow.as_mut().unwrap();
+    open.as_mut().unwrap().0.upstream_leg.link = LinkReport::Gone;
+    app.apply(Update::Figures(figures));
+    let screen = drawn(&mut app, 120, 40);
+    assert!(screen.contains("link GONE"), "{screen}");
+    press(&mut app, KeyCode::Esc);
+    let screen = drawn(&mut app, 80, 24);
+    assert!(screen.contains("[leg.satellite] GONE"), "{screen}");
 }
 
 /// The new daemon's connection 2 is another one.

@@ -71,9 +71,12 @@ pub fn link(state: LinkReport) -> &'static str {
     }
 }
 
-/// Writes a leg's smoothed round-trip time.
+/// Writes a leg's smoothed round-trip time, or that its link is gone, since nothing comes round then.
 pub fn rtt(leg: &LegSnapshot) -> String {
-    figure(leg, |tcp| format::seconds(tcp.rtt))
+    match leg.link {
+        LinkReport::Gone => link(leg.link).to_owned(),
+        LinkReport::Up | LinkReport::GoingDown => figure(leg, |tcp| format::seconds(tcp.rtt)),
+    }
 }
 
 /// Writes a leg's congestion window, in segments.

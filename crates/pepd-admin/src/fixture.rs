@@ -131,6 +131,7 @@ fn leg(profile: &str, congestion: &str, rtt: f64, lost: u32) -> LegSnapshot {
     LegSnapshot {
         profile: profile.to_owned(),
         congestion: Some(congestion.to_owned()),
+        link: LinkReport::Up,
         tcp: Some(TcpFigures {
             rtt,
             rtt_variation: rtt / 20.0,

@@ -43,8 +43,8 @@ pub use phase::{Activity, PhaseClock, PhaseTimes};
 pub use reason::{CountersBy, HeldSynFailure, Reason, UnsplitReason};
 pub use snapshot::{
     CountedFailure, DirectionPoint, DirectionSnapshot, FlowHistory, FlowSnapshot, Goodput,
-    HandshakeMode, HistoryPoint, LegPoint, LegSnapshot, PairDirection, PairLeg, PairSnapshot,
-    Phase, PhaseSeconds, QueueBytes, Side, TcpFigures,
+    HandshakeMode, HistoryPoint, LegPoint, LegSnapshot, LinkReport, PairDirection, PairLeg,
+    PairSnapshot, Phase, PhaseSeconds, QueueBytes, Side, TcpFigures,
 };
 pub use table::{FlowTable, Registration, SAMPLE_INTERVAL, errno_name};
 pub use throttle::{LineBudget, Throttle};

@@ -183,8 +183,38 @@ pub struct LegSnapshot {
     /// Its congestion control, as the kernel says; or `fixed-rate`, for which the kernel has
     /// another name.
     pub congestion: Option<String>,
+    /// Whether the link under it is there, as far as anything tells.
+    #[serde(default)]
+    pub link: LinkReport,
     /// The kernel's figures; none once the socket has closed.
     pub tcp: Option<TcpFigures>,
+}
+
+/// What is said of a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LinkReport {
+    /// It is there.
+    #[default]
+    Up,
+    /// It is there, and will not be in a moment.
+    GoingDown,
+    /// It is not there.
+    Gone,
+}
+
+impl LinkReport {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Up, Self::GoingDown, Self::Gone];
+
+    /// Gives its name, as in JSON, metrics and commands.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::GoingDown => "going-down",
+            Self::Gone => "gone",
+        }
+    }
 }
 
 /// The figures of TCP_INFO (include/uapi/linux/tcp.h). What older kernels do not have is none.

@@ -23,6 +23,7 @@
 
 #![forbid(unsafe_code)]
 
+mod admin;
 mod browser;
 #[cfg(target_arch = "x86_64")]
 pub mod faults;
@@ -43,6 +44,7 @@ pub mod vm;
 mod wait;
 mod world;
 
+pub use admin::ask;
 pub use browser::Browser;
 pub use fleet::{Fleet, FleetBuilder};
 pub use netns::Netns;

@@ -51,6 +51,7 @@ pub const TESTS: &[Need] = &[
     Need::new("script", "bsdutils"),
     Need::new("cmp", "diffutils"),
     Need::new("nmap", "nmap"),
+    Need::new("tcpdump", "tcpdump"),
     Need::new("bird", "bird2"),
     Need::new("iptables", "iptables"),
     Need::new("systemd-analyze", "systemd"),

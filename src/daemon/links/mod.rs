@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use pepd_admin::api::LinkOrder;
-use pepd_admin::wire::{LinkReport, LinkState, Liveness, Outage};
+use pepd_admin::wire::{FlowSnapshot, LinkReport, LinkState, Liveness, Outage};
 use pepd_config::{Config, LinkSource};
 use pepd_net::{InterfaceChange, Interfaces};
 use pepd_relay::LinkControl;
@@ -107,6 +107,17 @@ impl Drop for Links {
 }
 
 impl LinkStates {
+    /// Says of both legs of each connection whether their links are there.
+    pub fn report_on(&self, flows: &mut [FlowSnapshot]) {
+        let links = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for flow in flows {
+            for leg in [&mut flow.client_leg, &mut flow.upstream_leg] {
+                let link = links.iter().find(|link| link.leg == leg.profile);
+                leg.link = link.map_or(LinkReport::Up, |link| link.state);
+            }
+        }
+    }
+
     /// Gives what is known of the links of which something tells, or has told, in the order of their
     /// legs' names.
     pub fn get(&self) -> Vec<LinkState> {

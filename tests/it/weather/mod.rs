@@ -3,6 +3,7 @@
 
 #[cfg(target_arch = "x86_64")]
 mod faults;
+mod outage_lengths;
 mod outage_times;
 mod outages;
 mod soak;

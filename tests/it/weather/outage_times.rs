@@ -2,7 +2,6 @@
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -10,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use pepd_testbed::link::{Rate, Shape};
 use pepd_testbed::traffic::{Pair, Pattern};
-use pepd_testbed::{Family, Pepd, World, require};
+use pepd_testbed::{Family, Pepd, World, ask, require};
 use rstest::rstest;
 use serde_json::Value;
 
@@ -26,21 +25,17 @@ const RATE: u64 = 4;
 const OUTAGE: Duration = Duration::from_secs(10);
 const PHASE: Duration = Duration::from_millis(730);
 const PHASES: u32 = 4;
+/// The time after an outage in which no more may be sent than the link carries in it, and ten segments.
+const BEGINNING: Duration = Duration::from_millis(100);
+const MOST_AT_ONCE: u64 = RATE * 1_000_000 / 8 / 10 + 10 * 1514;
 /// The time after an outage in which the link is watched.
 const WATCHED: Duration = Duration::from_secs(2);
 
-/// Asks the daemon by its socket, which takes no time worth speaking of.
-fn ask(socket: &Path, what: &str) -> Result<Value> {
-    let mut stream = UnixStream::connect(socket)?;
-    write!(
-        stream,
-        "{what} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-    )?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    ensure!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    let (_, body) = answer.split_once("\r\n\r\n").context("a body")?;
-    Ok(serde_json::from_str(body)?)
+fn flows(socket: &Path) -> Result<Value> {
+    Ok(serde_json::from_str(&ask(
+        socket,
+        "GET /v1/flows?limit=1000",
+    )?)?)
 }
 
 fn tell(socket: &Path, state: &str) -> Result<()> {
@@ -54,7 +49,7 @@ fn tell_of(socket: &Path, state: &str, leg: &str) -> Result<()> {
 /// Returns the longest retransmission timeout of an upstream leg before it is doubled (RFC 6298, with
 /// the kernel's least variation): what was sent again is not sent once more before it.
 fn timeout(socket: &Path) -> Result<Duration> {
-    let flows = ask(socket, "GET /v1/flows?limit=1000")?;
+    let flows = flows(socket)?;
     let flows = flows["flows"].as_array().context("flows")?;
     let timeouts = flows.iter().map(|flow| {
         let tcp = &flow["upstream_leg"]["tcp"];
@@ -111,6 +106,20 @@ fn watch(pairs: &[Pair], time: Duration) -> Result<(Vec<Option<Duration>>, usize
         std::thread::park_timeout(Duration::from_millis(1));
     }
     Ok((first, all))
+}
+
+/// Gives how many bytes the box has sent towards the server so far, with their headers.
+fn sent(world: &World) -> Result<u64> {
+    world.hb().run(|| {
+        let devices = std::fs::read_to_string("/proc/thread-self/net/dev")?;
+        let figures = devices
+            .lines()
+            .find_map(|line| line.trim_start().strip_prefix("to-server:"))
+            .context("no device towards the server")?;
+        // Eight figures about what has come, and then the bytes that went.
+        let sent = figures.split_whitespace().nth(8).context("sent bytes")?;
+        Ok(sent.parse()?)
+    })
 }
 
 /// Loses what the box would get from its two sides, and what they would get from it, where a link is
@@ -205,7 +214,7 @@ fn a_link_that_is_back_is_used_at_once(
 ) -> Result<()> {
     require!(root, virtual_time, program("nft"));
     let shape = |delay| Shape::new(delay, Rate::mbit(RATE));
-    let world = World::emulated(shape(NEAR), shape(FAR))?;
+    let world = &World::emulated(shape(NEAR), shape(FAR))?;
     let scratch = tempfile::tempdir()?;
     let socket = scratch.path().join("admin.sock");
     let config = format!(
@@ -238,16 +247,25 @@ fn a_link_that_is_back_is_used_at_once(
                 take(&pair.server)?;
             }
             world.server().sh(RESTORE)?;
+            let before = sent(world)?;
             tell(&socket, "up")?;
+            let burst = scope.spawn(move || -> Result<u64> {
+                std::thread::park_timeout(BEGINNING);
+                Ok(sent(world)? - before)
+            });
             let (first, bytes) = watch(&pairs, WATCHED)?;
+            let burst = burst.join().ok().context("the counting panicked")??;
             let begun: Vec<Duration> = first.iter().flatten().copied().collect();
             let (first, last) = (begun.iter().min(), begun.iter().max());
             let share = bytes as f64 * 8.0 / (WATCHED.as_secs_f64() * RATE as f64 * 1e6);
             println!(
                 "{family}, {flows} flows: {} begun, the first after {first:?} and the last after \
-                 {last:?} of {timeout:?}; {share:.2} of the rate in {WATCHED:?}",
+                 {last:?} of {timeout:?}; {share:.2} of the rate in {WATCHED:?}, {burst} bytes in \
+                 {BEGINNING:?}",
                 begun.len()
             );
+            // The link is not met by all that has waited for it.
+            ensure!(burst <= MOST_AT_ONCE, "{burst} of {MOST_AT_ONCE} bytes");
             let limit = timeout + FAR + Duration::from_millis(50);
             ensure!(
                 begun.len() == flows && last.is_some_and(|last| *last < limit),

@@ -233,6 +233,13 @@ fn what_had_stopped_goes_on_when_its_link_is_up(
         format!("{leg}: gone\n")
     );
     assert!(status(&stage)?.contains("GONE"));
+    let flows: serde_json::Value = serde_json::from_str(&ask(&stage, "flows --json")?)?;
+    let links = ["client_leg", "upstream_leg"].map(|leg| flows["flows"][0][leg]["link"].clone());
+    let states = match side {
+        Side::Client => ["gone", "up"],
+        Side::Server => ["up", "gone"],
+    };
+    assert_eq!(links, states, "{flows}");
     side.lose(world)?;
     let pattern = Pattern::new(9);
     let (from, to) = towards(&pair, side);

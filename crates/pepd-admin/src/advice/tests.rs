@@ -1,6 +1,6 @@
 use super::*;
 use crate::wire::{
-    DirectionSnapshot, Goodput, HandshakeMode, PhaseSeconds, QueueBytes, TcpFigures,
+    DirectionSnapshot, Goodput, HandshakeMode, LinkReport, PhaseSeconds, QueueBytes, TcpFigures,
 };
 
 /// What a case says of the last ten seconds; the rest is ordinary.
@@ -82,6 +82,7 @@ fn flow(case: &Case) -> FlowSnapshot {
     let leg = |profile: &str, rtt| LegSnapshot {
         profile: profile.to_owned(),
         congestion: Some(case.control.to_owned()),
+        link: LinkReport::Up,
         tcp: Some(TcpFigures {
             rtt,
             busy: Some(10.0),

@@ -1,5 +1,6 @@
 //! The links under the legs, and whether they are there.
 
+use pepd_telemetry::LinkReport;
 use serde::{Deserialize, Serialize};
 
 /// The link under one leg.
@@ -38,30 +39,4 @@ pub struct LinkQuery {
     /// The seconds after which it will be there again; only of one that is going down.
     #[serde(rename = "for", default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<f64>,
-}
-
-/// What is said of a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LinkReport {
-    /// It is there.
-    Up,
-    /// It is there, and will not be in a moment.
-    GoingDown,
-    /// It is not there.
-    Gone,
-}
-
-impl LinkReport {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Up, Self::GoingDown, Self::Gone];
-
-    /// Gives its name, as in JSON, metrics and commands.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Up => "up",
-            Self::GoingDown => "going-down",
-            Self::Gone => "gone",
-        }
-    }
 }

@@ -16,13 +16,13 @@ mod status;
 
 pub use confinement::Confinement;
 pub use flows::{FlowList, FlowQuery, FlowSort, Place};
-pub use links::{LinkQuery, LinkReport, LinkState, Outage};
+pub use links::{LinkQuery, LinkState, Outage};
 pub use lists::{CounterList, Done, Index, LimitList, PeerList};
 pub use peers::{GuardDrops, Liveness, PeerState};
 pub use pepd_telemetry::{
     CountedFailure, DirectionPoint, DirectionSnapshot, FlowHistory, FlowSnapshot, Goodput,
-    HandshakeMode, HistoryPoint, LegPoint, LegSnapshot, PairDirection, PairLeg, PairSnapshot,
-    Phase, PhaseSeconds, QueueBytes, Side, TcpFigures,
+    HandshakeMode, HistoryPoint, LegPoint, LegSnapshot, LinkReport, PairDirection, PairLeg,
+    PairSnapshot, Phase, PhaseSeconds, QueueBytes, Side, TcpFigures,
 };
 pub use problem::{ErrorBody, Problem};
 pub use status::{

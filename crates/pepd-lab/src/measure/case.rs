@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
+use super::begun::Begun;
 use super::limit::{PACKET_BITS, limit};
 use super::sampler::Sampler;
 use crate::paper::{
@@ -54,7 +55,7 @@ impl Case<'_> {
     ) -> Result<(Vec<Record>, Option<Trace>)> {
         let mut legs = self.experiment.legs(self.point);
         // Where a sender is in its back-off when the link returns is chance: a repeat is another.
-        for outage in &mut legs[1].outages {
+        for outage in legs.iter_mut().flat_map(|leg| &mut leg.outages) {
             outage.start += OUTAGE_SHIFT * self.repeat;
         }
         let path = Path::open(&legs, self.experiment.boxes, self.seed)?;
@@ -82,9 +83,11 @@ impl Case<'_> {
                 per_flow,
             } => {
                 let flows = flows.unwrap_or(usual);
-                (self.bulk(&path, flows, packets, per_flow, &mut tell)?, None)
+                let begin = || Begun::now(&path, &proxy, &legs);
+                let values = self.bulk(&path, flows, packets, per_flow, &begin, &mut tell)?;
+                (values, None)
             }
-            Workload::Trace => self.trace(&path)?,
+            Workload::Trace => self.trace(&path, &|| Begun::now(&path, &proxy, &legs))?,
             Workload::Keystrokes { every, wait } => (self.keystrokes(&path, every, wait)?, None),
             Workload::Web(page) => (self.web(&path, page, flows.unwrap_or(0))?, None),
             Workload::Video(video) => (self.video(&path, video, flows.unwrap_or(0))?, None),
@@ -131,6 +134,7 @@ impl Case<'_> {
         flows: usize,
         packets: bool,
         per_flow: bool,
+        begin: &dyn Fn() -> Result<Begun>,
         tell: &mut dyn FnMut(Option<&Arrivals>),
     ) -> Result<Vec<(Metric, f64)>> {
         let Timing {
@@ -138,8 +142,9 @@ impl Case<'_> {
         } = self.timing;
         let running = Flows::start(path, flows, &self.variant.sender)?;
         sleep_until(running.epoch() + warm_up);
-        path.restart()?;
+        let begun = begin()?;
         sleep_until(running.epoch() + warm_up + window);
+        begun.end()?;
         tell(None);
         let arrivals = running.stop();
         tell(Some(&arrivals));
@@ -234,7 +239,11 @@ impl Case<'_> {
         clippy::type_complexity,
         reason = "the values, and what they come from"
     )]
-    fn trace(&self, path: &Path) -> Result<(Vec<(Metric, f64)>, Option<Vec<Sample>>)> {
+    fn trace(
+        &self,
+        path: &Path,
+        begin: &dyn Fn() -> Result<Begun>,
+    ) -> Result<(Vec<(Metric, f64)>, Option<Vec<Sample>>)> {
         let Timing {
             warm_up, window, ..
         } = self.timing;
@@ -243,8 +252,9 @@ impl Case<'_> {
         let sampler = |netns| Sampler::start(netns, PORT, epoch, SAMPLE_INTERVAL);
         let samplers = [sampler(&path.sender)?, sampler(&path.hb)?];
         sleep_until(epoch + warm_up);
-        path.restart()?;
+        let begun = begin()?;
         sleep_until(epoch + warm_up + window);
+        begun.end()?;
         let [sender, hb] = samplers.map(Sampler::stop);
         let [sender, hb] = [sender?, hb?];
         let shares = running.stop().goodput(warm_up, window);

@@ -63,9 +63,16 @@ fn bits(experiment: &Experiment, legs: &[Leg; 2], window: Duration) -> f64 {
             window(&legs[0], rates[0]).min(window(&legs[1], rates[1]))
         }
         Limit::RateWithoutOutages => {
-            let outages = legs[1].outages.iter();
-            let down: f64 = outages.map(|outage| outage.length.as_secs_f64()).sum();
-            rates[0].min(rates[1] * (1.0 - down / window.as_secs_f64()))
+            let up = |leg: &Leg, rate: f64| {
+                // What is left of an outage when the measurement ends does not count.
+                let until = |time: Duration| time.min(window);
+                let outages = leg.outages.iter();
+                let down: Duration = outages
+                    .map(|outage| until(outage.start + outage.length) - until(outage.start))
+                    .sum();
+                rate * (1.0 - down.as_secs_f64() / window.as_secs_f64())
+            };
+            up(&legs[0], rates[0]).min(up(&legs[1], rates[1]))
         }
     }
 }

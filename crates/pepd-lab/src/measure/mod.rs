@@ -1,5 +1,6 @@
 //! Runs experiments on the running kernel, value by value.
 
+mod begun;
 mod case;
 mod limit;
 mod sampler;

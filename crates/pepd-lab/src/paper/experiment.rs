@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::leg::Leg;
 use super::matrix::Matrix;
 use super::units::{duration, size};
-use super::variant::Variant;
+use super::variant::{ProxyKind, Variant};
 use super::workload::Workload;
 
 /// One figure or table of a paper, as it is repeated.
@@ -91,7 +91,7 @@ pub enum Limit {
     /// The limit is [`Limit::Rate`], but no more than a window of 65535 bytes per round trip on
     /// each leg.
     RateAndWindow,
-    /// The limit is [`Limit::Rate`] for the time that the link is up.
+    /// The limit is [`Limit::Rate`], and each leg's for the time that it is up.
     RateWithoutOutages,
 }
 
@@ -249,6 +249,14 @@ impl Experiment {
                 printed.x.is_none_or(there),
                 "`{}` is about an unknown point",
                 printed.what
+            );
+        }
+        for variant in &self.variants {
+            let can_be_told = variant.proxy == ProxyKind::Pepd && self.boxes == Boxes::One;
+            ensure!(
+                can_be_told || !variant.told,
+                "`{}`: only pepd is told of outages, and only where it is one box",
+                variant.name
             );
         }
         for point in &self.points {

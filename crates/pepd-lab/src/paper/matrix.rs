@@ -60,6 +60,7 @@ fn variant(name: String, proxy: ProxyKind, sender: &str, forward: Option<&String
         forward: forward.cloned(),
         rate: None,
         thin: false,
+        told: false,
         initial_window: None,
         allowance: 0,
     }

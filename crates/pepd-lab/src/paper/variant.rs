@@ -20,6 +20,9 @@ pub struct Variant {
     /// Whether pepd's legs retransmit at a steady pace (its key `thin`).
     #[serde(default)]
     pub thin: bool,
+    /// Whether pepd is told when a leg's outage begins and ends, as a modem would.
+    #[serde(default)]
+    pub told: bool,
     /// The number of segments that pepd's far leg begins with: the route's `initcwnd`.
     pub initial_window: Option<u32>,
     /// What the near leg may have on its way beside the point's `buffer`, in packets of the MTU.

@@ -1,7 +1,7 @@
 //! What splits connections at the box in the middle.
 
 use std::fs;
-use std::path::Path as FilePath;
+use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -20,7 +20,8 @@ const LIMIT: Duration = Duration::from_secs(30);
 pub struct Proxy {
     kind: ProxyKind,
     pepd: Vec<Pepd>,
-    _sockets: TempDir,
+    sockets: TempDir,
+    told: bool,
     haproxy: Option<Haproxy>,
 }
 
@@ -36,7 +37,8 @@ impl Proxy {
         let mut proxy = Self {
             kind: variant.proxy,
             pepd: Vec::new(),
-            _sockets: sockets,
+            sockets,
+            told: variant.told,
             haproxy: None,
         };
         let hb = &path.hb;
@@ -61,6 +63,12 @@ impl Proxy {
             ProxyKind::Haproxy => proxy.haproxy = Some(Haproxy::start(variant, hb)?),
         }
         Ok(proxy)
+    }
+
+    /// Returns the admin socket of the only box if it is to be told of outages.
+    #[must_use]
+    pub fn is_told(&self) -> Option<PathBuf> {
+        self.told.then(|| self.sockets.path().join("lab.sock"))
     }
 
     /// Returns what each pepd says of its flows (`pepd flows`).

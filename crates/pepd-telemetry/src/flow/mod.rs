@@ -19,7 +19,7 @@ pub use self::sample::{CongestionName, ConnectionSample, SampleFields, SocketSam
 use self::state::State;
 use crate::history::PointBudget;
 use crate::pairs::Pair;
-use crate::{FlowSnapshot, HistoryPoint, LegSnapshot, Side, TcpFigures};
+use crate::{FlowSnapshot, HistoryPoint, LegSnapshot, LinkReport, Side, TcpFigures};
 
 /// A socket that may be sampled while it is open. The table holds it weakly: it is closed when
 /// its connection drops it, and not a moment later.
@@ -198,6 +198,8 @@ impl Flow {
         let leg = |profile: &Arc<str>, sample: Option<&SocketSample>| LegSnapshot {
             profile: profile.to_string(),
             congestion: sample.and_then(|sample| sample.congestion.map(|name| name.to_string())),
+            // The daemon hears of links, and fills this in.
+            link: LinkReport::Up,
             tcp: sample.and_then(|sample| sample.tcp),
         };
         let legs = state.legs.as_deref();
