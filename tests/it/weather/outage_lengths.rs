@@ -21,6 +21,8 @@ const RATE: u64 = 8;
 const MUCH: u64 = 2_000_000;
 /// Less than what buffers hold: the host has sent all of it, and its FIN, and the box has not delivered it.
 const LITTLE: u64 = 100_000;
+/// From the beginning of the links to that of the outage, in which all is made ready; they begin anew then.
+const START: Duration = Duration::from_secs(30);
 /// From the beginning of the transfers to that of the outage.
 const BEFORE: Duration = Duration::from_secs(1);
 /// Longer than any outage and what follows it: what hangs fails.
@@ -76,7 +78,7 @@ fn carry<'s>(
 
 fn world(gone: Gone, length: Duration) -> Result<World> {
     let outage = Outage {
-        start: BEFORE,
+        start: START,
         length,
         effect: OutageEffect::Drops,
     };
@@ -109,6 +111,7 @@ fn carry_all(
         for link in world.emulated_links() {
             link.restart()?;
         }
+        thread::park_timeout(START - BEFORE);
         let mut stages = Vec::new();
         for (Pair { client, server }, (name, up, down)) in busy.iter().zip(STAGES) {
             let up = carry(scope, [client, server], &pattern, up);

@@ -103,7 +103,7 @@ const IN_VIRTUAL_TIME: &[&str] = &[
     "handshake::times::",
     "relay::interactive::",
     "relay::phases::",
-    "weather::outage_lengths::",
+    "weather::outage_lengths:: Gone__Both seconds_3_1800",
     "weather::outage_times:: Family__V6 flows_1",
 ];
 
