@@ -26,6 +26,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "pepd-admin",
             "pepd-bpf",
             "pepd-config",
+            "pepd-model",
             "pepd-net",
             "pepd-packet",
             "pepd-relay",
