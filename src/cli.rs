@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use pepd_admin::wire::{FlowQuery, FlowSort, LinkReport, Phase, Place};
+use serde::Serialize;
 
 use crate::exit;
 
@@ -75,6 +76,9 @@ pub enum Command {
     /// While a link is gone, none of the leg's connections is given up; when it is up again, each
     /// goes on at once. Exit status: 69 if there is no such daemon, or no such leg.
     Link(LinkArgs),
+    /// Compute what pepd's models say of a sender and its path; nothing is asked or changed.
+    #[command(subcommand)]
+    Model(Model),
     /// Print completions for a shell.
     Completions {
         /// The shell.
@@ -277,4 +281,58 @@ pub struct FlowArgs {
     /// Print the daemon's answer as it is (docs/admin.md); with --watch, one line each second.
     #[arg(long)]
     pub json: bool,
+}
+
+/// The models.
+#[derive(Debug, Subcommand)]
+pub enum Model {
+    /// When ACKs that are held during an outage are released, so that their sender does not time
+    /// out, and how long an outage may be (docs/hold-acks.md).
+    HoldAcks(HoldAcks),
+}
+
+/// What is known of the sender whose ACKs are held.
+#[derive(Debug, Args)]
+pub struct HoldAcks {
+    /// How many ACKs there are.
+    #[arg(long, value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=MOST_ACKS))]
+    pub acks: u32,
+    /// How many segments each acknowledges: it can be split into as many ACKs.
+    #[arg(long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=MOST_ACKS))]
+    pub segments: u32,
+    /// The smoothed round trip, such as 40ms.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub rtt: Duration,
+    /// Its mean deviation [default: 0s, which is safe, with the estimator linux; half the round
+    /// trip, as after a first sample, with paper].
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub rttvar: Option<Duration>,
+    /// How long the link will be gone.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub outage: Duration,
+    /// What the sender takes for a sample: the age of a segment, as Linux does, or the time since
+    /// the ACK before, as in the paper.
+    #[arg(long, value_name = "WHICH", value_enum, default_value_t = Estimator::Linux)]
+    pub estimator: Estimator,
+    /// With linux: for how long the oldest ACK has been held when the link goes.
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = humantime::parse_duration)]
+    pub held: Duration,
+    /// Print JSON; times in seconds.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The most ACKs of one schedule.
+const MOST_ACKS: i64 = pepd_model::hold_acks::MOST_ACKS as i64;
+
+/// How the sender estimates the round trip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Estimator {
+    /// Bhutani's: eq. 1-4.
+    Paper,
+    /// Linux, and RFC 6298.
+    Linux,
 }

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, Model};
 
 fn main() -> ExitCode {
     let command = match Cli::try_parse() {
@@ -48,6 +48,7 @@ fn main() -> ExitCode {
         Command::Reload(target) => commands::control::reload(&target),
         Command::Drain(target) => commands::control::drain(&target),
         Command::Link(args) => commands::control::link(&args),
+        Command::Model(Model::HoldAcks(args)) => commands::model::hold_acks(&args),
         Command::Completions { shell } => commands::completions::completions(shell),
         Command::Man => commands::man::print_manual(),
     };

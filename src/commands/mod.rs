@@ -9,6 +9,7 @@ pub mod endpoint;
 pub mod flow;
 pub mod flows;
 pub mod man;
+pub mod model;
 pub mod run;
 pub mod show;
 pub mod status;
