@@ -29,6 +29,7 @@ pub mod faults;
 mod fleet;
 pub mod forge;
 pub mod link;
+pub mod modem;
 mod netns;
 mod pepd;
 mod process;
