@@ -237,6 +237,8 @@ async fn find(modem: &Modem) -> io::Result<(tokio::net::TcpStream, SocketAddr)> 
         Some(address) => SocketAddr::new(address, modem.port),
         None => discovery::find(modem).await?,
     };
-    let stream = socket::connect(modem, with).await?;
-    Ok((stream, with))
+    let stream = socket::connect(modem, with).await;
+    let told =
+        |error: io::Error| io::Error::new(error.kind(), format!("connect to {with}: {error}"));
+    Ok((stream.map_err(told)?, with))
 }

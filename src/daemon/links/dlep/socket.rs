@@ -48,14 +48,20 @@ pub(super) fn of(modem: &Modem, domain: Domain, kind: Type, by: Protocol) -> io:
     if let Some(interface) = &modem.interface {
         socket.bind_device(Some(interface.as_bytes()))?;
     }
+    // Others know no groups, and refuse the option.
+    let is_datagram = kind == Type::DGRAM;
     match domain {
         Domain::IPV4 => {
             socket.set_ttl_v4(TTL)?;
-            socket.set_multicast_ttl_v4(TTL)?;
+            if is_datagram {
+                socket.set_multicast_ttl_v4(TTL)?;
+            }
         }
         _ => {
             socket.set_unicast_hops_v6(TTL)?;
-            socket.set_multicast_hops_v6(TTL)?;
+            if is_datagram {
+                socket.set_multicast_hops_v6(TTL)?;
+            }
         }
     }
     Ok(socket)
