@@ -411,10 +411,10 @@ fn links(families: &mut Families<'_>, counters: &Counters, links: &[LinkState]) 
 
 /// What modems say of the links under legs.
 fn modems(families: &mut Families<'_>, links: &[LinkState]) -> fmt::Result {
-    let modem = |link: &'_ LinkState| link.modem.clone();
+    let told = |link: &LinkState| link.modem.clone();
     let told = links
         .iter()
-        .filter_map(|link| Some((vec![("leg", link.leg.as_str())], modem(link)?)));
+        .filter_map(|link| Some((vec![("leg", link.leg.as_str())], told(link)?)));
     let told: Vec<_> = told.collect();
     families.gauges(
         &Family::new(

@@ -74,7 +74,11 @@ pub(super) async fn hold(
         (End::Lost, Some(error)) => format!("{end}: {error}"),
         _ => end.to_string(),
     };
-    let reach = talk.reach();
+    let reach = match end {
+        End::Silent | End::NotAccepted | End::Lost | End::Stopped => talk.reach(),
+        // It has just been heard, and what it is told may still be on its way.
+        _ => Reach::Reached,
+    };
     Over {
         why,
         reach,

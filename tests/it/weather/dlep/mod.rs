@@ -78,7 +78,7 @@ fn a_modem_tells_of_its_link(#[values(Family::V4, Family::V6)] family: Family) -
     lab.wait_for_state("up")?;
 
     let text = lab.ask("status")?;
-    for words in ["dlep modem", "3 Mbit/s out", "8 Mbit/s in", "300 ms"] {
+    for words in ["dlep modem", "3.00 Mbit/s out", "8.00 Mbit/s in", "300 ms"] {
         assert!(text.contains(words), "{words}: {text}");
     }
     let update = [DataItem::CurrentRateTransmit(2_000_000)];
