@@ -210,10 +210,30 @@ fn links(links: &[LinkState], now: f64, width: Option<u16>) -> String {
             link.since
                 .map_or_else(|| "–".to_owned(), |since| format::age(now - since)),
             format::count(link.changes),
-            link.source.clone(),
+            told_by(link),
         ]);
     }
     table::text(&table)
+}
+
+/// Names what tells of a link, with what a modem says of it.
+fn told_by(link: &LinkState) -> String {
+    let Some(modem) = &link.modem else {
+        return link.source.clone();
+    };
+    let rate = |rate: u64| format::rate(format::number(rate));
+    let said = [
+        modem.session.is_none().then(|| "no session".to_owned()),
+        modem.transmit_rate.map(|it| format!("{} out", rate(it))),
+        modem.receive_rate.map(|it| format!("{} in", rate(it))),
+        modem.latency.map(format::seconds),
+    ];
+    let said: Vec<_> = [Some(link.source.clone())]
+        .into_iter()
+        .chain(said)
+        .flatten()
+        .collect();
+    said.join(", ")
 }
 
 /// Lists what the tunnels' guards have dropped, if they have.

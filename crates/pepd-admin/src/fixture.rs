@@ -9,8 +9,9 @@ use crate::view::View;
 use crate::wire::{
     API_VERSION, CampusSnapshot, Confinement, CountedReason, DaemonState, DirectionPoint,
     DirectionSnapshot, FlowHistory, FlowSnapshot, Goodput, GuardDrops, HandshakeMode, HistoryPoint,
-    LegPoint, LegSnapshot, LimitUse, LinkReport, LinkState, Liveness, Outage, PairDirection,
-    PairLeg, PairSnapshot, PeerState, Phase, PhaseSeconds, QueueBytes, Status, TcpFigures,
+    LegPoint, LegSnapshot, LimitUse, LinkReport, LinkState, Liveness, ModemState, Outage,
+    PairDirection, PairLeg, PairSnapshot, PeerState, Phase, PhaseSeconds, QueueBytes, Status,
+    TcpFigures,
 };
 
 /// 2026-01-01T00:00:00Z, when everything is asked.
@@ -193,9 +194,16 @@ fn link() -> LinkState {
     LinkState {
         leg: "satellite".to_owned(),
         state: LinkReport::Up,
-        source: "interface sat0".to_owned(),
+        source: "dlep modem".to_owned(),
         since: Some(NOW - 740.0),
         changes: 2,
+        modem: Some(ModemState {
+            session: Some("192.0.2.10:854".to_owned()),
+            sessions: 1,
+            transmit_rate: Some(20_000_000),
+            receive_rate: Some(50_000_000),
+            latency: Some(0.27),
+        }),
         outages: vec![Outage {
             begun: NOW - 750.0,
             ended: Some(NOW - 740.0),

@@ -64,6 +64,11 @@ pub(crate) const TOS: RangeInclusive<u8> = 0..=u8::MAX;
 /// never.
 pub(crate) const PROBE: RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(3600);
+/// More often tells nothing sooner; a modem that hears nothing for an hour is better told so.
+pub(crate) const HEARTBEAT: RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(3600);
+/// More modems than any router has; each costs a task and a connection.
+pub(crate) const MODEMS: usize = 32;
 /// More than any fleet; the ways between all of them are searched at each start.
 pub(crate) const BOXES: usize = 250;
 /// An interface name has 15 characters (include/uapi/linux/if.h, `IFNAMSIZ`), and `pepd-`

@@ -2,7 +2,8 @@
 
 /// The sections of the file.
 pub(crate) const ROOT: &[&str] = &[
-    "node", "capture", "limits", "campus", "peer", "box", "link", "leg", "rule", "admin", "log",
+    "node", "capture", "limits", "campus", "peer", "box", "link", "leg", "dlep", "rule", "admin",
+    "log",
 ];
 /// `[node]`
 pub(crate) const NODE: &[&str] = &["name", "workers", "user", "drain"];
@@ -63,9 +64,19 @@ pub(crate) const LEG: &[&str] = &[
     "while_gone",
 ];
 /// `link` of a leg
-pub(crate) const LEG_LINK: &[&str] = &["interface", "peer"];
+pub(crate) const LEG_LINK: &[&str] = &["interface", "peer", "dlep"];
 /// `keepalive` of a leg
 pub(crate) const KEEPALIVE: &[&str] = &["idle", "interval", "count"];
+/// `[[dlep]]`
+pub(crate) const DLEP: &[&str] = &[
+    "name",
+    "interface",
+    "modem",
+    "port",
+    "heartbeat",
+    "destination",
+    "ttl_security",
+];
 /// `[[rule]]`
 pub(crate) const RULE: &[&str] = &[
     "source",
@@ -92,6 +103,7 @@ pub(crate) const ALL: &[(&str, &[&str])] = &[
     ("[leg.NAME]", LEG),
     ("[leg.NAME.link]", LEG_LINK),
     ("[leg.NAME.keepalive]", KEEPALIVE),
+    ("[[dlep]]", DLEP),
     ("[[rule]]", RULE),
     ("[admin]", ADMIN),
     ("[log]", LOG),

@@ -52,6 +52,7 @@ mod tests;
 mod units;
 
 pub use ipnet::IpNet;
+pub use pepd_dlep::MacAddress;
 pub use pepd_packet::{Mark, MarkMask, MarkValue, Rate, Size};
 use toml::de::DeTable;
 
@@ -59,7 +60,7 @@ pub use crate::context::Context;
 use crate::context::Which;
 pub use crate::model::{
     Action, Admin, Campus, CampusId, Capture, Config, Congestion, Dscp, Handshake, Keepalive, Leg,
-    LegId, Limits, LinkSource, Log, LogFormat, Node, Peer, PeerId, Rule, Table, Tos, Via,
+    LegId, Limits, LinkSource, Log, LogFormat, Modem, Node, Peer, PeerId, Rule, Table, Tos, Via,
     WhileGone,
 };
 pub use crate::report::Report;
@@ -127,7 +128,7 @@ fn syntax(text: &str, errors: &[toml::de::Error]) -> Problems {
 fn cure(message: &str) -> &'static str {
     if message.starts_with("duplicate key") {
         "give each key and each `[table]` once; only `[[campus]]`, `[[peer]]`, `[[box]]`, \
-         `[[link]]` and `[[rule]]` may be repeated"
+         `[[link]]`, `[[dlep]]` and `[[rule]]` may be repeated"
     } else if message.starts_with("string values must be quoted") {
         "put the text in double quotes"
     } else {

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use pepd_dlep::MacAddress;
 use pepd_packet::{Mark, Rate, Size, SourcePrefix};
 
 /// One box's configuration, complete and consistent: every name is resolved to an index, every
@@ -27,6 +28,8 @@ pub struct Config {
     /// The legs, in the order of the file, followed by `default` where a campus names no leg and
     /// the file has no `[leg.default]`. Indexed by [`LegId`].
     pub legs: Vec<Leg>,
+    /// The modems that tell of links by DLEP, in the order of the file.
+    pub modems: Vec<Modem>,
     /// The rules, in the order of the file: the first that matches decides, and without one the
     /// connection is split.
     pub rules: Vec<Rule>,
@@ -231,6 +234,27 @@ pub enum LinkSource {
     Interface(String),
     /// The probes of the peer of this name.
     Peer(String),
+    /// The modem of this name, by DLEP (RFC 8175).
+    Dlep(String),
+}
+
+/// A modem that tells of a link by DLEP (RFC 8175).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Modem {
+    /// The name by which legs refer to it.
+    pub name: String,
+    /// The interface that it is behind. Without an address it is looked for there.
+    pub interface: Option<String>,
+    /// Its address, where it is not to be looked for.
+    pub address: Option<IpAddr>,
+    /// The TCP port of that address.
+    pub port: u16,
+    /// The time between two heartbeats of this box's; whole milliseconds.
+    pub heartbeat: Duration,
+    /// The only destination that counts; without one the link is there while any is up.
+    pub destination: Option<MacAddress>,
+    /// Whether what has come through a router is not believed (RFC 5082).
+    pub ttl_security: bool,
 }
 
 impl fmt::Display for LinkSource {
@@ -238,6 +262,7 @@ impl fmt::Display for LinkSource {
         match self {
             Self::Interface(name) => write!(f, "interface {name}"),
             Self::Peer(name) => write!(f, "peer {name}"),
+            Self::Dlep(name) => write!(f, "dlep {name}"),
         }
     }
 }

@@ -5,8 +5,8 @@
 //! The tests mutate them, so many times for each target and the same way each time. For longer, and
 //! guided by what the mutations reach, `cargo xtask fuzz` has libFuzzer do it.
 //!
-//! The modules in the order of what comes first: `packet` and `probe` are the network's,
-//! `netlink`, `kernel` and `nft` the host's, `config` the operator's, and `api` and
+//! The modules in the order of what comes first: `packet`, `probe` and `dlep` are the
+//! network's, `netlink`, `kernel` and `nft` the host's, `config` the operator's, and `api` and
 //! `answers` of whoever may reach the admin API.
 
 #![forbid(unsafe_code)]
@@ -16,6 +16,7 @@ mod api;
 mod config;
 #[allow(dead_code, reason = "what wiring.rs takes of it")]
 mod daemon;
+mod dlep;
 mod kernel;
 mod netlink;
 mod nft;
@@ -40,6 +41,7 @@ pub struct Target {
 pub const TARGETS: &[Target] = &[
     target("packet", packet::run),
     target("probe", probe::run),
+    target("dlep", dlep::run),
     target("netlink", netlink::run),
     target("kernel", kernel::run),
     target("rtnetlink", kernel::route),

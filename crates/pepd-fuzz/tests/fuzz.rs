@@ -167,6 +167,7 @@ macro_rules! targets {
 targets! {
     packet: 50_000,
     probe: 20_000,
+    dlep: 50_000,
     netlink: 50_000,
     kernel: 50_000,
     rtnetlink: 50_000,

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use pepd_packet::Rate;
 use pepd_sys::nfqueue::Queue;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{AbortHandle, JoinSet};
@@ -85,6 +86,12 @@ impl LinkControl {
     pub fn up(&self, leg: &Arc<str>) {
         self.links.up(leg);
         self.tell(|| Command::LinkUp(Arc::clone(leg)));
+    }
+
+    /// It says how fast it is: at that rate its connections begin again where the leg has none of its
+    /// own. None if it does not say any more.
+    pub fn set_rate(&self, leg: &Arc<str>, rate: Option<Rate>) {
+        self.links.set_rate(leg, rate);
     }
 
     fn tell(&self, command: impl Fn() -> Command) {

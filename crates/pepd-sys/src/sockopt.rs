@@ -204,6 +204,19 @@ pub fn drops(fd: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(info[SK_MEMINFO_DROPS])
 }
 
+/// Has a TCP socket take no segment that has come through a router (RFC 5082): of those with a TTL
+/// below 255 the kernel drops each (IP_MINTTL, ip(7); IPV6_MINHOPCOUNT, include/uapi/linux/in6.h).
+///
+/// # Errors
+/// As setsockopt(2).
+pub fn refuse_routed(fd: BorrowedFd<'_>, is_ipv6: bool) -> Result<(), OptionError> {
+    const IPV6_MINHOPCOUNT: c_int = 73;
+    match is_ipv6 {
+        false => Opt::<c_int>::new(IPPROTO_IP, libc::IP_MINTTL, "IP_MINTTL").set(fd, 255),
+        true => Opt::<c_int>::new(IPPROTO_IPV6, IPV6_MINHOPCOUNT, "IPV6_MINHOPCOUNT").set(fd, 255),
+    }
+}
+
 /// Sets the send buffer in bytes, past `wmem_max` too (CAP_NET_ADMIN). The kernel doubles
 /// the value for its own bookkeeping and stops tuning the buffer (socket(7)).
 pub fn set_send_buffer(fd: BorrowedFd<'_>, bytes: c_int) -> Result<(), OptionError> {

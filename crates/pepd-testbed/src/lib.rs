@@ -30,6 +30,7 @@ pub mod faults;
 mod fleet;
 pub mod forge;
 pub mod link;
+pub mod modem;
 mod netns;
 mod pepd;
 mod process;

@@ -12,11 +12,12 @@ use serde_json::Value;
 /// state do not see one another, and neither sees the configuration or what the outside is told.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("pepd-packet", &[]),
+    ("pepd-dlep", &[]),
     ("pepd-model", &[]),
     ("pepd-telemetry", &[]),
     ("pepd-bpf", &[]),
     ("pepd-sys", &["pepd-packet"]),
-    ("pepd-config", &["pepd-packet"]),
+    ("pepd-config", &["pepd-dlep", "pepd-packet"]),
     ("pepd-net", &["pepd-packet", "pepd-sys"]),
     ("pepd-relay", &["pepd-packet", "pepd-sys", "pepd-telemetry"]),
     ("pepd-admin", &["pepd-telemetry"]),
@@ -26,6 +27,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "pepd-admin",
             "pepd-bpf",
             "pepd-config",
+            "pepd-dlep",
             "pepd-model",
             "pepd-net",
             "pepd-packet",
@@ -42,6 +44,7 @@ const OUTSIDE: &[&str] = &["axum", "hyper", "hyper-util", "prometheus-client"];
 /// Those that must build without [`OUTSIDE`].
 const INSIDE: &[&str] = &[
     "pepd-packet",
+    "pepd-dlep",
     "pepd-model",
     "pepd-telemetry",
     "pepd-bpf",
@@ -52,7 +55,13 @@ const INSIDE: &[&str] = &[
 ];
 
 /// Those of them that must build without a runtime: they do no I/O.
-const PURE: &[&str] = &["pepd-packet", "pepd-model", "pepd-telemetry", "pepd-config"];
+const PURE: &[&str] = &[
+    "pepd-packet",
+    "pepd-dlep",
+    "pepd-model",
+    "pepd-telemetry",
+    "pepd-config",
+];
 
 /// Runs cargo in the workspace, without the network: what this test was built from is there.
 fn cargo(arguments: &[&str]) -> String {

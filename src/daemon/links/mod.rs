@@ -1,9 +1,10 @@
 //! The links under the legs: whether they are there, who says so, and what the relay is told.
 //!
-//! An interface of this host tells, or the probes of a peer, or whoever knows more: `pepd link`. A task
-//! of its own hears them all ([`record`] is what it makes of it), so that the relay hears of a link that
+//! An interface of this host tells, or the probes of a peer, or a modem ([`dlep`]), or whoever knows
+//! more: `pepd link`. A task of its own hears them all ([`record`] is what it makes of it), so that the relay hears of a link that
 //! is back whatever the daemon waits for.
 
+mod dlep;
 mod record;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -12,13 +13,15 @@ use std::time::{Instant, SystemTime};
 
 use pepd_admin::api::LinkOrder;
 use pepd_admin::wire::{FlowSnapshot, LinkReport, LinkState, Liveness, Outage};
-use pepd_config::{Config, LinkSource};
+use pepd_config::{Config, LinkSource, Rate};
+use pepd_dlep::session::Link as Said;
 use pepd_net::{InterfaceChange, Interfaces};
 use pepd_relay::LinkControl;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::sleep_until;
 
+use self::dlep::Modems;
 use self::record::{Heard, Record, State};
 use crate::daemon::peers::PeerStates;
 
@@ -42,7 +45,7 @@ pub struct LinkTeller(mpsc::UnboundedSender<Order>);
 pub type LinkAnswer = oneshot::Sender<Result<(), Vec<String>>>;
 
 enum Order {
-    Follow(Vec<Watched>),
+    Follow(Box<Config>),
     Told(LinkOrder, LinkAnswer),
 }
 
@@ -51,6 +54,21 @@ enum Order {
 struct Watched {
     leg: Arc<str>,
     source: Option<LinkSource>,
+}
+
+impl Watched {
+    /// Returns the legs of a configuration.
+    fn all(config: &Config) -> impl Iterator<Item = Self> {
+        let peers: Vec<&str> = config.peers.iter().map(|peer| peer.name.as_str()).collect();
+        config.legs.iter().map(move |leg| Self {
+            leg: leg.name.as_str().into(),
+            // Of a fleet's file: the other end of the link tells, not the box itself.
+            source: leg.link.clone().filter(|source| match source {
+                LinkSource::Interface(_) | LinkSource::Dlep(_) => true,
+                LinkSource::Peer(peer) => peers.contains(&peer.as_str()),
+            }),
+        })
+    }
 }
 
 impl Links {
@@ -62,6 +80,8 @@ impl Links {
         let follower = Follower {
             relay,
             peers,
+            modems: Modems::default(),
+            said: BTreeMap::new(),
             states: states.clone(),
             legs: BTreeMap::new(),
             interfaces: BTreeMap::new(),
@@ -77,16 +97,7 @@ impl Links {
 
     /// Follows the links of another configuration. What is known of a leg that stays, stays.
     pub fn follow(&self, config: &Config) {
-        let peers: Vec<&str> = config.peers.iter().map(|peer| peer.name.as_str()).collect();
-        let legs = config.legs.iter().map(|leg| Watched {
-            leg: leg.name.as_str().into(),
-            // Of a fleet's file: the other end of the link tells, not the box itself.
-            source: leg.link.clone().filter(|source| match source {
-                LinkSource::Interface(_) => true,
-                LinkSource::Peer(peer) => peers.contains(&peer.as_str()),
-            }),
-        });
-        _ = self.orders.send(Order::Follow(legs.collect()));
+        _ = self.orders.send(Order::Follow(Box::new(config.clone())));
     }
 
     /// Gives a handle on what is known of each link.
@@ -190,6 +201,9 @@ fn seconds(time: SystemTime) -> f64 {
 struct Follower {
     relay: LinkControl,
     peers: PeerStates,
+    modems: Modems,
+    /// What each modem was heard to say last.
+    said: BTreeMap<String, Said>,
     states: LinkStates,
     legs: BTreeMap<Arc<str>, Link>,
     /// Whether each interface carries packets, as was heard last.
@@ -199,6 +213,7 @@ struct Follower {
 impl Follower {
     async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Order>) {
         let mut interfaces = follow_interfaces().await;
+        let modems = self.modems.changes();
         while let Some(change) = interfaces.as_mut().and_then(Interfaces::heard) {
             self.interface(change);
         }
@@ -207,7 +222,7 @@ impl Follower {
             let deadline = deadline.min();
             tokio::select! {
                 order = inbox.recv() => match order {
-                    Some(Order::Follow(legs)) => self.follow(legs),
+                    Some(Order::Follow(config)) => self.follow(&config),
                     Some(Order::Told(order, answer)) => _ = answer.send(self.told(&order)),
                     None => return,
                 },
@@ -216,15 +231,16 @@ impl Follower {
                     None => interfaces = None,
                 },
                 () = self.peers.changed() => self.peers(),
+                () = modems.notified() => self.modems(),
                 () = at(deadline) => self.tick(),
             }
             self.publish();
         }
     }
 
-    fn follow(&mut self, legs: Vec<Watched>) {
+    fn follow(&mut self, config: &Config) {
         let mut before = std::mem::take(&mut self.legs);
-        for Watched { leg, source } in legs {
+        for Watched { leg, source } in Watched::all(config) {
             let link = match before.remove_entry(&leg) {
                 Some((_, link)) if link.source == source => link,
                 other => {
@@ -239,6 +255,7 @@ impl Follower {
             if link.record.state() != State::Up {
                 self.relay.up(&leg);
             }
+            self.relay.set_rate(&leg, None);
         }
         let sources = self.legs.values().filter_map(|link| match &link.source {
             Some(LinkSource::Interface(name)) => Some(name.clone()),
@@ -250,6 +267,10 @@ impl Follower {
             self.interface(InterfaceChange { name, carries });
         }
         self.peers();
+        self.modems.follow(config);
+        // What a modem has said holds for the legs that are new, too.
+        self.said.clear();
+        self.modems();
     }
 
     fn told(&mut self, order: &LinkOrder) -> Result<(), Vec<String>> {
@@ -285,11 +306,33 @@ impl Follower {
         }
     }
 
-    fn hear_of(&mut self, source: &LinkSource, heard: Heard) {
+    fn modems(&mut self) {
+        for (name, said) in self.modems.links() {
+            let Some(said) = said else { continue };
+            let before = self.said.insert(name.clone(), said);
+            let source = LinkSource::Dlep(name);
+            if before.map(|before| before.metrics) != Some(said.metrics) {
+                for leg in self.legs_of(&source) {
+                    self.relay.set_rate(&leg, said.metrics.transmit.map(Rate));
+                }
+            }
+            // Once only: who says otherwise meanwhile knows more.
+            if before.map(|before| before.is_up) != Some(said.is_up) {
+                let heard = if said.is_up { Heard::Up } else { Heard::Gone };
+                self.hear_of(&source, heard);
+            }
+        }
+    }
+
+    /// Returns the legs of which this tells.
+    fn legs_of(&self, source: &LinkSource) -> Vec<Arc<str>> {
         let is_its = |link: &Link| link.source.as_ref() == Some(source);
         let legs = self.legs.iter().filter(|(_, link)| is_its(link));
-        let legs: Vec<_> = legs.map(|(leg, _)| Arc::clone(leg)).collect();
-        for leg in legs {
+        legs.map(|(leg, _)| Arc::clone(leg)).collect()
+    }
+
+    fn hear_of(&mut self, source: &LinkSource, heard: Heard) {
+        for leg in self.legs_of(source) {
             self.hear(&leg, heard, &source.to_string());
         }
     }
@@ -355,6 +398,10 @@ impl Follower {
                     .source
                     .as_ref()
                     .map_or("pepd link".to_owned(), ToString::to_string),
+                modem: match &link.source {
+                    Some(LinkSource::Dlep(name)) => self.modems.state(name),
+                    _ => None,
+                },
                 since: link.since.map(seconds),
                 changes: link.changes,
                 outages: link.outages.iter().copied().collect(),

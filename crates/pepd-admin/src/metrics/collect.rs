@@ -399,12 +399,51 @@ fn links(families: &mut Families<'_>, counters: &Counters, links: &[LinkState]) 
             .iter()
             .map(|link| (vec![("leg", link.leg.as_str())], link.changes)),
     )?;
+    modems(families, links)?;
     families.counts(
         &Family::new(
             "pepd_legs_restarted",
             "Legs that had stopped and were restarted when their link was back.",
         ),
         [(vec![], counters.restarted.get())],
+    )
+}
+
+/// What modems say of the links under legs.
+fn modems(families: &mut Families<'_>, links: &[LinkState]) -> fmt::Result {
+    let told = |link: &LinkState| link.modem.clone();
+    let told = links
+        .iter()
+        .filter_map(|link| Some((vec![("leg", link.leg.as_str())], told(link)?)));
+    let told: Vec<_> = told.collect();
+    families.gauges(
+        &Family::new(
+            "pepd_link_session",
+            "Whether there is a DLEP session with the modem of a leg's link.",
+        ),
+        told.iter()
+            .map(|(leg, modem)| (leg.clone(), f64::from(u8::from(modem.session.is_some())))),
+    )?;
+    families.gauges(
+        &Family::new(
+            "pepd_link_rate_bits_per_second",
+            "The rate at which a leg's link carries packets at present, as its modem says.",
+        ),
+        told.iter().flat_map(|(leg, modem)| {
+            let rates = [("out", modem.transmit_rate), ("in", modem.receive_rate)];
+            rates.into_iter().filter_map(|(direction, rate)| {
+                let labels = [&leg[..], &[("direction", direction)]].concat();
+                Some((labels, float(rate?)))
+            })
+        }),
+    )?;
+    families.gauges(
+        &Family::new(
+            "pepd_link_latency_seconds",
+            "The time that a packet takes over a leg's link, as its modem says.",
+        ),
+        told.iter()
+            .filter_map(|(leg, modem)| Some((leg.clone(), modem.latency?))),
     )
 }
 

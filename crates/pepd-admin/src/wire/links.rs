@@ -10,15 +10,33 @@ pub struct LinkState {
     pub leg: String,
     /// Whether it is there.
     pub state: LinkReport,
-    /// What tells: `interface NAME`, `peer NAME`, or `pepd link` alone.
+    /// What tells: `interface NAME`, `peer NAME`, `dlep NAME`, or `pepd link` alone.
     pub source: String,
     /// The beginning of this state, in seconds since the Unix epoch; none before the first change.
     pub since: Option<f64>,
     /// Changes of the state since the start.
     pub changes: u64,
+    /// The modem that tells, where one does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub modem: Option<ModemState>,
     /// The last times for which it was gone, the oldest first.
     #[serde(default)]
     pub outages: Vec<Outage>,
+}
+
+/// What a modem says by DLEP (RFC 8175).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ModemState {
+    /// Where there is a session with it; none while there is none.
+    pub session: Option<String>,
+    /// Sessions since the start.
+    pub sessions: u64,
+    /// The rate at which packets go out over the link at present, in bits a second.
+    pub transmit_rate: Option<u64>,
+    /// The rate at which they come in, in bits a second.
+    pub receive_rate: Option<u64>,
+    /// The time that a packet takes over the link, in seconds.
+    pub latency: Option<f64>,
 }
 
 /// A time for which a link was gone.

@@ -212,11 +212,17 @@ fn link(leg: &Section<'_>, problems: &mut Problems) -> Option<LinkSource> {
             .text("the name of a peer", "\"hb-i\"")
             .map(str::to_owned)
     });
-    match (interface, peer) {
-        (Some(interface), None) => Some(LinkSource::Interface(interface)),
-        (None, Some(peer)) => Some(LinkSource::Peer(peer)),
+    let dlep = section.optional(problems, "dlep", |field| {
+        field
+            .text("the name of a modem", "\"modem\"")
+            .map(str::to_owned)
+    });
+    match (interface, peer, dlep) {
+        (Some(interface), None, None) => Some(LinkSource::Interface(interface)),
+        (None, Some(peer), None) => Some(LinkSource::Peer(peer)),
+        (None, None, Some(modem)) => Some(LinkSource::Dlep(modem)),
         // What is wrong with the one that is there has been said.
-        (None, None)
+        (None, None, None)
             if !keys::LEG_LINK
                 .iter()
                 .all(|key| section.field(key).is_none()) =>
@@ -232,7 +238,8 @@ fn link(leg: &Section<'_>, problems: &mut Problems) -> Option<LinkSource> {
                 .label("what tells?")
                 .help(
                     "write `link = { interface = \"wwan0\" }`, or `link = { peer = \"NAME\" }` \
-                         with the name of a peer that is probed",
+                         with the name of a peer that is probed, or `link = { dlep = \"NAME\" }` \
+                         with that of a `[[dlep]]`",
                 ),
             );
             None
@@ -254,7 +261,7 @@ fn while_gone(field: Field<'_>) -> Result<WhileGone, Problem> {
 }
 
 /// Reads the name of an interface: what the kernel takes for one (dev_valid_name, net/core/dev.c).
-fn interface(field: Field<'_>) -> Result<String, Problem> {
+pub(super) fn interface(field: Field<'_>) -> Result<String, Problem> {
     let text = field.text("the name of an interface", "\"wwan0\"")?;
     let legal = |c: char| !c.is_whitespace() && c != '/' && c != ':';
     if (1..=bounds::INTERFACE).contains(&text.len())

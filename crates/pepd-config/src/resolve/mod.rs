@@ -5,6 +5,7 @@ mod admin;
 mod campus;
 mod capture;
 mod choose_box;
+mod dlep;
 mod duplicates;
 mod fleet;
 mod leg;
@@ -19,6 +20,7 @@ mod rule;
 use toml::de::DeTable;
 
 use self::campus::CampusDraft;
+use self::dlep::ModemDraft;
 use self::parts::Parts;
 use self::peer::PeerDraft;
 use crate::context::{Context, Which};
@@ -59,6 +61,8 @@ pub(crate) fn file(
     let unprobed = peers.iter().filter(|peer| !peer.is_probed());
     let unprobed: Vec<&str> = unprobed.filter_map(PeerDraft::name).collect();
     leg::links_have_peers(&root, &known, &unprobed, problems);
+    let modems = dlep::modems(&root, problems);
+    dlep::links_have_modems(&root, &modems, problems);
     let rules = rule::rules(&root, &campuses, problems);
     if let Some(capture) = &capture {
         capture::mark_is_wide_enough(&root, capture, &rules, problems);
@@ -78,6 +82,7 @@ pub(crate) fn file(
         limits,
         campuses,
         legs,
+        modems: modems.into_iter().filter_map(ModemDraft::finish).collect(),
         rules,
         admin,
         log,

@@ -1,7 +1,7 @@
 //! The parts of a configuration, before it is known which box it is for.
 
 use super::node::NodeDraft;
-use crate::model::{Admin, Campus, Capture, Config, Leg, Limits, Log, Rule};
+use crate::model::{Admin, Campus, Capture, Config, Leg, Limits, Log, Modem, Rule};
 
 /// The parts of a configuration, before it is known which box it is for.
 pub(super) struct Parts<'t> {
@@ -10,6 +10,7 @@ pub(super) struct Parts<'t> {
     pub(super) limits: Limits,
     pub(super) campuses: Vec<Campus>,
     pub(super) legs: Vec<Leg>,
+    pub(super) modems: Vec<Modem>,
     pub(super) rules: Vec<Rule>,
     pub(super) admin: Admin,
     pub(super) log: Log,
@@ -25,6 +26,7 @@ impl Parts<'_> {
             campuses,
             peers: Vec::new(),
             legs: self.legs.clone(),
+            modems: self.modems.clone(),
             rules: self.rules.clone(),
             admin: self.admin.clone(),
             log: self.log,

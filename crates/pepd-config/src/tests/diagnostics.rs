@@ -92,6 +92,25 @@ fn whole_file(#[context] case: Context, #[case] text: &str) {
 #[case::link_interface(
     "[leg.lan]\nlink = { interface = \"a name of many words\" }\n[leg.wan]\nlink = \"eth0\"\n"
 )]
+#[case::dlep_unknown("[leg.lan]\nlink = { dlep = \"modem\" }\n")]
+#[case::dlep_unknown_near(
+    "[leg.lan]\nlink = { dlep = \"moden\" }\n[[dlep]]\nname = \"modem\"\ninterface = \"eth1\"\n"
+)]
+#[case::dlep_twice(
+    "[leg.lan]\nlink = { dlep = \"modem\" }\n[[dlep]]\nname = \"modem\"\ninterface = \"eth1\"\n[[dlep]]\nname = \"modem\"\nmodem = \"192.0.2.10\"\n"
+)]
+#[case::dlep_missing_keys(
+    "[leg.lan]\nlink = { dlep = \"modem\" }\n[[dlep]]\n[[dlep]]\nname = \"modem\"\n"
+)]
+#[case::dlep_values(
+    "[leg.lan]\nlink = { dlep = \"modem\" }\n[[dlep]]\nname = \"modem\"\ninterface = \"a b\"\nmodem = \"224.0.0.117\"\nport = 0\nheartbeat = \"1ms\"\ndestination = \"02:00\"\n"
+)]
+#[case::dlep_link_local(
+    "[leg.lan]\nlink = { dlep = \"modem\" }\n[[dlep]]\nname = \"modem\"\nmodem = \"fe80::1\"\n"
+)]
+#[case::dlep_port_of_none(
+    "[leg.lan]\nlink = { dlep = \"modem\" }\n[[dlep]]\nname = \"modem\"\ninterface = \"eth1\"\nport = 8854\n"
+)]
 #[case::leg_name("[leg.\"to space!\"]\n")]
 #[case::leg_unknown_near(
     "[leg.lan]\n[leg.satellite]\n[[campus]]\nname = \"c\"\nprefixes = [\"10.3.0.0/16\"]\nleg = \"satelite\"\n"

@@ -278,6 +278,22 @@ fn links_without_boxes() {
 }
 
 /// What is wrong with any box is wrong on every box.
+/// Of one file each box has the modems of its own legs.
+#[test]
+fn a_box_has_the_modems_of_its_own_legs() {
+    let modem = "[leg.to-b]\nlink = { dlep = \"modem\" }\n[[dlep]]\nname = \"modem\"\n\
+                 interface = \"eth1\"\n";
+    let text = CHAIN.replace("[leg.to-b]\n", modem);
+    let configs = designed_for(&text, &context(), Which::Every).unwrap();
+    let modems = configs
+        .iter()
+        .map(|it| (it.node.name.as_str(), it.modems.len()));
+    assert_eq!(
+        modems.collect::<Vec<_>>(),
+        [("hb-a", 0), ("hb-i", 1), ("hb-b", 0)]
+    );
+}
+
 #[test]
 fn a_fleet_with_a_mistake_starts_nowhere() {
     let text = CHAIN.replace("campuses = [\"b\"]\n", "");

@@ -9,7 +9,8 @@ use rstest::rstest;
 use super::{MINIMAL, context, with};
 use crate::{
     Action, Admin, CampusId, Config, Congestion, Context, Dscp, Handshake, Keepalive, LegId,
-    Limits, LinkSource, Mark, MarkMask, MarkValue, Rate, Size, Table, Via, WhileGone, parse,
+    Limits, LinkSource, MacAddress, Mark, MarkMask, MarkValue, Modem, Rate, Size, Table, Via,
+    WhileGone, parse,
 };
 
 fn parsed(text: &str) -> Config {
@@ -121,6 +122,46 @@ fn every_key_of_a_leg() {
     assert!(leg.fast_open && leg.thin);
     // Campus `a` names no leg, and the file has no `default`.
     assert_eq!(config.leg(config.campuses[0].leg).name, "default");
+}
+
+#[test]
+fn modems() {
+    let text = MINIMAL.replace("name = \"b\"", "name = \"b\"\nleg = \"space\"");
+    let more = r#"
+        [leg.space]
+        link = { dlep = "modem" }
+        [[dlep]]
+        name = "modem"
+        interface = "eth1"
+    "#;
+    let config = parsed(&format!("{text}{more}"));
+    let by_default = Modem {
+        name: "modem".into(),
+        interface: Some("eth1".into()),
+        address: None,
+        port: 854,
+        heartbeat: Duration::from_secs(5),
+        destination: None,
+        ttl_security: true,
+    };
+    assert_eq!(config.modems, [by_default]);
+    let leg = config.leg(config.campuses[1].leg);
+    assert_eq!(leg.link, Some(LinkSource::Dlep("modem".into())));
+    let more = more.replace(
+        "interface = \"eth1\"",
+        "modem = \"192.0.2.10\"\nport = 8854\nheartbeat = \"250ms\"\n\
+         destination = \"02-00-5E-10-00-01\"\nttl_security = false",
+    );
+    let as_given = Modem {
+        name: "modem".into(),
+        interface: None,
+        address: Some([192, 0, 2, 10].into()),
+        port: 8854,
+        heartbeat: Duration::from_millis(250),
+        destination: Some(MacAddress::Eui48([2, 0, 0x5e, 0x10, 0, 1])),
+        ttl_security: false,
+    };
+    assert_eq!(parsed(&format!("{text}{more}")).modems, [as_given]);
 }
 
 #[test]

@@ -1,15 +1,18 @@
 //! Which links are gone, for whoever is about to use one, and those that come back, for whoever waits.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use pepd_packet::Rate;
 use tokio::sync::watch;
 
 /// The links under the legs, by the legs' names.
 #[derive(Debug)]
 pub(crate) struct Links {
     gone: ArcSwap<HashSet<Arc<str>>>,
+    /// How fast those are that say so.
+    rates: ArcSwap<HashMap<Arc<str>, Rate>>,
     /// The last that has come back.
     back: watch::Sender<Option<Arc<str>>>,
 }
@@ -18,6 +21,7 @@ impl Default for Links {
     fn default() -> Self {
         Self {
             gone: ArcSwap::default(),
+            rates: ArcSwap::default(),
             back: watch::Sender::new(None),
         }
     }
@@ -41,6 +45,23 @@ impl Links {
             gone
         });
         self.back.send_replace(Some(Arc::clone(leg)));
+    }
+
+    /// Notes how fast a link is; none if that is no longer known.
+    pub(crate) fn set_rate(&self, leg: &Arc<str>, rate: Option<Rate>) {
+        self.rates.rcu(|rates| {
+            let mut rates = HashMap::clone(rates);
+            match rate {
+                Some(rate) => rates.insert(Arc::clone(leg), rate),
+                None => rates.remove(leg),
+            };
+            rates
+        });
+    }
+
+    /// Returns how fast it is, if it says so.
+    pub(crate) fn rate(&self, leg: &str) -> Option<Rate> {
+        self.rates.load().get(leg).copied()
     }
 
     /// Returns whether it is gone.
@@ -91,6 +112,13 @@ mod tests {
         assert!(!links.is_gone("radio"));
         assert!(returns.of("radio").now_or_never().is_some());
         assert!(returns.of("radio").now_or_never().is_none(), "once");
+        links.set_rate(&radio, Some(Rate(8_000)));
+        assert_eq!(
+            (links.rate("radio"), links.rate("lan")),
+            (Some(Rate(8_000)), None)
+        );
+        links.set_rate(&radio, None);
+        assert_eq!(links.rate("radio"), None);
         // What was before is not waited for.
         assert!(links.wait().of("radio").now_or_never().is_none());
     }

@@ -143,7 +143,9 @@ fn is_due(info: &TcpInfo, after: Duration) -> bool {
 /// Returns the bytes a second at which a worker may begin that delivered so many.
 fn rate(shared: &Shared, leg: &str, delivery_rate: u64) -> u64 {
     let settings = shared.settings.load();
-    match settings.leg_named(leg).and_then(|leg| leg.rate) {
+    let given = settings.leg_named(leg).and_then(|leg| leg.rate);
+    // What the operator says holds, then what the link says of itself.
+    match given.or_else(|| shared.links.rate(leg)) {
         Some(rate) => rate.bytes_per_second() / shared.workers as u64,
         None => delivery_rate,
     }

@@ -17,7 +17,7 @@ use super::duplicates::refuse_duplicates;
 use super::parts::Parts;
 use crate::bounds;
 use crate::keys;
-use crate::model::{Campus, Config, Leg, LegId, PeerId, Via};
+use crate::model::{Campus, Config, Leg, LegId, LinkSource, PeerId, Via};
 use crate::report::{Problem, Problems};
 use crate::section::Section;
 
@@ -114,6 +114,7 @@ impl Fleet<'_> {
             ..parts.config(name(this).unwrap_or_default(), campuses)
         };
         keep_used_legs(&mut config);
+        keep_used_modems(&mut config);
         config
     }
 }
@@ -132,6 +133,23 @@ fn keep_used_legs(config: &mut Config) {
             campus.leg = LegId(index);
         }
     }
+}
+
+/// Drops the modems of legs that this box has not: there is nobody to look for.
+fn keep_used_modems(config: &mut Config) {
+    let links: Vec<_> = config
+        .legs
+        .iter()
+        .filter_map(|leg| leg.link.as_ref())
+        .collect();
+    let is_used = |name: &str| {
+        let mut modems = links.iter().filter_map(|link| match link {
+            LinkSource::Dlep(name) => Some(name),
+            _ => None,
+        });
+        modems.any(|used| used == name)
+    };
+    config.modems.retain(|modem| is_used(&modem.name));
 }
 
 fn refuse_peers(root: &Section<'_>, problems: &mut Problems) {
