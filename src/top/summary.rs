@@ -22,7 +22,7 @@ const PAIRS: usize = 6;
 /// Gives the lines that the summary takes out of `body`.
 pub fn height(status: &Status, body: Rect) -> u16 {
     let pairs = u16::try_from(shown_pairs(status, body)).unwrap_or(0).max(1);
-    // The border, the pairs, the rates; the peers, links and limits.
+    // The border, the pairs, the rates; peers, links and limits.
     2 + pairs + 2 * spark_height(body) + 1
 }
 
@@ -135,8 +135,8 @@ fn lately<'a>(recent: &'a PhaseSeconds, ever: &'a PhaseSeconds) -> &'a PhaseSeco
     if recent.total() > 0.0 { recent } else { ever }
 }
 
-/// Draws peers, links and limits; a peer that is silent, a link that is not there, and a limit that
-/// is nearly used up, is red and comes first.
+/// Draws peers, links that are not there, and limits; such a link, a peer that is silent, and a limit
+/// that is nearly used up, is red and comes first.
 fn foot_line(daemon: &Status) -> Line<'static> {
     let peers = daemon.peers.iter().map(|peer| {
         let (silent, color) = match peer.liveness {
@@ -151,13 +151,10 @@ fn foot_line(daemon: &Status) -> Line<'static> {
         let text = format!(" {} {text} ", peer.name);
         (silent, Span::styled(text, Style::new().fg(color)))
     });
-    let links = daemon.links.iter().map(|link| {
+    let away = daemon.links.iter().filter(|it| it.state != LinkReport::Up);
+    let links = away.map(|link| {
         let text = format!(" [leg.{}] {} ", link.leg, labels::link(link.state));
-        let (away, color) = match link.state {
-            LinkReport::Up => (false, Color::Green),
-            LinkReport::GoingDown | LinkReport::Gone => (true, Color::Red),
-        };
-        (away, Span::styled(text, Style::new().fg(color)))
+        (true, Span::styled(text, Style::new().fg(Color::Red)))
     });
     let limits = daemon.limits.iter().map(|limit| {
         let (used, most) = (format::count(limit.used), format::count(limit.limit));

@@ -309,8 +309,9 @@ fn a_peer_that_had_no_room_is_asked_again(
         while let Ok(some @ 1..) = (&mut &*from).write(pattern.piece(sent, 65_536)) {
             sent += some as u64;
         }
-        timer(world, &pair.client, side)
-            .is_ok_and(|timer| timer.is_some_and(|timer| timer.kind == "persist"))
+        // And not for a moment only, until the peer's buffer has grown once more.
+        let is_asking = |it: Timer| it.kind == "persist" && it.left > Duration::from_secs(1);
+        timer(world, &pair.client, side).is_ok_and(|timer| timer.is_some_and(is_asking))
     })?;
     tell(&stage, "wan gone")?;
     side.lose(world)?;
