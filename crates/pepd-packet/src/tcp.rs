@@ -129,7 +129,7 @@ fn data(segment: &[u8], offset: usize) -> Option<SynData> {
 }
 
 /// Returns the value of the option of this kind, where it is there and whole.
-fn option(mut options: &[u8], wanted: u8) -> Option<&[u8]> {
+pub(crate) fn option(mut options: &[u8], wanted: u8) -> Option<&[u8]> {
     const END: u8 = 0;
     const NOTHING: u8 = 1;
     loop {

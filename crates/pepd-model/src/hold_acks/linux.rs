@@ -77,6 +77,102 @@ struct Run {
     deadline: f64,
 }
 
+/// When the segments were sent that one ACK acknowledges.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sent {
+    /// The earliest that any of them may have been: the sender's timer may count from there.
+    pub earliest: f64,
+    /// The latest that the oldest of them may have been: its age is the sample.
+    pub latest: f64,
+}
+
+/// ACKs that are there to be released, as their sender sees them.
+struct Waiting<'a> {
+    now: f64,
+    /// What each acknowledges.
+    sent: &'a [Sent],
+    /// When what they do not acknowledge was sent, at the earliest.
+    rest: f64,
+}
+
+impl Waiting<'_> {
+    /// Uses one of `shares` of the time that the sender would wait before each ACK.
+    fn run(&self, mut sender: Estimator, shares: impl Iterator<Item = f64>) -> Run {
+        let mut at = self.now;
+        let mut releases = Vec::new();
+        for (sent, share) in self.sent.iter().zip(shares) {
+            at += share * (sent.earliest + sender.rto() - at).max(0.0);
+            releases.push(at);
+            sender = sender.after(at - sent.latest);
+        }
+        let left = (self.rest + sender.rto() - at).max(0.0);
+        Run {
+            releases,
+            final_rto: sender.rto(),
+            deadline: at + FULLEST * left,
+        }
+    }
+
+    /// Uses the same share each time.
+    fn evenly(&self, sender: Estimator, share: f64) -> Run {
+        self.run(sender, repeat_n(share, self.sent.len()))
+    }
+
+    /// Uses the smallest share that gets the sender over the time `until`; none if the largest does not.
+    fn least(&self, sender: Estimator, until: f64) -> Option<Run> {
+        let (mut low, mut high) = (0.0, FULLEST);
+        let mut best = self.evenly(sender, high);
+        if best.deadline < until {
+            return None;
+        }
+        // As many halvings as a share has digits that matter.
+        for _ in 0..30 {
+            let share = f64::midpoint(low, high);
+            let run = self.evenly(sender, share);
+            if run.deadline < until {
+                low = share;
+            } else {
+                (best, high) = (run, share);
+            }
+        }
+        Some(best)
+    }
+}
+
+/// A sender whose ACKs are being released, one after the other. Times are in seconds from any moment
+/// that stays the same.
+#[derive(Clone, Copy, Debug)]
+pub struct Sender(Estimator);
+
+/// The ACKs that are looked at ahead: with far fewer a sender can be kept as long as it can be.
+const AHEAD: usize = 32;
+
+impl Sender {
+    /// Makes one whose ACKs have come a round trip of `rtt` after what they acknowledge was sent.
+    pub fn new(rtt: Duration) -> Self {
+        Self(Estimator {
+            mean: rtt.as_secs_f64(),
+            deviation: 0.0,
+        })
+    }
+
+    /// Notes that it has an ACK of what was sent at `sent`.
+    pub fn acknowledged(&mut self, now: f64, sent: Sent) {
+        self.0 = self.0.after(now - sent.latest);
+    }
+
+    /// Returns when the first of the ACKs that are there is to be released, so that they get the sender
+    /// over the time `until`; where they do not, or it is not known, as far as they can.
+    pub fn next(&self, now: f64, sent: &[Sent], until: Option<f64>) -> f64 {
+        let sent = sent.get(..AHEAD).unwrap_or(sent);
+        let rest = sent.last().map_or(now, |last| last.earliest);
+        let waiting = Waiting { now, sent, rest };
+        let least = until.and_then(|until| waiting.least(self.0, until));
+        let run = least.unwrap_or_else(|| waiting.evenly(self.0, FULLEST));
+        run.releases.first().copied().unwrap_or(now)
+    }
+}
+
 impl Path {
     fn start(&self) -> Estimator {
         Estimator {
@@ -85,26 +181,23 @@ impl Path {
         }
     }
 
-    /// Uses one of `shares` of the time that the sender would wait before each ACK.
-    fn run(&self, shares: impl Iterator<Item = f64>) -> Run {
-        let rtt = self.rtt.as_secs_f64();
-        // The segment of an ACK that has just come was sent a round trip ago; the oldest one that
-        // waits for its ACK, longer ago by as much as that has been held.
-        let oldest_sent = -rtt - self.held.as_secs_f64();
-        let mut estimator = self.start();
-        let mut now: f64 = 0.0;
-        let mut releases = Vec::new();
-        for share in shares {
-            now += share * (oldest_sent + estimator.rto() - now).max(0.0);
-            releases.push(now);
-            estimator = estimator.after(now + rtt);
-        }
-        let left = (oldest_sent + estimator.rto() - now).max(0.0);
-        Run {
-            releases,
-            final_rto: estimator.rto(),
-            deadline: now + FULLEST * left,
-        }
+    /// Returns when the segment of an ACK was sent: of the one that has just come, a round trip ago; of
+    /// the oldest one that waits, longer ago by as much as it has been held.
+    fn sent(&self) -> Sent {
+        let latest = -self.rtt.as_secs_f64();
+        let earliest = latest - self.held.as_secs_f64();
+        Sent { earliest, latest }
+    }
+
+    /// Does something with `acks` of them.
+    fn with<T>(&self, acks: usize, work: impl FnOnce(&Waiting<'_>, Estimator) -> T) -> T {
+        let sent = vec![self.sent(); acks.min(MOST_ACKS)];
+        let waiting = Waiting {
+            now: 0.0,
+            sent: &sent,
+            rest: self.sent().earliest,
+        };
+        work(&waiting, self.start())
     }
 }
 
@@ -115,33 +208,18 @@ impl Path {
 /// The ACK of what is sent to the host behind the link when that is back comes a round trip later
 /// at most: the sender waits for that, too.
 pub fn schedule(path: &Path, acks: usize, outage: Duration) -> Option<Schedule> {
-    let acks = acks.min(MOST_ACKS);
     let until = (outage + path.rtt).as_secs_f64();
-    let (mut low, mut high) = (0.0, FULLEST);
-    let mut best = path.run(repeat_n(high, acks));
-    if best.deadline < until {
-        return None;
-    }
-    // As many halvings as a share has digits that matter.
-    for _ in 0..30 {
-        let share = f64::midpoint(low, high);
-        let run = path.run(repeat_n(share, acks));
-        if run.deadline < until {
-            low = share;
-        } else {
-            (best, high) = (run, share);
-        }
-    }
+    let run = path.with(acks, |waiting, sender| waiting.least(sender, until))?;
     Some(Schedule {
-        releases: best.releases,
-        final_rto: best.final_rto,
+        releases: run.releases,
+        final_rto: run.final_rto,
     })
 }
 
 /// Gives the longest outage that `acks` ACKs get the sender over; zero where it cannot be kept
 /// from timing out at all.
 pub fn limit(path: &Path, acks: usize) -> Duration {
-    let run = path.run(repeat_n(FULLEST, acks.min(MOST_ACKS)));
+    let run = path.with(acks, |waiting, sender| waiting.evenly(sender, FULLEST));
     let seconds = run.deadline - path.rtt.as_secs_f64();
     // It is below RTO_MAX, and so is what it is taken from.
     Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default()
@@ -243,13 +321,31 @@ mod tests {
         #[test]
         fn no_other_schedule_reaches_farther(path in paths(), acks in 1_u32..5) {
             const STEPS: u32 = 6;
-            let reached = path.run(repeat_n(FULLEST, acks as usize)).deadline;
+            let reached = path.with(acks as usize, |waiting, sender| waiting.evenly(sender, FULLEST));
             for code in 0..STEPS.pow(acks) {
                 let shares = (0..acks).map(|it| {
                     FULLEST * f64::from(code / STEPS.pow(it) % STEPS) / f64::from(STEPS - 1)
                 });
-                let other = path.run(shares).deadline;
+                let other = path.with(acks as usize, |waiting, sender| waiting.run(sender, shares));
+                let (other, reached) = (other.deadline, reached.deadline);
                 prop_assert!(other <= reached + 1e-9, "{} {}", other, reached);
+            }
+        }
+
+        /// Deciding anew at each release comes to the same as the whole schedule.
+        #[test]
+        fn one_after_the_other_is_the_schedule(rtt in 1_u64..1500, acks in 1_usize..20, share in 0.0_f64..1.0) {
+            let path = Path { rtt: millis(rtt), deviation: Duration::ZERO, held: Duration::ZERO };
+            let outage = limit(&path, acks).mul_f64(share);
+            prop_assume!(!outage.is_zero());
+            let Some(schedule) = schedule(&path, acks, outage) else { return Ok(()) };
+            let until = Some((outage + path.rtt).as_secs_f64());
+            let mut sender = super::Sender::new(path.rtt);
+            let (mut now, mut sent) = (0.0, vec![path.sent(); acks]);
+            for release in schedule.releases {
+                now = sender.next(now, &sent, until);
+                prop_assert!((now - release).abs() < 1e-3, "{} {}", now, release);
+                sender.acknowledged(now, sent.remove(0));
             }
         }
 

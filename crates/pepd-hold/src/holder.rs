@@ -1,0 +1,394 @@
+//! All connections of which something is held.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pepd_packet::{FourTuple, Passing};
+
+use crate::flow::Flow;
+use crate::leg::{Leg, Phase, Report};
+use crate::{Act, PacketId};
+
+/// The most that is held. What is beyond goes on as if nothing held it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections.
+    pub flows: usize,
+    /// Packets of all of them: ACKs and others.
+    pub packets: usize,
+    /// Bytes that are kept of all of them.
+    pub bytes: usize,
+    /// Bytes that are kept of one: as much as its receiver has room for. The scale of its window is
+    /// known only to who has seen its SYN, and so this is one for all.
+    pub bytes_of_one: usize,
+}
+
+/// What is held now, and what has been until now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Connections of which something is held.
+    pub flows: usize,
+    /// ACKs that are held, their parts counted like them.
+    pub acks: usize,
+    /// Packets that are kept.
+    pub packets: usize,
+    /// Their bytes.
+    pub bytes: usize,
+    /// ACKs that have been held.
+    pub acks_total: u64,
+    /// Parts of ACKs that have been made.
+    pub parts_total: u64,
+    /// Packets that have been kept.
+    pub packets_total: u64,
+    /// Packets that were dropped because their receiver, or what is kept, has the same.
+    pub repeated_total: u64,
+    /// Packets that were not held because of a limit.
+    pub beyond_total: u64,
+}
+
+/// Decides what becomes of packets while links are away.
+#[derive(Debug)]
+pub struct Holder {
+    limits: Limits,
+    /// When its own time began.
+    begun: Instant,
+    legs: HashMap<Arc<str>, Leg>,
+    flows: HashMap<FourTuple, Flow>,
+    timers: BTreeMap<(Instant, u64), FourTuple>,
+    last_timer: u64,
+    figures: Figures,
+}
+
+impl Holder {
+    /// Makes one that holds nothing yet.
+    pub fn new(limits: Limits, now: Instant) -> Self {
+        Self {
+            limits,
+            begun: now,
+            legs: HashMap::new(),
+            flows: HashMap::new(),
+            timers: BTreeMap::new(),
+            last_timer: 0,
+            figures: Figures::default(),
+        }
+    }
+
+    /// Returns whether packets are to be given to it: a link is away, or something is still held.
+    pub fn is_needed(&self) -> bool {
+        !self.legs.is_empty()
+    }
+
+    /// Returns what is held.
+    pub fn figures(&self) -> Figures {
+        let flows = self.flows.values().filter(|flow| !flow.is_idle()).count();
+        Figures {
+            flows,
+            ..self.figures
+        }
+    }
+
+    /// Returns when [`Holder::tick`] is to be called.
+    pub fn deadline(&self) -> Option<Instant> {
+        let timers = self.timers.keys().next().map(|(at, _)| *at);
+        let legs = self.legs.values().filter_map(Leg::deadline);
+        legs.chain(timers).min()
+    }
+
+    /// Takes what is heard of the link under a leg.
+    pub fn hear(&mut self, leg: &Arc<str>, report: Report, now: Instant) {
+        if matches!(report, Report::Up(_)) && !self.legs.contains_key(leg) {
+            return;
+        }
+        let link = self.legs.entry(Arc::clone(leg));
+        link.or_insert_with(|| Leg::new(now)).hear(report, now);
+        // What was due for a sender's patience is now due for the link, or the other way round.
+        for four_tuple in self.of(leg) {
+            self.schedule(four_tuple, now);
+        }
+        self.forget_if_over(leg);
+    }
+
+    /// Takes a packet that goes from a host behind the leg `from` to one behind the leg `to`, and says
+    /// what becomes of it, and of others if need be.
+    pub fn packet(
+        &mut self,
+        id: PacketId,
+        packet: &[u8],
+        (from, to): (Option<&Arc<str>>, Option<&Arc<str>>),
+        now: Instant,
+        acts: &mut Vec<Act>,
+    ) {
+        let Some(segment) = Passing::read(packet) else {
+            acts.push(Act::Release(id));
+            return;
+        };
+        if let Some(to) = to
+            && self.keep(id, &segment, to, now, acts)
+        {
+            return;
+        }
+        match from {
+            Some(from) if self.legs.contains_key(from) => {
+                self.acknowledge(id, &segment, from, now, acts);
+            }
+            _ => acts.push(Act::Release(id)),
+        }
+    }
+
+    /// Takes note of the time.
+    pub fn tick(&mut self, now: Instant, acts: &mut Vec<Act>) {
+        while let Some(entry) = self.timers.first_entry()
+            && entry.key().0 <= now
+        {
+            let four_tuple = entry.remove();
+            let seconds = self.seconds(now);
+            if let Some(flow) = self.flows.get_mut(&four_tuple) {
+                flow.timer = None;
+                flow.release(now, seconds, acts);
+                self.figures.acks = self.figures.acks.saturating_sub(1);
+            }
+            self.schedule(four_tuple, now);
+            self.forget_if_idle(four_tuple);
+        }
+        let names: Vec<Arc<str>> = self.legs.keys().cloned().collect();
+        for name in names {
+            self.tick_leg(&name, now, acts);
+            self.forget_if_over(&name);
+        }
+    }
+
+    /// Lets go everything, for good.
+    pub fn end(&mut self, acts: &mut Vec<Act>) {
+        for flow in self.flows.values_mut() {
+            flow.release_all(acts);
+            while let Some((id, _)) = flow.go_on() {
+                acts.push(Act::Release(id));
+            }
+        }
+        self.flows.clear();
+        self.timers.clear();
+        self.legs.clear();
+        let Figures {
+            acks,
+            packets,
+            bytes,
+            ..
+        } = &mut self.figures;
+        (*acks, *packets, *bytes) = (0, 0, 0);
+    }
+
+    fn tick_leg(&mut self, name: &Arc<str>, now: Instant, acts: &mut Vec<Act>) {
+        let Some(leg) = self.legs.get_mut(name) else {
+            return;
+        };
+        if leg.moment.take_if(|at| *at <= now).is_some() {
+            leg.phase = Phase::Late;
+            for four_tuple in self.of(name) {
+                self.release_acks(four_tuple, acts);
+            }
+            return;
+        }
+        while leg.phase == Phase::Back && leg.next <= now {
+            let Some(four_tuple) = leg.turns.pop_front() else {
+                return;
+            };
+            let Some(flow) = self.flows.get_mut(&four_tuple) else {
+                continue;
+            };
+            let Some((id, bytes)) = flow.go_on() else {
+                continue;
+            };
+            acts.push(Act::Release(id));
+            leg.sent(bytes);
+            self.figures.packets -= 1;
+            self.figures.bytes -= bytes;
+            if flow.kept() > 0 {
+                leg.turns.push_back(four_tuple);
+            } else if flow.is_idle() {
+                self.flows.remove(&four_tuple);
+            }
+        }
+    }
+
+    /// Keeps a packet for a host whose link is gone; returns whether it has said what becomes of it.
+    fn keep(
+        &mut self,
+        id: PacketId,
+        segment: &Passing<'_>,
+        to: &Arc<str>,
+        now: Instant,
+        acts: &mut Vec<Act>,
+    ) -> bool {
+        let four_tuple = segment.four_tuple.reversed();
+        let Some(leg) = self.legs.get(to) else {
+            return false;
+        };
+        let has_kept = self
+            .flows
+            .get(&four_tuple)
+            .is_some_and(|flow| flow.kept() > 0);
+        let is_gone = leg.phase == Phase::Gone;
+        if let Some(flow) = self.flows.get_mut(&four_tuple) {
+            flow.measure(segment, now);
+            if is_gone && flow.is_known(segment) {
+                self.figures.repeated_total += 1;
+                acts.push(Act::Drop(id));
+                return true;
+            }
+        }
+        // What comes while something is still kept stays behind it.
+        if !is_gone && !has_kept {
+            return false;
+        }
+        let bytes = segment.length as usize + segment.options.len() + HEADERS;
+        let of_one = self
+            .flows
+            .get(&four_tuple)
+            .map_or(0, |flow| flow.kept_bytes);
+        let is_beyond = self.is_full(four_tuple)
+            || self.figures.bytes + bytes > self.limits.bytes
+            || of_one + bytes > self.limits.bytes_of_one;
+        if is_beyond {
+            self.figures.beyond_total += 1;
+            acts.push(Act::Release(id));
+            return true;
+        }
+        let flow = self.flows.entry(four_tuple);
+        let flow = flow.or_insert_with(|| Flow::new(Arc::clone(to)));
+        flow.keep(id, segment, bytes);
+        if let Some(leg) = self.legs.get_mut(to) {
+            leg.kept += bytes;
+            if !has_kept {
+                leg.turns.push_back(four_tuple);
+            }
+        }
+        self.figures.bytes += bytes;
+        self.figures.packets += 1;
+        self.figures.packets_total += 1;
+        true
+    }
+
+    /// Takes a segment from a host whose link is away.
+    fn acknowledge(
+        &mut self,
+        id: PacketId,
+        segment: &Passing<'_>,
+        from: &Arc<str>,
+        now: Instant,
+        acts: &mut Vec<Act>,
+    ) {
+        let four_tuple = segment.four_tuple;
+        let holds = self.legs.get(from).is_some_and(Leg::holds);
+        if !holds && !self.flows.contains_key(&four_tuple) || self.is_full(four_tuple) {
+            self.figures.beyond_total += u64::from(holds);
+            self.release_acks(four_tuple, acts);
+            acts.push(Act::Release(id));
+            return;
+        }
+        let seconds = self.seconds(now);
+        let flow = self.flows.entry(four_tuple);
+        let flow = flow.or_insert_with(|| Flow::new(Arc::clone(from)));
+        // What comes while others are still held stays behind them.
+        if flow.may_hold(segment) && (holds || flow.acks() > 0) {
+            flow.hold(id, segment, seconds);
+            self.figures.acks += 1;
+            self.figures.acks_total += 1;
+            if flow.timer.is_none() {
+                self.schedule(four_tuple, now);
+            }
+            return;
+        }
+        flow.passed();
+        self.release_acks(four_tuple, acts);
+        acts.push(Act::Release(id));
+    }
+
+    /// Releases all ACKs of a connection at once.
+    fn release_acks(&mut self, four_tuple: FourTuple, acts: &mut Vec<Act>) {
+        if let Some(flow) = self.flows.get_mut(&four_tuple) {
+            self.figures.acks = self.figures.acks.saturating_sub(flow.release_all(acts));
+            if let Some(timer) = flow.timer.take() {
+                self.timers.remove(&timer);
+            }
+        }
+    }
+
+    /// Returns whether there is no room for more of this connection.
+    fn is_full(&self, four_tuple: FourTuple) -> bool {
+        let flows = self.flows.len() >= self.limits.flows && !self.flows.contains_key(&four_tuple);
+        flows || self.figures.acks + self.figures.packets >= self.limits.packets
+    }
+
+    /// Sets the timer for the next ACK of a connection.
+    fn schedule(&mut self, four_tuple: FourTuple, now: Instant) {
+        let seconds = self.seconds(now);
+        let Some(flow) = self.flows.get_mut(&four_tuple) else {
+            return;
+        };
+        if let Some(timer) = flow.timer.take() {
+            self.timers.remove(&timer);
+        }
+        let Some(leg) = self.legs.get(&flow.leg) else {
+            return;
+        };
+        let wait = if leg.holds() {
+            let parts = flow.split();
+            self.figures.acks += parts;
+            self.figures.parts_total += parts as u64;
+            let until = leg.until.map(|until| (until - self.begun).as_secs_f64());
+            let due = flow.next_release(seconds, until);
+            due.map(|due| Duration::from_secs_f64((due - seconds).max(0.0)))
+        } else {
+            flow.wait_when_back(leg.pace)
+        };
+        let Some(wait) = wait else {
+            return;
+        };
+        self.last_timer += 1;
+        let timer = (now + wait, self.last_timer);
+        flow.timer = Some(timer);
+        self.timers.insert(timer, four_tuple);
+    }
+
+    /// Lists the connections of a leg.
+    fn of(&self, leg: &Arc<str>) -> Vec<FourTuple> {
+        let flows = self.flows.iter().filter(|(_, flow)| flow.leg == *leg);
+        flows.map(|(four_tuple, _)| *four_tuple).collect()
+    }
+
+    fn forget_if_idle(&mut self, four_tuple: FourTuple) {
+        let Some(flow) = self.flows.get(&four_tuple).filter(|flow| flow.is_idle()) else {
+            return;
+        };
+        let is_back = self
+            .legs
+            .get(&flow.leg)
+            .is_none_or(|leg| leg.phase == Phase::Back);
+        if is_back {
+            self.flows.remove(&four_tuple);
+        }
+    }
+
+    /// Forgets a link that is back, once nothing is held for it.
+    fn forget_if_over(&mut self, name: &Arc<str>) {
+        let is_over = |leg: &Leg| leg.phase == Phase::Back && leg.turns.is_empty();
+        if !self.legs.get(name).is_some_and(is_over) {
+            return;
+        }
+        for four_tuple in self.of(name) {
+            self.forget_if_idle(four_tuple);
+        }
+        if !self.flows.values().any(|flow| flow.leg == *name) {
+            self.legs.remove(name);
+        }
+    }
+
+    /// Gives a time in seconds of its own.
+    fn seconds(&self, at: Instant) -> f64 {
+        at.saturating_duration_since(self.begun).as_secs_f64()
+    }
+}
+
+/// What a packet takes besides options and data.
+const HEADERS: usize = 60;

@@ -1,0 +1,413 @@
+//! Connections through outages, packet by packet.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pepd_packet::segment::{flag, timestamps};
+use pepd_packet::{Rate, Segment};
+use proptest::prelude::*;
+
+use crate::{Act, Holder, Limits, PacketId, Report};
+
+const LIMITS: Limits = Limits {
+    flows: 100,
+    packets: 1000,
+    bytes: 1 << 20,
+    bytes_of_one: 1 << 19,
+};
+
+const MOBILE: &str = "10.2.0.2:4000";
+const FIXED: &str = "10.1.0.2:80";
+
+/// A box with a holder, whose second leg's link goes away.
+struct World {
+    holder: Holder,
+    radio: Arc<str>,
+    lan: Arc<str>,
+    begun: Instant,
+    now: Instant,
+    last: u64,
+    /// What became of the packets, and when.
+    done: Vec<(Duration, Act)>,
+}
+
+impl World {
+    fn new(limits: Limits) -> Self {
+        let now = Instant::now();
+        Self {
+            holder: Holder::new(limits, now),
+            radio: "radio".into(),
+            lan: "lan".into(),
+            begun: now,
+            now,
+            last: 0,
+            done: Vec::new(),
+        }
+    }
+
+    fn hear(&mut self, report: Report) {
+        self.holder.hear(&Arc::clone(&self.radio), report, self.now);
+    }
+
+    /// Lets time pass, so that all that is due is done when it is.
+    fn wait(&mut self, time: Duration) {
+        let end = self.now + time;
+        while let Some(at) = self.holder.deadline().filter(|at| *at <= end) {
+            self.now = self.now.max(at);
+            let mut acts = Vec::new();
+            self.holder.tick(self.now, &mut acts);
+            self.note(acts);
+        }
+        self.now = end;
+    }
+
+    fn note(&mut self, acts: Vec<Act>) {
+        let at = self.now - self.begun;
+        self.done.extend(acts.into_iter().map(|act| (at, act)));
+    }
+
+    fn give(&mut self, segment: &Segment, is_from_radio: bool) -> PacketId {
+        self.last += 1;
+        let id = PacketId(self.last);
+        let (radio, lan) = (Arc::clone(&self.radio), Arc::clone(&self.lan));
+        let legs = match is_from_radio {
+            true => (Some(&radio), Some(&lan)),
+            false => (Some(&lan), Some(&radio)),
+        };
+        let mut acts = Vec::new();
+        let packet = segment.packet().unwrap();
+        self.holder.packet(id, &packet, legs, self.now, &mut acts);
+        self.note(acts);
+        id
+    }
+
+    /// The mobile acknowledges so many bytes.
+    fn ack(&mut self, bytes: u32) -> PacketId {
+        self.give(&ack(bytes), true)
+    }
+
+    /// The fixed host sends so many bytes, from there on.
+    fn data(&mut self, sequence: u32, length: usize) -> PacketId {
+        self.give(&data(sequence, length), false)
+    }
+
+    fn released(&self) -> Vec<u64> {
+        let done = self.done.iter().filter_map(|(_, act)| match act {
+            Act::Release(id) => Some(id.0),
+            _ => None,
+        });
+        done.collect()
+    }
+}
+
+fn ack(bytes: u32) -> Segment {
+    Segment {
+        acknowledgement: bytes,
+        window: 1000,
+        options: timestamps(bytes, 1),
+        ..Segment::new(
+            flag::ACK,
+            MOBILE.parse().unwrap(),
+            FIXED.parse().unwrap(),
+            9,
+        )
+    }
+}
+
+fn data(sequence: u32, length: usize) -> Segment {
+    Segment {
+        acknowledgement: 9,
+        options: timestamps(1, 1),
+        payload: vec![7; length],
+        ..Segment::new(
+            flag::ACK,
+            FIXED.parse().unwrap(),
+            MOBILE.parse().unwrap(),
+            sequence,
+        )
+    }
+}
+
+fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+#[test]
+fn acks_are_released_one_by_one_each_before_its_sender_times_out() {
+    let mut world = World::new(LIMITS);
+    world.hear(Report::GoingDown(Some(Duration::from_secs(10))));
+    let first = world.ack(1000);
+    let held: Vec<u64> = (2..=20).map(|it| world.ack(it * 1000).0).collect();
+    assert_eq!(
+        world.released(),
+        [first.0],
+        "of which it is not known that it is new"
+    );
+    world.hear(Report::Gone);
+    world.wait(Duration::from_secs(10));
+    let released = world.released();
+    assert_eq!(released[1..], held[..released.len() - 1]);
+    let times: Vec<Duration> = world.done.iter().map(|(at, _)| *at).collect();
+    assert!(times[1] < millis(190), "{times:?}");
+    let last = *times.last().unwrap();
+    assert!(
+        (Duration::from_secs(4)..Duration::from_secs(10)).contains(&last),
+        "{times:?}"
+    );
+    // What is left goes on when it is back, and nothing is left then.
+    world.hear(Report::Up(None));
+    world.wait(millis(200));
+    assert_eq!(world.released()[1..], held);
+    assert!(!world.holder.is_needed());
+    assert_eq!(world.holder.figures().flows, 0);
+}
+
+#[test]
+fn one_ack_of_much_is_made_several() {
+    let mut world = World::new(LIMITS);
+    world.hear(Report::GoingDown(None));
+    world.ack(1000);
+    let whole = world.ack(1000 + 5 * 1460 + 7);
+    world.hear(Report::Gone);
+    world.wait(Duration::from_secs(30));
+    let numbers: Vec<u32> = world
+        .done
+        .iter()
+        .filter_map(|(_, act)| match act {
+            Act::Send(part) => Some(part.acknowledgement),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(numbers, [2460, 3920, 5380, 6840]);
+    let Some((_, Act::Send(part))) = world.done.get(1) else {
+        panic!("{:?}", world.done);
+    };
+    assert_eq!(part.options, ack(1000 + 5 * 1460 + 7).options);
+    assert_eq!(world.done.last().unwrap().1, Act::Release(whole));
+    assert_eq!(world.holder.figures().parts_total, 4);
+}
+
+#[test]
+fn nothing_else_waits_and_nothing_overtakes() {
+    let special: [fn(&mut Segment); 8] = [
+        |it| it.acknowledgement = 2000,
+        |it| it.options = [&[1, 1, 5, 10][..], &[0; 8]].concat(),
+        |it| it.flags |= flag::FIN,
+        |it| it.flags = flag::RST,
+        |it| it.flags |= flag::RST,
+        |it| it.flags |= flag::URG,
+        |it| it.payload = b"x".to_vec(),
+        // ECE (RFC 3168).
+        |it| it.flags |= 0x40,
+    ];
+    for (number, change) in special.into_iter().enumerate() {
+        let mut world = World::new(LIMITS);
+        world.hear(Report::GoingDown(None));
+        let mut all = vec![world.ack(1000).0, world.ack(2000).0];
+        assert_eq!(world.released().len(), 1);
+        let mut segment = ack(3000);
+        change(&mut segment);
+        all.push(world.give(&segment, true).0);
+        assert_eq!(world.released(), all, "{number}");
+    }
+    // A window that opens again.
+    let mut world = World::new(LIMITS);
+    world.hear(Report::GoingDown(None));
+    world.ack(1000);
+    world.give(
+        &Segment {
+            window: 0,
+            ..ack(2000)
+        },
+        true,
+    );
+    assert_eq!(world.released().len(), 1, "to close is no reason");
+    world.ack(3000);
+    assert_eq!(world.released(), [1, 2, 3]);
+}
+
+#[test]
+fn a_link_that_does_not_go_spends_nobodys_patience() {
+    let mut world = World::new(LIMITS);
+    world.hear(Report::GoingDown(None));
+    (1..30).for_each(|it| _ = world.ack(it * 1000));
+    world.wait(millis(2001));
+    assert_eq!(world.released().len(), 29);
+    world.ack(30_000);
+    assert_eq!(world.released().len(), 30);
+    world.hear(Report::Gone);
+    world.ack(31_000);
+    assert_eq!(world.released().len(), 30);
+}
+
+#[test]
+fn what_comes_meanwhile_is_kept_and_goes_on_at_the_links_rate() {
+    let mut world = World::new(LIMITS);
+    world.hear(Report::Gone);
+    let all: Vec<u64> = (0..50).map(|it| world.data(it * 1000, 1000).0).collect();
+    // Said twice.
+    let again = world.data(3000, 1000);
+    assert_eq!(world.done.pop(), Some((Duration::ZERO, Act::Drop(again))));
+    world.wait(Duration::from_secs(60));
+    assert!(world.released().is_empty());
+    // 50 packets of 1072 bytes or so at 100,000 bytes a second.
+    world.hear(Report::Up(Some(Rate(800_000))));
+    world.wait(millis(100));
+    assert!(
+        (10..13).contains(&world.released().len()),
+        "{:?}",
+        world.released()
+    );
+    // What comes now stays behind them.
+    let last = world.data(50_000, 1000);
+    world.wait(millis(600));
+    assert_eq!(world.released()[..50], all);
+    assert_eq!(world.released()[50..], [last.0]);
+    assert!(!world.holder.is_needed());
+    assert_eq!(world.holder.figures().bytes, 0);
+}
+
+#[test]
+fn connections_take_turns() {
+    let mut world = World::new(LIMITS);
+    world.hear(Report::Gone);
+    (0..50).for_each(|it| _ = world.data(it * 1000, 1000));
+    let other = Segment {
+        from: "10.1.0.3:80".parse().unwrap(),
+        ..data(0, 1000)
+    };
+    let other = world.give(&other, false);
+    world.hear(Report::Up(Some(Rate(800_000))));
+    world.wait(millis(25));
+    assert!(world.released().contains(&other.0));
+}
+
+#[test]
+fn what_has_arrived_is_not_kept() {
+    let mut world = World::new(LIMITS);
+    world.hear(Report::GoingDown(None));
+    world.ack(1000);
+    world.ack(2000);
+    world.hear(Report::Gone);
+    let again = world.data(1000, 1000);
+    assert_eq!(world.done.last().unwrap().1, Act::Drop(again));
+    world.data(2000, 1000);
+    assert_eq!(world.holder.figures().packets, 1);
+}
+
+#[test]
+fn what_is_beyond_a_limit_goes_on() {
+    let mut world = World::new(Limits {
+        packets: 5,
+        ..LIMITS
+    });
+    world.hear(Report::Gone);
+    (0..8).for_each(|it| _ = world.data(it * 1000, 1000));
+    assert_eq!(world.released(), [6, 7, 8]);
+    assert_eq!(world.holder.figures().beyond_total, 3);
+    let mut world = World::new(Limits {
+        bytes_of_one: 2500,
+        ..LIMITS
+    });
+    world.hear(Report::Gone);
+    (0..3).for_each(|it| _ = world.data(it * 1000, 1000));
+    assert_eq!(world.released(), [3]);
+    let mut world = World::new(Limits { flows: 1, ..LIMITS });
+    world.hear(Report::Gone);
+    world.data(0, 1);
+    let other = Segment {
+        from: "10.1.0.3:80".parse().unwrap(),
+        ..data(0, 1)
+    };
+    world.give(&other, false);
+    assert_eq!(world.released(), [2]);
+}
+
+#[test]
+fn other_legs_are_not_touched() {
+    let mut world = World::new(LIMITS);
+    let lan = Arc::clone(&world.lan);
+    world.holder.hear(&lan, Report::Up(None), world.now);
+    assert!(!world.holder.is_needed());
+    world.hear(Report::Gone);
+    let other = Segment {
+        from: "10.1.0.3:80".parse().unwrap(),
+        to: "10.1.9.9:9".parse().unwrap(),
+        ..data(0, 1)
+    };
+    let mut acts = Vec::new();
+    let packet = other.packet().unwrap();
+    let legs = (Some(&lan), None);
+    world
+        .holder
+        .packet(PacketId(7), &packet, legs, world.now, &mut acts);
+    world
+        .holder
+        .packet(PacketId(8), b"no packet", legs, world.now, &mut acts);
+    assert_eq!(acts, [Act::Release(PacketId(7)), Act::Release(PacketId(8))]);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Hear(Report),
+    Ack(u32),
+    Sack(u32),
+    Data(u32, usize),
+    Wait(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        Just(Step::Hear(Report::GoingDown(None))),
+        Just(Step::Hear(Report::GoingDown(Some(Duration::from_secs(3))))),
+        Just(Step::Hear(Report::Gone)),
+        Just(Step::Hear(Report::Up(None))),
+        Just(Step::Hear(Report::Up(Some(Rate(1_000_000))))),
+        (0_u32..40).prop_map(|it| Step::Ack(it * 700)),
+        (0_u32..40).prop_map(|it| Step::Sack(it * 700)),
+        (0_u32..40, 0_usize..1400).prop_map(|(at, length)| Step::Data(at * 700, length)),
+        (0_u64..3000).prop_map(Step::Wait),
+    ];
+    prop::collection::vec(step, 0..80)
+}
+
+proptest! {
+    /// Whatever happens, each packet is decided on once, none overtakes another of its direction, and
+    /// what is counted as held is what is held.
+    #[test]
+    fn each_packet_is_decided_on_once(steps in steps(), packets in 1_usize..40) {
+        let mut world = World::new(Limits { packets, ..LIMITS });
+        let mut direction = HashMap::new();
+        for step in steps {
+            match step {
+                Step::Hear(report) => world.hear(report),
+                Step::Ack(bytes) => _ = direction.insert(world.ack(bytes).0, true),
+                Step::Sack(bytes) => {
+                    let mut sack = ack(bytes);
+                    sack.options = [&[1, 1, 5, 10][..], &[0; 8]].concat();
+                    direction.insert(world.give(&sack, true).0, true);
+                }
+                Step::Data(at, length) => _ = direction.insert(world.data(at, length).0, false),
+                Step::Wait(time) => world.wait(millis(time)),
+            }
+            let figures = world.holder.figures();
+            let parts = usize::try_from(figures.parts_total).unwrap();
+            prop_assert!(figures.acks + figures.packets <= packets + parts);
+        }
+        world.hear(Report::Up(None));
+        world.wait(Duration::from_secs(5));
+        prop_assert!(!world.holder.is_needed());
+        let figures = world.holder.figures();
+        prop_assert_eq!((figures.acks, figures.packets, figures.bytes, figures.flows), (0, 0, 0, 0));
+        let mut decided: Vec<u64> = world.done.iter().filter_map(|(_, act)| match act {
+            Act::Release(id) | Act::Drop(id) => Some(id.0),
+            Act::Send(_) => None,
+        }).collect();
+        let released = world.released();
+        let acks: Vec<_> = released.iter().filter(|id| direction[id]).collect();
+        prop_assert!(acks.is_sorted(), "{:?}", acks);
+        decided.sort_unstable();
+        prop_assert_eq!(decided, (1..=world.last).collect::<Vec<_>>());
+    }
+}
