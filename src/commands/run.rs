@@ -22,6 +22,7 @@ pub fn run(file: &File) -> Result {
     let controls = Controls::register(&config)?;
     // Without the capability that it takes, legs wait for the kernel's timers.
     let injector = Injector::open().ok();
+    let part_injector = Injector::open().ok().filter(|_| config.holds_acks());
     // Everything after this, threads and programs, has only what is needed.
     let needs = Needs {
         config: &config,
@@ -34,6 +35,7 @@ pub fn run(file: &File) -> Result {
             socket,
             page,
             injector,
+            part_injector,
         },
         in_force,
     };

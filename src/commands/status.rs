@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use pepd_admin::wire::{
-    Alarm, Confinement, GuardDrops, LastReload, LimitUse, LinkState, PairDirection, PairLeg,
+    Alarm, Confinement, GuardDrops, Held, LastReload, LimitUse, LinkState, PairDirection, PairLeg,
     PairSnapshot, PeerState, ReloadState, Status,
 };
 
@@ -48,6 +48,7 @@ fn describe(status: &Status, now: f64, width: Option<u16>) -> String {
         limits(&status.limits, width),
         peers(&status.peers, now, width),
         links(&status.links, now, width),
+        held(status.held.as_ref()),
         guards(&status.guards, width),
         counters(status, width),
         advice(&status.advice, width),
@@ -214,6 +215,20 @@ fn links(links: &[LinkState], now: f64, width: Option<u16>) -> String {
         ]);
     }
     table::text(&table)
+}
+
+/// Says what is held because a link is gone.
+fn held(held: Option<&Held>) -> String {
+    let is_anything = |held: &&Held| held.connections > 0;
+    held.filter(is_anything).map_or_else(String::new, |held| {
+        format!(
+            "held of {} connections that stay end to end: {} ACKs, {} packets ({})\n",
+            format::count(held.connections),
+            format::count(held.acks),
+            format::count(held.packets),
+            format::bytes(held.bytes),
+        )
+    })
 }
 
 /// Names what tells of a link, with what a modem says of it.

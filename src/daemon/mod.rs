@@ -14,6 +14,7 @@ pub mod fixed_rate;
 mod flooded_destinations;
 mod gate_keeper;
 mod health;
+mod holding;
 mod links;
 pub mod lock;
 pub mod log;
@@ -44,6 +45,7 @@ use crate::cli::File;
 use crate::daemon::admin::{Page, Socket};
 use crate::daemon::fixed_rate::Controls;
 use crate::daemon::gate_keeper::GateKeeper;
+use crate::daemon::holding::Holding;
 use crate::daemon::links::Links;
 use crate::daemon::privileges::InForce;
 use crate::daemon::requests::Requests;
@@ -68,6 +70,7 @@ pub struct Daemon {
     view: Arc<StatusView>,
     requests: Requests,
     links: Links,
+    holding: Holding,
 }
 
 /// The objects that are made with the privileges that the daemon then gives up.
@@ -88,6 +91,8 @@ pub struct Made {
     pub page: Option<Page>,
     /// By which legs are restarted when their link is back; none where that is not permitted.
     pub injector: Option<Injector>,
+    /// The same, for parts of ACKs.
+    pub part_injector: Option<Injector>,
 }
 
 impl Privileged {
@@ -98,6 +103,12 @@ impl Privileged {
         if self.made.injector.is_none() && config.legs.iter().any(|leg| leg.link.is_some()) {
             tracing::warn!(
                 "without CAP_NET_RAW, connections go on only some seconds after their link is back \
+                 (AmbientCapabilities=CAP_NET_RAW in the unit)"
+            );
+        }
+        if self.made.part_injector.is_none() && config.holds_acks() {
+            tracing::warn!(
+                "without CAP_NET_RAW, no ACK can be made several: senders wait less long for a link \
                  (AmbientCapabilities=CAP_NET_RAW in the unit)"
             );
         }

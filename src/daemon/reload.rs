@@ -51,12 +51,14 @@ impl Daemon {
         let probed = prepare::probe(&settings);
         self.requests.during(&mut self.keeper, probed).await??;
         let prepared = self.keeper.relay.prepare(settings)?;
+        let opened = self.holding.prepare(&config)?;
         let backend = resources::queue_backend(&config);
         let backend = self.requests.during(&mut self.keeper, backend).await??;
         let plan = prepare::plan(&config, &prepared, self.workers, backend);
         let replaced = self.installed.replace(&plan);
         self.requests.during(&mut self.keeper, replaced).await??;
         self.keeper.relay.reload(prepared, descriptors.pipes);
+        self.holding.follow(&config, opened);
         self.view.set_config(&config);
         self.keeper.probes.follow(&config);
         self.keeper.health.follow(&plan);

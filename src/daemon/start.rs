@@ -13,6 +13,7 @@ use crate::cli::File;
 use crate::daemon::admin::Admin;
 use crate::daemon::gate_keeper::GateKeeper;
 use crate::daemon::health::{Alarms, Health, Look};
+use crate::daemon::holding::Holding;
 use crate::daemon::links::Links;
 use crate::daemon::peers::Probes;
 use crate::daemon::requests::{GivenUp, Requests};
@@ -87,6 +88,7 @@ impl Daemon {
             view: serving.view,
             requests,
             links: serving.links,
+            holding: serving.holding,
         }))
     }
 }
@@ -145,6 +147,7 @@ async fn install(plan: &Plan) -> Result<Installed> {
 /// The services that are started once the kernel state is there.
 struct Serving {
     links: Links,
+    holding: Holding,
     gate: Gate,
     watch: Watch,
     relay: Relay,
@@ -159,17 +162,23 @@ fn serve(config: &Config, prepared: Prepared, sources: Sources, made: Made) -> R
     let counters = Arc::clone(&sources.counters);
     let relay = Relay::start(prepared, pipes, counters, made.injector)
         .map_err(|error| Failure::internal("start the workers", error))?;
-    let links = Links::start(config, relay.links(), sources.peers.clone());
+    let mut holding = Holding::new(made.part_injector);
+    let opened = holding.prepare(config)?;
+    holding.follow(config, opened);
+    let teller = holding.teller();
+    let links = Links::start(config, relay.links(), teller, sources.peers.clone());
     let view = Arc::new(StatusView::new(
         config,
         relay.observer(),
         links.states(),
+        holding.figures(),
         sources,
     ));
     let shown = Arc::clone(&view) as Arc<dyn View>;
     let admin = Admin::start(made.socket, made.page, shown)?;
     Ok(Serving {
         links,
+        holding,
         gate,
         watch,
         relay,

@@ -16,6 +16,7 @@ use pepd_telemetry::Counters;
 
 use crate::daemon::fixed_rate::Names;
 use crate::daemon::health::{Alarms, Passing};
+use crate::daemon::holding::HeldFigures;
 use crate::daemon::links::LinkStates;
 use crate::daemon::peers::PeerStates;
 use crate::daemon::resources::Descriptors;
@@ -51,6 +52,7 @@ pub struct StatusView {
     fixed_rate: Names,
     alarms: Arc<Alarms>,
     links: LinkStates,
+    held: HeldFigures,
     confinement: Confinement,
     kernel: RwLock<pepd_net::Counts>,
     configured: RwLock<Configured>,
@@ -70,8 +72,15 @@ struct Configured {
 }
 
 impl StatusView {
-    /// Makes a view of the relay that `observer` sees, and of the links under its legs.
-    pub fn new(config: &Config, observer: Observer, links: LinkStates, sources: Sources) -> Self {
+    /// Makes a view of the relay that `observer` sees, of the links under its legs, and of what is held
+    /// for them.
+    pub fn new(
+        config: &Config,
+        observer: Observer,
+        links: LinkStates,
+        held: HeldFigures,
+        sources: Sources,
+    ) -> Self {
         let Sources {
             counters,
             workers,
@@ -90,6 +99,7 @@ impl StatusView {
             fixed_rate,
             alarms,
             links,
+            held,
             confinement,
             kernel: RwLock::default(),
             configured: RwLock::new(Configured::from(config)),
@@ -222,6 +232,7 @@ impl View for StatusView {
             routed,
             guards,
             links: self.links.get(),
+            held: self.held.get(),
             alarms: self.alarms.list(),
             advice,
         }

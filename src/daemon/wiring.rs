@@ -12,6 +12,9 @@ use crate::daemon::resources;
 /// The first NFQUEUE; each worker reads one.
 const FIRST_QUEUE: QueueNumber = QueueNumber(7300);
 
+/// The NFQUEUE of packets that are held while a link is gone.
+pub const HOLD_QUEUE: QueueNumber = QueueNumber(7299);
+
 /// Gives what the relay is told; `controls` are those of the legs with a fixed rate.
 pub fn settings(config: &Config, controls: &Controls) -> pepd_relay::Settings {
     pepd_relay::Settings {
@@ -51,11 +54,14 @@ fn end_to_end(config: &Config) -> Option<pepd_relay::EndToEnd> {
     })
 }
 
-/// Gives the NFQUEUEs that the workers read.
+/// Gives the NFQUEUEs that the daemon reads.
 pub fn queues(config: &Config) -> impl Iterator<Item = QueueNumber> {
-    FIRST_QUEUE
-        .and_following()
-        .take(resources::workers(config).get())
+    let workers = match config.holds_syns() {
+        true => resources::workers(config).get(),
+        false => 0,
+    };
+    let of_workers = FIRST_QUEUE.and_following().take(workers);
+    of_workers.chain(config.holds_acks().then_some(HOLD_QUEUE))
 }
 
 fn leg(leg: &pepd_config::Leg, controls: &Controls, marks: Option<SocketMarks>) -> pepd_relay::Leg {
@@ -124,11 +130,19 @@ pub fn request(
         port: config.capture.port,
         source_prefix: config.limits.ipv6_source_prefix,
         handshake: handshake(config.capture.handshake),
-        queues: backend.map(|backend| pepd_net::Queues {
-            first: FIRST_QUEUE,
-            count: u16::try_from(workers.get()).unwrap_or(u16::MAX),
-            backend,
-        }),
+        hold_acks: backend
+            .filter(|_| config.holds_acks())
+            .map(|backend| pepd_net::HoldAcks {
+                queue: HOLD_QUEUE,
+                backend,
+            }),
+        queues: backend
+            .filter(|_| config.holds_syns())
+            .map(|backend| pepd_net::Queues {
+                first: FIRST_QUEUE,
+                count: u16::try_from(workers.get()).unwrap_or(u16::MAX),
+                backend,
+            }),
         campuses: campuses.collect(),
         peers: config.peers.iter().map(peer).collect(),
         rules: config.rules.iter().map(rule).collect(),
@@ -160,6 +174,7 @@ fn rule(rule: &pepd_config::Rule) -> pepd_net::Rule {
         action: match rule.action {
             Action::Split => pepd_net::Action::Split,
             Action::Bypass => pepd_net::Action::Bypass,
+            Action::HoldAcks => pepd_net::Action::HoldAcks,
         },
         handshake: rule.handshake.map(handshake),
     }

@@ -33,7 +33,7 @@ pub struct Capture {
 impl Capture {
     /// Goes through all that `pepd run` does before it changes the kernel.
     pub async fn gather(config: &Config) -> Self {
-        let backend = if config.holds_syns() {
+        let backend = if config.holds_syns() || config.holds_acks() {
             Some(pepd_net::find_queue_backend().await)
         } else {
             None
@@ -110,14 +110,28 @@ fn port(capture: &Capture, config: &Config) -> Finding {
 
 fn backend(capture: &Capture, config: &Config) -> Vec<Finding> {
     const ID: &str = "hold";
+    let (held, why, otherwise) = match config.holds_syns() {
+        true => (
+            "SYNs",
+            "handshake = \"end-to-end\"",
+            "write handshake = \"early\" under [capture]",
+        ),
+        false => (
+            "packets",
+            "action = \"hold-acks\"",
+            "write action = \"bypass\" in those rules",
+        ),
+    };
     let mut findings = Vec::new();
     match &capture.backend {
         None => {}
-        Some(Ok(QueueBackend::Nft)) => findings.push(Finding::ok(ID, "nft holds the SYNs")),
+        Some(Ok(QueueBackend::Nft)) => {
+            findings.push(Finding::ok(ID, format!("nft holds the {held}")))
+        }
         Some(Ok(QueueBackend::Iptables)) => findings.push(
             Finding::note(
                 ID,
-                "iptables' NFQUEUE holds the SYNs: nft has no queue here",
+                format!("iptables' NFQUEUE holds the {held}: nft has no queue here"),
             )
             .because(
                 "it works as well; the rules are in the tables raw and security instead of in \
@@ -130,9 +144,9 @@ fn backend(capture: &Capture, config: &Config) -> Vec<Finding> {
         ))) => {}
         Some(Err(error)) => findings.push(
             Finding::stop(ID, error.to_string())
-                .because("handshake = \"end-to-end\" needs it, and `pepd run` ends without")
+                .because(format!("{why} needs it, and `pepd run` ends without"))
                 .cure("modprobe nft_queue")
-                .otherwise("write handshake = \"early\" under [capture]"),
+                .otherwise(otherwise),
         ),
     }
     let taken: Vec<_> = wiring::queues(config)

@@ -8,10 +8,10 @@ use pepd_telemetry::Counters;
 use crate::view::View;
 use crate::wire::{
     API_VERSION, CampusSnapshot, Confinement, CountedReason, DaemonState, DirectionPoint,
-    DirectionSnapshot, FlowHistory, FlowSnapshot, Goodput, GuardDrops, HandshakeMode, HistoryPoint,
-    LegPoint, LegSnapshot, LimitUse, LinkReport, LinkState, Liveness, ModemState, Outage,
-    PairDirection, PairLeg, PairSnapshot, PeerState, Phase, PhaseSeconds, QueueBytes, Status,
-    TcpFigures,
+    DirectionSnapshot, FlowHistory, FlowSnapshot, Goodput, GuardDrops, HandshakeMode, Held,
+    HistoryPoint, LegPoint, LegSnapshot, LimitUse, LinkReport, LinkState, Liveness, ModemState,
+    Outage, PairDirection, PairLeg, PairSnapshot, PeerState, Phase, PhaseSeconds, QueueBytes,
+    Status, TcpFigures,
 };
 
 /// 2026-01-01T00:00:00Z, when everything is asked.
@@ -253,6 +253,7 @@ pub fn status(flows: u64) -> Status {
         ],
         pairs: vec![pair(flows)],
         links: vec![link()],
+        held: Some(held()),
         peers: vec![
             peer("hb-i", Liveness::Answering, Some(0.6), 2),
             peer("hb-k", Liveness::Silent, None, 480),
@@ -350,4 +351,19 @@ fn peer(name: &str, liveness: Liveness, rtt: Option<f64>, lost: u64) -> PeerStat
 )]
 fn bytes(number: f64) -> u64 {
     number as u64
+}
+
+/// Something of everything.
+fn held() -> Held {
+    Held {
+        connections: 3,
+        acks: 24,
+        packets: 80,
+        bytes: 120_000,
+        acks_total: 30,
+        parts_total: 4,
+        packets_total: 90,
+        repeated_total: 5,
+        beyond_total: 2,
+    }
 }

@@ -55,6 +55,11 @@ impl Config {
         holds_syns(&self.capture, &self.rules)
     }
 
+    /// Tells whether the packets of any connection are held while a link is gone.
+    pub fn holds_acks(&self) -> bool {
+        holds_acks(&self.rules)
+    }
+
     /// Returns the campus that `address` belongs to: the one with the longest prefix that holds it.
     /// `None` if it lies in no campus, and its connections are therefore not pepd's.
     pub fn campus_of(&self, address: IpAddr) -> Option<CampusId> {
@@ -79,6 +84,11 @@ impl Config {
 pub(crate) fn holds_syns(capture: &Capture, rules: &[Rule]) -> bool {
     let end_to_end = |rule: &Rule| rule.handshake == Some(Handshake::EndToEnd);
     capture.handshake == Handshake::EndToEnd || rules.iter().any(end_to_end)
+}
+
+/// Returns [`Config::holds_acks`] when the configuration is not complete yet.
+pub(crate) fn holds_acks(rules: &[Rule]) -> bool {
+    rules.iter().any(|rule| rule.action == Action::HoldAcks)
 }
 
 /// `[node]`: the box itself.
@@ -387,6 +397,8 @@ pub enum Action {
     Split,
     /// Route it as if pepd were not there.
     Bypass,
+    /// Route it, and hold its ACKs and packets while the link to one of its ends is gone.
+    HoldAcks,
 }
 
 /// `[[peer]]`: a tunnel to another helper box.

@@ -64,7 +64,7 @@ pub use apply::remove::{Removed, remove};
 pub use counters::{Counts, Guard, Unsplit};
 pub use diag::end_half_open;
 pub use error::{Classify, Drift, Kind};
-pub use gate::{Gate, GateError};
+pub use gate::{Away, Gate, GateError};
 pub use interfaces::{InterfaceChange, Interfaces};
 pub use iptables::process::IptablesError;
 pub use iptables::tables::open_iptables_lists;
@@ -79,7 +79,7 @@ pub use preflight::warning::Warning;
 pub use preflight::{Preflight, preflight};
 pub use queue_backend::{QueueBackendError, find_queue_backend};
 pub use request::{
-    Action, Campus, Handshake, Listener, Mark, Peer, QueueBackend, Queues, Request, Rule,
+    Action, Campus, Handshake, HoldAcks, Listener, Mark, Peer, QueueBackend, Queues, Request, Rule,
     SocketMarks, VerdictMarks, Via,
 };
 pub use route::error::RouteError;

@@ -1,11 +1,11 @@
 //! The plan: everything that will be in the kernel, computed without looking at it.
 
 use ipnet::IpNet;
-use pepd_packet::MarkValue;
+use pepd_packet::{MarkValue, QueueNumber};
 
 use crate::prefix::{self, Family, Range};
 use crate::request::{
-    Campus, Handshake, Listener, Mark, QueueBackend, Queues, Request, Rule, SourcePrefix,
+    Campus, Handshake, HoldAcks, Listener, Mark, QueueBackend, Queues, Request, Rule, SourcePrefix,
     VerdictMarks, Via,
 };
 use crate::route::ids::RouteTable;
@@ -29,6 +29,8 @@ pub struct Plan {
     pub(crate) handshake: Handshake,
     /// The queues in which SYNs are held; none where none are.
     pub(crate) queues: Option<Queues>,
+    /// The queue of packets that are held while a link is gone; none where none are.
+    pub(crate) hold_acks: Option<HoldAcks>,
     /// The families that have a campus prefix; nothing is installed for the others.
     pub(crate) families: Vec<Family>,
     /// The tunnels, in the order of [`Request::peers`].
@@ -85,6 +87,7 @@ impl Plan {
             rules: request.rules.clone(),
             handshake: request.handshake,
             queues: request.queues,
+            hold_acks: request.hold_acks,
             tunnels: request
                 .peers
                 .iter()
@@ -158,6 +161,21 @@ impl Plan {
     /// Gives the queues, where `backend` fills them.
     pub(crate) fn queues_of(&self, backend: QueueBackend) -> Option<Queues> {
         self.queues.filter(|queues| queues.backend == backend)
+    }
+
+    /// Gives the number of the queue of packets that are held while a link is gone, where `backend` fills
+    /// it.
+    pub(crate) fn hold_queue_of(&self, backend: QueueBackend) -> Option<QueueNumber> {
+        let held = self.hold_acks.filter(|held| held.backend == backend)?;
+        Some(held.queue)
+    }
+
+    /// Gives the mark of such packets on their way to the queue: one of those that say what becomes of a
+    /// SYN, which on other segments say nothing.
+    pub(crate) fn hold_mark(&self) -> Option<Mark> {
+        let value = self.mark.verdicts()?.split;
+        let mask = self.mark.mask;
+        Some(Mark { value, mask })
     }
 
     /// Gives the meanings of the marks of held SYNs; none if nothing is held.

@@ -27,6 +27,8 @@ pub struct Request {
     pub handshake: Handshake,
     /// The queues in which SYNs are held; none where none are, whatever handshake is asked for.
     pub queues: Option<Queues>,
+    /// Where the packets of connections go that are held while a link is gone; none where none are.
+    pub hold_acks: Option<HoldAcks>,
     /// The campuses. Where their prefixes nest, the longest one wins; of two equal
     /// prefixes the first campus's (the configuration refuses such a file).
     pub campuses: Vec<Campus>,
@@ -65,6 +67,15 @@ pub struct Queues {
     /// The number of queues, at least 1.
     pub count: u16,
     /// The program that fills them.
+    pub backend: QueueBackend,
+}
+
+/// The NFQUEUE of packets that are held while a link is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HoldAcks {
+    /// Its number.
+    pub queue: QueueNumber,
+    /// The program that fills it.
     pub backend: QueueBackend,
 }
 
@@ -174,4 +185,6 @@ pub enum Action {
     Split,
     /// Route the connection as if pepd were not there.
     Bypass,
+    /// Route the connection; while the link to one of its ends is gone, its packets go to the queue.
+    HoldAcks,
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
 use pepd_packet::QueueNumber;
-use pepd_sys::nfqueue::Queue;
+use pepd_sys::nfqueue::{Queue, Room};
 use pepd_telemetry::{Counters, FlowTable, UnsplitReason};
 
 use crate::connection::access_log::AccessLog;
@@ -324,7 +324,7 @@ fn open_queues(held: EndToEnd, workers: NonZeroUsize) -> Result<Vec<Queue>, List
         .and_following()
         .take(workers.get())
         .map(|number| {
-            Queue::open(number).map_err(|source| match source.raw_os_error() {
+            Queue::open(number, Room::SYNS).map_err(|source| match source.raw_os_error() {
                 Some(libc::EBUSY) => ListenError::QueueInUse { number },
                 _ => ListenError::NoQueue { number, source },
             })

@@ -15,6 +15,7 @@ use pepd_admin::api::LinkOrder;
 use pepd_admin::wire::{FlowSnapshot, LinkReport, LinkState, Liveness, Outage};
 use pepd_config::{Config, LinkSource, Rate};
 use pepd_dlep::session::Link as Said;
+use pepd_hold::Report;
 use pepd_net::{InterfaceChange, Interfaces};
 use pepd_relay::LinkControl;
 use tokio::sync::{mpsc, oneshot};
@@ -23,6 +24,7 @@ use tokio::time::sleep_until;
 
 use self::dlep::Modems;
 use self::record::{Heard, Record, State};
+use crate::daemon::holding::HoldTeller;
 use crate::daemon::peers::PeerStates;
 
 /// The links under the legs. Following them ends when this is dropped.
@@ -54,6 +56,7 @@ enum Order {
 struct Watched {
     leg: Arc<str>,
     source: Option<LinkSource>,
+    rate: Option<Rate>,
 }
 
 impl Watched {
@@ -62,6 +65,7 @@ impl Watched {
         let peers: Vec<&str> = config.peers.iter().map(|peer| peer.name.as_str()).collect();
         config.legs.iter().map(move |leg| Self {
             leg: leg.name.as_str().into(),
+            rate: leg.rate,
             // Of a fleet's file: the other end of the link tells, not the box itself.
             source: leg.link.clone().filter(|source| match source {
                 LinkSource::Interface(_) | LinkSource::Dlep(_) => true,
@@ -72,13 +76,19 @@ impl Watched {
 }
 
 impl Links {
-    /// Begins to follow the links of this configuration, and to tell the relay. To be called within a
-    /// runtime.
-    pub fn start(config: &Config, relay: LinkControl, peers: PeerStates) -> Self {
+    /// Begins to follow the links of this configuration, and to tell the relay and what holds packets. To
+    /// be called within a runtime.
+    pub fn start(
+        config: &Config,
+        relay: LinkControl,
+        holding: HoldTeller,
+        peers: PeerStates,
+    ) -> Self {
         let (orders, inbox) = mpsc::unbounded_channel();
         let states = LinkStates::default();
         let follower = Follower {
             relay,
+            holding,
             peers,
             modems: Modems::default(),
             said: BTreeMap::new(),
@@ -149,6 +159,8 @@ impl LinkTeller {
 /// What is known of the link under a leg.
 struct Link {
     source: Option<LinkSource>,
+    /// What the operator says that it carries, or else its modem.
+    rate: Option<Rate>,
     record: Record,
     since: Option<SystemTime>,
     changes: u64,
@@ -162,6 +174,7 @@ impl Link {
     fn new(source: Option<LinkSource>) -> Self {
         Self {
             source,
+            rate: None,
             record: Record::new(),
             since: None,
             changes: 0,
@@ -200,6 +213,7 @@ fn seconds(time: SystemTime) -> f64 {
 /// The task that hears of all links.
 struct Follower {
     relay: LinkControl,
+    holding: HoldTeller,
     peers: PeerStates,
     modems: Modems,
     /// What each modem was heard to say last.
@@ -240,20 +254,23 @@ impl Follower {
 
     fn follow(&mut self, config: &Config) {
         let mut before = std::mem::take(&mut self.legs);
-        for Watched { leg, source } in Watched::all(config) {
-            let link = match before.remove_entry(&leg) {
+        for Watched { leg, source, rate } in Watched::all(config) {
+            let mut link = match before.remove_entry(&leg) {
                 Some((_, link)) if link.source == source => link,
                 other => {
                     before.extend(other);
                     Link::new(source)
                 }
             };
+            link.rate = rate;
+            self.tell_holding(&leg, &link);
             self.legs.insert(leg, link);
         }
         // A leg whose link is told by something else now, or by nothing, is not gone for ever.
         for (leg, link) in before {
             if link.record.state() != State::Up {
                 self.relay.up(&leg);
+                self.holding.hear(&leg, Report::Up(None));
             }
             self.relay.set_rate(&leg, None);
         }
@@ -362,6 +379,9 @@ impl Follower {
         if let Some(link) = self.legs.get_mut(leg) {
             link.enter(state, SystemTime::now());
         }
+        if let Some(link) = self.legs.get(leg) {
+            self.tell_holding(leg, link);
+        }
         let leg_name = &**leg;
         match state {
             State::Up => {
@@ -379,6 +399,27 @@ impl Follower {
                 self.relay.gone(leg);
             }
         }
+    }
+
+    /// Tells what holds packets how a link is.
+    fn tell_holding(&self, leg: &Arc<str>, link: &Link) {
+        let report = match link.record.state() {
+            State::Up => {
+                let said = self.modems.links();
+                let of = |(name, said): &(String, Option<Said>)| {
+                    let is_its = link.source == Some(LinkSource::Dlep(name.clone()));
+                    let said = (*said).filter(|_| is_its)?;
+                    said.metrics.transmit.map(Rate)
+                };
+                Report::Up(link.rate.or_else(|| said.iter().find_map(of)))
+            }
+            State::GoingDown => {
+                let left = |at: Instant| at.saturating_duration_since(Instant::now());
+                Report::GoingDown(link.record.deadline().map(left))
+            }
+            State::Gone => Report::Gone,
+        };
+        self.holding.hear(leg, report);
     }
 
     fn publish(&self) {

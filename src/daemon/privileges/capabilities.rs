@@ -55,7 +55,8 @@ fn is_effective(capability: Capability) -> bool {
 
 fn wanted(config: &Config) -> impl Iterator<Item = Capability> {
     let probes = config.peers.iter().any(|peer| peer.probe.is_some());
-    let raw = probes || (config.holds_syns() && programs::has_legacy_iptables_only());
+    let raw = probes
+        || ((config.holds_syns() || config.holds_acks()) && programs::has_legacy_iptables_only());
     WANTED
         .iter()
         .copied()

@@ -23,7 +23,7 @@ const DOUBLINGS: u32 = 5;
 
 /// The side of the box that has the outage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
+pub(super) enum Side {
     Client,
     Server,
 }
@@ -44,7 +44,7 @@ impl Side {
     }
 
     /// Loses everything that comes to this side's host by its link, or that it sends, unseen by the box.
-    fn lose(self, world: &World) -> Result<()> {
+    pub(super) fn lose(self, world: &World) -> Result<()> {
         self.host(world).sh(LOSE).map(drop)
     }
 
@@ -67,16 +67,16 @@ impl Side {
         self.restore(world)
     }
 
-    fn restore(self, world: &World) -> Result<()> {
+    pub(super) fn restore(self, world: &World) -> Result<()> {
         self.host(world).sh(RESTORE).map(drop)
     }
 }
 
 /// A socket's timer, as `ss` shows it.
 #[derive(Debug, PartialEq)]
-struct Timer {
+pub(super) struct Timer {
     kind: String,
-    left: Duration,
+    pub(super) left: Duration,
     doublings: u32,
 }
 
@@ -90,7 +90,11 @@ fn timer(world: &World, client: &TcpStream, at: Side) -> Result<Option<Timer>> {
 }
 
 /// Returns the timer of a host's socket with these two ends, if one runs.
-fn timer_of(host: &Netns, ours: SocketAddr, theirs: SocketAddr) -> Result<Option<Timer>> {
+pub(super) fn timer_of(
+    host: &Netns,
+    ours: SocketAddr,
+    theirs: SocketAddr,
+) -> Result<Option<Timer>> {
     let list = host.sh(&format!("ss -Htno src {ours} and dst {theirs}"))?;
     let Some((_, timer)) = list.split_once("timer:(") else {
         return Ok(None);
@@ -121,7 +125,10 @@ fn time_left(text: &str) -> Option<Duration> {
 }
 
 /// Waits until such a timer has been doubled so often, and has some time left.
-fn wait_for_doublings(timer: impl Fn() -> Result<Option<Timer>>, kind: &str) -> Result<Timer> {
+pub(super) fn wait_for_doublings(
+    timer: impl Fn() -> Result<Option<Timer>>,
+    kind: &str,
+) -> Result<Timer> {
     let mut last = None;
     wait_until(LIMIT, "the kernel waits for longer and longer", || {
         last = timer().ok().flatten();

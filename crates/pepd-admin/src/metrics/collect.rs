@@ -7,11 +7,11 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
 use super::families::{Families, Family, Labels};
-use super::process;
+use super::{links, process};
 use crate::view::View;
 use crate::wire::{
-    Alarm, CountedReason, DaemonState, GuardDrops, LinkReport, LinkState, Liveness, PairDirection,
-    PairSnapshot, PeerState, Phase, Side, Status,
+    Alarm, CountedReason, DaemonState, GuardDrops, Liveness, PairDirection, PairSnapshot,
+    PeerState, Phase, Side, Status,
 };
 use pepd_telemetry::{Counters, CountersBy, LegMeasurements, Measurements, Reason};
 
@@ -44,7 +44,7 @@ impl Collector for Collect {
         shortages(families, counters)?;
         peers(families, &status.peers)?;
         guards(families, &status.guards)?;
-        links(families, counters, &status.links)?;
+        links::write(families, counters, &status)?;
         process::write(families)
     }
 }
@@ -380,75 +380,8 @@ fn guards(families: &mut Families<'_>, guards: &[GuardDrops]) -> fmt::Result {
     )
 }
 
-fn links(families: &mut Families<'_>, counters: &Counters, links: &[LinkState]) -> fmt::Result {
-    families.gauges(
-        &Family::new(
-            "pepd_link_state",
-            "Whether the link under a leg is there: 1 for the state it is in.",
-        ),
-        links.iter().flat_map(|link| {
-            LinkReport::ALL.map(|state| {
-                let labels = vec![("leg", link.leg.as_str()), ("state", state.name())];
-                (labels, f64::from(u8::from(state == link.state)))
-            })
-        }),
-    )?;
-    families.counts(
-        &Family::new("pepd_link_changes", "Changes of the state of a leg's link."),
-        links
-            .iter()
-            .map(|link| (vec![("leg", link.leg.as_str())], link.changes)),
-    )?;
-    modems(families, links)?;
-    families.counts(
-        &Family::new(
-            "pepd_legs_restarted",
-            "Legs that had stopped and were restarted when their link was back.",
-        ),
-        [(vec![], counters.restarted.get())],
-    )
-}
-
-/// What modems say of the links under legs.
-fn modems(families: &mut Families<'_>, links: &[LinkState]) -> fmt::Result {
-    let told = |link: &LinkState| link.modem.clone();
-    let told = links
-        .iter()
-        .filter_map(|link| Some((vec![("leg", link.leg.as_str())], told(link)?)));
-    let told: Vec<_> = told.collect();
-    families.gauges(
-        &Family::new(
-            "pepd_link_session",
-            "Whether there is a DLEP session with the modem of a leg's link.",
-        ),
-        told.iter()
-            .map(|(leg, modem)| (leg.clone(), f64::from(u8::from(modem.session.is_some())))),
-    )?;
-    families.gauges(
-        &Family::new(
-            "pepd_link_rate_bits_per_second",
-            "The rate at which a leg's link carries packets at present, as its modem says.",
-        ),
-        told.iter().flat_map(|(leg, modem)| {
-            let rates = [("out", modem.transmit_rate), ("in", modem.receive_rate)];
-            rates.into_iter().filter_map(|(direction, rate)| {
-                let labels = [&leg[..], &[("direction", direction)]].concat();
-                Some((labels, float(rate?)))
-            })
-        }),
-    )?;
-    families.gauges(
-        &Family::new(
-            "pepd_link_latency_seconds",
-            "The time that a packet takes over a leg's link, as its modem says.",
-        ),
-        told.iter()
-            .filter_map(|(leg, modem)| Some((leg.clone(), modem.latency?))),
-    )
-}
-
 /// Converts a count: exact up to 2^53, and Prometheus holds every value like this.
 #[allow(clippy::cast_precision_loss, reason = "as said")]
-fn float(n: u64) -> f64 {
+pub(super) fn float(n: u64) -> f64 {
     n as f64
 }

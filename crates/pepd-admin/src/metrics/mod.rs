@@ -9,6 +9,7 @@
 
 mod collect;
 mod families;
+mod links;
 mod process;
 mod text;
 

@@ -48,6 +48,29 @@ pub struct Outage {
     pub ended: Option<f64>,
 }
 
+/// What is held of connections that stay end to end while links are gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// Connections of which something is held.
+    pub connections: u64,
+    /// ACKs that wait, the parts of one counted like them.
+    pub acks: u64,
+    /// Packets that are kept.
+    pub packets: u64,
+    /// The bytes of these.
+    pub bytes: u64,
+    /// ACKs that have waited since the start.
+    pub acks_total: u64,
+    /// Parts of ACKs that were made.
+    pub parts_total: u64,
+    /// Packets that have been kept.
+    pub packets_total: u64,
+    /// Packets that were dropped because their receiver, or what is kept, has the same.
+    pub repeated_total: u64,
+    /// Packets that were not held because there was no room.
+    pub beyond_total: u64,
+}
+
 /// Which link something is said of.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -16,7 +16,7 @@ mod status;
 
 pub use confinement::Confinement;
 pub use flows::{FlowList, FlowQuery, FlowSort, Place};
-pub use links::{LinkQuery, LinkState, ModemState, Outage};
+pub use links::{Held, LinkQuery, LinkState, ModemState, Outage};
 pub use lists::{CounterList, Done, Index, LimitList, PeerList};
 pub use peers::{GuardDrops, Liveness, PeerState};
 pub use pepd_telemetry::{

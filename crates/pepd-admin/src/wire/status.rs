@@ -4,7 +4,7 @@ use pepd_telemetry::{CountedFailure, PairSnapshot};
 use serde::{Deserialize, Serialize};
 
 use super::confinement::Confinement;
-use super::links::LinkState;
+use super::links::{Held, LinkState};
 use super::peers::{GuardDrops, PeerState};
 
 /// The version of every value that the API gives.
@@ -63,6 +63,9 @@ pub struct Status {
     /// The links under the legs, as far as something tells of them.
     #[serde(default)]
     pub links: Vec<LinkState>,
+    /// What is held of connections that stay end to end; none where no rule asks for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<Held>,
     /// What stands in the way of connections, or would, by what was found on the host.
     #[serde(default)]
     pub alarms: Vec<Alarm>,

@@ -50,12 +50,12 @@ fn rule(
     let destination_port = port_list(section, problems);
     let action = section.required(problems, "action", "\"bypass\"", action);
     let handshake = section.optional(problems, "handshake", handshake);
-    if let (Some(Action::Bypass), Some(_), Some(field)) =
+    if let (Some(Action::Bypass | Action::HoldAcks), Some(_), Some(field)) =
         (action, handshake, section.field("handshake"))
     {
         problems.push(
             field
-                .problem("a rule that bypasses pepd has no `handshake`")
+                .problem("a rule whose connections are not split has no `handshake`")
                 .label("the hosts shake hands with each other")
                 .help("leave the key out, or write `action = \"split\"`"),
         );
@@ -171,11 +171,13 @@ fn ports(field: Field<'_>) -> Result<Spanned<Ports>, Problem> {
 }
 
 fn action(field: Field<'_>) -> Result<Action, Problem> {
-    match field.text("`split` or `bypass`, in quotes", "\"bypass\"")? {
+    match field.text("`split`, `bypass` or `hold-acks`, in quotes", "\"bypass\"")? {
         "split" => Ok(Action::Split),
         "bypass" => Ok(Action::Bypass),
+        "hold-acks" => Ok(Action::HoldAcks),
         other => {
-            let help = "write \"split\", or \"bypass\" for connections that pepd shall not touch";
+            let help = "write \"split\", or \"bypass\" for connections that pepd shall not touch, or \
+                        \"hold-acks\" for those that it holds only while a link is gone";
             Err(field.malformed(other, "an action", help))
         }
     }

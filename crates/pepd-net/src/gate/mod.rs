@@ -7,6 +7,7 @@
 //!
 //! What is needed of nf_tables is two message types with six attributes ([`elements`]).
 
+mod away;
 mod elements;
 
 use std::io;
@@ -22,6 +23,7 @@ use crate::error::{Classify, Kind};
 use crate::netlink::NetlinkError;
 use crate::nft::names::{DynamicSet, GATES};
 use crate::prefix::Family;
+pub use away::Away;
 use elements::Changes;
 
 /// A handle on the gate and on the sets of sources that are over their limit.

@@ -30,6 +30,30 @@ const COMMENT: &str = "-m comment --comment pepd";
 /// Gives the rules by which a plan's queues are filled; none where nft fills them, or nothing is
 /// held.
 pub(crate) fn rules(plan: &Plan) -> Vec<QueueRule> {
+    [syn_rules(plan), hold_rules(plan)].concat()
+}
+
+/// Gives the rule by which packets are held while a link is gone.
+fn hold_rules(plan: &Plan) -> Vec<QueueRule> {
+    let queue = plan
+        .hold_queue_of(QueueBackend::Iptables)
+        .filter(|_| plan.captures);
+    let Some((queue, mark)) = queue.zip(plan.hold_mark()) else {
+        return Vec::new();
+    };
+    let rule = format!(
+        "FORWARD -p tcp -m mark --mark {mark} -m tcp --tcp-flags SYN,RST NONE {COMMENT} -j NFQUEUE \
+         --queue-num {queue} --queue-bypass"
+    );
+    let rule = |family: &Family| QueueRule {
+        family: *family,
+        table: IptablesTable::Security,
+        rule: rule.clone(),
+    };
+    plan.families.iter().map(rule).collect()
+}
+
+fn syn_rules(plan: &Plan) -> Vec<QueueRule> {
     let mark = plan.mark;
     let Some(queues) = plan
         .queues_of(QueueBackend::Iptables)

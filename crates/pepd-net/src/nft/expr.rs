@@ -2,7 +2,7 @@
 
 use pepd_packet::MarkValue;
 
-use super::names::{DynamicSet, GATES, SYN_KEY};
+use super::names::{DynamicSet, GATES, HOLD_ACKS, SYN_KEY};
 use crate::plan::{Addresses, Plan};
 use crate::prefix::{Family, Range, union};
 use crate::request::{Action, Handshake, Mark, Queues, Rule, SocketMarks};
@@ -28,9 +28,6 @@ pub(super) const FOREIGN: &str = "fib daddr type { local, broadcast, anycast, mu
 
 /// Writes a configuration rule as nft rules: one per family where it names addresses.
 pub(super) fn rule_lines(plan: &Plan, index: usize, rule: &Rule) -> Vec<String> {
-    let Some(ports) = ports(rule) else {
-        return Vec::new();
-    };
     let (end, about) = match rule.action {
         Action::Split => {
             let handshake = rule.handshake.unwrap_or(plan.handshake);
@@ -40,17 +37,43 @@ pub(super) fn rule_lines(plan: &Plan, index: usize, rule: &Rule) -> Vec<String> 
             )
         }
         Action::Bypass => ("counter counter name bypassed accept".to_owned(), "bypass"),
+        Action::HoldAcks => (
+            format!("counter counter name {} accept", HOLD_ACKS.0),
+            "hold-acks",
+        ),
     };
-    let end = format!("{ports}{end} comment \"rule {}: {about}\"", index + 1);
+    let end = format!("{end} comment \"rule {}: {about}\"", index + 1);
+    matched(plan, rule, Way::Forth, &end)
+}
+
+/// The way of a packet between the ends of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// From the client to the server.
+    Forth,
+    /// Back.
+    Back,
+}
+
+/// Writes what is done with a packet that goes this way if its connection matches a rule: one line per
+/// family where that names addresses.
+pub(super) fn matched(plan: &Plan, rule: &Rule, way: Way, end: &str) -> Vec<String> {
+    let (client, server, port) = match way {
+        Way::Forth => ("saddr", "daddr", "dport"),
+        Way::Back => ("daddr", "saddr", "sport"),
+    };
+    let Some(ports) = ports(rule, port) else {
+        return Vec::new();
+    };
     if rule.source.is_empty() && rule.destination.is_empty() {
-        return vec![end];
+        return vec![format!("{ports}{end}")];
     }
     plan.families
         .iter()
         .filter_map(|&family| {
-            let source = addresses(family, "saddr", Addresses::of(family, &rule.source))?;
-            let destination = addresses(family, "daddr", Addresses::of(family, &rule.destination))?;
-            Some(format!("{source}{destination}{end}"))
+            let source = addresses(family, client, Addresses::of(family, &rule.source))?;
+            let destination = addresses(family, server, Addresses::of(family, &rule.destination))?;
+            Some(format!("{source}{destination}{ports}{end}"))
         })
         .collect()
 }
@@ -72,8 +95,8 @@ pub(super) fn source(plan: &Plan, family: Family) -> String {
     }
 }
 
-/// Matches destination ports; none if nothing can match it.
-pub(super) fn ports(rule: &Rule) -> Option<String> {
+/// Matches the server's ports, of which the packet's are `side`; none if nothing can match it.
+fn ports(rule: &Rule, side: &str) -> Option<String> {
     if rule.destination_port.is_empty() {
         return Some(String::new());
     }
@@ -98,7 +121,7 @@ pub(super) fn ports(rule: &Rule) -> Option<String> {
             false => format!("{first}-{last}"),
         })
         .collect();
-    (!shown.is_empty()).then(|| format!("tcp dport {{ {} }} ", shown.join(", ")))
+    (!shown.is_empty()).then(|| format!("tcp {side} {{ {} }} ", shown.join(", ")))
 }
 
 /// Gives the listeners' addresses as an anonymous set; none if there is no campus.

@@ -50,6 +50,11 @@
 //! - ICMP errors of this host's own go through the queue in `output`: the relay recognises
 //!   those about SYNs of its own.
 //!
+//! Connections that stay end to end, and whose packets are held while a link is gone, have a queue of
+//! their own: `in_outages`, as long as the set `away` says so, asks the rules again, for a packet from the
+//! client (`held_forth`) and for one from the server (`held_back`); `hold_acks` passes it to the queue, or
+//! marks it for iptables, and `unheld` takes that mark from those that nobody has read.
+//!
 //! What costs the queue more than others can wait for does not come to it: SYNs to destinations of
 //! which the daemon says that they are flooded are routed by `admission`; one that repeats a held SYN
 //! more often than any client does is dropped (`excess`); and of RSTs only so many a second are read.
@@ -72,8 +77,9 @@ use super::carried::Earlier;
 use super::expr::{digit, joined};
 use super::forward::{copying_tables, forward_chains};
 use super::held_syn::{answer_chains, first_chain, hold_chains, unread_chains};
+use super::hold_acks::hold_acks_chains;
 use super::mss_clamp::clamp_chains;
-use super::names::{COMPLETING, COUNTERS, DynamicSet, HOLD_COUNTERS, PASSAGE_COUNTERS};
+use super::names::{COMPLETING, COUNTERS, DynamicSet, HOLD_ACKS, HOLD_COUNTERS, PASSAGE_COUNTERS};
 use super::passage::passage_chains;
 use super::text::Ruleset;
 use super::tunnel_filter::{filter_chains, filter_counters};
@@ -91,6 +97,9 @@ pub(crate) fn write(plan: &Plan, earlier: Earlier<'_>) -> Ruleset {
         ruleset.counters(&[COMPLETING]);
         if plan.holds() {
             ruleset.counters(&HOLD_COUNTERS);
+        }
+        if plan.hold_acks.is_some() {
+            ruleset.counters(&[HOLD_ACKS]);
         }
         dynamic_sets(&mut ruleset, plan);
     }
@@ -128,6 +137,9 @@ fn capturing_chains(ruleset: &mut Ruleset, plan: &Plan) {
         answer_chains(ruleset, plan, marks);
     }
     forward_chains(ruleset, plan);
+    if plan.hold_acks.is_some() {
+        hold_acks_chains(ruleset, plan);
+    }
     syn_chains(ruleset, plan);
     leg_chains(ruleset, plan);
     prerouting_chain(ruleset, plan);
@@ -141,6 +153,7 @@ fn dynamic_sets(ruleset: &mut Ruleset, plan: &Plan) {
             DynamicSet::HeldSyns | DynamicSet::SynRates | DynamicSet::FloodedDestinations(_) => {
                 plan.holds()
             }
+            DynamicSet::Away => plan.hold_acks.is_some(),
             DynamicSet::HalfOpen(family) | DynamicSet::Ended(family) => {
                 plan.families.contains(&family)
             }

@@ -79,7 +79,7 @@ fn restart(
     let sent = repair::unacknowledged(fd, most)?;
     let packet = sent.and_then(|(header, data)| segment(header, data, &info, ends).packet());
     if let Some(packet) = packet {
-        injector.send(&packet, ends.theirs.ip(), ends.mark)?;
+        injector.send(&packet, ends.mark)?;
         if first {
             return Ok(());
         }
@@ -106,7 +106,7 @@ fn undo_doublings(
     };
     let mark = shared.settings.load().mark;
     for _ in 0..MOST_MESSAGES {
-        injector.send(&message, ends.ours.ip(), mark)?;
+        injector.send(&message, mark)?;
         // The loopback device has delivered it by now, or will do so soon: one too many is nothing.
         if tcp_info(fd)?.backoff == 0 {
             break;

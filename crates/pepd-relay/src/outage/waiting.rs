@@ -106,9 +106,9 @@ fn wake(
     let (Some(acknowledgement), Some(message)) = (acknowledgement, message) else {
         return Ok(());
     };
-    injector.send(&acknowledgement, ends.theirs.ip(), ends.mark)?;
+    injector.send(&acknowledgement, ends.mark)?;
     for _ in 0..doublings {
-        injector.send(&message, ends.theirs.ip(), ends.mark)?;
+        injector.send(&message, ends.mark)?;
     }
     Ok(())
 }

@@ -25,6 +25,26 @@ const MAX_PACKETS: u32 = 16_384;
 /// The socket's buffer, for about a thousand packets that have not been read.
 const BUFFER_BYTES: i32 = 2 * 1024 * 1024;
 
+/// How much a queue takes, and how much of it is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// The bytes that are copied of a packet, at most [`MESSAGE_BYTES`] less what is around it.
+    pub copied: u32,
+    /// The packets that the kernel holds before it lets them pass unread.
+    pub packets: u32,
+    /// The buffer of the socket, in bytes, for packets that have not been read.
+    pub buffer: i32,
+}
+
+impl Room {
+    /// The room for SYNs.
+    pub const SYNS: Self = Self {
+        copied: COPIED_BYTES,
+        packets: MAX_PACKETS,
+        buffer: BUFFER_BYTES,
+    };
+}
+
 /// The attempts to give what is due when the queue is closed. The kernel drops the rest, and the
 /// clients repeat it.
 const LAST_ATTEMPTS: u32 = 32;
@@ -55,9 +75,10 @@ struct Due {
 pub struct Queue {
     socket: Socket,
     number: QueueNumber,
-    /// Verdicts that could not be sent, the oldest first, at most [`MAX_PACKETS`]: without them the
-    /// kernel would keep the packets for as long as the queue is open.
+    /// Verdicts that could not be sent, the oldest first, at most as many as it holds packets: without
+    /// them the kernel would keep the packets for as long as the queue is open.
     due: Mutex<VecDeque<Due>>,
+    room: Room,
 }
 
 impl Queue {
@@ -66,14 +87,14 @@ impl Queue {
     /// # Errors
     /// EBUSY: another program reads this queue. EPERM: CAP_NET_ADMIN is missing. EPROTONOSUPPORT
     /// or EINVAL: the kernel has no nfnetlink_queue.
-    pub fn open(number: QueueNumber) -> io::Result<Self> {
+    pub fn open(number: QueueNumber, room: Room) -> io::Result<Self> {
         let mut socket = Socket::open()?;
         socket.set_non_blocking()?;
         // What did not fit has passed unread; there is nothing to be done about it here.
         socket.ignore_overflow()?;
         // A small buffer only means that packets pass unread earlier.
-        let _ = sockopt::set_receive_buffer(socket.as_fd(), BUFFER_BYTES);
-        socket.send(&message::configure(number, COPIED_BYTES, MAX_PACKETS))?;
+        let _ = sockopt::set_receive_buffer(socket.as_fd(), room.buffer);
+        socket.send(&message::configure(number, room.copied, room.packets))?;
         let mut answer = [0; 512];
         let len = socket.receive(&mut answer)?;
         message::acknowledged(&answer[..len])?;
@@ -81,6 +102,7 @@ impl Queue {
             socket,
             number,
             due: Mutex::default(),
+            room,
         })
     }
 
@@ -122,7 +144,7 @@ impl Queue {
                 .and_then(|()| self.send(packet, verdict)),
         };
         match sent {
-            Err(_) if due.len() < MAX_PACKETS as usize => due.push_back(Due {
+            Err(_) if due.len() < self.room.packets as usize => due.push_back(Due {
                 packet,
                 verdict,
                 recipient,

@@ -1,0 +1,207 @@
+//! Connections that stay end to end (`action = "hold-acks"`) while the link to one of their ends is gone:
+//! a thread holds their packets, and [`pepd_hold`] says what becomes of each.
+//!
+//! The capture passes packets to the queue only while the set `away` says so, which the thread renews
+//! again and again. So a daemon that is paused or killed holds nothing for long.
+
+mod thread;
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ipnet::IpNet;
+use pepd_admin::wire::Held;
+use pepd_config::Config;
+use pepd_hold::{Figures, Report};
+use pepd_net::Away;
+use pepd_packet::MarkMask;
+use pepd_relay::Injector;
+use pepd_sys::nfqueue::{Queue, Room};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+use self::thread::Thread;
+use crate::daemon::wiring::HOLD_QUEUE;
+use crate::exit::{Failure, Result};
+
+/// The room for what is held: the headers are all that is read.
+const ROOM: Room = Room {
+    copied: 256,
+    packets: 65_536,
+    buffer: 8 << 20,
+};
+
+/// The thread that holds packets, while the configuration asks for it.
+#[derive(Debug)]
+pub struct Holding {
+    thread: Option<Thread>,
+    teller: HoldTeller,
+    figures: HeldFigures,
+    injector: Option<Arc<Injector>>,
+}
+
+/// Tells the thread, if there is one, what is heard of links.
+#[derive(Debug, Clone, Default)]
+pub struct HoldTeller(Arc<Mutex<Option<UnboundedSender<Order>>>>);
+
+/// What is held, for whoever asks.
+#[derive(Debug, Clone, Default)]
+pub struct HeldFigures(Arc<Mutex<Option<Figures>>>);
+
+/// What the thread is told.
+#[derive(Debug)]
+enum Order {
+    Hear(Arc<str>, Report),
+    /// The legs by their addresses, and pepd's bits of the mark.
+    Follow(Campuses, MarkMask),
+    End,
+}
+
+/// What the thread takes over.
+#[derive(Debug)]
+pub struct Opened {
+    queue: Queue,
+    away: Away,
+}
+
+/// Which leg an address is behind: the longest prefixes first.
+#[derive(Debug, Clone, Default)]
+struct Campuses(Vec<(IpNet, Arc<str>)>);
+
+impl Campuses {
+    fn of(config: &Config) -> Self {
+        let mut all: Vec<(IpNet, Arc<str>)> = Vec::new();
+        for campus in &config.campuses {
+            let leg: Arc<str> = config.leg(campus.leg).name.as_str().into();
+            all.extend(campus.prefixes.iter().map(|net| (*net, Arc::clone(&leg))));
+        }
+        all.sort_by_key(|(net, _)| std::cmp::Reverse(net.prefix_len()));
+        Self(all)
+    }
+
+    fn leg(&self, address: IpAddr) -> Option<&Arc<str>> {
+        let of = self.0.iter().find(|(net, _)| net.contains(&address));
+        of.map(|(_, leg)| leg)
+    }
+}
+
+impl Holding {
+    /// Makes one that holds nothing. By `injector` an ACK can be made several.
+    pub fn new(injector: Option<Injector>) -> Self {
+        Self {
+            thread: None,
+            teller: HoldTeller::default(),
+            figures: HeldFigures::default(),
+            injector: injector.map(Arc::new),
+        }
+    }
+
+    /// Opens what another configuration needs, without touching what runs.
+    ///
+    /// # Errors
+    ///
+    /// If the queue is another program's, or the kernel has none.
+    pub fn prepare(&self, config: &Config) -> Result<Option<Opened>> {
+        if !config.holds_acks() || self.thread.is_some() {
+            return Ok(None);
+        }
+        let queue = Queue::open(HOLD_QUEUE, ROOM).map_err(|error| refused(&error))?;
+        let away = Away::open()?;
+        Ok(Some(Opened { queue, away }))
+    }
+
+    /// Holds packets as another configuration asks, with what was opened for it.
+    pub fn follow(&mut self, config: &Config, opened: Option<Opened>) {
+        if !config.holds_acks() {
+            self.end();
+            return;
+        }
+        let campuses = Campuses::of(config);
+        if let Some(opened) = opened {
+            let (orders, inbox) = unbounded_channel();
+            let figures = self.figures.clone();
+            match Thread::start(opened, inbox, figures, self.injector.clone()) {
+                Ok(thread) => self.thread = Some(thread),
+                // The next reload tries again.
+                Err(error) => tracing::error!(%error, "no packet is held while links are gone"),
+            }
+            self.teller.set(Some(orders));
+        }
+        let order = Order::Follow(campuses, config.capture.mark.mask);
+        self.teller.order(order);
+    }
+
+    /// Gives a handle by which it is told of links.
+    pub fn teller(&self) -> HoldTeller {
+        self.teller.clone()
+    }
+
+    /// Gives a handle on what is held.
+    pub fn figures(&self) -> HeldFigures {
+        self.figures.clone()
+    }
+
+    /// Lets go all packets, and ends.
+    pub fn end(&mut self) {
+        self.teller.order(Order::End);
+        self.teller.set(None);
+        if let Some(thread) = self.thread.take() {
+            thread.join();
+        }
+        self.figures.set(None);
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn refused(error: &io::Error) -> Failure {
+    let cure = match error.raw_os_error() {
+        Some(libc::EBUSY) => "another program reads it: end that",
+        _ => "take the rules with `action = \"hold-acks\"` out, or load the module nfnetlink_queue",
+    };
+    Failure::temporary(format!("NFQUEUE {HOLD_QUEUE}: {error}; {cure}"))
+}
+
+impl HoldTeller {
+    /// Tells what is heard of the link under a leg.
+    pub fn hear(&self, leg: &Arc<str>, report: Report) {
+        self.order(Order::Hear(Arc::clone(leg), report));
+    }
+
+    fn order(&self, order: Order) {
+        let orders = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(orders) = &*orders {
+            _ = orders.send(order);
+        }
+    }
+
+    fn set(&self, orders: Option<UnboundedSender<Order>>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = orders;
+    }
+}
+
+impl HeldFigures {
+    fn set(&self, figures: Option<Figures>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = figures;
+    }
+
+    /// Gives what is held; none where no rule asks for it.
+    pub fn get(&self) -> Option<Held> {
+        let figures = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        figures.map(|figures| Held {
+            connections: figures.flows as u64,
+            acks: figures.acks as u64,
+            packets: figures.packets as u64,
+            bytes: figures.bytes as u64,
+            acks_total: figures.acks_total,
+            parts_total: figures.parts_total,
+            packets_total: figures.packets_total,
+            repeated_total: figures.repeated_total,
+            beyond_total: figures.beyond_total,
+        })
+    }
+}

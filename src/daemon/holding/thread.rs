@@ -1,0 +1,230 @@
+//! The thread that reads the queue.
+
+use std::io;
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use pepd_hold::{Act, Holder, Limits, PacketId};
+use pepd_net::Away;
+use pepd_packet::{MarkMask, MarkValue, PacketMark, Passing};
+use pepd_relay::Injector;
+use pepd_sys::nfqueue::{self, MESSAGE_BYTES, Queue, Recipient, Verdict};
+use pepd_sys::reactor;
+use pepd_telemetry::Throttle;
+use tokio::io::Interest;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::sleep_until;
+
+use super::{Campuses, HeldFigures, Opened, Order, ROOM};
+use crate::daemon::ticks;
+
+/// What is held at most. A receiver has room for 6 MiB if its host's limits are Linux's own
+/// (net.ipv4.tcp_rmem).
+const LIMITS: Limits = Limits {
+    flows: 16_384,
+    packets: ROOM.packets as usize,
+    bytes: 64 << 20,
+    bytes_of_one: 6 << 20,
+};
+
+/// The interval at which the capture is told that packets are held, and the time for which it believes
+/// that.
+const RENEWAL: Duration = Duration::from_secs(1);
+const AWAY_TTL: Duration = Duration::from_secs(5);
+
+/// Packets read in a row before what is due has its turn.
+const PACKETS_PER_TURN: usize = 256;
+
+/// The thread.
+#[derive(Debug)]
+pub(super) struct Thread(JoinHandle<()>);
+
+impl Thread {
+    /// Starts it.
+    pub(super) fn start(
+        opened: Opened,
+        inbox: UnboundedReceiver<Order>,
+        figures: HeldFigures,
+        injector: Option<Arc<Injector>>,
+    ) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let Opened { queue, away } = opened;
+        let work = Work {
+            holder: Holder::new(LIMITS, Instant::now()),
+            campuses: Campuses::default(),
+            mask: MarkMask(0),
+            queue,
+            away,
+            is_away: false,
+            injector,
+            figures,
+            acts: Vec::new(),
+            buffer: vec![0; MESSAGE_BYTES],
+        };
+        let thread = std::thread::Builder::new()
+            .name("holder".to_owned())
+            .spawn(move || runtime.block_on(work.run(inbox)))?;
+        Ok(Self(thread))
+    }
+
+    /// Waits for its end.
+    pub(super) fn join(self) {
+        if self.0.join().is_err() {
+            tracing::error!("the thread that holds packets had panicked");
+        }
+    }
+}
+
+struct Work {
+    holder: Holder,
+    campuses: Campuses,
+    /// pepd's bits of the mark.
+    mask: MarkMask,
+    queue: Queue,
+    away: Away,
+    /// Whether the capture was told to pass packets on to the queue.
+    is_away: bool,
+    injector: Option<Arc<Injector>>,
+    figures: HeldFigures,
+    acts: Vec<Act>,
+    buffer: Vec<u8>,
+}
+
+impl Work {
+    async fn run(mut self, mut inbox: UnboundedReceiver<Order>) {
+        let socket = self.queue.as_fd().try_clone_to_owned();
+        let registered = socket.and_then(|fd| Ok(reactor::register(fd, Interest::READABLE)?));
+        let socket = match registered {
+            Ok(socket) => socket,
+            Err(error) => {
+                tracing::error!(%error, "no packet is held while links are gone");
+                return;
+            }
+        };
+        let mut renewal = ticks::interval(RENEWAL);
+        loop {
+            self.figures.set(Some(self.holder.figures()));
+            let deadline = self.holder.deadline();
+            tokio::select! {
+                order = inbox.recv() => match order {
+                    Some(Order::Hear(leg, report)) => self.holder.hear(&leg, report, Instant::now()),
+                    Some(Order::Follow(campuses, mask)) => {
+                        (self.campuses, self.mask) = (campuses, mask);
+                    }
+                    Some(Order::End) | None => break,
+                },
+                guard = socket.readable() => {
+                    if let Ok(mut guard) = guard && self.read() {
+                        guard.clear_ready();
+                    }
+                }
+                () = at(deadline) => {}
+                _ = renewal.tick() => {
+                    // Told again below.
+                    self.is_away &= !self.holder.is_needed();
+                    self.queue.retry();
+                }
+            }
+            self.holder.tick(Instant::now(), &mut self.acts);
+            self.act();
+            self.tell();
+            tokio::task::yield_now().await;
+        }
+        self.holder.end(&mut self.acts);
+        self.act();
+        self.tell();
+    }
+
+    /// Reads some packets; returns whether there are no more.
+    fn read(&mut self) -> bool {
+        for _ in 0..PACKETS_PER_TURN {
+            let Ok(length) = self.queue.receive(&mut self.buffer) else {
+                return true;
+            };
+            let now = Instant::now();
+            for packet in nfqueue::packets(self.buffer.get(..length).unwrap_or_default()) {
+                let id = PacketId(u64::from(packet.mark.0) << 32 | u64::from(packet.id));
+                let ends = Passing::read(packet.payload).map(|segment| segment.four_tuple);
+                let leg = |address| self.campuses.leg(address);
+                let legs = ends.map_or((None, None), |ends| {
+                    (leg(ends.client.ip()), leg(ends.server.ip()))
+                });
+                self.holder
+                    .packet(id, packet.payload, legs, now, &mut self.acts);
+            }
+        }
+        false
+    }
+
+    /// Does what is to be done.
+    fn act(&mut self) {
+        for act in std::mem::take(&mut self.acts) {
+            match act {
+                Act::Release(id) => {
+                    let (packet, mark) = split(id);
+                    let mark = mark.with(MarkValue::NONE, self.mask);
+                    self.decide(packet, Verdict::Accept(mark));
+                }
+                Act::Drop(id) => self.decide(split(id).0, Verdict::Drop),
+                Act::Send(segment) => {
+                    let (Some(injector), Some(packet)) = (&self.injector, segment.packet()) else {
+                        continue;
+                    };
+                    if let Err(error) = injector.send(&packet, MarkValue::NONE) {
+                        tracing::debug!(%error, "send a part of an ACK");
+                    }
+                }
+            }
+        }
+    }
+
+    fn decide(&self, packet: u32, verdict: Verdict) {
+        static THROTTLE: Throttle = Throttle::new(Duration::from_secs(10));
+        let decided = self.queue.decide(packet, verdict, Recipient::Anybody);
+        if let Err(error) = decided
+            && let Some(held_back) = THROTTLE.admit(Instant::now())
+        {
+            tracing::error!(%error, held_back, "no verdict on a held packet: it waits until pepd ends");
+        }
+    }
+
+    /// Tells the capture whether packets are to come.
+    fn tell(&mut self) {
+        static THROTTLE: Throttle = Throttle::new(Duration::from_secs(10));
+        let is_needed = self.holder.is_needed();
+        if is_needed == self.is_away {
+            return;
+        }
+        let told = match is_needed {
+            true => self.away.hold(AWAY_TTL),
+            false => self.away.pass(),
+        };
+        match told {
+            Ok(()) => self.is_away = is_needed,
+            Err(error) => {
+                if let Some(held_back) = THROTTLE.admit(Instant::now()) {
+                    tracing::warn!(%error, held_back, "no packet is held while the link is gone");
+                }
+            }
+        }
+    }
+}
+
+/// Gives a packet's number, and the mark with which it came.
+fn split(PacketId(id): PacketId) -> (u32, PacketMark) {
+    let halves = [id & u64::from(u32::MAX), id >> 32];
+    // Halves of 64 bits.
+    let [packet, mark] = halves.map(|half| u32::try_from(half).unwrap_or_default());
+    (packet, PacketMark(mark))
+}
+
+async fn at(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline.into()).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,243 @@
+//! Connections that stay end to end (`action = "hold-acks"`) while the link to one of their ends is gone.
+
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, ensure};
+use pepd_testbed::traffic::{Pair, Pattern, receive_exactly, send};
+use pepd_testbed::{Family, Pepd, World, ask, require, wait_until};
+use rstest::rstest;
+use serde_json::Value;
+
+use super::outages::{Side, timer_of, wait_for_doublings};
+use crate::harness::{LIMIT, PEPD};
+
+/// Less than a first window, so that all of it is sent whatever becomes of it.
+const BYTES: u64 = 10_000;
+
+/// A box with a daemon, whose connections to ports of the system's own choice are not split.
+struct HelperBox {
+    world: World,
+    daemon: Pepd,
+    socket: std::path::PathBuf,
+    _scratch: tempfile::TempDir,
+}
+
+impl HelperBox {
+    fn new(world: World, more: &str) -> Result<Self> {
+        let scratch = tempfile::tempdir()?;
+        let socket = scratch.path().join("admin.sock");
+        let config = format!(
+            "{}\n[admin]\nsocket = \"{}\"\n[[rule]]\ndestination_port = [\"1-65535\"]\naction = \"hold-acks\"\n{more}",
+            World::config(),
+            socket.display()
+        );
+        let daemon = Pepd::start(PEPD, world.hb(), &config)?;
+        Ok(Self {
+            world,
+            daemon,
+            socket,
+            _scratch: scratch,
+        })
+    }
+
+    /// Opens a connection that stays end to end.
+    fn pair(&self, family: Family) -> Result<Pair> {
+        let (pair, split) = self.world.probe(family)?;
+        ensure!(!split, "the connection was split");
+        Ok(pair)
+    }
+
+    fn tell(&self, state: &str) -> Result<()> {
+        ask(&self.socket, &format!("POST /v1/link/{state}?leg=wan")).map(drop)
+    }
+
+    fn held(&self) -> Result<Value> {
+        let status: Value = serde_json::from_str(&ask(&self.socket, "GET /v1/status")?)?;
+        Ok(status["held"].clone())
+    }
+
+    /// Waits until so much of something is held.
+    fn wait_for(&self, what: &str, least: u64) -> Result<()> {
+        wait_until(LIMIT, what, || {
+            self.held()
+                .is_ok_and(|held| held[what].as_u64().is_some_and(|it| it >= least))
+        })
+    }
+
+    /// Waits until nothing is held, and the capture passes no more packets to the daemon.
+    fn wait_for_nothing(&self) -> Result<()> {
+        wait_until(LIMIT, "nothing is held", || {
+            let none = |held: Value| {
+                ["connections", "acks", "packets", "bytes"]
+                    .iter()
+                    .all(|it| held[it] == 0)
+            };
+            let away = self.world.hb().sh("nft list set inet pepd away");
+            self.held().is_ok_and(none) && away.is_ok_and(|away| !away.contains("elements"))
+        })
+    }
+
+    fn finish(self) -> Result<()> {
+        let (status, log) = self.daemon.stop()?;
+        ensure!(status.success() && !log.contains("panicked"), "{log}");
+        Ok(())
+    }
+}
+
+/// What comes for a host that is away is kept once, however often its sender repeats it, and is there as
+/// soon as the link is: without the box the sender's timer would have to run out first.
+#[rstest]
+fn what_comes_for_a_host_that_is_away_is_kept(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root, program("nft"), program("ss"));
+    let it = HelperBox::new(World::standard()?, "")?;
+    let pair = it.pair(family)?;
+    pair.exchange(BYTES)?;
+    it.tell("gone")?;
+    Side::Server.lose(&it.world)?;
+    let pattern = Pattern::new(9);
+    send(&pair.client, &pattern, 0, BYTES)?;
+    let (ours, theirs) = (pair.client.local_addr()?, pair.client.peer_addr()?);
+    let timer = wait_for_doublings(|| timer_of(it.world.client(), ours, theirs), "on")?;
+    let held = it.held()?;
+    assert!(held["repeated_total"].as_u64() > Some(0), "{held}");
+    assert!(held["bytes"].as_u64() < Some(2 * BYTES), "{held}");
+    Side::Server.restore(&it.world)?;
+    let back = Instant::now();
+    it.tell("up")?;
+    receive_exactly(&pair.server, &pattern, 0, BYTES)?;
+    let took = back.elapsed();
+    assert!(
+        took < timer.left,
+        "{took:?}, and the sender's kernel: {timer:?}"
+    );
+    pair.exchange(BYTES)?;
+    it.wait_for_nothing()?;
+    it.finish()
+}
+
+/// While the link is about to go, the ACKs of the host behind it wait; no byte is lost by that, nor by what
+/// comes after.
+#[rstest]
+fn acks_wait_for_a_link_that_goes(#[values(Family::V4, Family::V6)] family: Family) -> Result<()> {
+    const MUCH: u64 = 3_000_000;
+    require!(root, program("nft"));
+    let it = HelperBox::new(World::standard()?, "")?;
+    let pair = it.pair(family)?;
+    pair.exchange(BYTES)?;
+    let pattern = Pattern::new(3);
+    std::thread::scope(|scope| -> Result<()> {
+        it.tell("going-down")?;
+        let sender = scope.spawn(|| send(&pair.client, &pattern, 0, MUCH));
+        let receiver = scope.spawn(|| receive_exactly(&pair.server, &pattern, 0, MUCH));
+        it.wait_for("acks_total", 1)?;
+        it.tell("gone")?;
+        Side::Server.lose(&it.world)?;
+        it.wait_for("packets", 1)?;
+        Side::Server.restore(&it.world)?;
+        it.tell("up")?;
+        sender.join().ok().context("the sender panicked")??;
+        receiver.join().ok().context("the receiver panicked")??;
+        Ok(())
+    })?;
+    pair.exchange(BYTES)?;
+    it.wait_for_nothing()?;
+    it.finish()
+}
+
+/// What a host whose link is gone has sent before, and what is for others, passes; so does all where no rule
+/// asks for it, and connections that are split are as ever.
+#[rstest]
+fn others_pass(#[values(Family::V4, Family::V6)] family: Family) -> Result<()> {
+    require!(root, program("nft"));
+    let config = World::config();
+    let scratch = tempfile::tempdir()?;
+    let socket = scratch.path().join("admin.sock");
+    let rules = "[[rule]]\ndestination_port = [1]\naction = \"hold-acks\"\n\
+                 [[rule]]\naction = \"bypass\"\n";
+    let config = format!(
+        "{config}\n[admin]\nsocket = \"{}\"\n{rules}",
+        socket.display()
+    );
+    let world = World::standard()?;
+    let daemon = Pepd::start(PEPD, world.hb(), &config)?;
+    let (bypassed, _) = world.probe(family)?;
+    bypassed.exchange(BYTES)?;
+    ask(&socket, "POST /v1/link/gone?leg=wan")?;
+    bypassed.exchange(BYTES)?;
+    let status: Value = serde_json::from_str(&ask(&socket, "GET /v1/status")?)?;
+    assert_eq!(status["held"]["packets_total"], 0, "{status}");
+    let (status, log) = daemon.stop()?;
+    ensure!(status.success(), "{log}");
+    Ok(())
+}
+
+/// A daemon that is killed while it holds something holds nothing any more: what it held is lost like any
+/// packet, and the rest passes.
+#[rstest]
+fn a_daemon_that_is_killed_holds_nothing(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root, program("nft"));
+    let it = HelperBox::new(World::standard()?, "")?;
+    let pair = it.pair(family)?;
+    pair.exchange(BYTES)?;
+    it.tell("gone")?;
+    let pattern = Pattern::new(9);
+    send(&pair.client, &pattern, 0, BYTES)?;
+    it.wait_for("packets", 1)?;
+    let HelperBox {
+        world: _world,
+        daemon,
+        ..
+    } = it;
+    daemon.kill()?;
+    receive_exactly(&pair.server, &pattern, 0, BYTES)?;
+    pair.exchange(BYTES)?;
+    Ok(())
+}
+
+/// One that is paused holds what it has; what comes later passes.
+#[rstest]
+fn a_daemon_that_is_paused_holds_nothing_new(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root, program("nft"));
+    let it = HelperBox::new(World::standard()?, "")?;
+    let pair = it.pair(family)?;
+    pair.exchange(BYTES)?;
+    it.tell("gone")?;
+    it.daemon.pause()?;
+    pair.exchange(BYTES)?;
+    it.daemon.resume()?;
+    it.tell("up")?;
+    it.wait_for_nothing()?;
+    it.finish()
+}
+
+/// With the rule goes what it holds.
+#[rstest]
+fn a_reload_without_the_rule_lets_go(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root, program("nft"));
+    let mut it = HelperBox::new(World::standard()?, "")?;
+    let pair = it.pair(family)?;
+    pair.exchange(BYTES)?;
+    it.tell("gone")?;
+    let pattern = Pattern::new(9);
+    send(&pair.client, &pattern, 0, BYTES)?;
+    it.wait_for("packets", 1)?;
+    let config = std::fs::read_to_string(it.daemon.config_file())?;
+    it.daemon.reload(&config.replace("hold-acks", "bypass"))?;
+    receive_exactly(&pair.server, &pattern, 0, BYTES)?;
+    assert_eq!(it.held()?, Value::Null);
+    // With it, what is known of the link counts again.
+    it.daemon.reload(&config)?;
+    send(&pair.client, &pattern, BYTES, BYTES)?;
+    it.wait_for("packets", 1)?;
+    it.tell("up")?;
+    receive_exactly(&pair.server, &pattern, BYTES, BYTES)?;
+    it.finish()
+}
