@@ -48,6 +48,9 @@ pub(crate) struct Leg {
     pub(crate) turns: VecDeque<FourTuple>,
     /// The bytes that are kept.
     pub(crate) kept: usize,
+    /// Those of them that were kept when it came back and have not gone on: they go on at a pace. What
+    /// comes later is as much as its sender sends at once, and follows them as it would have come.
+    owed: usize,
     /// The bytes a second at which it goes on, once it is back.
     pub(crate) pace: f64,
     /// When the next packet does.
@@ -62,6 +65,7 @@ impl Leg {
             moment: None,
             turns: VecDeque::new(),
             kept: 0,
+            owed: 0,
             pace: 0.0,
             next: now,
         }
@@ -85,6 +89,7 @@ impl Leg {
                 self.phase = Phase::Back;
                 self.until = None;
                 self.next = now;
+                self.owed = self.kept;
                 let given = rate.map(|rate| bytes(rate.bytes_per_second()));
                 let spread = self.kept as f64 / SPREAD.as_secs_f64();
                 self.pace = given.unwrap_or(spread).max(1.0);
@@ -108,7 +113,10 @@ impl Leg {
     /// Notes that so many bytes have gone on.
     pub(crate) fn sent(&mut self, length: usize) {
         self.kept = self.kept.saturating_sub(length);
-        self.next += Duration::from_secs_f64((length as f64 / self.pace).min(1.0));
+        self.owed = self.owed.saturating_sub(length);
+        if self.owed > 0 {
+            self.next += Duration::from_secs_f64((length as f64 / self.pace).min(1.0));
+        }
     }
 }
 

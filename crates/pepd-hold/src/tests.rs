@@ -261,11 +261,28 @@ fn what_comes_meanwhile_is_kept_and_goes_on_at_the_links_rate() {
     );
     // What comes now stays behind them.
     let last = world.data(50_000, 1000);
-    world.wait(millis(600));
+    world.wait(millis(440));
     assert_eq!(world.released()[..50], all);
     assert_eq!(world.released()[50..], [last.0]);
     assert!(!world.holder.is_needed());
     assert_eq!(world.holder.figures().bytes, 0);
+}
+
+/// Without a rate what is kept goes on within a moment; who sends all the time is not slowed down by that.
+#[test]
+fn a_backlog_ends_though_more_comes_all_the_time() {
+    let mut world = World::new(LIMITS);
+    world.hear(Report::Gone);
+    world.data(0, 1000);
+    world.data(1000, 1000);
+    world.hear(Report::Up(None));
+    for it in 2..200 {
+        world.data(it * 1000, 1000);
+        world.wait(millis(1));
+    }
+    world.wait(millis(5));
+    assert!(!world.holder.is_needed());
+    assert_eq!(world.released(), (1..=200).collect::<Vec<_>>());
 }
 
 #[test]

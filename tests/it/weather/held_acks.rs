@@ -1,14 +1,18 @@
 //! Connections that stay end to end (`action = "hold-acks"`) while the link to one of their ends is gone.
 
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use pepd_testbed::link::{Rate, Shape};
 use pepd_testbed::traffic::{Pair, Pattern, receive_exactly, send};
-use pepd_testbed::{Family, Pepd, World, ask, require, wait_until};
+use pepd_testbed::{Family, Netns, Pepd, World, ask, require, wait_until};
 use rstest::rstest;
 use serde_json::Value;
 
+use super::outage_times::{fill, watch};
 use super::outages::{Side, timer_of, wait_for_doublings};
+use super::{LOSE, RESTORE};
 use crate::harness::{LIMIT, PEPD};
 
 /// Less than a first window, so that all of it is sent whatever becomes of it.
@@ -239,5 +243,79 @@ fn a_reload_without_the_rule_lets_go(
     it.wait_for("packets", 1)?;
     it.tell("up")?;
     receive_exactly(&pair.server, &pattern, BYTES, BYTES)?;
+    it.finish()
+}
+
+/// One way over the link that goes away, and over the other one; what they carry, in Mbit/s.
+const FAR: Duration = Duration::from_millis(50);
+const NEAR: Duration = Duration::from_millis(5);
+const RATE: u64 = 4;
+/// The time from when a link is said to go until it has.
+const MOMENT: Duration = Duration::from_secs(1);
+/// The time for which a link that is back is watched.
+const WATCHED: Duration = Duration::from_secs(3);
+
+/// Gives how often timers of a host's TCP have run out.
+fn timeouts(host: &Netns) -> Result<u64> {
+    let script = "awk '/^TcpExt:/ { if (n++) print $c; else for (i = 1; i <= NF; i++) \
+                  if ($i == \"TCPTimeouts\") c = i }' /proc/net/netstat";
+    Ok(host.sh(script)?.trim().parse()?)
+}
+
+/// A sender behind a box that holds its ACKs does not time out, for as long as the link is gone; on the
+/// guest's virtual clock, since a timer of two tenths of a second is not to wait for a busy machine.
+#[rstest]
+fn its_sender_does_not_time_out(
+    #[values(Family::V4, Family::V6)] family: Family,
+    #[values(2, 10, 40)] seconds: u64,
+    #[values(true, false)] is_known: bool,
+) -> Result<()> {
+    require!(root, virtual_time, program("nft"));
+    let shape = |delay| Shape::new(delay, Rate::mbit(RATE));
+    let world = World::emulated(shape(NEAR), shape(FAR))?;
+    world.hosts_use("cubic")?;
+    let it = HelperBox::new(world, "")?;
+    let pairs = [it.pair(family)?];
+    pairs[0].server.set_nonblocking(true)?;
+    let outage = Duration::from_secs(seconds);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| -> Result<()> {
+        let sender = scope.spawn(|| fill(&pairs[0].client, &over));
+        let measured = (|| -> Result<()> {
+            watch(&pairs, WATCHED)?;
+            let (_, usual) = watch(&pairs, WATCHED)?;
+            let before = timeouts(it.world.client())?;
+            let expected = (outage + MOMENT).as_secs();
+            let length = if is_known {
+                format!("&for={expected}")
+            } else {
+                String::new()
+            };
+            ask(
+                &it.socket,
+                &format!("POST /v1/link/going-down?leg=wan{length}"),
+            )?;
+            watch(&pairs, MOMENT)?;
+            it.world.server().sh(LOSE)?;
+            it.tell("gone")?;
+            let held = it.held()?;
+            watch(&pairs, outage)?;
+            it.world.server().sh(RESTORE)?;
+            it.tell("up")?;
+            let (first, bytes) = watch(&pairs, WATCHED)?;
+            let timeouts = timeouts(it.world.client())? - before;
+            println!(
+                "{family}, {outage:?}, known: {is_known}: {held}, then {:?}; first after {first:?}, {:.2} of the \
+                 usual in {WATCHED:?}, {timeouts} timeouts",
+                it.held()?,
+                bytes as f64 / usual as f64
+            );
+            ensure!(timeouts == 0, "{timeouts} timeouts");
+            Ok(())
+        })();
+        over.store(true, Relaxed);
+        sender.join().ok().context("the sender panicked")??;
+        measured
+    })?;
     it.finish()
 }

@@ -62,7 +62,7 @@ fn timeout(socket: &Path) -> Result<Duration> {
 }
 
 /// Sends until it is over.
-fn fill(mut stream: &TcpStream, over: &AtomicBool) -> Result<()> {
+pub(super) fn fill(mut stream: &TcpStream, over: &AtomicBool) -> Result<()> {
     let pattern = Pattern::new(1);
     let mut sent = 0;
     stream.set_write_timeout(Some(Duration::from_millis(100)))?;
@@ -91,7 +91,7 @@ fn take(mut stream: &TcpStream) -> Result<usize> {
 }
 
 /// Reads from all for so long; gives when each had its first bytes, and how many there were in all.
-fn watch(pairs: &[Pair], time: Duration) -> Result<(Vec<Option<Duration>>, usize)> {
+pub(super) fn watch(pairs: &[Pair], time: Duration) -> Result<(Vec<Option<Duration>>, usize)> {
     let begun = Instant::now();
     let mut first = vec![None; pairs.len()];
     let mut all = 0;
