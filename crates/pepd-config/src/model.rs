@@ -55,6 +55,12 @@ impl Config {
         holds_syns(&self.capture, &self.rules)
     }
 
+    /// Tells whether the ACKs of any connection are held while the link to one of its ends is away.
+    /// Everything that this takes (a queue, a mark, descriptors) is there only where this says so.
+    pub fn holds_acks(&self) -> bool {
+        holds_acks(&self.rules)
+    }
+
     /// Returns the campus that `address` belongs to: the one with the longest prefix that holds it.
     /// `None` if it lies in no campus, and its connections are therefore not pepd's.
     pub fn campus_of(&self, address: IpAddr) -> Option<CampusId> {
@@ -79,6 +85,11 @@ impl Config {
 pub(crate) fn holds_syns(capture: &Capture, rules: &[Rule]) -> bool {
     let end_to_end = |rule: &Rule| rule.handshake == Some(Handshake::EndToEnd);
     capture.handshake == Handshake::EndToEnd || rules.iter().any(end_to_end)
+}
+
+/// Returns [`Config::holds_acks`] when the configuration is not complete yet.
+pub(crate) fn holds_acks(rules: &[Rule]) -> bool {
+    rules.iter().any(|rule| rule.action == Action::HoldAcks)
 }
 
 /// `[node]`: the box itself.
@@ -387,6 +398,8 @@ pub enum Action {
     Split,
     /// Route it as if pepd were not there.
     Bypass,
+    /// Route it; when the link to one of its ends goes, its ACKs and packets are held.
+    HoldAcks,
 }
 
 /// `[[peer]]`: a tunnel to another helper box.

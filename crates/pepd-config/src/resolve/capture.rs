@@ -6,7 +6,7 @@ use crate::bounds;
 use crate::context::Context;
 use crate::field::Field;
 use crate::keys;
-use crate::model::{Capture, Handshake, Rule, Table, holds_syns};
+use crate::model::{Capture, Handshake, Rule, Table, holds_acks, holds_syns};
 use crate::report::{Problem, Problems, shown};
 use crate::section::Section;
 use crate::units;
@@ -125,7 +125,8 @@ fn mark(field: Field<'_>) -> Result<Mark, Problem> {
         .help(HELP))
 }
 
-/// Checks that the mark has room: holding SYNs takes seven values of it, and so three bits.
+/// Checks that the mark has room: holding SYNs takes seven values of it, and so three bits. What
+/// holds ACKs has one of these.
 pub(super) fn mark_is_wide_enough(
     root: &Section<'_>,
     capture: &Capture,
@@ -136,17 +137,32 @@ pub(super) fn mark_is_wide_enough(
     let bits = capture.mark.mask.0.count_ones();
     // Problems of the section have been found already.
     let section = root.table(&mut Problems::default(), "capture", keys::CAPTURE);
+    let (what, label, or) = if holds_syns(capture, rules) {
+        (
+            "the end-to-end handshake needs",
+            "too few to tell what becomes of a held SYN",
+            "`handshake = \"early\"`",
+        )
+    } else if holds_acks(rules) {
+        (
+            "a rule with `hold-acks` needs",
+            "too few to tell what is to be held",
+            "`action = \"bypass\"` in that rule",
+        )
+    } else {
+        return;
+    };
     if let Some(field) = section.and_then(|section| section.field("mark"))
-        && holds_syns(capture, rules)
         && bits < BITS
     {
         problems.push(
             field
-                .problem(format!("`mark`: the mask has {bits} of the {BITS} bits that the end-to-end handshake needs"))
-                .label("too few to tell what becomes of a held SYN")
+                .problem(format!(
+                    "`mark`: the mask has {bits} of the {BITS} bits that {what}"
+                ))
+                .label(label)
                 .help(format!(
-                    "write a mask of {BITS} bits or more, such as `mark = \"{}\"`, or \
-                     `handshake = \"early\"`",
+                    "write a mask of {BITS} bits or more, such as `mark = \"{}\"`, or {or}",
                     units::show_mark(MARK)
                 )),
         );
