@@ -14,10 +14,15 @@ pub fn workers(config: &Config) -> NonZeroUsize {
     config.node.workers.unwrap_or_else(cores)
 }
 
-/// Finds what holds SYNs on this host; none where none are held, in which case the kernel is not
+/// Returns whether packets are held in queues: SYNs, or what hosts send while a link is away.
+pub fn holds(config: &Config) -> bool {
+    config.holds_syns() || config.holds_acks()
+}
+
+/// Finds what holds packets on this host; none where none are held, in which case the kernel is not
 /// asked.
 pub async fn queue_backend(config: &Config) -> Result<Option<QueueBackend>> {
-    if config.holds_syns() {
+    if holds(config) {
         Ok(Some(pepd_net::find_queue_backend().await?))
     } else {
         Ok(None)
@@ -72,6 +77,10 @@ pub fn shares(
     if config.holds_syns() {
         // A queue takes two. What is pending in a flood may take what pipes would use.
         own += 2 * workers + u64::from(config.limits.pending).min(files / 8);
+    }
+    if config.holds_acks() {
+        // A queue, and the socket by which the kernel is told that a link is away.
+        own += 2 + 2;
     }
     for _ in [
         config.admin.socket.is_some(),

@@ -5,8 +5,8 @@ use pepd_packet::MarkValue;
 
 use crate::prefix::{self, Family, Range};
 use crate::request::{
-    Campus, Handshake, Listener, Mark, QueueBackend, Queues, Request, Rule, SourcePrefix,
-    VerdictMarks, Via,
+    Action, Campus, Handshake, HoldAcks, Listener, Mark, QueueBackend, Queues, Request, Rule,
+    SourcePrefix, VerdictMarks, Via,
 };
 use crate::route::ids::RouteTable;
 use crate::route::item::{self, Item, Selector, Target};
@@ -29,6 +29,8 @@ pub struct Plan {
     pub(crate) handshake: Handshake,
     /// The queues in which SYNs are held; none where none are.
     pub(crate) queues: Option<Queues>,
+    /// The queue in which ACKs are held while a link is away; none where none are.
+    pub(crate) hold_acks: Option<HoldAcks>,
     /// The families that have a campus prefix; nothing is installed for the others.
     pub(crate) families: Vec<Family>,
     /// The tunnels, in the order of [`Request::peers`].
@@ -85,6 +87,7 @@ impl Plan {
             rules: request.rules.clone(),
             handshake: request.handshake,
             queues: request.queues,
+            hold_acks: request.hold_acks,
             tunnels: request
                 .peers
                 .iter()
@@ -158,6 +161,23 @@ impl Plan {
     /// Gives the queues, where `backend` fills them.
     pub(crate) fn queues_of(&self, backend: QueueBackend) -> Option<Queues> {
         self.queues.filter(|queues| queues.backend == backend)
+    }
+
+    /// Returns whether a rule is about connections whose ACKs are held. It is counted what such a
+    /// rule matches, also where nothing can be held.
+    pub(crate) fn has_hold_acks(&self) -> bool {
+        let mut actions = self.rules.iter().map(|rule| rule.action);
+        actions.any(|action| action == Action::HoldAcks)
+    }
+
+    /// Gives the mark by which iptables knows what is to be held while a link is away; none where
+    /// nft fills that queue, or nothing is held. It is that of SYNs which are to be split: here it
+    /// is on segments that are no SYN, on which it means nothing else.
+    pub(crate) fn away_mark(&self) -> Option<Mark> {
+        let held = self.hold_acks?.backend == QueueBackend::Iptables;
+        let value = self.mark.verdicts().filter(|_| held)?.split;
+        let mask = self.mark.mask;
+        Some(Mark { value, mask })
     }
 
     /// Gives the meanings of the marks of held SYNs; none if nothing is held.

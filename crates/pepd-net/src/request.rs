@@ -27,6 +27,9 @@ pub struct Request {
     pub handshake: Handshake,
     /// The queues in which SYNs are held; none where none are, whatever handshake is asked for.
     pub queues: Option<Queues>,
+    /// The queue in which ACKs and packets are held while a link is away; none where none are,
+    /// and the connections of [`Action::HoldAcks`] are only routed.
+    pub hold_acks: Option<HoldAcks>,
     /// The campuses. Where their prefixes nest, the longest one wins; of two equal
     /// prefixes the first campus's (the configuration refuses such a file).
     pub campuses: Vec<Campus>,
@@ -65,6 +68,15 @@ pub struct Queues {
     /// The number of queues, at least 1.
     pub count: u16,
     /// The program that fills them.
+    pub backend: QueueBackend,
+}
+
+/// The NFQUEUE of what is held while a link is away: see [`Action::HoldAcks`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HoldAcks {
+    /// Its number, which is none of [`Queues`].
+    pub queue: QueueNumber,
+    /// The program that fills it.
     pub backend: QueueBackend,
 }
 
@@ -174,4 +186,6 @@ pub enum Action {
     Split,
     /// Route the connection as if pepd were not there.
     Bypass,
+    /// Route the connection; when the link to one of its ends goes, its ACKs and packets are held.
+    HoldAcks,
 }

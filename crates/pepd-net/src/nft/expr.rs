@@ -2,7 +2,7 @@
 
 use pepd_packet::MarkValue;
 
-use super::names::{DynamicSet, GATES, SYN_KEY};
+use super::names::{DynamicSet, GATES, HOLD_ACKS, SYN_KEY};
 use crate::plan::{Addresses, Plan};
 use crate::prefix::{Family, Range, union};
 use crate::request::{Action, Handshake, Mark, Queues, Rule, SocketMarks};
@@ -26,11 +26,27 @@ const RST: &str = "tcp flags & rst == rst";
 /// Lets go what is for this host itself.
 pub(super) const FOREIGN: &str = "fib daddr type { local, broadcast, anycast, multicast } return";
 
-/// Writes a configuration rule as nft rules: one per family where it names addresses.
+/// The way of a packet between the ends of its connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// From the client to the server.
+    Forth,
+    /// From the server to the client.
+    Back,
+}
+
+impl Way {
+    /// Names the fields of the client's address, the server's address and the server's port.
+    fn fields(self) -> [&'static str; 3] {
+        match self {
+            Way::Forth => ["saddr", "daddr", "dport"],
+            Way::Back => ["daddr", "saddr", "sport"],
+        }
+    }
+}
+
+/// Writes a configuration rule as nft rules for a first SYN.
 pub(super) fn rule_lines(plan: &Plan, index: usize, rule: &Rule) -> Vec<String> {
-    let Some(ports) = ports(rule) else {
-        return Vec::new();
-    };
     let (end, about) = match rule.action {
         Action::Split => {
             let handshake = rule.handshake.unwrap_or(plan.handshake);
@@ -40,16 +56,31 @@ pub(super) fn rule_lines(plan: &Plan, index: usize, rule: &Rule) -> Vec<String> 
             )
         }
         Action::Bypass => ("counter counter name bypassed accept".to_owned(), "bypass"),
+        Action::HoldAcks => (
+            format!("counter counter name {} accept", HOLD_ACKS.0),
+            "hold-acks",
+        ),
     };
-    let end = format!("{ports}{end} comment \"rule {}: {about}\"", index + 1);
+    let end = format!("{end} comment \"rule {}: {about}\"", index + 1);
+    rule_matches(plan, rule, Way::Forth, &end)
+}
+
+/// Matches the packets that go this way of the connections that a configuration rule is about, and
+/// ends in `end`: one nft rule per family where it names addresses.
+pub(super) fn rule_matches(plan: &Plan, rule: &Rule, way: Way, end: &str) -> Vec<String> {
+    let [client, server, port] = way.fields();
+    let Some(ports) = ports(rule, port) else {
+        return Vec::new();
+    };
+    let end = format!("{ports}{end}");
     if rule.source.is_empty() && rule.destination.is_empty() {
         return vec![end];
     }
     plan.families
         .iter()
         .filter_map(|&family| {
-            let source = addresses(family, "saddr", Addresses::of(family, &rule.source))?;
-            let destination = addresses(family, "daddr", Addresses::of(family, &rule.destination))?;
+            let source = addresses(family, client, Addresses::of(family, &rule.source))?;
+            let destination = addresses(family, server, Addresses::of(family, &rule.destination))?;
             Some(format!("{source}{destination}{end}"))
         })
         .collect()
@@ -72,8 +103,8 @@ pub(super) fn source(plan: &Plan, family: Family) -> String {
     }
 }
 
-/// Matches destination ports; none if nothing can match it.
-pub(super) fn ports(rule: &Rule) -> Option<String> {
+/// Matches the server's ports in a field; none if nothing can match it.
+fn ports(rule: &Rule, field: &str) -> Option<String> {
     if rule.destination_port.is_empty() {
         return Some(String::new());
     }
@@ -98,7 +129,7 @@ pub(super) fn ports(rule: &Rule) -> Option<String> {
             false => format!("{first}-{last}"),
         })
         .collect();
-    (!shown.is_empty()).then(|| format!("tcp dport {{ {} }} ", shown.join(", ")))
+    (!shown.is_empty()).then(|| format!("tcp {field} {{ {} }} ", shown.join(", ")))
 }
 
 /// Gives the listeners' addresses as an anonymous set; none if there is no campus.

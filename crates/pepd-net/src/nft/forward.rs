@@ -20,7 +20,7 @@ use crate::prefix::Family;
 pub(crate) const OFFERED: i32 = 40;
 
 /// After that table.
-const DECIDED: i32 = 160;
+pub(super) const DECIDED: i32 = 160;
 
 /// After everything that may answer a SYN instead.
 const COPIED: i32 = 161;

@@ -12,6 +12,7 @@ pub(crate) mod forward;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod held_syn;
+mod hold_acks;
 pub(crate) mod iptables_tables;
 pub(crate) mod listing;
 mod mss_clamp;

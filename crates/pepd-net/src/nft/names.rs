@@ -74,6 +74,10 @@ pub(crate) const HOLD_COUNTERS: [(&str, &str); 5] = [
     ("unread", "routed: held, but nobody read them"),
 ];
 
+/// The counter that is there only where a rule is about connections whose ACKs are held.
+pub(crate) const HOLD_ACKS: (&str, &str) =
+    ("hold_acks", "connections whose ACKs are held in an outage");
+
 /// The counters at both ends of what a split connection passes through on this host: see
 /// [`super::passage`]. Each has one for IPv4 and one for IPv6.
 pub(crate) const PASSAGE_COUNTERS: [(&str, &str); 16] = [
@@ -100,8 +104,12 @@ pub(crate) const COMPLETING: (&str, &str) =
     ("completing", "packets to handshakes, or to TIME_WAIT");
 
 /// The counters of SYNs that went on unsplit, and what an operator is told about each.
-pub(crate) const UNSPLIT: [(&str, &str); 11] = [
+pub(crate) const UNSPLIT: [(&str, &str); 12] = [
     ("bypassed", "SYNs routed: a rule exempts them"),
+    (
+        "hold_acks",
+        "SYNs routed: their ACKs are held when a link goes",
+    ),
     (
         "gate_closed",
         "SYNs routed: the daemon was full, flooded, ending, or not well",
@@ -133,6 +141,9 @@ pub(crate) enum DynamicSet {
     /// Holds `tcp` while the workers read what is held, whether the gate is open or closed. Where a
     /// packet misses the element as described at [`GATES`], it is treated as if they did not.
     Readers,
+    /// Holds `tcp` while the daemon holds packets because a link is away. A packet that misses the
+    /// element as described at [`GATES`] is routed: its sender sends it again.
+    Away,
     /// The sources of a family that are over their limit.
     FullSources(Family),
     /// The pairs of source and destination of a family whose answers take another way.
@@ -161,10 +172,11 @@ pub(crate) const GATES: [DynamicSet; 2] = [DynamicSet::Gate, DynamicSet::SecondG
 
 impl DynamicSet {
     /// Every dynamic set, in the order in which a table has them.
-    pub(crate) const ALL: [DynamicSet; 16] = [
+    pub(crate) const ALL: [DynamicSet; 17] = [
         DynamicSet::Gate,
         DynamicSet::SecondGate,
         DynamicSet::Readers,
+        DynamicSet::Away,
         DynamicSet::FullSources(Family::V4),
         DynamicSet::FullSources(Family::V6),
         DynamicSet::AsymmetricRoutes(Family::V4),
@@ -186,6 +198,7 @@ impl DynamicSet {
             DynamicSet::Gate => "gate",
             DynamicSet::SecondGate => "second_gate",
             DynamicSet::Readers => "readers",
+            DynamicSet::Away => "away",
             DynamicSet::FullSources(Family::V4) => "full4",
             DynamicSet::FullSources(Family::V6) => "full6",
             DynamicSet::AsymmetricRoutes(Family::V4) => "detour4",
@@ -213,6 +226,7 @@ impl DynamicSet {
             | DynamicSet::HalfOpen(_)
             | DynamicSet::Ended(_) => "dynamic, timeout",
             DynamicSet::Readers
+            | DynamicSet::Away
             | DynamicSet::FullSources(_)
             | DynamicSet::AsymmetricRoutes(_)
             | DynamicSet::FloodedDestinations(_) => "timeout",
@@ -229,7 +243,9 @@ impl DynamicSet {
     /// net/netfilter/nft_set_hash.c), so that there is more room than the daemon uses.
     pub(crate) const fn size(self) -> usize {
         match self {
-            DynamicSet::Gate | DynamicSet::SecondGate | DynamicSet::Readers => 64,
+            DynamicSet::Gate | DynamicSet::SecondGate | DynamicSet::Readers | DynamicSet::Away => {
+                64
+            }
             DynamicSet::FullSources(_) => 2 * FULL_SOURCES,
             DynamicSet::AsymmetricRoutes(_) => 2 * ASYMMETRIC_ROUTES,
             DynamicSet::FloodedDestinations(_) => 2 * FLOODED_DESTINATIONS,
@@ -267,7 +283,9 @@ impl DynamicSet {
     /// do.
     pub(crate) const fn element_type(self) -> Option<&'static str> {
         match self {
-            DynamicSet::Gate | DynamicSet::SecondGate | DynamicSet::Readers => Some("inet_proto"),
+            DynamicSet::Gate | DynamicSet::SecondGate | DynamicSet::Readers | DynamicSet::Away => {
+                Some("inet_proto")
+            }
             DynamicSet::FullSources(Family::V4) | DynamicSet::FloodedDestinations(Family::V4) => {
                 Some("ipv4_addr")
             }

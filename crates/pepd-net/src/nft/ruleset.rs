@@ -59,6 +59,12 @@
 //! - `delivered` and `sent`, the last of `input` and of `output`, count what came through: see the
 //!   module `passage`.
 //!
+//! Where a rule holds ACKs, its connections are routed, and `in_outages`, at the priority of `forward`,
+//! looks at what is no SYN and no RST, between two campuses, as long as a link is away (the set
+//! `away`). Such a segment comes to `hold_rules`, the configuration's rules in both directions, and
+//! from there to `hold_acks`, which puts it into a queue of its own: nft's, or by a mark the one that
+//! iptables fills in `security`; `unheld` takes the mark off. See the module `hold_acks`.
+//!
 //! Where there are tunnels, `guard` comes before all of this, and `clamp` looks at what is routed:
 //! see the modules `tunnel_filter` and `mss_clamp`.
 //!
@@ -72,8 +78,9 @@ use super::carried::Earlier;
 use super::expr::{digit, joined};
 use super::forward::{copying_tables, forward_chains};
 use super::held_syn::{answer_chains, first_chain, hold_chains, unread_chains};
+use super::hold_acks::hold_acks_chains;
 use super::mss_clamp::clamp_chains;
-use super::names::{COMPLETING, COUNTERS, DynamicSet, HOLD_COUNTERS, PASSAGE_COUNTERS};
+use super::names::{COMPLETING, COUNTERS, DynamicSet, HOLD_ACKS, HOLD_COUNTERS, PASSAGE_COUNTERS};
 use super::passage::passage_chains;
 use super::text::Ruleset;
 use super::tunnel_filter::{filter_chains, filter_counters};
@@ -91,6 +98,9 @@ pub(crate) fn write(plan: &Plan, earlier: Earlier<'_>) -> Ruleset {
         ruleset.counters(&[COMPLETING]);
         if plan.holds() {
             ruleset.counters(&HOLD_COUNTERS);
+        }
+        if plan.has_hold_acks() {
+            ruleset.counters(&[HOLD_ACKS]);
         }
         dynamic_sets(&mut ruleset, plan);
     }
@@ -128,6 +138,7 @@ fn capturing_chains(ruleset: &mut Ruleset, plan: &Plan) {
         answer_chains(ruleset, plan, marks);
     }
     forward_chains(ruleset, plan);
+    hold_acks_chains(ruleset, plan);
     syn_chains(ruleset, plan);
     leg_chains(ruleset, plan);
     prerouting_chain(ruleset, plan);
@@ -141,6 +152,7 @@ fn dynamic_sets(ruleset: &mut Ruleset, plan: &Plan) {
             DynamicSet::HeldSyns | DynamicSet::SynRates | DynamicSet::FloodedDestinations(_) => {
                 plan.holds()
             }
+            DynamicSet::Away => plan.hold_acks.is_some(),
             DynamicSet::HalfOpen(family) | DynamicSet::Ended(family) => {
                 plan.families.contains(&family)
             }

@@ -25,6 +25,7 @@ fn request(campuses: &[(&[&str], Via)], peers: &[&str]) -> Request {
         source_prefix: SourcePrefix::NETWORK,
         handshake: Handshake::Early,
         queues: None,
+        hold_acks: None,
         campuses: campuses
             .iter()
             .map(|(prefixes, via)| Campus {
