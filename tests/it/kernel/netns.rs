@@ -218,6 +218,7 @@ pub fn request() -> Request {
         ],
         handshake: Handshake::Early,
         queues: None,
+        hold_acks: None,
         rules: Vec::new(),
         peers: Vec::new(),
     }
