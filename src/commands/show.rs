@@ -22,7 +22,7 @@ pub fn show(file: &File) -> Result {
         .block_on(resources::queue_backend(&config))
         .unwrap_or_else(|failure| {
             eprint(format_args!(
-                "{failure}\npepd: shown is what would be installed if nft could hold SYNs"
+                "{failure}\npepd: shown is what would be installed if nft could hold packets"
             ));
             Some(pepd_net::QueueBackend::Nft)
         });

@@ -14,10 +14,15 @@ pub fn workers(config: &Config) -> NonZeroUsize {
     config.node.workers.unwrap_or_else(cores)
 }
 
+/// Returns whether packets are held in queues: SYNs, or what hosts send while a link is away.
+pub fn holds(config: &Config) -> bool {
+    config.holds_syns() || config.holds_acks()
+}
+
 /// Finds what holds packets on this host; none where none are held, in which case the kernel is not
 /// asked.
 pub async fn queue_backend(config: &Config) -> Result<Option<QueueBackend>> {
-    if config.holds_syns() || config.holds_acks() {
+    if holds(config) {
         Ok(Some(pepd_net::find_queue_backend().await?))
     } else {
         Ok(None)
@@ -74,8 +79,9 @@ pub fn shares(
         own += 2 * workers + u64::from(config.limits.pending).min(files / 8);
     }
     if config.holds_acks() {
-        // The queue twice, and the runtime of its thread; netlink, and two raw sockets.
-        own += 2 + 4 + 1 + 2;
+        // A queue, the runtime of the thread that reads it, the socket by which the kernel is told that
+        // a link is away, and those by which parts of ACKs are sent.
+        own += 2 + 4 + 2 + 2;
     }
     for _ in [
         config.admin.socket.is_some(),

@@ -12,7 +12,8 @@ use crate::daemon::resources;
 /// The first NFQUEUE; each worker reads one.
 const FIRST_QUEUE: QueueNumber = QueueNumber(7300);
 
-/// The NFQUEUE of packets that are held while a link is gone.
+/// The NFQUEUE of what is held while a link is away, before those of the workers: their number
+/// follows the cores.
 pub const HOLD_QUEUE: QueueNumber = QueueNumber(7299);
 
 /// Gives what the relay is told; `controls` are those of the legs with a fixed rate.
@@ -54,14 +55,15 @@ fn end_to_end(config: &Config) -> Option<pepd_relay::EndToEnd> {
     })
 }
 
-/// Gives the NFQUEUEs that the daemon reads.
+/// Gives the NFQUEUEs that are read: the workers', and that of what is held while a link is away.
 pub fn queues(config: &Config) -> impl Iterator<Item = QueueNumber> {
     let workers = match config.holds_syns() {
         true => resources::workers(config).get(),
         false => 0,
     };
-    let of_workers = FIRST_QUEUE.and_following().take(workers);
-    of_workers.chain(config.holds_acks().then_some(HOLD_QUEUE))
+    let away = config.holds_acks().then_some(HOLD_QUEUE);
+    away.into_iter()
+        .chain(FIRST_QUEUE.and_following().take(workers))
 }
 
 fn leg(leg: &pepd_config::Leg, controls: &Controls, marks: Option<SocketMarks>) -> pepd_relay::Leg {
@@ -99,7 +101,8 @@ fn leg(leg: &pepd_config::Leg, controls: &Controls, marks: Option<SocketMarks>) 
 
 /// Gives what the kernel is to do; `listeners` are the relay's, in the order of the legs.
 ///
-/// `backend` is what holds SYNs on this host, if any are held, and `workers` how many read them.
+/// `backend` is what holds packets on this host, if any are held (SYNs, or what hosts send while a
+/// link is away), and `workers` how many read the SYNs.
 pub fn request(
     config: &Config,
     listeners: &[ListenerAddress],
@@ -130,17 +133,17 @@ pub fn request(
         port: config.capture.port,
         source_prefix: config.limits.ipv6_source_prefix,
         handshake: handshake(config.capture.handshake),
-        hold_acks: backend
-            .filter(|_| config.holds_acks())
-            .map(|backend| pepd_net::HoldAcks {
-                queue: HOLD_QUEUE,
-                backend,
-            }),
         queues: backend
             .filter(|_| config.holds_syns())
             .map(|backend| pepd_net::Queues {
                 first: FIRST_QUEUE,
                 count: u16::try_from(workers.get()).unwrap_or(u16::MAX),
+                backend,
+            }),
+        hold_acks: backend
+            .filter(|_| config.holds_acks())
+            .map(|backend| pepd_net::HoldAcks {
+                queue: HOLD_QUEUE,
                 backend,
             }),
         campuses: campuses.collect(),

@@ -24,7 +24,7 @@ pub struct Capture {
     pub listening: BTreeSet<u16>,
     /// NFQUEUEs that have a reader.
     pub queues: BTreeSet<QueueNumber>,
-    /// The backend that would hold the SYNs, or why nothing can; none where none are held.
+    /// The backend that would hold the SYNs and ACKs, or why nothing can; none where none are held.
     pub backend: Option<Result<QueueBackend, QueueBackendError>>,
     /// The findings of the preflight of `pepd run`.
     pub preflight: Preflight,
@@ -33,7 +33,7 @@ pub struct Capture {
 impl Capture {
     /// Goes through all that `pepd run` does before it changes the kernel.
     pub async fn gather(config: &Config) -> Self {
-        let backend = if config.holds_syns() || config.holds_acks() {
+        let backend = if resources::holds(config) {
             Some(pepd_net::find_queue_backend().await)
         } else {
             None
@@ -110,28 +110,26 @@ fn port(capture: &Capture, config: &Config) -> Finding {
 
 fn backend(capture: &Capture, config: &Config) -> Vec<Finding> {
     const ID: &str = "hold";
-    let (held, why, otherwise) = match config.holds_syns() {
+    let mut findings = Vec::new();
+    let (held, needs, otherwise) = match config.holds_syns() {
         true => (
-            "SYNs",
+            "the SYNs",
             "handshake = \"end-to-end\"",
             "write handshake = \"early\" under [capture]",
         ),
         false => (
-            "packets",
+            "the ACKs",
             "action = \"hold-acks\"",
-            "write action = \"bypass\" in those rules",
+            "write action = \"bypass\" in that [[rule]]",
         ),
     };
-    let mut findings = Vec::new();
     match &capture.backend {
         None => {}
-        Some(Ok(QueueBackend::Nft)) => {
-            findings.push(Finding::ok(ID, format!("nft holds the {held}")))
-        }
+        Some(Ok(QueueBackend::Nft)) => findings.push(Finding::ok(ID, format!("nft holds {held}"))),
         Some(Ok(QueueBackend::Iptables)) => findings.push(
             Finding::note(
                 ID,
-                format!("iptables' NFQUEUE holds the {held}: nft has no queue here"),
+                format!("iptables' NFQUEUE holds {held}: nft has no queue here"),
             )
             .because(
                 "it works as well; the rules are in the tables raw and security instead of in \
@@ -144,7 +142,7 @@ fn backend(capture: &Capture, config: &Config) -> Vec<Finding> {
         ))) => {}
         Some(Err(error)) => findings.push(
             Finding::stop(ID, error.to_string())
-                .because(format!("{why} needs it, and `pepd run` ends without"))
+                .because(format!("{needs} needs it, and `pepd run` ends without"))
                 .cure("modprobe nft_queue")
                 .otherwise(otherwise),
         ),
@@ -310,6 +308,18 @@ mod tests {
         assert_eq!(level(&findings, "port"), Some(expected));
         let queue = level(&findings, "hold.queue");
         assert_eq!(queue, (!runs).then_some(Level::Stop));
+    }
+
+    /// A rule that holds ACKs needs its own queue, and none of the workers'.
+    #[rstest]
+    #[case::its_own(7299, Some(Level::Stop))]
+    #[case::a_workers(7300, None)]
+    fn the_queue_of_held_acks(#[case] queue: u16, #[case] expected: Option<Level>) {
+        let mut capture = capture();
+        capture.queues.insert(QueueNumber(queue));
+        let early = "[capture]\nhandshake = \"early\"\n[[rule]]\naction = \"hold-acks\"\n";
+        let findings = judge(capture, &config(early));
+        assert_eq!(level(&findings, "hold.queue"), expected);
     }
 
     #[rstest]

@@ -55,7 +55,8 @@ impl Config {
         holds_syns(&self.capture, &self.rules)
     }
 
-    /// Tells whether the packets of any connection are held while a link is gone.
+    /// Tells whether the ACKs of any connection are held while the link to one of its ends is away.
+    /// Everything that this takes (a queue, a mark, descriptors) is there only where this says so.
     pub fn holds_acks(&self) -> bool {
         holds_acks(&self.rules)
     }
@@ -397,7 +398,7 @@ pub enum Action {
     Split,
     /// Route it as if pepd were not there.
     Bypass,
-    /// Route it, and hold its ACKs and packets while the link to one of its ends is gone.
+    /// Route it; when the link to one of its ends goes, its ACKs and packets are held.
     HoldAcks,
 }
 

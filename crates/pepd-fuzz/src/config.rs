@@ -75,7 +75,7 @@ fn planned(config: &Config) -> Option<Plan> {
     let listeners = pepd_relay::listener_addresses(&settings).ok()?;
     let mut last = None;
     for backend in [QueueBackend::Nft, QueueBackend::Iptables] {
-        let backend = config.holds_syns().then_some(backend);
+        let backend = (config.holds_syns() || config.holds_acks()).then_some(backend);
         let workers = config.node.workers.unwrap_or(NonZeroUsize::MIN);
         let request = wiring::request(config, &listeners, workers, backend);
         let plan = Plan::new(&request);

@@ -20,7 +20,7 @@
 //! 2. `nft/ruleset` writes a plan as nft's table, chain by chain, and `iptables/rules` what
 //!    iptables does where nft cannot hold a packet; `display` is the plan as text.
 //! 3. `preflight` is what can be found out about the host without changing it; `queue_backend` is
-//!    what can hold a SYN there.
+//!    what can hold a packet there.
 //! 4. `apply/transaction` puts a plan into the kernel, by `route/netlink`, `tunnel/devices`,
 //!    `iptables/process` and `nft/process`: all of it, or nothing; `apply/verify` compares.
 //! 5. `apply/installed` is what the daemon holds from then on; `counters` is what the table has
@@ -64,7 +64,8 @@ pub use apply::remove::{Removed, remove};
 pub use counters::{Counts, Guard, Unsplit};
 pub use diag::end_half_open;
 pub use error::{Classify, Drift, Kind};
-pub use gate::{Away, Gate, GateError};
+pub use gate::away::Away;
+pub use gate::{Gate, GateError};
 pub use interfaces::{InterfaceChange, Interfaces};
 pub use iptables::process::IptablesError;
 pub use iptables::tables::open_iptables_lists;

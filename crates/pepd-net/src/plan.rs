@@ -1,12 +1,12 @@
 //! The plan: everything that will be in the kernel, computed without looking at it.
 
 use ipnet::IpNet;
-use pepd_packet::{MarkValue, QueueNumber};
+use pepd_packet::MarkValue;
 
 use crate::prefix::{self, Family, Range};
 use crate::request::{
-    Campus, Handshake, HoldAcks, Listener, Mark, QueueBackend, Queues, Request, Rule, SourcePrefix,
-    VerdictMarks, Via,
+    Action, Campus, Handshake, HoldAcks, Listener, Mark, QueueBackend, Queues, Request, Rule,
+    SourcePrefix, VerdictMarks, Via,
 };
 use crate::route::ids::RouteTable;
 use crate::route::item::{self, Item, Selector, Target};
@@ -29,7 +29,7 @@ pub struct Plan {
     pub(crate) handshake: Handshake,
     /// The queues in which SYNs are held; none where none are.
     pub(crate) queues: Option<Queues>,
-    /// The queue of packets that are held while a link is gone; none where none are.
+    /// The queue in which ACKs are held while a link is away; none where none are.
     pub(crate) hold_acks: Option<HoldAcks>,
     /// The families that have a campus prefix; nothing is installed for the others.
     pub(crate) families: Vec<Family>,
@@ -163,17 +163,19 @@ impl Plan {
         self.queues.filter(|queues| queues.backend == backend)
     }
 
-    /// Gives the number of the queue of packets that are held while a link is gone, where `backend` fills
-    /// it.
-    pub(crate) fn hold_queue_of(&self, backend: QueueBackend) -> Option<QueueNumber> {
-        let held = self.hold_acks.filter(|held| held.backend == backend)?;
-        Some(held.queue)
+    /// Returns whether a rule is about connections whose ACKs are held. It is counted what such a
+    /// rule matches, also where nothing can be held.
+    pub(crate) fn has_hold_acks(&self) -> bool {
+        let mut actions = self.rules.iter().map(|rule| rule.action);
+        actions.any(|action| action == Action::HoldAcks)
     }
 
-    /// Gives the mark of such packets on their way to the queue: one of those that say what becomes of a
-    /// SYN, which on other segments say nothing.
-    pub(crate) fn hold_mark(&self) -> Option<Mark> {
-        let value = self.mark.verdicts()?.split;
+    /// Gives the mark by which iptables knows what is to be held while a link is away; none where
+    /// nft fills that queue, or nothing is held. It is that of SYNs which are to be split: here it
+    /// is on segments that are no SYN, on which it means nothing else.
+    pub(crate) fn away_mark(&self) -> Option<Mark> {
+        let held = self.hold_acks?.backend == QueueBackend::Iptables;
+        let value = self.mark.verdicts().filter(|_| held)?.split;
         let mask = self.mark.mask;
         Some(Mark { value, mask })
     }

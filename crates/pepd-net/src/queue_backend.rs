@@ -6,7 +6,7 @@ use crate::nft::error::NftError;
 use crate::nft::process as nft;
 use crate::request::QueueBackend;
 
-/// Finds out what can hold a SYN on this kernel: nft's `queue` where it exists, else iptables'
+/// Finds out what can hold a packet on this kernel: nft's `queue` where it exists, else iptables'
 /// NFQUEUE.
 ///
 /// nft is asked with a table that is made and deleted in one transaction, and so is never there.
@@ -33,16 +33,16 @@ pub async fn find_queue_backend() -> Result<QueueBackend, QueueBackendError> {
     }
 }
 
-/// A host on which SYNs cannot be held, or cannot be now.
+/// A host on which packets cannot be held, or cannot be now.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueueBackendError {
-    /// Nothing on this host can hold a SYN.
+    /// Nothing on this host can hold a packet.
     #[error(
-        "nothing here can hold a SYN, which the end-to-end handshake needs: the kernel has no \
-         `queue` for nftables (module nft_queue: modprobe nft_queue), and {iptables}; install \
-         either, or write `handshake = \"early\"` under [capture], which answers a client \
-         before its destination; nft said: {stderr}"
+        "nothing here can hold a packet, which the end-to-end handshake and `hold-acks` need: the \
+         kernel has no `queue` for nftables (module nft_queue: modprobe nft_queue), and \
+         {iptables}; install either, or write `handshake = \"early\"` under [capture], which \
+         answers a client before its destination, and no `hold-acks`; nft said: {stderr}"
     )]
     None {
         /// A sentence on what is the matter with iptables.

@@ -27,7 +27,8 @@ pub struct Request {
     pub handshake: Handshake,
     /// The queues in which SYNs are held; none where none are, whatever handshake is asked for.
     pub queues: Option<Queues>,
-    /// Where the packets of connections go that are held while a link is gone; none where none are.
+    /// The queue in which ACKs and packets are held while a link is away; none where none are,
+    /// and the connections of [`Action::HoldAcks`] are only routed.
     pub hold_acks: Option<HoldAcks>,
     /// The campuses. Where their prefixes nest, the longest one wins; of two equal
     /// prefixes the first campus's (the configuration refuses such a file).
@@ -70,10 +71,10 @@ pub struct Queues {
     pub backend: QueueBackend,
 }
 
-/// The NFQUEUE of packets that are held while a link is gone.
+/// The NFQUEUE of what is held while a link is away: see [`Action::HoldAcks`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HoldAcks {
-    /// Its number.
+    /// Its number, which is none of [`Queues`].
     pub queue: QueueNumber,
     /// The program that fills it.
     pub backend: QueueBackend,
@@ -185,6 +186,6 @@ pub enum Action {
     Split,
     /// Route the connection as if pepd were not there.
     Bypass,
-    /// Route the connection; while the link to one of its ends is gone, its packets go to the queue.
+    /// Route the connection; when the link to one of its ends goes, its ACKs and packets are held.
     HoldAcks,
 }

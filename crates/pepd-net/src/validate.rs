@@ -17,8 +17,8 @@ pub enum RequestError {
     },
     /// The mark has too few bits to tell what becomes of a held SYN.
     #[error(
-        "the mark {mark} has fewer than three bits in its mask: the end-to-end handshake needs \
-         three, as in 0x70000000/0x70000000"
+        "the mark {mark} has fewer than three bits in its mask: what is held (an end-to-end \
+         handshake, ACKs) needs three, as in 0x70000000/0x70000000"
     )]
     MarkTooNarrow {
         /// The mark.
@@ -53,7 +53,8 @@ pub(crate) fn validate(plan: &Plan) -> Result<(), RequestError> {
     if !mark.fits() {
         return Err(RequestError::MarkDoesNotFit { mark });
     }
-    if plan.holds() && plan.verdict_marks().is_none() {
+    let holds = plan.holds() || plan.hold_acks.is_some();
+    if holds && plan.mark.verdicts().is_none() {
         return Err(RequestError::MarkTooNarrow { mark });
     }
     let tables = plan.tables();

@@ -7,6 +7,7 @@ use pepd_config::Config;
 use rustix::thread::{CapabilitiesSecureBits, set_capabilities_secure_bits};
 
 use super::programs;
+use crate::daemon::resources;
 use crate::exit::{Failure, Result};
 
 /// The capabilities without which pepd cannot work: transparent sockets, marks, nft, rules and
@@ -55,8 +56,7 @@ fn is_effective(capability: Capability) -> bool {
 
 fn wanted(config: &Config) -> impl Iterator<Item = Capability> {
     let probes = config.peers.iter().any(|peer| peer.probe.is_some());
-    let raw = probes
-        || ((config.holds_syns() || config.holds_acks()) && programs::has_legacy_iptables_only());
+    let raw = probes || (resources::holds(config) && programs::has_legacy_iptables_only());
     WANTED
         .iter()
         .copied()

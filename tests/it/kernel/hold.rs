@@ -7,7 +7,7 @@ use pepd_testbed::require;
 
 use super::netns::{Netns, queues, request, rule};
 
-fn holding(backend: QueueBackend) -> Request {
+pub fn holding(backend: QueueBackend) -> Request {
     let mut request = request();
     request.handshake = Handshake::EndToEnd;
     request.queues = queues(backend);

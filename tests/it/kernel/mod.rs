@@ -3,6 +3,7 @@
 mod gate;
 mod gate_descriptors;
 mod hold;
+mod hold_acks;
 mod lifecycle;
 mod netns;
 mod packets;

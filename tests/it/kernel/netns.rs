@@ -217,8 +217,8 @@ pub fn request() -> Request {
             campus("b", &["10.2.0.0/16", "fd00:b::/48"], 2),
         ],
         handshake: Handshake::Early,
-        hold_acks: None,
         queues: None,
+        hold_acks: None,
         rules: Vec::new(),
         peers: Vec::new(),
     }

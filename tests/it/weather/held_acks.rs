@@ -267,7 +267,7 @@ fn timeouts(host: &Netns) -> Result<u64> {
 #[rstest]
 fn its_sender_does_not_time_out(
     #[values(Family::V4, Family::V6)] family: Family,
-    #[values(2, 10, 40)] seconds: u64,
+    #[values(2, 10, 100)] seconds: u64,
     #[values(true, false)] is_known: bool,
 ) -> Result<()> {
     require!(root, virtual_time, program("nft"));

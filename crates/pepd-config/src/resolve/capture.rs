@@ -125,8 +125,8 @@ fn mark(field: Field<'_>) -> Result<Mark, Problem> {
         .help(HELP))
 }
 
-/// Checks that the mark has room: holding SYNs takes seven values of it, and so three bits, and holding
-/// ACKs one of these.
+/// Checks that the mark has room: holding SYNs takes seven values of it, and so three bits. What
+/// holds ACKs has one of these.
 pub(super) fn mark_is_wide_enough(
     root: &Section<'_>,
     capture: &Capture,
@@ -137,23 +137,32 @@ pub(super) fn mark_is_wide_enough(
     let bits = capture.mark.mask.0.count_ones();
     // Problems of the section have been found already.
     let section = root.table(&mut Problems::default(), "capture", keys::CAPTURE);
+    let (what, label, or) = if holds_syns(capture, rules) {
+        (
+            "the end-to-end handshake needs",
+            "too few to tell what becomes of a held SYN",
+            "`handshake = \"early\"`",
+        )
+    } else if holds_acks(rules) {
+        (
+            "a rule with `hold-acks` needs",
+            "too few to tell what is to be held",
+            "`action = \"bypass\"` in that rule",
+        )
+    } else {
+        return;
+    };
     if let Some(field) = section.and_then(|section| section.field("mark"))
         && bits < BITS
     {
-        let (who, packet, instead) = if holds_syns(capture, rules) {
-            ("the end-to-end handshake", "SYN", "`handshake = \"early\"`")
-        } else if holds_acks(rules) {
-            ("`action = \"hold-acks\"`", "ACK", "`action = \"bypass\"`")
-        } else {
-            return;
-        };
-        let has = format!("the mask has {bits} of the {BITS} bits that {who} needs");
         problems.push(
             field
-                .problem(format!("`mark`: {has}"))
-                .label(format!("too few to tell what becomes of a held {packet}"))
+                .problem(format!(
+                    "`mark`: the mask has {bits} of the {BITS} bits that {what}"
+                ))
+                .label(label)
                 .help(format!(
-                    "write a mask of {BITS} bits or more, such as `mark = \"{}\"`, or {instead}",
+                    "write a mask of {BITS} bits or more, such as `mark = \"{}\"`, or {or}",
                     units::show_mark(MARK)
                 )),
         );

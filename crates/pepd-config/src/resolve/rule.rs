@@ -50,12 +50,15 @@ fn rule(
     let destination_port = port_list(section, problems);
     let action = section.required(problems, "action", "\"bypass\"", action);
     let handshake = section.optional(problems, "handshake", handshake);
-    if let (Some(Action::Bypass | Action::HoldAcks), Some(_), Some(field)) =
-        (action, handshake, section.field("handshake"))
-    {
+    let routed = match action {
+        Some(Action::Bypass) => Some("a rule that bypasses pepd has no `handshake`"),
+        Some(Action::HoldAcks) => Some("a rule that holds ACKs has no `handshake`"),
+        Some(Action::Split) | None => None,
+    };
+    if let (Some(problem), Some(_), Some(field)) = (routed, handshake, section.field("handshake")) {
         problems.push(
             field
-                .problem("a rule whose connections are not split has no `handshake`")
+                .problem(problem)
                 .label("the hosts shake hands with each other")
                 .help("leave the key out, or write `action = \"split\"`"),
         );
@@ -176,8 +179,8 @@ fn action(field: Field<'_>) -> Result<Action, Problem> {
         "bypass" => Ok(Action::Bypass),
         "hold-acks" => Ok(Action::HoldAcks),
         other => {
-            let help = "write \"split\", or \"bypass\" for connections that pepd shall not touch, or \
-                        \"hold-acks\" for those that it holds only while a link is gone";
+            let help = "write \"split\", \"bypass\" for connections that pepd shall not touch, or \
+                        \"hold-acks\" for those that it shall only help through an outage";
             Err(field.malformed(other, "an action", help))
         }
     }

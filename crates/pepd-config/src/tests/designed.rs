@@ -230,6 +230,7 @@ fn inside(addresses: &str) -> String {
 #[case::initial_window_zero("[leg.lan]\ninitial_window = 0\n")]
 #[case::pending_absurd("[limits]\npending = 100000\n")]
 #[case::rule_handshake_bypass("[[rule]]\naction = \"bypass\"\nhandshake = \"early\"\n")]
+#[case::rule_handshake_hold_acks("[[rule]]\naction = \"hold-acks\"\nhandshake = \"early\"\n")]
 #[case::admin_socket_relative("[admin]\nsocket = \"admin.sock\"\n")]
 #[case::admin_socket_long(
     "[admin]\nsocket = \"/run/a-name-that-goes-on-and-on/and-on-and-on-and-on-and-on/and-on-and-on-and-on-and-on/and-on-and-on-for-ever\"\n"

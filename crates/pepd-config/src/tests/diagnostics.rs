@@ -49,6 +49,9 @@ fn whole_file(#[context] case: Context, #[case] text: &str) {
 #[case::mark_zero_mask("[capture]\nmark = \"0x0/0x0\"\n")]
 #[case::mark_zero_value("[capture]\nmark = \"0x0/0xff\"\n")]
 #[case::mark_narrow("[capture]\nmark = \"0x3/0x3\"\n")]
+#[case::mark_narrow_for_acks(
+    "[capture]\nmark = \"0x3/0x3\"\nhandshake = \"early\"\n[[rule]]\naction = \"hold-acks\"\n"
+)]
 #[case::mark_without_mask("[capture]\nmark = \"0x7\"\n")]
 #[case::table_reserved("[capture]\ntable = 254\n")]
 #[case::table_zero("[capture]\ntable = 0\n")]

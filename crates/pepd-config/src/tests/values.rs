@@ -82,6 +82,20 @@ fn whether_syns_are_held(#[case] more: &str, #[case] held: bool) {
     assert_eq!(parsed(&with(more)).holds_syns(), held);
 }
 
+/// What holds ACKs holds no SYNs: the connection is routed.
+#[rstest]
+#[case::by_default("", false)]
+#[case::by_a_rule("[[rule]]\naction = \"hold-acks\"\n", true)]
+#[case::by_the_last_of_them(
+    "[[rule]]\ndestination_port = [22]\naction = \"bypass\"\n[[rule]]\naction = \"hold-acks\"\n",
+    true
+)]
+fn whether_acks_are_held(#[case] more: &str, #[case] held: bool) {
+    let early = "[capture]\nhandshake = \"early\"\n";
+    let config = parsed(&with(&format!("{early}{more}")));
+    assert_eq!((config.holds_acks(), config.holds_syns()), (held, false));
+}
+
 #[test]
 fn every_key_of_a_leg() {
     let text = MINIMAL.replace("name = \"b\"", "name = \"b\"\nleg = \"space\"");

@@ -24,41 +24,45 @@ pub(crate) struct QueueRule {
     rule: String,
 }
 
+/// Matches what is neither a SYN nor a RST.
+const NO_SYN: &str = "-m tcp --tcp-flags SYN,RST NONE";
+
 /// The comment that ends every match of ours.
 const COMMENT: &str = "-m comment --comment pepd";
 
 /// Gives the rules by which a plan's queues are filled; none where nft fills them, or nothing is
 /// held.
 pub(crate) fn rules(plan: &Plan) -> Vec<QueueRule> {
-    [syn_rules(plan), hold_rules(plan)].concat()
-}
-
-/// Gives the rule by which packets are held while a link is gone.
-fn hold_rules(plan: &Plan) -> Vec<QueueRule> {
-    let queue = plan
-        .hold_queue_of(QueueBackend::Iptables)
-        .filter(|_| plan.captures);
-    let Some((queue, mark)) = queue.zip(plan.hold_mark()) else {
+    if !plan.captures {
         return Vec::new();
-    };
-    let rule = format!(
-        "FORWARD -p tcp -m mark --mark {mark} -m tcp --tcp-flags SYN,RST NONE {COMMENT} -j NFQUEUE \
-         --queue-num {queue} --queue-bypass"
-    );
-    let rule = |family: &Family| QueueRule {
-        family: *family,
-        table: IptablesTable::Security,
-        rule: rule.clone(),
-    };
-    plan.families.iter().map(rule).collect()
+    }
+    let mut rules = syn_rules(plan);
+    rules.extend(ack_rules(plan));
+    rules
 }
 
+/// Gives those for what is held while a link is away.
+fn ack_rules(plan: &Plan) -> impl Iterator<Item = QueueRule> {
+    let rule = plan.hold_acks.zip(plan.away_mark()).map(|(held, mark)| {
+        let queue = held.queue;
+        format!(
+            "FORWARD -p tcp -m mark --mark {mark} {NO_SYN} {COMMENT} -j NFQUEUE --queue-num \
+             {queue} --queue-bypass"
+        )
+    });
+    rule.into_iter().flat_map(|rule| {
+        plan.families.iter().map(move |&family| QueueRule {
+            family,
+            table: IptablesTable::Security,
+            rule: rule.clone(),
+        })
+    })
+}
+
+/// Gives those of an end-to-end handshake.
 fn syn_rules(plan: &Plan) -> Vec<QueueRule> {
     let mark = plan.mark;
-    let Some(queues) = plan
-        .queues_of(QueueBackend::Iptables)
-        .filter(|_| plan.captures)
-    else {
+    let Some(queues) = plan.queues_of(QueueBackend::Iptables) else {
         return Vec::new();
     };
     let queue = match queues.count {
@@ -79,8 +83,7 @@ fn syn_rules(plan: &Plan) -> Vec<QueueRule> {
             };
             let tcp = format!("-p tcp -m mark --mark {mark} {end}");
             let unclaimed = plan.unclaimed_mark().map(|mark| {
-                let acks = "-m tcp --tcp-flags SYN,RST NONE";
-                let rule = format!("OUTPUT -p tcp -m mark --mark {mark} {acks} {end}");
+                let rule = format!("OUTPUT -p tcp -m mark --mark {mark} {NO_SYN} {end}");
                 (IptablesTable::Raw, rule)
             });
             [

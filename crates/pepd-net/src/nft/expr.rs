@@ -26,7 +26,26 @@ const RST: &str = "tcp flags & rst == rst";
 /// Lets go what is for this host itself.
 pub(super) const FOREIGN: &str = "fib daddr type { local, broadcast, anycast, multicast } return";
 
-/// Writes a configuration rule as nft rules: one per family where it names addresses.
+/// The way of a packet between the ends of its connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// From the client to the server.
+    Forth,
+    /// From the server to the client.
+    Back,
+}
+
+impl Way {
+    /// Names the fields of the client's address, the server's address and the server's port.
+    fn fields(self) -> [&'static str; 3] {
+        match self {
+            Way::Forth => ["saddr", "daddr", "dport"],
+            Way::Back => ["daddr", "saddr", "sport"],
+        }
+    }
+}
+
+/// Writes a configuration rule as nft rules for a first SYN.
 pub(super) fn rule_lines(plan: &Plan, index: usize, rule: &Rule) -> Vec<String> {
     let (end, about) = match rule.action {
         Action::Split => {
@@ -43,37 +62,26 @@ pub(super) fn rule_lines(plan: &Plan, index: usize, rule: &Rule) -> Vec<String> 
         ),
     };
     let end = format!("{end} comment \"rule {}: {about}\"", index + 1);
-    matched(plan, rule, Way::Forth, &end)
+    rule_matches(plan, rule, Way::Forth, &end)
 }
 
-/// The way of a packet between the ends of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
-    /// From the client to the server.
-    Forth,
-    /// Back.
-    Back,
-}
-
-/// Writes what is done with a packet that goes this way if its connection matches a rule: one line per
-/// family where that names addresses.
-pub(super) fn matched(plan: &Plan, rule: &Rule, way: Way, end: &str) -> Vec<String> {
-    let (client, server, port) = match way {
-        Way::Forth => ("saddr", "daddr", "dport"),
-        Way::Back => ("daddr", "saddr", "sport"),
-    };
+/// Matches the packets that go this way of the connections that a configuration rule is about, and
+/// ends in `end`: one nft rule per family where it names addresses.
+pub(super) fn rule_matches(plan: &Plan, rule: &Rule, way: Way, end: &str) -> Vec<String> {
+    let [client, server, port] = way.fields();
     let Some(ports) = ports(rule, port) else {
         return Vec::new();
     };
+    let end = format!("{ports}{end}");
     if rule.source.is_empty() && rule.destination.is_empty() {
-        return vec![format!("{ports}{end}")];
+        return vec![end];
     }
     plan.families
         .iter()
         .filter_map(|&family| {
             let source = addresses(family, client, Addresses::of(family, &rule.source))?;
             let destination = addresses(family, server, Addresses::of(family, &rule.destination))?;
-            Some(format!("{source}{destination}{ports}{end}"))
+            Some(format!("{source}{destination}{end}"))
         })
         .collect()
 }
@@ -95,8 +103,8 @@ pub(super) fn source(plan: &Plan, family: Family) -> String {
     }
 }
 
-/// Matches the server's ports, of which the packet's are `side`; none if nothing can match it.
-fn ports(rule: &Rule, side: &str) -> Option<String> {
+/// Matches the server's ports in a field; none if nothing can match it.
+fn ports(rule: &Rule, field: &str) -> Option<String> {
     if rule.destination_port.is_empty() {
         return Some(String::new());
     }
@@ -121,7 +129,7 @@ fn ports(rule: &Rule, side: &str) -> Option<String> {
             false => format!("{first}-{last}"),
         })
         .collect();
-    (!shown.is_empty()).then(|| format!("tcp {side} {{ {} }} ", shown.join(", ")))
+    (!shown.is_empty()).then(|| format!("tcp {field} {{ {} }} ", shown.join(", ")))
 }
 
 /// Gives the listeners' addresses as an anonymous set; none if there is no campus.

@@ -74,11 +74,9 @@ pub(crate) const HOLD_COUNTERS: [(&str, &str); 5] = [
     ("unread", "routed: held, but nobody read them"),
 ];
 
-/// The counter that is there only where packets are held while a link is gone.
-pub(crate) const HOLD_ACKS: (&str, &str) = (
-    "hold_acks",
-    "routed: their packets are held when a link is gone",
-);
+/// The counter that is there only where a rule is about connections whose ACKs are held.
+pub(crate) const HOLD_ACKS: (&str, &str) =
+    ("hold_acks", "connections whose ACKs are held in an outage");
 
 /// The counters at both ends of what a split connection passes through on this host: see
 /// [`super::passage`]. Each has one for IPv4 and one for IPv6.
@@ -110,7 +108,7 @@ pub(crate) const UNSPLIT: [(&str, &str); 12] = [
     ("bypassed", "SYNs routed: a rule exempts them"),
     (
         "hold_acks",
-        "SYNs routed: their packets are held when a link is gone",
+        "SYNs routed: their ACKs are held when a link goes",
     ),
     (
         "gate_closed",
@@ -143,7 +141,8 @@ pub(crate) enum DynamicSet {
     /// Holds `tcp` while the workers read what is held, whether the gate is open or closed. Where a
     /// packet misses the element as described at [`GATES`], it is treated as if they did not.
     Readers,
-    /// Holds `tcp` while packets are held because a link is gone.
+    /// Holds `tcp` while the daemon holds packets because a link is away. A packet that misses the
+    /// element as described at [`GATES`] is routed: its sender sends it again.
     Away,
     /// The sources of a family that are over their limit.
     FullSources(Family),

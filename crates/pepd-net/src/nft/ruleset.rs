@@ -50,11 +50,6 @@
 //! - ICMP errors of this host's own go through the queue in `output`: the relay recognises
 //!   those about SYNs of its own.
 //!
-//! Connections that stay end to end, and whose packets are held while a link is gone, have a queue of
-//! their own: `in_outages`, as long as the set `away` says so, asks the rules again, for a packet from the
-//! client (`held_forth`) and for one from the server (`held_back`); `hold_acks` passes it to the queue, or
-//! marks it for iptables, and `unheld` takes that mark from those that nobody has read.
-//!
 //! What costs the queue more than others can wait for does not come to it: SYNs to destinations of
 //! which the daemon says that they are flooded are routed by `admission`; one that repeats a held SYN
 //! more often than any client does is dropped (`excess`); and of RSTs only so many a second are read.
@@ -63,6 +58,12 @@
 //! the client asked for: the listener would answer in the wrong name.
 //! - `delivered` and `sent`, the last of `input` and of `output`, count what came through: see the
 //!   module `passage`.
+//!
+//! Where a rule holds ACKs, its connections are routed, and `in_outages`, at the priority of `forward`,
+//! looks at what is no SYN and no RST, between two campuses, as long as a link is away (the set
+//! `away`). Such a segment comes to `hold_rules`, the configuration's rules in both directions, and
+//! from there to `hold_acks`, which puts it into a queue of its own: nft's, or by a mark the one that
+//! iptables fills in `security`; `unheld` takes the mark off. See the module `hold_acks`.
 //!
 //! Where there are tunnels, `guard` comes before all of this, and `clamp` looks at what is routed:
 //! see the modules `tunnel_filter` and `mss_clamp`.
@@ -98,7 +99,7 @@ pub(crate) fn write(plan: &Plan, earlier: Earlier<'_>) -> Ruleset {
         if plan.holds() {
             ruleset.counters(&HOLD_COUNTERS);
         }
-        if plan.hold_acks.is_some() {
+        if plan.has_hold_acks() {
             ruleset.counters(&[HOLD_ACKS]);
         }
         dynamic_sets(&mut ruleset, plan);
@@ -137,9 +138,7 @@ fn capturing_chains(ruleset: &mut Ruleset, plan: &Plan) {
         answer_chains(ruleset, plan, marks);
     }
     forward_chains(ruleset, plan);
-    if plan.hold_acks.is_some() {
-        hold_acks_chains(ruleset, plan);
-    }
+    hold_acks_chains(ruleset, plan);
     syn_chains(ruleset, plan);
     leg_chains(ruleset, plan);
     prerouting_chain(ruleset, plan);

@@ -103,6 +103,7 @@ const IN_VIRTUAL_TIME: &[&str] = &[
     "handshake::times::",
     "relay::interactive::",
     "relay::phases::",
+    "weather::held_acks:: Family__V6 seconds_2_10",
     "weather::outage_lengths:: Gone__Both seconds_3_1800",
     "weather::outage_times:: Family__V6 flows_1",
 ];

@@ -1,0 +1,160 @@
+//! The elements of the table's dynamic sets, changed on one netlink socket.
+
+use std::io;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use pepd_sys::nfnetlink::{Reply, Socket, replies};
+
+use super::elements::Changes;
+use crate::error::{Classify, Kind};
+use crate::netlink::NetlinkError;
+use crate::nft::names::DynamicSet;
+
+/// A socket on which elements are added and deleted.
+#[derive(Debug)]
+pub(super) struct Sets {
+    /// The socket and the last sequence number; one request at a time, so that each finds
+    /// its own answer.
+    inner: Mutex<(Socket, u32)>,
+}
+
+impl Sets {
+    /// Opens the netlink socket. It needs no table yet.
+    pub(super) fn open() -> Result<Sets, GateError> {
+        let socket = Socket::open()
+            .map_err(|source| GateError::new("cannot open a netfilter socket", source))?;
+        Ok(Sets {
+            inner: Mutex::new((socket, 0)),
+        })
+    }
+
+    /// Adds each element, deletes it and adds it with its new time, in one transaction. Adding
+    /// alone would do nothing: kernels before 6.12 keep the timeout of an element that is
+    /// there, and deleting alone fails where it is not.
+    pub(super) fn put(
+        &self,
+        elements: &[(DynamicSet, Vec<u8>)],
+        ttl: Duration,
+    ) -> Result<(), GateError> {
+        self.change_all("add to", elements, |changes, set, key| {
+            changes.add(set.name(), key, ttl);
+            changes.delete(set.name(), key);
+            changes.add(set.name(), key, ttl);
+        })
+    }
+
+    /// Changes elements, so many in one transaction.
+    pub(super) fn change_all(
+        &self,
+        what: &str,
+        elements: &[(DynamicSet, Vec<u8>)],
+        mut change: impl FnMut(&mut Changes, DynamicSet, &[u8]),
+    ) -> Result<(), GateError> {
+        for some in elements.chunks(ELEMENTS_AT_ONCE) {
+            self.transact(|changes| {
+                for (set, key) in some {
+                    change(changes, *set, key);
+                }
+            })
+            .map_err(|source| {
+                let set = some.first().map_or("", |(set, _)| set.name());
+                GateError::new(format!("cannot {what} the nft set {set}"), source)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Deletes an element that may be gone already, or whose table is.
+    pub(super) fn take(&self, set: DynamicSet, key: &[u8]) -> Result<(), GateError> {
+        self.delete_from(set, |changes| changes.delete(set.name(), key))
+    }
+
+    /// Deletes what may be gone already.
+    pub(super) fn delete_from(
+        &self,
+        set: DynamicSet,
+        delete: impl FnOnce(&mut Changes),
+    ) -> Result<(), GateError> {
+        match self.transact(delete) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+            result => result.map_err(|source| {
+                GateError::new(format!("cannot delete from the nft set {set}"), source)
+            }),
+        }
+    }
+
+    fn transact(&self, fill: impl FnOnce(&mut Changes)) -> io::Result<()> {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let (socket, sequence) = &mut *inner;
+        let mut changes = Changes::begin(sequence.wrapping_add(1));
+        fill(&mut changes);
+        let batch = changes.end();
+        let expected = sequence.wrapping_add(1)..=batch.last_sequence;
+        *sequence = batch.last_sequence;
+        socket.send(&batch.bytes)?;
+        receive(socket, batch.last_change, |sequence| {
+            expected.contains(&sequence)
+        })
+    }
+}
+
+/// A gate that could not be opened, renewed or closed, or a set that could not be changed.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct GateError(NetlinkError);
+
+impl GateError {
+    fn new(what: impl Into<String>, source: io::Error) -> Self {
+        GateError(NetlinkError::new(what, source))
+    }
+}
+
+impl Classify for GateError {
+    fn kind(&self) -> Kind {
+        self.0.kind()
+    }
+}
+
+/// Elements that are changed in one transaction: the socket's buffer has room for the answers to
+/// three messages about each.
+const ELEMENTS_AT_ONCE: usize = 32;
+
+/// The time that an element gets which is deleted at once.
+pub(super) const BRIEF: Duration = Duration::from_secs(1);
+
+/// The key of the elements that say that something is so, the gate's among them: IPPROTO_TCP, as `meta l4proto` has it.
+pub(super) const TCP: [u8; 1] = [6];
+
+/// Reads answers until the batch's last change is acknowledged or anything in it is refused.
+///
+/// The kernel handles the whole batch within send(2), so the answers are there already and
+/// nothing is waited for. What belongs to an earlier request (one that was given up on) is
+/// skipped.
+fn receive(socket: &Socket, last: u32, is_ours: impl Fn(u32) -> bool) -> io::Result<()> {
+    let mut outcome: Option<io::Result<()>> = None;
+    let mut buffer = [0; 8192];
+    loop {
+        let len = match socket.receive(&mut buffer) {
+            Ok(len) => len,
+            // Everything has been read, including the answers to what followed a refusal.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            Err(error) => return Err(error),
+        };
+        for reply in replies(buffer.get(..len).unwrap_or_default()) {
+            match reply {
+                Reply::Refused { sequence, errno } if is_ours(sequence) => {
+                    // The first refusal is the cause.
+                    if !matches!(outcome, Some(Err(_))) {
+                        outcome = Some(Err(io::Error::from_raw_os_error(errno)));
+                    }
+                }
+                Reply::Done { sequence } if sequence == last && outcome.is_none() => {
+                    outcome = Some(Ok(()));
+                }
+                Reply::Refused { .. } | Reply::Done { .. } => {}
+            }
+        }
+    }
+    outcome.unwrap_or_else(|| Err(io::Error::from_raw_os_error(libc::ENOMSG)))
+}
