@@ -146,6 +146,7 @@ fn request(campuses: u8) -> Request {
             count: 2,
             backend: QueueBackend::Nft,
         }),
+        hold_acks: None,
         campuses: (1..=campuses).map(campus).collect(),
         source_prefix: SourcePrefix::NETWORK,
         peers: Vec::new(),

@@ -31,8 +31,7 @@ impl Daemon {
     ///
     /// Whatever the kernel or the host lacks; nothing of pepd's is then left behind.
     pub async fn start(file: File, config: Config, privileged: Privileged) -> Result<Option<Self>> {
-        let signals = Signals::new().map_err(|error| Failure::internal("signals", error))?;
-        let mut requests = Requests::new(signals);
+        let mut requests = requests()?;
         let notifier =
             Notifier::start().map_err(|error| Failure::internal("start a thread", error))?;
         privileged.report(&config, &file);
@@ -91,6 +90,11 @@ impl Daemon {
             holding: serving.holding,
         }))
     }
+}
+
+fn requests() -> Result<Requests> {
+    let signals = Signals::new().map_err(|error| Failure::internal("signals", error))?;
+    Ok(Requests::new(signals))
 }
 
 fn report_start(config: &Config, workers: NonZeroUsize, descriptors: Descriptors) {

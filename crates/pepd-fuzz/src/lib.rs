@@ -5,7 +5,7 @@
 //! The tests mutate them, so many times for each target and the same way each time. For longer, and
 //! guided by what the mutations reach, `cargo xtask fuzz` has libFuzzer do it.
 //!
-//! The modules in the order of what comes first: `packet`, `probe` and `dlep` are the
+//! The modules in the order of what comes first: `packet`, `probe`, `dlep` and `held` are the
 //! network's, `netlink`, `kernel` and `nft` the host's, `config` the operator's, and `api` and
 //! `answers` of whoever may reach the admin API.
 
@@ -17,6 +17,7 @@ mod config;
 #[allow(dead_code, reason = "what wiring.rs takes of it")]
 mod daemon;
 mod dlep;
+mod held;
 mod kernel;
 mod netlink;
 mod nft;
@@ -42,6 +43,7 @@ pub const TARGETS: &[Target] = &[
     target("packet", packet::run),
     target("probe", probe::run),
     target("dlep", dlep::run),
+    target("held", held::run),
     target("netlink", netlink::run),
     target("kernel", kernel::run),
     target("rtnetlink", kernel::route),

@@ -168,6 +168,7 @@ targets! {
     packet: 50_000,
     probe: 20_000,
     dlep: 50_000,
+    held: 50_000,
     netlink: 50_000,
     kernel: 50_000,
     rtnetlink: 50_000,

@@ -1,9 +1,11 @@
 //! Connections that stay end to end (`action = "hold-acks"`) while the link to one of their ends is gone.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use pepd_testbed::forge::{Forger, Segment, flag};
 use pepd_testbed::link::{Rate, Shape};
 use pepd_testbed::traffic::{Pair, Pattern, receive_exactly, send};
 use pepd_testbed::{Family, Netns, Pepd, World, ask, require, wait_until};
@@ -317,5 +319,40 @@ fn its_sender_does_not_time_out(
         sender.join().ok().context("the sender panicked")??;
         measured
     })?;
+    it.finish()
+}
+
+/// Whoever forges segments of as many connections as he likes fills what is held, and no more: what comes then
+/// passes, and is counted; so it is for others as without a box.
+#[rstest]
+fn a_flood_fills_what_is_held_and_no_more(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    const CONNECTIONS: u64 = 16_384;
+    const MORE: u16 = 3_000;
+    require!(root, program("nft"));
+    let it = HelperBox::new(World::standard()?, "")?;
+    let pair = it.pair(family)?;
+    pair.exchange(BYTES)?;
+    it.tell("gone")?;
+    let forger = Forger::new(it.world.client())?;
+    let to = SocketAddr::new(World::server_address(family), 9);
+    let most = u16::try_from(CONNECTIONS)? + MORE;
+    wait_until(LIMIT, "no room is left", || {
+        // What does not reach the daemon because it is too much at once passes, too.
+        for port in 1..=most {
+            let from = SocketAddr::new(World::client_address(family), port);
+            _ = forger.send(&Segment::new(flag::ACK, from, to, port.into()));
+        }
+        it.held()
+            .is_ok_and(|held| held["beyond_total"].as_u64() >= Some(u64::from(MORE)))
+    })?;
+    let held = it.held()?;
+    assert!(held["connections"].as_u64() <= Some(CONNECTIONS), "{held}");
+    assert!(held["packets"].as_u64() <= Some(65_536), "{held}");
+    pair.exchange(BYTES)?;
+    it.tell("up")?;
+    pair.exchange(BYTES)?;
+    it.wait_for_nothing()?;
     it.finish()
 }
