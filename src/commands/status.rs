@@ -333,6 +333,7 @@ mod tests {
         status.advice.clear();
         status.counters.iter_mut().for_each(|c| c.count = 0);
         status.routed.clear();
+        status.held = None;
         status.uptime = 3.0;
         assert_snapshot!(describe(&status, fixture::NOW, None));
     }
