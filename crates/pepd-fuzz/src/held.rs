@@ -12,6 +12,7 @@ const LIMITS: Limits = Limits {
     packets: 16,
     bytes: 1 << 16,
     bytes_of_one: 1 << 15,
+    makes_parts: true,
 };
 
 /// The longest packet that an input holds.

@@ -4,7 +4,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pepd_model::hold_acks::linux::{Sender, Sent};
+use pepd_model::hold_acks::linux::{self, Sender, Sent};
 use pepd_model::hold_acks::split;
 use pepd_packet::segment::flag;
 use pepd_packet::{FourTuple, Passing, Segment};
@@ -185,7 +185,8 @@ impl Flow {
     /// Returns when the next ACK is to be released, in seconds; `until` is when the link is expected to
     /// be back.
     pub(crate) fn next_release(&self, now: f64, until: Option<f64>) -> Option<f64> {
-        let sent: Vec<Sent> = self.acks.iter().map(|ack| self.sent(ack.at)).collect();
+        let ahead = self.acks.iter().take(linux::AHEAD);
+        let sent: Vec<Sent> = ahead.map(|ack| self.sent(ack.at)).collect();
         let until = until.map(|until| until + self.rtt.as_secs_f64());
         (!sent.is_empty()).then(|| self.sender.next(now, &sent, until))
     }

@@ -22,6 +22,8 @@ pub struct Limits {
     /// Bytes that are kept of one: as much as its receiver has room for. The scale of its window is
     /// known only to who has seen its SYN, and so this is one for all.
     pub bytes_of_one: usize,
+    /// Whether an ACK may be made several, which takes somebody who can send them.
+    pub makes_parts: bool,
 }
 
 /// What is held now, and what has been until now.
@@ -189,7 +191,7 @@ impl Holder {
             }
             return;
         }
-        while leg.phase == Phase::Back && leg.next <= now {
+        while leg.goes_on() && leg.next <= now {
             let Some(four_tuple) = leg.turns.pop_front() else {
                 return;
             };
@@ -299,8 +301,10 @@ impl Holder {
             }
             return;
         }
-        flow.passed();
         self.release_acks(four_tuple, acts);
+        if let Some(flow) = self.flows.get_mut(&four_tuple) {
+            flow.passed();
+        }
         acts.push(Act::Release(id));
     }
 
@@ -333,7 +337,11 @@ impl Holder {
             return;
         };
         let wait = if leg.holds() {
-            let parts = flow.split();
+            let parts = if self.limits.makes_parts {
+                flow.split()
+            } else {
+                0
+            };
             self.figures.acks += parts;
             self.figures.parts_total += parts as u64;
             let until = leg.until.map(|until| (until - self.begun).as_secs_f64());

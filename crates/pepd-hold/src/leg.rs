@@ -104,10 +104,13 @@ impl Leg {
 
     /// Returns when something is to be done, apart from the ACKs.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        match self.phase {
-            Phase::Back if !self.turns.is_empty() => Some(self.next),
-            _ => self.moment,
-        }
+        let next = self.goes_on().then_some(self.next);
+        next.into_iter().chain(self.moment).min()
+    }
+
+    /// Returns whether something that is kept may go on: what was left of an outage before, too.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.phase != Phase::Gone && !self.turns.is_empty()
     }
 
     /// Notes that so many bytes have gone on.

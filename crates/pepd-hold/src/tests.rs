@@ -15,6 +15,7 @@ const LIMITS: Limits = Limits {
     packets: 1000,
     bytes: 1 << 20,
     bytes_of_one: 1 << 19,
+    makes_parts: true,
 };
 
 const MOBILE: &str = "10.2.0.2:4000";
@@ -186,6 +187,16 @@ fn one_ack_of_much_is_made_several() {
     assert_eq!(part.options, ack(1000 + 5 * 1460 + 7).options);
     assert_eq!(world.done.last().unwrap().1, Act::Release(whole));
     assert_eq!(world.holder.figures().parts_total, 4);
+    let mut world = World::new(Limits {
+        makes_parts: false,
+        ..LIMITS
+    });
+    world.hear(Report::GoingDown(None));
+    world.ack(1000);
+    world.ack(100_000);
+    world.wait(millis(200));
+    assert_eq!(world.released(), [1, 2]);
+    assert_eq!(world.holder.figures().parts_total, 0);
 }
 
 #[test]
@@ -283,6 +294,21 @@ fn a_backlog_ends_though_more_comes_all_the_time() {
     world.wait(millis(5));
     assert!(!world.holder.is_needed());
     assert_eq!(world.released(), (1..=200).collect::<Vec<_>>());
+}
+
+/// A link that is about to go again carries what was kept before.
+#[test]
+fn a_backlog_goes_on_while_the_link_is_going_down_again() {
+    let mut world = World::new(LIMITS);
+    world.hear(Report::Gone);
+    (0..50).for_each(|it| _ = world.data(it * 1000, 1000));
+    world.hear(Report::Up(Some(Rate(800_000))));
+    world.wait(millis(50));
+    world.hear(Report::GoingDown(Some(Duration::from_secs(10))));
+    world.wait(millis(600));
+    assert_eq!(world.released().len(), 50);
+    world.data(50_000, 1000);
+    assert_eq!(world.released().len(), 51);
 }
 
 #[test]
@@ -393,7 +419,7 @@ proptest! {
     /// Whatever happens, each packet is decided on once, none overtakes another of its direction, and
     /// what is counted as held is what is held.
     #[test]
-    fn each_packet_is_decided_on_once(steps in steps(), packets in 1_usize..40) {
+    fn each_packet_is_decided_on_once(steps in steps(), packets in 1_usize..60) {
         let mut world = World::new(Limits { packets, ..LIMITS });
         let mut direction = HashMap::new();
         for step in steps {
@@ -424,6 +450,10 @@ proptest! {
         let released = world.released();
         let acks: Vec<_> = released.iter().filter(|id| direction[id]).collect();
         prop_assert!(acks.is_sorted(), "{:?}", acks);
+        if figures.beyond_total == 0 {
+            let data: Vec<_> = released.iter().filter(|id| !direction[id]).collect();
+            prop_assert!(data.is_sorted(), "{:?}", data);
+        }
         decided.sort_unstable();
         prop_assert_eq!(decided, (1..=world.last).collect::<Vec<_>>());
     }

@@ -20,14 +20,17 @@ use tokio::time::sleep_until;
 use super::{Campuses, HeldFigures, Opened, Order, ROOM};
 use crate::daemon::ticks;
 
-/// What is held at most. A receiver has room for 6 MiB if its host's limits are Linux's own
+/// Gives what is held at most. A receiver has room for 6 MiB if its host's limits are Linux's own
 /// (net.ipv4.tcp_rmem).
-const LIMITS: Limits = Limits {
-    flows: 16_384,
-    packets: ROOM.packets as usize,
-    bytes: 64 << 20,
-    bytes_of_one: 6 << 20,
-};
+fn limits(makes_parts: bool) -> Limits {
+    Limits {
+        flows: 16_384,
+        packets: ROOM.packets as usize,
+        bytes: 64 << 20,
+        bytes_of_one: 6 << 20,
+        makes_parts,
+    }
+}
 
 /// The interval at which the capture is told that packets are held, and the time for which it believes
 /// that.
@@ -54,7 +57,7 @@ impl Thread {
             .build()?;
         let Opened { queue, away } = opened;
         let work = Work {
-            holder: Holder::new(LIMITS, Instant::now()),
+            holder: Holder::new(limits(injector.is_some()), Instant::now()),
             campuses: Campuses::default(),
             mask: MarkMask(0),
             queue,

@@ -145,7 +145,7 @@ impl Waiting<'_> {
 pub struct Sender(Estimator);
 
 /// The ACKs that are looked at ahead: with far fewer a sender can be kept as long as it can be.
-const AHEAD: usize = 32;
+pub const AHEAD: usize = 32;
 
 impl Sender {
     /// Makes one whose ACKs have come a round trip of `rtt` after what they acknowledge was sent.
