@@ -33,7 +33,7 @@ pub fn run(bytes: &[u8]) {
             1 => Some(Report::GoingDown(Some(Duration::from_millis(
                 100 * u64::from(step),
             )))),
-            2 => Some(Report::Gone),
+            2 => Some(Report::Gone(None)),
             3 => Some(Report::Up(None)),
             4 => Some(Report::Up(Some(Rate(u64::from(step) << 8)))),
             _ => None,

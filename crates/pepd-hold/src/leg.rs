@@ -10,8 +10,8 @@ use pepd_packet::{FourTuple, Rate};
 pub enum Report {
     /// It will be gone in a moment, and back after this time from now, where that is known.
     GoingDown(Option<Duration>),
-    /// It is gone.
-    Gone,
+    /// It is gone, and will be back after this time from now, where that is known.
+    Gone(Option<Duration>),
     /// It is there, and carries so much, where that is known.
     Up(Option<Rate>),
 }
@@ -80,9 +80,10 @@ impl Leg {
                 self.until = time.map(|time| now + time);
                 self.moment = time.is_none().then(|| now + MOMENT);
             }
-            Report::Gone => {
+            Report::Gone(time) => {
                 // What was expected beforehand still is.
-                self.until = self.until.filter(|until| *until > now);
+                let before = self.until.filter(|until| *until > now);
+                self.until = time.map(|time| now + time).or(before);
                 self.phase = Phase::Gone;
             }
             Report::Up(rate) => {

@@ -145,7 +145,7 @@ fn acks_are_released_one_by_one_each_before_its_sender_times_out() {
         [first.0],
         "of which it is not known that it is new"
     );
-    world.hear(Report::Gone);
+    world.hear(Report::Gone(None));
     world.wait(Duration::from_secs(10));
     let released = world.released();
     assert_eq!(released[1..], held[..released.len() - 1]);
@@ -170,7 +170,7 @@ fn one_ack_of_much_is_made_several() {
     world.hear(Report::GoingDown(None));
     world.ack(1000);
     let whole = world.ack(1000 + 5 * 1460 + 7);
-    world.hear(Report::Gone);
+    world.hear(Report::Gone(None));
     world.wait(Duration::from_secs(30));
     let numbers: Vec<u32> = world
         .done
@@ -247,7 +247,7 @@ fn a_link_that_does_not_go_spends_nobodys_patience() {
     assert_eq!(world.released().len(), 29);
     world.ack(30_000);
     assert_eq!(world.released().len(), 30);
-    world.hear(Report::Gone);
+    world.hear(Report::Gone(None));
     world.ack(31_000);
     assert_eq!(world.released().len(), 30);
 }
@@ -255,7 +255,7 @@ fn a_link_that_does_not_go_spends_nobodys_patience() {
 #[test]
 fn what_comes_meanwhile_is_kept_and_goes_on_at_the_links_rate() {
     let mut world = World::new(LIMITS);
-    world.hear(Report::Gone);
+    world.hear(Report::Gone(None));
     let all: Vec<u64> = (0..50).map(|it| world.data(it * 1000, 1000).0).collect();
     // Said twice.
     let again = world.data(3000, 1000);
@@ -283,7 +283,7 @@ fn what_comes_meanwhile_is_kept_and_goes_on_at_the_links_rate() {
 #[test]
 fn a_backlog_ends_though_more_comes_all_the_time() {
     let mut world = World::new(LIMITS);
-    world.hear(Report::Gone);
+    world.hear(Report::Gone(None));
     world.data(0, 1000);
     world.data(1000, 1000);
     world.hear(Report::Up(None));
@@ -300,7 +300,7 @@ fn a_backlog_ends_though_more_comes_all_the_time() {
 #[test]
 fn a_backlog_goes_on_while_the_link_is_going_down_again() {
     let mut world = World::new(LIMITS);
-    world.hear(Report::Gone);
+    world.hear(Report::Gone(None));
     (0..50).for_each(|it| _ = world.data(it * 1000, 1000));
     world.hear(Report::Up(Some(Rate(800_000))));
     world.wait(millis(50));
@@ -314,7 +314,7 @@ fn a_backlog_goes_on_while_the_link_is_going_down_again() {
 #[test]
 fn connections_take_turns() {
     let mut world = World::new(LIMITS);
-    world.hear(Report::Gone);
+    world.hear(Report::Gone(None));
     (0..50).for_each(|it| _ = world.data(it * 1000, 1000));
     let other = Segment {
         from: "10.1.0.3:80".parse().unwrap(),
@@ -332,7 +332,7 @@ fn what_has_arrived_is_not_kept() {
     world.hear(Report::GoingDown(None));
     world.ack(1000);
     world.ack(2000);
-    world.hear(Report::Gone);
+    world.hear(Report::Gone(None));
     let again = world.data(1000, 1000);
     assert_eq!(world.done.last().unwrap().1, Act::Drop(again));
     world.data(2000, 1000);
@@ -345,7 +345,7 @@ fn what_is_beyond_a_limit_goes_on() {
         packets: 5,
         ..LIMITS
     });
-    world.hear(Report::Gone);
+    world.hear(Report::Gone(None));
     (0..8).for_each(|it| _ = world.data(it * 1000, 1000));
     assert_eq!(world.released(), [6, 7, 8]);
     assert_eq!(world.holder.figures().beyond_total, 3);
@@ -353,11 +353,11 @@ fn what_is_beyond_a_limit_goes_on() {
         bytes_of_one: 2500,
         ..LIMITS
     });
-    world.hear(Report::Gone);
+    world.hear(Report::Gone(None));
     (0..3).for_each(|it| _ = world.data(it * 1000, 1000));
     assert_eq!(world.released(), [3]);
     let mut world = World::new(Limits { flows: 1, ..LIMITS });
-    world.hear(Report::Gone);
+    world.hear(Report::Gone(None));
     world.data(0, 1);
     let other = Segment {
         from: "10.1.0.3:80".parse().unwrap(),
@@ -373,7 +373,7 @@ fn other_legs_are_not_touched() {
     let lan = Arc::clone(&world.lan);
     world.holder.hear(&lan, Report::Up(None), world.now);
     assert!(!world.holder.is_needed());
-    world.hear(Report::Gone);
+    world.hear(Report::Gone(None));
     let other = Segment {
         from: "10.1.0.3:80".parse().unwrap(),
         to: "10.1.9.9:9".parse().unwrap(),
@@ -404,7 +404,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         Just(Step::Hear(Report::GoingDown(None))),
         Just(Step::Hear(Report::GoingDown(Some(Duration::from_secs(3))))),
-        Just(Step::Hear(Report::Gone)),
+        Just(Step::Hear(Report::Gone(None))),
         Just(Step::Hear(Report::Up(None))),
         Just(Step::Hear(Report::Up(Some(Rate(1_000_000))))),
         (0_u32..40).prop_map(|it| Step::Ack(it * 700)),

@@ -5,14 +5,15 @@
 //! is back whatever the daemon waits for.
 
 mod dlep;
+mod link;
 mod record;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use pepd_admin::api::LinkOrder;
-use pepd_admin::wire::{FlowSnapshot, LinkReport, LinkState, Liveness, Outage};
+use pepd_admin::wire::{FlowSnapshot, LinkReport, LinkState, Liveness};
 use pepd_config::{Config, LinkSource, Rate};
 use pepd_dlep::session::Link as Said;
 use pepd_hold::Report;
@@ -23,7 +24,8 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep_until;
 
 use self::dlep::Modems;
-use self::record::{Heard, Record, State};
+use self::link::{Link, seconds};
+use self::record::{Heard, State};
 use crate::daemon::holding::HoldTeller;
 use crate::daemon::peers::PeerStates;
 
@@ -156,60 +158,6 @@ impl LinkTeller {
     }
 }
 
-/// What is known of the link under a leg.
-struct Link {
-    source: Option<LinkSource>,
-    /// What the operator says that it carries, or else its modem.
-    rate: Option<Rate>,
-    record: Record,
-    since: Option<SystemTime>,
-    changes: u64,
-    outages: VecDeque<Outage>,
-}
-
-/// The outages of a link that are kept for whoever looks at a flow's history.
-const OUTAGES_KEPT: usize = 32;
-
-impl Link {
-    fn new(source: Option<LinkSource>) -> Self {
-        Self {
-            source,
-            rate: None,
-            record: Record::new(),
-            since: None,
-            changes: 0,
-            outages: VecDeque::new(),
-        }
-    }
-
-    /// Notes that the state is another.
-    fn enter(&mut self, state: State, now: SystemTime) {
-        self.since = Some(now);
-        self.changes += 1;
-        match (state, self.outages.back_mut()) {
-            (State::Gone, _) => {
-                if self.outages.len() == OUTAGES_KEPT {
-                    self.outages.pop_front();
-                }
-                self.outages.push_back(Outage {
-                    begun: seconds(now),
-                    ended: None,
-                });
-            }
-            (State::Up, Some(outage)) => {
-                outage.ended.get_or_insert(seconds(now));
-            }
-            (State::Up, None) | (State::GoingDown, _) => {}
-        }
-    }
-}
-
-/// Gives a time in seconds since the Unix epoch.
-fn seconds(time: SystemTime) -> f64 {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH);
-    since.unwrap_or_default().as_secs_f64()
-}
-
 /// The task that hears of all links.
 struct Follower {
     relay: LinkControl,
@@ -301,6 +249,10 @@ impl Follower {
         };
         let leg = Arc::clone(leg);
         self.hear(&leg, heard, "pepd link");
+        // For how long it will be gone may be news though it is known that it is.
+        if let Some(link) = self.legs.get(&leg) {
+            self.tell_holding(&leg, link);
+        }
         Ok(())
     }
 
@@ -403,6 +355,9 @@ impl Follower {
 
     /// Tells what holds packets how a link is.
     fn tell_holding(&self, leg: &Arc<str>, link: &Link) {
+        let now = Instant::now();
+        let left = link.record.deadline();
+        let left = left.map(|at| at.saturating_duration_since(now));
         let report = match link.record.state() {
             State::Up => {
                 let said = self.modems.links();
@@ -413,11 +368,8 @@ impl Follower {
                 };
                 Report::Up(link.rate.or_else(|| said.iter().find_map(of)))
             }
-            State::GoingDown => {
-                let left = |at: Instant| at.saturating_duration_since(Instant::now());
-                Report::GoingDown(link.record.deadline().map(left))
-            }
-            State::Gone => Report::Gone,
+            State::GoingDown => Report::GoingDown(left),
+            State::Gone => Report::Gone(left),
         };
         self.holding.hear(leg, report);
     }

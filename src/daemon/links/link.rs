@@ -1,0 +1,63 @@
+//! What is known of one link.
+
+use std::collections::VecDeque;
+use std::time::SystemTime;
+
+use pepd_admin::wire::Outage;
+use pepd_config::{LinkSource, Rate};
+
+use super::record::{Record, State};
+
+/// What is known of the link under a leg.
+pub(super) struct Link {
+    pub(super) source: Option<LinkSource>,
+    /// What the operator says that it carries, or else its modem.
+    pub(super) rate: Option<Rate>,
+    pub(super) record: Record,
+    pub(super) since: Option<SystemTime>,
+    pub(super) changes: u64,
+    pub(super) outages: VecDeque<Outage>,
+}
+
+/// The outages of a link that are kept for whoever looks at a flow's history.
+const OUTAGES_KEPT: usize = 32;
+
+impl Link {
+    pub(super) fn new(source: Option<LinkSource>) -> Self {
+        Self {
+            source,
+            rate: None,
+            record: Record::new(),
+            since: None,
+            changes: 0,
+            outages: VecDeque::new(),
+        }
+    }
+
+    /// Notes that the state is another.
+    pub(super) fn enter(&mut self, state: State, now: SystemTime) {
+        self.since = Some(now);
+        self.changes += 1;
+        match (state, self.outages.back_mut()) {
+            (State::Gone, _) => {
+                if self.outages.len() == OUTAGES_KEPT {
+                    self.outages.pop_front();
+                }
+                self.outages.push_back(Outage {
+                    begun: seconds(now),
+                    ended: None,
+                });
+            }
+            (State::Up, Some(outage)) => {
+                outage.ended.get_or_insert(seconds(now));
+            }
+            (State::Up, None) | (State::GoingDown, _) => {}
+        }
+    }
+}
+
+/// Gives a time in seconds since the Unix epoch.
+pub(super) fn seconds(time: SystemTime) -> f64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH);
+    since.unwrap_or_default().as_secs_f64()
+}
