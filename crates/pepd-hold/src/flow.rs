@@ -24,6 +24,22 @@ const ENOUGH: usize = 16;
 /// The longest time between two ACKs once the link is back, in seconds.
 const LONGEST_GAP: f64 = 0.005;
 
+/// The time after which no ACK waits any more once the link is back, in seconds.
+const LONGEST_FLUSH: f64 = 1.0;
+
+/// What an ACK acknowledges at most that others were not told: as much as its receiver has room for
+/// (net.ipv4.tcp_rmem).
+const MOST_UNDER_WAY: u32 = 6 << 20;
+
+/// The ACKs that have gone on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Released {
+    /// Packets.
+    pub(crate) acks: usize,
+    /// Parts of them.
+    pub(crate) parts: usize,
+}
+
 /// An ACK that is held, or a part of one.
 #[derive(Debug)]
 struct Ack {
@@ -46,6 +62,8 @@ struct Header {
     options: Vec<u8>,
     /// What the receiver's clock said.
     clock: Option<u32>,
+    /// Nobody else can make one like it.
+    is_signed: bool,
 }
 
 /// A packet that is kept.
@@ -65,6 +83,8 @@ pub(crate) struct Flow {
     acks: VecDeque<Ack>,
     /// The highest number that it has acknowledged.
     highest: Option<u32>,
+    /// Where it goes on sending.
+    sequence: Option<u32>,
     /// The highest that its sender has been told.
     told: u32,
     /// The last window that it has named, and the largest.
@@ -77,6 +97,8 @@ pub(crate) struct Flow {
     kept: VecDeque<Kept>,
     kept_data: HashSet<(u32, u32)>,
     pub(crate) kept_bytes: usize,
+    /// Its host was heard although its link is gone: that carries what is this connection's.
+    pub(crate) is_live: bool,
     /// When the next ACK is due, by the number of its timer.
     pub(crate) timer: Option<(Instant, u64)>,
 }
@@ -92,6 +114,7 @@ impl Flow {
             leg,
             acks: VecDeque::new(),
             highest: None,
+            sequence: None,
             told: 0,
             windows: (0, 0),
             sender: Sender::new(UNKNOWN_RTT),
@@ -101,6 +124,7 @@ impl Flow {
             kept: VecDeque::new(),
             kept_data: HashSet::new(),
             kept_bytes: 0,
+            is_live: false,
             timer: None,
         }
     }
@@ -120,9 +144,15 @@ impl Flow {
 
     /// Takes note of a segment from the end that is away; returns whether it may be held: an ACK of
     /// something new, and nothing else. Nothing that tells of a loss, ends anything or lets a sender go on
-    /// that had no room waits.
+    /// that had no room waits. Nor does what its receiver would not believe: an ACK that is damaged, or of
+    /// more than can be under way.
     pub(crate) fn may_hold(&mut self, segment: &Passing<'_>) -> bool {
-        if segment.flags & flag::ACK == 0 {
+        let ahead = |highest| segment.acknowledgement.wrapping_sub(highest);
+        let is_beyond = |highest| (MOST_UNDER_WAY..1 << 31).contains(&ahead(highest));
+        if segment.flags & flag::ACK == 0
+            || segment.length == 0 && !segment.is_intact
+            || self.highest.is_some_and(is_beyond)
+        {
             return false;
         }
         let is_new = self
@@ -135,7 +165,12 @@ impl Flow {
         self.windows = (segment.window, largest.max(segment.window));
         let had_room = last >= largest / 4 || last >= segment.window;
         let is_plain = segment.flags & !flag::PSH == flag::ACK && segment.length == 0;
-        is_new && had_room && is_plain && !segment.has_sack()
+        // Who makes one up knows less well where its host goes on.
+        let goes_on = self
+            .sequence
+            .replace(segment.sequence.wrapping_add(segment.length));
+        let is_in_order = goes_on == Some(segment.sequence);
+        is_new && had_room && is_plain && is_in_order && !segment.has_sack()
     }
 
     /// Holds an ACK.
@@ -150,6 +185,7 @@ impl Flow {
                 window: segment.window,
                 options: segment.options.to_vec(),
                 clock: segment.timestamps().map(|timestamps| timestamps.value),
+                is_signed: segment.is_signed(),
             }),
         });
     }
@@ -161,7 +197,8 @@ impl Flow {
 
     /// Makes several of the first ACK, where there are few; returns how many more there are.
     pub(crate) fn split(&mut self) -> usize {
-        let Some(first) = self.acks.front().filter(|first| first.id.is_some()) else {
+        let is_whole = |first: &&Ack| first.id.is_some() && !first.header.is_signed;
+        let Some(first) = self.acks.front().filter(is_whole) else {
             return 0;
         };
         let bytes = first.number.wrapping_sub(self.told);
@@ -202,10 +239,11 @@ impl Flow {
     }
 
     /// Releases the first ACK.
-    pub(crate) fn release(&mut self, now: Instant, seconds: f64, acts: &mut Vec<Act>) {
+    pub(crate) fn release(&mut self, now: Instant, seconds: f64, acts: &mut Vec<Act>) -> Released {
         let Some(ack) = self.acks.pop_front() else {
-            return;
+            return Released::default();
         };
+        let parts = usize::from(ack.id.is_none());
         self.sender.acknowledged(seconds, self.sent(ack.at));
         self.asked = ack.header.clock.map(|clock| (clock, now));
         self.told = ack.number;
@@ -213,23 +251,38 @@ impl Flow {
             Some(id) => Act::Release(id),
             None => Act::Send(ack.segment()),
         });
+        Released {
+            acks: 1 - parts,
+            parts,
+        }
     }
 
-    /// Returns for how long the first ACK waits now that the link is back, at so many bytes a second: what
-    /// it lets its sender send is not to come in one burst.
-    pub(crate) fn wait_when_back(&self, pace: f64) -> Option<Duration> {
+    /// Returns for how long the first ACK waits now that the link is back, since `back` and for so many
+    /// seconds, at so many bytes a second: what it lets its sender send is not to come in one burst. Those
+    /// that came later do not wait, nor any for long.
+    pub(crate) fn wait_when_back(&self, pace: f64, back: f64, seconds: f64) -> Option<Duration> {
         let first = self.acks.front()?;
+        if first.at >= back || seconds >= back + LONGEST_FLUSH {
+            return Some(Duration::ZERO);
+        }
         let bytes = first.number.wrapping_sub(self.told);
         let at_pace = f64::from(bytes) / pace.max(1.0);
         Some(Duration::from_secs_f64(at_pace.min(LONGEST_GAP)))
     }
 
-    /// Releases all ACKs; their parts need not be sent any more. Returns how many there were.
-    pub(crate) fn release_all(&mut self, acts: &mut Vec<Act>) -> usize {
-        let acks = std::mem::take(&mut self.acks);
-        self.told = acks.back().map_or(self.told, |ack| ack.number);
-        acts.extend(acks.iter().filter_map(|ack| ack.id.map(Act::Release)));
-        acks.len()
+    /// Releases all ACKs; their parts need not be sent any more.
+    pub(crate) fn release_all(&mut self, acts: &mut Vec<Act>) -> Released {
+        let all = std::mem::take(&mut self.acks);
+        self.told = all.back().map_or(self.told, |ack| ack.number);
+        // From here on its sender's samples are as usual, and so is its patience, soon.
+        self.sender = Sender::new(UNKNOWN_RTT);
+        let before = acts.len();
+        acts.extend(all.iter().filter_map(|ack| ack.id.map(Act::Release)));
+        let acks = acts.len() - before;
+        Released {
+            acks,
+            parts: all.len() - acks,
+        }
     }
 
     /// Returns whether the end that is away has this already, or something that is kept says the same.

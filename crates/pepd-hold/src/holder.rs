@@ -1,53 +1,15 @@
 //! All connections of which something is held.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pepd_packet::{FourTuple, Passing};
 
-use crate::flow::Flow;
+use crate::figures::{Figures, HEADERS, LOOKED_AT, Limits};
+use crate::flow::{Flow, Released};
 use crate::leg::{Leg, Phase, Report};
 use crate::{Act, PacketId};
-
-/// The most that is held. What is beyond goes on as if nothing held it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Connections.
-    pub flows: usize,
-    /// Packets of all of them: ACKs and others.
-    pub packets: usize,
-    /// Bytes that are kept of all of them.
-    pub bytes: usize,
-    /// Bytes that are kept of one: as much as its receiver has room for. The scale of its window is
-    /// known only to who has seen its SYN, and so this is one for all.
-    pub bytes_of_one: usize,
-    /// Whether an ACK may be made several, which takes somebody who can send them.
-    pub makes_parts: bool,
-}
-
-/// What is held now, and what has been until now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
-    /// Connections of which something is held.
-    pub flows: usize,
-    /// ACKs that are held, their parts counted like them.
-    pub acks: usize,
-    /// Packets that are kept.
-    pub packets: usize,
-    /// Their bytes.
-    pub bytes: usize,
-    /// ACKs that have been held.
-    pub acks_total: u64,
-    /// Parts of ACKs that have been made.
-    pub parts_total: u64,
-    /// Packets that have been kept.
-    pub packets_total: u64,
-    /// Packets that were dropped because their receiver, or what is kept, has the same.
-    pub repeated_total: u64,
-    /// Packets that were not held because of a limit.
-    pub beyond_total: u64,
-}
 
 /// Decides what becomes of packets while links are away.
 #[derive(Debug)]
@@ -59,6 +21,10 @@ pub struct Holder {
     flows: HashMap<FourTuple, Flow>,
     timers: BTreeMap<(Instant, u64), FourTuple>,
     last_timer: u64,
+    /// Parts of ACKs among those that are held: no packets.
+    parts: usize,
+    /// The connections, the oldest first; some are no longer there.
+    order: VecDeque<FourTuple>,
     figures: Figures,
 }
 
@@ -72,6 +38,8 @@ impl Holder {
             flows: HashMap::new(),
             timers: BTreeMap::new(),
             last_timer: 0,
+            parts: 0,
+            order: VecDeque::new(),
             figures: Figures::default(),
         }
     }
@@ -106,6 +74,9 @@ impl Holder {
         link.or_insert_with(|| Leg::new(now)).hear(report, now);
         // What was due for a sender's patience is now due for the link, or the other way round.
         for four_tuple in self.of(leg) {
+            if let Some(flow) = self.flows.get_mut(&four_tuple) {
+                flow.is_live = false;
+            }
             self.schedule(four_tuple, now);
         }
         self.forget_if_over(leg);
@@ -147,8 +118,8 @@ impl Holder {
             let seconds = self.seconds(now);
             if let Some(flow) = self.flows.get_mut(&four_tuple) {
                 flow.timer = None;
-                flow.release(now, seconds, acts);
-                self.figures.acks = self.figures.acks.saturating_sub(1);
+                let released = flow.release(now, seconds, acts);
+                self.count_out(released);
             }
             self.schedule(four_tuple, now);
             self.forget_if_idle(four_tuple);
@@ -171,6 +142,8 @@ impl Holder {
         self.flows.clear();
         self.timers.clear();
         self.legs.clear();
+        self.order.clear();
+        self.parts = 0;
         let Figures {
             acks,
             packets,
@@ -230,9 +203,10 @@ impl Holder {
             .flows
             .get(&four_tuple)
             .is_some_and(|flow| flow.kept() > 0);
-        let is_gone = leg.phase == Phase::Gone;
+        let mut is_gone = leg.phase == Phase::Gone;
         if let Some(flow) = self.flows.get_mut(&four_tuple) {
             flow.measure(segment, now);
+            is_gone &= !flow.is_live;
             if is_gone && flow.is_known(segment) {
                 self.figures.repeated_total += 1;
                 acts.push(Act::Drop(id));
@@ -248,16 +222,20 @@ impl Holder {
             .flows
             .get(&four_tuple)
             .map_or(0, |flow| flow.kept_bytes);
-        let is_beyond = self.is_full(four_tuple)
+        let is_beyond = !self.has_room(four_tuple)
             || self.figures.bytes + bytes > self.limits.bytes
             || of_one + bytes > self.limits.bytes_of_one;
         if is_beyond {
             self.figures.beyond_total += 1;
-            acts.push(Act::Release(id));
+            // On a link that is there it must not overtake what is kept.
+            acts.push(if is_gone {
+                Act::Release(id)
+            } else {
+                Act::Drop(id)
+            });
             return true;
         }
-        let flow = self.flows.entry(four_tuple);
-        let flow = flow.or_insert_with(|| Flow::new(Arc::clone(to)));
+        let flow = self.flow(four_tuple, to);
         flow.keep(id, segment, bytes);
         if let Some(leg) = self.legs.get_mut(to) {
             leg.kept += bytes;
@@ -281,29 +259,40 @@ impl Holder {
         acts: &mut Vec<Act>,
     ) {
         let four_tuple = segment.four_tuple;
-        let holds = self.legs.get(from).is_some_and(Leg::holds);
-        if !holds && !self.flows.contains_key(&four_tuple) || self.is_full(four_tuple) {
+        let Some(leg) = self.legs.get(from) else {
+            acts.push(Act::Release(id));
+            return;
+        };
+        let (holds, is_proof) = (leg.holds(), leg.has_long_gone(now));
+        let is_known = self.flows.contains_key(&four_tuple);
+        let has_room = self.has_room(four_tuple);
+        let may_begin = holds && has_room;
+        if !is_known && !may_begin {
             self.figures.beyond_total += u64::from(holds);
-            self.release_acks(four_tuple, acts);
             acts.push(Act::Release(id));
             return;
         }
         let seconds = self.seconds(now);
-        let flow = self.flows.entry(four_tuple);
-        let flow = flow.or_insert_with(|| Flow::new(Arc::clone(from)));
+        let flow = self.flow(four_tuple, from);
+        flow.is_live |= is_proof;
+        let may_hold = flow.may_hold(segment);
         // What comes while others are still held stays behind them.
-        if flow.may_hold(segment) && (holds || flow.acks() > 0) {
+        if may_hold && has_room && (holds && !flow.is_live || flow.acks() > 0) {
             flow.hold(id, segment, seconds);
+            let is_timed = flow.timer.is_some();
             self.figures.acks += 1;
             self.figures.acks_total += 1;
-            if flow.timer.is_none() {
+            if !is_timed {
                 self.schedule(four_tuple, now);
             }
             return;
         }
+        self.figures.beyond_total += u64::from(may_hold && !has_room);
         self.release_acks(four_tuple, acts);
-        if let Some(flow) = self.flows.get_mut(&four_tuple) {
-            flow.passed();
+        let flow = self.flow(four_tuple, from);
+        flow.passed();
+        if flow.is_live {
+            self.release_kept(four_tuple, acts);
         }
         acts.push(Act::Release(id));
     }
@@ -311,17 +300,72 @@ impl Holder {
     /// Releases all ACKs of a connection at once.
     fn release_acks(&mut self, four_tuple: FourTuple, acts: &mut Vec<Act>) {
         if let Some(flow) = self.flows.get_mut(&four_tuple) {
-            self.figures.acks = self.figures.acks.saturating_sub(flow.release_all(acts));
+            let released = flow.release_all(acts);
             if let Some(timer) = flow.timer.take() {
                 self.timers.remove(&timer);
             }
+            self.count_out(released);
         }
     }
 
-    /// Returns whether there is no room for more of this connection.
-    fn is_full(&self, four_tuple: FourTuple) -> bool {
-        let flows = self.flows.len() >= self.limits.flows && !self.flows.contains_key(&four_tuple);
-        flows || self.figures.acks + self.figures.packets >= self.limits.packets
+    /// Releases all that is kept of a connection at once.
+    fn release_kept(&mut self, four_tuple: FourTuple, acts: &mut Vec<Act>) {
+        let Some(flow) = self.flows.get_mut(&four_tuple) else {
+            return;
+        };
+        let mut leg = self.legs.get_mut(&flow.leg);
+        while let Some((id, bytes)) = flow.go_on() {
+            acts.push(Act::Release(id));
+            self.figures.packets -= 1;
+            self.figures.bytes -= bytes;
+            if let Some(leg) = &mut leg {
+                leg.kept = leg.kept.saturating_sub(bytes);
+            }
+        }
+        if let Some(leg) = leg {
+            leg.turns.retain(|it| *it != four_tuple);
+        }
+    }
+
+    /// Counts ACKs that are not held any more.
+    fn count_out(&mut self, Released { acks, parts }: Released) {
+        self.figures.acks = self.figures.acks.saturating_sub(acks + parts);
+        self.parts = self.parts.saturating_sub(parts);
+    }
+
+    /// Returns what is known of a connection of this leg, if only that there is one.
+    fn flow(&mut self, four_tuple: FourTuple, leg: &Arc<str>) -> &mut Flow {
+        let order = &mut self.order;
+        self.flows.entry(four_tuple).or_insert_with(|| {
+            order.push_back(four_tuple);
+            Flow::new(Arc::clone(leg))
+        })
+    }
+
+    /// Returns whether there is room for more of this connection: if need be, in the place of one of the
+    /// oldest of which nothing is held.
+    fn has_room(&mut self, four_tuple: FourTuple) -> bool {
+        let packets = self.figures.acks + self.figures.packets - self.parts;
+        if packets >= self.limits.packets {
+            return false;
+        }
+        if self.flows.contains_key(&four_tuple) {
+            return true;
+        }
+        for _ in 0..LOOKED_AT {
+            if self.flows.len() < self.limits.flows && self.order.len() < 2 * self.limits.flows {
+                return true;
+            }
+            let Some(oldest) = self.order.pop_front() else {
+                return true;
+            };
+            match self.flows.get(&oldest) {
+                Some(flow) if flow.is_idle() => _ = self.flows.remove(&oldest),
+                Some(_) => self.order.push_back(oldest),
+                None => {}
+            }
+        }
+        false
     }
 
     /// Sets the timer for the next ACK of a connection.
@@ -343,12 +387,16 @@ impl Holder {
                 0
             };
             self.figures.acks += parts;
+            self.parts += parts;
             self.figures.parts_total += parts as u64;
-            let until = leg.until.map(|until| (until - self.begun).as_secs_f64());
+            // Later than expected, they last for as long as they can.
+            let until = leg.until.filter(|until| *until > now);
+            let until = until.map(|until| (until - self.begun).as_secs_f64());
             let due = flow.next_release(seconds, until);
             due.map(|due| Duration::from_secs_f64((due - seconds).max(0.0)))
         } else {
-            flow.wait_when_back(leg.pace)
+            let back = leg.since.saturating_duration_since(self.begun);
+            flow.wait_when_back(leg.pace, back.as_secs_f64(), seconds)
         };
         let Some(wait) = wait else {
             return;
@@ -397,6 +445,3 @@ impl Holder {
         at.saturating_duration_since(self.begun).as_secs_f64()
     }
 }
-
-/// What a packet takes besides options and data.
-const HEADERS: usize = 60;

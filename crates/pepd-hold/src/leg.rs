@@ -16,9 +16,12 @@ pub enum Report {
     Up(Option<Rate>),
 }
 
-/// For how long a link may be about to go, if nobody says when it will be back: then it goes on as if
-/// nothing had been said, since a sender's patience is not to be spent on nothing.
+/// For how long a link may be about to go: then it goes on as if nothing had been said, since a sender's
+/// patience is not to be spent on nothing.
 pub(crate) const MOMENT: Duration = Duration::from_secs(2);
+
+/// The time after which whoever is heard by a link that is gone proves that it carries what is his.
+pub(crate) const PROOF: Duration = Duration::from_secs(5);
 
 /// The time over which what was held goes on where no rate is known.
 pub(crate) const SPREAD: Duration = Duration::from_millis(200);
@@ -44,6 +47,8 @@ pub(crate) struct Leg {
     pub(crate) until: Option<Instant>,
     /// When it should be gone.
     pub(crate) moment: Option<Instant>,
+    /// When its state was last another.
+    pub(crate) since: Instant,
     /// The connections of which something is kept, in turn.
     pub(crate) turns: VecDeque<FourTuple>,
     /// The bytes that are kept.
@@ -63,6 +68,7 @@ impl Leg {
             phase: Phase::GoingDown,
             until: None,
             moment: None,
+            since: now,
             turns: VecDeque::new(),
             kept: 0,
             owed: 0,
@@ -73,17 +79,18 @@ impl Leg {
 
     /// Takes what was heard.
     pub(crate) fn hear(&mut self, report: Report, now: Instant) {
-        self.moment = None;
+        let before = self.phase;
+        let moment = self.moment.take();
         match report {
             Report::GoingDown(time) => {
                 self.phase = Phase::GoingDown;
                 self.until = time.map(|time| now + time);
-                self.moment = time.is_none().then(|| now + MOMENT);
+                // Said again, it is no later for that.
+                self.moment = Some(moment.unwrap_or(now + MOMENT));
             }
             Report::Gone(time) => {
                 // What was expected beforehand still is.
-                let before = self.until.filter(|until| *until > now);
-                self.until = time.map(|time| now + time).or(before);
+                self.until = time.map(|time| now + time).or(self.until);
                 self.phase = Phase::Gone;
             }
             Report::Up(rate) => {
@@ -96,6 +103,14 @@ impl Leg {
                 self.pace = given.unwrap_or(spread).max(1.0);
             }
         }
+        if self.phase != before {
+            self.since = now;
+        }
+    }
+
+    /// Returns whether it has been gone for so long that nothing more can be under way.
+    pub(crate) fn has_long_gone(&self, now: Instant) -> bool {
+        self.phase == Phase::Gone && now.saturating_duration_since(self.since) >= PROOF
     }
 
     /// Returns whether the ACKs that come are held.

@@ -17,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+mod figures;
 mod flow;
 mod holder;
 mod leg;
@@ -24,7 +25,8 @@ mod leg;
 #[cfg(test)]
 mod tests;
 
-pub use holder::{Figures, Holder, Limits};
+pub use figures::{Figures, Limits};
+pub use holder::Holder;
 pub use leg::Report;
 
 use pepd_packet::Segment;

@@ -22,6 +22,8 @@ pub struct Passing<'a> {
     pub length: u32,
     /// The options.
     pub options: &'a [u8],
+    /// Whether it is all there and its checksum is right.
+    pub is_intact: bool,
 }
 
 /// The two values of a timestamps option (RFC 7323, section 3.2).
@@ -35,7 +37,7 @@ pub struct Timestamps {
 
 impl<'a> Passing<'a> {
     /// Reads a segment from an IP packet that may be cut off behind the headers; none where the packet is
-    /// something else. The checksum is not looked at.
+    /// something else.
     pub fn read(packet: &'a [u8]) -> Option<Self> {
         let ip = Packet::read(packet)?;
         let segment = ip.payload;
@@ -55,6 +57,7 @@ impl<'a> Passing<'a> {
             window: u16::from_be_bytes(*segment.get(14..)?.first_chunk()?),
             length: u32::try_from(length).ok()?,
             options,
+            is_intact: segment.len() == offset + length && ip.payload_checksum() == 0,
         })
     }
 
@@ -74,6 +77,15 @@ impl<'a> Passing<'a> {
     pub fn has_sack(&self) -> bool {
         const SACK: u8 = 5;
         option(self.options, SACK).is_some()
+    }
+
+    /// Returns whether it is signed (RFC 2385, RFC 5925), so that nobody can make another like it.
+    pub fn is_signed(&self) -> bool {
+        const MD5: u8 = 19;
+        const AUTHENTICATION: u8 = 29;
+        [MD5, AUTHENTICATION]
+            .iter()
+            .any(|kind| option(self.options, *kind).is_some())
     }
 }
 
@@ -113,7 +125,15 @@ mod tests {
             let made = segment(to, from);
             let packet = made.packet().unwrap();
             let read = Passing::read(&packet[..packet.len() - 1000]).unwrap();
-            assert_eq!(Passing::read(&packet), Some(read));
+            assert!(!read.is_intact);
+            let whole = Passing {
+                is_intact: true,
+                ..read
+            };
+            assert_eq!(Passing::read(&packet), Some(whole));
+            let mut damaged = packet.clone();
+            *damaged.last_mut().unwrap() ^= 1;
+            assert!(!Passing::read(&damaged).unwrap().is_intact);
             assert_eq!(
                 (read.four_tuple.client, read.four_tuple.server),
                 (made.from, made.to)
@@ -134,7 +154,10 @@ mod tests {
         made.options.extend([1, 1, 5, 10, 0, 0, 0, 9, 0, 0, 0, 10]);
         let packet = made.packet().unwrap();
         let read = Passing::read(&packet).unwrap();
-        assert!(read.has_sack() && read.timestamps().is_some());
+        assert!(read.has_sack() && read.timestamps().is_some() && !read.is_signed());
+        made.options = [vec![19, 18], vec![7; 16], vec![1, 1]].concat();
+        let packet = made.packet().unwrap();
+        assert!(Passing::read(&packet).unwrap().is_signed());
     }
 
     #[test]

@@ -27,7 +27,9 @@ use crate::exit::{Failure, Result};
 /// The room for what is held: the headers are all that is read.
 const ROOM: Room = Room {
     copied: 256,
-    packets: 65_536,
+    // More than is held, for those that are only read. Kernels look for each packet that has its verdict
+    // among all that wait, the oldest first (find_dequeue_entry, net/netfilter/nfnetlink_queue.c).
+    packets: 9_216,
     buffer: 8 << 20,
 };
 
@@ -102,7 +104,8 @@ impl Holding {
     ///
     /// If the queue is another program's, or the kernel has none.
     pub fn prepare(&self, config: &Config) -> Result<Option<Opened>> {
-        if !config.holds_acks() || self.thread.is_some() {
+        let runs = self.thread.as_ref().is_some_and(Thread::runs);
+        if !config.holds_acks() || runs {
             return Ok(None);
         }
         let queue = Queue::open(HOLD_QUEUE, ROOM).map_err(|error| refused(&error))?;

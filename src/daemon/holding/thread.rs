@@ -17,7 +17,7 @@ use tokio::io::Interest;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::sleep_until;
 
-use super::{Campuses, HeldFigures, Opened, Order, ROOM};
+use super::{Campuses, HeldFigures, Opened, Order};
 use crate::daemon::ticks;
 
 /// Gives what is held at most. A receiver has room for 6 MiB if its host's limits are Linux's own
@@ -25,7 +25,7 @@ use crate::daemon::ticks;
 fn limits(makes_parts: bool) -> Limits {
     Limits {
         flows: 16_384,
-        packets: ROOM.packets as usize,
+        packets: 8_192,
         bytes: 64 << 20,
         bytes_of_one: 6 << 20,
         makes_parts,
@@ -36,6 +36,9 @@ fn limits(makes_parts: bool) -> Limits {
 /// that.
 const RENEWAL: Duration = Duration::from_secs(1);
 const AWAY_TTL: Duration = Duration::from_secs(5);
+
+/// The least time between two looks at all that is held, for whoever asks.
+const SHOWN: Duration = Duration::from_millis(50);
 
 /// Packets read in a row before what is due has its turn.
 const PACKETS_PER_TURN: usize = 256;
@@ -74,6 +77,11 @@ impl Thread {
         Ok(Self(thread))
     }
 
+    /// Returns whether it has not ended.
+    pub(super) fn runs(&self) -> bool {
+        !self.0.is_finished()
+    }
+
     /// Waits for its end.
     pub(super) fn join(self) {
         if self.0.join().is_err() {
@@ -109,8 +117,13 @@ impl Work {
             }
         };
         let mut renewal = ticks::interval(RENEWAL);
+        let mut shown = Instant::now();
+        self.show();
         loop {
-            self.figures.set(Some(self.holder.figures()));
+            if shown.elapsed() >= SHOWN {
+                shown = Instant::now();
+                self.show();
+            }
             let deadline = self.holder.deadline();
             tokio::select! {
                 order = inbox.recv() => match order {
@@ -138,8 +151,16 @@ impl Work {
             tokio::task::yield_now().await;
         }
         self.holder.end(&mut self.acts);
-        self.act();
         self.tell();
+        // What had come and was not read yet goes on as well.
+        while !self.read() {
+            self.act();
+        }
+        self.act();
+    }
+
+    fn show(&self) {
+        self.figures.set(Some(self.holder.figures()));
     }
 
     /// Reads some packets; returns whether there are no more.

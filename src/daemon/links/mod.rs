@@ -218,7 +218,9 @@ impl Follower {
         for (leg, link) in before {
             if link.record.state() != State::Up {
                 self.relay.up(&leg);
-                self.holding.hear(&leg, Report::Up(None));
+                if !self.legs.contains_key(&leg) {
+                    self.holding.hear(&leg, Report::Up(None));
+                }
             }
             self.relay.set_rate(&leg, None);
         }
@@ -283,6 +285,9 @@ impl Follower {
             if before.map(|before| before.metrics) != Some(said.metrics) {
                 for leg in self.legs_of(&source) {
                     self.relay.set_rate(&leg, said.metrics.transmit.map(Rate));
+                    if let Some(link) = self.legs.get(&leg) {
+                        self.tell_holding(&leg, link);
+                    }
                 }
             }
             // Once only: who says otherwise meanwhile knows more.
