@@ -54,7 +54,19 @@ impl HelperBox {
     }
 
     fn tell(&self, state: &str) -> Result<()> {
-        ask(&self.socket, &format!("POST /v1/link/{state}?leg=wan")).map(drop)
+        ask(&self.socket, &format!("POST /v1/link/{state}?leg=wan"))?;
+        match state {
+            "up" => Ok(()),
+            _ => self.wait_for_capture(),
+        }
+    }
+
+    /// Waits until the capture passes packets to the daemon.
+    fn wait_for_capture(&self) -> Result<()> {
+        wait_until(LIMIT, "packets go to the queue", || {
+            let away = self.world.hb().sh("nft list set inet pepd away");
+            away.is_ok_and(|away| away.contains("elements"))
+        })
     }
 
     fn held(&self) -> Result<Value> {
@@ -241,6 +253,7 @@ fn a_reload_without_the_rule_lets_go(
     assert_eq!(it.held()?, Value::Null);
     // With it, what is known of the link counts again.
     it.daemon.reload(&config)?;
+    it.wait_for_capture()?;
     send(&pair.client, &pattern, BYTES, BYTES)?;
     it.wait_for("packets", 1)?;
     it.tell("up")?;
