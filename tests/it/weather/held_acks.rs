@@ -20,6 +20,9 @@ use crate::harness::{LIMIT, PEPD};
 /// Less than a first window, so that all of it is sent whatever becomes of it.
 const BYTES: u64 = 10_000;
 
+/// What is sent while a link is gone.
+const KEPT: u64 = 9;
+
 /// A box with a daemon, whose connections to ports of the system's own choice are not split.
 struct HelperBox {
     world: World,
@@ -44,6 +47,17 @@ impl HelperBox {
             socket,
             _scratch: scratch,
         })
+    }
+
+    /// Makes one that keeps something of a connection for a server that it takes for gone.
+    fn that_keeps(family: Family) -> Result<(Self, Pair)> {
+        let it = Self::new(World::standard()?, "")?;
+        let pair = it.pair(family)?;
+        pair.exchange(BYTES)?;
+        it.tell("gone")?;
+        send(&pair.client, &Pattern::new(KEPT), 0, BYTES)?;
+        it.wait_for("packets", 1)?;
+        Ok((it, pair))
     }
 
     /// Opens a connection that stays end to end.
@@ -198,13 +212,8 @@ fn a_daemon_that_is_killed_holds_nothing(
     #[values(Family::V4, Family::V6)] family: Family,
 ) -> Result<()> {
     require!(root, program("nft"));
-    let it = HelperBox::new(World::standard()?, "")?;
-    let pair = it.pair(family)?;
-    pair.exchange(BYTES)?;
-    it.tell("gone")?;
-    let pattern = Pattern::new(9);
-    send(&pair.client, &pattern, 0, BYTES)?;
-    it.wait_for("packets", 1)?;
+    let (it, pair) = HelperBox::that_keeps(family)?;
+    let pattern = Pattern::new(KEPT);
     let HelperBox {
         world: _world,
         daemon,
@@ -240,13 +249,8 @@ fn a_reload_without_the_rule_lets_go(
     #[values(Family::V4, Family::V6)] family: Family,
 ) -> Result<()> {
     require!(root, program("nft"));
-    let mut it = HelperBox::new(World::standard()?, "")?;
-    let pair = it.pair(family)?;
-    pair.exchange(BYTES)?;
-    it.tell("gone")?;
-    let pattern = Pattern::new(9);
-    send(&pair.client, &pattern, 0, BYTES)?;
-    it.wait_for("packets", 1)?;
+    let (mut it, pair) = HelperBox::that_keeps(family)?;
+    let pattern = Pattern::new(KEPT);
     let config = std::fs::read_to_string(it.daemon.config_file())?;
     it.daemon.reload(&config.replace("hold-acks", "bypass"))?;
     receive_exactly(&pair.server, &pattern, 0, BYTES)?;
