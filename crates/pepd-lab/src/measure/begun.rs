@@ -32,15 +32,15 @@ impl Begun {
         path.restart()?;
         let epoch = Instant::now();
         let telling = proxy.is_told().map(|socket| {
-            let news = news(legs);
+            let news = news(legs, proxy.expects());
             let (over, ended) = channel();
             let thread = thread::spawn(move || {
-                for (time, leg, state) in news {
+                for (time, request) in news {
                     let left = (epoch + time).saturating_duration_since(Instant::now());
                     if ended.recv_timeout(left) != Err(RecvTimeoutError::Timeout) {
                         break;
                     }
-                    tell(&socket, leg, state)?;
+                    tell(&socket, &request)?;
                 }
                 Ok(())
             });
@@ -62,23 +62,35 @@ impl Begun {
     }
 }
 
-/// Gives what is to be said, in order: after what time, of which leg, and what.
-fn news(legs: &[Leg; 2]) -> Vec<(Duration, &'static str, &'static str)> {
+/// The time between the word that a link goes, and when it does.
+const BEFOREHAND: Duration = Duration::from_secs(1);
+
+/// Gives what is to be said, in order, and after what time. Where an outage is said beforehand, it
+/// `expects` to be so many times as long as it is.
+fn news(legs: &[Leg; 2], expects: Option<f64>) -> Vec<(Duration, String)> {
     let of = |(leg, name): (&Leg, &'static str)| {
-        let both = leg.outages.iter().map(move |outage| {
+        let all = leg.outages.iter().map(move |outage| {
             let end = outage.start + outage.length;
-            [(outage.start, name, "gone"), (end, name, "up")]
+            let beforehand = expects.map(|times| {
+                let length = (BEFOREHAND + outage.length.mul_f64(times)).as_secs_f64();
+                let time = outage.start.saturating_sub(BEFOREHAND);
+                (time, format!("going-down?leg={name}&for={length}"))
+            });
+            let then = [
+                (outage.start, format!("gone?leg={name}")),
+                (end, format!("up?leg={name}")),
+            ];
+            beforehand.into_iter().chain(then)
         });
-        both.flatten().collect::<Vec<_>>()
+        all.flatten().collect::<Vec<_>>()
     };
     let mut news: Vec<_> = legs.iter().zip(["near", "far"]).flat_map(of).collect();
     news.sort_unstable();
     news
 }
 
-fn tell(socket: &FilePath, leg: &str, state: &str) -> Result<()> {
-    let request = format!("POST /v1/link/{state}?leg={leg}");
-    pepd_testbed::ask(socket, &request)
+fn tell(socket: &FilePath, request: &str) -> Result<()> {
+    pepd_testbed::ask(socket, &format!("POST /v1/link/{request}"))
         .map(drop)
-        .with_context(|| format!("tell that {leg} is {state}"))
+        .with_context(|| format!("tell of a link: {request}"))
 }

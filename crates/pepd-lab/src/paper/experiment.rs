@@ -258,6 +258,11 @@ impl Experiment {
                 "`{}`: only pepd is told of outages, and only where it is one box",
                 variant.name
             );
+            ensure!(
+                variant.told || variant.hold_acks.is_none(),
+                "`{}`: ACKs are held only by who is told of outages",
+                variant.name
+            );
         }
         for point in &self.points {
             for leg in self.legs(point) {

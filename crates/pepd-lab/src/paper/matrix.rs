@@ -61,6 +61,7 @@ fn variant(name: String, proxy: ProxyKind, sender: &str, forward: Option<&String
         rate: None,
         thin: false,
         told: false,
+        hold_acks: None,
         initial_window: None,
         allowance: 0,
     }

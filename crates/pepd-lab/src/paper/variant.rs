@@ -23,6 +23,9 @@ pub struct Variant {
     /// Whether pepd is told when a leg's outage begins and ends, as a modem would.
     #[serde(default)]
     pub told: bool,
+    /// Whether connections stay end to end and pepd holds their ACKs (`action = "hold-acks"`): told of an
+    /// outage a second before it begins, and that it lasts so many times as long as it does.
+    pub hold_acks: Option<f64>,
     /// The number of segments that pepd's far leg begins with: the route's `initcwnd`.
     pub initial_window: Option<u32>,
     /// What the near leg may have on its way beside the point's `buffer`, in packets of the MTU.

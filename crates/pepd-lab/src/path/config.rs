@@ -23,8 +23,12 @@ pub fn alone(variant: &Variant, point: &Point, sockets: &Path) -> String {
     let near = leg("near", &variant.sender, variant) + &size("buffer", held);
     let unsent = size("notsent_lowat", point.buffer.map(bytes));
     let far = far(variant) + &unsent;
+    let rule = match variant.hold_acks {
+        Some(_) => "[[rule]]\naction = \"hold-acks\"\n",
+        None => "",
+    };
     format!(
-        "{}{SENDER}leg = \"near\"\n{RECEIVER}leg = \"far\"\n{near}{far}",
+        "{}{SENDER}leg = \"near\"\n{RECEIVER}leg = \"far\"\n{near}{far}{rule}",
         node("lab", sockets)
     )
 }
