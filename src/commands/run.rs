@@ -1,5 +1,7 @@
 //! `pepd run`: from the configuration file to a running daemon.
 
+use std::sync::Arc;
+
 use pepd_relay::Injector;
 
 use crate::cli::File;
@@ -21,8 +23,7 @@ pub fn run(file: &File) -> Result {
     let page = Page::bind(&config)?;
     let controls = Controls::register(&config)?;
     // Without the capability that it takes, legs wait for the kernel's timers.
-    let injector = Injector::open().ok();
-    let part_injector = Injector::open().ok().filter(|_| config.holds_acks());
+    let injector = Injector::open().ok().map(Arc::new);
     // Everything after this, threads and programs, has only what is needed.
     let needs = Needs {
         config: &config,
@@ -35,7 +36,6 @@ pub fn run(file: &File) -> Result {
             socket,
             page,
             injector,
-            part_injector,
         },
         in_force,
     };

@@ -89,10 +89,9 @@ pub struct Made {
     pub socket: Option<Socket>,
     /// The listener of the dashboard and the metrics, if the file asks for one.
     pub page: Option<Page>,
-    /// By which legs are restarted when their link is back; none where that is not permitted.
-    pub injector: Option<Injector>,
-    /// The same, for parts of ACKs.
-    pub part_injector: Option<Injector>,
+    /// By which legs are restarted when their link is back, and ACKs made several; none where that is not
+    /// permitted.
+    pub injector: Option<Arc<Injector>>,
 }
 
 impl Privileged {
@@ -106,7 +105,7 @@ impl Privileged {
                  (AmbientCapabilities=CAP_NET_RAW in the unit)"
             );
         }
-        if self.made.part_injector.is_none() && config.holds_acks() {
+        if self.made.injector.is_none() && config.holds_acks() {
             tracing::warn!(
                 "without CAP_NET_RAW, no ACK can be made several: senders wait less long for a link \
                  (AmbientCapabilities=CAP_NET_RAW in the unit)"

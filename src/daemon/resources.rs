@@ -79,9 +79,9 @@ pub fn shares(
         own += 2 * workers + u64::from(config.limits.pending).min(files / 8);
     }
     if config.holds_acks() {
-        // A queue, the runtime of the thread that reads it, the socket by which the kernel is told that
-        // a link is away, and those by which parts of ACKs are sent.
-        own += 2 + 4 + 2 + 2;
+        // A queue, the runtime of the thread that reads it, and the socket by which the kernel is told
+        // that a link is away.
+        own += 2 + 4 + 2;
     }
     for _ in [
         config.admin.socket.is_some(),

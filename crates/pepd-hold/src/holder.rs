@@ -102,10 +102,8 @@ impl Holder {
             return;
         }
         match from {
-            Some(from) if self.legs.contains_key(from) => {
-                self.acknowledge(id, &segment, from, now, acts);
-            }
-            _ => acts.push(Act::Release(id)),
+            Some(from) => self.acknowledge(id, &segment, from, now, acts),
+            None => acts.push(Act::Release(id)),
         }
     }
 
@@ -133,24 +131,14 @@ impl Holder {
 
     /// Lets go everything, for good.
     pub fn end(&mut self, acts: &mut Vec<Act>) {
-        for flow in self.flows.values_mut() {
-            flow.release_all(acts);
-            while let Some((id, _)) = flow.go_on() {
-                acts.push(Act::Release(id));
-            }
+        let all: Vec<FourTuple> = self.flows.keys().copied().collect();
+        for four_tuple in all {
+            self.release_acks(four_tuple, acts);
+            self.release_kept(four_tuple, acts);
         }
         self.flows.clear();
-        self.timers.clear();
         self.legs.clear();
         self.order.clear();
-        self.parts = 0;
-        let Figures {
-            acks,
-            packets,
-            bytes,
-            ..
-        } = &mut self.figures;
-        (*acks, *packets, *bytes) = (0, 0, 0);
     }
 
     fn tick_leg(&mut self, name: &Arc<str>, now: Instant, acts: &mut Vec<Act>) {
@@ -171,13 +159,10 @@ impl Holder {
             let Some(flow) = self.flows.get_mut(&four_tuple) else {
                 continue;
             };
-            let Some((id, bytes)) = flow.go_on() else {
+            let Some(bytes) = go_on(flow, &mut self.figures, acts) else {
                 continue;
             };
-            acts.push(Act::Release(id));
             leg.sent(bytes);
-            self.figures.packets -= 1;
-            self.figures.bytes -= bytes;
             if flow.kept() > 0 {
                 leg.turns.push_back(four_tuple);
             } else if flow.is_idle() {
@@ -249,7 +234,7 @@ impl Holder {
         true
     }
 
-    /// Takes a segment from a host whose link is away.
+    /// Takes a segment from a host whose link may be away.
     fn acknowledge(
         &mut self,
         id: PacketId,
@@ -313,16 +298,14 @@ impl Holder {
         let Some(flow) = self.flows.get_mut(&four_tuple) else {
             return;
         };
-        let mut leg = self.legs.get_mut(&flow.leg);
-        while let Some((id, bytes)) = flow.go_on() {
-            acts.push(Act::Release(id));
-            self.figures.packets -= 1;
-            self.figures.bytes -= bytes;
-            if let Some(leg) = &mut leg {
-                leg.kept = leg.kept.saturating_sub(bytes);
-            }
+        let mut bytes = 0;
+        while let Some(some) = go_on(flow, &mut self.figures, acts) {
+            bytes += some;
         }
-        if let Some(leg) = leg {
+        if bytes > 0
+            && let Some(leg) = self.legs.get_mut(&flow.leg)
+        {
+            leg.kept = leg.kept.saturating_sub(bytes);
             leg.turns.retain(|it| *it != four_tuple);
         }
     }
@@ -444,4 +427,13 @@ impl Holder {
     fn seconds(&self, at: Instant) -> f64 {
         at.saturating_duration_since(self.begun).as_secs_f64()
     }
+}
+
+/// Lets the first packet that is kept of a connection go on, counts it out, and gives its bytes.
+fn go_on(flow: &mut Flow, figures: &mut Figures, acts: &mut Vec<Act>) -> Option<usize> {
+    let (id, bytes) = flow.go_on()?;
+    acts.push(Act::Release(id));
+    figures.packets -= 1;
+    figures.bytes -= bytes;
+    Some(bytes)
 }

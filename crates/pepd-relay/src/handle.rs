@@ -93,7 +93,7 @@ impl Relay {
         prepared: Prepared,
         pipes: usize,
         counters: Arc<Counters>,
-        injector: Option<Injector>,
+        injector: Option<Arc<Injector>>,
     ) -> io::Result<Self> {
         let Prepared {
             settings,

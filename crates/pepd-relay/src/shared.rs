@@ -33,7 +33,7 @@ pub(crate) struct Shared {
     pub(crate) flows: Arc<FlowTable>,
     pub(crate) access_log: AccessLog,
     /// By which legs are restarted; none where that was not permitted.
-    pub(crate) injector: Option<Injector>,
+    pub(crate) injector: Option<Arc<Injector>>,
     /// The links under the legs.
     pub(crate) links: Arc<Links>,
     /// The number of workers.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
 
 use anyhow::Result;
 use ipnet::{Ipv4Net, Ipv6Net};
@@ -233,6 +234,19 @@ impl World {
     pub fn early_config() -> String {
         let hold = "port = 7300\n";
         CONFIG.replace(hold, &format!("{hold}handshake = \"early\"\n"))
+    }
+
+    /// Returns the section `[admin]` of a daemon on the helper box that listens at
+    /// [`World::admin_socket`].
+    #[must_use]
+    pub fn admin(&self) -> String {
+        format!("[admin]\nsocket = \"{}\"\n", self.admin_socket().display())
+    }
+
+    /// Returns where the helper box's daemon listens, if its file has [`World::admin`].
+    #[must_use]
+    pub fn admin_socket(&self) -> PathBuf {
+        self.hb().runtime_directory().join("admin.sock")
     }
 
     /// Returns the topology itself.

@@ -7,15 +7,12 @@
 mod thread;
 
 use std::io;
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ipnet::IpNet;
 use pepd_admin::wire::Held;
 use pepd_config::Config;
 use pepd_hold::{Figures, Report};
 use pepd_net::Away;
-use pepd_packet::MarkMask;
 use pepd_relay::Injector;
 use pepd_sys::nfqueue::{Queue, Room};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -54,8 +51,7 @@ pub struct HeldFigures(Arc<Mutex<Option<Figures>>>);
 #[derive(Debug)]
 enum Order {
     Hear(Arc<str>, Report),
-    /// The legs by their addresses, and pepd's bits of the mark.
-    Follow(Campuses, MarkMask),
+    Follow(Box<Config>),
     End,
 }
 
@@ -66,35 +62,14 @@ pub struct Opened {
     away: Away,
 }
 
-/// Which leg an address is behind: the longest prefixes first.
-#[derive(Debug, Clone, Default)]
-struct Campuses(Vec<(IpNet, Arc<str>)>);
-
-impl Campuses {
-    fn of(config: &Config) -> Self {
-        let mut all: Vec<(IpNet, Arc<str>)> = Vec::new();
-        for campus in &config.campuses {
-            let leg: Arc<str> = config.leg(campus.leg).name.as_str().into();
-            all.extend(campus.prefixes.iter().map(|net| (*net, Arc::clone(&leg))));
-        }
-        all.sort_by_key(|(net, _)| std::cmp::Reverse(net.prefix_len()));
-        Self(all)
-    }
-
-    fn leg(&self, address: IpAddr) -> Option<&Arc<str>> {
-        let of = self.0.iter().find(|(net, _)| net.contains(&address));
-        of.map(|(_, leg)| leg)
-    }
-}
-
 impl Holding {
     /// Makes one that holds nothing. By `injector` an ACK can be made several.
-    pub fn new(injector: Option<Injector>) -> Self {
+    pub fn new(injector: Option<Arc<Injector>>) -> Self {
         Self {
             thread: None,
             teller: HoldTeller::default(),
             figures: HeldFigures::default(),
-            injector: injector.map(Arc::new),
+            injector,
         }
     }
 
@@ -119,19 +94,18 @@ impl Holding {
             self.end();
             return;
         }
-        let campuses = Campuses::of(config);
-        if let Some(opened) = opened {
-            let (orders, inbox) = unbounded_channel();
-            let figures = self.figures.clone();
-            match Thread::start(opened, inbox, figures, self.injector.clone()) {
-                Ok(thread) => self.thread = Some(thread),
-                // The next reload tries again.
-                Err(error) => tracing::error!(%error, "no packet is held while links are gone"),
-            }
-            self.teller.set(Some(orders));
+        let Some(opened) = opened else {
+            self.teller.order(Order::Follow(Box::new(config.clone())));
+            return;
+        };
+        let (orders, inbox) = unbounded_channel();
+        let figures = self.figures.clone();
+        match Thread::start(opened, config, inbox, figures, self.injector.clone()) {
+            Ok(thread) => self.thread = Some(thread),
+            // The next reload tries again.
+            Err(error) => tracing::error!(%error, "no packet is held while links are gone"),
         }
-        let order = Order::Follow(campuses, config.capture.mark.mask);
-        self.teller.order(order);
+        self.teller.set(Some(orders));
     }
 
     /// Gives a handle by which it is told of links.

@@ -1,14 +1,16 @@
 //! The thread that reads the queue.
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use pepd_config::Config;
 use pepd_hold::{Act, Holder, Limits, PacketId};
 use pepd_net::Away;
-use pepd_packet::{MarkMask, MarkValue, PacketMark, Passing};
+use pepd_packet::{MarkValue, PacketMark, Passing};
 use pepd_relay::Injector;
 use pepd_sys::nfqueue::{self, MESSAGE_BYTES, Queue, Recipient, Verdict};
 use pepd_sys::reactor;
@@ -17,7 +19,7 @@ use tokio::io::Interest;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::sleep_until;
 
-use super::{Campuses, HeldFigures, Opened, Order};
+use super::{HeldFigures, Opened, Order};
 use crate::daemon::ticks;
 
 /// Gives what is held at most. A receiver has room for 6 MiB if its host's limits are Linux's own
@@ -51,6 +53,7 @@ impl Thread {
     /// Starts it.
     pub(super) fn start(
         opened: Opened,
+        config: &Config,
         inbox: UnboundedReceiver<Order>,
         figures: HeldFigures,
         injector: Option<Arc<Injector>>,
@@ -61,8 +64,7 @@ impl Thread {
         let Opened { queue, away } = opened;
         let work = Work {
             holder: Holder::new(limits(injector.is_some()), Instant::now()),
-            campuses: Campuses::default(),
-            mask: MarkMask(0),
+            campuses: Campuses::of(config),
             queue,
             away,
             is_away: false,
@@ -93,8 +95,6 @@ impl Thread {
 struct Work {
     holder: Holder,
     campuses: Campuses,
-    /// pepd's bits of the mark.
-    mask: MarkMask,
     queue: Queue,
     away: Away,
     /// Whether the capture was told to pass packets on to the queue.
@@ -128,9 +128,7 @@ impl Work {
             tokio::select! {
                 order = inbox.recv() => match order {
                     Some(Order::Hear(leg, report)) => self.holder.hear(&leg, report, Instant::now()),
-                    Some(Order::Follow(campuses, mask)) => {
-                        (self.campuses, self.mask) = (campuses, mask);
-                    }
+                    Some(Order::Follow(config)) => self.campuses = Campuses::of(&config),
                     Some(Order::End) | None => break,
                 },
                 guard = socket.readable() => {
@@ -190,7 +188,7 @@ impl Work {
             match act {
                 Act::Release(id) => {
                     let (packet, mark) = split(id);
-                    let mark = mark.with(MarkValue::NONE, self.mask);
+                    let mark = mark.with(MarkValue::NONE, self.campuses.config.capture.mark.mask);
                     self.decide(packet, Verdict::Accept(mark));
                 }
                 Act::Drop(id) => self.decide(split(id).0, Verdict::Drop),
@@ -235,6 +233,28 @@ impl Work {
                 }
             }
         }
+    }
+}
+
+/// Which leg an address is behind.
+struct Campuses {
+    config: Config,
+    /// The legs' names, in their order.
+    legs: Vec<Arc<str>>,
+}
+
+impl Campuses {
+    fn of(config: &Config) -> Self {
+        let legs = config.legs.iter().map(|leg| leg.name.as_str().into());
+        Self {
+            config: config.clone(),
+            legs: legs.collect(),
+        }
+    }
+
+    fn leg(&self, address: IpAddr) -> Option<&Arc<str>> {
+        let campus = self.config.campus_of(address)?;
+        self.legs.get(self.config.campuses.get(campus.0)?.leg.0)
     }
 }
 

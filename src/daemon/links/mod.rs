@@ -365,13 +365,12 @@ impl Follower {
         let left = left.map(|at| at.saturating_duration_since(now));
         let report = match link.record.state() {
             State::Up => {
-                let said = self.modems.links();
-                let of = |(name, said): &(String, Option<Said>)| {
-                    let is_its = link.source == Some(LinkSource::Dlep(name.clone()));
-                    let said = (*said).filter(|_| is_its)?;
-                    said.metrics.transmit.map(Rate)
+                let said = match &link.source {
+                    Some(LinkSource::Dlep(modem)) => self.said.get(modem),
+                    _ => None,
                 };
-                Report::Up(link.rate.or_else(|| said.iter().find_map(of)))
+                let said = said.and_then(|said| said.metrics.transmit.map(Rate));
+                Report::Up(link.rate.or(said))
             }
             State::GoingDown => Report::GoingDown(left),
             State::Gone => Report::Gone(left),

@@ -57,12 +57,10 @@ fn every_sum_is_what_the_hosts_counted() -> Result<()> {
 
 fn scenario(seed: u64) -> Result<()> {
     let world = World::standard()?;
-    let scratch = tempfile::tempdir()?;
-    let socket = scratch.path().join("admin.sock");
     let config = format!(
-        "{}\n[log]\nformat = \"json\"\nconnections = 1000000\n\n[admin]\nsocket = \"{}\"\n",
+        "{}\n[log]\nformat = \"json\"\nconnections = 1000000\n\n{}",
         World::config(),
-        socket.display()
+        world.admin()
     );
     let pepd = Pepd::start(PEPD, world.hb(), &config)?;
     let mut rng = Rng::new(seed);

@@ -54,12 +54,7 @@ fn one_rule_is_enough_to_hold() {
 fn it_is_installed_verified_and_leaves_no_trace() -> Result<()> {
     require!(root);
     let netns = Netns::new();
-    let before = netns.state();
-    let request = holding_here(&netns);
-    let installed = netns.install(&request).unwrap();
-    netns.block_on(|| installed.verify()).unwrap();
-    netns.block_on(|| installed.remove()).unwrap();
-    assert_eq!(netns.state(), before);
+    netns.leaves_no_trace(&holding_here(&netns));
     Ok(())
 }
 

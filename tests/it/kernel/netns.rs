@@ -61,6 +61,15 @@ impl Netns {
         })
     }
 
+    /// Installs it, and checks that it is there then, and that nothing of it is once it is removed.
+    pub fn leaves_no_trace(&self, request: &Request) {
+        let before = self.state();
+        let installed = self.install(request).unwrap();
+        self.block_on(|| installed.verify()).unwrap();
+        self.block_on(|| installed.remove()).unwrap();
+        assert_eq!(self.state(), before);
+    }
+
     pub fn install(&self, request: &Request) -> Result<Installed, InstallError> {
         let plan = Plan::new(request);
         self.block_on(|| install(&plan))

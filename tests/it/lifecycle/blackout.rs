@@ -419,14 +419,10 @@ fn answers_that_are_forged_close_nothing(#[values(Via::Pepd, Via::Early)] via: V
 #[test]
 fn the_command_names_the_cause_and_the_cure() -> Result<()> {
     require!(root, program("nft"));
-    let directory = tempfile::TempDir::new()?;
-    let socket = directory.path().join("admin.sock");
-    let config = format!(
-        "{}\n[admin]\nsocket = \"{}\"\n",
-        World::config(),
-        socket.display()
-    );
-    let stage = Stage::with_config(PEPD, &config)?;
+    let world = World::standard()?;
+    let socket = world.admin_socket();
+    let config = format!("{}\n{}", World::config(), world.admin());
+    let stage = Stage::in_world(world, Via::Pepd, PEPD, &config)?;
     assert!(stage.world.probe(Family::V4)?.1);
     stage.world.hb().sh(Weather::InputPolicy.load())?;
     find_out(&stage.world, Family::V4)?;

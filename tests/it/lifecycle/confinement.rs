@@ -7,10 +7,9 @@ use std::os::unix::net::UnixListener;
 
 use anyhow::{Context, Result, ensure};
 use pepd_testbed::traffic::accept;
-use pepd_testbed::{Family, Netns, Pepd, World, install, require, run, wait_until};
+use pepd_testbed::{Family, Pepd, World, install, require, run, wait_until};
 use rstest::rstest;
 use socket2::{Domain, Socket, Type};
-use tempfile::TempDir;
 
 use super::service::listed;
 use crate::harness::{LIMIT, PEPD};
@@ -21,19 +20,14 @@ const KEPT: u64 = 1 << 10 | 1 << 12;
 const UNIT: &str = include_str!("../../../config/pepd.service");
 
 /// Returns a configuration with the admin socket where it usually is.
-fn config(netns: &Netns) -> String {
-    let socket = netns.runtime_directory().join("admin.sock");
-    format!(
-        "{}\n[admin]\nsocket = \"{}\"\n",
-        World::config(),
-        socket.display()
-    )
+pub(super) fn config(world: &World) -> String {
+    format!("{}\n{}", World::config(), world.admin())
 }
 
 /// As [`config`], with a user.
-fn config_for(netns: &Netns, user: &str) -> String {
+pub(super) fn config_for(world: &World, user: &str) -> String {
     let named = format!("name = \"hb\"\nuser = \"{user}\"\n");
-    config(netns).replace("name = \"hb\"\n", &named)
+    config(world).replace("name = \"hb\"\n", &named)
 }
 
 /// A thread of the daemon, by the fields of its status (proc_pid_status(5)).
@@ -122,7 +116,7 @@ fn check_that_it_works(world: &World, pepd: &mut Pepd, user: &str) -> Result<()>
 }
 
 /// Ends it, and checks that nothing is left but its locks.
-fn check_the_end(world: &World, pepd: Pepd, before: &str) -> Result<()> {
+pub(super) fn check_the_end(world: &World, pepd: Pepd, before: &str) -> Result<()> {
     let (status, log) = pepd.stop()?;
     ensure!(status.code() == Some(0), "{log}");
     ensure!(world.kernel_state()? == before, "{log}");
@@ -144,8 +138,8 @@ fn root_becomes_another_user(#[case] named: Option<&str>) -> Result<()> {
     let world = World::standard()?;
     let before = world.kernel_state()?;
     let (user, config) = match named {
-        Some(user) => (user.to_owned(), config_for(world.hb(), user)),
-        None => (usual_user()?, config(world.hb())),
+        Some(user) => (user.to_owned(), config_for(&world, user)),
+        None => (usual_user()?, config(&world)),
     };
     let mut pepd = Pepd::start(PEPD, world.hb(), &config)?;
     let number = if named.is_some() {
@@ -190,7 +184,7 @@ fn what_a_daemon_of_another_user_left_is_no_obstacle() -> Result<()> {
     fs::set_permissions(&lock, Permissions::from_mode(0o644))?;
     drop(UnixListener::bind(directory.join("admin.sock"))?);
     for user in ["54322", "nobody", "root", "54322"] {
-        let config = config_for(world.hb(), user);
+        let config = config_for(&world, user);
         let pepd = Pepd::start(PEPD, world.hb(), &config)?;
         assert!(world.probe(Family::V4)?.1, "{user}");
         pepd.kill()?;
@@ -199,7 +193,7 @@ fn what_a_daemon_of_another_user_left_is_no_obstacle() -> Result<()> {
         let kept = fs::metadata(&lock)?;
         assert_eq!((kept.uid(), kept.mode() & 0o777), (0, 0o600), "{user}");
     }
-    let pepd = Pepd::start(PEPD, world.hb(), &config(world.hb()))?;
+    let pepd = Pepd::start(PEPD, world.hb(), &config(&world))?;
     let file = pepd.config_file();
     let down = || {
         run(
@@ -223,7 +217,7 @@ fn root_by_wish_is_said_and_has_no_privilege_more() -> Result<()> {
     require!(root, program("nft"));
     let world = World::standard()?;
     let before = world.kernel_state()?;
-    let mut pepd = Pepd::start(PEPD, world.hb(), &config_for(world.hb(), "root"))?;
+    let mut pepd = Pepd::start(PEPD, world.hb(), &config_for(&world, "root"))?;
     for thread in Thread::all(pepd.process().pid())? {
         assert_eq!(thread.field("Uid")?, "0\t0\t0\t0");
         check_what_it_may(&thread)?;
@@ -270,7 +264,7 @@ fn a_service_without_root_has_no_more() -> Result<()> {
             &format!("--ambient-caps={ambient}"),
             &format!("--bounding-set={bounding}"),
         ])
-        .start(world.hb(), &config(world.hb()))?;
+        .start(world.hb(), &config(&world))?;
     for thread in Thread::all(pepd.process().pid())? {
         assert_eq!(thread.field("Uid")?, "65534\t65534\t65534\t65534");
         // The service manager has bounded them; what is in that set cannot be had.
@@ -297,88 +291,11 @@ fn what_cannot_become_the_user_does_not_start(
     let before = world.kernel_state()?;
     let (status, log) = Pepd::builder(PEPD)
         .wrapper(wrapper)
-        .fails(world.hb(), &config_for(world.hb(), user))?;
+        .fails(world.hb(), &config_for(&world, user))?;
     assert_eq!(status.code(), Some(code), "{log}");
     assert!(log.contains(user) && log.contains(cure), "{log}");
     assert_eq!(world.kernel_state()?, before);
     assert!(!world.hb().runtime_directory().join("admin.sock").exists());
-    Ok(())
-}
-
-/// A file that only root reads was fine at the start. The daemon says at once what will come of it,
-/// and a reload changes nothing.
-#[test]
-fn a_file_that_the_user_cannot_read_is_named_with_the_cure() -> Result<()> {
-    require!(root, program("nft"));
-    let world = World::standard()?;
-    let mut pepd = Pepd::start(PEPD, world.hb(), &config(world.hb()))?;
-    let file = pepd.config_file();
-    let before = world.steady_state()?;
-    fs::set_permissions(&file, Permissions::from_mode(0o600))?;
-    pepd.reload(&World::config().replace("\"reno\"", "\"cubic\""))?;
-    wait_until(LIMIT, "the refusal", || {
-        pepd.log().contains("reload refused")
-    })?;
-    let log = pepd.log();
-    for said in ["mode 0600", "setfacl", "pepd.toml"] {
-        assert!(log.contains(said), "no {said}: {log}");
-    }
-    assert_eq!(world.steady_state()?, before);
-    let (pair, split) = world.probe(Family::V4)?;
-    assert!(split);
-    pair.exchange(10_000)?;
-    let doctor = pepd.subcommand(world.hb(), "doctor")?;
-    assert!(doctor.stdout.contains("cannot read"), "{}", doctor.stdout);
-    fs::set_permissions(&file, Permissions::from_mode(0o644))?;
-    pepd.reload(&config(world.hb()))?;
-    wait_until(LIMIT, "it is taken", || pepd.log().contains(" reloaded"))?;
-    pepd.stop()?;
-    Ok(())
-}
-
-/// A directory that only root passes: it is named, not the file, and what is said of it helps.
-#[test]
-fn a_directory_that_the_user_cannot_pass_is_named_with_the_cure() -> Result<()> {
-    require!(root, program("setpriv"));
-    let world = World::standard()?;
-    let place = TempDir::new()?;
-    fs::set_permissions(place.path(), Permissions::from_mode(0o755))?;
-    let program = format!("{}/pepd", place.path().display());
-    install(PEPD.as_ref(), program.as_ref())?;
-    let directory = place.path().join("etc");
-    fs::create_dir(&directory)?;
-    let file = directory.join("pepd.toml");
-    fs::write(&file, config_for(world.hb(), "nobody"))?;
-    fs::set_permissions(&file, Permissions::from_mode(0o644))?;
-    fs::set_permissions(&directory, Permissions::from_mode(0o750))?;
-    let doctor = || {
-        run(
-            world
-                .hb()
-                .command(&program)
-                .args(["doctor", "-c"])
-                .arg(&file),
-            LIMIT,
-        )
-    };
-    let check = || {
-        let mut check = world.hb().command("setpriv");
-        check.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
-        run(check.arg(&program).args(["check", "-c"]).arg(&file), LIMIT)
-    };
-    let cure = format!("chmod o+x {}", directory.display());
-    let (refused, doubts) = (check()?, doctor()?);
-    assert_eq!(refused.status.code(), Some(78), "{refused:?}");
-    for said in [&refused.stderr, &doubts.stdout] {
-        // Text on a terminal may be broken at any blank.
-        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(said.contains(&cure) && said.contains("0750"), "{said}");
-        assert!(!said.contains(":r "), "{said}");
-    }
-    world.hb().sh(&cure)?;
-    check()?.success()?;
-    let doctor = doctor()?;
-    assert!(!doctor.stdout.contains("cannot read"), "{}", doctor.stdout);
     Ok(())
 }
 
@@ -450,51 +367,10 @@ fn whoever_takes_it_over_writes_executes_and_changes_nothing() -> Result<()> {
     let search = format!("PATH={}:{path}", directory.display());
     let pepd = Pepd::builder(PEPD)
         .wrapper(&["env", &search])
-        .start(world.hb(), &config(world.hb()))?;
+        .start(world.hb(), &config(&world))?;
     assert!(world.probe(Family::V4)?.1);
     assert!(!everybodys.join("made").exists());
     check_the_end(&world, pepd, &before)
-}
-
-/// A directory of root's own in PATH says of nft that it may not be executed; it is elsewhere.
-#[test]
-fn what_the_user_may_not_look_into_is_passed_over() -> Result<()> {
-    require!(root, program("nft"));
-    let world = World::standard()?;
-    let before = world.kernel_state()?;
-    let roots_own = tempfile::tempdir()?;
-    fs::set_permissions(roots_own.path(), Permissions::from_mode(0o700))?;
-    let path = format!("PATH={}", roots_own.path().display());
-    let pepd = Pepd::builder(PEPD)
-        .wrapper(&["env", &path])
-        .start(world.hb(), &config(world.hb()))?;
-    assert!(world.probe(Family::V4)?.1);
-    check_the_end(&world, pepd, &before)
-}
-
-/// An nft that only root may execute, and no other.
-#[test]
-fn an_nft_that_the_user_may_not_execute_is_exit_77_with_the_cure() -> Result<()> {
-    require!(root, program("nft"));
-    let world = World::standard()?;
-    let before = world.kernel_state()?;
-    let folder = tempfile::tempdir()?;
-    fs::set_permissions(folder.path(), Permissions::from_mode(0o755))?;
-    // `ip netns exec` has given it a mount namespace of its own.
-    let hide = format!(
-        "cp $(command -v nft) {0} && chmod 700 {0}/nft && mount -t tmpfs none /usr/sbin && \
-         mount -t tmpfs none /usr/local && PATH={0}:$PATH exec \"$@\"",
-        folder.path().display()
-    );
-    let (status, log) = Pepd::builder(PEPD)
-        .wrapper(&["sh", "-c", &hide, "sh"])
-        .fails(world.hb(), &config(world.hb()))?;
-    assert_eq!(status.code(), Some(77), "{log}");
-    for said in ["nft", "Permission denied", "chmod a+rx"] {
-        assert!(log.contains(said), "no {said}: {log}");
-    }
-    assert_eq!(world.kernel_state()?, before);
-    Ok(())
 }
 
 /// Asks on a thread of its own, which is confined by the question.

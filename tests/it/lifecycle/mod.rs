@@ -11,3 +11,4 @@ mod reload;
 mod service;
 mod start_and_end;
 mod time_wait;
+mod unreadable;

@@ -141,10 +141,9 @@ mod with {
     #[test]
     fn flows_shows_it_by_its_own_name() -> Result<()> {
         require!(root, program("nft"));
-        let scratch = tempfile::tempdir()?;
-        let socket = scratch.path().join("admin.sock");
-        let config = format!("{}[admin]\nsocket = \"{}\"\n", config(), socket.display());
-        let stage = Stage::with_config(PEPD, &config)?;
+        let world = World::standard()?;
+        let config = format!("{}{}", config(), world.admin());
+        let stage = Stage::in_world(world, Via::Pepd, PEPD, &config)?;
         let pairs = [Family::V4, Family::V6].map(|family| stage.world.pair(family).unwrap());
         for pair in &pairs {
             pair.exchange(100_000)?;

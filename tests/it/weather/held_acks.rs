@@ -28,30 +28,28 @@ struct HelperBox {
     world: World,
     daemon: Pepd,
     socket: std::path::PathBuf,
-    _scratch: tempfile::TempDir,
 }
 
 impl HelperBox {
-    fn new(world: World, more: &str) -> Result<Self> {
-        let scratch = tempfile::tempdir()?;
-        let socket = scratch.path().join("admin.sock");
-        let config = format!(
-            "{}\n[admin]\nsocket = \"{}\"\n[[rule]]\ndestination_port = [\"1-65535\"]\naction = \"hold-acks\"\n{more}",
-            World::config(),
-            socket.display()
-        );
+    fn new(world: World) -> Result<Self> {
+        let every = "[[rule]]\ndestination_port = [\"1-65535\"]\naction = \"hold-acks\"\n";
+        Self::with_rules(world, every)
+    }
+
+    fn with_rules(world: World, rules: &str) -> Result<Self> {
+        let socket = world.admin_socket();
+        let config = format!("{}\n{}{rules}", World::config(), world.admin());
         let daemon = Pepd::start(PEPD, world.hb(), &config)?;
         Ok(Self {
             world,
             daemon,
             socket,
-            _scratch: scratch,
         })
     }
 
     /// Makes one that keeps something of a connection for a server that it takes for gone.
     fn that_keeps(family: Family) -> Result<(Self, Pair)> {
-        let it = Self::new(World::standard()?, "")?;
+        let it = Self::new(World::standard()?)?;
         let pair = it.pair(family)?;
         pair.exchange(BYTES)?;
         it.tell("gone")?;
@@ -123,7 +121,7 @@ fn what_comes_for_a_host_that_is_away_is_kept(
     #[values(Family::V4, Family::V6)] family: Family,
 ) -> Result<()> {
     require!(root, program("nft"), program("ss"));
-    let it = HelperBox::new(World::standard()?, "")?;
+    let it = HelperBox::new(World::standard()?)?;
     let pair = it.pair(family)?;
     pair.exchange(BYTES)?;
     it.tell("gone")?;
@@ -155,7 +153,7 @@ fn what_comes_for_a_host_that_is_away_is_kept(
 fn acks_wait_for_a_link_that_goes(#[values(Family::V4, Family::V6)] family: Family) -> Result<()> {
     const MUCH: u64 = 3_000_000;
     require!(root, program("nft"));
-    let it = HelperBox::new(World::standard()?, "")?;
+    let it = HelperBox::new(World::standard()?)?;
     let pair = it.pair(family)?;
     pair.exchange(BYTES)?;
     let pattern = Pattern::new(3);
@@ -183,26 +181,16 @@ fn acks_wait_for_a_link_that_goes(#[values(Family::V4, Family::V6)] family: Fami
 #[rstest]
 fn others_pass(#[values(Family::V4, Family::V6)] family: Family) -> Result<()> {
     require!(root, program("nft"));
-    let config = World::config();
-    let scratch = tempfile::tempdir()?;
-    let socket = scratch.path().join("admin.sock");
     let rules = "[[rule]]\ndestination_port = [1]\naction = \"hold-acks\"\n\
                  [[rule]]\naction = \"bypass\"\n";
-    let config = format!(
-        "{config}\n[admin]\nsocket = \"{}\"\n{rules}",
-        socket.display()
-    );
-    let world = World::standard()?;
-    let daemon = Pepd::start(PEPD, world.hb(), &config)?;
-    let (bypassed, _) = world.probe(family)?;
+    let it = HelperBox::with_rules(World::standard()?, rules)?;
+    let bypassed = it.pair(family)?;
     bypassed.exchange(BYTES)?;
-    ask(&socket, "POST /v1/link/gone?leg=wan")?;
+    it.tell("gone")?;
     bypassed.exchange(BYTES)?;
-    let status: Value = serde_json::from_str(&ask(&socket, "GET /v1/status")?)?;
-    assert_eq!(status["held"]["packets_total"], 0, "{status}");
-    let (status, log) = daemon.stop()?;
-    ensure!(status.success(), "{log}");
-    Ok(())
+    let held = it.held()?;
+    assert_eq!(held["packets_total"], 0, "{held}");
+    it.finish()
 }
 
 /// A daemon that is killed while it holds something holds nothing any more: what it held is lost like any
@@ -231,7 +219,7 @@ fn a_daemon_that_is_paused_holds_nothing_new(
     #[values(Family::V4, Family::V6)] family: Family,
 ) -> Result<()> {
     require!(root, program("nft"));
-    let it = HelperBox::new(World::standard()?, "")?;
+    let it = HelperBox::new(World::standard()?)?;
     let pair = it.pair(family)?;
     pair.exchange(BYTES)?;
     it.tell("gone")?;
@@ -293,7 +281,7 @@ fn its_sender_does_not_time_out(
     let shape = |delay| Shape::new(delay, Rate::mbit(RATE));
     let world = World::emulated(shape(NEAR), shape(FAR))?;
     world.hosts_use("cubic")?;
-    let it = HelperBox::new(world, "")?;
+    let it = HelperBox::new(world)?;
     let pairs = [it.pair(family)?];
     pairs[0].server.set_nonblocking(true)?;
     let outage = Duration::from_secs(seconds);
@@ -348,7 +336,7 @@ fn a_flood_fills_what_is_held_and_no_more(
     const PACKETS: u16 = 8_192;
     const MORE: u16 = 3_000;
     require!(root, program("nft"));
-    let it = HelperBox::new(World::standard()?, "")?;
+    let it = HelperBox::new(World::standard()?)?;
     let pair = it.pair(family)?;
     pair.exchange(BYTES)?;
     it.tell("gone")?;

@@ -144,13 +144,8 @@ fn nothing_is_lost_whatever_is_gone_and_however_long(
         _ => Family::V4,
     };
     let world = world(gone, length)?;
-    let scratch = tempfile::tempdir()?;
-    let socket = scratch.path().join("admin.sock");
-    let config = format!(
-        "{}\n[admin]\nsocket = \"{}\"\n",
-        World::config(),
-        socket.display()
-    );
+    let socket = world.admin_socket();
+    let config = format!("{}\n{}", World::config(), world.admin());
     let daemon = Pepd::start(PEPD, world.hb(), &config)?;
     // One more says nothing until the link is back.
     let pairs = (0..=STAGES.len())

@@ -165,12 +165,10 @@ fn links_that_are_there_in_turn_carry_half_the_rate(
     require!(root, virtual_time, program("nft"));
     let shape = |delay| Shape::new(delay, Rate::mbit(RATE));
     let world = World::emulated(shape(NEAR), shape(FAR))?;
-    let scratch = tempfile::tempdir()?;
-    let socket = scratch.path().join("admin.sock");
+    let socket = world.admin_socket();
     // More than the rate brings in five seconds.
     let config = World::config().replace("[leg.wan]\n", "[leg.wan]\nbuffer = \"8MiB\"\n");
-    let admin = format!("[admin]\nsocket = \"{}\"\n", socket.display());
-    let daemon = Pepd::start(PEPD, world.hb(), &format!("{config}\n{admin}"))?;
+    let daemon = Pepd::start(PEPD, world.hb(), &format!("{config}\n{}", world.admin()))?;
     let pairs = [world.pair(family)?];
     pairs[0].server.set_nonblocking(true)?;
     let over = AtomicBool::new(false);
@@ -215,13 +213,8 @@ fn a_link_that_is_back_is_used_at_once(
     require!(root, virtual_time, program("nft"));
     let shape = |delay| Shape::new(delay, Rate::mbit(RATE));
     let world = &World::emulated(shape(NEAR), shape(FAR))?;
-    let scratch = tempfile::tempdir()?;
-    let socket = scratch.path().join("admin.sock");
-    let config = format!(
-        "{}\n[admin]\nsocket = \"{}\"\n",
-        World::config(),
-        socket.display()
-    );
+    let socket = world.admin_socket();
+    let config = format!("{}\n{}", World::config(), world.admin());
     let daemon = Pepd::start(PEPD, world.hb(), &config)?;
     let pairs = (0..flows)
         .map(|_| world.pair(family))

@@ -191,21 +191,16 @@ fn status(stage: &Stage) -> Result<String> {
     ask(stage, "status")
 }
 
-/// Starts a daemon with an admin socket in a directory that goes with what is returned.
-fn open(via: Via, more: &str) -> Result<(Stage, tempfile::TempDir)> {
+/// Starts a daemon with an admin socket, and more in the section of its leg `wan`.
+fn open(via: Via, more: &str) -> Result<Stage> {
     let config = match via {
         Via::Early => World::early_config(),
         Via::Pepd | Via::Routing => World::config(),
     };
     let (before, wan) = config.split_once("[leg.wan]\n").context("the leg")?;
-    let scratch = tempfile::tempdir()?;
-    let socket = scratch.path().join("admin.sock");
-    let socket = format!("[admin]\nsocket = \"{}\"\n", socket.display());
-    let config = format!("{before}[leg.wan]\n{more}{wan}{socket}");
-    Ok((
-        Stage::in_world(World::standard()?, via, PEPD, &config)?,
-        scratch,
-    ))
+    let world = World::standard()?;
+    let config = format!("{before}[leg.wan]\n{more}{wan}{}", world.admin());
+    Stage::in_world(world, via, PEPD, &config)
 }
 
 fn wait_for_log(stage: &Stage, words: &str) -> Result<()> {
@@ -230,7 +225,7 @@ fn what_had_stopped_goes_on_when_its_link_is_up(
 ) -> Result<()> {
     require!(root, program("nft"), program("ss"));
     // Without an outage that is known it would be given up after two seconds.
-    let (stage, _scratch) = open(via, "user_timeout = \"2s\"\n")?;
+    let stage = open(via, "user_timeout = \"2s\"\n")?;
     let world = &stage.world;
     let pair = world.pair(family)?;
     pair.exchange(BYTES)?;
@@ -277,7 +272,7 @@ fn a_host_behind_the_link_goes_on_too(
     #[values(Side::Client, Side::Server)] side: Side,
 ) -> Result<()> {
     require!(root, program("nft"), program("ss"));
-    let (stage, _scratch) = open(via, "")?;
+    let stage = open(via, "")?;
     let world = &stage.world;
     let pair = world.pair(family)?;
     pair.exchange(BYTES)?;
@@ -305,7 +300,7 @@ fn a_peer_that_had_no_room_is_asked_again(
     #[values(Family::V4, Family::V6)] family: Family,
 ) -> Result<()> {
     require!(root, program("nft"), program("ss"));
-    let (stage, _scratch) = open(Via::Pepd, "")?;
+    let stage = open(Via::Pepd, "")?;
     let world = &stage.world;
     let pair = world.pair(family)?;
     let (side, pattern) = (Side::Server, Pattern::new(9));
@@ -349,7 +344,7 @@ fn who_connects_meanwhile_waits(
     #[values(Family::V4, Family::V6)] family: Family,
 ) -> Result<()> {
     require!(root, program("nft"), program("ss"));
-    let (stage, _scratch) = open(via, "")?;
+    let stage = open(via, "")?;
     let world = &stage.world;
     let listener = world.listen(family)?;
     let to = listener.local_addr()?;
@@ -383,7 +378,7 @@ fn who_connects_meanwhile_is_refused_or_routed_if_that_is_asked_for(
     #[values(Family::V4, Family::V6)] family: Family,
 ) -> Result<()> {
     require!(root);
-    let (stage, _scratch) = open(Via::Pepd, &format!("while_gone = \"{while_gone}\"\n"))?;
+    let stage = open(Via::Pepd, &format!("while_gone = \"{while_gone}\"\n"))?;
     let world = &stage.world;
     assert!(world.probe(family)?.1);
     tell(&stage, "wan gone")?;
@@ -411,7 +406,7 @@ fn an_interface_tells_whether_its_link_is_there() -> Result<()> {
         "link = {{ interface = \"{}\" }}\n",
         Topology::device("server")
     );
-    let (mut stage, _scratch) = open(Via::Pepd, &link)?;
+    let mut stage = open(Via::Pepd, &link)?;
     let pair = stage.world.pair(Family::V4)?;
     pair.exchange(BYTES)?;
     let far_end = Topology::device("hb");
@@ -445,7 +440,7 @@ fn an_interface_tells_whether_its_link_is_there() -> Result<()> {
 #[test]
 fn what_is_told_wrongly_is_refused() -> Result<()> {
     require!(root);
-    let (stage, _scratch) = open(Via::Pepd, "")?;
+    let stage = open(Via::Pepd, "")?;
     let wrong = |words: &str| tell(&stage, words).unwrap_err().to_string();
     let refused = wrong("nonesuch up");
     assert!(refused.contains("the legs are: lan, wan"), "{refused}");

@@ -3,6 +3,7 @@
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::AsRawFd;
+use std::sync::{Mutex, PoisonError};
 
 use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrIn, SockaddrIn6, SockaddrLike, sendmsg};
 use pepd_packet::MarkValue;
@@ -16,9 +17,9 @@ const RAW: i32 = 255;
 /// of others, which by pepd's mark the policy routing delivers here, and segments of connections.
 #[derive(Debug)]
 pub struct Injector {
-    v4: Socket,
+    v4: Mutex<Socket>,
     /// None where the kernel has no IPv6.
-    v6: Option<Socket>,
+    v6: Option<Mutex<Socket>>,
 }
 
 impl Injector {
@@ -42,7 +43,10 @@ impl Injector {
         v4.set_ip_transparent_v4(true)?;
         v6.as_ref()
             .map_or(Ok(()), |v6| v6.set_ip_transparent_v6(true))?;
-        Ok(Self { v4, v6 })
+        Ok(Self {
+            v4: Mutex::new(v4),
+            v6: v6.map(Mutex::new),
+        })
     }
 
     /// Sends an IP packet, by the route that packets from its source with this mark take.
@@ -86,12 +90,14 @@ impl Injector {
 }
 
 fn give<A: SockaddrLike>(
-    socket: &Socket,
+    socket: &Mutex<Socket>,
     packet: &[u8],
     mark: MarkValue,
     source: ControlMessage<'_>,
     to: &A,
 ) -> io::Result<()> {
+    // The mark is the socket's, and others send by it, too.
+    let socket = socket.lock().unwrap_or_else(PoisonError::into_inner);
     socket.set_mark(mark.0)?;
     let (parts, flags) = ([IoSlice::new(packet)], MsgFlags::empty());
     sendmsg(socket.as_raw_fd(), &parts, &[source], flags, Some(to))?;

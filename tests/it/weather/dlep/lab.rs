@@ -14,22 +14,23 @@ use crate::harness::{LIMIT, PEPD};
 /// A world with a daemon that has a modem, and what it takes to ask the daemon.
 pub(super) struct Lab {
     pub(super) stage: Stage,
-    scratch: tempfile::TempDir,
 }
 
 impl Lab {
     /// Begins with these keys of a `[[dlep]]`.
     pub(super) fn with(keys: &str) -> Result<Self> {
-        let scratch = tempfile::tempdir()?;
-        let config = Self::config(&scratch, keys)?;
-        let stage = Stage::in_world(World::standard()?, Via::Pepd, PEPD, &config)?;
-        Ok(Self { stage, scratch })
+        Self::in_world(World::standard()?, keys)
     }
 
-    fn config(scratch: &tempfile::TempDir, keys: &str) -> Result<String> {
+    fn in_world(world: World, keys: &str) -> Result<Self> {
+        let config = Self::config(&world, keys)?;
+        let stage = Stage::in_world(world, Via::Pepd, PEPD, &config)?;
+        Ok(Self { stage })
+    }
+
+    fn config(world: &World, keys: &str) -> Result<String> {
         let config = World::config();
         let (before, wan) = config.split_once("[leg.wan]\n").context("the leg")?;
-        let socket = scratch.path().join("admin.sock");
         let link = match keys {
             "" => "",
             _ => "link = { dlep = \"modem\" }\n",
@@ -39,9 +40,8 @@ impl Lab {
             keys => format!("[[dlep]]\nname = \"modem\"\n{keys}\n"),
         };
         Ok(format!(
-            "{before}[leg.wan]\n{link}{wan}{modem}[admin]\nsocket = \"{}\"\nmetrics = \
-             \"127.0.0.1:9730\"\n",
-            socket.display()
+            "{before}[leg.wan]\n{link}{wan}{modem}{}metrics = \"127.0.0.1:9730\"\n",
+            world.admin()
         ))
     }
 
@@ -50,10 +50,8 @@ impl Lab {
         let world = World::standard()?;
         let address = Self::address(family)?;
         let modem = Modem::listen(world.outsider(), (address, PORT).into(), TTL)?;
-        let scratch = tempfile::tempdir()?;
-        let config = Self::config(&scratch, &format!("modem = \"{address}\"\n{more}"))?;
-        let stage = Stage::in_world(world, Via::Pepd, PEPD, &config)?;
-        Ok((Self { stage, scratch }, modem))
+        let lab = Self::in_world(world, &format!("modem = \"{address}\"\n{more}"))?;
+        Ok((lab, modem))
     }
 
     pub(super) fn address(family: Family) -> Result<IpAddr> {
@@ -104,7 +102,7 @@ impl Lab {
     }
 
     pub(super) fn reload(&mut self, keys: &str) -> Result<()> {
-        let config = Self::config(&self.scratch, keys)?;
+        let config = Self::config(&self.stage.world, keys)?;
         self.stage.pepd()?.reload(&config)
     }
 
