@@ -18,6 +18,11 @@ const OFF_WITH_PROBE: c_int = 0;
 /// TCP_REPAIR_OFF_NO_WP: out of repair mode without a probe of the window.
 const OFF_WITHOUT_PROBE: c_int = -1;
 
+/// How far a clock of timestamps is put forward: by so much that the kernel takes no round-trip time from
+/// an echo of what it said before (tcp_ack_update_rtt, net/ipv4/tcp_input.c), in milliseconds. Even,
+/// since the lowest bit is a flag of newer kernels (do_tcp_setsockopt, net/ipv4/tcp.c).
+const FORWARD: c_int = i32::MAX / 1000 + 1;
+
 /// The states in which the socket has queued a FIN that is not acknowledged
 /// (include/net/tcp_states.h): FIN-WAIT-1, LAST-ACK and CLOSING.
 const FIN_QUEUED: [u8; 3] = [4, 9, 11];
@@ -107,6 +112,21 @@ pub fn unacknowledged(
         }
         let first = end.wrapping_sub(u32::try_from(left).unwrap_or_default());
         Ok(Some((header(fd, first)?, bytes.to_vec())))
+    })
+}
+
+/// Has an established socket take no round-trip time from acknowledgements of what it has sent so far,
+/// by putting the clock of its timestamps 36 minutes forward. For its peer that is some time without a
+/// packet (RFC 7323, section 5). Without timestamps it does nothing.
+///
+/// The socket is in repair mode for that, as for [`next_sequence`].
+///
+/// # Errors
+/// As setsockopt(2) and getsockopt(2).
+pub fn forget_echoes(fd: BorrowedFd<'_>) -> Result<(), OptionError> {
+    in_repair(fd, || {
+        let now = sockopt::timestamp(fd)?;
+        sockopt::set_timestamp(fd, now.wrapping_add(FORWARD))
     })
 }
 

@@ -2,18 +2,23 @@
 //!
 //! Three things make them go on:
 //!
-//! - Where segments are under way, the box itself sends the first of them again: its acknowledgement
-//!   ends the wait.
-//! - Where that cannot be, or is not acknowledged in time, the message that there was no route to the
-//!   peer, with the sequence number of that segment, undoes a doubling (RFC 6069; `tcp_ld_RTO_revert`,
+//! - Where segments are under way, the message that there was no route to the peer, with the sequence
+//!   number of the first of them, undoes a doubling (RFC 6069; `tcp_ld_RTO_revert`,
 //!   net/ipv4/tcp_ipv4.c), and has the kernel send it if the time that is left has passed, which is a
 //!   round trip and 200 ms at most. The box sends that message to its own socket, as often as there are
 //!   doublings.
+//! - Where the kernel has not sent it then, the box does: its acknowledgement ends the wait.
 //! - Where the peer had no room, the kernel asks it again when the socket leaves repair mode.
 //!
 //! Only the first segment, since the kernel has sent that one again itself and so takes no round-trip
 //! time from it (Karn's algorithm; RFC 6298, section 3). Of one that was sent once it would take the
 //! whole outage for such a time (tcp_clean_rtx_queue, net/ipv4/tcp_input.c).
+//!
+//! So it would by the echo of a timestamp. What the peer had received when its acknowledgements were
+//! lost is acknowledged by the first one that comes, with an echo from before the outage. A single such
+//! sample makes the smoothed round trip an eighth of the outage, and the timeout longer than all of it:
+//! what is paced by the one and waits for the other stands still once more. Therefore the clock of the
+//! leg's timestamps is put forward first.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 
@@ -53,7 +58,7 @@ impl<'l> Stalled<'l> {
         })
     }
 
-    /// Has it go on, at the first attempt by no more than is needed.
+    /// Has it go on.
     pub(super) fn restart(&self, shared: &Shared, first: bool) {
         let (Some(socket), Some(injector)) = (self.live.socket.upgrade(), &shared.injector) else {
             return;
@@ -74,17 +79,21 @@ fn restart(
     if info.unacked == 0 {
         return Ok(repair::probe_window(fd)?);
     }
+    if first && info.timestamps {
+        repair::forget_echoes(fd)?;
+    }
     let ends = Ends::of(fd)?;
+    undo_doublings(fd, injector, ends, shared)?;
+    if tcp_info(fd)?.retransmitted_segments != info.retransmitted_segments {
+        return Ok(());
+    }
     let most = usize::try_from(info.mss).unwrap_or_default();
     let sent = repair::unacknowledged(fd, most)?;
     let packet = sent.and_then(|(header, data)| segment(header, data, &info, ends).packet());
     if let Some(packet) = packet {
         injector.send(&packet, ends.mark)?;
-        if first {
-            return Ok(());
-        }
     }
-    undo_doublings(fd, injector, ends, shared)
+    Ok(())
 }
 
 /// Tells the socket that its first segment has had no route, until its timer is not doubled any more.
