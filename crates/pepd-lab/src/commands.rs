@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result};
 use crate::cli::{self, Output};
 use crate::failure::Failure;
 use crate::results::Results;
+use crate::run::Chosen;
 use crate::{paper, report, run};
 
 /// `pepd-lab list`: names the experiments of every paper.
@@ -26,15 +27,26 @@ pub fn list() -> Result<()> {
                 experiment.name, experiment.source, experiment.title
             )?;
         }
+        for figure in &paper.computed {
+            writeln!(
+                out,
+                "  {:<24} {:<34} {} (computed)",
+                figure.name, figure.source, figure.title
+            )?;
+        }
     }
     Ok(())
 }
 
-/// `pepd-lab run`: runs experiments, keeps what they gave and reports it.
+/// `pepd-lab run`: runs experiments, keeps what they gave and reports it, and what is computed.
 ///
 /// # Errors
 /// Those of [`run::run`], and when a file cannot be read or written.
 pub fn run(args: &cli::Run) -> Result<()> {
+    let Chosen {
+        experiments,
+        computed: mut names,
+    } = run::select(&args.selection.names)?;
     let folder = &args.output.folder;
     let new = !folder.exists();
     // Now: after an hour it would be too late to find out that it cannot be made.
@@ -45,8 +57,7 @@ pub fn run(args: &cli::Run) -> Result<()> {
     } else {
         Results::new()
     };
-    let mut names = Vec::new();
-    let ran = run::run(args, &mut |name, outcome| {
+    let mut keep = |name: String, outcome| {
         if !names.contains(&name) {
             names.push(name.clone());
         }
@@ -56,7 +67,11 @@ pub fn run(args: &cli::Run) -> Result<()> {
         }
         // Each at once: a later one may fail.
         results.write(&file)
-    });
+    };
+    let ran = match &experiments[..] {
+        [] => Ok(()),
+        some => run::run(args, some, &mut keep),
+    };
     if new && ran.is_err() {
         // Unless something was measured before: then it is not empty, and this fails.
         let _ = fs::remove_dir(folder);
@@ -97,6 +112,11 @@ fn show(names: &[String], output: &Output, results: &Results) -> Result<()> {
             let wanted = names.is_empty() || names.contains(&experiment.name);
             if let Some(outcome) = results.experiments.get(&experiment.name).filter(|_| wanted) {
                 writeln!(out, "{}", report::table(experiment, outcome))?;
+            }
+        }
+        for figure in &paper.computed {
+            if names.is_empty() || names.contains(&figure.name) {
+                writeln!(out, "{}", report::computed(figure))?;
             }
         }
     }

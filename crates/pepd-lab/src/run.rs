@@ -31,37 +31,54 @@ struct Line {
     outcome: Outcome,
 }
 
-/// Returns the experiments that `names` name.
+/// What is to be run.
+#[derive(Clone, Debug, Default)]
+pub struct Chosen {
+    /// What is measured.
+    pub experiments: Vec<Experiment>,
+    /// The names of what is computed.
+    pub computed: Vec<String>,
+}
+
+/// Returns what `names` name.
 ///
 /// # Errors
 /// When there is no such experiment.
-pub fn select(names: &[String]) -> Result<Vec<Experiment>> {
-    let all: Vec<_> = paper::all()?
-        .into_iter()
-        .flat_map(|paper| paper.experiments)
-        .collect();
+pub fn select(names: &[String]) -> Result<Chosen> {
+    let mut all = Chosen::default();
+    for paper in paper::all()? {
+        all.experiments.extend(paper.experiments);
+        let computed = paper.computed.into_iter();
+        all.computed.extend(computed.map(|figure| figure.name));
+    }
     if names.iter().any(|name| name == "all") {
         return Ok(all);
     }
-    let find = |name: &String| {
-        let found = all.iter().find(|experiment| experiment.name == *name);
-        found.cloned().ok_or_else(|| {
-            Failure::usage(format!(
-                "no experiment `{name}`: `pepd-lab list` names them"
-            ))
-            .into()
-        })
-    };
-    names.iter().map(find).collect()
+    let mut chosen = Chosen::default();
+    for name in names {
+        let found = all.experiments.iter().find(|it| it.name == *name);
+        if let Some(experiment) = found {
+            chosen.experiments.push(experiment.clone());
+        } else if all.computed.contains(name) {
+            chosen.computed.push(name.clone());
+        } else {
+            let message = format!("no experiment `{name}`: `pepd-lab list` names them");
+            return Err(Failure::usage(message).into());
+        }
+    }
+    Ok(chosen)
 }
 
-/// Runs the experiments that are selected, and hands each outcome to `keep` as it comes.
+/// Runs experiments, as they are selected, and hands each outcome to `keep` as it comes.
 ///
 /// # Errors
 /// When the machine cannot run them ([`Failure`], [`vm::Error`]), and after all of them if a
 /// measurement has failed.
-pub fn run(args: &Run, keep: &mut (dyn FnMut(String, Outcome) -> Result<()> + Send)) -> Result<()> {
-    let experiments = select(&args.selection.names)?;
+pub fn run(
+    args: &Run,
+    experiments: &[Experiment],
+    keep: &mut (dyn FnMut(String, Outcome) -> Result<()> + Send),
+) -> Result<()> {
     if args.native {
         require_native()?;
     }
@@ -72,7 +89,7 @@ pub fn run(args: &Run, keep: &mut (dyn FnMut(String, Outcome) -> Result<()> + Se
         None => build()?,
     };
     if args.native {
-        return native(&experiments, &args.selection, &pepd, false, keep);
+        return native(experiments, &args.selection, &pepd, false, keep);
     }
     guest(&args.selection, &pepd, keep)
 }
@@ -83,9 +100,9 @@ pub fn run(args: &Run, keep: &mut (dyn FnMut(String, Outcome) -> Result<()> + Se
 /// As [`run`].
 pub fn measure(args: &Measure) -> Result<()> {
     require_native()?;
-    let experiments = select(&args.selection.names)?;
+    let chosen = select(&args.selection.names)?;
     native(
-        &experiments,
+        &chosen.experiments,
         &args.selection,
         &args.pepd,
         args.virtual_time,

@@ -275,7 +275,7 @@ fn a_link_that_is_back_is_used_at_once(
             );
             // One begins with a window of one segment; of many some lose again what they send first,
             // because the link is full.
-            let least = if flows > 1 { 0.8 } else { 0.4 };
+            let least = if flows > 1 { 0.7 } else { 0.4 };
             ensure!(share > least, "{share} of the rate");
             Ok(())
         });

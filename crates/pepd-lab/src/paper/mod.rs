@@ -1,5 +1,6 @@
 //! The papers' experiments: their parameters and the numbers they printed, one file per paper.
 
+mod computed;
 mod experiment;
 mod leg;
 mod matrix;
@@ -10,6 +11,7 @@ mod workload;
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
 
+pub use computed::Computed;
 pub use experiment::{Boxes, Experiment, Limit, Point, Printed, Timing};
 pub use leg::Leg;
 pub use matrix::Matrix;
@@ -47,6 +49,9 @@ pub struct Paper {
     /// The experiments that are repeated.
     #[serde(rename = "experiment")]
     pub experiments: Vec<Experiment>,
+    /// The figures that follow from formulas alone.
+    #[serde(default)]
+    pub computed: Vec<Computed>,
 }
 
 /// Reads the files of all papers.
@@ -81,8 +86,10 @@ mod tests {
         // `all` checks what the types cannot.
         let papers = all().unwrap();
         let names: Vec<_> = papers.iter().flat_map(|paper| &paper.experiments).collect();
-        let unique: BTreeSet<_> = names.iter().map(|experiment| &experiment.name).collect();
-        assert_eq!(unique.len(), names.len(), "{unique:?}");
+        let computed: Vec<_> = papers.iter().flat_map(|paper| &paper.computed).collect();
+        let mut unique: BTreeSet<_> = names.iter().map(|experiment| &experiment.name).collect();
+        unique.extend(computed.iter().map(|figure| &figure.name));
+        assert_eq!(unique.len(), names.len() + computed.len(), "{unique:?}");
     }
 
     #[test]

@@ -11,9 +11,11 @@ use crate::results::{Metric, Outcome, Trace};
 use crate::stats::Summary;
 
 /// The width of the legend, in pixels.
-const LEGEND: u32 = 220;
+pub(super) const LEGEND: u32 = 220;
+/// The height of a trace's panel, in pixels, the title's share with it.
+const PANEL: u32 = 214;
 /// The most labels that an axis may have.
-const LABELS: usize = 11;
+pub(super) const LABELS: usize = 11;
 /// Colours that also differ for those who see fewer of them (Okabe, Ito, 2008).
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0, 114, 178),
@@ -27,7 +29,7 @@ const LIMIT: RGBColor = RGBColor(120, 120, 120);
 
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
-type Area<'b> = DrawingArea<SVGBackend<'b>, plotters::coord::Shift>;
+pub(super) type Area<'b> = DrawingArea<SVGBackend<'b>, plotters::coord::Shift>;
 
 /// Picks what a panel shows of a sample.
 type Series = fn(&crate::results::Sample) -> f64;
@@ -74,7 +76,7 @@ pub fn over_axis(experiment: &Experiment, outcome: &Outcome, metric: Metric) -> 
 }
 
 /// Draws both legs' congestion windows and the proxy's buffer over time, as in Baccelli et al.,
-/// Fig. 19.2 to 19.5.
+/// Fig. 19.2 to 19.5; of a connection that is not split, what there is.
 ///
 /// # Errors
 /// When a value cannot be drawn.
@@ -84,15 +86,17 @@ pub fn over_time(experiment: &Experiment, trace: &Trace) -> Result<String> {
         ("congestion window of TCP2", |sample| sample.far_cwnd),
         ("in the proxy's buffer", |sample| sample.buffer),
     ];
+    let is_split = trace.samples.iter().any(|sample| sample.far_cwnd > 0.0);
+    let series = if is_split { &series[..] } else { &series[..1] };
     let end = trace.samples.last().map_or(1.0, |sample| sample.time);
+    let title = format!("{}: {}", experiment.caption(), trace.variant);
     let mut svg = String::new();
     {
-        let area = SVGBackend::with_string(&mut svg, (SIZE.0, 640)).into_drawing_area();
+        let size = (SIZE.0, PANEL * u32::try_from(series.len())?);
+        let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         area.fill(&WHITE).map_err(draw_error)?;
-        let area = area
-            .titled(&experiment.caption(), (FONT, 18))
-            .map_err(draw_error)?;
-        let panels = area.split_evenly((3, 1));
+        let area = area.titled(&title, (FONT, 18)).map_err(draw_error)?;
+        let panels = area.split_evenly((series.len(), 1));
         for ((panel, (name, value)), colour) in panels.iter().zip(series).zip(COLOURS) {
             let points: Vec<_> = trace.samples.iter().map(|s| (s.time, value(s))).collect();
             let highest = points.iter().map(|point| point.1).fold(1.0, f64::max);
@@ -222,13 +226,13 @@ impl Scale {
 
 /// Returns how many labels an axis may have: no more than one for each whole number, since places
 /// on an axis are whole ones, and between decades a grid line would have no label.
-fn labels(log: bool, low: f64, high: f64) -> usize {
+pub(super) fn labels(log: bool, low: f64, high: f64) -> usize {
     let whole = (1_u8..=u8::MAX).take_while(|n| low.ceil() + f64::from(*n) <= high);
     let count = whole.count() + 1;
     if log { count } else { count.clamp(2, LABELS) }
 }
 
-fn label(log: bool, place: f64) -> String {
+pub(super) fn label(log: bool, place: f64) -> String {
     if !log {
         let text = format!("{place:.2}");
         return text.trim_end_matches('0').trim_end_matches('.').to_owned();
@@ -341,7 +345,7 @@ fn crosses(chart: &mut Chart<'_, '_>, points: &[(f64, f64)], scale: &Scale) -> R
     Ok(())
 }
 
-fn legend(area: &Area<'_>, names: &[&str], limit: bool, paper: bool) -> Result<()> {
+pub(super) fn legend(area: &Area<'_>, names: &[&str], limit: bool, paper: bool) -> Result<()> {
     let dash = |from: i32, to: i32, y: i32, style: ShapeStyle| {
         area.draw(&PathElement::new([(from, y), (to, y)], style))
     };
@@ -372,14 +376,14 @@ fn legend(area: &Area<'_>, names: &[&str], limit: bool, paper: bool) -> Result<(
 
 /// The style of the n-th line: a colour, and once these are used up another mark.
 #[derive(Clone, Copy)]
-struct Style(usize);
+pub(super) struct Style(pub(super) usize);
 
 impl Style {
-    fn colour(self) -> RGBColor {
+    pub(super) fn colour(self) -> RGBColor {
         COLOURS[self.0 % COLOURS.len()]
     }
 
-    fn mark<'b, C: CoordTranslate>(
+    pub(super) fn mark<'b, C: CoordTranslate>(
         self,
         area: &DrawingArea<SVGBackend<'b>, C>,
         place: C::From,

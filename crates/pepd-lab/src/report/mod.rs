@@ -1,5 +1,6 @@
 //! Reports: a table on the terminal, figures, and a page with all of them.
 
+mod computed;
 mod figure;
 mod matrix;
 mod number;
@@ -15,10 +16,11 @@ use anyhow::{Context as _, Result};
 use crate::paper::{Experiment, Paper};
 use crate::results::{Outcome, Results};
 
+pub use computed::table as computed;
 use svg::Figure;
 pub use table::table;
 
-/// Writes `FOLDER/NAME.svg` for every figure, and `FOLDER/report.html`.
+/// Writes `FOLDER/NAME.svg` for every figure, those that are computed too, and `FOLDER/report.html`.
 ///
 /// # Errors
 /// When a file cannot be written.
@@ -31,6 +33,12 @@ pub fn write(papers: &[Paper], results: &Results, folder: &Path) -> Result<()> {
         for figure in of(experiment)? {
             put(&folder.join(format!("{}.svg", figure.name)), &figure.svg)?;
         }
+    }
+    for computed in papers.iter().flat_map(|paper| &paper.computed) {
+        put(
+            &folder.join(format!("{}.svg", computed.name)),
+            &computed::figure(computed)?,
+        )?;
     }
     put(
         &folder.join("report.html"),
@@ -106,10 +114,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         write(&papers, &results, folder.path()).unwrap();
         let page = fs::read_to_string(folder.path().join("report.html")).unwrap();
-        for name in results.experiments.keys() {
+        let computed = papers.iter().flat_map(|paper| &paper.computed);
+        let computed: Vec<_> = computed.map(|figure| &figure.name).collect();
+        for name in results.experiments.keys().chain(computed.iter().copied()) {
             assert!(page.contains(&format!("id=\"{name}\"")), "{name}");
         }
-        assert_eq!(page.matches("<svg").count(), results.experiments.len());
+        let all = results.experiments.len() + computed.len();
+        assert_eq!(page.matches("<svg").count(), all);
         for outside in ["src=", "href=", "url(", "@import"] {
             assert!(!page.contains(outside), "{outside}");
         }

@@ -29,9 +29,31 @@ fn it_lists_what_it_can_run() {
         "farkas-fig7c",
         "joshi-satellite",
         "bhutani-table1",
+        "bhutani-fig8",
     ] {
         assert!(list.contains(name), "{list}");
     }
+}
+
+/// Without a guest and without programs: there are none in its PATH.
+#[test]
+fn what_is_computed_is_there_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = Command::new(LAB)
+        .args(["run", "bhutani-fig2", "--folder"])
+        .arg(folder.path())
+        .env("PATH", folder.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let table = text(&output.stdout);
+    assert!(
+        table.contains("every n") && table.contains("68.8"),
+        "{table}"
+    );
+    let page = fs::read_to_string(folder.path().join("report.html")).unwrap();
+    assert!(page.contains("id=\"bhutani-fig2\""), "{page}");
+    assert!(folder.path().join("bhutani-fig2.svg").exists());
 }
 
 #[test]

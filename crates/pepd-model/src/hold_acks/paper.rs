@@ -86,22 +86,54 @@ pub fn best(start: Estimator, acks: usize, outage: f64) -> Option<Choice> {
 /// ends. `None` if the sender would time out.
 pub fn schedule(start: Estimator, acks: usize, outage: f64) -> Option<Schedule> {
     let best = best(start, acks, outage)?;
-    let (mut estimator, mut now) = (start, 0.0);
-    let mut releases = Vec::new();
-    for index in 0..acks.min(MOST_ACKS) {
-        let wait = if index < best.waiting {
+    let mut now = 0.0;
+    let waits = steps(start, acks, best).into_iter().map(|step| step.wait);
+    Some(Schedule {
+        releases: waits
+            .map(|wait| {
+                now += wait;
+                now
+            })
+            .collect(),
+        final_rto: best.final_rto,
+    })
+}
+
+/// An ACK of a schedule, as the sender meets it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Step {
+    /// The time since the one before, in seconds: x.
+    pub wait: f64,
+    /// The timeout after it, in seconds: RTO.
+    pub rto: f64,
+}
+
+/// Gives each ACK of what comes of one n, whether the sender waits for it or not.
+pub fn steps(start: Estimator, acks: usize, choice: Choice) -> Vec<Step> {
+    let mut estimator = start;
+    let step = |index| {
+        let wait = if index < choice.waiting {
             estimator.rto()
         } else {
-            best.distance
+            choice.distance
         };
         estimator = estimator.after(wait);
-        now += wait;
-        releases.push(now);
-    }
-    Some(Schedule {
-        releases,
-        final_rto: estimator.rto(),
-    })
+        Step {
+            wait,
+            rto: estimator.rto(),
+        }
+    };
+    (0..acks.min(MOST_ACKS)).map(step).collect()
+}
+
+/// Gives the n at which the search stops that the paper prints (section V): the first whose timeout in
+/// the end is no longer than its neighbours'. `None` without ACKs.
+pub fn printed(start: Estimator, acks: usize, outage: f64) -> Option<Choice> {
+    let choices = choices(start, acks, outage);
+    let rto = |n: usize| choices.get(n).map_or(f64::INFINITY, |it| it.final_rto);
+    let is_least = |n: &usize| rto(*n) <= rto(n.saturating_sub(1)) && rto(*n) <= rto(n + 1);
+    let first = (0..choices.len()).find(is_least)?;
+    choices.get(first).copied()
 }
 
 /// Gives the longest outage in seconds that `acks` ACKs get the sender over: S(N), eq. 8.
@@ -134,6 +166,7 @@ mod tests {
     fn a_thousand_seconds_with_thirty_acks() {
         let choices = choices(EXAMPLE, 30, 1000.0);
         // What the printed search stops at: a timeout at once.
+        assert_eq!(printed(EXAMPLE, 30, 1000.0).as_ref(), choices.first());
         assert_eq!(rounded(choices[0].final_rto), 37.41);
         assert_eq!(rounded(choices[0].distance), 33.33);
         let first = choices.iter().find(|choice| choice.is_feasible).unwrap();
