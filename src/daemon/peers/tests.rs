@@ -11,7 +11,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use caps::{CapSet, Capability};
 use pepd_config::{Config, Context, Tos};
-use pepd_testbed::{Netns, require};
+use pepd_testbed::forge::Forger;
+use pepd_testbed::{Netns, require, wait_until};
 
 use super::*;
 
@@ -206,6 +207,67 @@ fn who_asks_is_asked() -> Result<()> {
         })?;
     }
     Ok(())
+}
+
+/// An ICMP message from the peer's address, as whoever is on the path may send it: `kind` 0 is an answer,
+/// 8 a request.
+fn forged(kind: u8, identifier: u16, sequence: u16) -> Vec<u8> {
+    let [id, number] = [identifier, sequence].map(u16::to_be_bytes);
+    let mut packet = vec![0x45, 0, 0, 36, 0, 0, 0, 0, 64, 1, 0, 0];
+    packet.extend([192, 0, 2, 2, 192, 0, 2, 1]);
+    // The kernel that receives it looks at the checksum only after raw sockets have had it.
+    packet.extend([kind, 0, 0, 0, id[0], id[1], number[0], number[1]]);
+    packet.extend([0; 8]);
+    packet
+}
+
+/// Whoever forges the peer's packets does not make it one that answers; and however many requests of its
+/// are forged, it is asked no more often than is good.
+#[test]
+fn what_is_forged_tells_nothing_of_the_peer() -> Result<()> {
+    const FORGED: u16 = 20_000;
+    require!(root, program("nft"));
+    let hosts = Hosts::new()?;
+    // By whichever way they come; the peer itself answers nothing.
+    hosts.here.sh("nft flush chain inet test input
+        nft add counter inet test seen
+        nft add rule inet test input ip protocol icmp ip saddr 192.0.2.2 counter name seen")?;
+    hosts.there.sh("nft add counter inet test asked
+        nft insert rule inet test input icmp type echo-request counter name asked drop")?;
+    let count = |host: &Netns, name: &str| -> Result<u64> {
+        let shown = host.sh(&format!("nft list counter inet test {name}"))?;
+        let (_, rest) = shown.split_once("packets ").context("a counter")?;
+        Ok(rest.split_once(' ').context("a number")?.0.parse()?)
+    };
+    let forger = Forger::new(&hosts.there)?;
+    let forge = |kind: u8| -> Result<()> {
+        let before = count(&hosts.here, "seen")?;
+        for number in 0..FORGED {
+            let packet = forged(kind, number.wrapping_mul(7), number % 64);
+            forger.send_packet(&packet, [192, 0, 2, 1].into());
+        }
+        // A queue may have been full.
+        wait_until(LIMIT, "most have come", || {
+            count(&hosts.here, "seen").is_ok_and(|seen| seen > before + u64::from(FORGED) / 2)
+        })
+    };
+    within(&hosts.here, async || {
+        let mut probes = Probes::default();
+        probes.follow(&config(&[peer(Some(EVERY))]));
+        becomes(&probes, Liveness::Silent).await?;
+        let (begun, before) = (Instant::now(), count(&hosts.there, "asked")?);
+        forge(0)?;
+        forge(8)?;
+        // So that its task has had them all.
+        tokio::time::sleep(EVERY).await;
+        assert_eq!(probes.states().get()[0].liveness, Liveness::Silent);
+        let most = begun.elapsed().as_millis() / LEAST_INTERVAL.as_millis() + 2;
+        let asked = count(&hosts.there, "asked")? - before;
+        assert!(u128::from(asked) <= most, "{asked} of {most}");
+        hosts.there.sh("nft flush chain inet test input")?;
+        becomes(&probes, Liveness::Answering).await?;
+        Ok(())
+    })
 }
 
 #[test]
