@@ -20,19 +20,12 @@ pub fn list() -> Result<()> {
     let mut out = io::stdout().lock();
     for paper in paper::all()? {
         writeln!(out, "{}: {}", paper.authors, paper.title)?;
-        for experiment in &paper.experiments {
-            writeln!(
-                out,
-                "  {:<24} {:<34} {}",
-                experiment.name, experiment.source, experiment.title
-            )?;
-        }
-        for figure in &paper.computed {
-            writeln!(
-                out,
-                "  {:<24} {:<34} {} (computed)",
-                figure.name, figure.source, figure.title
-            )?;
+        let measured = paper.experiments.iter();
+        let measured = measured.map(|it| (&it.name, &it.source, &it.title, ""));
+        let computed = paper.computed.iter();
+        let computed = computed.map(|it| (&it.name, &it.source, &it.title, " (computed)"));
+        for (name, source, title, how) in measured.chain(computed) {
+            writeln!(out, "  {name:<24} {source:<34} {title}{how}")?;
         }
     }
     Ok(())
