@@ -1,7 +1,9 @@
 //! What pepd computes about senders and paths; no I/O, no clock.
 //!
+//! - [`find_rate`]: what to send at over a link whose rate nobody knows; a link to try that on.
 //! - [`hold_acks`]: when ACKs that are held during an outage are released.
 
 #![forbid(unsafe_code)]
 
+pub mod find_rate;
 pub mod hold_acks;

@@ -1,0 +1,391 @@
+//! The controller.
+
+mod room;
+
+use std::collections::VecDeque;
+
+use self::room::{KEPT, ON_TRIAL, PATIENCE, SAFE, Shallow, Trial};
+use super::elasticity::Elasticity;
+use super::least::Least;
+use super::standing::Standing;
+use super::tally::{Tally, Yield};
+use super::{Epoch, PACKET};
+
+/// What to send at until the next plan.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Span {
+    /// Bytes of IP packets a second.
+    pub rate: f64,
+    /// Seconds.
+    pub length: f64,
+}
+
+/// The least and the most that a leg is ever sent at, in bytes a second: a packet in a fifth of a second,
+/// so that something is learned; and what no interface carries.
+const LEAST: f64 = 5.0 * PACKET;
+const MOST: f64 = 125e9;
+
+/// Ten packets in a tenth of a second at first: the initial window of today (RFC 6928) on a usual path.
+const AT_FIRST: f64 = 100.0 * PACKET;
+
+/// The round trip of a path of which none is known, in seconds.
+const UNKNOWN_RTT: f64 = 0.1;
+
+/// By how much more and less is sent at times, so that it is seen what comes of it, and the queue of which
+/// nobody was sure is emptied.
+const PULSE: f64 = 0.2;
+
+/// Finds a leg's rate.
+#[derive(Clone, Debug)]
+pub struct Controller {
+    ceiling: f64,
+    /// What the link carries, in bytes a second.
+    capacity: f64,
+    /// By how much more is sent, where there may be room.
+    growth: f64,
+    /// Whether nothing has been found yet.
+    starting: bool,
+    path: Yield,
+    /// The same of what was sent beyond what is known to be safe.
+    beyond: Tally,
+    least_rtt: Least,
+    /// The epoch that was finished last, and what of it has gone through the link, in bytes.
+    last: Option<(Epoch, f64)>,
+    /// The last queueing delay that is known, and the longest lately, in seconds.
+    queue: f64,
+    longest: f64,
+    standing: Standing,
+    elasticity: Elasticity,
+    trial: Option<Trial>,
+    shallow: Shallow,
+    /// What arrived lately: when, and as what the link would have carried for it, in bytes a second.
+    arrived: VecDeque<(f64, f64)>,
+    pulse: Pulse,
+    next_pulse: f64,
+    /// The rate before a pulse, as a part of what the link carries.
+    steady: f64,
+}
+
+/// More and then less is sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Pulse {
+    None,
+    Up(u8),
+    Down(u8),
+}
+
+/// The epochs of a pulse in either direction: what is carried is seen between the middles of two.
+const PULSE_EPOCHS: u8 = 2;
+
+/// What a finished epoch says.
+#[derive(Clone, Copy, Debug)]
+struct Seen<'e> {
+    epoch: &'e Epoch,
+    now: f64,
+    /// What the link carried, in bytes a second, where that can be said.
+    carried: Option<f64>,
+    /// What was sent for that, in bytes a second, if it was always the same.
+    sent: Option<f64>,
+    /// By how much less than usual was let through, and from how much on that is no chance.
+    short: f64,
+    doubt: f64,
+    /// The connections had less to send than they were let.
+    is_limited: bool,
+    is_queued: bool,
+    is_rising: bool,
+}
+
+impl Controller {
+    /// Makes one that knows nothing but the most that it may send, in bytes a second.
+    pub fn new(ceiling: f64) -> Self {
+        let ceiling = ceiling.min(MOST);
+        Self {
+            ceiling,
+            capacity: AT_FIRST.min(ceiling),
+            growth: 0.0,
+            starting: true,
+            path: Yield::new(),
+            beyond: Tally::default(),
+            least_rtt: Least::default(),
+            last: None,
+            queue: 0.0,
+            longest: 0.0,
+            standing: Standing::default(),
+            elasticity: Elasticity::default(),
+            trial: None,
+            shallow: Shallow::default(),
+            arrived: VecDeque::new(),
+            pulse: Pulse::None,
+            next_pulse: 0.0,
+            steady: 1.0,
+        }
+    }
+
+    /// Returns what the link is taken to carry, in bytes a second.
+    pub fn capacity(&self) -> f64 {
+        self.capacity
+    }
+
+    /// Returns the share of packets that the path lets through.
+    pub fn path_share(&self) -> f64 {
+        self.path.share()
+    }
+
+    /// Returns the queueing delay that is known, in seconds: by so much the first round trip of a connection
+    /// is longer than the least that it could be.
+    pub fn queue(&self) -> f64 {
+        self.queue
+    }
+
+    fn rtt(&self) -> f64 {
+        self.least_rtt.get().unwrap_or(UNKNOWN_RTT)
+    }
+
+    /// The queue that is wanted, in seconds: so much that the link never waits, for all that the feedback is
+    /// late and packets are whole.
+    fn target(&self) -> f64 {
+        (0.1 * self.rtt())
+            .max(0.005)
+            .max(5.0 * PACKET / self.capacity)
+    }
+
+    /// The length of an epoch, in seconds: no more often than four times a round trip is anything learned,
+    /// nor from a few packets.
+    fn length(&self) -> f64 {
+        let [least, packets] = if self.starting {
+            [0.010, 15.0]
+        } else {
+            [0.025, 20.0]
+        };
+        let enough = packets * PACKET / self.capacity;
+        (self.rtt() / 4.0).max(least).max(enough).min(1.0)
+    }
+
+    /// Takes a round trip in seconds that was just seen.
+    pub fn heard(&mut self, now: f64, rtt: f64) {
+        self.least_rtt.add(now, rtt);
+    }
+
+    /// Takes an epoch of which nothing more will be acknowledged: something that was sent later is, and its
+    /// own longest round trip has passed.
+    pub fn finish(&mut self, now: f64, epoch: &Epoch) {
+        let Some(seen) = self.see(now, epoch) else {
+            return;
+        };
+        if self.starting {
+            self.start(seen);
+        } else if seen.is_queued {
+            self.with_queue(seen);
+        } else if seen.is_rising {
+            let carried = seen.carried.unwrap_or(self.capacity);
+            self.capacity = self.capacity.min(carried);
+        } else if seen.is_limited {
+            self.path.add(epoch);
+        } else {
+            self.without_queue(seen);
+        }
+        self.bound();
+    }
+
+    fn see<'e>(&mut self, now: f64, epoch: &'e Epoch) -> Option<Seen<'e>> {
+        if epoch.sent <= 0.0 || epoch.delivered <= 0.0 {
+            self.last = None;
+            return None;
+        }
+        let (length, target) = (epoch.length(), self.target());
+        let queue = self.standing.queue(epoch.least_queue);
+        self.longest = (self.longest * (1.0 - 0.02 * length)).max(epoch.last_queue);
+        let usual = self.path.share();
+        let (short, doubt) = (usual - epoch.share(), 3.0 * self.path.deviation(epoch.sent));
+        // What was lost behind the link has taken its time there; what was dropped before it has not.
+        let through = if short < doubt {
+            epoch.sent
+        } else {
+            epoch.delivered / usual
+        };
+        let last = self.last.replace((*epoch, through));
+        let last = last.filter(|(last, _)| last.number + 1 == epoch.number);
+        let passed = last.map_or(0.0, |(last, _)| epoch.acknowledged - last.acknowledged);
+        let last = last.filter(|_| passed > 0.0);
+        // From the middle of the one to the middle of the other.
+        let carried = last.map(|(_, before)| (before + through) / 2.0 / passed);
+        if let Some((last, _)) = last {
+            // Whatever is taken for usual, not less than six in ten arrive.
+            let arrived = (last.delivered + epoch.delivered) / 2.0 / usual.max(0.6);
+            self.arrive(epoch.acknowledged, arrived / passed);
+        }
+        let sent = (epoch.sent / length, length);
+        let longer = self
+            .standing
+            .watch(queue, sent, self.capacity, (2.0 * target, self.rtt()));
+        if let Some(before) = longer {
+            self.capacity = self.capacity.max(before);
+            self.elasticity = Elasticity::default();
+        }
+        let queue = self.standing.queue(epoch.least_queue);
+        self.queue = queue;
+        let risen = epoch.last_queue - epoch.first_queue;
+        Some(Seen {
+            epoch,
+            now,
+            carried,
+            sent: last
+                .map(|(last, _)| (last.sent / last.length(), epoch.sent / length))
+                .filter(|(last, this)| (last / this).ln().abs() < 0.07)
+                .map(|(last, this)| (last + this) / 2.0),
+            short,
+            doubt,
+            is_limited: epoch.sent < 0.85 * epoch.rate * length,
+            is_queued: queue > target / 2.0,
+            is_rising: risen > target.max(0.25 * length) && queue > 0.0,
+        })
+    }
+
+    fn arrive(&mut self, now: f64, rate: f64) {
+        self.arrived.push_back((now, rate));
+        let since = now - 2.0 * self.rtt() - 4.0 * self.length();
+        while self.arrived.front().is_some_and(|first| first.0 < since) {
+            self.arrived.pop_front();
+        }
+    }
+
+    /// Goes on until there is a queue, or less is let through than usual.
+    fn start(&mut self, seen: Seen<'_>) {
+        let Seen { epoch, now, .. } = seen;
+        // Nothing much is known of the path yet: as if one in nine were lost at least. And what was lost of
+        // acknowledgements is told late: only what is short twice in a row is.
+        let usual = self.path.share();
+        let doubt = |bytes: f64| {
+            let least = 4.0 * (0.1 * PACKET / bytes).sqrt();
+            (4.0 * self.path.deviation(bytes))
+                .max(least)
+                .max(0.25 * usual)
+        };
+        let before = self.beyond;
+        self.beyond.add(epoch);
+        let all = self.beyond;
+        let is_short = self.path.packets() > 30.0
+            && before.packets() > 0.0
+            && usual - all.share() > doubt(all.bytes());
+        if self.path.packets() <= 30.0 || seen.short < doubt(epoch.sent) / 2.0 {
+            self.beyond = Tally::default();
+        }
+        if seen.is_queued || seen.is_rising || is_short {
+            self.capacity = seen.carried.unwrap_or(self.capacity);
+            self.shallow = Shallow {
+                is_one: is_short,
+                safe: SAFE * self.capacity,
+                patience: PATIENCE[0],
+                until: now + self.rtt(),
+            };
+            self.starting = false;
+            self.beyond = Tally::default();
+            return;
+        }
+        if self.beyond.packets() > 0.0 {
+            return;
+        }
+        self.path.add(epoch);
+        if !seen.is_limited {
+            // Twice as much in each round trip, and in the time until that is seen.
+            let length = epoch.length();
+            let factor = 2_f64.powf(length / (0.9 * self.rtt() + length));
+            self.capacity = (self.capacity * factor).min(4.0 * epoch.rate);
+        }
+    }
+
+    /// With a queue all the time the link has carried what it can.
+    fn with_queue(&mut self, seen: Seen<'_>) {
+        let Seen { epoch, carried, .. } = seen;
+        self.shallow.is_one = false;
+        self.trial = None;
+        self.beyond = Tally::default();
+        self.growth = 0.0;
+        // Where the queue is as long as it gets it may be full.
+        let is_full = epoch.last_queue > 0.9 * self.longest;
+        if !(is_full && seen.short > seen.doubt.max(0.02)) {
+            self.path.add(epoch);
+        }
+        let Some(carried) = carried.filter(|_| !seen.is_limited) else {
+            return;
+        };
+        if let Some(sent) = seen.sent {
+            self.elasticity.compare(epoch.number, carried, sent);
+        }
+        let off = carried - self.capacity;
+        let is_far = off.abs() > 0.2 * self.capacity;
+        self.capacity += if is_far { off } else { off / 4.0 };
+    }
+
+    /// Never more than a few times what arrived lately, whatever else is believed.
+    fn bound(&mut self) {
+        let most = self.arrived.iter().map(|it| it.1).fold(0.0, f64::max);
+        if most > 0.0 {
+            let times = if self.starting { 4.0 } else { 2.0 };
+            self.capacity = self.capacity.min(times * most);
+        }
+        self.capacity = self.capacity.clamp(LEAST.min(self.ceiling), self.ceiling);
+    }
+
+    /// Plans what is sent from now on, a time in seconds; `waiting` are the epochs of which something is
+    /// still under way.
+    pub fn plan(&mut self, now: f64, waiting: &[Epoch]) -> Span {
+        let length = self.length();
+        if self.starting {
+            let rate = self.capacity;
+            return Span { rate, length };
+        }
+        // What will be there once it is seen what is under way: so nothing is done about it twice.
+        let added = waiting.iter().map(|epoch| {
+            let length = epoch.ended.min(now) - epoch.began;
+            epoch.sent / self.capacity - length
+        });
+        let queue = (self.queue + added.sum::<f64>()).max(0.0);
+        let mut factor = self.factor(now, queue, length);
+        match self.pulse {
+            Pulse::None if now >= self.next_pulse => {
+                self.next_pulse = now + (10.0 * length).max(2.0 * self.rtt()).max(1.0);
+                if self.trial.is_none() && !self.shallow.is_one && queue > 0.0 {
+                    self.pulse = Pulse::Up(PULSE_EPOCHS);
+                }
+            }
+            Pulse::Up(1) => self.pulse = Pulse::Down(PULSE_EPOCHS),
+            Pulse::Up(left) => self.pulse = Pulse::Up(left - 1),
+            Pulse::None | Pulse::Down(1) => self.pulse = Pulse::None,
+            Pulse::Down(left) => self.pulse = Pulse::Down(left - 1),
+        }
+        match self.pulse {
+            Pulse::None => {}
+            Pulse::Up(_) => factor = self.steady * (1.0 + PULSE),
+            Pulse::Down(_) => factor = self.steady * (1.0 - PULSE),
+        }
+        if self.pulse == Pulse::None {
+            self.steady = factor.min(1.0);
+        }
+        let least = LEAST.min(self.ceiling);
+        Span {
+            rate: (self.capacity * factor).clamp(least, self.ceiling),
+            length,
+        }
+    }
+
+    /// Returns the rate as a part of what the link carries, with such a queue.
+    fn factor(&self, now: f64, queue: f64, length: f64) -> f64 {
+        let target = self.target();
+        let horizon = self.rtt().max(3.0 * length);
+        let mut factor = 1.0 + (0.8 * target - queue) / horizon + self.growth;
+        factor = factor.clamp(0.5, 1.25);
+        if let Some(elasticity) = self.elasticity.of_others() {
+            // Half of the link is wanted; but not with a queue that nobody else bounds either.
+            let most = (10.0 * target).max(0.1);
+            let bound = 1.0 + 0.4 * (1.0 - self.queue / most).clamp(-0.5, 1.0);
+            factor = (1.0 + 0.8 * (elasticity - 0.5)).min(bound);
+        }
+        if self.trial.is_some() {
+            factor = factor.min(ON_TRIAL);
+        } else if now < self.shallow.until {
+            factor = factor.min(KEPT);
+        }
+        factor
+    }
+}

@@ -1,0 +1,73 @@
+//! What was counted of the packets that were sent at one rate.
+
+/// A span of time at one rate, and what has become of what was sent in it. Each packet belongs to the
+/// epoch in which it was *sent*, whenever its acknowledgement comes: so what arrived is an exact share of
+/// what was sent, at any round trip, and an epoch may be shorter than that.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Epoch {
+    /// Its number, from 0 on.
+    pub number: u64,
+    /// The rate that was allowed, in bytes of IP packets a second.
+    pub rate: f64,
+    /// When it began, in seconds.
+    pub began: f64,
+    /// When the next one began, in seconds; infinite while it goes on.
+    pub ended: f64,
+    /// The bytes of IP packets that were sent.
+    pub sent: f64,
+    /// Those of them that were acknowledged.
+    pub delivered: f64,
+    /// When these were acknowledged, in the mean, in seconds: what an acknowledgement that was lost has
+    /// told late does not count for much then. 0 before the first.
+    pub acknowledged: f64,
+    /// The least queueing delay of those acknowledged: the round trip less the least of the same
+    /// connection's, in seconds; infinite before the first.
+    pub least_queue: f64,
+    /// The queueing delay when the first of them was acknowledged, in seconds.
+    pub first_queue: f64,
+    /// And when the last one was.
+    pub last_queue: f64,
+    /// The longest round trip of those acknowledged, in seconds.
+    pub longest_rtt: f64,
+}
+
+impl Epoch {
+    /// Returns an epoch that begins.
+    pub fn new(number: u64, rate: f64, began: f64) -> Self {
+        Self {
+            number,
+            rate,
+            began,
+            ended: f64::INFINITY,
+            least_queue: f64::INFINITY,
+            ..Self::default()
+        }
+    }
+
+    /// Returns its length, in seconds.
+    pub fn length(&self) -> f64 {
+        self.ended - self.began
+    }
+
+    /// Returns the share of what was sent that was acknowledged; all of nothing.
+    pub fn share(&self) -> f64 {
+        if self.sent > 0.0 {
+            self.delivered / self.sent
+        } else {
+            1.0
+        }
+    }
+
+    /// Counts what was acknowledged at a time, `queue` seconds later than at the best, `rtt` seconds after
+    /// it was sent.
+    pub fn acknowledge(&mut self, now: f64, bytes: f64, queue: f64, rtt: f64) {
+        if self.delivered == 0.0 {
+            self.first_queue = queue;
+        }
+        self.delivered += bytes;
+        self.acknowledged += (now - self.acknowledged) * bytes / self.delivered;
+        self.last_queue = queue;
+        self.least_queue = self.least_queue.min(queue);
+        self.longest_rtt = self.longest_rtt.max(rtt);
+    }
+}

@@ -1,0 +1,104 @@
+//! The link itself.
+
+use std::collections::VecDeque;
+
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt as _, SeedableRng as _};
+
+use super::super::PACKET;
+use super::{Scenario, Steps};
+
+/// The value that holds at a time.
+pub(super) fn at(steps: &Steps, time: f64) -> f64 {
+    let after = steps.partition_point(|step| step.0 <= time);
+    steps
+        .get(after.saturating_sub(1))
+        .map_or(0.0, |step| step.1)
+}
+
+/// The link itself.
+#[derive(Debug)]
+pub(super) struct Link<'s> {
+    scenario: &'s Scenario,
+    pub(super) random: Xoshiro256PlusPlus,
+    free_at: f64,
+    waiting: VecDeque<(f64, f64)>,
+    queued: f64,
+    tokens: f64,
+    filled: f64,
+    in_burst: bool,
+}
+
+/// What becomes of a packet: when it leaves the link, unless it is dropped, and whether it is lost then.
+pub(super) type Fate = Option<(f64, bool)>;
+
+impl<'s> Link<'s> {
+    pub(super) fn new(scenario: &'s Scenario) -> Self {
+        Self {
+            scenario,
+            random: Xoshiro256PlusPlus::seed_from_u64(scenario.seed),
+            free_at: 0.0,
+            waiting: VecDeque::new(),
+            queued: 0.0,
+            tokens: scenario.policer.unwrap_or_default(),
+            filled: 0.0,
+            in_burst: false,
+        }
+    }
+
+    pub(super) fn carry(&mut self, now: f64) -> Fate {
+        if let Some(burst) = self.scenario.policer {
+            let rate = at(&self.scenario.rate, now);
+            self.tokens = (self.tokens + (now - self.filled) * rate).min(burst.max(PACKET));
+            self.filled = now;
+            if self.tokens < PACKET {
+                return None;
+            }
+            self.tokens -= PACKET;
+            return Some((now, self.is_lost()));
+        }
+        while let Some(first) = self.waiting.front().filter(|first| first.0 <= now) {
+            self.queued -= first.1;
+            self.waiting.pop_front();
+        }
+        if self.queued + PACKET > self.scenario.buffer.max(2.0 * PACKET) {
+            return None;
+        }
+        self.free_at = self.finish(self.free_at.max(now), PACKET);
+        self.waiting.push_back((self.free_at, PACKET));
+        self.queued += PACKET;
+        Some((self.free_at, self.is_lost()))
+    }
+
+    /// When so many bytes are through that begin at a time.
+    fn finish(&self, mut from: f64, mut bytes: f64) -> f64 {
+        let steps = &self.scenario.rate;
+        loop {
+            let next = steps.partition_point(|step| step.0 <= from);
+            let rate = at(steps, from);
+            let until = steps.get(next).map_or(f64::INFINITY, |step| step.0);
+            if rate > 0.0 && bytes <= rate * (until - from) {
+                return from + bytes / rate;
+            }
+            if until.is_infinite() {
+                return f64::INFINITY;
+            }
+            bytes -= rate * (until - from);
+            from = until;
+        }
+    }
+
+    fn is_lost(&mut self) -> bool {
+        let [share, _] = self.scenario.loss;
+        let burst = self.scenario.burst;
+        if burst <= 1.0 {
+            return self.random.random::<f64>() < share;
+        }
+        // Gilbert: everything is lost in a burst.
+        let leave = 1.0 / burst;
+        let enter = leave * share / (1.0 - share);
+        let change = if self.in_burst { leave } else { enter };
+        self.in_burst ^= self.random.random::<f64>() < change;
+        self.in_burst
+    }
+}

@@ -1,0 +1,359 @@
+//! A link, and what sends over it: packet by packet, without a clock.
+
+mod cubic;
+mod link;
+
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, VecDeque};
+
+use rand::RngExt as _;
+
+use self::cubic::Cubic;
+use self::link::{Link, at};
+use super::Epoch;
+use super::{Controller, PACKET};
+
+/// Values from a time in seconds on.
+pub type Steps = Vec<(f64, f64)>;
+
+/// A link and its users.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// What it carries, in bytes of IP packets a second.
+    pub rate: Steps,
+    /// The round trip without a queue, in seconds.
+    pub rtt: Steps,
+    /// The bytes that may wait for it.
+    pub buffer: f64,
+    /// The share of packets that is lost behind it, and of acknowledgements.
+    pub loss: [f64; 2],
+    /// The mean number of packets that are lost in a row; 1 where each is lost by itself.
+    pub burst: f64,
+    /// The bytes that a policer lets through at once, which drops what comes at more than the rate; none
+    /// where a queue is there instead.
+    pub policer: Option<f64>,
+    /// The controllers, each with so many connections that share its rate.
+    pub legs: Vec<usize>,
+    /// What each connection has to send, in bytes a second; without bounds if infinite.
+    pub demand: f64,
+    /// Connections of others, with cubic.
+    pub foreign: usize,
+    /// The length of it, in seconds.
+    pub seconds: f64,
+    /// What random numbers come from.
+    pub seed: u64,
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        Self {
+            rate: vec![(0.0, 40e6 / 8.0)],
+            rtt: vec![(0.0, 0.01)],
+            buffer: f64::INFINITY,
+            loss: [0.0; 2],
+            burst: 1.0,
+            policer: None,
+            legs: vec![1],
+            demand: f64::INFINITY,
+            foreign: 0,
+            seconds: 30.0,
+            seed: 1,
+        }
+    }
+}
+
+/// What was seen in a tenth of a second.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sample {
+    /// What the link could carry, in bytes.
+    pub capacity: f64,
+    /// What came out of it for each leg's connections, lost or not, in bytes.
+    pub carried: Vec<f64>,
+    /// The same for others.
+    pub foreign: f64,
+    /// The longest time for which a packet of the legs' waited for it, in seconds.
+    pub queue: f64,
+    /// The bytes that were dropped before it.
+    pub dropped: f64,
+}
+
+/// The length of a sample, in seconds.
+pub const SAMPLE: f64 = 0.1;
+
+#[derive(Debug)]
+enum What {
+    /// The leg's next packet is due.
+    Send(usize),
+    /// Its epoch is over.
+    Turn(usize),
+    /// An acknowledgement of these packets of the leg's (connection, epoch, sent at).
+    Acknowledged(usize, usize, Vec<(u64, f64)>),
+    /// A foreign connection's packet was acknowledged or lost.
+    Foreign(usize, bool),
+}
+
+#[derive(Debug)]
+struct Event(f64, u64, What);
+
+impl PartialEq for Event {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Event {}
+
+impl PartialOrd for Event {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Event {
+    /// The earliest is the greatest.
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.0.total_cmp(&self.0).then(other.1.cmp(&self.1))
+    }
+}
+
+/// A leg: a controller, and the connections that share its rate.
+struct Leg {
+    controller: Controller,
+    epochs: VecDeque<Epoch>,
+    /// The least round trip of each connection, and the packets of which it was told nothing yet because
+    /// acknowledgements were lost.
+    flows: Vec<(f64, Vec<(u64, f64)>)>,
+    /// What each has to send: bytes.
+    wanted: Vec<f64>,
+    last_send: f64,
+    turn: usize,
+}
+
+struct Run<'s> {
+    scenario: &'s Scenario,
+    link: Link<'s>,
+    legs: Vec<Leg>,
+    foreign: Vec<Cubic>,
+    events: BinaryHeap<Event>,
+    count: u64,
+    samples: Vec<Sample>,
+}
+
+/// Runs it, and gives what was seen in each tenth of a second.
+pub fn run(scenario: &Scenario, controller: impl Fn() -> Controller) -> Vec<Sample> {
+    let mut run = Run {
+        scenario,
+        link: Link::new(scenario),
+        legs: Vec::new(),
+        foreign: Vec::new(),
+        events: BinaryHeap::new(),
+        count: 0,
+        samples: Vec::new(),
+    };
+    for (index, flows) in scenario.legs.iter().enumerate() {
+        let mut controller = controller();
+        let span = controller.plan(0.0, &[]);
+        run.legs.push(Leg {
+            epochs: VecDeque::from([Epoch::new(0, span.rate, 0.0)]),
+            controller,
+            flows: vec![(f64::INFINITY, Vec::new()); *flows],
+            wanted: vec![0.0; *flows],
+            last_send: 0.0,
+            turn: 0,
+        });
+        run.at(0.0, What::Send(index));
+        run.at(span.length, What::Turn(index));
+    }
+    for index in 0..scenario.foreign {
+        run.foreign.push(Cubic::new());
+        run.send_foreign(0.001 * index as f64, index);
+    }
+    while let Some(Event(now, _, what)) = run.events.pop() {
+        if now > scenario.seconds {
+            break;
+        }
+        run.happens(now, what);
+    }
+    run.samples
+}
+
+impl Run<'_> {
+    fn at(&mut self, time: f64, what: What) {
+        if time.is_finite() {
+            self.count += 1;
+            self.events.push(Event(time, self.count, what));
+        }
+    }
+
+    fn sample(&mut self, time: f64) -> &mut Sample {
+        let index = index(time.min(self.scenario.seconds));
+        while self.samples.len() <= index {
+            let from = self.samples.len() as f64 * SAMPLE;
+            // Fine enough for any trace here.
+            let parts = 10;
+            let mean: f64 = (0..parts)
+                .map(|part| {
+                    at(
+                        &self.scenario.rate,
+                        from + SAMPLE * (f64::from(part) + 0.5) / f64::from(parts),
+                    )
+                })
+                .sum();
+            self.samples.push(Sample {
+                capacity: mean / f64::from(parts) * SAMPLE,
+                carried: vec![0.0; self.scenario.legs.len()],
+                ..Sample::default()
+            });
+        }
+        &mut self.samples[index]
+    }
+
+    fn happens(&mut self, now: f64, what: What) {
+        match what {
+            What::Send(leg) => self.send(now, leg),
+            What::Turn(leg) => self.turn(now, leg),
+            What::Acknowledged(leg, flow, packets) => self.acknowledged(now, leg, flow, &packets),
+            What::Foreign(index, is_lost) => {
+                let rtt = at(&self.scenario.rtt, now);
+                let flow = &mut self.foreign[index];
+                if is_lost {
+                    flow.lost(now, rtt);
+                } else {
+                    flow.acknowledged(now);
+                }
+                self.send_foreign(now, index);
+            }
+        }
+    }
+
+    fn send(&mut self, now: f64, index: usize) {
+        let demand = self.scenario.demand;
+        let leg = &mut self.legs[index];
+        let rate = leg.epochs.back().map_or(1.0, |epoch| epoch.rate);
+        let passed = now - leg.last_send;
+        leg.last_send = now;
+        for wanted in &mut leg.wanted {
+            *wanted = if demand.is_finite() {
+                (*wanted + demand * passed).min(1e6)
+            } else {
+                PACKET
+            };
+        }
+        let flows = leg.flows.len();
+        let chosen = (0..flows)
+            .map(|step| (leg.turn + step) % flows)
+            .find(|flow| leg.wanted[*flow] >= PACKET);
+        let Some(flow) = chosen else {
+            self.at(now + PACKET / rate.max(demand), What::Send(index));
+            return;
+        };
+        leg.turn = flow + 1;
+        leg.wanted[flow] -= PACKET;
+        let mut number = 0;
+        if let Some(epoch) = leg.epochs.back_mut() {
+            epoch.sent += PACKET;
+            number = epoch.number;
+        }
+        self.at(now + PACKET / rate, What::Send(index));
+        let Some((left, is_lost)) = self.link.carry(now) else {
+            self.sample(now).dropped += PACKET;
+            return;
+        };
+        if left.is_infinite() {
+            return;
+        }
+        if left <= self.scenario.seconds {
+            let sample = self.sample(left);
+            sample.carried[index] += PACKET;
+            sample.queue = sample.queue.max(left - now);
+        }
+        if is_lost {
+            return;
+        }
+        let back = left + at(&self.scenario.rtt, left);
+        let leg = &mut self.legs[index];
+        leg.flows[flow].1.push((number, now));
+        if self.link.random.random::<f64>() >= self.scenario.loss[1] {
+            let told = std::mem::take(&mut self.legs[index].flows[flow].1);
+            self.at(back, What::Acknowledged(index, flow, told));
+        }
+    }
+
+    fn acknowledged(&mut self, now: f64, index: usize, flow: usize, packets: &[(u64, f64)]) {
+        let leg = &mut self.legs[index];
+        let Some(last) = packets.last() else { return };
+        let rtt = now - last.1;
+        // The first round trip of a connection has the leg's queue in it.
+        let least = if leg.flows[flow].0.is_infinite() {
+            rtt - leg.controller.queue()
+        } else {
+            rtt
+        };
+        leg.flows[flow].0 = leg.flows[flow].0.min(least);
+        let queue = rtt - leg.flows[flow].0;
+        let Some(first) = leg.epochs.front().map(|epoch| epoch.number) else {
+            return;
+        };
+        for (number, sent) in packets {
+            let place = number
+                .checked_sub(first)
+                .and_then(|place| usize::try_from(place).ok());
+            if let Some(epoch) = place.and_then(|place| leg.epochs.get_mut(place)) {
+                epoch.acknowledge(now, PACKET, queue, now - sent);
+            }
+        }
+        leg.controller.heard(now, rtt);
+    }
+
+    fn turn(&mut self, now: f64, index: usize) {
+        let leg = &mut self.legs[index];
+        if let Some(epoch) = leg.epochs.back_mut() {
+            epoch.ended = now;
+        }
+        // What is finished: something sent later is acknowledged, and its own last packets would have been.
+        while leg.epochs.len() > 1 {
+            let later = leg.epochs.iter().skip(1).any(|epoch| epoch.delivered > 0.0);
+            let first = leg.epochs[0];
+            if !later || now < first.ended + first.longest_rtt {
+                break;
+            }
+            leg.controller.finish(now, &first);
+            leg.epochs.pop_front();
+        }
+        let waiting: Vec<Epoch> = leg.epochs.iter().copied().collect();
+        let span = leg.controller.plan(now, &waiting);
+        let number = leg.epochs.back().map_or(0, |epoch| epoch.number + 1);
+        leg.epochs.push_back(Epoch::new(number, span.rate, now));
+        self.at(now + span.length, What::Turn(index));
+    }
+
+    fn send_foreign(&mut self, now: f64, index: usize) {
+        loop {
+            let flow = &mut self.foreign[index];
+            if flow.under_way >= flow.window.floor() {
+                return;
+            }
+            flow.under_way += 1.0;
+            let rtt = at(&self.scenario.rtt, now);
+            match self.link.carry(now) {
+                Some((left, is_lost)) => {
+                    if left <= self.scenario.seconds {
+                        self.sample(left).foreign += PACKET;
+                    }
+                    self.at(left + rtt, What::Foreign(index, is_lost));
+                }
+                None => self.at(now + rtt, What::Foreign(index, true)),
+            }
+        }
+    }
+}
+
+/// The sample that a time belongs to.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "times here are positive, and no longer than days"
+)]
+pub(super) fn index(time: f64) -> usize {
+    (time / SAMPLE) as usize
+}

@@ -1,0 +1,309 @@
+use proptest::prelude::*;
+use rstest::rstest;
+
+use super::simulation::{SAMPLE, Sample, Scenario, index, run};
+use super::{Controller, PACKET};
+
+fn mbit(value: f64) -> f64 {
+    value * 1e6 / 8.0
+}
+
+/// What is seen of a run from a time on.
+struct Seen {
+    /// What the legs' connections had of what the link could carry.
+    share: f64,
+    /// The time for which their packets waited for it that 95 in 100 samples do not exceed, in seconds.
+    queue: f64,
+    /// What was dropped, of what was sent.
+    dropped: f64,
+    /// The longest time in a row with less than half of what the link could carry, in seconds.
+    longest_below_half: f64,
+}
+
+impl Seen {
+    fn of(samples: &[Sample], from: f64) -> Self {
+        let tail: Vec<&Sample> = samples.iter().skip(index(from)).collect();
+        let sum = |value: fn(&Sample) -> f64| tail.iter().map(|sample| value(sample)).sum::<f64>();
+        let (capacity, carried) = (sum(|it| it.capacity), sum(|it| it.carried.iter().sum()));
+        let mut queues: Vec<f64> = tail.iter().map(|sample| sample.queue).collect();
+        queues.sort_by(f64::total_cmp);
+        let (mut longest, mut below) = (0_u32, 0_u32);
+        for sample in &tail {
+            let is_below = sample.carried.iter().sum::<f64>() < 0.5 * sample.capacity;
+            below = if is_below { below + 1 } else { 0 };
+            longest = longest.max(below);
+        }
+        Self {
+            share: carried / capacity,
+            queue: queues
+                .get(queues.len() * 95 / 100)
+                .copied()
+                .unwrap_or_default(),
+            dropped: sum(|it| it.dropped) / (carried + sum(|it| it.dropped)),
+            longest_below_half: f64::from(longest) * SAMPLE,
+        }
+    }
+}
+
+/// The time after which the rate is to be found, in seconds.
+fn settled(rtt: f64) -> f64 {
+    2.0 + 12.0 * rtt
+}
+
+fn go(scenario: &Scenario) -> Seen {
+    let rtt = scenario.rtt.first().map_or(0.1, |step| step.1);
+    let samples = run(scenario, || Controller::new(f64::INFINITY));
+    Seen::of(&samples, settled(rtt))
+}
+
+fn usual(rtt: f64) -> Scenario {
+    Scenario {
+        rate: vec![(0.0, mbit(40.0))],
+        rtt: vec![(0.0, rtt)],
+        seconds: 60.0,
+        ..Scenario::default()
+    }
+}
+
+/// Whatever is lost, the link is full, and its queue short.
+#[rstest]
+fn loss_is_no_sign(
+    #[values(0.0, 0.05, 0.1, 0.2, 0.3)] loss: f64,
+    #[values(0.01, 0.05, 0.2, 0.6)] rtt: f64,
+    #[values(1, 10, 30)] flows: usize,
+) {
+    let seen = go(&Scenario {
+        loss: [loss; 2],
+        legs: vec![flows],
+        ..usual(rtt)
+    });
+    assert!(seen.share > 0.97, "{:.3} of the link", seen.share);
+    // What acknowledgements that are lost would have told, the next one of the same connection does: the
+    // more there are, the later.
+    let most = 0.02 + 0.002 * flows as f64;
+    assert!(
+        seen.queue < most + 0.25 * rtt,
+        "a queue of {:.3} s",
+        seen.queue
+    );
+}
+
+#[rstest]
+fn so_it_is_at_any_rate(
+    #[values(1.0, 4.0, 15.0, 200.0)] rate: f64,
+    #[values(0.01, 0.1)] rtt: f64,
+    #[values(0.0, 0.1)] loss: f64,
+) {
+    let seen = go(&Scenario {
+        rate: vec![(0.0, mbit(rate))],
+        loss: [loss; 2],
+        ..usual(rtt)
+    });
+    assert!(seen.share > 0.97, "{:.3} of the link", seen.share);
+    let packets = 20.0 * PACKET / mbit(rate);
+    assert!(
+        seen.queue < 0.02 + 0.25 * rtt + packets,
+        "a queue of {:.3} s",
+        seen.queue
+    );
+}
+
+/// The rate is there within half a second, or in twelve round trips.
+#[rstest]
+fn it_is_found_soon(#[values(0.01, 0.05, 0.2, 0.6)] rtt: f64, #[values(0.0, 0.2)] loss: f64) {
+    let scenario = Scenario {
+        loss: [loss; 2],
+        ..usual(rtt)
+    };
+    let samples = run(&scenario, || Controller::new(f64::INFINITY));
+    let is_there = |sample: &Sample| sample.carried.iter().sum::<f64>() > 0.9 * sample.capacity;
+    let found = samples.iter().position(is_there).expect("it is found");
+    let found = found as f64 * SAMPLE;
+    assert!(found <= 0.6 + 12.0 * rtt, "after {found:.1} s");
+}
+
+/// What is too much is dropped at once: a policer, and a buffer of two milliseconds.
+#[rstest]
+#[case(Some(mbit(40.0) * 0.01), f64::INFINITY)]
+#[case(None, mbit(40.0) * 0.002)]
+fn without_a_queue_the_rate_is_found_by_what_arrives(
+    #[case] policer: Option<f64>,
+    #[case] buffer: f64,
+    #[values(0.0, 0.1)] loss: f64,
+) {
+    let seen = go(&Scenario {
+        policer,
+        buffer,
+        loss: [loss, 0.0],
+        ..usual(0.05)
+    });
+    assert!(seen.share > 0.9, "{:.3} of the link", seen.share);
+    // Where much is lost besides, it takes more to tell the one from the other.
+    let most = if loss > 0.0 { 0.25 } else { 0.1 };
+    assert!(seen.dropped < most, "{:.3} dropped", seen.dropped);
+}
+
+#[test]
+fn bursts_of_losses_are_no_drops() {
+    let seen = go(&Scenario {
+        loss: [0.1, 0.0],
+        burst: 10.0,
+        ..usual(0.05)
+    });
+    assert!(seen.share > 0.95, "{:.3} of the link", seen.share);
+    assert!(seen.queue < 0.05, "a queue of {:.3} s", seen.queue);
+}
+
+#[test]
+fn a_rate_that_changes_is_followed() {
+    let seen = go(&Scenario {
+        rate: vec![(0.0, mbit(100.0)), (20.0, mbit(20.0)), (40.0, mbit(60.0))],
+        ..usual(0.05)
+    });
+    assert!(seen.share > 0.97, "{:.3} of the link", seen.share);
+    assert!(seen.queue < 0.03, "a queue of {:.3} s", seen.queue);
+    // At random, four times a second.
+    let mut number = 7_u32;
+    let mut random = || {
+        number = number.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        f64::from(number >> 8) / f64::from(1_u32 << 24)
+    };
+    let rate = (0..240).map(|step| (f64::from(step) * 0.25, mbit(20.0 + 30.0 * random())));
+    let seen = go(&Scenario {
+        rate: rate.collect(),
+        ..usual(0.05)
+    });
+    assert!(seen.share > 0.9, "{:.3} of the link", seen.share);
+    assert!(seen.queue < 0.15, "a queue of {:.3} s", seen.queue);
+}
+
+#[test]
+fn a_path_that_becomes_longer_has_no_queue_for_that() {
+    let steps = (0..8_u32).map(|step| {
+        let longer = f64::from((step * 7) % 4);
+        (f64::from(step) * 15.0, 0.03 + 0.01 * longer)
+    });
+    let seen = go(&Scenario {
+        rate: vec![(0.0, mbit(100.0))],
+        rtt: steps.collect(),
+        loss: [0.01; 2],
+        seconds: 120.0,
+        ..Scenario::default()
+    });
+    assert!(seen.share > 0.97, "{:.3} of the link", seen.share);
+    assert!(seen.queue < 0.05, "a queue of {:.3} s", seen.queue);
+}
+
+#[test]
+fn after_an_outage_it_goes_on_as_before() {
+    let rate = mbit(40.0);
+    let seen = go(&Scenario {
+        rate: vec![(0.0, rate), (20.0, 0.0), (22.0, rate)],
+        ..usual(0.05)
+    });
+    assert!(seen.share > 0.95, "{:.3} of the link", seen.share);
+}
+
+/// Connections that have less to send get it through, and nothing is concluded from that.
+#[test]
+fn who_has_little_to_send_is_no_limit() {
+    let seen = go(&Scenario {
+        legs: vec![4],
+        demand: mbit(5.0),
+        loss: [0.1; 2],
+        ..usual(0.05)
+    });
+    assert!(
+        (seen.share - 0.5).abs() < 0.01,
+        "{:.3} of the link",
+        seen.share
+    );
+    assert!(seen.queue < 0.01, "a queue of {:.3} s", seen.queue);
+}
+
+/// A connection of somebody else's with cubic keeps a third at least.
+#[rstest]
+fn others_are_not_starved(#[values(0.02, 0.1, 0.3)] buffer: f64) {
+    let scenario = Scenario {
+        foreign: 1,
+        buffer: mbit(40.0) * buffer,
+        ..usual(0.05)
+    };
+    let samples = run(&scenario, || Controller::new(f64::INFINITY));
+    let later = samples.iter().skip(100);
+    let (ours, theirs) = later.fold((0.0, 0.0), |(ours, theirs), sample| {
+        (
+            ours + sample.carried.iter().sum::<f64>(),
+            theirs + sample.foreign,
+        )
+    });
+    let share = theirs / (ours + theirs);
+    assert!(share > 0.33, "they have {share:.2}");
+    assert!(share < 0.9, "they have {share:.2}");
+}
+
+/// Several that know nothing of each other share a link, and its queue stays short.
+#[rstest]
+fn they_share_a_link(#[values(2, 3)] legs: usize) {
+    let scenario = Scenario {
+        legs: vec![1; legs],
+        ..usual(0.05)
+    };
+    let samples = run(&scenario, || Controller::new(f64::INFINITY));
+    let seen = Seen::of(&samples, 5.0);
+    assert!(seen.share > 0.97, "{:.3} of the link", seen.share);
+    assert!(seen.queue < 0.05, "a queue of {:.3} s", seen.queue);
+    for leg in 0..legs {
+        let sum = |value: &dyn Fn(&Sample) -> f64| samples.iter().skip(50).map(value).sum::<f64>();
+        let share = sum(&|it| it.carried[leg]) / sum(&|it| it.carried.iter().sum());
+        assert!(share > 0.6 / legs as f64, "leg {leg} has {share:.2}");
+    }
+}
+
+#[test]
+fn the_ceiling_holds() {
+    let ceiling = mbit(10.0);
+    let samples = run(&usual(0.05), || Controller::new(ceiling));
+    let seen = Seen::of(&samples, settled(0.05));
+    assert!(
+        (seen.share - 0.25).abs() < 0.01,
+        "{:.3} of the link",
+        seen.share
+    );
+    for sample in &samples {
+        assert!(
+            sample.carried[0] <= ceiling * SAMPLE + 2.0 * PACKET,
+            "{sample:?}"
+        );
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
+
+    /// On any steady link it is not stuck below half of it, and its queue is bounded.
+    #[test]
+    fn it_is_never_stuck(
+        rate in 0.0_f64..2.3,
+        rtt in 0.005_f64..0.6,
+        loss in 0.0_f64..0.3,
+        back in 0.0_f64..0.3,
+        flows in 1_usize..8,
+        seed in any::<u64>(),
+    ) {
+        let rate = 10_f64.powf(rate);
+        let seen = go(&Scenario {
+            rate: vec![(0.0, mbit(rate))],
+            rtt: vec![(0.0, rtt)],
+            loss: [loss, back],
+            legs: vec![flows],
+            seconds: 30.0 + settled(rtt),
+            seed,
+            ..Scenario::default()
+        });
+        prop_assert!(seen.longest_below_half < 5.0, "{} s below half", seen.longest_below_half);
+        prop_assert!(seen.share > 0.9, "{} of the link", seen.share);
+        let packets = (20.0 + 4.0 * flows as f64) * PACKET / mbit(rate);
+        prop_assert!(seen.queue < 0.03 + 0.4 * rtt + packets, "a queue of {} s", seen.queue);
+    }
+}
