@@ -1,6 +1,6 @@
 //! The interfaces towards campuses and peers: routes, state, MTU and offloads.
 
-use pepd_config::{Config, Via};
+use pepd_config::{Config, LinkSource, Via};
 
 use super::finding::Finding;
 use super::links::{Link, Links, Target};
@@ -22,6 +22,29 @@ pub fn judge(links: &Links, config: &Config) -> Vec<Finding> {
     }
     findings.extend(segments(links, config));
     findings.extend(tunnels(links, config));
+    findings.extend(telling(links, config));
+    findings
+}
+
+/// Judges the interfaces that tell of the links under legs: one that is not there says that its link is
+/// gone, for as long as that is so.
+fn telling(links: &Links, config: &Config) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for leg in &config.legs {
+        let Some(LinkSource::Interface(name)) = &leg.link else {
+            continue;
+        };
+        if links.lacks(name) {
+            findings.push(
+                Finding::stop("link", format!("there is no interface {name}"))
+                    .about(format!("leg {}", leg.name))
+                    .because(
+                        "its link counts as gone until there is: nothing new is connected over it",
+                    )
+                    .advice("`ip -br link` names those that there are"),
+            );
+        }
+    }
     findings
 }
 
@@ -210,6 +233,8 @@ fn tunnels(links: &Links, config: &Config) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use rstest::rstest;
 
     use super::*;
@@ -227,6 +252,18 @@ mod tests {
             prefix: prefix.parse().unwrap(),
             interfaces: interface.into_iter().map(str::to_owned).collect(),
         }
+    }
+
+    #[test]
+    fn an_interface_that_tells_of_a_link_is_there() {
+        let text = "[leg.radio]\nlink = { interface = \"wan\" }\n";
+        let config = config(text);
+        let there = Links::of(vec![Link::named("wan")]);
+        assert_eq!(level(&telling(&there, &config), "link"), None);
+        let other = Links::of(vec![Link::named("eth0")]);
+        assert_eq!(level(&telling(&other, &config), "link"), Some(Level::Stop));
+        // Nobody has told which there are.
+        assert_eq!(level(&telling(&Links::default(), &config), "link"), None);
     }
 
     #[rstest]
@@ -256,6 +293,7 @@ mod tests {
     #[case::a_peer_without("peer hb-i", None, Level::Stop)]
     fn ways(#[case] to: &str, #[case] interface: Option<&str>, #[case] expected: Level) {
         let links = Links {
+            names: BTreeSet::new(),
             routes: vec![way(to, "192.0.2.0/24", interface)],
             links: Vec::new(),
         };
@@ -270,6 +308,7 @@ mod tests {
         let mut link = Link::named("wan");
         link.mtu = bytes;
         let links = Links {
+            names: BTreeSet::new(),
             routes: vec![way("campus b", prefix, Some("wan"))],
             links: vec![link],
         };
@@ -287,6 +326,7 @@ mod tests {
         config.legs[leg].mss = Some(mss);
         let to = format!("campus {}", config.campuses[0].name);
         let links = Links {
+            names: BTreeSet::new(),
             routes: vec![way(&to, "192.0.2.0/24", Some("wan"))],
             links: vec![Link::named("wan")],
         };

@@ -19,6 +19,8 @@ pub struct Links {
     pub routes: Vec<Route>,
     /// The interfaces that the routes lead out by.
     pub links: Vec<Link>,
+    /// The names of all interfaces.
+    pub names: BTreeSet<String>,
 }
 
 /// The route to one prefix or peer.
@@ -129,6 +131,7 @@ impl Links {
         }
         let qdiscs = qdiscs(&handle).await;
         serving.abort();
+        let names = all.values().map(|link| link.name.clone()).collect();
         let used: BTreeSet<_> = routes.iter().flat_map(|route| &route.interfaces).collect();
         let links = all.into_iter().filter_map(|(index, mut link)| {
             if !used.contains(&link.name) {
@@ -141,12 +144,22 @@ impl Links {
             Some(link)
         });
         let links = links.collect();
-        Self { routes, links }
+        Self {
+            routes,
+            links,
+            names,
+        }
     }
 
     /// Gives the interfaces towards campuses and peers, without `lo`.
     pub fn out(&self) -> impl Iterator<Item = &Link> {
         self.links.iter().filter(|link| link.name != "lo")
+    }
+
+    /// Returns whether this host has no interface of this name, wherever it leads to.
+    pub fn lacks(&self, name: &str) -> bool {
+        // Without any, netlink has not told.
+        !self.names.is_empty() && !self.names.contains(name)
     }
 
     /// Gives the interface of this name.
@@ -157,9 +170,11 @@ impl Links {
     /// Makes, for tests, a set of these interfaces and no routes.
     #[cfg(test)]
     pub fn of(links: Vec<Link>) -> Self {
+        let names = links.iter().map(|link| link.name.clone()).collect();
         Self {
             routes: Vec::new(),
             links,
+            names,
         }
     }
 }

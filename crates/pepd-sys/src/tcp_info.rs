@@ -40,6 +40,8 @@ pub struct TcpInfo {
     pub backoff: u8,
     /// The time since the last data came, in whole milliseconds.
     pub since_data: Duration,
+    /// The time since the last acknowledgement came, in whole milliseconds.
+    pub since_acknowledgement: Duration,
     /// Segments retransmitted since the start.
     pub retransmitted_segments: u32,
     /// Bytes written that have not been sent once.
@@ -120,6 +122,7 @@ impl Fields<'_> {
             timeouts: self.u8(2)?,
             backoff: self.u8(4)?,
             since_data: Duration::from_millis(self.u32(52)?.into()),
+            since_acknowledgement: Duration::from_millis(self.u32(56)?.into()),
             retransmitted_segments: self.u32(100)?,
             unsent: self.u32(144)?,
             acknowledged_bytes: self.u64(120)?,

@@ -229,8 +229,16 @@ impl Follower {
             _ => None,
         });
         for name in sources.collect::<BTreeSet<_>>() {
+            let known = self.interfaces.get(&name).copied();
+            if known.is_none() {
+                tracing::warn!(
+                    interface = name,
+                    "there is no such interface now, so the link that it tells of counts as gone \
+                     (`ip -br link` names those that there are)"
+                );
+            }
             // One that is not there carries nothing.
-            let carries = self.interfaces.get(&name).copied().unwrap_or_default();
+            let carries = known.unwrap_or_default();
             self.interface(InterfaceChange { name, carries });
         }
         self.peers();

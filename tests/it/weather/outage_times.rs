@@ -267,8 +267,9 @@ fn a_link_that_is_back_is_used_at_once(
             // The link is not met by all that has waited for it.
             ensure!(burst <= MOST_AT_ONCE, "{burst} of {MOST_AT_ONCE} bytes");
             // A round trip until the peer has said what it has had already; where the window then
-            // forbids what is new, the kernel's timer; and the way there.
-            let limit = timeout + 3 * FAR + Duration::from_millis(50);
+            // forbids what is new, the kernel's timer; a round trip of what that sends, by which the kernel
+            // learns what is missing; and the way there.
+            let limit = timeout + 5 * FAR + Duration::from_millis(50);
             ensure!(
                 begun.len() == flows && last.is_some_and(|last| *last < limit),
                 "{last:?} of {limit:?}"

@@ -426,6 +426,7 @@ fn an_interface_tells_whether_its_link_is_there() -> Result<()> {
     let config = World::config().replace("[leg.wan]", "[leg.wan]\nwhile_gone = \"refuse\"");
     let none = "[leg.wan]\nlink = { interface = \"none0\" }";
     stage.pepd()?.reload(&config.replace("[leg.wan]", none))?;
+    wait_for_log(&stage, "there is no such interface now")?;
     wait_for_log(&stage, "by=\"interface none0\"")?;
     pair.exchange(BYTES)?;
     assert!(stage.world.pair(Family::V4).is_err(), "it is refused");

@@ -126,7 +126,7 @@ fn no_such_time() -> Problem {
     Problem::new(
         StatusCode::BAD_REQUEST,
         "that is no time for which a link may be gone",
-        "only `going-down` has one, in seconds, up to a day: for=10",
+        "only `going-down` has one, up to a day (`--for 10s`; in a request `for=10`)",
     )
 }
 

@@ -124,7 +124,7 @@ pub(crate) async fn restart(context: Arc<Context>, leg: Arc<str>, before: Before
         stalled.retain(Stalled::is_stalled);
         for one in stalled.iter().filter(|one| is_due(&one.info, again)) {
             tokio::time::sleep_until(pace.next(one.info.mss, Instant::now()).into()).await;
-            one.restart(shared, again.is_zero());
+            one.restart(shared, again.is_zero().then_some(outage));
         }
         waiting.retain(|one| one.is_waiting(up_since.elapsed()));
         for one in waiting.iter().filter(|one| is_due(&one.info, again)) {

@@ -21,6 +21,7 @@
 //! leg's timestamps is put forward first.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
+use std::time::Duration;
 
 use pepd_packet::{FourTuple, SequenceNumber, icmp};
 use pepd_sys::repair::{self, RepairError};
@@ -31,6 +32,9 @@ use pepd_telemetry::LiveLeg;
 use super::segment::segment;
 use super::{Ends, Injector, info};
 use crate::shared::Shared;
+
+/// The time before an outage within which something was acknowledged where old echoes may still come.
+const FORGOTTEN: Duration = Duration::from_secs(30);
 
 /// The messages that a socket gets at most: as often as the kernel doubles a timer, up to two minutes
 /// from the least that there is (TCP_RTO_MIN, TCP_RTO_MAX), and some to spare.
@@ -58,12 +62,12 @@ impl<'l> Stalled<'l> {
         })
     }
 
-    /// Has it go on.
-    pub(super) fn restart(&self, shared: &Shared, first: bool) {
+    /// Has it go on. At the first attempt it is said how long the outage was.
+    pub(super) fn restart(&self, shared: &Shared, outage: Option<Duration>) {
         let (Some(socket), Some(injector)) = (self.live.socket.upgrade(), &shared.injector) else {
             return;
         };
-        if let Err(error) = restart(socket.as_fd(), injector, shared, first) {
+        if let Err(error) = restart(socket.as_fd(), injector, shared, outage) {
             tracing::debug!(flow = self.live.flow, %error, "restart a leg");
         }
     }
@@ -73,13 +77,16 @@ fn restart(
     fd: BorrowedFd<'_>,
     injector: &Injector,
     shared: &Shared,
-    first: bool,
+    outage: Option<Duration>,
 ) -> Result<(), RepairError> {
     let info = tcp_info(fd)?;
     if info.unacked == 0 {
         return Ok(repair::probe_window(fd)?);
     }
-    if first && info.timestamps {
+    // Once it has been done it need not be again before something is acknowledged; and a link that flaps
+    // for an hour would put the clock forward by so much that the peer takes it for the past.
+    let is_done = |outage| info.since_acknowledgement > outage + FORGOTTEN;
+    if info.timestamps && outage.is_some_and(|outage| !is_done(outage)) {
         repair::forget_echoes(fd)?;
     }
     let ends = Ends::of(fd)?;
