@@ -93,6 +93,8 @@ impl Yield {
     /// The same if each packet is lost by itself.
     fn of_one(&self, bytes: f64) -> f64 {
         let share = self.share().min(0.99);
-        (share * (1.0 - share) / (bytes / PACKET).max(1.0)).sqrt()
+        // Nor is the share itself known for sure.
+        let packets = 1.0 / (bytes / PACKET).max(1.0) + 1.0 / self.packets().max(1.0);
+        (share * (1.0 - share) * packets).sqrt()
     }
 }

@@ -252,11 +252,12 @@ impl Controller {
     /// Goes on until there is a queue, or less is let through than usual.
     fn start(&mut self, seen: Seen<'_>) {
         let Seen { epoch, now, .. } = seen;
-        // Nothing much is known of the path yet: as if one in nine were lost at least. And what was lost of
+        // Nothing much is known of the path yet: as if one in five were lost at least. And what was lost of
         // acknowledgements is told late: only what is short twice in a row is.
         let usual = self.path.share();
         let doubt = |bytes: f64| {
-            let least = 4.0 * (0.1 * PACKET / bytes).sqrt();
+            let packets = PACKET / bytes + 1.0 / self.path.packets().max(1.0);
+            let least = 4.0 * (0.16 * packets).sqrt();
             (4.0 * self.path.deviation(bytes))
                 .max(least)
                 .max(0.25 * usual)
