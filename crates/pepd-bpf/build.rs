@@ -4,10 +4,11 @@ use std::env;
 use std::path::Path;
 use std::process::Command;
 
-const SOURCE: &str = "src/bpf/fixed_rate.bpf.c";
+const FOLDER: &str = "src/bpf";
+const SOURCE: &str = "src/bpf/leg_rate.bpf.c";
 
 fn main() -> Result<(), String> {
-    println!("cargo::rerun-if-changed={SOURCE}");
+    println!("cargo::rerun-if-changed={FOLDER}");
     println!("cargo::rerun-if-env-changed=CLANG");
     if env::var_os("CARGO_FEATURE_LOAD").is_none() {
         return Ok(());
@@ -21,7 +22,7 @@ fn main() -> Result<(), String> {
             "-target", target, "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Werror",
         ])
         .args(["-c", SOURCE, "-o"])
-        .arg(Path::new(&out).join("fixed_rate.bpf.o"))
+        .arg(Path::new(&out).join("leg_rate.bpf.o"))
         .status()
         .map_err(|error| {
             format!(

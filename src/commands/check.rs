@@ -6,7 +6,7 @@ use pepd_config::{Config, Congestion, Handshake, Via};
 
 use crate::cli::Check;
 use crate::config_file;
-use crate::daemon::fixed_rate;
+use crate::daemon::controls;
 use crate::exit::Result;
 use crate::ui::output::{eprint, print};
 use crate::ui::table;
@@ -27,7 +27,7 @@ pub fn check(Check { file, all }: &Check) -> Result {
 }
 
 fn asks_for_what_is_not_built(config: &Config) -> bool {
-    !pepd_bpf::IS_BUILT && config.legs.iter().any(fixed_rate::is_asked_for)
+    !pepd_bpf::IS_BUILT && config.legs.iter().any(controls::is_asked_for)
 }
 
 fn describe(config: &Config) -> String {

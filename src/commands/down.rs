@@ -2,7 +2,7 @@
 
 use crate::cli::File;
 use crate::config_file;
-use crate::daemon::fixed_rate;
+use crate::daemon::controls;
 use crate::daemon::lock::Lock;
 use crate::daemon::privileges;
 use crate::exit::{Failure, Result};
@@ -19,7 +19,7 @@ pub fn down(file: &File) -> Result {
         .map_err(|error| Failure::internal("start the runtime", error))?;
     let table = pepd_net::RouteTable(config.capture.table.0);
     let removed = runtime.block_on(pepd_net::remove(table, config.capture.mark))?;
-    let controls = fixed_rate::remove_left()?;
+    let controls = controls::remove_left()?;
     if removed.is_empty() && controls.is_empty() {
         return print(b"nothing of pepd's is here\n");
     }

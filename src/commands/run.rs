@@ -7,7 +7,7 @@ use pepd_relay::Injector;
 use crate::cli::File;
 use crate::config_file;
 use crate::daemon::admin::{Page, Socket};
-use crate::daemon::fixed_rate::Controls;
+use crate::daemon::controls::Controls;
 use crate::daemon::lock::Lock;
 use crate::daemon::privileges::Needs;
 use crate::daemon::{Daemon, Made, Privileged, log, privileges};
@@ -27,7 +27,7 @@ pub fn run(file: &File) -> Result {
     // Everything after this, threads and programs, has only what is needed.
     let needs = Needs {
         config: &config,
-        removes_controls: !controls.is_empty(),
+        has_controls: !controls.is_empty(),
     };
     let in_force = privileges::confine(account.as_ref(), &needs)?;
     let privileged = Privileged {

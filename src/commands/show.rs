@@ -2,7 +2,7 @@
 
 use crate::cli::File;
 use crate::config_file;
-use crate::daemon::fixed_rate::Controls;
+use crate::daemon::controls::Controls;
 use crate::daemon::resources;
 use crate::daemon::wiring;
 use crate::exit::{Failure, Result};

@@ -3,8 +3,8 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use pepd_admin::wire::{
-    Alarm, Confinement, GuardDrops, Held, LastReload, LimitUse, LinkState, PairDirection, PairLeg,
-    PairSnapshot, PeerState, ReloadState, Status,
+    Alarm, Confinement, FoundRate, GuardDrops, Held, LastReload, LimitUse, LinkState,
+    PairDirection, PairLeg, PairSnapshot, PeerState, ReloadState, Status,
 };
 
 use crate::cli::AskArgs;
@@ -48,6 +48,7 @@ fn describe(status: &Status, now: f64, width: Option<u16>) -> String {
         limits(&status.limits, width),
         peers(&status.peers, now, width),
         links(&status.links, now, width),
+        rates(&status.rates, width),
         held(status.held.as_ref()),
         guards(&status.guards, width),
         counters(status, width),
@@ -212,6 +213,36 @@ fn links(links: &[LinkState], now: f64, width: Option<u16>) -> String {
                 .map_or_else(|| "–".to_owned(), |since| format::age(now - since)),
             format::count(link.changes),
             told_by(link),
+        ]);
+    }
+    table::text(&table)
+}
+
+/// Lists the rates that are found.
+fn rates(rates: &[FoundRate], width: Option<u16>) -> String {
+    if rates.is_empty() {
+        return String::new();
+    }
+    let header = [
+        "RATE OF LEG",
+        "STATE",
+        "CARRIES",
+        "SENT AT",
+        "LOST",
+        "QUEUE",
+        "LEAST RTT",
+    ];
+    let mut table = table::table(&header, &[2, 3, 4, 5, 6], &[], width);
+    for rate in rates {
+        let bits = |rate: u64| format::rate(format::number(rate));
+        table.add_row([
+            rate.leg.clone(),
+            rate.state.name().to_owned(),
+            bits(rate.capacity),
+            bits(rate.rate),
+            format::percent(rate.loss),
+            format::seconds(rate.queue),
+            rate.rtt.map_or_else(|| "–".to_owned(), format::seconds),
         ]);
     }
     table::text(&table)

@@ -9,8 +9,9 @@
 
 pub mod admin;
 mod asymmetric_pairs;
+pub mod controls;
 mod drain;
-pub mod fixed_rate;
+
 mod flooded_destinations;
 mod gate_keeper;
 mod health;
@@ -43,7 +44,7 @@ use pepd_telemetry::Counters;
 
 use crate::cli::File;
 use crate::daemon::admin::{Page, Socket};
-use crate::daemon::fixed_rate::Controls;
+use crate::daemon::controls::Controls;
 use crate::daemon::gate_keeper::GateKeeper;
 use crate::daemon::holding::Holding;
 use crate::daemon::links::Links;
@@ -75,7 +76,7 @@ pub struct Daemon {
 
 /// The objects that are made with the privileges that the daemon then gives up.
 pub struct Privileged {
-    /// The controls of the legs with a fixed rate.
+    /// The legs' controls of pepd's own.
     pub controls: Controls,
     /// What the services take over.
     pub made: Made,

@@ -8,7 +8,7 @@ use pepd_config::Config;
 use pepd_net::{Plan, QueueBackend};
 use pepd_relay::{Prepared, Settings};
 
-use crate::daemon::fixed_rate::Controls;
+use crate::daemon::controls::Controls;
 use crate::daemon::resources::Descriptors;
 use crate::daemon::wiring;
 use crate::exit::{Failure, Result};

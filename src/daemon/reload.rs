@@ -63,6 +63,7 @@ impl Daemon {
         self.keeper.probes.follow(&config);
         self.keeper.health.follow(&plan);
         self.links.follow(&config);
+        self.controls.follow(&config);
         self.config = config;
         self.descriptors = descriptors;
         self.plan = plan;

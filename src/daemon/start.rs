@@ -30,11 +30,16 @@ impl Daemon {
     /// # Errors
     ///
     /// Whatever the kernel or the host lacks; nothing of pepd's is then left behind.
-    pub async fn start(file: File, config: Config, privileged: Privileged) -> Result<Option<Self>> {
+    pub async fn start(
+        file: File,
+        config: Config,
+        mut privileged: Privileged,
+    ) -> Result<Option<Self>> {
         let mut requests = requests()?;
         let notifier =
             Notifier::start().map_err(|error| Failure::internal("start a thread", error))?;
         privileged.report(&config, &file);
+        privileged.controls.find(&config)?;
         let workers = resources::workers(&config);
         let descriptors = resources::share_descriptors(&config, workers)?;
         let settings = prepare::settings(&config, &privileged.controls, descriptors)?;
@@ -52,7 +57,8 @@ impl Daemon {
             workers,
             descriptors,
             peers: probes.states(),
-            fixed_rate: privileged.controls.names(),
+            controls: privileged.controls.names(),
+            finders: privileged.controls.finders(),
             alarms: Arc::clone(&alarms),
             confinement: privileged.in_force.for_status(),
         };

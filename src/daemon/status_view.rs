@@ -14,7 +14,7 @@ use pepd_config::{Config, Via};
 use pepd_relay::Observer;
 use pepd_telemetry::Counters;
 
-use crate::daemon::fixed_rate::Names;
+use crate::daemon::controls::{Finders, Names};
 use crate::daemon::health::{Alarms, Passing};
 use crate::daemon::holding::HeldFigures;
 use crate::daemon::links::LinkStates;
@@ -33,7 +33,9 @@ pub struct Sources {
     /// The records of all peers.
     pub peers: PeerStates,
     /// The kernel's names for the legs' controls.
-    pub fixed_rate: Names,
+    pub controls: Names,
+    /// What knows the rates that are found.
+    pub finders: Finders,
     /// What stands in the way of connections.
     pub alarms: Arc<Alarms>,
     /// What the daemon may still do.
@@ -49,7 +51,8 @@ pub struct StatusView {
     /// The most descriptors that the process may have.
     descriptors: u64,
     peers: PeerStates,
-    fixed_rate: Names,
+    controls: Names,
+    finders: Finders,
     alarms: Arc<Alarms>,
     links: LinkStates,
     held: HeldFigures,
@@ -86,7 +89,8 @@ impl StatusView {
             workers,
             descriptors,
             peers,
-            fixed_rate,
+            controls,
+            finders,
             alarms,
             confinement,
         } = sources;
@@ -96,7 +100,8 @@ impl StatusView {
             workers: workers.get(),
             descriptors: descriptors.limit,
             peers,
-            fixed_rate,
+            controls,
+            finders,
             alarms,
             links,
             held,
@@ -232,6 +237,7 @@ impl View for StatusView {
             routed,
             guards,
             links: self.links.get(),
+            rates: self.finders.rates(),
             held: self.held.get(),
             alarms: self.alarms.list(),
             advice,
@@ -242,14 +248,14 @@ impl View for StatusView {
         let mut flows = self.observer.flows().flows(Instant::now());
         flows
             .iter_mut()
-            .for_each(|flow| self.fixed_rate.translate(flow));
+            .for_each(|flow| self.controls.translate(flow));
         self.links.report_on(&mut flows);
         flows
     }
 
     fn flow(&self, id: u64) -> Option<FlowSnapshot> {
         let mut flow = self.observer.flows().flow(id, Instant::now())?;
-        self.fixed_rate.translate(&mut flow);
+        self.controls.translate(&mut flow);
         self.links.report_on(std::slice::from_mut(&mut flow));
         Some(flow)
     }

@@ -6,7 +6,7 @@ use pepd_config::{Action, Config, Dscp, Handshake, Tos, Via, WhileGone};
 use pepd_packet::{QueueNumber, SocketMarks};
 use pepd_relay::ListenerAddress;
 
-use crate::daemon::fixed_rate::Controls;
+use crate::daemon::controls::Controls;
 use crate::daemon::resources;
 
 /// The first NFQUEUE; each worker reads one.
@@ -16,7 +16,7 @@ const FIRST_QUEUE: QueueNumber = QueueNumber(7300);
 /// follows the cores.
 pub const HOLD_QUEUE: QueueNumber = QueueNumber(7299);
 
-/// Gives what the relay is told; `controls` are those of the legs with a fixed rate.
+/// Gives what the relay is told; `controls` are the legs' of pepd's own.
 pub fn settings(config: &Config, controls: &Controls) -> pepd_relay::Settings {
     pepd_relay::Settings {
         port: config.capture.port,

@@ -10,7 +10,7 @@ use pepd_net::{
 use pepd_packet::QueueNumber;
 
 use super::finding::Finding;
-use crate::daemon::fixed_rate::Controls;
+use crate::daemon::controls::Controls;
 use crate::daemon::lock;
 use crate::daemon::resources;
 use crate::daemon::wiring;

@@ -5,18 +5,18 @@ use pepd_config::{Config, Congestion, Leg};
 use super::finding::Finding;
 use super::modules::{Modules, Presence};
 use super::sysctl::Sysctls;
-use crate::daemon::fixed_rate;
+use crate::daemon::controls;
 
 const ID: &str = "congestion";
 
 /// Whether this kernel takes pepd's own control, if a leg asks for it, and why not.
 #[derive(Debug)]
-pub struct FixedRate(Option<Result<(), pepd_bpf::Error>>);
+pub struct OwnControl(Option<Result<(), pepd_bpf::Error>>);
 
-impl FixedRate {
+impl OwnControl {
     /// Loads the control and forgets it again.
     pub fn gather(config: &Config) -> Self {
-        let asked = config.legs.iter().any(fixed_rate::is_asked_for);
+        let asked = config.legs.iter().any(controls::is_asked_for);
         Self(asked.then(pepd_bpf::probe))
     }
 }
@@ -41,7 +41,7 @@ impl Family {
                 name if name.starts_with("bbr") => Self::Bbr,
                 _ => Self::Other,
             },
-            Congestion::FixedRate => Self::Other,
+            Congestion::FixedRate | Congestion::FindRate => Self::Other,
         }
     }
 }
@@ -50,7 +50,7 @@ impl Family {
 pub fn judge(
     sysctls: &Sysctls,
     modules: &Modules,
-    fixed_rate: &FixedRate,
+    own_control: &OwnControl,
     config: &Config,
 ) -> Vec<Finding> {
     let available = sysctls
@@ -64,7 +64,9 @@ pub fn judge(
                 Some(Congestion::Kernel(wanted)) => {
                     judge_kernel_control(wanted, available, modules)
                 }
-                Some(Congestion::FixedRate) => judge_fixed_rate(fixed_rate),
+                Some(own @ (Congestion::FixedRate | Congestion::FindRate)) => {
+                    judge_own(own, own_control)
+                }
                 None => judge_default(sysctls),
             }
             .about(format!("leg {}", leg.name))
@@ -92,12 +94,18 @@ fn judge_kernel_control(wanted: &str, available: &str, modules: &Modules) -> Fin
     }
 }
 
-fn judge_fixed_rate(FixedRate(probed): &FixedRate) -> Finding {
+fn judge_own(asked: &Congestion, OwnControl(probed): &OwnControl) -> Finding {
     match probed {
         Some(Err(error)) => Finding::stop(ID, error.to_string())
             .because("`pepd run` refuses to start with less than the file asks for")
-            .advice("see docs/fixed-rate.md; bbr is what comes next to it"),
-        _ => Finding::ok(ID, "fixed-rate: this kernel takes the program"),
+            .advice(format!(
+                "see docs/{}.md; bbr is what comes next to it",
+                asked.as_str()
+            )),
+        _ => Finding::ok(
+            ID,
+            format!("{}: this kernel takes the program", asked.as_str()),
+        ),
     }
 }
 
@@ -155,7 +163,8 @@ mod tests {
     #[case::taken(Some(Ok(())), Level::Ok)]
     #[case::not_built(Some(Err(pepd_bpf::Error::NotBuilt)), Level::Stop)]
     fn pepds_own(#[case] probed: Option<Result<(), pepd_bpf::Error>>, #[case] expected: Level) {
-        assert_eq!(judge_fixed_rate(&FixedRate(probed)).level, expected);
+        let asked = Congestion::FindRate;
+        assert_eq!(judge_own(&asked, &OwnControl(probed)).level, expected);
     }
 
     #[rstest]

@@ -33,7 +33,7 @@ use pepd_config::Config;
 use self::capture::Capture;
 use self::clock::Clock;
 use self::confinement::Confinement;
-use self::congestion::FixedRate;
+use self::congestion::OwnControl;
 use self::descriptors::Limit;
 use self::finding::{Finding, Level, worst};
 use self::links::Links;
@@ -71,7 +71,7 @@ pub fn doctor(options: &Doctor) -> Result<ExitCode> {
 struct Facts {
     sysctls: Sysctls,
     modules: Modules,
-    fixed_rate: FixedRate,
+    own_control: OwnControl,
     links: Links,
     clock: Clock,
     privileges: Privileges,
@@ -86,7 +86,7 @@ impl Facts {
         Self {
             sysctls: Sysctls::gather(),
             modules: Modules::gather(),
-            fixed_rate: FixedRate::gather(config),
+            own_control: OwnControl::gather(config),
             links: Links::gather(config).await,
             clock: Clock::gather(),
             limit: Limit::gather(privileges.unbounded_pipes),
@@ -111,7 +111,7 @@ impl Facts {
         findings.extend(congestion::judge(
             sysctls,
             modules,
-            &self.fixed_rate,
+            &self.own_control,
             config,
         ));
         findings.extend(buffers::judge(sysctls, config));

@@ -21,5 +21,6 @@ mod kernel;
 mod lifecycle;
 mod limits;
 mod relay;
+mod streams;
 mod tunnels;
 mod weather;

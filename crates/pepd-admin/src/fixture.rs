@@ -8,10 +8,10 @@ use pepd_telemetry::Counters;
 use crate::view::View;
 use crate::wire::{
     API_VERSION, CampusSnapshot, Confinement, CountedReason, DaemonState, DirectionPoint,
-    DirectionSnapshot, FlowHistory, FlowSnapshot, Goodput, GuardDrops, HandshakeMode, Held,
-    HistoryPoint, LegPoint, LegSnapshot, LimitUse, LinkReport, LinkState, Liveness, ModemState,
-    Outage, PairDirection, PairLeg, PairSnapshot, PeerState, Phase, PhaseSeconds, QueueBytes,
-    Status, TcpFigures,
+    DirectionSnapshot, FlowHistory, FlowSnapshot, FoundRate, Goodput, GuardDrops, HandshakeMode,
+    Held, HistoryPoint, LegPoint, LegSnapshot, LimitUse, LinkReport, LinkState, Liveness,
+    ModemState, Outage, PairDirection, PairLeg, PairSnapshot, PeerState, Phase, PhaseSeconds,
+    QueueBytes, RateState, Status, TcpFigures,
 };
 
 /// 2026-01-01T00:00:00Z, when everything is asked.
@@ -253,6 +253,7 @@ pub fn status(flows: u64) -> Status {
         ],
         pairs: vec![pair(flows)],
         links: vec![link()],
+        rates: vec![rate()],
         held: Some(held()),
         peers: vec![
             peer("hb-i", Liveness::Answering, Some(0.6), 2),
@@ -274,6 +275,18 @@ fn guards() -> Vec<GuardDrops> {
         bytes,
     };
     vec![drops(Some("hb-i"), 12, 1008), drops(None, 0, 0)]
+}
+
+fn rate() -> FoundRate {
+    FoundRate {
+        leg: "radio".to_owned(),
+        state: RateState::Found,
+        rate: 38_200_000,
+        capacity: 39_600_000,
+        loss: 0.052,
+        queue: 0.0048,
+        rtt: Some(0.0212),
+    }
 }
 
 fn confinement() -> Confinement {

@@ -11,13 +11,13 @@ use libbpf_rs::{
     ErrorKind, Link, MapCore as _, MapFlags, MapHandle, MapType, Object, ObjectBuilder, PrintLevel,
 };
 
-use crate::{Error, Name, NetworkNamespace};
+use crate::{Error, Name, NetworkNamespace, Steering, Use};
 
 /// Tells whether this program was built with the control.
 pub const IS_BUILT: bool = true;
 
 /// The compiled program; see build.rs.
-static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/fixed_rate.bpf.o"));
+static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/leg_rate.bpf.o"));
 
 /// Room for a control's name in `struct tcp_congestion_ops`, where the program has it first
 /// (`TCP_CA_NAME_MAX`, include/net/tcp.h).
@@ -32,7 +32,7 @@ pub struct Control {
     // None where an earlier daemon's serves. Declared before the object: undoing it needs the
     // object's descriptors.
     link: Option<Link>,
-    _object: Option<Object>,
+    object: Option<Object>,
 }
 
 impl Control {
@@ -45,6 +45,18 @@ impl Control {
     /// stays when this is dropped.
     pub fn is_adopted(&self) -> bool {
         self.link.is_none()
+    }
+
+    /// Takes hold of what it is told and what it counts; none where an earlier daemon's serves.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn steering(&self) -> Result<Option<Steering>, Error> {
+        self.object
+            .as_ref()
+            .map(Steering::of)
+            .transpose()
+            .map_err(|error| refused("steer a leg's control", &error))
     }
 }
 
@@ -62,23 +74,26 @@ pub fn probe() -> Result<(), Error> {
     load(&NetworkNamespace::new(0).name(0)).map(drop)
 }
 
-/// Makes the control available to sockets under `name`.
+/// Makes the control of a leg available to sockets in `namespace`.
 ///
 /// From Linux 6.4 on it goes with this process, however that ends. Before that, it outlives a kill;
-/// what is then left is replaced or, where this process may not do that, adopted.
+/// what is then left is replaced. Where this process may not do that, it is adopted if its rate is
+/// [given](Use::GivenRate), and else left where it is, and another name taken.
 ///
 /// # Errors
 /// If the kernel lacks what it takes, or this process the capabilities.
-pub fn register(name: &Name) -> Result<Control, Error> {
+pub fn register(namespace: NetworkNamespace, leg: u8, of: Use) -> Result<Control, Error> {
     let deadline = Instant::now() + PATIENCE;
-    loop {
-        let Loaded { mut object, linked } = load(name)?;
+    let mut names = namespace.names(leg, of);
+    let mut name = names.next();
+    while let Some(wanted) = name.take() {
+        let Loaded { mut object, linked } = load(&wanted)?;
         let error = match attach(&mut object) {
             Ok(link) => {
                 return Ok(Control {
-                    name: name.clone(),
+                    name: wanted,
                     link: Some(link),
-                    _object: Some(object),
+                    object: Some(object),
                 });
             }
             Err(error) => error,
@@ -87,15 +102,24 @@ pub fn register(name: &Name) -> Result<Control, Error> {
             return Err(refused("register the congestion control", &error));
         }
         // One with a link goes by itself; one without stays until somebody removes it.
-        if !linked && !has(&[Capability::CAP_SYS_ADMIN]) {
+        if linked || has(&[Capability::CAP_SYS_ADMIN]) {
+            wait(deadline, &wanted)?;
+            name = Some(wanted);
+        } else if of == Use::GivenRate {
             return Ok(Control {
-                name: name.clone(),
+                name: wanted,
                 link: None,
-                _object: None,
+                object: None,
             });
+        } else {
+            name = names.next();
+            if name.is_none() {
+                return Err(Error::NameTaken(wanted));
+            }
         }
-        wait(deadline, name)?;
     }
+    // There is a first name.
+    Err(Error::NameTaken(namespace.name(leg)))
 }
 
 /// Waits a little for a killed daemon's control to go.

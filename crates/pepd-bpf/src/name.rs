@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fs;
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::unix::fs::MetadataExt as _;
 
 /// Every control that the kernel has, of all network namespaces.
@@ -32,9 +33,24 @@ impl NetworkNamespace {
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
     }
 
-    /// Returns the name of the control of leg number `leg`.
+    /// Returns the name of the control of leg number `leg`, if its rate is given.
     pub fn name(self, leg: u8) -> Name {
-        Name(format!("{}{leg:x}", self.prefix()))
+        self.with(GIVEN, leg)
+    }
+
+    /// Returns the names that the control of leg number `leg` may have, the first choice first. Those
+    /// for rates that are found differ from the others, as a control whose rate is found is of no use to
+    /// anybody else.
+    pub fn names(self, leg: u8, of: Use) -> impl Iterator<Item = Name> {
+        let separators = match of {
+            Use::GivenRate => GIVEN..=GIVEN,
+            Use::FoundRate => FOUND,
+        };
+        separators.map(move |separator| self.with(separator, leg))
+    }
+
+    fn with(self, separator: char, leg: u8) -> Name {
+        Name(format!("{}{separator}{leg:x}", self.prefix()))
     }
 
     /// Lists the controls that are registered for daemons in this namespace, by any process.
@@ -47,7 +63,9 @@ impl NetworkNamespace {
     fn among(self, available: &str) -> Vec<Name> {
         let prefix = self.prefix();
         let ours = |name: &&str| {
-            let leg = name.strip_prefix(&prefix);
+            let rest = name.strip_prefix(&prefix);
+            let is_separator = |it: char| it == GIVEN || FOUND.contains(&it);
+            let leg = rest.and_then(|rest| rest.strip_prefix(is_separator));
             leg.is_some_and(|leg| u8::from_str_radix(leg, 16).is_ok())
         };
         let names = available.split_whitespace().filter(ours);
@@ -55,14 +73,28 @@ impl NetworkNamespace {
     }
 
     fn prefix(self) -> String {
-        format!("{PREFIX}{:x}_", self.0)
+        format!("{PREFIX}{:x}", self.0)
     }
 }
 
 const PREFIX: &str = "pepd";
 
+/// What is between the namespace and the leg: no hexadecimal digits. There are several for legs whose
+/// rate is found: where an old one may not be removed, another is taken.
+const GIVEN: char = '_';
+const FOUND: RangeInclusive<char> = 'g'..='z';
+
+/// What a control is registered for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// The rate of its sockets (`SO_MAX_PACING_RATE`).
+    GivenRate,
+    /// A rate that user space finds.
+    FoundRate,
+}
+
 /// The kernel's name for the control of a leg: `pepd`, the namespace, and the leg, as in
-/// `pepdf0000000_1`. At most 15 characters (`TCP_CA_NAME_MAX`, include/net/tcp.h), and only
+/// `pepdf0000000_1` or `pepdf0000000g1`. At most 15 characters (`TCP_CA_NAME_MAX`, include/net/tcp.h), and only
 /// letters, digits, `_` and `.`, which is what the kernel takes from BPF.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Name(String);
@@ -94,9 +126,21 @@ mod tests {
     #[test]
     fn only_the_namespaces_own_are_found() {
         let namespace = NetworkNamespace::new(0xf0);
-        let found = namespace.among("reno cubic pepdf0_0 pepdf0_1f pepdf00_1 pepdf0_x pepdf0_100");
+        let found = namespace.among(
+            "reno cubic pepdf0_0 pepdf0_1f pepdf00_1 pepdf0_x pepdf0_100 pepdf0g0 pepdf0zff pepdf0fg",
+        );
         let found: Vec<_> = found.iter().map(Name::as_str).collect();
-        assert_eq!(found, ["pepdf0_0", "pepdf0_1f"]);
+        assert_eq!(found, ["pepdf0_0", "pepdf0_1f", "pepdf0g0", "pepdf0zff"]);
+    }
+
+    #[test]
+    fn a_rate_that_is_found_has_other_names() {
+        let namespace = NetworkNamespace::new(0xf0);
+        let given: Vec<_> = namespace.names(1, Use::GivenRate).collect();
+        assert_eq!(given, [namespace.name(1)]);
+        let found: Vec<_> = namespace.names(1, Use::FoundRate).collect();
+        assert_eq!(found.len(), 20);
+        assert!(!found.contains(&namespace.name(1)));
     }
 
     #[test]

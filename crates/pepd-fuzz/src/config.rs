@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use pepd_config::{Config, Context, Report, parse, parse_all};
 use pepd_net::{Plan, QueueBackend};
 
-use crate::daemon::fixed_rate::Controls;
+use crate::daemon::controls::Controls;
 
 #[path = "../../../src/daemon/wiring.rs"]
 #[allow(dead_code, unreachable_pub, reason = "a file of the daemon's")]

@@ -1,7 +1,7 @@
 //! As much of the daemon as its `wiring.rs` takes, without the kernel.
 
 /// A leg's congestion control.
-pub mod fixed_rate {
+pub mod controls {
     use pepd_config::{Congestion, Leg};
 
     /// The controls of legs with a fixed rate: none is registered.
@@ -12,7 +12,7 @@ pub mod fixed_rate {
         pub fn kernel_name(&self, leg: &Leg) -> Option<String> {
             match leg.congestion.as_ref()? {
                 Congestion::Kernel(name) => Some(name.clone()),
-                Congestion::FixedRate => None,
+                Congestion::FixedRate | Congestion::FindRate => None,
             }
         }
     }

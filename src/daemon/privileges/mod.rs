@@ -30,8 +30,8 @@ use crate::exit::Result;
 pub struct Needs<'c> {
     /// The configuration of the start.
     pub config: &'c Config,
-    /// Whether congestion controls in BPF have to be removed at the end.
-    pub removes_controls: bool,
+    /// Whether there are congestion controls in BPF, to steer and to remove at the end.
+    pub has_controls: bool,
 }
 
 /// Becomes `account`, if it is to be another, and gives up for good what the daemon does not need.
@@ -54,7 +54,7 @@ pub fn confine(account: Option<&Account>, needs: &Needs<'_>) -> Result<InForce> 
             None
         }
     };
-    let filtered = match system_calls::filter(needs.removes_controls) {
+    let filtered = match system_calls::filter(needs.has_controls) {
         Ok(()) => true,
         Err(why) => {
             lacks.push(why);

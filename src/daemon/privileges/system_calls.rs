@@ -33,17 +33,17 @@ const NEW_NAMESPACES: c_int = CLONE_NEWCGROUP
     | CLONE_NEWUSER
     | CLONE_NEWUTS;
 
-/// The commands of bpf(2) that unregister a congestion control: BPF_MAP_DELETE_ELEM and
-/// BPF_LINK_DETACH (linux/bpf.h).
-const UNREGISTER: [u64; 2] = [3, 34];
+/// The commands of bpf(2) that steer a congestion control and unregister it: BPF_MAP_LOOKUP_ELEM,
+/// BPF_MAP_UPDATE_ELEM, BPF_MAP_DELETE_ELEM and BPF_LINK_DETACH (linux/bpf.h). All take a descriptor.
+const OF_CONTROLS: [u64; 4] = [1, 2, 3, 34];
 
 /// The rules for each system call: any may hold; without one it always does.
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// Confines this process and all that it starts; or says why it cannot.
-pub(super) fn filter(removes_controls: bool) -> Result<(), String> {
+pub(super) fn filter(has_controls: bool) -> Result<(), String> {
     let failed = |error: &dyn std::fmt::Display| format!("the filter of system calls: {error}");
-    let (unknown, refused) = programs(removes_controls).map_err(|error| failed(&error))?;
+    let (unknown, refused) = programs(has_controls).map_err(|error| failed(&error))?;
     seccompiler::apply_filter(&unknown).map_err(|error| failed(&error))?;
     apply_and_log(&refused).map_err(|error| failed(&error))
 }
@@ -66,7 +66,7 @@ pub fn are_filtered_here() -> bool {
 }
 
 /// Gives what makes calls unknown, and what refuses all that are not allowed.
-fn programs(removes_controls: bool) -> Result<(BpfProgram, BpfProgram), BackendError> {
+fn programs(has_controls: bool) -> Result<(BpfProgram, BpfProgram), BackendError> {
     let architecture = TargetArch::try_from(std::env::consts::ARCH)?;
     let program = |rules, matching, otherwise| {
         SeccompFilter::new(rules, otherwise, matching, architecture)?.try_into()
@@ -75,11 +75,7 @@ fn programs(removes_controls: bool) -> Result<(BpfProgram, BpfProgram), BackendE
     Ok((
         // The C library does without them where the kernel does not know them, and only then.
         program(unknown(), refused(ENOSYS), SeccompAction::Allow)?,
-        program(
-            allowed(removes_controls)?,
-            SeccompAction::Allow,
-            refused(EPERM),
-        )?,
+        program(allowed(has_controls)?, SeccompAction::Allow, refused(EPERM))?,
     ))
 }
 
@@ -96,7 +92,7 @@ fn bits(number: c_int) -> u64 {
     number.unsigned_abs().into()
 }
 
-fn allowed(removes_controls: bool) -> Result<Rules, BackendError> {
+fn allowed(has_controls: bool) -> Result<Rules, BackendError> {
     let mut rules = always(lists::ALLOWED);
     rules.append(&mut always(lists::ALLOWED_OF_ARCHITECTURE));
     // Another filter refuses these: of two refusals, that of the filter installed last would count.
@@ -110,8 +106,8 @@ fn allowed(removes_controls: bool) -> Result<Rules, BackendError> {
     rules.insert(libc::SYS_clone, vec![no_namespace]);
     // Its own limits, and nobody else's.
     rules.insert(libc::SYS_prlimit64, vec![argument(0, Op::Eq, 0)?]);
-    if removes_controls {
-        let commands = UNREGISTER.map(|command| argument(0, Op::Eq, command));
+    if has_controls {
+        let commands = OF_CONTROLS.map(|command| argument(0, Op::Eq, command));
         rules.insert(
             libc::SYS_bpf,
             commands.into_iter().collect::<Result<_, _>>()?,
@@ -139,13 +135,13 @@ mod tests {
 
     #[test]
     fn what_is_unknown_is_not_refused_and_no_call_is_both_allowed_and_unknown() {
-        for removes_controls in [false, true] {
-            let allowed = allowed(removes_controls).unwrap();
+        for has_controls in [false, true] {
+            let allowed = allowed(has_controls).unwrap();
             let unknown = unknown();
             assert!(unknown.keys().all(|call| allowed.contains_key(call)));
             let listed = [lists::ALLOWED, lists::ALLOWED_OF_ARCHITECTURE].concat();
             assert!(listed.iter().all(|call| !unknown.contains_key(call)));
-            assert_eq!(allowed.contains_key(&libc::SYS_bpf), removes_controls);
+            assert_eq!(allowed.contains_key(&libc::SYS_bpf), has_controls);
         }
     }
 

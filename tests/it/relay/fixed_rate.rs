@@ -1,5 +1,5 @@
-//! `congestion = "fixed-rate"`: the control is there with the daemon, carries every byte over a
-//! path that loses a fifth, and is gone when the daemon is, however that ended.
+//! `congestion = "fixed-rate"` and `"find-rate"`: the control is there with the daemon, carries every
+//! byte over a path that loses a fifth, and is gone when the daemon is, however that ended.
 //!
 //! How fast it is, and how fairly flows share, is measured in virtual time: `pepd-lab`.
 
@@ -68,6 +68,7 @@ mod with {
     #[rstest]
     fn a_transfer_over_a_path_that_loses_a_fifth(
         #[values(false, true)] upload: bool,
+        #[values(FIXED, FIND)] control: &str,
     ) -> Result<()> {
         require!(root, program("curl"), program("nginx"), program("ss"));
         let world = lossy_path(upload)?;
@@ -75,9 +76,9 @@ mod with {
         let nginx = Nginx::start(world.server())?;
         let hb = world.hb();
         let config = if upload {
-            config()
+            control_of(control)
         } else {
-            towards_the_client()
+            towards_the_client(control)
         };
         let mut daemon = Pepd::start(PEPD, hb, &config)?;
         let name = only(&registered(hb)?);
@@ -165,8 +166,12 @@ mod with {
 
     /// Invariant 4, for the three ways to end.
     #[rstest]
-    fn killed_and_started_again(#[values(true, false)] down: bool) -> Result<()> {
+    fn killed_and_started_again(
+        #[values(true, false)] down: bool,
+        #[values(FIXED, FIND)] control: &str,
+    ) -> Result<()> {
         require!(root, program("nft"));
+        let config = || control_of(control);
         let mut stage = Stage::with_config(PEPD, &config())?;
         let hb = stage.world.hb();
         let name = only(&registered(hb)?);
@@ -230,6 +235,12 @@ mod with {
         pair.exchange(10_000)?;
         let table = stage.world.hb().sh("ss -tinOH state established")?;
         assert!(table.contains("/30000000bps"), "{table}");
+        let daemon = stage.pepd()?;
+        daemon.reload(&config())?;
+        daemon.reload(&control_of(FIND))?;
+        wait_until(LIMIT, "another refusal in the log", || {
+            daemon.log().matches("restart pepd").count() == 2
+        })?;
         stage.finish()
     }
 
@@ -253,9 +264,10 @@ mod with {
     }
 
     /// With what an unprivileged service is given, and the control goes with it even so.
-    #[test]
-    fn with_the_capabilities_alone() -> Result<()> {
+    #[rstest]
+    fn with_the_capabilities_alone(#[values(FIXED, FIND)] control: &str) -> Result<()> {
         require!(root, program("setpriv"), program("nft"));
+        let config = || control_of(control);
         let stage = Stage::open(Via::Routing, PEPD)?;
         let hb = stage.world.hb();
         let keep = "-all,+net_admin,+net_raw,+net_bind_service,+setuid,+setgid,+bpf,+perfmon";
@@ -271,10 +283,12 @@ mod with {
     }
 
     /// A killed service without CAP_SYS_ADMIN, started again: where its control goes with the
-    /// process it is a new one, and on kernels before 6.4 the old one, which `down` removes.
-    #[test]
-    fn a_killed_service_starts_again() -> Result<()> {
+    /// process it is a new one, and on kernels before 6.4 the old one, or one beside it where the rate is
+    /// found. `down` removes what is left.
+    #[rstest]
+    fn a_killed_service_starts_again(#[values(FIXED, FIND)] control: &str) -> Result<()> {
         require!(root, program("setpriv"), program("nft"));
+        let config = || control_of(control);
         let mut stage = Stage::open(Via::Routing, PEPD)?;
         let keep = "-all,+net_admin,+net_raw,+net_bind_service,+setuid,+setgid,+bpf,+perfmon";
         let start = |netns: &Netns| {
@@ -282,15 +296,21 @@ mod with {
                 .wrapper(&["setpriv", "--bounding-set", keep, "--inh-caps", keep])
                 .start(netns, &config())
         };
+        let adopts = control == FIXED;
         start(stage.world.hb())?.kill()?;
         let left = registered(stage.world.hb())?;
         stage.pepd = Some(start(stage.world.hb())?);
         let hb = stage.world.hb();
-        only(&registered(hb)?);
+        let beside = if adopts { 0 } else { left.len() };
+        assert_eq!(registered(hb)?.len(), 1 + beside);
         stage.world.pair(Family::V4)?.exchange(10_000)?;
         let (status, log) = stage.pepd.take().unwrap().stop()?;
         assert_eq!(status.code(), Some(0), "{log}");
-        assert_eq!(log.contains("serves on"), !left.is_empty(), "{log}");
+        assert_eq!(
+            log.contains("serves on"),
+            adopts && !left.is_empty(),
+            "{log}"
+        );
         assert_eq!(registered(hb)?, left);
         let finished = pepd(hb, "down", &config())?;
         assert_eq!(finished.status.code(), Some(0), "{finished:?}");
@@ -328,24 +348,24 @@ mod with {
         }
     }
 
-    /// As [`config`], with the fixed rate on the other leg.
-    fn towards_the_client() -> String {
-        World::config().replace(
-            "congestion = \"reno\"\n",
-            "congestion = \"fixed-rate\"\nrate = \"20Mbit\"\n",
-        )
+    /// As [`control_of`], for the other leg.
+    fn towards_the_client(lines: &str) -> String {
+        World::config().replace("congestion = \"reno\"\n", lines)
     }
 
     /// Returns the controls that are registered for the daemon in `netns`, whose inode their names
     /// have.
     fn registered(netns: &Netns) -> Result<Vec<String>> {
         let inode = netns.sh("stat --dereference --format %i /proc/self/ns/net")?;
-        let prefix = format!("pepd{:x}_", inode.trim().parse::<u32>()?);
+        let prefix = format!("pepd{:x}", inode.trim().parse::<u32>()?);
+        // Before the number of the leg; no hexadecimal digit.
+        let is_separator = |it: char| it == '_' || ('g'..='z').contains(&it);
         let path = "/proc/sys/net/ipv4/tcp_available_congestion_control";
         let names = fs::read_to_string(path)?;
-        let names = names
-            .split_whitespace()
-            .filter(|name| name.starts_with(&prefix));
+        let names = names.split_whitespace().filter(|name| {
+            name.strip_prefix(&prefix)
+                .is_some_and(|it| it.starts_with(is_separator))
+        });
         Ok(names.map(str::to_owned).collect())
     }
 
@@ -359,10 +379,16 @@ mod with {
 
 /// Returns the standard configuration, with a fixed rate to the server.
 fn config() -> String {
-    World::config().replace(
-        "congestion = \"cubic\"\n",
-        "congestion = \"fixed-rate\"\nrate = \"20Mbit\"\n",
-    )
+    control_of(FIXED)
+}
+
+/// The lines that give a leg such a control.
+const FIXED: &str = "congestion = \"fixed-rate\"\nrate = \"20Mbit\"\n";
+pub(super) const FIND: &str = "congestion = \"find-rate\"\n";
+
+/// Returns the standard configuration, with such lines for the leg to the server.
+pub(super) fn control_of(lines: &str) -> String {
+    World::config().replace("congestion = \"cubic\"\n", lines)
 }
 
 /// Returns what pepd would leave. (Routes come by themselves while addresses are new.)

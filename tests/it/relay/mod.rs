@@ -2,6 +2,7 @@
 
 mod backpressure;
 mod endings;
+mod find_rate;
 mod fixed_rate;
 mod interactive;
 mod late;

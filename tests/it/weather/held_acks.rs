@@ -12,10 +12,10 @@ use pepd_testbed::{Family, Netns, Pepd, World, ask, require, wait_until};
 use rstest::rstest;
 use serde_json::Value;
 
-use super::outage_times::{fill, watch};
 use super::outages::{Side, timer_of, wait_for_doublings};
 use super::{LOSE, RESTORE};
 use crate::harness::{LIMIT, PEPD};
+use crate::streams::{fill, watch};
 
 /// Less than a first window, so that all of it is sent whatever becomes of it.
 const BYTES: u64 = 10_000;

@@ -1,20 +1,18 @@
 //! How long a link that is back stays empty: on the guest's virtual clock.
 
-use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::TcpStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use pepd_testbed::link::{Rate, Shape};
-use pepd_testbed::traffic::{Pair, Pattern};
 use pepd_testbed::{Family, Pepd, World, ask, require};
 use rstest::rstest;
 use serde_json::Value;
 
 use super::{LOSE, RESTORE};
 use crate::harness::PEPD;
+use crate::streams::{fill, take, watch};
 
 /// One way over the link that has outages, and over the other one.
 const FAR: Duration = Duration::from_millis(50);
@@ -59,53 +57,6 @@ fn timeout(socket: &Path) -> Result<Duration> {
     let longest = timeouts.flatten().fold(0.0, f64::max);
     ensure!(longest > 0.2, "{flows:?}");
     Ok(Duration::from_secs_f64(longest))
-}
-
-/// Sends until it is over.
-pub(super) fn fill(mut stream: &TcpStream, over: &AtomicBool) -> Result<()> {
-    let pattern = Pattern::new(1);
-    let mut sent = 0;
-    stream.set_write_timeout(Some(Duration::from_millis(100)))?;
-    while !over.load(Relaxed) {
-        match stream.write(pattern.piece(sent, 16 << 10)) {
-            Ok(some) => sent += some as u64,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
-}
-
-/// Reads what has come so far, and gives how much.
-fn take(mut stream: &TcpStream) -> Result<usize> {
-    let mut buffer = [0; 64 << 10];
-    let mut taken = 0;
-    loop {
-        match stream.read(&mut buffer) {
-            Ok(0) => anyhow::bail!("the connection has ended"),
-            Ok(some) => taken += some,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(taken),
-            Err(error) => return Err(error.into()),
-        }
-    }
-}
-
-/// Reads from all for so long; gives when each had its first bytes, and how many there were in all.
-pub(super) fn watch(pairs: &[Pair], time: Duration) -> Result<(Vec<Option<Duration>>, usize)> {
-    let begun = Instant::now();
-    let mut first = vec![None; pairs.len()];
-    let mut all = 0;
-    while begun.elapsed() < time {
-        for (pair, first) in pairs.iter().zip(&mut first) {
-            let taken = take(&pair.server)?;
-            all += taken;
-            if taken > 0 && first.is_none() {
-                *first = Some(begun.elapsed());
-            }
-        }
-        std::thread::park_timeout(Duration::from_millis(1));
-    }
-    Ok((first, all))
 }
 
 /// Gives how many bytes the box has sent towards the server so far, with their headers.

@@ -7,7 +7,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
 use super::families::{Families, Family, Labels};
-use super::{links, process};
+use super::{links, process, rates};
 use crate::view::View;
 use crate::wire::{
     Alarm, CountedReason, DaemonState, GuardDrops, Liveness, PairDirection, PairSnapshot,
@@ -45,6 +45,7 @@ impl Collector for Collect {
         peers(families, &status.peers)?;
         guards(families, &status.guards)?;
         links::write(families, counters, &status)?;
+        rates::write(families, &status.rates)?;
         process::write(families)
     }
 }

@@ -11,6 +11,7 @@ mod collect;
 mod families;
 mod links;
 mod process;
+mod rates;
 mod text;
 
 use std::fmt;

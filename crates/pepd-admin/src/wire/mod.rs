@@ -12,6 +12,7 @@ mod links;
 mod lists;
 mod peers;
 mod problem;
+mod rates;
 mod status;
 
 pub use confinement::Confinement;
@@ -25,6 +26,7 @@ pub use pepd_telemetry::{
     PairSnapshot, Phase, PhaseSeconds, QueueBytes, Side, TcpFigures,
 };
 pub use problem::{ErrorBody, Problem};
+pub use rates::{FoundRate, RateState};
 pub use status::{
     API_VERSION, Alarm, CampusSnapshot, CountedReason, DaemonState, LastReload, LimitUse,
     ReloadState, Status,

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::confinement::Confinement;
 use super::links::{Held, LinkState};
 use super::peers::{GuardDrops, PeerState};
+use super::rates::FoundRate;
 
 /// The version of every value that the API gives.
 pub const API_VERSION: u32 = 1;
@@ -63,6 +64,9 @@ pub struct Status {
     /// The links under the legs, as far as something tells of them.
     #[serde(default)]
     pub links: Vec<LinkState>,
+    /// The rates that were found for the legs that ask for that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rates: Vec<FoundRate>,
     /// What is held of connections that stay end to end; none where no rule asks for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,

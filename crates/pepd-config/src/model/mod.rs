@@ -199,7 +199,8 @@ pub struct Leg {
     /// kernel's autotuning.
     pub buffer: Option<Size>,
     /// Ceiling of the pacing rate of each connection (`SO_MAX_PACING_RATE`); with
-    /// [`Congestion::FixedRate`] the rate of all together. There it is never `None`.
+    /// [`Congestion::FixedRate`] the rate of all together, where it is never `None`, and with
+    /// [`Congestion::FindRate`] the most that is looked for.
     pub rate: Option<Rate>,
     /// TCP Fast Open towards and from this side (RFC 7413).
     pub fast_open: bool,
@@ -271,6 +272,8 @@ pub enum Congestion {
     Kernel(String),
     /// pepd's own: the leg's rate, whatever is lost.
     FixedRate,
+    /// pepd's own: the rate that the leg's path is found to have, whatever is lost.
+    FindRate,
 }
 
 impl Congestion {
@@ -279,10 +282,17 @@ impl Congestion {
         match self {
             Self::Kernel(name) => name,
             Self::FixedRate => Self::FIXED_RATE,
+            Self::FindRate => Self::FIND_RATE,
         }
     }
 
+    /// Returns whether it is pepd's own and not the kernel's.
+    pub fn is_own(&self) -> bool {
+        matches!(self, Self::FixedRate | Self::FindRate)
+    }
+
     pub(crate) const FIXED_RATE: &str = "fixed-rate";
+    pub(crate) const FIND_RATE: &str = "find-rate";
 }
 
 /// The probing of a silent peer (`SO_KEEPALIVE`), in whole seconds.

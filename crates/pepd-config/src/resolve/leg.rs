@@ -122,7 +122,7 @@ fn fixed_rate_has_a_rate(section: &Section<'_>) -> Result<(), Problem> {
             .label("at which rate?")
             .help(
                 "add `rate`, just below what the link carries, such as `rate = \"48Mbit\"`; or \
-                 write `congestion = \"bbr\"`, which looks for the rate itself",
+                 write `congestion = \"find-rate\"`, which looks for the rate itself",
             )),
         _ => Ok(()),
     }
@@ -132,8 +132,9 @@ fn fixed_rate_has_a_rate(section: &Section<'_>) -> Result<(), Problem> {
 /// a module.
 fn congestion(field: Field<'_>) -> Result<Congestion, Problem> {
     /// Not exhaustive: only to guess what a misspelt one should be.
-    const KNOWN: [&str; 10] = [
+    const KNOWN: [&str; 11] = [
         Congestion::FIXED_RATE,
+        Congestion::FIND_RATE,
         "bbr",
         "cubic",
         "reno",
@@ -145,8 +146,10 @@ fn congestion(field: Field<'_>) -> Result<Congestion, Problem> {
         "htcp",
     ];
     let text = field.text("the name of a congestion control in quotes", "\"cubic\"")?;
-    if text == Congestion::FIXED_RATE {
-        return Ok(Congestion::FixedRate);
+    for own in [Congestion::FixedRate, Congestion::FindRate] {
+        if text == own.as_str() {
+            return Ok(own);
+        }
     }
     let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
     if (1..=bounds::CONGESTION).contains(&text.len()) && text.chars().all(legal) {

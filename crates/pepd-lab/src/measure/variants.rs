@@ -18,9 +18,9 @@ pub(super) fn possible(
         Some(Matrix {}) => Matrix::variants(&available),
         None => experiment.variants.clone(),
     };
-    // After the matrix, which has only the kernel's: pepd's own one takes a rate.
-    if has_fixed_rate(pepd) {
-        available.push("fixed-rate".to_owned());
+    // After the matrix, which has only the kernel's: pepd's own are no hosts'.
+    if has_its_own(pepd) {
+        available.extend(["fixed-rate", "find-rate"].map(str::to_owned));
     }
     let (mut variants, mut left_out) = (Vec::new(), Vec::new());
     for variant in wanted {
@@ -52,8 +52,8 @@ fn congestion_controls() -> Result<Vec<String>> {
     Ok(text.split_whitespace().map(str::to_owned).collect())
 }
 
-/// Returns whether the daemon was built with its own congestion control.
-fn has_fixed_rate(pepd: &Path) -> bool {
+/// Returns whether the daemon was built with its own congestion controls.
+fn has_its_own(pepd: &Path) -> bool {
     let output = Command::new(pepd).arg("--version").output();
     output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("fixed-rate"))
 }

@@ -12,6 +12,7 @@ mod controller;
 mod elasticity;
 mod epoch;
 mod least;
+mod ledger;
 pub mod simulation;
 mod standing;
 mod tally;
@@ -21,6 +22,7 @@ mod tests;
 
 pub use self::controller::{Controller, Span};
 pub use self::epoch::Epoch;
+pub use self::ledger::{Ledger, OPEN};
 
 /// The bytes of a full IP packet, by which what is few is counted.
 pub const PACKET: f64 = 1500.0;

@@ -137,7 +137,24 @@ impl Controller {
         self.queue
     }
 
-    fn rtt(&self) -> f64 {
+    /// Returns whether nothing has been found yet.
+    pub fn is_starting(&self) -> bool {
+        self.starting
+    }
+
+    /// Returns the least round trip lately, in seconds; none before the first.
+    pub fn least_rtt(&self) -> Option<f64> {
+        self.least_rtt.get()
+    }
+
+    /// Never sends more than that from now on, in bytes a second.
+    pub fn limit(&mut self, ceiling: f64) {
+        self.ceiling = ceiling.min(MOST);
+        self.capacity = self.capacity.min(self.ceiling);
+    }
+
+    /// Returns the least round trip, or what it is taken for, in seconds.
+    pub(super) fn rtt(&self) -> f64 {
         self.least_rtt.get().unwrap_or(UNKNOWN_RTT)
     }
 

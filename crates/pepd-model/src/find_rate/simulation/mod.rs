@@ -4,14 +4,13 @@ mod cubic;
 mod link;
 
 use std::cmp::Ordering;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 
 use rand::RngExt as _;
 
 use self::cubic::Cubic;
 use self::link::{Link, at};
-use super::Epoch;
-use super::{Controller, PACKET};
+use super::{Controller, Ledger, PACKET};
 
 /// Values from a time in seconds on.
 pub type Steps = Vec<(f64, f64)>;
@@ -118,8 +117,7 @@ impl Ord for Event {
 
 /// A leg: a controller, and the connections that share its rate.
 struct Leg {
-    controller: Controller,
-    epochs: VecDeque<Epoch>,
+    ledger: Ledger,
     /// The least round trip of each connection, and the packets of which it was told nothing yet because
     /// acknowledgements were lost.
     flows: Vec<(f64, Vec<(u64, f64)>)>,
@@ -151,11 +149,10 @@ pub fn run(scenario: &Scenario, controller: impl Fn() -> Controller) -> Vec<Samp
         samples: Vec::new(),
     };
     for (index, flows) in scenario.legs.iter().enumerate() {
-        let mut controller = controller();
-        let span = controller.plan(0.0, &[]);
+        let mut ledger = Ledger::new(controller(), 0);
+        let span = ledger.turn(0.0);
         run.legs.push(Leg {
-            epochs: VecDeque::from([Epoch::new(0, span.rate, 0.0)]),
-            controller,
+            ledger,
             flows: vec![(f64::INFINITY, Vec::new()); *flows],
             wanted: vec![0.0; *flows],
             last_send: 0.0,
@@ -229,7 +226,7 @@ impl Run<'_> {
     fn send(&mut self, now: f64, index: usize) {
         let demand = self.scenario.demand;
         let leg = &mut self.legs[index];
-        let rate = leg.epochs.back().map_or(1.0, |epoch| epoch.rate);
+        let rate = leg.ledger.current().map_or(1.0, |epoch| epoch.rate);
         let passed = now - leg.last_send;
         leg.last_send = now;
         for wanted in &mut leg.wanted {
@@ -249,10 +246,9 @@ impl Run<'_> {
         };
         leg.turn = flow + 1;
         leg.wanted[flow] -= PACKET;
-        let mut number = 0;
-        if let Some(epoch) = leg.epochs.back_mut() {
+        let number = leg.ledger.current().map_or(0, |epoch| epoch.number);
+        if let Some(epoch) = leg.ledger.epoch_mut(number) {
             epoch.sent += PACKET;
-            number = epoch.number;
         }
         self.at(now + PACKET / rate, What::Send(index));
         let Some((left, is_lost)) = self.link.carry(now) else {
@@ -285,45 +281,22 @@ impl Run<'_> {
         let rtt = now - last.1;
         // The first round trip of a connection has the leg's queue in it.
         let least = if leg.flows[flow].0.is_infinite() {
-            rtt - leg.controller.queue()
+            rtt - leg.ledger.controller().queue()
         } else {
             rtt
         };
         leg.flows[flow].0 = leg.flows[flow].0.min(least);
         let queue = rtt - leg.flows[flow].0;
-        let Some(first) = leg.epochs.front().map(|epoch| epoch.number) else {
-            return;
-        };
         for (number, sent) in packets {
-            let place = number
-                .checked_sub(first)
-                .and_then(|place| usize::try_from(place).ok());
-            if let Some(epoch) = place.and_then(|place| leg.epochs.get_mut(place)) {
+            if let Some(epoch) = leg.ledger.epoch_mut(*number) {
                 epoch.acknowledge(now, PACKET, queue, now - sent);
             }
         }
-        leg.controller.heard(now, rtt);
+        leg.ledger.controller_mut().heard(now, rtt);
     }
 
     fn turn(&mut self, now: f64, index: usize) {
-        let leg = &mut self.legs[index];
-        if let Some(epoch) = leg.epochs.back_mut() {
-            epoch.ended = now;
-        }
-        // What is finished: something sent later is acknowledged, and its own last packets would have been.
-        while leg.epochs.len() > 1 {
-            let later = leg.epochs.iter().skip(1).any(|epoch| epoch.delivered > 0.0);
-            let first = leg.epochs[0];
-            if !later || now < first.ended + first.longest_rtt {
-                break;
-            }
-            leg.controller.finish(now, &first);
-            leg.epochs.pop_front();
-        }
-        let waiting: Vec<Epoch> = leg.epochs.iter().copied().collect();
-        let span = leg.controller.plan(now, &waiting);
-        let number = leg.epochs.back().map_or(0, |epoch| epoch.number + 1);
-        leg.epochs.push_back(Epoch::new(number, span.rate, now));
+        let span = self.legs[index].ledger.turn(now);
         self.at(now + span.length, What::Turn(index));
     }
 

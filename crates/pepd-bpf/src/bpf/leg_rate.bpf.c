@@ -1,174 +1,68 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 //
-// A congestion control that sends at a leg's rate, whatever is lost. See docs/fixed-rate.md.
+// A congestion control that sends at a leg's rate, whatever is lost. See docs/fixed-rate.md and
+// docs/find-rate.md.
 //
 // There is one copy of this program per leg, so that its global variables are the leg's. All
-// connections of the leg have the same SO_MAX_PACING_RATE, which is the leg's rate, and share it:
+// connections of the leg share its rate. That is their SO_MAX_PACING_RATE, which is the same for
+// all of them (fixed-rate); or what user space says, and SO_MAX_PACING_RATE the most (find-rate):
+// then what becomes of the packets is counted here, by the epoch in which they were sent.
 //
 // - A connection that could send more than it is let (it is "backlogged") has the fair share:
 //   what the others leave, by the number of backlogged ones.
 // - What those others send (they have no more to send, or their receivers take no more) is
-//   measured, epoch by epoch.
+//   measured, period by period.
 //
 // Shares are worked out anew before each transmission and at each acknowledgement, from
 // counters. Nothing here waits, and nothing has to be in step with anything else.
-//
-// Only what is used of the kernel's types is declared; libbpf finds where the running kernel
-// has it (BPF CO-RE). There are no calls of helpers, so there is nothing to include.
 
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef int s32;
-typedef unsigned long long u64;
-typedef long long s64;
-
-#define SECTION(name) __attribute__((section(name), used))
-#define INLINE static inline __attribute__((always_inline))
-#define OF_KERNEL __attribute__((preserve_access_index))
-#define READ(variable) (*(volatile typeof(variable) *)&(variable))
-
-#define AF_INET6 10
-#define SK_PACING_NONE 0
-#define SK_PACING_NEEDED 1
-#define SK_PACING_FQ 2
-
-// Its values have changed before: the running kernel's count (BPF_ENUMVAL_VALUE).
-enum tcp_ca_event {
-	CA_EVENT_LOSS = 3,
-};
-#define KERNEL_VALUE(type, value) __builtin_preserve_enum_value(*(type *)value, 1)
-
-struct sock_common {
-	u16 skc_family;
-} OF_KERNEL;
-
-struct sock {
-	struct sock_common __sk_common;
-	unsigned long sk_pacing_rate;
-	unsigned long sk_max_pacing_rate;
-	u32 sk_pacing_status;
-} OF_KERNEL;
-
-struct inet_sock {
-	struct sock sk;
-} OF_KERNEL;
-
-struct inet_connection_sock {
-	struct inet_sock icsk_inet;
-	u64 icsk_ca_priv[13];
-} OF_KERNEL;
-
-struct tcp_sock {
-	struct inet_connection_sock inet_conn;
-	u64 bytes_sent;
-	u64 tcp_mstamp;
-	u32 write_seq;
-	u32 snd_nxt;
-	u32 snd_una;
-	u32 snd_wnd;
-	u32 snd_cwnd;
-	u32 snd_cwnd_clamp;
-	u32 snd_ssthresh;
-	u32 srtt_us;
-	u32 mss_cache;
-	u32 lost_out;
-	u32 retrans_out;
-	u32 data_segs_out;
-	u16 tcp_header_len;
-} OF_KERNEL;
-
-// The members have the kernel's names, by which libbpf knows them. pepd writes the name of the
-// leg's control over the first one before it loads the program.
-struct tcp_congestion_ops {
-	char name[16];
-	u32 (*ssthresh)(struct sock *sk);
-	u32 (*undo_cwnd)(struct sock *sk);
-	u32 (*min_tso_segs)(struct sock *sk);
-	void (*init)(struct sock *sk);
-	void (*release)(struct sock *sk);
-	void (*cong_control)(struct sock *sk);
-	void (*cwnd_event)(struct sock *sk, u32 event);
-};
-
-// What is known of a connection, in the room that the kernel has for that in its socket
-// (icsk_ca_priv, 104 bytes).
-struct flow {
-	// tcp_sock.bytes_sent and .data_segs_out when it was last looked at.
-	u64 sent;
-	u32 segments;
-	// Bytes of IP packets sent in the current epoch while it was not backlogged, and bytes a
-	// second in the one before.
-	u64 light_bytes;
-	u64 light_rate;
-	// The epoch that these are about.
-	u32 epoch;
-	// Whether it is one of `backlogged`.
-	u32 counted;
-	// Whether nothing was acknowledged since its last retransmission timeout.
-	u32 stalled;
-};
+#include "epochs.h"
 
 // The connections that have more to send than they are let.
 static s64 backlogged;
-// What the others have sent in the current epoch, in bytes of IP packets, and how many they are.
+// What the others have sent in the current period, in bytes of IP packets, and how many they are.
 static u64 light_bytes;
 static u64 light_flows;
-// The same of the epoch before; bytes a second.
+// The same of the period before; bytes a second.
 static u64 last_light_rate;
 static u64 last_light_flows;
-// The current epoch: its number, and when it began, in µs of the monotonic clock.
-static u32 epoch;
-static u64 epoch_began;
+// The current period: its number, and when it began, in µs of the monotonic clock.
+static u32 period;
+static u64 period_began;
 
-#define SECOND 1000000ULL
 // Long against the time between two acknowledgements, short against what an operator sees; and
 // on slow legs long enough for so many bytes, as what is measured would be noise.
-#define EPOCH 100000ULL
-#define EPOCH_BYTES 48000ULL
+#define PERIOD 100000ULL
+#define PERIOD_BYTES 48000ULL
 // What may be under way, in products of rate and round-trip time: it takes one for the data
 // itself, and what is lost is under way until that is noticed, a round trip or more.
 #define WINDOW 3
 // Room for what is small, and for acknowledgements that come late and together.
 #define WINDOW_EXTRA 16
-
-INLINE struct flow *flow_of(struct tcp_sock *tp)
+// How long a period is, in µs.
+INLINE u64 period_length(u64 rate)
 {
-	return (struct flow *)tp->inet_conn.icsk_ca_priv;
+	u64 slow = PERIOD_BYTES * SECOND / rate;
+
+	return slow > PERIOD ? slow : PERIOD;
 }
 
-// The leg's rate in bytes a second. At least 1, which the verifier cannot know.
-INLINE u64 leg_rate(struct sock *sk)
-{
-	u64 rate = sk->sk_max_pacing_rate;
-
-	return rate ? rate : 1;
-}
-
-// How long an epoch is, in µs.
-INLINE u64 epoch_length(u64 rate)
-{
-	u64 slow = EPOCH_BYTES * SECOND / rate;
-
-	return slow > EPOCH ? slow : EPOCH;
-}
-
-// Begins a new epoch when it is time. One processor does it, the others go on with the old one.
+// Begins a new period when it is time. One processor does it, the others go on with the old one.
 INLINE void turn(u64 now, u64 rate)
 {
-	u64 began = READ(epoch_began);
+	u64 began = READ(period_began);
 	u64 passed = now - began;
 
 	// Another processor's clock may be read a little earlier.
-	if ((s64)passed < (s64)epoch_length(rate))
+	if ((s64)passed < (s64)period_length(rate))
 		return;
-	if (!__sync_bool_compare_and_swap(&epoch_began, began, now))
+	if (!__sync_bool_compare_and_swap(&period_began, began, now))
 		return;
 	u64 bytes = __sync_lock_test_and_set(&light_bytes, 0);
 	u64 flows = __sync_lock_test_and_set(&light_flows, 0);
 	last_light_rate = bytes * SECOND / passed;
 	last_light_flows = flows;
-	__sync_fetch_and_add(&epoch, 1);
+	__sync_fetch_and_add(&period, 1);
 }
 
 // Counts what the connection has sent since it was last looked at.
@@ -176,15 +70,16 @@ INLINE void account(struct tcp_sock *tp, struct flow *flow, u64 rate, u64 header
 {
 	u64 sent = tp->bytes_sent;
 	u32 segments = tp->data_segs_out;
-	u64 bytes = sent - flow->sent + (segments - flow->segments) * headers;
-	u32 now = READ(epoch);
+	u32 count = segments - flow->segments;
+	u64 bytes = sent - flow->sent + count * headers;
+	u32 now = READ(period);
 
-	if (flow->epoch != now) {
-		// After an epoch or several without a word from it: it has sent nothing in them.
-		flow->light_rate = flow->epoch + 1 == now ?
-			flow->light_bytes * SECOND / epoch_length(rate) : 0;
+	if (flow->period != now) {
+		// After a period or several without a word from it: it has sent nothing in them.
+		flow->light_rate = flow->period + 1 == now ?
+			flow->light_bytes * SECOND / period_length(rate) : 0;
 		flow->light_bytes = 0;
-		flow->epoch = now;
+		flow->period = now;
 		if (bytes && !flow->counted)
 			__sync_fetch_and_add(&light_flows, 1);
 	}
@@ -194,6 +89,13 @@ INLINE void account(struct tcp_sock *tp, struct flow *flow, u64 rate, u64 header
 		flow->light_bytes += bytes;
 		__sync_fetch_and_add(&light_bytes, bytes);
 	}
+	if (!READ(order.rate))
+		return;
+	if (count)
+		flow->size = (3 * flow->size + bytes / count) / 4;
+	book_sent(flow, bytes);
+	if (bytes)
+		wake_up();
 }
 
 INLINE void count(struct flow *flow, u32 yes)
@@ -230,13 +132,19 @@ INLINE u64 share(struct flow *flow, u64 rate)
 	return fair > least ? fair : least;
 }
 
+// The bytes of headers in each packet.
+INLINE u64 headers_of(struct sock *sk, struct tcp_sock *tp)
+{
+	return tp->tcp_header_len + (sk->__sk_common.skc_family == AF_INET6 ? 40 : 20);
+}
+
 // Sets the pacing rate. The kernel's own timers count payload; fq counts packets.
 INLINE u64 pace(struct sock *sk, struct tcp_sock *tp)
 {
 	struct flow *flow = flow_of(tp);
-	u64 rate = leg_rate(sk);
+	u64 rate = leg_rate(sk, tp->tcp_mstamp);
 	u64 mss = tp->mss_cache;
-	u64 headers = tp->tcp_header_len + (sk->__sk_common.skc_family == AF_INET6 ? 40 : 20);
+	u64 headers = headers_of(sk, tp);
 
 	turn(tp->tcp_mstamp, rate);
 	account(tp, flow, rate, headers);
@@ -262,7 +170,7 @@ INLINE void open_window(struct tcp_sock *tp, u64 payload)
 }
 
 SECTION("struct_ops/init")
-void fixed_rate_init(u64 *arguments)
+void leg_rate_init(u64 *arguments)
 {
 	struct sock *sk = (struct sock *)arguments[0];
 	struct tcp_sock *tp = (struct tcp_sock *)sk;
@@ -272,34 +180,42 @@ void fixed_rate_init(u64 *arguments)
 	flow->segments = tp->data_segs_out;
 	flow->light_bytes = 0;
 	flow->light_rate = 0;
-	flow->epoch = READ(epoch);
+	flow->period = READ(period);
 	flow->counted = 0;
 	flow->stalled = 0;
+	flow->looked = READ(order.number);
+	flow->acknowledged = 0;
+	flow->delivered = tp->delivered;
+	flow->size = tp->mss_cache + headers_of(sk, tp);
+	flow->least_rtt = 0;
 	if (sk->sk_pacing_status == SK_PACING_NONE)
 		sk->sk_pacing_status = SK_PACING_NEEDED;
 	open_window(tp, pace(sk, tp));
 }
 
 SECTION("struct_ops/release")
-void fixed_rate_release(u64 *arguments)
+void leg_rate_release(u64 *arguments)
 {
 	count(flow_of((struct tcp_sock *)arguments[0]), 0);
 }
 
 // At each acknowledgement.
 SECTION("struct_ops/cong_control")
-void fixed_rate_cong_control(u64 *arguments)
+void leg_rate_cong_control(u64 *arguments)
 {
 	struct sock *sk = (struct sock *)arguments[0];
 	struct tcp_sock *tp = (struct tcp_sock *)sk;
+	struct flow *flow = flow_of(tp);
 
-	flow_of(tp)->stalled = 0;
-	open_window(tp, pace(sk, tp));
+	flow->stalled = 0;
+	u64 payload = pace(sk, tp);
+	book_delivered(tp, flow);
+	open_window(tp, payload);
 }
 
 // Before each transmission (net/ipv4/tcp_output.c, tcp_tso_segs).
 SECTION("struct_ops/min_tso_segs")
-u32 fixed_rate_min_tso_segs(u64 *arguments)
+u32 leg_rate_min_tso_segs(u64 *arguments)
 {
 	struct sock *sk = (struct sock *)arguments[0];
 
@@ -308,7 +224,7 @@ u32 fixed_rate_min_tso_segs(u64 *arguments)
 }
 
 SECTION("struct_ops/cwnd_event")
-void fixed_rate_cwnd_event(u64 *arguments)
+void leg_rate_cwnd_event(u64 *arguments)
 {
 	struct flow *flow = flow_of((struct tcp_sock *)arguments[0]);
 	u32 event = arguments[1];
@@ -321,27 +237,27 @@ void fixed_rate_cwnd_event(u64 *arguments)
 }
 
 SECTION("struct_ops/ssthresh")
-u32 fixed_rate_ssthresh(u64 *arguments)
+u32 leg_rate_ssthresh(u64 *arguments)
 {
 	return ((struct tcp_sock *)arguments[0])->snd_ssthresh;
 }
 
 SECTION("struct_ops/undo_cwnd")
-u32 fixed_rate_undo_cwnd(u64 *arguments)
+u32 leg_rate_undo_cwnd(u64 *arguments)
 {
 	return ((struct tcp_sock *)arguments[0])->snd_cwnd;
 }
 
 SECTION(".struct_ops.link")
-struct tcp_congestion_ops fixed_rate = {
-	.name = "pepd_fixed_rate",
-	.ssthresh = (void *)fixed_rate_ssthresh,
-	.undo_cwnd = (void *)fixed_rate_undo_cwnd,
-	.min_tso_segs = (void *)fixed_rate_min_tso_segs,
-	.init = (void *)fixed_rate_init,
-	.release = (void *)fixed_rate_release,
-	.cong_control = (void *)fixed_rate_cong_control,
-	.cwnd_event = (void *)fixed_rate_cwnd_event,
+struct tcp_congestion_ops leg_rate_ops = {
+	.name = "pepd_leg_rate",
+	.ssthresh = (void *)leg_rate_ssthresh,
+	.undo_cwnd = (void *)leg_rate_undo_cwnd,
+	.min_tso_segs = (void *)leg_rate_min_tso_segs,
+	.init = (void *)leg_rate_init,
+	.release = (void *)leg_rate_release,
+	.cong_control = (void *)leg_rate_cong_control,
+	.cwnd_event = (void *)leg_rate_cwnd_event,
 };
 
 // The kernel loads such a program only if it may be used under the GPL, too.

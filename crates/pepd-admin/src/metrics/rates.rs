@@ -1,0 +1,57 @@
+//! The metrics of the rates that legs were found to have.
+
+use std::fmt;
+
+use super::collect::float;
+use super::families::{Families, Family};
+use crate::wire::{FoundRate, RateState};
+
+/// Writes what is known of the paths of legs whose rate is found.
+pub(super) fn write(families: &mut Families<'_>, rates: &[FoundRate]) -> fmt::Result {
+    let figures: [(Family, fn(&FoundRate) -> Option<f64>); 6] = [
+        (
+            Family::new(
+                "pepd_leg_rate_bits_per_second",
+                "What a leg with the congestion control find-rate may send just now, in bits of IP packets.",
+            ),
+            |rate| Some(float(rate.rate)),
+        ),
+        (
+            Family::new(
+                "pepd_leg_capacity_bits_per_second",
+                "What the path of such a leg is taken to carry.",
+            ),
+            |rate| Some(float(rate.capacity)),
+        ),
+        (
+            Family::new(
+                "pepd_leg_loss_ratio",
+                "The share of packets that is lost on the path of such a leg, at whatever rate.",
+            ),
+            |rate| Some(rate.loss),
+        ),
+        (
+            Family::new(
+                "pepd_leg_queue_seconds",
+                "The time that its packets wait before the narrowest place.",
+            ),
+            |rate| Some(rate.queue),
+        ),
+        (
+            Family::new("pepd_leg_rtt_seconds", "Its least round trip lately."),
+            |rate| rate.rtt,
+        ),
+        (
+            Family::new("pepd_leg_used", "Whether something was sent by it lately."),
+            |rate| Some(f64::from(u8::from(rate.state != RateState::Idle))),
+        ),
+    ];
+    for (family, figure) in &figures {
+        let values = rates.iter().filter_map(|rate| {
+            let labels = vec![("leg", rate.leg.as_str())];
+            Some((labels, figure(rate)?))
+        });
+        families.gauges(family, values)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+//
+// Between the program and user space, which finds the rate of a leg: what it says, and what is counted
+// for it of the packets that are sent, by the epoch in which they were. One helper is called, by its
+// number, so there is nothing to include.
+
+#pragma once
+
+#include "flow.h"
+
+// How many epochs of what is sent may be open at once; a power of 2.
+#define OPEN 64
+
+// What user space says; its own type of it is `Order` in order.rs.
+struct order {
+	// Bytes a second of whole IP packets; 0 where the rate is that of the sockets.
+	u64 rate;
+	// The queueing delay that there is, in µs: by so much the first round trip of a connection
+	// is longer than the least.
+	u64 queue;
+	// Not 0 while nobody listens because nothing is sent; another one each time.
+	u64 nap;
+	// When epochs began, in µs of the monotonic clock, by the last bits of their numbers.
+	u64 began[OPEN];
+	// The epoch that goes on. Behind the others: what is copied in order is there when it is read.
+	u64 number;
+};
+
+// What is counted of an epoch; user space's type of it is `Counts` in order.rs. The sums go on
+// from epoch to epoch, so that there is no moment at which they have to be cleared.
+struct counts {
+	u64 sent;
+	u64 delivered;
+	// The times in µs since the epoch began at which bytes were delivered, of each byte.
+	u64 delays;
+	// The epoch that what follows is of, in µs. Queueing delays are round trips beyond the least
+	// of the same connection.
+	u64 number;
+	u64 least_queue;
+	u64 first_queue;
+	u64 last_queue;
+	u64 longest_rtt;
+	u64 least_rtt;
+};
+
+static struct order order SECTION(".data.order");
+static struct counts counted[OPEN] SECTION(".data.counts");
+// The last nap that was ended.
+static u64 woken;
+
+// What wakes user space from a nap.
+struct {
+	int (*type)[27]; // BPF_MAP_TYPE_RINGBUF
+	int (*max_entries)[65536]; // a page of the largest size
+} wake SECTION(".maps");
+
+// BPF_FUNC_ringbuf_output.
+static long (*const ringbuf_output)(void *ring, void *data, u64 size, u64 flags) = (void *)130;
+
+#define SECOND 1000000ULL
+// User space says something new once a second at least. Is it silent for longer, it hangs or is
+// gone, and the rate is halved in each such time, to a 16th: the link may have become slower.
+#define SILENCE (2 * SECOND)
+#define SILENCES 4
+
+// The leg's rate in bytes a second. At least 1, which the verifier cannot know.
+INLINE u64 leg_rate(struct sock *sk, u64 now)
+{
+	u64 most = sk->sk_max_pacing_rate;
+	u64 rate = READ(order.rate);
+
+	if (!rate)
+		return most ? most : 1;
+	s64 silent = now - READ(order.began[READ(order.number) % OPEN]);
+	if (silent > (s64)SILENCE && !READ(order.nap)) {
+		u64 times = (u64)silent / SILENCE;
+		rate >>= times < SILENCES ? times : SILENCES;
+	}
+	rate = rate < most ? rate : most;
+	return rate ? rate : 1;
+}
+
+// Has user space listen again, once in each nap.
+INLINE void wake_up(void)
+{
+	u64 nap = READ(order.nap);
+	u64 last = READ(woken);
+	u64 word = 0;
+
+	if (nap && nap != last && __sync_bool_compare_and_swap(&woken, last, nap))
+		ringbuf_output(&wake, &word, sizeof(word), 0);
+}
+
+// The number of the epoch in which something was sent; one that has no counts any more if that is
+// too long ago.
+INLINE u64 epoch_of(u64 sent)
+{
+	u64 number = READ(order.number);
+
+	for (u32 back = 0; back < OPEN; back++) {
+		s64 since = sent - READ(order.began[(number - back) % OPEN]);
+		if (since >= 0)
+			return number - back;
+	}
+	return number - OPEN;
+}
+
+INLINE struct counts *counts_of(u64 number)
+{
+	return &counted[number % OPEN];
+}
+
+// Counts bytes of IP packets that were sent since the connection was last looked at.
+INLINE void book_sent(struct flow *flow, u64 bytes)
+{
+	u64 number = READ(order.number);
+	u64 looked = number - flow->looked < OPEN ? flow->looked : number;
+
+	if (bytes)
+		__sync_fetch_and_add(&counts_of(looked)->sent, bytes);
+	flow->looked = number;
+}
+
+// Notes what a round trip says of the path.
+INLINE void book_round_trip(struct counts *counts, struct flow *flow, u64 number, u64 rtt)
+{
+	if (!flow->least_rtt) {
+		u64 queue = READ(order.queue);
+		flow->least_rtt = rtt > queue ? rtt - queue : 1;
+	}
+	if (rtt < flow->least_rtt)
+		flow->least_rtt = rtt ? rtt : 1;
+	u64 delay = rtt > flow->least_rtt ? rtt - flow->least_rtt : 0;
+	u64 last = READ(counts->number);
+	// Whoever is second finds the first one's values, or those of an epoch long ago for a moment.
+	if (last != number && __sync_bool_compare_and_swap(&counts->number, last, number)) {
+		counts->least_queue = delay;
+		counts->first_queue = delay;
+		counts->longest_rtt = rtt;
+		counts->least_rtt = rtt;
+	}
+	counts->last_queue = delay;
+	if (delay < READ(counts->least_queue))
+		counts->least_queue = delay;
+	if (rtt > READ(counts->longest_rtt))
+		counts->longest_rtt = rtt;
+	if (rtt < READ(counts->least_rtt))
+		counts->least_rtt = rtt;
+}
+
+// Counts what was acknowledged since the connection was last looked at, in the epoch in which the
+// last of it was sent.
+INLINE void book_delivered(struct tcp_sock *tp, struct flow *flow)
+{
+	u64 packets = tp->delivered - flow->delivered;
+	u64 sent = tp->rack.mstamp;
+	u64 now = tp->tcp_mstamp;
+
+	flow->delivered = tp->delivered;
+	if (!packets || !READ(order.rate))
+		return;
+	u64 number = epoch_of(sent);
+	if (READ(order.number) - number >= OPEN)
+		return;
+	struct counts *counts = counts_of(number);
+	s64 delay = now - READ(order.began[number % OPEN]);
+	u64 bytes = packets * flow->size;
+	__sync_fetch_and_add(&counts->delivered, bytes);
+	__sync_fetch_and_add(&counts->delays, delay > 0 ? bytes * delay : 0);
+	if (sent != flow->acknowledged) {
+		flow->acknowledged = sent;
+		book_round_trip(counts, flow, number, tp->rack.rtt_us);
+	}
+	wake_up();
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+//
+// A connection of a leg.
+
+#pragma once
+
+#include "kernel.h"
+
+// What is known of a connection, in the room that the kernel has for that in its socket
+// (icsk_ca_priv, 104 bytes).
+struct flow {
+	// tcp_sock.bytes_sent and .data_segs_out when it was last looked at.
+	u64 sent;
+	u32 segments;
+	// Bytes of IP packets sent in the current period while it was not backlogged, and bytes a
+	// second in the one before.
+	u64 light_bytes;
+	u64 light_rate;
+	// The period that these are about.
+	u32 period;
+	// Whether it is one of `backlogged`.
+	u32 counted;
+	// Whether nothing was acknowledged since its last retransmission timeout.
+	u32 stalled;
+	// The epoch that went on when it was last looked at: what is sent until the
+	// next look belongs to it.
+	u64 looked;
+	// tcp_sock.rack.mstamp when it was last looked at.
+	u64 acknowledged;
+	// tcp_sock.delivered when it was last looked at.
+	u32 delivered;
+	// Bytes of a usual IP packet of it.
+	u32 size;
+	// The least round trip, in µs; 0 before the first.
+	u32 least_rtt;
+};
+
+
+INLINE struct flow *flow_of(struct tcp_sock *tp)
+{
+	return (struct flow *)tp->inet_conn.icsk_ca_priv;
+}

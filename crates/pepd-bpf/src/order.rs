@@ -1,0 +1,101 @@
+//! What is said to a leg's control, and what it says: the types of the program
+//! (`src/bpf/leg_rate.bpf.c`) in its order, all of them 64 bits wide.
+
+use std::iter;
+
+/// The most epochs that are open at once (`OPEN` in the program).
+pub const EPOCHS: usize = 64;
+
+/// What a leg's control is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// What all connections may send together, in bytes of IP packets a second; 0 for the rate of their
+    /// sockets.
+    pub rate: u64,
+    /// The queueing delay that there is, in µs: by so much the first round trip of a connection is longer
+    /// than the least.
+    pub queue: u64,
+    /// Another number each time that nobody listens until something is sent; 0 while somebody does.
+    pub nap: u64,
+    /// When epochs began, in µs of the monotonic clock, by their numbers modulo [`EPOCHS`].
+    pub began: [u64; EPOCHS],
+    /// The number of the epoch that goes on.
+    pub number: u64,
+}
+
+impl Default for Order {
+    fn default() -> Self {
+        Self {
+            rate: 0,
+            queue: 0,
+            nap: 0,
+            began: [0; EPOCHS],
+            number: 0,
+        }
+    }
+}
+
+impl Order {
+    #[cfg(feature = "load")]
+    pub(crate) fn words(&self) -> impl Iterator<Item = u64> {
+        [self.rate, self.queue, self.nap]
+            .into_iter()
+            .chain(self.began)
+            .chain(iter::once(self.number))
+    }
+}
+
+/// What was counted of an epoch. The sums go on from one epoch to the next that has the same place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Bytes of IP packets that were sent.
+    pub sent: u64,
+    /// Those of them that were acknowledged.
+    pub delivered: u64,
+    /// The times since the epoch began at which they were, in µs, of each byte.
+    pub delays: u64,
+    /// The number of the epoch that what follows is of, all in µs. A queueing delay is a round trip beyond
+    /// the least of its connection.
+    pub number: u64,
+    /// The least queueing delay.
+    pub least_queue: u64,
+    /// That of the first packet to be acknowledged.
+    pub first_queue: u64,
+    /// That of the last one.
+    pub last_queue: u64,
+    /// The longest round trip.
+    pub longest_rtt: u64,
+    /// The shortest one.
+    pub least_rtt: u64,
+}
+
+impl Counts {
+    #[cfg(feature = "load")]
+    pub(crate) const WORDS: usize = 9;
+
+    #[cfg(feature = "load")]
+    pub(crate) fn from_words(words: &[u64; Self::WORDS]) -> Self {
+        let [
+            sent,
+            delivered,
+            delays,
+            number,
+            least_queue,
+            first_queue,
+            last_queue,
+            longest_rtt,
+            least_rtt,
+        ] = *words;
+        Self {
+            sent,
+            delivered,
+            delays,
+            number,
+            least_queue,
+            first_queue,
+            last_queue,
+            longest_rtt,
+            least_rtt,
+        }
+    }
+}

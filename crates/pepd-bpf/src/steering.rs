@@ -1,0 +1,107 @@
+//! What user space says to a leg's control, and what the control has counted.
+
+use std::time::Duration;
+use std::{fmt, thread};
+
+use libbpf_rs::{Map, MapCore as _, MapFlags, MapHandle, Object, RingBuffer, RingBufferBuilder};
+
+use crate::{Counts, EPOCHS, Error, Order};
+
+/// The sections of the program that are maps of their own, and the map that wakes.
+const ORDER: &str = ".data.order";
+const COUNTS: &str = ".data.counts";
+const WAKE: &str = "wake";
+
+/// The one key of a map that is a section of the program.
+const KEY: [u8; 4] = [0; 4];
+
+const WORD: usize = size_of::<u64>();
+
+/// The control of a leg whose rate is found by user space. It works for as long as this process has it,
+/// whatever privileges it gives up.
+pub struct Steering {
+    order: MapHandle,
+    counts: MapHandle,
+    wake: RingBuffer<'static>,
+}
+
+impl fmt::Debug for Steering {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Steering").finish_non_exhaustive()
+    }
+}
+
+impl Steering {
+    /// Takes hold of a program that is loaded.
+    pub(crate) fn of(object: &Object) -> libbpf_rs::Result<Self> {
+        // What comes through it only ends the wait for it.
+        let mut ring = RingBufferBuilder::new();
+        let wake = map(object, WAKE)?;
+        ring.add(&wake, |_| 0)?;
+        Ok(Self {
+            order: MapHandle::try_from(&map(object, ORDER)?)?,
+            counts: MapHandle::try_from(&map(object, COUNTS)?)?,
+            wake: ring.build()?,
+        })
+    }
+
+    /// Has the control do something else from now on.
+    ///
+    /// # Errors
+    /// If the kernel refuses (`BPF_MAP_UPDATE_ELEM`, bpf(2)).
+    pub fn set(&self, order: &Order) -> Result<(), Error> {
+        let value = order.words().flat_map(u64::to_ne_bytes);
+        let value: Vec<u8> = value.collect();
+        self.order
+            .update(&KEY, &value, MapFlags::ANY)
+            .map_err(|error| refused("steer a leg's control", &error))
+    }
+
+    /// Returns what the control has counted, by the last bits of the epochs' numbers.
+    ///
+    /// # Errors
+    /// If the kernel refuses (`BPF_MAP_LOOKUP_ELEM`, bpf(2)).
+    pub fn counts(&self) -> Result<Vec<Counts>, Error> {
+        const STEP: &str = "read what a leg's control has counted";
+        let value = self.counts.lookup(&KEY, MapFlags::ANY);
+        let value = value.map_err(|error| refused(STEP, &error))?;
+        let words = value.unwrap_or_default();
+        let (words, _) = words.as_chunks::<WORD>();
+        let words: Vec<u64> = words.iter().map(|word| u64::from_ne_bytes(*word)).collect();
+        let (counts, _) = words.as_chunks::<{ Counts::WORDS }>();
+        if counts.len() == EPOCHS {
+            Ok(counts.iter().map(Counts::from_words).collect())
+        } else {
+            let message = "it has another size than this program's".to_owned();
+            Err(Error::Refused {
+                step: STEP,
+                message,
+            })
+        }
+    }
+
+    /// Waits until something is sent after an order to [nap](Order::nap); or for as long as that, or until a
+    /// signal comes.
+    pub fn wait(&self, longest: Duration) {
+        // Whatever ends it, the next look at the counts tells whether something was sent.
+        if self.wake.poll(longest).is_err() {
+            // A signal; and whatever else it is, it shall not be tried again and again.
+            thread::sleep(longest.min(Duration::from_millis(100)));
+        }
+    }
+}
+
+fn map<'o>(object: &'o Object, section: &str) -> libbpf_rs::Result<Map<'o>> {
+    object
+        .maps()
+        .find(|map| map.name() == section)
+        // It is in the program: see there.
+        .ok_or_else(|| std::io::Error::from(std::io::ErrorKind::NotFound).into())
+}
+
+fn refused(step: &'static str, error: &libbpf_rs::Error) -> Error {
+    Error::Refused {
+        step,
+        message: error.to_string(),
+    }
+}

@@ -1,0 +1,86 @@
+//! The epochs of which something is still under way.
+
+use std::collections::VecDeque;
+
+use super::{Controller, Epoch, Span};
+
+/// The most epochs that are open at once. Where a round trip is as long as so many, the oldest is taken for
+/// finished: whoever counts has room for no more.
+pub const OPEN: usize = 64;
+
+/// A controller with the epochs that it waits for.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    controller: Controller,
+    epochs: VecDeque<Epoch>,
+    /// The number of the next epoch.
+    next: u64,
+}
+
+impl Ledger {
+    /// Makes one in which nothing goes on yet. Its first epoch has the number `first`.
+    pub fn new(controller: Controller, first: u64) -> Self {
+        Self {
+            controller,
+            epochs: VecDeque::new(),
+            next: first,
+        }
+    }
+
+    /// Returns the controller.
+    pub fn controller(&self) -> &Controller {
+        &self.controller
+    }
+
+    /// Returns the controller, to tell it something.
+    pub fn controller_mut(&mut self) -> &mut Controller {
+        &mut self.controller
+    }
+
+    /// Returns the epoch that goes on; none before the first [turn](Self::turn).
+    pub fn current(&self) -> Option<&Epoch> {
+        self.epochs.back()
+    }
+
+    /// Returns the epochs of which something is still under way, the oldest first.
+    pub fn open(&self) -> impl ExactSizeIterator<Item = &Epoch> {
+        self.epochs.iter()
+    }
+
+    /// Returns them to be written.
+    pub fn open_mut(&mut self) -> impl ExactSizeIterator<Item = &mut Epoch> {
+        self.epochs.iter_mut()
+    }
+
+    /// Returns the open epoch of a number; none if it is finished, or has not begun.
+    pub fn epoch_mut(&mut self, number: u64) -> Option<&mut Epoch> {
+        let first = self.epochs.front()?.number;
+        let place = usize::try_from(number.checked_sub(first)?).ok()?;
+        self.epochs.get_mut(place)
+    }
+
+    /// Ends the current epoch at a time in seconds, gives the controller what is finished, and begins the
+    /// next one, for as long as what is returned says.
+    pub fn turn(&mut self, now: f64) -> Span {
+        if let Some(epoch) = self.epochs.back_mut() {
+            epoch.ended = now;
+        }
+        while let Some(first) = self.finished(now) {
+            self.controller.finish(now, &first);
+            self.epochs.pop_front();
+        }
+        let span = self.controller.plan(now, self.epochs.make_contiguous());
+        self.epochs.push_back(Epoch::new(self.next, span.rate, now));
+        self.next += 1;
+        span
+    }
+
+    /// Returns the first epoch if it is finished: something that was sent later is acknowledged, and its own
+    /// last packets would have been.
+    fn finished(&self, now: f64) -> Option<Epoch> {
+        let first = *self.epochs.front()?;
+        let is_later = self.epochs.iter().skip(1).any(|it| it.delivered > 0.0);
+        let is_over = is_later && now >= first.ended + first.longest_rtt;
+        (is_over || self.epochs.len() >= OPEN).then_some(first)
+    }
+}

@@ -1,0 +1,329 @@
+//! `congestion = "find-rate"`: the thread that finds a leg's rate.
+//!
+//! The leg's control counts in the kernel what becomes of the packets ([`Steering`]); at the end of each
+//! epoch the thread reads that, has the [`Controller`] plan the next one, and tells the control. While
+//! nothing is sent it sleeps.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use nix::time::{ClockId, clock_gettime};
+use pepd_admin::wire::{FoundRate, RateState};
+use pepd_bpf::{Counts, EPOCHS, Error, Order, Steering};
+use pepd_model::find_rate::{Controller, Epoch, Ledger, OPEN};
+
+const _: () = assert!(OPEN <= EPOCHS);
+
+const MICROSECONDS: f64 = 1e6;
+
+/// Nothing was sent or acknowledged for so long, and for four round trips: the thread sleeps.
+const QUIET: f64 = 1.0;
+
+/// What a path was found to carry is forgotten when it was not used for so long, in seconds: as the kernel
+/// forgets its least round trip (net.ipv4.tcp_min_rtt_wlen).
+const FORGOTTEN: f64 = 300.0;
+
+/// What is known of a leg's path.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Found {
+    /// The rate at which all connections may send together, in bytes of IP packets a second.
+    pub rate: f64,
+    /// What the path is taken to carry, in the same unit.
+    pub capacity: f64,
+    /// Whether that is still being looked for.
+    pub is_starting: bool,
+    /// Whether something was sent lately.
+    pub is_used: bool,
+    /// The share of packets that is lost on the path, from 0 to 1.
+    pub loss: f64,
+    /// The time that packets wait before the narrowest place, in seconds.
+    pub queue: f64,
+    /// The least round trip lately, in seconds; none before the first.
+    pub rtt: Option<f64>,
+}
+
+impl Found {
+    /// Returns it as the status has it.
+    pub fn of(&self, leg: &str) -> FoundRate {
+        FoundRate {
+            leg: leg.to_owned(),
+            state: match (self.is_used, self.is_starting) {
+                (false, _) => RateState::Idle,
+                (true, true) => RateState::Looking,
+                (true, false) => RateState::Found,
+            },
+            rate: whole(8.0 * self.rate),
+            capacity: whole(8.0 * self.capacity),
+            loss: self.loss,
+            queue: self.queue,
+            rtt: self.rtt,
+        }
+    }
+}
+
+/// What is shared with the thread.
+#[derive(Debug, Default)]
+struct Shared {
+    found: Found,
+    /// The most that may be sent, in bytes a second; none without bounds.
+    ceiling: Option<f64>,
+}
+
+/// A leg whose rate is found.
+#[derive(Clone, Debug)]
+pub struct Finder(Arc<Mutex<Shared>>);
+
+impl Finder {
+    /// Starts to find the rate; `ceiling` is the most that may be sent, in bytes a second.
+    pub fn start(steering: Steering, leg: &str, ceiling: Option<f64>) -> io::Result<Self> {
+        let shared = Arc::new(Mutex::new(Shared {
+            found: Found::default(),
+            ceiling,
+        }));
+        let finder = Self(shared);
+        let mut work = Work::new(steering, finder.clone()).map_err(io::Error::other)?;
+        let leg = leg.to_owned();
+        // It ends with the process: without it the leg would have no rate.
+        thread::Builder::new()
+            .name("find-rate".to_owned())
+            .spawn(move || {
+                let error = work.run();
+                tracing::error!(
+                    leg,
+                    %error,
+                    "the leg's rate is looked for no more, and its connections slow down; restart pepd"
+                );
+            })?;
+        Ok(finder)
+    }
+
+    /// Returns what is known of the path.
+    pub fn found(&self) -> Found {
+        self.lock().found
+    }
+
+    /// Has the thread never send more than that from now on, in bytes a second.
+    pub fn limit(&self, ceiling: Option<f64>) {
+        self.lock().ceiling = ceiling;
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Shared> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the thread has.
+struct Work {
+    steering: Steering,
+    shared: Finder,
+    ledger: Ledger,
+    order: Order,
+    /// What each place had counted when its epoch began.
+    before: Vec<Counts>,
+    /// What all places had counted at the last look, and when that was something else before.
+    sum: u64,
+    used: f64,
+    /// The length of the epoch that goes on.
+    length: f64,
+    naps: u64,
+}
+
+impl Work {
+    /// Gives the first order.
+    fn new(steering: Steering, shared: Finder) -> Result<Self, Error> {
+        let before = steering.counts()?;
+        let now = now()?;
+        let ceiling = shared.lock().ceiling;
+        let mut work = Self {
+            steering,
+            shared,
+            ledger: Ledger::new(controller(ceiling), 1),
+            order: Order::default(),
+            before,
+            sum: 0,
+            used: now,
+            length: 0.0,
+            naps: 0,
+        };
+        work.turn(now)?;
+        Ok(work)
+    }
+
+    /// Goes on until the kernel refuses something, and says what.
+    fn run(&mut self) -> Error {
+        loop {
+            if let Err(error) = self.step() {
+                return error;
+            }
+        }
+    }
+
+    /// Waits for the end of the epoch, and begins the next one.
+    fn step(&mut self) -> Result<(), Error> {
+        thread::sleep(Duration::from_secs_f64(self.length));
+        let mut now = now()?;
+        self.read(now)?;
+        let rtt = self.ledger.controller().least_rtt().unwrap_or_default();
+        if now - self.used > QUIET.max(4.0 * rtt) {
+            now = self.nap(now)?;
+            self.read(now)?;
+        }
+        self.turn(now)
+    }
+
+    /// Waits until something is sent, and returns when that is.
+    fn nap(&mut self, since: f64) -> Result<f64, Error> {
+        self.shared.lock().found.is_used = false;
+        loop {
+            self.naps += 1;
+            self.order.nap = self.naps;
+            self.steering.set(&self.order)?;
+            if self.sum != sum(&self.steering.counts()?) {
+                break;
+            }
+            self.steering.wait(Duration::MAX);
+        }
+        let now = now()?;
+        if now - since > FORGOTTEN {
+            let ceiling = self.shared.lock().ceiling;
+            self.ledger = Ledger::new(controller(ceiling), self.order.number + 1);
+        }
+        self.used = now;
+        Ok(now)
+    }
+
+    /// Takes over what was counted.
+    fn read(&mut self, now: f64) -> Result<(), Error> {
+        let counts = self.steering.counts()?;
+        let sum = sum(&counts);
+        if sum != self.sum {
+            self.sum = sum;
+            self.used = now;
+        }
+        let queue = self.ledger.controller().queue();
+        let mut heard = None;
+        for epoch in self.ledger.open_mut() {
+            let place = place(epoch.number);
+            let (Some(counts), Some(before)) = (counts.get(place), self.before.get(place)) else {
+                continue;
+            };
+            let known = epoch.delivered;
+            take(epoch, counts, before, queue);
+            if epoch.delivered > known && counts.number == epoch.number {
+                let rtt = seconds(counts.least_rtt);
+                heard = Some(heard.map_or(rtt, |least: f64| least.min(rtt)));
+            }
+        }
+        if let Some(rtt) = heard {
+            self.ledger.controller_mut().heard(now, rtt);
+        }
+        Ok(())
+    }
+
+    /// Begins the next epoch.
+    fn turn(&mut self, now: f64) -> Result<(), Error> {
+        let ceiling = self.shared.lock().ceiling;
+        self.ledger.controller_mut().limit(most(ceiling));
+        let span = self.ledger.turn(now);
+        self.length = span.length;
+        let Some(number) = self.ledger.current().map(|epoch| epoch.number) else {
+            return Ok(());
+        };
+        let counts = self.steering.counts()?;
+        let place = place(number);
+        if let (Some(before), Some(counts)) = (self.before.get_mut(place), counts.get(place)) {
+            *before = *counts;
+        }
+        let controller = self.ledger.controller();
+        self.order.nap = 0;
+        self.order.rate = whole(span.rate).max(1);
+        self.order.queue = whole(controller.queue() * MICROSECONDS);
+        if let Some(began) = self.order.began.get_mut(place) {
+            *began = whole(now * MICROSECONDS);
+        }
+        self.order.number = number;
+        self.steering.set(&self.order)?;
+        self.shared.lock().found = Found {
+            rate: span.rate,
+            capacity: controller.capacity(),
+            is_starting: controller.is_starting(),
+            is_used: true,
+            loss: 1.0 - controller.path_share(),
+            queue: controller.queue().max(0.0),
+            rtt: controller.least_rtt(),
+        };
+        Ok(())
+    }
+}
+
+fn controller(ceiling: Option<f64>) -> Controller {
+    Controller::new(most(ceiling))
+}
+
+fn most(ceiling: Option<f64>) -> f64 {
+    ceiling.unwrap_or(f64::INFINITY)
+}
+
+/// Writes what was counted of an epoch into it; `queue` is the queueing delay where nothing tells of it.
+fn take(epoch: &mut Epoch, counts: &Counts, before: &Counts, queue: f64) {
+    let difference = |of: fn(&Counts) -> u64| float(of(counts).wrapping_sub(of(before)));
+    epoch.sent = difference(|it| it.sent);
+    epoch.delivered = difference(|it| it.delivered);
+    if epoch.delivered > 0.0 {
+        let delay = difference(|it| it.delays) / epoch.delivered;
+        epoch.acknowledged = epoch.began + delay / MICROSECONDS;
+    }
+    if counts.number == epoch.number {
+        epoch.least_queue = seconds(counts.least_queue);
+        epoch.first_queue = seconds(counts.first_queue);
+        epoch.last_queue = seconds(counts.last_queue);
+        epoch.longest_rtt = seconds(counts.longest_rtt);
+    } else if epoch.delivered > 0.0 {
+        // What was acknowledged told no round trip (it was sent again).
+        epoch.least_queue = queue;
+        epoch.first_queue = queue;
+        epoch.last_queue = queue;
+    }
+}
+
+fn place(number: u64) -> usize {
+    // Less than the number of places.
+    usize::try_from(number % EPOCHS as u64).unwrap_or_default()
+}
+
+fn sum(counts: &[Counts]) -> u64 {
+    let both = |it: &Counts| it.sent.wrapping_add(it.delivered);
+    counts.iter().map(both).fold(0, u64::wrapping_add)
+}
+
+fn seconds(microseconds: u64) -> f64 {
+    float(microseconds) / MICROSECONDS
+}
+
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "bytes and microseconds of one epoch, or since the machine's start: exact up to 2^53"
+)]
+fn float(value: u64) -> f64 {
+    value as f64
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the cast is to the nearest that there is"
+)]
+fn whole(value: f64) -> u64 {
+    value as u64
+}
+
+/// Returns the time of the clock by which the kernel's TCP counts, in seconds.
+fn now() -> Result<f64, Error> {
+    let time = clock_gettime(ClockId::CLOCK_MONOTONIC).map_err(|error| Error::Refused {
+        step: "read the monotonic clock",
+        message: error.to_string(),
+    })?;
+    Ok(Duration::from(time).as_secs_f64())
+}

@@ -1,0 +1,211 @@
+//! `congestion = "fixed-rate"` and `"find-rate"`: the controls of the legs that ask for them, and
+//! what finds the rate of the latter ([`finder`]).
+
+mod finder;
+
+use std::collections::BTreeMap;
+
+use pepd_admin::wire::{FlowSnapshot, FoundRate};
+use pepd_bpf::{Control, Error, Name, NetworkNamespace, Steering, Use};
+use pepd_config::{Config, Congestion, Leg};
+
+use self::finder::Finder;
+
+use crate::exit::{Failure, Result};
+
+/// The registered controls, by leg. They go when this is dropped; connections that still have
+/// them keep them.
+#[derive(Debug, Default)]
+pub struct Controls {
+    by_leg: BTreeMap<String, Own>,
+}
+
+/// A leg's control of pepd's own.
+#[derive(Debug)]
+struct Own {
+    control: Control,
+    of: Congestion,
+    /// What a rate is found by, until it is being looked for.
+    steering: Option<Steering>,
+    finder: Option<Finder>,
+}
+
+impl Controls {
+    /// Registers a control for each leg that asks for one, in place of whatever a crash left.
+    /// Needs capabilities that pepd gives up at its start.
+    pub fn register(config: &Config) -> Result<Self> {
+        let namespace = namespace()?;
+        match pepd_bpf::remove_left(namespace) {
+            Ok(_) => {}
+            // It stays, or is adopted; a leg that needs a control and gets none is reported below.
+            Err(Error::NotBuilt | Error::NotPermitted { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let mut by_leg = BTreeMap::new();
+        for (number, leg) in (0..=u8::MAX).zip(&config.legs) {
+            let of = match &leg.congestion {
+                Some(of @ Congestion::FixedRate) => (of, Use::GivenRate),
+                Some(of @ Congestion::FindRate) => (of, Use::FoundRate),
+                Some(Congestion::Kernel(_)) | None => continue,
+            };
+            let control = pepd_bpf::register(namespace, number, of.1)?;
+            let steering = match of.1 {
+                Use::GivenRate => None,
+                Use::FoundRate => control.steering()?,
+            };
+            let own = Own {
+                control,
+                of: of.0.clone(),
+                steering,
+                finder: None,
+            };
+            by_leg.insert(leg.name.clone(), own);
+        }
+        Ok(Self { by_leg })
+    }
+
+    /// Starts to look for the rates that are to be found.
+    pub fn find(&mut self, config: &Config) -> Result {
+        for leg in &config.legs {
+            let own = self.by_leg.get_mut(&leg.name);
+            let Some((own, steering)) = own.and_then(|own| {
+                let steering = own.steering.take()?;
+                Some((own, steering))
+            }) else {
+                continue;
+            };
+            let finder = Finder::start(steering, &leg.name, ceiling(leg));
+            own.finder =
+                Some(finder.map_err(|error| Failure::internal("look for a leg's rate", error))?);
+        }
+        Ok(())
+    }
+
+    /// Takes over the most that may be sent, of a configuration that is in force from now on.
+    pub fn follow(&self, config: &Config) {
+        for leg in &config.legs {
+            if let Some(finder) = self.by_leg.get(&leg.name).and_then(|it| it.finder.as_ref()) {
+                finder.limit(ceiling(leg));
+            }
+        }
+    }
+
+    /// Gives what knows the rates of the legs whose rate is found, by leg.
+    pub fn finders(&self) -> Finders {
+        let finder = |(leg, own): (&String, &Own)| Some((leg.clone(), own.finder.clone()?));
+        Finders(self.by_leg.iter().filter_map(finder).collect())
+    }
+
+    /// Tells whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.by_leg.is_empty()
+    }
+
+    /// Logs what the legs' controls are called in `ss`.
+    pub fn report(&self) {
+        for (leg, own) in &self.by_leg {
+            let name = own.control.name();
+            if own.control.is_adopted() {
+                tracing::warn!(
+                    leg,
+                    %name,
+                    "an earlier pepd's fixed-rate control serves on: replacing it takes \
+                     CAP_SYS_ADMIN; after an update run `pepd down` as root before the start"
+                );
+            } else {
+                tracing::info!(leg, %name, congestion = own.of.as_str(), "rate control");
+            }
+        }
+    }
+
+    /// Gives the control that the leg's sockets are to have (`TCP_CONGESTION`); `None` is the
+    /// kernel's default.
+    pub fn kernel_name(&self, leg: &Leg) -> Option<String> {
+        match leg.congestion.as_ref()? {
+            Congestion::Kernel(name) => Some(name.clone()),
+            Congestion::FixedRate | Congestion::FindRate => {
+                let own = self.by_leg.get(&leg.name)?;
+                Some(own.control.name().as_str().to_owned())
+            }
+        }
+    }
+
+    /// Refuses a configuration that was read again if a leg asks for a control that did not exist
+    /// at the start.
+    pub fn require(&self, config: &Config) -> Result {
+        let lacks = |leg: &&Leg| {
+            let has = self.by_leg.get(&leg.name).map(|own| &own.of);
+            is_asked_for(leg) && has != leg.congestion.as_ref()
+        };
+        match config.legs.iter().find(lacks) {
+            Some(leg) => Err(Failure::unavailable(format!(
+                "leg \"{}\": congestion = \"{}\" takes privileges that pepd has only at \
+                 its start; restart pepd",
+                leg.name,
+                leg.congestion.as_ref().map_or("", Congestion::as_str),
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives the names by which the kernel knows the controls.
+    pub fn names(&self) -> Names {
+        let name = |own: &Own| (own.control.name().clone(), own.of.clone());
+        Names(self.by_leg.values().map(name).collect())
+    }
+}
+
+/// The names by which the kernel knows the legs' controls.
+#[derive(Clone, Debug)]
+pub struct Names(Vec<(Name, Congestion)>);
+
+impl Names {
+    /// Replaces the kernel's name of a leg's control by the configuration's.
+    pub fn translate(&self, flow: &mut FlowSnapshot) {
+        for leg in [&mut flow.client_leg, &mut flow.upstream_leg] {
+            let Some(name) = &mut leg.congestion else {
+                continue;
+            };
+            if let Some((_, own)) = self.0.iter().find(|(it, _)| it.as_str() == name) {
+                own.as_str().clone_into(name);
+            }
+        }
+    }
+}
+
+/// What knows the rates that are found, by leg.
+#[derive(Clone, Debug)]
+pub struct Finders(Vec<(String, Finder)>);
+
+impl Finders {
+    /// Gives what is known of each leg's path.
+    pub fn rates(&self) -> Vec<FoundRate> {
+        let rate = |(leg, finder): &(String, Finder)| finder.found().of(leg);
+        self.0.iter().map(rate).collect()
+    }
+}
+
+/// Removes what a killed daemon has left, and gives a line for each control that there was.
+pub fn remove_left() -> Result<String> {
+    let removed = pepd_bpf::remove_left(namespace()?)?;
+    let lines = removed
+        .iter()
+        .map(|name| format!("removed congestion control {name}\n"));
+    Ok(lines.collect())
+}
+
+/// Returns whether `leg` asks for such a control.
+pub fn is_asked_for(leg: &Leg) -> bool {
+    leg.congestion.as_ref().is_some_and(Congestion::is_own)
+}
+
+/// Returns the most that a leg may send, in bytes of IP packets a second.
+fn ceiling(leg: &Leg) -> Option<f64> {
+    #[allow(clippy::cast_precision_loss, reason = "rates are below 2^53")]
+    leg.rate.map(|rate| rate.0 as f64 / 8.0)
+}
+
+fn namespace() -> Result<NetworkNamespace> {
+    NetworkNamespace::current()
+        .map_err(|error| Failure::internal("read /proc/thread-self/ns/net", error))
+}

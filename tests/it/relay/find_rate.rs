@@ -1,0 +1,185 @@
+//! `congestion = "find-rate"`: nobody says the leg's rate.
+//!
+//! That it carries every byte, and is gone with the daemon, is shown beside `fixed-rate`, which is the
+//! same program in the kernel. How well it finds the rate of which links is measured in virtual time by
+//! `pepd-lab`; here, that it does.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use pepd_testbed::link::{Loss, Rate, Shape};
+use pepd_testbed::traffic::Pair;
+use pepd_testbed::{Family, Netns, Pepd, World, ask, require, wait_until};
+use rstest::rstest;
+use serde_json::Value;
+
+use super::fixed_rate::{FIND, control_of};
+use crate::harness::{LIMIT, PEPD};
+use crate::streams::{fill, watch};
+
+/// What is known of the leg towards the server.
+fn rate(world: &World) -> Result<Value> {
+    let status: Value = serde_json::from_str(&ask(&world.admin_socket(), "GET /v1/status")?)?;
+    let rate = status["rates"].get(0).context("no rate in the status")?;
+    Ok(rate.clone())
+}
+
+fn state(world: &World) -> String {
+    let rate = rate(world).unwrap_or_default();
+    rate["state"].as_str().unwrap_or_default().to_owned()
+}
+
+fn config(world: &World) -> String {
+    format!("{}{}", control_of(FIND), world.admin())
+}
+
+/// Returns the pacing rates in bits a second of what the box has open towards the server.
+fn pacing(hb: &Netns) -> Result<Vec<f64>> {
+    let table = hb.sh("ss -tinOH state established dst 10.2.0.0/16")?;
+    let rate = |line: &str| {
+        let mut words = line.split_whitespace();
+        words.find(|word| *word == "pacing_rate")?;
+        words.next()?.strip_suffix("bps")?.parse().ok()
+    };
+    Ok(table.lines().filter_map(rate).collect())
+}
+
+/// The thread that finds the rate does nothing while nothing is sent, and is there again when something
+/// is: also for a connection that was there all the time.
+#[test]
+fn it_sleeps_while_nothing_is_sent() -> Result<()> {
+    require!(root, program("nft"));
+    let world = World::standard()?;
+    let mut daemon = Pepd::start(PEPD, world.hb(), &config(&world))?;
+    let wait = |wanted: &str| wait_until(LIMIT, wanted, || state(&world) == wanted);
+    wait("idle")?;
+    let pair = world.pair(Family::V4)?;
+    for _ in 0..3 {
+        pair.exchange(1_000_000)?;
+        wait_until(LIMIT, "it is awake", || state(&world) != "idle")?;
+        wait("idle")?;
+    }
+    ensure!(daemon.runs(), "{}", daemon.log());
+    let (status, log) = daemon.stop()?;
+    ensure!(status.success(), "{log}");
+    Ok(())
+}
+
+/// While the daemon is paused nobody finds the rate any more: what the kernel still sends slows down, and
+/// has the link's rate again when it goes on.
+#[test]
+fn a_paused_daemon_slows_down() -> Result<()> {
+    require!(root, program("nft"), program("ss"));
+    let slow = Shape::new(Duration::from_millis(5), Rate::mbit(8));
+    let world = World::emulated(Shape::new(Duration::from_millis(1), Rate::mbit(100)), slow)?;
+    let config = config(&world).replace("[leg.wan]\n", "[leg.wan]\nbuffer = \"64MiB\"\n");
+    let daemon = Pepd::start(PEPD, world.hb(), &config)?;
+    let pairs = [world.pair(Family::V4)?];
+    pairs[0].server.set_nonblocking(true)?;
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| -> Result<()> {
+        let sender = scope.spawn(|| fill(&pairs[0].client, &over));
+        let reader = scope.spawn(|| -> Result<()> {
+            while !over.load(Relaxed) {
+                watch(&pairs, Duration::from_millis(100))?;
+            }
+            Ok(())
+        });
+        let shown = (|| -> Result<()> {
+            wait_until(LIMIT, "the rate is found", || state(&world) == "found")?;
+            // Enough for what follows.
+            wait_until(LIMIT, "eight megabytes wait", || waiting(world.hb()) > 8e6)?;
+            let usual = most(&pacing(world.hb())?);
+            daemon.pause()?;
+            let slower = wait_until(LIMIT, "an eighth of the rate", || {
+                pacing(world.hb()).is_ok_and(|rates| most(&rates) < usual / 8.0)
+            });
+            daemon.resume()?;
+            slower?;
+            wait_until(LIMIT, "half of the rate", || {
+                pacing(world.hb()).is_ok_and(|rates| most(&rates) > usual / 2.0)
+            })
+        })();
+        over.store(true, Relaxed);
+        for thread in [sender, reader] {
+            thread.join().ok().context("a thread panicked")??;
+        }
+        shown
+    })?;
+    let (status, log) = daemon.stop()?;
+    ensure!(status.success(), "{log}");
+    Ok(())
+}
+
+fn most(rates: &[f64]) -> f64 {
+    rates.iter().copied().fold(0.0, f64::max)
+}
+
+/// Returns the bytes that wait in the box for the server.
+fn waiting(hb: &Netns) -> f64 {
+    let table = hb.sh("ss -tinOH state established dst 10.2.0.0/16");
+    let bytes = |line: &str| line.split_whitespace().nth(1)?.parse::<f64>().ok();
+    let table = table.unwrap_or_default();
+    table.lines().filter_map(bytes).fold(0.0, f64::max)
+}
+
+/// Whatever is lost, the link is full, its queue is short, and its connections have the same.
+#[rstest]
+#[case::clean(Family::V4, 0.0, 8)]
+#[case::lossy(Family::V6, 0.1, 8)]
+#[case::half_gone(Family::V4, 0.3, 1)]
+fn it_finds_the_rate_of_a_link(
+    #[case] family: Family,
+    #[case] loss: f64,
+    #[case] flows: usize,
+) -> Result<()> {
+    const RATE: u64 = 10;
+    require!(root, virtual_time, program("nft"));
+    let near = Shape::new(Duration::from_millis(5), Rate::mbit(100));
+    let far = Shape {
+        loss: Loss::independent(loss),
+        ..Shape::new(Duration::from_millis(20), Rate::mbit(RATE))
+    };
+    let world = World::emulated(near, far)?;
+    let daemon = Pepd::start(PEPD, world.hb(), &config(&world))?;
+    let pairs = (0..flows)
+        .map(|_| world.pair(family))
+        .collect::<Result<Vec<Pair>>>()?;
+    for pair in &pairs {
+        pair.server.set_nonblocking(true)?;
+    }
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| -> Result<()> {
+        let senders: Vec<_> = pairs
+            .iter()
+            .map(|pair| scope.spawn(|| fill(&pair.client, &over)))
+            .collect();
+        let measured = (|| -> Result<()> {
+            watch(&pairs, Duration::from_secs(3))?;
+            let time = Duration::from_secs(10);
+            let (_, bytes) = watch(&pairs, time)?;
+            let most =
+                time.as_secs_f64() * RATE as f64 * 1e6 / 8.0 * (1.0 - loss) * 1428.0 / 1514.0;
+            let share = bytes as f64 / most;
+            let found = rate(&world)?;
+            println!("{family}, {flows} flows, {loss} lost: {share:.3} of the limit; {found}");
+            ensure!(share > 0.9, "{share} of the limit: {found}");
+            ensure!(
+                found["queue"].as_f64().is_some_and(|it| it < 0.05),
+                "{found}"
+            );
+            let off = found["loss"].as_f64().map(|it| (it - loss).abs());
+            ensure!(off.is_some_and(|it| it < 0.05), "{found}");
+            Ok(())
+        })();
+        over.store(true, Relaxed);
+        for sender in senders {
+            sender.join().ok().context("a sender panicked")??;
+        }
+        measured
+    })?;
+    let (status, log) = daemon.stop()?;
+    ensure!(status.success(), "{log}");
+    Ok(())
+}
