@@ -1,8 +1,10 @@
 //! `pepd reload`, `pepd drain` and `pepd link`: what a running daemon is told.
 
+use pepd_admin::wire::Status;
+
 use crate::cli::{LinkArgs, Target};
 use crate::commands::client::Client;
-use crate::commands::endpoint;
+use crate::commands::{endpoint, status};
 use crate::exit::Result;
 use crate::ui::output::print;
 
@@ -21,6 +23,14 @@ pub fn drain(target: &Target) -> Result {
 /// Tells the daemon what is known of the link under a leg.
 pub fn link(args: &LinkArgs) -> Result {
     let address = endpoint::link(&args.leg, args.report, args.time);
-    Client::new(&args.target)?.post(&address)?;
-    print(format!("{}: {}\n", args.leg, args.report.name()).as_bytes())
+    let client = Client::new(&args.target)?;
+    client.post(&address)?;
+    // What is told need not be believed at once.
+    let status: Status = client.get(endpoint::STATUS)?;
+    let known = status.links.iter().find(|link| link.leg == args.leg);
+    let state = known.map_or_else(
+        || args.report.name().to_owned(),
+        |link| status::link_state(link, link.state.name(), status::now()),
+    );
+    print(format!("{}: {state}\n", args.leg).as_bytes())
 }

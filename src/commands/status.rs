@@ -208,7 +208,7 @@ fn links(links: &[LinkState], now: f64, width: Option<u16>) -> String {
     for link in links {
         table.add_row([
             link.leg.clone(),
-            labels::link(link.state).to_owned(),
+            link_state(link, labels::link(link.state), now),
             link.since
                 .map_or_else(|| "–".to_owned(), |since| format::age(now - since)),
             format::count(link.changes),
@@ -262,10 +262,25 @@ fn held(held: Option<&Held>) -> String {
     })
 }
 
-/// Names what tells of a link, with what a modem says of it.
+/// Says whether a link is there, and when it is thought to be again.
+pub(super) fn link_state(link: &LinkState, state: &str, now: f64) -> String {
+    let left = link.up_at.map(|at| format::seconds((at - now).max(0.0)));
+    match (left, link.flaps) {
+        (None, _) => state.to_owned(),
+        (Some(left), false) => format!("{state}, up in {left}"),
+        (Some(left), true) => format!("{state}, flaps: up in {left}"),
+    }
+}
+
+/// Names what told of a link last, and what tells of it otherwise, with what a modem says of it.
 fn told_by(link: &LinkState) -> String {
+    let other = link.by.as_ref().filter(|by| **by != link.source);
+    let source = match other {
+        Some(by) => format!("{by}; {}", link.source),
+        None => link.source.clone(),
+    };
     let Some(modem) = &link.modem else {
-        return link.source.clone();
+        return source;
     };
     let rate = |rate: u64| format::rate(format::number(rate));
     let said = [
@@ -274,11 +289,7 @@ fn told_by(link: &LinkState) -> String {
         modem.receive_rate.map(|it| format!("{} in", rate(it))),
         modem.latency.map(format::seconds),
     ];
-    let said: Vec<_> = [Some(link.source.clone())]
-        .into_iter()
-        .chain(said)
-        .flatten()
-        .collect();
+    let said: Vec<_> = [Some(source)].into_iter().chain(said).flatten().collect();
     said.join(", ")
 }
 

@@ -195,6 +195,9 @@ fn link() -> LinkState {
         leg: "satellite".to_owned(),
         state: LinkReport::Up,
         source: "dlep modem".to_owned(),
+        by: Some("dlep modem".to_owned()),
+        up_at: None,
+        flaps: false,
         since: Some(NOW - 740.0),
         changes: 2,
         modem: Some(ModemState {

@@ -122,7 +122,7 @@ struct Work {
     order: Order,
     /// What each place had counted when its epoch began.
     before: Vec<Counts>,
-    /// What all places had counted at the last look, and when that was something else before.
+    /// The sum of all counts at the last look, and when that was another before.
     sum: u64,
     used: f64,
     /// The length of the epoch that goes on.
@@ -209,9 +209,11 @@ impl Work {
             let (Some(counts), Some(before)) = (counts.get(place), self.before.get(place)) else {
                 continue;
             };
-            let known = epoch.delivered;
+            let known = (epoch.delivered, epoch.longest_rtt);
             take(epoch, counts, before, queue);
-            if epoch.delivered > known && counts.number == epoch.number {
+            // Also of a connection that has just been opened.
+            let is_new = (epoch.delivered, epoch.longest_rtt) != known;
+            if is_new && counts.number == epoch.number {
                 let rtt = seconds(counts.least_rtt);
                 heard = Some(heard.map_or(rtt, |least: f64| least.min(rtt)));
             }
@@ -294,8 +296,8 @@ fn place(number: u64) -> usize {
 }
 
 fn sum(counts: &[Counts]) -> u64 {
-    let both = |it: &Counts| it.sent.wrapping_add(it.delivered);
-    counts.iter().map(both).fold(0, u64::wrapping_add)
+    let all = |it: &Counts| [it.sent, it.delivered, it.number, it.least_rtt];
+    counts.iter().flat_map(all).fold(0, u64::wrapping_add)
 }
 
 fn seconds(microseconds: u64) -> f64 {

@@ -15,6 +15,8 @@ pub(super) struct Link {
     pub(super) rate: Option<Rate>,
     pub(super) record: Record,
     pub(super) since: Option<SystemTime>,
+    /// Who told of the last change.
+    pub(super) by: Option<String>,
     pub(super) changes: u64,
     pub(super) outages: VecDeque<Outage>,
 }
@@ -29,14 +31,16 @@ impl Link {
             rate: None,
             record: Record::new(),
             since: None,
+            by: None,
             changes: 0,
             outages: VecDeque::new(),
         }
     }
 
-    /// Notes that the state is another.
-    pub(super) fn enter(&mut self, state: State, now: SystemTime) {
+    /// Notes that the state is another, and who has told that.
+    pub(super) fn enter(&mut self, state: State, by: &str, now: SystemTime) {
         self.since = Some(now);
+        self.by = Some(by.to_owned());
         self.changes += 1;
         match (state, self.outages.back_mut()) {
             (State::Gone, _) => {

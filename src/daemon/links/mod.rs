@@ -202,9 +202,13 @@ impl Follower {
 
     fn follow(&mut self, config: &Config) {
         let mut before = std::mem::take(&mut self.legs);
+        let mut known = BTreeSet::new();
         for Watched { leg, source, rate } in Watched::all(config) {
             let mut link = match before.remove_entry(&leg) {
-                Some((_, link)) if link.source == source => link,
+                Some((_, link)) if link.source == source => {
+                    known.insert(Arc::clone(&leg));
+                    link
+                }
                 other => {
                     before.extend(other);
                     Link::new(source)
@@ -214,6 +218,10 @@ impl Follower {
             self.tell_holding(&leg, &link);
             self.legs.insert(leg, link);
         }
+        let new = self.legs.iter().filter(|(leg, _)| !known.contains(*leg));
+        let new: Vec<_> = new
+            .filter_map(|(leg, link)| Some((Arc::clone(leg), link.source.clone()?)))
+            .collect();
         // A leg whose link is told by something else now, or by nothing, is not gone for ever.
         for (leg, link) in before {
             if link.record.state() != State::Up {
@@ -224,28 +232,51 @@ impl Follower {
             }
             self.relay.set_rate(&leg, None);
         }
-        let sources = self.legs.values().filter_map(|link| match &link.source {
-            Some(LinkSource::Interface(name)) => Some(name.clone()),
-            _ => None,
-        });
-        for name in sources.collect::<BTreeSet<_>>() {
-            let known = self.interfaces.get(&name).copied();
-            if known.is_none() {
-                tracing::warn!(
-                    interface = name,
-                    "there is no such interface now, so the link that it tells of counts as gone \
-                     (`ip -br link` names those that there are)"
-                );
-            }
-            // One that is not there carries nothing.
-            let carries = known.unwrap_or_default();
-            self.interface(InterfaceChange { name, carries });
-        }
-        self.peers();
         self.modems.follow(config);
-        // What a modem has said holds for the legs that are new, too.
-        self.said.clear();
-        self.modems();
+        let modems: BTreeSet<_> = self
+            .modems
+            .links()
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect();
+        self.said.retain(|name, _| modems.contains(name));
+        // Of the others something else may have been told since.
+        for (leg, source) in new {
+            self.begin(&leg, &source);
+        }
+    }
+
+    /// Takes over what is known already by what tells of the link of a leg that is new.
+    fn begin(&mut self, leg: &Arc<str>, source: &LinkSource) {
+        let is_up = match source {
+            LinkSource::Interface(name) => {
+                if !self.interfaces.contains_key(name) {
+                    tracing::warn!(
+                        interface = name,
+                        "there is no such interface now, so the link that it tells of counts as gone \
+                         (`ip -br link` names those that there are)"
+                    );
+                }
+                // One that is not there carries nothing.
+                Some(*self.interfaces.entry(name.clone()).or_default())
+            }
+            LinkSource::Peer(name) => {
+                let peers = self.peers.get();
+                let peer = peers.iter().find(|peer| peer.name == *name);
+                peer.and_then(|peer| answers(peer.liveness))
+            }
+            LinkSource::Dlep(name) => self.said.get(name).map(|said| {
+                self.relay.set_rate(leg, said.metrics.transmit.map(Rate));
+                said.is_up
+            }),
+        };
+        if let Some(is_up) = is_up {
+            let heard = if is_up { Heard::Up } else { Heard::Gone };
+            self.hear(leg, heard, &source.to_string());
+        }
+        if let Some(link) = self.legs.get(leg) {
+            self.tell_holding(leg, link);
+        }
     }
 
     fn told(&mut self, order: &LinkOrder) -> Result<(), Vec<String>> {
@@ -276,11 +307,10 @@ impl Follower {
 
     fn peers(&mut self) {
         for peer in self.peers.get() {
-            let heard = match peer.liveness {
-                Liveness::Answering => Heard::Up,
-                Liveness::Silent => Heard::Gone,
-                Liveness::Unknown | Liveness::Unprobed => continue,
+            let Some(is_up) = answers(peer.liveness) else {
+                continue;
             };
+            let heard = if is_up { Heard::Up } else { Heard::Gone };
             self.hear_of(&LinkSource::Peer(peer.name), heard);
         }
     }
@@ -331,18 +361,22 @@ impl Follower {
     fn tick(&mut self) {
         let now = Instant::now();
         let legs = self.legs.iter_mut();
-        let due: Vec<_> = legs
-            .filter_map(|(leg, link)| Some((Arc::clone(leg), link.record.tick(now)?)))
-            .collect();
-        for (leg, state) in due {
-            self.enter(&leg, state, "its time is over");
+        let due = legs.filter_map(|(leg, link)| {
+            let by = match link.record.flaps() {
+                true => "it has flapped, and was up for long enough",
+                false => "its time is over",
+            };
+            Some((Arc::clone(leg), link.record.tick(now)?, by))
+        });
+        for (leg, state, by) in due.collect::<Vec<_>>() {
+            self.enter(&leg, state, by);
         }
     }
 
     /// Tells the relay and the log that a link is in another state.
     fn enter(&mut self, leg: &Arc<str>, state: State, by: &str) {
         if let Some(link) = self.legs.get_mut(leg) {
-            link.enter(state, SystemTime::now());
+            link.enter(state, by, SystemTime::now());
         }
         if let Some(link) = self.legs.get(leg) {
             self.tell_holding(leg, link);
@@ -408,10 +442,25 @@ impl Follower {
                     _ => None,
                 },
                 since: link.since.map(seconds),
+                by: link.by.clone(),
+                up_at: link.record.deadline().map(|at| {
+                    let left = at.saturating_duration_since(Instant::now());
+                    seconds(SystemTime::now() + left)
+                }),
+                flaps: link.record.flaps(),
                 changes: link.changes,
                 outages: link.outages.iter().copied().collect(),
             });
         *self.states.0.lock().unwrap_or_else(PoisonError::into_inner) = states.collect();
+    }
+}
+
+/// Returns whether a peer answers, if that is known.
+fn answers(liveness: Liveness) -> Option<bool> {
+    match liveness {
+        Liveness::Answering => Some(true),
+        Liveness::Silent => Some(false),
+        Liveness::Unknown | Liveness::Unprobed => None,
     }
 }
 

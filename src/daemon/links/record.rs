@@ -54,6 +54,8 @@ pub struct Record {
     outages: VecDeque<Instant>,
     /// When it is taken for up if nothing else is heard.
     up_at: Option<Instant>,
+    /// Whether that is because it is up, and flaps.
+    flaps: bool,
 }
 
 impl Record {
@@ -63,6 +65,7 @@ impl Record {
             state: State::Up,
             outages: VecDeque::new(),
             up_at: None,
+            flaps: false,
         }
     }
 
@@ -76,6 +79,11 @@ impl Record {
         self.up_at
     }
 
+    /// Returns whether the link is said to be up, and has to be for some time more until that is believed.
+    pub fn flaps(&self) -> bool {
+        self.flaps && self.up_at.is_some()
+    }
+
     /// Takes what was heard; returns the new state if it is another.
     pub fn hear(&mut self, heard: Heard, now: Instant) -> Option<State> {
         match (heard, self.state) {
@@ -85,11 +93,13 @@ impl Record {
             (Heard::Up, State::Gone) => match self.delay(now) {
                 Duration::ZERO => self.enter(State::Up),
                 delay => {
+                    self.flaps |= self.up_at.is_none();
                     self.up_at = self.up_at.or(Some(now + delay));
                     None
                 }
             },
             (Heard::Gone, State::Gone) => {
+                self.flaps = false;
                 if self.up_at.take().is_some() {
                     self.note_outage(now);
                 }
@@ -102,6 +112,7 @@ impl Record {
             // Whoever knows how long it takes knows more than that it is gone.
             (Heard::GoingDown(time), State::Gone) => {
                 self.up_at = time.map(|time| now + time);
+                self.flaps = false;
                 None
             }
             (Heard::GoingDown(time), _) => {
@@ -120,6 +131,7 @@ impl Record {
 
     fn enter(&mut self, state: State) -> Option<State> {
         self.up_at = None;
+        self.flaps = false;
         let changed = self.state != state;
         self.state = state;
         changed.then_some(state)

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use pepd_testbed::link::{Loss, Rate, Shape};
-use pepd_testbed::traffic::Pair;
+use pepd_testbed::traffic::{Pair, Pattern, receive_exactly, send};
 use pepd_testbed::{Family, Netns, Pepd, World, ask, require, wait_until};
 use rstest::rstest;
 use serde_json::Value;
@@ -134,7 +134,7 @@ fn it_finds_the_rate_of_a_link(
     #[case] loss: f64,
     #[case] flows: usize,
 ) -> Result<()> {
-    const RATE: u64 = 10;
+    const RATE: u64 = 20;
     require!(root, virtual_time, program("nft"));
     let near = Shape::new(Duration::from_millis(5), Rate::mbit(100));
     let far = Shape {
@@ -156,7 +156,8 @@ fn it_finds_the_rate_of_a_link(
             .map(|pair| scope.spawn(|| fill(&pair.client, &over)))
             .collect();
         let measured = (|| -> Result<()> {
-            watch(&pairs, Duration::from_secs(3))?;
+            // A rate that nobody has said is found within a second.
+            watch(&pairs, Duration::from_secs(1))?;
             let time = Duration::from_secs(10);
             let (_, bytes) = watch(&pairs, time)?;
             let most =
@@ -179,6 +180,75 @@ fn it_finds_the_rate_of_a_link(
         }
         measured
     })?;
+    let (status, log) = daemon.stop()?;
+    ensure!(status.success(), "{log}");
+    Ok(())
+}
+
+/// A hundred kilobytes beside eight bulk transfers take hardly longer than alone: who has sent little goes
+/// ahead.
+#[rstest]
+#[case::found(FIND)]
+#[case::fixed("congestion = \"fixed-rate\"\nrate = \"19800kbit\"\n")]
+fn little_things_go_first(#[case] control: &str) -> Result<()> {
+    const BYTES: u64 = 100_000;
+    const TIMES: usize = 9;
+    require!(root, virtual_time, program("nft"));
+    let near = Shape::new(Duration::from_millis(5), Rate::mbit(1000));
+    let far = Shape::new(Duration::from_millis(20), Rate::mbit(20));
+    let world = World::emulated(near, far)?;
+    let config = format!("{}{}", control_of(control), world.admin());
+    let daemon = Pepd::start(PEPD, world.hb(), &config)?;
+    let little = || -> Result<Duration> {
+        let mut times = Vec::new();
+        for _ in 0..TIMES {
+            let begun = std::time::Instant::now();
+            let pair = world.pair(Family::V4)?;
+            std::thread::scope(|scope| -> Result<()> {
+                let sender = scope.spawn(|| send(&pair.client, &Pattern::new(2), 0, BYTES));
+                receive_exactly(&pair.server, &Pattern::new(2), 0, BYTES)?;
+                sender.join().ok().context("the sender panicked")?
+            })?;
+            times.push(begun.elapsed());
+            std::thread::park_timeout(Duration::from_millis(370));
+        }
+        times.sort();
+        Ok(times[TIMES / 2])
+    };
+    // The rate is found first.
+    for _ in 0..3 {
+        world.pair(Family::V4)?.exchange(2_000_000)?;
+    }
+    let alone = little()?;
+    let pairs = (0..8)
+        .map(|_| world.pair(Family::V4))
+        .collect::<Result<Vec<Pair>>>()?;
+    for pair in &pairs {
+        pair.server.set_nonblocking(true)?;
+    }
+    let over = AtomicBool::new(false);
+    let beside = std::thread::scope(|scope| -> Result<Duration> {
+        let threads: Vec<_> = pairs
+            .iter()
+            .map(|pair| scope.spawn(|| fill(&pair.client, &over)))
+            .collect();
+        let reader = scope.spawn(|| -> Result<()> {
+            while !over.load(Relaxed) {
+                watch(&pairs, Duration::from_millis(100))?;
+            }
+            Ok(())
+        });
+        std::thread::park_timeout(Duration::from_secs(3));
+        let beside = little();
+        over.store(true, Relaxed);
+        for thread in threads.into_iter().chain([reader]) {
+            thread.join().ok().context("a thread panicked")??;
+        }
+        beside
+    })?;
+    let ratio = beside.as_secs_f64() / alone.as_secs_f64();
+    println!("{control:?}: {alone:?} alone, {beside:?} beside eight: {ratio:.2}");
+    ensure!(ratio < 1.6, "{beside:?} instead of {alone:?}");
     let (status, log) = daemon.stop()?;
     ensure!(status.success(), "{log}");
     Ok(())

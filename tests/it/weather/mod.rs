@@ -5,6 +5,7 @@ mod dlep;
 #[cfg(target_arch = "x86_64")]
 mod faults;
 mod held_acks;
+mod links;
 mod outage_echoes;
 mod outage_lengths;
 mod outage_times;

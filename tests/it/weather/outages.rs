@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use pepd_testbed::traffic::{Pair, Pattern, connect, kind, receive_exactly, send};
-use pepd_testbed::{Family, Netns, Stage, Topology, Via, World, require, run, wait_until};
+use pepd_testbed::{Family, Netns, Stage, Via, World, require, run, wait_until};
 use rstest::rstest;
 
 use super::{LOSE, RESTORE};
@@ -183,16 +183,16 @@ fn ask(stage: &Stage, words: impl fmt::Display) -> Result<String> {
     run(shell.args(["-ec", &command]), LIMIT)?.success()
 }
 
-fn tell(stage: &Stage, words: impl fmt::Display) -> Result<String> {
+pub(super) fn tell(stage: &Stage, words: impl fmt::Display) -> Result<String> {
     ask(stage, format!("link {words}"))
 }
 
-fn status(stage: &Stage) -> Result<String> {
+pub(super) fn status(stage: &Stage) -> Result<String> {
     ask(stage, "status")
 }
 
 /// Starts a daemon with an admin socket, and more in the section of its leg `wan`.
-fn open(via: Via, more: &str) -> Result<Stage> {
+pub(super) fn open(via: Via, more: &str) -> Result<Stage> {
     let config = match via {
         Via::Early => World::early_config(),
         Via::Pepd | Via::Routing => World::config(),
@@ -203,7 +203,7 @@ fn open(via: Via, more: &str) -> Result<Stage> {
     Stage::in_world(world, via, PEPD, &config)
 }
 
-fn wait_for_log(stage: &Stage, words: &str) -> Result<()> {
+pub(super) fn wait_for_log(stage: &Stage, words: &str) -> Result<()> {
     let pepd = stage.pepd.as_ref().context("the daemon")?;
     wait_until(LIMIT, words, || pepd.log().contains(words))
 }
@@ -395,65 +395,5 @@ fn who_connects_meanwhile_is_refused_or_routed_if_that_is_asked_for(
     }
     tell(&stage, "wan up")?;
     assert!(world.probe(family)?.1);
-    stage.finish()
-}
-
-/// An interface tells by its carrier, and one that is not there tells that it is not.
-#[test]
-fn an_interface_tells_whether_its_link_is_there() -> Result<()> {
-    require!(root, program("ip"));
-    let link = format!(
-        "link = {{ interface = \"{}\" }}\n",
-        Topology::device("server")
-    );
-    let mut stage = open(Via::Pepd, &link)?;
-    let pair = stage.world.pair(Family::V4)?;
-    pair.exchange(BYTES)?;
-    let far_end = Topology::device("hb");
-    stage
-        .world
-        .server()
-        .sh(&format!("ip link set {far_end} down"))?;
-    wait_for_log(&stage, "the link is gone")?;
-    assert!(status(&stage)?.contains("GONE"));
-    let pattern = Pattern::new(9);
-    send(&pair.client, &pattern, 0, BYTES)?;
-    stage.world.server().sh(&format!(
-        "ip link set {far_end} up; ip route replace default via 10.2.0.1"
-    ))?;
-    wait_for_log(&stage, "the link is up")?;
-    receive_exactly(&pair.server, &pattern, 0, BYTES)?;
-    let config = World::config().replace("[leg.wan]", "[leg.wan]\nwhile_gone = \"refuse\"");
-    let none = "[leg.wan]\nlink = { interface = \"none0\" }";
-    stage.pepd()?.reload(&config.replace("[leg.wan]", none))?;
-    wait_for_log(&stage, "there is no such interface now")?;
-    wait_for_log(&stage, "by=\"interface none0\"")?;
-    pair.exchange(BYTES)?;
-    assert!(stage.world.pair(Family::V4).is_err(), "it is refused");
-    // What nothing tells of any more is not gone for ever.
-    stage.pepd()?.reload(&config)?;
-    wait_until(LIMIT, "connections are split again", || {
-        stage.world.probe(Family::V4).is_ok_and(|(_, split)| split)
-    })?;
-    stage.finish()
-}
-
-#[test]
-fn what_is_told_wrongly_is_refused() -> Result<()> {
-    require!(root);
-    let stage = open(Via::Pepd, "")?;
-    let wrong = |words: &str| tell(&stage, words).unwrap_err().to_string();
-    let refused = wrong("nonesuch up");
-    assert!(refused.contains("the legs are: lan, wan"), "{refused}");
-    let refused = wrong("wan up --for 3s");
-    assert!(refused.contains("only `going-down` has one"), "{refused}");
-    let refused = wrong("wan sideways");
-    assert!(refused.contains("going-down"), "{refused}");
-    assert_eq!(
-        tell(&stage, "wan going-down --for 1s")?,
-        "wan: going-down\n"
-    );
-    wait_for_log(&stage, "by=\"its time is over\"")?;
-    assert!(stage.world.probe(Family::V4)?.1);
     stage.finish()
 }

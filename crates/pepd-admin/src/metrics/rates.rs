@@ -11,38 +11,41 @@ pub(super) fn write(families: &mut Families<'_>, rates: &[FoundRate]) -> fmt::Re
     let figures: [(Family, fn(&FoundRate) -> Option<f64>); 6] = [
         (
             Family::new(
-                "pepd_leg_rate_bits_per_second",
+                "pepd_path_rate_bits_per_second",
                 "What a leg with the congestion control find-rate may send just now, in bits of IP packets.",
             ),
             |rate| Some(float(rate.rate)),
         ),
         (
             Family::new(
-                "pepd_leg_capacity_bits_per_second",
+                "pepd_path_capacity_bits_per_second",
                 "What the path of such a leg is taken to carry.",
             ),
             |rate| Some(float(rate.capacity)),
         ),
         (
             Family::new(
-                "pepd_leg_loss_ratio",
+                "pepd_path_loss_ratio",
                 "The share of packets that is lost on the path of such a leg, at whatever rate.",
             ),
             |rate| Some(rate.loss),
         ),
         (
             Family::new(
-                "pepd_leg_queue_seconds",
+                "pepd_path_queue_seconds",
                 "The time that its packets wait before the narrowest place.",
             ),
             |rate| Some(rate.queue),
         ),
         (
-            Family::new("pepd_leg_rtt_seconds", "Its least round trip lately."),
+            Family::new(
+                "pepd_path_least_rtt_seconds",
+                "Its least round trip lately.",
+            ),
             |rate| rate.rtt,
         ),
         (
-            Family::new("pepd_leg_used", "Whether something was sent by it lately."),
+            Family::new("pepd_path_used", "Whether something was sent by it lately."),
             |rate| Some(f64::from(u8::from(rate.state != RateState::Idle))),
         ),
     ];

@@ -10,8 +10,17 @@ pub struct LinkState {
     pub leg: String,
     /// Whether it is there.
     pub state: LinkReport,
-    /// What tells: `interface NAME`, `peer NAME`, `dlep NAME`, or `pepd link` alone.
+    /// What tells by the configuration: `interface NAME`, `peer NAME`, `dlep NAME`, or `pepd link` alone.
     pub source: String,
+    /// What has told of the last change; none before the first.
+    #[serde(default)]
+    pub by: Option<String>,
+    /// When it is taken for up if nothing else is heard, in seconds since the Unix epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub up_at: Option<f64>,
+    /// Whether it is said to be up and has to be until then, because it flaps.
+    #[serde(default)]
+    pub flaps: bool,
     /// The beginning of this state, in seconds since the Unix epoch; none before the first change.
     pub since: Option<f64>,
     /// Changes of the state since the start.

@@ -148,6 +148,19 @@ INLINE void book_round_trip(struct counts *counts, struct flow *flow, u64 number
 		counts->least_rtt = rtt;
 }
 
+// Notes the round trip of the handshake: whoever finds the rate begins with it.
+INLINE void book_handshake(struct tcp_sock *tp, struct flow *flow)
+{
+	u64 number = READ(order.number);
+	// srtt_us is in eighths of a µs (net/ipv4/tcp_input.c, tcp_rtt_estimator).
+	u64 rtt = tp->srtt_us >> 3;
+
+	if (!rtt || !READ(order.rate))
+		return;
+	book_round_trip(counts_of(number), flow, number, rtt);
+	wake_up();
+}
+
 // Counts what was acknowledged since the connection was last looked at, in the epoch in which the
 // last of it was sent.
 INLINE void book_delivered(struct tcp_sock *tp, struct flow *flow)

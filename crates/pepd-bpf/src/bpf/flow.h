@@ -6,6 +6,16 @@
 
 #include "kernel.h"
 
+// Who of those that have something to send has a turn when.
+enum turn {
+	// It has nothing to send, or its receiver takes nothing.
+	NONE,
+	// It has sent little: it goes ahead of others.
+	AHEAD,
+	// It has a share.
+	SHARES,
+};
+
 // What is known of a connection, in the room that the kernel has for that in its socket
 // (icsk_ca_priv, 104 bytes).
 struct flow {
@@ -18,8 +28,11 @@ struct flow {
 	u64 light_rate;
 	// The period that these are about.
 	u32 period;
-	// Whether it is one of `backlogged`.
+	// What it is counted as: see `enum turn`.
 	u32 counted;
+	// The bytes that it may send ahead of others, and when that was worked out, in µs.
+	u32 credit;
+	u64 credited;
 	// Whether nothing was acknowledged since its last retransmission timeout.
 	u32 stalled;
 	// The epoch that went on when it was last looked at: what is sent until the

@@ -12,14 +12,22 @@
 //   what the others leave, by the number of backlogged ones.
 // - What those others send (they have no more to send, or their receivers take no more) is
 //   measured, period by period.
+// - A connection that has sent little lately goes ahead of those: what it sends they owe the link,
+//   and send so much less in the moments that follow. So a short transfer beside bulk takes hardly
+//   longer than alone, and the link's queue does not grow by it.
 //
 // Shares are worked out anew before each transmission and at each acknowledgement, from
 // counters. Nothing here waits, and nothing has to be in step with anything else.
 
 #include "epochs.h"
 
-// The connections that have more to send than they are let.
+// The connections that have more to send than they are let, and those that go ahead of them.
 static s64 backlogged;
+static s64 ahead;
+// What those ahead have sent and the others have not made good yet, in bytes of IP packets; and when
+// that was last worked out, in µs of the monotonic clock.
+static u64 owed;
+static u64 settled;
 // What the others have sent in the current period, in bytes of IP packets, and how many they are.
 static u64 light_bytes;
 static u64 light_flows;
@@ -34,6 +42,15 @@ static u64 period_began;
 // on slow legs long enough for so many bytes, as what is measured would be noise.
 #define PERIOD 100000ULL
 #define PERIOD_BYTES 48000ULL
+// What a connection may send ahead of others: most pages and their parts are smaller.
+#define LITTLE 102400ULL
+// What is owed is made good in this time, in µs; on slow legs in that of so many bytes. It is worked
+// out anew not more often than after the last.
+#define DEBT 25000ULL
+#define DEBT_BYTES 6000ULL
+#define SETTLED 1000ULL
+// Those that go ahead leave this part of the rate to the others.
+#define LEFT 8
 // What may be under way, in products of rate and round-trip time: it takes one for the data
 // itself, and what is lost is under way until that is noticed, a round trip or more.
 #define WINDOW 3
@@ -65,6 +82,44 @@ INLINE void turn(u64 now, u64 rate)
 	__sync_fetch_and_add(&period, 1);
 }
 
+// What those that share the rate send less of it, in bytes a second.
+INLINE u64 reserved(u64 rate)
+{
+	u64 slow = DEBT_BYTES * SECOND / rate;
+	u64 made_good = READ(owed) * SECOND / (slow > DEBT ? slow : DEBT);
+	u64 most = rate - rate / LEFT;
+
+	return made_good < most ? made_good : most;
+}
+
+// Takes off what has been made good.
+INLINE void settle(u64 now, u64 rate)
+{
+	u64 last = READ(settled);
+	u64 passed = now - last;
+	u64 debt = READ(owed);
+
+	// Another processor's clock may be read a little earlier.
+	if ((s64)passed < (s64)SETTLED || !__sync_bool_compare_and_swap(&settled, last, now))
+		return;
+	u64 paid = passed < SECOND ? reserved(rate) * passed / SECOND : debt;
+	__sync_fetch_and_sub(&owed, paid < debt ? paid : debt);
+}
+
+// Works out what the connection may send ahead of others, after so many bytes. Who sends less than
+// half of a fair share always may.
+INLINE void credit(struct flow *flow, u64 now, u64 rate, u64 bytes)
+{
+	u64 sharers = READ(backlogged) + 1;
+	u64 passed = now - flow->credited;
+	u64 earned = passed < 10 * SECOND ? rate / sharers / 2 * passed / SECOND : LITTLE;
+	u64 credit = flow->credit + ((s64)passed > 0 ? earned : 0);
+
+	credit = credit < LITTLE ? credit : LITTLE;
+	flow->credited = now;
+	flow->credit = credit > bytes ? credit - bytes : 0;
+}
+
 // Counts what the connection has sent since it was last looked at.
 INLINE void account(struct tcp_sock *tp, struct flow *flow, u64 rate, u64 headers)
 {
@@ -80,15 +135,18 @@ INLINE void account(struct tcp_sock *tp, struct flow *flow, u64 rate, u64 header
 			flow->light_bytes * SECOND / period_length(rate) : 0;
 		flow->light_bytes = 0;
 		flow->period = now;
-		if (bytes && !flow->counted)
+		if (bytes && !flow->credit && flow->counted != SHARES)
 			__sync_fetch_and_add(&light_flows, 1);
 	}
 	flow->sent = sent;
 	flow->segments = segments;
-	if (bytes && !flow->counted) {
+	if (bytes && flow->credit) {
+		__sync_fetch_and_add(&owed, bytes);
+	} else if (bytes && flow->counted != SHARES) {
 		flow->light_bytes += bytes;
 		__sync_fetch_and_add(&light_bytes, bytes);
 	}
+	credit(flow, tp->tcp_mstamp, rate, bytes);
 	if (!READ(order.rate))
 		return;
 	if (count)
@@ -98,12 +156,17 @@ INLINE void account(struct tcp_sock *tp, struct flow *flow, u64 rate, u64 header
 		wake_up();
 }
 
-INLINE void count(struct flow *flow, u32 yes)
+INLINE void count(struct flow *flow, enum turn as)
 {
-	if (flow->counted == yes)
+	u32 before = flow->counted;
+
+	if (before == as)
 		return;
-	flow->counted = yes;
-	__sync_fetch_and_add(&backlogged, yes ? 1 : -1);
+	flow->counted = as;
+	if (before != NONE)
+		__sync_fetch_and_sub(before == AHEAD ? &ahead : &backlogged, 1);
+	if (as != NONE)
+		__sync_fetch_and_add(as == AHEAD ? &ahead : &backlogged, 1);
 }
 
 // Whether only its share keeps the connection from sending more: there is something to send,
@@ -120,8 +183,15 @@ INLINE u32 is_backlogged(struct tcp_sock *tp)
 // What the connection may send, in bytes a second of whole IP packets.
 INLINE u64 share(struct flow *flow, u64 rate)
 {
-	s64 others = READ(backlogged) - flow->counted;
-	u64 sharers = others > 0 ? others + 1 : 1;
+	s64 sharing = READ(backlogged) - (flow->counted == SHARES);
+	u64 sharers = sharing > 0 ? sharing + 1 : 1;
+
+	if (flow->credit) {
+		s64 others = READ(ahead) - (flow->counted == AHEAD);
+		u64 most = sharing > 0 ? rate - rate / LEFT : rate;
+		return most / (others > 0 ? others + 1 : 1);
+	}
+	rate -= reserved(rate);
 	u64 light = READ(last_light_rate);
 	u64 own = flow->light_rate;
 	// Nobody has less than everybody would have if all were backlogged.
@@ -147,8 +217,12 @@ INLINE u64 pace(struct sock *sk, struct tcp_sock *tp)
 	u64 headers = headers_of(sk, tp);
 
 	turn(tp->tcp_mstamp, rate);
+	settle(tp->tcp_mstamp, rate);
 	account(tp, flow, rate, headers);
-	count(flow, !flow->stalled && is_backlogged(tp));
+	if (flow->stalled || !is_backlogged(tp))
+		count(flow, NONE);
+	else
+		count(flow, flow->credit ? AHEAD : SHARES);
 	u64 packets = share(flow, rate);
 	u64 payload = packets * mss / (mss + headers);
 	u64 pacing = sk->sk_pacing_status == SK_PACING_FQ ? packets : payload;
@@ -181,7 +255,9 @@ void leg_rate_init(u64 *arguments)
 	flow->light_bytes = 0;
 	flow->light_rate = 0;
 	flow->period = READ(period);
-	flow->counted = 0;
+	flow->counted = NONE;
+	flow->credit = LITTLE;
+	flow->credited = tp->tcp_mstamp;
 	flow->stalled = 0;
 	flow->looked = READ(order.number);
 	flow->acknowledged = 0;
@@ -191,12 +267,13 @@ void leg_rate_init(u64 *arguments)
 	if (sk->sk_pacing_status == SK_PACING_NONE)
 		sk->sk_pacing_status = SK_PACING_NEEDED;
 	open_window(tp, pace(sk, tp));
+	book_handshake(tp, flow);
 }
 
 SECTION("struct_ops/release")
 void leg_rate_release(u64 *arguments)
 {
-	count(flow_of((struct tcp_sock *)arguments[0]), 0);
+	count(flow_of((struct tcp_sock *)arguments[0]), NONE);
 }
 
 // At each acknowledgement.
@@ -232,7 +309,7 @@ void leg_rate_cwnd_event(u64 *arguments)
 	// A retransmission timeout: until something is acknowledged again it hardly sends.
 	if (event == KERNEL_VALUE(enum tcp_ca_event, CA_EVENT_LOSS)) {
 		flow->stalled = 1;
-		count(flow, 0);
+		count(flow, NONE);
 	}
 }
 

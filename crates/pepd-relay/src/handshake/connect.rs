@@ -36,13 +36,24 @@ pub(super) async fn dial(context: Arc<Context>, syn: Syn, ticket: Ticket) {
         .unwrap_or(&shared.unnamed_leg);
     let claimed_mark = settings.claimed_mark(leg);
     let mut returns = shared.links.wait();
+    let patience = Instant::now() + leg.connect_timeout;
     let opened = loop {
-        tokio::select! {
+        let opened = tokio::select! {
             biased;
-            opened = open(&context, &syn, ticket, leg, claimed_mark) => break opened,
+            opened = open(&context, &syn, ticket, leg, claimed_mark) => opened,
             // Anew: the SYN that was lost would be sent again only when the kernel's doubled timer runs
             // out. What is dropped has not been answered, and takes no answer any more.
-            () = returns.of(&leg.name) => {}
+            () = returns.of(&leg.name) => continue,
+        };
+        // While the link is gone this is the word of this host, which has no way there just now (nobody
+        // answers for the next hop), and not that of the destination.
+        let waits = matches!(opened, Err(SynVerdict::Unreachable(_)));
+        if !waits || !shared.links.is_gone(&leg.name) {
+            break opened;
+        }
+        let back = tokio::time::timeout_at(patience.into(), returns.of(&leg.name));
+        if back.await.is_err() {
+            break opened;
         }
     };
     let verdict = match opened {

@@ -25,11 +25,18 @@ pub struct Span {
 const LEAST: f64 = 5.0 * PACKET;
 const MOST: f64 = 125e9;
 
-/// Ten packets in a tenth of a second at first: the initial window of today (RFC 6928) on a usual path.
-const AT_FIRST: f64 = 100.0 * PACKET;
+/// Ten packets in a round trip at first: the initial window of today (RFC 6928); and on long paths as many as
+/// on usual ones.
+const AT_FIRST: f64 = 10.0 * PACKET;
+
+/// A shorter round trip than this, in seconds, is no reason to begin faster.
+const SHORTEST: f64 = 0.005;
 
 /// The round trip of a path of which none is known, in seconds.
 const UNKNOWN_RTT: f64 = 0.1;
+
+/// What is sent meanwhile where an answer is overdue at the start, of what was sent before.
+const HELD_BACK: f64 = 0.1;
 
 /// By how much more and less is sent at times, so that it is seen what comes of it, and the queue of which
 /// nobody was sure is emptied.
@@ -101,7 +108,7 @@ impl Controller {
         let ceiling = ceiling.min(MOST);
         Self {
             ceiling,
-            capacity: AT_FIRST.min(ceiling),
+            capacity: (AT_FIRST / UNKNOWN_RTT).min(ceiling),
             growth: 0.0,
             starting: true,
             path: Yield::new(),
@@ -181,6 +188,10 @@ impl Controller {
     /// Takes a round trip in seconds that was just seen.
     pub fn heard(&mut self, now: f64, rtt: f64) {
         self.least_rtt.add(now, rtt);
+        if self.starting && self.path.packets() == 0.0 && self.beyond.packets() == 0.0 {
+            let first = AT_FIRST / rtt.max(SHORTEST);
+            self.capacity = self.capacity.max(first).min(self.ceiling);
+        }
     }
 
     /// Takes an epoch of which nothing more will be acknowledged: something that was sent later is, and its
@@ -350,7 +361,12 @@ impl Controller {
     pub fn plan(&mut self, now: f64, waiting: &[Epoch]) -> Span {
         let length = self.length();
         if self.starting {
-            let rate = self.capacity;
+            // What was sent is acknowledged when a round trip has passed, or there is a queue.
+            let due = now - 1.5 * self.rtt() - length;
+            let is_due = |it: &&Epoch| it.ended < due && it.sent > 8.0 * PACKET;
+            let waits = waiting.iter().filter(is_due).any(|it| it.share() < 0.3);
+            let factor = if waits { HELD_BACK } else { 1.0 };
+            let rate = (factor * self.capacity).max(LEAST.min(self.ceiling));
             return Span { rate, length };
         }
         // What will be there once it is seen what is under way: so nothing is done about it twice.

@@ -150,6 +150,9 @@ pub fn run(scenario: &Scenario, controller: impl Fn() -> Controller) -> Vec<Samp
     };
     for (index, flows) in scenario.legs.iter().enumerate() {
         let mut ledger = Ledger::new(controller(), 0);
+        // By the handshake of the first connection.
+        let rtt = at(&scenario.rtt, 0.0);
+        ledger.controller_mut().heard(0.0, rtt);
         let span = ledger.turn(0.0);
         run.legs.push(Leg {
             ledger,
