@@ -239,6 +239,18 @@ impl Work {
             *before = *counts;
         }
         let controller = self.ledger.controller();
+        tracing::trace!(
+            number,
+            rate = whole(8.0 * span.rate),
+            length = span.length,
+            capacity = whole(8.0 * controller.capacity()),
+            starting = controller.is_starting(),
+            share = controller.path_share(),
+            queue = controller.queue(),
+            rtt = controller.least_rtt(),
+            waiting = ?self.ledger.open().map(|it| (it.sent, it.delivered)).collect::<Vec<_>>(),
+            "an epoch begins"
+        );
         self.order.nap = 0;
         self.order.rate = whole(span.rate).max(1);
         self.order.queue = whole(controller.queue() * MICROSECONDS);

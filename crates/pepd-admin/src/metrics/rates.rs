@@ -6,9 +6,12 @@ use super::collect::float;
 use super::families::{Families, Family};
 use crate::wire::{FoundRate, RateState};
 
+/// What is shown of a path; none where it is not known.
+type Figure = fn(&FoundRate) -> Option<f64>;
+
 /// Writes what is known of the paths of legs whose rate is found.
 pub(super) fn write(families: &mut Families<'_>, rates: &[FoundRate]) -> fmt::Result {
-    let figures: [(Family, fn(&FoundRate) -> Option<f64>); 6] = [
+    let figures: [(Family, Figure); 6] = [
         (
             Family::new(
                 "pepd_path_rate_bits_per_second",

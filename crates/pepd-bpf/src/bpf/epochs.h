@@ -155,7 +155,8 @@ INLINE void book_handshake(struct tcp_sock *tp, struct flow *flow)
 	// srtt_us is in eighths of a µs (net/ipv4/tcp_input.c, tcp_rtt_estimator).
 	u64 rtt = tp->srtt_us >> 3;
 
-	if (!rtt || !READ(order.rate))
+	// After a SYN that was lost it is the time until another was sent, too.
+	if (!rtt || tp->total_retrans || !READ(order.rate))
 		return;
 	book_round_trip(counts_of(number), flow, number, rtt);
 	wake_up();

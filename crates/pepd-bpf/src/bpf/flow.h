@@ -30,7 +30,9 @@ struct flow {
 	u32 period;
 	// What it is counted as: see `enum turn`.
 	u32 counted;
-	// The bytes that it may send ahead of others, and when that was worked out, in µs.
+	// Whether it goes ahead of others, the bytes that it may still send so, and when that was worked
+	// out, in µs.
+	u32 is_little;
 	u32 credit;
 	u64 credited;
 	// Whether nothing was acknowledged since its last retransmission timeout.
@@ -47,7 +49,6 @@ struct flow {
 	// The least round trip, in µs; 0 before the first.
 	u32 least_rtt;
 };
-
 
 INLINE struct flow *flow_of(struct tcp_sock *tp)
 {

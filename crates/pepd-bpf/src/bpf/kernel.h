@@ -69,6 +69,7 @@ struct tcp_sock {
 	u32 mss_cache;
 	u32 lost_out;
 	u32 retrans_out;
+	u32 total_retrans;
 	u32 data_segs_out;
 	u32 delivered;
 	struct tcp_rack rack;

@@ -12,9 +12,10 @@
 //   what the others leave, by the number of backlogged ones.
 // - What those others send (they have no more to send, or their receivers take no more) is
 //   measured, period by period.
-// - A connection that has sent little lately goes ahead of those: what it sends they owe the link,
-//   and send so much less in the moments that follow. So a short transfer beside bulk takes hardly
-//   longer than alone, and the link's queue does not grow by it.
+// - A connection that has sent little lately goes ahead of those: they leave it all but an eighth of
+//   the rate for as long as it has more to send than it is let. What it sends without being let too
+//   little they owe the link, and send so much less in the moments that follow. So a short transfer
+//   beside bulk takes hardly longer than alone, and the link's queue does not grow by it.
 //
 // Shares are worked out anew before each transmission and at each acknowledgement, from
 // counters. Nothing here waits, and nothing has to be in step with anything else.
@@ -24,8 +25,8 @@
 // The connections that have more to send than they are let, and those that go ahead of them.
 static s64 backlogged;
 static s64 ahead;
-// What those ahead have sent and the others have not made good yet, in bytes of IP packets; and when
-// that was last worked out, in µs of the monotonic clock.
+// What has been sent ahead of others besides, and they have not made good yet, in bytes of IP packets;
+// and when that was last worked out, in µs of the monotonic clock.
 static u64 owed;
 static u64 settled;
 // What the others have sent in the current period, in bytes of IP packets, and how many they are.
@@ -42,8 +43,11 @@ static u64 period_began;
 // on slow legs long enough for so many bytes, as what is measured would be noise.
 #define PERIOD 100000ULL
 #define PERIOD_BYTES 48000ULL
-// What a connection may send ahead of others: most pages and their parts are smaller.
+// What a connection may send ahead of others: most pages and their parts are smaller. It may again
+// when it could have sent as much at half of its share meanwhile; on fast legs more, so that the
+// pauses of some milliseconds between two bursts are none.
 #define LITTLE 102400ULL
+#define AGAIN 64
 // What is owed is made good in this time, in µs; on slow legs in that of so many bytes. It is worked
 // out anew not more often than after the last.
 #define DEBT 25000ULL
@@ -51,6 +55,9 @@ static u64 period_began;
 #define SETTLED 1000ULL
 // Those that go ahead leave this part of the rate to the others.
 #define LEFT 8
+// The kernel paces what follows so many segments of a connection (net/ipv4/tcp_output.c,
+// tcp_update_skb_after_send).
+#define UNPACED 10
 // What may be under way, in products of rate and round-trip time: it takes one for the data
 // itself, and what is lost is under way until that is noticed, a round trip or more.
 #define WINDOW 3
@@ -82,14 +89,20 @@ INLINE void turn(u64 now, u64 rate)
 	__sync_fetch_and_add(&period, 1);
 }
 
-// What those that share the rate send less of it, in bytes a second.
-INLINE u64 reserved(u64 rate)
+// What of the rate may go ahead of those that share it.
+INLINE u64 most_ahead(u64 rate)
+{
+	return rate - rate / LEFT;
+}
+
+// How fast those that share the rate make good what they owe, in bytes a second.
+INLINE u64 made_good(u64 rate)
 {
 	u64 slow = DEBT_BYTES * SECOND / rate;
-	u64 made_good = READ(owed) * SECOND / (slow > DEBT ? slow : DEBT);
-	u64 most = rate - rate / LEFT;
+	u64 speed = READ(owed) * SECOND / (slow > DEBT ? slow : DEBT);
+	u64 most = most_ahead(rate);
 
-	return made_good < most ? made_good : most;
+	return speed < most ? speed : most;
 }
 
 // Takes off what has been made good.
@@ -102,7 +115,10 @@ INLINE void settle(u64 now, u64 rate)
 	// Another processor's clock may be read a little earlier.
 	if ((s64)passed < (s64)SETTLED || !__sync_bool_compare_and_swap(&settled, last, now))
 		return;
-	u64 paid = passed < SECOND ? reserved(rate) * passed / SECOND : debt;
+	// All that is left to them goes to those ahead.
+	if ((s64)READ(ahead) > 0)
+		return;
+	u64 paid = passed < SECOND ? made_good(rate) * passed / SECOND : debt;
 	__sync_fetch_and_sub(&owed, paid < debt ? paid : debt);
 }
 
@@ -110,14 +126,21 @@ INLINE void settle(u64 now, u64 rate)
 // half of a fair share always may.
 INLINE void credit(struct flow *flow, u64 now, u64 rate, u64 bytes)
 {
-	u64 sharers = READ(backlogged) + 1;
+	s64 sending = READ(backlogged) + READ(ahead);
+	u64 fair = rate / (sending > 0 ? sending + 1 : 1);
+	u64 full = fair / AGAIN > LITTLE ? fair / AGAIN : LITTLE;
 	u64 passed = now - flow->credited;
-	u64 earned = passed < 10 * SECOND ? rate / sharers / 2 * passed / SECOND : LITTLE;
+	u64 earned = passed < 10 * SECOND ? fair / 2 * passed / SECOND : full;
 	u64 credit = flow->credit + ((s64)passed > 0 ? earned : 0);
 
-	credit = credit < LITTLE ? credit : LITTLE;
 	flow->credited = now;
+	if (credit >= full) {
+		credit = full;
+		flow->is_little = 1;
+	}
 	flow->credit = credit > bytes ? credit - bytes : 0;
+	if (!flow->credit)
+		flow->is_little = 0;
 }
 
 // Counts what the connection has sent since it was last looked at.
@@ -135,13 +158,15 @@ INLINE void account(struct tcp_sock *tp, struct flow *flow, u64 rate, u64 header
 			flow->light_bytes * SECOND / period_length(rate) : 0;
 		flow->light_bytes = 0;
 		flow->period = now;
-		if (bytes && !flow->credit && flow->counted != SHARES)
+		if (bytes && !flow->is_little && flow->counted != SHARES)
 			__sync_fetch_and_add(&light_flows, 1);
 	}
 	flow->sent = sent;
 	flow->segments = segments;
-	if (bytes && flow->credit) {
-		__sync_fetch_and_add(&owed, bytes);
+	if (bytes && flow->is_little) {
+		u32 is_paced = flow->counted == AHEAD && segments > UNPACED;
+		if (!is_paced && (s64)READ(backlogged) > 0)
+			__sync_fetch_and_add(&owed, bytes);
 	} else if (bytes && flow->counted != SHARES) {
 		flow->light_bytes += bytes;
 		__sync_fetch_and_add(&light_bytes, bytes);
@@ -186,12 +211,12 @@ INLINE u64 share(struct flow *flow, u64 rate)
 	s64 sharing = READ(backlogged) - (flow->counted == SHARES);
 	u64 sharers = sharing > 0 ? sharing + 1 : 1;
 
-	if (flow->credit) {
-		s64 others = READ(ahead) - (flow->counted == AHEAD);
-		u64 most = sharing > 0 ? rate - rate / LEFT : rate;
+	s64 others = READ(ahead) - (flow->counted == AHEAD);
+	if (flow->is_little) {
+		u64 most = sharing > 0 ? most_ahead(rate) : rate;
 		return most / (others > 0 ? others + 1 : 1);
 	}
-	rate -= reserved(rate);
+	rate -= others > 0 ? most_ahead(rate) : made_good(rate);
 	u64 light = READ(last_light_rate);
 	u64 own = flow->light_rate;
 	// Nobody has less than everybody would have if all were backlogged.
@@ -222,7 +247,7 @@ INLINE u64 pace(struct sock *sk, struct tcp_sock *tp)
 	if (flow->stalled || !is_backlogged(tp))
 		count(flow, NONE);
 	else
-		count(flow, flow->credit ? AHEAD : SHARES);
+		count(flow, flow->is_little ? AHEAD : SHARES);
 	u64 packets = share(flow, rate);
 	u64 payload = packets * mss / (mss + headers);
 	u64 pacing = sk->sk_pacing_status == SK_PACING_FQ ? packets : payload;
@@ -257,6 +282,7 @@ void leg_rate_init(u64 *arguments)
 	flow->period = READ(period);
 	flow->counted = NONE;
 	flow->credit = LITTLE;
+	flow->is_little = 1;
 	flow->credited = tp->tcp_mstamp;
 	flow->stalled = 0;
 	flow->looked = READ(order.number);
