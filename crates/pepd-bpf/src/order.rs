@@ -54,6 +54,8 @@ pub struct Counts {
     pub delivered: u64,
     /// The times since the epoch began at which they were, in µs, of each byte.
     pub delays: u64,
+    /// The connections that had more to send than they were let, when that was last seen.
+    pub flows: u64,
     /// The number of the epoch that what follows is of, all in µs. A queueing delay is a round trip beyond
     /// the least of its connection.
     pub number: u64,
@@ -71,7 +73,7 @@ pub struct Counts {
 
 impl Counts {
     #[cfg(feature = "load")]
-    pub(crate) const WORDS: usize = 9;
+    pub(crate) const WORDS: usize = 10;
 
     #[cfg(feature = "load")]
     pub(crate) fn from_words(words: &[u64; Self::WORDS]) -> Self {
@@ -79,6 +81,7 @@ impl Counts {
             sent,
             delivered,
             delays,
+            flows,
             number,
             least_queue,
             first_queue,
@@ -90,6 +93,7 @@ impl Counts {
             sent,
             delivered,
             delays,
+            flows,
             number,
             least_queue,
             first_queue,

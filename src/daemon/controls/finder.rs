@@ -285,6 +285,7 @@ fn take(epoch: &mut Epoch, counts: &Counts, before: &Counts, queue: f64) {
     let difference = |of: fn(&Counts) -> u64| float(of(counts).wrapping_sub(of(before)));
     epoch.sent = difference(|it| it.sent);
     epoch.delivered = difference(|it| it.delivered);
+    epoch.flows = float(counts.flows);
     if epoch.delivered > 0.0 {
         let delay = difference(|it| it.delays) / epoch.delivered;
         epoch.acknowledged = epoch.began + delay / MICROSECONDS;

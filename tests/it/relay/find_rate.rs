@@ -135,7 +135,7 @@ fn it_finds_the_rate_of_a_link(
     #[case] flows: usize,
 ) -> Result<()> {
     const RATE: u64 = 20;
-    require!(root, program("nft"));
+    require!(root, virtual_time, program("nft"));
     let near = Shape::new(Duration::from_millis(5), Rate::mbit(100));
     let far = Shape {
         loss: Loss::independent(loss),
@@ -193,7 +193,7 @@ fn it_finds_the_rate_of_a_link(
 fn little_things_go_first(#[case] control: &str) -> Result<()> {
     const BYTES: u64 = 100_000;
     const TIMES: usize = 9;
-    require!(root, program("nft"));
+    require!(root, virtual_time, program("nft"));
     let near = Shape::new(Duration::from_millis(5), Rate::mbit(1000));
     let far = Shape::new(Duration::from_millis(20), Rate::mbit(20));
     let world = World::emulated(near, far)?;

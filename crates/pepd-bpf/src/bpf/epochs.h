@@ -33,6 +33,8 @@ struct counts {
 	u64 delivered;
 	// The times in µs since the epoch began at which bytes were delivered, of each byte.
 	u64 delays;
+	// The connections that had more to send than they were let, when that was last seen.
+	u64 flows;
 	// The epoch that what follows is of, in µs. Queueing delays are round trips beyond the least
 	// of the same connection.
 	u64 number;
@@ -162,28 +164,42 @@ INLINE void book_handshake(struct tcp_sock *tp, struct flow *flow)
 	wake_up();
 }
 
-// Counts what was acknowledged since the connection was last looked at, in the epoch in which the
-// last of it was sent.
-INLINE void book_delivered(struct tcp_sock *tp, struct flow *flow)
+// Counts bytes of IP packets that were acknowledged now and sent then, and returns the epoch of that.
+INLINE u64 book_arrived(u64 sent, u64 now, u64 bytes)
+{
+	u64 number = epoch_of(sent);
+
+	if (READ(order.number) - number >= OPEN)
+		return number;
+	struct counts *counts = counts_of(number);
+	s64 delay = now - READ(order.began[number % OPEN]);
+	__sync_fetch_and_add(&counts->delivered, bytes);
+	__sync_fetch_and_add(&counts->delays, delay > 0 ? bytes * delay : 0);
+	return number;
+}
+
+// Counts what was acknowledged since the connection was last looked at, in the epochs in which it was
+// sent: of the last packet the time is known, and the others went before that, as fast as they were let,
+// but not before what was acknowledged earlier.
+INLINE void book_delivered(struct tcp_sock *tp, struct flow *flow, u64 pacing)
 {
 	u64 packets = tp->delivered - flow->delivered;
 	u64 sent = tp->rack.mstamp;
-	u64 now = tp->tcp_mstamp;
+	u64 earlier = flow->acknowledged;
 
 	flow->delivered = tp->delivered;
 	if (!packets || !READ(order.rate))
 		return;
-	u64 number = epoch_of(sent);
-	if (READ(order.number) - number >= OPEN)
-		return;
-	struct counts *counts = counts_of(number);
-	s64 delay = now - READ(order.began[number % OPEN]);
-	u64 bytes = packets * flow->size;
-	__sync_fetch_and_add(&counts->delivered, bytes);
-	__sync_fetch_and_add(&counts->delays, delay > 0 ? bytes * delay : 0);
-	if (sent != flow->acknowledged) {
+	u64 half = packets / 2;
+	if (half) {
+		u64 time = half * flow->size * SECOND / (pacing ? pacing : 1);
+		u64 most = sent > earlier ? (sent - earlier) / 2 : 0;
+		book_arrived(sent - (time < most ? time : most), tp->tcp_mstamp, half * flow->size);
+	}
+	u64 number = book_arrived(sent, tp->tcp_mstamp, (packets - half) * flow->size);
+	if (sent != earlier && READ(order.number) - number < OPEN) {
 		flow->acknowledged = sent;
-		book_round_trip(counts, flow, number, tp->rack.rtt_us);
+		book_round_trip(counts_of(number), flow, number, tp->rack.rtt_us);
 	}
 	wake_up();
 }

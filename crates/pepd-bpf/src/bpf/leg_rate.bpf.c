@@ -177,6 +177,7 @@ INLINE void account(struct tcp_sock *tp, struct flow *flow, u64 rate, u64 header
 	if (count)
 		flow->size = (3 * flow->size + bytes / count) / 4;
 	book_sent(flow, bytes);
+	counts_of(flow->looked)->flows = READ(backlogged) + READ(ahead);
 	if (bytes)
 		wake_up();
 }
@@ -312,7 +313,7 @@ void leg_rate_cong_control(u64 *arguments)
 
 	flow->stalled = 0;
 	u64 payload = pace(sk, tp);
-	book_delivered(tp, flow);
+	book_delivered(tp, flow, sk->sk_pacing_rate);
 	open_window(tp, payload);
 }
 

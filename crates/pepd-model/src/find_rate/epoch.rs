@@ -27,6 +27,8 @@ pub struct Epoch {
     pub first_queue: f64,
     /// And when the last one was.
     pub last_queue: f64,
+    /// The connections that had more to send than they were let.
+    pub flows: f64,
     /// The longest round trip of those acknowledged, in seconds.
     pub longest_rtt: f64,
 }

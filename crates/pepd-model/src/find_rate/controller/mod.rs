@@ -38,6 +38,12 @@ const UNKNOWN_RTT: f64 = 0.1;
 /// What is sent meanwhile where an answer is overdue at the start, of what was sent before.
 const HELD_BACK: f64 = 0.1;
 
+/// So many packets tell at the start that less is let through than usual; half of them, that it may be so.
+const ENOUGH: f64 = 60.0;
+
+/// By how many packets it is not known when a connection sent what is acknowledged, where two are together.
+const OFF: f64 = 0.5;
+
 /// By how much more and less is sent at times, so that it is seen what comes of it, and the queue of which
 /// nobody was sure is emptied.
 const PULSE: f64 = 0.2;
@@ -58,6 +64,8 @@ pub struct Controller {
     least_rtt: Least,
     /// The epoch that was finished last, and what of it has gone through the link, in bytes.
     last: Option<(Epoch, f64)>,
+    /// The connections that had more to send than they were let.
+    flows: f64,
     /// The last queueing delay that is known, and the longest lately, in seconds.
     queue: f64,
     longest: f64,
@@ -115,6 +123,7 @@ impl Controller {
             beyond: Tally::default(),
             least_rtt: Least::default(),
             last: None,
+            flows: 1.0,
             queue: 0.0,
             longest: 0.0,
             standing: Standing::default(),
@@ -173,15 +182,23 @@ impl Controller {
             .max(5.0 * PACKET / self.capacity)
     }
 
+    /// Returns the standard deviation of the share that is let through of so many bytes in one piece: of each
+    /// connection a packet may be counted on the wrong side of either end.
+    pub(super) fn deviation(&self, bytes: f64) -> f64 {
+        let ends = OFF * self.flows.sqrt() * PACKET / bytes.max(PACKET);
+        self.path.deviation(bytes).hypot(ends)
+    }
+
     /// The length of an epoch, in seconds: no more often than four times a round trip is anything learned,
     /// nor from a few packets.
     fn length(&self) -> f64 {
-        let [least, packets] = if self.starting {
+        let [least, packets]: [f64; 2] = if self.starting {
             [0.010, 15.0]
         } else {
             [0.025, 20.0]
         };
-        let enough = packets * PACKET / self.capacity;
+        // Of each connection two packets at least, as they are acknowledged.
+        let enough = packets.max(2.0 * self.flows) * PACKET / self.capacity;
         (self.rtt() / 4.0).max(least).max(enough).min(1.0)
     }
 
@@ -221,6 +238,7 @@ impl Controller {
             return None;
         }
         let (length, target) = (epoch.length(), self.target());
+        self.flows = epoch.flows.max(1.0);
         let queue = self.standing.queue(epoch.least_queue);
         self.longest = (self.longest * (1.0 - 0.02 * length)).max(epoch.last_queue);
         let usual = self.path.share();
@@ -277,26 +295,28 @@ impl Controller {
         }
     }
 
+    /// By how much less than usual may be let through of so many bytes at the start, when nothing much is
+    /// known of the path yet: as if one in five were lost at least.
+    fn doubt_at_start(&self, bytes: f64) -> f64 {
+        let packets = PACKET / bytes + 1.0 / self.path.packets().max(1.0);
+        (4.0 * self.deviation(bytes))
+            .max(4.0 * (0.16 * packets).sqrt())
+            .max(0.25 * self.path.share())
+    }
+
     /// Goes on until there is a queue, or less is let through than usual.
     fn start(&mut self, seen: Seen<'_>) {
         let Seen { epoch, now, .. } = seen;
-        // Nothing much is known of the path yet: as if one in five were lost at least. And what was lost of
-        // acknowledgements is told late: only what is short twice in a row is.
         let usual = self.path.share();
-        let doubt = |bytes: f64| {
-            let packets = PACKET / bytes + 1.0 / self.path.packets().max(1.0);
-            let least = 4.0 * (0.16 * packets).sqrt();
-            (4.0 * self.path.deviation(bytes))
-                .max(least)
-                .max(0.25 * usual)
-        };
         let before = self.beyond;
         self.beyond.add(epoch);
         let all = self.beyond;
+        // What was lost of acknowledgements is told late: only what is short twice in a row is.
         let is_short = self.path.packets() > 30.0
             && before.packets() > 0.0
-            && usual - all.share() > doubt(all.bytes());
-        if self.path.packets() <= 30.0 || seen.short < doubt(epoch.sent) / 2.0 {
+            && all.packets() > ENOUGH
+            && usual - all.share() > self.doubt_at_start(all.bytes());
+        if self.path.packets() <= 30.0 || seen.short < self.doubt_at_start(epoch.sent) / 2.0 {
             self.beyond = Tally::default();
         }
         if seen.is_queued || seen.is_rising || is_short {
@@ -311,11 +331,10 @@ impl Controller {
             self.beyond = Tally::default();
             return;
         }
-        if self.beyond.packets() > 0.0 {
-            return;
+        if self.beyond.packets() == 0.0 {
+            self.path.add(epoch);
         }
-        self.path.add(epoch);
-        if !seen.is_limited {
+        if !seen.is_limited && self.beyond.packets() < ENOUGH / 2.0 {
             // Twice as much in each round trip, and in the time until that is seen.
             let length = epoch.length();
             let factor = 2_f64.powf(length / (0.9 * self.rtt() + length));

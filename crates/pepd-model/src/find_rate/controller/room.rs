@@ -57,8 +57,8 @@ impl Controller {
             self.beyond.add(epoch);
         }
         let usual = self.path.share();
-        let one = seen.short > (5.0 / 3.0 * seen.doubt).max(0.1);
-        let doubt = 4.0 * self.path.deviation(self.beyond.bytes());
+        let one = seen.short > (5.0 * self.deviation(epoch.sent)).max(0.1);
+        let doubt = 4.0 * self.deviation(self.beyond.bytes());
         let all = self.beyond.packets() > 150.0 && usual - self.beyond.share() > doubt.max(0.03);
         if self.path.is_known() && (one || all) {
             let share = if one {
@@ -110,7 +110,7 @@ impl Controller {
         trial.tally.add(epoch);
         let middle = (self.path.share() + trial.low) / 2.0;
         let share = trial.tally.share();
-        let doubt = 3.0 * self.path.deviation(trial.tally.bytes());
+        let doubt = 3.0 * self.deviation(trial.tally.bytes());
         if trial.tally.packets() < TRIAL && (share - middle).abs() < doubt {
             self.trial = Some(trial);
             return;

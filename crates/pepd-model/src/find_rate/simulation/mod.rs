@@ -252,6 +252,7 @@ impl Run<'_> {
         let number = leg.ledger.current().map_or(0, |epoch| epoch.number);
         if let Some(epoch) = leg.ledger.epoch_mut(number) {
             epoch.sent += PACKET;
+            epoch.flows = flows as f64;
         }
         self.at(now + PACKET / rate, What::Send(index));
         let Some((left, is_lost)) = self.link.carry(now) else {
