@@ -1,8 +1,6 @@
 //! What is said to a leg's control, and what it says: the types of the program
 //! (`src/bpf/leg_rate.bpf.c`) in its order, all of them 64 bits wide.
 
-use std::iter;
-
 /// The most epochs that are open at once (`OPEN` in the program).
 pub const EPOCHS: usize = 64;
 
@@ -41,7 +39,7 @@ impl Order {
         [self.rate, self.queue, self.nap]
             .into_iter()
             .chain(self.began)
-            .chain(iter::once(self.number))
+            .chain([self.number])
     }
 }
 
