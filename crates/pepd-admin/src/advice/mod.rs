@@ -28,6 +28,10 @@ const MOSTLY: f64 = 0.5;
 /// control finds the end of a clean link are fewer.
 const LOSSY: f64 = 0.01;
 
+/// The same share from which on bbr falls behind: it takes a path that loses more than 50/256 of what it
+/// delivers for one with a policer (`bbr_lt_loss_thresh`, net/ipv4/tcp_bbr.c), and losses come in clusters.
+const TOO_LOSSY_FOR_BBR: f64 = 0.1;
+
 /// Below this a leg loses nothing worth recovering.
 const LOSSLESS: f64 = 0.001;
 
@@ -179,16 +183,20 @@ impl<'a> Direction<'a> {
             .iter()
             .find_map(|flow| flow.2.congestion.as_deref())
             .or(facts.and_then(|facts| facts.congestion.as_deref()));
-        if loss >= LOSSY
-            && let Some(control) = control.filter(|control| LOSS_BASED.contains(control))
-        {
-            let percent = loss * 100.0;
-            return format!(
+        let percent = loss * 100.0;
+        match control {
+            Some(control) if loss >= LOSSY && LOSS_BASED.contains(&control) => format!(
                 "{percent:.1} % of its bytes are sent again, and {control} takes every loss for \
-                 congestion: set [leg.{name}] congestion = \"bbr\""
-            );
+                 congestion: set [leg.{name}] congestion = \"bbr\", or \"find-rate\" where most of \
+                 what its narrow place carries is yours"
+            ),
+            Some("bbr") if loss >= TOO_LOSSY_FOR_BBR => format!(
+                "{percent:.1} % of its bytes are sent again, and bbr slows down where so much is lost: \
+                 where most of what its narrow place carries is yours, set [leg.{name}] congestion = \
+                 \"find-rate\""
+            ),
+            _ => "no key of its own would help: it carries what its bandwidth allows".to_owned(),
         }
-        "no key of its own would help: it carries what its bandwidth allows".to_owned()
     }
 
     fn send_buffer(&self, name: &str, buffer: u64, rate: Option<u64>) -> Option<String> {

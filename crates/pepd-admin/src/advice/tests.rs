@@ -124,13 +124,26 @@ fn a_loss_based_control_on_a_lossy_leg_is_to_be_changed() {
         sentence(&lossy),
         "from b to a, [leg.near] is the bottleneck: the other leg waits for it 95 % of the time; \
          5.0 % of its bytes are sent again, and cubic takes every loss for congestion: set \
-         [leg.near] congestion = \"bbr\""
+         [leg.near] congestion = \"bbr\", or \"find-rate\" where most of what its narrow place carries \
+         is yours"
     );
     let already = Case {
         control: "bbr",
         ..lossy
     };
     assert!(sentence(&already).contains("no key of its own"));
+    let too_lossy = Case {
+        client_loss: 0.15,
+        ..already
+    };
+    let text = sentence(&too_lossy);
+    assert!(text.contains("15.0 % of its bytes are sent again, and bbr slows down"));
+    assert!(text.ends_with("set [leg.near] congestion = \"find-rate\""));
+    let found = Case {
+        control: "find-rate",
+        ..too_lossy
+    };
+    assert!(sentence(&found).contains("no key of its own"));
 }
 
 #[test]
