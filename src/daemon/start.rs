@@ -36,8 +36,7 @@ impl Daemon {
         mut privileged: Privileged,
     ) -> Result<Option<Self>> {
         let mut requests = requests()?;
-        let notifier =
-            Notifier::start().map_err(|error| Failure::internal("start a thread", error))?;
+        let notifier = notifier()?;
         privileged.report(&config, &file);
         privileged.controls.find(&config)?;
         let workers = resources::workers(&config);
@@ -48,8 +47,7 @@ impl Daemon {
             Ok(up) => up?,
             Err(why) => return give_up(why, &config).await.map(|()| None),
         };
-        let mut probes = Probes::default();
-        probes.follow(&config);
+        let probes = probes(&config);
         let counters = Arc::new(Counters::default());
         let alarms = Arc::new(Alarms::default());
         let sources = Sources {
@@ -101,6 +99,16 @@ impl Daemon {
 fn requests() -> Result<Requests> {
     let signals = Signals::new().map_err(|error| Failure::internal("signals", error))?;
     Ok(Requests::new(signals))
+}
+
+fn notifier() -> Result<Notifier> {
+    Notifier::start().map_err(|error| Failure::internal("start a thread", error))
+}
+
+fn probes(config: &Config) -> Probes {
+    let mut probes = Probes::default();
+    probes.follow(config);
+    probes
 }
 
 fn report_start(config: &Config, workers: NonZeroUsize, descriptors: Descriptors) {

@@ -86,7 +86,7 @@ impl Steering {
         // Whatever ends it, the next look at the counts tells whether something was sent.
         if self.wake.poll(longest).is_err() {
             // A signal; and whatever else it is, it shall not be tried again and again.
-            thread::sleep(longest.min(Duration::from_millis(100)));
+            thread::park_timeout(longest.min(Duration::from_millis(100)));
         }
     }
 }

@@ -4,7 +4,6 @@
 //! epoch the thread reads that, has the [`Controller`] plan the next one, and tells the control. While
 //! nothing is sent it sleeps.
 
-use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -14,7 +13,11 @@ use pepd_admin::wire::{FoundRate, RateState};
 use pepd_bpf::{Counts, EPOCHS, Error, Order, Steering};
 use pepd_model::find_rate::{Controller, Epoch, Ledger, OPEN};
 
+use crate::exit::Failure;
+
 const _: () = assert!(OPEN <= EPOCHS);
+
+const STEP: &str = "look for a leg's rate";
 
 const MICROSECONDS: f64 = 1e6;
 
@@ -77,13 +80,14 @@ pub struct Finder(Arc<Mutex<Shared>>);
 
 impl Finder {
     /// Starts to find the rate; `ceiling` is the most that may be sent, in bytes a second.
-    pub fn start(steering: Steering, leg: &str, ceiling: Option<f64>) -> io::Result<Self> {
+    pub fn start(steering: Steering, leg: &str, ceiling: Option<f64>) -> Result<Self, Failure> {
         let shared = Arc::new(Mutex::new(Shared {
             found: Found::default(),
             ceiling,
         }));
         let finder = Self(shared);
-        let mut work = Work::new(steering, finder.clone()).map_err(io::Error::other)?;
+        let work = Work::new(steering, finder.clone());
+        let mut work = work.map_err(|error| Failure::internal(STEP, error))?;
         let leg = leg.to_owned();
         // It ends with the process: without it the leg would have no rate.
         thread::Builder::new()
@@ -95,7 +99,8 @@ impl Finder {
                     %error,
                     "the leg's rate is looked for no more, and its connections slow down; restart pepd"
                 );
-            })?;
+            })
+            .map_err(|error| Failure::internal(STEP, error))?;
         Ok(finder)
     }
 
@@ -162,7 +167,8 @@ impl Work {
 
     /// Waits for the end of the epoch, and begins the next one.
     fn step(&mut self) -> Result<(), Error> {
-        thread::sleep(Duration::from_secs_f64(self.length));
+        // Nobody wakes it; and an epoch that ends early is one, too.
+        thread::park_timeout(Duration::from_secs_f64(self.length));
         let mut now = now()?;
         self.read(now)?;
         let rtt = self.ledger.controller().least_rtt().unwrap_or_default();

@@ -74,9 +74,7 @@ impl Controls {
             }) else {
                 continue;
             };
-            let finder = Finder::start(steering, &leg.name, ceiling(leg));
-            own.finder =
-                Some(finder.map_err(|error| Failure::internal("look for a leg's rate", error))?);
+            own.finder = Some(Finder::start(steering, &leg.name, ceiling(leg))?);
         }
         Ok(())
     }
