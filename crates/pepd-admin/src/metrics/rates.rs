@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::collect::float;
 use super::families::{Families, Family};
-use crate::wire::{FoundRate, RateState};
+use crate::wire::{FoundRate, RateLimit, RateState};
 
 /// What is shown of a path; none where it is not known.
 type Figure = fn(&FoundRate) -> Option<f64>;
@@ -59,5 +59,21 @@ pub(super) fn write(families: &mut Families<'_>, rates: &[FoundRate]) -> fmt::Re
         });
         families.gauges(family, values)?;
     }
-    Ok(())
+    limits(families, rates)
+}
+
+fn limits(families: &mut Families<'_>, rates: &[FoundRate]) -> fmt::Result {
+    let limits = rates.iter().flat_map(|rate| {
+        RateLimit::ALL.map(|limit| {
+            let labels = vec![("leg", rate.leg.as_str()), ("limit", limit.name())];
+            (labels, f64::from(u8::from(rate.limit == Some(limit))))
+        })
+    });
+    families.gauges(
+        &Family::new(
+            "pepd_path_limit",
+            "What limits the rate of such a leg: 1 for what does, all 0 while nothing is sent.",
+        ),
+        limits,
+    )
 }
