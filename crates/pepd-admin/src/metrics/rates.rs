@@ -14,17 +14,17 @@ pub(super) fn write(families: &mut Families<'_>, rates: &[FoundRate]) -> fmt::Re
     let figures: [(Family, Figure); 6] = [
         (
             Family::new(
-                "pepd_path_rate_bits_per_second",
-                "What a leg with the congestion control find-rate may send just now, in bits of IP packets.",
+                "pepd_path_rate_bytes_per_second",
+                "What a leg with the congestion control find-rate may send just now, in bytes of IP packets.",
             ),
-            |rate| Some(float(rate.rate)),
+            |rate| Some(float(rate.rate) / 8.0),
         ),
         (
             Family::new(
-                "pepd_path_capacity_bits_per_second",
+                "pepd_path_capacity_bytes_per_second",
                 "What the path of such a leg is taken to carry.",
             ),
-            |rate| Some(float(rate.capacity)),
+            |rate| Some(float(rate.capacity) / 8.0),
         ),
         (
             Family::new(

@@ -2,7 +2,7 @@
 
 import { PHASES, svg, total } from "./show.js";
 
-const LEFT = 66;
+const LEFT = 72;
 const RIGHT = 6;
 
 /** Points further apart than this, in seconds: the connection was idle in between. */

@@ -73,7 +73,9 @@ export class Legs {
     const holder = byId("legs-list");
     const { span, gap } = STEPS[this.step];
     const now = status.started + status.uptime;
-    this.span = [now - span, now];
+    // What is not there yet takes no room, but for the first minute.
+    const first = [...this.points.values()].map((points) => points[0]?.time ?? now);
+    this.span = [Math.max(now - span, Math.min(now - span / 10, ...first)), now];
     const common = { span: this.span, gap, width: columnWidth(holder) - 2 };
     const used = status.legs.filter((leg) => leg.sent_bytes > 0);
     holder.replaceChildren(
@@ -147,7 +149,7 @@ function panel(leg, found, common) {
     curve({
       ...common,
       title: "Round trip",
-      note: " · above: one in twenty, below: the least",
+      note: " · above: p95, below: least",
       ages: true,
       height: 104,
       floor: 0.0001,
