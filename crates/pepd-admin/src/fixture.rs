@@ -67,10 +67,7 @@ impl View for Fixture {
 
 /// Returns what was seen of the satellite leg over time: a download that begins.
 pub fn leg_history(step: HistoryStep) -> LegHistory {
-    let seconds = match step {
-        HistoryStep::Second => 1.0,
-        HistoryStep::Minute => 60.0,
-    };
+    let seconds = [1.0, 60.0][usize::from(step == HistoryStep::Minute)];
     let point = |ago: i32| LegHistoryPoint {
         time: NOW - seconds * f64::from(ago),
         sent: if ago > 30 { 1e6 } else { 46e6 },

@@ -187,7 +187,6 @@ fn little_is_carried_where_much_is_lost() {
     );
 }
 
-/// What is sent again of late counts, though the connections that lost it have ended.
 #[test]
 fn no_key_would_help_is_not_said_while_segments_are_sent_again() {
     for control in ["bbr", "cubic", "vegas", "find-rate", "fixed-rate"] {
@@ -282,8 +281,7 @@ fn a_queue_of_the_legs_own_making_is_to_be_kept_short() {
 
 #[test]
 fn round_trips_that_nobody_feels_are_no_news() {
-    let figures = [(0.02, 0.06), (0.6, 0.8), (0.6, 0.6)];
-    for (least, loaded) in figures {
+    for (least, loaded) in [(0.02, 0.06), (0.6, 0.8), (0.6, 0.6)] {
         let case = Case {
             near: Some(near(least, Some(loaded), 0.0)),
             ..ORDINARY
@@ -368,7 +366,6 @@ fn a_buffer_smaller_than_bandwidth_times_rtt_is_to_be_raised() {
         text.contains("net.ipv4.tcp_wmem) is used up 80 % of the time"),
         "{text}"
     );
-    assert!(text.contains("buffer = \"4883KiB\" or more"), "{text}");
     // 50 Mbit/s for half a second.
     let by_rate = Case {
         rate: Some(50_000_000),
