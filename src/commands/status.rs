@@ -3,8 +3,8 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use pepd_admin::wire::{
-    Alarm, Confinement, FoundRate, GuardDrops, Held, LastReload, LimitUse, LinkState,
-    PairDirection, PairLeg, PairSnapshot, PeerState, ReloadState, Status,
+    Alarm, Confinement, FoundRate, GuardDrops, Held, LastReload, LegState, LimitUse, LinkState,
+    PairDirection, PairLeg, PairSnapshot, PeerState, RateLimit, ReloadState, Status,
 };
 
 use crate::cli::AskArgs;
@@ -48,6 +48,7 @@ fn describe(status: &Status, now: f64, width: Option<u16>) -> String {
         limits(&status.limits, width),
         peers(&status.peers, now, width),
         links(&status.links, now, width),
+        legs(&status.legs, width),
         rates(&status.rates, width),
         held(status.held.as_ref()),
         guards(&status.guards, width),
@@ -218,6 +219,52 @@ fn links(links: &[LinkState], now: f64, width: Option<u16>) -> String {
     table::text(&table)
 }
 
+/// Lists the legs that had connections: what is sent over them, and how long round trips are at the least and
+/// while they are busy.
+fn legs(legs: &[LegState], width: Option<u16>) -> String {
+    if legs.is_empty() {
+        return String::new();
+    }
+    let header = [
+        "LEG",
+        "SENT",
+        "AGAIN",
+        "BUSY",
+        "LEAST RTT",
+        "BUSY RTT",
+        "95 % BELOW",
+    ];
+    let mut table = table::table(&header, &[1, 2, 3, 4, 5, 6], &[], width);
+    let known = |figure: Option<f64>, write: fn(f64) -> String| {
+        figure.map_or_else(|| "–".to_owned(), write)
+    };
+    for leg in legs {
+        let loaded = leg.loaded_rtt;
+        table.add_row([
+            leg.leg.clone(),
+            format::rate(leg.sent),
+            known(leg.resent, format::permille),
+            format::age(leg.busy_seconds),
+            known(leg.least_rtt, format::seconds),
+            known(loaded.map(|rtt| rtt.median), format::seconds),
+            known(loaded.map(|rtt| rtt.p95), format::seconds),
+        ]);
+    }
+    table::text(&table)
+}
+
+/// Says what limits a rate that is found.
+fn limited_by(limit: RateLimit) -> &'static str {
+    match limit {
+        RateLimit::Looking => "nothing yet",
+        RateLimit::Applications => "less to send",
+        RateLimit::Ceiling => "its rate",
+        RateLimit::Link => "the link",
+        RateLimit::Others => "the link, which others use, too",
+        RateLimit::Drops => "the link, which drops what is too much",
+    }
+}
+
 /// Lists the rates that are found.
 fn rates(rates: &[FoundRate], width: Option<u16>) -> String {
     if rates.is_empty() {
@@ -230,9 +277,9 @@ fn rates(rates: &[FoundRate], width: Option<u16>) -> String {
         "SENT AT",
         "LOST",
         "QUEUE",
-        "LEAST RTT",
+        "LIMITED BY",
     ];
-    let mut table = table::table(&header, &[2, 3, 4, 5, 6], &[], width);
+    let mut table = table::table(&header, &[2, 3, 4, 5], &[6], width);
     for rate in rates {
         let bits = |rate: u64| format::rate(format::number(rate));
         table.add_row([
@@ -240,9 +287,10 @@ fn rates(rates: &[FoundRate], width: Option<u16>) -> String {
             rate.state.name().to_owned(),
             bits(rate.capacity),
             bits(rate.rate),
-            format::percent(rate.loss),
+            format::permille(rate.loss),
             format::seconds(rate.queue),
-            rate.rtt.map_or_else(|| "–".to_owned(), format::seconds),
+            rate.limit
+                .map_or_else(|| "–".to_owned(), |limit| limited_by(limit).to_owned()),
         ]);
     }
     table::text(&table)
@@ -376,6 +424,8 @@ mod tests {
         status.counters.iter_mut().for_each(|c| c.count = 0);
         status.routed.clear();
         status.held = None;
+        status.legs.clear();
+        status.rates.clear();
         status.uptime = 3.0;
         assert_snapshot!(describe(&status, fixture::NOW, None));
     }

@@ -7,12 +7,13 @@ use std::time::{Instant, SystemTime};
 
 use pepd_admin::wire::{
     API_VERSION, CampusSnapshot, Confinement, CountedReason, DaemonState, FlowHistory,
-    FlowSnapshot, GuardDrops, LastReload, LimitUse, ReloadState, Status,
+    FlowSnapshot, GuardDrops, HistoryStep, LastReload, LegHistory, LimitUse, PathPoint,
+    ReloadState, Status,
 };
 use pepd_admin::{LegFacts, View, advise};
 use pepd_config::{Config, Via};
 use pepd_relay::Observer;
-use pepd_telemetry::Counters;
+use pepd_telemetry::{Counters, LegSecondFacts};
 
 use crate::daemon::controls::{Finders, Names};
 use crate::daemon::health::{Alarms, Passing};
@@ -167,6 +168,15 @@ impl StatusView {
         (routed.collect(), guards.collect())
     }
 
+    /// Gives all live connections, with the configuration's names for the legs' controls.
+    fn named_flows(&self, now: Instant) -> Vec<FlowSnapshot> {
+        let mut flows = self.observer.flows().flows(now);
+        for flow in &mut flows {
+            self.controls.translate(flow);
+        }
+        flows
+    }
+
     fn state(&self) -> DaemonState {
         if self.draining.load(Relaxed) {
             return DaemonState::Draining;
@@ -216,7 +226,8 @@ impl View for StatusView {
             .unwrap_or_else(PoisonError::into_inner);
         let pairs = table.pairs(now);
         let (routed, guards) = self.kernel();
-        let advice = advise(&pairs, &table.flows(now), &configured.legs);
+        let legs = table.leg_states(now);
+        let advice = advise(&pairs, &self.named_flows(now), &configured.legs, &legs);
         Status {
             api: API_VERSION,
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -237,6 +248,7 @@ impl View for StatusView {
             routed,
             guards,
             links: self.links.get(),
+            legs,
             rates: self.finders.rates(),
             held: self.held.get(),
             alarms: self.alarms.list(),
@@ -245,10 +257,7 @@ impl View for StatusView {
     }
 
     fn flows(&self) -> Vec<FlowSnapshot> {
-        let mut flows = self.observer.flows().flows(Instant::now());
-        flows
-            .iter_mut()
-            .for_each(|flow| self.controls.translate(flow));
+        let mut flows = self.named_flows(Instant::now());
         self.links.report_on(&mut flows);
         flows
     }
@@ -264,8 +273,42 @@ impl View for StatusView {
         self.observer.flows().history(id)
     }
 
+    fn leg_history(&self, leg: &str, step: HistoryStep, since: f64) -> Option<LegHistory> {
+        self.observer.flows().leg_history(leg, step, since)
+    }
+
+    fn end_second(&self) {
+        let configured = self
+            .configured
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        let facts = |leg: &str| {
+            let path = self.finders.end_second(leg);
+            LegSecondFacts {
+                capacity: configured.capacity(leg, path),
+                path,
+            }
+        };
+        self.observer.flows().end_leg_second(Instant::now(), facts);
+    }
+
     fn counters(&self) -> &Counters {
         &self.counters
+    }
+}
+
+impl Configured {
+    /// Returns what a leg is known to carry, in bits a second: what was found, or the rate of all its
+    /// connections together.
+    fn capacity(&self, leg: &str, path: Option<PathPoint>) -> Option<f64> {
+        let given = || {
+            let facts = self.legs.iter().find(|facts| facts.name == leg)?;
+            // With the kernel's controls it is the most of one connection.
+            let is_of_all = facts.congestion.as_deref() == Some("fixed-rate");
+            #[allow(clippy::cast_precision_loss, reason = "rates are below 2^53")]
+            facts.rate.filter(|_| is_of_all).map(|rate| rate as f64)
+        };
+        path.map(|path| path.capacity).or_else(given)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What is on the screen, and what keys do to it. Reads no clock and does no I/O.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use pepd_admin::wire::{FlowHistory, FlowList, FlowQuery, FlowSnapshot, FlowSort, Phase, Status};
@@ -48,6 +48,8 @@ pub struct App {
     pub list: FlowList,
     /// Goodput of all pairs together, up and down, bits per second; the latest last.
     pub rates: VecDeque<[f64; 2]>,
+    /// What was sent over each leg, bits per second; the latest last.
+    pub legs: BTreeMap<String, VecDeque<f64>>,
     /// The reason why there is no answer at the moment.
     pub unreachable: Option<String>,
     /// A note on what has happened, until the next key.
@@ -77,6 +79,7 @@ impl App {
                 flows: Vec::new(),
             },
             rates: VecDeque::new(),
+            legs: BTreeMap::new(),
             unreachable: None,
             note: None,
             open: None,
@@ -118,6 +121,7 @@ impl App {
                     // Its connections count from one again.
                     self.open = None;
                     self.rates.clear();
+                    self.legs.clear();
                     self.note = Some("the daemon has been restarted".to_owned());
                 } else if was_unreachable {
                     self.note = Some("the daemon answers again".to_owned());
@@ -156,6 +160,13 @@ impl App {
         self.rates.push_back(sum);
         if self.rates.len() > RATES {
             self.rates.pop_front();
+        }
+        for leg in &self.status.legs {
+            let sent = self.legs.entry(leg.leg.clone()).or_default();
+            sent.push_back(leg.sent);
+            if sent.len() > RATES {
+                sent.pop_front();
+            }
         }
     }
 

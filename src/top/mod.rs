@@ -4,6 +4,7 @@ mod app;
 mod detail;
 mod feed;
 mod footer;
+mod legs;
 mod list;
 mod phases;
 mod screen;

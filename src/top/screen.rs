@@ -35,7 +35,7 @@ pub fn draw(frame: &mut Frame, app: &mut App) {
             Constraint::Fill(1),
         ])
         .areas(body);
-        summary::draw(frame, app, top);
+        summary::draw(frame, app, top, body);
         list::draw(frame, app, rest);
     }
     footer::draw(frame, app, foot);

@@ -1,4 +1,4 @@
-//! The daemon as a whole: pairs with their phases, rates, limits, peers.
+//! The daemon as a whole: pairs with their phases, legs, rates, limits, peers.
 
 use pepd_admin::wire::{LimitUse, LinkReport, Liveness, PairSnapshot, PhaseSeconds, Status};
 use ratatui::Frame;
@@ -9,7 +9,7 @@ use ratatui::widgets::{Block, Paragraph};
 
 use super::app::App;
 use super::style::faint;
-use super::{phases, spark};
+use super::{legs, phases, spark};
 use crate::ui::format;
 use crate::ui::labels;
 
@@ -19,11 +19,24 @@ const TALL: u16 = 35;
 /// The number of pairs that are shown: those that carry most.
 const PAIRS: usize = 6;
 
+/// The number of legs that are shown: those by which most is sent.
+const LEGS: u16 = 6;
+
 /// Gives the lines that the summary takes out of `body`.
 pub fn height(status: &Status, body: Rect) -> u16 {
     let pairs = u16::try_from(shown_pairs(status, body)).unwrap_or(0).max(1);
-    // The border, the pairs, the rates; peers, links and limits.
-    2 + pairs + 2 * spark_height(body) + 1
+    // The border, the pairs, the legs, the rates; peers, links and limits.
+    2 + pairs + shown_legs(status, body) + 2 * spark_height(body) + 1
+}
+
+fn shown_legs(status: &Status, body: Rect) -> u16 {
+    // The smallest screens have hardly room for connections.
+    let most = match body.height {
+        ..16 => 0,
+        16..TALL => 2,
+        _ => LEGS,
+    };
+    u16::try_from(legs::used(status)).map_or(most, |used| used.min(most))
 }
 
 fn shown_pairs(status: &Status, body: Rect) -> usize {
@@ -36,7 +49,7 @@ fn spark_height(body: Rect) -> u16 {
 }
 
 /// Draws the summary.
-pub fn draw(frame: &mut Frame, app: &App, area: Rect) {
+pub fn draw(frame: &mut Frame, app: &App, area: Rect, body: Rect) {
     let block = Block::bordered().title(" campus pairs ").title(
         phases::legend()
             .right_aligned()
@@ -45,16 +58,20 @@ pub fn draw(frame: &mut Frame, app: &App, area: Rect) {
     let inner = block.inner(area);
     frame.render_widget(block, area);
     // What is left after the pairs and the last line belongs to the two sparklines.
-    let pairs = pairs(&app.status, inner);
+    let room = shown_legs(&app.status, body);
+    let legs = legs::lines(app, usize::from(inner.width), room.into());
+    let pairs = pairs(&app.status, inner, room);
     let lines = u16::try_from(pairs.len()).unwrap_or(u16::MAX);
-    let [top, up, down, foot] = Layout::vertical([
+    let [top, middle, up, down, foot] = Layout::vertical([
         Constraint::Length(lines),
+        Constraint::Length(room),
         Constraint::Fill(1),
         Constraint::Fill(1),
         Constraint::Length(1),
     ])
     .areas(inner);
     frame.render_widget(Paragraph::new(pairs), top);
+    frame.render_widget(Paragraph::new(legs), middle);
     for (place, area, arrow, color) in [(0, up, "↑", Color::Cyan), (1, down, "↓", Color::Blue)]
     {
         rate(frame, app, area, place, arrow, color);
@@ -78,14 +95,14 @@ fn rate(frame: &mut Frame, app: &App, area: Rect, place: usize, arrow: &str, col
 }
 
 /// Gives a line for each pair.
-fn pairs(status: &Status, area: Rect) -> Vec<Line<'static>> {
+fn pairs(status: &Status, area: Rect, legs: u16) -> Vec<Line<'static>> {
     if status.pairs.is_empty() {
         return vec![Line::styled(" no connections yet", faint())];
     }
     let mut pairs: Vec<_> = status.pairs.iter().collect();
     pairs.sort_by(|a, b| carried(b).total_cmp(&carried(a)));
-    // What the sparklines and the last line leave.
-    let room = usize::from(area.height.saturating_sub(3)).max(1);
+    // What the legs, the sparklines and the last line leave.
+    let room = usize::from(area.height.saturating_sub(3 + legs)).max(1);
     pairs.truncate(room.min(PAIRS));
     let names = pairs.iter().map(|pair| name(pair).chars().count()).max();
     let names = names.unwrap_or(0).min(usize::from(area.width) / 4);

@@ -78,6 +78,7 @@ fn one_connection(#[case] width: u16, #[case] height: u16) {
 fn a_daemon_that_has_just_started() {
     let mut status = fixture::status(0);
     status.pairs.clear();
+    status.legs.clear();
     status.peers.clear();
     assert_snapshot!(drawn(&mut App::new(status), 80, 24));
 }
@@ -126,6 +127,30 @@ fn a_link_that_is_gone_is_seen() {
     press(&mut app, KeyCode::Esc);
     let screen = drawn(&mut app, 80, 24);
     assert!(screen.contains("[leg.satellite] GONE"), "{screen}");
+}
+
+/// What a leg's rate is limited by, and what load adds to its round trips, is seen at 80 columns.
+#[test]
+fn the_legs_that_are_used_have_a_line_each() {
+    let mut app = app(3);
+    let screen = drawn(&mut app, 80, 24);
+    let radio = screen.lines().find(|line| line.contains("radio")).unwrap();
+    assert!(
+        radio.contains("21.2 ms idle 25.8 ms busy  link full"),
+        "{screen}"
+    );
+    let Update::Figures(mut figures) = figures(3, None) else {
+        unreachable!()
+    };
+    figures.status.rates[0].limit = None;
+    figures.status.legs[0].resent = None;
+    app.apply(Update::Figures(figures));
+    let screen = drawn(&mut app, 140, 40);
+    assert!(
+        screen.contains("busy (p95 31.3 ms)  queue 4.80 ms  idle"),
+        "{screen}"
+    );
+    assert!(!screen.contains("│ lan "), "it is not used: {screen}");
 }
 
 /// The new daemon's connection 2 is another one.

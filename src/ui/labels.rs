@@ -2,8 +2,8 @@
 //! liveness, a leg's figures, a direction's phase.
 
 use pepd_admin::wire::{
-    DaemonState, LegSnapshot, LimitUse, LinkReport, Liveness, Phase, PhaseSeconds, Status,
-    TcpFigures,
+    DaemonState, LegSnapshot, LimitUse, LinkReport, Liveness, Phase, PhaseSeconds, RateLimit,
+    Status, TcpFigures,
 };
 
 use crate::ui::format;
@@ -68,6 +68,18 @@ pub fn link(state: LinkReport) -> &'static str {
         LinkReport::Up => "up",
         LinkReport::GoingDown => "GOING DOWN",
         LinkReport::Gone => "GONE",
+    }
+}
+
+/// Names what limits a rate that is found.
+pub fn rate_limit(limit: RateLimit) -> &'static str {
+    match limit {
+        RateLimit::Looking => "looking",
+        RateLimit::Applications => "applications",
+        RateLimit::Ceiling => "its ceiling",
+        RateLimit::Link => "link full",
+        RateLimit::Others => "others, too",
+        RateLimit::Drops => "drops",
     }
 }
 

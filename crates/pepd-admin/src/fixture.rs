@@ -9,9 +9,10 @@ use crate::view::View;
 use crate::wire::{
     API_VERSION, CampusSnapshot, Confinement, CountedReason, DaemonState, DirectionPoint,
     DirectionSnapshot, FlowHistory, FlowSnapshot, FoundRate, Goodput, GuardDrops, HandshakeMode,
-    Held, HistoryPoint, LegPoint, LegSnapshot, LimitUse, LinkReport, LinkState, Liveness,
-    ModemState, Outage, PairDirection, PairLeg, PairSnapshot, PeerState, Phase, PhaseSeconds,
-    QueueBytes, RateState, Status, TcpFigures,
+    Held, HistoryPoint, HistoryStep, LegHistory, LegHistoryPoint, LegPoint, LegSnapshot, LegState,
+    LimitUse, LinkReport, LinkState, Liveness, LoadedRtt, ModemState, Outage, PairDirection,
+    PairLeg, PairSnapshot, PeerState, Phase, PhaseSeconds, QueueBytes, RateLimit, RateState,
+    Status, TcpFigures,
 };
 
 /// 2026-01-01T00:00:00Z, when everything is asked.
@@ -53,8 +54,34 @@ impl View for Fixture {
         (1..=self.flows).contains(&id).then(|| history(id))
     }
 
+    fn leg_history(&self, leg: &str, step: HistoryStep, since: f64) -> Option<LegHistory> {
+        let mut history = (leg == "satellite").then(|| leg_history(step))?;
+        history.points.retain(|point| point.time > since);
+        Some(history)
+    }
+
     fn counters(&self) -> &Counters {
         &self.counters
+    }
+}
+
+/// Returns what was seen of the satellite leg over time: a download that begins.
+pub fn leg_history(step: HistoryStep) -> LegHistory {
+    let seconds = [1.0, 60.0][usize::from(step == HistoryStep::Minute)];
+    let point = |ago: i32| LegHistoryPoint {
+        time: NOW - seconds * f64::from(ago),
+        sent: if ago > 30 { 1e6 } else { 46e6 },
+        resent: 0.012,
+        busy: if ago > 30 { 0.0 } else { 1.0 },
+        rtt: Some(if ago > 30 { 0.61 } else { 0.98 }),
+        slow_rtt: Some(if ago > 30 { 0.63 } else { 1.1 }),
+        least_rtt: Some(0.6),
+        path: None,
+    };
+    LegHistory {
+        leg: "satellite".to_owned(),
+        step,
+        points: (0..60).rev().map(point).collect(),
     }
 }
 
@@ -256,6 +283,7 @@ pub fn status(flows: u64) -> Status {
         ],
         pairs: vec![pair(flows)],
         links: vec![link()],
+        legs: legs(),
         rates: vec![rate()],
         held: Some(held()),
         peers: vec![
@@ -289,7 +317,43 @@ fn rate() -> FoundRate {
         loss: 0.052,
         queue: 0.0048,
         rtt: Some(0.0212),
+        limit: Some(RateLimit::Link),
     }
+}
+
+fn legs() -> Vec<LegState> {
+    let leg = |leg: &str, sent: f64, resent, least_rtt, loaded: Option<[f64; 3]>| LegState {
+        leg: leg.to_owned(),
+        sent,
+        resent,
+        sent_bytes: bytes(sent * 9000.0),
+        resent_bytes: bytes(sent * 9000.0 * resent.unwrap_or(0.0)),
+        busy_seconds: if loaded.is_some() { 5400.0 } else { 0.0 },
+        least_rtt,
+        loaded_rtt: loaded.map(|[median, p95, added]| LoadedRtt {
+            median,
+            p95,
+            added,
+            samples: 4800,
+        }),
+    };
+    vec![
+        leg("lan", 131e6, Some(0.0), Some(0.000_31), None),
+        leg(
+            "radio",
+            38.1e6,
+            Some(0.052),
+            Some(0.0212),
+            Some([0.0258, 0.0313, 0.0046]),
+        ),
+        leg(
+            "satellite",
+            1.2e6,
+            Some(0.012),
+            Some(0.6),
+            Some([0.98, 1.1, 0.38]),
+        ),
+    ]
 }
 
 fn confinement() -> Confinement {

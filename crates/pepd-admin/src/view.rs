@@ -2,7 +2,7 @@
 
 use pepd_telemetry::Counters;
 
-use crate::wire::{FlowHistory, FlowSnapshot, Status};
+use crate::wire::{FlowHistory, FlowSnapshot, HistoryStep, LegHistory, Status};
 
 /// A daemon as those who ask about it see it. Every method returns at once and may be called from
 /// any thread; what it gives is a copy.
@@ -18,6 +18,13 @@ pub trait View: Send + Sync {
 
     /// Returns the last minutes of one live connection.
     fn history(&self, id: u64) -> Option<FlowHistory>;
+
+    /// Returns a leg's last minutes or its last day, after `since` in seconds since the Unix epoch; none of
+    /// a leg that had no connection.
+    fn leg_history(&self, leg: &str, step: HistoryStep, since: f64) -> Option<LegHistory>;
+
+    /// Ends a second of the legs' histories; to be called about once a second while anybody may ask.
+    fn end_second(&self) {}
 
     /// Returns the process's counters.
     fn counters(&self) -> &Counters;

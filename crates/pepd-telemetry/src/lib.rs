@@ -11,7 +11,7 @@
 //!   `reason`; `measurements` are the distributions among them.
 //! - `table` takes the reports and samples of all connections, `flow` keeps those of one: a
 //!   `meter` for each direction with the clock of its `phase`, the `recent` seconds, and `history`.
-//! - `pairs` sums the flows up by campuses.
+//! - `pairs` sums the flows up by campuses, `legs` by the legs that they use.
 //! - `snapshot` is what is told of all that, as the admin API gives it.
 //! - `throttle` stands alone.
 
@@ -21,6 +21,7 @@ mod counter;
 mod counters;
 mod flow;
 mod history;
+mod legs;
 mod measurements;
 mod pairs;
 mod phase;
@@ -36,6 +37,10 @@ pub use flow::{
     StepReport,
 };
 pub use history::POINTS_PER_FLOW;
+pub use legs::{
+    BUSY, HistoryStep, LegHistory, LegHistoryPoint, LegSecondFacts, LegState, LoadedRtt,
+    MINUTES_PER_LEG, PathPoint, RateLimit, SECONDS_PER_LEG,
+};
 pub use measurements::{
     Distribution, HistogramSnapshot, LegMeasurements, Measurements, PairMeasurements,
 };

@@ -22,6 +22,8 @@ const RETRANSMITTED_BOUNDS: [f64; 11] = [
 #[derive(Default)]
 pub struct Measurements {
     pairs: Mutex<BTreeMap<(String, String), Arc<PairMeasurements>>>,
+    /// By the leg's name.
+    loaded_rtts: Mutex<BTreeMap<String, Arc<Distribution>>>,
 }
 
 impl Measurements {
@@ -35,6 +37,19 @@ impl Measurements {
     /// Returns all pairs that anything was recorded of.
     pub fn pairs(&self) -> BTreeMap<(String, String), Arc<PairMeasurements>> {
         lock(&self.pairs).clone()
+    }
+
+    /// Returns the round trips, in seconds, of a leg while it is busy: a sample for each second and
+    /// connection that sent something in it. Whoever records often keeps it.
+    pub fn loaded_rtt(&self, leg: &str) -> Arc<Distribution> {
+        let mut legs = lock(&self.loaded_rtts);
+        let of_leg = legs.entry(leg.to_owned());
+        Arc::clone(of_leg.or_insert_with(|| Arc::new(Distribution::new(&RTT_BOUNDS))))
+    }
+
+    /// Returns these of all legs that had connections.
+    pub fn loaded_rtts(&self) -> BTreeMap<String, Arc<Distribution>> {
+        lock(&self.loaded_rtts).clone()
     }
 }
 

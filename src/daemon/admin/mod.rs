@@ -12,8 +12,10 @@ use std::thread::JoinHandle;
 
 use pepd_admin::View;
 use pepd_admin::api::{self, CachedView, ControlRequest, ControlSender, CpuQuota, Limits};
+use pepd_telemetry::SAMPLE_INTERVAL;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::MissedTickBehavior;
 
 use crate::exit::{Failure, Result};
 pub use page::Page;
@@ -127,5 +129,17 @@ async fn answer(
         api::serve(listener, router, Limits::STANDARD, Rc::clone(&quota)).await;
         Ok(())
     };
-    tokio::try_join!(on_socket, on_page).map(|_| ())
+    let seconds = async {
+        let mut interval = tokio::time::interval(SAMPLE_INTERVAL);
+        // A second that was missed is not made up for: the next one is longer.
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            interval.tick().await;
+            cached.end_second();
+        }
+    };
+    tokio::select! {
+        result = async { tokio::try_join!(on_socket, on_page) } => result.map(|_| ()),
+        () = seconds => Ok(()),
+    }
 }

@@ -9,10 +9,12 @@ use std::thread;
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
-use pepd_admin::wire::{FoundRate, RateState};
+use pepd_admin::wire::{PathPoint, RateLimit};
 use pepd_bpf::{Counts, EPOCHS, Error, Order, Steering};
 use pepd_model::find_rate::{Controller, Epoch, Ledger, OPEN};
 
+use super::found::{Found, limit, whole};
+use super::second::Second;
 use crate::exit::Failure;
 
 const _: () = assert!(OPEN <= EPOCHS);
@@ -28,48 +30,14 @@ const QUIET: f64 = 1.0;
 /// forgets its least round trip (net.ipv4.tcp_min_rtt_wlen).
 const FORGOTTEN: f64 = 300.0;
 
-/// What is known of a leg's path.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Found {
-    /// The rate at which all connections may send together, in bytes of IP packets a second.
-    pub rate: f64,
-    /// What the path is taken to carry, in the same unit.
-    pub capacity: f64,
-    /// Whether that is still being looked for.
-    pub is_starting: bool,
-    /// Whether something was sent lately.
-    pub is_used: bool,
-    /// The share of packets that is lost on the path, from 0 to 1.
-    pub loss: f64,
-    /// The time that packets wait before the narrowest place, in seconds.
-    pub queue: f64,
-    /// The least round trip lately, in seconds; none before the first.
-    pub rtt: Option<f64>,
-}
-
-impl Found {
-    /// Returns it as the status has it.
-    pub fn of(&self, leg: &str) -> FoundRate {
-        FoundRate {
-            leg: leg.to_owned(),
-            state: match (self.is_used, self.is_starting) {
-                (false, _) => RateState::Idle,
-                (true, true) => RateState::Looking,
-                (true, false) => RateState::Found,
-            },
-            rate: whole(8.0 * self.rate),
-            capacity: whole(8.0 * self.capacity),
-            loss: self.loss,
-            queue: self.queue,
-            rtt: self.rtt,
-        }
-    }
-}
-
 /// What is shared with the thread.
 #[derive(Debug, Default)]
 struct Shared {
     found: Found,
+    /// The epochs since the last second was taken.
+    second: Second,
+    /// What limited the rate for most of that second, while it is used.
+    limit: Option<RateLimit>,
     /// The most that may be sent, in bytes a second; none without bounds.
     ceiling: Option<f64>,
 }
@@ -82,8 +50,8 @@ impl Finder {
     /// Starts to find the rate; `ceiling` is the most that may be sent, in bytes a second.
     pub fn start(steering: Steering, leg: &str, ceiling: Option<f64>) -> Result<Self, Failure> {
         let shared = Arc::new(Mutex::new(Shared {
-            found: Found::default(),
             ceiling,
+            ..Shared::default()
         }));
         let finder = Self(shared);
         let work = Work::new(steering, finder.clone());
@@ -104,9 +72,25 @@ impl Finder {
         Ok(finder)
     }
 
-    /// Returns what is known of the path.
-    pub fn found(&self) -> Found {
-        self.lock().found
+    /// Returns what is known of the path, and what limited the rate for most of the last second.
+    pub fn found(&self) -> (Found, Option<RateLimit>) {
+        let shared = self.lock();
+        (shared.found, shared.limit)
+    }
+
+    /// Ends a second, and returns what the path was like in it; none while it is not used.
+    pub fn end_second(&self) -> Option<PathPoint> {
+        let mut shared = self.lock();
+        let second = std::mem::take(&mut shared.second);
+        // An epoch may take as long as a second.
+        let point = second.point().or_else(|| {
+            let mut last = Second::default();
+            last.add(&shared.found, 1.0);
+            last.point()
+        });
+        let point = point.filter(|_| shared.found.is_used);
+        shared.limit = point.map(|point| point.limit);
+        point
     }
 
     /// Has the thread never send more than that from now on, in bytes a second.
@@ -251,6 +235,7 @@ impl Work {
             length = span.length,
             capacity = whole(8.0 * controller.capacity()),
             starting = controller.is_starting(),
+            limited = ?controller.limited_by(),
             share = controller.path_share(),
             queue = controller.queue(),
             rtt = controller.least_rtt(),
@@ -265,7 +250,7 @@ impl Work {
         }
         self.order.number = number;
         self.steering.set(&self.order)?;
-        self.shared.lock().found = Found {
+        let found = Found {
             rate: span.rate,
             capacity: controller.capacity(),
             is_starting: controller.is_starting(),
@@ -273,7 +258,11 @@ impl Work {
             loss: 1.0 - controller.path_share(),
             queue: controller.queue().max(0.0),
             rtt: controller.least_rtt(),
+            limit: limit(controller.limited_by()),
         };
+        let mut shared = self.shared.lock();
+        shared.found = found;
+        shared.second.add(&found, span.length);
         Ok(())
     }
 }
@@ -329,15 +318,6 @@ fn seconds(microseconds: u64) -> f64 {
 )]
 fn float(value: u64) -> f64 {
     value as f64
-}
-
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "the cast is to the nearest that there is"
-)]
-fn whole(value: f64) -> u64 {
-    value as u64
 }
 
 /// Returns the time of the clock by which the kernel's TCP counts, in seconds.

@@ -2,10 +2,12 @@
 //! what finds the rate of the latter ([`finder`]).
 
 mod finder;
+mod found;
+mod second;
 
 use std::collections::BTreeMap;
 
-use pepd_admin::wire::{FlowSnapshot, FoundRate};
+use pepd_admin::wire::{FlowSnapshot, FoundRate, PathPoint};
 use pepd_bpf::{Control, Error, Name, NetworkNamespace, Steering, Use};
 use pepd_config::{Config, Congestion, Leg};
 
@@ -178,8 +180,18 @@ pub struct Finders(Vec<(String, Finder)>);
 impl Finders {
     /// Gives what is known of each leg's path.
     pub fn rates(&self) -> Vec<FoundRate> {
-        let rate = |(leg, finder): &(String, Finder)| finder.found().of(leg);
+        let rate = |(leg, finder): &(String, Finder)| {
+            let (found, limit) = finder.found();
+            found.of(leg, limit)
+        };
         self.0.iter().map(rate).collect()
+    }
+
+    /// Ends a second of a leg, and gives what its path was like in it; none while it is not used, and of a
+    /// leg whose rate is not found.
+    pub fn end_second(&self, leg: &str) -> Option<PathPoint> {
+        let of_leg = self.0.iter().find(|it| it.0 == leg)?;
+        of_leg.1.end_second()
     }
 }
 

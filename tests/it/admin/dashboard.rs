@@ -109,6 +109,12 @@ fn a_connection_shows_soon_and_can_be_looked_into() -> Result<()> {
         "document.querySelectorAll('#flow svg.chart').length === 10",
     )?;
     pairs.last().unwrap().exchange(1_000_000)?;
+    // Each leg that was used is drawn.
+    browser.wait(
+        LIMIT,
+        "!document.querySelector('#legs').hidden \
+         && document.querySelectorAll('#legs polyline').length > 0",
+    )?;
     browser.wait(
         LIMIT,
         "document.querySelectorAll('#flow polyline').length > 0 \

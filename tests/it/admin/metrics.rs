@@ -59,6 +59,16 @@ fn the_figures_are_those_of_the_traffic() -> Result<()> {
     assert_eq!(bytes("direction=\"up\""), 600_000.0, "{text}");
     assert_eq!(bytes("direction=\"down\""), 600_000.0, "{text}");
     assert!(sum(&text, "pepd_phase_seconds_total", "") > 0.0);
+    // By both legs, each way; what is sent again counts once more.
+    assert!(
+        sum(&text, "pepd_path_sent_bytes_total", "") >= 1_200_000.0,
+        "{text}"
+    );
+    // A second may have to end first.
+    wait_until(LIMIT, "the legs' round trips are told", || {
+        text = metrics().unwrap();
+        sum(&text, "pepd_path_idle_rtt_seconds", "") > 0.0
+    })?;
 
     // As Prometheus checks it, through a pipe in a shell.
     let script = "curl -sS http://127.0.0.1:9730/metrics | promtool check metrics 2>&1";

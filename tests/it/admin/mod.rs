@@ -3,6 +3,7 @@
 mod commands;
 mod dashboard;
 mod exposition;
+mod legs;
 mod metrics;
 mod place;
 mod socket;

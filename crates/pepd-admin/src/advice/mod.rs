@@ -1,7 +1,9 @@
 //! What the figures say about what could be better: which leg limits the connections between two
 //! campuses, and which key of the configuration to turn.
 
-use crate::wire::{FlowSnapshot, LegSnapshot, PairDirection, PairLeg, PairSnapshot};
+mod load;
+
+use crate::wire::{FlowSnapshot, LegSnapshot, LegState, PairDirection, PairLeg, PairSnapshot};
 
 /// The configuration of a leg, as far as advice is about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,16 +19,16 @@ pub struct LegFacts {
 }
 
 /// Less than this, in the last ten seconds, supports nothing: connection-seconds with something
-/// to carry, and bytes.
+/// to carry; and bytes, where it is not waiting that counts: what a slow leg holds back is few bytes.
 const ENOUGH_SECONDS: f64 = 3.0;
 const ENOUGH_BYTES: f64 = 1e6;
 
 /// A leg that limits for so much of the time is the bottleneck.
 const MOSTLY: f64 = 0.5;
 
-/// The share of bytes sent again from which on a leg is lossy. The losses by which a loss-based
-/// control finds the end of a clean link are fewer.
-const LOSSY: f64 = 0.01;
+/// The share of bytes sent again from which on a leg is lossy: what one that loses one in a hundred shows in
+/// a bad moment. The losses by which a loss-based control finds the end of a clean link are fewer.
+const LOSSY: f64 = 0.008;
 
 /// The same share from which on bbr falls behind: it takes a path that loses more than 50/256 of what it
 /// delivers for one with a policer (`bbr_lt_loss_thresh`, net/ipv4/tcp_bbr.c), and losses come in clusters.
@@ -58,24 +60,96 @@ const LOSS_BASED: [&str; 8] = [
 ];
 
 /// Sentences for an operator, the most important first; none where the figures support none.
-pub fn advise(pairs: &[PairSnapshot], flows: &[FlowSnapshot], legs: &[LegFacts]) -> Vec<String> {
+pub fn advise(
+    pairs: &[PairSnapshot],
+    flows: &[FlowSnapshot],
+    legs: &[LegFacts],
+    states: &[LegState],
+) -> Vec<String> {
+    let seen = Seen {
+        flows,
+        legs,
+        states,
+    };
     let mut findings: Vec<_> = pairs
         .iter()
         .flat_map(|pair| {
             [Way::Down, Way::Up]
                 .into_iter()
-                .filter_map(|way| Direction::new(pair, way, flows, legs).finding())
+                .filter_map(|way| Direction::new(pair, way, seen).finding())
                 .chain(no_gain(pair))
         })
         .collect();
+    let named = |state: &&LegState| {
+        let leg = Some(&*state.leg);
+        findings.iter().any(|finding| finding.loaded == leg)
+    };
+    let others = states.iter().filter(|state| !named(state));
+    let others: Vec<_> = others.filter_map(|state| seen.loaded(state)).collect();
+    findings.extend(others);
     findings.sort_by(|a, b| b.weight.total_cmp(&a.weight));
     findings.into_iter().map(|finding| finding.text).collect()
 }
 
+/// What is seen beside the pairs.
+#[derive(Clone, Copy, Debug)]
+struct Seen<'a> {
+    flows: &'a [FlowSnapshot],
+    legs: &'a [LegFacts],
+    states: &'a [LegState],
+}
+
+impl<'a> Seen<'a> {
+    fn facts(&self, name: &str) -> Option<&'a LegFacts> {
+        self.legs.iter().find(|facts| facts.name == name)
+    }
+
+    /// Returns what its sockets have as a leg's congestion control, or its configuration.
+    fn control(&self, name: &str) -> Option<&'a str> {
+        let both = |flow: &'a FlowSnapshot| [&flow.client_leg, &flow.upstream_leg];
+        let mut sockets = self.flows.iter().flat_map(both);
+        let of_leg =
+            sockets.find_map(|leg| (leg.profile == name).then_some(leg.congestion.as_deref())?);
+        of_leg.or_else(|| self.facts(name)?.congestion.as_deref())
+    }
+
+    /// Returns the goodput of the connection that sends most over a leg, in bits a second.
+    fn most(&self, name: &str) -> f64 {
+        let of = |flow: &FlowSnapshot| {
+            let ways = [
+                (&flow.client_leg, &flow.down),
+                (&flow.upstream_leg, &flow.up),
+            ];
+            let sent = ways.into_iter().filter(|(leg, _)| leg.profile == name);
+            let goodput = sent.map(|(_, direction)| direction.goodput.last_ten_seconds);
+            goodput.sum::<f64>()
+        };
+        self.flows.iter().map(of).fold(0.0, f64::max)
+    }
+
+    /// Returns what is to be said of a leg's round trips under load.
+    fn under_load(&self, state: &LegState) -> Option<String> {
+        let name = &state.leg;
+        load::finding(state, self.facts(name), self.control(name), self.most(name))
+    }
+
+    /// The same as a sentence of its own.
+    fn loaded(&self, state: &'a LegState) -> Option<Finding<'a>> {
+        let text = self.under_load(state)?;
+        Some(Finding {
+            weight: state.sent,
+            loaded: Some(&state.leg),
+            text: format!("[leg.{}]: {text}", state.leg),
+        })
+    }
+}
+
 #[derive(Debug)]
-struct Finding {
+struct Finding<'a> {
     /// The goodput that it is about, in bits per second: advice on what carries most comes first.
     weight: f64,
+    /// The leg of which it says that round trips are long under load.
+    loaded: Option<&'a str>,
     text: String,
 }
 
@@ -97,17 +171,12 @@ struct Direction<'a> {
     outgoing: &'a PairLeg,
     /// The pair's connections: goodput in this direction, and both legs.
     flows: Vec<(f64, &'a LegSnapshot, &'a LegSnapshot)>,
-    legs: &'a [LegFacts],
+    seen: Seen<'a>,
 }
 
 impl<'a> Direction<'a> {
-    fn new(
-        pair: &'a PairSnapshot,
-        way: Way,
-        flows: &'a [FlowSnapshot],
-        legs: &'a [LegFacts],
-    ) -> Self {
-        let of_pair = flows.iter().filter(|flow| {
+    fn new(pair: &'a PairSnapshot, way: Way, seen: Seen<'a>) -> Self {
+        let of_pair = seen.flows.iter().filter(|flow| {
             flow.client_campus == pair.client_campus && flow.server_campus == pair.server_campus
         });
         let (client, server) = (&*pair.client_campus, &*pair.server_campus);
@@ -124,7 +193,7 @@ impl<'a> Direction<'a> {
                         (goodput, &flow.upstream_leg, &flow.client_leg)
                     })
                     .collect(),
-                legs,
+                seen,
             },
             Way::Up => Self {
                 from: client,
@@ -138,22 +207,29 @@ impl<'a> Direction<'a> {
                         (goodput, &flow.client_leg, &flow.upstream_leg)
                     })
                     .collect(),
-                legs,
+                seen,
             },
         }
     }
 
-    fn finding(&self) -> Option<Finding> {
+    fn finding(&self) -> Option<Finding<'a>> {
         let phases = self.figures.recent_phases;
         let total = phases.total();
-        if total < ENOUGH_SECONDS || self.figures.goodput * 10.0 / 8.0 < ENOUGH_BYTES {
+        if total < ENOUGH_SECONDS || self.figures.goodput <= 0.0 {
             return None;
         }
         let (starved, backpressured) = (phases.starved / total, phases.backpressured / total);
-        let (leg, share, why) = if starved >= MOSTLY {
-            (self.incoming, starved, self.incoming_key())
+        let (leg, share, loaded, why) = if starved >= MOSTLY {
+            // Somebody who types starves a direction, too.
+            if self.figures.goodput * 10.0 / 8.0 < ENOUGH_BYTES {
+                return None;
+            }
+            (self.incoming, starved, None, self.incoming_key())
         } else if backpressured >= MOSTLY {
-            (self.outgoing, backpressured, self.outgoing_key())
+            let load = self.state().and_then(|state| self.seen.under_load(state));
+            let loaded = load.is_some().then_some(&*self.outgoing.profile);
+            let why = load.unwrap_or_else(|| self.outgoing_key());
+            (self.outgoing, backpressured, loaded, why)
         } else {
             return None;
         };
@@ -161,6 +237,7 @@ impl<'a> Direction<'a> {
         let percent = share * 100.0;
         Some(Finding {
             weight: self.figures.goodput,
+            loaded,
             text: format!(
                 "from {from} to {to}, [leg.{profile}] is the bottleneck: the other leg waits for \
                  it {percent:.0} % of the time; {why}"
@@ -168,46 +245,79 @@ impl<'a> Direction<'a> {
         })
     }
 
+    /// What is seen of the leg that pepd sends on.
+    fn state(&self) -> Option<&'a LegState> {
+        let states = self.seen.states.iter();
+        states
+            .into_iter()
+            .find(|it| it.leg == self.outgoing.profile)
+    }
+
     /// Returns what would help a leg that pepd sends on.
     fn outgoing_key(&self) -> String {
         let name = &self.outgoing.profile;
-        let facts = self.facts(name);
-        let loss = self.outgoing.retransmitted.unwrap_or(0.0);
-        if let Some(buffer) = facts.and_then(|facts| facts.buffer)
-            && let Some(text) = self.send_buffer(name, buffer, facts.and_then(|facts| facts.rate))
-        {
+        let facts = self.seen.facts(name);
+        if let Some(text) = self.send_buffer(name, facts) {
             return text;
         }
+        let lately = self.state().and_then(|state| state.resent).unwrap_or(0.0);
+        let loss = self.outgoing.retransmitted.unwrap_or(0.0).max(lately);
         let control = self
             .flows
             .iter()
             .find_map(|flow| flow.2.congestion.as_deref())
             .or(facts.and_then(|facts| facts.congestion.as_deref()));
-        let percent = loss * 100.0;
+        if loss < LOSSY {
+            return "no key of its own would help: it carries what its bandwidth allows".to_owned();
+        }
+        let again = format!("{:.1} % of its bytes are sent again", loss * 100.0);
         match control {
-            Some(control) if loss >= LOSSY && LOSS_BASED.contains(&control) => format!(
-                "{percent:.1} % of its bytes are sent again, and {control} takes every loss for \
-                 congestion: set [leg.{name}] congestion = \"bbr\", or \"find-rate\" where most of \
-                 what its narrow place carries is yours"
+            Some(control) if LOSS_BASED.contains(&control) => format!(
+                "{again}, and {control} takes every loss for congestion: set [leg.{name}] congestion = \
+                 \"bbr\", or \"find-rate\" where most of what its narrow place carries is yours"
             ),
             Some("bbr") if loss >= TOO_LOSSY_FOR_BBR => format!(
-                "{percent:.1} % of its bytes are sent again, and bbr slows down where so much is lost: \
-                 where most of what its narrow place carries is yours, set [leg.{name}] congestion = \
-                 \"find-rate\""
+                "{again}, and bbr slows down where so much is lost: where most of what its narrow place \
+                 carries is yours, set [leg.{name}] congestion = \"find-rate\""
             ),
-            _ => "no key of its own would help: it carries what its bandwidth allows".to_owned(),
+            Some("find-rate") => format!(
+                "{again}, since its path loses them at any rate: that is where to look, or a helper box \
+                 behind the lossy part"
+            ),
+            Some("fixed-rate") => format!(
+                "{again}: if that becomes less with a lower [leg.{name}] rate, its link carries less than \
+                 the rate, and congestion = \"find-rate\" finds how much; if not, its path loses them at \
+                 any rate"
+            ),
+            Some(_) | None => format!(
+                "{again}: where most of what its narrow place carries is yours, set [leg.{name}] congestion \
+                 = \"find-rate\", which neither slows down for what is lost nor loses by sending too much"
+            ),
         }
     }
 
-    fn send_buffer(&self, name: &str, buffer: u64, rate: Option<u64>) -> Option<String> {
+    /// Says that what may be under way is too little, if it is.
+    fn send_buffer(&self, name: &str, facts: Option<&LegFacts>) -> Option<String> {
         let sum = |of: fn(&LegSnapshot) -> Option<f64>| {
             self.flows.iter().filter_map(|flow| of(flow.2)).sum::<f64>()
         };
         let limited = sum(|leg| leg.tcp?.send_buffer_limited);
         let busy = sum(|leg| leg.tcp?.busy);
         let share = if busy > 0.0 { limited / busy } else { 0.0 };
+        let (percent, rtt) = (share * 100.0, self.outgoing.rtt?);
+        let (ms, flight) = (rtt * 1e3, self.most() / 8.0 * rtt);
+        let Some(buffer) = facts.and_then(|facts| facts.buffer) else {
+            let more = size(ceil(2.0 * flight).max(1 << 20));
+            return (share >= BUFFER_LIMITS).then(|| {
+                format!(
+                    "what the kernel lets its sockets hold (net.ipv4.tcp_wmem) is used up {percent:.0} % of the \
+                     time and so smaller than bandwidth × RTT ({ms:.0} ms): set [leg.{name}] buffer = \
+                     \"{more}\" or more"
+                )
+            });
+        };
         let have = size(buffer);
-        let rtt = self.outgoing.rtt?;
+        let rate = facts.and_then(|facts| facts.rate);
         let product = rate.map(|rate| rate as f64 / 8.0 * rtt);
         if let Some(product) = product.filter(|product| *product > buffer as f64) {
             let need = size(ceil(product));
@@ -216,22 +326,33 @@ impl<'a> Direction<'a> {
                  \"{need}\" or more"
             ));
         }
-        (share >= BUFFER_LIMITS).then(|| {
-            let (percent, ms, more) = (share * 100.0, rtt * 1e3, size(buffer * 2));
-            format!(
+        let more = size(buffer * 2);
+        if share >= BUFFER_LIMITS {
+            return Some(format!(
                 "its buffer of {have} is used up {percent:.0} % of the time and so smaller than \
                  bandwidth × RTT ({ms:.0} ms): set [leg.{name}] buffer = \"{more}\" or more"
+            ));
+        }
+        (flight >= OF_BUFFER * buffer as f64).then(|| {
+            format!(
+                "a connection has {} under way of the {have} that its buffer allows at its RTT of {ms:.0} ms: set \
+                 [leg.{name}] buffer = \"{more}\" or more",
+                size(ceil(flight))
             )
         })
+    }
+
+    /// Returns the goodput of the connection that has most, in bits a second.
+    fn most(&self) -> f64 {
+        self.flows.iter().map(|flow| flow.0).fold(0.0, f64::max)
     }
 
     /// Returns what would help a leg that pepd receives on.
     fn incoming_key(&self) -> String {
         let name = &self.incoming.profile;
-        let buffer = self.facts(name).and_then(|facts| facts.buffer);
-        let most = self.flows.iter().map(|flow| flow.0).fold(0.0, f64::max);
+        let buffer = self.seen.facts(name).and_then(|facts| facts.buffer);
         if let (Some(buffer), Some(rtt)) = (buffer, self.incoming.rtt)
-            && most / 8.0 * rtt >= OF_BUFFER * buffer as f64
+            && self.most() / 8.0 * rtt >= OF_BUFFER * buffer as f64
         {
             let (have, ms, more) = (size(buffer), rtt * 1e3, size(buffer * 2));
             return format!(
@@ -243,14 +364,10 @@ impl<'a> Direction<'a> {
          end would help"
             .to_owned()
     }
-
-    fn facts(&self, name: &str) -> Option<&LegFacts> {
-        self.legs.iter().find(|facts| facts.name == name)
-    }
 }
 
 /// Advises against splitting two legs of no length that lose nothing.
-fn no_gain(pair: &PairSnapshot) -> Option<Finding> {
+fn no_gain(pair: &PairSnapshot) -> Option<Finding<'static>> {
     let goodput = pair.up.goodput + pair.down.goodput;
     if goodput * 10.0 / 8.0 < ENOUGH_BYTES {
         return None;
@@ -262,6 +379,7 @@ fn no_gain(pair: &PairSnapshot) -> Option<Finding> {
     (easy(&pair.client_leg) && easy(&pair.upstream_leg)).then(|| Finding {
         // After whatever is said of bottlenecks.
         weight: 0.0,
+        loaded: None,
         text: format!(
             "between {} and {} nothing is gained by splitting: both legs take less than 2 ms and \
              lose nothing; a [[rule]] for them with action = \"bypass\" would save the work",

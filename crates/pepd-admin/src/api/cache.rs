@@ -9,7 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::metrics::{Exposition, expose};
 use crate::view::View;
-use crate::wire::{FlowHistory, FlowSnapshot, Status};
+use crate::wire::{FlowHistory, FlowSnapshot, HistoryStep, LegHistory, Status};
 
 /// A [`View`] behind a cache of its last answers. Asking it costs the workers a lock each, so a
 /// thousand clients who ask at the same time share one answer.
@@ -85,6 +85,16 @@ impl CachedView {
     /// Returns [`View::history`], which is cheap.
     pub fn history(&self, id: u64) -> Option<FlowHistory> {
         self.view.history(id)
+    }
+
+    /// Returns [`View::leg_history`], which is cheap where it is asked for what is new.
+    pub fn leg_history(&self, leg: &str, step: HistoryStep, since: f64) -> Option<LegHistory> {
+        self.view.leg_history(leg, step, since)
+    }
+
+    /// Calls [`View::end_second`].
+    pub fn end_second(&self) {
+        self.view.end_second();
     }
 
     /// Waits for the permit to put a list of flows together, until it has been fetched.

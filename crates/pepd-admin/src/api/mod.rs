@@ -12,6 +12,7 @@ mod cache;
 mod control;
 mod cpu_quota;
 mod flows;
+mod legs;
 mod response;
 mod serve;
 #[cfg(test)]
@@ -36,6 +37,8 @@ const GET: &[&str] = &[
     "/v1/flows",
     "/v1/flows/{id}",
     "/v1/flows/{id}/history",
+    "/v1/legs",
+    "/v1/legs/{leg}/history",
     "/v1/peers",
     "/v1/limits",
     "/v1/counters",
@@ -66,6 +69,8 @@ fn questions(post: &'static [&'static str]) -> Router<Arc<CachedView>> {
         .route("/v1/flows", get(flows::list))
         .route("/v1/flows/{id}", get(flows::one))
         .route("/v1/flows/{id}/history", get(flows::history))
+        .route("/v1/legs", get(legs::list))
+        .route("/v1/legs/{leg}/history", get(legs::history))
         .route("/v1/peers", get(peers))
         .route("/v1/limits", get(limits))
         .route("/v1/counters", get(counters))

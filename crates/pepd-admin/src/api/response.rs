@@ -108,6 +108,15 @@ impl Problem {
             "it may have ended; `pepd flows` (GET /v1/flows) lists those that there are",
         )
     }
+
+    /// Returns a 404 for a leg of which nothing was seen.
+    pub(super) fn no_such_leg(leg: &str) -> Self {
+        Self::new(
+            StatusCode::NOT_FOUND,
+            format!("no leg `{leg}` had a connection"),
+            "GET /v1/legs lists those that had",
+        )
+    }
 }
 
 impl From<QueryRejection> for Problem {

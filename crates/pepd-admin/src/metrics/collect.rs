@@ -7,7 +7,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
 use super::families::{Families, Family, Labels};
-use super::{links, process, rates};
+use super::{legs, links, process, rates};
 use crate::view::View;
 use crate::wire::{
     Alarm, CountedReason, DaemonState, GuardDrops, Liveness, PairDirection, PairSnapshot,
@@ -38,13 +38,14 @@ impl Collector for Collect {
         daemon(families, &status)?;
         outcomes(families, counters, &status)?;
         pairs(families, &status.pairs)?;
-        legs(families, &counters.measurements)?;
+        sides(families, &counters.measurements)?;
         handshakes(families, counters)?;
         routed(families, &status.routed)?;
         shortages(families, counters)?;
         peers(families, &status.peers)?;
         guards(families, &status.guards)?;
         links::write(families, counters, &status)?;
+        legs::write(families, &status.legs, &counters.measurements)?;
         rates::write(families, &status.rates)?;
         process::write(families)
     }
@@ -217,7 +218,7 @@ fn campuses<'l>(client: &'l str, server: &'l str) -> Labels<'l> {
     vec![("client_campus", client), ("server_campus", server)]
 }
 
-fn legs(families: &mut Families<'_>, measurements: &Measurements) -> fmt::Result {
+fn sides(families: &mut Families<'_>, measurements: &Measurements) -> fmt::Result {
     let pairs = measurements.pairs();
     let legs = |of: fn(&LegMeasurements) -> _| {
         pairs

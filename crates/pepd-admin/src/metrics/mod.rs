@@ -9,6 +9,7 @@
 
 mod collect;
 mod families;
+mod legs;
 mod links;
 mod process;
 mod rates;

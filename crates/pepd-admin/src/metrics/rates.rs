@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::collect::float;
 use super::families::{Families, Family};
-use crate::wire::{FoundRate, RateState};
+use crate::wire::{FoundRate, RateLimit, RateState};
 
 /// What is shown of a path; none where it is not known.
 type Figure = fn(&FoundRate) -> Option<f64>;
@@ -14,17 +14,17 @@ pub(super) fn write(families: &mut Families<'_>, rates: &[FoundRate]) -> fmt::Re
     let figures: [(Family, Figure); 6] = [
         (
             Family::new(
-                "pepd_path_rate_bits_per_second",
-                "What a leg with the congestion control find-rate may send just now, in bits of IP packets.",
+                "pepd_path_rate_bytes_per_second",
+                "What a leg with the congestion control find-rate may send just now, in bytes of IP packets.",
             ),
-            |rate| Some(float(rate.rate)),
+            |rate| Some(float(rate.rate) / 8.0),
         ),
         (
             Family::new(
-                "pepd_path_capacity_bits_per_second",
+                "pepd_path_capacity_bytes_per_second",
                 "What the path of such a leg is taken to carry.",
             ),
-            |rate| Some(float(rate.capacity)),
+            |rate| Some(float(rate.capacity) / 8.0),
         ),
         (
             Family::new(
@@ -59,5 +59,21 @@ pub(super) fn write(families: &mut Families<'_>, rates: &[FoundRate]) -> fmt::Re
         });
         families.gauges(family, values)?;
     }
-    Ok(())
+    limits(families, rates)
+}
+
+fn limits(families: &mut Families<'_>, rates: &[FoundRate]) -> fmt::Result {
+    let limits = rates.iter().flat_map(|rate| {
+        RateLimit::ALL.map(|limit| {
+            let labels = vec![("leg", rate.leg.as_str()), ("limit", limit.name())];
+            (labels, f64::from(u8::from(rate.limit == Some(limit))))
+        })
+    });
+    families.gauges(
+        &Family::new(
+            "pepd_path_limit",
+            "What limits the rate of such a leg: 1 for what does, all 0 while nothing is sent.",
+        ),
+        limits,
+    )
 }

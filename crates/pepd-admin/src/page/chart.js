@@ -2,7 +2,7 @@
 
 import { PHASES, svg, total } from "./show.js";
 
-const LEFT = 66;
+const LEFT = 72;
 const RIGHT = 6;
 
 /** Points further apart than this, in seconds: the connection was idle in between. */
@@ -49,26 +49,37 @@ function shades(outages, space) {
 }
 
 /** Parts of a line: what is further apart than a gap is not joined. */
-function parts(points, value) {
+function parts(points, value, gap) {
   const found = [];
   let last = null;
   for (const point of points) {
-    if (last === null || point.time - last > GAP) found.push([]);
-    found.at(-1).push([point.time, value(point)]);
+    const known = value(point);
+    if (known === null || known === undefined) continue;
+    if (last === null || point.time - last > gap) found.push([]);
+    found.at(-1).push([point.time, known]);
     last = point.time;
   }
   return found;
 }
 
+/** The places of a part of a line; a single one is a line too. */
+function places(part, space) {
+  const line = part.map(([time, v]) => `${short(space.x(time))},${short(space.y(v))}`);
+  if (line.length === 1) line.push(`${short(space.x(part[0][0]) + 2)},${short(space.y(part[0][1]))}`);
+  return line;
+}
+
 /**
- * A curve of `value` over `points`, whose axis goes to `floor` at least.
- * `words` gives a value in words; `area` fills below; `bars`, a second value, is drawn as ticks;
- * `outages` are shaded.
+ * A curve of `value` over `points`, whose axis goes to `floor` at least; where there is no value there is none.
+ * `words` gives a value in words; `area` fills below; `bars`, a second value, is drawn as ticks; `lines` are
+ * other values and how they are drawn; `outages` are shaded; `gap` is what is too far apart to be joined, in
+ * seconds; `ages` writes how long ago things were below.
  */
-export function curve({ title, points, span, width, height = 92, value, words, kind, area, binary, bars, floor = 0, note = "", outages = [] }) {
-  const values = points.map(value);
-  const most = roundUp(Math.max(floor, ...values), binary);
-  const space = new Space(width, height, span, most);
+export function curve({ title, points, span, width, height = 92, value, words, kind, area, binary, bars, lines = [], floor = 0, note = "", outages = [], gap = GAP, ages = false }) {
+  const known = (of) => points.map(of).filter((v) => v !== null && v !== undefined);
+  const values = known(value);
+  const most = roundUp(Math.max(floor, ...values, ...lines.flatMap((line) => known(line.value))), binary);
+  const space = new Space(width, height, span, most, 16, ages ? 16 : 4);
   const shaded = shades(outages, space);
   const drawn = [...shaded];
   if (shaded.length > 0) note += " · shaded: link gone";
@@ -80,16 +91,20 @@ export function curve({ title, points, span, width, height = 92, value, words, k
     );
   }
   if (bars) drawn.push(...ticks(points, bars, space));
-  for (const part of parts(points, value)) {
-    const line = part.map(([time, v]) => `${short(space.x(time))},${short(space.y(v))}`);
+  if (ages) drawn.push(...axis(space));
+  for (const line of lines) {
+    for (const part of parts(points, line.value, gap)) {
+      drawn.push(svg("polyline", { points: places(part, space).join(" "), class: `curve s-${line.kind}` }));
+    }
+  }
+  for (const part of parts(points, value, gap)) {
     if (area && part.length > 1) {
       const base = short(space.y(0));
+      const line = places(part, space);
       const closed = [`${short(space.x(part[0][0]))},${base}`, ...line, `${short(space.x(part.at(-1)[0]))},${base}`];
       drawn.push(svg("polygon", { points: closed.join(" "), class: `area a-${kind}` }));
     }
-    // A single second is a line too.
-    if (line.length === 1) line.push(`${short(space.x(part[0][0]) + 2)},${short(space.y(part[0][1]))}`);
-    drawn.push(svg("polyline", { points: line.join(" "), class: `curve s-${kind}` }));
+    drawn.push(svg("polyline", { points: places(part, space).join(" "), class: `curve s-${kind}` }));
   }
   const now = values.length > 0 ? words(values.at(-1)) : "nothing yet";
   const highest = values.length > 0 ? `, at most ${words(Math.max(...values))}` : "";
@@ -138,17 +153,33 @@ export function band({ title, points, span, width, height = 46, phases }) {
   return chart(width, height, title, drawn);
 }
 
-/** Minutes before now, below. */
+/** Steps of time that are told, in seconds. */
+const STEPS = [15, 30, 60, 120, 300, 3600, 7200, 14_400, 21_600];
+
+/** How long before now, below. */
 function axis(space) {
   const length = space.to - space.from;
-  const step = length > 150 ? 60 : length > 60 ? 30 : 15;
+  // A label takes so many pixels.
+  const room = Math.max(2, Math.min(6, Math.floor((space.width - LEFT - RIGHT) / 56)));
+  const step = STEPS.find((step) => length / step <= room) ?? STEPS.at(-1);
   const labels = [];
   for (let back = 0; back < length - step / 3; back += step) {
     const x = space.x(space.to - back);
-    const words = back === 0 ? "now" : back % 60 === 0 ? `−${back / 60} min` : `−${back} s`;
-    labels.push(svg("text", { x, y: space.height - 2, "text-anchor": back === 0 ? "end" : "middle" }, words));
+    labels.push(svg("text", { x, y: space.height - 2, "text-anchor": back === 0 ? "end" : "middle" }, ago(back)));
   }
   return labels;
+}
+
+function ago(seconds) {
+  if (seconds === 0) return "now";
+  if (seconds % 3600 === 0) return `−${seconds / 3600} h`;
+  return seconds % 60 === 0 ? `−${seconds / 60} min` : `−${seconds} s`;
+}
+
+/** The width of a chart in each column of a grid, in pixels. */
+export function columnWidth(holder) {
+  const columns = getComputedStyle(holder).gridTemplateColumns.split(" ").length;
+  return Math.max(260, Math.floor((holder.clientWidth - (columns - 1) * 12) / columns));
 }
 
 function chart(width, height, label, drawn) {

@@ -1,7 +1,7 @@
 // One connection: its two directions and its two legs over the last minutes.
 
-import { band, curve, placeCursor, timeAt } from "./chart.js";
-import { byId, bytes, clock, count, dominant, duration, html, percent, phaseWords, rate, say, time, total } from "./show.js";
+import { band, columnWidth, curve, placeCursor, timeAt } from "./chart.js";
+import { byId, bytes, clock, count, dominant, duration, html, list, percent, phaseWords, rate, say, time, total } from "./show.js";
 
 /** Seconds that are shown at most. */
 const SPAN = 300;
@@ -107,7 +107,7 @@ export class FlowPane {
       `${flow.client_campus} → ${flow.server_campus} · since ${clock(flow.started)}, ${duration(flow.age)} · ${handshake} · ${first}`,
     );
     const holder = byId("flow-directions");
-    const width = this.width(holder);
+    const width = columnWidth(holder);
     const shown = points.filter((point) => point.time >= this.span[0]);
     const common = { points: shown, span: this.span, width };
     const client = this.link(flow.client_leg);
@@ -130,17 +130,6 @@ export class FlowPane {
     const outages = (link?.outages ?? []).map(({ begun, ended }) => [begun, ended ?? Infinity]);
     return { leg: of.profile, state: link?.state ?? "up", outages };
   }
-
-  width(holder) {
-    const all = holder.clientWidth;
-    const columns = getComputedStyle(holder).gridTemplateColumns.split(" ").length;
-    return Math.max(260, Math.floor((all - (columns - 1) * 12) / columns));
-  }
-}
-
-function list(...entries) {
-  const pairs = entries.filter(([, words]) => words !== null && words !== undefined);
-  return html("dl", {}, ...pairs.map(([term, words]) => html("div", words.length > 24 ? { class: "long" } : {}, html("dt", {}, term), html("dd", {}, words))));
 }
 
 function direction(title, of, key, { outages, ...common }) {

@@ -3,6 +3,7 @@
 import { ask, NoAnswer, Refused } from "./ask.js";
 import { FlowPane } from "./flow.js";
 import { Flows } from "./flows.js";
+import { Legs } from "./legs.js";
 import { showMap } from "./map.js";
 import { showPairs } from "./pairs.js";
 import { byId, clock, count, duration, html, rate, say } from "./show.js";
@@ -26,6 +27,7 @@ let looking = false;
 
 const pane = new FlowPane();
 const flows = new Flows(choose, () => look());
+const legs = new Legs();
 
 function choose(flow) {
   flows.chosen = flow.id;
@@ -60,6 +62,7 @@ async function look() {
     show(now);
     flows.campuses(now.campuses.map((campus) => campus.name));
     flows.show(list);
+    await legs.look(now);
     await lookAtFlow();
   } catch (error) {
     if (error instanceof Refused) flows.refused(error.message);
@@ -112,6 +115,7 @@ function away() {
 /** Another daemon answers: its connections are others, whatever their numbers. */
 function restarted() {
   flows.forget();
+  legs.forget();
   if (pane.flow) pane.end();
 }
 
@@ -177,6 +181,7 @@ addEventListener("resize", () => {
   clearTimeout(resized);
   resized = setTimeout(() => {
     if (status) showMap(status);
+    legs.draw();
     if (pane.flow) pane.draw();
   }, 100);
 });

@@ -34,6 +34,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ("/chart.js", SCRIPT, include_str!("chart.js")),
     ("/flow.js", SCRIPT, include_str!("flow.js")),
     ("/flows.js", SCRIPT, include_str!("flows.js")),
+    ("/legs.js", SCRIPT, include_str!("legs.js")),
     ("/main.js", SCRIPT, include_str!("main.js")),
     ("/map.js", SCRIPT, include_str!("map.js")),
     ("/pairs.js", SCRIPT, include_str!("pairs.js")),

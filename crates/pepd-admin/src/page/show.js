@@ -22,6 +22,12 @@ export function svg(tag, attributes = {}, ...children) {
   return fill(document.createElementNS(SVG, tag), attributes, children);
 }
 
+/** Figures with their names; without those that are not known. */
+export function list(...entries) {
+  const pairs = entries.filter(([, words]) => words !== null && words !== undefined);
+  return html("dl", {}, ...pairs.map(([term, words]) => html("div", words.length > 24 ? { class: "long" } : {}, html("dt", {}, term), html("dd", {}, words))));
+}
+
 export const byId = (id) => document.getElementById(id);
 
 /** Sets a text only where it is another, so that a selection survives. */

@@ -8,6 +8,7 @@
 
 mod confinement;
 mod flows;
+mod legs;
 mod links;
 mod lists;
 mod peers;
@@ -17,13 +18,15 @@ mod status;
 
 pub use confinement::Confinement;
 pub use flows::{FlowList, FlowQuery, FlowSort, Place};
+pub use legs::{LegHistoryQuery, LegList};
 pub use links::{Held, LinkQuery, LinkState, ModemState, Outage};
 pub use lists::{CounterList, Done, Index, LimitList, PeerList};
 pub use peers::{GuardDrops, Liveness, PeerState};
 pub use pepd_telemetry::{
     CountedFailure, DirectionPoint, DirectionSnapshot, FlowHistory, FlowSnapshot, Goodput,
-    HandshakeMode, HistoryPoint, LegPoint, LegSnapshot, LinkReport, PairDirection, PairLeg,
-    PairSnapshot, Phase, PhaseSeconds, QueueBytes, Side, TcpFigures,
+    HandshakeMode, HistoryPoint, HistoryStep, LegHistory, LegHistoryPoint, LegPoint, LegSnapshot,
+    LegState, LinkReport, LoadedRtt, PairDirection, PairLeg, PairSnapshot, PathPoint, Phase,
+    PhaseSeconds, QueueBytes, RateLimit, Side, TcpFigures,
 };
 pub use problem::{ErrorBody, Problem};
 pub use rates::{FoundRate, RateState};

@@ -1,5 +1,6 @@
 //! The rates that legs were found to have.
 
+use pepd_telemetry::RateLimit;
 use serde::{Deserialize, Serialize};
 
 /// What is known of the path of a leg with `congestion = "find-rate"`.
@@ -19,6 +20,9 @@ pub struct FoundRate {
     pub queue: f64,
     /// The least round trip of the last ten seconds in which there was one, in seconds.
     pub rtt: Option<f64>,
+    /// What limited the rate for most of the last second; none while nothing is sent.
+    #[serde(default)]
+    pub limit: Option<RateLimit>,
 }
 
 /// How far a leg's rate is found.

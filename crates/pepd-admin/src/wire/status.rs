@@ -1,6 +1,6 @@
 //! What the daemon tells about itself as a whole.
 
-use pepd_telemetry::{CountedFailure, PairSnapshot};
+use pepd_telemetry::{CountedFailure, LegState, PairSnapshot};
 use serde::{Deserialize, Serialize};
 
 use super::confinement::Confinement;
@@ -64,6 +64,9 @@ pub struct Status {
     /// The links under the legs, as far as something tells of them.
     #[serde(default)]
     pub links: Vec<LinkState>,
+    /// The legs that had connections.
+    #[serde(default)]
+    pub legs: Vec<LegState>,
     /// The rates that were found for the legs that ask for that.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rates: Vec<FoundRate>,

@@ -20,7 +20,7 @@ mod tally;
 #[cfg(test)]
 mod tests;
 
-pub use self::controller::{Controller, Span};
+pub use self::controller::{Controller, LimitedBy, Span};
 pub use self::epoch::Epoch;
 pub use self::ledger::{Ledger, OPEN};
 

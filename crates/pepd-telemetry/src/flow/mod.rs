@@ -18,6 +18,7 @@ pub use self::meter::StepReport;
 pub use self::sample::{CongestionName, ConnectionSample, SampleFields, SocketSample};
 use self::state::State;
 use crate::history::PointBudget;
+use crate::legs::{LegLook, LegMeter};
 use crate::pairs::Pair;
 use crate::{FlowSnapshot, HistoryPoint, LegSnapshot, LinkReport, Side, TcpFigures};
 
@@ -45,6 +46,8 @@ pub(crate) struct Flow {
     pub(crate) id: u64,
     pub(crate) info: FlowInfo,
     pub(crate) pair: Arc<Pair>,
+    /// The client leg's, and the upstream leg's.
+    legs: [Arc<LegMeter>; 2],
     client_socket: Weak<Socket>,
     upstream_socket: Weak<Socket>,
     state: Mutex<State>,
@@ -64,7 +67,7 @@ impl Flow {
     pub(crate) fn new(
         id: u64,
         info: FlowInfo,
-        pair: Arc<Pair>,
+        (pair, legs): (Arc<Pair>, [Arc<LegMeter>; 2]),
         (client_socket, upstream_socket): (Weak<Socket>, Weak<Socket>),
         now: Instant,
     ) -> Self {
@@ -72,6 +75,7 @@ impl Flow {
             id,
             info,
             pair,
+            legs,
             client_socket,
             upstream_socket,
             state: Mutex::new(State::new(now)),
@@ -109,6 +113,7 @@ impl Flow {
             let sample = read(&*client, &*upstream, state.fields());
             self.pair
                 .observe_rtts(sample.client.tcp, sample.upstream.tcp);
+            self.observe_legs(&state, now, &sample);
             state.active_second(now, centiseconds, sample, budget);
         } else {
             state.quiet_second(now);
@@ -158,7 +163,23 @@ impl Flow {
         sample: ConnectionSample,
         budget: &Arc<PointBudget>,
     ) {
-        self.lock().add_sample(now, sample, budget);
+        let mut state = self.lock();
+        self.observe_legs(&state, now, &sample);
+        state.add_sample(now, sample, budget);
+    }
+
+    /// Tells both legs what a sample shows since the one before.
+    fn observe_legs(&self, state: &State, now: Instant, sample: &ConnectionSample) {
+        let span = now.saturating_duration_since(state.sampled_at);
+        let known = state.legs.as_deref();
+        let before = [
+            known.and_then(|legs| legs.client.tcp),
+            known.and_then(|legs| legs.upstream.tcp),
+        ];
+        let after = [&sample.client, &sample.upstream];
+        for ((leg, before), after) in self.legs.iter().zip(before).zip(after) {
+            leg.observe(LegLook::between(before, after.tcp, after.unsent, span));
+        }
     }
 
     /// Returns the last figures of the client leg and of the upstream leg.

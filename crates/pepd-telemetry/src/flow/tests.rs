@@ -1,5 +1,7 @@
 use super::*;
 use crate::HandshakeMode;
+use crate::legs::Legs;
+use crate::measurements::Measurements;
 use crate::pairs::Pairs;
 use crate::phase::Activity;
 
@@ -28,10 +30,12 @@ impl Bench {
             accepted: start,
         };
         let pair = Pairs::default().get(&name("a"), &name("b"), start);
+        let legs = ["lan", "wan"]
+            .map(|leg| Legs::default().get(&name(leg), &Measurements::default(), start));
         let socket = Arc::new(std::fs::File::open("/dev/null").unwrap());
         let weak: Weak<Socket> = Arc::downgrade(&socket) as Weak<Socket>;
         Self {
-            flow: Flow::new(1, info, pair, (weak.clone(), weak), start),
+            flow: Flow::new(1, info, (pair, legs), (weak.clone(), weak), start),
             socket,
             start,
             budget: PointBudget::new(1000),

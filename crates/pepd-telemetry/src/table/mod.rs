@@ -9,9 +9,11 @@ use nix::errno::Errno;
 
 use crate::flow::{ConnectionSample, Flow, FlowInfo, LiveLeg, SampleFields, Socket, StepReport};
 use crate::history::PointBudget;
+use crate::legs::Legs;
 use crate::pairs::Pairs;
 use crate::{
-    CountedFailure, Counters, FlowHistory, FlowSnapshot, PairLeg, PairSnapshot, Side, TcpFigures,
+    CountedFailure, Counters, FlowHistory, FlowSnapshot, HistoryStep, LegHistory, LegSecondFacts,
+    LegState, PairLeg, PairSnapshot, Side, TcpFigures,
 };
 
 /// Points of history that all flows together may keep: 22 MB.
@@ -28,6 +30,7 @@ pub struct FlowTable {
     last_id: AtomicU64,
     shards: Box<[Mutex<Shard>]>,
     pairs: Pairs,
+    legs: Legs,
     failures: Mutex<BTreeMap<(Side, i32), u64>>,
     budget: Arc<PointBudget>,
 }
@@ -49,6 +52,7 @@ impl FlowTable {
             last_id: AtomicU64::new(0),
             shards: (0..workers.max(1)).map(|_| Mutex::default()).collect(),
             pairs: Pairs::default(),
+            legs: Legs::default(),
             failures: Mutex::default(),
             budget: PointBudget::new(HISTORY_POINTS),
         }
@@ -83,7 +87,9 @@ impl FlowTable {
         pair.flow_began(&info.client_profile, &info.upstream_profile);
         let id = self.last_id.fetch_add(1, Relaxed) + 1;
         let sockets = (client_socket, upstream_socket);
-        let flow = Arc::new(Flow::new(id, info, pair, sockets, now));
+        let leg = |name| self.legs.get(name, &self.counters.measurements, now);
+        let legs = [leg(&info.client_profile), leg(&info.upstream_profile)];
+        let flow = Arc::new(Flow::new(id, info, (pair, legs), sockets, now));
         let shard = worker % self.shards.len();
         let slot = self.shard(shard).insert(Arc::clone(&flow));
         Registration {
@@ -185,6 +191,24 @@ impl FlowTable {
                 snapshot
             })
             .collect()
+    }
+
+    /// Ends a second of all legs; to be called about once a second. `facts` gives what is known of a leg
+    /// beside what its sockets show.
+    pub fn end_leg_second(&self, now: Instant, facts: impl FnMut(&str) -> LegSecondFacts) {
+        let time = self.epoch + self.uptime(now);
+        self.legs.end_second(now, time, facts);
+    }
+
+    /// Returns the legs that had connections.
+    pub fn leg_states(&self, now: Instant) -> Vec<LegState> {
+        self.legs.states(now)
+    }
+
+    /// Returns a leg's last minutes or its last day, after `since` in seconds since the Unix epoch; none if
+    /// it had no connection yet.
+    pub fn leg_history(&self, leg: &str, step: HistoryStep, since: f64) -> Option<LegHistory> {
+        self.legs.history(leg, step, since)
     }
 
     fn all(&self) -> Vec<Arc<Flow>> {

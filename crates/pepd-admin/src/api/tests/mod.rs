@@ -20,7 +20,10 @@ use super::*;
 use crate::fixture::{self, Fixture};
 use crate::metrics::Exposition;
 use crate::view::View;
-use crate::wire::{ErrorBody, FlowHistory, FlowList, FlowQuery, FlowSnapshot, FlowSort};
+use crate::wire::{
+    ErrorBody, FlowHistory, FlowList, FlowQuery, FlowSnapshot, FlowSort, HistoryStep, LegHistory,
+    LegList,
+};
 use pepd_telemetry::Counters;
 
 /// The time that a busy machine may take for anything.
@@ -126,6 +129,8 @@ fn every_address_answers_in_its_type() {
         }
         let PeerList { peers } = got(path, "/v1/peers").await;
         assert_eq!(peers, status.peers);
+        let LegList { legs } = got(path, "/v1/legs").await;
+        assert_eq!(legs, status.legs);
         let LimitList { limits } = got(path, "/v1/limits").await;
         assert_eq!(limits, status.limits);
         let CounterList { counters } = got(path, "/v1/counters").await;
@@ -134,7 +139,7 @@ fn every_address_answers_in_its_type() {
             [status.counters.clone(), status.routed.clone()].concat()
         );
         for address in index.get {
-            let address = address.replace("{id}", "1");
+            let address = address.replace("{id}", "1").replace("{leg}", "satellite");
             assert_eq!(asked(path, "GET", &address).await.0, 200, "{address}");
             assert_eq!(asked(path, "HEAD", &address).await.0, 200, "{address}");
             let (status, error) = problem(path, "GET", &format!("{address}?colour=red")).await;
@@ -168,6 +173,9 @@ fn what_is_not_there_is_404_and_what_is_no_number_400() {
             ("/v1/flows?client=10.1.0", 400),
             ("/v1/flows?campus=a&campus=b", 400),
             ("/v1/flows?campus=%ff", 200),
+            ("/v1/legs/radio/history", 404),
+            ("/v1/legs/satellite/history?step=hour", 400),
+            ("/v1/legs/satellite/history?since=now", 400),
         ] {
             let (status, body) = asked(&served.path, "GET", address).await;
             assert_eq!(status, wanted, "{address}: {body}");
@@ -204,6 +212,24 @@ fn flows_are_filtered_sorted_and_limited() {
         for (_, name) in FlowSort::ALL {
             assert_eq!(ids(&format!("sort={name}&limit=300")).await.1.len(), 300);
         }
+    });
+}
+
+/// Whoever draws a leg asks for what has come since.
+#[test]
+fn a_legs_history_is_given_by_the_second_or_the_minute_from_a_time_on() {
+    on_one_thread(async {
+        let served = serve_flows(1, Limits::STANDARD);
+        let history = async |query: String| -> LegHistory {
+            got(&served.path, &format!("/v1/legs/satellite/history{query}")).await
+        };
+        let seconds = history(String::new()).await;
+        assert_eq!(seconds, fixture::leg_history(HistoryStep::Second));
+        let since = seconds.points[57].time;
+        let rest = history(format!("?since={since}")).await;
+        assert_eq!(rest.points, seconds.points[58..]);
+        let minutes = history("?step=minute".to_owned()).await;
+        assert_eq!(minutes, fixture::leg_history(HistoryStep::Minute));
     });
 }
 
@@ -286,6 +312,10 @@ impl View for Counting {
 
     fn history(&self, id: u64) -> Option<FlowHistory> {
         self.inner.history(id)
+    }
+
+    fn leg_history(&self, leg: &str, step: HistoryStep, since: f64) -> Option<LegHistory> {
+        self.inner.leg_history(leg, step, since)
     }
 
     fn counters(&self) -> &Counters {

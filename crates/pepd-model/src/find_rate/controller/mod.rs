@@ -1,9 +1,12 @@
 //! The controller.
 
+mod limits;
 mod room;
 
 use std::collections::VecDeque;
 
+pub use self::limits::LimitedBy;
+use self::limits::Told;
 use self::room::{KEPT, ON_TRIAL, PATIENCE, SAFE, Shallow, Trial};
 use super::elasticity::Elasticity;
 use super::least::Least;
@@ -79,6 +82,7 @@ pub struct Controller {
     next_pulse: f64,
     /// The rate before a pulse, as a part of what the link carries.
     steady: f64,
+    told: Told,
 }
 
 /// More and then less is sent.
@@ -134,6 +138,7 @@ impl Controller {
             pulse: Pulse::None,
             next_pulse: 0.0,
             steady: 1.0,
+            told: Told::default(),
         }
     }
 
@@ -217,6 +222,7 @@ impl Controller {
         let Some(seen) = self.see(now, epoch) else {
             return;
         };
+        self.told.take(&seen, self.elasticity.of_others().is_some());
         if self.starting {
             self.start(seen);
         } else if seen.is_queued {

@@ -10,7 +10,7 @@ use rand::RngExt as _;
 
 use self::cubic::Cubic;
 use self::link::{Link, at};
-use super::{Controller, Ledger, PACKET};
+use super::{Controller, Ledger, LimitedBy, PACKET};
 
 /// Values from a time in seconds on.
 pub type Steps = Vec<(f64, f64)>;
@@ -74,6 +74,8 @@ pub struct Sample {
     pub queue: f64,
     /// The bytes that were dropped before it.
     pub dropped: f64,
+    /// What limits the first leg, by each epoch that began.
+    pub limited: Vec<LimitedBy>,
 }
 
 /// The length of a sample, in seconds.
@@ -301,6 +303,10 @@ impl Run<'_> {
 
     fn turn(&mut self, now: f64, index: usize) {
         let span = self.legs[index].ledger.turn(now);
+        if index == 0 {
+            let limited = self.legs[index].ledger.controller().limited_by();
+            self.sample(now).limited.push(limited);
+        }
         self.at(now + span.length, What::Turn(index));
     }
 
