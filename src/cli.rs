@@ -17,19 +17,12 @@ use crate::exit;
 /// each with a congestion control, buffers and timers of its own. Neither end host notices:
 /// each still sees the other's address and port.
 #[derive(Debug, Parser)]
-#[command(version = VERSION, after_long_help = exit_status())]
+#[command(version, after_long_help = exit_status())]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
 }
-
-/// The version, and what it was built with.
-const VERSION: &str = if pepd_bpf::IS_BUILT {
-    concat!(env!("CARGO_PKG_VERSION"), " (with fixed-rate)")
-} else {
-    env!("CARGO_PKG_VERSION")
-};
 
 fn exit_status() -> String {
     let codes = exit::CODES

@@ -6,9 +6,8 @@ use pepd_config::{Config, Congestion, Handshake, Via};
 
 use crate::cli::Check;
 use crate::config_file;
-use crate::daemon::controls;
 use crate::exit::Result;
-use crate::ui::output::{eprint, print};
+use crate::ui::output::print;
 use crate::ui::table;
 
 /// Validates the file and prints its resolved table, or that of each box of the fleet.
@@ -18,16 +17,8 @@ pub fn check(Check { file, all }: &Check) -> Result {
     } else {
         vec![config_file::read(file)?]
     };
-    if configs.iter().any(asks_for_what_is_not_built) {
-        // The file is right; it is this program that lacks something that `run` needs.
-        eprint(format_args!("pepd: note: {}", pepd_bpf::Error::NotBuilt));
-    }
     let tables: Vec<_> = configs.iter().map(describe).collect();
     print(tables.join("\n").as_bytes())
-}
-
-fn asks_for_what_is_not_built(config: &Config) -> bool {
-    !pepd_bpf::IS_BUILT && config.legs.iter().any(controls::is_asked_for)
 }
 
 fn describe(config: &Config) -> String {

@@ -161,7 +161,7 @@ mod tests {
 
     #[rstest]
     #[case::taken(Some(Ok(())), Level::Ok)]
-    #[case::not_built(Some(Err(pepd_bpf::Error::NotBuilt)), Level::Stop)]
+    #[case::not_taken(Some(Err(pepd_bpf::Error::NoTypes)), Level::Stop)]
     fn pepds_own(#[case] probed: Option<Result<(), pepd_bpf::Error>>, #[case] expected: Level) {
         let asked = Congestion::FindRate;
         assert_eq!(judge_own(&asked, &OwnControl(probed)).level, expected);

@@ -1,38 +1,24 @@
 //! Loading the program, and registering it as a congestion control.
 
-use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use std::{fmt, thread};
+use std::{io, thread};
 
 use caps::{CapSet, Capability};
-use libbpf_rs::query::MapInfoIter;
-use libbpf_rs::{
-    ErrorKind, Link, MapCore as _, MapFlags, MapHandle, MapType, Object, ObjectBuilder, PrintLevel,
-};
+use pepd_sys::bpf::{Map, MapKind};
 
+use crate::load::{Registered, load};
+use crate::ops::NAME;
 use crate::{Error, Name, NetworkNamespace, Steering, Use};
-
-/// Tells whether this program was built with the control.
-pub const IS_BUILT: bool = true;
-
-/// The compiled program; see build.rs.
-static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/leg_rate.bpf.o"));
-
-/// Room for a control's name in `struct tcp_congestion_ops`, where the program has it first
-/// (`TCP_CA_NAME_MAX`, include/net/tcp.h).
-const NAME: usize = 16;
 
 /// The time that a killed daemon's controls may take to go: the kernel waits for readers (RCU).
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A registered control. It goes when this is dropped; sockets that have it keep it.
+#[derive(Debug)]
 pub struct Control {
     name: Name,
-    // None where an earlier daemon's serves. Declared before the object: undoing it needs the
-    // object's descriptors.
-    link: Option<Link>,
-    object: Option<Object>,
+    /// None where an earlier daemon's serves.
+    registered: Option<Registered>,
 }
 
 impl Control {
@@ -44,7 +30,7 @@ impl Control {
     /// Returns whether it is one that an earlier daemon left and this process may not replace: it
     /// stays when this is dropped.
     pub fn is_adopted(&self) -> bool {
-        self.link.is_none()
+        self.registered.is_none()
     }
 
     /// Takes hold of what it is told and what it counts; none where an earlier daemon's serves.
@@ -52,17 +38,11 @@ impl Control {
     /// # Errors
     /// If the kernel refuses.
     pub fn steering(&self) -> Result<Option<Steering>, Error> {
-        self.object
+        self.registered
             .as_ref()
             .map(Steering::of)
             .transpose()
             .map_err(|error| refused("steer a leg's control", &error))
-    }
-}
-
-impl fmt::Debug for Control {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Control").field("name", &self.name).finish()
     }
 }
 
@@ -71,7 +51,8 @@ impl fmt::Debug for Control {
 /// # Errors
 /// As [`register`].
 pub fn probe() -> Result<(), Error> {
-    load(&NetworkNamespace::new(0).name(0)).map(drop)
+    may_load()?;
+    load(&field(&NetworkNamespace::new(0).name(0))).map(drop)
 }
 
 /// Makes the control of a leg available to sockets in `namespace`.
@@ -84,42 +65,41 @@ pub fn probe() -> Result<(), Error> {
 /// If the kernel lacks what it takes, or this process the capabilities.
 pub fn register(namespace: NetworkNamespace, leg: u8, of: Use) -> Result<Control, Error> {
     let deadline = Instant::now() + PATIENCE;
-    let mut names = namespace.names(leg, of);
-    let mut name = names.next();
-    while let Some(wanted) = name.take() {
-        let Loaded { mut object, linked } = load(&wanted)?;
-        let error = match attach(&mut object) {
-            Ok(link) => {
-                return Ok(Control {
-                    name: wanted,
-                    link: Some(link),
-                    object: Some(object),
-                });
+    may_load()?;
+    for name in namespace.names(leg, of) {
+        let loaded = load(&field(&name))?;
+        loop {
+            match loaded.register() {
+                Ok(link) => {
+                    let registered = Some(Registered::new(loaded, link));
+                    return Ok(Control { name, registered });
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(refused("register the congestion control", &error)),
             }
-            Err(error) => error,
-        };
-        if error.kind() != ErrorKind::AlreadyExists {
-            return Err(refused("register the congestion control", &error));
+            // One with a link goes by itself; one without stays until somebody removes it.
+            if !loaded.is_linked() && !has(&[Capability::CAP_SYS_ADMIN]) {
+                break;
+            }
+            wait(deadline, &name)?;
         }
-        // One with a link goes by itself; one without stays until somebody removes it.
-        if linked || has(&[Capability::CAP_SYS_ADMIN]) {
-            wait(deadline, &wanted)?;
-            name = Some(wanted);
-        } else if of == Use::GivenRate {
-            return Ok(Control {
-                name: wanted,
-                link: None,
-                object: None,
-            });
-        } else {
-            name = names.next();
-            if name.is_none() {
-                return Err(Error::NameTaken(wanted));
-            }
+        if of == Use::GivenRate {
+            let registered = None;
+            return Ok(Control { name, registered });
         }
     }
-    // There is a first name.
     Err(Error::NameTaken(namespace.name(leg)))
+}
+
+/// Returns an error where this process may not load a program.
+fn may_load() -> Result<(), Error> {
+    const STEP: &str = "load the BPF program";
+    // The verifier's refusals look the same on old kernels.
+    if has(&[Capability::CAP_SYS_ADMIN]) || has(&[Capability::CAP_BPF, Capability::CAP_PERFMON]) {
+        Ok(())
+    } else {
+        Err(Error::NotPermitted { step: STEP })
+    }
 }
 
 /// Waits a little for a killed daemon's control to go.
@@ -145,57 +125,6 @@ pub fn remove_left(namespace: NetworkNamespace) -> Result<Vec<Name>, Error> {
     Ok(left)
 }
 
-/// The program in the kernel, available to nobody yet.
-struct Loaded {
-    object: Object,
-    /// Whether it goes with the last descriptor that knows it, as from Linux 6.4 on.
-    linked: bool,
-}
-
-/// Loads the BPF program under `name`.
-fn load(name: &Name) -> Result<Loaded, Error> {
-    const STEP: &str = "load the BPF program";
-    // EPERM and what the verifier says of old kernels, EACCES, are one kind of error to libbpf-rs.
-    if !has(&[Capability::CAP_SYS_ADMIN]) && !has(&[Capability::CAP_BPF, Capability::CAP_PERFMON]) {
-        return Err(Error::NotPermitted { step: STEP });
-    }
-    if !Path::new("/sys/kernel/btf/vmlinux").exists() {
-        return Err(Error::NoTypes);
-    }
-    // Kernels before 6.4 have no links of struct_ops, and refuse the flag that asks for one.
-    try_load(name, true)
-        .or_else(|_| try_load(name, false))
-        .map_err(|error| refused(STEP, &error))
-}
-
-fn try_load(name: &Name, linked: bool) -> libbpf_rs::Result<Loaded> {
-    collect_messages();
-    let mut object = ObjectBuilder::default().open_memory(PROGRAM)?;
-    for mut map in object.maps_mut() {
-        if map.map_type() != MapType::StructOps {
-            continue;
-        }
-        if let Some(place) = map.initial_value_mut().and_then(|v| v.get_mut(..NAME)) {
-            place.copy_from_slice(&field(name));
-        }
-        if !linked {
-            map.set_map_flags(0)?;
-        }
-    }
-    let object = object.load()?;
-    Ok(Loaded { object, linked })
-}
-
-fn attach(object: &mut Object) -> libbpf_rs::Result<Link> {
-    collect_messages();
-    let is_control = |map: &libbpf_rs::MapMut<'_>| map.map_type() == MapType::StructOps;
-    match object.maps_mut().find(is_control) {
-        Some(mut map) => map.attach_struct_ops(),
-        // It is in the program: see there.
-        None => Err(std::io::Error::from(std::io::ErrorKind::NotFound).into()),
-    }
-}
-
 /// Unregisters the controls called `names` that have no link, whoever loaded them.
 fn remove(names: &[Name]) -> Result<(), Error> {
     const STEP: &str = "remove a congestion control";
@@ -208,18 +137,17 @@ fn remove(names: &[Name]) -> Result<(), Error> {
         let mut places = value.windows(NAME);
         places.any(|place| fields.iter().any(|field| field == place))
     };
-    let key = 0_u32.to_ne_bytes();
-    for info in MapInfoIter::default().filter(|map| map.ty == MapType::StructOps) {
+    let failed = |error: io::Error| refused(STEP, &error);
+    for id in Map::ids().map_err(failed)? {
         // It may have gone since.
-        let Ok(map) = MapHandle::from_map_id(info.id) else {
+        let Ok(Some(map)) = Map::with_id(id, MapKind::StructOps) else {
             continue;
         };
-        let value = map.lookup(&key, MapFlags::empty());
-        if value.is_ok_and(|value| value.is_some_and(|value| is_wanted(&value))) {
-            match map.delete(&key) {
+        if map.value().is_ok_and(|value| is_wanted(&value)) {
+            match map.delete_value() {
                 // It has a link, and goes with the process that has it.
-                Err(error) if error.kind() == ErrorKind::Unsupported => {}
-                other => other.map_err(|error| refused(STEP, &error))?,
+                Err(error) if error.kind() == io::ErrorKind::Unsupported => {}
+                other => other.map_err(failed)?,
             }
         }
     }
@@ -242,32 +170,11 @@ fn has(capabilities: &[Capability]) -> bool {
     capabilities.iter().all(|it| one(it).unwrap_or(false))
 }
 
-/// The messages of libbpf since [`collect_messages`].
-static MESSAGES: Mutex<Vec<String>> = Mutex::new(Vec::new());
-
-/// Keeps what libbpf says, which would go to standard error otherwise, and forgets what it said.
-fn collect_messages() {
-    messages().clear();
-    libbpf_rs::set_print(Some((PrintLevel::Warn, |_, message| {
-        let line = message.trim().to_owned();
-        messages().push(line);
-    })));
-}
-
-fn messages() -> MutexGuard<'static, Vec<String>> {
-    MESSAGES.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Returns the error of a step: libbpf's first words are the cause, and what follows is what came
-/// of it; a log of the verifier is for debugging.
-fn refused(step: &'static str, error: &libbpf_rs::Error) -> Error {
-    let messages = messages();
-    let first = messages.iter().flat_map(|message| message.lines()).next();
-    let message = match first {
-        Some(first) => format!("{error} ({first})"),
-        None => error.to_string(),
-    };
-    Error::Refused { step, message }
+fn refused(step: &'static str, error: &io::Error) -> Error {
+    Error::Refused {
+        step,
+        message: error.to_string(),
+    }
 }
 
 #[cfg(test)]

@@ -7,40 +7,32 @@
 //! [removes](remove_left) what a killed daemon may have left, and carries [orders](Order) and
 //! [counts](Counts) between the program and whoever finds the rate ([`Steering`]).
 //!
-//! Without the feature `load` there is no program in it, and asking for one gives nothing but
-//! [`Error::NotBuilt`]: building it takes clang.
+//! The program is in the repository compiled (`cargo xtask bpf` does that), and read (`object.rs`), fitted to
+//! the running kernel's types (`fit.rs`, `ops.rs`) and loaded (`load.rs`) here: so building pepd takes no C compiler, and
+//! running it no library.
 
 #![forbid(unsafe_code)]
 
-#[cfg(not(feature = "load"))]
-#[path = "absent.rs"]
+mod fit;
+mod instruction;
 mod kernel;
-#[cfg(feature = "load")]
-mod kernel;
+mod load;
 mod name;
+mod object;
+mod ops;
 mod order;
-#[cfg(feature = "load")]
 mod steering;
+mod types;
 
-#[cfg(not(feature = "load"))]
-pub use kernel::Steering;
-pub use kernel::{Control, IS_BUILT, probe, register, remove_left};
+pub use kernel::{Control, probe, register, remove_left};
 pub use name::{Name, NetworkNamespace, Use};
 pub use order::{Counts, EPOCHS, Order};
-#[cfg(feature = "load")]
 pub use steering::Steering;
 
 /// The reasons why a control cannot be registered or removed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// This program was built without it.
-    #[error(
-        "this pepd was built without the congestion controls \"fixed-rate\" and \"find-rate\"; build it with \
-         `cargo build --release --features fixed-rate`, for which clang, make, \
-         pkgconf, libelf-dev and zlib1g-dev are needed, or write congestion = \"bbr\""
-    )]
-    NotBuilt,
     /// This process may not load BPF programs.
     #[error(
         "{step}: not permitted; the congestion controls \"fixed-rate\" and \"find-rate\" need CAP_BPF, \
@@ -67,7 +59,7 @@ pub enum Error {
     Refused {
         /// The step that was refused.
         step: &'static str,
-        /// The message of libbpf and the kernel, on one line.
+        /// What was refused and why, in the kernel's words, on one line.
         message: String,
     },
     /// Another control, which is not this program's, has its name.

@@ -34,7 +34,6 @@ impl Default for Order {
 }
 
 impl Order {
-    #[cfg(feature = "load")]
     pub(crate) fn words(&self) -> impl Iterator<Item = u64> {
         [self.rate, self.queue, self.nap]
             .into_iter()
@@ -70,10 +69,8 @@ pub struct Counts {
 }
 
 impl Counts {
-    #[cfg(feature = "load")]
     pub(crate) const WORDS: usize = 10;
 
-    #[cfg(feature = "load")]
     pub(crate) fn from_words(words: &[u64; Self::WORDS]) -> Self {
         let [
             sent,

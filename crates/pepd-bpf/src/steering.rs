@@ -1,10 +1,11 @@
 //! What user space says to a leg's control, and what the control has counted.
 
 use std::time::Duration;
-use std::{fmt, thread};
+use std::{io, thread};
 
-use libbpf_rs::{Map, MapCore as _, MapFlags, MapHandle, Object, RingBuffer, RingBufferBuilder};
+use pepd_sys::bpf::{Map, Ring};
 
+use crate::load::Registered;
 use crate::{Counts, EPOCHS, Error, Order};
 
 /// The sections of the program that are maps of their own, and the map that wakes.
@@ -12,36 +13,24 @@ const ORDER: &str = ".data.order";
 const COUNTS: &str = ".data.counts";
 const WAKE: &str = "wake";
 
-/// The one key of a map that is a section of the program.
-const KEY: [u8; 4] = [0; 4];
-
 const WORD: usize = size_of::<u64>();
 
 /// The control of a leg whose rate is found by user space. It works for as long as this process has it,
 /// whatever privileges it gives up.
+#[derive(Debug)]
 pub struct Steering {
-    order: MapHandle,
-    counts: MapHandle,
-    wake: RingBuffer<'static>,
-}
-
-impl fmt::Debug for Steering {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Steering").finish_non_exhaustive()
-    }
+    order: Map,
+    counts: Map,
+    wake: Ring,
 }
 
 impl Steering {
     /// Takes hold of a program that is loaded.
-    pub(crate) fn of(object: &Object) -> libbpf_rs::Result<Self> {
-        // What comes through it only ends the wait for it.
-        let mut ring = RingBufferBuilder::new();
-        let wake = map(object, WAKE)?;
-        ring.add(&wake, |_| 0)?;
+    pub(crate) fn of(program: &Registered) -> io::Result<Self> {
         Ok(Self {
-            order: MapHandle::try_from(&map(object, ORDER)?)?,
-            counts: MapHandle::try_from(&map(object, COUNTS)?)?,
-            wake: ring.build()?,
+            order: program.map(ORDER)?,
+            counts: program.map(COUNTS)?,
+            wake: Ring::new(program.map(WAKE)?)?,
         })
     }
 
@@ -53,7 +42,7 @@ impl Steering {
         let value = order.words().flat_map(u64::to_ne_bytes);
         let value: Vec<u8> = value.collect();
         self.order
-            .update(&KEY, &value, MapFlags::ANY)
+            .set_value(&value)
             .map_err(|error| refused("steer a leg's control", &error))
     }
 
@@ -63,10 +52,9 @@ impl Steering {
     /// If the kernel refuses (`BPF_MAP_LOOKUP_ELEM`, bpf(2)).
     pub fn counts(&self) -> Result<Vec<Counts>, Error> {
         const STEP: &str = "read what a leg's control has counted";
-        let value = self.counts.lookup(&KEY, MapFlags::ANY);
+        let value = self.counts.value();
         let value = value.map_err(|error| refused(STEP, &error))?;
-        let words = value.unwrap_or_default();
-        let (words, _) = words.as_chunks::<WORD>();
+        let (words, _) = value.as_chunks::<WORD>();
         let words: Vec<u64> = words.iter().map(|word| u64::from_ne_bytes(*word)).collect();
         let (counts, _) = words.as_chunks::<{ Counts::WORDS }>();
         if counts.len() == EPOCHS {
@@ -84,22 +72,14 @@ impl Steering {
     /// signal comes.
     pub fn wait(&self, longest: Duration) {
         // Whatever ends it, the next look at the counts tells whether something was sent.
-        if self.wake.poll(longest).is_err() {
+        if self.wake.wait(longest).is_err() {
             // A signal; and whatever else it is, it shall not be tried again and again.
             thread::park_timeout(longest.min(Duration::from_millis(100)));
         }
     }
 }
 
-fn map<'o>(object: &'o Object, section: &str) -> libbpf_rs::Result<Map<'o>> {
-    object
-        .maps()
-        .find(|map| map.name() == section)
-        // It is in the program: see there.
-        .ok_or_else(|| std::io::Error::from(std::io::ErrorKind::NotFound).into())
-}
-
-fn refused(step: &'static str, error: &libbpf_rs::Error) -> Error {
+fn refused(step: &'static str, error: &io::Error) -> Error {
     Error::Refused {
         step,
         message: error.to_string(),

@@ -233,17 +233,20 @@ impl Write for Lines<'_> {
     }
 }
 
-/// Builds the daemon with the profile that this program was built with, and with its own
-/// congestion control where there is a compiler for that.
+/// Builds the daemon with the profile that this program was built with.
 fn build() -> Result<PathBuf> {
     let this = env::current_exe()?;
     let folder = this.parent().context("this program has no folder")?;
-    let can = missing(Requirement::Program("clang")).is_none();
-    let features: &[&[&str]] = &[&["--features", "fixed-rate"], &[]];
-    let built = features[usize::from(!can)..]
-        .iter()
-        .any(|features| build_with(folder, features));
-    if !built {
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo
+        .args(["build", "--quiet", "--package", "pepd"])
+        .arg("--manifest-path")
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml"));
+    if folder.ends_with("release") {
+        cargo.arg("--release");
+    }
+    let built = cargo.stdin(Stdio::null()).status();
+    if !built.is_ok_and(|status| status.success()) {
         return Err(Failure::unavailable(
             "cannot build pepd: name a binary with --pepd, or run this from its source tree"
                 .to_owned(),
@@ -251,19 +254,4 @@ fn build() -> Result<PathBuf> {
         .into());
     }
     Ok(folder.join("pepd"))
-}
-
-/// Builds the daemon with these features into `folder`, and returns whether cargo could.
-fn build_with(folder: &Path, features: &[&str]) -> bool {
-    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--quiet", "--package", "pepd"]);
-    cargo.args(features);
-    cargo
-        .arg("--manifest-path")
-        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml"));
-    if folder.ends_with("release") {
-        cargo.arg("--release");
-    }
-    let built = cargo.stdin(Stdio::null()).status();
-    built.is_ok_and(|status| status.success())
 }

@@ -11,9 +11,11 @@
 //! - [`nfnetlink`]: the messages of netfilter;
 //! - [`nfqueue`]: packets that wait for a verdict;
 //! - [`seccomp`]: filters of system calls;
+//! - [`bpf`]: BPF programs and their maps;
 //! - [`clock`]: whether the system clock is in step;
 //! - [`reactor`]: registering descriptors with tokio.
 
+pub mod bpf;
 pub mod clock;
 pub mod nfnetlink;
 pub mod nfqueue;

@@ -5,6 +5,7 @@
 #[cfg(test)]
 mod arrows;
 mod bench;
+mod bpf;
 mod ci;
 mod demo;
 mod deny;
@@ -27,6 +28,7 @@ use clap::Parser;
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum Command {
     Bench(bench::Args),
+    Bpf(bpf::Args),
     Ci(ci::Args),
     Demo(demo::Args),
     Deny(deny::Args),
@@ -42,6 +44,7 @@ enum Command {
 fn main() -> ExitCode {
     match Command::parse() {
         Command::Bench(args) => report(bench::run(&args)),
+        Command::Bpf(args) => report(bpf::run(&args)),
         Command::Ci(_) => report(ci::run()),
         Command::Demo(args) => demo::run(&args),
         Command::Deny(_) => report(deny::run()),

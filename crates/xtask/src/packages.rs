@@ -59,24 +59,11 @@ pub const TESTS: &[Need] = &[
     Need::new("chromium", "chromium"),
 ];
 
-/// What it takes to build pepd with the feature `fixed-rate`.
-pub const FIXED_RATE: &[Need] = &[
-    Need::new("clang", "clang"),
-    Need::new("make", "make"),
-    Need::new("pkg-config", "pkgconf"),
-    Need::new("/usr/include/libelf.h", "libelf-dev"),
-    Need::new("/usr/include/zlib.h", "zlib1g-dev"),
+/// What compiles the BPF program of the congestion controls, which is in the repository compiled: `bpf.rs`.
+pub const BPF: &[Need] = &[
+    Need::new("clang-19", "clang-19"),
+    Need::new("llvm-strip-19", "llvm-19"),
 ];
-
-/// Returns the arguments that have cargo build pepd with all its features, as far as this machine
-/// can.
-pub fn features() -> &'static [&'static str] {
-    if FIXED_RATE.iter().all(|need| need.is_met()) {
-        &["--features", "pepd/fixed-rate"]
-    } else {
-        &[]
-    }
-}
 
 /// Makes sure that everything in `needs` is there, and says what it installs for that.
 ///

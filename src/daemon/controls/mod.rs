@@ -40,7 +40,7 @@ impl Controls {
         match pepd_bpf::remove_left(namespace) {
             Ok(_) => {}
             // It stays, or is adopted; a leg that needs a control and gets none is reported below.
-            Err(Error::NotBuilt | Error::NotPermitted { .. }) => {}
+            Err(Error::NotPermitted { .. }) => {}
             Err(error) => return Err(error.into()),
         }
         let mut by_leg = BTreeMap::new();

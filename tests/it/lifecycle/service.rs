@@ -58,7 +58,6 @@ fn a_fixed_rate_takes_two_capabilities_and_a_system_call_more() -> Result<()> {
     Ok(())
 }
 
-#[cfg(feature = "fixed-rate")]
 mod as_a_service {
     use std::os::unix::fs::{PermissionsExt, chown};
     use std::path::Path;

@@ -10,7 +10,7 @@ use pepd_testbed::{Finished, Netns, World, require, run};
 
 use crate::harness::{LIMIT, PEPD};
 
-/// What is wrong without a rate is reported with its place, whatever this pepd was built with.
+/// What is wrong without a rate is reported with its place.
 #[test]
 fn it_needs_a_rate() -> Result<()> {
     require!(root);
@@ -29,32 +29,6 @@ fn it_needs_a_rate() -> Result<()> {
     Ok(())
 }
 
-#[cfg(not(feature = "fixed-rate"))]
-mod without {
-    use super::*;
-
-    /// The file is right, and `check` says what `run` will do with it.
-    #[test]
-    fn run_refuses_and_says_what_to_do() -> Result<()> {
-        require!(root, program("nft"));
-        let world = World::standard()?;
-        let before = tables_and_rules(world.hb())?;
-        for (subcommand, status) in [("run", 69), ("check", 0), ("doctor", 1), ("down", 0)] {
-            let finished = pepd(world.hb(), subcommand, &config())?;
-            assert_eq!(finished.status.code(), Some(status), "{finished:?}");
-            if subcommand != "down" {
-                let said = format!("{}{}", finished.stdout, finished.stderr);
-                let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
-                assert!(said.contains("--features fixed-rate"), "{said}");
-                assert!(said.contains("congestion = \"bbr\""), "{said}");
-            }
-        }
-        assert_eq!(tables_and_rules(world.hb())?, before);
-        Ok(())
-    }
-}
-
-#[cfg(feature = "fixed-rate")]
 mod with {
     use std::time::Duration;
 

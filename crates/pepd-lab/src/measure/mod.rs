@@ -134,7 +134,7 @@ fn plan<'a>(experiment: &'a Experiment, selection: &Selection) -> (Timing, Vec<&
 
 /// Returns the variants that are asked for and can run here, and why others cannot.
 fn variants(experiment: &Experiment, options: Options<'_>) -> Result<(Vec<Variant>, Vec<String>)> {
-    let (mut variants, left_out) = possible(experiment, options.pepd)?;
+    let (mut variants, left_out) = possible(experiment)?;
     let wanted = &options.selection.variant;
     if !wanted.is_empty() {
         variants.retain(|variant| wanted.iter().any(|text| variant.name.contains(text)));

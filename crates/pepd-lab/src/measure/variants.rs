@@ -1,26 +1,26 @@
 //! Which variants of an experiment this machine can run.
 
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
 use crate::paper::{Experiment, Matrix, ProxyKind, Variant};
 
+/// The congestion controls of pepd's own.
+const OWN: [&str; 2] = ["fixed-rate", "find-rate"];
+
 /// Returns the variants that this machine can run, and why not the others.
-pub(super) fn possible(
-    experiment: &Experiment,
-    pepd: &Path,
-) -> Result<(Vec<Variant>, Vec<String>)> {
+pub(super) fn possible(experiment: &Experiment) -> Result<(Vec<Variant>, Vec<String>)> {
     let mut available = congestion_controls()?;
     let wanted = match experiment.matrix {
         Some(Matrix {}) => Matrix::variants(&available),
         None => experiment.variants.clone(),
     };
     // After the matrix, which has only the kernel's: pepd's own are no hosts'.
-    if has_its_own(pepd) {
-        available.extend(["fixed-rate", "find-rate"].map(str::to_owned));
+    let own = pepd_bpf::probe();
+    if own.is_ok() {
+        available.extend(OWN.map(str::to_owned));
     }
     let (mut variants, mut left_out) = (Vec::new(), Vec::new());
     for variant in wanted {
@@ -30,10 +30,11 @@ pub(super) fn possible(
             .flatten()
             .find(|name| !available.contains(name));
         if let Some(name) = lacking {
-            left_out.push(format!(
-                "{}: neither this kernel nor this pepd has a congestion control `{name}`",
-                variant.name
-            ));
+            let why = match &own {
+                Err(error) if OWN.contains(&name.as_str()) => error.to_string(),
+                _ => format!("this kernel has no congestion control `{name}`"),
+            };
+            left_out.push(format!("{}: {why}", variant.name));
         } else if variant.proxy == ProxyKind::Haproxy && !has_haproxy() {
             left_out.push(format!("{}: haproxy is not installed", variant.name));
         } else {
@@ -50,12 +51,6 @@ fn congestion_controls() -> Result<Vec<String>> {
     let path = "/proc/sys/net/ipv4/tcp_available_congestion_control";
     let text = fs::read_to_string(path).with_context(|| path.to_owned())?;
     Ok(text.split_whitespace().map(str::to_owned).collect())
-}
-
-/// Returns whether the daemon was built with its own congestion controls.
-fn has_its_own(pepd: &Path) -> bool {
-    let output = Command::new(pepd).arg("--version").output();
-    output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("fixed-rate"))
 }
 
 fn has_haproxy() -> bool {

@@ -11,7 +11,6 @@ use serde::Deserialize;
 use super::results::Results;
 use super::{Args, Failure, TESTS_FAILED, WRONG_USAGE, boot, guest, prepare, say};
 use crate::directories::{source_directory, target_directory};
-use crate::packages;
 
 /// The tests that change the kernel for everything that runs on it. Each has it for itself.
 const OWN_KERNEL: &str = "tunnels::missing_modules::";
@@ -68,7 +67,6 @@ fn build() -> Result<Vec<Binary>> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
         .args(["test", "--workspace", "--tests", "--no-run"])
-        .args(packages::features())
         .arg("--message-format=json-render-diagnostics")
         .current_dir(source_directory()?)
         .stderr(Stdio::inherit())
