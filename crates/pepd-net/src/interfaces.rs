@@ -6,6 +6,7 @@ use futures_util::stream::BoxStream;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use rtnetlink::MulticastGroup;
 use rtnetlink::packet_core::NetlinkPayload;
+use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::RouteNetlinkMessage;
 use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkMessage, State};
 
@@ -17,6 +18,8 @@ use crate::netlink::{NetlinkError, to_io};
 pub struct InterfaceChange {
     /// Its name.
     pub name: String,
+    /// Whether there is one of this name.
+    pub is_there: bool,
     /// Whether it carries packets: it is up, has a carrier, and does not say that it waits for
     /// something (RFC 2863, ifOperStatus; Documentation/networking/operstates.rst).
     pub carries: bool,
@@ -27,9 +30,7 @@ pub struct Interfaces {
     handle: rtnetlink::Handle,
     messages: BoxStream<'static, NetlinkPayload<RouteNetlinkMessage>>,
     task: tokio::task::JoinHandle<()>,
-    /// What has been told last, by name.
-    known: HashMap<String, bool>,
-    waiting: VecDeque<InterfaceChange>,
+    known: Known,
 }
 
 impl Interfaces {
@@ -47,8 +48,7 @@ impl Interfaces {
             handle,
             messages: messages.map(|(message, _)| message.payload).boxed(),
             task: tokio::spawn(connection),
-            known: HashMap::new(),
-            waiting: VecDeque::new(),
+            known: Known::default(),
         };
         interfaces.list().await?;
         Ok(interfaces)
@@ -56,7 +56,7 @@ impl Interfaces {
 
     /// Returns the next change that has been heard of already.
     pub fn heard(&mut self) -> Option<InterfaceChange> {
-        self.waiting.pop_front()
+        self.known.waiting.pop_front()
     }
 
     /// Waits for the next change; none when the kernel tells no more.
@@ -67,10 +67,12 @@ impl Interfaces {
             }
             match self.messages.next().await? {
                 NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => {
-                    self.note(name(&link), carries(&link));
+                    self.known.is(&link);
                 }
-                NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelLink(link)) => {
-                    self.note(name(&link), false);
+                NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelLink(link))
+                    if is_about_the_interface(&link) =>
+                {
+                    self.known.is_gone(link.header.index);
                 }
                 // Messages were lost.
                 NetlinkPayload::Overrun(_) => {
@@ -86,26 +88,61 @@ impl Interfaces {
     /// Asks for all.
     async fn list(&mut self) -> Result<(), NetlinkError> {
         let mut links = self.handle.link().get().execute();
-        let mut gone: Vec<String> = self.known.keys().cloned().collect();
+        let mut gone: Vec<u32> = self.known.interfaces.keys().copied().collect();
         while let Some(link) = links.try_next().await.map_err(failed)? {
-            gone.retain(|known| Some(known.as_str()) != name(&link));
-            self.note(name(&link), carries(&link));
+            gone.retain(|index| *index != link.header.index);
+            self.known.is(&link);
         }
-        for name in gone {
-            self.note(Some(&name), false);
+        for index in gone {
+            self.known.is_gone(index);
         }
         Ok(())
     }
+}
 
-    fn note(&mut self, name: Option<&str>, carries: bool) {
-        let Some(name) = name else { return };
-        let before = self.known.insert(name.to_owned(), carries);
-        if before != Some(carries) {
-            self.waiting.push_back(InterfaceChange {
-                name: name.to_owned(),
-                carries,
-            });
+/// What has been told last, and what is still to be told.
+#[derive(Debug, Default)]
+struct Known {
+    /// The name of each, which may become another, and whether it carries packets; by their indexes.
+    interfaces: HashMap<u32, (String, bool)>,
+    waiting: VecDeque<InterfaceChange>,
+}
+
+impl Known {
+    /// Notes what is said of an interface that is there.
+    fn is(&mut self, link: &LinkMessage) {
+        let Some(name) = name(link).filter(|_| is_about_the_interface(link)) else {
+            return;
+        };
+        let (index, carries) = (link.header.index, carries(link));
+        match self.interfaces.get(&index) {
+            Some((known, before)) if known == name && *before == carries => return,
+            Some((known, _)) if known == name => {}
+            // It has got another name.
+            Some(_) => self.is_gone(index),
+            None => {}
         }
+        self.interfaces.insert(index, (name.to_owned(), carries));
+        self.tell(name.to_owned(), true, carries);
+    }
+
+    /// Notes that there is no such interface any more.
+    fn is_gone(&mut self, index: u32) {
+        let Some((name, _)) = self.interfaces.remove(&index) else {
+            return;
+        };
+        // Another one may have got its name before this was heard.
+        if !self.interfaces.values().any(|(other, _)| *other == name) {
+            self.tell(name, false, false);
+        }
+    }
+
+    fn tell(&mut self, name: String, is_there: bool, carries: bool) {
+        self.waiting.push_back(InterfaceChange {
+            name,
+            is_there,
+            carries,
+        });
     }
 }
 
@@ -117,6 +154,12 @@ impl Drop for Interfaces {
 
 fn failed(error: rtnetlink::Error) -> NetlinkError {
     NetlinkError::new("cannot list the interfaces", to_io(error))
+}
+
+/// Returns whether a message is about the interface itself: one that leaves a bridge is said to be deleted as
+/// a port of it (`br_ifinfo_notify`, net/bridge/br_netlink.c).
+fn is_about_the_interface(link: &LinkMessage) -> bool {
+    link.header.interface_family == AddressFamily::Unspec
 }
 
 fn name(link: &LinkMessage) -> Option<&str> {
@@ -172,5 +215,47 @@ mod tests {
             assert_eq!(carries(&link), expected, "{flags:?} {state:?}");
             assert_eq!(name(&link), Some("wwan0"));
         }
+    }
+    fn heard(known: &mut Known) -> Vec<(String, bool, bool)> {
+        let changes = known.waiting.drain(..);
+        changes
+            .map(|it| (it.name, it.is_there, it.carries))
+            .collect()
+    }
+
+    #[test]
+    fn a_name_is_that_of_the_interface_that_has_it_now() {
+        let mut known = Known::default();
+        let is = |known: &mut Known, index, name: &str| {
+            let mut link = link(LinkFlags::Up | LinkFlags::LowerUp, State::Up);
+            link.header.index = index;
+            link.attributes[0] = LinkAttribute::IfName(name.to_owned());
+            known.is(&link);
+            // The same once more is no news.
+            known.is(&link);
+            // Nor is what a bridge says of its port.
+            link.header.interface_family = AddressFamily::Bridge;
+            link.header.flags = LinkFlags::empty();
+            known.is(&link);
+        };
+        let (up, none) = (
+            |name: &str| (name.to_owned(), true, true),
+            |name: &str| (name.to_owned(), false, false),
+        );
+        is(&mut known, 7, "wwan0");
+        assert_eq!(heard(&mut known), [up("wwan0")]);
+        is(&mut known, 7, "wwan1");
+        assert_eq!(heard(&mut known), [none("wwan0"), up("wwan1")]);
+        is(&mut known, 8, "wwan0");
+        known.is_gone(7);
+        known.is_gone(7);
+        assert_eq!(heard(&mut known), [up("wwan0"), none("wwan1")]);
+        // What is made anew is heard of in this order if the end of the first was missed.
+        is(&mut known, 9, "wwan0");
+        known.is_gone(8);
+        assert_eq!(heard(&mut known), [up("wwan0")]);
+        known.is_gone(9);
+        assert_eq!(heard(&mut known), [none("wwan0")]);
+        assert!(known.interfaces.is_empty());
     }
 }

@@ -16,6 +16,8 @@ pub struct TcpInfo {
     pub state: u8,
     /// Whether both ends send timestamps (RFC 7323, section 3).
     pub timestamps: bool,
+    /// Whether the peer says what has come besides (SACK, RFC 2018).
+    pub sack: bool,
     /// The shift of the windows that this end announces (RFC 7323, section 2).
     pub receive_scale: u8,
     /// Smoothed round-trip time (RFC 6298).
@@ -102,10 +104,13 @@ struct Fields<'a>(&'a [u8]);
 impl Fields<'_> {
     /// Reads the fields; `None` where even the oldest are missing.
     fn read(&self) -> Option<TcpInfo> {
+        // TCPI_OPT_… (include/uapi/linux/tcp.h).
         const TIMESTAMPS: u8 = 1;
+        const SACK: u8 = 2;
         Some(TcpInfo {
             state: self.u8(0)?,
             timestamps: self.u8(5)? & TIMESTAMPS != 0,
+            sack: self.u8(5)? & SACK != 0,
             receive_scale: self.second_field_of_four_bits(6)?,
             rtt: self.micros32(68)?,
             rtt_variation: self.micros32(72)?,

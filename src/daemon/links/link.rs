@@ -1,9 +1,9 @@
 //! What is known of one link.
 
 use std::collections::VecDeque;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
-use pepd_admin::wire::Outage;
+use pepd_admin::wire::{LinkReport, LinkState, ModemState, Outage};
 use pepd_config::{LinkSource, Rate};
 
 use super::record::{Record, State};
@@ -34,6 +34,34 @@ impl Link {
             by: None,
             changes: 0,
             outages: VecDeque::new(),
+        }
+    }
+
+    /// Describes the link of this leg, and how its modem is, if it has one.
+    pub(super) fn describe(
+        &self,
+        leg: &str,
+        modem: Option<ModemState>,
+        now: Instant,
+        date: SystemTime,
+    ) -> LinkState {
+        let source = self.source.as_ref();
+        let left = |at: Instant| at.saturating_duration_since(now);
+        LinkState {
+            leg: leg.to_owned(),
+            state: match self.record.state() {
+                State::Up => LinkReport::Up,
+                State::GoingDown => LinkReport::GoingDown,
+                State::Gone => LinkReport::Gone,
+            },
+            source: source.map_or("pepd link".to_owned(), ToString::to_string),
+            modem,
+            since: self.since.map(seconds),
+            by: self.by.clone(),
+            up_at: self.record.deadline().map(|at| seconds(date + left(at))),
+            flaps: self.record.flaps(),
+            changes: self.changes,
+            outages: self.outages.iter().copied().collect(),
         }
     }
 

@@ -1,31 +1,26 @@
 //! The links under the legs: whether they are there, who says so, and what the relay is told.
 //!
 //! An interface of this host tells, or the probes of a peer, or a modem ([`dlep`]), or whoever knows
-//! more: `pepd link`. A task of its own hears them all ([`record`] is what it makes of it), so that the relay hears of a link that
-//! is back whatever the daemon waits for.
+//! more: `pepd link` ([`orders`]). A task of its own hears them all ([`follower`]; [`record`] is what it makes
+//! of it), so that the relay hears of a link that is back whatever the daemon waits for. What it knows is
+//! in [`states`].
 
 mod dlep;
+mod follower;
 mod link;
+mod orders;
 mod record;
+mod states;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Instant, SystemTime};
-
-use pepd_admin::api::LinkOrder;
-use pepd_admin::wire::{FlowSnapshot, LinkReport, LinkState, Liveness};
-use pepd_config::{Config, LinkSource, Rate};
-use pepd_dlep::session::Link as Said;
-use pepd_hold::Report;
-use pepd_net::{InterfaceChange, Interfaces};
+use pepd_config::Config;
 use pepd_relay::LinkControl;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::sleep_until;
 
-use self::dlep::Modems;
-use self::link::{Link, seconds};
-use self::record::{Heard, State};
+use self::follower::Follower;
+pub use self::orders::LinkTeller;
+use self::orders::Order;
+pub use self::states::LinkStates;
 use crate::daemon::holding::HoldTeller;
 use crate::daemon::peers::PeerStates;
 
@@ -35,46 +30,6 @@ pub struct Links {
     orders: mpsc::UnboundedSender<Order>,
     states: LinkStates,
     task: JoinHandle<()>,
-}
-
-/// What is known of each link, for whoever asks; it follows a reload.
-#[derive(Debug, Clone, Default)]
-pub struct LinkStates(Arc<Mutex<Vec<LinkState>>>);
-
-/// Tells the links what somebody knows of one.
-#[derive(Debug, Clone)]
-pub struct LinkTeller(mpsc::UnboundedSender<Order>);
-
-/// Where whoever has told it hears whether there is such a leg; if not, which there are.
-pub type LinkAnswer = oneshot::Sender<Result<(), Vec<String>>>;
-
-enum Order {
-    Follow(Box<Config>),
-    Told(LinkOrder, LinkAnswer),
-}
-
-/// A leg, and what tells of its link.
-#[derive(Debug, Clone)]
-struct Watched {
-    leg: Arc<str>,
-    source: Option<LinkSource>,
-    rate: Option<Rate>,
-}
-
-impl Watched {
-    /// Returns the legs of a configuration.
-    fn all(config: &Config) -> impl Iterator<Item = Self> {
-        let peers: Vec<&str> = config.peers.iter().map(|peer| peer.name.as_str()).collect();
-        config.legs.iter().map(move |leg| Self {
-            leg: leg.name.as_str().into(),
-            rate: leg.rate,
-            // Of a fleet's file: the other end of the link tells, not the box itself.
-            source: leg.link.clone().filter(|source| match source {
-                LinkSource::Interface(_) | LinkSource::Dlep(_) => true,
-                LinkSource::Peer(peer) => peers.contains(&peer.as_str()),
-            }),
-        })
-    }
 }
 
 impl Links {
@@ -88,16 +43,7 @@ impl Links {
     ) -> Self {
         let (orders, inbox) = mpsc::unbounded_channel();
         let states = LinkStates::default();
-        let follower = Follower {
-            relay,
-            holding,
-            peers,
-            modems: Modems::default(),
-            said: BTreeMap::new(),
-            states: states.clone(),
-            legs: BTreeMap::new(),
-            interfaces: BTreeMap::new(),
-        };
+        let follower = Follower::new(relay, holding, peers, states.clone());
         let links = Self {
             orders,
             states,
@@ -126,364 +72,5 @@ impl Links {
 impl Drop for Links {
     fn drop(&mut self) {
         self.task.abort();
-    }
-}
-
-impl LinkStates {
-    /// Says of both legs of each connection whether their links are there.
-    pub fn report_on(&self, flows: &mut [FlowSnapshot]) {
-        let links = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for flow in flows {
-            for leg in [&mut flow.client_leg, &mut flow.upstream_leg] {
-                let link = links.iter().find(|link| link.leg == leg.profile);
-                leg.link = link.map_or(LinkReport::Up, |link| link.state);
-            }
-        }
-    }
-
-    /// Gives what is known of the links of which something tells, or has told, in the order of their
-    /// legs' names.
-    pub fn get(&self) -> Vec<LinkState> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-}
-
-impl LinkTeller {
-    /// Tells what somebody knows of a link.
-    pub fn tell(&self, order: LinkOrder, answer: LinkAnswer) {
-        _ = self.0.send(Order::Told(order, answer));
-    }
-}
-
-/// The task that hears of all links.
-struct Follower {
-    relay: LinkControl,
-    holding: HoldTeller,
-    peers: PeerStates,
-    modems: Modems,
-    /// What each modem was heard to say last.
-    said: BTreeMap<String, Said>,
-    states: LinkStates,
-    legs: BTreeMap<Arc<str>, Link>,
-    /// Whether each interface carries packets, as was heard last.
-    interfaces: BTreeMap<String, bool>,
-}
-
-impl Follower {
-    async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Order>) {
-        let mut interfaces = follow_interfaces().await;
-        let modems = self.modems.changes();
-        while let Some(change) = interfaces.as_mut().and_then(Interfaces::heard) {
-            self.interface(change);
-        }
-        loop {
-            let deadline = self.legs.values().filter_map(|link| link.record.deadline());
-            let deadline = deadline.min();
-            tokio::select! {
-                order = inbox.recv() => match order {
-                    Some(Order::Follow(config)) => self.follow(&config),
-                    Some(Order::Told(order, answer)) => _ = answer.send(self.told(&order)),
-                    None => return,
-                },
-                change = next(&mut interfaces) => match change {
-                    Some(change) => self.interface(change),
-                    None => interfaces = None,
-                },
-                () = self.peers.changed() => self.peers(),
-                () = modems.notified() => self.modems(),
-                () = at(deadline) => self.tick(),
-            }
-            self.publish();
-        }
-    }
-
-    fn follow(&mut self, config: &Config) {
-        let mut before = std::mem::take(&mut self.legs);
-        let mut known = BTreeSet::new();
-        for Watched { leg, source, rate } in Watched::all(config) {
-            let mut link = match before.remove_entry(&leg) {
-                Some((_, link)) if link.source == source => {
-                    known.insert(Arc::clone(&leg));
-                    link
-                }
-                other => {
-                    before.extend(other);
-                    Link::new(source)
-                }
-            };
-            link.rate = rate;
-            self.tell_holding(&leg, &link);
-            self.legs.insert(leg, link);
-        }
-        let new = self.legs.iter().filter(|(leg, _)| !known.contains(*leg));
-        let new: Vec<_> = new
-            .filter_map(|(leg, link)| Some((Arc::clone(leg), link.source.clone()?)))
-            .collect();
-        // A leg whose link is told by something else now, or by nothing, is not gone for ever.
-        for (leg, link) in before {
-            if link.record.state() != State::Up {
-                self.relay.up(&leg);
-                if !self.legs.contains_key(&leg) {
-                    self.holding.hear(&leg, Report::Up(None));
-                }
-            }
-            self.relay.set_rate(&leg, None);
-        }
-        self.modems.follow(config);
-        let modems: BTreeSet<_> = self
-            .modems
-            .links()
-            .into_iter()
-            .map(|(name, _)| name)
-            .collect();
-        self.said.retain(|name, _| modems.contains(name));
-        // Of the others something else may have been told since.
-        for (leg, source) in new {
-            self.begin(&leg, &source);
-        }
-    }
-
-    /// Takes over what is known already by what tells of the link of a leg that is new.
-    fn begin(&mut self, leg: &Arc<str>, source: &LinkSource) {
-        let is_up = match source {
-            LinkSource::Interface(name) => {
-                if !self.interfaces.contains_key(name) {
-                    tracing::warn!(
-                        interface = name,
-                        "there is no such interface now, so the link that it tells of counts as gone \
-                         (`ip -br link` names those that there are)"
-                    );
-                }
-                // One that is not there carries nothing.
-                Some(*self.interfaces.entry(name.clone()).or_default())
-            }
-            LinkSource::Peer(name) => {
-                let peers = self.peers.get();
-                let peer = peers.iter().find(|peer| peer.name == *name);
-                peer.and_then(|peer| answers(peer.liveness))
-            }
-            LinkSource::Dlep(name) => self.said.get(name).map(|said| {
-                self.relay.set_rate(leg, said.metrics.transmit.map(Rate));
-                said.is_up
-            }),
-        };
-        if let Some(is_up) = is_up {
-            let heard = if is_up { Heard::Up } else { Heard::Gone };
-            self.hear(leg, heard, &source.to_string());
-        }
-        if let Some(link) = self.legs.get(leg) {
-            self.tell_holding(leg, link);
-        }
-    }
-
-    fn told(&mut self, order: &LinkOrder) -> Result<(), Vec<String>> {
-        let heard = match order.report {
-            LinkReport::Up => Heard::Up,
-            LinkReport::Gone => Heard::Gone,
-            LinkReport::GoingDown => Heard::GoingDown(order.time),
-        };
-        let Some((leg, _)) = self.legs.get_key_value(order.leg.as_str()) else {
-            return Err(self.legs.keys().map(|leg| leg.to_string()).collect());
-        };
-        let leg = Arc::clone(leg);
-        self.hear(&leg, heard, "pepd link");
-        // For how long it will be gone may be news though it is known that it is.
-        if let Some(link) = self.legs.get(&leg) {
-            self.tell_holding(&leg, link);
-        }
-        Ok(())
-    }
-
-    fn interface(&mut self, change: InterfaceChange) {
-        let InterfaceChange { name, carries } = change;
-        let heard = if carries { Heard::Up } else { Heard::Gone };
-        let source = LinkSource::Interface(name.clone());
-        self.interfaces.insert(name, carries);
-        self.hear_of(&source, heard);
-    }
-
-    fn peers(&mut self) {
-        for peer in self.peers.get() {
-            let Some(is_up) = answers(peer.liveness) else {
-                continue;
-            };
-            let heard = if is_up { Heard::Up } else { Heard::Gone };
-            self.hear_of(&LinkSource::Peer(peer.name), heard);
-        }
-    }
-
-    fn modems(&mut self) {
-        for (name, said) in self.modems.links() {
-            let Some(said) = said else { continue };
-            let before = self.said.insert(name.clone(), said);
-            let source = LinkSource::Dlep(name);
-            if before.map(|before| before.metrics) != Some(said.metrics) {
-                for leg in self.legs_of(&source) {
-                    self.relay.set_rate(&leg, said.metrics.transmit.map(Rate));
-                    if let Some(link) = self.legs.get(&leg) {
-                        self.tell_holding(&leg, link);
-                    }
-                }
-            }
-            // Once only: who says otherwise meanwhile knows more.
-            if before.map(|before| before.is_up) != Some(said.is_up) {
-                let heard = if said.is_up { Heard::Up } else { Heard::Gone };
-                self.hear_of(&source, heard);
-            }
-        }
-    }
-
-    /// Returns the legs of which this tells.
-    fn legs_of(&self, source: &LinkSource) -> Vec<Arc<str>> {
-        let is_its = |link: &Link| link.source.as_ref() == Some(source);
-        let legs = self.legs.iter().filter(|(_, link)| is_its(link));
-        legs.map(|(leg, _)| Arc::clone(leg)).collect()
-    }
-
-    fn hear_of(&mut self, source: &LinkSource, heard: Heard) {
-        for leg in self.legs_of(source) {
-            self.hear(&leg, heard, &source.to_string());
-        }
-    }
-
-    fn hear(&mut self, leg: &Arc<str>, heard: Heard, by: &str) {
-        let Some(link) = self.legs.get_mut(leg) else {
-            return;
-        };
-        if let Some(state) = link.record.hear(heard, Instant::now()) {
-            self.enter(leg, state, by);
-        }
-    }
-
-    fn tick(&mut self) {
-        let now = Instant::now();
-        let legs = self.legs.iter_mut();
-        let due = legs.filter_map(|(leg, link)| {
-            let by = match link.record.flaps() {
-                true => "it has flapped, and was up for long enough",
-                false => "its time is over",
-            };
-            Some((Arc::clone(leg), link.record.tick(now)?, by))
-        });
-        for (leg, state, by) in due.collect::<Vec<_>>() {
-            self.enter(&leg, state, by);
-        }
-    }
-
-    /// Tells the relay and the log that a link is in another state.
-    fn enter(&mut self, leg: &Arc<str>, state: State, by: &str) {
-        if let Some(link) = self.legs.get_mut(leg) {
-            link.enter(state, by, SystemTime::now());
-        }
-        if let Some(link) = self.legs.get(leg) {
-            self.tell_holding(leg, link);
-        }
-        let leg_name = &**leg;
-        match state {
-            State::Up => {
-                tracing::info!(leg = leg_name, by, "the link is up");
-                self.relay.up(leg);
-                // They cannot know of it yet.
-                self.peers.ask();
-            }
-            State::GoingDown => {
-                tracing::info!(leg = leg_name, by, "the link is about to go");
-                self.relay.gone(leg);
-            }
-            State::Gone => {
-                tracing::warn!(leg = leg_name, by, "the link is gone");
-                self.relay.gone(leg);
-            }
-        }
-    }
-
-    /// Tells what holds packets how a link is.
-    fn tell_holding(&self, leg: &Arc<str>, link: &Link) {
-        let now = Instant::now();
-        let left = link.record.deadline();
-        let left = left.map(|at| at.saturating_duration_since(now));
-        let report = match link.record.state() {
-            State::Up => {
-                let said = match &link.source {
-                    Some(LinkSource::Dlep(modem)) => self.said.get(modem),
-                    _ => None,
-                };
-                let said = said.and_then(|said| said.metrics.transmit.map(Rate));
-                Report::Up(link.rate.or(said))
-            }
-            State::GoingDown => Report::GoingDown(left),
-            State::Gone => Report::Gone(left),
-        };
-        self.holding.hear(leg, report);
-    }
-
-    fn publish(&self) {
-        let is_told = |link: &Link| link.source.is_some() || link.changes > 0;
-        let states = self
-            .legs
-            .iter()
-            .filter(|(_, link)| is_told(link))
-            .map(|(leg, link)| LinkState {
-                leg: leg.to_string(),
-                state: match link.record.state() {
-                    State::Up => LinkReport::Up,
-                    State::GoingDown => LinkReport::GoingDown,
-                    State::Gone => LinkReport::Gone,
-                },
-                source: link
-                    .source
-                    .as_ref()
-                    .map_or("pepd link".to_owned(), ToString::to_string),
-                modem: match &link.source {
-                    Some(LinkSource::Dlep(name)) => self.modems.state(name),
-                    _ => None,
-                },
-                since: link.since.map(seconds),
-                by: link.by.clone(),
-                up_at: link.record.deadline().map(|at| {
-                    let left = at.saturating_duration_since(Instant::now());
-                    seconds(SystemTime::now() + left)
-                }),
-                flaps: link.record.flaps(),
-                changes: link.changes,
-                outages: link.outages.iter().copied().collect(),
-            });
-        *self.states.0.lock().unwrap_or_else(PoisonError::into_inner) = states.collect();
-    }
-}
-
-/// Returns whether a peer answers, if that is known.
-fn answers(liveness: Liveness) -> Option<bool> {
-    match liveness {
-        Liveness::Answering => Some(true),
-        Liveness::Silent => Some(false),
-        Liveness::Unknown | Liveness::Unprobed => None,
-    }
-}
-
-async fn follow_interfaces() -> Option<Interfaces> {
-    match Interfaces::follow().await {
-        Ok(interfaces) => Some(interfaces),
-        Err(error) => {
-            tracing::warn!(%error, "no leg hears of its interface");
-            None
-        }
-    }
-}
-
-async fn next(interfaces: &mut Option<Interfaces>) -> Option<InterfaceChange> {
-    match interfaces {
-        Some(interfaces) => interfaces.next().await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn at(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => sleep_until(deadline.into()).await,
-        None => std::future::pending().await,
     }
 }

@@ -391,7 +391,10 @@ fn who_connects_meanwhile_is_refused_or_routed_if_that_is_asked_for(
         let (pair, split) = world.probe(family)?;
         assert!(!split);
         pair.exchange(BYTES)?;
-        assert!(status(&stage)?.contains("their leg's link was gone"));
+        // What `pepd link` has looked at is remembered for a moment.
+        wait_until(LIMIT, "it is counted", || {
+            status(&stage).is_ok_and(|said| said.contains("their leg's link was gone"))
+        })?;
     }
     tell(&stage, "wan up")?;
     assert!(world.probe(family)?.1);

@@ -263,10 +263,25 @@ fn take_ack(context: &Arc<Context>, packet: QueuedPacket, flow: FourTuple) {
     }
 }
 
+/// Returns whether a dial of this box's is about it, and the link that it would go by is gone.
+fn waits_for_link(context: &Context, flow: FourTuple) -> bool {
+    let shared = &context.shared;
+    let settings = shared.settings.load();
+    let leg = settings.leg_towards(flow.server.ip());
+    leg.is_some_and(|leg| shared.links.is_gone(&leg.name))
+        && shared.handshakes.dialed_leg(flow).is_some()
+}
+
 fn take_error(context: &Arc<Context>, packet: QueuedPacket, bytes: &[u8]) {
     let shared = &context.shared;
-    let decided = icmp::read_error(bytes).and_then(|(flow, error)| {
-        let unreachable = connect::unreachable(error)?;
+    let read = icmp::read_error(bytes);
+    let error = read.and_then(|(flow, error)| Some((flow, connect::unreachable(error)?)));
+    if error.is_some_and(|(flow, _)| waits_for_link(context, flow)) {
+        // While the link is gone this host has no way there just now: that is not the destination's word.
+        packet.supersede();
+        return;
+    }
+    let decided = error.and_then(|(flow, unreachable)| {
         shared
             .handshakes
             .icmp_error(flow, unreachable, Instant::now())

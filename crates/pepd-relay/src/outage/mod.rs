@@ -5,11 +5,12 @@
 //! by backpressure.
 //!
 //! When it is back ([`restart`]) each of them goes on at once, in what the box sends (`stalled`) and in
-//! what it receives (`waiting`). By itself the kernel would only when its retransmission timer runs out,
+//! what it receives (`waiting`), and once more when that is answered (`answered`). By itself the kernel would only when its retransmission timer runs out,
 //! which an outage has doubled again and again, up to two minutes.
 //!
 //! The connections of a leg begin one after the other, no faster than its rate (`pace`).
 
+mod answered;
 mod injector;
 mod links;
 mod pace;
@@ -29,6 +30,7 @@ use pepd_sys::tcp_info::{TcpInfo, tcp_info};
 use pepd_telemetry::LiveLeg;
 use socket2::{SockAddr, SockRef};
 
+use answered::{Next, Unanswered};
 pub use injector::Injector;
 pub(crate) use links::{Links, Returns};
 use pace::Pace;
@@ -119,20 +121,68 @@ pub(crate) async fn restart(context: Arc<Context>, leg: Arc<str>, before: Before
             "legs are restarted"
         );
     }
+    let mut answers = Answers {
+        shared,
+        unanswered: stalled
+            .iter()
+            .filter_map(|one| Unanswered::of(one.live))
+            .collect(),
+    };
     for again in [Duration::ZERO].into_iter().chain(AGAIN) {
-        tokio::time::sleep_until((up_since + again).into()).await;
+        answers.await_until(up_since + again, &mut pace).await;
         stalled.retain(Stalled::is_stalled);
         for one in stalled.iter().filter(|one| is_due(&one.info, again)) {
-            tokio::time::sleep_until(pace.next(one.info.mss, Instant::now()).into()).await;
+            let at = pace.next(one.info.mss, Instant::now());
+            answers.await_until(at, &mut pace).await;
             one.restart(shared, again.is_zero().then_some(outage));
         }
         waiting.retain(|one| one.is_waiting(up_since.elapsed()));
         for one in waiting.iter().filter(|one| is_due(&one.info, again)) {
-            tokio::time::sleep_until(pace.next(one.bytes(), Instant::now()).into()).await;
+            let at = pace.next(one.bytes(), Instant::now());
+            answers.await_until(at, &mut pace).await;
             one.wake(shared);
         }
     }
     recover(shared, &leg, legs, up_since).await;
+}
+
+/// The legs that have been restarted, until they are answered.
+struct Answers<'l> {
+    shared: &'l Shared,
+    unanswered: Vec<Unanswered<'l>>,
+}
+
+impl Answers<'_> {
+    /// Waits until this time, and sends meanwhile what is missing of those that are answered.
+    async fn await_until(&mut self, until: Instant, pace: &mut Pace) {
+        loop {
+            let mut at = 0;
+            while let Some(one) = self.unanswered.get_mut(at) {
+                let next = one.look(Instant::now());
+                if next == Next::Wait {
+                    at += 1;
+                    continue;
+                }
+                let one = self.unanswered.swap_remove(at);
+                if next == Next::Send {
+                    let when = pace.next(one.bytes(), Instant::now());
+                    tokio::time::sleep_until(when.into()).await;
+                    one.send(self.shared);
+                }
+            }
+            let now = Instant::now();
+            if now >= until {
+                return;
+            }
+            let again = now + answered::interval(self.unanswered.len());
+            let again = if self.unanswered.is_empty() {
+                until
+            } else {
+                again.min(until)
+            };
+            tokio::time::sleep_until(again.into()).await;
+        }
+    }
 }
 
 /// Returns whether an attempt would have been answered by now, `after` so long.

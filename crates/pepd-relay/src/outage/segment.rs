@@ -1,11 +1,29 @@
 //! Segments of a leg's that the box sends itself.
 
+use std::os::fd::BorrowedFd;
+
 use pepd_packet::Segment;
 use pepd_packet::segment::{flag, timestamps};
-use pepd_sys::repair::Header;
+use pepd_sys::repair::{self, Header, RepairError};
 use pepd_sys::tcp_info::TcpInfo;
 
-use super::Ends;
+use super::{Ends, Injector};
+
+/// Sends the first segment of what a leg has under way, if there is anything.
+pub(super) fn send_first(
+    fd: BorrowedFd<'_>,
+    injector: &Injector,
+    info: &TcpInfo,
+    ends: Ends,
+) -> Result<(), RepairError> {
+    let most = usize::try_from(info.mss).unwrap_or_default();
+    let sent = repair::unacknowledged(fd, most)?;
+    let packet = sent.and_then(|(header, data)| segment(header, data, info, ends).packet());
+    if let Some(packet) = packet {
+        injector.send(&packet, ends.mark)?;
+    }
+    Ok(())
+}
 
 /// Makes the segment with this header, and `data` if there is any, as the leg's socket would.
 pub(super) fn segment(

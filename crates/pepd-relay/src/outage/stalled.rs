@@ -29,7 +29,7 @@ use pepd_sys::stream;
 use pepd_sys::tcp_info::{TcpInfo, tcp_info};
 use pepd_telemetry::LiveLeg;
 
-use super::segment::segment;
+use super::segment::send_first;
 use super::{Ends, Injector, info};
 use crate::shared::Shared;
 
@@ -42,7 +42,7 @@ const MOST_MESSAGES: u32 = 16;
 
 /// A leg that has stopped because nothing is acknowledged.
 pub(super) struct Stalled<'l> {
-    live: &'l LiveLeg,
+    pub(super) live: &'l LiveLeg,
     /// How it was when the link came back.
     pub(super) info: TcpInfo,
 }
@@ -94,13 +94,7 @@ fn restart(
     if tcp_info(fd)?.retransmitted_segments != info.retransmitted_segments {
         return Ok(());
     }
-    let most = usize::try_from(info.mss).unwrap_or_default();
-    let sent = repair::unacknowledged(fd, most)?;
-    let packet = sent.and_then(|(header, data)| segment(header, data, &info, ends).packet());
-    if let Some(packet) = packet {
-        injector.send(&packet, ends.mark)?;
-    }
-    Ok(())
+    send_first(fd, injector, &info, ends)
 }
 
 /// Tells the socket that its first segment has had no route, until its timer is not doubled any more.
