@@ -7,9 +7,11 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use pepd_admin::wire::{FlowQuery, FlowSort, LinkReport, Phase, Place};
+use pepd_config::{Rate, Size};
 use serde::Serialize;
 
 use crate::exit;
+use crate::leg_spec::{self, LegSpec};
 
 /// A transparent TCP performance enhancing proxy for Linux routers.
 ///
@@ -69,8 +71,11 @@ pub enum Command {
     /// While a link is gone, none of the leg's connections is given up; when it is up again, each
     /// goes on at once. Exit status: 69 if there is no such daemon, or no such leg.
     Link(LinkArgs),
-    /// Compute what pepd's models say of a sender and its path; nothing is asked or changed.
-    #[command(subcommand)]
+    /// Compute what theory expects of a path (docs/model.md): throughput and gain of splitting, the buffer that it
+    /// takes, where to put boxes. Nothing is changed.
+    ///
+    /// A leg is written as `rtt=20ms,loss=1%,rate=50Mbit,window=4MiB,control=cubic`; only `rtt` is needed. `loss` is
+    /// of each packet (`1%`) or over time (`0.4/s`), or both (`0.1%+0.4/s`).
     Model(Model),
     /// Print completions for a shell.
     Completions {
@@ -276,9 +281,76 @@ pub struct FlowArgs {
     pub json: bool,
 }
 
-/// The models.
+/// What the models are asked.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Model {
+    /// Another question.
+    #[command(subcommand)]
+    pub question: Option<Question>,
+    /// The leg from the sender to the box.
+    #[arg(
+        long = "in",
+        value_name = "LEG",
+        requires = "leg_out",
+        required_unless_present = "of"
+    )]
+    pub leg_in: Option<LegSpec>,
+    /// The leg from the box to the receiver.
+    #[arg(long = "out", value_name = "LEG", requires = "leg_in")]
+    pub leg_out: Option<LegSpec>,
+    /// Take the legs from what a running daemon measures, of data from campus A to campus B.
+    #[arg(long, value_name = "A:B", conflicts_with_all = ["leg_in", "leg_out"])]
+    pub of: Option<String>,
+    /// What both links carry, unless a leg says otherwise, such as 50Mbit.
+    #[arg(long, value_name = "RATE", value_parser = leg_spec::rate)]
+    pub rate: Option<Rate>,
+    /// What the box may hold of the connection, such as 256KiB [default: as much as there is].
+    #[arg(long, value_name = "SIZE", value_parser = leg_spec::size)]
+    pub buffer: Option<Size>,
+    /// What counts as held.
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Counts::UnderWay)]
+    pub counts: Counts,
+    /// Find the smallest buffer for this share of what an unlimited one brings, such as 95%.
+    #[arg(long, value_name = "SHARE", value_parser = leg_spec::share, conflicts_with = "buffer")]
+    pub target: Option<f64>,
+    /// For how many connections memory is said.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub connections: u32,
+    /// Which daemon, with --of.
+    #[command(flatten)]
+    pub daemon: Target,
+    /// Print JSON; times in seconds, rates in bits per second, sizes in bytes.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What counts against the box's buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Counts {
+    /// What is unread and what is under way to the box: a kernel's receive window.
+    UnderWay,
+    /// What has arrived: Baccelli et al.
+    Arrived,
+}
+
+/// The path that boxes are to be put on.
+#[derive(Debug, Args)]
+pub struct PathArgs {
+    /// The file that has the hops (docs/model.md).
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Print JSON; rates in bits per second.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The other questions.
 #[derive(Debug, Subcommand)]
-pub enum Model {
+pub enum Question {
+    /// Where on a path of several hops boxes are worth most.
+    Path(PathArgs),
     /// When ACKs that are held during an outage are released, so that their sender does not time
     /// out, and how long an outage may be (docs/hold-acks.md).
     HoldAcks(HoldAcks),

@@ -8,6 +8,7 @@ mod config_file;
 mod daemon;
 mod doctor;
 mod exit;
+mod leg_spec;
 mod time_limit;
 mod top;
 mod ui;
@@ -16,7 +17,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::cli::{Cli, Command, Model};
+use crate::cli::{Cli, Command};
 
 fn main() -> ExitCode {
     let command = match Cli::try_parse() {
@@ -48,7 +49,7 @@ fn main() -> ExitCode {
         Command::Reload(target) => commands::control::reload(&target),
         Command::Drain(target) => commands::control::drain(&target),
         Command::Link(args) => commands::control::link(&args),
-        Command::Model(Model::HoldAcks(args)) => commands::model::hold_acks(&args),
+        Command::Model(args) => commands::model::model(&args),
         Command::Completions { shell } => commands::completions::completions(shell),
         Command::Man => commands::man::print_manual(),
     };

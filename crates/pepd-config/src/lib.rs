@@ -65,6 +65,7 @@ pub use crate::model::{
 };
 pub use crate::report::Report;
 use crate::report::{Problem, Problems};
+pub use crate::units::{rate as parse_rate, size as parse_size};
 
 /// Reads the configuration of one box. Of a file for a whole fleet (`[[box]]`) that is the box
 /// that `context` names. `origin` is the file's name as messages show it.

@@ -4,7 +4,7 @@ use bytesize::ByteSize;
 use pepd_packet::{Mark, MarkMask, MarkValue, Rate, Size};
 
 /// Reads a size: `"8MiB"` or `"64KiB"` (powers of two), `"8MB"` (powers of ten) or `"1500"`.
-pub(crate) fn size(text: &str) -> Option<Size> {
+pub fn size(text: &str) -> Option<Size> {
     let size: ByteSize = text.parse().ok()?;
     Some(Size(size.as_u64()))
 }
@@ -22,7 +22,7 @@ const RATE_UNITS: [(u32, &str); 5] = [
 ///
 /// Exact: decimal digits are shifted, not multiplied as floating point. Upper and lower case are
 /// the same, as for tc(8). A rate that is not a whole number of bits is refused.
-pub(crate) fn rate(text: &str) -> Option<Rate> {
+pub fn rate(text: &str) -> Option<Rate> {
     let unit_at = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
     let (number, unit) = text.split_at(unit_at);
     let (power, _) = RATE_UNITS

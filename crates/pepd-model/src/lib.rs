@@ -1,9 +1,17 @@
 //! What pepd computes about senders and paths; no I/O, no clock.
 //!
+//! - [`law`]: what one leg carries by itself;
+//! - [`fluid`]: what legs with buffers between them carry together, as a fluid;
+//! - [`predict`]: what is to be expected of a connection that is split;
+//! - [`placement`]: where boxes are worth most;
 //! - [`find_rate`]: what to send at over a link whose rate nobody knows; a link to try that on.
 //! - [`hold_acks`]: when ACKs that are held during an outage are released.
 
 #![forbid(unsafe_code)]
 
 pub mod find_rate;
+pub mod fluid;
 pub mod hold_acks;
+pub mod law;
+pub mod placement;
+pub mod predict;

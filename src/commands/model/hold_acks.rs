@@ -1,4 +1,4 @@
-//! `pepd model`: what pepd's models say of a sender and its path.
+//! `pepd model hold-acks`: when held ACKs are released, so that their sender does not time out.
 
 use std::fmt::Write as _;
 
@@ -117,13 +117,16 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::cli::{Cli, Command, Model};
+    use crate::cli::{Cli, Command, Question};
 
     fn asked(line: &str) -> Report {
         let words = ["pepd", "model", "hold-acks"].into_iter();
         let cli = Cli::try_parse_from(words.chain(line.split(' '))).unwrap();
-        let Command::Model(Model::HoldAcks(args)) = cli.command else {
+        let Command::Model(model) = cli.command else {
             panic!("another command");
+        };
+        let Some(Question::HoldAcks(args)) = model.question else {
+            panic!("another question");
         };
         report(&args)
     }

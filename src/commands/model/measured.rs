@@ -1,0 +1,117 @@
+//! The legs of a campus pair as a running daemon measures them.
+
+use pepd_admin::wire::{FlowList, FlowQuery, PairLeg, PairSnapshot, Status};
+use pepd_model::law::{Control, Leg, Loss};
+
+use crate::cli::Target;
+use crate::commands::client::Client;
+use crate::commands::endpoint;
+use crate::exit::{Failure, Result};
+use crate::leg_spec;
+
+/// Asks a daemon for the legs by which data goes from one campus to another, `A:B`.
+pub fn legs(target: &Target, pair: &str) -> Result<[Leg; 2]> {
+    let Some((from, to)) = pair.split_once(':') else {
+        return Err(Failure::unavailable(format!(
+            "`{pair}` is no pair of campuses; write one as A:B, for data from A to B"
+        )));
+    };
+    let client = Client::new(target)?;
+    let status: Status = client.get(endpoint::STATUS)?;
+    let query = FlowQuery {
+        campus: Some(from.to_owned()),
+        limit: Some(FlowQuery::MOST),
+        ..FlowQuery::default()
+    };
+    let flows: FlowList = client.get(&endpoint::flows(&query))?;
+    of(&status.pairs, &flows, from, to).map_err(Failure::unavailable)
+}
+
+fn of(
+    pairs: &[PairSnapshot],
+    flows: &FlowList,
+    from: &str,
+    to: &str,
+) -> std::result::Result<[Leg; 2], String> {
+    let matching = pairs.iter().filter_map(|pair| {
+        let ends = (pair.client_campus.as_str(), pair.server_campus.as_str());
+        if ends == (from, to) {
+            Some((pair.accepted, [&pair.client_leg, &pair.upstream_leg]))
+        } else if ends == (to, from) {
+            Some((pair.accepted, [&pair.upstream_leg, &pair.client_leg]))
+        } else {
+            None
+        }
+    });
+    let Some((_, legs)) = matching.max_by_key(|(accepted, _)| *accepted) else {
+        return Err(format!(
+            "the daemon has seen no connection between {from} and {to}; `pepd status` lists the pairs"
+        ));
+    };
+    let mut found = [Leg::new(0.0); 2];
+    for (leg, measured) in found.iter_mut().zip(legs) {
+        *leg = read(measured, flows)?;
+    }
+    Ok(found)
+}
+
+/// Makes a leg of what is measured: what the box has sent again over it, both ways alike, and the round trip
+/// with the queues that there were.
+fn read(measured: &PairLeg, flows: &FlowList) -> std::result::Result<Leg, String> {
+    let name = &measured.profile;
+    let rtt = measured.rtt.filter(|rtt| *rtt > 0.0).ok_or_else(|| {
+        format!("leg {name} has no live connection to take the round trip from; say --in and --out")
+    })?;
+    let legs = flows
+        .flows
+        .iter()
+        .flat_map(|flow| [&flow.client_leg, &flow.upstream_leg]);
+    let control = legs
+        .filter(|leg| leg.profile == *name)
+        .find_map(|leg| leg.congestion.as_deref());
+    let control = match control {
+        None => Control::default(),
+        Some(control) => leg_spec::control(control)
+            .map_err(|error| format!("leg {name}: {error}; say --in and --out"))?,
+    };
+    Ok(Leg {
+        loss: Loss::per_packet(measured.retransmitted.unwrap_or(0.0)),
+        control,
+        ..Leg::new(rtt)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use pepd_admin::View;
+    use pepd_admin::fixture::Fixture;
+
+    use super::*;
+
+    fn asked(from: &str, to: &str) -> std::result::Result<[Leg; 2], String> {
+        let fixture = Fixture::new(3);
+        let flows = FlowList {
+            total: 3,
+            matching: 3,
+            flows: fixture.flows(),
+        };
+        of(&fixture.status().pairs, &flows, from, to)
+    }
+
+    #[test]
+    fn data_goes_over_one_leg_and_then_the_other() {
+        let pair = &Fixture::new(3).status().pairs[0];
+        let (client, server) = (&pair.client_campus, &pair.server_campus);
+        let [first, second] = asked(client, server).unwrap();
+        assert_eq!(Some(first.rtt), pair.client_leg.rtt);
+        assert_eq!(Some(first.loss.per_packet), pair.client_leg.retransmitted);
+        let back = asked(server, client).unwrap();
+        assert_eq!(back, [second, first]);
+    }
+
+    #[test]
+    fn a_pair_without_connections_is_named() {
+        let error = asked("nowhere", "b").unwrap_err();
+        assert!(error.contains("between nowhere and b"), "{error}");
+    }
+}

@@ -1,0 +1,187 @@
+//! Where on a path of several hops boxes are worth most.
+
+use std::path::Path;
+
+use pepd_model::law::{Control, Leg};
+use pepd_model::placement::{Placement, placements};
+use serde::{Deserialize, Serialize};
+
+use crate::cli::PathArgs;
+use crate::exit::{Failure, Result};
+use crate::leg_spec;
+use crate::ui::format;
+use crate::ui::output::print;
+use crate::ui::table;
+
+/// The version of the JSON. It changes when something is removed or means something else.
+const SCHEMA: u32 = 1;
+
+/// A path as the file has it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    /// How each leg is sent.
+    control: Option<String>,
+    /// What each leg's ends may have under way.
+    window: Option<String>,
+    /// The most boxes.
+    boxes: Option<usize>,
+    hop: Vec<Hop>,
+}
+
+/// A hop: nobody can put a box inside it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Hop {
+    name: String,
+    rtt: String,
+    loss: Option<String>,
+    rate: Option<String>,
+}
+
+/// The answer; rates in bits per second.
+#[derive(Debug, Serialize)]
+struct Report {
+    schema: u32,
+    placements: Vec<Row>,
+}
+
+/// What so many boxes are worth.
+#[derive(Debug, Serialize)]
+struct Row {
+    boxes: usize,
+    /// The hops that they are behind.
+    after: Vec<String>,
+    throughput: f64,
+    gain: f64,
+}
+
+/// Prints the best places for no box, one, and so on.
+pub fn path(args: &PathArgs) -> Result {
+    let shown = args.file.display();
+    let text = std::fs::read_to_string(&args.file)
+        .map_err(|error| Failure::unavailable(format!("cannot read {shown}: {error}")))?;
+    let report = report(&text)
+        .map_err(|error| Failure::configuration(format!("pepd: {}: {error}", name(&args.file))))?;
+    let text = if args.json {
+        let json = serde_json::to_string_pretty(&report);
+        json.map_err(|error| Failure::internal("write JSON", error))? + "\n"
+    } else {
+        describe(&report)
+    };
+    print(text.as_bytes())
+}
+
+fn name(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn report(text: &str) -> std::result::Result<Report, String> {
+    let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
+    let control = file
+        .control
+        .as_deref()
+        .map_or(Ok(Control::default()), leg_spec::control)?;
+    let window = file.window.as_deref().map(leg_spec::size).transpose()?;
+    let leg = |hop: &Hop| {
+        let named = |error: String| format!("hop {}: {error}", hop.name);
+        let loss = hop
+            .loss
+            .as_deref()
+            .map(leg_spec::loss)
+            .transpose()
+            .map_err(named)?;
+        let rate = hop
+            .rate
+            .as_deref()
+            .map(leg_spec::rate)
+            .transpose()
+            .map_err(named)?;
+        Ok::<_, String>(Leg {
+            loss: loss.unwrap_or_default(),
+            rate: rate.map(leg_spec::packets_a_second),
+            window: window.map(leg_spec::packets),
+            control,
+            ..Leg::new(leg_spec::seconds(&hop.rtt).map_err(named)?)
+        })
+    };
+    let hops: Vec<Leg> = file
+        .hop
+        .iter()
+        .map(leg)
+        .collect::<std::result::Result<_, _>>()?;
+    let found = placements(&hops, file.boxes.unwrap_or(hops.len()));
+    let none = found.first().map_or(0.0, |first| first.throughput);
+    if !none.is_finite() || found.is_empty() {
+        return Err("nothing bounds the path: give hops a loss or a rate, or a window".to_owned());
+    }
+    let row = |placement: &Placement| Row {
+        boxes: placement.after.len(),
+        after: placement
+            .after
+            .iter()
+            .map(|hops| file.hop[hops - 1].name.clone())
+            .collect(),
+        throughput: placement.throughput * pepd_model::law::PAYLOAD * 8.0,
+        gain: placement.throughput / none,
+    };
+    Ok(Report {
+        schema: SCHEMA,
+        placements: found.iter().map(row).collect(),
+    })
+}
+
+fn describe(report: &Report) -> String {
+    let mut rows = table::table(
+        &["BOXES", "BEHIND", "THROUGHPUT", "GAIN"],
+        &[0, 2, 3],
+        &[1],
+        None,
+    );
+    for row in &report.placements {
+        let after = if row.after.is_empty() {
+            "–".to_owned()
+        } else {
+            row.after.join(", ")
+        };
+        // Where a leg's throughput is bounded by nothing that is known.
+        let throughput = if row.throughput.is_finite() {
+            format::rate(row.throughput)
+        } else {
+            "unbounded".to_owned()
+        };
+        rows.add_row([
+            row.boxes.to_string(),
+            after,
+            throughput,
+            format!("{:.2}", row.gain),
+        ]);
+    }
+    table::text(&rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAPER: &str = "control = \"reno\"\n\
+        [[hop]]\nname = \"campus a\"\nrtt = \"2ms\"\nrate = \"100Mbit\"\n\
+        [[hop]]\nname = \"satellite\"\nrtt = \"200ms\"\nloss = \"0.001%\"\nrate = \"100Mbit\"\n\
+        [[hop]]\nname = \"country\"\nrtt = \"10ms\"\nloss = \"2%\"\nrate = \"100Mbit\"\n";
+
+    #[test]
+    fn one_box_goes_to_the_earth_station() {
+        let report = report(PAPER).unwrap();
+        assert_eq!(report.placements[1].after, ["satellite"]);
+        insta::assert_snapshot!(describe(&report));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let wrong = |from: &str, to: &str| report(&PAPER.replacen(from, to, 1)).unwrap_err();
+        assert!(wrong("2%", "2").contains("hop country: `2` is no loss"));
+        assert!(wrong("200ms", "soon").contains("hop satellite: rtt"));
+        assert!(wrong("rate", "speed").contains("unknown field `speed`"));
+        assert!(wrong("reno", "vegas").contains("reno, cubic"));
+    }
+}

@@ -1,0 +1,333 @@
+//! What splitting is worth on two legs, and the buffer that it takes.
+
+use std::fmt::Write as _;
+
+use pepd_model::law::{Alone, Leg, PAYLOAD};
+use pepd_model::predict::{
+    Counted, Effort, Path, Point, Prediction, Quantiles, least_buffer, over_buffer, over_loss,
+};
+use serde::Serialize;
+
+use crate::cli::{Counts, Model};
+use crate::exit::{Failure, Result};
+use crate::leg_spec;
+use crate::ui::format;
+use crate::ui::table;
+
+/// The version of the JSON. It changes when something is removed or means something else.
+const SCHEMA: u32 = 1;
+
+/// The points of a curve.
+const POINTS: u32 = 20;
+
+/// The largest buffer that is looked at, packets: 3 GB.
+const LARGEST: f64 = 2e6;
+
+/// The answer; times in seconds, rates in bits per second, sizes in bytes.
+#[derive(Debug, Serialize)]
+struct Report {
+    schema: u32,
+    throughput: f64,
+    /// With a buffer that never fills.
+    limit: f64,
+    /// Without a box.
+    unsplit: Carried,
+    gain: f64,
+    legs: Vec<Carried>,
+    /// What the box may hold; none if that is not limited.
+    buffer: Option<f64>,
+    /// Whether that buffer is the answer to --target.
+    buffer_found: bool,
+    counts: Counts,
+    connections: u32,
+    /// What so many connections take, one direction full.
+    memory: Option<f64>,
+    starved: f64,
+    backpressured: f64,
+    queue: Option<Spread>,
+    delay: Option<Spread>,
+    antibuffer: Option<Spread>,
+    rho: Option<f64>,
+    class: Option<&'static str>,
+    hill: Option<f64>,
+    largest_share: Option<f64>,
+    confidence: &'static str,
+    over_loss: Vec<Place>,
+    over_buffer: Vec<Place>,
+}
+
+/// What a leg carries by itself.
+#[derive(Debug, Serialize)]
+struct Carried {
+    control: &'static str,
+    rtt: f64,
+    throughput: f64,
+    bound: &'static str,
+    confidence: &'static str,
+    reason: &'static str,
+}
+
+/// A mean and quantiles.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Spread {
+    mean: f64,
+    median: f64,
+    p95: f64,
+    p99: f64,
+}
+
+/// A point of a curve: the loss, or the buffer.
+#[derive(Debug, Serialize)]
+struct Place {
+    at: f64,
+    split: f64,
+    unsplit: f64,
+}
+
+/// Answers in text or JSON.
+pub fn answer(legs: [Leg; 2], args: &Model) -> Result<String> {
+    let report = report(legs, args).map_err(Failure::unavailable)?;
+    if args.json {
+        let json = serde_json::to_string_pretty(&report);
+        return Ok(json.map_err(|error| Failure::internal("write JSON", error))? + "\n");
+    }
+    Ok(text(&report))
+}
+
+fn report(mut legs: [Leg; 2], args: &Model) -> std::result::Result<Report, String> {
+    for leg in &mut legs {
+        leg.rate = leg.rate.or(args.rate.map(leg_spec::packets_a_second));
+    }
+    let mut path = Path {
+        buffer: args.buffer.map_or(f64::INFINITY, leg_spec::packets),
+        counted: match args.counts {
+            Counts::UnderWay => Counted::UnderWay,
+            Counts::Arrived => Counted::Arrived,
+        },
+        ..Path::new(&legs)
+    };
+    if let Some(share) = args.target {
+        let found = legs.iter().all(|leg| leg.alone().throughput.is_finite());
+        let least = found.then(|| least_buffer(&path, share, LARGEST)).flatten();
+        path.buffer = least.ok_or_else(|| {
+            let percent = format::percent(share);
+            format!("no buffer brings {percent} of the limit: give both legs a loss or a rate, or want less")
+        })?;
+    }
+    let found = path
+        .predict(Effort::default())
+        .ok_or("nothing bounds one of the legs: give it a loss, a rate (or --rate) or a window")?;
+    Ok(fill(&path, &found, args))
+}
+
+fn fill(path: &Path, found: &Prediction, args: &Model) -> Report {
+    let buffer = path.buffer.is_finite().then(|| path.buffer * PAYLOAD);
+    let shares = found.phases.first().copied().unwrap_or_default();
+    let carried = |leg: &Leg, alone: &Alone| Carried {
+        control: leg.control.name(),
+        rtt: leg.rtt,
+        throughput: bits(alone.throughput),
+        bound: alone.bound.name(),
+        confidence: alone.confidence.name(),
+        reason: alone.reason,
+    };
+    let whole = path.joined().unwrap_or(path.legs[0]);
+    let scaled = |it: Quantiles, by: f64| Spread {
+        mean: it.mean * by,
+        median: it.median * by,
+        p95: it.p95 * by,
+        p99: it.p99 * by,
+    };
+    let places = |points: Vec<Point>, by: f64| {
+        let place = |point: Point| Place {
+            at: point.at * by,
+            split: bits(point.split),
+            unsplit: bits(point.unsplit),
+        };
+        points.into_iter().map(place).collect()
+    };
+    let bandwidth_delay = found.limit * whole.rtt;
+    let most = (4.0 * bandwidth_delay).clamp(100.0, LARGEST);
+    Report {
+        schema: SCHEMA,
+        throughput: bits(found.throughput),
+        limit: bits(found.limit),
+        unsplit: carried(&whole, &found.unsplit),
+        gain: found.throughput / found.unsplit.throughput,
+        legs: path
+            .legs
+            .iter()
+            .zip(&found.legs)
+            .map(|(leg, alone)| carried(leg, alone))
+            .collect(),
+        buffer,
+        buffer_found: args.target.is_some(),
+        counts: args.counts,
+        connections: args.connections,
+        memory: buffer.map(|buffer| buffer * f64::from(args.connections)),
+        starved: shares.starved,
+        backpressured: shares.backpressured,
+        queue: found.queue.map(|it| scaled(it, PAYLOAD)),
+        delay: found.delay.map(|it| scaled(it, 1.0)),
+        antibuffer: found.antibuffer.map(|it| scaled(it, PAYLOAD)),
+        rho: found.rho,
+        class: found.class.map(|class| class.name()),
+        hill: found.hill,
+        largest_share: found.largest_share,
+        confidence: found.confidence.name(),
+        over_loss: places(over_loss(path, 1, [1e-4, 0.2], POINTS), 1.0),
+        over_buffer: places(over_buffer(path, [1.0, most], POINTS), PAYLOAD),
+    }
+}
+
+fn bits(packets: f64) -> f64 {
+    packets * PAYLOAD * 8.0
+}
+
+fn text(report: &Report) -> String {
+    let rate = format::rate;
+    let mut text = format!(
+        "{} with a box, {} without: {:.2} times as much.\n",
+        rate(report.throughput),
+        rate(report.unsplit.throughput),
+        report.gain
+    );
+    let share = format::percent(report.throughput / report.limit);
+    let _ = match report.buffer {
+        Some(buffer) if report.buffer_found => writeln!(
+            text,
+            "That takes a buffer of {}, and brings {share} of the {} that larger ones would.",
+            size(buffer),
+            rate(report.limit)
+        ),
+        Some(buffer) => writeln!(
+            text,
+            "The buffer of {} brings {share} of the {} that larger ones would.",
+            size(buffer),
+            rate(report.limit)
+        ),
+        None => writeln!(text, "The box may hold as much as there is."),
+    };
+    if let Some(memory) = report.memory.filter(|_| report.connections > 1) {
+        let count = format::count(u64::from(report.connections));
+        let _ = writeln!(text, "{count} connections take {} at most.", size(memory));
+    }
+    let mut rows = table::table(
+        &[
+            "LEG", "CONTROL", "RTT", "ALONE", "BOUND BY", "TRUST", "BECAUSE",
+        ],
+        &[2, 3],
+        &[6],
+        None,
+    );
+    let whole = std::iter::once(("no box", &report.unsplit));
+    for (name, leg) in ["in", "out"].into_iter().zip(&report.legs).chain(whole) {
+        rows.add_row([
+            name.to_owned(),
+            leg.control.to_owned(),
+            format::seconds(leg.rtt),
+            rate(leg.throughput),
+            leg.bound.to_owned(),
+            leg.confidence.to_owned(),
+            leg.reason.to_owned(),
+        ]);
+    }
+    text = text + "\n" + &table::text(&rows) + "\n";
+    let free = 1.0 - report.starved - report.backpressured;
+    let _ = writeln!(
+        text,
+        "Phases: free {}, starved {}, backpressured {}.",
+        format::percent(free),
+        format::percent(report.starved),
+        format::percent(report.backpressured)
+    );
+    if let (Some(rho), Some(class)) = (report.rho, report.class) {
+        let settles = if rho < 1.0 {
+            "settles"
+        } else {
+            "would grow without backpressure"
+        };
+        let _ = writeln!(text, "ρ = {rho:.3} ({class}): the queue {settles}.");
+    }
+    for (name, spread, write) in [
+        ("Queue", report.queue, size as fn(f64) -> String),
+        ("Room left", report.antibuffer, size),
+        ("Delay", report.delay, format::seconds),
+    ] {
+        if let Some(it) = spread {
+            let [mean, median, p95, p99] = [it.mean, it.median, it.p95, it.p99].map(write);
+            let _ = writeln!(
+                text,
+                "{name}: mean {mean}, median {median}, 95 % {p95}, 99 % {p99}."
+            );
+        }
+    }
+    text
+}
+
+/// Writes a size in bytes.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "of a size, for people; what is too large becomes the largest"
+)]
+fn size(bytes: f64) -> String {
+    format::bytes(bytes.max(0.0).round() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn asked(line: &str) -> std::result::Result<Report, String> {
+        let words = ["pepd", "model"].into_iter().chain(line.split(' '));
+        let Command::Model(args) = Cli::try_parse_from(words).unwrap().command else {
+            panic!("another command");
+        };
+        report([args.leg_in.unwrap().0, args.leg_out.unwrap().0], &args)
+    }
+
+    #[test]
+    fn the_papers_table_by_a_kernels_reading() {
+        let line = "--in rtt=40ms,loss=0.4/s,control=reno --out rtt=20ms,loss=0.4/s,control=reno --rate 100Mbit --buffer 144800B";
+        insta::assert_snapshot!(text(&asked(line).unwrap()));
+    }
+
+    #[test]
+    fn the_buffer_for_a_share() {
+        let line = "--in rtt=200ms,loss=0.01% --out rtt=20ms,loss=1% --rate 50Mbit --target 95% --connections 1000";
+        let report = asked(line).unwrap();
+        assert!(report.buffer_found && report.throughput / report.limit > 0.94);
+        insta::assert_snapshot!(text(&report));
+    }
+
+    #[test]
+    fn a_leg_that_nothing_bounds_is_refused() {
+        let error = asked("--in rtt=40ms --out rtt=20ms,loss=1%").unwrap_err();
+        assert!(error.contains("nothing bounds"), "{error}");
+    }
+
+    #[test]
+    fn curves_have_their_points() {
+        let report = asked("--in rtt=40ms,loss=0.4/s --out rtt=20ms,loss=1%").unwrap();
+        assert_eq!((report.over_loss.len(), report.over_buffer.len()), (20, 20));
+        assert!(report.gain > 1.0);
+    }
+
+    #[test]
+    fn a_question_needs_its_legs() {
+        for line in [
+            "--in rtt=40ms",
+            "--out rtt=40ms",
+            "",
+            "--of a:b --in rtt=1ms",
+        ] {
+            let words = ["pepd", "model"].into_iter();
+            let words = words.chain(line.split(' ').filter(|word| !word.is_empty()));
+            assert!(Cli::try_parse_from(words).is_err(), "{line}");
+        }
+    }
+}
