@@ -108,12 +108,8 @@ impl Path {
     #[must_use]
     pub fn predict(&self, effort: Effort) -> Option<Prediction> {
         let legs: Vec<_> = self.windowed().iter().map(crate::law::Leg::alone).collect();
-        let slowest = legs
-            .iter()
-            .map(|leg| leg.throughput)
-            .fold(f64::INFINITY, f64::min);
         let whole = self.joined()?;
-        if !slowest.is_finite() {
+        if legs.iter().any(|leg| !leg.throughput.is_finite()) {
             return None;
         }
         let (record, limit) = self.run(effort, true);
