@@ -113,7 +113,21 @@ impl Path {
             return None;
         }
         let (record, limit) = self.run(effort, true);
-        let (throughput, mean) = limit;
+        let throughput = limit.0;
+        // A buffer limits what is under way, too: without it the legs may be faster.
+        let unlimited = Path {
+            buffer: f64::INFINITY,
+            ..self.clone()
+        };
+        let endless = unlimited
+            .legs
+            .iter()
+            .any(|leg| !leg.alone().throughput.is_finite());
+        let mean = if endless {
+            limit.1
+        } else {
+            unlimited.run(effort, false).1.1
+        };
         let rho = (legs.len() == 2).then(|| legs[0].throughput / legs[1].throughput);
         let rho = rho.filter(|rho| rho.is_finite());
         let queue = (legs.len() > 1).then(|| quantiles(&record));
