@@ -4,7 +4,7 @@
 //! - [`fluid`]: what legs with buffers between them carry together, as a fluid;
 //! - [`predict`]: what is to be expected of a connection that is split;
 //! - [`placement`]: where boxes are worth most;
-//! - [`find_rate`]: what to send at over a link whose rate nobody knows; a link to try that on.
+//! - [`find_rate`]: what to send at over a link whose rate nobody knows; a link to try that on;
 //! - [`hold_acks`]: when ACKs that are held during an outage are released.
 
 #![forbid(unsafe_code)]

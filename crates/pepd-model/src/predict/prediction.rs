@@ -108,16 +108,26 @@ impl Path {
     #[must_use]
     pub fn predict(&self, effort: Effort) -> Option<Prediction> {
         let legs: Vec<_> = self.windowed().iter().map(crate::law::Leg::alone).collect();
-        let slowest = legs
-            .iter()
-            .map(|leg| leg.throughput)
-            .fold(f64::INFINITY, f64::min);
         let whole = self.joined()?;
-        if !slowest.is_finite() {
+        if legs.iter().any(|leg| !leg.throughput.is_finite()) {
             return None;
         }
         let (record, limit) = self.run(effort, true);
-        let (throughput, mean) = limit;
+        let throughput = limit.0;
+        // A buffer limits what is under way, too: without it the legs may be faster.
+        let unlimited = Path {
+            buffer: f64::INFINITY,
+            ..self.clone()
+        };
+        let endless = unlimited
+            .legs
+            .iter()
+            .any(|leg| !leg.alone().throughput.is_finite());
+        let mean = if endless {
+            limit.1
+        } else {
+            unlimited.run(effort, false).1.1
+        };
         let rho = (legs.len() == 2).then(|| legs[0].throughput / legs[1].throughput);
         let rho = rho.filter(|rho| rho.is_finite());
         let queue = (legs.len() > 1).then(|| quantiles(&record));
