@@ -121,7 +121,7 @@ fn report(mut legs: [Leg; 2], args: &Model) -> std::result::Result<Report, Strin
 }
 
 fn fill(path: &Path, found: &Prediction, args: &Model) -> Report {
-    let buffer = path.buffer.is_finite().then(|| path.buffer * PAYLOAD);
+    let buffer = path.buffer.is_finite().then_some(path.buffer * PAYLOAD);
     let shares = found.phases.first().copied().unwrap_or_default();
     let carried = |leg: &Leg, alone: &Alone| Carried {
         control: leg.control.name(),
@@ -185,6 +185,11 @@ fn bits(packets: f64) -> f64 {
 }
 
 fn text(report: &Report) -> String {
+    format!("{}\n{}\n{}", worth(report), legs(report), dynamics(report))
+}
+
+/// Returns what a box brings, and what it holds for that.
+fn worth(report: &Report) -> String {
     let rate = format::rate;
     let mut text = format!(
         "{} with a box, {} without: {:.2} times as much.\n",
@@ -212,6 +217,11 @@ fn text(report: &Report) -> String {
         let count = format::count(u64::from(report.connections));
         let _ = writeln!(text, "{count} connections take {} at most.", size(memory));
     }
+    text
+}
+
+/// Returns the table of the legs, and of the path without a box.
+fn legs(report: &Report) -> String {
     let mut rows = table::table(
         &[
             "LEG", "CONTROL", "RTT", "ALONE", "BOUND BY", "TRUST", "BECAUSE",
@@ -226,13 +236,18 @@ fn text(report: &Report) -> String {
             name.to_owned(),
             leg.control.to_owned(),
             format::seconds(leg.rtt),
-            rate(leg.throughput),
+            format::rate(leg.throughput),
             leg.bound.to_owned(),
             leg.confidence.to_owned(),
             leg.reason.to_owned(),
         ]);
     }
-    text = text + "\n" + &table::text(&rows) + "\n";
+    table::text(&rows)
+}
+
+/// Returns what the box's buffer goes through.
+fn dynamics(report: &Report) -> String {
+    let mut text = String::new();
     let free = 1.0 - report.starved - report.backpressured;
     let _ = writeln!(
         text,
