@@ -84,7 +84,7 @@ impl<'l> Unanswered<'l> {
         };
         let send = || -> Result<(), RepairError> {
             let fd = socket.as_fd();
-            Ok(send_first(fd, injector, &tcp_info(fd)?, Ends::of(fd)?)?)
+            send_first(fd, injector, &tcp_info(fd)?, Ends::of(fd)?)
         };
         if let Err(error) = send() {
             tracing::debug!(flow = self.live.flow, %error, "send what is missing");
