@@ -193,7 +193,9 @@ impl Case<'_> {
             (Metric::Dropped, dropped / trip),
         ];
         let limit = limit(self.experiment, self.point, &legs, window, Metric::Goodput);
-        let found = limit.and_then(|limit| arrivals.reached(0.9 * limit));
+        // Where the rate changes there is no one rate to be found.
+        let steady = limit.filter(|_| legs[1].varying.is_none());
+        let found = steady.and_then(|limit| arrivals.reached(0.9 * limit));
         values.extend(found.map(|time| (Metric::Found, time.as_secs_f64())));
         values
     }
