@@ -136,6 +136,17 @@ pub enum Metric {
     Buffering,
     /// Jain's fairness index of the flows' goodput.
     Fairness,
+    /// The time from the first SYN of a page to its last byte: the median over the pages, in seconds.
+    PageTime50,
+    /// The time that packets to the receiver waited for the far leg's link that 95 in 100 did not
+    /// exceed, in seconds.
+    Queue95,
+    /// What its queue dropped, in bytes, of what a round trip of it holds.
+    Dropped,
+    /// The time from when the flows began until they had nine tenths of the limit, in seconds.
+    Found,
+    /// What another's connection on the far leg had, of all.
+    Foreign,
 }
 
 impl Metric {
@@ -152,6 +163,11 @@ impl Metric {
             Self::Satisfied => "satisfied, %",
             Self::Buffering => "buffering, s",
             Self::Fairness => "Jain's index",
+            Self::PageTime50 => "page p50, s",
+            Self::Queue95 => "queue p95, ms",
+            Self::Dropped => "dropped, round trips",
+            Self::Found => "90 % after, s",
+            Self::Foreign => "others have, %",
         }
     }
 
@@ -168,6 +184,11 @@ impl Metric {
             Self::Satisfied => "satisfied",
             Self::Buffering => "buffering",
             Self::Fairness => "fairness",
+            Self::PageTime50 => "page-p50",
+            Self::Queue95 => "queue-p95",
+            Self::Dropped => "dropped",
+            Self::Found => "found",
+            Self::Foreign => "foreign",
         }
     }
 
@@ -176,7 +197,14 @@ impl Metric {
     pub fn more_is_better(self) -> bool {
         !matches!(
             self,
-            Self::RoundTrip50 | Self::RoundTrip99 | Self::PageTime | Self::Buffering
+            Self::RoundTrip50
+                | Self::RoundTrip99
+                | Self::PageTime
+                | Self::PageTime50
+                | Self::Buffering
+                | Self::Queue95
+                | Self::Dropped
+                | Self::Found
         )
     }
 
@@ -185,9 +213,15 @@ impl Metric {
     pub fn scale(self) -> f64 {
         match self {
             Self::Goodput | Self::PerFlow => 1e6,
-            Self::RoundTrip50 | Self::RoundTrip99 => 1e-3,
-            Self::Satisfied => 1e-2,
-            Self::Packets | Self::PageTime | Self::Buffering | Self::Fairness => 1.0,
+            Self::RoundTrip50 | Self::RoundTrip99 | Self::Queue95 => 1e-3,
+            Self::Satisfied | Self::Foreign => 1e-2,
+            Self::Packets
+            | Self::PageTime
+            | Self::PageTime50
+            | Self::Buffering
+            | Self::Fairness
+            | Self::Dropped
+            | Self::Found => 1.0,
         }
     }
 }

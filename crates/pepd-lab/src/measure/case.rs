@@ -4,6 +4,7 @@ use std::path::Path as FilePath;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use pepd_testbed::link::Report;
 
 use super::begun::Begun;
 use super::limit::{PACKET_BITS, limit};
@@ -64,6 +65,9 @@ impl Case<'_> {
         }
         if self.experiment.no_window_scaling {
             path.forbid_window_scaling()?;
+        }
+        if let Some(policer) = self.point.policer {
+            path.police(policer)?;
         }
         let mut proxy = Proxy::start(self.variant, self.point, &path, pepd)?;
         wait_for_tick()?;
@@ -140,11 +144,17 @@ impl Case<'_> {
         let Timing {
             warm_up, window, ..
         } = self.timing;
+        let foreign = self.point.foreign.as_ref();
+        let foreign = foreign
+            .map(|control| Flows::foreign(path, control))
+            .transpose()?;
         let running = Flows::start(path, flows, &self.variant.sender)?;
         sleep_until(running.epoch() + warm_up);
         let begun = begin()?;
-        sleep_until(running.epoch() + warm_up + window);
+        let begin = running.epoch() + warm_up;
+        sleep_until(begin + window);
         begun.end()?;
+        let [_, far] = path.report()?;
         tell(None);
         let arrivals = running.stop();
         tell(Some(&arrivals));
@@ -160,7 +170,34 @@ impl Case<'_> {
         if let Some(index) = fairness(&shares).filter(|_| flows > 1) {
             values.push((Metric::Fairness, index));
         }
+        if self.experiment.queue {
+            values.extend(self.queue(&far, &arrivals));
+        }
+        if let Some(foreign) = foreign {
+            // Its bins are counted from its own start.
+            let earlier = begin.saturating_duration_since(foreign.epoch());
+            let theirs: f64 = foreign.stop().goodput(earlier, window).iter().sum();
+            values.push((Metric::Foreign, theirs / (theirs + sum)));
+        }
         Ok(values)
+    }
+
+    /// What the far leg's queue did, and how soon the flows had nine tenths of the limit.
+    fn queue(&self, far: &Report, arrivals: &Arrivals) -> Vec<(Metric, f64)> {
+        let legs = self.experiment.legs(self.point);
+        let window = self.timing.window;
+        let trip = legs[1].mean_rate(window) / 8.0 * legs[1].rtt.as_secs_f64();
+        let dropped = real64(far.a_to_b.dropped.bytes);
+        let mut values = vec![
+            (Metric::Queue95, far.a_to_b.queue_delay.p95.as_secs_f64()),
+            (Metric::Dropped, dropped / trip),
+        ];
+        let limit = limit(self.experiment, self.point, &legs, window, Metric::Goodput);
+        // Where the rate changes there is no one rate to be found.
+        let steady = limit.filter(|_| legs[1].varying.is_none());
+        let found = steady.and_then(|limit| arrivals.reached(0.9 * limit));
+        values.extend(found.map(|time| (Metric::Found, time.as_secs_f64())));
+        values
     }
 
     fn over_time(&self, arrivals: &Arrivals) -> String {
@@ -201,7 +238,11 @@ impl Case<'_> {
     /// Pages beside `flows` downloads.
     fn web(&self, path: &Path, page: Browsing, flows: usize) -> Result<Vec<(Metric, f64)>> {
         let times = self.beside(path, flows, |window| web::browse(path, page, window))?;
-        Ok(vec![(Metric::PageTime, mean(&times))])
+        let median = quantile(&times, 0.5).context("no page came")?;
+        Ok(vec![
+            (Metric::PageTime, mean(&times)),
+            (Metric::PageTime50, median),
+        ])
     }
 
     /// Videos beside `flows` downloads.

@@ -21,7 +21,7 @@ pub fn limit(
     window: Duration,
     metric: Metric,
 ) -> Option<f64> {
-    let bits = bits(experiment, legs, window);
+    let bits = bits(experiment, point, legs, window);
     let trip: f64 = legs.iter().map(|leg| leg.rtt.as_secs_f64()).sum();
     match metric {
         Metric::Goodput => Some(bits),
@@ -34,24 +34,34 @@ pub fn limit(
         }
         Metric::Packets => Some(bits / PACKET_BITS),
         Metric::RoundTrip50 | Metric::RoundTrip99 => Some(trip),
-        Metric::PageTime => match experiment.workload {
+        Metric::PageTime | Metric::PageTime50 => match experiment.workload {
             // A trip for the document, which names the objects, and one for these.
             Workload::Web(page) => Some(2.0 * trip + 8.0 * real64(page.bytes()) / bits),
             _ => None,
         },
-        Metric::Fairness | Metric::Satisfied | Metric::Buffering => None,
+        Metric::Fairness
+        | Metric::Satisfied
+        | Metric::Buffering
+        | Metric::Queue95
+        | Metric::Dropped
+        | Metric::Found
+        | Metric::Foreign => None,
     }
 }
 
-fn bits(experiment: &Experiment, legs: &[Leg; 2], window: Duration) -> f64 {
+fn bits(experiment: &Experiment, point: &Point, legs: &[Leg; 2], window: Duration) -> f64 {
     let outer = match experiment.boxes {
         Boxes::One => 0,
         Boxes::Three => TUNNEL,
     };
     let payload = real(usize::from(MTU.bytes() - HEADERS - outer));
     let share = payload / real(usize::from(MTU.bytes()));
-    let rate = |leg: &Leg| real64(leg.rate.as_bits_per_second()) * (1.0 - loss(leg)) * share;
-    let rates = legs.each_ref().map(rate);
+    let rate = |leg: &Leg| leg.mean_rate(window) * (1.0 - loss(leg)) * share;
+    let mut rates = legs.each_ref().map(rate);
+    if let Some(policer) = point.policer {
+        let policed = real64(policer.rate.as_bits_per_second()) * share;
+        rates[1] = rates[1].min(policed);
+    }
     match experiment.limit {
         Limit::Rate => rates[0].min(rates[1]),
         Limit::RenoUnderPoisson => {

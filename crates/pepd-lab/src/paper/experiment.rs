@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use pepd_testbed::link::{Loss, Outage};
+use pepd_testbed::link::{Loss, Outage, Rate};
 use serde::Deserialize;
 
 use super::leg::Leg;
@@ -53,6 +53,9 @@ pub struct Experiment {
     pub variants: Vec<Variant>,
     /// Instead of variants: every congestion control, on each leg.
     pub matrix: Option<Matrix>,
+    /// Whether what the far leg's queue does is told of bulk flows, and how soon they have the limit.
+    #[serde(default)]
+    pub queue: bool,
     /// Whether all points meet the same losses, not only all variants at a point. That is fair
     /// where losses are a process in time, and shows a point's effect with fewer repeats.
     #[serde(default)]
@@ -118,6 +121,12 @@ pub struct Axis {
 pub struct Point {
     /// The place on the axis.
     pub x: f64,
+    /// Replaces the far leg.
+    pub far: Option<Leg>,
+    /// What drops behind the far leg whatever comes at more than its rate.
+    pub policer: Option<Policer>,
+    /// The congestion control of a connection of somebody else's over the far leg, which is not split.
+    pub foreign: Option<String>,
     /// Replaces the far leg's losses: independent, with this probability.
     pub far_loss: Option<f64>,
     /// Replaces the workload's number of flows, or how many run beside web pages and videos.
@@ -129,6 +138,16 @@ pub struct Point {
     pub outages: Option<Vec<Outage>>,
     /// What the point is called, if not by its number.
     pub name: Option<String>,
+}
+
+/// What drops whatever comes at more than a rate, at once: there is no queue.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Policer {
+    /// The rate.
+    pub rate: Rate,
+    /// The bytes that it lets through at once.
+    pub burst: u64,
 }
 
 /// The timing of an experiment's measurements.
@@ -197,7 +216,8 @@ impl Experiment {
     /// Returns the legs at `point`.
     #[must_use]
     pub fn legs(&self, point: &Point) -> [Leg; 2] {
-        let [near, mut far] = [self.near.clone(), self.far.clone()];
+        let far = point.far.as_ref().unwrap_or(&self.far);
+        let [near, mut far] = [self.near.clone(), far.clone()];
         if let Some(probability) = point.far_loss {
             far.loss = Loss::independent(probability);
         }

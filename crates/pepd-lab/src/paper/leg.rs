@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use pepd_testbed::link::{Loss, Outage, QueueLimit, Rate, Shape};
+use pepd_testbed::link::{Capacity, Loss, Outage, QueueLimit, Rate, Shape};
 use serde::Deserialize;
 
 use super::units::duration;
+use super::varying::{Varying, mean_rate};
+use crate::stats::real64;
 
 /// One leg of the path, the same in both directions.
 #[derive(Clone, Debug, Deserialize)]
@@ -16,6 +18,8 @@ pub struct Leg {
     pub rtt: Duration,
     /// Rate of either direction, in IP packets' bits.
     pub rate: Rate,
+    /// How the rate changes, if it does.
+    pub varying: Option<Varying>,
     /// Queue in front of either direction.
     #[serde(default)]
     pub queue: QueueLimit,
@@ -38,7 +42,22 @@ impl Leg {
             queue: self.queue,
             loss: self.loss,
             outages: self.outages.clone(),
-            ..Shape::new(self.rtt / 2, self.rate)
+            ..Shape::new(self.rtt / 2, self.capacity())
+        }
+    }
+
+    fn capacity(&self) -> Capacity {
+        self.varying
+            .as_ref()
+            .map_or(Capacity::Fixed(self.rate), |it| it.trace().into())
+    }
+
+    /// Returns the mean of the rate over the time from a start on, in bit/s.
+    #[must_use]
+    pub fn mean_rate(&self, window: Duration) -> f64 {
+        match &self.varying {
+            None => real64(self.rate.as_bits_per_second()),
+            Some(varying) => mean_rate(&varying.trace(), window),
         }
     }
 

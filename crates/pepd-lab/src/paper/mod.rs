@@ -6,20 +6,21 @@ mod leg;
 mod matrix;
 mod units;
 mod variant;
+mod varying;
 mod workload;
 
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
 
 pub use computed::Computed;
-pub use experiment::{Boxes, Experiment, Limit, Point, Printed, Timing};
+pub use experiment::{Boxes, Experiment, Limit, Point, Policer, Printed, Timing};
 pub use leg::Leg;
 pub use matrix::Matrix;
 pub use variant::{ProxyKind, Variant};
 pub use workload::{Browsing, Watching, Workload};
 
 /// The files, with the names that messages call them by.
-const FILES: [(&str, &str); 5] = [
+const FILES: [(&str, &str); 6] = [
     (
         "jain-ott-2006.toml",
         include_str!("../../data/jain-ott-2006.toml"),
@@ -34,6 +35,7 @@ const FILES: [(&str, &str); 5] = [
     ),
     ("joshi.toml", include_str!("../../data/joshi.toml")),
     ("bhutani.toml", include_str!("../../data/bhutani.toml")),
+    ("find-rate.toml", include_str!("../../data/find-rate.toml")),
 ];
 
 /// A paper and the experiments of it that are repeated.

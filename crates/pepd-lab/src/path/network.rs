@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use pepd_testbed::Netns;
 use pepd_testbed::link::{Endpoint, Link, Mtu, Report, Seed};
 
-use crate::paper::{Boxes, Leg};
+use crate::paper::{Boxes, Leg, Policer};
 
 /// The sending host.
 const SENDER: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 2);
@@ -153,6 +153,27 @@ impl Path {
         for host in [&self.sender, &self.receiver] {
             host.sysctl("net.ipv4.tcp_rmem", &memory)?;
         }
+        Ok(())
+    }
+
+    /// Has the receiver's end of the far leg drop what comes at more than a policer's rate.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn police(&self, policer: Policer) -> Result<()> {
+        let rate = policer.rate.as_bits_per_second() / 8;
+        self.receiver.sh(&format!(
+            "nft -f - <<'END'
+table netdev policer {{
+    chain far {{
+        type filter hook ingress device far priority 0
+        limit rate over {rate} bytes/second burst {} bytes drop
+    }}
+}}
+END
+",
+            policer.burst
+        ))?;
         Ok(())
     }
 

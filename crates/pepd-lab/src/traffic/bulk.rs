@@ -20,6 +20,8 @@ pub const BIN: Duration = Duration::from_millis(100);
 const CONNECT: Duration = Duration::from_secs(120);
 /// The port that the receiver listens on.
 pub const PORT: u16 = 9000;
+/// The port for flows of somebody else's.
+const FOREIGN_PORT: u16 = 9001;
 
 /// Flows under way from the sender to the receiver.
 #[derive(Debug)]
@@ -40,10 +42,27 @@ impl Flows {
     /// # Errors
     /// When a connection is not established.
     pub fn start(path: &Path, count: usize, congestion: &str) -> Result<Self> {
-        let listener = listen(&path.receiver, Path::receiver_address(PORT))?;
+        Self::between(path, (&path.sender, PORT), count, congestion)
+    }
+
+    /// The same of one flow of somebody else's, who is where the box in the middle is: it is not split.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn foreign(path: &Path, congestion: &str) -> Result<Self> {
+        Self::between(path, (&path.hb, FOREIGN_PORT), 1, congestion)
+    }
+
+    fn between(
+        path: &Path,
+        (from, port): (&Netns, u16),
+        count: usize,
+        congestion: &str,
+    ) -> Result<Self> {
+        let listener = listen(&path.receiver, Path::receiver_address(port))?;
         let mut pairs = Vec::new();
         for _ in 0..count {
-            pairs.push(pair(&path.sender, &listener, congestion)?);
+            pairs.push(pair(from, &listener, congestion)?);
         }
         let epoch = Instant::now();
         let mut flows = Self {
@@ -99,6 +118,18 @@ impl Arrivals {
             .iter()
             .map(|flow| real64(sum(flow)) * 8.0 / length.as_secs_f64())
             .collect()
+    }
+
+    /// Returns when all flows together first had a rate in bit/s: the middle of the first two [`BIN`]s of
+    /// which that is so; `None` if they never had.
+    #[must_use]
+    pub fn reached(&self, rate: f64) -> Option<Duration> {
+        let bins = self.0.iter().map(Vec::len).max().unwrap_or_default();
+        let count = u32::try_from(bins).unwrap_or(u32::MAX);
+        (0..count).map(|bin| BIN * bin).find_map(|from| {
+            let sum: f64 = self.goodput(from, 2 * BIN).iter().sum();
+            (sum >= rate).then_some(from + BIN)
+        })
     }
 }
 

@@ -279,9 +279,95 @@ fn the_ceiling_holds() {
     }
 }
 
+/// Until the rate is known no more is dropped than a round trip of the link holds, or fifty milliseconds, or a
+/// few packets, where its queue holds a round trip's: sooner it cannot be seen.
+#[rstest]
+fn the_start_drops_little(
+    #[values(4.0, 40.0, 180.0)] rate: f64,
+    #[values(0.01, 0.05, 0.2, 0.6)] rtt: f64,
+    #[values(0.0, 0.2)] loss: f64,
+    #[values(1, 8)] flows: usize,
+) {
+    let trip = mbit(rate) * rtt;
+    let scenario = Scenario {
+        rate: vec![(0.0, mbit(rate))],
+        loss: [loss; 2],
+        legs: vec![flows],
+        buffer: trip.max(20.0 * PACKET),
+        seconds: 20.0,
+        ..usual(rtt)
+    };
+    let samples = run(&scenario, || Controller::new(f64::INFINITY));
+    let dropped: f64 = samples
+        .iter()
+        .take(index(settled(rtt)))
+        .map(|it| it.dropped)
+        .sum();
+    let most = trip.max(0.05 * mbit(rate)) + (30.0 + 8.0 * flows as f64) * PACKET;
+    assert!(
+        dropped <= most,
+        "{:.2} round trips, {:.0} packets",
+        dropped / trip,
+        dropped / PACKET
+    );
+}
+
+/// Two hours of connections that come and go: each two minutes are as good as the others.
+#[test]
+fn nothing_drifts_in_two_hours() {
+    let mut number = 3_u32;
+    let mut random = || {
+        number = number.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        f64::from(number >> 8) / f64::from(1_u32 << 24)
+    };
+    // A third of the time nobody has anything to send, else up to seven.
+    let active: Vec<(f64, f64)> = (0..720)
+        .map(|step| {
+            (
+                f64::from(step) * 10.0,
+                (12.0 * random() - 4.0).max(0.0).ceil(),
+            )
+        })
+        .collect();
+    let scenario = Scenario {
+        rate: vec![(0.0, mbit(3.0))],
+        loss: [0.1; 2],
+        legs: vec![8],
+        active: active.clone(),
+        seconds: 7200.0,
+        ..usual(0.05)
+    };
+    let samples = run(&scenario, || Controller::new(f64::INFINITY));
+    let [mut parts, mut queues] = [Vec::new(), Vec::new()];
+    for part in active.chunks(12) {
+        let is_busy = |step: &&(f64, f64)| step.1 > 0.0;
+        let [mut carried, mut capacity] = [0.0; 2];
+        for step in part.iter().filter(is_busy) {
+            // Without the second in which one begins.
+            let span = &samples[index(step.0 + 1.0)..index(step.0 + 9.9)];
+            carried += span.iter().map(|it| it.carried[0]).sum::<f64>();
+            capacity += span.iter().map(|it| it.capacity).sum::<f64>();
+            queues.extend(span.iter().map(|it| it.queue));
+        }
+        parts.push(carried / capacity.max(1.0));
+    }
+    let least = parts.iter().copied().fold(1.0, f64::min);
+    assert!(least > 0.9, "{least:.3} of the link in two minutes");
+    let third = parts.len() / 3;
+    let mean = |parts: &[f64]| parts.iter().sum::<f64>() / parts.len() as f64;
+    let [first, last] = [mean(&parts[..third]), mean(&parts[2 * third..])];
+    assert!(
+        (first - last).abs() < 0.02,
+        "{first:.3}, {last:.3} of the link"
+    );
+    queues.sort_by(f64::total_cmp);
+    let queue = queues[queues.len() * 95 / 100];
+    assert!(queue < 0.15, "a queue of {queue:.3} s");
+}
+
 proptest! {
-    // Always the same ones, since one in some hundred links is one that it does not do so well on yet; with
-    // PROPTEST_RNG_SEED others.
+    // Always the same ones, since one in some thousand links is one that it does not do so well on yet (1.5
+    // Mbit/s, 470 ms, a quarter lost, six connections); with PROPTEST_RNG_SEED others.
     #![proptest_config(ProptestConfig {
         failure_persistence: None,
         rng_seed: RngSeed::Fixed(std::env::var("PROPTEST_RNG_SEED").map_or(1, |seed| seed.parse().unwrap())),

@@ -55,6 +55,7 @@ impl Delays {
             mean: Duration::try_from_secs_f64(self.0.mean() / 1e9).unwrap_or_default(),
             p50: quantile(0.5),
             p90: quantile(0.9),
+            p95: quantile(0.95),
             p99: quantile(0.99),
             max: Duration::from_nanos(max),
         }
@@ -73,6 +74,9 @@ pub struct Quantiles {
     /// Nine in ten are not longer.
     #[serde(serialize_with = "seconds")]
     pub p90: Duration,
+    /// 95 in 100 are not longer.
+    #[serde(serialize_with = "seconds")]
+    pub p95: Duration,
     /// 99 in 100 are not longer.
     #[serde(serialize_with = "seconds")]
     pub p99: Duration,

@@ -2,12 +2,13 @@
 
 mod limits;
 mod room;
+mod start;
 
 use std::collections::VecDeque;
 
 pub use self::limits::LimitedBy;
 use self::limits::Told;
-use self::room::{KEPT, ON_TRIAL, PATIENCE, SAFE, Shallow, Trial};
+use self::room::{KEPT, ON_TRIAL, Shallow, Trial};
 use super::elasticity::Elasticity;
 use super::least::Least;
 use super::standing::Standing;
@@ -37,12 +38,6 @@ const SHORTEST: f64 = 0.005;
 
 /// The round trip of a path of which none is known, in seconds.
 const UNKNOWN_RTT: f64 = 0.1;
-
-/// What is sent meanwhile where an answer is overdue at the start, of what was sent before.
-const HELD_BACK: f64 = 0.1;
-
-/// So many packets tell at the start that less is let through than usual; half of them, that it may be so.
-const ENOUGH: f64 = 60.0;
 
 /// By how many packets it is not known when a connection sent what is acknowledged, where two are together.
 const OFF: f64 = 0.5;
@@ -301,53 +296,6 @@ impl Controller {
         }
     }
 
-    /// By how much less than usual may be let through of so many bytes at the start, when nothing much is
-    /// known of the path yet: as if one in five were lost at least.
-    fn doubt_at_start(&self, bytes: f64) -> f64 {
-        let packets = PACKET / bytes + 1.0 / self.path.packets().max(1.0);
-        (4.0 * self.deviation(bytes))
-            .max(4.0 * (0.16 * packets).sqrt())
-            .max(0.25 * self.path.share())
-    }
-
-    /// Goes on until there is a queue, or less is let through than usual.
-    fn start(&mut self, seen: Seen<'_>) {
-        let Seen { epoch, now, .. } = seen;
-        let usual = self.path.share();
-        let before = self.beyond;
-        self.beyond.add(epoch);
-        let all = self.beyond;
-        // What was lost of acknowledgements is told late: only what is short twice in a row is.
-        let is_short = self.path.packets() > 30.0
-            && before.packets() > 0.0
-            && all.packets() > ENOUGH
-            && usual - all.share() > self.doubt_at_start(all.bytes());
-        if self.path.packets() <= 30.0 || seen.short < self.doubt_at_start(epoch.sent) / 2.0 {
-            self.beyond = Tally::default();
-        }
-        if seen.is_queued || seen.is_rising || is_short {
-            self.capacity = seen.carried.unwrap_or(self.capacity);
-            self.shallow = Shallow {
-                is_one: is_short,
-                safe: SAFE * self.capacity,
-                patience: PATIENCE[0],
-                until: now + self.rtt(),
-            };
-            self.starting = false;
-            self.beyond = Tally::default();
-            return;
-        }
-        if self.beyond.packets() == 0.0 {
-            self.path.add(epoch);
-        }
-        if !seen.is_limited && self.beyond.packets() < ENOUGH / 2.0 {
-            // Twice as much in each round trip, and in the time until that is seen.
-            let length = epoch.length();
-            let factor = 2_f64.powf(length / (0.9 * self.rtt() + length));
-            self.capacity = (self.capacity * factor).min(4.0 * epoch.rate);
-        }
-    }
-
     /// With a queue all the time the link has carried what it can.
     fn with_queue(&mut self, seen: Seen<'_>) {
         let Seen { epoch, carried, .. } = seen;
@@ -386,12 +334,7 @@ impl Controller {
     pub fn plan(&mut self, now: f64, waiting: &[Epoch]) -> Span {
         let length = self.length();
         if self.starting {
-            // What was sent is acknowledged when a round trip has passed, or there is a queue.
-            let due = now - 1.5 * self.rtt() - length;
-            let is_due = |it: &&Epoch| it.ended < due && it.sent > 8.0 * PACKET;
-            let waits = waiting.iter().filter(is_due).any(|it| it.share() < 0.3);
-            let factor = if waits { HELD_BACK } else { 1.0 };
-            let rate = (factor * self.capacity).max(LEAST.min(self.ceiling));
+            let rate = self.plan_start(now, waiting);
             return Span { rate, length };
         }
         // What will be there once it is seen what is under way: so nothing is done about it twice.

@@ -35,6 +35,9 @@ pub struct Scenario {
     pub legs: Vec<usize>,
     /// What each connection has to send, in bytes a second; without bounds if infinite.
     pub demand: f64,
+    /// How many of each controller's connections have something to send, from a time on; all if there is no
+    /// step.
+    pub active: Steps,
     /// Connections of others, with cubic.
     pub foreign: usize,
     /// The length of it, in seconds.
@@ -54,6 +57,7 @@ impl Default for Scenario {
             policer: None,
             legs: vec![1],
             demand: f64::INFINITY,
+            active: Vec::new(),
             foreign: 0,
             seconds: 30.0,
             seed: 1,
@@ -241,12 +245,17 @@ impl Run<'_> {
                 PACKET
             };
         }
-        let flows = leg.flows.len();
+        let flows = active(&self.scenario.active, now).min(leg.flows.len());
         let chosen = (0..flows)
             .map(|step| (leg.turn + step) % flows)
             .find(|flow| leg.wanted[*flow] >= PACKET);
         let Some(flow) = chosen else {
-            self.at(now + PACKET / rate.max(demand), What::Send(index));
+            let soon = if demand.is_finite() {
+                rate.max(demand)
+            } else {
+                rate
+            };
+            self.at(now + PACKET / soon, What::Send(index));
             return;
         };
         leg.turn = flow + 1;
@@ -328,6 +337,20 @@ impl Run<'_> {
                 None => self.at(now + rtt, What::Foreign(index, true)),
             }
         }
+    }
+}
+
+/// How many connections have something to send at a time.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "numbers here are small and positive"
+)]
+fn active(steps: &Steps, now: f64) -> usize {
+    if steps.is_empty() {
+        usize::MAX
+    } else {
+        at(steps, now) as usize
     }
 }
 

@@ -1,0 +1,95 @@
+//! The start: more and more until there is a queue.
+
+use super::super::tally::Tally;
+use super::super::{Epoch, PACKET};
+use super::room::{PATIENCE, SAFE, Shallow};
+use super::{Controller, LEAST, Seen};
+
+/// What is sent meanwhile where an answer is overdue at the start, of what was sent before.
+const HELD_BACK: f64 = 0.1;
+
+/// What is sent at the start, until it is sure, once a queue was seen: of the rate at which it was. Whatever is
+/// under way then was sent at more, and makes it longer yet.
+const BEYOND: f64 = 0.5;
+
+/// The packets of an epoch that show it: one or two may only have been told of late, since acknowledgements
+/// were lost.
+const FEW_SEEN: f64 = 4.0;
+
+/// So many packets tell at the start that less is let through than usual; half of them, that it may be so.
+const ENOUGH: f64 = 60.0;
+
+impl Controller {
+    /// By how much less than usual may be let through of so many bytes at the start, when nothing much is
+    /// known of the path yet: as if one in five were lost at least.
+    fn doubt_at_start(&self, bytes: f64) -> f64 {
+        let packets = PACKET / bytes + 1.0 / self.path.packets().max(1.0);
+        (4.0 * self.deviation(bytes))
+            .max(4.0 * (0.16 * packets).sqrt())
+            .max(0.25 * self.path.share())
+    }
+
+    /// Goes on until there is a queue, or less is let through than usual.
+    pub(super) fn start(&mut self, seen: Seen<'_>) {
+        let Seen { epoch, now, .. } = seen;
+        let usual = self.path.share();
+        let before = self.beyond;
+        self.beyond.add(epoch);
+        let all = self.beyond;
+        // What was lost of acknowledgements is told late: only what is short twice in a row is.
+        let is_short = self.path.packets() > 30.0
+            && before.packets() > 0.0
+            && all.packets() > ENOUGH
+            && usual - all.share() > self.doubt_at_start(all.bytes());
+        if self.path.packets() <= 30.0 || seen.short < self.doubt_at_start(epoch.sent) / 2.0 {
+            self.beyond = Tally::default();
+        }
+        if seen.is_queued || seen.is_rising || is_short {
+            self.capacity = seen.carried.unwrap_or(self.capacity);
+            self.shallow = Shallow {
+                is_one: is_short,
+                safe: SAFE * self.capacity,
+                patience: PATIENCE[0],
+                until: now + self.rtt(),
+            };
+            self.starting = false;
+            self.beyond = Tally::default();
+            // First what is under way is seen, and less was sent for as long as a pulse takes.
+            self.next_pulse = now + 2.0 * self.rtt() + 4.0 * self.length();
+            return;
+        }
+        if self.beyond.packets() == 0.0 {
+            self.path.add(epoch);
+        }
+        if !seen.is_limited && self.beyond.packets() < ENOUGH / 2.0 {
+            // Twice as much in each round trip, and in the time until that is seen.
+            let length = epoch.length();
+            let factor = 2_f64.powf(length / (0.9 * self.rtt() + length));
+            self.capacity = (self.capacity * factor).min(4.0 * epoch.rate);
+        }
+    }
+
+    /// What to send at while nothing has been found yet.
+    pub(super) fn plan_start(&self, now: f64, waiting: &[Epoch]) -> f64 {
+        // What was sent is acknowledged when a round trip has passed, or there is a queue.
+        let due = now - 1.5 * self.rtt() - self.length();
+        let is_due = |it: &&Epoch| it.ended < due && it.sent > 8.0 * PACKET;
+        let waits = waiting.iter().filter(is_due).any(|it| it.share() < 0.3);
+        let mut rate = self.capacity;
+        if waits {
+            rate *= HELD_BACK;
+        } else if let Some(beyond) = self.first_queued(waiting) {
+            rate = rate.min(BEYOND * beyond);
+        }
+        rate.max(LEAST.min(self.ceiling))
+    }
+
+    /// Returns the rate of the first epoch under way of which it is already seen, though not for sure, that a
+    /// queue was there when it was sent.
+    fn first_queued(&self, waiting: &[Epoch]) -> Option<f64> {
+        let target = self.target();
+        let is_queued =
+            |it: &&Epoch| it.delivered > FEW_SEEN * PACKET && it.least_queue > target / 2.0;
+        waiting.iter().find(is_queued).map(|it| it.rate)
+    }
+}
