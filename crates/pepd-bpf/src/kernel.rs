@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use caps::{CapSet, Capability};
+use nix::errno::Errno;
 use pepd_sys::bpf::{Map, MapKind};
 
 use crate::load::{Registered, load};
@@ -145,13 +146,21 @@ fn remove(names: &[Name]) -> Result<(), Error> {
         };
         if map.value().is_ok_and(|value| is_wanted(&value)) {
             match map.delete_value() {
-                // It has a link, and goes with the process that has it.
-                Err(error) if error.kind() == io::ErrorKind::Unsupported => {}
+                Err(error) if stays(&error) => {}
                 other => other.map_err(failed)?,
             }
         }
     }
     Ok(())
+}
+
+/// Tells whether there is nothing to remove: it has a link, and goes with the process that has it; or it is
+/// removed already, and only sockets have it still (kernel/bpf/bpf_struct_ops.c,
+/// bpf_struct_ops_map_delete_elem).
+fn stays(error: &io::Error) -> bool {
+    const NOTHING: [Errno; 3] = [Errno::EOPNOTSUPP, Errno::EINPROGRESS, Errno::ENOENT];
+    let errno = error.raw_os_error().map(Errno::from_raw);
+    errno.is_some_and(|errno| NOTHING.contains(&errno))
 }
 
 /// Returns the name as `struct tcp_congestion_ops` has it.

@@ -21,6 +21,9 @@ const _: () = assert!(OPEN <= EPOCHS);
 
 const STEP: &str = "look for a leg's rate";
 
+/// No epoch is longer.
+const LONGEST: Duration = Duration::from_secs(1);
+
 const MICROSECONDS: f64 = 1e6;
 
 /// Nothing was sent or acknowledged for so long, and for four round trips: the thread sleeps.
@@ -152,7 +155,7 @@ impl Work {
     /// Waits for the end of the epoch, and begins the next one.
     fn step(&mut self) -> Result<(), Error> {
         // Nobody wakes it; and an epoch that ends early is one, too.
-        thread::park_timeout(Duration::from_secs_f64(self.length));
+        thread::park_timeout(Duration::try_from_secs_f64(self.length).unwrap_or(LONGEST));
         let mut now = now()?;
         self.read(now)?;
         let rtt = self.ledger.controller().least_rtt().unwrap_or_default();

@@ -17,6 +17,7 @@ use serde_json::Value;
 use super::fixed_rate::{FIND, control_of};
 use crate::harness::{LIMIT, PEPD};
 use crate::streams::{fill, watch};
+use crate::weather::{LOSE, RESTORE};
 
 /// What is known of the leg towards the server.
 fn rate(world: &World) -> Result<Value> {
@@ -178,6 +179,45 @@ fn it_finds_the_rate_of_a_link(
         for sender in senders {
             sender.join().ok().context("a sender panicked")??;
         }
+        measured
+    })?;
+    let (status, log) = daemon.stop()?;
+    ensure!(status.success(), "{log}");
+    Ok(())
+}
+
+/// What was found holds after an outage, though what arrived in it, and just after it, was little.
+#[test]
+fn what_was_found_holds() -> Result<()> {
+    const RATE: u64 = 20;
+    require!(root, virtual_time, program("nft"));
+    let near = Shape::new(Duration::from_millis(5), Rate::mbit(100));
+    let far = Shape::new(Duration::from_millis(25), Rate::mbit(RATE));
+    let world = World::emulated(near, far)?;
+    let daemon = Pepd::start(PEPD, world.hb(), &config(&world))?;
+    let pairs = [world.pair(Family::V4)?];
+    pairs[0].server.set_nonblocking(true)?;
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| -> Result<()> {
+        let sender = scope.spawn(|| fill(&pairs[0].client, &over));
+        let measured = (|| -> Result<()> {
+            watch(&pairs, Duration::from_secs(3))?;
+            world.server().sh(LOSE)?;
+            std::thread::park_timeout(Duration::from_secs(2));
+            world.server().sh(RESTORE)?;
+            // A sender's timer may have been doubled to as long as that.
+            watch(&pairs, Duration::from_millis(2500))?;
+            let time = Duration::from_secs(8);
+            let (_, bytes) = watch(&pairs, time)?;
+            let most = time.as_secs_f64() * RATE as f64 * 1e6 / 8.0 * 1448.0 / 1514.0;
+            let share = bytes as f64 / most;
+            let found = rate(&world)?;
+            println!("{share:.3} of the limit; {found}");
+            ensure!(share > 0.8, "{share} of the limit: {found}");
+            Ok(())
+        })();
+        over.store(true, Relaxed);
+        sender.join().ok().context("the sender panicked")??;
         measured
     })?;
     let (status, log) = daemon.stop()?;

@@ -13,9 +13,9 @@ mod outages;
 mod soak;
 
 /// Loses all that comes to a host, or that it sends, unseen by the box.
-const LOSE: &str = "nft 'add table inet outage; add chain inet outage in { type filter hook prerouting \
+pub const LOSE: &str = "nft 'add table inet outage; add chain inet outage in { type filter hook prerouting \
                     priority raw; policy drop; }; add chain inet outage out { type filter hook output \
                     priority 0; policy drop; }'";
 
 /// Ends that.
-const RESTORE: &str = "nft delete table inet outage";
+pub const RESTORE: &str = "nft delete table inet outage";

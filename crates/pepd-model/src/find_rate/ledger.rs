@@ -2,11 +2,15 @@
 
 use std::collections::VecDeque;
 
-use super::{Controller, Epoch, Span};
+use super::{Controller, Epoch, PACKET, Span};
 
 /// The most epochs that are open at once. Where a round trip is as long as so many, the oldest is taken for
 /// finished: whoever counts has room for no more.
 pub const OPEN: usize = 64;
+
+/// A policer or a short buffer lets something of so many bytes through, and of losses alone hardly ever so many
+/// come together.
+const NOTHING: f64 = 8.0 * PACKET;
 
 /// A controller with the epochs that it waits for.
 #[derive(Clone, Debug)]
@@ -66,7 +70,11 @@ impl Ledger {
             epoch.ended = now;
         }
         while let Some(first) = self.finished(now) {
-            self.controller.finish(now, &first);
+            if self.is_cut() {
+                self.controller.skip();
+            } else {
+                self.controller.finish(now, &first);
+            }
             self.epochs.pop_front();
         }
         let span = self.controller.plan(now, self.epochs.make_contiguous());
@@ -82,5 +90,13 @@ impl Ledger {
         let is_later = self.epochs.iter().skip(1).any(|it| it.delivered > 0.0);
         let is_over = is_later && now >= first.ended + first.longest_rtt;
         (is_over || self.epochs.len() >= OPEN).then_some(first)
+    }
+
+    /// Tells whether all was lost of an epoch since, and of a later one something arrived: the link was gone
+    /// meanwhile, and what is acknowledged of the first one by then says nothing of what the link carries.
+    fn is_cut(&self) -> bool {
+        let since = self.epochs.iter().skip(1);
+        let mut later = since.skip_while(|it| it.sent <= NOTHING || it.delivered > 0.0);
+        later.any(|it| it.delivered > 0.0)
     }
 }

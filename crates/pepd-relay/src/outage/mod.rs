@@ -163,11 +163,14 @@ impl Answers<'_> {
                     at += 1;
                     continue;
                 }
-                let one = self.unanswered.swap_remove(at);
+                let mut one = self.unanswered.swap_remove(at);
                 if next == Next::Send {
                     let when = pace.next(one.bytes(), Instant::now());
                     tokio::time::sleep_until(when.into()).await;
-                    one.send(self.shared);
+                    // The kernel may have sent it meanwhile.
+                    if one.look(Instant::now()) == Next::Send {
+                        one.send(self.shared);
+                    }
                 }
             }
             let now = Instant::now();

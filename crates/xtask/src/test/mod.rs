@@ -106,6 +106,7 @@ const IN_VIRTUAL_TIME: &[&str] = &[
     "handshake::times::the_first_byte Family__V6",
     "relay::find_rate::it_finds case_2",
     "relay::find_rate::little case_1",
+    "relay::find_rate::what_was_found",
     "relay::interactive:: Family__V6",
     "relay::phases::each_legs",
     "relay::phases::the_slow_leg Flow__Download",

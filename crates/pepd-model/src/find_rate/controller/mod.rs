@@ -233,9 +233,19 @@ impl Controller {
         self.bound();
     }
 
+    /// Leaves an epoch out that says nothing: the link was gone. What was being found out about it goes on
+    /// from what was known before.
+    pub fn skip(&mut self) {
+        self.last = None;
+        if let Some(trial) = self.trial.take() {
+            self.capacity = trial.capacity();
+            self.beyond = Tally::default();
+        }
+    }
+
     fn see<'e>(&mut self, now: f64, epoch: &'e Epoch) -> Option<Seen<'e>> {
         if epoch.sent <= 0.0 || epoch.delivered <= 0.0 {
-            self.last = None;
+            self.skip();
             return None;
         }
         let (length, target) = (epoch.length(), self.target());
@@ -256,7 +266,9 @@ impl Controller {
         let last = last.filter(|_| passed > 0.0);
         // From the middle of the one to the middle of the other.
         let carried = last.map(|(_, before)| (before + through) / 2.0 / passed);
-        if let Some((last, _)) = last {
+        // Who has sent little, as after a timeout, has not tried what arrives.
+        let is_limited = epoch.sent < 0.85 * epoch.rate * length;
+        if let Some((last, _)) = last.filter(|_| !is_limited) {
             // Whatever is taken for usual, not less than six in ten arrive.
             let arrived = (last.delivered + epoch.delivered) / 2.0 / usual.max(0.6);
             self.arrive(epoch.acknowledged, arrived / passed);
@@ -282,7 +294,7 @@ impl Controller {
                 .map(|(last, this)| (last + this) / 2.0),
             short,
             doubt,
-            is_limited: epoch.sent < 0.85 * epoch.rate * length,
+            is_limited,
             is_queued: queue > target / 2.0,
             is_rising: risen > target.max(0.25 * length) && queue > 0.0,
         })

@@ -32,6 +32,13 @@ pub(super) struct Trial {
     tally: Tally,
 }
 
+impl Trial {
+    /// Returns what the link was taken to carry before, in bytes a second.
+    pub(super) fn capacity(&self) -> f64 {
+        self.capacity
+    }
+}
+
 /// A link that drops at once what is too much.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Shallow {

@@ -26,7 +26,8 @@ pub(super) struct Link<'s> {
     queued: f64,
     tokens: f64,
     filled: f64,
-    in_burst: bool,
+    /// Whether all is lost just now, of packets and of acknowledgements.
+    in_burst: [bool; 2],
 }
 
 /// What becomes of a packet: when it leaves the link, unless it is dropped, and whether it is lost then.
@@ -42,7 +43,7 @@ impl<'s> Link<'s> {
             queued: 0.0,
             tokens: scenario.policer.unwrap_or_default(),
             filled: 0.0,
-            in_burst: false,
+            in_burst: [false; 2],
         }
     }
 
@@ -55,7 +56,7 @@ impl<'s> Link<'s> {
                 return None;
             }
             self.tokens -= PACKET;
-            return Some((now, self.is_lost()));
+            return Some((now, self.is_lost(now)));
         }
         while let Some(first) = self.waiting.front().filter(|first| first.0 <= now) {
             self.queued -= first.1;
@@ -67,7 +68,7 @@ impl<'s> Link<'s> {
         self.free_at = self.finish(self.free_at.max(now), PACKET);
         self.waiting.push_back((self.free_at, PACKET));
         self.queued += PACKET;
-        Some((self.free_at, self.is_lost()))
+        Some((self.free_at, self.is_lost(self.free_at)))
     }
 
     /// When so many bytes are through that begin at a time.
@@ -88,8 +89,21 @@ impl<'s> Link<'s> {
         }
     }
 
-    fn is_lost(&mut self) -> bool {
-        let [share, _] = self.scenario.loss;
+    fn is_lost(&mut self, now: f64) -> bool {
+        self.loses(now, 0)
+    }
+
+    /// Whether an acknowledgement is lost that is sent at a time.
+    pub(super) fn loses_acknowledgement(&mut self, now: f64) -> bool {
+        self.loses(now, 1)
+    }
+
+    fn loses(&mut self, now: f64, way: usize) -> bool {
+        let gone = &self.scenario.gone;
+        if gone.iter().any(|span| (span.0..span.1).contains(&now)) {
+            return true;
+        }
+        let share = self.scenario.loss[way];
         let burst = self.scenario.burst;
         if burst <= 1.0 {
             return self.random.random::<f64>() < share;
@@ -97,8 +111,8 @@ impl<'s> Link<'s> {
         // Gilbert: everything is lost in a burst.
         let leave = 1.0 / burst;
         let enter = leave * share / (1.0 - share);
-        let change = if self.in_burst { leave } else { enter };
-        self.in_burst ^= self.random.random::<f64>() < change;
-        self.in_burst
+        let change = if self.in_burst[way] { leave } else { enter };
+        self.in_burst[way] ^= self.random.random::<f64>() < change;
+        self.in_burst[way]
     }
 }

@@ -1,14 +1,14 @@
 //! A link, and what sends over it: packet by packet, without a clock.
 
 mod cubic;
+mod flow;
 mod link;
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use rand::RngExt as _;
-
 use self::cubic::Cubic;
+use self::flow::Flow;
 use self::link::{Link, at};
 use super::{Controller, Ledger, LimitedBy, PACKET};
 
@@ -26,8 +26,10 @@ pub struct Scenario {
     pub buffer: f64,
     /// The share of packets that is lost behind it, and of acknowledgements.
     pub loss: [f64; 2],
-    /// The mean number of packets that are lost in a row; 1 where each is lost by itself.
+    /// The mean number of packets, or acknowledgements, that are lost in a row; 1 where each is lost by itself.
     pub burst: f64,
+    /// From when to when all is lost both ways, in seconds.
+    pub gone: Vec<(f64, f64)>,
     /// The bytes that a policer lets through at once, which drops what comes at more than the rate; none
     /// where a queue is there instead.
     pub policer: Option<f64>,
@@ -54,6 +56,7 @@ impl Default for Scenario {
             buffer: f64::INFINITY,
             loss: [0.0; 2],
             burst: 1.0,
+            gone: Vec::new(),
             policer: None,
             legs: vec![1],
             demand: f64::INFINITY,
@@ -124,11 +127,7 @@ impl Ord for Event {
 /// A leg: a controller, and the connections that share its rate.
 struct Leg {
     ledger: Ledger,
-    /// The least round trip of each connection, and the packets of which it was told nothing yet because
-    /// acknowledgements were lost.
-    flows: Vec<(f64, Vec<(u64, f64)>)>,
-    /// What each has to send: bytes.
-    wanted: Vec<f64>,
+    flows: Vec<Flow>,
     last_send: f64,
     turn: usize,
 }
@@ -162,8 +161,7 @@ pub fn run(scenario: &Scenario, controller: impl Fn() -> Controller) -> Vec<Samp
         let span = ledger.turn(0.0);
         run.legs.push(Leg {
             ledger,
-            flows: vec![(f64::INFINITY, Vec::new()); *flows],
-            wanted: vec![0.0; *flows],
+            flows: vec![Flow::new(rtt); *flows],
             last_send: 0.0,
             turn: 0,
         });
@@ -238,17 +236,13 @@ impl Run<'_> {
         let rate = leg.ledger.current().map_or(1.0, |epoch| epoch.rate);
         let passed = now - leg.last_send;
         leg.last_send = now;
-        for wanted in &mut leg.wanted {
-            *wanted = if demand.is_finite() {
-                (*wanted + demand * passed).min(1e6)
-            } else {
-                PACKET
-            };
+        for flow in &mut leg.flows {
+            flow.want(demand, passed);
         }
         let flows = active(&self.scenario.active, now).min(leg.flows.len());
         let chosen = (0..flows)
             .map(|step| (leg.turn + step) % flows)
-            .find(|flow| leg.wanted[*flow] >= PACKET);
+            .find(|flow| leg.flows[*flow].may_send(now));
         let Some(flow) = chosen else {
             let soon = if demand.is_finite() {
                 rate.max(demand)
@@ -259,7 +253,7 @@ impl Run<'_> {
             return;
         };
         leg.turn = flow + 1;
-        leg.wanted[flow] -= PACKET;
+        leg.flows[flow].send(now);
         let number = leg.ledger.current().map_or(0, |epoch| epoch.number);
         if let Some(epoch) = leg.ledger.epoch_mut(number) {
             epoch.sent += PACKET;
@@ -283,9 +277,9 @@ impl Run<'_> {
         }
         let back = left + at(&self.scenario.rtt, left);
         let leg = &mut self.legs[index];
-        leg.flows[flow].1.push((number, now));
-        if self.link.random.random::<f64>() >= self.scenario.loss[1] {
-            let told = std::mem::take(&mut self.legs[index].flows[flow].1);
+        leg.flows[flow].untold.push((number, now));
+        if !self.link.loses_acknowledgement(left) {
+            let told = std::mem::take(&mut self.legs[index].flows[flow].untold);
             self.at(back, What::Acknowledged(index, flow, told));
         }
     }
@@ -295,13 +289,8 @@ impl Run<'_> {
         let Some(last) = packets.last() else { return };
         let rtt = now - last.1;
         // The first round trip of a connection has the leg's queue in it.
-        let least = if leg.flows[flow].0.is_infinite() {
-            rtt - leg.ledger.controller().queue()
-        } else {
-            rtt
-        };
-        leg.flows[flow].0 = leg.flows[flow].0.min(least);
-        let queue = rtt - leg.flows[flow].0;
+        let queue = leg.ledger.controller().queue();
+        let queue = leg.flows[flow].acknowledged(now, last.1, queue);
         for (number, sent) in packets {
             if let Some(epoch) = leg.ledger.epoch_mut(*number) {
                 epoch.acknowledge(now, PACKET, queue, now - sent);
