@@ -1,5 +1,5 @@
 //! Fitting a program to the running kernel: where its structs have what, and what its enums' values are (BPF
-//! CO-RE, https://docs.kernel.org/bpf/libbpf/libbpf_overview.html).
+//! CO-RE, <https://docs.kernel.org/bpf/libbpf/libbpf_overview.html>).
 
 use std::collections::BTreeMap;
 
