@@ -107,8 +107,6 @@ const IN_VIRTUAL_TIME: &[&str] = &[
     "relay::find_rate::it_finds case_2",
     "relay::find_rate::little case_1",
     "relay::interactive:: Family__V6",
-    "relay::shares::a_narrow Family__V4",
-    "relay::shares::one_and case_2",
     "relay::phases::each_legs",
     "relay::phases::the_slow_leg Flow__Download",
     "relay::phases::the_slow_leg Flow__Upload Slow__Incoming",
