@@ -4,7 +4,7 @@
 // itself. What is sent beyond what that carries is lost there, and others could have had it.
 //
 // Loss alone does not tell: the leg may lose as much, whatever is sent. So where a connection loses
-// much it is tried: for as many packets again it sends only what arrived of it. If then hardly
+// much it is tried: for as many packets again it sends only three quarters of what arrived of it. If then hardly
 // anything is lost, its path was full, and what arrived is its cap; if as large a share is lost as
 // before, the cap goes, and the next trial is twice as long away. A connection with a cap that is less
 // than its share counts as one that has no more to send, and the others have the rest. Its cap
@@ -32,6 +32,8 @@ enum phase {
 #define LOSSES 100
 #define WORTH 1600
 #define ALL 1024
+// What is sent at a trial is less than what arrived by this part.
+#define TRY 4
 // After a trial in vain, at most so many times doubled.
 #define REST (8 * SECOND)
 #define RESTS_MOST 4
@@ -59,10 +61,10 @@ INLINE u32 carried(struct flow *flow, u32 packets, u32 passed)
 	return rate < ~0U ? rate : ~0U;
 }
 
-// A little less than that: what waits before the narrow place becomes less.
-INLINE void limit(struct flow *flow, u32 rate)
+// Less than that by a part: what waits before the narrow place becomes less.
+INLINE void limit(struct flow *flow, u32 rate, u32 part)
 {
-	rate -= rate / 16;
+	rate -= rate / part;
 	flow->cap = rate ? rate : 1;
 	flow->is_little = 0;
 }
@@ -80,7 +82,7 @@ INLINE void look_again(struct flow *flow, u32 lost, u32 all, u32 rate, u64 share
 			flow->cap = 0;
 			return;
 		}
-		limit(flow, rate);
+		limit(flow, rate, 16);
 		flow->times = 0;
 		return;
 	}
@@ -114,7 +116,7 @@ INLINE void watch(struct tcp_sock *tp, struct flow *flow, u64 share, u32 shares,
 			observe(tp, flow, WATCHED);
 		} else if (passed > round_trip && lost >= LOSSES) {
 			flow->yield = yield;
-			limit(flow, carried(flow, delivered, passed));
+			limit(flow, carried(flow, delivered, passed), TRY);
 			observe(tp, flow, BEGUN);
 		} else if (passed > round_trip && all > WORTH) {
 			observe(tp, flow, WATCHED);
@@ -135,10 +137,18 @@ INLINE void watch(struct tcp_sock *tp, struct flow *flow, u64 share, u32 shares,
 			break;
 		}
 		if (2 * yield < ALL + flow->yield) {
+			// Clearly less is lost: there was still a queue.
+			if (4 * yield > ALL + 3 * (u32)flow->yield) {
+				flow->yield = yield;
+				limit(flow, carried(flow, delivered, passed), TRY);
+				observe(tp, flow, BEGUN);
+				return;
+			}
 			flow->cap = 0;
 			break;
 		}
 		flow->yield = yield;
+		flow->cap += flow->cap / TRY;
 		flow->times = 1;
 		observe(tp, flow, CAPPED);
 		return;
@@ -153,10 +163,11 @@ INLINE void watch(struct tcp_sock *tp, struct flow *flow, u64 share, u32 shares,
 			observe(tp, flow, WATCHED);
 		return;
 	}
-	if (!flow->cap) {
-		if (flow->phase == CAPPED)
-			flow->times = 0;
-		else if (flow->times < RESTS_MOST)
+	if (!flow->cap && flow->phase == CAPPED) {
+		flow->times = 0;
+		observe(tp, flow, WATCHED);
+	} else if (!flow->cap) {
+		if (flow->times < RESTS_MOST)
 			flow->times++;
 		observe(tp, flow, RESTS);
 	}
