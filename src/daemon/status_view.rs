@@ -6,11 +6,11 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Instant, SystemTime};
 
 use pepd_admin::wire::{
-    API_VERSION, CampusSnapshot, Confinement, CountedReason, DaemonState, FlowHistory,
+    API_VERSION, AutoBuffers, CampusSnapshot, Confinement, CountedReason, DaemonState, FlowHistory,
     FlowSnapshot, GuardDrops, LastReload, LimitUse, ReloadState, Status,
 };
 use pepd_admin::{LegFacts, View, advise};
-use pepd_config::{Config, Via};
+use pepd_config::{Buffer, Config, Via};
 use pepd_relay::Observer;
 use pepd_telemetry::Counters;
 
@@ -72,6 +72,8 @@ struct Configured {
     pending: u64,
     campuses: Vec<CampusSnapshot>,
     legs: Vec<LegFacts>,
+    /// The legs with `buffer = "auto"`.
+    automatic: Vec<String>,
 }
 
 impl StatusView {
@@ -174,7 +176,7 @@ impl StatusView {
         let pressure = self.observer.admission().pressure(Instant::now());
         match self.alarms.passing() {
             Passing::Blocked => DaemonState::Blocked,
-            _ if pressure.full || pressure.exhausted => DaemonState::Full,
+            _ if pressure.full || pressure.memory || pressure.exhausted => DaemonState::Full,
             _ if pressure.flooded => DaemonState::Flooded,
             Passing::OnTrial => DaemonState::Trial,
             Passing::Through => DaemonState::Splitting,
@@ -198,6 +200,9 @@ impl StatusView {
             limit("pending", self.counters.pending.get(), configured.pending),
             limit("pipes", pipes as u64, most_pipes as u64),
         ];
+        if let Some(memory) = admission.limits().memory {
+            limits.push(limit("memory", admission.memory_counted(), memory.0));
+        }
         // Where the kernel does not tell, nothing is reported.
         if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
             limits.push(limit("descriptors", open.count() as u64, self.descriptors));
@@ -216,7 +221,9 @@ impl View for StatusView {
             .unwrap_or_else(PoisonError::into_inner);
         let pairs = table.pairs(now);
         let (routed, guards) = self.kernel();
-        let advice = advise(&pairs, &table.flows(now), &configured.legs);
+        let flows = table.flows(now);
+        let advice = advise(&pairs, &flows, &configured.legs);
+        let automatic = configured.automatic.iter();
         Status {
             api: API_VERSION,
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -238,6 +245,7 @@ impl View for StatusView {
             guards,
             links: self.links.get(),
             rates: self.finders.rates(),
+            buffers: automatic.map(|leg| AutoBuffers::sum(leg, &flows)).collect(),
             held: self.held.get(),
             alarms: self.alarms.list(),
             advice,
@@ -288,10 +296,14 @@ impl From<&Config> for Configured {
             },
             leg: config.leg(campus.leg).name.clone(),
         });
+        let automatic = config
+            .legs
+            .iter()
+            .filter(|leg| leg.buffer == Some(Buffer::Auto));
         let legs = config.legs.iter().map(|leg| LegFacts {
             name: leg.name.clone(),
             congestion: leg.congestion.as_ref().map(|it| it.as_str().to_owned()),
-            buffer: leg.buffer.map(|bytes| bytes.0),
+            buffer: leg.buffer.and_then(Buffer::size).map(|bytes| bytes.0),
             rate: leg.rate.map(|rate| rate.0),
         });
         Self {
@@ -299,6 +311,7 @@ impl From<&Config> for Configured {
             pending: config.limits.pending.into(),
             campuses: campuses.collect(),
             legs: legs.collect(),
+            automatic: automatic.map(|leg| leg.name.clone()).collect(),
         }
     }
 }

@@ -7,7 +7,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
 use super::families::{Families, Family, Labels};
-use super::{links, process, rates};
+use super::{buffers, links, process, rates};
 use crate::view::View;
 use crate::wire::{
     Alarm, CountedReason, DaemonState, GuardDrops, Liveness, PairDirection, PairSnapshot,
@@ -46,6 +46,7 @@ impl Collector for Collect {
         guards(families, &status.guards)?;
         links::write(families, counters, &status)?;
         rates::write(families, &status.rates)?;
+        buffers::write(families, &status.buffers)?;
         process::write(families)
     }
 }

@@ -6,6 +6,7 @@
 //! that they do not know; [`API_VERSION`] changes when one that they know goes or means something
 //! else.
 
+mod buffers;
 mod confinement;
 mod flows;
 mod links;
@@ -15,15 +16,17 @@ mod problem;
 mod rates;
 mod status;
 
+pub use buffers::{AutoBuffers, BufferSum};
 pub use confinement::Confinement;
 pub use flows::{FlowList, FlowQuery, FlowSort, Place};
 pub use links::{Held, LinkQuery, LinkState, ModemState, Outage};
 pub use lists::{CounterList, Done, Index, LimitList, PeerList};
 pub use peers::{GuardDrops, Liveness, PeerState};
 pub use pepd_telemetry::{
-    CountedFailure, DirectionPoint, DirectionSnapshot, FlowHistory, FlowSnapshot, Goodput,
-    HandshakeMode, HistoryPoint, LegPoint, LegSnapshot, LinkReport, PairDirection, PairLeg,
-    PairSnapshot, Phase, PhaseSeconds, QueueBytes, Side, TcpFigures,
+    BufferFigures, CountedFailure, DirectionPoint, DirectionSnapshot, FlowHistory, FlowSnapshot,
+    Goodput, HandshakeMode, HistoryPoint, LegBuffers, LegPoint, LegSnapshot, LinkReport,
+    PairDirection, PairLeg, PairSnapshot, Phase, PhaseSeconds, QueueBytes, Side, SizedBy,
+    TcpFigures,
 };
 pub use problem::{ErrorBody, Problem};
 pub use rates::{FoundRate, RateState};
