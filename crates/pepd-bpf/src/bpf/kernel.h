@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 //
-// The kernel's types, as far as they are used: libbpf finds where the running kernel has what (BPF
+// The kernel's types, as far as they are used: the loader (fit.rs) finds where the running kernel has what (BPF
 // CO-RE).
 
 #pragma once

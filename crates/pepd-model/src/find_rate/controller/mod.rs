@@ -235,7 +235,7 @@ impl Controller {
 
     /// Leaves an epoch out that says nothing: the link was gone. What was being found out about it goes on
     /// from what was known before.
-    pub fn skip(&mut self) {
+    pub(super) fn skip(&mut self) {
         self.last = None;
         if let Some(trial) = self.trial.take() {
             self.capacity = trial.capacity();
