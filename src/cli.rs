@@ -19,7 +19,7 @@ use crate::leg_spec::{self, LegSpec};
 /// each with a congestion control, buffers and timers of its own. Neither end host notices:
 /// each still sees the other's address and port.
 #[derive(Debug, Parser)]
-#[command(version, after_long_help = exit_status())]
+#[command(version = env!("PEPD_VERSION"), after_long_help = exit_status())]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]

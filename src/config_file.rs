@@ -1,7 +1,7 @@
 //! Reading the configuration file, with what this host has to say about it.
 
 use std::fs::{self, File as OpenFile};
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, Read};
 use std::ops::RangeInclusive;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -16,6 +16,7 @@ use crate::daemon::privileges::bar::Bar;
 use crate::daemon::privileges::user;
 use crate::exit::{Failure, Result};
 use crate::time_limit::{self, NoResult};
+use crate::ui::output::has_colours;
 
 /// The time that reading and understanding a file may take. One of a mount that hangs would take
 /// for ever.
@@ -35,7 +36,7 @@ pub fn read_all(file: &File) -> Result<Vec<Config>> {
 }
 
 fn read_in_time<T: Send + 'static>(file: &File, parse: Parse<T>) -> Result<T> {
-    let (wanted, colour) = (file.clone(), io::stderr().is_terminal());
+    let (wanted, colour) = (file.clone(), has_colours(&io::stderr()));
     match time_limit::run(LIMIT, move || load(&wanted, parse, colour)) {
         Ok(result) => result,
         Err(why) => Err(unread(file, &why)),

@@ -2,23 +2,31 @@
 
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
-use pepd_config::{Config, Congestion, Handshake, Via};
+use pepd_config::{Action, Config, Congestion, Dscp, Handshake, Leg, Via};
 
 use crate::cli::Check;
 use crate::config_file;
+use crate::doctor::congestion;
 use crate::exit::Result;
 use crate::ui::output::print;
 use crate::ui::table;
 
-/// Validates the file and prints its resolved table, or that of each box of the fleet.
+/// Validates the file and prints its resolved table, or that of each box of the fleet. What this host's
+/// kernel lacks is said of this box only: the others are other hosts.
 pub fn check(Check { file, all }: &Check) -> Result {
-    let configs = if *all {
-        config_file::read_all(file)?
-    } else {
-        vec![config_file::read(file)?]
-    };
-    let tables: Vec<_> = configs.iter().map(describe).collect();
-    print(tables.join("\n").as_bytes())
+    if *all {
+        let configs = config_file::read_all(file)?;
+        let tables: Vec<_> = configs.iter().map(describe).collect();
+        return print(tables.join("\n").as_bytes());
+    }
+    let config = config_file::read(file)?;
+    let mut text = describe(&config);
+    let lacks = congestion::refused_here(&config);
+    for (at, (leg, what)) in lacks.iter().enumerate() {
+        let gap = if at == 0 { "\n" } else { "" };
+        text += &format!("{gap}on this host `pepd run` would refuse leg {leg}: {what}\n");
+    }
+    print(text.as_bytes())
 }
 
 fn describe(config: &Config) -> String {
@@ -33,11 +41,125 @@ fn describe(config: &Config) -> String {
         config.rules.len(),
         table::text(&campuses(config)),
     );
-    text = format!("{text}\n{}", table::text(&legs(config)));
+    text = format!(
+        "{text}\n{}\n{}",
+        table::text(&settings(config)),
+        table::text(&legs(config))
+    );
+    if !config.rules.is_empty() {
+        text = format!("{text}\n{}", table::text(&rules(config)));
+    }
     if !config.peers.is_empty() {
         text = format!("{text}\n{}", table::text(&peers(config)));
     }
+    let unused: Vec<_> = unused_legs(config).collect();
+    if !unused.is_empty() {
+        text += &format!("\nno campus has the leg {}\n", unused.join(", "));
+    }
     text
+}
+
+/// Names the legs that no campus has.
+fn unused_legs(config: &Config) -> impl Iterator<Item = &str> {
+    let is_used = |at| config.campuses.iter().any(|campus| campus.leg.0 == at);
+    let legs = config.legs.iter().enumerate();
+    legs.filter(move |(at, _)| !is_used(*at))
+        .map(|(_, leg)| leg.name.as_str())
+}
+
+/// What the file says of each leg; the kernel's own value where it says nothing.
+fn settings(config: &Config) -> Table {
+    let mut table = Table::new();
+    table.load_style(NOTHING).set_header([
+        "LEG",
+        "CONGESTION",
+        "BUFFER",
+        "RATE",
+        "INITIAL WINDOW",
+        "MSS",
+        "AND",
+    ]);
+    for leg in &config.legs {
+        table.add_row([
+            leg.name.clone(),
+            said(leg.congestion.as_ref().map(Congestion::as_str)),
+            said(leg.buffer),
+            leg.rate
+                .map_or_else(|| "no ceiling".to_owned(), |rate| rate.to_string()),
+            said(leg.initial_window),
+            said(leg.mss),
+            more(leg),
+        ]);
+    }
+    table
+}
+
+fn said(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "the kernel's".to_owned(), |value| value.to_string())
+}
+
+/// The settings of a leg that few have.
+fn more(leg: &Leg) -> String {
+    let mut more = Vec::new();
+    if leg.fast_open {
+        more.push("fast open".to_owned());
+    }
+    if leg.thin {
+        more.push("thin".to_owned());
+    }
+    if let Dscp::Set(dscp) = leg.dscp {
+        more.push(format!("DSCP {dscp}"));
+    }
+    if let Some(bytes) = leg.notsent_lowat {
+        more.push(format!("at most {bytes} unsent"));
+    }
+    if let Some(time) = leg.rto_max {
+        more.push(format!("repeats after {time:?} at most"));
+    }
+    more.join(", ")
+}
+
+/// The rules, in their order: the first that matches decides.
+fn rules(config: &Config) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(NOTHING)
+        .set_header(["RULE", "FROM", "TO", "PORTS", "ACTION"]);
+    for (rule, number) in config.rules.iter().zip(1..) {
+        let action = match (rule.action, rule.handshake) {
+            (Action::Bypass, _) => "bypass: routed, not split",
+            (Action::HoldAcks, _) => "hold-acks: routed, its ACKs held while a link is gone",
+            (Action::Split, Some(Handshake::Early)) => "split, handshake early",
+            (Action::Split, Some(Handshake::EndToEnd)) => "split, handshake end-to-end",
+            (Action::Split, None) => "split",
+        };
+        let ports = rule.destination_port.iter().map(|ports| {
+            let (first, last) = (ports.start(), ports.end());
+            if first == last {
+                first.to_string()
+            } else {
+                format!("{first}-{last}")
+            }
+        });
+        let number: i32 = number;
+        table.add_row([
+            number.to_string(),
+            any(rule.source.iter().map(ToString::to_string)),
+            any(rule.destination.iter().map(ToString::to_string)),
+            any(ports),
+            action.to_owned(),
+        ]);
+    }
+    table
+}
+
+fn any(values: impl Iterator<Item = String>) -> String {
+    let values: Vec<_> = values.collect();
+    if values.is_empty() {
+        "any".to_owned()
+    } else {
+        values.join("\n")
+    }
 }
 
 fn campuses(config: &Config) -> Table {

@@ -8,17 +8,15 @@ use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
 use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
-use pepd_admin::wire::{ErrorBody, Problem};
+use pepd_admin::wire::{Done, ErrorBody, Problem};
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
 
 use crate::cli::Target;
 use crate::config_file;
+use crate::daemon::admin::{socket_path, usual_socket};
 use crate::exit::{Failure, Result};
-
-/// The socket of the daemon that is meant unless something names another.
-const DEFAULT_SOCKET: &str = "/run/pepd/admin.sock";
 
 /// The time that the answer to a question may take. The daemon gives a client less.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(15);
@@ -42,8 +40,8 @@ pub struct Client {
 pub enum Error {
     /// Nobody listens at the socket.
     #[error(
-        "no daemon answers at {}: {error}; start one whose file has `[admin] socket`, or say \
-         with -c FILE or --socket PATH which one is meant",
+        "no daemon answers at {}: {error}; start one (pepd run), or say with -c FILE or \
+         --socket PATH which one is meant",
         path.display()
     )]
     Unreachable {
@@ -118,17 +116,16 @@ impl Client {
     pub fn new(target: &Target) -> Result<Self> {
         let path = match (&target.socket, &target.config) {
             (Some(socket), _) => socket.clone(),
-            (None, Some(path)) => config_file::read(&target.file(path))?
-                .admin
-                .socket
-                .ok_or_else(|| {
+            (None, Some(path)) => {
+                socket_path(&config_file::read(&target.file(path))?.admin).ok_or_else(|| {
                     Failure::unavailable(format!(
-                        "{} has no `[admin] socket`, so its daemon cannot be asked; add one, such \
-                     as \"{DEFAULT_SOCKET}\", and restart it",
+                        "{} has `[admin] socket = \"off\"`, so its daemon cannot be asked; leave that \
+                         out, and restart it",
                         path.display()
                     ))
-                })?,
-            (None, None) => PathBuf::from(DEFAULT_SOCKET),
+                })?
+            }
+            (None, None) => usual_socket(),
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -148,8 +145,8 @@ impl Client {
     }
 
     /// Makes a control request.
-    pub fn post(&self, address: &str) -> std::result::Result<(), Error> {
-        self.ask(Method::POST, address, CONTROL_TIMEOUT).map(drop)
+    pub fn post(&self, address: &str) -> std::result::Result<Done, Error> {
+        self.parse(&self.ask(Method::POST, address, CONTROL_TIMEOUT)?)
     }
 
     fn parse<T: DeserializeOwned>(&self, text: &[u8]) -> std::result::Result<T, Error> {

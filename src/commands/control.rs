@@ -8,10 +8,15 @@ use crate::commands::{endpoint, status};
 use crate::exit::Result;
 use crate::ui::output::print;
 
-/// Has the daemon read its configuration again, and says why it does not.
+/// Has the daemon read its configuration again, and says what to know beside, or why it does not.
 pub fn reload(target: &Target) -> Result {
-    Client::new(target)?.post(endpoint::RELOAD)?;
-    print(b"reloaded\n")
+    let done = Client::new(target)?.post(endpoint::RELOAD)?;
+    let notes: String = done
+        .notes
+        .iter()
+        .map(|note| format!("note: {note}\n"))
+        .collect();
+    print(format!("reloaded\n{notes}").as_bytes())
 }
 
 /// Has the daemon route new connections, let those that there are finish, and end.

@@ -2,12 +2,12 @@
 
 use std::fmt::{Display, Write};
 
-use pepd_admin::wire::{DirectionSnapshot, FlowList, FlowSnapshot};
+use pepd_admin::wire::{DirectionSnapshot, FlowList, FlowSnapshot, Status};
 
 use crate::cli::FlowsArgs;
 use crate::commands::client::Client;
 use crate::commands::endpoint;
-use crate::exit::Result;
+use crate::exit::{Failure, Result};
 use crate::ui::format;
 use crate::ui::labels;
 use crate::ui::output::print;
@@ -23,7 +23,26 @@ pub fn flows(args: &FlowsArgs) -> Result {
         return print(&text);
     }
     let list: FlowList = client.get(&address)?;
+    if let (Some(campus), 0) = (&args.campus, list.matching) {
+        require_campus(campus, &client.get(endpoint::STATUS)?)?;
+    }
     print(describe(&list, table::width()).as_bytes())
+}
+
+/// Fails if the daemon has no campus of this name.
+fn require_campus(name: &str, status: &Status) -> Result {
+    let names: Vec<_> = status
+        .campuses
+        .iter()
+        .map(|campus| campus.name.as_str())
+        .collect();
+    if names.contains(&name) {
+        return Ok(());
+    }
+    let names = names.join(", ");
+    Err(Failure::unavailable(format!(
+        "--campus {name}: the daemon has no campus of that name; it has: {names}"
+    )))
 }
 
 fn describe(list: &FlowList, width: Option<u16>) -> String {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use pepd_config::AdminSocket;
 use pepd_relay::Injector;
 
 use crate::cli::File;
@@ -19,8 +20,16 @@ pub fn run(file: &File) -> Result {
     privileges::require()?;
     let account = privileges::user::wanted(&config)?;
     let _lock = Lock::acquire()?;
-    let socket = Socket::bind(&config.admin, account.as_ref())?;
-    let page = Page::bind(&config)?;
+    let mut lacks = Vec::new();
+    let socket = match Socket::bind(&config.admin, account.as_ref()) {
+        // Nobody has asked for it: another daemon of this host, in another network namespace, may have it.
+        Err(failure) if config.admin.socket == AdminSocket::Usual => {
+            lacks.push(failure.to_string());
+            None
+        }
+        bound => bound?,
+    };
+    let page = Page::bind(&config, &mut lacks)?;
     let controls = Controls::register(&config)?;
     // Without the capability that it takes, legs wait for the kernel's timers.
     let injector = Injector::open().ok().map(Arc::new);
@@ -36,6 +45,7 @@ pub fn run(file: &File) -> Result {
             socket,
             page,
             injector,
+            lacks,
         },
         in_force,
     };

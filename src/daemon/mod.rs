@@ -93,6 +93,8 @@ pub struct Made {
     /// By which legs are restarted when their link is back, and ACKs made several; none where that is not
     /// permitted.
     pub injector: Option<Arc<Injector>>,
+    /// What could not be made and is done without, in words.
+    pub lacks: Vec<String>,
 }
 
 impl Privileged {
@@ -100,6 +102,9 @@ impl Privileged {
     fn report(&self, config: &Config, file: &File) {
         self.in_force.report(config, &file.path);
         self.controls.report();
+        for lack in &self.made.lacks {
+            tracing::warn!("{lack}");
+        }
         if self.made.injector.is_none() && config.legs.iter().any(|leg| leg.link.is_some()) {
             tracing::warn!(
                 "without CAP_NET_RAW, connections go on only some seconds after their link is back \

@@ -17,6 +17,18 @@ use crate::time_limit;
 /// The time that the kernel may take to load the modules of congestion controls.
 const PROBE_LIMIT: Duration = Duration::from_secs(15);
 
+/// What is logged of a configuration and, at a reload, told to whoever has asked for it.
+#[derive(Debug, Default)]
+pub struct Notes(pub Vec<String>);
+
+impl Notes {
+    /// Logs a warning, and keeps it.
+    pub fn warn(&mut self, text: String) {
+        tracing::warn!("{text}");
+        self.0.push(text);
+    }
+}
+
 /// Derives the relay's settings, with no more connections than there are descriptors for.
 ///
 /// # Errors
@@ -26,20 +38,20 @@ pub fn settings(
     config: &Config,
     controls: &Controls,
     descriptors: Descriptors,
+    notes: &mut Notes,
 ) -> Result<Settings> {
     controls.require(config)?;
     let mut settings = wiring::settings(config, controls);
     let wanted = settings.limits.connections;
     if wanted > descriptors.connections {
         settings.limits.connections = descriptors.connections;
-        tracing::warn!(
-            wanted,
-            possible = descriptors.connections,
-            "[limits] connections needs more descriptors than the {} there are; raise the limit \
-             of open files (LimitNOFILE= in the unit) to {} or more",
+        notes.warn(format!(
+            "[limits] connections = {wanted} needs more descriptors than the {} there are, which are \
+             enough for {}; raise the limit of open files (LimitNOFILE= in the unit) to {} or more",
             descriptors.limit,
+            descriptors.connections,
             5 * u64::from(wanted) / 2
-        );
+        ));
     }
     Ok(settings)
 }
@@ -50,7 +62,7 @@ pub fn settings(
 /// # Errors
 ///
 /// If the kernel lacks what a leg asks for.
-pub async fn probe(settings: &Settings) -> Result {
+pub async fn probe(settings: &Settings, notes: &mut Notes) -> Result {
     let legs = settings.legs.clone();
     let probed = time_limit::run_async(PROBE_LIMIT, move || pepd_relay::probe(&legs)).await;
     let differences = probed.map_err(|why| {
@@ -60,13 +72,13 @@ pub async fn probe(settings: &Settings) -> Result {
         ))
     })??;
     for difference in differences {
-        tracing::warn!(
-            leg = difference.leg,
-            option = difference.option.name(),
-            asked = difference.asked,
-            given = difference.given,
-            "the kernel gave something else than the configuration asks for"
-        );
+        notes.warn(format!(
+            "leg {}: the kernel gives {} for {} where the configuration asks for {}",
+            difference.leg,
+            difference.given,
+            difference.option.name(),
+            difference.asked
+        ));
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use pepd_admin::wire::ReloadState;
 use pepd_config::Config;
 
 use crate::config_file;
+use crate::daemon::prepare::Notes;
 use crate::daemon::requests::GivenUp;
 use crate::daemon::{Daemon, prepare, resources};
 use crate::exit::{Failure, Result};
@@ -17,7 +18,7 @@ impl Daemon {
         self.view.set_reload(ReloadState::Underway, None);
         let result = self.try_reload().await.map_err(|why| why.to_string());
         match &result {
-            Ok(()) => {
+            Ok(_) => {
                 tracing::info!("reloaded");
                 self.view.set_reload(ReloadState::Done, None);
             }
@@ -37,18 +38,20 @@ impl Daemon {
         }
     }
 
-    async fn try_reload(&mut self) -> Result {
+    /// Gives what whoever has asked should know beside.
+    async fn try_reload(&mut self) -> Result<Vec<String>> {
+        let mut notes = Notes::default();
         let read = config_file::read_again(&self.file);
         let mut config = self.requests.during(&mut self.keeper, read).await??;
-        self.keep_start_only_keys(&mut config);
+        self.keep_start_only_keys(&mut config, &mut notes);
         let descriptors = resources::shares(
             &config,
             self.workers,
             self.descriptors.limit,
             self.config.legs.len(),
         );
-        let settings = prepare::settings(&config, &self.controls, descriptors)?;
-        let probed = prepare::probe(&settings);
+        let settings = prepare::settings(&config, &self.controls, descriptors, &mut notes)?;
+        let probed = prepare::probe(&settings, &mut notes);
         self.requests.during(&mut self.keeper, probed).await??;
         let prepared = self.keeper.relay.prepare(settings)?;
         let opened = self.holding.prepare(&config)?;
@@ -67,11 +70,11 @@ impl Daemon {
         self.config = config;
         self.descriptors = descriptors;
         self.plan = plan;
-        Ok(())
+        Ok(notes.0)
     }
 
     /// Keeps what only a start can change as it is, and says so in the log.
-    fn keep_start_only_keys(&self, config: &mut Config) {
+    fn keep_start_only_keys(&self, config: &mut Config, notes: &mut Notes) {
         let running = &self.config;
         let keys = [
             ("[admin]", config.admin != running.admin),
@@ -83,7 +86,7 @@ impl Daemon {
             ("[log] format", config.log.format != running.log.format),
         ];
         for (key, _) in keys.iter().filter(|(_, differs)| *differs) {
-            tracing::warn!("{key} takes effect at the next start");
+            notes.warn(format!("{key} takes effect at the next start"));
         }
         config.admin = running.admin.clone();
         config.node.workers = running.node.workers;

@@ -38,8 +38,8 @@ pub struct Requests {
     is_urgent: bool,
 }
 
-/// Where somebody hears what has become of a reload.
-pub type Answer = oneshot::Sender<Result<(), String>>;
+/// Where somebody hears what has become of a reload: what to know beside, or why it was refused.
+pub type Answer = oneshot::Sender<Result<Vec<String>, String>>;
 
 /// What there is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use pepd_config::Config;
+use pepd_config::{AdminSocket, Config};
 use pepd_net::QueueBackend;
 
 use crate::exit::{Failure, Result};
@@ -84,7 +84,7 @@ pub fn shares(
         own += 2 + 4 + 2;
     }
     for _ in [
-        config.admin.socket.is_some(),
+        config.admin.socket != AdminSocket::Off,
         config.admin.metrics.is_some(),
     ]
     .into_iter()

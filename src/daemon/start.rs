@@ -16,6 +16,7 @@ use crate::daemon::health::{Alarms, Health, Look};
 use crate::daemon::holding::Holding;
 use crate::daemon::links::Links;
 use crate::daemon::peers::Probes;
+use crate::daemon::prepare::Notes;
 use crate::daemon::requests::{GivenUp, Requests};
 use crate::daemon::resources::{self, Descriptors};
 use crate::daemon::signals::Signals;
@@ -41,7 +42,12 @@ impl Daemon {
         privileged.controls.find(&config)?;
         let workers = resources::workers(&config);
         let descriptors = resources::share_descriptors(&config, workers)?;
-        let settings = prepare::settings(&config, &privileged.controls, descriptors)?;
+        let settings = prepare::settings(
+            &config,
+            &privileged.controls,
+            descriptors,
+            &mut Notes::default(),
+        )?;
         let up = bring_up(&config, settings, workers);
         let (prepared, plan, installed, look) = match requests.unless_ended(up).await {
             Ok(up) => up?,
@@ -127,7 +133,7 @@ async fn bring_up(
     settings: Settings,
     workers: NonZeroUsize,
 ) -> Result<(Prepared, Plan, Installed, Look)> {
-    prepare::probe(&settings).await?;
+    prepare::probe(&settings, &mut Notes::default()).await?;
     let prepared = Prepared::new(settings, workers)?;
     let backend = resources::queue_backend(config).await?;
     let plan = prepare::plan(config, &prepared, workers, backend);

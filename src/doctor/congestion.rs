@@ -2,7 +2,7 @@
 
 use pepd_config::{Config, Congestion, Leg};
 
-use super::finding::Finding;
+use super::finding::{Finding, Level};
 use super::modules::{Modules, Presence};
 use super::sysctl::Sysctls;
 use crate::daemon::controls;
@@ -73,6 +73,19 @@ pub fn judge(
         })
         .chain(config.legs.iter().filter_map(loss_based))
         .collect()
+}
+
+/// Names the legs that ask for a control which this kernel does not have and cannot load, each with
+/// what there is. pepd's own are not tried: that takes privileges.
+pub fn refused_here(config: &Config) -> Vec<(&str, String)> {
+    let untried = OwnControl(None);
+    let (sysctls, modules) = (Sysctls::gather(), Modules::gather());
+    let findings = judge(&sysctls, &modules, &untried, config);
+    let legs = config.legs.iter().map(|leg| leg.name.as_str());
+    let stops = legs
+        .zip(findings)
+        .filter(|(_, finding)| finding.level == Level::Stop);
+    stops.map(|(leg, finding)| (leg, finding.found)).collect()
 }
 
 fn judge_kernel_control(wanted: &str, available: &str, modules: &Modules) -> Finding {

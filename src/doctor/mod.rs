@@ -7,7 +7,7 @@ mod buffers;
 mod capture;
 mod clock;
 mod confinement;
-mod congestion;
+pub mod congestion;
 mod conntrack;
 mod descriptors;
 mod finding;
@@ -24,7 +24,7 @@ mod sysctl;
 mod tcp;
 mod tunnels;
 
-use std::io::{self, IsTerminal};
+use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -43,7 +43,7 @@ use crate::cli::Doctor;
 use crate::config_file;
 use crate::daemon::privileges::{self, Privileges};
 use crate::exit::{self, Failure, Result};
-use crate::ui::output::print;
+use crate::ui::output::{has_colours, print};
 
 /// Looks at the host and prints the findings. Changes nothing.
 pub fn doctor(options: &Doctor) -> Result<ExitCode> {
@@ -58,7 +58,7 @@ pub fn doctor(options: &Doctor) -> Result<ExitCode> {
     let text = if options.json {
         render::json(node, &findings).map_err(|error| Failure::internal("write JSON", error))?
     } else {
-        render::text(node, &findings, io::stdout().is_terminal())
+        render::text(node, &findings, has_colours(&io::stdout()))
     };
     print(text.as_bytes())?;
     Ok(match worst(&findings) {

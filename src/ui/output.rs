@@ -1,7 +1,8 @@
 //! Writing to standard output and standard error, where a reader may have gone.
 
+use std::env;
 use std::fmt;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use crate::exit::{Failure, Result};
 
@@ -17,4 +18,11 @@ pub fn print(text: &[u8]) -> Result {
 /// would panic.
 pub fn eprint(text: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Tells whether what is written there may have colours: it is a terminal, and nobody has asked for
+/// none (`NO_COLOR`, no-color.org).
+pub fn has_colours(stream: &impl IsTerminal) -> bool {
+    let refused = env::var_os("NO_COLOR").is_some_and(|said| !said.is_empty());
+    stream.is_terminal() && !refused
 }

@@ -140,7 +140,13 @@ impl<'t> Field<'t> {
         const HELP: &str =
             "write a number and bit, kbit, Mbit or Gbit (per second), such as \"50Mbit\"";
         let text = self.text("a rate in quotes", "\"50Mbit\"")?;
-        let rate = units::rate(text).ok_or_else(|| self.malformed(text, "a rate", HELP))?;
+        let rate = units::rate(text).ok_or_else(|| match units::rate_respelled(text) {
+            Some(bits) => {
+                let bytes = "(if bytes are meant, as by tc(8): eight times that)";
+                self.malformed(text, "a rate", format!("write \"{bits}\" {bytes}"))
+            }
+            None => self.malformed(text, "a rate", HELP),
+        })?;
         self.bounded(text, rate, bounds)
     }
 

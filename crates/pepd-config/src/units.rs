@@ -18,16 +18,18 @@ const RATE_UNITS: [(u32, &str); 5] = [
     (0, "bit"),
 ];
 
-/// Reads a rate: `"50Mbit"`, `"1.5Gbit"` or `"800kbit"` (powers of ten).
+/// Reads a rate: `"50Mbit"`, `"50Mbit/s"`, `"1.5Gbit"` or `"800kbit"` (powers of ten).
 ///
 /// Exact: decimal digits are shifted, not multiplied as floating point. Upper and lower case are
 /// the same, as for tc(8). A rate that is not a whole number of bits is refused.
 pub fn rate(text: &str) -> Option<Rate> {
     let unit_at = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
     let (number, unit) = text.split_at(unit_at);
+    let unit = unit.trim();
+    let unit = unit.strip_suffix("/s").unwrap_or(unit);
     let (power, _) = RATE_UNITS
         .into_iter()
-        .find(|(_, name)| name.eq_ignore_ascii_case(unit.trim()))?;
+        .find(|(_, name)| name.eq_ignore_ascii_case(unit))?;
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     let fraction_digits = u32::try_from(fraction.len()).ok()?;
     // `parse` refuses an empty half, a second point and more digits than fit.
@@ -41,6 +43,15 @@ pub fn rate(text: &str) -> Option<Rate> {
     }
     let bits = u128::from(whole) * scale + fraction / divisor;
     u64::try_from(bits).ok().map(Rate)
+}
+
+/// Gives the spelling of a rate that is written as `50Mbps`: bits for most people, and bytes for
+/// tc(8), so that it is not guessed.
+pub(crate) fn rate_respelled(text: &str) -> Option<String> {
+    let letters = text.len().checked_sub(3)?;
+    let (rest, unit) = text.split_at_checked(letters)?;
+    let respelled = format!("{rest}bit");
+    (unit.eq_ignore_ascii_case("bps") && rate(&respelled).is_some()).then_some(respelled)
 }
 
 /// Reads a mark: `"VALUE/MASK"`, either in hexadecimal or decimal. Whether the mark makes sense
@@ -96,6 +107,7 @@ mod tests {
     #[rstest]
     #[case("50Mbit", 50_000_000)]
     #[case("50 mbit", 50_000_000)]
+    #[case("50Mbit/s", 50_000_000)]
     #[case("1.5Gbit", 1_500_000_000)]
     #[case("800kbit", 800_000)]
     #[case("0.001kbit", 1)]
@@ -126,6 +138,16 @@ mod tests {
         text: &str,
     ) {
         assert_eq!(rate(text), None);
+    }
+
+    #[rstest]
+    #[case("50Mbps", Some("50Mbit"))]
+    #[case("1.5 gbps", Some("1.5 gbit"))]
+    #[case("50MB/s", None)]
+    #[case("fast bps", None)]
+    #[case("€ps", None)]
+    fn rates_with_another_unit(#[case] text: &str, #[case] respelled: Option<&str>) {
+        assert_eq!(rate_respelled(text).as_deref(), respelled);
     }
 
     #[rstest]

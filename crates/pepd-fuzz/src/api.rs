@@ -67,7 +67,7 @@ async fn says(bytes: &[u8], with_orders: bool) {
     let carry_out = async {
         while let Some(order) = orders.recv().await {
             match order {
-                ControlRequest::Reload(answer) => drop(answer.send(Ok(()))),
+                ControlRequest::Reload(answer) => drop(answer.send(Ok(Vec::new()))),
                 ControlRequest::Drain(answer) => drop(answer.send(())),
                 ControlRequest::Link(order, answer) => {
                     let is_there = order.leg == "satellite";

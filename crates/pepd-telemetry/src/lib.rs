@@ -52,4 +52,4 @@ pub use snapshot::{
     PairSnapshot, Phase, PhaseSeconds, QueueBytes, Side, TcpFigures,
 };
 pub use table::{FlowTable, Registration, SAMPLE_INTERVAL, errno_name};
-pub use throttle::{LineBudget, Throttle};
+pub use throttle::{HeldBack, LineBudget, Throttle};

@@ -1,7 +1,12 @@
 //! Throttles for log lines that a peer can trigger: a flood must not fill the disk.
 
+use std::num::NonZeroU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+/// The lines that were held back since the last one that was written; none where there was none, and
+/// then a log line has no such field.
+pub type HeldBack = Option<NonZeroU64>;
 
 /// Lets one line through per interval and counts those it held back.
 #[derive(Debug)]
@@ -29,7 +34,7 @@ impl Throttle {
     }
 
     /// Returns, if a line may be written at `now`, how many were held back since the last.
-    pub fn admit(&self, now: Instant) -> Option<u64> {
+    pub fn admit(&self, now: Instant) -> Option<HeldBack> {
         // A panic while the lock is held cannot leave the two fields in disagreement.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match state.last {
@@ -39,7 +44,7 @@ impl Throttle {
             }
             _ => {
                 state.last = Some(now);
-                Some(std::mem::take(&mut state.held_back))
+                Some(NonZeroU64::new(std::mem::take(&mut state.held_back)))
             }
         }
     }
@@ -76,7 +81,7 @@ impl LineBudget {
     }
 
     /// Returns, if a line may be written at `now`, how many were held back since the last.
-    pub fn admit(&self, now: Instant) -> Option<u64> {
+    pub fn admit(&self, now: Instant) -> Option<HeldBack> {
         let mut budget = self.lock();
         if budget.per_second == 0 {
             return None;
@@ -87,7 +92,7 @@ impl LineBudget {
             return None;
         }
         budget.tokens -= 1.0;
-        Some(std::mem::take(&mut budget.held_back))
+        Some(NonZeroU64::new(std::mem::take(&mut budget.held_back)))
     }
 
     /// Returns how many lines were held back, where that has not been reported and no line has been
@@ -127,11 +132,11 @@ mod tests {
                 .filter_map(|ms| budget.admit(start + Duration::from_millis(ms)))
                 .collect::<Vec<_>>()
         };
-        assert_eq!(admitted(0..50), [0; 10], "at once");
+        assert_eq!(admitted(0..50), [None; 10], "at once");
         assert_eq!(budget.held_back(start + Duration::from_millis(60)), None);
         assert_eq!(
             admitted(110..160),
-            [40],
+            [NonZeroU64::new(40)],
             "one comes every tenth of a second"
         );
         let quiet = start + Duration::from_secs(3);
@@ -145,9 +150,12 @@ mod tests {
     fn one_line_per_interval_and_the_rest_is_counted() {
         let throttle = Throttle::new(Duration::from_secs(1));
         let start = Instant::now();
-        assert_eq!(throttle.admit(start), Some(0));
+        assert_eq!(throttle.admit(start), Some(None));
         assert_eq!(throttle.admit(start + Duration::from_millis(10)), None);
         assert_eq!(throttle.admit(start + Duration::from_millis(999)), None);
-        assert_eq!(throttle.admit(start + Duration::from_secs(1)), Some(2));
+        assert_eq!(
+            throttle.admit(start + Duration::from_secs(1)),
+            Some(NonZeroU64::new(2))
+        );
     }
 }

@@ -19,7 +19,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::exit::{Failure, Result};
 pub use page::Page;
-pub use socket::Socket;
+pub use socket::{Socket, socket_path, usual_socket};
 
 /// The thread that answers on the admin socket and the page, which no worker waits for. Dropping
 /// it ends the thread.

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::OFlag;
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{Group, geteuid};
+use pepd_config::{Admin, AdminSocket};
 use socket2::{Domain, SockAddr, Type};
 
 use crate::daemon::lock::runtime_directory;
@@ -38,8 +39,8 @@ impl Socket {
     ///
     /// In a directory of pepd's own the file is given to the account that the daemon will be, so
     /// that it can remove it. Elsewhere it stays the one's who makes it.
-    pub fn bind(admin: &pepd_config::Admin, account: Option<&Account>) -> Result<Option<Self>> {
-        let Some(path) = &admin.socket else {
+    pub fn bind(admin: &Admin, account: Option<&Account>) -> Result<Option<Self>> {
+        let Some(path) = &socket_path(admin) else {
             return Ok(None);
         };
         let group = admin.group.as_deref().map(group).transpose()?;
@@ -83,6 +84,20 @@ impl Drop for Socket {
             tracing::warn!(%error, path = %self.path.display(), "remove the admin socket");
         }
     }
+}
+
+/// Returns where the socket is, if there is to be one.
+pub fn socket_path(admin: &Admin) -> Option<PathBuf> {
+    match &admin.socket {
+        AdminSocket::Usual => Some(usual_socket()),
+        AdminSocket::At(path) => Some(path.clone()),
+        AdminSocket::Off => None,
+    }
+}
+
+/// Returns where the socket is of a daemon whose file does not say.
+pub fn usual_socket() -> PathBuf {
+    runtime_directory().join("admin.sock")
 }
 
 /// Finds the number of a group. A number is one even if there is a group of that name: nobody has

@@ -2,7 +2,7 @@
 
 mod journal;
 
-use std::io::{IsTerminal, Write, stderr};
+use std::io::{Write, stderr};
 use std::os::unix::fs::MetadataExt;
 use std::panic::{self, AssertUnwindSafe};
 
@@ -15,6 +15,7 @@ use tracing_subscriber::fmt::format::{DefaultFields, Format};
 
 use self::journal::{Journal, JournalFormat};
 use crate::exit::{Failure, Result};
+use crate::ui::output::has_colours;
 
 /// Starts the log in this format, or in the one that suits what standard error leads to. `PEPD_LOG`
 /// chooses the lines (`PEPD_LOG=debug` for more about single connections).
@@ -49,7 +50,7 @@ pub fn start(format: Option<LogFormat>) -> Result<WorkerGuard> {
         }
         (LogFormat::Text | LogFormat::Journal, None) => {
             let (writer, guard) = non_blocking(stderr())?;
-            let log = to(writer).with_ansi(stderr().is_terminal());
+            let log = to(writer).with_ansi(has_colours(&stderr()));
             // The journal has its own clock.
             if std::env::var_os("JOURNAL_STREAM").is_some() {
                 log.without_time().init();

@@ -13,6 +13,7 @@ use landlock::{
 use pepd_config::Config;
 
 use super::programs;
+use crate::daemon::admin;
 
 /// The version of Landlock whose kinds of access are confined, as far as the kernel knows them:
 /// the latest that this was tried with. 6 is Linux 6.12; 2, as in Debian 12, lacks truncation,
@@ -84,7 +85,8 @@ fn try_restrict(config: &Config) -> Result<RestrictionStatus, RulesetError> {
     let read_and_write = AccessFs::ReadFile | AccessFs::WriteFile;
     let execute: BitFlags<AccessFs> = AccessFs::Execute.into();
     // The admin socket goes at the end.
-    let directory = config.admin.socket.as_deref().and_then(Path::parent);
+    let socket = admin::socket_path(&config.admin);
+    let directory = socket.as_deref().and_then(Path::parent);
     Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(VERSION))?

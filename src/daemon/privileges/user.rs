@@ -15,6 +15,7 @@ use nix::unistd::{
 use pepd_config::Config;
 
 use super::bar::Bar;
+use crate::daemon::admin;
 use crate::exit::{Failure, Result};
 
 /// The user that is taken if the file names none and the host has it.
@@ -203,7 +204,7 @@ pub(super) fn report_files(config: &Config, file: &Path) {
             bar.cure(&user)
         );
     }
-    if let Some(socket) = &config.admin.socket
+    if let Some(socket) = admin::socket_path(&config.admin)
         && let Some(directory) = socket.parent()
         && let Err(error) = may(directory, AccessFlags::W_OK | AccessFlags::X_OK)
     {

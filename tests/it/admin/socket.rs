@@ -63,16 +63,56 @@ fn curl_is_answered_and_the_socket_goes_with_the_daemon() -> Result<()> {
 }
 
 #[test]
-fn without_a_socket_in_the_file_there_is_none() -> Result<()> {
+fn without_a_word_in_the_file_there_is_the_usual_one() -> Result<()> {
     require!(root);
     let mut stage = Stage::open(Via::Pepd, PEPD)?;
+    let hb = stage.world.hb();
+    let usual = hb.runtime_directory().join("admin.sock");
+    assert_eq!(fs::symlink_metadata(&usual)?.mode() & 0o777, 0o600);
+    let asked = stage.pepd.as_ref().unwrap().subcommand(hb, "status")?;
+    assert!(asked.success()?.contains("hb"));
+    // Without `-c`, too.
+    let asked = run(hb.command(PEPD).arg("status"), LIMIT)?;
+    assert!(asked.success()?.contains("hb"));
+    let (status, log) = stage.pepd.take().unwrap().stop()?;
+    assert_eq!(status.code(), Some(0), "{log}");
+    assert!(!exists(&usual), "the socket is left behind");
+    Ok(())
+}
+
+#[test]
+fn there_is_none_if_the_file_says_so() -> Result<()> {
+    require!(root);
+    let config = format!("{}\n[admin]\nsocket = \"off\"\n", World::config());
+    let mut stage = Stage::with_config(PEPD, &config)?;
     stage.world.pair(Family::V4)?.exchange(1000)?;
     let hb = stage.world.hb();
+    assert!(!exists(&hb.runtime_directory().join("admin.sock")));
     let asked = stage.pepd.as_ref().unwrap().subcommand(hb, "status")?;
     assert_eq!(asked.status.code(), Some(69), "{asked:?}");
-    assert!(asked.stderr.contains("[admin] socket"), "{asked:?}");
+    assert!(asked.stderr.contains("off"), "{asked:?}");
     stage.pepd()?;
     stage.finish()
+}
+
+/// Nobody has asked for it: daemons of several network namespaces may share a file system.
+#[test]
+fn a_daemon_that_cannot_have_the_usual_one_does_without() -> Result<()> {
+    require!(root);
+    let world = World::standard()?;
+    let place = world.hb().runtime_directory().join("admin.sock");
+    let _other = UnixListener::bind(&place)?;
+    let pepd = Pepd::start(PEPD, world.hb(), &World::config())?;
+    assert!(
+        pepd.log().contains("a living program listens at"),
+        "{}",
+        pepd.log()
+    );
+    world.pair(Family::V4)?.exchange(1000)?;
+    let (status, log) = pepd.stop()?;
+    assert_eq!(status.code(), Some(0), "{log}");
+    assert!(exists(&place), "another's socket is removed");
+    Ok(())
 }
 
 #[test]

@@ -14,8 +14,8 @@ use crate::wire::{Done, LinkQuery, LinkReport, Problem};
 /// A request to the daemon, with where its answer goes.
 #[derive(Debug)]
 pub enum ControlRequest {
-    /// Read the configuration again; the answer is the text of a refusal.
-    Reload(oneshot::Sender<Result<(), String>>),
+    /// Read the configuration again; the answer is what to know beside, or the text of a refusal.
+    Reload(oneshot::Sender<Result<Vec<String>, String>>),
     /// Take note of what somebody knows of a link; where no leg has that name, the answer is which
     /// there are.
     Link(LinkOrder, oneshot::Sender<Result<(), Vec<String>>>),
@@ -83,7 +83,10 @@ pub(super) async fn reload(
     _: StrictQuery<NoQuery>,
 ) -> ApiResult<Done> {
     match order(&control, &view, ControlRequest::Reload).await? {
-        Ok(()) => Ok(done("reloaded")),
+        Ok(notes) => Ok(Json(Done {
+            done: "reloaded".to_owned(),
+            notes,
+        })),
         Err(why) => Err(Problem::new(
             StatusCode::UNPROCESSABLE_ENTITY,
             why,
@@ -126,7 +129,7 @@ fn no_such_time() -> Problem {
     Problem::new(
         StatusCode::BAD_REQUEST,
         "that is no time for which a link may be gone",
-        "only `going-down` has one, up to a day (`--for 10s`; in a request `for=10`)",
+        "only `going-down` has one, up to a day (`--for 10s`; in the API: for=10)",
     )
 }
 
@@ -144,5 +147,6 @@ async fn order<T>(
 fn done(what: &str) -> Json<Done> {
     Json(Done {
         done: what.to_owned(),
+        notes: Vec::new(),
     })
 }

@@ -105,7 +105,7 @@ impl Problem {
         Self::new(
             StatusCode::NOT_FOUND,
             format!("no connection has the id {id}"),
-            "it may have ended; `pepd flows` (GET /v1/flows) lists those that there are",
+            "it may have ended; `pepd flows` lists those that there are (in the API: GET /v1/flows)",
         )
     }
 
@@ -114,7 +114,7 @@ impl Problem {
         Self::new(
             StatusCode::NOT_FOUND,
             format!("no leg `{leg}` had a connection"),
-            "GET /v1/legs lists those that had",
+            "`pepd status` lists the legs (in the API: GET /v1/legs)",
         )
     }
 }

@@ -42,4 +42,7 @@ pub struct Index {
 pub struct Done {
     /// A sentence on what was done.
     pub done: String,
+    /// What whoever asked should know beside: warnings, and what has not changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }

@@ -403,8 +403,8 @@ pub enum Tos {
 /// `[admin]`: where the daemon can be asked about itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Admin {
-    /// The Unix socket of the admin API; an absolute path. `None` is off.
-    pub socket: Option<PathBuf>,
+    /// The Unix socket of the admin API.
+    pub socket: AdminSocket,
     /// The group whose members may open it besides root; a name, or a number. `None` is nobody.
     pub group: Option<String>,
     /// The address at which Prometheus metrics are served. `None` is off.
@@ -412,6 +412,19 @@ pub struct Admin {
     /// Names, in lower case, under which browsers and Prometheus may ask for it, beside
     /// addresses, `localhost`, the host's own name and `[node] name`.
     pub names: Vec<String>,
+}
+
+/// Where the Unix socket of the admin API is.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum AdminSocket {
+    /// `admin.sock` in the daemon's own directory, `/run/pepd`; the file names none. A daemon that
+    /// cannot have it there does without.
+    #[default]
+    Usual,
+    /// At this absolute path.
+    At(PathBuf),
+    /// Nowhere.
+    Off,
 }
 
 /// `[log]`: what the daemon writes down, and how.

@@ -6,17 +6,19 @@ use std::path::PathBuf;
 use crate::bounds;
 use crate::field::Field;
 use crate::keys;
-use crate::model::Admin;
+use crate::model::{Admin, AdminSocket};
 use crate::report::{Problem, Problems};
 use crate::section::Section;
 
-/// Reads where the daemon can be asked about itself; without the section, nowhere.
+/// Reads where the daemon can be asked about itself; without the section, at the usual socket.
 pub(super) fn admin(root: &Section<'_>, problems: &mut Problems) -> Admin {
     let Some(section) = root.table(problems, "admin", keys::ADMIN) else {
         return Admin::default();
     };
     Admin {
-        socket: section.optional(problems, "socket", socket),
+        socket: section
+            .optional(problems, "socket", socket)
+            .unwrap_or_default(),
         group: section.optional(problems, "group", group),
         metrics: section.optional(problems, "metrics", metrics),
         names: host_names(&section, problems),
@@ -59,10 +61,13 @@ fn group(field: Field<'_>) -> Result<String, Problem> {
     Ok(text.to_owned())
 }
 
-fn socket(field: Field<'_>) -> Result<PathBuf, Problem> {
+fn socket(field: Field<'_>) -> Result<AdminSocket, Problem> {
     const EXAMPLE: &str = "\"/run/pepd/admin.sock\"";
     let text = field.text("a path in quotes", EXAMPLE)?;
-    let help = format!("write `socket = {EXAMPLE}`");
+    if text == "off" {
+        return Ok(AdminSocket::Off);
+    }
+    let help = format!("write `socket = {EXAMPLE}`, or \"off\"");
     if !text.starts_with('/') || text.ends_with('/') || text.contains('\0') {
         return Err(field.malformed(text, "an absolute path of a socket", help));
     }
@@ -73,7 +78,7 @@ fn socket(field: Field<'_>) -> Result<PathBuf, Problem> {
             .label(format!("a socket's path has at most {longest}"))
             .help(help));
     }
-    Ok(PathBuf::from(text))
+    Ok(AdminSocket::At(PathBuf::from(text)))
 }
 
 fn metrics(field: Field<'_>) -> Result<SocketAddr, Problem> {

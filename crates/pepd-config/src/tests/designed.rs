@@ -1,12 +1,11 @@
 //! The file of the design, with every key that there is.
 
-use std::path::Path;
 use std::time::Duration;
 
 use rstest::{Context, rstest};
 
 use super::{designed, with};
-use crate::{Handshake, IpNet, LinkSource, Log, LogFormat, PeerId, Tos, Via, keys};
+use crate::{AdminSocket, Handshake, IpNet, LinkSource, Log, LogFormat, PeerId, Tos, Via, keys};
 
 /// The file in the design, with every key that there is.
 const DESIGNED: &str = r#"
@@ -109,8 +108,8 @@ fn the_designed_file_is_valid() {
     };
     assert_eq!(config.log, log);
     assert_eq!(
-        config.admin.socket.as_deref(),
-        Some(Path::new("/run/pepd/admin.sock"))
+        config.admin.socket,
+        AdminSocket::At("/run/pepd/admin.sock".into())
     );
     assert_eq!(config.admin.group.as_deref(), Some("netadmin"));
     assert_eq!(

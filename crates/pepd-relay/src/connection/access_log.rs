@@ -2,7 +2,9 @@
 
 use std::time::Instant;
 
-use pepd_telemetry::{DirectionSnapshot, FlowSnapshot, LegSnapshot, LineBudget, Side, errno_name};
+use pepd_telemetry::{
+    DirectionSnapshot, FlowSnapshot, HeldBack, LegSnapshot, LineBudget, Side, errno_name,
+};
 
 use crate::connection::outcome::Outcome;
 
@@ -23,7 +25,7 @@ impl AccessLog {
 
     /// Admits a line, with the number of those held back before it; none where the budget is
     /// spent.
-    pub(super) fn admit(&self, now: Instant) -> Option<u64> {
+    pub(super) fn admit(&self, now: Instant) -> Option<HeldBack> {
         self.0.admit(now)
     }
 
@@ -39,7 +41,7 @@ impl AccessLog {
 }
 
 /// Writes the line of a connection that has ended.
-pub(super) fn write_line(flow: &FlowSnapshot, outcome: Outcome, held_back: u64) {
+pub(super) fn write_line(flow: &FlowSnapshot, outcome: Outcome, held_back: HeldBack) {
     let (ended, side, errno) = match outcome {
         Outcome::Closed => ("closed", None, None),
         Outcome::Cut => ("cut", None, None),
@@ -81,7 +83,7 @@ pub(super) fn write_line(flow: &FlowSnapshot, outcome: Outcome, held_back: u64) 
         down_free = down.map(|shares| shares.free),
         down_starved = down.map(|shares| shares.starved),
         down_backpressured = down.map(|shares| shares.backpressured),
-        held_back = (held_back > 0).then_some(held_back),
+        held_back,
         "connection ended"
     );
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use pepd_telemetry::{Registration, SampleFields, Side};
+use pepd_telemetry::{HeldBack, Registration, SampleFields, Side};
 
 use crate::connection::access_log;
 use crate::connection::leg_socket::LegSocket;
@@ -20,7 +20,7 @@ pub(crate) struct ConnectionRecord {
     outcome: Outcome,
     /// The number of lines that were held back before this connection's; none if it has none
     /// itself.
-    line: Option<u64>,
+    line: Option<HeldBack>,
     ended: bool,
 }
 

@@ -136,7 +136,7 @@ fn one_who_waits_for_an_order_keeps_the_place() {
         for mut stream in silent {
             let _ = stream.read_to_end(&mut Vec::new()).await;
         }
-        answer.send(Ok(())).unwrap();
+        answer.send(Ok(Vec::new())).unwrap();
         assert_eq!(reload.await.unwrap().0, 200);
     });
 }

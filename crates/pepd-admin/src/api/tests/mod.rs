@@ -252,7 +252,7 @@ fn orders_are_given_and_answered() {
         let Some(ControlRequest::Reload(answer)) = served.requests.recv().await else {
             panic!("no order");
         };
-        answer.send(Ok(())).unwrap();
+        answer.send(Ok(vec!["[admin] waits".to_owned()])).unwrap();
         let Some(ControlRequest::Drain(answer)) = served.requests.recv().await else {
             panic!("no order");
         };
@@ -261,7 +261,13 @@ fn orders_are_given_and_answered() {
         drop(served.requests.recv().await);
         let (refused, done, drained, ending) = answers.await.unwrap();
         assert_eq!((refused.0, &*refused.1.what), (422, "pepd.toml:3: no"));
-        assert_eq!(done, (200, "{\"done\":\"reloaded\"}".to_owned()));
+        assert_eq!(
+            done,
+            (
+                200,
+                r#"{"done":"reloaded","notes":["[admin] waits"]}"#.to_owned()
+            )
+        );
         assert_eq!(drained.0, 200);
         assert_eq!(ending.0, 409);
     });
