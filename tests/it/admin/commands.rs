@@ -77,6 +77,9 @@ fn the_commands_say_how_it_stands() -> Result<()> {
     }
     let json = place.ask(&["flows", "--json", "--limit", "3"])?.success()?;
     assert!(json.contains("\"total\":"), "{json}");
+    let misspelt = place.ask(&["flows", "--campus", "usres"])?;
+    assert_eq!(misspelt.status.code(), Some(69), "{misspelt:?}");
+    assert!(misspelt.stderr.contains("it has: a, b"), "{misspelt:?}");
     let unknown = place.ask(&["flow", "999999"])?;
     assert_eq!(unknown.status.code(), Some(69), "{unknown:?}");
     assert!(unknown.stderr.contains("999999"), "{unknown:?}");
@@ -175,5 +178,22 @@ fn top_takes_a_terminal_and_gives_it_back() -> Result<()> {
     assert_eq!(refused.status.code(), Some(69), "{refused:?}");
     assert!(refused.stderr.contains("terminal"), "{refused:?}");
     stage.pepd()?;
+    stage.finish()
+}
+
+#[test]
+fn a_reload_says_what_has_not_changed() -> Result<()> {
+    require!(root);
+    let place = Place::new()?;
+    let mut stage = Stage::with_config(PEPD, &place.config())?;
+    let file = stage.pepd()?.config_file();
+    assert_eq!(place.ask(&["reload"])?.success()?, "reloaded\n");
+    let changed = place.config() + "metrics = \"127.0.0.1:9730\"\n";
+    std::fs::write(&file, changed)?;
+    let said = place.ask(&["reload"])?.success()?;
+    assert_eq!(
+        said,
+        "reloaded\nnote: [admin] takes effect at the next start\n"
+    );
     stage.finish()
 }

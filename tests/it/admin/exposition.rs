@@ -52,6 +52,24 @@ fn prometheus_own_linter_has_nothing_to_say() -> io::Result<()> {
     Ok(())
 }
 
+/// And each alert asks for metrics that there are.
+#[test]
+fn the_alerts_are_rules_about_what_there_is() -> io::Result<()> {
+    require!(program("promtool"));
+    const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/alerts.yml");
+    let checked = Command::new("promtool").args(["check", "rules", RULES]).output()?;
+    let said = String::from_utf8_lossy(&checked.stdout);
+    assert!(checked.status.success(), "{said}");
+    assert!(said.contains("11 rules found"), "{said}");
+    let text = exposition(Exposition::Text);
+    let rules = std::fs::read_to_string(RULES)?;
+    let names = rules.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    for name in names.filter(|name| name.starts_with("pepd_")) {
+        assert!(text.contains(&format!("\n{name}")), "no metric {name}");
+    }
+    Ok(())
+}
+
 #[test]
 fn both_formats_have_the_same_samples() {
     let view: Arc<dyn View> = fixture::Fixture::new();

@@ -1,5 +1,7 @@
 //! The metrics of the real daemon: Prometheus' own linter, the figures, and who may ask.
 
+use std::net::TcpListener;
+
 use anyhow::{Context, Result, ensure};
 use pepd_testbed::{Family, Netns, Pepd, Stage, World, require, run, wait_until};
 use rstest::rstest;
@@ -130,5 +132,47 @@ fn a_port_that_is_taken_is_said_to_be() -> Result<()> {
     assert!(log.contains("listen on 127.0.0.1:9730"), "{log}");
     assert!(log.contains("another port"), "{log}");
     assert!(!world.kernel_state()?.contains("pepd"), "nothing is left");
+    Ok(())
+}
+
+/// What only watches does not keep the proxy from its work.
+#[test]
+fn a_port_that_is_taken_ends_nothing() -> Result<()> {
+    require!(root);
+    let world = World::standard()?;
+    let hb = world.hb();
+    let other = hb.run(|| Ok(TcpListener::bind("127.0.0.1:9730")?))?;
+    let pepd = Pepd::start(PEPD, hb, &config())?;
+    world.pair(Family::V4)?.exchange(1000)?;
+    let log = pepd.log();
+    assert!(
+        log.contains("no metrics and no dashboard until a restart"),
+        "{log}"
+    );
+    assert!(log.contains("127.0.0.1:9730"), "{log}");
+    drop(other);
+    let (status, log) = pepd.stop()?;
+    assert_eq!(status.code(), Some(0), "{log}");
+    Ok(())
+}
+
+#[test]
+fn an_address_that_comes_later_is_waited_for() -> Result<()> {
+    require!(root, program("curl"));
+    let world = World::standard()?;
+    let hb = world.hb();
+    let config = config().replace("127.0.0.1", "192.0.2.73");
+    let pepd = Pepd::start(PEPD, hb, &config)?;
+    assert!(
+        pepd.log().contains("does not have 192.0.2.73"),
+        "{}",
+        pepd.log()
+    );
+    hb.sh("ip address add 192.0.2.73/32 dev lo")?;
+    let mut curl = hb.command("curl");
+    let metrics = run(curl.args(["-sS", "http://192.0.2.73:9730/metrics"]), LIMIT)?.success()?;
+    assert!(metrics.contains("pepd_connections"), "{metrics}");
+    let (status, log) = pepd.stop()?;
+    assert_eq!(status.code(), Some(0), "{log}");
     Ok(())
 }

@@ -64,6 +64,32 @@ fn check_prints_what_the_file_means() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn check_prints_the_rules_and_what_legs_set_and_names_what_is_unused() -> Result<()> {
+    let config = World::config()
+        + "[leg.spare]\ncongestion = \"nosuch\"\nrate = \"48Mbit\"\n\
+           [[rule]]\nsource = [\"10.1.2.0/24\"]\ndestination_port = [\"8000-8100\"]\naction = \"bypass\"\n";
+    let said = pepd_with(&config, "check")?.success()?;
+    for line in [
+        "10.1.2.0/24  any  8000-8100  bypass: routed, not split",
+        "spare  nosuch       the kernel's  48Mbit",
+        "no campus has the leg spare",
+        "on this host `pepd run` would refuse leg spare: the kernel has no nosuch",
+    ] {
+        assert!(said.contains(line), "no {line} in:\n{said}");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_version_says_the_target() -> Result<()> {
+    let said = run(Command::new(PEPD).arg("--version"), LIMIT)?.success()?;
+    let version = concat!("pepd ", env!("CARGO_PKG_VERSION"), " (");
+    assert!(said.starts_with(version), "{said}");
+    assert!(said.contains(std::env::consts::ARCH), "{said}");
+    Ok(())
+}
+
 /// Three boxes in a row, the one in the middle without a campus.
 const FLEET: &str = r#"
 [[campus]]

@@ -74,7 +74,7 @@ fn ending() -> Problem {
     Problem::new(
         StatusCode::CONFLICT,
         "the daemon is draining, and ends when its last connection does",
-        "start it again then",
+        "the next start reads the file as it is then",
     )
 }
 

@@ -63,14 +63,14 @@ fn modems(families: &mut Families<'_>, links: &[LinkState]) -> fmt::Result {
     )?;
     families.gauges(
         &Family::new(
-            "pepd_link_rate_bits_per_second",
+            "pepd_link_rate_bytes_per_second",
             "The rate at which a leg's link carries packets at present, as its modem says.",
         ),
         told.iter().flat_map(|(leg, modem)| {
             let rates = [("out", modem.transmit_rate), ("in", modem.receive_rate)];
             rates.into_iter().filter_map(|(direction, rate)| {
                 let labels = [&leg[..], &[("direction", direction)]].concat();
-                Some((labels, float(rate?)))
+                Some((labels, float(rate?) / 8.0))
             })
         }),
     )?;

@@ -87,8 +87,8 @@ fn a_modem_tells_of_its_link(#[values(Family::V4, Family::V6)] family: Family) -
     let metrics = lab.metrics()?;
     for line in [
         "pepd_link_session{leg=\"wan\"} 1",
-        "pepd_link_rate_bits_per_second{leg=\"wan\",direction=\"out\"} 2000000",
-        "pepd_link_rate_bits_per_second{leg=\"wan\",direction=\"in\"} 8000000",
+        "pepd_link_rate_bytes_per_second{leg=\"wan\",direction=\"out\"} 250000",
+        "pepd_link_rate_bytes_per_second{leg=\"wan\",direction=\"in\"} 1000000",
         "pepd_link_latency_seconds{leg=\"wan\"} 0.3",
         "pepd_link_state{leg=\"wan\",state=\"up\"} 1",
     ] {
