@@ -53,6 +53,7 @@ fn sample_socket(fd: BorrowedFd<'_>, unread: bool, congestion: bool) -> SocketSa
         tcp: info.map(figures),
         congestion: congestion.then(|| congestion_control(fd)).flatten(),
         unsent: info.map_or(0, |info| info.unsent.into()),
+        unacknowledged: stream::unacknowledged(fd).unwrap_or(0) as u64,
         unread: unread as u64,
     }
 }

@@ -62,7 +62,7 @@ impl HandshakeMode {
 /// One direction of a connection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DirectionSnapshot {
-    /// Bytes of payload delivered to the outgoing leg.
+    /// Bytes of payload delivered: what the far end has acknowledged, as of the last second.
     pub bytes: u64,
     /// Goodput over the last second, the last ten seconds, and the connection's life.
     pub goodput: Goodput,

@@ -57,7 +57,9 @@ fn prometheus_own_linter_has_nothing_to_say() -> io::Result<()> {
 fn the_alerts_are_rules_about_what_there_is() -> io::Result<()> {
     require!(program("promtool"));
     const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/alerts.yml");
-    let checked = Command::new("promtool").args(["check", "rules", RULES]).output()?;
+    let checked = Command::new("promtool")
+        .args(["check", "rules", RULES])
+        .output()?;
     let said = String::from_utf8_lossy(&checked.stdout);
     assert!(checked.status.success(), "{said}");
     assert!(said.contains("11 rules found"), "{said}");

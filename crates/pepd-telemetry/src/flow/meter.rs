@@ -10,7 +10,7 @@ use crate::phase::{Activity, PhaseClock};
 /// A report on a step of a connection in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepReport {
-    /// Bytes delivered since the start.
+    /// Bytes written to the outgoing socket since the start.
     pub bytes: u64,
     /// Bytes in the pipe.
     pub pipe: usize,
@@ -24,7 +24,10 @@ pub struct StepReport {
 #[derive(Debug)]
 pub(super) struct DirectionMeter {
     pub(super) clock: PhaseClock,
-    pub(super) bytes: u64,
+    /// Bytes written to the outgoing socket.
+    pub(super) written: u64,
+    /// Of these, what its peer had acknowledged at the last sample; none before the first.
+    acknowledged: Option<u64>,
     pub(super) queue_max: u32,
     pipe: u32,
     /// The progress that has been added to the pair.
@@ -35,7 +38,8 @@ impl DirectionMeter {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             clock: PhaseClock::new(now),
-            bytes: 0,
+            written: 0,
+            acknowledged: None,
             pipe: 0,
             queue_max: 0,
             added: Progress::default(),
@@ -53,10 +57,10 @@ impl DirectionMeter {
     ) -> bool {
         let before = self.clock.activity();
         let same = std::mem::discriminant(&before) == std::mem::discriminant(&report.activity);
-        if report.bytes == self.bytes && same {
+        if report.bytes == self.written && same {
             return false;
         }
-        self.bytes = report.bytes;
+        self.written = report.bytes;
         self.pipe = u32::try_from(report.pipe).unwrap_or(u32::MAX);
         let unsent = outgoing.backlog(report.unsent_after_wait);
         self.clock.settle(woke, unsent, outgoing.rate);
@@ -73,6 +77,21 @@ impl DirectionMeter {
         };
         self.clock.begin(done, activity, incoming.rtt);
         true
+    }
+
+    /// Returns the bytes that have been delivered: what the far end has acknowledged, as of the last
+    /// sample. What is in a send buffer is not delivered, and may never be. Of a connection too short
+    /// for a sample all that was written counts.
+    pub(super) fn delivered(&self) -> u64 {
+        self.acknowledged.unwrap_or(self.written)
+    }
+
+    /// Notes what the outgoing socket's peer has not acknowledged.
+    pub(super) fn note_unacknowledged(&mut self, unacknowledged: u64) {
+        // A direction that has ended has sent its FIN, which is the last to be acknowledged.
+        let fin = u64::from(matches!(self.clock.activity(), Activity::Ended));
+        let acknowledged = self.written.saturating_sub(unacknowledged.saturating_sub(fin));
+        self.acknowledged = self.acknowledged.max(Some(acknowledged));
     }
 
     pub(super) fn note_queue(&mut self, bytes: u64) {
@@ -96,7 +115,7 @@ impl DirectionMeter {
     /// Takes the progress that has not been added to the pair yet.
     pub(super) fn take_progress(&mut self) -> Progress {
         let all = Progress {
-            bytes: self.bytes,
+            bytes: self.delivered(),
             times: self.clock.carrying(),
         };
         let before = std::mem::replace(&mut self.added, all);

@@ -86,7 +86,7 @@ impl Flow {
     pub(crate) fn report(&self, woke: Instant, done: Instant, up: StepReport, down: StepReport) {
         let mut state = self.lock();
         state.report(woke, done, up, down);
-        if state.first_byte.is_none() && state.down.bytes > 0 {
+        if state.first_byte.is_none() && state.down.written > 0 {
             state.first_byte = Some(done.saturating_duration_since(self.info.accepted));
         }
     }

@@ -25,8 +25,8 @@ impl RecentSeconds {
         queue: QueueBytes,
     ) -> DirectionSecond {
         let times = meter.clock.at(now, Duration::ZERO).0;
-        let (bytes, before) = std::mem::replace(&mut self.before, (meter.bytes, times));
-        let bytes = meter.bytes.saturating_sub(bytes);
+        let (bytes, before) = std::mem::replace(&mut self.before, (meter.delivered(), times));
+        let bytes = meter.delivered().saturating_sub(bytes);
         self.bytes[newest] = u32::try_from(bytes).unwrap_or(u32::MAX);
         DirectionSecond::new(bytes, queue.total(), times.since(before))
     }

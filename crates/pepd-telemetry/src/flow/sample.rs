@@ -44,6 +44,8 @@ pub struct SocketSample {
     pub congestion: Option<CongestionName>,
     /// Bytes written that have not been sent.
     pub unsent: u64,
+    /// Bytes written that the peer has not acknowledged, sent or not; a FIN counts as one.
+    pub unacknowledged: u64,
     /// Bytes received that have not been read.
     pub unread: u64,
 }
@@ -94,6 +96,7 @@ impl SocketSample {
         tcp: None,
         congestion: None,
         unsent: 0,
+        unacknowledged: 0,
         unread: 0,
     };
 

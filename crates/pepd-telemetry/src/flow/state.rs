@@ -67,7 +67,9 @@ impl State {
 
     /// Returns whether the sockets may show anything new.
     pub(super) fn is_due(&self) -> bool {
-        let in_flight = |leg: &SocketSample| leg.tcp.is_some_and(|tcp| tcp.unacked > 0);
+        let in_flight = |leg: &SocketSample| {
+            leg.unacknowledged > 0 || leg.tcp.is_some_and(|tcp| tcp.unacked > 0)
+        };
         self.changed
             || !self.up.clock.at_rest()
             || !self.down.clock.at_rest()
@@ -148,6 +150,8 @@ impl State {
             .get_or_insert_with(|| Box::new(Legs::new(History::new(Arc::clone(budget)))));
         legs.client.update(sample.client);
         legs.upstream.update(sample.upstream);
+        self.up.note_unacknowledged(sample.upstream.unacknowledged);
+        self.down.note_unacknowledged(sample.client.unacknowledged);
         self.settle_with(now, sample.client.unsent, sample.upstream.unsent);
     }
 
@@ -196,11 +200,11 @@ impl State {
         let (goodput, incoming, outgoing) = match legs.map(|legs| (legs, select(legs))) {
             Some((legs, (seconds, incoming, outgoing))) => {
                 let running = now.saturating_duration_since(self.sampled_at);
-                let goodput = seconds.goodput(legs.newest, legs.span, running, meter.bytes, age);
+                let goodput = seconds.goodput(legs.newest, legs.span, running, meter.delivered(), age);
                 (goodput, incoming, outgoing)
             }
             None => {
-                let life = rate(meter.bytes, age);
+                let life = rate(meter.delivered(), age);
                 let goodput = Goodput {
                     last_second: life,
                     last_ten_seconds: life,
@@ -211,7 +215,7 @@ impl State {
         };
         let (times, idle) = meter.clock.at(now, incoming.estimate().rtt);
         DirectionSnapshot {
-            bytes: meter.bytes,
+            bytes: meter.delivered(),
             goodput,
             phase: meter.clock.phase(),
             phases: times.into(),

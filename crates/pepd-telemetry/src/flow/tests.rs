@@ -43,7 +43,7 @@ impl Bench {
         }
     }
 
-    /// Reports a step at `ms` after which the up direction has delivered `bytes` and does
+    /// Reports a step at `ms` after which the up direction has written `bytes` and does
     /// `activity`.
     fn up(&self, ms: u64, bytes: u64, activity: Activity) {
         let at = self.start + Duration::from_millis(ms);
@@ -64,13 +64,17 @@ impl Bench {
     /// Ends the next second, with these figures on both legs; tells whether the sockets were
     /// sampled.
     fn sample(&mut self, tcp: TcpFigures) -> bool {
+        self.sample_leg(SocketSample {
+            tcp: Some(tcp),
+            ..SocketSample::default()
+        })
+    }
+
+    /// As [`Bench::sample`], with this sample of both legs.
+    fn sample_leg(&mut self, leg: SocketSample) -> bool {
         self.seconds += 1;
         let now = self.start + SECOND * self.seconds;
         let mut sampled = false;
-        let leg = SocketSample {
-            tcp: Some(tcp),
-            ..SocketSample::default()
-        };
         self.flow
             .sample(now, self.seconds * 100, &self.budget, |_, _, _| {
                 sampled = true;
@@ -153,6 +157,27 @@ fn goodput_is_of_the_last_second_ten_seconds_and_life() {
 }
 
 #[test]
+fn what_is_in_a_send_buffer_is_not_delivered() {
+    let mut bench = Bench::new();
+    let left = |unacknowledged| SocketSample {
+        tcp: Some(figures()),
+        unacknowledged,
+        ..SocketSample::default()
+    };
+    bench.up(500, 1_000_000, Activity::AwaitsSource { unsent: 900_000 });
+    bench.sample_leg(left(900_000));
+    let seen = bench.snapshot().up;
+    assert_eq!(seen.bytes, 100_000);
+    assert!((seen.goodput.last_second - 8e5).abs() < 1.0);
+    // Nothing more is written, and still it is looked at.
+    assert!(bench.sample_leg(left(400_000)));
+    assert_eq!(bench.snapshot().up.bytes, 600_000);
+    bench.up(2500, 1_000_000, Activity::Ended);
+    assert!(bench.sample_leg(left(1)), "the FIN");
+    assert_eq!(bench.snapshot().up.bytes, 1_000_000);
+}
+
+#[test]
 fn a_second_in_history_has_its_own_phases_and_retransmissions() {
     let mut bench = Bench::new();
     bench.up(400, 100, Activity::AwaitsSink);
@@ -200,6 +225,8 @@ fn the_pair_is_told_everything_once() {
     bench.sample(figures());
     bench.up(1500, 250, Activity::Ended);
     let end = bench.start + SECOND * 2;
+    let sample = ConnectionSample::default();
+    bench.flow.add_sample(end, sample, &bench.budget);
     assert_eq!(bench.flow.finish(end), (150, 0));
     let pair = bench.flow.pair.snapshot(end);
     assert_eq!(pair.up.bytes, 250);
