@@ -193,7 +193,7 @@ fn pairs(families: &mut Families<'_>, pairs: &[PairSnapshot]) -> fmt::Result {
     families.counts(
         &Family::bytes(
             "pepd_relayed",
-            "Payload delivered to the outgoing leg; up is from client to server.",
+            "Payload that the far end of the outgoing leg has acknowledged; up is from client to server.",
         ),
         directed().map(|(labels, direction)| (labels, direction.bytes)),
     )?;
