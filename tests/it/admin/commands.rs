@@ -191,6 +191,7 @@ fn a_reload_says_what_has_not_changed() -> Result<()> {
     let changed = place.config() + "metrics = \"127.0.0.1:9730\"\n";
     std::fs::write(&file, changed)?;
     let said = place.ask(&["reload"])?.success()?;
+    stage.world.pair(Family::V4)?.exchange(1000)?;
     assert_eq!(
         said,
         "reloaded\nnote: [admin] takes effect at the next start\n"

@@ -1,7 +1,5 @@
 //! The metrics of the real daemon: Prometheus' own linter, the figures, and who may ask.
 
-use std::net::TcpListener;
-
 use anyhow::{Context, Result, ensure};
 use pepd_testbed::{Family, Netns, Pepd, Stage, World, require, run, wait_until};
 use rstest::rstest;
@@ -122,26 +120,13 @@ fn it_only_tells(#[case] options: &[&str], #[case] path: &str, #[case] status: &
     stage.finish()
 }
 
-#[test]
-fn a_port_that_is_taken_is_said_to_be() -> Result<()> {
-    require!(root, program("nft"));
-    let world = World::standard()?;
-    let _taken = pepd_testbed::traffic::listen(world.hb(), "127.0.0.1:9730".parse()?)?;
-    let (status, log) = Pepd::builder(PEPD).fails(world.hb(), &config())?;
-    assert_eq!(status.code(), Some(69), "{log}");
-    assert!(log.contains("listen on 127.0.0.1:9730"), "{log}");
-    assert!(log.contains("another port"), "{log}");
-    assert!(!world.kernel_state()?.contains("pepd"), "nothing is left");
-    Ok(())
-}
-
 /// What only watches does not keep the proxy from its work.
 #[test]
 fn a_port_that_is_taken_ends_nothing() -> Result<()> {
     require!(root);
     let world = World::standard()?;
     let hb = world.hb();
-    let other = hb.run(|| Ok(TcpListener::bind("127.0.0.1:9730")?))?;
+    let _taken = pepd_testbed::traffic::listen(hb, "127.0.0.1:9730".parse()?)?;
     let pepd = Pepd::start(PEPD, hb, &config())?;
     world.pair(Family::V4)?.exchange(1000)?;
     let log = pepd.log();
@@ -150,7 +135,6 @@ fn a_port_that_is_taken_ends_nothing() -> Result<()> {
         "{log}"
     );
     assert!(log.contains("127.0.0.1:9730"), "{log}");
-    drop(other);
     let (status, log) = pepd.stop()?;
     assert_eq!(status.code(), Some(0), "{log}");
     Ok(())

@@ -72,7 +72,7 @@ fn check_prints_the_rules_and_what_legs_set_and_names_what_is_unused() -> Result
     let said = pepd_with(&config, "check")?.success()?;
     for line in [
         "10.1.2.0/24  any  8000-8100  bypass: routed, not split",
-        "spare  nosuch       the kernel's  48Mbit",
+        "spare  nosuch      the kernel's  48Mbit",
         "no campus has the leg spare",
         "on this host `pepd run` would refuse leg spare: the kernel has no nosuch",
     ] {

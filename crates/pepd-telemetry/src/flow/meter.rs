@@ -90,7 +90,9 @@ impl DirectionMeter {
     pub(super) fn note_unacknowledged(&mut self, unacknowledged: u64) {
         // A direction that has ended has sent its FIN, which is the last to be acknowledged.
         let fin = u64::from(matches!(self.clock.activity(), Activity::Ended));
-        let acknowledged = self.written.saturating_sub(unacknowledged.saturating_sub(fin));
+        let acknowledged = self
+            .written
+            .saturating_sub(unacknowledged.saturating_sub(fin));
         self.acknowledged = self.acknowledged.max(Some(acknowledged));
     }
 

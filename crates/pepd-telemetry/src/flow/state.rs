@@ -200,7 +200,8 @@ impl State {
         let (goodput, incoming, outgoing) = match legs.map(|legs| (legs, select(legs))) {
             Some((legs, (seconds, incoming, outgoing))) => {
                 let running = now.saturating_duration_since(self.sampled_at);
-                let goodput = seconds.goodput(legs.newest, legs.span, running, meter.delivered(), age);
+                let goodput =
+                    seconds.goodput(legs.newest, legs.span, running, meter.delivered(), age);
                 (goodput, incoming, outgoing)
             }
             None => {
