@@ -11,6 +11,7 @@ use pepd_telemetry::Counters;
 
 use crate::cli::File;
 use crate::daemon::admin::Admin;
+use crate::daemon::controls::Controls;
 use crate::daemon::gate_keeper::GateKeeper;
 use crate::daemon::health::{Alarms, Health, Look};
 use crate::daemon::holding::Holding;
@@ -41,13 +42,7 @@ impl Daemon {
         privileged.report(&config, &file);
         privileged.controls.find(&config)?;
         let workers = resources::workers(&config);
-        let descriptors = resources::share_descriptors(&config, workers)?;
-        let settings = prepare::settings(
-            &config,
-            &privileged.controls,
-            descriptors,
-            &mut Notes::default(),
-        )?;
+        let (descriptors, settings) = share_out(&config, &privileged.controls, workers)?;
         let up = bring_up(&config, settings, workers);
         let (prepared, plan, installed, look) = match requests.unless_ended(up).await {
             Ok(up) => up?,
@@ -100,6 +95,17 @@ impl Daemon {
             holding: serving.holding,
         }))
     }
+}
+
+/// Shares the descriptors out, and derives the relay's settings from that.
+fn share_out(
+    config: &Config,
+    controls: &Controls,
+    workers: NonZeroUsize,
+) -> Result<(Descriptors, Settings)> {
+    let descriptors = resources::share_descriptors(config, workers)?;
+    let settings = prepare::settings(config, controls, descriptors, &mut Notes::default())?;
+    Ok((descriptors, settings))
 }
 
 fn requests() -> Result<Requests> {
