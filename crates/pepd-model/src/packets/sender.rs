@@ -137,7 +137,6 @@ impl Sender {
         }
         if self.lost > 0 {
             let index = self.sent.iter().position(|sent| sent.is_lost)?;
-            self.lost -= 1;
             return Some(self.transmit(now, index));
         }
         let has_room = self.next() < self.edge && self.sent.len() < self.own;
@@ -160,11 +159,13 @@ impl Sender {
         };
         self.orders += 1;
         if let Some(place) = self.sent.get_mut(index) {
+            self.lost -= usize::from(place.is_lost);
             *place = sent;
         } else {
             self.sent.push_back(sent);
         }
-        if self.times_out.is_infinite() || self.state == State::Open {
+        // Linux does so as well when the first is sent again: it may be lost again.
+        if self.times_out.is_infinite() || self.state == State::Open || index == 0 {
             self.arm(now);
         }
         Packet {
@@ -210,6 +211,9 @@ impl Sender {
             && self.first >= until
         {
             self.state = State::Open;
+            if self.lost > 0 {
+                self.recover(now);
+            }
         } else if self.state == State::Open && probe.is_some() && acked > 0 && self.repaired(ack) {
             // What the probe has mended was lost all the same (RFC 8985, section 7.4.2).
             self.window.lose();
@@ -276,11 +280,15 @@ impl Sender {
         }
         self.reorders = due;
         if self.lost > before && self.state == State::Open {
-            self.state = State::Recovery(self.next());
-            self.window.lose();
-            self.probed = None;
-            self.arm(now);
+            self.recover(now);
         }
+    }
+
+    fn recover(&mut self, now: f64) {
+        self.state = State::Recovery(self.next());
+        self.window.lose();
+        self.probed = None;
+        self.arm(now);
     }
 
     /// Does what is due; gives a packet that is to be sent whatever the window says.
@@ -294,9 +302,13 @@ impl Sender {
         if self.may_probe() {
             return self.probe(now, available);
         }
-        for sent in &mut self.sent {
-            self.lost += usize::from(!sent.has_arrived && !sent.is_lost);
-            sent.is_lost = !sent.has_arrived;
+        // Not what was sent a moment ago (Linux, `tcp_timeout_mark_lost`).
+        let recent = now - self.rtt.smoothed();
+        for (index, sent) in self.sent.iter_mut().enumerate() {
+            if !sent.has_arrived && !sent.is_lost && (index == 0 || sent.at <= recent) {
+                sent.is_lost = true;
+                self.lost += 1;
+            }
         }
         self.probed = None;
         self.rtt.back_off();

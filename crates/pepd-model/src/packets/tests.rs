@@ -58,11 +58,11 @@ fn legs_alone_have_the_means_of_their_laws() {
         );
     }
     let fixed = Leg {
-        rate: Some(1000.0),
+        rate: Some(400.0),
         ..leg(Control::FixedRate, 0.1, Loss::per_packet(0.1))
     };
     let found = alone(fixed, 100.0);
-    assert!((found / 900.0 - 1.0).abs() < 0.02, "{found}");
+    assert!((found / 360.0 - 1.0).abs() < 0.02, "{found}");
 }
 
 #[test]
@@ -106,9 +106,9 @@ fn table_19_1_by_each_meaning_of_b() {
     let legs = [fading(0.04, 0.4), fading(0.02, 0.4)];
     println!("| B | paper | under way | arrived | advertised | as pepd's | pepd measured |");
     for (buffer, printed, measured) in TABLE_19_1 {
-        let by = |(held, _)| run(&paper(&legs, Gap::new(buffer, held)), 500.0).throughput();
+        let by = |(held, _)| run(&paper(&legs, Gap::new(buffer, held)), 250.0).throughput();
         let [under_way, arrived, advertised] = Held::ALL.map(by);
-        let as_pepd = run(&pepd(buffer), 500.0).throughput();
+        let as_pepd = run(&pepd(buffer), 250.0).throughput();
         let shown = measured.map_or_else(|| "–".to_owned(), |it| it.to_string());
         println!(
             "| {buffer} | {printed} | {under_way:.0} | {arrived:.0} | {advertised:.0} | {as_pepd:.0} | {shown} |"
@@ -129,6 +129,57 @@ fn table_19_1_by_each_meaning_of_b() {
     }
 }
 
+/// What pepd measured (`pepd-lab run model-losses --repeats 1`): the far leg's round trip and loss, its control, and
+/// Mbit/s. The near leg is clean, 40 ms, and both carry 50 Mbit/s.
+const MEASURED: [(f64, f64, Control, f64); 8] = [
+    (0.05, 0.005, Control::Reno, 3.819),
+    (0.05, 0.005, Control::Cubic, 3.649),
+    (0.05, 0.02, Control::Reno, 1.729),
+    (0.05, 0.02, Control::Cubic, 1.536),
+    (0.05, 0.05, Control::Reno, 1.002),
+    (0.05, 0.05, Control::Cubic, 0.849),
+    (0.15, 0.005, Control::Reno, 1.584),
+    (0.15, 0.005, Control::Cubic, 1.692),
+];
+
+/// Run with `--nocapture`, prints what docs/model.md has.
+#[test]
+fn what_pepd_was_measured_to_carry() {
+    let mut errors = Vec::new();
+    for (rtt, loss, control, measured) in MEASURED {
+        let far = Leg {
+            rate: Some(RATE / 2.0),
+            ..leg(control, rtt, Loss::per_packet(loss))
+        };
+        let near = Leg {
+            loss: Loss::default(),
+            ..leg(Control::Cubic, 0.04, Loss::default())
+        };
+        let setup = Setup {
+            delays: true,
+            ..Setup::new(&[near, far], &[Gap::new(2000, Held::UnderWay)], SEED)
+        };
+        let mbit = crate::law::PAYLOAD * 8.0 / 1e6;
+        let found = run(&setup, 600.0).throughput() * mbit;
+        let law = far.alone().throughput * mbit;
+        let name = control.name();
+        let off = |it: f64| 100.0 * (it / measured - 1.0);
+        println!(
+            "| {name}, {:.0} ms, {:.1} % | {measured:.2} | {law:.2} ({:+.0} %) | {found:.2} ({:+.0} %) |",
+            rtt * 1e3,
+            loss * 1e2,
+            off(law),
+            off(found),
+        );
+        errors.push(off(found).abs());
+    }
+    errors.sort_by(f64::total_cmp);
+    // Of single runs, whose own chance is some ten per cent.
+    let (median, worst) = (errors[errors.len() / 2], errors[errors.len() - 1]);
+    println!("median {median:.0} %, worst {worst:.0} %");
+    assert!(median < 25.0 && worst < 60.0, "{errors:?}");
+}
+
 #[test]
 fn the_papers_phases() {
     // Fig. 19.2, 19.3, 19.4 and 19.5: the legs, B, and whether empty or full is what it is most.
@@ -139,7 +190,7 @@ fn the_papers_phases() {
         ("19.4", [fading(0.04, 0.4), fading(0.08, 0.2)], 20),
         ("19.5", [lossy, lossy], 15),
     ] {
-        let record = run(&paper(&legs, Gap::new(buffer, Held::Arrived)), 1000.0);
+        let record = run(&paper(&legs, Gap::new(buffer, Held::Arrived)), 400.0);
         let shares = record.shares[0].of(record.time);
         println!(
             "Fig. {figure}: {:.0} packets/s, {shares:.2?}, queue {:.1}, median {}, 95 % {}",
@@ -153,7 +204,7 @@ fn the_papers_phases() {
             "19.4" => assert!(shares.backpressured > 0.6 && shares.starved < 0.3),
             _ => assert!(shares.starved.min(shares.backpressured).min(shares.free) > 0.03),
         }
-        let slower = legs.map(|leg| run(&Setup::new(&[leg], &[], SEED), 1000.0).throughput());
+        let slower = legs.map(|leg| run(&Setup::new(&[leg], &[], SEED), 400.0).throughput());
         let least = slower[0].min(slower[1]);
         // Observation 19.3, with some per cent for chance.
         assert!(record.throughput() < 1.03 * least, "{figure}");
@@ -169,15 +220,15 @@ fn rho_decides_whether_the_queue_settles() {
             ..Setup::new(&legs, &[], SEED)
         };
         let mut chain = Chain::new(&setup);
-        chain.run(2000.0);
+        chain.run(400.0);
         let half = chain.queues()[0];
-        chain.run(4000.0);
+        chain.run(2000.0);
         (half, chain.queues()[0])
     };
     let (_, settled) = queue(0.7);
     let (half, grown) = queue(1.4);
     assert!(settled < 20_000, "{settled}");
-    assert!(half > 50_000 && grown > half * 3 / 2, "{half} {grown}");
+    assert!(half > 30_000 && grown > half * 3 / 2, "{half} {grown}");
 }
 
 fn any_leg() -> impl Strategy<Value = Leg> {
