@@ -131,7 +131,7 @@ fn table_19_1_by_each_meaning_of_b() {
 
 /// What pepd measured (`pepd-lab run model-losses --repeats 1`): the far leg's round trip and loss, its control, and
 /// Mbit/s. The near leg is clean, 40 ms, and both carry 50 Mbit/s.
-const MEASURED: [(f64, f64, Control, f64); 8] = [
+const MEASURED: [(f64, f64, Control, f64); 11] = [
     (0.05, 0.005, Control::Reno, 3.819),
     (0.05, 0.005, Control::Cubic, 3.649),
     (0.05, 0.02, Control::Reno, 1.729),
@@ -140,6 +140,9 @@ const MEASURED: [(f64, f64, Control, f64); 8] = [
     (0.05, 0.05, Control::Cubic, 0.849),
     (0.15, 0.005, Control::Reno, 1.584),
     (0.15, 0.005, Control::Cubic, 1.692),
+    (0.15, 0.02, Control::Reno, 0.600),
+    (0.15, 0.02, Control::Cubic, 0.598),
+    (0.15, 0.05, Control::Reno, 0.334),
 ];
 
 /// Run with `--nocapture`, prints what docs/model.md has.
