@@ -323,6 +323,9 @@ pub struct Model {
     /// Print JSON; times in seconds, rates in bits per second, sizes in bytes.
     #[arg(long)]
     pub json: bool,
+    /// Print a figure: throughput over the loss of the leg to the receiver, and over the buffer.
+    #[arg(long, conflicts_with = "json")]
+    pub svg: bool,
 }
 
 /// What counts against the box's buffer.
@@ -344,6 +347,9 @@ pub struct PathArgs {
     /// Print JSON; rates in bits per second.
     #[arg(long)]
     pub json: bool,
+    /// Print a figure: throughput over the number of boxes.
+    #[arg(long, conflicts_with = "json")]
+    pub svg: bool,
 }
 
 /// The other questions.

@@ -2,6 +2,7 @@
 //!
 //! - [`law`]: what one leg carries by itself;
 //! - [`fluid`]: what legs with buffers between them carry together, as a fluid;
+//! - [`packets`]: the same as single packets, with TCP's senders as they are;
 //! - [`predict`]: what is to be expected of a connection that is split;
 //! - [`placement`]: where boxes are worth most;
 //! - [`find_rate`]: what to send at over a link whose rate nobody knows; a link to try that on;
@@ -13,5 +14,7 @@ pub mod find_rate;
 pub mod fluid;
 pub mod hold_acks;
 pub mod law;
+pub mod packets;
 pub mod placement;
 pub mod predict;
+mod random;

@@ -1,5 +1,6 @@
 //! `pepd model`: what theory expects of a sender and its path, a file per question.
 
+mod figure;
 mod hold_acks;
 mod measured;
 mod path;

@@ -6,6 +6,7 @@ use pepd_model::law::{Control, Leg};
 use pepd_model::placement::{Placement, placements};
 use serde::{Deserialize, Serialize};
 
+use super::figure::{self, Chart};
 use crate::cli::PathArgs;
 use crate::exit::{Failure, Result};
 use crate::leg_spec;
@@ -63,7 +64,9 @@ pub fn path(args: &PathArgs) -> Result {
         .map_err(|error| Failure::unavailable(format!("cannot read {shown}: {error}")))?;
     let report = report(&text)
         .map_err(|error| Failure::configuration(format!("pepd: {}: {error}", name(&args.file))))?;
-    let text = if args.json {
+    let text = if args.svg {
+        figure::draw(&[chart(&report)])?
+    } else if args.json {
         let json = serde_json::to_string_pretty(&report);
         json.map_err(|error| Failure::internal("write JSON", error))? + "\n"
     } else {
@@ -131,6 +134,29 @@ fn report(text: &str) -> std::result::Result<Report, String> {
     })
 }
 
+/// Returns the throughput over the number of boxes; what nothing bounds is left out.
+fn chart(report: &Report) -> Chart {
+    let bounded = || {
+        report
+            .placements
+            .iter()
+            .filter(|row| row.throughput.is_finite())
+    };
+    let place = |row: &Row| {
+        let count = u32::try_from(row.boxes).unwrap_or(u32::MAX);
+        (f64::from(count), row.throughput)
+    };
+    Chart {
+        title: "Throughput over the boxes, each behind the hops named".to_owned(),
+        over: "boxes",
+        place: |boxes| format!("{boxes:.0}"),
+        is_log: false,
+        lines: vec![("with boxes", bounded().map(place).collect())],
+        names: bounded().map(|row| row.after.join(", ")).collect(),
+        here: None,
+    }
+}
+
 fn describe(report: &Report) -> String {
     let mut rows = table::table(
         &["BOXES", "BEHIND", "THROUGHPUT", "GAIN"],
@@ -174,6 +200,12 @@ mod tests {
         let report = report(PAPER).unwrap();
         assert_eq!(report.placements[1].after, ["satellite"]);
         insta::assert_snapshot!(describe(&report));
+    }
+
+    #[test]
+    fn a_figure_names_the_places() {
+        let svg = figure::draw(&[chart(&report(PAPER).unwrap())]).unwrap();
+        assert!(svg.contains("satellite"), "{svg}");
     }
 
     #[test]

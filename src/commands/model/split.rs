@@ -8,6 +8,7 @@ use pepd_model::predict::{
 };
 use serde::Serialize;
 
+use super::figure::{self, Chart};
 use crate::cli::{Counts, Model};
 use crate::exit::{Failure, Result};
 use crate::leg_spec;
@@ -84,9 +85,12 @@ struct Place {
     unsplit: f64,
 }
 
-/// Answers in text or JSON.
+/// Answers in text, JSON or SVG.
 pub fn answer(legs: [Leg; 2], args: &Model) -> Result<String> {
     let report = report(legs, args).map_err(Failure::unavailable)?;
+    if args.svg {
+        return figure::draw(&charts(&report, legs[1].loss.per_packet));
+    }
     if args.json {
         let json = serde_json::to_string_pretty(&report);
         return Ok(json.map_err(|error| Failure::internal("write JSON", error))? + "\n");
@@ -178,6 +182,42 @@ fn fill(path: &Path, found: &Prediction, args: &Model) -> Report {
         over_loss: places(over_loss(path, 1, [1e-4, 0.2], POINTS), 1.0),
         over_buffer: places(over_buffer(path, [1.0, most], POINTS), PAYLOAD),
     }
+}
+
+/// Returns the two curves, with where the path is on them.
+fn charts(report: &Report, loss: f64) -> [Chart; 2] {
+    let lines = |places: &[Place]| {
+        let line = |of: fn(&Place) -> f64| places.iter().map(|it| (it.at, of(it))).collect();
+        vec![
+            ("with a box", line(|it| it.split)),
+            ("without", line(|it| it.unsplit)),
+        ]
+    };
+    let within = |here: f64, places: &[Place]| {
+        let reaches = places.first().is_some_and(|first| first.at <= here)
+            && places.last().is_some_and(|last| here <= last.at);
+        reaches.then_some(here)
+    };
+    [
+        Chart {
+            title: "Throughput over the loss of the leg to the receiver".to_owned(),
+            over: "loss of a packet",
+            place: |loss| format!("{} %", loss * 100.0),
+            is_log: true,
+            lines: lines(&report.over_loss),
+            names: Vec::new(),
+            here: within(loss, &report.over_loss),
+        },
+        Chart {
+            title: "Throughput over the box's buffer".to_owned(),
+            over: "buffer",
+            place: size,
+            is_log: true,
+            lines: lines(&report.over_buffer),
+            names: Vec::new(),
+            here: report.buffer.and_then(|it| within(it, &report.over_buffer)),
+        },
+    ]
 }
 
 fn bits(packets: f64) -> f64 {
@@ -330,6 +370,22 @@ mod tests {
         let report = asked("--in rtt=40ms,loss=0.4/s --out rtt=20ms,loss=1%").unwrap();
         assert_eq!((report.over_loss.len(), report.over_buffer.len()), (20, 20));
         assert!(report.gain > 1.0);
+    }
+
+    #[test]
+    fn a_figure_has_both_curves_and_where_the_path_is() {
+        let report =
+            asked("--in rtt=40ms,loss=0.4/s --out rtt=20ms,loss=1% --buffer 64KiB").unwrap();
+        let charts = charts(&report, 0.01);
+        assert_eq!(charts[0].here, Some(0.01));
+        assert!(
+            charts[1]
+                .here
+                .is_some_and(|here| (here - 65_536.0).abs() < 1500.0)
+        );
+        let svg = figure::draw(&charts).unwrap();
+        assert_eq!(svg.matches("<polyline").count(), 4 + 2, "{svg}");
+        assert_eq!(super::charts(&report, 0.9)[0].here, None);
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub use variant::{ProxyKind, Variant};
 pub use workload::{Browsing, Watching, Workload};
 
 /// The files, with the names that messages call them by.
-const FILES: [(&str, &str); 6] = [
+const FILES: [(&str, &str); 7] = [
     (
         "jain-ott-2006.toml",
         include_str!("../../data/jain-ott-2006.toml"),
@@ -36,6 +36,7 @@ const FILES: [(&str, &str); 6] = [
     ("joshi.toml", include_str!("../../data/joshi.toml")),
     ("bhutani.toml", include_str!("../../data/bhutani.toml")),
     ("find-rate.toml", include_str!("../../data/find-rate.toml")),
+    ("model.toml", include_str!("../../data/model.toml")),
 ];
 
 /// A paper and the experiments of it that are repeated.

@@ -182,7 +182,7 @@ impl Leg {
 mod tests {
     use rstest::rstest;
 
-    use super::super::Loss;
+    use super::super::{Loss, reno};
     use super::*;
 
     fn reno(rtt: f64, loss: Loss) -> Leg {
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[rstest]
-    // X̄ and Ȳ of Baccelli et al., Fig. 19.2, 19.3, 19.4, 19.5 and Table 19.1.
+    // X̄ and Ȳ of Baccelli et al., Fig. 19.2, 19.3, 19.4 and Table 19.1, with losses over time.
     #[case(0.1, Loss::per_second(0.3), 666.7)]
     #[case(0.09, Loss::per_second(0.3), 823.0)]
     #[case(0.09, Loss::per_second(0.4), 617.3)]
@@ -209,6 +209,17 @@ mod tests {
             (alone.bound, alone.confidence),
             (Bound::Loss, Confidence::High)
         );
+    }
+
+    #[test]
+    fn fig_19_5_has_its_mean_where_there_are_no_timeouts() {
+        // 60 ms and 3 % of packets on both legs: 126 packets/s by eq. 19.3.
+        let loss = Loss::per_packet(0.03);
+        let mean = reno::aimd(0.06, 1.0).mean(loss);
+        assert!((mean - 126.0).abs() < 0.1, "{mean}");
+        // A loss in thirty packets is not without them.
+        let alone = reno(0.06, loss).alone().throughput;
+        assert!(alone < 0.9 * mean, "{alone}");
     }
 
     #[test]
