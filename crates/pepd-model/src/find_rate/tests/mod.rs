@@ -89,8 +89,8 @@ fn loss_is_no_sign(
     // What acknowledgements that are lost would have told, the next one of the same connection does: the
     // more there are, the later.
     let most = 0.02 + 0.002 * flows as f64;
-    // Of many connections whose timers run out some come back together.
-    let together = if loss > 0.2 && flows > 10 {
+    // Of many connections whose timers run out some come back together, on the longest path.
+    let together = if loss > 0.2 && flows > 10 && rtt > 0.2 {
         0.25 * rtt
     } else {
         0.0
