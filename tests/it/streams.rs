@@ -5,8 +5,47 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use pepd_testbed::traffic::{Pair, Pattern};
+
+/// Does something while all clients send as much as goes; what arrives is for it to [`watch`].
+pub fn while_filled<T>(pairs: &[Pair], work: impl FnOnce() -> Result<T>) -> Result<T> {
+    for pair in pairs {
+        pair.server.set_nonblocking(true)?;
+    }
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let senders: Vec<_> = pairs
+            .iter()
+            .map(|pair| scope.spawn(|| fill(&pair.client, &over)))
+            .collect();
+        let done = work();
+        over.store(true, Relaxed);
+        for sender in senders {
+            sender.join().ok().context("a sender panicked")??;
+        }
+        done
+    })
+}
+
+/// The same, and what arrives is read by the way.
+pub fn while_busy<T>(pairs: &[Pair], work: impl FnOnce() -> Result<T>) -> Result<T> {
+    while_filled(pairs, || {
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| -> Result<()> {
+                while !over.load(Relaxed) {
+                    watch(pairs, Duration::from_millis(100))?;
+                }
+                Ok(())
+            });
+            let done = work();
+            over.store(true, Relaxed);
+            reader.join().ok().context("the reader panicked")??;
+            done
+        })
+    })
+}
 
 /// Sends until it is over.
 pub fn fill(mut stream: &TcpStream, over: &AtomicBool) -> Result<()> {

@@ -1,7 +1,6 @@
 //! What is told of legs while they are in use: round trips idle and under load, and what limits a rate that
 //! is found.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -11,7 +10,7 @@ use rstest::rstest;
 use serde_json::Value;
 
 use crate::harness::{LIMIT, PEPD};
-use crate::streams::{fill, watch};
+use crate::streams::while_busy;
 
 /// What a daemon answers.
 fn asked(world: &World, address: &str) -> Result<Value> {
@@ -43,23 +42,7 @@ fn a_leg_under_load_is_seen(#[case] control: &str) -> Result<()> {
     wait_until(LIMIT, "the leg is told of", || {
         wan(&world).is_some_and(|leg| leg["least_rtt"].as_f64() >= Some(0.02))
     })?;
-    pairs[0].server.set_nonblocking(true)?;
-    let over = AtomicBool::new(false);
-    std::thread::scope(|scope| -> Result<()> {
-        let sender = scope.spawn(|| fill(&pairs[0].client, &over));
-        let reader = scope.spawn(|| -> Result<()> {
-            while !over.load(Relaxed) {
-                watch(&pairs, Duration::from_millis(100))?;
-            }
-            Ok(())
-        });
-        let shown = is_under_load(&world, control);
-        over.store(true, Relaxed);
-        for thread in [sender, reader] {
-            thread.join().ok().context("a thread panicked")??;
-        }
-        shown
-    })?;
+    while_busy(&pairs, || is_under_load(&world, control))?;
     let (status, log) = daemon.stop()?;
     ensure!(status.success(), "{log}");
     Ok(())

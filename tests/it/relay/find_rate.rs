@@ -4,7 +4,6 @@
 //! same program in the kernel. How well it finds the rate of which links is measured in virtual time by
 //! `pepd-lab`; here, that it does.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -16,8 +15,11 @@ use serde_json::Value;
 
 use super::fixed_rate::{FIND, control_of};
 use crate::harness::{LIMIT, PEPD};
-use crate::streams::{fill, watch};
+use crate::streams::{watch, while_busy, while_filled};
 use crate::weather::{LOSE, RESTORE};
+
+/// What the link towards the server carries where what is found is measured, in Mbit/s.
+const RATE: u64 = 20;
 
 /// What is known of the leg towards the server.
 fn rate(world: &World) -> Result<Value> {
@@ -77,36 +79,20 @@ fn a_paused_daemon_slows_down() -> Result<()> {
     let config = config(&world).replace("[leg.wan]\n", "[leg.wan]\nbuffer = \"64MiB\"\n");
     let daemon = Pepd::start(PEPD, world.hb(), &config)?;
     let pairs = [world.pair(Family::V4)?];
-    pairs[0].server.set_nonblocking(true)?;
-    let over = AtomicBool::new(false);
-    std::thread::scope(|scope| -> Result<()> {
-        let sender = scope.spawn(|| fill(&pairs[0].client, &over));
-        let reader = scope.spawn(|| -> Result<()> {
-            while !over.load(Relaxed) {
-                watch(&pairs, Duration::from_millis(100))?;
-            }
-            Ok(())
+    while_busy(&pairs, || {
+        wait_until(LIMIT, "the rate is found", || state(&world) == "found")?;
+        // Enough for what follows.
+        wait_until(LIMIT, "eight megabytes wait", || waiting(world.hb()) > 8e6)?;
+        let usual = most(&pacing(world.hb())?);
+        daemon.pause()?;
+        let slower = wait_until(LIMIT, "an eighth of the rate", || {
+            pacing(world.hb()).is_ok_and(|rates| most(&rates) < usual / 8.0)
         });
-        let shown = (|| -> Result<()> {
-            wait_until(LIMIT, "the rate is found", || state(&world) == "found")?;
-            // Enough for what follows.
-            wait_until(LIMIT, "eight megabytes wait", || waiting(world.hb()) > 8e6)?;
-            let usual = most(&pacing(world.hb())?);
-            daemon.pause()?;
-            let slower = wait_until(LIMIT, "an eighth of the rate", || {
-                pacing(world.hb()).is_ok_and(|rates| most(&rates) < usual / 8.0)
-            });
-            daemon.resume()?;
-            slower?;
-            wait_until(LIMIT, "half of the rate", || {
-                pacing(world.hb()).is_ok_and(|rates| most(&rates) > usual / 2.0)
-            })
-        })();
-        over.store(true, Relaxed);
-        for thread in [sender, reader] {
-            thread.join().ok().context("a thread panicked")??;
-        }
-        shown
+        daemon.resume()?;
+        slower?;
+        wait_until(LIMIT, "half of the rate", || {
+            pacing(world.hb()).is_ok_and(|rates| most(&rates) > usual / 2.0)
+        })
     })?;
     let (status, log) = daemon.stop()?;
     ensure!(status.success(), "{log}");
@@ -135,7 +121,6 @@ fn it_finds_the_rate_of_a_link(
     #[case] loss: f64,
     #[case] flows: usize,
 ) -> Result<()> {
-    const RATE: u64 = 20;
     require!(root, virtual_time, program("nft"));
     let near = Shape::new(Duration::from_millis(5), Rate::mbit(100));
     let far = Shape {
@@ -147,82 +132,70 @@ fn it_finds_the_rate_of_a_link(
     let pairs = (0..flows)
         .map(|_| world.pair(family))
         .collect::<Result<Vec<Pair>>>()?;
-    for pair in &pairs {
-        pair.server.set_nonblocking(true)?;
-    }
-    let over = AtomicBool::new(false);
-    std::thread::scope(|scope| -> Result<()> {
-        let senders: Vec<_> = pairs
-            .iter()
-            .map(|pair| scope.spawn(|| fill(&pair.client, &over)))
-            .collect();
-        let measured = (|| -> Result<()> {
-            // A rate that nobody has said is found within a second.
-            watch(&pairs, Duration::from_secs(1))?;
-            let time = Duration::from_secs(10);
-            let (_, bytes) = watch(&pairs, time)?;
-            let most =
-                time.as_secs_f64() * RATE as f64 * 1e6 / 8.0 * (1.0 - loss) * 1428.0 / 1514.0;
-            let share = bytes as f64 / most;
-            let found = rate(&world)?;
-            println!("{family}, {flows} flows, {loss} lost: {share:.3} of the limit; {found}");
-            ensure!(share > 0.9, "{share} of the limit: {found}");
-            ensure!(
-                found["queue"].as_f64().is_some_and(|it| it < 0.05),
-                "{found}"
-            );
-            let off = found["loss"].as_f64().map(|it| (it - loss).abs());
-            ensure!(off.is_some_and(|it| it < 0.05), "{found}");
-            Ok(())
-        })();
-        over.store(true, Relaxed);
-        for sender in senders {
-            sender.join().ok().context("a sender panicked")??;
-        }
-        measured
+    while_filled(&pairs, || {
+        // A rate that nobody has said is found within a second.
+        watch(&pairs, Duration::from_secs(1))?;
+        let share = share_of(
+            &pairs,
+            Duration::from_secs(10),
+            (1.0 - loss) * 1428.0 / 1514.0,
+        )?;
+        let found = rate(&world)?;
+        println!("{family}, {flows} flows, {loss} lost: {share:.3} of the limit; {found}");
+        ensure!(share > 0.9, "{share} of the limit: {found}");
+        let queue = found["queue"].as_f64();
+        ensure!(queue.is_some_and(|it| it < 0.05), "{found}");
+        let off = found["loss"].as_f64().map(|it| (it - loss).abs());
+        ensure!(off.is_some_and(|it| it < 0.05), "{found}");
+        Ok(())
     })?;
     let (status, log) = daemon.stop()?;
     ensure!(status.success(), "{log}");
     Ok(())
 }
 
-/// What was found holds after an outage, though what arrived in it, and just after it, was little.
-#[test]
-fn what_was_found_holds() -> Result<()> {
-    const RATE: u64 = 20;
+/// What was found holds after an outage, though what arrived in it, and just after it, was little; and where
+/// packets and acknowledgements are lost in bursts, which are no drops of what was too much.
+#[rstest]
+#[case::outage(Loss::None)]
+#[case::bursts(Loss::bursts(0.1, 10.0))]
+fn what_was_found_holds(#[case] loss: Loss) -> Result<()> {
     require!(root, virtual_time, program("nft"));
     let near = Shape::new(Duration::from_millis(5), Rate::mbit(100));
-    let far = Shape::new(Duration::from_millis(25), Rate::mbit(RATE));
+    let far = Shape {
+        loss,
+        ..Shape::new(Duration::from_millis(25), Rate::mbit(RATE))
+    };
     let world = World::emulated(near, far)?;
     let daemon = Pepd::start(PEPD, world.hb(), &config(&world))?;
     let pairs = [world.pair(Family::V4)?];
-    pairs[0].server.set_nonblocking(true)?;
-    let over = AtomicBool::new(false);
-    std::thread::scope(|scope| -> Result<()> {
-        let sender = scope.spawn(|| fill(&pairs[0].client, &over));
-        let measured = (|| -> Result<()> {
-            watch(&pairs, Duration::from_secs(3))?;
+    while_filled(&pairs, || {
+        watch(&pairs, Duration::from_secs(3))?;
+        let mut arrives = 0.9;
+        if loss == Loss::None {
             world.server().sh(LOSE)?;
             std::thread::park_timeout(Duration::from_secs(2));
             world.server().sh(RESTORE)?;
             // A sender's timer may have been doubled to as long as that.
             watch(&pairs, Duration::from_millis(2500))?;
-            let time = Duration::from_secs(8);
-            let (_, bytes) = watch(&pairs, time)?;
-            let most = time.as_secs_f64() * RATE as f64 * 1e6 / 8.0 * 1448.0 / 1514.0;
-            let share = bytes as f64 / most;
-            let found = rate(&world)?;
-            println!("{share:.3} of the limit; {found}");
-            ensure!(share > 0.8, "{share} of the limit: {found}");
-            Ok(())
-        })();
-        over.store(true, Relaxed);
-        sender.join().ok().context("the sender panicked")??;
-        measured
+            arrives = 1.0;
+        }
+        let share = share_of(&pairs, Duration::from_secs(8), arrives * 1448.0 / 1514.0)?;
+        let found = rate(&world)?;
+        println!("{share:.3} of the limit; {found}");
+        ensure!(share > 0.8, "{share} of the limit: {found}");
+        Ok(())
     })?;
     let (status, log) = daemon.stop()?;
     ensure!(status.success(), "{log}");
     Ok(())
+}
+
+/// Watches them for so long, and returns what part arrived of what could, where `part` of what the link carries
+/// is data that is not lost.
+fn share_of(pairs: &[Pair], time: Duration, part: f64) -> Result<f64> {
+    let (_, bytes) = watch(pairs, time)?;
+    Ok(bytes as f64 / (time.as_secs_f64() * RATE as f64 * 1e6 / 8.0 * part))
 }
 
 /// A hundred kilobytes beside eight bulk transfers take hardly longer than alone: who has sent little goes
@@ -263,28 +236,9 @@ fn little_things_go_first(#[case] control: &str) -> Result<()> {
     let pairs = (0..8)
         .map(|_| world.pair(Family::V4))
         .collect::<Result<Vec<Pair>>>()?;
-    for pair in &pairs {
-        pair.server.set_nonblocking(true)?;
-    }
-    let over = AtomicBool::new(false);
-    let beside = std::thread::scope(|scope| -> Result<Duration> {
-        let threads: Vec<_> = pairs
-            .iter()
-            .map(|pair| scope.spawn(|| fill(&pair.client, &over)))
-            .collect();
-        let reader = scope.spawn(|| -> Result<()> {
-            while !over.load(Relaxed) {
-                watch(&pairs, Duration::from_millis(100))?;
-            }
-            Ok(())
-        });
+    let beside = while_busy(&pairs, || {
         std::thread::park_timeout(Duration::from_secs(3));
-        let beside = little();
-        over.store(true, Relaxed);
-        for thread in threads.into_iter().chain([reader]) {
-            thread.join().ok().context("a thread panicked")??;
-        }
-        beside
+        little()
     })?;
     let ratio = beside.as_secs_f64() / alone.as_secs_f64();
     println!("{control:?}: {alone:?} alone, {beside:?} beside eight: {ratio:.2}");

@@ -71,7 +71,7 @@ impl Ledger {
         }
         while let Some(first) = self.finished(now) {
             if self.is_cut() {
-                self.controller.skip();
+                self.controller.skip(now);
             } else {
                 self.controller.finish(now, &first);
             }

@@ -23,6 +23,10 @@ impl Tally {
         self.sent
     }
 
+    pub(super) fn delivered(&self) -> f64 {
+        self.delivered
+    }
+
     /// Returns the share that arrived; all of nothing.
     pub(super) fn share(&self) -> f64 {
         if self.sent > 0.0 {

@@ -3,12 +3,14 @@
 mod limits;
 mod room;
 mod start;
+mod trial;
 
 use std::collections::VecDeque;
 
 pub use self::limits::LimitedBy;
 use self::limits::Told;
-use self::room::{KEPT, ON_TRIAL, Shallow, Trial};
+use self::room::{KEPT, Shallow};
+use self::trial::{LESS, Trial};
 use super::elasticity::Elasticity;
 use super::least::Least;
 use super::standing::Standing;
@@ -46,6 +48,12 @@ const OFF: f64 = 0.5;
 /// nobody was sure is emptied.
 const PULSE: f64 = 0.2;
 
+/// What a link carries has changed at once, if it is off by more than such a part of it.
+const FAR: f64 = 0.2;
+
+/// A queue that is as long as this part of the longest lately may be full, and what is lost then dropped.
+const FULL: f64 = 0.7;
+
 /// Finds a leg's rate.
 #[derive(Clone, Debug)]
 pub struct Controller {
@@ -70,9 +78,13 @@ pub struct Controller {
     standing: Standing,
     elasticity: Elasticity,
     trial: Option<Trial>,
+    /// When the last trial ended, in seconds.
+    judged: f64,
     shallow: Shallow,
     /// What arrived lately: when, and as what the link would have carried for it, in bytes a second.
     arrived: VecDeque<(f64, f64)>,
+    /// What the link carried when the last epoch was, where that can be said.
+    carried: Option<f64>,
     pulse: Pulse,
     next_pulse: f64,
     /// The rate before a pulse, as a part of what the link carries.
@@ -98,11 +110,12 @@ struct Seen<'e> {
     now: f64,
     /// What the link carried, in bytes a second, where that can be said.
     carried: Option<f64>,
+    /// The same of the epoch before.
+    carried_before: Option<f64>,
     /// What was sent for that, in bytes a second, if it was always the same.
     sent: Option<f64>,
-    /// By how much less than usual was let through, and from how much on that is no chance.
+    /// By how much less than usual was let through.
     short: f64,
-    doubt: f64,
     /// The connections had less to send than they were let.
     is_limited: bool,
     is_queued: bool,
@@ -128,8 +141,10 @@ impl Controller {
             standing: Standing::default(),
             elasticity: Elasticity::default(),
             trial: None,
+            judged: 0.0,
             shallow: Shallow::default(),
             arrived: VecDeque::new(),
+            carried: None,
             pulse: Pulse::None,
             next_pulse: 0.0,
             steady: 1.0,
@@ -223,7 +238,7 @@ impl Controller {
         } else if seen.is_queued {
             self.with_queue(seen);
         } else if seen.is_rising {
-            let carried = seen.carried.unwrap_or(self.capacity);
+            let carried = self.plainly(seen).unwrap_or(self.capacity);
             self.capacity = self.capacity.min(carried);
         } else if seen.is_limited {
             self.path.add(epoch);
@@ -235,17 +250,16 @@ impl Controller {
 
     /// Leaves an epoch out that says nothing: the link was gone. What was being found out about it goes on
     /// from what was known before.
-    pub(super) fn skip(&mut self) {
+    pub(super) fn skip(&mut self, now: f64) {
         self.last = None;
-        if let Some(trial) = self.trial.take() {
-            self.capacity = trial.capacity();
-            self.beyond = Tally::default();
+        if let Some(trial) = self.trial {
+            self.restore(&trial, now);
         }
     }
 
     fn see<'e>(&mut self, now: f64, epoch: &'e Epoch) -> Option<Seen<'e>> {
         if epoch.sent <= 0.0 || epoch.delivered <= 0.0 {
-            self.skip();
+            self.skip(now);
             return None;
         }
         let (length, target) = (epoch.length(), self.target());
@@ -264,8 +278,11 @@ impl Controller {
         let last = last.filter(|(last, _)| last.number + 1 == epoch.number);
         let passed = last.map_or(0.0, |(last, _)| epoch.acknowledged - last.acknowledged);
         let last = last.filter(|_| passed > 0.0);
+        // Where much was lost or told late the middle of what arrived is not that of what was sent.
+        let passed = passed.max(length / 4.0);
         // From the middle of the one to the middle of the other.
         let carried = last.map(|(_, before)| (before + through) / 2.0 / passed);
+        let carried_before = std::mem::replace(&mut self.carried, carried);
         // Who has sent little, as after a timeout, has not tried what arrives.
         let is_limited = epoch.sent < 0.85 * epoch.rate * length;
         if let Some((last, _)) = last.filter(|_| !is_limited) {
@@ -288,12 +305,12 @@ impl Controller {
             epoch,
             now,
             carried,
+            carried_before,
             sent: last
                 .map(|(last, _)| (last.sent / last.length(), epoch.sent / length))
                 .filter(|(last, this)| (last / this).ln().abs() < 0.07)
                 .map(|(last, this)| (last + this) / 2.0),
             short,
-            doubt,
             is_limited,
             is_queued: queue > target / 2.0,
             is_rising: risen > target.max(0.25 * length) && queue > 0.0,
@@ -315,9 +332,8 @@ impl Controller {
         self.trial = None;
         self.beyond = Tally::default();
         self.growth = 0.0;
-        // Where the queue is as long as it gets it may be full.
-        let is_full = epoch.last_queue > 0.9 * self.longest;
-        if !(is_full && seen.short > seen.doubt.max(0.02)) {
+        let is_full = epoch.last_queue.max(epoch.first_queue) > FULL * self.longest;
+        if !is_full {
             self.path.add(epoch);
         }
         let Some(carried) = carried.filter(|_| !seen.is_limited) else {
@@ -327,8 +343,20 @@ impl Controller {
             self.elasticity.compare(epoch.number, carried, sent);
         }
         let off = carried - self.capacity;
-        let is_far = off.abs() > 0.2 * self.capacity;
-        self.capacity += if is_far { off } else { off / 4.0 };
+        let most = FAR * self.capacity;
+        let plain = self.plainly(seen).map(|it| it - self.capacity);
+        self.capacity += match plain.filter(|off| off.abs() > most) {
+            Some(off) => off,
+            None => off.clamp(-most, most) / 4.0,
+        };
+    }
+
+    /// Returns what the link has carried in the last two epochs, the one that is nearer to what it is taken to
+    /// carry: a burst of losses makes a single one wrong.
+    fn plainly(&self, seen: Seen<'_>) -> Option<f64> {
+        let (this, before) = seen.carried.zip(seen.carried_before)?;
+        let [less, more] = [this.min(before), this.max(before)];
+        Some(self.capacity.clamp(less, more))
     }
 
     /// Never more than a few times what arrived lately, whatever else is believed.
@@ -395,8 +423,9 @@ impl Controller {
             let bound = 1.0 + 0.4 * (1.0 - self.queue / most).clamp(-0.5, 1.0);
             factor = (1.0 + 0.8 * (elasticity - 0.5)).min(bound);
         }
-        if self.trial.is_some() {
-            factor = factor.min(ON_TRIAL);
+        if let Some(trial) = &self.trial {
+            let again = trial.rate().map(|rate| rate / self.capacity);
+            factor = again.unwrap_or(factor.min(LESS));
         } else if now < self.shallow.until {
             factor = factor.min(KEPT);
         }

@@ -2,42 +2,20 @@
 
 use super::super::Epoch;
 use super::super::tally::Tally;
+use super::trial::{Trial, Verdict};
 use super::{Controller, Seen};
 
 /// By how much a round trip more is sent where there is room, at first and at most.
 const GROWTH: [f64; 2] = [0.01, 0.25];
 
-/// The rate while it is found out whether less is lost then, the rate that is kept where too much would be
-/// dropped, and the same that is known to be safe, of what the link carries.
-pub(super) const ON_TRIAL: f64 = 0.9;
+/// The rate that is kept where too much would be dropped, and the same that is known to be safe, of what the
+/// link carries.
 pub(super) const KEPT: f64 = 0.98;
 pub(super) const SAFE: f64 = 0.99;
-
-/// The packets after which a trial ends, however it stands.
-const TRIAL: f64 = 1000.0;
 
 /// The seconds for which a rate is kept once too much was dropped: twice as long each time, at most the
 /// second.
 pub(super) const PATIENCE: [f64; 2] = [1.0, 8.0];
-
-/// Less was let through than usual, without a queue: by sending less it is found out whether it was too
-/// much.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Trial {
-    since: f64,
-    /// What the link was taken to carry before.
-    capacity: f64,
-    /// The share that was let through.
-    low: f64,
-    tally: Tally,
-}
-
-impl Trial {
-    /// Returns what the link was taken to carry before, in bytes a second.
-    pub(super) fn capacity(&self) -> f64 {
-        self.capacity
-    }
-}
 
 /// A link that drops at once what is too much.
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,9 +32,12 @@ pub(super) struct Shallow {
 impl Controller {
     /// Without a queue there is room for more, or what is too much is dropped at once.
     pub(super) fn without_queue(&mut self, seen: Seen<'_>) {
-        let Seen { epoch, now, .. } = seen;
+        let epoch = seen.epoch;
         if let Some(trial) = self.trial {
-            self.try_less(trial, seen);
+            self.go_on(trial, seen);
+            return;
+        }
+        if epoch.began < self.judged {
             return;
         }
         let is_beyond = !self.shallow.is_one || epoch.rate > self.shallow.safe;
@@ -73,15 +54,7 @@ impl Controller {
             } else {
                 self.beyond.share()
             };
-            self.trial = Some(Trial {
-                since: now,
-                capacity: self.capacity,
-                low: share,
-                tally: Tally::default(),
-            });
-            let carried = seen.carried.unwrap_or(self.capacity);
-            self.capacity = carried.clamp(0.5 * self.capacity, self.capacity);
-            self.growth = 0.0;
+            self.notice(seen, share);
             return;
         }
         if self.beyond.packets() > 1500.0 {
@@ -108,28 +81,58 @@ impl Controller {
         self.growth = (self.growth.max(least) * 2_f64.powf(trips)).min(most);
     }
 
-    /// Finds out whether more is let through of less.
-    fn try_less(&mut self, mut trial: Trial, seen: Seen<'_>) {
+    /// Begins to find out why less was let through, such a share.
+    pub(super) fn notice(&mut self, seen: Seen<'_>, share: f64) {
         let Seen { epoch, now, .. } = seen;
-        if epoch.began < trial.since {
-            return;
+        let before = (self.capacity, self.starting);
+        self.trial = Some(Trial::new(now, before, *epoch, share));
+        let through = epoch.rate * share / self.path.share();
+        let carried = seen.carried.unwrap_or(through).min(through);
+        let least = if self.starting { 0.25 } else { 0.5 };
+        self.capacity = carried.max(least * epoch.rate).min(self.capacity);
+        self.growth = 0.0;
+        self.starting = false;
+    }
+
+    /// Goes on to find out.
+    fn go_on(&mut self, mut trial: Trial, seen: Seen<'_>) {
+        let Seen { epoch, now, .. } = seen;
+        let usual = self.path.share();
+        let carries = (self.capacity, self.ceiling);
+        let verdict = trial.take(now, epoch, usual, |bytes| self.deviation(bytes), carries);
+        self.trial = Some(trial);
+        match verdict {
+            Verdict::None => {}
+            Verdict::Lost(tally) => {
+                self.path.begin_from(tally);
+                self.restore(&trial, now);
+            }
+            Verdict::Chance => {
+                self.path.add(&trial.noticed);
+                self.restore(&trial, now);
+            }
+            Verdict::Drops(delivered) => self.keep(delivered / usual, now),
         }
-        trial.tally.add(epoch);
-        let middle = (self.path.share() + trial.low) / 2.0;
-        let share = trial.tally.share();
-        let doubt = 3.0 * self.deviation(trial.tally.bytes());
-        if trial.tally.packets() < TRIAL && (share - middle).abs() < doubt {
-            self.trial = Some(trial);
-            return;
-        }
+    }
+
+    /// What was sent before says nothing new then.
+    fn end_trial(&mut self, now: f64) {
         self.trial = None;
+        self.judged = now;
         self.beyond = Tally::default();
-        if share <= middle {
-            // It is lost, whatever is sent.
-            self.path.begin_from(trial.tally);
-            self.capacity = trial.capacity;
-            return;
-        }
+    }
+
+    /// It was a chance: goes on as before.
+    pub(super) fn restore(&mut self, trial: &Trial, now: f64) {
+        self.end_trial(now);
+        self.capacity = trial.before;
+        self.starting = trial.starting;
+    }
+
+    /// What is too much is dropped: stays below that.
+    fn keep(&mut self, carried: f64, now: f64) {
+        self.end_trial(now);
+        self.capacity = carried;
         let [least, most] = PATIENCE;
         let patience = match self.shallow.is_one {
             true => (2.0 * self.shallow.patience).min(most),

@@ -44,10 +44,14 @@ impl Controller {
         if self.path.packets() <= 30.0 || seen.short < self.doubt_at_start(epoch.sent) / 2.0 {
             self.beyond = Tally::default();
         }
-        if seen.is_queued || seen.is_rising || is_short {
+        if is_short && !seen.is_queued && !seen.is_rising {
+            self.notice(seen, all.share());
+            return;
+        }
+        if seen.is_queued || seen.is_rising {
             self.capacity = seen.carried.unwrap_or(self.capacity);
             self.shallow = Shallow {
-                is_one: is_short,
+                is_one: false,
                 safe: SAFE * self.capacity,
                 patience: PATIENCE[0],
                 until: now + self.rtt(),

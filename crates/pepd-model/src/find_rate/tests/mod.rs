@@ -1,9 +1,16 @@
+//! What holds of the controller on simulated links.
+
+mod changes;
+mod drops;
+mod limits;
+mod others;
+
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use rstest::rstest;
 
 use super::simulation::{SAMPLE, Sample, Scenario, index, run};
-use super::{Controller, LimitedBy, PACKET};
+use super::{Controller, PACKET};
 
 fn mbit(value: f64) -> f64 {
     value * 1e6 / 8.0
@@ -82,8 +89,8 @@ fn loss_is_no_sign(
     // What acknowledgements that are lost would have told, the next one of the same connection does: the
     // more there are, the later.
     let most = 0.02 + 0.002 * flows as f64;
-    // Of many connections whose timers run out some come back together.
-    let together = if loss > 0.2 && flows > 10 {
+    // Of many connections whose timers run out some come back together, on the longest path.
+    let together = if loss > 0.2 && flows > 10 && rtt > 0.2 {
         0.25 * rtt
     } else {
         0.0
@@ -129,184 +136,6 @@ fn it_is_found_soon(#[values(0.01, 0.05, 0.2, 0.6)] rtt: f64, #[values(0.0, 0.2)
     assert!(found <= 0.6 + 12.0 * rtt, "after {found:.1} s");
 }
 
-/// What is too much is dropped at once: a policer, and a buffer of two milliseconds.
-#[rstest]
-#[case(Some(mbit(40.0) * 0.01), f64::INFINITY)]
-#[case(None, mbit(40.0) * 0.002)]
-fn without_a_queue_the_rate_is_found_by_what_arrives(
-    #[case] policer: Option<f64>,
-    #[case] buffer: f64,
-    #[values(0.0, 0.1)] loss: f64,
-) {
-    let seen = go(&Scenario {
-        policer,
-        buffer,
-        loss: [loss, 0.0],
-        ..usual(0.05)
-    });
-    assert!(seen.share > 0.9, "{:.3} of the link", seen.share);
-    // Where much is lost besides, it takes more to tell the one from the other.
-    let most = if loss > 0.0 { 0.25 } else { 0.1 };
-    assert!(seen.dropped < most, "{:.3} dropped", seen.dropped);
-}
-
-#[rstest]
-fn bursts_of_losses_are_no_drops(#[values(0.0, 0.1)] back: f64, #[values(20.0, 40.0)] rate: f64) {
-    let seen = go(&Scenario {
-        rate: vec![(0.0, mbit(rate))],
-        loss: [0.1, back],
-        burst: 10.0,
-        ..usual(0.05)
-    });
-    assert!(seen.share > 0.95, "{:.3} of the link", seen.share);
-    assert!(seen.queue < 0.05, "a queue of {:.3} s", seen.queue);
-}
-
-#[test]
-fn a_rate_that_changes_is_followed() {
-    let seen = go(&Scenario {
-        rate: vec![(0.0, mbit(100.0)), (20.0, mbit(20.0)), (40.0, mbit(60.0))],
-        ..usual(0.05)
-    });
-    assert!(seen.share > 0.97, "{:.3} of the link", seen.share);
-    assert!(seen.queue < 0.03, "a queue of {:.3} s", seen.queue);
-    // At random, four times a second.
-    let mut number = 7_u32;
-    let mut random = || {
-        number = number.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        f64::from(number >> 8) / f64::from(1_u32 << 24)
-    };
-    let rate = (0..240).map(|step| (f64::from(step) * 0.25, mbit(20.0 + 30.0 * random())));
-    let seen = go(&Scenario {
-        rate: rate.collect(),
-        ..usual(0.05)
-    });
-    assert!(seen.share > 0.9, "{:.3} of the link", seen.share);
-    assert!(seen.queue < 0.15, "a queue of {:.3} s", seen.queue);
-}
-
-#[test]
-fn a_path_that_becomes_longer_has_no_queue_for_that() {
-    let steps = (0..8_u32).map(|step| {
-        let longer = f64::from((step * 7) % 4);
-        (f64::from(step) * 15.0, 0.03 + 0.01 * longer)
-    });
-    let seen = go(&Scenario {
-        rate: vec![(0.0, mbit(100.0))],
-        rtt: steps.collect(),
-        loss: [0.01; 2],
-        seconds: 120.0,
-        ..Scenario::default()
-    });
-    assert!(seen.share > 0.97, "{:.3} of the link", seen.share);
-    assert!(seen.queue < 0.05, "a queue of {:.3} s", seen.queue);
-}
-
-/// What waits meanwhile, and what is lost.
-#[rstest]
-fn after_an_outage_it_goes_on_as_before(
-    #[values(false, true)] waits: bool,
-    #[values(1, 8)] flows: usize,
-    #[values(0.0, 0.1)] loss: f64,
-    #[values(0.02, 0.05, 0.2)] rtt: f64,
-) {
-    let rate = mbit(20.0);
-    let scenario = Scenario {
-        rate: if waits {
-            vec![(0.0, rate), (20.0, 0.0), (22.0, rate)]
-        } else {
-            vec![(0.0, rate)]
-        },
-        gone: if waits { vec![] } else { vec![(20.0, 22.0)] },
-        loss: [loss; 2],
-        legs: vec![flows],
-        ..usual(rtt)
-    };
-    let samples = run(&scenario, || Controller::new(f64::INFINITY));
-    // A sender's timer may have been doubled to as long as the outage took, and what it sends then be lost.
-    let seen = Seen::of(&samples, 28.0);
-    assert!(seen.share > 0.95, "{:.3} of the link", seen.share);
-    assert!(
-        seen.longest_below_half < 1.0,
-        "{} s below half",
-        seen.longest_below_half
-    );
-}
-
-/// Connections that have less to send get it through, and nothing is concluded from that.
-#[test]
-fn who_has_little_to_send_is_no_limit() {
-    let seen = go(&Scenario {
-        legs: vec![4],
-        demand: mbit(5.0),
-        loss: [0.1; 2],
-        ..usual(0.05)
-    });
-    assert!(
-        (seen.share - 0.5).abs() < 0.01,
-        "{:.3} of the link",
-        seen.share
-    );
-    assert!(seen.queue < 0.01, "a queue of {:.3} s", seen.queue);
-}
-
-/// A connection of somebody else's with cubic keeps a third at least.
-#[rstest]
-fn others_are_not_starved(#[values(0.02, 0.1, 0.3)] buffer: f64) {
-    let scenario = Scenario {
-        foreign: 1,
-        buffer: mbit(40.0) * buffer,
-        ..usual(0.05)
-    };
-    let samples = run(&scenario, || Controller::new(f64::INFINITY));
-    let later = samples.iter().skip(100);
-    let (ours, theirs) = later.fold((0.0, 0.0), |(ours, theirs), sample| {
-        (
-            ours + sample.carried.iter().sum::<f64>(),
-            theirs + sample.foreign,
-        )
-    });
-    let share = theirs / (ours + theirs);
-    assert!(share > 0.33, "they have {share:.2}");
-    assert!(share < 0.9, "they have {share:.2}");
-}
-
-/// Several that know nothing of each other share a link, and its queue stays short.
-#[rstest]
-fn they_share_a_link(#[values(2, 3)] legs: usize) {
-    let scenario = Scenario {
-        legs: vec![1; legs],
-        ..usual(0.05)
-    };
-    let samples = run(&scenario, || Controller::new(f64::INFINITY));
-    let seen = Seen::of(&samples, 5.0);
-    assert!(seen.share > 0.97, "{:.3} of the link", seen.share);
-    assert!(seen.queue < 0.05, "a queue of {:.3} s", seen.queue);
-    for leg in 0..legs {
-        let sum = |value: &dyn Fn(&Sample) -> f64| samples.iter().skip(50).map(value).sum::<f64>();
-        let share = sum(&|it| it.carried[leg]) / sum(&|it| it.carried.iter().sum());
-        assert!(share > 0.6 / legs as f64, "leg {leg} has {share:.2}");
-    }
-}
-
-#[test]
-fn the_ceiling_holds() {
-    let ceiling = mbit(10.0);
-    let samples = run(&usual(0.05), || Controller::new(ceiling));
-    let seen = Seen::of(&samples, settled(0.05));
-    assert!(
-        (seen.share - 0.25).abs() < 0.01,
-        "{:.3} of the link",
-        seen.share
-    );
-    for sample in &samples {
-        assert!(
-            sample.carried[0] <= ceiling * SAMPLE + 2.0 * PACKET,
-            "{sample:?}"
-        );
-    }
-}
-
 /// Until the rate is known no more is dropped than a round trip of the link holds, or fifty milliseconds, or a
 /// few packets, where its queue holds a round trip's: sooner it cannot be seen.
 #[rstest]
@@ -338,6 +167,23 @@ fn the_start_drops_little(
         dropped / trip,
         dropped / PACKET
     );
+}
+
+/// Connections that have less to send get it through, and nothing is concluded from that.
+#[test]
+fn who_has_little_to_send_is_no_limit() {
+    let seen = go(&Scenario {
+        legs: vec![4],
+        demand: mbit(5.0),
+        loss: [0.1; 2],
+        ..usual(0.05)
+    });
+    assert!(
+        (seen.share - 0.5).abs() < 0.01,
+        "{:.3} of the link",
+        seen.share
+    );
+    assert!(seen.queue < 0.01, "a queue of {:.3} s", seen.queue);
 }
 
 /// Two hours of connections that come and go: each two minutes are as good as the others.
@@ -427,43 +273,4 @@ proptest! {
         let packets = (30.0 + 8.0 * flows as f64) * PACKET / mbit(rate);
         prop_assert!(seen.queue < 0.03 + 0.4 * rtt + packets, "a queue of {} s", seen.queue);
     }
-}
-
-/// Returns the parts of the time in which each thing has limited the first leg, from when the rate is to be
-/// found.
-fn limits(scenario: &Scenario, ceiling: f64) -> [f64; LimitedBy::ALL.len()] {
-    let samples = run(scenario, || Controller::new(ceiling));
-    let tail = samples.iter().skip(index(settled(0.05)));
-    let all: Vec<LimitedBy> = tail.flat_map(|it| it.limited.iter().copied()).collect();
-    LimitedBy::ALL.map(|limit| {
-        let count = all.iter().filter(|it| **it == limit).count();
-        count as f64 / all.len() as f64
-    })
-}
-
-/// It is said what limits a leg, most of the time.
-#[rstest]
-#[case::the_link(usual(0.05), LimitedBy::Link)]
-#[case::a_lossy_link(Scenario { loss: [0.2; 2], ..usual(0.05) }, LimitedBy::Link)]
-#[case::many(Scenario { legs: vec![10], ..usual(0.05) }, LimitedBy::Link)]
-#[case::little_to_send(Scenario { demand: mbit(5.0), ..usual(0.05) }, LimitedBy::Applications)]
-#[case::others(Scenario { foreign: 2, buffer: mbit(40.0) * 0.1, ..usual(0.05) }, LimitedBy::Others)]
-#[case::a_policer(Scenario { policer: Some(mbit(40.0) * 0.01), ..usual(0.05) }, LimitedBy::Drops)]
-#[case::a_short_buffer(Scenario { buffer: mbit(40.0) * 0.002, ..usual(0.05) }, LimitedBy::Drops)]
-fn what_limits_it_is_said(#[case] scenario: Scenario, #[case] wanted: LimitedBy) {
-    let parts = limits(&scenario, f64::INFINITY);
-    let all = LimitedBy::ALL;
-    let part = all.iter().zip(parts).find(|(it, _)| **it == wanted);
-    assert!(part.is_some_and(|it| it.1 > 0.6), "{all:?}: {parts:.2?}");
-}
-
-#[rstest]
-fn a_ceiling_is_said_to_limit(#[values(0.0, 0.1)] loss: f64) {
-    let scenario = Scenario {
-        loss: [loss; 2],
-        ..usual(0.05)
-    };
-    let [.., ceiling, link, others, drops] = limits(&scenario, mbit(20.0));
-    assert!(ceiling > 0.9, "{ceiling:.2} of the time");
-    assert!(link + others + drops < 0.05);
 }
