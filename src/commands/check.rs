@@ -2,7 +2,7 @@
 
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
-use pepd_config::{Config, Congestion, Handshake, Via};
+use pepd_config::{Buffer, Config, Congestion, Handshake, Via};
 
 use crate::cli::Check;
 use crate::config_file;
@@ -34,6 +34,9 @@ fn describe(config: &Config) -> String {
         table::text(&campuses(config)),
     );
     text = format!("{text}\n{}", table::text(&legs(config)));
+    if let Some(memory) = config.limits.memory {
+        text = format!("{text}\nconnections may hold {memory} altogether\n");
+    }
     if !config.peers.is_empty() {
         text = format!("{text}\n{}", table::text(&peers(config)));
     }
@@ -74,6 +77,7 @@ fn legs(config: &Config) -> Table {
         "SILENT: PROBED AFTER",
         "GIVEN UP AFTER",
         "DATA NOT ACKNOWLEDGED",
+        "BUFFER",
         "ITS LINK IS TOLD BY",
     ]);
     for leg in &config.legs {
@@ -89,12 +93,22 @@ fn legs(config: &Config) -> Table {
             &format!("{:?}", keepalive.idle),
             &format!("{patience:?}"),
             &unacknowledged,
+            &buffer(leg.buffer),
             &leg.link
                 .as_ref()
                 .map_or("pepd link".to_owned(), ToString::to_string),
         ]);
     }
     table
+}
+
+/// Says what a leg may hold in each direction.
+fn buffer(buffer: Option<Buffer>) -> String {
+    match buffer {
+        None => "the kernel's".to_owned(),
+        Some(Buffer::Size(size)) => size.to_string(),
+        Some(Buffer::Auto) => Buffer::AUTO.to_owned(),
+    }
 }
 
 fn peers(config: &Config) -> Table {

@@ -2,10 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use pepd_model::buffers::{Account, Memory, RESERVE, WorkerUse};
 use pepd_packet::Source;
 use tokio::sync::Notify;
 
@@ -35,6 +36,7 @@ struct State {
     sources: HashMap<Source, u32>,
     full: bool,
     full_sources: HashSet<Source>,
+    account: Account,
     asymmetric: AsymmetricRoutes,
     /// Flooded destinations that have not been asked for yet.
     flooded: Vec<IpAddr>,
@@ -64,6 +66,8 @@ const FLOODED_FOR: Duration = Duration::from_secs(1);
 pub struct Pressure {
     /// There are as many connections as there may be: no new one should be captured.
     pub full: bool,
+    /// The connections hold so much that there is no memory for another one.
+    pub memory: bool,
     /// There is no descriptor for another one.
     pub exhausted: bool,
     /// For a moment no new connection should be captured: SYNs come that nobody can hold.
@@ -80,6 +84,7 @@ impl Admission {
                 sources: HashMap::new(),
                 full: false,
                 full_sources: HashSet::new(),
+                account: Account::default(),
                 asymmetric: AsymmetricRoutes::new(Instant::now()),
                 flooded: Vec::new(),
                 flooded_until: None,
@@ -106,20 +111,24 @@ impl Admission {
         }
         let became_full = !state.full && live >= state.limits.connections;
         state.full |= became_full;
+        let limit = state.limits.memory_bytes();
+        let memory_changed = state.account.enter(limit);
         drop(state);
-        if source_is_full || became_full {
+        if source_is_full || became_full || memory_changed {
             self.changed.notify_one();
         }
         Permit {
             admission: Arc::clone(self),
             source,
+            held: Arc::new(AtomicU64::new(RESERVE)),
         }
     }
 
-    fn leave(&self, source: Source) {
+    fn leave(&self, source: Source, held: &AtomicU64) {
         let mut state = self.lock();
         let live = self.live.fetch_sub(1, Relaxed) - 1;
-        let mut changed = false;
+        let limit = state.limits.memory_bytes();
+        let mut changed = state.account.leave(held.swap(GONE, Relaxed), limit);
         let remaining = state.sources.get_mut(&source).map(|count| {
             *count -= 1;
             *count
@@ -140,6 +149,36 @@ impl Admission {
         if changed {
             self.changed.notify_one();
         }
+    }
+
+    /// Notes what a worker's pipes hold and how many of its connections are active, in place of what
+    /// was noted before.
+    pub(crate) fn note_use(&self, before: WorkerUse, after: WorkerUse) {
+        let mut state = self.lock();
+        let limit = state.limits.memory_bytes();
+        let changed = state.account.change_use(before, after, limit);
+        drop(state);
+        if changed {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Returns the memory that buffers may be given of: within what the limits say, and below what
+    /// has the kernel shrink all windows.
+    pub(crate) fn memory(&self) -> Memory {
+        let state = self.lock();
+        let limits = &state.limits;
+        let connections = self.live.load(Relaxed).into();
+        let limit = limits.memory_bytes();
+        state
+            .account
+            .memory(limit, limits.tcp_memory.0, connections)
+    }
+
+    /// Returns the bytes that connections and pipes are counted with against the limit: what they
+    /// hold, and what is kept for those that hold little.
+    pub fn memory_counted(&self) -> u64 {
+        self.lock().account.counted()
     }
 
     /// Notes that no descriptor is available, until a connection ends or [`Admission::recovered`]
@@ -193,6 +232,7 @@ impl Admission {
         let mut state = self.lock();
         state.limits = limits;
         state.full = self.live.load(Relaxed) >= limits.connections;
+        state.account.judge(limits.memory_bytes());
         let State {
             sources,
             full_sources,
@@ -224,6 +264,7 @@ impl Admission {
         let state = self.lock();
         Pressure {
             full: state.full,
+            memory: state.account.is_full(),
             exhausted: self.exhausted.load(Relaxed),
             flooded: state.flooded_until.is_some_and(|until| now < until),
             sources: state.full_sources.iter().copied().collect(),
@@ -248,142 +289,60 @@ fn reopening(limit: u32) -> u32 {
     (limit - limit / 16).max(1)
 }
 
+/// The count of a connection that has left.
+const GONE: u64 = u64::MAX;
+
 /// One admitted connection.
 #[derive(Debug)]
 pub(crate) struct Permit {
     admission: Arc<Admission>,
     source: Source,
+    /// The bytes that it was seen to hold.
+    held: Arc<AtomicU64>,
+}
+
+impl Permit {
+    /// Returns what notes how much it holds.
+    pub(crate) fn count(&self) -> Count {
+        Count {
+            admission: Arc::clone(&self.admission),
+            held: Arc::clone(&self.held),
+        }
+    }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.admission.leave(self.source);
+        self.admission.leave(self.source, &self.held);
     }
 }
 
+/// What one connection holds, as long as it is there.
+#[derive(Debug)]
+pub(crate) struct Count {
+    admission: Arc<Admission>,
+    held: Arc<AtomicU64>,
+}
+
+impl Count {
+    /// Notes that it holds so many bytes.
+    pub(crate) fn set(&self, bytes: u64) {
+        let mut state = self.admission.lock();
+        let before = self.held.load(Relaxed);
+        if before == GONE {
+            return;
+        }
+        self.held.store(bytes, Relaxed);
+        let limit = state.limits.memory_bytes();
+        let changed = state.account.change(before, bytes, limit);
+        drop(state);
+        if changed {
+            self.admission.changed.notify_one();
+        }
+    }
+}
+
+// The path is for pepd-loom, which compiles this file as a module of its own.
 #[cfg(test)]
-mod tests {
-    use pepd_packet::SourcePrefix;
-
-    use super::*;
-
-    fn admission(connections: u32, per_source: u32) -> Arc<Admission> {
-        Arc::new(Admission::new(limits(connections, per_source)))
-    }
-
-    fn limits(connections: u32, per_source: u32) -> Limits {
-        Limits {
-            connections,
-            per_source,
-            source_prefix: SourcePrefix::NETWORK,
-        }
-    }
-
-    fn ip(last: u8) -> IpAddr {
-        IpAddr::from([10, 1, 0, last])
-    }
-
-    #[test]
-    fn full_at_the_limit_and_free_a_little_below() {
-        let admission = admission(32, 1000);
-        let mut permits: Vec<_> = (0..31).map(|n| admission.admit(ip(n))).collect();
-        assert!(!admission.pressure(Instant::now()).full);
-        permits.push(admission.admit(ip(99)));
-        assert!(admission.pressure(Instant::now()).full);
-        permits.truncate(30);
-        assert!(admission.pressure(Instant::now()).full);
-        permits.truncate(29);
-        assert!(!admission.pressure(Instant::now()).full);
-        drop(permits);
-        assert_eq!(admission.live(), 0);
-        assert!(
-            admission.lock().sources.is_empty(),
-            "no trace of a source that left"
-        );
-    }
-
-    #[test]
-    fn a_source_at_its_limit_is_named_until_it_leaves() {
-        let admission = admission(1000, 2);
-        let first = admission.admit(ip(1));
-        let _other = admission.admit(ip(2));
-        assert!(admission.pressure(Instant::now()).sources.is_empty());
-        let second = admission.admit(ip(1));
-        assert_eq!(
-            admission.pressure(Instant::now()),
-            Pressure {
-                sources: vec![ip(1).into()],
-                ..Pressure::default()
-            }
-        );
-        drop(second);
-        assert!(admission.pressure(Instant::now()).sources.is_empty());
-        drop(first);
-    }
-
-    #[test]
-    fn new_limits_count_at_once() {
-        let admission = admission(1000, 1000);
-        let _permits: Vec<_> = (0..4).map(|_| admission.admit(ip(1))).collect();
-        admission.set_limits(limits(4, 4));
-        assert_eq!(
-            admission.pressure(Instant::now()),
-            Pressure {
-                full: true,
-                sources: vec![ip(1).into()],
-                ..Pressure::default()
-            }
-        );
-        admission.set_limits(limits(5, 5));
-        assert_eq!(admission.pressure(Instant::now()), Pressure::default());
-    }
-
-    #[test]
-    fn the_addresses_of_one_network_are_one_source() {
-        let admission = admission(1000, 3);
-        let client = |host| format!("2001:db8:1:2::{host}").parse().unwrap();
-        let permits = [1, 2, 3].map(|host| admission.admit(client(host)));
-        let _other = admission.admit("2001:db8:1:3::1".parse().unwrap());
-        let full = admission.pressure(Instant::now()).sources;
-        assert_eq!(full, [SourcePrefix::NETWORK.source_of(client(9))]);
-        // Each leaves the source that it was counted for.
-        let mut coarser = limits(1000, 3);
-        coarser.source_prefix = SourcePrefix(48);
-        admission.set_limits(coarser);
-        assert!(
-            admission.pressure(Instant::now()).sources.is_empty(),
-            "of another prefix"
-        );
-        let _more = admission.admit(client(4));
-        drop(permits);
-        assert!(admission.pressure(Instant::now()).sources.is_empty());
-        assert_eq!(admission.lock().sources.len(), 2);
-    }
-
-    #[test]
-    fn a_flood_is_told_to_the_capture() {
-        let (admission, now) = (admission(10, 10), Instant::now());
-        for last in 0..=255 {
-            for third in 0..5 {
-                let destination = IpAddr::from([10, 2, third, last]);
-                admission.note_flood(Flood::Of(destination), now);
-            }
-        }
-        assert!(!admission.pressure(now).flooded);
-        assert_eq!(admission.take_flooded().len(), FLOODED);
-        assert_eq!(admission.take_flooded(), [] as [IpAddr; 0]);
-        admission.note_flood(Flood::Everywhere, now);
-        assert!(admission.pressure(now).flooded);
-        assert!(!admission.pressure(now + FLOODED_FOR).flooded);
-    }
-
-    #[test]
-    fn exhausted_until_something_ends() {
-        let admission = admission(10, 10);
-        let permit = admission.admit(ip(1));
-        admission.exhausted();
-        assert!(admission.pressure(Instant::now()).exhausted);
-        drop(permit);
-        assert!(!admission.pressure(Instant::now()).exhausted);
-    }
-}
+#[path = "limits/tests.rs"]
+mod tests;

@@ -4,6 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+use pepd_model::buffers::WorkerUse;
 use pepd_sys::stream;
 use pepd_sys::tcp_info::{TcpInfo, tcp_info};
 use pepd_telemetry::{
@@ -13,6 +14,7 @@ use pepd_telemetry::{
 use socket2::SockRef;
 use tokio::time::MissedTickBehavior;
 
+use crate::pipe_pool::PIPE_BYTES;
 use crate::shared::Context;
 
 /// The shares in which a worker's connections are sampled, so that none waits long while the
@@ -24,26 +26,74 @@ pub(crate) async fn sample_all(context: Arc<Context>) {
     let mut interval = tokio::time::interval(SAMPLE_INTERVAL / SHARES);
     // After a pause the connections are sampled at the usual pace, not all at once.
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut active = [0; SHARES as usize];
+    let mut noted = WorkerUse::default();
     for share in (0..SHARES as usize).cycle() {
         interval.tick().await;
         let now = Instant::now();
-        let table = &context.shared.flows;
-        table.sample(context.index, share, SHARES as usize, now, sample);
+        active[share] = sample_share(&context, share, now);
+        let (lent, _) = context.pool.usage();
+        let used = WorkerUse {
+            pipes: (lent * PIPE_BYTES) as u64,
+            active: active.iter().sum(),
+        };
+        let before = std::mem::replace(&mut noted, used);
+        context.shared.admission.note_use(before, used);
         context.shared.access_log.report_held_back(now);
     }
+}
+
+/// Samples a share of the worker's connections, and returns in how many something happened.
+fn sample_share(context: &Context, share: usize, now: Instant) -> u64 {
+    let admission = &context.shared.admission;
+    let kernel = context.shared.settings.load().kernel_buffers;
+    let mut active = 0;
+    let read = |id, client: &Socket, upstream: &Socket, fields: SampleFields| {
+        active += 1;
+        let memory = admission.memory();
+        let sampled = context.watched.with(id, |holding| {
+            let sides = [
+                (client, fields.client_unread, &mut holding.client),
+                (upstream, fields.upstream_unread, &mut holding.upstream),
+            ];
+            let [client, upstream] = sides.map(|(socket, unread, leg)| {
+                let info = tcp_info(socket.as_fd()).ok();
+                let buffers = leg.look(socket.as_fd(), info.as_ref(), kernel, &memory, now);
+                SocketSample {
+                    buffers,
+                    ..sample_socket(socket.as_fd(), info, unread, fields.congestion)
+                }
+            });
+            holding.settle();
+            ConnectionSample { client, upstream }
+        });
+        sampled.unwrap_or_else(|| sample(client, upstream, fields))
+    };
+    let flows = &context.shared.flows;
+    flows.sample(context.index, share, SHARES as usize, now, read);
+    active
 }
 
 /// Samples both sockets of a connection, as a worker does once a second for each in which
 /// something happened.
 pub fn sample(client: &Socket, upstream: &Socket, fields: SampleFields) -> ConnectionSample {
-    ConnectionSample {
-        client: sample_socket(client.as_fd(), fields.client_unread, fields.congestion),
-        upstream: sample_socket(upstream.as_fd(), fields.upstream_unread, fields.congestion),
-    }
+    let [client, upstream] = [
+        (client, fields.client_unread),
+        (upstream, fields.upstream_unread),
+    ]
+    .map(|(socket, unread)| {
+        let info = tcp_info(socket.as_fd()).ok();
+        sample_socket(socket.as_fd(), info, unread, fields.congestion)
+    });
+    ConnectionSample { client, upstream }
 }
 
-fn sample_socket(fd: BorrowedFd<'_>, unread: bool, congestion: bool) -> SocketSample {
-    let info = tcp_info(fd).ok();
+fn sample_socket(
+    fd: BorrowedFd<'_>,
+    info: Option<TcpInfo>,
+    unread: bool,
+    congestion: bool,
+) -> SocketSample {
     let unread = if unread {
         stream::unread(fd).unwrap_or(0)
     } else {
@@ -54,6 +104,7 @@ fn sample_socket(fd: BorrowedFd<'_>, unread: bool, congestion: bool) -> SocketSa
         congestion: congestion.then(|| congestion_control(fd)).flatten(),
         unsent: info.map_or(0, |info| info.unsent.into()),
         unread: unread as u64,
+        buffers: None,
     }
 }
 

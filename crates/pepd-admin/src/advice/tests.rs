@@ -96,6 +96,7 @@ fn flow(case: &Case) -> FlowSnapshot {
             send_buffer_limited: Some(10.0 * case.buffer_limited),
             ..TcpFigures::default()
         }),
+        buffers: None,
     };
     FlowSnapshot {
         id: 1,

@@ -1,0 +1,256 @@
+//! What the sockets of a leg may hold: enough for what it carries, and a fair part of the memory.
+//!
+//! The kernel sizes a socket's buffers by itself, up to maxima that are the same for all sockets
+//! (net.ipv4.tcp_wmem and tcp_rmem), and each round trip: nothing from outside is as quick. So it is
+//! left to it for as long as it has room. A [`Tuner`] takes over where the path needs more than those
+//! maxima, and where all connections together hold so much that each has to be kept to its part
+//! ([`Memory`]); and gives back. It judges by samples, about one a second.
+//!
+//! Sizes are bytes as the kernel counts a socket's (`sk_sndbuf`, `sk_rcvbuf`): with what it needs for
+//! bookkeeping, for which it takes as much again as there is payload (socket(7), SO_SNDBUF).
+
+mod account;
+mod memory;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+pub use self::account::{Account, RESERVE, WorkerUse};
+pub use self::memory::Memory;
+
+/// What any socket may hold, however short memory is: as much as the kernel starts with
+/// (net.ipv4.tcp_rmem, 131072). It is a window of 64 KiB, with which every path works, if slowly.
+pub const LEAST: u64 = 128 << 10;
+
+/// The same of a send buffer. What is spliced costs hardly any bookkeeping there, so that this is the
+/// window that comes with [`LEAST`].
+const LEAST_SENT: u64 = LEAST / 2;
+
+/// The most that a new connection's send buffer has until it is sampled first, where not everybody can
+/// have what the kernel would give: unlike the kernel's, it fills where nobody reads.
+const FIRST_SENT: u64 = 2 * LEAST;
+
+/// The most that a socket is given: 64 MiB of payload, a satellite's 600 ms at 400 Mbit/s twice, or an
+/// ocean's 100 ms at 2.5 Gbit/s.
+pub const MOST: u64 = 128 << 20;
+
+/// The part of its maximum from which on the kernel is held to have no more room: it grows a send
+/// buffer in steps, of which the last may not fit.
+const NEARLY: f64 = 0.75;
+
+/// The part by which a size goes down in a sample, once the path needs less: a transfer that pauses for
+/// a few seconds finds its buffer as it was.
+const SHRINKS: f64 = 1.0 / 8.0;
+
+/// Which of a socket's two buffers it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// What is sent and not acknowledged, and what waits to be sent.
+    Send,
+    /// What has come and was not read; its room is the window that the peer is told.
+    Receive,
+}
+
+/// What is known of a buffer and of its path at one moment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sample {
+    /// Payload that the path delivers, bytes a second.
+    pub rate: f64,
+    /// The leg's round-trip time.
+    pub rtt: Duration,
+    /// Payload that the congestion control lets be under way; 0 for what is received.
+    pub window: u64,
+    /// The bytes that the buffer holds.
+    pub held: u64,
+    /// The bytes that it may hold now.
+    pub size: u64,
+    /// The most that the kernel makes it by itself.
+    pub kernel_most: u64,
+    /// The most that can be of use: what the peer can be told of (RFC 7323, section 2.2).
+    pub useful: u64,
+}
+
+impl Sample {
+    /// Returns the bytes that the path uses: twice what it has under way, so that what comes between two
+    /// samples, and what is repeated, has room. A control that keeps more under way than the path
+    /// carries (bbr twice, pepd's own three times, since what is lost still counts) has room for that
+    /// and for a round trip's worth that waits behind it.
+    fn needed(&self) -> u64 {
+        let path = self.rate.max(0.0) * self.rtt.as_secs_f64();
+        let payload = (2.0 * path).max(path + self.window as f64);
+        // A float that is too large becomes the largest integer.
+        (2.0 * payload) as u64
+    }
+
+    /// Returns what it should have for that.
+    fn wanted(&self) -> u64 {
+        let most = MOST.min(self.useful.max(LEAST));
+        self.needed().clamp(LEAST, most)
+    }
+}
+
+/// Why a buffer has its size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The kernel sizes it, and has room.
+    Kernel,
+    /// The path carries more than the kernel's maximum has room for.
+    Path,
+    /// Memory is short: this is its part.
+    Memory,
+}
+
+impl Why {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Kernel, Self::Path, Self::Memory];
+
+    /// Gives its name, as in JSON and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel",
+            Self::Path => "path",
+            Self::Memory => "memory",
+        }
+    }
+}
+
+/// What is to be done with a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing: it stays as it is, and whose it is.
+    Keep,
+    /// It is given this size, and the kernel leaves it alone.
+    Set(u64),
+    /// The kernel sizes it again, from here on.
+    GiveBack(u64),
+}
+
+/// What is remembered of one buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tuner {
+    way: Way,
+    /// What it was set to; none while the kernel sizes it.
+    set: Option<u64>,
+    why: Why,
+}
+
+impl Tuner {
+    /// Returns one for a buffer that the kernel sizes.
+    pub const fn new(way: Way) -> Self {
+        Self {
+            way,
+            set: None,
+            why: Why::Kernel,
+        }
+    }
+
+    /// Returns one for a buffer of a new connection, which has `size` and which the kernel would make
+    /// `kernel_most` before it is sampled first; and what it is given if there is not so much for
+    /// everybody.
+    pub fn begin(way: Way, memory: &Memory, size: u64, kernel_most: u64) -> (Self, Step) {
+        let mut tuner = Self::new(way);
+        let part = memory.first_part();
+        if part >= kernel_most {
+            return (tuner, Step::Keep);
+        }
+        tuner.why = Why::Memory;
+        let first = match way {
+            Way::Send => part.clamp(LEAST_SENT, FIRST_SENT),
+            // The peer has been told of the window already.
+            Way::Receive => size.max(LEAST),
+        };
+        tuner.set = Some(first);
+        (tuner, Step::Set(first))
+    }
+
+    /// Returns what it was set to; none while the kernel sizes it.
+    pub const fn set(&self) -> Option<u64> {
+        self.set
+    }
+
+    /// Returns why.
+    pub const fn why(&self) -> Why {
+        self.why
+    }
+
+    /// Takes a sample, and says what is to be done.
+    pub fn sample(&mut self, sample: &Sample, memory: &Memory) -> Step {
+        let part = memory.part(sample.held).max(self.least());
+        let wanted = sample.wanted();
+        let (target, why) = if memory.is_short() && part < wanted.max(sample.kernel_most) {
+            // Where the kernel may go beyond its part before the next sample, it may not by itself.
+            (part, Why::Memory)
+        } else if wanted > sample.kernel_most {
+            if self.set.is_none() && !is_kernel_done(sample) {
+                return Step::Keep;
+            }
+            // What is measured may be what the buffer allows: it doubles until that is not so.
+            let target = if wanted > sample.size {
+                wanted.max(2 * sample.size).min(MOST).min(sample.useful)
+            } else {
+                wanted
+            };
+            match part < target {
+                true => (part, Why::Memory),
+                false => (target, Why::Path),
+            }
+        } else if self.why == Why::Memory && 2 * sample.needed() <= sample.size {
+            // It is not what holds it back; and were it given back, all that are idle could fill the
+            // memory at once.
+            return Step::Keep;
+        } else if self.set.is_some() {
+            return self.towards_the_kernel(sample);
+        } else {
+            return Step::Keep;
+        };
+        let next = self.bounded(target.max(self.least()), sample, why);
+        if self.set == Some(next) && self.why == why {
+            return Step::Keep;
+        }
+        self.set = Some(next);
+        self.why = why;
+        Step::Set(next)
+    }
+
+    /// Returns what it may hold in any case.
+    const fn least(&self) -> u64 {
+        match self.way {
+            Way::Send => LEAST_SENT,
+            Way::Receive => LEAST,
+        }
+    }
+
+    /// Goes down to what the kernel would do by itself, and then leaves it to it.
+    fn towards_the_kernel(&mut self, sample: &Sample) -> Step {
+        let next = self.bounded(sample.kernel_most.min(sample.size), sample, Why::Path);
+        if next > sample.kernel_most {
+            self.set = Some(next);
+            self.why = Why::Path;
+            return Step::Set(next);
+        }
+        *self = Self::new(self.way);
+        Step::GiveBack(next)
+    }
+
+    /// Bounds how fast a size changes: up at once, down slowly, unless memory is short. A window that
+    /// the peer has been told of is not taken back (RFC 9293, section 3.8.6): what a receive buffer
+    /// loses has to be free, with room for what is under way.
+    fn bounded(&self, target: u64, sample: &Sample, why: Why) -> u64 {
+        if target >= sample.size {
+            return target;
+        }
+        let slowly = sample.size - (sample.size as f64 * SHRINKS) as u64;
+        match self.way {
+            Way::Send if why == Why::Memory => target,
+            Way::Send => target.max(slowly),
+            Way::Receive if sample.held > slowly / 2 => sample.size,
+            Way::Receive => target.max(slowly),
+        }
+    }
+}
+
+/// Returns whether the kernel has made the buffer as large as it does.
+fn is_kernel_done(sample: &Sample) -> bool {
+    sample.size as f64 >= NEARLY * sample.kernel_most as f64
+}
