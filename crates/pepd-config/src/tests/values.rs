@@ -121,7 +121,7 @@ fn every_key_of_a_leg() {
     let leg = config.leg(config.campuses[1].leg);
     assert_eq!(leg.name, "space");
     assert_eq!(leg.congestion, Some(Congestion::Kernel("bbr".into())));
-    assert_eq!(leg.buffer, Some(Buffer::Size(Size(16 << 20))));
+    assert_eq!(leg.buffer, Some(crate::Buffer::Size(Size(16 << 20))));
     assert_eq!(leg.rate, Some(Rate(1_500_000_000)));
     assert_eq!(leg.mss, Some(1400));
     assert_eq!(leg.user_timeout, Some(Duration::from_millis(1500)));
