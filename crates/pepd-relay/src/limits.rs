@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use pepd_model::buffers::{Account, Memory, RESERVE, WorkerUse};
+use pepd_model::buffers::{Account, Holds, Memory};
 use pepd_packet::Source;
 use tokio::sync::Notify;
 
@@ -120,15 +120,15 @@ impl Admission {
         Permit {
             admission: Arc::clone(self),
             source,
-            held: Arc::new(AtomicU64::new(RESERVE)),
+            seat: Arc::new(Seat::new(Holds::NEW)),
         }
     }
 
-    fn leave(&self, source: Source, held: &AtomicU64) {
+    fn leave(&self, source: Source, seat: &Seat) {
         let mut state = self.lock();
         let live = self.live.fetch_sub(1, Relaxed) - 1;
         let limit = state.limits.memory_bytes();
-        let mut changed = state.account.leave(held.swap(GONE, Relaxed), limit);
+        let mut changed = state.account.leave(seat.leave(), limit);
         let remaining = state.sources.get_mut(&source).map(|count| {
             *count -= 1;
             *count
@@ -151,12 +151,11 @@ impl Admission {
         }
     }
 
-    /// Notes what a worker's pipes hold and how many of its connections are active, in place of what
-    /// was noted before.
-    pub(crate) fn note_use(&self, before: WorkerUse, after: WorkerUse) {
+    /// Notes the bytes of the pipes that a worker has lent, in place of what was noted before.
+    pub(crate) fn note_pipes(&self, before: u64, after: u64) {
         let mut state = self.lock();
         let limit = state.limits.memory_bytes();
-        let changed = state.account.change_use(before, after, limit);
+        let changed = state.account.change_pipes(before, after, limit);
         drop(state);
         if changed {
             self.changed.notify_one();
@@ -168,11 +167,9 @@ impl Admission {
     pub(crate) fn memory(&self) -> Memory {
         let state = self.lock();
         let limits = &state.limits;
-        let connections = self.live.load(Relaxed).into();
-        let limit = limits.memory_bytes();
         state
             .account
-            .memory(limit, limits.tcp_memory.0, connections)
+            .memory(limits.memory_bytes(), limits.tcp_memory.0)
     }
 
     /// Returns the bytes that connections and pipes are counted with against the limit: what they
@@ -289,16 +286,49 @@ fn reopening(limit: u32) -> u32 {
     (limit - limit / 16).max(1)
 }
 
-/// The count of a connection that has left.
-const GONE: u64 = u64::MAX;
+/// What one connection is counted with. It is changed only while the admission's state is locked.
+#[derive(Debug)]
+struct Seat {
+    held: AtomicU64,
+    counted: AtomicU64,
+}
+
+impl Seat {
+    /// The count of a connection that has left.
+    const GONE: u64 = u64::MAX;
+
+    fn new(holds: Holds) -> Self {
+        Self {
+            held: AtomicU64::new(holds.held),
+            counted: AtomicU64::new(holds.counted),
+        }
+    }
+
+    /// Returns what it is counted with; none once it has left.
+    fn get(&self) -> Option<Holds> {
+        let counted = self.counted.load(Relaxed);
+        let held = self.held.load(Relaxed);
+        (counted != Self::GONE).then_some(Holds { held, counted })
+    }
+
+    fn set(&self, holds: Holds) {
+        self.held.store(holds.held, Relaxed);
+        self.counted.store(holds.counted, Relaxed);
+    }
+
+    fn leave(&self) -> Holds {
+        let holds = self.get().unwrap_or_default();
+        self.counted.store(Self::GONE, Relaxed);
+        holds
+    }
+}
 
 /// One admitted connection.
 #[derive(Debug)]
 pub(crate) struct Permit {
     admission: Arc<Admission>,
     source: Source,
-    /// The bytes that it was seen to hold.
-    held: Arc<AtomicU64>,
+    seat: Arc<Seat>,
 }
 
 impl Permit {
@@ -306,37 +336,60 @@ impl Permit {
     pub(crate) fn count(&self) -> Count {
         Count {
             admission: Arc::clone(&self.admission),
-            held: Arc::clone(&self.held),
+            seat: Arc::clone(&self.seat),
         }
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.admission.leave(self.source, &self.held);
+        self.admission.leave(self.source, &self.seat);
     }
 }
 
-/// What one connection holds, as long as it is there.
+/// What one connection is counted with, as long as it is there.
 #[derive(Debug)]
 pub(crate) struct Count {
     admission: Arc<Admission>,
-    held: Arc<AtomicU64>,
+    seat: Arc<Seat>,
 }
 
 impl Count {
-    /// Notes that it holds so many bytes.
-    pub(crate) fn set(&self, bytes: u64) {
+    /// Counts it with so many bytes more, if there is room for them.
+    pub(crate) fn grow(&self, more: u64) -> bool {
         let mut state = self.admission.lock();
-        let before = self.held.load(Relaxed);
-        if before == GONE {
-            return;
-        }
-        self.held.store(bytes, Relaxed);
         let limit = state.limits.memory_bytes();
-        let changed = state.account.change(before, bytes, limit);
-        drop(state);
-        if changed {
+        let Some(before) = self.seat.get() else {
+            return false;
+        };
+        if !state.account.has_room(more, limit) {
+            return false;
+        }
+        let after = Holds {
+            counted: before.counted.saturating_add(more),
+            ..before
+        };
+        self.change(&mut state, before, after);
+        true
+    }
+
+    /// Returns what it is counted with.
+    pub(crate) fn counted(&self) -> u64 {
+        self.seat.get().unwrap_or_default().counted
+    }
+
+    /// Counts it with what it was seen to hold, and may.
+    pub(crate) fn set(&self, holds: Holds) {
+        let mut state = self.admission.lock();
+        if let Some(before) = self.seat.get() {
+            self.change(&mut state, before, holds);
+        }
+    }
+
+    fn change(&self, state: &mut State, before: Holds, after: Holds) {
+        self.seat.set(after);
+        let limit = state.limits.memory_bytes();
+        if state.account.change(before, after, limit) {
             self.admission.changed.notify_one();
         }
     }

@@ -4,7 +4,6 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use pepd_model::buffers::WorkerUse;
 use pepd_sys::stream;
 use pepd_sys::tcp_info::{TcpInfo, tcp_info};
 use pepd_telemetry::{
@@ -26,52 +25,47 @@ pub(crate) async fn sample_all(context: Arc<Context>) {
     let mut interval = tokio::time::interval(SAMPLE_INTERVAL / SHARES);
     // After a pause the connections are sampled at the usual pace, not all at once.
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut active = [0; SHARES as usize];
-    let mut noted = WorkerUse::default();
+    let mut noted = 0;
     for share in (0..SHARES as usize).cycle() {
         interval.tick().await;
         let now = Instant::now();
-        active[share] = sample_share(&context, share, now);
+        sample_share(&context, share, now);
+        if share == 0 && context.shared.admission.limits().memory.is_some() {
+            let kernel = context.shared.settings.load().kernel_buffers;
+            let admission = &context.shared.admission;
+            context.watched.look_at_idle(admission, kernel, now);
+        }
         let (lent, _) = context.pool.usage();
-        let used = WorkerUse {
-            pipes: (lent * PIPE_BYTES) as u64,
-            active: active.iter().sum(),
-        };
-        let before = std::mem::replace(&mut noted, used);
-        context.shared.admission.note_use(before, used);
+        let pipes = (lent * PIPE_BYTES) as u64;
+        let before = std::mem::replace(&mut noted, pipes);
+        context.shared.admission.note_pipes(before, pipes);
         context.shared.access_log.report_held_back(now);
     }
 }
 
-/// Samples a share of the worker's connections, and returns in how many something happened.
-fn sample_share(context: &Context, share: usize, now: Instant) -> u64 {
+/// Samples a share of the worker's connections.
+fn sample_share(context: &Context, share: usize, now: Instant) {
     let admission = &context.shared.admission;
     let kernel = context.shared.settings.load().kernel_buffers;
-    let mut active = 0;
     let read = |id, client: &Socket, upstream: &Socket, fields: SampleFields| {
-        active += 1;
+        let infos = [client, upstream].map(|socket| tcp_info(socket.as_fd()).ok());
         let memory = admission.memory();
-        let sampled = context.watched.with(id, |holding| {
-            let sides = [
-                (client, fields.client_unread, &mut holding.client),
-                (upstream, fields.upstream_unread, &mut holding.upstream),
-            ];
-            let [client, upstream] = sides.map(|(socket, unread, leg)| {
-                let info = tcp_info(socket.as_fd()).ok();
-                let buffers = leg.look(socket.as_fd(), info.as_ref(), kernel, &memory, now);
-                SocketSample {
-                    buffers,
-                    ..sample_socket(socket.as_fd(), info, unread, fields.congestion)
-                }
-            });
-            holding.settle();
-            ConnectionSample { client, upstream }
+        let buffers = context.watched.with(id, |holding| {
+            holding.look(infos.each_ref().map(Option::as_ref), kernel, &memory, now)
         });
-        sampled.unwrap_or_else(|| sample(client, upstream, fields))
+        let [client_has, upstream_has] = buffers.unwrap_or_default();
+        let [of_client, of_upstream] = infos;
+        let read = |socket: &Socket, info, unread, buffers| SocketSample {
+            buffers,
+            ..sample_socket(socket.as_fd(), info, unread, fields.congestion)
+        };
+        ConnectionSample {
+            client: read(client, of_client, fields.client_unread, client_has),
+            upstream: read(upstream, of_upstream, fields.upstream_unread, upstream_has),
+        }
     };
     let flows = &context.shared.flows;
     flows.sample(context.index, share, SHARES as usize, now, read);
-    active
 }
 
 /// Samples both sockets of a connection, as a worker does once a second for each in which

@@ -1,37 +1,32 @@
 //! The memory that all connections have, and the part of one buffer.
 
-/// What all connections may hold, and hold, at one moment.
+/// What all connections may hold, and are counted with, at one moment.
 ///
-/// As long as half of it is free, a buffer may have what its path needs, up to half of what is free:
-/// who holds much is held back before who holds little, and the last part is never given away (the
-/// dynamic threshold of A. K. Choudhury and E. L. Hahne, IEEE/ACM Transactions on Networking 6(2),
-/// 1998). A sample comes once a second, and what is held cannot grow faster meanwhile than the links
-/// carry. When less than half is free, no buffer may grow by more until the next sample than its share
-/// of what is free among those that are active, so that all of them together stay within it.
+/// A buffer may have up to half of what is free: who has much is held back before who has little, and
+/// the last part is never given away (the dynamic threshold of A. K. Choudhury and E. L. Hahne,
+/// IEEE/ACM Transactions on Networking 6(2), 1998).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
     /// The most that they may hold, in bytes.
     pub most: u64,
-    /// What they hold, and are counted with.
-    pub held: u64,
-    /// The connections in which something happens.
-    pub active: u64,
-    /// All that there are.
-    pub connections: u64,
+    /// What they are counted with.
+    pub used: u64,
+    /// Whether it is a limit that is kept, and so buffers count with their sizes; else only what they
+    /// hold counts, and it is known once a second.
+    pub promised: bool,
 }
 
 impl Memory {
-    /// The buffers of a connection that grow at a time: the one that receives and the one that sends
-    /// on, of one direction.
-    const GROWING: u64 = 2;
+    /// A new connection's buffers, of which there are four, have so small a part of what is free until
+    /// it is sampled first: many come in the same second.
+    const OF_A_FIRST: u64 = 64;
 
-    /// Of a new connection nobody knows when it will be active, and the most of those that are idle
-    /// could be at once: it begins with a part of its share.
-    const OF_A_FIRST_SHARE: u64 = 4;
+    /// The part of what is free that a new connection may cost that the kernel is left to.
+    const OF_THE_KERNEL: u64 = 8;
 
-    /// What is neither held nor counted with.
+    /// What is not counted with.
     pub const fn free(&self) -> u64 {
-        self.most.saturating_sub(self.held)
+        self.most.saturating_sub(self.used)
     }
 
     /// Whether less than half is free.
@@ -39,20 +34,24 @@ impl Memory {
         self.free() < self.most / 2
     }
 
-    /// The size that a buffer of a new connection may have until it is sampled first.
-    pub fn first_part(&self) -> u64 {
-        let shares = Self::GROWING * Self::OF_A_FIRST_SHARE * self.connections.max(1);
-        self.free() / shares
+    /// Returns whether a new connection's four buffers, which cost so much at most, may be left to the
+    /// kernel.
+    pub const fn leaves_to_the_kernel(&self, cost: u64) -> bool {
+        if self.promised {
+            cost <= self.free() / Self::OF_THE_KERNEL
+        } else {
+            !self.is_short()
+        }
     }
 
-    /// The size that a buffer may have that holds `held` bytes.
-    pub fn part(&self, held: u64) -> u64 {
-        let fair = self.free() / 2;
-        if self.is_short() {
-            let share = self.free() / (Self::GROWING * self.active.max(1));
-            fair.min(held.saturating_add(share))
-        } else {
-            fair
-        }
+    /// The size that a buffer of a new connection may have until it is sampled first.
+    pub const fn first_part(&self) -> u64 {
+        self.free() / Self::OF_A_FIRST
+    }
+
+    /// The size that a buffer may have that is counted with `own` bytes: half of what is then left free,
+    /// which is a third of what is free without it.
+    pub const fn part(&self, own: u64) -> u64 {
+        self.free().saturating_add(own) / 3
     }
 }

@@ -16,7 +16,7 @@ mod tests;
 
 use std::time::Duration;
 
-pub use self::account::{Account, RESERVE, WorkerUse};
+pub use self::account::{Account, Holds, RESERVE};
 pub use self::memory::Memory;
 
 /// What any socket may hold, however short memory is: as much as the kernel starts with
@@ -27,9 +27,14 @@ pub const LEAST: u64 = 128 << 10;
 /// window that comes with [`LEAST`].
 const LEAST_SENT: u64 = LEAST / 2;
 
-/// The most that a new connection's send buffer has until it is sampled first, where not everybody can
-/// have what the kernel would give: unlike the kernel's, it fills where nobody reads.
-const FIRST_SENT: u64 = 2 * LEAST;
+/// The most that a new connection's buffer has until it is sampled first, where it is not left to the
+/// kernel: a window of 512 KiB, 400 Mbit/s over 10 ms.
+const FIRST: u64 = 1 << 20;
+
+/// What a socket holds beyond its buffer's size at most: the kernel looks at the size before it takes
+/// another packet, of up to 64 KiB where the host puts segments together (GRO, GSO), and its
+/// bookkeeping (tcp_rmem_schedule, net/ipv4/tcp_input.c; sk_stream_memory_free, include/net/sock.h).
+pub const BEYOND: u64 = 72 << 10;
 
 /// The most that a socket is given: 64 MiB of payload, a satellite's 600 ms at 400 Mbit/s twice, or an
 /// ocean's 100 ms at 2.5 Gbit/s.
@@ -81,6 +86,11 @@ impl Sample {
         let payload = (2.0 * path).max(path + self.window as f64);
         // A float that is too large becomes the largest integer.
         (2.0 * payload) as u64
+    }
+
+    /// Returns whether nothing comes or goes, and nothing waits.
+    fn is_idle(&self) -> bool {
+        self.rate <= 0.0 && self.held == 0
     }
 
     /// Returns what it should have for that.
@@ -145,23 +155,26 @@ impl Tuner {
         }
     }
 
-    /// Returns one for a buffer of a new connection, which has `size` and which the kernel would make
-    /// `kernel_most` before it is sampled first; and what it is given if there is not so much for
-    /// everybody.
-    pub fn begin(way: Way, memory: &Memory, size: u64, kernel_most: u64) -> (Self, Step) {
-        let mut tuner = Self::new(way);
+    /// Returns one for a buffer of a new connection, which has `size`, and what it is given where it is
+    /// not left to the kernel.
+    pub fn begin(way: Way, memory: &Memory, size: u64) -> (Self, Step) {
         let part = memory.first_part();
-        if part >= kernel_most {
-            return (tuner, Step::Keep);
-        }
-        tuner.why = Why::Memory;
         let first = match way {
-            Way::Send => part.clamp(LEAST_SENT, FIRST_SENT),
+            Way::Send => part.clamp(LEAST_SENT, FIRST),
             // The peer has been told of the window already.
-            Way::Receive => size.max(LEAST),
+            Way::Receive => part.min(FIRST).max(size).max(LEAST),
         };
-        tuner.set = Some(first);
+        let tuner = Self {
+            way,
+            set: Some(first),
+            why: Why::Memory,
+        };
         (tuner, Step::Set(first))
+    }
+
+    /// Returns the bytes that the buffer may hold, or holds, if that is more.
+    pub fn counted(&self, held: u64, kernel_most: u64) -> u64 {
+        held.max(self.set.unwrap_or(kernel_most) + BEYOND)
     }
 
     /// Returns what it was set to; none while the kernel sizes it.
@@ -176,35 +189,44 @@ impl Tuner {
 
     /// Takes a sample, and says what is to be done.
     pub fn sample(&mut self, sample: &Sample, memory: &Memory) -> Step {
-        let part = memory.part(sample.held).max(self.least());
-        let wanted = sample.wanted();
-        let (target, why) = if memory.is_short() && part < wanted.max(sample.kernel_most) {
-            // Where the kernel may go beyond its part before the next sample, it may not by itself.
-            (part, Why::Memory)
-        } else if wanted > sample.kernel_most {
-            if self.set.is_none() && !is_kernel_done(sample) {
-                return Step::Keep;
-            }
-            // What is measured may be what the buffer allows: it doubles until that is not so.
-            let target = if wanted > sample.size {
-                wanted.max(2 * sample.size).min(MOST).min(sample.useful)
-            } else {
-                wanted
-            };
-            match part < target {
-                true => (part, Why::Memory),
-                false => (target, Why::Path),
-            }
-        } else if self.why == Why::Memory && 2 * sample.needed() <= sample.size {
-            // It is not what holds it back; and were it given back, all that are idle could fill the
-            // memory at once.
-            return Step::Keep;
-        } else if self.set.is_some() {
-            return self.towards_the_kernel(sample);
+        let own = if memory.promised {
+            self.counted(sample.held, sample.kernel_most)
         } else {
-            return Step::Keep;
+            sample.held
         };
-        let next = self.bounded(target.max(self.least()), sample, why);
+        let part = memory.part(own).max(self.least());
+        let wanted = sample.wanted();
+        // Where the kernel may go beyond its part before the next sample, it may not by itself; nor
+        // where memory is kept for what carries nothing.
+        let may_be_the_kernels =
+            part >= sample.kernel_most && !(sample.is_idle() && memory.is_short());
+        if may_be_the_kernels && wanted <= sample.kernel_most {
+            return match self.set {
+                None => Step::Keep,
+                // It is not what holds it back.
+                Some(_) if self.why == Why::Memory && 2 * sample.needed() <= sample.size => {
+                    Step::Keep
+                }
+                Some(_) => self.towards_the_kernel(sample),
+            };
+        }
+        if may_be_the_kernels && self.set.is_none() && !is_kernel_done(sample) {
+            return Step::Keep;
+        }
+        // What is measured may be what the buffer allows: it doubles until that is not so.
+        let target = if wanted > sample.size {
+            let most = MOST.min(sample.useful.max(LEAST));
+            wanted.max(2 * sample.size).min(most)
+        } else {
+            wanted
+        };
+        let is_the_path_s = wanted > sample.kernel_most && part >= target;
+        let why = if is_the_path_s {
+            Why::Path
+        } else {
+            Why::Memory
+        };
+        let next = self.bounded(target.min(part).max(self.least()), sample, part);
         if self.set == Some(next) && self.why == why {
             return Step::Keep;
         }
@@ -223,7 +245,8 @@ impl Tuner {
 
     /// Goes down to what the kernel would do by itself, and then leaves it to it.
     fn towards_the_kernel(&mut self, sample: &Sample) -> Step {
-        let next = self.bounded(sample.kernel_most.min(sample.size), sample, Why::Path);
+        let target = sample.kernel_most.min(sample.size);
+        let next = self.bounded(target, sample, u64::MAX);
         if next > sample.kernel_most {
             self.set = Some(next);
             self.why = Why::Path;
@@ -233,16 +256,16 @@ impl Tuner {
         Step::GiveBack(next)
     }
 
-    /// Bounds how fast a size changes: up at once, down slowly, unless memory is short. A window that
-    /// the peer has been told of is not taken back (RFC 9293, section 3.8.6): what a receive buffer
-    /// loses has to be free, with room for what is under way.
-    fn bounded(&self, target: u64, sample: &Sample, why: Why) -> u64 {
+    /// Bounds how fast a size changes: up at once, down slowly, unless it is more than its `part`. A
+    /// window that the peer has been told of is not taken back (RFC 9293, section 3.8.6): what a receive
+    /// buffer loses has to be free, with room for what is under way.
+    fn bounded(&self, target: u64, sample: &Sample, part: u64) -> u64 {
         if target >= sample.size {
             return target;
         }
         let slowly = sample.size - (sample.size as f64 * SHRINKS) as u64;
         match self.way {
-            Way::Send if why == Why::Memory => target,
+            Way::Send if part < sample.size => target.max(slowly.min(part)),
             Way::Send => target.max(slowly),
             Way::Receive if sample.held > slowly / 2 => sample.size,
             Way::Receive => target.max(slowly),

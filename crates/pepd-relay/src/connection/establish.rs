@@ -20,7 +20,7 @@ use crate::connection::upstream::{self, Connecting, UpstreamError};
 use crate::handshake::answered_leg::AnsweredLeg;
 use crate::handshake::dial_handle::{DialHandle, ended};
 use crate::limits::Permit;
-use crate::memory::{Holding, LegHolding, Watch};
+use crate::memory::{Holding, Watch};
 use crate::outage::{Links, Returns};
 use crate::settings::{Dscp, Leg, Settings, is_self_destined};
 use crate::shared::Context;
@@ -222,14 +222,15 @@ fn watch(
 ) -> Watch {
     let memory = context.shared.admission.memory();
     let (kernel, now) = (settings.kernel_buffers, Instant::now());
-    let holding = |socket: &LegSocket, address| {
+    let leg = |address| {
         let leg = settings.leg_towards(address);
-        let leg = leg.unwrap_or(&context.shared.unnamed_leg);
-        LegHolding::begin(socket.as_fd(), leg, kernel, &memory, now)
+        leg.unwrap_or(&context.shared.unnamed_leg)
     };
-    let client = holding(&connection.client, parties.client.ip());
-    let upstream = holding(&connection.upstream, parties.server.ip());
-    let holding = Holding::new(permit.count(), client, upstream);
+    let legs = [
+        (leg(parties.client.ip()), connection.client.watch()),
+        (leg(parties.server.ip()), connection.upstream.watch()),
+    ];
+    let holding = Holding::begin(permit.count(), legs, kernel, &memory, now);
     context.watched.enter(id, holding)
 }
 

@@ -1,3 +1,4 @@
+use pepd_model::buffers::RESERVE;
 use pepd_packet::{Size, SourcePrefix};
 
 use super::*;
@@ -78,26 +79,28 @@ fn new_limits_count_at_once() {
 #[test]
 fn it_is_full_when_there_is_no_memory_for_another_one() {
     let mut with_memory = limits(1000, 1000);
+    // An eighth is for pipes.
     with_memory.memory = Some(Size(16 * RESERVE));
     let admission = Arc::new(Admission::new(with_memory));
     let short = || admission.pressure(Instant::now()).memory;
+    let counted = |counted| Holds { held: 0, counted };
     let permit = admission.admit(ip(1));
     let count = permit.count();
     assert_eq!((admission.memory_counted(), short()), (RESERVE, false));
-    count.set(16 * RESERVE);
-    assert!(short());
-    count.set(10 * RESERVE);
+    assert!(!count.grow(14 * RESERVE), "there is not so much");
+    assert_eq!(count.counted(), RESERVE);
+    assert!(count.grow(13 * RESERVE) && short());
+    count.set(counted(8 * RESERVE));
     assert!(!short());
-    let pipes = WorkerUse {
-        pipes: 6 * RESERVE,
-        active: 1,
-    };
-    admission.note_use(WorkerUse::default(), pipes);
+    admission.note_pipes(0, 2 * RESERVE);
+    assert!(!short(), "these are within theirs");
+    admission.note_pipes(2 * RESERVE, 8 * RESERVE);
     assert!(short());
     drop(permit);
-    assert_eq!((admission.memory_counted(), short()), (6 * RESERVE, false));
-    count.set(16 * RESERVE);
-    assert_eq!(admission.memory_counted(), 6 * RESERVE, "it has left");
+    assert_eq!((admission.memory_counted(), short()), (8 * RESERVE, false));
+    count.set(counted(16 * RESERVE));
+    assert!(!count.grow(1), "it has left");
+    assert_eq!(admission.memory_counted(), 8 * RESERVE, "it has left");
     with_memory.memory = Some(Size(6 * RESERVE));
     admission.set_limits(with_memory);
     assert!(short());
