@@ -347,6 +347,7 @@ impl From<&Config> for Configured {
             name: leg.name.clone(),
             congestion: leg.congestion.as_ref().map(|it| it.as_str().to_owned()),
             buffer: leg.buffer.and_then(Buffer::size).map(|bytes| bytes.0),
+            automatic: leg.buffer == Some(Buffer::Auto),
             rate: leg.rate.map(|rate| rate.0),
         });
         Self {

@@ -293,7 +293,7 @@ impl LegHolding {
         let before = std::mem::replace(&mut self.sent, sent);
         let mut sample = Sample {
             rate: info.delivery_rate.unwrap_or(0) as f64,
-            rtt: info.rtt,
+            rtt: info.min_rtt.unwrap_or(info.rtt),
             window: u64::from(info.cwnd) * u64::from(info.mss),
             held: sizes.queued.into(),
             size: sizes.send_buffer.into(),
@@ -357,10 +357,8 @@ fn set(fd: BorrowedFd<'_>, way: Way, size: u64) -> Result<(), OptionError> {
 fn receiving(info: &TcpInfo, rate: f64, sizes: &sockopt::Memory, kernel_most: u64) -> Sample {
     Sample {
         rate,
-        // A leg that only receives has the handshake's time, and what the kernel makes of timestamps.
-        rtt: info
-            .rtt
-            .max(info.receive_rtt.unwrap_or_default().min(2 * info.rtt)),
+        // A leg that only receives has the handshake's.
+        rtt: info.min_rtt.unwrap_or(info.rtt),
         window: 0,
         held: sizes.received.into(),
         size: sizes.receive_buffer.into(),

