@@ -14,7 +14,8 @@ pub(super) fn write(families: &mut Families<'_>, buffers: &[AutoBuffers]) -> fmt
                 .map(|(way, sum)| (vec![("leg", leg.leg.as_str()), ("way", way)], sum))
         })
     };
-    let figures: [(Family, fn(&BufferSum) -> u64); 2] = [
+    type Figure = fn(&BufferSum) -> u64;
+    let figures: [(Family, Figure); 2] = [
         (
             Family::bytes(
                 "pepd_auto_buffer_held",
