@@ -462,6 +462,7 @@ mod tests {
         status.held = None;
         status.legs.clear();
         status.rates.clear();
+        status.buffers.clear();
         status.uptime = 3.0;
         assert_snapshot!(describe(&status, fixture::NOW, None));
     }
