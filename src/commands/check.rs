@@ -2,7 +2,7 @@
 
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
-use pepd_config::{Action, Config, Congestion, Dscp, Handshake, Leg, Via};
+use pepd_config::{Action, Buffer, Config, Congestion, Dscp, Handshake, Leg, Via};
 
 use crate::cli::Check;
 use crate::config_file;
@@ -46,6 +46,9 @@ fn describe(config: &Config) -> String {
         table::text(&settings(config)),
         table::text(&legs(config))
     );
+    if let Some(memory) = config.limits.memory {
+        text = format!("{text}\nconnections may hold {memory} altogether\n");
+    }
     if !config.rules.is_empty() {
         text = format!("{text}\n{}", table::text(&rules(config)));
     }
@@ -83,7 +86,7 @@ fn settings(config: &Config) -> Table {
         table.add_row([
             leg.name.clone(),
             said(leg.congestion.as_ref().map(Congestion::as_str)),
-            said(leg.buffer),
+            buffer(leg.buffer),
             leg.rate
                 .map_or_else(|| "no ceiling".to_owned(), |rate| rate.to_string()),
             said(leg.initial_window),
@@ -217,6 +220,14 @@ fn legs(config: &Config) -> Table {
         ]);
     }
     table
+}
+
+/// Says what a leg may hold in each direction.
+fn buffer(buffer: Option<Buffer>) -> String {
+    said(buffer.map(|buffer| match buffer {
+        Buffer::Size(size) => size.to_string(),
+        Buffer::Auto => Buffer::AUTO.to_owned(),
+    }))
 }
 
 fn peers(config: &Config) -> Table {

@@ -8,7 +8,9 @@ use crossterm::cursor::MoveTo;
 use crossterm::execute;
 use crossterm::terminal::{Clear, ClearType};
 use hyper::StatusCode;
-use pepd_admin::wire::{DirectionSnapshot, FlowSnapshot, HandshakeMode, LegSnapshot, PhaseSeconds};
+use pepd_admin::wire::{
+    BufferFigures, DirectionSnapshot, FlowSnapshot, HandshakeMode, LegSnapshot, PhaseSeconds,
+};
 
 use crate::cli::FlowArgs;
 use crate::commands::client::{Client, Error};
@@ -201,7 +203,20 @@ const LEG_ROWS: &[LegRow] = &[
     ("limited by the send buffer", |leg| {
         seconds(leg.tcp.and_then(|t| t.send_buffer_limited))
     }),
+    ("send buffer", |leg| {
+        buffer(leg.buffers.map(|both| both.send))
+    }),
+    ("receive buffer", |leg| {
+        buffer(leg.buffers.map(|both| both.receive))
+    }),
 ];
+
+/// Tells what a buffer may hold, and who says so.
+fn buffer(buffer: Option<BufferFigures>) -> String {
+    buffer.map_or_else(none, |of| {
+        format!("{}, by {}", format::bytes(of.size), of.why.name())
+    })
+}
 
 fn none() -> String {
     "–".to_owned()

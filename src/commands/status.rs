@@ -3,8 +3,9 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use pepd_admin::wire::{
-    Alarm, Confinement, FoundRate, GuardDrops, Held, LastReload, LegState, LimitUse, LinkState,
-    PairDirection, PairLeg, PairSnapshot, PeerState, RateLimit, ReloadState, Status,
+    Alarm, AutoBuffers, BufferSum, Confinement, FoundRate, GuardDrops, Held, LastReload, LegState,
+    LimitUse, LinkState, PairDirection, PairLeg, PairSnapshot, PeerState, RateLimit, ReloadState,
+    SizedBy, Status,
 };
 
 use crate::cli::AskArgs;
@@ -50,6 +51,7 @@ fn describe(status: &Status, now: f64, width: Option<u16>) -> String {
         links(&status.links, now, width),
         legs(&status.legs, width),
         rates(&status.rates, width),
+        buffers(&status.buffers, width),
         held(status.held.as_ref()),
         guards(&status.guards, width),
         counters(status, width),
@@ -163,8 +165,8 @@ fn limits(limits: &[LimitUse], width: Option<u16>) -> String {
     for limit in limits {
         table.add_row([
             limit.name.clone(),
-            format::count(limit.used),
-            format::count(limit.limit),
+            labels::amount(limit, limit.used),
+            labels::amount(limit, limit.limit),
             share_used(limit),
         ]);
     }
@@ -294,6 +296,40 @@ fn rates(rates: &[FoundRate], width: Option<u16>) -> String {
         ]);
     }
     table::text(&table)
+}
+
+/// Lists the buffers that are sized by what their paths need.
+fn buffers(buffers: &[AutoBuffers], width: Option<u16>) -> String {
+    if buffers.is_empty() {
+        return String::new();
+    }
+    let header = ["BUFFERS OF LEG", "", "HOLD", "LARGEST", "SIZED BY"];
+    let mut table = table::table(&header, &[2, 3], &[4], width);
+    for leg in buffers {
+        for (name, way, sum) in [(&*leg.leg, "send", leg.send), ("", "receive", leg.receive)] {
+            table.add_row([
+                name.to_owned(),
+                way.to_owned(),
+                format::bytes(sum.held),
+                format::bytes(sum.largest),
+                sized_by(&sum),
+            ]);
+        }
+    }
+    table::text(&table)
+}
+
+/// Says how many buffers have their size from what.
+fn sized_by(sum: &BufferSum) -> String {
+    let parts = SizedBy::ALL.iter().filter_map(|&why| {
+        let count = sum.sized_by(why);
+        (count > 0).then(|| format!("{} by {}", format::count(count), why.name()))
+    });
+    let parts: Vec<_> = parts.collect();
+    if parts.is_empty() {
+        return "–".to_owned();
+    }
+    parts.join(", ")
 }
 
 /// Says what is held because a link is gone.
@@ -426,6 +462,7 @@ mod tests {
         status.held = None;
         status.legs.clear();
         status.rates.clear();
+        status.buffers.clear();
         status.uptime = 3.0;
         assert_snapshot!(describe(&status, fixture::NOW, None));
     }

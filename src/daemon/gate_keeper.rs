@@ -167,12 +167,15 @@ impl GateKeeper {
     fn set(&mut self) -> Result<(), GateError> {
         let Pressure {
             full,
+            memory,
             exhausted,
             flooded,
             sources,
         } = self.relay.admission().pressure(Instant::now());
         let reason = if full {
             Some(Closed::Connections)
+        } else if memory {
+            Some(Closed::Memory)
         } else if exhausted {
             Some(Closed::Descriptors)
         } else if flooded {
@@ -221,6 +224,8 @@ impl GateKeeper {
 enum Closed {
     /// There are as many connections as there may be.
     Connections,
+    /// They hold as much as they may together.
+    Memory,
     /// There is no descriptor for another connection.
     Descriptors,
     /// More SYNs come than can be held, to many destinations.
@@ -351,6 +356,7 @@ fn report_gate(closed: Option<Closed>) {
             }
         }
         Some(Closed::Connections) => report_limit("[limits] connections", now),
+        Some(Closed::Memory) => report_limit("[limits] memory", now),
         Some(Closed::Descriptors) => report_limit("descriptors (LimitNOFILE)", now),
         Some(Closed::Flood) => {
             if let Some(held_back) = FLOOD.admit(now) {

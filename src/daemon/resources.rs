@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use pepd_config::{AdminSocket, Config};
+use pepd_config::{AdminSocket, Config, Size};
 use pepd_net::QueueBackend;
 
 use crate::exit::{Failure, Result};
@@ -94,7 +94,47 @@ pub fn shares(
         own += 4 + 4 + pepd_admin::api::Limits::STANDARD.connections as u64;
     }
     let wanted = config.limits.connections;
-    share(files, own, wanted, workers, listeners)
+    let mut shared = share(files, own, wanted, workers, listeners);
+    if let Some(memory) = config.limits.memory {
+        shared.pipes = shared.pipes.min(pipes_within(memory));
+    }
+    shared
+}
+
+/// Returns the pipes that may take an eighth of what connections may hold: what is without one copies,
+/// and holds nothing.
+fn pipes_within(memory: Size) -> usize {
+    let pipes = memory.0 / 8 / pepd_relay::PIPE_BYTES as u64;
+    usize::try_from(pipes).unwrap_or(usize::MAX)
+}
+
+/// Returns from how many bytes on the kernel shrinks everybody's windows: the second number of
+/// net.ipv4.tcp_mem, or what the kernel makes it by itself (tcp_init_mem, net/ipv4/tcp.c), where that
+/// is not shown: it is the same for all network namespaces, and seen in the first.
+pub fn tcp_memory() -> Size {
+    const PAGE: u64 = 4096;
+    const OF_THE_HOST: u64 = 16;
+    if let Some([_, pressure, _]) = triple("tcp_mem") {
+        return Size(pressure.saturating_mul(PAGE));
+    }
+    // Where not even this is known, as much as a router of 1 GiB has.
+    let host = nix::sys::sysinfo::sysinfo().map_or(1 << 30, |info| info.ram_total());
+    Size(host / OF_THE_HOST)
+}
+
+/// Returns what the kernel makes of buffers by itself; its own defaults where it does not say.
+pub fn kernel_buffers() -> pepd_relay::KernelBuffers {
+    let most = |name, default| triple(name).map_or(default, |[.., most]| most);
+    pepd_relay::KernelBuffers {
+        send: most("tcp_wmem", 4 << 20),
+        receive: most("tcp_rmem", 6 << 20),
+    }
+}
+
+fn triple(name: &str) -> Option<[u64; 3]> {
+    let text = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()?;
+    let numbers: Option<Vec<u64>> = text.split_whitespace().map(|it| it.parse().ok()).collect();
+    numbers?.try_into().ok()
 }
 
 fn share(limit: u64, own: u64, wanted: u32, workers: u64, listeners: u64) -> Descriptors {

@@ -6,12 +6,12 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Instant, SystemTime};
 
 use pepd_admin::wire::{
-    API_VERSION, CampusSnapshot, Confinement, CountedReason, DaemonState, FlowHistory,
+    API_VERSION, AutoBuffers, CampusSnapshot, Confinement, CountedReason, DaemonState, FlowHistory,
     FlowSnapshot, GuardDrops, HistoryStep, LastReload, LegHistory, LimitUse, PathPoint,
     ReloadState, Status,
 };
 use pepd_admin::{LegFacts, View, advise};
-use pepd_config::{Config, Via};
+use pepd_config::{Buffer, Config, Via};
 use pepd_relay::Observer;
 use pepd_telemetry::{Counters, LegSecondFacts};
 
@@ -73,6 +73,8 @@ struct Configured {
     pending: u64,
     campuses: Vec<CampusSnapshot>,
     legs: Vec<LegFacts>,
+    /// The legs with `buffer = "auto"`.
+    automatic: Vec<String>,
 }
 
 impl StatusView {
@@ -184,7 +186,7 @@ impl StatusView {
         let pressure = self.observer.admission().pressure(Instant::now());
         match self.alarms.passing() {
             Passing::Blocked => DaemonState::Blocked,
-            _ if pressure.full || pressure.exhausted => DaemonState::Full,
+            _ if pressure.full || pressure.memory || pressure.exhausted => DaemonState::Full,
             _ if pressure.flooded => DaemonState::Flooded,
             Passing::OnTrial => DaemonState::Trial,
             Passing::Through => DaemonState::Splitting,
@@ -208,6 +210,9 @@ impl StatusView {
             limit("pending", self.counters.pending.get(), configured.pending),
             limit("pipes", pipes as u64, most_pipes as u64),
         ];
+        if let Some(memory) = admission.limits().memory {
+            limits.push(limit("memory", admission.memory_counted(), memory.0));
+        }
         // Where the kernel does not tell, nothing is reported.
         if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
             limits.push(limit("descriptors", open.count() as u64, self.descriptors));
@@ -226,8 +231,10 @@ impl View for StatusView {
             .unwrap_or_else(PoisonError::into_inner);
         let pairs = table.pairs(now);
         let (routed, guards) = self.kernel();
+        let flows = self.named_flows(now);
         let legs = table.leg_states(now);
-        let advice = advise(&pairs, &self.named_flows(now), &configured.legs, &legs);
+        let advice = advise(&pairs, &flows, &configured.legs, &legs);
+        let automatic = configured.automatic.iter();
         Status {
             api: API_VERSION,
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -250,6 +257,7 @@ impl View for StatusView {
             links: self.links.get(),
             legs,
             rates: self.finders.rates(),
+            buffers: automatic.map(|leg| AutoBuffers::sum(leg, &flows)).collect(),
             held: self.held.get(),
             alarms: self.alarms.list(),
             advice,
@@ -331,10 +339,15 @@ impl From<&Config> for Configured {
             },
             leg: config.leg(campus.leg).name.clone(),
         });
+        let automatic = config
+            .legs
+            .iter()
+            .filter(|leg| leg.buffer == Some(Buffer::Auto));
         let legs = config.legs.iter().map(|leg| LegFacts {
             name: leg.name.clone(),
             congestion: leg.congestion.as_ref().map(|it| it.as_str().to_owned()),
-            buffer: leg.buffer.map(|bytes| bytes.0),
+            buffer: leg.buffer.and_then(Buffer::size).map(|bytes| bytes.0),
+            automatic: leg.buffer == Some(Buffer::Auto),
             rate: leg.rate.map(|rate| rate.0),
         });
         Self {
@@ -342,6 +355,7 @@ impl From<&Config> for Configured {
             pending: config.limits.pending.into(),
             campuses: campuses.collect(),
             legs: legs.collect(),
+            automatic: automatic.map(|leg| leg.name.clone()).collect(),
         }
     }
 }

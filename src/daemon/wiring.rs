@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use pepd_config::{Action, Config, Dscp, Handshake, Tos, Via, WhileGone};
+use pepd_config::{Action, Buffer, Config, Dscp, Handshake, Tos, Via, WhileGone};
 use pepd_packet::{QueueNumber, SocketMarks};
 use pepd_relay::ListenerAddress;
 
@@ -25,7 +25,10 @@ pub fn settings(config: &Config, controls: &Controls) -> pepd_relay::Settings {
             connections: config.limits.connections,
             per_source: config.limits.connections_per_source,
             source_prefix: config.limits.ipv6_source_prefix,
+            memory: config.limits.memory,
+            tcp_memory: resources::tcp_memory(),
         },
+        kernel_buffers: resources::kernel_buffers(),
         end_to_end: end_to_end(config),
         legs: config
             .legs
@@ -70,7 +73,10 @@ fn leg(leg: &pepd_config::Leg, controls: &Controls, marks: Option<SocketMarks>) 
     pepd_relay::Leg {
         name: leg.name.as_str().into(),
         congestion: controls.kernel_name(leg),
-        buffer: leg.buffer,
+        buffer: leg.buffer.map(|buffer| match buffer {
+            Buffer::Size(size) => pepd_relay::Buffer::Size(size),
+            Buffer::Auto => pepd_relay::Buffer::Auto,
+        }),
         rate: leg.rate,
         fast_open: leg.fast_open,
         mss: leg.mss,

@@ -1,6 +1,6 @@
 //! Socket buffers against bandwidth × round-trip time.
 
-use pepd_config::{Config, Leg, Rate, Size};
+use pepd_config::{Buffer, Config, Leg, Rate, Size};
 
 use super::finding::Finding;
 use super::sysctl::{self, Sysctls};
@@ -22,7 +22,8 @@ pub fn judge(sysctls: &Sysctls, config: &Config) -> Vec<Finding> {
     let mut findings = Vec::new();
     for leg in &config.legs {
         match leg.buffer {
-            Some(buffer) => findings.push(fixed(leg, buffer)),
+            Some(Buffer::Size(buffer)) => findings.push(fixed(leg, buffer)),
+            Some(Buffer::Auto) => findings.extend(auto(sysctls, leg)),
             None => {
                 findings.extend(tuned(sysctls, leg, "buffer.receive", "tcp_rmem"));
                 findings.extend(tuned(sysctls, leg, "buffer.send", "tcp_wmem"));
@@ -61,6 +62,37 @@ fn fixed(leg: &Leg, buffer: Size) -> Finding {
         Finding::ok(ID, found)
     };
     finding.about(format!("leg {}", leg.name))
+}
+
+/// Judges `buffer = "auto"`: what is sent is bounded by memory alone, and what is received by the window
+/// that a connection can ever tell of, whose scale the kernel takes from tcp_rmem and rmem_max
+/// (tcp_select_initial_window, net/ipv4/tcp_output.c).
+fn auto(sysctls: &Sysctls, leg: &Leg) -> Option<Finding> {
+    const ID: &str = "buffer.window";
+    const RMEM: &str = "net/ipv4/tcp_rmem";
+    const LARGEST: u64 = 65_535;
+    let [least, default, most] = sysctls.triple(RMEM)?;
+    let space = most.max(sysctls.number("net/core/rmem_max").unwrap_or(0));
+    let scale = u64::from(space.max(1).ilog2().saturating_sub(15).min(14));
+    let rate = leg.rate.unwrap_or(DEFAULT_RATE);
+    let time = covered_rtt_ms(LARGEST << scale, rate);
+    let found = format!(
+        "auto: windows grow up to {} KiB: fills {rate}/s up to a round trip of {time} ms",
+        (LARGEST << scale) >> 10
+    );
+    let finding = if time < LONG_RTT_MS {
+        let needed = (rate.0 / 8 * LONG_RTT_MS / 1000).next_power_of_two();
+        let wanted = needed.max(ROOMY_MAXIMUM);
+        Finding::slow(ID, found)
+            .because(
+                "how large a window may become is settled in the handshake, by the third number of \
+                 tcp_rmem; what is sent needs no sysctl",
+            )
+            .cure(sysctl::set(RMEM, format!("{least} {default} {wanted}")))
+    } else {
+        Finding::ok(ID, found)
+    };
+    Some(finding.about(format!("leg {}", leg.name)))
 }
 
 /// Judges a buffer that the kernel tunes: it grows up to the third number, about half of which is
@@ -110,7 +142,11 @@ fn memory(sysctls: &Sysctls, config: &Config) -> Option<Finding> {
     const PAGE: u64 = 4096;
     let [_, pressure, _] = sysctls.triple(PATH)?;
     // In the worst case both legs have a direction's buffer full, with as much of bookkeeping.
-    let largest = config.legs.iter().filter_map(|leg| leg.buffer).max();
+    let largest = config
+        .legs
+        .iter()
+        .filter_map(|leg| leg.buffer?.size())
+        .max();
     let largest = largest.map(|buffer| 2 * buffer.0);
     let tuned = sysctls.triple("net/ipv4/tcp_rmem").map(|[.., most]| most);
     let each = largest.or(tuned)?.max(PAGE);
@@ -180,6 +216,21 @@ mod tests {
     }
 
     #[rstest]
+    #[case::debian("4096 131072 6291456", None, Level::Ok)]
+    #[case::small("4096 131072 262144", None, Level::Slow)]
+    #[case::small_is_enough("4096 131072 262144", Some(10_000_000), Level::Ok)]
+    #[case::small_for_its_rate("4096 131072 6291456", Some(1_000_000_000), Level::Slow)]
+    fn windows_of_auto(#[case] value: &str, #[case] rate: Option<u64>, #[case] expected: Level) {
+        let finding = auto(&Sysctls::of(&[(RMEM, value)]), &leg(rate)).unwrap();
+        assert_eq!(finding.level, expected, "{finding:?}");
+        if let Some(cure) = finding.cure {
+            let value = cure.split('"').nth(1).unwrap();
+            let finding = auto(&Sysctls::of(&[(RMEM, value)]), &leg(rate)).unwrap();
+            assert_eq!(finding.level, Level::Ok, "{finding:?}");
+        }
+    }
+
+    #[rstest]
     #[case::enough(Some(48_000_000), 8 << 20, Level::Ok)]
     #[case::short(Some(48_000_000), 256 << 10, Level::Note)]
     #[case::no_rate_no_judgement(None, 256 << 10, Level::Ok)]
@@ -193,7 +244,7 @@ mod tests {
     #[case::a_small_one("11000 15000 22000", Level::Note)]
     fn tcp_memory(#[case] value: &str, #[case] expected: Level) {
         let mut config = config("");
-        config.legs[0].buffer = Some(Size(8 << 20));
+        config.legs[0].buffer = Some(Buffer::Size(Size(8 << 20)));
         let judge = |value: &str| memory(&Sysctls::of(&[("net/ipv4/tcp_mem", value)]), &config);
         let finding = judge(value).unwrap();
         assert_eq!(finding.level, expected, "{finding:?}");

@@ -1,6 +1,6 @@
 //! The congestion controls that the legs ask for.
 
-use pepd_config::{Config, Congestion, Leg};
+use pepd_config::{Buffer, Config, Congestion, Leg};
 
 use super::finding::{Finding, Level};
 use super::modules::{Modules, Presence};
@@ -134,7 +134,8 @@ fn judge_default(sysctls: &Sysctls) -> Finding {
 /// that is not.
 fn loss_based(leg: &Leg) -> Option<Finding> {
     let control = leg.congestion.as_ref()?;
-    let long = leg.buffer.is_some_and(|bytes| bytes.0 >= 4 << 20);
+    let size = leg.buffer.and_then(Buffer::size);
+    let long = size.is_some_and(|bytes| bytes.0 >= 4 << 20);
     (long && Family::of(control) == Family::LossBased).then(|| {
         let control = control.as_str();
         Finding::note(
@@ -192,7 +193,7 @@ mod tests {
     ) {
         let mut leg = crate::doctor::fixture::config("").legs.remove(0);
         leg.congestion = Some(Congestion::Kernel(control.to_owned()));
-        leg.buffer = buffer.map(pepd_config::Size);
+        leg.buffer = buffer.map(|bytes| Buffer::Size(pepd_config::Size(bytes)));
         assert_eq!(loss_based(&leg).is_some(), noted);
     }
 }

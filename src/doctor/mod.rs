@@ -16,6 +16,7 @@ mod fixture;
 mod forwarding;
 mod interfaces;
 mod links;
+mod memory;
 mod modules;
 mod pacing;
 mod render;
@@ -28,7 +29,7 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-use pepd_config::Config;
+use pepd_config::{Config, Size};
 
 use self::capture::Capture;
 use self::clock::Clock;
@@ -77,6 +78,7 @@ struct Facts {
     privileges: Privileges,
     confinement: Confinement,
     limit: Limit,
+    memory: Option<Size>,
     capture: Capture,
 }
 
@@ -90,6 +92,7 @@ impl Facts {
             links: Links::gather(config).await,
             clock: Clock::gather(),
             limit: Limit::gather(privileges.unbounded_pipes),
+            memory: memory::gather(),
             privileges,
             confinement: Confinement::gather(config, file),
             capture: Capture::gather(config).await,
@@ -115,6 +118,7 @@ impl Facts {
             config,
         ));
         findings.extend(buffers::judge(sysctls, config));
+        findings.extend(memory::judge(sysctls, self.memory, config));
         findings.extend(pacing::judge(links, modules, config));
         findings.extend(tcp::judge(sysctls, config));
         findings.extend(interfaces::judge(links, config));

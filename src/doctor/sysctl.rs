@@ -7,11 +7,12 @@ use std::path::Path;
 use super::finding::Cure;
 
 /// The parameters of which there is one for the network namespace or the host.
-const GLOBAL: [&str; 22] = [
+const GLOBAL: [&str; 23] = [
     "fs/file-max",
     "fs/nr_open",
     "fs/pipe-user-pages-soft",
     "net/core/default_qdisc",
+    "net/core/rmem_max",
     "net/core/somaxconn",
     "net/ipv4/ip_forward",
     "net/ipv4/ip_local_port_range",

@@ -174,7 +174,10 @@ fn foot_line(daemon: &Status) -> Line<'static> {
         (true, Span::styled(text, Style::new().fg(Color::Red)))
     });
     let limits = daemon.limits.iter().map(|limit| {
-        let (used, most) = (format::count(limit.used), format::count(limit.limit));
+        let (used, most) = (
+            labels::amount(limit, limit.used),
+            labels::amount(limit, limit.limit),
+        );
         let text = format!(" {} {used}/{most} ", limit.name);
         let style = if nearly(limit) {
             Style::new().fg(Color::Red)

@@ -28,7 +28,7 @@ fn state(status: &Status) -> String {
         }
         DaemonState::Splitting => "splitting new connections",
         DaemonState::Full => {
-            let is_reached = |limit: &&LimitUse| limit.limit > 0 && limit.used >= limit.limit;
+            let is_reached = |limit: &&LimitUse| limit.limit > 0 && limit.used >= enough(limit);
             let reached = status.limits.iter().filter(is_reached);
             let names: Vec<_> = reached.map(|limit| limit.name.as_str()).collect();
             let which = match names[..] {
@@ -50,6 +50,28 @@ fn state(status: &Status) -> String {
         DaemonState::Draining => "draining, new connections are routed unsplit",
     };
     words.to_owned()
+}
+
+/// The name of the limit that is counted in bytes.
+const MEMORY: &str = "memory";
+
+/// Returns the use from which on a limit is what new connections are routed for: there has to be
+/// memory for another one, and it is there again only a sixteenth below.
+fn enough(limit: &LimitUse) -> u64 {
+    if limit.name == MEMORY {
+        limit.limit / 8 * 7
+    } else {
+        limit.limit
+    }
+}
+
+/// Writes a number of what is limited.
+pub fn amount(limit: &LimitUse, number: u64) -> String {
+    if limit.name == MEMORY {
+        format::bytes(number)
+    } else {
+        format::count(number)
+    }
 }
 
 /// Tells a peer's liveness in a word.

@@ -7,12 +7,12 @@ use pepd_telemetry::Counters;
 
 use crate::view::View;
 use crate::wire::{
-    API_VERSION, CampusSnapshot, Confinement, CountedReason, DaemonState, DirectionPoint,
-    DirectionSnapshot, FlowHistory, FlowSnapshot, FoundRate, Goodput, GuardDrops, HandshakeMode,
-    Held, HistoryPoint, HistoryStep, LegHistory, LegHistoryPoint, LegPoint, LegSnapshot, LegState,
-    LimitUse, LinkReport, LinkState, Liveness, LoadedRtt, ModemState, Outage, PairDirection,
-    PairLeg, PairSnapshot, PeerState, Phase, PhaseSeconds, QueueBytes, RateLimit, RateState,
-    Status, TcpFigures,
+    API_VERSION, AutoBuffers, BufferFigures, BufferSum, CampusSnapshot, Confinement, CountedReason,
+    DaemonState, DirectionPoint, DirectionSnapshot, FlowHistory, FlowSnapshot, FoundRate, Goodput,
+    GuardDrops, HandshakeMode, Held, HistoryPoint, HistoryStep, LegBuffers, LegHistory,
+    LegHistoryPoint, LegPoint, LegSnapshot, LegState, LimitUse, LinkReport, LinkState, Liveness,
+    LoadedRtt, ModemState, Outage, PairDirection, PairLeg, PairSnapshot, PeerState, Phase,
+    PhaseSeconds, QueueBytes, RateLimit, RateState, SizedBy, Status, TcpFigures,
 };
 
 /// 2026-01-01T00:00:00Z, when everything is asked.
@@ -177,6 +177,37 @@ fn leg(profile: &str, congestion: &str, rtt: f64, lost: u32) -> LegSnapshot {
             receive_window_limited: Some(1.0),
             send_buffer_limited: Some(0.0),
         }),
+        buffers: Some(LegBuffers {
+            send: BufferFigures {
+                held: 3_800_000,
+                size: 16 << 20,
+                why: SizedBy::Path,
+            },
+            receive: BufferFigures {
+                held: 0,
+                size: 131_072,
+                why: SizedBy::Kernel,
+            },
+        }),
+    }
+}
+
+fn buffers() -> AutoBuffers {
+    AutoBuffers {
+        leg: "satellite".to_owned(),
+        send: BufferSum {
+            held: 9_437_184,
+            largest: 16 << 20,
+            kernel: 117,
+            path: 3,
+            memory: 0,
+        },
+        receive: BufferSum {
+            held: 40_960,
+            largest: 6 << 20,
+            kernel: 120,
+            ..BufferSum::default()
+        },
     }
 }
 
@@ -285,6 +316,7 @@ pub fn status(flows: u64) -> Status {
         links: vec![link()],
         legs: legs(),
         rates: vec![rate()],
+        buffers: vec![buffers()],
         held: Some(held()),
         peers: vec![
             peer("hb-i", Liveness::Answering, Some(0.6), 2),

@@ -28,6 +28,8 @@ pub(crate) const SOURCE_PREFIX: RangeInclusive<u8> = 1..=128;
 /// Below 4 KiB the kernel rounds up (include/net/sock.h, `SOCK_MIN_SNDBUF`); 1 GiB is TCP's
 /// largest window (RFC 7323, section 2.3).
 pub(crate) const BUFFER: RangeInclusive<Size> = Size(4 << 10)..=Size(1 << 30);
+/// Below 16 MiB a few dozen connections fill it; more than 1 TiB no router has.
+pub(crate) const MEMORY: RangeInclusive<Size> = Size(16 << 20)..=Size(1 << 40);
 /// The bounds of a rate: from the slowest radio modem to the fastest Ethernet port.
 pub(crate) const RATE: RangeInclusive<Rate> = Rate(1_000)..=Rate(800_000_000_000);
 /// 1,000 segments are 1.4 MB sent blindly.

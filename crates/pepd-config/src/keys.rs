@@ -14,6 +14,7 @@ pub(crate) const LIMITS: &[&str] = &[
     "connections",
     "connections_per_source",
     "pending",
+    "memory",
     "ipv6_source_prefix",
 ];
 /// `[[campus]]`

@@ -59,9 +59,9 @@ use toml::de::DeTable;
 pub use crate::context::Context;
 use crate::context::Which;
 pub use crate::model::{
-    Action, Admin, AdminSocket, Campus, CampusId, Capture, Config, Congestion, Dscp, Handshake,
-    Keepalive, Leg, LegId, Limits, LinkSource, Log, LogFormat, Modem, Node, Peer, PeerId, Rule,
-    Table, Tos, Via, WhileGone,
+    Action, Admin, AdminSocket, Buffer, Campus, CampusId, Capture, Config, Congestion, Dscp,
+    Handshake, Keepalive, Leg, LegId, Limits, LinkSource, Log, LogFormat, Modem, Node, Peer,
+    PeerId, Rule, Table, Tos, Via, WhileGone,
 };
 pub use crate::report::Report;
 use crate::report::{Problem, Problems};

@@ -22,7 +22,20 @@ pub mod controls {
 pub mod resources {
     use std::num::NonZeroUsize;
 
-    use pepd_config::Config;
+    use pepd_config::{Config, Size};
+
+    /// Returns what TCP may use.
+    pub fn tcp_memory() -> Size {
+        Size(1 << 30)
+    }
+
+    /// Returns what the kernel makes of buffers.
+    pub fn kernel_buffers() -> pepd_relay::KernelBuffers {
+        pepd_relay::KernelBuffers {
+            send: 4 << 20,
+            receive: 6 << 20,
+        }
+    }
 
     /// Returns the number of workers.
     pub fn workers(config: &Config) -> NonZeroUsize {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use loom::thread;
-use pepd_packet::SourcePrefix;
+use pepd_packet::{Size, SourcePrefix};
 
 use crate::limits::{Admission, Permit};
 use crate::settings::Limits;
@@ -15,6 +15,8 @@ fn limits(connections: u32, per_source: u32) -> Limits {
         connections,
         per_source,
         source_prefix: SourcePrefix::NETWORK,
+        memory: None,
+        tcp_memory: Size(1 << 30),
     }
 }
 

@@ -22,6 +22,7 @@ mod handle;
 mod handshake;
 mod limits;
 mod listener;
+mod memory;
 mod outage;
 mod pipe_pool;
 mod probe;
@@ -42,10 +43,12 @@ pub use handle::{Observer, Prepared, Relay, listener_addresses};
 pub use limits::{Admission, Pressure};
 pub use listener::ListenError;
 pub use outage::Injector;
+pub use pipe_pool::PIPE_BYTES;
 pub use probe::{ProbeError, probe};
 pub use sample::sample;
 pub use settings::{
-    Campus, Dscp, EndToEnd, Keepalive, Leg, Limits, ListenerAddress, Settings, WhileGone,
+    Buffer, Campus, Dscp, EndToEnd, Keepalive, KernelBuffers, Leg, Limits, ListenerAddress,
+    Settings, WhileGone,
 };
 pub use sockopts::{Difference, SocketError, SocketOption};
 pub use worker::{LISTENER_SETS, LinkControl};

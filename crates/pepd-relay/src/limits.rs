@@ -2,10 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use pepd_model::buffers::{Account, Holds, Memory};
 use pepd_packet::Source;
 use tokio::sync::Notify;
 
@@ -35,6 +36,7 @@ struct State {
     sources: HashMap<Source, u32>,
     full: bool,
     full_sources: HashSet<Source>,
+    account: Account,
     asymmetric: AsymmetricRoutes,
     /// Flooded destinations that have not been asked for yet.
     flooded: Vec<IpAddr>,
@@ -64,6 +66,8 @@ const FLOODED_FOR: Duration = Duration::from_secs(1);
 pub struct Pressure {
     /// There are as many connections as there may be: no new one should be captured.
     pub full: bool,
+    /// The connections hold so much that there is no memory for another one.
+    pub memory: bool,
     /// There is no descriptor for another one.
     pub exhausted: bool,
     /// For a moment no new connection should be captured: SYNs come that nobody can hold.
@@ -80,6 +84,7 @@ impl Admission {
                 sources: HashMap::new(),
                 full: false,
                 full_sources: HashSet::new(),
+                account: Account::default(),
                 asymmetric: AsymmetricRoutes::new(Instant::now()),
                 flooded: Vec::new(),
                 flooded_until: None,
@@ -106,20 +111,24 @@ impl Admission {
         }
         let became_full = !state.full && live >= state.limits.connections;
         state.full |= became_full;
+        let limit = state.limits.memory_bytes();
+        let memory_changed = state.account.enter(limit);
         drop(state);
-        if source_is_full || became_full {
+        if source_is_full || became_full || memory_changed {
             self.changed.notify_one();
         }
         Permit {
             admission: Arc::clone(self),
             source,
+            seat: Arc::new(Seat::new(Holds::NEW)),
         }
     }
 
-    fn leave(&self, source: Source) {
+    fn leave(&self, source: Source, seat: &Seat) {
         let mut state = self.lock();
         let live = self.live.fetch_sub(1, Relaxed) - 1;
-        let mut changed = false;
+        let limit = state.limits.memory_bytes();
+        let mut changed = state.account.leave(seat.leave(), limit);
         let remaining = state.sources.get_mut(&source).map(|count| {
             *count -= 1;
             *count
@@ -140,6 +149,33 @@ impl Admission {
         if changed {
             self.changed.notify_one();
         }
+    }
+
+    /// Notes the bytes of the pipes that a worker has lent, in place of what was noted before.
+    pub(crate) fn note_pipes(&self, before: u64, after: u64) {
+        let mut state = self.lock();
+        let limit = state.limits.memory_bytes();
+        let changed = state.account.change_pipes(before, after, limit);
+        drop(state);
+        if changed {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Returns the memory that buffers may be given of: within what the limits say, and below what
+    /// has the kernel shrink all windows.
+    pub(crate) fn memory(&self) -> Memory {
+        let state = self.lock();
+        let limits = &state.limits;
+        state
+            .account
+            .memory(limits.memory_bytes(), limits.tcp_memory.0)
+    }
+
+    /// Returns the bytes that connections and pipes are counted with against the limit: what they
+    /// hold, and what is kept for those that hold little.
+    pub fn memory_counted(&self) -> u64 {
+        self.lock().account.counted()
     }
 
     /// Notes that no descriptor is available, until a connection ends or [`Admission::recovered`]
@@ -193,6 +229,7 @@ impl Admission {
         let mut state = self.lock();
         state.limits = limits;
         state.full = self.live.load(Relaxed) >= limits.connections;
+        state.account.judge(limits.memory_bytes());
         let State {
             sources,
             full_sources,
@@ -224,6 +261,7 @@ impl Admission {
         let state = self.lock();
         Pressure {
             full: state.full,
+            memory: state.account.is_full(),
             exhausted: self.exhausted.load(Relaxed),
             flooded: state.flooded_until.is_some_and(|until| now < until),
             sources: state.full_sources.iter().copied().collect(),
@@ -248,142 +286,116 @@ fn reopening(limit: u32) -> u32 {
     (limit - limit / 16).max(1)
 }
 
+/// What one connection is counted with. It is changed only while the admission's state is locked.
+#[derive(Debug)]
+struct Seat {
+    held: AtomicU64,
+    counted: AtomicU64,
+}
+
+impl Seat {
+    /// The count of a connection that has left.
+    const GONE: u64 = u64::MAX;
+
+    fn new(holds: Holds) -> Self {
+        Self {
+            held: AtomicU64::new(holds.held),
+            counted: AtomicU64::new(holds.counted),
+        }
+    }
+
+    /// Returns what it is counted with; none once it has left.
+    fn get(&self) -> Option<Holds> {
+        let counted = self.counted.load(Relaxed);
+        let held = self.held.load(Relaxed);
+        (counted != Self::GONE).then_some(Holds { held, counted })
+    }
+
+    fn set(&self, holds: Holds) {
+        self.held.store(holds.held, Relaxed);
+        self.counted.store(holds.counted, Relaxed);
+    }
+
+    fn leave(&self) -> Holds {
+        let holds = self.get().unwrap_or_default();
+        self.counted.store(Self::GONE, Relaxed);
+        holds
+    }
+}
+
 /// One admitted connection.
 #[derive(Debug)]
 pub(crate) struct Permit {
     admission: Arc<Admission>,
     source: Source,
+    seat: Arc<Seat>,
+}
+
+impl Permit {
+    /// Returns what notes how much it holds.
+    pub(crate) fn count(&self) -> Count {
+        Count {
+            admission: Arc::clone(&self.admission),
+            seat: Arc::clone(&self.seat),
+        }
+    }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.admission.leave(self.source);
+        self.admission.leave(self.source, &self.seat);
     }
 }
 
+/// What one connection is counted with, as long as it is there.
+#[derive(Debug)]
+pub(crate) struct Count {
+    admission: Arc<Admission>,
+    seat: Arc<Seat>,
+}
+
+impl Count {
+    /// Counts it with so many bytes more, if there is room for them.
+    pub(crate) fn grow(&self, more: u64) -> bool {
+        let mut state = self.admission.lock();
+        let limit = state.limits.memory_bytes();
+        let Some(before) = self.seat.get() else {
+            return false;
+        };
+        if !state.account.has_room(more, limit) {
+            return false;
+        }
+        let after = Holds {
+            counted: before.counted.saturating_add(more),
+            ..before
+        };
+        self.change(&mut state, before, after);
+        true
+    }
+
+    /// Returns what it is counted with.
+    pub(crate) fn counted(&self) -> u64 {
+        self.seat.get().unwrap_or_default().counted
+    }
+
+    /// Counts it with what it was seen to hold, and may.
+    pub(crate) fn set(&self, holds: Holds) {
+        let mut state = self.admission.lock();
+        if let Some(before) = self.seat.get() {
+            self.change(&mut state, before, holds);
+        }
+    }
+
+    fn change(&self, state: &mut State, before: Holds, after: Holds) {
+        self.seat.set(after);
+        let limit = state.limits.memory_bytes();
+        if state.account.change(before, after, limit) {
+            self.admission.changed.notify_one();
+        }
+    }
+}
+
+// The path is for pepd-loom, which compiles this file as a module of its own.
 #[cfg(test)]
-mod tests {
-    use pepd_packet::SourcePrefix;
-
-    use super::*;
-
-    fn admission(connections: u32, per_source: u32) -> Arc<Admission> {
-        Arc::new(Admission::new(limits(connections, per_source)))
-    }
-
-    fn limits(connections: u32, per_source: u32) -> Limits {
-        Limits {
-            connections,
-            per_source,
-            source_prefix: SourcePrefix::NETWORK,
-        }
-    }
-
-    fn ip(last: u8) -> IpAddr {
-        IpAddr::from([10, 1, 0, last])
-    }
-
-    #[test]
-    fn full_at_the_limit_and_free_a_little_below() {
-        let admission = admission(32, 1000);
-        let mut permits: Vec<_> = (0..31).map(|n| admission.admit(ip(n))).collect();
-        assert!(!admission.pressure(Instant::now()).full);
-        permits.push(admission.admit(ip(99)));
-        assert!(admission.pressure(Instant::now()).full);
-        permits.truncate(30);
-        assert!(admission.pressure(Instant::now()).full);
-        permits.truncate(29);
-        assert!(!admission.pressure(Instant::now()).full);
-        drop(permits);
-        assert_eq!(admission.live(), 0);
-        assert!(
-            admission.lock().sources.is_empty(),
-            "no trace of a source that left"
-        );
-    }
-
-    #[test]
-    fn a_source_at_its_limit_is_named_until_it_leaves() {
-        let admission = admission(1000, 2);
-        let first = admission.admit(ip(1));
-        let _other = admission.admit(ip(2));
-        assert!(admission.pressure(Instant::now()).sources.is_empty());
-        let second = admission.admit(ip(1));
-        assert_eq!(
-            admission.pressure(Instant::now()),
-            Pressure {
-                sources: vec![ip(1).into()],
-                ..Pressure::default()
-            }
-        );
-        drop(second);
-        assert!(admission.pressure(Instant::now()).sources.is_empty());
-        drop(first);
-    }
-
-    #[test]
-    fn new_limits_count_at_once() {
-        let admission = admission(1000, 1000);
-        let _permits: Vec<_> = (0..4).map(|_| admission.admit(ip(1))).collect();
-        admission.set_limits(limits(4, 4));
-        assert_eq!(
-            admission.pressure(Instant::now()),
-            Pressure {
-                full: true,
-                sources: vec![ip(1).into()],
-                ..Pressure::default()
-            }
-        );
-        admission.set_limits(limits(5, 5));
-        assert_eq!(admission.pressure(Instant::now()), Pressure::default());
-    }
-
-    #[test]
-    fn the_addresses_of_one_network_are_one_source() {
-        let admission = admission(1000, 3);
-        let client = |host| format!("2001:db8:1:2::{host}").parse().unwrap();
-        let permits = [1, 2, 3].map(|host| admission.admit(client(host)));
-        let _other = admission.admit("2001:db8:1:3::1".parse().unwrap());
-        let full = admission.pressure(Instant::now()).sources;
-        assert_eq!(full, [SourcePrefix::NETWORK.source_of(client(9))]);
-        // Each leaves the source that it was counted for.
-        let mut coarser = limits(1000, 3);
-        coarser.source_prefix = SourcePrefix(48);
-        admission.set_limits(coarser);
-        assert!(
-            admission.pressure(Instant::now()).sources.is_empty(),
-            "of another prefix"
-        );
-        let _more = admission.admit(client(4));
-        drop(permits);
-        assert!(admission.pressure(Instant::now()).sources.is_empty());
-        assert_eq!(admission.lock().sources.len(), 2);
-    }
-
-    #[test]
-    fn a_flood_is_told_to_the_capture() {
-        let (admission, now) = (admission(10, 10), Instant::now());
-        for last in 0..=255 {
-            for third in 0..5 {
-                let destination = IpAddr::from([10, 2, third, last]);
-                admission.note_flood(Flood::Of(destination), now);
-            }
-        }
-        assert!(!admission.pressure(now).flooded);
-        assert_eq!(admission.take_flooded().len(), FLOODED);
-        assert_eq!(admission.take_flooded(), [] as [IpAddr; 0]);
-        admission.note_flood(Flood::Everywhere, now);
-        assert!(admission.pressure(now).flooded);
-        assert!(!admission.pressure(now + FLOODED_FOR).flooded);
-    }
-
-    #[test]
-    fn exhausted_until_something_ends() {
-        let admission = admission(10, 10);
-        let permit = admission.admit(ip(1));
-        admission.exhausted();
-        assert!(admission.pressure(Instant::now()).exhausted);
-        drop(permit);
-        assert!(!admission.pressure(Instant::now()).exhausted);
-    }
-}
+#[path = "limits/tests.rs"]
+mod tests;

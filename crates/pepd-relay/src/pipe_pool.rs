@@ -10,7 +10,7 @@ use pepd_telemetry::Throttle;
 use crate::sync::{Mutex, MutexGuard};
 
 /// The bytes that a pipe may hold: of 64 KiB to 1 MiB, 256 KiB was best by a little.
-pub(crate) const PIPE_BYTES: usize = 256 * 1024;
+pub const PIPE_BYTES: usize = 256 * 1024;
 
 /// The least that a pipe has to hold to be of use, of [`PIPE_BYTES`] that are asked for. A user's
 /// pipes beyond `pipe-user-pages-soft` have room for two pieces of data (pipe(7)): each step then

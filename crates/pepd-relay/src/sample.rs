@@ -13,6 +13,7 @@ use pepd_telemetry::{
 use socket2::SockRef;
 use tokio::time::MissedTickBehavior;
 
+use crate::pipe_pool::PIPE_BYTES;
 use crate::shared::Context;
 
 /// The shares in which a worker's connections are sampled, so that none waits long while the
@@ -24,26 +25,69 @@ pub(crate) async fn sample_all(context: Arc<Context>) {
     let mut interval = tokio::time::interval(SAMPLE_INTERVAL / SHARES);
     // After a pause the connections are sampled at the usual pace, not all at once.
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut noted = 0;
     for share in (0..SHARES as usize).cycle() {
         interval.tick().await;
         let now = Instant::now();
-        let table = &context.shared.flows;
-        table.sample(context.index, share, SHARES as usize, now, sample);
+        sample_share(&context, share, now);
+        if share == 0 && context.shared.admission.limits().memory.is_some() {
+            let kernel = context.shared.settings.load().kernel_buffers;
+            let admission = &context.shared.admission;
+            context.watched.look_at_idle(admission, kernel, now);
+        }
+        let (lent, _) = context.pool.usage();
+        let pipes = (lent * PIPE_BYTES) as u64;
+        let before = std::mem::replace(&mut noted, pipes);
+        context.shared.admission.note_pipes(before, pipes);
         context.shared.access_log.report_held_back(now);
     }
+}
+
+/// Samples a share of the worker's connections.
+fn sample_share(context: &Context, share: usize, now: Instant) {
+    let admission = &context.shared.admission;
+    let kernel = context.shared.settings.load().kernel_buffers;
+    let read = |id, client: &Socket, upstream: &Socket, fields: SampleFields| {
+        let infos = [client, upstream].map(|socket| tcp_info(socket.as_fd()).ok());
+        let memory = admission.memory();
+        let buffers = context.watched.with(id, |holding| {
+            holding.look(infos.each_ref().map(Option::as_ref), kernel, &memory, now)
+        });
+        let [client_has, upstream_has] = buffers.unwrap_or_default();
+        let [of_client, of_upstream] = infos;
+        let read = |socket: &Socket, info, unread, buffers| SocketSample {
+            buffers,
+            ..sample_socket(socket.as_fd(), info, unread, fields.congestion)
+        };
+        ConnectionSample {
+            client: read(client, of_client, fields.client_unread, client_has),
+            upstream: read(upstream, of_upstream, fields.upstream_unread, upstream_has),
+        }
+    };
+    let flows = &context.shared.flows;
+    flows.sample(context.index, share, SHARES as usize, now, read);
 }
 
 /// Samples both sockets of a connection, as a worker does once a second for each in which
 /// something happened.
 pub fn sample(client: &Socket, upstream: &Socket, fields: SampleFields) -> ConnectionSample {
-    ConnectionSample {
-        client: sample_socket(client.as_fd(), fields.client_unread, fields.congestion),
-        upstream: sample_socket(upstream.as_fd(), fields.upstream_unread, fields.congestion),
-    }
+    let [client, upstream] = [
+        (client, fields.client_unread),
+        (upstream, fields.upstream_unread),
+    ]
+    .map(|(socket, unread)| {
+        let info = tcp_info(socket.as_fd()).ok();
+        sample_socket(socket.as_fd(), info, unread, fields.congestion)
+    });
+    ConnectionSample { client, upstream }
 }
 
-fn sample_socket(fd: BorrowedFd<'_>, unread: bool, congestion: bool) -> SocketSample {
-    let info = tcp_info(fd).ok();
+fn sample_socket(
+    fd: BorrowedFd<'_>,
+    info: Option<TcpInfo>,
+    unread: bool,
+    congestion: bool,
+) -> SocketSample {
     let unread = if unread {
         stream::unread(fd).unwrap_or(0)
     } else {
@@ -55,6 +99,7 @@ fn sample_socket(fd: BorrowedFd<'_>, unread: bool, congestion: bool) -> SocketSa
         unsent: info.map_or(0, |info| info.unsent.into()),
         unacknowledged: stream::unacknowledged(fd).unwrap_or(0) as u64,
         unread: unread as u64,
+        buffers: None,
     }
 }
 

@@ -23,6 +23,8 @@ pub struct Settings {
     pub legs: Vec<Leg>,
     /// The campuses.
     pub campuses: Vec<Campus>,
+    /// What the kernel makes of buffers by itself.
+    pub kernel_buffers: KernelBuffers,
     /// Log lines about connections that have ended, per second, and at once after a quiet
     /// second.
     pub ended_lines: u32,
@@ -37,6 +39,35 @@ pub struct Limits {
     pub per_source: u32,
     /// What makes IPv6 addresses one source.
     pub source_prefix: SourcePrefix,
+    /// The bytes that all of them may hold in sockets and pipes.
+    pub memory: Option<Size>,
+    /// The bytes of TCP's memory from which on the kernel shrinks everybody's windows.
+    pub tcp_memory: Size,
+}
+
+impl Limits {
+    /// Returns [`Limits::memory`] as a number.
+    pub fn memory_bytes(&self) -> Option<u64> {
+        self.memory.map(|size| size.0)
+    }
+}
+
+/// The bytes that a leg's sockets may hold in each direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Buffer {
+    /// This many; the kernel allows itself as much again for bookkeeping (socket(7), SO_SNDBUF).
+    Size(Size),
+    /// What the path is measured to need, as far as there is memory.
+    Auto,
+}
+
+/// What the kernel makes of buffers by itself, in bytes as it counts them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelBuffers {
+    /// The most that it makes a send buffer (net.ipv4.tcp_wmem).
+    pub send: u64,
+    /// The most that it makes a receive buffer (net.ipv4.tcp_rmem).
+    pub receive: u64,
 }
 
 /// Connection establishment end to end: the capture holds SYNs for the relay.
@@ -68,9 +99,8 @@ pub struct Leg {
     pub name: Arc<str>,
     /// The congestion control.
     pub congestion: Option<String>,
-    /// The bytes that each direction may hold in this leg's socket; the kernel allows itself as
-    /// much again for bookkeeping (socket(7), SO_SNDBUF).
-    pub buffer: Option<Size>,
+    /// The bytes that each direction may hold in this leg's socket.
+    pub buffer: Option<Buffer>,
     /// The pacing ceiling.
     pub rate: Option<Rate>,
     /// Whether data may travel in the SYN (RFC 7413).
@@ -135,6 +165,14 @@ pub enum Dscp {
 }
 
 impl Leg {
+    /// Returns the size that its buffers are given for good.
+    pub(crate) fn fixed_buffer(&self) -> Option<Size> {
+        match self.buffer {
+            Some(Buffer::Size(size)) => Some(size),
+            Some(Buffer::Auto) | None => None,
+        }
+    }
+
     /// Returns a leg that leaves everything to the kernel.
     pub fn kernel_defaults(name: &str) -> Self {
         Self {
@@ -271,6 +309,12 @@ mod tests {
                 connections: 1,
                 per_source: 1,
                 source_prefix: SourcePrefix::NETWORK,
+                memory: None,
+                tcp_memory: Size(1 << 30),
+            },
+            kernel_buffers: KernelBuffers {
+                send: 4 << 20,
+                receive: 6 << 20,
             },
             end_to_end: None,
             legs: ["world", "campus", "lab"]

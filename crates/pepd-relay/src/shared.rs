@@ -14,6 +14,7 @@ use crate::handshake::queued_packet::QueuedPacket;
 use crate::handshake::table::Table;
 use crate::handshake::verdict::SynVerdict;
 use crate::limits::Admission;
+use crate::memory::Watched;
 use crate::outage::{Injector, Links};
 use crate::pipe_pool::PipePool;
 use crate::settings::{Leg, Settings};
@@ -62,4 +63,6 @@ pub(crate) struct Context {
     pub(crate) index: usize,
     pub(crate) shared: Arc<Shared>,
     pub(crate) pool: Arc<PipePool>,
+    /// The buffers of its connections.
+    pub(crate) watched: Arc<Watched>,
 }

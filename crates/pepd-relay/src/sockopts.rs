@@ -179,7 +179,7 @@ pub(crate) fn apply(
             socket.set_tcp_congestion(congestion.as_bytes()),
         )?;
     }
-    if let Some(size) = leg.buffer {
+    if let Some(size) = leg.fixed_buffer() {
         sockopt::set_receive_buffer(fd, c_int(size))?;
         sockopt::set_send_buffer(fd, c_int(size))?;
     }
@@ -250,7 +250,7 @@ pub(crate) fn differences(socket: &Socket, leg: &Leg) -> Result<Vec<Difference>,
     );
     // The kernel counts its own bookkeeping too and so doubles the value (socket(7)).
     let doubled = leg
-        .buffer
+        .fixed_buffer()
         .map(|size| c_int(size).saturating_mul(2).to_string());
     compare(
         SocketOption::ReceiveBuffer,

@@ -131,6 +131,7 @@ impl Worker {
             index,
             shared,
             pool: Arc::clone(&pool),
+            watched: Arc::default(),
         });
         let worker_beat = Arc::clone(&beat);
         let thread = std::thread::Builder::new()

@@ -191,17 +191,88 @@ pub fn receive_buffer(fd: BorrowedFd<'_>) -> Result<c_int, OptionError> {
     Opt::<c_int>::new(SOL_SOCKET, SO_RCVBUF, "SO_RCVBUF").get(fd)
 }
 
-/// Returns what the socket had no room for and so did not get (sk_drops; SK_MEMINFO_DROPS in
-/// include/uapi/linux/sock_diag.h).
+/// The memory of a socket, in bytes as the kernel counts them: with what it needs for bookkeeping
+/// (include/uapi/linux/sock_diag.h).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// What it has received and nobody has read.
+    pub received: u32,
+    /// The most that this may be.
+    pub receive_buffer: u32,
+    /// What is sent and not acknowledged, and what waits to be sent.
+    pub queued: u32,
+    /// The most that this may be.
+    pub send_buffer: u32,
+    /// The packets that it had no room for and so did not get.
+    pub drops: u32,
+}
+
+/// Reads the memory of a socket.
+///
+/// # Errors
+/// As getsockopt(2).
+pub fn memory(fd: BorrowedFd<'_>) -> io::Result<Memory> {
+    // SK_MEMINFO_RMEM_ALLOC, RCVBUF, WMEM_ALLOC, SNDBUF, FWD_ALLOC, WMEM_QUEUED, OPTMEM, BACKLOG, DROPS
+    type MemInfo = [u32; 9];
+    let info = Opt::<MemInfo>::new(SOL_SOCKET, libc::SO_MEMINFO, "SO_MEMINFO").get(fd);
+    let [
+        received,
+        receive_buffer,
+        _,
+        send_buffer,
+        _,
+        queued,
+        _,
+        backlog,
+        drops,
+    ] = info.map_err(|error| error.source)?;
+    Ok(Memory {
+        received: received.saturating_add(backlog),
+        receive_buffer,
+        queued,
+        send_buffer,
+        drops,
+    })
+}
+
+/// Returns what the socket had no room for and so did not get.
 ///
 /// # Errors
 /// As getsockopt(2).
 pub fn drops(fd: BorrowedFd<'_>) -> io::Result<u32> {
-    const SK_MEMINFO_DROPS: usize = 8;
-    type MemInfo = [u32; SK_MEMINFO_DROPS + 1];
-    let info = Opt::<MemInfo>::new(SOL_SOCKET, libc::SO_MEMINFO, "SO_MEMINFO").get(fd);
-    let info = info.map_err(|error| error.source)?;
-    Ok(info[SK_MEMINFO_DROPS])
+    memory(fd).map(|memory| memory.drops)
+}
+
+/// Says which of a socket's buffers the kernel leaves as they are, and so which it sizes by itself
+/// (SO_BUF_LOCK, Linux 5.14; include/uapi/linux/socket.h).
+///
+/// # Errors
+/// As setsockopt(2); `ENOPROTOOPT` where the kernel cannot be told.
+pub fn set_buffers_fixed(fd: BorrowedFd<'_>, fixed: FixedBuffers) -> Result<(), OptionError> {
+    const SO_BUF_LOCK: c_int = 72;
+    const SOCK_SNDBUF_LOCK: c_int = 1;
+    const SOCK_RCVBUF_LOCK: c_int = 2;
+    let send = if fixed.send { SOCK_SNDBUF_LOCK } else { 0 };
+    let receive = if fixed.receive { SOCK_RCVBUF_LOCK } else { 0 };
+    Opt::<c_int>::new(SOL_SOCKET, SO_BUF_LOCK, "SO_BUF_LOCK").set(fd, send | receive)
+}
+
+/// The buffers of a socket that the kernel leaves as they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FixedBuffers {
+    /// The send buffer.
+    pub send: bool,
+    /// The receive buffer.
+    pub receive: bool,
+}
+
+/// Bounds the window that the peer is told of (TCP_WINDOW_CLAMP, tcp(7)); the kernel has let it grow
+/// with the receive buffer only as long as it sized that by itself.
+///
+/// # Errors
+/// As setsockopt(2).
+pub fn set_window_clamp(fd: BorrowedFd<'_>, bytes: c_int) -> Result<(), OptionError> {
+    Opt::<c_int>::new(IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, "TCP_WINDOW_CLAMP").set(fd, bytes)
 }
 
 /// Has a TCP socket take no segment that has come through a router (RFC 5082): of those with a TTL

@@ -51,6 +51,8 @@ pub struct TcpInfo {
     /// Bytes that the peer has acknowledged since the start (Linux 4.1). The SYN counts as one: so
     /// it tells whether this was ever a connection, whatever has become of it.
     pub acknowledged_bytes: u64,
+    /// Bytes that have come in order since the start (Linux 4.1).
+    pub received_bytes: u64,
     /// Pacing rate, bytes per second; none when unlimited.
     pub pacing_rate: Option<u64>,
     /// The most recent delivery rate, bytes per second (Linux 4.9); none before the first.
@@ -131,6 +133,7 @@ impl Fields<'_> {
             retransmitted_segments: self.u32(100)?,
             unsent: self.u32(144)?,
             acknowledged_bytes: self.u64(120)?,
+            received_bytes: self.u64(128)?,
             pacing_rate: self.u64(104).filter(|rate| *rate != u64::MAX),
             delivery_rate: self.u64(160).filter(|rate| *rate != 0),
             busy: self.micros64(168),

@@ -47,9 +47,10 @@ pub use measurements::{
 pub use phase::{Activity, PhaseClock, PhaseTimes};
 pub use reason::{CountersBy, HeldSynFailure, Reason, UnsplitReason};
 pub use snapshot::{
-    CountedFailure, DirectionPoint, DirectionSnapshot, FlowHistory, FlowSnapshot, Goodput,
-    HandshakeMode, HistoryPoint, LegPoint, LegSnapshot, LinkReport, PairDirection, PairLeg,
-    PairSnapshot, Phase, PhaseSeconds, QueueBytes, Side, TcpFigures,
+    BufferFigures, CountedFailure, DirectionPoint, DirectionSnapshot, FlowHistory, FlowSnapshot,
+    Goodput, HandshakeMode, HistoryPoint, LegBuffers, LegPoint, LegSnapshot, LinkReport,
+    PairDirection, PairLeg, PairSnapshot, Phase, PhaseSeconds, QueueBytes, Side, SizedBy,
+    TcpFigures,
 };
 pub use table::{FlowTable, Registration, SAMPLE_INTERVAL, errno_name};
 pub use throttle::{HeldBack, LineBudget, Throttle};

@@ -188,6 +188,58 @@ pub struct LegSnapshot {
     pub link: LinkReport,
     /// The kernel's figures; none once the socket has closed.
     pub tcp: Option<TcpFigures>,
+    /// What its socket holds, and may hold; none before the first sample.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub buffers: Option<LegBuffers>,
+}
+
+/// Both buffers of a leg's socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LegBuffers {
+    /// What is sent and not acknowledged, and what waits to be sent.
+    pub send: BufferFigures,
+    /// What has come and was not read.
+    pub receive: BufferFigures,
+}
+
+/// A buffer, in bytes as the kernel counts them: with what it needs for bookkeeping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BufferFigures {
+    /// What it holds.
+    pub held: u64,
+    /// What it may hold.
+    pub size: u64,
+    /// Why that much.
+    pub why: SizedBy,
+}
+
+/// Why a buffer has its size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SizedBy {
+    /// The configuration file gives it.
+    File,
+    /// The kernel sizes it.
+    Kernel,
+    /// The path carries more than the kernel's maximum has room for.
+    Path,
+    /// Memory is short: this is its part.
+    Memory,
+}
+
+impl SizedBy {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::File, Self::Kernel, Self::Path, Self::Memory];
+
+    /// Gives its name, as in JSON and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Kernel => "kernel",
+            Self::Path => "path",
+            Self::Memory => "memory",
+        }
+    }
 }
 
 /// What is said of a link.

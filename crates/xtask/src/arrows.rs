@@ -20,7 +20,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("pepd-bpf", &["pepd-sys"]),
     ("pepd-config", &["pepd-dlep", "pepd-packet"]),
     ("pepd-net", &["pepd-packet", "pepd-sys"]),
-    ("pepd-relay", &["pepd-packet", "pepd-sys", "pepd-telemetry"]),
+    (
+        "pepd-relay",
+        &["pepd-model", "pepd-packet", "pepd-sys", "pepd-telemetry"],
+    ),
     ("pepd-admin", &["pepd-telemetry"]),
     (
         "pepd",

@@ -327,7 +327,7 @@ fn set(world: &World, name: &str) -> String {
     elements.unwrap_or_default().to_owned()
 }
 
-fn open_many(listener: &TcpListener, client: &Netns, count: usize) -> Result<Vec<Pair>> {
+pub(super) fn open_many(listener: &TcpListener, client: &Netns, count: usize) -> Result<Vec<Pair>> {
     let to = listener.local_addr()?;
     client.run(|| {
         (0..count)

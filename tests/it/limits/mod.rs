@@ -3,6 +3,7 @@
 mod connections;
 mod exhaustion;
 mod faults;
+mod memory;
 mod pipes;
 mod reloads;
 mod shortage;

@@ -1,6 +1,7 @@
 //! What the two legs carry: bytes, ends, urgent data, and how fast.
 
 mod backpressure;
+mod buffers;
 mod endings;
 mod find_rate;
 mod fixed_rate;

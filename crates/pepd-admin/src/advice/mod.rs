@@ -3,7 +3,9 @@
 
 mod load;
 
-use crate::wire::{FlowSnapshot, LegSnapshot, LegState, PairDirection, PairLeg, PairSnapshot};
+use crate::wire::{
+    FlowSnapshot, LegSnapshot, LegState, PairDirection, PairLeg, PairSnapshot, SizedBy,
+};
 
 /// The configuration of a leg, as far as advice is about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +16,8 @@ pub struct LegFacts {
     pub congestion: Option<String>,
     /// Bytes that each direction may hold, where configured.
     pub buffer: Option<u64>,
+    /// Whether that is `"auto"` instead.
+    pub automatic: bool,
     /// The pacing ceiling in bits per second, where configured.
     pub rate: Option<u64>,
 }
@@ -307,12 +311,24 @@ impl<'a> Direction<'a> {
         let (percent, rtt) = (share * 100.0, self.outgoing.rtt?);
         let (ms, flight) = (rtt * 1e3, self.most() / 8.0 * rtt);
         let Some(buffer) = facts.and_then(|facts| facts.buffer) else {
+            if facts.is_some_and(|facts| facts.automatic) {
+                let short = self.flows.iter().any(|flow| {
+                    let buffers = flow.2.buffers.map(|both| both.send.why);
+                    buffers == Some(SizedBy::Memory)
+                });
+                return (short && share >= BUFFER_LIMITS).then(|| {
+                    format!(
+                        "its buffers have no more than their part of what is left of [limits] memory, and use \
+                         it up {percent:.0} % of the time: raise [limits] memory"
+                    )
+                });
+            }
             let more = size(ceil(2.0 * flight).max(1 << 20));
             return (share >= BUFFER_LIMITS).then(|| {
                 format!(
                     "what the kernel lets its sockets hold (net.ipv4.tcp_wmem) is used up {percent:.0} % of the \
                      time and so smaller than bandwidth × RTT ({ms:.0} ms): set [leg.{name}] buffer = \
-                     \"{more}\" or more"
+                     \"auto\", or \"{more}\" or more"
                 )
             });
         };

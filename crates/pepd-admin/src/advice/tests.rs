@@ -1,7 +1,7 @@
 use super::*;
 use crate::wire::{
-    DirectionSnapshot, Goodput, HandshakeMode, LinkReport, LoadedRtt, PhaseSeconds, QueueBytes,
-    TcpFigures,
+    BufferFigures, DirectionSnapshot, Goodput, HandshakeMode, LegBuffers, LinkReport, LoadedRtt,
+    PhaseSeconds, QueueBytes, TcpFigures,
 };
 
 /// What a case says of the last ten seconds; the rest is ordinary.
@@ -15,6 +15,8 @@ struct Case {
     upstream_rtt: f64,
     control: &'static str,
     buffer: Option<u64>,
+    /// Why an automatic buffer has its size.
+    automatic: Option<SizedBy>,
     rate: Option<u64>,
     buffer_limited: f64,
     /// The leg near, as all its connections have shown it.
@@ -29,6 +31,7 @@ const ORDINARY: Case = Case {
     upstream_rtt: 0.02,
     control: "cubic",
     buffer: None,
+    automatic: None,
     rate: None,
     buffer_limited: 0.0,
     near: None,
@@ -65,6 +68,7 @@ fn advice(case: &Case) -> Vec<String> {
         name: name.to_owned(),
         congestion: None,
         buffer: case.buffer,
+        automatic: case.automatic.is_some(),
         rate: case.rate,
     };
     let states: Vec<_> = case.near.clone().into_iter().collect();
@@ -95,6 +99,17 @@ fn flow(case: &Case) -> FlowSnapshot {
             busy: Some(10.0),
             send_buffer_limited: Some(10.0 * case.buffer_limited),
             ..TcpFigures::default()
+        }),
+        buffers: case.automatic.map(|why| {
+            let buffer = BufferFigures {
+                held: 0,
+                size: 1 << 20,
+                why,
+            };
+            LegBuffers {
+                send: buffer,
+                receive: buffer,
+            }
         }),
     };
     FlowSnapshot {
@@ -168,6 +183,22 @@ fn a_loss_based_control_on_a_lossy_leg_is_to_be_changed() {
         ..found.clone()
     };
     assert!(sentence(&fixed).contains("with a lower [leg.near] rate"));
+}
+
+#[test]
+fn an_automatic_buffer_wants_memory_where_it_is_short_and_nothing_else() {
+    let by = |why| Case {
+        automatic: Some(why),
+        buffer_limited: 0.8,
+        ..ORDINARY
+    };
+    assert_eq!(
+        sentence(&by(SizedBy::Memory)),
+        "from b to a, [leg.near] is the bottleneck: the other leg waits for it 95 % of the time; its buffers \
+         have no more than their part of what is left of [limits] memory, and use it up 80 % of the time: \
+         raise [limits] memory"
+    );
+    assert!(sentence(&by(SizedBy::Path)).contains("no key of its own would help"));
 }
 
 /// cubic at 600 ms and a loss of one in a hundred: next to nothing comes through, which is no reason to say

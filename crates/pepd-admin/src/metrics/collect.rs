@@ -7,7 +7,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
 use super::families::{Families, Family, Labels};
-use super::{legs, links, process, rates};
+use super::{buffers, legs, links, process, rates};
 use crate::view::View;
 use crate::wire::{
     Alarm, CountedReason, DaemonState, GuardDrops, Liveness, PairDirection, PairSnapshot,
@@ -47,6 +47,7 @@ impl Collector for Collect {
         links::write(families, counters, &status)?;
         legs::write(families, &status.legs, &counters.measurements)?;
         rates::write(families, &status.rates)?;
+        buffers::write(families, &status.buffers)?;
         process::write(families)
     }
 }

@@ -7,6 +7,7 @@
 //!
 //! docs/metrics.md describes every metric.
 
+mod buffers;
 mod collect;
 mod families;
 mod legs;

@@ -6,6 +6,7 @@
 //! that they do not know; [`API_VERSION`] changes when one that they know goes or means something
 //! else.
 
+mod buffers;
 mod confinement;
 mod flows;
 mod legs;
@@ -16,6 +17,7 @@ mod problem;
 mod rates;
 mod status;
 
+pub use buffers::{AutoBuffers, BufferSum};
 pub use confinement::Confinement;
 pub use flows::{FlowList, FlowQuery, FlowSort, Place};
 pub use legs::{LegHistoryQuery, LegList};
@@ -23,10 +25,10 @@ pub use links::{Held, LinkQuery, LinkState, ModemState, Outage};
 pub use lists::{CounterList, Done, Index, LimitList, PeerList};
 pub use peers::{GuardDrops, Liveness, PeerState};
 pub use pepd_telemetry::{
-    CountedFailure, DirectionPoint, DirectionSnapshot, FlowHistory, FlowSnapshot, Goodput,
-    HandshakeMode, HistoryPoint, HistoryStep, LegHistory, LegHistoryPoint, LegPoint, LegSnapshot,
-    LegState, LinkReport, LoadedRtt, PairDirection, PairLeg, PairSnapshot, PathPoint, Phase,
-    PhaseSeconds, QueueBytes, RateLimit, Side, TcpFigures,
+    BufferFigures, CountedFailure, DirectionPoint, DirectionSnapshot, FlowHistory, FlowSnapshot,
+    Goodput, HandshakeMode, HistoryPoint, HistoryStep, LegBuffers, LegHistory, LegHistoryPoint,
+    LegPoint, LegSnapshot, LegState, LinkReport, LoadedRtt, PairDirection, PairLeg, PairSnapshot,
+    PathPoint, Phase, PhaseSeconds, QueueBytes, RateLimit, Side, SizedBy, TcpFigures,
 };
 pub use problem::{ErrorBody, Problem};
 pub use rates::{FoundRate, RateState};

@@ -3,6 +3,7 @@
 use pepd_telemetry::{CountedFailure, LegState, PairSnapshot};
 use serde::{Deserialize, Serialize};
 
+use super::buffers::AutoBuffers;
 use super::confinement::Confinement;
 use super::links::{Held, LinkState};
 use super::peers::{GuardDrops, PeerState};
@@ -70,6 +71,9 @@ pub struct Status {
     /// The rates that were found for the legs that ask for that.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rates: Vec<FoundRate>,
+    /// The buffers of the legs with `buffer = "auto"`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub buffers: Vec<AutoBuffers>,
     /// What is held of connections that stay end to end; none where no rule asks for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
@@ -152,7 +156,7 @@ impl DaemonState {
 /// Something limited.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitUse {
-    /// The resource: `connections`, `pending`, `descriptors`, `pipes`.
+    /// The resource: `connections`, `pending`, `descriptors`, `pipes`, `memory` (in bytes).
     pub name: String,
     /// The number in use.
     pub used: u64,

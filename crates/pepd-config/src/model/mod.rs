@@ -146,6 +146,8 @@ pub struct Limits {
     pub connections_per_source: u32,
     /// SYNs held while the destination is asked (end-to-end handshake only).
     pub pending: u32,
+    /// Bytes that all split connections may hold in pipes and sockets; `None` is no limit of pepd's.
+    pub memory: Option<Size>,
     /// What makes IPv6 addresses one source.
     pub ipv6_source_prefix: SourcePrefix,
 }
@@ -197,7 +199,7 @@ pub struct Leg {
     pub congestion: Option<Congestion>,
     /// The bytes that the leg may hold per direction (`SO_SNDBUF`, `SO_RCVBUF`); `None` keeps the
     /// kernel's autotuning.
-    pub buffer: Option<Size>,
+    pub buffer: Option<Buffer>,
     /// Ceiling of the pacing rate of each connection (`SO_MAX_PACING_RATE`); with
     /// [`Congestion::FixedRate`] the rate of all together, where it is never `None`, and with
     /// [`Congestion::FindRate`] the most that is looked for.
@@ -263,6 +265,29 @@ impl Leg {
     /// where `tcp_syn_linear_timeouts` exists: Documentation/networking/ip-sysctl.rst), so that
     /// by default the kernel's verdict, with its errno, comes first.
     pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(135);
+}
+
+/// The bytes that a leg may hold per direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Buffer {
+    /// This many, whatever the leg carries.
+    Size(Size),
+    /// What the leg is measured to need, past the kernel's own maxima (net.ipv4.tcp_rmem, tcp_wmem),
+    /// within the memory that all connections may hold.
+    Auto,
+}
+
+impl Buffer {
+    /// The name of [`Buffer::Auto`] in the file.
+    pub const AUTO: &str = "auto";
+
+    /// Returns the size that the file gives.
+    pub fn size(self) -> Option<Size> {
+        match self {
+            Self::Size(size) => Some(size),
+            Self::Auto => None,
+        }
+    }
 }
 
 /// The way in which a leg finds the rate at which to send.

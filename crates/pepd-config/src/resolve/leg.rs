@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::bounds;
 use crate::field::{Field, check_name};
 use crate::keys;
-use crate::model::{Congestion, Dscp, Keepalive, Leg, LinkSource, WhileGone};
+use crate::model::{Buffer, Congestion, Dscp, Keepalive, Leg, LinkSource, WhileGone};
 use crate::report::{Problem, Problems, listed, nearest, shown};
 use crate::section::{Section, entries};
 
@@ -75,7 +75,7 @@ fn leg(name: &str, section: &Section<'_>, problems: &mut Problems) -> Leg {
     });
     Leg {
         congestion: section.optional(problems, "congestion", congestion),
-        buffer: section.optional(problems, "buffer", |field| field.size(bounds::BUFFER)),
+        buffer: section.optional(problems, "buffer", buffer),
         rate: section.optional(problems, "rate", |field| field.rate(bounds::RATE)),
         fast_open: section
             .optional(problems, "fast_open", Field::boolean)
@@ -126,6 +126,19 @@ fn fixed_rate_has_a_rate(section: &Section<'_>) -> Result<(), Problem> {
             )),
         _ => Ok(()),
     }
+}
+
+/// Reads a size, or that it is to be found.
+fn buffer(field: Field<'_>) -> Result<Buffer, Problem> {
+    const HELP: &str = "write a number and a unit, such as \"8MiB\", or \"auto\" for what the leg is found to need";
+    let text = field.text("a size in quotes, or \"auto\"", "\"8MiB\"")?;
+    if text == Buffer::AUTO {
+        return Ok(Buffer::Auto);
+    }
+    if !text.starts_with(|c: char| c.is_ascii_digit()) {
+        return Err(field.malformed(text, "a size, nor \"auto\"", HELP));
+    }
+    field.size(bounds::BUFFER).map(Buffer::Size)
 }
 
 /// Reads a congestion control. Whether the kernel has it is for the daemon to find out: it may be

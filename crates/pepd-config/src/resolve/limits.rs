@@ -26,6 +26,9 @@ pub(super) fn limits(root: &Section<'_>, problems: &mut Problems) -> Limits {
         connections_per_source: read("connections_per_source", bounds::CONNECTIONS)
             .unwrap_or(CONNECTIONS_PER_SOURCE.min(connections)),
         pending: read("pending", bounds::PENDING).unwrap_or(PENDING),
+        memory: section.as_ref().and_then(|section| {
+            section.optional(problems, "memory", |field| field.size(bounds::MEMORY))
+        }),
         ipv6_source_prefix: section
             .as_ref()
             .and_then(|section| {

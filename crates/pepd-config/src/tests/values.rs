@@ -37,6 +37,7 @@ fn defaults() {
         connections: 8000,
         connections_per_source: 1000,
         pending: 1024,
+        memory: None,
         ipv6_source_prefix: SourcePrefix::NETWORK,
     };
     assert_eq!(config.limits, limits);
@@ -120,7 +121,7 @@ fn every_key_of_a_leg() {
     let leg = config.leg(config.campuses[1].leg);
     assert_eq!(leg.name, "space");
     assert_eq!(leg.congestion, Some(Congestion::Kernel("bbr".into())));
-    assert_eq!(leg.buffer, Some(Size(16 << 20)));
+    assert_eq!(leg.buffer, Some(crate::Buffer::Size(Size(16 << 20))));
     assert_eq!(leg.rate, Some(Rate(1_500_000_000)));
     assert_eq!(leg.mss, Some(1400));
     assert_eq!(leg.user_timeout, Some(Duration::from_millis(1500)));

@@ -20,6 +20,7 @@ use crate::connection::upstream::{self, Connecting, UpstreamError};
 use crate::handshake::answered_leg::AnsweredLeg;
 use crate::handshake::dial_handle::{DialHandle, ended};
 use crate::limits::Permit;
+use crate::memory::{Holding, Watch};
 use crate::outage::{Links, Returns};
 use crate::settings::{Dscp, Leg, Settings, is_self_destined};
 use crate::shared::Context;
@@ -70,6 +71,8 @@ impl Upstream {
 pub(super) struct Established {
     pub(super) permit: Permit,
     pub(super) record: ConnectionRecord,
+    /// Left before the permit, which says that it is counted at all.
+    pub(super) watch: Watch,
     pub(super) connection: Connection,
 }
 
@@ -117,10 +120,19 @@ pub(super) async fn establish(context: Arc<Context>, accepted: Accepted) -> Opti
         since,
     };
     let flow = register(&context, &connection, &settings, parties);
+    let watch = watch(
+        &context,
+        flow.id(),
+        &connection,
+        &permit,
+        &settings,
+        parties,
+    );
     let record = ConnectionRecord::new(Arc::clone(&context.shared), flow);
     Some(Established {
         permit,
         record,
+        watch,
         connection,
     })
 }
@@ -197,6 +209,29 @@ fn register(
         connection.upstream.watch(),
         Instant::now(),
     )
+}
+
+/// Has both sockets counted, and looked after where their legs ask for that.
+fn watch(
+    context: &Context,
+    id: u64,
+    connection: &Connection,
+    permit: &Permit,
+    settings: &Settings,
+    parties: Parties,
+) -> Watch {
+    let memory = context.shared.admission.memory();
+    let (kernel, now) = (settings.kernel_buffers, Instant::now());
+    let leg = |address| {
+        let leg = settings.leg_towards(address);
+        leg.unwrap_or(&context.shared.unnamed_leg)
+    };
+    let legs = [
+        (leg(parties.client.ip()), connection.client.watch()),
+        (leg(parties.server.ip()), connection.upstream.watch()),
+    ];
+    let holding = Holding::begin(permit.count(), legs, kernel, &memory, now);
+    context.watched.enter(id, holding)
 }
 
 /// Gives the DSCP of the client's SYN, with which the client leg answers if that is its `dscp`.

@@ -33,6 +33,7 @@ pub(crate) fn serve(context: Arc<Context>, accepted: Accepted) -> impl Future<Ou
         let _live = counters.live.increment();
         let Some(Established {
             permit: _permit,
+            watch: _watch,
             mut record,
             mut connection,
         }) = establishing.await

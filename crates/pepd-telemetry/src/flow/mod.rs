@@ -222,6 +222,7 @@ impl Flow {
             // The daemon hears of links, and fills this in.
             link: LinkReport::Up,
             tcp: sample.and_then(|sample| sample.tcp),
+            buffers: sample.and_then(|sample| sample.buffers),
         };
         let legs = state.legs.as_deref();
         FlowSnapshot {

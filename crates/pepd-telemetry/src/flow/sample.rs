@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::TcpFigures;
+use crate::{LegBuffers, TcpFigures};
 
 /// The name of a congestion control, as TCP_CONGESTION gives it (tcp(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +48,8 @@ pub struct SocketSample {
     pub unacknowledged: u64,
     /// Bytes received that have not been read.
     pub unread: u64,
+    /// The socket's buffers.
+    pub buffers: Option<LegBuffers>,
 }
 
 /// A sample of both sockets of a connection.
@@ -98,6 +100,7 @@ impl SocketSample {
         unsent: 0,
         unacknowledged: 0,
         unread: 0,
+        buffers: None,
     };
 
     pub(super) fn estimate(&self) -> LegEstimate {
@@ -115,9 +118,11 @@ impl SocketSample {
     pub(super) fn update(&mut self, newer: Self) {
         let congestion = newer.congestion.or(self.congestion);
         let tcp = newer.tcp.or(self.tcp);
+        let buffers = newer.buffers.or(self.buffers);
         *self = Self {
             tcp,
             congestion,
+            buffers,
             ..newer
         };
     }

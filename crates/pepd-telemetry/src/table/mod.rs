@@ -101,14 +101,15 @@ impl FlowTable {
     }
 
     /// Samples a share of `worker`'s connections: every `of`th, from the `part`th on. Each is to
-    /// be sampled once a second. `read` reads the sockets of those in which something happened.
+    /// be sampled once a second. `read` reads the sockets of those in which something happened; it is
+    /// given their ids.
     pub fn sample(
         &self,
         worker: usize,
         part: usize,
         of: usize,
         now: Instant,
-        mut read: impl FnMut(&Socket, &Socket, SampleFields) -> ConnectionSample,
+        mut read: impl FnMut(u64, &Socket, &Socket, SampleFields) -> ConnectionSample,
     ) {
         let flows: Vec<_> = self
             .shard(worker % self.shards.len())
@@ -123,7 +124,10 @@ impl FlowTable {
         let centiseconds = u32::try_from(since).unwrap_or(u32::MAX);
         let (mut up, mut down) = (0, 0);
         for flow in flows {
-            let delivered = flow.sample(now, centiseconds, &self.budget, &mut read);
+            let read = |client: &Socket, upstream: &Socket, fields: SampleFields| {
+                read(flow.id, client, upstream, fields)
+            };
+            let delivered = flow.sample(now, centiseconds, &self.budget, read);
             up += delivered.0;
             down += delivered.1;
         }

@@ -84,7 +84,7 @@ fn bytes_are_counted_once_whether_a_check_or_the_end_tells_them() {
     let now = Instant::now();
     flow.report(now, now, report(100), report(0));
     let check = |part, of| {
-        table.sample(0, part, of, now + SAMPLE_INTERVAL, |_, _, _| {
+        table.sample(0, part, of, now + SAMPLE_INTERVAL, |_, _, _, _| {
             ConnectionSample::default()
         })
     };

@@ -71,7 +71,9 @@ pub fn run(interrupt: &Interrupt) -> Result<Cost> {
         }
         let before = cpu_time()?;
         for share in 0..SHARES {
-            table.sample(0, share, SHARES, now, pepd_relay::sample);
+            table.sample(0, share, SHARES, now, |_, client, upstream, fields| {
+                pepd_relay::sample(client, upstream, fields)
+            });
         }
         costs.push(cpu_time()?.saturating_sub(before));
     }
