@@ -34,6 +34,9 @@ fn describe(config: &Config) -> String {
         table::text(&campuses(config)),
     );
     text = format!("{text}\n{}", table::text(&legs(config)));
+    if config.rules.iter().any(|rule| rule.weight > 1) {
+        text = format!("{text}\n{}", table::text(&weights(config)));
+    }
     if !config.peers.is_empty() {
         text = format!("{text}\n{}", table::text(&peers(config)));
     }
@@ -75,6 +78,7 @@ fn legs(config: &Config) -> Table {
         "GIVEN UP AFTER",
         "DATA NOT ACKNOWLEDGED",
         "ITS LINK IS TOLD BY",
+        "RATE SHARED BY",
     ]);
     for leg in &config.legs {
         let keepalive = leg.keepalive;
@@ -92,9 +96,46 @@ fn legs(config: &Config) -> Table {
             &leg.link
                 .as_ref()
                 .map_or("pepd link".to_owned(), ToString::to_string),
+            match controls::is_asked_for(leg) {
+                true => leg.share.as_str(),
+                false => "-",
+            },
         ]);
     }
     table
+}
+
+/// Says which connections count as several, by the number of their rule in the file.
+fn weights(config: &Config) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(NOTHING)
+        .set_header(["RULE", "WEIGHT", "CLIENTS", "SERVERS", "PORTS"]);
+    for (number, rule) in (1..).zip(&config.rules).filter(|(_, rule)| rule.weight > 1) {
+        let ports = rule
+            .destination_port
+            .iter()
+            .map(|it| match it.start() == it.end() {
+                true => it.start().to_string(),
+                false => format!("{}-{}", it.start(), it.end()),
+            });
+        table.add_row([
+            format!("{number}"),
+            rule.weight.to_string(),
+            any(rule.source.iter().map(ToString::to_string)),
+            any(rule.destination.iter().map(ToString::to_string)),
+            any(ports),
+        ]);
+    }
+    table
+}
+
+fn any(listed: impl Iterator<Item = String>) -> String {
+    let listed: Vec<_> = listed.collect();
+    match listed.is_empty() {
+        true => "any".to_owned(),
+        false => listed.join("\n"),
+    }
 }
 
 fn peers(config: &Config) -> Table {

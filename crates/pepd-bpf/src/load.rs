@@ -275,6 +275,19 @@ mod tests {
         load(NONE).map(drop)
     }
 
+    /// A kernel without IPv6 has no such addresses in its sockets: what reads them is never reached there.
+    #[test]
+    fn a_kernel_may_lack_what_the_program_asks_for() -> Result<(), Refusal> {
+        require!(root);
+        let without_one = renamed(&types(), "skc_v6_daddr", "skc_v7_daddr");
+        let without = renamed(&without_one, "skc_v6_rcv_saddr", "skc_v7_rcv_saddr");
+        let object = Object::read(PROGRAM)?;
+        for kernel in [without_one, without] {
+            load_object(&object, &kernel, NONE)?;
+        }
+        Ok(())
+    }
+
     /// Nobody has to be root to be told what the kernel lacks.
     #[test]
     fn a_kernel_that_calls_a_function_by_another_name_is_told_so() {

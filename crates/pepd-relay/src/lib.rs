@@ -28,6 +28,7 @@ mod probe;
 mod registered;
 mod sample;
 mod settings;
+mod share;
 mod shared;
 mod shortage;
 mod sockopts;
@@ -47,5 +48,6 @@ pub use sample::sample;
 pub use settings::{
     Campus, Dscp, EndToEnd, Keepalive, Leg, Limits, ListenerAddress, Settings, WhileGone,
 };
+pub use share::{Share, WeightRule};
 pub use sockopts::{Difference, SocketError, SocketOption};
 pub use worker::{LISTENER_SETS, LinkControl};

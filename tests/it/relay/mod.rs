@@ -9,6 +9,7 @@ mod late;
 mod legs;
 mod phases;
 mod resets;
+mod shares;
 mod swarm;
 mod transfers;
 mod urgent;

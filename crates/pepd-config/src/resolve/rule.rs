@@ -63,6 +63,16 @@ fn rule(
                 .help("leave the key out, or write `action = \"split\"`"),
         );
     }
+    let weight = section.optional(problems, "weight", |field| field.number(bounds::WEIGHT));
+    let is_split = matches!(action, Some(Action::Split) | None);
+    if let (false, Some(_), Some(field)) = (is_split, weight, section.field("weight")) {
+        problems.push(
+            field
+                .problem("a rule whose connections are not split has no `weight`")
+                .label("they are routed")
+                .help("leave the key out, or write `action = \"split\"`"),
+        );
+    }
     refuse_mixed_families(section, &source, &destination, problems);
     Some(Rule {
         source,
@@ -70,6 +80,7 @@ fn rule(
         destination_port,
         action: action?,
         handshake,
+        weight: weight.unwrap_or(1),
     })
 }
 
