@@ -6,6 +6,7 @@ use pepd_config::{Config, Congestion, Handshake, Via};
 
 use crate::cli::Check;
 use crate::config_file;
+use crate::daemon::controls;
 use crate::exit::Result;
 use crate::ui::output::print;
 use crate::ui::table;
