@@ -50,6 +50,9 @@ struct flow {
 	u32 since;
 	u32 lost_then;
 	u32 delivered_then;
+	// How many acknowledgements came while it was sent at its share since then, and how many else.
+	u16 sharing;
+	u16 not_sharing;
 	// What arrives of 1024 packets.
 	u16 yield;
 	u8 phase;

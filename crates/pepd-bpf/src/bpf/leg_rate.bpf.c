@@ -126,6 +126,9 @@ void leg_rate_cong_control(u64 *arguments)
 	struct tcp_sock *tp = (struct tcp_sock *)sk;
 	struct flow *flow = flow_of(tp);
 
+	// What it could not send it has not saved.
+	if (flow->stalled)
+		flow->credited = tp->tcp_mstamp;
 	flow->stalled = 0;
 	u32 said = SAID(sk->sk_priority);
 	if (said != flow->said)

@@ -23,6 +23,8 @@ enum phase {
 	TRIED,
 	// It has a cap.
 	CAPPED,
+	// Its cap was lowered: what was sent before is still under way.
+	LOWERED,
 	// The last trial was in vain.
 	RESTS,
 };
@@ -51,6 +53,14 @@ INLINE void observe(struct tcp_sock *tp, struct flow *flow, enum phase phase)
 	flow->since = tp->tcp_mstamp;
 	flow->lost_then = tp->lost;
 	flow->delivered_then = tp->delivered;
+	flow->sharing = 0;
+	flow->not_sharing = 0;
+}
+
+// Tells whether what was sent before is acknowledged, and what of it was lost is noticed.
+INLINE u32 is_settled(struct tcp_sock *tp, struct flow *flow, u32 passed)
+{
+	return passed > 2 * (tp->srtt_us >> 3) && (s32)((u32)tp->rack.mstamp - flow->since) > 0;
 }
 
 // What is delivered, in bytes of IP packets a second.
@@ -112,8 +122,14 @@ INLINE void watch(struct tcp_sock *tp, struct flow *flow, u64 share, u32 shares,
 
 	switch (flow->phase) {
 	case WATCHED:
-		if (!shares) {
-			observe(tp, flow, WATCHED);
+		// What is lost may keep it from sending at times: its receiver waits, or it does.
+		if (shares && flow->sharing < 0xffff)
+			flow->sharing++;
+		else if (!shares && flow->not_sharing < 0xffff)
+			flow->not_sharing++;
+		if (flow->not_sharing > flow->sharing) {
+			if (all >= LOSSES)
+				observe(tp, flow, WATCHED);
 		} else if (passed > round_trip && lost >= LOSSES) {
 			flow->yield = yield;
 			limit(flow, carried(flow, delivered, passed), TRY);
@@ -123,8 +139,7 @@ INLINE void watch(struct tcp_sock *tp, struct flow *flow, u64 share, u32 shares,
 		}
 		return;
 	case BEGUN:
-		// What was sent before is acknowledged, and what of it was lost is noticed.
-		if (passed > 2 * round_trip && (s32)((u32)tp->rack.mstamp - flow->since) > 0)
+		if (is_settled(tp, flow, passed))
 			observe(tp, flow, TRIED);
 		else if (passed > TRIAL)
 			flow->cap = 0;
@@ -154,16 +169,21 @@ INLINE void watch(struct tcp_sock *tp, struct flow *flow, u64 share, u32 shares,
 		return;
 	case CAPPED:
 		if (passed > LOOK && passed > 4 * round_trip && all >= LOOK_LEAST) {
+			u32 before = flow->cap;
 			look_again(flow, lost, all, carried(flow, delivered, passed), share, is_used);
-			observe(tp, flow, CAPPED);
+			observe(tp, flow, flow->cap < before ? LOWERED : CAPPED);
 		}
 		break;
+	case LOWERED:
+		if (is_settled(tp, flow, passed) || passed > TRIAL)
+			observe(tp, flow, CAPPED);
+		return;
 	default:
 		if (passed > REST << (flow->times < RESTS_MOST ? flow->times : RESTS_MOST))
 			observe(tp, flow, WATCHED);
 		return;
 	}
-	if (!flow->cap && flow->phase == CAPPED) {
+	if (!flow->cap && flow->phase >= CAPPED) {
 		flow->times = 0;
 		observe(tp, flow, WATCHED);
 	} else if (!flow->cap) {

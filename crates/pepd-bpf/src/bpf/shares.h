@@ -131,6 +131,8 @@ INLINE void credit(struct flow *flow, u64 now, u64 rate, u64 bytes)
 	u64 credit = flow->credit + ((s64)passed > 0 ? earned : 0);
 
 	flow->credited = now;
+	if (flow->stalled)
+		return;
 	if (credit >= full) {
 		credit = full;
 		flow->is_little = !flow->cap;
