@@ -96,8 +96,14 @@ INLINE void look_again(struct flow *flow, u32 lost, u32 all, u32 rate, u64 share
 		flow->times = 0;
 		return;
 	}
-	flow->yield = (7 * (u32)flow->yield + (all - lost) * ALL / all) / 8;
-	if (!is_used)
+	// Less is lost than was usual; or more, which may be for its cap, so that hardly counts.
+	u32 yield = (u64)(all - lost) * ALL / all;
+	if (yield > flow->yield)
+		flow->yield += (yield - flow->yield) / 8;
+	else
+		flow->yield -= (flow->yield - yield) / 64;
+	// Where less arrives than was sent, and was not lost, more waits before the narrow place.
+	if (!is_used || (u64)flow->cap * flow->yield / ALL > rate + rate / 32)
 		return;
 	u32 step = flow->cap / (flow->times < STEADY ? 32 : 8);
 	flow->cap += step + 1;
@@ -122,6 +128,12 @@ INLINE void watch(struct tcp_sock *tp, struct flow *flow, u64 share, u32 shares,
 
 	switch (flow->phase) {
 	case WATCHED:
+		// From the first loss on what waits before a narrow place is as much as there may be, and what
+		// arrives is what that carries.
+		if (!lost) {
+			observe(tp, flow, WATCHED);
+			return;
+		}
 		// What is lost may keep it from sending at times: its receiver waits, or it does.
 		if (shares && flow->sharing < 0xffff)
 			flow->sharing++;
