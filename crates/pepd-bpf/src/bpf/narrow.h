@@ -33,6 +33,8 @@ enum phase {
 // not worth a trial.
 #define LOSSES 100
 #define WORTH 1600
+// And for so long they are counted at least, or for a round trip, in µs.
+#define SOON 200000
 #define ALL 1024
 // What is sent at a trial is less than what arrived by this part.
 #define TRY 4
@@ -60,7 +62,7 @@ INLINE void observe(struct tcp_sock *tp, struct flow *flow, enum phase phase)
 // Tells whether what was sent before is acknowledged, and what of it was lost is noticed.
 INLINE u32 is_settled(struct tcp_sock *tp, struct flow *flow, u32 passed)
 {
-	return passed > 2 * (tp->srtt_us >> 3) && (s32)((u32)tp->rack.mstamp - flow->since) > 0;
+	return passed && (s32)((u32)tp->rack.mstamp - flow->since) > (s32)(tp->srtt_us >> 5);
 }
 
 // What is delivered, in bytes of IP packets a second.
@@ -125,6 +127,8 @@ INLINE void watch(struct tcp_sock *tp, struct flow *flow, u64 share, u32 shares,
 	u32 all = lost + delivered;
 	u32 yield = all ? (u64)delivered * ALL / all : ALL;
 	u32 round_trip = tp->srtt_us >> 3;
+	// With a long queue before a narrow place a round trip takes seconds.
+	u32 soon = round_trip < SOON ? round_trip : SOON;
 
 	switch (flow->phase) {
 	case WATCHED:
@@ -142,11 +146,11 @@ INLINE void watch(struct tcp_sock *tp, struct flow *flow, u64 share, u32 shares,
 		if (flow->not_sharing > flow->sharing) {
 			if (all >= LOSSES)
 				observe(tp, flow, WATCHED);
-		} else if (passed > round_trip && lost >= LOSSES) {
+		} else if (passed > soon && lost >= LOSSES) {
 			flow->yield = yield;
 			limit(flow, carried(flow, delivered, passed), TRY);
 			observe(tp, flow, BEGUN);
-		} else if (passed > round_trip && all > WORTH) {
+		} else if (passed > soon && all > WORTH) {
 			observe(tp, flow, WATCHED);
 		}
 		return;
