@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use pepd_testbed::link::{Rate, Seed, Shape};
+use pepd_testbed::link::{QueueLimit, Rate, Seed, Shape};
 use pepd_testbed::traffic::{Pair, accept, connect_from, listen};
 use pepd_testbed::{Family, Link, Pepd, Topology, World, require};
 use rstest::rstest;
@@ -42,6 +42,11 @@ fn world() -> Result<World> {
     let server = link("server", "edge", "10.2.0", "fd00:b:")?;
     let narrow = link("narrow", "edge", "10.2.1", "fd00:b:0:1:")?;
     let distant = link("distant", "edge", "10.2.2", "fd00:b:0:2:")?;
+    // Six tenths of a second: with the usual 1000 packets it would be six seconds.
+    let slow = Shape {
+        queue: QueueLimit::Packets(100),
+        ..Shape::new(ms(15), Rate::mbit(2))
+    };
     let topology = Topology::describe()
         .host("client")
         .router("hb")
@@ -52,7 +57,7 @@ fn world() -> Result<World> {
         .link(client.emulated(Shape::new(ms(1), Rate::mbit(1000)), Seed(1)))
         .link(shared.emulated(Shape::new(ms(4), Rate::mbit(20)), Seed(2)))
         .link(server)
-        .link(narrow.emulated(Shape::new(ms(15), Rate::mbit(2)), Seed(3)))
+        .link(narrow.emulated(slow, Seed(3)))
         .link(distant.emulated(Shape::new(ms(95), Rate::mbit(1000)), Seed(4)))
         .route("client", "default", "hb")
         .route("edge", "default", "hb")
