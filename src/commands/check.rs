@@ -6,6 +6,7 @@ use pepd_config::{Action, Buffer, Config, Congestion, Dscp, Handshake, Leg, Via}
 
 use crate::cli::Check;
 use crate::config_file;
+use crate::daemon::controls;
 use crate::doctor::congestion;
 use crate::exit::Result;
 use crate::ui::output::print;
@@ -145,12 +146,16 @@ fn rules(config: &Config) -> Table {
             }
         });
         let number: i32 = number;
+        let weight = match rule.weight {
+            1 => String::new(),
+            weight => format!(", weight {weight}"),
+        };
         table.add_row([
             number.to_string(),
             any(rule.source.iter().map(ToString::to_string)),
             any(rule.destination.iter().map(ToString::to_string)),
             any(ports),
-            action.to_owned(),
+            format!("{action}{weight}"),
         ]);
     }
     table
@@ -200,6 +205,7 @@ fn legs(config: &Config) -> Table {
         "GIVEN UP AFTER",
         "DATA NOT ACKNOWLEDGED",
         "ITS LINK IS TOLD BY",
+        "RATE SHARED BY",
     ]);
     for leg in &config.legs {
         let keepalive = leg.keepalive;
@@ -217,6 +223,10 @@ fn legs(config: &Config) -> Table {
             &leg.link
                 .as_ref()
                 .map_or("pepd link".to_owned(), ToString::to_string),
+            match controls::is_asked_for(leg) {
+                true => leg.share.as_str(),
+                false => "-",
+            },
         ]);
     }
     table

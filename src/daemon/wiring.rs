@@ -2,8 +2,10 @@
 
 use std::num::NonZeroUsize;
 
-use pepd_config::{Action, Buffer, Config, Dscp, Handshake, Tos, Via, WhileGone};
-use pepd_packet::{QueueNumber, SocketMarks};
+use pepd_config::{
+    Action, Buffer, Config, Congestion, Dscp, Handshake, Share, Tos, Via, WhileGone,
+};
+use pepd_packet::QueueNumber;
 use pepd_relay::ListenerAddress;
 
 use crate::daemon::controls::Controls;
@@ -33,7 +35,7 @@ pub fn settings(config: &Config, controls: &Controls) -> pepd_relay::Settings {
         legs: config
             .legs
             .iter()
-            .map(|of| leg(of, controls, config.capture.mark.sockets()))
+            .map(|of| leg(of, config, controls))
             .collect(),
         campuses: config
             .campuses
@@ -44,6 +46,7 @@ pub fn settings(config: &Config, controls: &Controls) -> pepd_relay::Settings {
                 leg: campus.leg.0,
             })
             .collect(),
+        weights: weights(config),
         ended_lines: config.log.connections,
     }
 }
@@ -69,7 +72,31 @@ pub fn queues(config: &Config) -> impl Iterator<Item = QueueNumber> {
         .chain(FIRST_QUEUE.and_following().take(workers))
 }
 
-fn leg(leg: &pepd_config::Leg, controls: &Controls, marks: Option<SocketMarks>) -> pepd_relay::Leg {
+/// Gives the rules, if any of them has a weight: the first that matches decides, whatever it says.
+fn weights(config: &Config) -> Vec<pepd_relay::WeightRule> {
+    if config.rules.iter().all(|rule| rule.weight == 1) {
+        return Vec::new();
+    }
+    let rule = |rule: &pepd_config::Rule| pepd_relay::WeightRule {
+        source: rule.source.clone(),
+        destination: rule.destination.clone(),
+        destination_port: rule.destination_port.clone(),
+        weight: rule.weight,
+    };
+    config.rules.iter().map(rule).collect()
+}
+
+/// Gives who shares the leg's rate, if its control shares one.
+fn share(leg: &pepd_config::Leg, config: &Config) -> Option<pepd_relay::Share> {
+    let is_own = leg.congestion.as_ref().is_some_and(Congestion::is_own);
+    is_own.then_some(match leg.share {
+        Share::Flow => pepd_relay::Share::Flow,
+        Share::Source => pepd_relay::Share::Source(config.limits.ipv6_source_prefix),
+    })
+}
+
+fn leg(leg: &pepd_config::Leg, config: &Config, controls: &Controls) -> pepd_relay::Leg {
+    let marks = config.capture.mark.sockets();
     pepd_relay::Leg {
         name: leg.name.as_str().into(),
         congestion: controls.kernel_name(leg),
@@ -99,6 +126,7 @@ fn leg(leg: &pepd_config::Leg, controls: &Controls, marks: Option<SocketMarks>) 
             WhileGone::Refuse => pepd_relay::WhileGone::Refuse,
             WhileGone::Route => pepd_relay::WhileGone::Route,
         },
+        share: share(leg, config),
         client_mark: marks.map(|marks| marks.client),
         upstream_mark: marks.map(|marks| marks.upstream),
         unclaimed_mark: marks.and_then(|marks| marks.unclaimed),

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::instruction::{
-    Form, Instruction, form, offset, operand, set_offset, set_operand, set_size,
+    Form, Instruction, UNKNOWN_CALL, form, offset, operand, set_offset, set_operand, set_size,
 };
 use crate::object::Relocation;
 use crate::types::{Id, Named, Part, Step, Types};
@@ -22,14 +22,15 @@ pub(crate) enum Misfit {
 
 /// What an instruction asks for (`enum bpf_core_relo_kind`).
 const OFFSET: u32 = 0;
+const EXISTS: u32 = 2;
 const VALUE: u32 = 11;
 
 /// What fits programs of one object to one kernel.
 pub(crate) struct Fitter<'o> {
     own: &'o Types<'o>,
     kernel: &'o Types<'o>,
-    /// The kernel's types of a name, which have been looked for.
-    found: BTreeMap<&'o str, Vec<Id>>,
+    /// The kernel's types of a kind and a name, which have been looked for.
+    found: BTreeMap<(Named, &'o str), Vec<Id>>,
 }
 
 impl<'o> Fitter<'o> {
@@ -42,21 +43,47 @@ impl<'o> Fitter<'o> {
     pub(crate) fn fit(
         &mut self,
         instructions: &mut [Instruction],
-        relocation: &Relocation<'_>,
+        relocations: &[Relocation<'_>],
     ) -> Result<(), Misfit> {
-        let unknown = || Misfit::Unknown(format!("{relocation:?}"));
+        for relocation in relocations {
+            let at = instructions.get_mut(relocation.instruction..);
+            let at = at.ok_or_else(|| unknown(relocation))?;
+            let may_lack = relocations.iter().any(|it| asks_for(it, relocation));
+            self.put(at, relocation, may_lack)?;
+        }
+        Ok(())
+    }
+
+    /// Puts in one thing, which the kernel may lack where the program asks for that.
+    fn put(
+        &mut self,
+        at: &mut [Instruction],
+        relocation: &Relocation<'_>,
+        may_lack: bool,
+    ) -> Result<(), Misfit> {
+        let unknown = || unknown(relocation);
         let indices = relocation.access.split(':').map(str::parse);
         let indices: Vec<u32> = indices.collect::<Result<_, _>>().map_err(|_| unknown())?;
-        let at = instructions.get_mut(relocation.instruction..);
-        let at = at.ok_or_else(unknown)?;
         match (relocation.kind, &*indices) {
             // The first index is that of a pointer, as in `pointer[0]`.
-            (OFFSET, [0, indices @ ..]) => {
+            (kind @ (OFFSET | EXISTS), [0, indices @ ..]) => {
                 let steps = self.own.path(relocation.of, indices);
                 let steps = steps.ok_or_else(unknown)?;
                 let own = self.own.part(relocation.of, &steps).ok_or_else(unknown)?;
-                let kernel = self.kernel_part(self.own.name_of(relocation.of), &steps)?;
-                let size = self.size(own, kernel, &steps)?;
+                let kernel = self.kernel_part(self.own.name_of(relocation.of), &steps);
+                if kind == EXISTS {
+                    return put(at, 1, kernel.is_ok().into(), None).ok_or_else(unknown);
+                }
+                let kernel = match kernel {
+                    Err(_) if may_lack => return never(at).ok_or_else(unknown),
+                    kernel => kernel?,
+                };
+                // Of what only an address is computed any size will do.
+                let is_read = at.first().and_then(|it| form(*it)) == Some(Form::Memory);
+                let size = match is_read {
+                    true => self.size(own, kernel, &steps)?,
+                    false => None,
+                };
                 put(at, own.offset.into(), kernel.offset.into(), size).ok_or_else(unknown)
             }
             (VALUE, &[index]) => {
@@ -89,7 +116,7 @@ impl<'o> Fitter<'o> {
 
     fn kernel_types(&mut self, what: Named, name: &'o str) -> &[Id] {
         let kernel = self.kernel;
-        let found = self.found.entry(name);
+        let found = self.found.entry((what, name));
         found.or_insert_with(|| kernel.find(what, name).collect())
     }
 
@@ -105,6 +132,18 @@ impl<'o> Fitter<'o> {
         let what = written(steps);
         Err(Misfit::Kernel(format!("{what} is of another type")))
     }
+}
+
+fn unknown(relocation: &Relocation<'_>) -> Misfit {
+    Misfit::Unknown(format!("{relocation:?}"))
+}
+
+/// Tells whether a program asks if the kernel has a member, which another relocation is about, or a part of which.
+fn asks_for(asking: &Relocation<'_>, about: &Relocation<'_>) -> bool {
+    let rest = about.access.strip_prefix(asking.access);
+    asking.kind == EXISTS
+        && asking.of == about.of
+        && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
 }
 
 /// Returns what all of them are.
@@ -145,6 +184,12 @@ fn put(at: &mut [Instruction], own: u64, kernel: u64, size: Option<u32>) -> Opti
     }
 }
 
+/// Makes of an instruction one that the kernel's verifier refuses if it finds that it may be reached.
+fn never(at: &mut [Instruction]) -> Option<()> {
+    let (first, _) = at.split_first_mut()?;
+    matches!(form(*first)?, Form::Memory | Form::Computes).then(|| *first = UNKNOWN_CALL)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,9 +202,8 @@ mod tests {
         let mut fitter = Fitter::new(&object.types, &object.types);
         for program in &object.programs {
             let mut instructions = program.instructions.clone();
-            for relocation in &program.relocations {
-                fitter.fit(&mut instructions, relocation).unwrap();
-            }
+            let fitted = fitter.fit(&mut instructions, &program.relocations);
+            fitted.unwrap();
             assert_eq!(instructions, program.instructions, "{}", program.name);
         }
     }
@@ -177,6 +221,38 @@ mod tests {
         assert_eq!(instructions, [read(0x69, 12)]);
         // It is no read at 8 any more.
         assert_eq!(put(&mut instructions, 8, 12, None), None);
+    }
+
+    #[test]
+    fn what_is_asked_for_is_a_member_or_part_of_it() {
+        let relocation = |of, access, kind| Relocation {
+            instruction: 0,
+            of: Id(of),
+            access,
+            kind,
+        };
+        let asking = relocation(1, "0:3", EXISTS);
+        for (of, access, kind, is_asked_for) in [
+            (1, "0:3", OFFSET, true),
+            (1, "0:3:0:1", OFFSET, true),
+            (1, "0:31", OFFSET, false),
+            (1, "0", OFFSET, false),
+            (2, "0:3", OFFSET, false),
+        ] {
+            let about = relocation(of, access, kind);
+            assert_eq!(asks_for(&asking, &about), is_asked_for, "{about:?}");
+        }
+        let read = relocation(1, "0:3", OFFSET);
+        assert!(!asks_for(&read, &read));
+    }
+
+    #[test]
+    fn what_is_never_reached_is_one_instruction() {
+        let mut instructions = [[0x61, 0x12, 8, 0, 0, 0, 0, 0], [0x95, 0, 0, 0, 0, 0, 0, 0]];
+        assert_eq!(never(&mut instructions), Some(()));
+        assert_eq!(instructions[0], UNKNOWN_CALL);
+        // An exit has nothing that is put into it.
+        assert_eq!(never(&mut instructions[1..]), None);
     }
 
     #[test]

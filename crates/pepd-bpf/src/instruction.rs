@@ -3,6 +3,9 @@
 /// What an instruction consists of: a code, two registers, an offset and an operand.
 pub(crate) type Instruction = [u8; 8];
 
+/// A call of a function that no kernel has (BPF_JMP | BPF_CALL): of that number in any byte order.
+pub(crate) const UNKNOWN_CALL: Instruction = [0x85, 0, 0, 0, 0xbd, 0xbd, 0xbd, 0xbd];
+
 /// What an instruction does, as far as something is put into it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {

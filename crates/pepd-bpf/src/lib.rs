@@ -16,6 +16,7 @@
 mod fit;
 mod instruction;
 mod kernel;
+mod kinds;
 mod load;
 mod name;
 mod object;

@@ -123,19 +123,33 @@ impl Refusal {
 fn load_object(object: &Object<'_>, kernel: &[u8], name: &[u8; NAME]) -> Result<Loaded, Refusal> {
     let unknown = || Misfit::Kernel("types are described in another form".to_owned());
     let kernel = Types::read(kernel).ok_or_else(unknown)?;
-    let ops = Ops::of(&kernel)?;
+    load_fitted(object, &kernel, name).map_err(|refusal| match (refusal, kernel.unknown()) {
+        (Refusal::Misfit(Misfit::Kernel(what)), Some(kind)) => {
+            let what = format!(
+                "{what} (its types are read up to one of kind {kind}, which this pepd does not know)"
+            );
+            Misfit::Kernel(what).into()
+        }
+        (refusal, _) => refusal,
+    })
+}
+
+fn load_fitted(
+    object: &Object<'_>,
+    kernel: &Types<'_>,
+    name: &[u8; NAME],
+) -> Result<Loaded, Refusal> {
+    let ops = Ops::of(kernel)?;
     // What it lacks altogether is looked for first.
     let members = object.programs.iter().map(|it| ops.function(it.member));
     let members = members.collect::<Result<Vec<_>, _>>()?;
     let maps = object.maps.iter().map(make);
     let maps = maps.collect::<Result<Vec<_>, _>>()?;
-    let mut fitter = Fitter::new(&object.types, &kernel);
+    let mut fitter = Fitter::new(&object.types, kernel);
     let mut functions = Vec::new();
     for (program, member) in object.programs.iter().zip(&members) {
         let mut instructions = program.instructions.clone();
-        for relocation in &program.relocations {
-            fitter.fit(&mut instructions, relocation)?;
-        }
+        fitter.fit(&mut instructions, &program.relocations)?;
         refer(&mut instructions, program, object, &maps)?;
         let function = bpf::Program {
             name: program.name,
@@ -261,10 +275,23 @@ mod tests {
         load(NONE).map(drop)
     }
 
+    /// A kernel without IPv6 has no such addresses in its sockets: what reads them is never reached there.
+    #[test]
+    fn a_kernel_may_lack_what_the_program_asks_for() -> Result<(), Refusal> {
+        require!(root);
+        let without_one = renamed(&types(), "skc_v6_daddr", "skc_v7_daddr");
+        let without = renamed(&without_one, "skc_v6_rcv_saddr", "skc_v7_rcv_saddr");
+        let object = Object::read(PROGRAM)?;
+        for kernel in [without_one, without] {
+            load_object(&object, &kernel, NONE)?;
+        }
+        Ok(())
+    }
+
     /// Nobody has to be root to be told what the kernel lacks.
     #[test]
     fn a_kernel_that_calls_a_function_by_another_name_is_told_so() {
-        let kernel = renamed("min_tso_segs", "max_tso_segs");
+        let kernel = renamed(&types(), "min_tso_segs", "max_tso_segs");
         let object = Object::read(PROGRAM).unwrap();
         let refused = load_object(&object, &kernel, NONE).unwrap_err();
         assert_eq!(
@@ -314,9 +341,30 @@ mod tests {
         assert_eq!(last_words(""), "it does not say why");
     }
 
-    /// Returns this kernel's types with another name in them, of the same length.
-    fn renamed(name: &str, other: &str) -> Vec<u8> {
-        let mut kernel = fs::read(KERNEL_TYPES).unwrap();
+    /// What comes after a type of a kind that nobody knows is missing: that is said, too.
+    #[test]
+    fn types_that_end_early_are_said() {
+        // The first type becomes one of kind 127: its second word begins 4 bytes into what follows the header.
+        let mut kernel = types();
+        let header = u32::from_ne_bytes(*kernel[4..].first_chunk().unwrap());
+        let info = usize::try_from(header).unwrap() + 4;
+        kernel[info..info + 4].copy_from_slice(&(127_u32 << 24).to_ne_bytes());
+        let object = Object::read(PROGRAM).unwrap();
+        let refused = load_object(&object, &kernel, NONE).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "this kernel's types have no struct tcp_congestion_ops (its types are read up to one of kind 127, \
+             which this pepd does not know)"
+        );
+    }
+
+    fn types() -> Vec<u8> {
+        fs::read(KERNEL_TYPES).unwrap()
+    }
+
+    /// Returns a kernel's types with another name in them, of the same length.
+    fn renamed(kernel: &[u8], name: &str, other: &str) -> Vec<u8> {
+        let mut kernel = kernel.to_vec();
         let wanted = format!("\0{name}\0");
         let places = kernel.windows(wanted.len());
         let place = places.into_iter().position(|it| it == wanted.as_bytes());

@@ -1,19 +1,6 @@
 //! Types as the kernel and compilers describe them (BTF: Documentation/bpf/btf.rst of Linux).
 
-/// The kinds of types (`BTF_KIND_…`), as far as they are told apart.
-mod kind {
-    pub const INTEGER: u32 = 1;
-    pub const POINTER: u32 = 2;
-    pub const ARRAY: u32 = 3;
-    pub const STRUCT: u32 = 4;
-    pub const UNION: u32 = 5;
-    pub const ENUM: u32 = 6;
-    pub const TYPEDEF: u32 = 8;
-    pub const RESTRICT: u32 = 11;
-    pub const VARIABLE: u32 = 14;
-    pub const TYPE_TAG: u32 = 18;
-    pub const ENUM64: u32 = 19;
-}
+use crate::kinds::{self, Layouts};
 
 /// What types begin with.
 const MAGIC: u16 = 0xeb9f;
@@ -27,8 +14,10 @@ const DEPTH: u32 = 32;
 pub(crate) struct Types<'d> {
     strings: &'d [u8],
     words: Vec<u32>,
-    /// Where each begins in `words`, by its number less 1: 0 is void.
+    /// Where each begins in `words`, by its number less 1: 0 is void. And where the last ends.
     starts: Vec<usize>,
+    /// The first kind that nobody knows: what comes after it is not read.
+    unknown: Option<u32>,
 }
 
 /// The number of a type.
@@ -36,7 +25,7 @@ pub(crate) struct Types<'d> {
 pub(crate) struct Id(pub u32);
 
 /// What has a name that it is looked for by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Named {
     Struct,
     Enum,
@@ -47,8 +36,9 @@ pub(crate) enum Named {
 struct Type<'t> {
     name: u32,
     kind: u32,
-    /// Of a struct or union: that the upper 8 bits of its members' places are the width of a bit field.
-    has_bit_fields: bool,
+    /// Of a struct or union: that the upper 8 bits of its members' places are the width of a bit field. Of an
+    /// enum: that its values have a sign.
+    is_flagged: bool,
     /// The size in bytes, or the type that this one is about.
     size_or_type: u32,
     body: &'t [u32],
@@ -83,37 +73,56 @@ pub(crate) enum Step<'d> {
 
 impl<'d> Types<'d> {
     /// Reads what the kernel has in /sys/kernel/btf/vmlinux, or a compiler in the section `.BTF`; none if it is
-    /// something else.
+    /// something else. Where it is not known how long a type is, it ends there.
     pub(crate) fn read(data: &'d [u8]) -> Option<Self> {
         if u16::from_ne_bytes(*data.first_chunk()?) != MAGIC {
             return None;
         }
         let header = words(data.get(4..24)?);
         let [length, types, types_length, strings, strings_length] = *header.first_chunk()?;
+        let length = usize::try_from(length).ok()?;
         let part = |offset, size| {
-            let start = usize::try_from(length).ok()? + usize::try_from(offset).ok()?;
+            let start = length.checked_add(usize::try_from(offset).ok()?)?;
             data.get(start..)?.get(..usize::try_from(size).ok()?)
         };
         let strings = part(strings, strings_length)?;
+        // The header may be longer, or end before that.
+        let layouts = match words(data.get(24..length.min(32)).unwrap_or_default())[..] {
+            [layouts, layouts_length] => part(layouts, layouts_length)?,
+            _ => &[],
+        };
+        let layouts = Layouts::new(layouts);
         let words = words(part(types, types_length)?);
-        let mut starts = Vec::new();
-        let mut start = 0;
+        let mut starts = vec![0];
+        let mut start: usize = 0;
+        let mut unknown = None;
         while start < words.len() {
+            let info = *words.get(start.checked_add(1)?)?;
+            let Some(body) = layouts.body_length(info) else {
+                unknown = Some(kinds::of(info));
+                break;
+            };
+            start = start.checked_add(body)?.checked_add(3)?;
             starts.push(start);
-            start += 3 + body_length(*words.get(start + 1)?)?;
         }
         Some(Self {
             strings,
             words,
             starts,
+            unknown,
         })
+    }
+
+    /// Returns the kind that nobody knows, if there is such a type: it and what comes after it are missing.
+    pub(crate) fn unknown(&self) -> Option<u32> {
+        self.unknown
     }
 
     /// Writes down some types, which are one: `int`.
     pub(crate) fn some() -> Vec<u8> {
         const NAMES: &[u8] = b"\0int\0";
         // The length of the header, the places and lengths of types and names; the type, with its name's place.
-        let words: [u32; 9] = [24, 0, 16, 16, 5, 1, kind::INTEGER << 24, 4, 1 << 24 | 32];
+        let words: [u32; 9] = [24, 0, 16, 16, 5, 1, kinds::INTEGER << 24, 4, 1 << 24 | 32];
         let words = words.iter().flat_map(|word| word.to_ne_bytes());
         let version = [1, 0];
         let head = MAGIC.to_ne_bytes().into_iter().chain(version);
@@ -123,9 +132,9 @@ impl<'d> Types<'d> {
     /// Finds the types of a name.
     pub(crate) fn find(&self, what: Named, name: &str) -> impl Iterator<Item = Id> {
         let is_kind = move |kind: u32| match what {
-            Named::Struct => kind == kind::STRUCT,
-            Named::Enum => matches!(kind, kind::ENUM | kind::ENUM64),
-            Named::Variable => kind == kind::VARIABLE,
+            Named::Struct => kind == kinds::STRUCT,
+            Named::Enum => matches!(kind, kinds::ENUM | kinds::ENUM64),
+            Named::Variable => kind == kinds::VARIABLE,
         };
         let all = (1..).zip(&self.starts).map(|(number, _)| Id(number));
         all.filter(move |&id| {
@@ -142,21 +151,21 @@ impl<'d> Types<'d> {
     /// Returns the type of a variable, or what a pointer points to.
     pub(crate) fn target(&self, id: Id) -> Option<Id> {
         let it = self.get(self.resolved(id)?)?;
-        matches!(it.kind, kind::VARIABLE | kind::POINTER).then_some(Id(it.size_or_type))
+        matches!(it.kind, kinds::VARIABLE | kinds::POINTER).then_some(Id(it.size_or_type))
     }
 
     /// Returns the elements' type and number of an array.
     pub(crate) fn elements(&self, id: Id) -> Option<(Id, u32)> {
         let it = self.get(self.resolved(id)?)?;
         let [of, _, number] = *it.body.first_chunk()?;
-        (it.kind == kind::ARRAY).then_some((Id(of), number))
+        (it.kind == kinds::ARRAY).then_some((Id(of), number))
     }
 
     /// Returns the members of a struct or union; none of anything else.
     pub(crate) fn members(&self, id: Id) -> impl Iterator<Item = Member<'d>> {
         let it = self.resolved(id).and_then(|id| self.get(id));
-        let it = it.filter(|it| matches!(it.kind, kind::STRUCT | kind::UNION));
-        let has_bit_fields = it.as_ref().is_some_and(|it| it.has_bit_fields);
+        let it = it.filter(|it| matches!(it.kind, kinds::STRUCT | kinds::UNION));
+        let has_bit_fields = it.as_ref().is_some_and(|it| it.is_flagged);
         let members = it.map_or(&[][..], |it| it.body.as_chunks::<3>().0);
         members.iter().map(move |&[name, of, place]| {
             let is_whole = !has_bit_fields || place >> 24 == 0;
@@ -180,11 +189,11 @@ impl<'d> Types<'d> {
         for _ in 0..DEPTH {
             let of = self.get(self.resolved(id)?)?;
             let one = match of.kind {
-                kind::INTEGER | kind::STRUCT | kind::UNION | kind::ENUM | kind::ENUM64 => {
+                kinds::INTEGER | kinds::STRUCT | kinds::UNION | kinds::ENUM | kinds::ENUM64 => {
                     of.size_or_type
                 }
-                kind::POINTER => u32::try_from(size_of::<usize>()).ok()?,
-                kind::ARRAY => {
+                kinds::POINTER => u32::try_from(size_of::<usize>()).ok()?,
+                kinds::ARRAY => {
                     let [element, _, elements] = *of.body.first_chunk()?;
                     id = Id(element);
                     number = number.checked_mul(elements)?;
@@ -202,7 +211,7 @@ impl<'d> Types<'d> {
         const SIGNED: u32 = 1 << 24;
         let it = self.resolved(id).and_then(|id| self.get(id));
         it.is_some_and(|it| {
-            it.kind == kind::INTEGER && it.body.first().is_some_and(|word| word & SIGNED == 0)
+            it.kind == kinds::INTEGER && it.body.first().is_some_and(|word| word & SIGNED == 0)
         })
     }
 
@@ -283,14 +292,20 @@ impl<'d> Types<'d> {
 
     fn values(&self, of: Id) -> impl Iterator<Item = (&'d str, u64)> {
         let it = self.resolved(of).and_then(|id| self.get(id));
+        let has_sign = it.as_ref().is_some_and(|it| it.is_flagged);
         let width = match it.as_ref().map(|it| it.kind) {
-            Some(kind::ENUM) => 2,
-            Some(kind::ENUM64) => 3,
+            Some(kinds::ENUM) => 2,
+            Some(kinds::ENUM64) => 3,
             _ => usize::MAX,
         };
         let body = it.map_or(&[][..], |it| it.body);
-        body.chunks_exact(width).map(|value| {
-            let [name, low, high] = [0, 1, 2].map(|at| value.get(at).copied().unwrap_or(0));
+        body.chunks_exact(width).map(move |value| {
+            let [name, low] = [0, 1].map(|at| value.get(at).copied().unwrap_or(0));
+            let high = match value.get(2) {
+                Some(&high) => high,
+                None if has_sign && low >> 31 == 1 => u32::MAX,
+                None => 0,
+            };
             (self.name(name), u64::from(high) << 32 | u64::from(low))
         })
     }
@@ -301,7 +316,7 @@ impl<'d> Types<'d> {
         for _ in 0..DEPTH {
             let it = self.get(id)?;
             match it.kind {
-                kind::TYPEDEF..=kind::RESTRICT | kind::TYPE_TAG => id = Id(it.size_or_type),
+                kinds::TYPEDEF..=kinds::RESTRICT | kinds::TYPE_TAG => id = Id(it.size_or_type),
                 _ => return Some(id),
             }
         }
@@ -310,14 +325,15 @@ impl<'d> Types<'d> {
 
     fn get(&self, Id(number): Id) -> Option<Type<'_>> {
         let index = usize::try_from(number.checked_sub(1)?).ok()?;
-        let words = self.words.get(*self.starts.get(index)?..)?;
-        let (&[name, info, size_or_type], rest) = words.split_first_chunk()?;
+        let end = *self.starts.get(index.checked_add(1)?)?;
+        let words = self.words.get(*self.starts.get(index)?..end)?;
+        let (&[name, info, size_or_type], body) = words.split_first_chunk()?;
         Some(Type {
             name,
-            kind: kind_of(info),
-            has_bit_fields: info >> 31 == 1,
+            kind: kinds::of(info),
+            is_flagged: kinds::is_flagged(info),
             size_or_type,
-            body: rest.get(..body_length(info)?)?,
+            body,
         })
     }
 
@@ -336,24 +352,99 @@ pub(crate) fn words(data: &[u8]) -> Vec<u32> {
     words.iter().map(|word| u32::from_ne_bytes(*word)).collect()
 }
 
-fn kind_of(info: u32) -> u32 {
-    info >> 24 & 0x1f
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Returns how many words follow the three that all types have; none for a kind that nobody knows.
-fn body_length(info: u32) -> Option<usize> {
-    let number = usize::try_from(info & 0xffff).ok()?;
-    match kind_of(info) {
-        // Integers; variables and tags of declarations.
-        1 | 14 | 17 => Some(1),
-        // Pointers; declarations, names and qualifiers; functions, floats and tags of types.
-        2 | 7..=12 | 16 | 18 => Some(0),
-        // Arrays.
-        3 => Some(3),
-        // Structs, unions; sections; enums of 64 bits.
-        4 | 5 | 15 | 19 => Some(3 * number),
-        // Enums; prototypes of functions.
-        6 | 13 => Some(2 * number),
-        _ => None,
+    const NAMES: &[u8] = b"\0first\0last\0no\0";
+    const FIRST: u32 = 1;
+    const LAST: u32 = 7;
+    const NO: u32 = 12;
+
+    /// Writes types down; `layouts` as newer kernels have them, if any.
+    fn written(types: &[u32], layouts: &[[u8; 4]]) -> Vec<u8> {
+        let length = |it: usize| u32::try_from(it).unwrap();
+        let header = if layouts.is_empty() { 24 } else { 32 };
+        let types_length = length(4 * types.len());
+        let names_length = length(NAMES.len());
+        let head = [
+            header,
+            0,
+            types_length,
+            types_length,
+            names_length,
+            types_length + names_length,
+            length(4 * layouts.len()),
+        ];
+        let head = &head[..if layouts.is_empty() { 5 } else { 7 }];
+        let words = head.iter().chain(types).flat_map(|word| word.to_ne_bytes());
+        let magic = MAGIC.to_ne_bytes().into_iter().chain([1, 0]);
+        let names = NAMES.iter().copied();
+        let layouts = layouts.iter().flatten().copied();
+        magic.chain(words).chain(names).chain(layouts).collect()
+    }
+
+    /// A struct without members, something of kind 20 with a word and two more, and another struct.
+    const WITH_UNKNOWN: [u32; 12] = [
+        FIRST,
+        kinds::STRUCT << 24,
+        4,
+        NO,
+        20 << 24 | 2,
+        0,
+        1,
+        2,
+        3,
+        LAST,
+        kinds::STRUCT << 24,
+        8,
+    ];
+
+    #[test]
+    fn what_comes_after_an_unknown_kind_is_missing() {
+        let data = written(&WITH_UNKNOWN, &[]);
+        let types = Types::read(&data).unwrap();
+        assert_eq!(types.unknown(), Some(20));
+        assert_eq!(
+            types.find(Named::Struct, "first").next(),
+            Some(Id(1)),
+            "what comes before it is there"
+        );
+        assert_eq!(types.find(Named::Struct, "last").next(), None);
+    }
+
+    #[test]
+    fn the_kernel_may_say_how_long_an_unknown_kind_is() {
+        let mut layouts = [[0; 4]; 21];
+        layouts[20] = [4, 4, 0, 0];
+        let data = written(&WITH_UNKNOWN, &layouts);
+        let types = Types::read(&data).unwrap();
+        assert_eq!(types.unknown(), None);
+        let last = types.find(Named::Struct, "last").next();
+        assert_eq!(last, Some(Id(3)));
+        assert_eq!(types.size(Id(3)), Some(8));
+    }
+
+    #[test]
+    fn values_have_a_sign_where_the_enum_says_so() {
+        for (signed, value) in [(0, u64::from(u32::MAX)), (1 << 31, u64::MAX)] {
+            let data = written(
+                &[FIRST, signed | kinds::ENUM << 24 | 1, 4, NO, u32::MAX],
+                &[],
+            );
+            let types = Types::read(&data).unwrap();
+            assert_eq!(types.value(Id(1), "no"), Some(value));
+        }
+    }
+
+    /// Whatever the header says, it is no more than there is.
+    #[test]
+    fn a_header_may_lie() {
+        let data = written(&WITH_UNKNOWN, &[[0; 4]]);
+        for place in (4..32).step_by(4) {
+            let mut data = data.clone();
+            data[place..place + 4].copy_from_slice(&u32::MAX.to_ne_bytes());
+            assert!(Types::read(&data).is_none(), "{place}");
+        }
     }
 }

@@ -23,6 +23,8 @@ pub(crate) const CONNECTIONS: RangeInclusive<u32> = 1..=1_000_000;
 pub(crate) const LOG_LINES: RangeInclusive<u32> = 0..=1_000_000;
 /// An NFQUEUE has to hold them all.
 pub(crate) const PENDING: RangeInclusive<u32> = 1..=65_535;
+/// Four bits of a socket's priority (`Share` in pepd-relay).
+pub(crate) const WEIGHT: RangeInclusive<u8> = 1..=16;
 /// 0 would make the whole Internet one source; an IPv6 address has 128 bits.
 pub(crate) const SOURCE_PREFIX: RangeInclusive<u8> = 1..=128;
 /// Below 4 KiB the kernel rounds up (include/net/sock.h, `SOCK_MIN_SNDBUF`); 1 GiB is TCP's

@@ -63,6 +63,7 @@ pub(crate) const LEG: &[&str] = &[
     "connect_timeout",
     "link",
     "while_gone",
+    "share",
 ];
 /// `link` of a leg
 pub(crate) const LEG_LINK: &[&str] = &["interface", "peer", "dlep"];
@@ -85,6 +86,7 @@ pub(crate) const RULE: &[&str] = &[
     "destination_port",
     "action",
     "handshake",
+    "weight",
 ];
 /// `[admin]`
 pub(crate) const ADMIN: &[&str] = &["socket", "group", "metrics", "names"];

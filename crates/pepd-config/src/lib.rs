@@ -61,7 +61,7 @@ use crate::context::Which;
 pub use crate::model::{
     Action, Admin, AdminSocket, Buffer, Campus, CampusId, Capture, Config, Congestion, Dscp,
     Handshake, Keepalive, Leg, LegId, Limits, LinkSource, Log, LogFormat, Modem, Node, Peer,
-    PeerId, Rule, Table, Tos, Via, WhileGone,
+    PeerId, Rule, Share, Table, Tos, Via, WhileGone,
 };
 pub use crate::report::Report;
 use crate::report::{Problem, Problems};

@@ -29,6 +29,7 @@ mod probe;
 mod registered;
 mod sample;
 mod settings;
+mod share;
 mod shared;
 mod shortage;
 mod sockopts;
@@ -50,5 +51,6 @@ pub use settings::{
     Buffer, Campus, Dscp, EndToEnd, Keepalive, KernelBuffers, Leg, Limits, ListenerAddress,
     Settings, WhileGone,
 };
+pub use share::{Share, WeightRule};
 pub use sockopts::{Difference, SocketError, SocketOption};
 pub use worker::{LISTENER_SETS, LinkControl};

@@ -7,6 +7,8 @@ use std::time::Duration;
 use ipnet::IpNet;
 use pepd_packet::{Mark, MarkValue, QueueNumber, Rate, Size, SourcePrefix, VerdictMarks};
 
+use crate::share::{Share, WeightRule};
+
 /// Everything the relay needs to know; replaced as a whole by a reload.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -25,6 +27,9 @@ pub struct Settings {
     pub campuses: Vec<Campus>,
     /// What the kernel makes of buffers by itself.
     pub kernel_buffers: KernelBuffers,
+    /// The rules by which connections have weights, all of those that there are; none where all weigh
+    /// the same.
+    pub weights: Vec<WeightRule>,
     /// Log lines about connections that have ended, per second, and at once after a quiet
     /// second.
     pub ended_lines: u32,
@@ -123,6 +128,8 @@ pub struct Leg {
     pub connect_timeout: Duration,
     /// What becomes of a new connection while its link is gone.
     pub while_gone: WhileGone,
+    /// Who gets equal parts of its rate; none where its control does not share one.
+    pub share: Option<Share>,
     /// The mark of its listeners, and so of the client legs that they accept (SO_MARK), by which
     /// the capture knows their packets at once.
     pub client_mark: Option<MarkValue>,
@@ -194,6 +201,7 @@ impl Leg {
             notsent_lowat: None,
             connect_timeout: Duration::from_secs(130),
             while_gone: WhileGone::Wait,
+            share: None,
             client_mark: None,
             upstream_mark: None,
             unclaimed_mark: None,
@@ -325,6 +333,7 @@ mod tests {
                 campus("10.1.2.0/24", 2),
                 campus("0.0.0.0/0", 0),
             ],
+            weights: Vec::new(),
             ended_lines: 0,
         };
         let towards = |a: &str| {

@@ -114,8 +114,8 @@ macro_rules! options {
 
 use libc::{
     IP_BIND_ADDRESS_NO_PORT, IP_RECVERR, IP_TOS, IP_TRANSPARENT, IPPROTO_IP, IPPROTO_IPV6,
-    IPPROTO_TCP, IPV6_RECVERR, IPV6_TCLASS, IPV6_TRANSPARENT, SO_MAX_PACING_RATE, SO_RCVBUF,
-    SO_RCVBUFFORCE, SO_REUSEADDR, SO_SNDBUF, SO_SNDBUFFORCE, SOL_SOCKET, TCP_FASTOPEN,
+    IPPROTO_TCP, IPV6_RECVERR, IPV6_TCLASS, IPV6_TRANSPARENT, SO_MAX_PACING_RATE, SO_PRIORITY,
+    SO_RCVBUF, SO_RCVBUFFORCE, SO_REUSEADDR, SO_SNDBUF, SO_SNDBUFFORCE, SOL_SOCKET, TCP_FASTOPEN,
     TCP_FASTOPEN_CONNECT, TCP_MAXSEG, TCP_NOTSENT_LOWAT, TCP_QUEUE_SEQ, TCP_QUICKACK, TCP_REPAIR,
     TCP_REPAIR_QUEUE, TCP_REPAIR_WINDOW, TCP_SAVE_SYN, TCP_SYNCNT, TCP_THIN_LINEAR_TIMEOUTS,
     TCP_TIMESTAMP,
@@ -141,6 +141,9 @@ options! {
     set_tos_v4, tos_v4: c_int = IPPROTO_IP, IP_TOS;
     /// The IPv6 traffic class of what the socket sends: DSCP in the upper six bits.
     set_tclass_v6, tclass_v6: c_int = IPPROTO_IPV6, IPV6_TCLASS;
+    /// The priority of what the socket sends among a queueing discipline's bands (socket(7)); more than 6
+    /// takes CAP_NET_ADMIN.
+    set_priority, priority: c_int = SOL_SOCKET, SO_PRIORITY;
     /// The ceiling of the pacing rate in bytes per second (socket(7)); the kernel paces by
     /// itself where there is no fq qdisc.
     set_max_pacing_rate, max_pacing_rate: u64 = SOL_SOCKET, SO_MAX_PACING_RATE;

@@ -44,6 +44,7 @@ impl Controls {
             Err(error) => return Err(error.into()),
         }
         let mut by_leg = BTreeMap::new();
+        // There are fewer: pepd-config refuses a file with more than 249.
         for (number, leg) in (0..=u8::MAX).zip(&config.legs) {
             let of = match &leg.congestion {
                 Some(of @ Congestion::FixedRate) => (of, Use::GivenRate),

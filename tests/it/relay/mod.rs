@@ -10,6 +10,7 @@ mod late;
 mod legs;
 mod phases;
 mod resets;
+mod shares;
 mod swarm;
 mod transfers;
 mod urgent;

@@ -59,7 +59,6 @@ struct {
 // BPF_FUNC_ringbuf_output.
 static long (*const ringbuf_output)(void *ring, void *data, u64 size, u64 flags) = (void *)130;
 
-#define SECOND 1000000ULL
 // User space says something new once a second at least. Is it silent for longer, it hangs or is
 // gone, and the rate is halved in each such time, to a 16th: the link may have become slower.
 #define SILENCE (2 * SECOND)
@@ -116,7 +115,8 @@ INLINE struct counts *counts_of(u64 number)
 INLINE void book_sent(struct flow *flow, u64 bytes)
 {
 	u64 number = READ(order.number);
-	u64 looked = number - flow->looked < OPEN ? flow->looked : number;
+	u32 back = (u32)number - flow->looked;
+	u64 looked = back < OPEN ? number - back : number;
 
 	if (bytes)
 		__sync_fetch_and_add(&counts_of(looked)->sent, bytes);

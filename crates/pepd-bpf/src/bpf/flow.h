@@ -17,37 +17,59 @@ enum turn {
 };
 
 // What is known of a connection, in the room that the kernel has for that in its socket
-// (icsk_ca_priv, 104 bytes).
+// (icsk_ca_priv, 104 bytes). What counts on without end is kept in its last 32 bits.
 struct flow {
+	// When the credit was worked out, in µs.
+	u64 credited;
+	// tcp_sock.rack.mstamp when it was last looked at.
+	u64 acknowledged;
 	// tcp_sock.bytes_sent and .data_segs_out when it was last looked at.
-	u64 sent;
+	u32 sent;
 	u32 segments;
 	// Bytes of IP packets sent in the current period while it was not backlogged, and bytes a
 	// second in the one before.
-	u64 light_bytes;
-	u64 light_rate;
+	u32 light_bytes;
+	u32 light_rate;
 	// The period that these are about.
 	u32 period;
-	// What it is counted as: see `enum turn`.
-	u32 counted;
-	// Whether it goes ahead of others, the bytes that it may still send so, and when that was worked
-	// out, in µs.
-	u32 is_little;
+	// The bytes that it may still send ahead of others.
 	u32 credit;
-	u64 credited;
-	// Whether nothing was acknowledged since its last retransmission timeout.
-	u32 stalled;
 	// The epoch that went on when it was last looked at: what is sent until the
 	// next look belongs to it.
-	u64 looked;
-	// tcp_sock.rack.mstamp when it was last looked at.
-	u64 acknowledged;
+	u32 looked;
 	// tcp_sock.delivered when it was last looked at.
 	u32 delivered;
 	// Bytes of a usual IP packet of it.
 	u32 size;
 	// The least round trip, in µs; 0 before the first.
 	u32 least_rtt;
+	// The most that its own path carries, in bytes a second; 0 while nothing is known of that. How
+	// that is found is in narrow.h: since when (the last bits of µs), and tcp_sock.lost and
+	// .delivered then.
+	u32 cap;
+	u32 since;
+	u32 lost_then;
+	u32 delivered_then;
+	// How many acknowledgements came while it was sent at its share since then, and how many else.
+	u16 sharing;
+	u16 not_sharing;
+	// What arrives of 1024 packets.
+	u16 yield;
+	u8 phase;
+	u8 times;
+	// What it is counted as: see `enum turn`.
+	u8 counted;
+	// Whether it goes ahead of others.
+	u8 is_little;
+	// Whether nothing was acknowledged since its last retransmission timeout.
+	u8 stalled;
+	// Whether the other end has opened it.
+	u8 is_accepted;
+	// What user space has said of it (see sources.h), the weight in that, and the place of its
+	// source, plus 1; 0 where it is on its own.
+	u16 said;
+	u16 weight;
+	u16 place;
 };
 
 INLINE struct flow *flow_of(struct tcp_sock *tp)

@@ -17,7 +17,11 @@ typedef long long s64;
 #define OF_KERNEL __attribute__((preserve_access_index))
 #define READ(variable) (*(volatile typeof(variable) *)&(variable))
 
+// In µs.
+#define SECOND 1000000ULL
+
 #define AF_INET6 10
+#define TCP_SYN_RECV 3
 #define SK_PACING_NONE 0
 #define SK_PACING_NEEDED 1
 #define SK_PACING_FQ 2
@@ -28,8 +32,22 @@ enum tcp_ca_event {
 };
 #define KERNEL_VALUE(type, value) __builtin_preserve_enum_value(*(type *)value, 1)
 
+// Whether the running kernel has a member (BPF_FIELD_EXISTS).
+#define KERNEL_HAS(member) __builtin_preserve_field_info(member, 2)
+
+struct in6_addr {
+	union {
+		u32 u6_addr32[4];
+	} in6_u;
+} OF_KERNEL;
+
 struct sock_common {
+	u32 skc_daddr;
+	u32 skc_rcv_saddr;
 	u16 skc_family;
+	u8 skc_state;
+	struct in6_addr skc_v6_daddr;
+	struct in6_addr skc_v6_rcv_saddr;
 } OF_KERNEL;
 
 struct sock {
@@ -37,6 +55,7 @@ struct sock {
 	unsigned long sk_pacing_rate;
 	unsigned long sk_max_pacing_rate;
 	u32 sk_pacing_status;
+	u32 sk_priority;
 } OF_KERNEL;
 
 struct inet_sock {
@@ -67,6 +86,7 @@ struct tcp_sock {
 	u32 snd_ssthresh;
 	u32 srtt_us;
 	u32 mss_cache;
+	u32 lost;
 	u32 lost_out;
 	u32 retrans_out;
 	u32 total_retrans;

@@ -230,6 +230,28 @@ pub struct Leg {
     pub link: Option<LinkSource>,
     /// What becomes of new connections while that link is gone.
     pub while_gone: WhileGone,
+    /// Who gets equal parts of its rate, with a congestion control of pepd's own.
+    pub share: Share,
+}
+
+/// Who gets equal parts of a leg's rate.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Share {
+    /// Each connection.
+    #[default]
+    Flow,
+    /// Each source, which is a client's address or network, with all its connections.
+    Source,
+}
+
+impl Share {
+    /// Returns the word as the file spells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Flow => "flow",
+            Self::Source => "source",
+        }
+    }
 }
 
 impl Leg {
@@ -252,6 +274,7 @@ impl Leg {
             connect_timeout: Self::CONNECT_TIMEOUT,
             link: None,
             while_gone: WhileGone::Wait,
+            share: Share::Flow,
         }
     }
 
@@ -375,6 +398,8 @@ pub struct Rule {
     pub action: Action,
     /// The moment at which the client's SYN is answered, instead of [`Capture::handshake`].
     pub handshake: Option<Handshake>,
+    /// As how many connections each of them counts where a leg's rate is shared; 1 to 16.
+    pub weight: u8,
 }
 
 /// The action of a rule.

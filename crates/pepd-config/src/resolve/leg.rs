@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::bounds;
 use crate::field::{Field, check_name};
 use crate::keys;
-use crate::model::{Buffer, Congestion, Dscp, Keepalive, Leg, LinkSource, WhileGone};
+use crate::model::{Buffer, Congestion, Dscp, Keepalive, Leg, LinkSource, Share, WhileGone};
 use crate::report::{Problem, Problems, listed, nearest, shown};
 use crate::section::{Section, entries};
 
@@ -70,6 +70,7 @@ fn without_name(name: &toml::Spanned<&str>, field: Field<'_>) -> Problem {
 fn leg(name: &str, section: &Section<'_>, problems: &mut Problems) -> Leg {
     let default = Leg::new(name);
     problems.take(fixed_rate_has_a_rate(section));
+    problems.take(what_is_shared_is_there(section));
     let rto_max = section.optional(problems, "rto_max", |field| {
         field.time(bounds::RTO_MAX, MILLISECOND)
     });
@@ -109,6 +110,9 @@ fn leg(name: &str, section: &Section<'_>, problems: &mut Problems) -> Leg {
         while_gone: section
             .optional(problems, "while_gone", while_gone)
             .unwrap_or(default.while_gone),
+        share: section
+            .optional(problems, "share", share)
+            .unwrap_or(default.share),
         ..default
     }
 }
@@ -139,6 +143,36 @@ fn buffer(field: Field<'_>) -> Result<Buffer, Problem> {
         return Err(field.malformed(text, "a size, nor \"auto\"", HELP));
     }
     field.size(bounds::BUFFER).map(Buffer::Size)
+}
+
+/// Checks that a leg that shares a rate has one: with the kernel's controls connections do not know of
+/// each other.
+fn what_is_shared_is_there(section: &Section<'_>) -> Result<(), Problem> {
+    let own = [Congestion::FIXED_RATE, Congestion::FIND_RATE];
+    let congestion = section.field("congestion");
+    let has_one =
+        congestion.is_some_and(|it| it.value().as_str().is_some_and(|it| own.contains(&it)));
+    match section.field("share") {
+        Some(field) if !has_one => Err(field
+            .problem("`share` says nothing without a rate that the leg's connections share")
+            .label("what is shared?")
+            .help(
+                "leave it out, or write `congestion = \"find-rate\"` or \"fixed-rate\" in the same leg",
+            )),
+        _ => Ok(()),
+    }
+}
+
+fn share(field: Field<'_>) -> Result<Share, Problem> {
+    match field.text("\"flow\" or \"source\"", "\"source\"")? {
+        "flow" => Ok(Share::Flow),
+        "source" => Ok(Share::Source),
+        other => Err(field.malformed(
+            other,
+            "who gets equal parts",
+            "write \"flow\" for each connection, or \"source\" for each client",
+        )),
+    }
 }
 
 /// Reads a congestion control. Whether the kernel has it is for the daemon to find out: it may be

@@ -64,6 +64,7 @@ pub(crate) fn file(
     let modems = dlep::modems(&root, problems);
     dlep::links_have_modems(&root, &modems, problems);
     let rules = rule::rules(&root, &campuses, problems);
+    rule::weights_have_a_rate(&root, &legs, problems);
     if let Some(capture) = &capture {
         capture::mark_is_wide_enough(&root, capture, &rules, problems);
     }

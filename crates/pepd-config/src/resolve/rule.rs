@@ -12,7 +12,7 @@ use super::prefixes::{self, Listed};
 use crate::bounds;
 use crate::field::Field;
 use crate::keys;
-use crate::model::{Action, Rule};
+use crate::model::{Action, Congestion, Leg, Rule};
 use crate::report::{Problem, Problems, Span, nearest};
 use crate::section::Section;
 
@@ -63,6 +63,16 @@ fn rule(
                 .help("leave the key out, or write `action = \"split\"`"),
         );
     }
+    let weight = section.optional(problems, "weight", |field| field.number(bounds::WEIGHT));
+    let is_split = matches!(action, Some(Action::Split) | None);
+    if let (false, Some(_), Some(field)) = (is_split, weight, section.field("weight")) {
+        problems.push(
+            field
+                .problem("a rule whose connections are not split has no `weight`")
+                .label("they are routed")
+                .help("leave the key out, or write `action = \"split\"`"),
+        );
+    }
     refuse_mixed_families(section, &source, &destination, problems);
     Some(Rule {
         source,
@@ -70,7 +80,31 @@ fn rule(
         destination_port,
         action: action?,
         handshake,
+        weight: weight.unwrap_or(1),
     })
+}
+
+/// Notes a problem for every weight where no leg shares a rate: with the kernel's controls connections do not know of
+/// each other.
+pub(super) fn weights_have_a_rate(root: &Section<'_>, legs: &[Leg], problems: &mut Problems) {
+    let is_shared = |leg: &Leg| leg.congestion.as_ref().is_some_and(Congestion::is_own);
+    if legs.iter().any(is_shared) {
+        return;
+    }
+    // What else may be wrong with them has been noted.
+    for section in root.tables(&mut Problems::default(), "rule", keys::RULE) {
+        if let Some(field) = section.field("weight") {
+            problems.push(
+                field
+                    .problem("`weight` says nothing without a leg whose connections share a rate")
+                    .label("as many as what?")
+                    .help(
+                        "leave it out, or write `congestion = \"find-rate\"` or \"fixed-rate\" in \
+                         the leg that they share",
+                    ),
+            );
+        }
+    }
 }
 
 fn prefix_list(

@@ -89,6 +89,17 @@ fn whole_file(#[context] case: Context, #[case] text: &str) {
 #[case::link_of_two(
     "[leg.lan]\nlink = { interface = \"eth0\", peer = \"hb-i\" }\n[leg.wan]\nlink = {}\n"
 )]
+#[case::share_unknown("[leg.lan]\ncongestion = \"find-rate\"\nshare = \"user\"\n")]
+#[case::share_of_nothing("[leg.lan]\ncongestion = \"cubic\"\nshare = \"source\"\n")]
+#[case::rule_weight(
+    "[leg.lan]\ncongestion = \"find-rate\"\n[[rule]]\naction = \"split\"\nweight = 17\n"
+)]
+#[case::rule_weight_bypass(
+    "[leg.lan]\ncongestion = \"find-rate\"\n[[rule]]\naction = \"bypass\"\nweight = 2\n"
+)]
+#[case::rule_weight_of_nothing(
+    "[leg.lan]\ncongestion = \"bbr\"\n[[rule]]\naction = \"split\"\nweight = 2\n"
+)]
 #[case::while_gone("[leg.lan]\nwhile_gone = \"later\"\n")]
 #[case::link_unknown_peer("[leg.lan]\nlink = { peer = \"hb-i\" }\n")]
 #[case::link_unprobed_peer(

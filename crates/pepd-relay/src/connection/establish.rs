@@ -23,6 +23,7 @@ use crate::limits::Permit;
 use crate::memory::{Holding, Watch};
 use crate::outage::{Links, Returns};
 use crate::settings::{Dscp, Leg, Settings, is_self_destined};
+use crate::share;
 use crate::shared::Context;
 use crate::shortage::{self, is_shortage};
 use crate::sockopts;
@@ -113,6 +114,7 @@ pub(super) async fn establish(context: Arc<Context>, accepted: Accepted) -> Opti
         }
     };
     let connection = judge(opened, counters, peer, destination)?;
+    tell_shares(&connection, &settings, peer, destination);
     let parties = Parties {
         client: peer,
         server: destination,
@@ -161,6 +163,33 @@ fn judge(
             }
             tracing::debug!(%client, %destination, %error, "no upstream leg");
             None
+        }
+    }
+}
+
+/// Tells both legs' controls what the connection counts as, where they share a rate.
+fn tell_shares(
+    connection: &Connection,
+    settings: &Settings,
+    client: SocketAddr,
+    destination: SocketAddr,
+) {
+    let shares = [
+        (&connection.client, client),
+        (&connection.upstream, destination),
+    ]
+    .map(|(socket, towards)| {
+        let leg = settings.leg_towards(towards.ip());
+        leg.and_then(|leg| leg.share).map(|share| (socket, share))
+    });
+    if shares.iter().all(Option::is_none) {
+        return;
+    }
+    let weight = share::weight(&settings.weights, client, destination);
+    for (socket, share) in shares.into_iter().flatten() {
+        // It shares by itself then.
+        if let Err(error) = share::tell(socket.as_fd(), share, weight) {
+            tracing::debug!(%client, %destination, %error, "share a leg's rate");
         }
     }
 }

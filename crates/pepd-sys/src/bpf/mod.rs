@@ -268,9 +268,10 @@ impl Program<'_> {
     /// Has the kernel verify and compile it.
     ///
     /// # Errors
-    /// If it refuses (`BPF_PROG_LOAD`).
+    /// If it refuses (`BPF_PROG_LOAD`). EAGAIN if a signal is pending time and again.
     pub fn load(&self) -> io::Result<OwnedFd> {
-        open(Command::ProgramLoad, &self.attributes(&mut [])?)
+        let attributes = self.attributes(&mut [])?;
+        retry_on_eagain(|| open(Command::ProgramLoad, &attributes))
     }
 
     /// Tries that again, and returns what the kernel's verifier says.
@@ -278,7 +279,7 @@ impl Program<'_> {
         let mut log = vec![0; LOG];
         if let Ok(attributes) = self.attributes(&mut log) {
             // That it fails is why this is called.
-            drop(open(Command::ProgramLoad, &attributes));
+            drop(retry_on_eagain(|| open(Command::ProgramLoad, &attributes)));
         }
         let text = log.split(|&byte| byte == 0).next().unwrap_or_default();
         String::from_utf8_lossy(text).into_owned()
@@ -318,6 +319,21 @@ pub fn load_types(types: &[u8]) -> io::Result<OwnedFd> {
     open(Command::BtfLoad, &attributes)
 }
 
+/// How often a load is tried: as often as libbpf does.
+const LOADS: u32 = 5;
+
+/// Has a program loaded again where the verifier was interrupted by a signal, which it says by EAGAIN and not EINTR
+/// (kernel/bpf/verifier.c, do_check).
+fn retry_on_eagain<T>(mut load: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    for _ in 1..LOADS {
+        match load() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            result => return result,
+        }
+    }
+    load()
+}
+
 fn width(size: usize) -> io::Result<u32> {
     u32::try_from(size).map_err(|_| io::ErrorKind::InvalidInput.into())
 }
@@ -352,4 +368,40 @@ fn call_mut<A: attributes::Plain>(command: Command, attributes: &mut A) -> io::R
         )
     };
     check(libc::c_int::try_from(result).unwrap_or(-1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interrupted_load_is_tried_again() {
+        let mut loads = 0;
+        let mut interrupted = |times| {
+            loads = 0;
+            retry_on_eagain(|| {
+                loads += 1;
+                match loads <= times {
+                    true => Err(io::Error::from_raw_os_error(libc::EAGAIN)),
+                    false => Ok(loads),
+                }
+            })
+        };
+        assert_eq!(interrupted(0).unwrap(), 1);
+        assert_eq!(interrupted(4).unwrap(), 5);
+        let refused = interrupted(5).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::EAGAIN));
+        assert_eq!(loads, 5);
+    }
+
+    #[test]
+    fn what_is_refused_is_not_tried_again() {
+        let mut loads = 0;
+        let refused = retry_on_eagain::<()>(|| {
+            loads += 1;
+            Err(io::Error::from_raw_os_error(libc::EACCES))
+        });
+        assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::EACCES));
+        assert_eq!(loads, 1);
+    }
 }
