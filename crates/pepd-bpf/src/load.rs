@@ -9,7 +9,7 @@ use pepd_sys::bpf;
 use crate::Error;
 use crate::fit::{Fitter, Misfit};
 use crate::instruction::{Instruction, set_operand, set_source};
-use crate::object::{Content, Damaged, Map, Object, PROGRAM, Program};
+use crate::object::{Content, Damaged, Map, Object, Program};
 use crate::ops::{NAME, Ops};
 use crate::types::Types;
 
@@ -38,14 +38,14 @@ pub(crate) struct Registered {
     link: Option<OwnedFd>,
 }
 
-/// Loads the program under `name`, available to nobody yet.
-pub(crate) fn load(name: &[u8; NAME]) -> Result<Loaded, Error> {
+/// Loads a program under `name`, available to nobody yet.
+pub(crate) fn load(program: &[u8], name: &[u8; NAME]) -> Result<Loaded, Error> {
     let kernel = match fs::read(KERNEL_TYPES) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Error::NoTypes),
         other => other.map_err(|error| Refusal::of(KERNEL_TYPES, error)),
     };
     let loaded = kernel.and_then(|kernel| {
-        let object = Object::read(PROGRAM)?;
+        let object = Object::read(program)?;
         load_object(&object, &kernel, name)
     });
     loaded.map_err(|refusal| Error::Refused {
@@ -252,20 +252,22 @@ mod tests {
     use pepd_testbed::require;
 
     use super::*;
+    use crate::object::{LEG_RATE, RESUME};
 
     const NONE: &[u8; NAME] = b"pepd_test\0\0\0\0\0\0\0";
 
     #[test]
-    fn this_kernel_takes_it() -> Result<(), Error> {
+    fn this_kernel_takes_them() -> Result<(), Error> {
         require!(root);
-        load(NONE).map(drop)
+        load(LEG_RATE, NONE)?;
+        load(RESUME, NONE).map(drop)
     }
 
     /// Nobody has to be root to be told what the kernel lacks.
     #[test]
     fn a_kernel_that_calls_a_function_by_another_name_is_told_so() {
         let kernel = renamed("min_tso_segs", "max_tso_segs");
-        let object = Object::read(PROGRAM).unwrap();
+        let object = Object::read(LEG_RATE).unwrap();
         let refused = load_object(&object, &kernel, NONE).unwrap_err();
         assert_eq!(
             refused.to_string(),
@@ -276,7 +278,7 @@ mod tests {
     #[test]
     fn what_the_verifier_refuses_is_said_with_its_reason() -> Result<(), Refusal> {
         require!(root);
-        let mut object = Object::read(PROGRAM)?;
+        let mut object = Object::read(LEG_RATE)?;
         let mut programs = object.programs.iter_mut();
         let program = programs.find(|it| it.member == "ssthresh").unwrap();
         // r0 = r9, which nobody has set (BPF_ALU64 | BPF_MOV | BPF_X).
@@ -299,7 +301,7 @@ mod tests {
 
     #[test]
     fn types_in_another_form_are_refused() {
-        let object = Object::read(PROGRAM).unwrap();
+        let object = Object::read(LEG_RATE).unwrap();
         for kernel in [&b""[..], b"another", &[0; 100]] {
             let refused = load_object(&object, kernel, NONE).unwrap_err().to_string();
             assert!(refused.contains("in another form"), "{refused}");
