@@ -31,12 +31,13 @@ pub fn run(file: &File) -> Result {
     };
     let in_force = privileges::confine(account.as_ref(), &needs)?;
     let privileged = Privileged {
-        controls,
         made: Made {
             socket,
             page,
             injector,
+            resume: controls.resume(),
         },
+        controls,
         in_force,
     };
     let _flushed = log::start(config.log.format)?;

@@ -93,6 +93,8 @@ pub struct Made {
     /// By which legs are restarted when their link is back, and ACKs made several; none where that is not
     /// permitted.
     pub injector: Option<Arc<Injector>>,
+    /// The congestion control that opens their windows then, if the kernel takes it.
+    pub resume: Option<String>,
 }
 
 impl Privileged {

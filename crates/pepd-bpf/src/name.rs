@@ -136,7 +136,10 @@ mod tests {
              pepdf0.0",
         );
         let found: Vec<_> = found.iter().map(Name::as_str).collect();
-        assert_eq!(found, ["pepdf0_0", "pepdf0_1f", "pepdf0g0", "pepdf0zff", "pepdf0.0"]);
+        assert_eq!(
+            found,
+            ["pepdf0_0", "pepdf0_1f", "pepdf0g0", "pepdf0zff", "pepdf0.0"]
+        );
     }
 
     #[test]
@@ -148,7 +151,10 @@ mod tests {
         assert_eq!(found.len(), 20);
         assert!(!found.contains(&namespace.name(1)));
         let resume: Vec<_> = namespace.names(1, Use::Resume).collect();
-        assert_eq!(resume.iter().map(Name::as_str).collect::<Vec<_>>(), ["pepdf0.1"]);
+        assert_eq!(
+            resume.iter().map(Name::as_str).collect::<Vec<_>>(),
+            ["pepdf0.1"]
+        );
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod pace;
 mod segment;
 mod stalled;
 mod waiting;
+mod window;
 
 use std::collections::HashSet;
 use std::io;
@@ -25,9 +26,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pepd_packet::MarkValue;
+use pepd_packet::{MarkValue, Rate};
 use pepd_sys::tcp_info::{TcpInfo, tcp_info};
-use pepd_telemetry::LiveLeg;
+use pepd_telemetry::{HistoryStep, LiveLeg};
 use socket2::{SockAddr, SockRef};
 
 use answered::{Next, Unanswered};
@@ -36,6 +37,7 @@ pub(crate) use links::{Links, Returns};
 use pace::Pace;
 use stalled::Stalled;
 use waiting::Waiting;
+use window::{Opener, Paced, Share};
 
 use crate::shared::{Context, Shared};
 
@@ -83,7 +85,13 @@ pub(crate) struct Before {
     pub(crate) gone: Instant,
     /// What the worker's connections delivered together then, in bytes a second.
     pub(crate) delivery_rate: u64,
+    /// What the leg carried in all, in bytes a second, in the second of the last minute in which it was most;
+    /// none where nobody was looking.
+    pub(crate) carried: Option<u64>,
 }
+
+/// The time before an outage that tells what a link carries.
+const LATELY: Duration = Duration::from_secs(60);
 
 impl Before {
     /// Looks at the leg, whose link has just gone, or was about to go when it was looked at `earlier`.
@@ -91,11 +99,38 @@ impl Before {
         let legs = context.shared.flows.legs(context.index, leg);
         let rates = legs.iter().filter_map(|live| info(live)?.delivery_rate);
         let delivery_rate: u64 = rates.sum();
+        let delivery_rate = earlier.map_or(0, |it| it.delivery_rate).max(delivery_rate);
+        let shared = &context.shared;
+        shared.links.note(leg, context.index, delivery_rate);
         Self {
             gone: Instant::now(),
-            delivery_rate: earlier.map_or(0, |it| it.delivery_rate).max(delivery_rate),
+            delivery_rate,
+            carried: earlier.and_then(|it| it.carried).max(carried(shared, leg)),
         }
     }
+}
+
+/// Returns what a leg carried lately, at most, in bytes a second, what was sent again not counted.
+fn carried(shared: &Shared, leg: &str) -> Option<u64> {
+    let flows = &shared.flows;
+    let since = flows.epoch() + flows.uptime(Instant::now()) - LATELY.as_secs_f64();
+    let history = flows.leg_history(leg, HistoryStep::Second, since)?;
+    let rates = history
+        .points
+        .iter()
+        .map(|it| it.sent * (1.0 - it.resent) / 8.0);
+    let most = rates.fold(0.0, f64::max);
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a rate of bytes is a number that fits, and is not below 0"
+    )]
+    (most > 0.0).then_some(most as u64)
+}
+
+/// Returns the least of what is known.
+fn least(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    one.into_iter().chain(other).min()
 }
 
 /// Has the leg's connections go on where they had stopped, and ends with each of them as it was before
@@ -127,14 +162,24 @@ pub(crate) async fn restart(context: Arc<Context>, leg: Arc<str>, before: Before
             .iter()
             .filter_map(|one| Unanswered::of(one.live))
             .collect(),
+        paced: Vec::new(),
     };
+    let told = shared.links.rate(&leg).map(Rate::bytes_per_second);
+    let opener = shared.resume.as_deref().map(|control| Opener {
+        control,
+        share: Share {
+            delivered: shared.links.noted(&leg),
+            carried: least(before.carried, told),
+        },
+    });
     for again in [Duration::ZERO].into_iter().chain(AGAIN) {
         answers.await_until(up_since + again, &mut pace).await;
         stalled.retain(Stalled::is_stalled);
         for one in stalled.iter().filter(|one| is_due(&one.info, again)) {
             let at = pace.next(one.info.mss, Instant::now());
             answers.await_until(at, &mut pace).await;
-            one.restart(shared, again.is_zero().then_some(outage));
+            let outage = again.is_zero().then_some(outage);
+            answers.paced.extend(one.restart(shared, outage, opener));
         }
         waiting.retain(|one| one.is_waiting(up_since.elapsed()));
         for one in waiting.iter().filter(|one| is_due(&one.info, again)) {
@@ -143,6 +188,7 @@ pub(crate) async fn restart(context: Arc<Context>, leg: Arc<str>, before: Before
             one.wake(shared);
         }
     }
+    answers.end_pacing().await;
     recover(shared, &leg, legs, up_since).await;
 }
 
@@ -150,6 +196,8 @@ pub(crate) async fn restart(context: Arc<Context>, leg: Arc<str>, before: Before
 struct Answers<'l> {
     shared: &'l Shared,
     unanswered: Vec<Unanswered<'l>>,
+    /// Those that keep to a rate, for a while.
+    paced: Vec<Paced<'l>>,
 }
 
 impl Answers<'_> {
@@ -174,16 +222,31 @@ impl Answers<'_> {
                 }
             }
             let now = Instant::now();
+            self.paced.retain(|one| one.until > now);
             if now >= until {
                 return;
             }
             let again = now + answered::interval(self.unanswered.len());
             let again = if self.unanswered.is_empty() {
-                until
+                self.paced
+                    .iter()
+                    .map(|one| one.until)
+                    .fold(until, Instant::min)
             } else {
                 again.min(until)
             };
             tokio::time::sleep_until(again.into()).await;
+        }
+    }
+}
+
+impl Answers<'_> {
+    /// Waits until none has to keep to a rate any more.
+    async fn end_pacing(mut self) {
+        while let Some(until) = self.paced.iter().map(|one| one.until).min() {
+            tokio::time::sleep_until(until.into()).await;
+            let now = Instant::now();
+            self.paced.retain(|one| one.until > now);
         }
     }
 }
