@@ -27,7 +27,7 @@ pub fn run(file: &File) -> Result {
     // Everything after this, threads and programs, has only what is needed.
     let needs = Needs {
         config: &config,
-        has_controls: !controls.is_empty(),
+        has_controls: controls.need_bpf(),
     };
     let in_force = privileges::confine(account.as_ref(), &needs)?;
     let privileged = Privileged {

@@ -35,6 +35,12 @@ impl Control {
         self.registered.is_none()
     }
 
+    /// Returns whether it goes by itself with this process, as from Linux 6.4 on; else to remove it takes
+    /// a system call (bpf(2)).
+    pub fn goes_by_itself(&self) -> bool {
+        self.registered.as_ref().is_none_or(Registered::is_linked)
+    }
+
     /// Takes hold of what it is told and what it counts; none where an earlier daemon's serves.
     ///
     /// # Errors

@@ -77,6 +77,11 @@ impl Registered {
         Self { loaded, link }
     }
 
+    /// Returns whether it goes with its link.
+    pub(crate) fn is_linked(&self) -> bool {
+        self.link.is_some()
+    }
+
     /// Takes hold of one of its maps.
     pub(crate) fn map(&self, name: &str) -> io::Result<bpf::Map> {
         let map = self.loaded.maps.iter().find(|(it, _)| it == name);

@@ -99,9 +99,10 @@ impl Controls {
         Finders(self.by_leg.iter().filter_map(finder).collect())
     }
 
-    /// Tells whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.by_leg.is_empty() && self.resume().is_none()
+    /// Tells whether some are to be steered, or removed at the end, which takes bpf(2).
+    pub fn need_bpf(&self) -> bool {
+        let resume = self.resume.as_ref().and_then(|it| it.as_ref().ok());
+        !self.by_leg.is_empty() || resume.is_some_and(|it| !it.goes_by_itself())
     }
 
     /// Gives the control that opens windows after an outage, if the kernel takes it.

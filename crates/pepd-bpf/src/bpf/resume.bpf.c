@@ -7,8 +7,9 @@
 // write the window; so a connection is given this one for a moment, and then its own again. What was
 // delivered is its SO_MAX_PACING_RATE meanwhile: nothing has to be told, and no burst can leave.
 //
-// - When it is given (init) the window becomes what that rate brings in the least round trip; at most what
-//   the window was before the timeout. Without such a rate nothing changes.
+// - When it is given (init) the window becomes what that rate brings in the least round trip and a quarter
+//   more, since acknowledgements are delayed; at most what the window was before the timeout. Without such a
+//   rate nothing changes.
 // - When it is taken away (release) and no such rate is asked for any more, the kernel's own pacing, which
 //   was begun by it, ends. A control that needs pacing begins it itself.
 //
@@ -34,7 +35,8 @@ void resume_init(u64 *arguments)
 
 	if (rate >= NO_RATE || rtt == NO_TIME || !mss)
 		return;
-	u64 window = rate * rtt / MICROSECONDS / mss + 1;
+	u64 window = rate * rtt / MICROSECONDS / mss;
+	window += window / 4 + 1;
 	if (window > most)
 		window = most;
 	if (window > tp->snd_cwnd)

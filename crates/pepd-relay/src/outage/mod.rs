@@ -176,7 +176,9 @@ pub(crate) async fn restart(context: Arc<Context>, leg: Arc<str>, before: Before
         answers.await_until(up_since + again, &mut pace).await;
         stalled.retain(Stalled::is_stalled);
         for one in stalled.iter().filter(|one| is_due(&one.info, again)) {
-            let at = pace.next(one.info.mss, Instant::now());
+            // One that is opened sends two more soon.
+            let segments = if opener.is_some() { 3 } else { 1 };
+            let at = pace.next(segments * one.info.mss, Instant::now());
             answers.await_until(at, &mut pace).await;
             let outage = again.is_zero().then_some(outage);
             answers.paced.extend(one.restart(shared, outage, opener));

@@ -30,6 +30,12 @@ const ROUND_TRIPS: u32 = 3;
 /// (bbr_check_full_bw_reached, net/ipv4/tcp_bbr.c): the first one after an outage is too long to tell.
 const ROUND_TRIPS_OF_BBR: u32 = 8;
 
+/// The time for which the kernel's first segment holds up what follows, twice, since it credits itself with half
+/// of a pause (tcp_update_skb_after_send, net/ipv4/tcp_output.c): what is held up by that is sent by
+/// a timer, which begins with what is lost. What is not begins with what is new, and does not begin where
+/// the receiver has no room for that.
+const HELD_UP: Duration = Duration::from_millis(10);
+
 /// The least that a round trip is taken for: timers are not finer.
 const LEAST: Duration = Duration::from_millis(20);
 
@@ -64,7 +70,7 @@ pub(super) struct Opener<'s> {
 }
 
 impl<'s> Opener<'s> {
-    /// Has a leg send no faster than it did, from the first segment on; none if it is not known how fast
+    /// Has a leg send its first segment, and no faster than it did; none if it is not known how fast
     /// that was, or it has a control of pepd's own, which keeps to a rate in any case.
     pub(super) fn pace(self, live: &LiveLeg, info: &TcpInfo) -> Option<Paced<'s>> {
         let socket = live.socket.upgrade()?;
@@ -82,8 +88,10 @@ impl<'s> Opener<'s> {
         } else {
             ROUND_TRIPS
         };
-        sockopt::set_max_pacing_rate(fd, rate).ok()?;
+        let slow = u64::from(info.mss) * 1000 / u64::try_from(HELD_UP.as_millis()).unwrap_or(1);
+        sockopt::set_max_pacing_rate(fd, rate.min(slow)).ok()?;
         Some(Paced {
+            rate,
             socket: live.socket.clone(),
             control: self.control,
             before,
@@ -99,6 +107,8 @@ impl<'s> Opener<'s> {
 pub(super) struct Paced<'s> {
     socket: Weak<Socket>,
     control: &'s str,
+    /// The rate that it keeps to.
+    rate: u64,
     /// The rate that it had before.
     before: u64,
     /// The control that it has.
@@ -111,9 +121,9 @@ pub(super) struct Paced<'s> {
 impl Paced<'_> {
     /// Opens its window, and has it send.
     pub(super) fn open(&self, fd: BorrowedFd<'_>) {
-        if self.pass(fd) {
-            // This has the kernel send what waits (tcp_push_pending_frames), and where that is paced, also what
-            // is lost (tcp_tsq_write).
+        if sockopt::set_max_pacing_rate(fd, self.rate).is_ok() && self.pass(fd) {
+            // This has the kernel send what waits (tcp_push_pending_frames), and as the first segment holds that
+            // up, at first what is lost (tcp_tsq_write).
             let _ = SockRef::from(&fd).set_tcp_nodelay(true);
         }
     }
