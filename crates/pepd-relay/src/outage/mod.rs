@@ -143,7 +143,11 @@ pub(crate) async fn restart(context: Arc<Context>, leg: Arc<str>, before: Before
     let mut stalled: Vec<_> = legs.iter().filter_map(Stalled::of).collect();
     let waiting = legs.iter().filter_map(|live| Waiting::of(live, outage));
     let mut waiting: Vec<_> = waiting.collect();
-    let mut pace = Pace::new(rate(shared, &leg, before.delivery_rate), up_since);
+    let rate = rate(shared, &leg, before.delivery_rate);
+    let mut pace = match shared.resume {
+        Some(_) => Pace::of_open_windows(rate, up_since),
+        None => Pace::new(rate, up_since),
+    };
     let (restarted, peers) = (stalled.len(), waiting.len());
     if restarted + peers > 0 {
         let worker = context.index;
