@@ -174,6 +174,7 @@ pub(crate) async fn restart(context: Arc<Context>, leg: Arc<str>, before: Before
         share: Share {
             delivered: shared.links.noted(&leg),
             carried: least(before.carried, told),
+            is_shared: restarted > 1,
         },
     });
     for again in [Duration::ZERO].into_iter().chain(AGAIN) {

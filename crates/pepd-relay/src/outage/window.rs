@@ -46,11 +46,15 @@ pub(super) struct Share {
     pub(super) delivered: u64,
     /// What the link carries, in bytes a second; none where nobody knows.
     pub(super) carried: Option<u64>,
+    /// Whether there are several: samples of many come to more than the link carries, and each begins with
+    /// two segments together.
+    pub(super) is_shared: bool,
 }
 
 impl Share {
     /// Returns how fast one may begin that delivered so much.
     fn of(self, rate: u64) -> u64 {
+        let rate = if self.is_shared { rate / 4 * 3 } else { rate };
         match self.carried {
             Some(carried) if carried < self.delivered => {
                 let part = u128::from(rate) * u128::from(carried) / u128::from(self.delivered);
@@ -164,11 +168,20 @@ mod tests {
 
     #[test]
     fn all_together_begin_no_faster_than_the_link_carried() {
-        let share = |delivered, carried| Share { delivered, carried };
+        let share = |delivered, carried| Share {
+            delivered,
+            carried,
+            is_shared: false,
+        };
         assert_eq!(share(1000, None).of(400), 400);
         assert_eq!(share(1000, Some(2000)).of(400), 400);
         assert_eq!(share(1000, Some(500)).of(400), 200);
         assert_eq!(share(0, Some(0)).of(0), 0);
+        let shared = Share {
+            is_shared: true,
+            ..share(1000, None)
+        };
+        assert_eq!(shared.of(400), 300);
         let most = share(u64::MAX, Some(u64::MAX / 2));
         assert_eq!(most.of(u64::MAX), u64::MAX / 2);
     }
