@@ -144,7 +144,8 @@ pub(crate) async fn restart(context: Arc<Context>, leg: Arc<str>, before: Before
     let waiting = legs.iter().filter_map(|live| Waiting::of(live, outage));
     let mut waiting: Vec<_> = waiting.collect();
     let rate = rate(shared, &leg, before.delivery_rate);
-    let mut pace = match shared.resume {
+    let opener = opener(shared, &leg, before, stalled.len());
+    let mut pace = match opener {
         Some(_) => Pace::of_open_windows(rate, up_since),
         None => Pace::new(rate, up_since),
     };
@@ -168,15 +169,6 @@ pub(crate) async fn restart(context: Arc<Context>, leg: Arc<str>, before: Before
             .collect(),
         paced: Vec::new(),
     };
-    let told = shared.links.rate(&leg).map(Rate::bytes_per_second);
-    let opener = shared.resume.as_deref().map(|control| Opener {
-        control,
-        share: Share {
-            delivered: shared.links.noted(&leg),
-            carried: least(before.carried, told),
-            is_shared: restarted > 1,
-        },
-    });
     for again in [Duration::ZERO].into_iter().chain(AGAIN) {
         answers.await_until(up_since + again, &mut pace).await;
         stalled.retain(Stalled::is_stalled);
@@ -197,6 +189,22 @@ pub(crate) async fn restart(context: Arc<Context>, leg: Arc<str>, before: Before
     }
     answers.end_pacing().await;
     recover(shared, &leg, legs, up_since).await;
+}
+
+/// The most legs of a worker that begin with more than a segment: what each sends beside its share in the first
+/// moment is about a segment, and ten may be sent together.
+const MOST_OPENED: usize = 5;
+
+/// Returns what opens the windows of so many legs; none where nothing does, or they are too many.
+fn opener<'s>(shared: &'s Shared, leg: &str, before: Before, legs: usize) -> Option<Opener<'s>> {
+    let control = shared.resume.as_deref().filter(|_| legs <= MOST_OPENED)?;
+    let told = shared.links.rate(leg).map(Rate::bytes_per_second);
+    let share = Share {
+        delivered: shared.links.noted(leg),
+        carried: least(before.carried, told),
+        is_shared: legs > 1,
+    };
+    Some(Opener { control, share })
 }
 
 /// The legs that have been restarted, until they are answered.
