@@ -36,17 +36,18 @@ pub fn run(file: &File) -> Result {
     // Everything after this, threads and programs, has only what is needed.
     let needs = Needs {
         config: &config,
-        has_controls: !controls.is_empty(),
+        has_controls: controls.need_bpf(),
     };
     let in_force = privileges::confine(account.as_ref(), &needs)?;
     let privileged = Privileged {
-        controls,
         made: Made {
             socket,
             page,
             injector,
             lacks,
+            resume: controls.resume(),
         },
+        controls,
         in_force,
     };
     let _flushed = log::start(config.log.format)?;

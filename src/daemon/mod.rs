@@ -95,6 +95,8 @@ pub struct Made {
     pub injector: Option<Arc<Injector>>,
     /// What could not be made and is done without, in words.
     pub lacks: Vec<String>,
+    /// The congestion control that opens their windows then, if the kernel takes it.
+    pub resume: Option<String>,
 }
 
 impl Privileged {

@@ -190,8 +190,13 @@ fn serve(config: &Config, prepared: Prepared, sources: Sources, made: Made) -> R
     let watch = Watch::open()?;
     let pipes = sources.descriptors.pipes;
     let counters = Arc::clone(&sources.counters);
-    let relay = Relay::start(prepared, pipes, counters, made.injector.clone())
-        .map_err(|error| Failure::internal("start the workers", error))?;
+    let relay = Relay::start(
+        prepared,
+        pipes,
+        counters,
+        (made.injector.clone(), made.resume),
+    )
+    .map_err(|error| Failure::internal("start the workers", error))?;
     let mut holding = Holding::new(made.injector);
     let opened = holding.prepare(config)?;
     holding.follow(config, opened);

@@ -193,18 +193,20 @@ fn never(at: &mut [Instruction]) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::object::{Object, PROGRAM};
+    use crate::object::{LEG_RATE, Object, RESUME};
 
     /// In the types that it was compiled for everything is where the compiler has put it.
     #[test]
     fn a_program_fits_its_own_types_as_it_is() {
-        let object = Object::read(PROGRAM).unwrap();
-        let mut fitter = Fitter::new(&object.types, &object.types);
-        for program in &object.programs {
-            let mut instructions = program.instructions.clone();
-            let fitted = fitter.fit(&mut instructions, &program.relocations);
-            fitted.unwrap();
-            assert_eq!(instructions, program.instructions, "{}", program.name);
+        for object in [LEG_RATE, RESUME] {
+            let object = Object::read(object).unwrap();
+            let mut fitter = Fitter::new(&object.types, &object.types);
+            for program in &object.programs {
+                let mut instructions = program.instructions.clone();
+                let fitted = fitter.fit(&mut instructions, &program.relocations);
+                fitted.unwrap();
+                assert_eq!(instructions, program.instructions, "{}", program.name);
+            }
         }
     }
 

@@ -8,6 +8,7 @@ use nix::errno::Errno;
 use pepd_sys::bpf::{Map, MapKind};
 
 use crate::load::{Registered, load};
+use crate::object::{LEG_RATE, RESUME};
 use crate::ops::NAME;
 use crate::{Error, Name, NetworkNamespace, Steering, Use};
 
@@ -34,6 +35,12 @@ impl Control {
         self.registered.is_none()
     }
 
+    /// Returns whether it goes by itself with this process, as from Linux 6.4 on; else to remove it takes
+    /// a system call (bpf(2)).
+    pub fn goes_by_itself(&self) -> bool {
+        self.registered.as_ref().is_none_or(Registered::is_linked)
+    }
+
     /// Takes hold of what it is told and what it counts; none where an earlier daemon's serves.
     ///
     /// # Errors
@@ -53,14 +60,15 @@ impl Control {
 /// As [`register`].
 pub fn probe() -> Result<(), Error> {
     may_load()?;
-    load(&field(&NetworkNamespace::new(0).name(0))).map(drop)
+    load(LEG_RATE, &field(&NetworkNamespace::new(0).name(0))).map(drop)
 }
 
 /// Makes the control of a leg available to sockets in `namespace`.
 ///
 /// From Linux 6.4 on it goes with this process, however that ends. Before that, it outlives a kill;
 /// what is then left is replaced. Where this process may not do that, it is adopted if its rate is
-/// [given](Use::GivenRate), and else left where it is, and another name taken.
+/// [given](Use::GivenRate), or it is for an [outage](Use::Resume), and else left where it is, and another
+/// name taken.
 ///
 /// # Errors
 /// If the kernel lacks what it takes, or this process the capabilities.
@@ -68,7 +76,7 @@ pub fn register(namespace: NetworkNamespace, leg: u8, of: Use) -> Result<Control
     let deadline = Instant::now() + PATIENCE;
     may_load()?;
     for name in namespace.names(leg, of) {
-        let loaded = load(&field(&name))?;
+        let loaded = load(program(of), &field(&name))?;
         loop {
             match loaded.register() {
                 Ok(link) => {
@@ -84,12 +92,20 @@ pub fn register(namespace: NetworkNamespace, leg: u8, of: Use) -> Result<Control
             }
             wait(deadline, &name)?;
         }
-        if of == Use::GivenRate {
+        if of != Use::FoundRate {
             let registered = None;
             return Ok(Control { name, registered });
         }
     }
-    Err(Error::NameTaken(namespace.name(leg)))
+    let last = namespace.names(leg, of).last();
+    Err(Error::NameTaken(last.unwrap_or(namespace.name(leg))))
+}
+
+fn program(of: Use) -> &'static [u8] {
+    match of {
+        Use::GivenRate | Use::FoundRate => LEG_RATE,
+        Use::Resume => RESUME,
+    }
 }
 
 /// Returns an error where this process may not load a program.

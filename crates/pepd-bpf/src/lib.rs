@@ -7,7 +7,10 @@
 //! [removes](remove_left) what a killed daemon may have left, and carries [orders](Order) and
 //! [counts](Counts) between the program and whoever finds the rate ([`Steering`]).
 //!
-//! The program is in the repository compiled (`cargo xtask bpf` does that), and read (`object.rs`), fitted to
+//! A third one is nobody's for long: after an outage a connection is given it for a moment, which opens its
+//! window (`src/bpf/resume.bpf.c`, [`Use::Resume`]).
+//!
+//! The programs are in the repository compiled (`cargo xtask bpf` does that), and read (`object.rs`), fitted to
 //! the running kernel's types (`fit.rs`, `ops.rs`) and loaded (`load.rs`) here: so building pepd takes no C compiler, and
 //! running it no library.
 

@@ -9,7 +9,7 @@ use pepd_sys::bpf;
 use crate::Error;
 use crate::fit::{Fitter, Misfit};
 use crate::instruction::{Instruction, set_operand, set_source};
-use crate::object::{Content, Damaged, Map, Object, PROGRAM, Program};
+use crate::object::{Content, Damaged, Map, Object, Program};
 use crate::ops::{NAME, Ops};
 use crate::types::Types;
 
@@ -38,14 +38,14 @@ pub(crate) struct Registered {
     link: Option<OwnedFd>,
 }
 
-/// Loads the program under `name`, available to nobody yet.
-pub(crate) fn load(name: &[u8; NAME]) -> Result<Loaded, Error> {
+/// Loads a program under `name`, available to nobody yet.
+pub(crate) fn load(program: &[u8], name: &[u8; NAME]) -> Result<Loaded, Error> {
     let kernel = match fs::read(KERNEL_TYPES) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Error::NoTypes),
         other => other.map_err(|error| Refusal::of(KERNEL_TYPES, error)),
     };
     let loaded = kernel.and_then(|kernel| {
-        let object = Object::read(PROGRAM)?;
+        let object = Object::read(program)?;
         load_object(&object, &kernel, name)
     });
     loaded.map_err(|refusal| Error::Refused {
@@ -75,6 +75,11 @@ impl Registered {
     /// Takes a program that has been [registered](Loaded::register).
     pub(crate) fn new(loaded: Loaded, link: Option<OwnedFd>) -> Self {
         Self { loaded, link }
+    }
+
+    /// Returns whether it goes with its link.
+    pub(crate) fn is_linked(&self) -> bool {
+        self.link.is_some()
     }
 
     /// Takes hold of one of its maps.
@@ -266,13 +271,15 @@ mod tests {
     use pepd_testbed::require;
 
     use super::*;
+    use crate::object::{LEG_RATE, RESUME};
 
     const NONE: &[u8; NAME] = b"pepd_test\0\0\0\0\0\0\0";
 
     #[test]
-    fn this_kernel_takes_it() -> Result<(), Error> {
+    fn this_kernel_takes_them() -> Result<(), Error> {
         require!(root);
-        load(NONE).map(drop)
+        load(LEG_RATE, NONE)?;
+        load(RESUME, NONE).map(drop)
     }
 
     /// A kernel without IPv6 has no such addresses in its sockets: what reads them is never reached there.
@@ -281,7 +288,7 @@ mod tests {
         require!(root);
         let without_one = renamed(&types(), "skc_v6_daddr", "skc_v7_daddr");
         let without = renamed(&without_one, "skc_v6_rcv_saddr", "skc_v7_rcv_saddr");
-        let object = Object::read(PROGRAM)?;
+        let object = Object::read(LEG_RATE)?;
         for kernel in [without_one, without] {
             load_object(&object, &kernel, NONE)?;
         }
@@ -292,7 +299,7 @@ mod tests {
     #[test]
     fn a_kernel_that_calls_a_function_by_another_name_is_told_so() {
         let kernel = renamed(&types(), "min_tso_segs", "max_tso_segs");
-        let object = Object::read(PROGRAM).unwrap();
+        let object = Object::read(LEG_RATE).unwrap();
         let refused = load_object(&object, &kernel, NONE).unwrap_err();
         assert_eq!(
             refused.to_string(),
@@ -303,7 +310,7 @@ mod tests {
     #[test]
     fn what_the_verifier_refuses_is_said_with_its_reason() -> Result<(), Refusal> {
         require!(root);
-        let mut object = Object::read(PROGRAM)?;
+        let mut object = Object::read(LEG_RATE)?;
         let mut programs = object.programs.iter_mut();
         let program = programs.find(|it| it.member == "ssthresh").unwrap();
         // r0 = r9, which nobody has set (BPF_ALU64 | BPF_MOV | BPF_X).
@@ -326,7 +333,7 @@ mod tests {
 
     #[test]
     fn types_in_another_form_are_refused() {
-        let object = Object::read(PROGRAM).unwrap();
+        let object = Object::read(LEG_RATE).unwrap();
         for kernel in [&b""[..], b"another", &[0; 100]] {
             let refused = load_object(&object, kernel, NONE).unwrap_err().to_string();
             assert!(refused.contains("in another form"), "{refused}");
@@ -349,7 +356,7 @@ mod tests {
         let header = u32::from_ne_bytes(*kernel[4..].first_chunk().unwrap());
         let info = usize::try_from(header).unwrap() + 4;
         kernel[info..info + 4].copy_from_slice(&(127_u32 << 24).to_ne_bytes());
-        let object = Object::read(PROGRAM).unwrap();
+        let object = Object::read(LEG_RATE).unwrap();
         let refused = load_object(&object, &kernel, NONE).unwrap_err();
         assert_eq!(
             refused.to_string(),

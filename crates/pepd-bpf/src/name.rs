@@ -45,6 +45,7 @@ impl NetworkNamespace {
         let separators = match of {
             Use::GivenRate => GIVEN..=GIVEN,
             Use::FoundRate => FOUND,
+            Use::Resume => RESUME..=RESUME,
         };
         separators.map(move |separator| self.with(separator, leg))
     }
@@ -64,7 +65,7 @@ impl NetworkNamespace {
         let prefix = self.prefix();
         let ours = |name: &&str| {
             let rest = name.strip_prefix(&prefix);
-            let is_separator = |it: char| it == GIVEN || FOUND.contains(&it);
+            let is_separator = |it: char| [GIVEN, RESUME].contains(&it) || FOUND.contains(&it);
             let leg = rest.and_then(|rest| rest.strip_prefix(is_separator));
             leg.is_some_and(|leg| u8::from_str_radix(leg, 16).is_ok())
         };
@@ -83,6 +84,7 @@ const PREFIX: &str = "pepd";
 /// rate is found: where an old one may not be removed, another is taken.
 const GIVEN: char = '_';
 const FOUND: RangeInclusive<char> = 'g'..='z';
+const RESUME: char = '.';
 
 /// What a control is registered for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +93,9 @@ pub enum Use {
     GivenRate,
     /// A rate that user space finds.
     FoundRate,
+    /// Opening a window after an outage, to what the socket's rate (`SO_MAX_PACING_RATE`) brings in a round
+    /// trip. A socket has it for a moment only.
+    Resume,
 }
 
 /// The kernel's name for the control of a leg: `pepd`, the namespace, and the leg, as in
@@ -127,10 +132,14 @@ mod tests {
     fn only_the_namespaces_own_are_found() {
         let namespace = NetworkNamespace::new(0xf0);
         let found = namespace.among(
-            "reno cubic pepdf0_0 pepdf0_1f pepdf00_1 pepdf0_x pepdf0_100 pepdf0g0 pepdf0zff pepdf0fg",
+            "reno cubic pepdf0_0 pepdf0_1f pepdf00_1 pepdf0_x pepdf0_100 pepdf0g0 pepdf0zff pepdf0fg \
+             pepdf0.0",
         );
         let found: Vec<_> = found.iter().map(Name::as_str).collect();
-        assert_eq!(found, ["pepdf0_0", "pepdf0_1f", "pepdf0g0", "pepdf0zff"]);
+        assert_eq!(
+            found,
+            ["pepdf0_0", "pepdf0_1f", "pepdf0g0", "pepdf0zff", "pepdf0.0"]
+        );
     }
 
     #[test]
@@ -141,6 +150,11 @@ mod tests {
         let found: Vec<_> = namespace.names(1, Use::FoundRate).collect();
         assert_eq!(found.len(), 20);
         assert!(!found.contains(&namespace.name(1)));
+        let resume: Vec<_> = namespace.names(1, Use::Resume).collect();
+        assert_eq!(
+            resume.iter().map(Name::as_str).collect::<Vec<_>>(),
+            ["pepdf0.1"]
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The compiled program as it is in the repository: an ELF file of clang's.
+//! The compiled programs as they are in the repository: ELF files of clang's.
 
 use std::ffi::CStr;
 
@@ -7,12 +7,21 @@ use object::{Object as _, ObjectSection as _, ObjectSymbol as _, RelocationTarge
 use crate::instruction::{Instruction, operand};
 use crate::types::{Id, Named, Types, words};
 
-/// The compiled program: `cargo xtask bpf` makes it of the files beside it.
-#[cfg(target_endian = "little")]
-pub(crate) const PROGRAM: &[u8] = include_bytes!("bpf/leg_rate.bpfel.o");
-/// The compiled program: `cargo xtask bpf` makes it of the files beside it.
-#[cfg(target_endian = "big")]
-pub(crate) const PROGRAM: &[u8] = include_bytes!("bpf/leg_rate.bpfeb.o");
+/// Gives a compiled program: `cargo xtask bpf` makes it of the files beside it.
+macro_rules! program {
+    ($name:literal) => {
+        if cfg!(target_endian = "little") {
+            include_bytes!(concat!("bpf/", $name, ".bpfel.o"))
+        } else {
+            include_bytes!(concat!("bpf/", $name, ".bpfeb.o"))
+        }
+    };
+}
+
+/// The control that keeps to a leg's rate.
+pub(crate) const LEG_RATE: &[u8] = program!("leg_rate");
+/// The one that opens a window.
+pub(crate) const RESUME: &[u8] = program!("resume");
 
 /// What an object consists of.
 #[derive(Debug)]

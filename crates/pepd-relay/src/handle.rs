@@ -88,12 +88,13 @@ pub struct Relay {
 
 impl Relay {
     /// Starts a worker for each set of listeners. `pipes` is how many pipes, of two descriptors
-    /// each, all of them together may have; by `injector` legs are restarted when their link is back.
+    /// each, all of them together may have; by `injector` legs are restarted when their link is back, and
+    /// the congestion control called `resume` opens their windows.
     pub fn start(
         prepared: Prepared,
         pipes: usize,
         counters: Arc<Counters>,
-        injector: Option<Arc<Injector>>,
+        (injector, resume): (Option<Arc<Injector>>, Option<String>),
     ) -> io::Result<Self> {
         let Prepared {
             settings,
@@ -126,6 +127,7 @@ impl Relay {
             settings: ArcSwap::from_pointee(settings),
             counters,
             injector,
+            resume,
             links: Arc::default(),
             workers: listeners.len().max(1),
             fast_open_key: key,

@@ -35,6 +35,8 @@ pub(crate) struct Shared {
     pub(crate) access_log: AccessLog,
     /// By which legs are restarted; none where that was not permitted.
     pub(crate) injector: Option<Arc<Injector>>,
+    /// The congestion control that opens the windows of those; none where the kernel does not take it.
+    pub(crate) resume: Option<String>,
     /// The links under the legs.
     pub(crate) links: Arc<Links>,
     /// The number of workers.

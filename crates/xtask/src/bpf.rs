@@ -1,4 +1,4 @@
-//! `cargo xtask bpf` compiles the BPF program of pepd-bpf. What comes out is kept in the repository, so that
+//! `cargo xtask bpf` compiles the BPF programs of pepd-bpf. What comes out is kept in the repository, so that
 //! whoever builds pepd needs no compiler for it.
 //!
 //! It is one version of clang that decides what that is, byte for byte: another one's instructions are others.
@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use crate::directories::source_directory;
 use crate::packages;
 
-/// Compile the BPF program of the congestion controls, as it is kept in the repository
+/// Compile the BPF programs of the congestion controls, as it is kept in the repository
 #[derive(clap::Args)]
 pub struct Args {
     /// Change nothing, and fail if what is kept is not what its source gives
@@ -26,22 +26,25 @@ const CLANG: &str = "clang-19";
 /// What takes from an object what is for a linker and a debugger.
 const STRIP: &str = "llvm-strip-19";
 
-/// Where the program is, its source as well as what is kept.
+/// Where the programs are, their sources as well as what is kept.
 const FOLDER: &str = "crates/pepd-bpf/src/bpf";
 
-/// The source, and what it is compiled to, by target.
-const SOURCE: &str = "leg_rate.bpf.c";
-const OBJECTS: [(&str, &str); 2] = [("bpfel", "leg_rate.bpfel.o"), ("bpfeb", "leg_rate.bpfeb.o")];
+/// The programs' names: `NAME.bpf.c` is compiled to `NAME.TARGET.o`.
+const PROGRAMS: [&str; 2] = ["leg_rate", "resume"];
 
-/// Compiles the program, or compares what is kept with that.
+/// What each is compiled for: processors of either byte order.
+const TARGETS: [&str; 2] = ["bpfel", "bpfeb"];
+
+/// Compiles the programs, or compares what is kept with that.
 pub fn run(args: &Args) -> Result<()> {
     packages::provide(packages::BPF)?;
     let folder = source_directory()?.join(FOLDER);
-    for (target, object) in OBJECTS {
-        let compiled = compile(&folder, target)?;
-        let kept = folder.join(object);
+    for (program, target) in all() {
+        let compiled = compile(&folder, program, target)?;
+        let object = object(program, target);
+        let kept = folder.join(&object);
         if args.check {
-            check(&kept, &compiled)?;
+            check(&kept, &compiled, program)?;
         } else {
             fs::write(&kept, &compiled).with_context(|| kept.display().to_string())?;
             println!("{FOLDER}/{object}: {} bytes", compiled.len());
@@ -50,21 +53,37 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn check(kept: &Path, compiled: &[u8]) -> Result<()> {
+/// Gives each program with each target.
+fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
+    PROGRAMS
+        .into_iter()
+        .flat_map(|program| TARGETS.map(|target| (program, target)))
+}
+
+fn source(program: &str) -> String {
+    format!("{program}.bpf.c")
+}
+
+fn object(program: &str, target: &str) -> String {
+    format!("{program}.{target}.o")
+}
+
+fn check(kept: &Path, compiled: &[u8], program: &str) -> Result<()> {
     let bytes = fs::read(kept).with_context(|| kept.display().to_string())?;
     ensure!(
         bytes == compiled,
-        "{} is not what {CLANG} makes of {FOLDER}/{SOURCE}: run `cargo xtask bpf`, and commit it",
-        kept.display()
+        "{} is not what {CLANG} makes of {FOLDER}/{}: run `cargo xtask bpf`, and commit it",
+        kept.display(),
+        source(program)
     );
     Ok(())
 }
 
 /// Returns what the source gives, without what nobody reads: a debugger's tables, labels, and relocations of
 /// the types, which loaders do without.
-fn compile(folder: &Path, target: &str) -> Result<Vec<u8>> {
+fn compile(folder: &Path, program: &str, target: &str) -> Result<Vec<u8>> {
     let scratch = tempfile::tempdir()?;
-    let object = scratch.path().join("object");
+    let (source, object) = (source(program), scratch.path().join("object"));
     // Names of folders would go into it.
     let reproducibly = "-fdebug-compilation-dir=.";
     let of_types = [
@@ -76,7 +95,7 @@ fn compile(folder: &Path, target: &str) -> Result<Vec<u8>> {
         Command::new(CLANG)
             .current_dir(folder)
             .args(["-target", target, "-mcpu=v3", "-O2", "-g", reproducibly])
-            .args(["-Wall", "-Wextra", "-Werror", "-c", SOURCE, "-o"])
+            .args(["-Wall", "-Wextra", "-Werror", "-c", &source, "-o"])
             .arg(&object),
     )?;
     execute(
@@ -117,15 +136,23 @@ mod tests {
             let file = file?;
             fs::copy(file.path(), scratch.path().join(file.file_name()))?;
         }
-        for (target, object) in OBJECTS {
-            check(&folder.join(object), &compile(scratch.path(), target)?)?;
-        }
-        let source = scratch.path().join(SOURCE);
-        let changed = fs::read_to_string(&source)?.replace("#define WINDOW 3", "#define WINDOW 4");
-        fs::write(&source, changed)?;
-        for (target, object) in OBJECTS {
-            let refused = check(&folder.join(object), &compile(scratch.path(), target)?);
-            assert!(refused.unwrap_err().to_string().contains("cargo xtask bpf"));
+        let check = |program, target| {
+            let kept = folder.join(object(program, target));
+            check(&kept, &compile(scratch.path(), program, target)?, program)
+        };
+        all().try_for_each(|(program, target)| check(program, target))?;
+        for (program, constant) in [
+            ("leg_rate", "#define WINDOW 3"),
+            ("resume", "#define MICROSECONDS 1"),
+        ] {
+            let source = scratch.path().join(source(program));
+            let (before, after) = (fs::read_to_string(&source)?, format!("{constant}0"));
+            let changed = before.replace(constant, &after);
+            fs::write(&source, changed)?;
+            for target in TARGETS {
+                let refused = check(program, target);
+                assert!(refused.unwrap_err().to_string().contains("cargo xtask bpf"));
+            }
         }
         Ok(())
     }

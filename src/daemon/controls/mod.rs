@@ -20,6 +20,8 @@ use crate::exit::{Failure, Result};
 #[derive(Debug, Default)]
 pub struct Controls {
     by_leg: BTreeMap<String, Own>,
+    /// What opens windows after an outage, or why nothing does.
+    resume: Option<std::result::Result<Control, Error>>,
 }
 
 /// A leg's control of pepd's own.
@@ -53,7 +55,7 @@ impl Controls {
             };
             let control = pepd_bpf::register(namespace, number, of.1)?;
             let steering = match of.1 {
-                Use::GivenRate => None,
+                Use::GivenRate | Use::Resume => None,
                 Use::FoundRate => control.steering()?,
             };
             let own = Own {
@@ -64,7 +66,8 @@ impl Controls {
             };
             by_leg.insert(leg.name.clone(), own);
         }
-        Ok(Self { by_leg })
+        let resume = Some(pepd_bpf::register(namespace, 0, Use::Resume));
+        Ok(Self { by_leg, resume })
     }
 
     /// Starts to look for the rates that are to be found.
@@ -97,13 +100,23 @@ impl Controls {
         Finders(self.by_leg.iter().filter_map(finder).collect())
     }
 
-    /// Tells whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.by_leg.is_empty()
+    /// Tells whether some are to be steered, or removed at the end, which takes bpf(2).
+    pub fn need_bpf(&self) -> bool {
+        let resume = self.resume.as_ref().and_then(|it| it.as_ref().ok());
+        !self.by_leg.is_empty() || resume.is_some_and(|it| !it.goes_by_itself())
+    }
+
+    /// Gives the control that opens windows after an outage, if the kernel takes it.
+    pub fn resume(&self) -> Option<String> {
+        let control = self.resume.as_ref()?.as_ref().ok()?;
+        Some(control.name().as_str().to_owned())
     }
 
     /// Logs what the legs' controls are called in `ss`.
     pub fn report(&self) {
+        if let Some(Err(error)) = &self.resume {
+            tracing::info!(%error, "after an outage connections begin as after any timeout");
+        }
         for (leg, own) in &self.by_leg {
             let name = own.control.name();
             if own.control.is_adopted() {

@@ -67,6 +67,15 @@ struct inet_connection_sock {
 	u64 icsk_ca_priv[13];
 } OF_KERNEL;
 
+// A minimum over a time (include/linux/win_minmax.h); the first sample is it.
+struct minmax_sample {
+	u32 v;
+} OF_KERNEL;
+
+struct minmax {
+	struct minmax_sample s[3];
+} OF_KERNEL;
+
 // Of the segment that was sent last of all that were acknowledged (RFC 8985).
 struct tcp_rack {
 	u64 mstamp;
@@ -82,8 +91,11 @@ struct tcp_sock {
 	u32 snd_una;
 	u32 snd_wnd;
 	u32 snd_cwnd;
+	u32 snd_cwnd_cnt;
 	u32 snd_cwnd_clamp;
 	u32 snd_ssthresh;
+	u32 prior_cwnd;
+	u32 packets_out;
 	u32 srtt_us;
 	u32 mss_cache;
 	u32 lost;
@@ -92,6 +104,7 @@ struct tcp_sock {
 	u32 total_retrans;
 	u32 data_segs_out;
 	u32 delivered;
+	struct minmax rtt_min;
 	struct tcp_rack rack;
 	u16 tcp_header_len;
 } OF_KERNEL;
@@ -105,6 +118,7 @@ struct tcp_congestion_ops {
 	u32 (*min_tso_segs)(struct sock *sk);
 	void (*init)(struct sock *sk);
 	void (*release)(struct sock *sk);
+	void (*cong_avoid)(struct sock *sk, u32 acknowledgement, u32 acknowledged);
 	void (*cong_control)(struct sock *sk);
 	void (*cwnd_event)(struct sock *sk, u32 event);
 };

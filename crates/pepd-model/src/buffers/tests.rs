@@ -37,6 +37,11 @@ fn a_short_path_is_the_kernels() {
 }
 
 /// 600 ms at 50 Mbit/s are 3.75 MB, and what a sample shows at first is what the buffer allows.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "bytes under way, fewer than a buffer has"
+)]
 #[rstest]
 #[case::reno_s_window(1.0)]
 #[case::bbr_s(2.0)]
@@ -208,6 +213,9 @@ fn an_account_is_full_when_another_one_does_not_fit() {
     assert!(account.judge(None), "without a limit it is never full");
 }
 
+/// Four buffers with their sizes; what their path carries in bits per second, and its round trip in ms.
+type Flow = ([(Tuner, u64); 4], f64, u64);
+
 proptest! {
     /// However many come, whatever they carry, and whoever stops to read: what all buffers may hold
     /// stays within the limit, so also what they do hold.
@@ -221,7 +229,7 @@ proptest! {
         let cost = 2 * (2 * KERNEL + 2 * BEYOND);
         let mut account = Account::default();
         // Four buffers each; of each what the path carries.
-        let mut flows: Vec<([(Tuner, u64); 4], f64, u64)> = Vec::new();
+        let mut flows: Vec<Flow> = Vec::new();
         for (count, bits, rtt) in arrivals {
             for _ in 0..count {
                 if account.is_full() {

@@ -13,6 +13,8 @@ pub(crate) struct Links {
     gone: ArcSwap<HashSet<Arc<str>>>,
     /// How fast those are that say so.
     rates: ArcSwap<HashMap<Arc<str>, Rate>>,
+    /// What each worker's connections over a leg delivered when its link went, in bytes a second.
+    delivered: ArcSwap<HashMap<(Arc<str>, usize), u64>>,
     /// The last that has come back.
     back: watch::Sender<Option<Arc<str>>>,
 }
@@ -22,6 +24,7 @@ impl Default for Links {
         Self {
             gone: ArcSwap::default(),
             rates: ArcSwap::default(),
+            delivered: ArcSwap::default(),
             back: watch::Sender::new(None),
         }
     }
@@ -62,6 +65,22 @@ impl Links {
     /// Returns how fast it is, if it says so.
     pub(crate) fn rate(&self, leg: &str) -> Option<Rate> {
         self.rates.load().get(leg).copied()
+    }
+
+    /// Notes what a worker's connections over it delivered when it went, in bytes a second.
+    pub(crate) fn note(&self, leg: &str, worker: usize, rate: u64) {
+        self.delivered.rcu(|delivered| {
+            let mut delivered = HashMap::clone(delivered);
+            delivered.insert((leg.into(), worker), rate);
+            delivered
+        });
+    }
+
+    /// Returns what all workers' delivered together.
+    pub(crate) fn noted(&self, leg: &str) -> u64 {
+        let delivered = self.delivered.load();
+        let of_leg = delivered.iter().filter(|((it, _), _)| &**it == leg);
+        of_leg.map(|(_, rate)| rate).sum()
     }
 
     /// Returns whether it is gone.
@@ -112,6 +131,15 @@ mod tests {
         assert!(!links.is_gone("radio"));
         assert!(returns.of("radio").now_or_never().is_some());
         assert!(returns.of("radio").now_or_never().is_none(), "once");
+        for (leg, worker, rate) in [
+            ("radio", 0, 9),
+            ("radio", 1, 2),
+            ("radio", 0, 1),
+            ("lan", 0, 7),
+        ] {
+            links.note(leg, worker, rate);
+        }
+        assert_eq!((links.noted("radio"), links.noted("wan")), (3, 0));
         links.set_rate(&radio, Some(Rate(8_000)));
         assert_eq!(
             (links.rate("radio"), links.rate("lan")),

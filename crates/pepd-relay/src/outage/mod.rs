@@ -17,6 +17,7 @@ mod pace;
 mod segment;
 mod stalled;
 mod waiting;
+mod window;
 
 use std::collections::HashSet;
 use std::io;
@@ -25,9 +26,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pepd_packet::MarkValue;
+use pepd_packet::{MarkValue, Rate};
 use pepd_sys::tcp_info::{TcpInfo, tcp_info};
-use pepd_telemetry::LiveLeg;
+use pepd_telemetry::{HistoryStep, LiveLeg};
 use socket2::{SockAddr, SockRef};
 
 use answered::{Next, Unanswered};
@@ -36,6 +37,7 @@ pub(crate) use links::{Links, Returns};
 use pace::Pace;
 use stalled::Stalled;
 use waiting::Waiting;
+use window::{Opener, Paced, Share};
 
 use crate::shared::{Context, Shared};
 
@@ -83,7 +85,13 @@ pub(crate) struct Before {
     pub(crate) gone: Instant,
     /// What the worker's connections delivered together then, in bytes a second.
     pub(crate) delivery_rate: u64,
+    /// What the leg carried in all, in bytes a second, in the second of the last minute in which it was most;
+    /// none where nobody was looking.
+    pub(crate) carried: Option<u64>,
 }
+
+/// The time before an outage that tells what a link carries.
+const LATELY: Duration = Duration::from_secs(60);
 
 impl Before {
     /// Looks at the leg, whose link has just gone, or was about to go when it was looked at `earlier`.
@@ -91,11 +99,38 @@ impl Before {
         let legs = context.shared.flows.legs(context.index, leg);
         let rates = legs.iter().filter_map(|live| info(live)?.delivery_rate);
         let delivery_rate: u64 = rates.sum();
+        let delivery_rate = earlier.map_or(0, |it| it.delivery_rate).max(delivery_rate);
+        let shared = &context.shared;
+        shared.links.note(leg, context.index, delivery_rate);
         Self {
             gone: Instant::now(),
-            delivery_rate: earlier.map_or(0, |it| it.delivery_rate).max(delivery_rate),
+            delivery_rate,
+            carried: earlier.and_then(|it| it.carried).max(carried(shared, leg)),
         }
     }
+}
+
+/// Returns what a leg carried lately, at most, in bytes a second, what was sent again not counted.
+fn carried(shared: &Shared, leg: &str) -> Option<u64> {
+    let flows = &shared.flows;
+    let since = flows.epoch() + flows.uptime(Instant::now()) - LATELY.as_secs_f64();
+    let history = flows.leg_history(leg, HistoryStep::Second, since)?;
+    let rates = history
+        .points
+        .iter()
+        .map(|it| it.sent * (1.0 - it.resent) / 8.0);
+    let most = rates.fold(0.0, f64::max);
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a rate of bytes is a number that fits, and is not below 0"
+    )]
+    (most > 0.0).then_some(most as u64)
+}
+
+/// Returns the least of what is known.
+fn least(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    one.into_iter().chain(other).min()
 }
 
 /// Has the leg's connections go on where they had stopped, and ends with each of them as it was before
@@ -108,7 +143,12 @@ pub(crate) async fn restart(context: Arc<Context>, leg: Arc<str>, before: Before
     let mut stalled: Vec<_> = legs.iter().filter_map(Stalled::of).collect();
     let waiting = legs.iter().filter_map(|live| Waiting::of(live, outage));
     let mut waiting: Vec<_> = waiting.collect();
-    let mut pace = Pace::new(rate(shared, &leg, before.delivery_rate), up_since);
+    let rate = rate(shared, &leg, before.delivery_rate);
+    let opener = opener(shared, &leg, before, stalled.len());
+    let mut pace = match opener {
+        Some(_) => Pace::of_open_windows(rate, up_since),
+        None => Pace::new(rate, up_since),
+    };
     let (restarted, peers) = (stalled.len(), waiting.len());
     if restarted + peers > 0 {
         let worker = context.index;
@@ -127,14 +167,18 @@ pub(crate) async fn restart(context: Arc<Context>, leg: Arc<str>, before: Before
             .iter()
             .filter_map(|one| Unanswered::of(one.live))
             .collect(),
+        paced: Vec::new(),
     };
     for again in [Duration::ZERO].into_iter().chain(AGAIN) {
         answers.await_until(up_since + again, &mut pace).await;
         stalled.retain(Stalled::is_stalled);
         for one in stalled.iter().filter(|one| is_due(&one.info, again)) {
-            let at = pace.next(one.info.mss, Instant::now());
+            // One that is opened sends two more soon.
+            let segments = if opener.is_some() { 3 } else { 1 };
+            let at = pace.next(segments * one.info.mss, Instant::now());
             answers.await_until(at, &mut pace).await;
-            one.restart(shared, again.is_zero().then_some(outage));
+            let outage = again.is_zero().then_some(outage);
+            answers.paced.extend(one.restart(shared, outage, opener));
         }
         waiting.retain(|one| one.is_waiting(up_since.elapsed()));
         for one in waiting.iter().filter(|one| is_due(&one.info, again)) {
@@ -143,13 +187,32 @@ pub(crate) async fn restart(context: Arc<Context>, leg: Arc<str>, before: Before
             one.wake(shared);
         }
     }
+    answers.end_pacing().await;
     recover(shared, &leg, legs, up_since).await;
+}
+
+/// The most legs of a worker that begin with more than a segment: what each sends beside its share in the first
+/// moment is about a segment, and ten may be sent together (20 legs sent 134,460 bytes in 100 ms, of 115,140).
+const MOST_OPENED: usize = 5;
+
+/// Returns what opens the windows of so many legs; none where nothing does, or they are too many.
+fn opener<'s>(shared: &'s Shared, leg: &str, before: Before, legs: usize) -> Option<Opener<'s>> {
+    let control = shared.resume.as_deref().filter(|_| legs <= MOST_OPENED)?;
+    let told = shared.links.rate(leg).map(Rate::bytes_per_second);
+    let share = Share {
+        delivered: shared.links.noted(leg),
+        carried: least(before.carried, told),
+        is_shared: legs > 1,
+    };
+    Some(Opener { control, share })
 }
 
 /// The legs that have been restarted, until they are answered.
 struct Answers<'l> {
     shared: &'l Shared,
     unanswered: Vec<Unanswered<'l>>,
+    /// Those that keep to a rate, for a while.
+    paced: Vec<Paced<'l>>,
 }
 
 impl Answers<'_> {
@@ -174,16 +237,31 @@ impl Answers<'_> {
                 }
             }
             let now = Instant::now();
+            self.paced.retain(|one| one.until > now);
             if now >= until {
                 return;
             }
             let again = now + answered::interval(self.unanswered.len());
             let again = if self.unanswered.is_empty() {
-                until
+                self.paced
+                    .iter()
+                    .map(|one| one.until)
+                    .fold(until, Instant::min)
             } else {
                 again.min(until)
             };
             tokio::time::sleep_until(again.into()).await;
+        }
+    }
+}
+
+impl Answers<'_> {
+    /// Waits until none has to keep to a rate any more.
+    async fn end_pacing(mut self) {
+        while let Some(until) = self.paced.iter().map(|one| one.until).min() {
+            tokio::time::sleep_until(until.into()).await;
+            let now = Instant::now();
+            self.paced.retain(|one| one.until > now);
         }
     }
 }

@@ -22,6 +22,14 @@ pub(super) struct Pace {
 }
 
 impl Pace {
+    /// Begins at `now`, at so many bytes a second, for connections of which each goes on with more at once.
+    pub(super) fn of_open_windows(rate: u64, now: Instant) -> Self {
+        Self {
+            at_once: 0,
+            ..Self::new(rate, now)
+        }
+    }
+
     /// Begins at `now`, at so many bytes a second.
     pub(super) fn new(rate: u64, now: Instant) -> Self {
         Self {

@@ -30,6 +30,7 @@ use pepd_sys::tcp_info::{TcpInfo, tcp_info};
 use pepd_telemetry::LiveLeg;
 
 use super::segment::send_first;
+use super::window::{Opener, Paced};
 use super::{Ends, Injector, info};
 use crate::shared::Shared;
 
@@ -62,14 +63,28 @@ impl<'l> Stalled<'l> {
         })
     }
 
-    /// Has it go on. At the first attempt it is said how long the outage was.
-    pub(super) fn restart(&self, shared: &Shared, outage: Option<Duration>) {
-        let (Some(socket), Some(injector)) = (self.live.socket.upgrade(), &shared.injector) else {
-            return;
-        };
+    /// Has it go on, and, at the first attempt, at the rate that it had; then it is said how long the outage
+    /// was.
+    pub(super) fn restart<'s>(
+        &self,
+        shared: &Shared,
+        outage: Option<Duration>,
+        opener: Option<Opener<'s>>,
+    ) -> Option<Paced<'s>> {
+        let (socket, injector) = (self.live.socket.upgrade()?, shared.injector.as_ref()?);
+        // Only where something waits that was not sent yet can the kernel be had to send; and what takes its
+        // timeout for a false alarm would find a smaller window than without this.
+        let can_send = self.info.unacked > 0 && self.info.unsent > 0;
+        let opener = opener.filter(|_| outage.is_some() && can_send);
+        let paced = opener.and_then(|opener| opener.pace(self.live, &self.info));
         if let Err(error) = restart(socket.as_fd(), injector, shared, outage) {
             tracing::debug!(flow = self.live.flow, %error, "restart a leg");
         }
+        // After what undoes doublings, since that is a timeout more.
+        if let Some(paced) = &paced {
+            paced.open(socket.as_fd());
+        }
+        paced
     }
 }
 

@@ -1,0 +1,188 @@
+//! Windows of legs that are restarted.
+//!
+//! By its timeouts the kernel lets one segment of a leg be under way, and doubles that in each round trip: the
+//! seventh has the full rate. But an outage is no sign of congestion. So the box gives the leg's socket a
+//! congestion control that opens the window to what the leg was delivering (`resume.bpf.c` of pepd-bpf),
+//! and its own again at once. What the kernel holds to be lost, and then what is new, leaves paced by that
+//! rate (SO_MAX_PACING_RATE) for some round trips.
+//!
+//! This is what Careful Resume (RFC 9959) does for a new connection, but with all of what was known, not
+//! half of it: it is the same connection over the same link, its rate and not only its window is limited, and
+//! what all legs may send together is what the link carried.
+
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::Weak;
+use std::time::{Duration, Instant};
+
+use pepd_sys::sockopt;
+use pepd_sys::tcp_info::TcpInfo;
+use pepd_telemetry::{LiveLeg, Socket};
+use socket2::SockRef;
+
+/// The rate of a socket that has none.
+const NO_RATE: u64 = u64::MAX;
+
+/// The round trips for which the rate is kept to: one until the first answers, and two until what is sent
+/// by the clock of these is answered.
+const ROUND_TRIPS: u32 = 3;
+
+/// Those of bbr, which begins anew and doubles its rate until that brings nothing for three round trips
+/// (bbr_check_full_bw_reached, net/ipv4/tcp_bbr.c): the first one after an outage is too long to tell.
+const ROUND_TRIPS_OF_BBR: u32 = 8;
+
+/// The time for which the kernel's first segment holds up what follows, twice, since it credits itself with half
+/// of a pause (tcp_update_skb_after_send, net/ipv4/tcp_output.c): what is held up by that is sent by
+/// a timer, which begins with what is lost. What is not begins with what is new, and does not begin where
+/// the receiver has no room for that.
+const HELD_UP: Duration = Duration::from_millis(10);
+
+/// The least that a round trip is taken for: timers are not finer.
+const LEAST: Duration = Duration::from_millis(20);
+
+/// How fast legs may begin together.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Share {
+    /// What they delivered, in bytes a second, each by its last sample.
+    pub(super) delivered: u64,
+    /// What the link carries, in bytes a second; none where nobody knows.
+    pub(super) carried: Option<u64>,
+    /// Whether there are several: samples of many come to more than the link carries, and each begins with
+    /// two segments together.
+    pub(super) is_shared: bool,
+}
+
+impl Share {
+    /// Returns how fast one may begin that delivered so much.
+    fn of(self, rate: u64) -> u64 {
+        let rate = if self.is_shared { rate / 4 * 3 } else { rate };
+        match self.carried {
+            Some(carried) if carried < self.delivered => {
+                let part = u128::from(rate) * u128::from(carried) / u128::from(self.delivered);
+                u64::try_from(part).unwrap_or(rate)
+            }
+            _ => rate,
+        }
+    }
+}
+
+/// What opens windows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Opener<'s> {
+    /// The congestion control that does.
+    pub(super) control: &'s str,
+    pub(super) share: Share,
+}
+
+impl<'s> Opener<'s> {
+    /// Has a leg send its first segment, and no faster than it did; none if it is not known how fast
+    /// that was, or it has a control of pepd's own, which keeps to a rate in any case.
+    pub(super) fn pace(self, live: &LiveLeg, info: &TcpInfo) -> Option<Paced<'s>> {
+        let socket = live.socket.upgrade()?;
+        let fd = socket.as_fd();
+        let mut own = SockRef::from(&fd).tcp_congestion().ok()?;
+        own.retain(|byte| *byte != 0);
+        let before = sockopt::max_pacing_rate(fd).ok()?;
+        let rate = self.share.of(info.delivery_rate?).min(before);
+        if own.starts_with(b"pepd") || rate == 0 || info.min_rtt.is_none() {
+            return None;
+        }
+        let is_bbr = own.starts_with(b"bbr");
+        let trips = if is_bbr {
+            ROUND_TRIPS_OF_BBR
+        } else {
+            ROUND_TRIPS
+        };
+        let slow = u64::from(info.mss) * 1000 / u64::try_from(HELD_UP.as_millis()).unwrap_or(1);
+        sockopt::set_max_pacing_rate(fd, rate.min(slow)).ok()?;
+        Some(Paced {
+            rate,
+            socket: live.socket.clone(),
+            control: self.control,
+            before,
+            is_bbr,
+            own,
+            until: Instant::now() + trips * info.rtt.max(LEAST),
+        })
+    }
+}
+
+/// A leg that is paced. When this is dropped it is as it was before.
+#[derive(Debug)]
+pub(super) struct Paced<'s> {
+    socket: Weak<Socket>,
+    control: &'s str,
+    /// The rate that it keeps to.
+    rate: u64,
+    /// The rate that it had before.
+    before: u64,
+    /// The control that it has.
+    own: Vec<u8>,
+    is_bbr: bool,
+    /// Until when.
+    pub(super) until: Instant,
+}
+
+impl Paced<'_> {
+    /// Opens its window, and has it send.
+    pub(super) fn open(&self, fd: BorrowedFd<'_>) {
+        if sockopt::set_max_pacing_rate(fd, self.rate).is_ok() && self.pass(fd) {
+            // This has the kernel send what waits (tcp_push_pending_frames), and as the first segment holds that
+            // up, at first what is lost (tcp_tsq_write).
+            let _ = SockRef::from(&fd).set_tcp_nodelay(true);
+        }
+    }
+
+    /// Gives it the control for a moment.
+    fn pass(&self, fd: BorrowedFd<'_>) -> bool {
+        let socket = SockRef::from(&fd);
+        if let Err(error) = socket.set_tcp_congestion(self.control.as_bytes()) {
+            tracing::debug!(%error, "open a leg's window");
+            return false;
+        }
+        if let Err(error) = socket.set_tcp_congestion(&self.own) {
+            let own = String::from_utf8_lossy(&self.own);
+            tracing::warn!(%error, %own, "a leg has lost its congestion control, and has Reno");
+        }
+        true
+    }
+}
+
+impl Drop for Paced<'_> {
+    fn drop(&mut self) {
+        let Some(socket) = self.socket.upgrade() else {
+            return;
+        };
+        let fd = socket.as_fd();
+        // One that has just failed has nothing to be put right.
+        let _ = sockopt::set_max_pacing_rate(fd, self.before);
+        // The kernel does not stop pacing by itself.
+        if self.before == NO_RATE && !self.is_bbr {
+            self.pass(fd);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_together_begin_no_faster_than_the_link_carried() {
+        let share = |delivered, carried| Share {
+            delivered,
+            carried,
+            is_shared: false,
+        };
+        assert_eq!(share(1000, None).of(400), 400);
+        assert_eq!(share(1000, Some(2000)).of(400), 400);
+        assert_eq!(share(1000, Some(500)).of(400), 200);
+        assert_eq!(share(0, Some(0)).of(0), 0);
+        let shared = Share {
+            is_shared: true,
+            ..share(1000, None)
+        };
+        assert_eq!(shared.of(400), 300);
+        let most = share(u64::MAX, Some(u64::MAX / 2));
+        assert_eq!(most.of(u64::MAX), u64::MAX / 2);
+    }
+}
