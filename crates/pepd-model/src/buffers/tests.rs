@@ -37,11 +37,6 @@ fn a_short_path_is_the_kernels() {
 }
 
 /// 600 ms at 50 Mbit/s are 3.75 MB, and what a sample shows at first is what the buffer allows.
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "bytes under way, fewer than a buffer has"
-)]
 #[rstest]
 #[case::reno_s_window(1.0)]
 #[case::bbr_s(2.0)]
@@ -52,7 +47,13 @@ fn a_long_fat_path_has_what_it_needs_in_a_few_samples(#[case] windows: f64) {
     for _ in 0..4 {
         let under_way = (path * windows).min(size as f64 / 1.1);
         let rate = (under_way / windows / 0.6 * 8.0).min(50e6);
-        let step = tuner.sample(&sample(rate, 600, under_way as u64, size), &PLENTY);
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "fewer bytes than a buffer has"
+        )]
+        let under_way = under_way as u64;
+        let step = tuner.sample(&sample(rate, 600, under_way, size), &PLENTY);
         if let Step::Set(next) = step {
             size = next;
         }
