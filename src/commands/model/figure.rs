@@ -52,7 +52,7 @@ pub fn draw(charts: &[Chart]) -> Result<String> {
         }
         root.present().map_err(failed)?;
     }
-    Ok(svg + "\n")
+    Ok(svg)
 }
 
 fn failed(error: impl std::fmt::Display) -> Failure {
@@ -64,6 +64,15 @@ type Panel<'b> = DrawingArea<SVGBackend<'b>, plotters::coord::Shift>;
 impl Chart {
     fn points(&self) -> impl Iterator<Item = &(f64, f64)> {
         self.lines.iter().flat_map(|line| &line.1)
+    }
+
+    /// Returns the upper corner that the first line is farther from.
+    fn free_corner(&self) -> SeriesLabelPosition {
+        let line = self.lines.first().map_or(&[][..], |line| &line.1);
+        match (line.first(), line.last()) {
+            (Some(first), Some(last)) if first.1 < last.1 => SeriesLabelPosition::UpperLeft,
+            _ => SeriesLabelPosition::UpperRight,
+        }
     }
 
     fn range(&self) -> (f64, f64) {
@@ -117,7 +126,7 @@ impl Chart {
         if self.lines.len() > 1 {
             chart
                 .configure_series_labels()
-                .position(SeriesLabelPosition::UpperRight)
+                .position(self.free_corner())
                 .label_font((FONT, 12))
                 .background_style(WHITE)
                 .draw()

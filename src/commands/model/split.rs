@@ -211,7 +211,7 @@ fn charts(report: &Report, loss: f64) -> [Chart; 2] {
         Chart {
             title: "Throughput over the box's buffer".to_owned(),
             over: "buffer",
-            place: size,
+            place: |bytes| format!("{:.0} kB", bytes / 1000.0),
             is_log: true,
             lines: lines(&report.over_buffer),
             names: Vec::new(),
@@ -384,7 +384,8 @@ mod tests {
                 .is_some_and(|here| (here - 65_536.0).abs() < 1500.0)
         );
         let svg = figure::draw(&charts).unwrap();
-        assert_eq!(svg.matches("<polyline").count(), 4 + 2, "{svg}");
+        assert_eq!(svg.matches("with a box").count(), 2, "{svg}");
+        assert_eq!(svg.matches("#787878").count(), 2, "{svg}");
         assert_eq!(super::charts(&report, 0.9)[0].here, None);
     }
 
