@@ -163,7 +163,7 @@ fn the_units_commands_exist() -> Result<()> {
         .filter_map(|line| line.split_once("/usr/bin/env pepd "))
         .map(|(_, words)| words.split(' ').next().unwrap_or_default())
         .collect();
-    assert_eq!(commands, ["check", "run"]);
+    assert_eq!(commands, ["check", "run", "reload"]);
     for command in commands {
         run(
             std::process::Command::new(PEPD).args([command, "--help"]),

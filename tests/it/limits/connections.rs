@@ -71,14 +71,14 @@ fn refused_connections_do_not_disturb_live_ones(
     stage.finish()
 }
 
-/// The daemon may have 200 descriptors; ten times as many connections want to be split.
+/// The daemon may have 240 descriptors; ten times as many connections want to be split.
 #[rstest]
 fn out_of_descriptors_bystanders_live_on_and_new_connections_are_routed(
     #[values(Family::V4, Family::V6)] family: Family,
 ) -> Result<()> {
     require!(root, program("prlimit"));
     let mut stage = Stage::open(Via::Routing, PEPD)?;
-    let few = Pepd::builder(PEPD).wrapper(&["prlimit", "--nofile=200:200"]);
+    let few = Pepd::builder(PEPD).wrapper(&["prlimit", "--nofile=240:240"]);
     stage.pepd = Some(few.start(stage.world.hb(), &limits(8000, 8000))?);
     let world = &stage.world;
     let bystanders = split_pairs(world, family, 5)?;
@@ -87,7 +87,7 @@ fn out_of_descriptors_bystanders_live_on_and_new_connections_are_routed(
     let crowd = open_many(&listener, world.client(), 500)?;
     let split = accepted(world.hb())?;
     assert!(
-        (6..200).contains(&split),
+        (6..240).contains(&split),
         "{split} of 505 connections split"
     );
     for (index, pair) in crowd.iter().enumerate() {

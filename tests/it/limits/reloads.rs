@@ -26,7 +26,7 @@ fn reloads_in_a_row_keep_within_the_descriptors(
             )
     };
     let mut stage = Stage::open(Via::Routing, PEPD)?;
-    let few = Pepd::builder(PEPD).wrapper(&["prlimit", "--nofile=220:220"]);
+    let few = Pepd::builder(PEPD).wrapper(&["prlimit", "--nofile=260:260"]);
     stage.pepd = Some(few.start(stage.world.hb(), &config(0))?);
     let mut pairs = Vec::new();
     loop {

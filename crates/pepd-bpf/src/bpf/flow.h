@@ -43,20 +43,6 @@ struct flow {
 	u32 size;
 	// The least round trip, in µs; 0 before the first.
 	u32 least_rtt;
-	// The most that its own path carries, in bytes a second; 0 while nothing is known of that. How
-	// that is found is in narrow.h: since when (the last bits of µs), and tcp_sock.lost and
-	// .delivered then.
-	u32 cap;
-	u32 since;
-	u32 lost_then;
-	u32 delivered_then;
-	// How many acknowledgements came while it was sent at its share since then, and how many else.
-	u16 sharing;
-	u16 not_sharing;
-	// What arrives of 1024 packets.
-	u16 yield;
-	u8 phase;
-	u8 times;
 	// What it is counted as: see `enum turn`.
 	u8 counted;
 	// Whether it goes ahead of others.

@@ -19,7 +19,6 @@
 //
 // - Each connection has a weight, and it may be its source that has the fair share, for all its
 //   connections: see sources.h.
-// - What a connection cannot make use of, as its own path is narrower, the others have: see narrow.h.
 //
 // Shares are worked out anew before each transmission and at each acknowledgement, from
 // counters. Nothing here waits, and nothing has to be in step with anything else.
@@ -49,14 +48,11 @@ INLINE u64 pace(struct sock *sk, struct tcp_sock *tp)
 	turn(tp->tcp_mstamp, rate);
 	settle(tp->tcp_mstamp, rate);
 	account(tp, flow, rate, headers);
-	u64 cap = flow->cap;
-	if (flow->stalled || !is_backlogged(tp) || (cap && cap < share(flow, rate)))
+	if (flow->stalled || !is_backlogged(tp))
 		count(flow, NONE);
 	else
 		count(flow, flow->is_little ? AHEAD : SHARES);
 	u64 packets = share(flow, rate);
-	if (cap && cap < packets)
-		packets = cap;
 	u64 payload = packets * mss / (mss + headers);
 	u64 pacing = sk->sk_pacing_status == SK_PACING_FQ ? packets : payload;
 
@@ -93,9 +89,6 @@ void leg_rate_init(u64 *arguments)
 	flow->is_little = 1;
 	flow->credited = tp->tcp_mstamp;
 	flow->stalled = 0;
-	flow->cap = 0;
-	flow->times = 0;
-	observe(tp, flow, WATCHED);
 	// Its own end is in SYN_SENT, or past that (net/ipv4/tcp_input.c, tcp_init_transfer).
 	flow->is_accepted = sk->__sk_common.skc_state == TCP_SYN_RECV;
 	flow->said = 0;
@@ -135,9 +128,6 @@ void leg_rate_cong_control(u64 *arguments)
 		heed(sk, flow, said);
 	u64 payload = pace(sk, tp);
 	book_delivered(tp, flow, sk->sk_pacing_rate);
-	// A single one has what the leg is found to carry: where that is less, it is the leg's.
-	u32 shares = flow->counted == SHARES && (!READ(order.rate) || READ(sending) > 1);
-	watch(tp, flow, payload, shares, is_backlogged(tp));
 	open_window(tp, payload);
 }
 

@@ -4,7 +4,7 @@
 
 #pragma once
 
-#include "narrow.h"
+#include "epochs.h"
 #include "sources.h"
 
 // The weights of all that have more to send than they are let, and of those that go ahead of them:
@@ -135,7 +135,7 @@ INLINE void credit(struct flow *flow, u64 now, u64 rate, u64 bytes)
 		return;
 	if (credit >= full) {
 		credit = full;
-		flow->is_little = !flow->cap;
+		flow->is_little = 1;
 	}
 	flow->credit = credit > bytes ? credit - bytes : 0;
 	if (!flow->credit)
