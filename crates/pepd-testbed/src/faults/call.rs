@@ -85,6 +85,7 @@ const CALLS: &[Call] = calls! {
     fchmod / SYS_fchmod: EPERM EROFS;
     fchmodat / SYS_fchmodat: EPERM EROFS;
     chown / SYS_chown: EPERM EROFS;
+    lchown / SYS_lchown: EPERM EROFS;
     fchown / SYS_fchown: EPERM EROFS;
     fchownat / SYS_fchownat: EPERM EROFS;
     umask / SYS_umask: ;
@@ -154,6 +155,8 @@ const CALLS: &[Call] = calls! {
     vfork / SYS_vfork: EAGAIN ENOMEM;
     execve / SYS_execve: ENOMEM;
     kill / SYS_kill: EPERM;
+    getpriority / SYS_getpriority: ;
+    setpriority / SYS_setpriority: EACCES;
     tgkill / SYS_tgkill: ;
     pidfd_open / SYS_pidfd_open: EMFILE ENOMEM;
     pidfd_send_signal / SYS_pidfd_send_signal: EPERM;
