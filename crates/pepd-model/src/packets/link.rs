@@ -72,9 +72,13 @@ impl Link {
         (!faded && !lost).then_some(sent + self.delay)
     }
 
+    /// A loss over time takes the first packet that comes within a round trip after it. One that comes later
+    /// than that was not there to be lost: else hardly anything of a sender that waits for its timer would
+    /// ever arrive.
     fn fades(&mut self, at: f64) -> bool {
-        let faded = self.rings <= at;
+        let mut faded = false;
         while self.rings <= at {
+            faded = at - self.rings <= 2.0 * self.delay;
             self.rings += exponential(&mut self.clock) / self.per_second;
         }
         faded
