@@ -1,17 +1,20 @@
 //! The resolved configuration: what the rest of pepd sees.
 
+mod admin;
 mod link;
+mod log;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
 use pepd_packet::{Mark, Rate, Size, SourcePrefix};
 
+pub use self::admin::{Admin, AdminSocket};
 pub use self::link::{LinkSource, Modem, WhileGone};
+pub use self::log::{Log, LogFormat};
 
 /// One box's configuration, complete and consistent: every name is resolved to an index, every
 /// default filled in, every bound checked.
@@ -448,53 +451,4 @@ pub enum Tos {
     Inherit,
     /// This byte, a multiple of 4: the two low bits belong to ECN (RFC 3168).
     Set(u8),
-}
-
-/// `[admin]`: where the daemon can be asked about itself.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Admin {
-    /// The Unix socket of the admin API.
-    pub socket: AdminSocket,
-    /// The group whose members may open it besides root; a name, or a number. `None` is nobody.
-    pub group: Option<String>,
-    /// The address at which Prometheus metrics are served. `None` is off.
-    pub metrics: Option<SocketAddr>,
-    /// Names, in lower case, under which browsers and Prometheus may ask for it, beside
-    /// addresses, `localhost`, the host's own name and `[node] name`.
-    pub names: Vec<String>,
-}
-
-/// Where the Unix socket of the admin API is.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum AdminSocket {
-    /// `admin.sock` in the daemon's own directory, `/run/pepd`; the file names none. A daemon that
-    /// cannot have it there does without.
-    #[default]
-    Usual,
-    /// At this absolute path.
-    At(PathBuf),
-    /// Nowhere.
-    Off,
-}
-
-/// `[log]`: what the daemon writes down, and how.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Log {
-    /// The format of the lines; the journal's where standard error is the journal, else text, if
-    /// not given.
-    pub format: Option<LogFormat>,
-    /// Lines about connections that have ended, per second; what is beyond is counted. None
-    /// at 0.
-    pub connections: u32,
-}
-
-/// The format of log lines.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogFormat {
-    /// Text for people, on standard error.
-    Text,
-    /// A JSON object on each line, on standard error.
-    Json,
-    /// Entries of systemd's journal, with fields.
-    Journal,
 }
