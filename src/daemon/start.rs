@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pepd_admin::View;
 use pepd_config::Config;
 use pepd_net::{Gate, Installed, Plan, Watch};
-use pepd_relay::{Prepared, Relay, Settings};
+use pepd_relay::{Prepared, Relay, Settings, Slots};
 use pepd_telemetry::Counters;
 
 use crate::cli::File;
@@ -178,7 +178,8 @@ fn serve(config: &Config, prepared: Prepared, sources: Sources, made: Made) -> R
     let watch = Watch::open()?;
     let pipes = sources.descriptors.pipes;
     let counters = Arc::clone(&sources.counters);
-    let relay = Relay::start(prepared, pipes, counters, made.injector.clone())
+    let slots = Slots::unshared(usize::try_from(sources.descriptors.connections).unwrap_or(0));
+    let relay = Relay::start(prepared, pipes, counters, made.injector.clone(), slots)
         .map_err(|error| Failure::internal("start the workers", error))?;
     let mut holding = Holding::new(made.injector);
     let opened = holding.prepare(config)?;

@@ -21,6 +21,7 @@ use crate::outage::Injector;
 use crate::pipe_pool::PipePool;
 use crate::settings::{EndToEnd, Leg, ListenerAddress, Settings};
 use crate::shared::{Handshakes, Shared};
+use crate::slots::Slots;
 use crate::worker::{LinkControl, Worker};
 
 /// Settings whose listeners are open: nothing can fail any more when they come into force.
@@ -88,12 +89,14 @@ pub struct Relay {
 
 impl Relay {
     /// Starts a worker for each set of listeners. `pipes` is how many pipes, of two descriptors
-    /// each, all of them together may have; by `injector` legs are restarted when their link is back.
+    /// each, all of them together may have; by `injector` legs are restarted when their link is back;
+    /// in `slots` is noted what whoever goes on after a crash needs.
     pub fn start(
         prepared: Prepared,
         pipes: usize,
         counters: Arc<Counters>,
         injector: Option<Arc<Injector>>,
+        slots: Arc<Slots>,
     ) -> io::Result<Self> {
         let Prepared {
             settings,
@@ -127,6 +130,7 @@ impl Relay {
             counters,
             injector,
             links: Arc::default(),
+            slots,
             workers: listeners.len().max(1),
             fast_open_key: key,
             unnamed_leg: Leg::kernel_defaults("(none)"),

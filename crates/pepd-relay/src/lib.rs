@@ -30,6 +30,7 @@ mod sample;
 mod settings;
 mod shared;
 mod shortage;
+mod slots;
 mod sockopts;
 mod spare;
 mod sync;
@@ -47,5 +48,6 @@ pub use sample::sample;
 pub use settings::{
     Campus, Dscp, EndToEnd, Keepalive, Leg, Limits, ListenerAddress, Settings, WhileGone,
 };
+pub use slots::Slots;
 pub use sockopts::{Difference, SocketError, SocketOption};
 pub use worker::{LISTENER_SETS, LinkControl};

@@ -17,6 +17,7 @@ use crate::limits::Admission;
 use crate::outage::{Injector, Links};
 use crate::pipe_pool::PipePool;
 use crate::settings::{Leg, Settings};
+use crate::slots::Slots;
 
 /// The held SYNs and what came of them, as the workers have them.
 pub(crate) type Handshakes = Table<QueuedPacket, AnsweredLeg, DialHandle>;
@@ -36,6 +37,8 @@ pub(crate) struct Shared {
     pub(crate) injector: Option<Arc<Injector>>,
     /// The links under the legs.
     pub(crate) links: Arc<Links>,
+    /// Notes about the live connections, for whoever goes on with them if this process dies.
+    pub(crate) slots: Arc<Slots>,
     /// The number of workers.
     pub(crate) workers: usize,
     /// The leg for a destination that a reload has just taken out of every campus.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pepd_packet::ip;
-use pepd_sys::sockopt;
+use pepd_sys::{clock, sockopt};
 use pepd_telemetry::{Counters, FlowInfo, HandshakeMode, Registration, Throttle};
 use socket2::{Domain, SockRef, Socket};
 use tokio::io::Interest;
@@ -24,6 +24,7 @@ use crate::outage::{Links, Returns};
 use crate::settings::{Dscp, Leg, Settings, is_self_destined};
 use crate::shared::Context;
 use crate::shortage::{self, is_shortage};
+use crate::slots::slot::{Identity, Slot};
 use crate::sockopts;
 
 /// The time for which a SYN with a Fast Open cookie waits for the client's first data. The client's
@@ -73,6 +74,14 @@ pub(super) struct Established {
     pub(super) connection: Connection,
 }
 
+/// Two legs that are to be one connection.
+struct Joined {
+    client: LegSocket,
+    upstream: LegSocket,
+    /// Bytes of the client's that went out with the SYN.
+    sent: usize,
+}
+
 /// Opens or claims the upstream leg, and enters the connection into the table.
 pub(super) async fn establish(context: Arc<Context>, accepted: Accepted) -> Option<Established> {
     let counters = &*context.shared.counters;
@@ -109,14 +118,15 @@ pub(super) async fn establish(context: Arc<Context>, accepted: Accepted) -> Opti
             open(client, spare, (peer, destination), leg, syn_dscp, links).await
         }
     };
-    let connection = judge(opened, counters, peer, destination)?;
+    let joined = judge(opened, counters, peer, destination)?;
     let parties = Parties {
         client: peer,
         server: destination,
         handshake,
         since,
     };
-    let flow = register(&context, &connection, &settings, parties);
+    let flow = register(&context, &joined, &settings, parties);
+    let connection = note(&context, joined, &flow, parties);
     let record = ConnectionRecord::new(Arc::clone(&context.shared), flow);
     Some(Established {
         permit,
@@ -128,18 +138,18 @@ pub(super) async fn establish(context: Arc<Context>, accepted: Accepted) -> Opti
 /// Counts and reports what is wrong with the upstream leg: that there is none, or that it does not
 /// have the client's port.
 fn judge(
-    opened: Result<(Connection, bool), UpstreamError>,
+    opened: Result<(Joined, bool), UpstreamError>,
     counters: &Counters,
     client: SocketAddr,
     destination: SocketAddr,
-) -> Option<Connection> {
+) -> Option<Joined> {
     match opened {
-        Ok((connection, own_port)) => {
+        Ok((joined, own_port)) => {
             if !own_port {
                 counters.other_port.increment();
                 report_other_port(client, destination);
             }
-            Some(connection)
+            Some(joined)
         }
         Err(error) => {
             // The client's socket is gone by now, and so the client has got its RST.
@@ -165,7 +175,7 @@ struct Parties {
 /// Enters the connection into the table of flows.
 fn register(
     context: &Context,
-    connection: &Connection,
+    joined: &Joined,
     settings: &Settings,
     parties: Parties,
 ) -> Registration {
@@ -193,10 +203,32 @@ fn register(
     context.shared.flows.register(
         context.index,
         info,
-        connection.client.watch(),
-        connection.upstream.watch(),
+        joined.client.watch(),
+        joined.upstream.watch(),
         Instant::now(),
     )
+}
+
+/// Notes the connection for whoever goes on with it if this process dies; nothing has flowed yet but
+/// what went out with the SYN.
+fn note(context: &Context, joined: Joined, flow: &Registration, parties: Parties) -> Connection {
+    let Joined {
+        client,
+        upstream,
+        sent,
+    } = joined;
+    let identity = Identity {
+        id: flow.id(),
+        client: parties.client,
+        server: parties.server,
+        handshake: parties.handshake,
+        accepted: clock::monotonic().saturating_sub(parties.since.elapsed()),
+    };
+    let legs = [client.as_fd(), upstream.as_fd()];
+    let slot = Slot::begin(&context.shared.slots, &identity, legs);
+    let mut connection = Connection::new(client, upstream, slot);
+    connection.up.sent_early(sent);
+    connection
 }
 
 /// Gives the DSCP of the client's SYN, with which the client leg answers if that is its `dscp`.
@@ -221,17 +253,19 @@ async fn join(
     client: OwnedFd,
     upstream: AnsweredLeg,
     worker: usize,
-) -> Result<Connection, UpstreamError> {
+) -> Result<Joined, UpstreamError> {
     let register = UpstreamError::call(Call::EpollCtl);
     let mut client = LegSocket::register(client).await.map_err(&register)?;
     if upstream.sent > 0 {
         skip(&mut client, upstream.sent).await?;
     }
     let sent = upstream.sent;
-    let socket = upstream.into_socket(worker).await.map_err(&register)?;
-    let mut connection = Connection::new(client, socket);
-    connection.up.sent_early(sent);
-    Ok(connection)
+    let upstream = upstream.into_socket(worker).await.map_err(&register)?;
+    Ok(Joined {
+        client,
+        upstream,
+        sent,
+    })
 }
 
 /// Takes off the client leg what the client sent in its SYN, which the destination has already had.
@@ -267,7 +301,7 @@ async fn open(
     leg: &Leg,
     dscp: u8,
     links: &Links,
-) -> Result<(Connection, bool), UpstreamError> {
+) -> Result<(Joined, bool), UpstreamError> {
     let (peer, destination) = parties;
     let register = UpstreamError::call(Call::EpollCtl);
     let mut returns = links.wait();
@@ -304,9 +338,12 @@ async fn open(
         drop(upstream);
         connecting = connect(new_socket(destination), peer, destination, leg, dscp).await?;
     };
-    let mut connection = Connection::new(client, upstream);
-    connection.up.sent_early(sent);
-    Ok((connection, connecting.own_port))
+    let joined = Joined {
+        client,
+        upstream,
+        sent,
+    };
+    Ok((joined, connecting.own_port))
 }
 
 /// Starts to connect; where the kernel lacks memory for it, again and again for some seconds, each

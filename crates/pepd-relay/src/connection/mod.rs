@@ -1,8 +1,9 @@
 //! One connection from its accept to its end. In the order in which it passes them:
 //! `establish` (from the accepted client to two joined legs, with `upstream`), `leg` (what a
-//! direction asks of one) and `leg_socket`, `direction` and `forward` (the relay), `record` (its
-//! entry in the table of flows, and its end), `access_log`, `outcome`. `simulation` tests the
-//! relay without a socket.
+//! direction asks of one) and `leg_socket`, `state`, `direction` and `forward` (the relay), `record`
+//! (its entry in the table of flows, and its end), `access_log`, `outcome`. What it notes for
+//! whoever goes on with it after a crash is in `memo`, and how that is done in `recovery`.
+//! `simulation` tests the relay, and the recovery, without a socket.
 
 pub(crate) mod access_log;
 mod direction;
@@ -10,10 +11,13 @@ mod establish;
 mod forward;
 pub(crate) mod leg;
 pub(crate) mod leg_socket;
+pub(crate) mod memo;
 mod outcome;
 mod record;
+mod recovery;
 #[cfg(test)]
 mod simulation;
+pub(crate) mod state;
 pub(crate) mod upstream;
 
 use std::sync::Arc;
@@ -39,7 +43,7 @@ pub(crate) fn serve(context: Arc<Context>, accepted: Accepted) -> impl Future<Ou
         else {
             return;
         };
-        let end = connection.run(&context.pool, counters, &record).await;
+        let end = connection.run(&context, &record).await;
         Box::pin(connection.finish(end, &mut record)).await;
     }
 }
