@@ -19,6 +19,7 @@ use crate::limits::Admission;
 use crate::listener::{self, ListenError, Listener};
 use crate::outage::Injector;
 use crate::pipe_pool::PipePool;
+use crate::remains::{Remains, Share};
 use crate::settings::{EndToEnd, Leg, ListenerAddress, Settings};
 use crate::shared::{Handshakes, Shared};
 use crate::slots::Slots;
@@ -36,17 +37,40 @@ pub struct Prepared {
     /// One for each worker, or `None` where those of the running generation serve on or none
     /// are needed.
     queues: Option<Vec<Queue>>,
+    /// What is left of a relay before this one.
+    remains: Option<Remains>,
 }
 
 impl Prepared {
     /// Opens the listeners of a first generation.
     pub fn new(settings: Settings, workers: NonZeroUsize) -> Result<Self, ListenError> {
+        Self::first(settings, workers, None)
+    }
+
+    /// Takes over what a relay has left whose process has died: its listeners, if `settings` are its
+    /// own, and its connections, which go on when this is started.
+    pub fn taking_over(
+        remains: Remains,
+        settings: Settings,
+        workers: NonZeroUsize,
+    ) -> Result<Self, ListenError> {
+        Self::first(settings, workers, Some(remains))
+    }
+
+    fn first(
+        settings: Settings,
+        workers: NonZeroUsize,
+        remains: Option<Remains>,
+    ) -> Result<Self, ListenError> {
         let queues = match settings.end_to_end {
             Some(held) => Some(open_queues(held, workers)?),
             None => None,
         };
-        let key = fast_open::Key::random().map_err(ListenError::NoKey)?;
-        Self::open(settings, workers, 0, key, queues)
+        let (generation, key) = match remains.as_ref().and_then(|remains| remains.former) {
+            Some(former) => (former.generation, former.key),
+            None => (0, fast_open::Key::random().map_err(ListenError::NoKey)?),
+        };
+        Self::open(settings, workers, generation, key, queues, remains)
     }
 
     fn open(
@@ -55,9 +79,14 @@ impl Prepared {
         generation: u8,
         key: fast_open::Key,
         queues: Option<Vec<Queue>>,
+        mut remains: Option<Remains>,
     ) -> Result<Self, ListenError> {
         let addresses = listener::addresses(&settings, generation)?;
-        let listeners = Some(listener::open_all(&settings, workers, generation, &key)?);
+        let listeners = listener::open_all(&settings, workers, generation, &key, &mut remains)?;
+        if let Some(remains) = &mut remains {
+            remains.close_listeners();
+        }
+        let listeners = Some(listeners);
         Ok(Self {
             settings,
             generation,
@@ -65,6 +94,7 @@ impl Prepared {
             addresses,
             key,
             queues,
+            remains,
         })
     }
 
@@ -104,6 +134,7 @@ impl Relay {
             listeners,
             key,
             queues,
+            mut remains,
             ..
         } = prepared;
         let pending = settings.end_to_end.map_or(0, |held| held.pending);
@@ -138,11 +169,19 @@ impl Relay {
         let listener_room = listener::room(&listeners);
         let handshakes = &shared.handshakes;
         handshakes.set_capacity(pending, listener_room, source_prefix);
-        let share = pipes / listeners.len().max(1);
+        let count = listeners.len();
+        shared.slots.note_relay(count, generation, &key);
+        let share = pipes / count.max(1);
+        let mut take_share = |index: usize| {
+            let remains = remains.as_mut();
+            remains.map_or_else(Share::default, |it| it.take_share(count - index))
+        };
         let workers: Vec<_> = listeners
             .into_iter()
             .enumerate()
-            .map(|(index, set)| Worker::start(index, Arc::clone(&shared), set, share))
+            .map(|(index, set)| {
+                Worker::start(index, Arc::clone(&shared), set, share, take_share(index))
+            })
             .collect::<io::Result<_>>()?;
         for (worker, queue) in workers.iter().zip(queues.into_iter().flatten()) {
             worker.read_queue(queue);
@@ -175,10 +214,11 @@ impl Relay {
                 addresses,
                 key: self.shared.fast_open_key,
                 queues,
+                remains: None,
             });
         }
         let (generation, key) = (self.generation.wrapping_add(1), self.shared.fast_open_key);
-        Prepared::open(settings, workers, generation, key, queues)
+        Prepared::open(settings, workers, generation, key, queues, None)
     }
 
     /// Brings other settings into force for new connections, and as many `pipes` for all. Existing
@@ -224,6 +264,7 @@ impl Relay {
         }
         self.shared.settings.store(Arc::new(settings));
         self.generation = generation;
+        self.shared.slots.note_generation(generation);
         for (worker, set) in self.workers.iter().zip(listeners.into_iter().flatten()) {
             worker.listen(set);
         }

@@ -26,6 +26,7 @@ mod outage;
 mod pipe_pool;
 mod probe;
 mod registered;
+mod remains;
 mod sample;
 mod settings;
 mod shared;
@@ -44,10 +45,12 @@ pub use limits::{Admission, Pressure};
 pub use listener::ListenError;
 pub use outage::Injector;
 pub use probe::{ProbeError, probe};
+pub use remains::Remains;
 pub use sample::sample;
 pub use settings::{
     Campus, Dscp, EndToEnd, Keepalive, Leg, Limits, ListenerAddress, Settings, WhileGone,
 };
 pub use slots::Slots;
+pub use slots::found::{LostBecause, LostConnection, UnclearBytes};
 pub use sockopts::{Difference, SocketError, SocketOption};
 pub use worker::{LISTENER_SETS, LinkControl};

@@ -121,6 +121,17 @@ impl PipePool {
         (state.lent, state.most)
     }
 
+    /// Takes a pipe that another process had lent, with what is in it.
+    pub(crate) fn lend_again(self: &Arc<Self>, pipe: Pipe) -> Loan {
+        self.lock().lent += 1;
+        Loan {
+            pipe,
+            place: Place {
+                pool: Arc::clone(self),
+            },
+        }
+    }
+
     /// Makes a pipe; none, and a line in the log, where the kernel has none that is of use.
     fn make(&self, state: &mut State) -> Option<Pipe> {
         let reason = match Pipe::new(PIPE_BYTES) {

@@ -12,11 +12,13 @@ use pepd_sys::nfqueue::Queue;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::accept::accept_on;
+use crate::accept::{self, accept_on};
+use crate::connection;
 use crate::handshake::{expiry, queue};
 use crate::listener::Listener;
 use crate::outage::{self, Links};
 use crate::pipe_pool::PipePool;
+use crate::remains::Share;
 use crate::sample;
 use crate::shared::{Context, Shared};
 
@@ -111,12 +113,14 @@ struct Beat {
 }
 
 impl Worker {
-    /// Starts a worker that accepts on `listeners` and has at most `pipes` pipes.
+    /// Starts a worker that accepts on `listeners`, has at most `pipes` pipes, and goes on with its
+    /// `share` of what another process has left.
     pub(crate) fn start(
         index: usize,
         shared: Arc<Shared>,
         listeners: Vec<Listener>,
         pipes: usize,
+        share: Share,
     ) -> io::Result<Self> {
         let (commands, inbox) = unbounded_channel();
         let beat = Arc::new(Beat {
@@ -136,7 +140,7 @@ impl Worker {
         let thread = std::thread::Builder::new()
             .name(format!("worker-{index}"))
             .spawn(move || {
-                runtime.block_on(run(context, listeners, inbox, worker_beat));
+                runtime.block_on(run(context, listeners, share, inbox, worker_beat));
                 // Dropping the runtime drops every connection, and so resets it.
             })?;
         Ok(Self {
@@ -176,9 +180,15 @@ impl Worker {
 async fn run(
     context: Arc<Context>,
     listeners: Vec<Listener>,
+    share: Share,
     mut inbox: UnboundedReceiver<Command>,
     beat: Arc<Beat>,
 ) {
+    // First of all: they have waited.
+    for found in share.connections {
+        tokio::spawn(connection::go_on(Arc::clone(&context), found));
+    }
+    accept::serve_all(&context, share.clients);
     tokio::spawn(async move {
         let mut interval = tokio::time::interval(BEAT);
         loop {

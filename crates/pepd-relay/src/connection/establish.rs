@@ -165,11 +165,11 @@ fn judge(
 
 /// The parties of a connection, with how and since when they are connected.
 #[derive(Clone, Copy, Debug)]
-struct Parties {
-    client: SocketAddr,
-    server: SocketAddr,
-    handshake: HandshakeMode,
-    since: Instant,
+pub(super) struct Parties {
+    pub(super) client: SocketAddr,
+    pub(super) server: SocketAddr,
+    pub(super) handshake: HandshakeMode,
+    pub(super) since: Instant,
 }
 
 /// Enters the connection into the table of flows.
@@ -179,6 +179,17 @@ fn register(
     settings: &Settings,
     parties: Parties,
 ) -> Registration {
+    context.shared.flows.register(
+        context.index,
+        info(context, settings, parties),
+        joined.client.watch(),
+        joined.upstream.watch(),
+        Instant::now(),
+    )
+}
+
+/// Gives what the table of flows is told of a connection.
+pub(super) fn info(context: &Context, settings: &Settings, parties: Parties) -> FlowInfo {
     let unnamed = &context.shared.unnamed_leg.name;
     let names = |address| {
         let campus = settings.campus_of(address);
@@ -190,7 +201,7 @@ fn register(
     };
     let (client_campus, client_profile) = names(parties.client.ip());
     let (server_campus, upstream_profile) = names(parties.server.ip());
-    let info = FlowInfo {
+    FlowInfo {
         client: parties.client,
         server: parties.server,
         client_campus,
@@ -199,14 +210,7 @@ fn register(
         upstream_profile,
         handshake: parties.handshake,
         accepted: parties.since,
-    };
-    context.shared.flows.register(
-        context.index,
-        info,
-        joined.client.watch(),
-        joined.upstream.watch(),
-        Instant::now(),
-    )
+    }
 }
 
 /// Notes the connection for whoever goes on with it if this process dies; nothing has flowed yet but

@@ -30,7 +30,15 @@ pub(crate) struct LegSocket {
 impl LegSocket {
     /// Registers a connected or connecting socket with the worker's runtime; where the kernel lacks
     /// memory for it, again and again for some seconds.
-    pub(crate) async fn register(mut fd: OwnedFd) -> io::Result<Self> {
+    pub(crate) async fn register(fd: OwnedFd) -> io::Result<Self> {
+        Self::register_found(fd, None).await
+    }
+
+    /// The same, of one with which another process has begun, and which may have failed since.
+    pub(crate) async fn register_found(
+        mut fd: OwnedFd,
+        failure: Option<Failure>,
+    ) -> io::Result<Self> {
         let interest =
             Interest::READABLE | Interest::WRITABLE | Interest::PRIORITY | Interest::ERROR;
         let mut pauses = shortage::pauses();
@@ -39,7 +47,7 @@ impl LegSocket {
                 Ok(registered) => {
                     return Ok(Self {
                         fd: Arc::new(registered),
-                        state: LegState::default(),
+                        state: LegState::with_failure(failure),
                     });
                 }
                 Err(refused) => refused,

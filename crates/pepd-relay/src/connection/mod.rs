@@ -2,7 +2,8 @@
 //! `establish` (from the accepted client to two joined legs, with `upstream`), `leg` (what a
 //! direction asks of one) and `leg_socket`, `state`, `direction` and `forward` (the relay), `record`
 //! (its entry in the table of flows, and its end), `access_log`, `outcome`. What it notes for
-//! whoever goes on with it after a crash is in `memo`, and how that is done in `recovery`.
+//! whoever goes on with it after a crash is in `memo`, and how that is done in `recovery` and
+//! `take_over`.
 //! `simulation` tests the relay, and the recovery, without a socket.
 
 pub(crate) mod access_log;
@@ -14,17 +15,20 @@ pub(crate) mod leg_socket;
 pub(crate) mod memo;
 mod outcome;
 mod record;
-mod recovery;
+pub(crate) mod recovery;
 #[cfg(test)]
 mod simulation;
 pub(crate) mod state;
+mod take_over;
 pub(crate) mod upstream;
 
 use std::sync::Arc;
 
 use crate::shared::Context;
+use crate::slots::found::FoundConnection;
 pub(crate) use establish::{Accepted, Upstream};
 use establish::{Established, establish};
+use take_over::take_over;
 
 /// Serves one connection; never fails, because there is nobody to tell but the log.
 ///
@@ -40,6 +44,25 @@ pub(crate) fn serve(context: Arc<Context>, accepted: Accepted) -> impl Future<Ou
             mut record,
             mut connection,
         }) = establishing.await
+        else {
+            return;
+        };
+        let end = connection.run(&context, &record).await;
+        Box::pin(connection.finish(end, &mut record)).await;
+    }
+}
+
+/// Goes on with a connection that another process has left.
+pub(crate) fn go_on(context: Arc<Context>, found: FoundConnection) -> impl Future<Output = ()> {
+    let taking_over = Box::pin(take_over(Arc::clone(&context), found));
+    async move {
+        let counters = &*context.shared.counters;
+        let _live = counters.live.increment();
+        let Some(Established {
+            permit: _permit,
+            mut record,
+            mut connection,
+        }) = taking_over.await
         else {
             return;
         };

@@ -4,6 +4,13 @@
 /// The number of slots that have ever been used.
 pub(super) const USED: usize = 0;
 
+/// The generation of the listeners in force.
+pub(super) const GENERATION: usize = 1;
+/// The key of the listeners' Fast Open cookies, two words.
+pub(super) const KEY: usize = 2;
+/// The number of workers; 0 before there are any.
+pub(super) const WORKERS: usize = 4;
+
 /// How many workers note what they have in hand, each in a cache line of its own after the first.
 pub(super) const HANDS: usize = 255;
 pub(super) const PER_HAND: usize = 8;
@@ -12,7 +19,8 @@ pub(super) const PER_HAND: usize = 8;
 pub(super) const FIRST_SLOT: usize = (1 + HANDS) * PER_HAND;
 pub(super) const SLOT_WORDS: usize = 24;
 
-/// What a slot is: [`FREE`] or [`RELAYED`]. Written last when it begins, and first when it ends.
+/// What a slot is, in its lowest byte: [`FREE`] or [`RELAYED`]; and, from [`DEATHS_SHIFT`] on, how
+/// many processes in a row have died with it in hand. Written last when it begins, and first when it ends.
 pub(super) const STATE: usize = 0;
 /// The descriptors of both sockets, the client's in the lower half; and their cookies (SO_COOKIE).
 pub(super) const SOCKETS: usize = 1;
@@ -33,6 +41,7 @@ pub(super) const PORTS: usize = 17;
 
 pub(super) const FREE: u64 = 0;
 pub(super) const RELAYED: u64 = 1;
+pub(super) const DEATHS_SHIFT: u32 = 8;
 
 /// In the words of a direction, from its first: how it is; the descriptors of its pipe, the reading
 /// end in the lower half, or 0; and the pipe's inode.

@@ -1,16 +1,30 @@
 //! Notes about live connections, in memory that outlives this process: whoever goes on with them
 //! after a crash finds there what the kernel does not know.
 //!
-//! `layout` says which word means what, [`slot`] is one connection's notes while it lives.
+//! `layout` says which word means what, [`slot`] is one connection's notes while it lives, and
+//! [`found`] what they say when the process has died.
 
 mod address;
+pub(crate) mod found;
 mod layout;
 pub(crate) mod slot;
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use self::layout::{FIRST_SLOT, HANDS, PER_HAND, SLOT_WORDS, STATE, USED};
+use self::layout::{
+    FIRST_SLOT, GENERATION, HANDS, KEY, PER_HAND, SLOT_WORDS, STATE, USED, WORKERS,
+};
+use crate::fast_open::Key;
+
+/// What a relay was.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Former {
+    /// The generation of the listeners in force.
+    pub(crate) generation: u8,
+    pub(crate) key: Key,
+}
 
 /// The places for notes, one for each connection.
 #[derive(Debug)]
@@ -63,6 +77,38 @@ impl Slots {
     pub fn unshared(connections: usize) -> Arc<Self> {
         let words = (0..Self::words_for(connections)).map(|_| AtomicU64::new(0));
         Self::new(Vec::leak(words.collect()))
+    }
+
+    /// Notes what the relay is as a whole, before it serves the first connection.
+    pub(crate) fn note_relay(&self, workers: usize, generation: u8, key: &Key) {
+        let (low, high) = key.bytes().split_at(8);
+        for (word, half) in (KEY..).zip([low, high]) {
+            let half = half.try_into().map_or(0, u64::from_le_bytes);
+            self.words[word].store(half, Relaxed);
+        }
+        self.note_generation(generation);
+        self.words[WORKERS].store(workers as u64, Release);
+    }
+
+    /// Notes which generation of the listeners is in force.
+    pub(crate) fn note_generation(&self, generation: u8) {
+        self.words[GENERATION].store(generation.into(), Release);
+    }
+
+    /// Returns what the relay was that took the notes; none where there has been none.
+    pub(crate) fn former(&self) -> Option<Former> {
+        let word = |word: usize| self.words.get(word).map_or(0, |it| it.load(Acquire));
+        if word(WORKERS) == 0 {
+            return None;
+        }
+        let mut key = [0; 16];
+        let (low, high) = key.split_at_mut(8);
+        low.copy_from_slice(&word(KEY).to_le_bytes());
+        high.copy_from_slice(&word(KEY + 1).to_le_bytes());
+        Some(Former {
+            generation: u8::try_from(word(GENERATION)).unwrap_or(0),
+            key: Key::known(key),
+        })
     }
 
     /// Notes which connection `worker` has in hand, or that it has none. Who dies with one in hand may

@@ -67,6 +67,14 @@ impl Slot {
         slot
     }
 
+    /// Takes over the notes of a connection that another process has left.
+    pub(super) fn found(slots: &Arc<Slots>, index: u32) -> Self {
+        Self {
+            slots: Arc::clone(slots),
+            index: Some(index),
+        }
+    }
+
     /// Returns which it is among all of them.
     pub(crate) fn index(&self) -> Option<u32> {
         self.index
@@ -95,6 +103,11 @@ impl Slot {
         if let Some(word) = self.index.and_then(|index| self.slots.word(index, STATE)) {
             word.store(state, Release);
         }
+    }
+
+    pub(super) fn load(&self, word: usize) -> u64 {
+        let word = self.index.and_then(|index| self.slots.word(index, word));
+        word.map_or(0, |word| word.load(Relaxed))
     }
 
     fn store(&self, word: usize, value: u64) {

@@ -42,6 +42,12 @@ impl DirectionMeter {
         }
     }
 
+    /// Begins with bytes that another process had delivered, and counted.
+    pub(super) fn had_delivered(&mut self, bytes: u64) {
+        self.bytes = bytes;
+        self.added.bytes = bytes;
+    }
+
     /// Takes a report, and says whether anything happened in the step.
     pub(super) fn report(
         &mut self,
