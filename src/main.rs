@@ -8,6 +8,7 @@ mod config_file;
 mod daemon;
 mod doctor;
 mod exit;
+mod keeper;
 mod leg_spec;
 mod time_limit;
 mod top;
@@ -34,7 +35,10 @@ fn main() -> ExitCode {
         }
     };
     let result = match command {
-        Command::Run(file) => commands::run::run(&file),
+        Command::Run(file) => match keeper::run(&file) {
+            Ok(code) => return code,
+            Err(failure) => Err(failure),
+        },
         Command::Check(file) => commands::check::check(&file),
         Command::Show(file) => commands::show::show(&file),
         Command::Down(file) => commands::down::down(&file),

@@ -89,6 +89,13 @@ impl Requests {
         self.links = Some(links);
     }
 
+    /// Has the daemon end, as the one before it was asked to.
+    pub fn end(&mut self) {
+        if !self.to_end() {
+            self.note_end();
+        }
+    }
+
     /// Tells whether the daemon is to end.
     pub fn to_end(&self) -> bool {
         self.end.is_some()

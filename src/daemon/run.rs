@@ -21,6 +21,9 @@ impl Daemon {
             self.renew_gate().await;
             self.keeper.notifier.ready();
         }
+        if self.board.is_asked_to_end() {
+            self.requests.end();
+        }
         loop {
             tokio::select! {
                 // What is asked comes first: it may be that the daemon is to end.

@@ -2,11 +2,13 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use pepd_admin::View;
+use pepd_admin::wire::Takeover;
 use pepd_config::Config;
 use pepd_net::{Gate, Installed, Plan, Watch};
-use pepd_relay::{Prepared, Relay, Settings, Slots};
+use pepd_relay::{ListenerAddress, LostConnection, Prepared, Relay, Remains, Settings};
 use pepd_telemetry::Counters;
 
 use crate::cli::File;
@@ -21,8 +23,9 @@ use crate::daemon::resources::{self, Descriptors};
 use crate::daemon::signals::Signals;
 use crate::daemon::status_view::{Sources, StatusView};
 use crate::daemon::systemd::Notifier;
-use crate::daemon::{Daemon, Made, Privileged, drain, prepare};
+use crate::daemon::{Daemon, Made, Privileged, Survival, drain, prepare};
 use crate::exit::{Failure, Result};
+use crate::keeper::board::Board;
 
 impl Daemon {
     /// Brings everything up, or nothing; none if it was asked to end before it was up.
@@ -36,19 +39,40 @@ impl Daemon {
         mut privileged: Privileged,
     ) -> Result<Option<Self>> {
         let mut requests = requests()?;
-        let notifier = notifier()?;
-        privileged.report(&config, &file);
-        privileged.controls.find(&config)?;
+        let Survival {
+            board,
+            slots,
+            remains,
+        } = privileged.survival;
+        let notifier = notifier(&board)?;
         let workers = resources::workers(&config);
         let descriptors = resources::share_descriptors(&config, workers)?;
         let settings = prepare::settings(&config, &privileged.controls, descriptors)?;
-        let up = bring_up(&config, settings, workers);
-        let (prepared, plan, installed, look) = match requests.unless_ended(up).await {
+        let counters = Arc::new(Counters::default());
+        let injector = privileged.made.injector.clone();
+        let start = |prepared| {
+            let counters = Arc::clone(&counters);
+            Relay::start(prepared, descriptors.pipes, counters, injector, slots)
+                .map_err(|error| Failure::internal("start the workers", error))
+        };
+        // Connections that are there go on before anything else.
+        let (relay, takeover) = match remains {
+            Some(remains) => {
+                let (begun, takeover) = go_on(remains, &board, settings, workers, start)?;
+                (Begun::Before(begun), takeover)
+            }
+            None => (Begun::Not(settings, start), None),
+        };
+        privileged.in_force.report(&config, &file.path);
+        privileged.controls.report();
+        privileged.made.report(&config);
+        privileged.controls.find(&config)?;
+        let up = bring_up(&config, relay, workers);
+        let (relay, plan, installed, look) = match requests.unless_ended(up).await {
             Ok(up) => up?,
             Err(why) => return give_up(why, &config).await.map(|()| None),
         };
         let probes = probes(&config);
-        let counters = Arc::new(Counters::default());
         let alarms = Arc::new(Alarms::default());
         let sources = Sources {
             counters: Arc::clone(&counters),
@@ -59,8 +83,10 @@ impl Daemon {
             finders: privileged.controls.finders(),
             alarms: Arc::clone(&alarms),
             confinement: privileged.in_force.for_status(),
+            board: Arc::clone(&board),
+            takeover,
         };
-        let serving = match serve(&config, prepared, sources, privileged.made) {
+        let serving = match serve(&config, relay, sources, privileged.made) {
             Ok(serving) => serving,
             Err(failure) => {
                 undo(installed).await;
@@ -92,6 +118,7 @@ impl Daemon {
             requests,
             links: serving.links,
             holding: serving.holding,
+            board,
         }))
     }
 }
@@ -101,8 +128,8 @@ fn requests() -> Result<Requests> {
     Ok(Requests::new(signals))
 }
 
-fn notifier() -> Result<Notifier> {
-    Notifier::start().map_err(|error| Failure::internal("start a thread", error))
+fn notifier(board: &Arc<Board>) -> Result<Notifier> {
+    Notifier::start(Arc::clone(board)).map_err(|error| Failure::internal("start a thread", error))
 }
 
 fn probes(config: &Config) -> Probes {
@@ -121,19 +148,82 @@ fn report_start(config: &Config, workers: NonZeroUsize, descriptors: Descriptors
     );
 }
 
-/// Opens the listeners, installs the kernel state, and looks what is in its way.
-async fn bring_up(
-    config: &Config,
+/// A relay that has begun before the kernel state is there, or has not.
+enum Begun<S> {
+    Before((Relay, Vec<ListenerAddress>)),
+    Not(Settings, S),
+}
+
+/// Goes on with the connections of a daemon that has died, and says so.
+fn go_on(
+    mut remains: Remains,
+    board: &Board,
     settings: Settings,
     workers: NonZeroUsize,
-) -> Result<(Prepared, Plan, Installed, Look)> {
-    prepare::probe(&settings).await?;
-    let prepared = Prepared::new(settings, workers)?;
+    start: impl FnOnce(Prepared) -> Result<Relay>,
+) -> Result<((Relay, Vec<ListenerAddress>), Option<Takeover>)> {
+    let (connections, clients) = (remains.connections(), remains.clients());
+    let lost = remains.take_lost();
+    let prepared = Prepared::taking_over(remains, settings, workers)?;
+    let addresses = prepared.addresses().to_vec();
+    let relay = start(prepared)?;
+    let takeover = board.last_death().map(|(death, died)| {
+        let pause = pepd_sys::clock::monotonic().saturating_sub(died);
+        tracing::error!(
+            connections,
+            clients,
+            lost = lost.len(),
+            ?pause,
+            "the daemon's process has died, {death}; this one goes on"
+        );
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        Takeover {
+            why: death.to_string(),
+            time: now.unwrap_or_default().as_secs_f64(),
+            pause: pause.as_secs_f64(),
+            connections: connections as u64,
+            lost: lost.len() as u64,
+        }
+    });
+    for LostConnection {
+        client,
+        server,
+        why,
+    } in lost
+    {
+        tracing::error!(%client, %server, "a connection is reset: {why}");
+    }
+    Ok(((relay, addresses), takeover))
+}
+
+/// Opens the listeners, installs the kernel state, and looks what is in its way; then has the relay
+/// begin, where it has not.
+async fn bring_up(
+    config: &Config,
+    relay: Begun<impl FnOnce(Prepared) -> Result<Relay>>,
+    workers: NonZeroUsize,
+) -> Result<(Relay, Plan, Installed, Look)> {
+    let (relay, addresses) = match relay {
+        Begun::Before((relay, addresses)) => (Ok(relay), addresses),
+        Begun::Not(settings, start) => {
+            prepare::probe(&settings).await?;
+            let prepared = Prepared::new(settings, workers)?;
+            let addresses = prepared.addresses().to_vec();
+            (Err((prepared, start)), addresses)
+        }
+    };
     let backend = resources::queue_backend(config).await?;
-    let plan = prepare::plan(config, &prepared, workers, backend);
+    let plan = prepare::plan(config, &addresses, workers, backend);
     let installed = install(&plan).await?;
     let look = Look::first(&plan).await;
-    Ok((prepared, plan, installed, look))
+    let begun = relay.or_else(|(prepared, start)| start(prepared));
+    match begun {
+        Ok(relay) => Ok((relay, plan, installed, look)),
+        Err(failure) => {
+            undo(installed).await;
+            Err(failure)
+        }
+    }
 }
 
 /// Removes what a start that is given up has installed by then. It is no failure if it was asked to
@@ -173,14 +263,9 @@ struct Serving {
     admin: Admin,
 }
 
-fn serve(config: &Config, prepared: Prepared, sources: Sources, made: Made) -> Result<Serving> {
+fn serve(config: &Config, relay: Relay, sources: Sources, made: Made) -> Result<Serving> {
     let gate = Gate::open()?;
     let watch = Watch::open()?;
-    let pipes = sources.descriptors.pipes;
-    let counters = Arc::clone(&sources.counters);
-    let slots = Slots::unshared(usize::try_from(sources.descriptors.connections).unwrap_or(0));
-    let relay = Relay::start(prepared, pipes, counters, made.injector.clone(), slots)
-        .map_err(|error| Failure::internal("start the workers", error))?;
     let mut holding = Holding::new(made.injector);
     let opened = holding.prepare(config)?;
     holding.follow(config, opened);

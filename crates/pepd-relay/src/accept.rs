@@ -99,10 +99,18 @@ fn accepted_before(context: &Arc<Context>, client: OwnedFd) -> io::Result<Accept
     let dscp = settings
         .leg_towards(peer.ip())
         .map_or(Dscp::Copy, |leg| leg.dscp);
+    let flow = FourTuple {
+        client: peer,
+        server: destination,
+    };
+    let upstream = match context.shared.left_legs.claim(flow) {
+        Some(left) => Upstream::Left(left),
+        None => Upstream::Spare(sockopts::new_socket(domain)?, None),
+    };
     Ok(Accepted {
         peer,
         destination,
-        upstream: Upstream::Spare(sockopts::new_socket(domain)?, None),
+        upstream,
         domain,
         dscp,
         permit: context.shared.admission.admit(peer.ip()),
@@ -177,7 +185,13 @@ fn claim(shared: &Shared, flow: FourTuple, domain: Domain, socket: Socket) -> Up
             syn.supersede();
             Upstream::Spare(socket, dial)
         }
-        Claim::Unknown => Upstream::Spare(socket, None),
+        Claim::Unknown => match shared.left_legs.claim(flow) {
+            Some(left) => {
+                spare::keep(domain, socket);
+                Upstream::Left(left)
+            }
+            None => Upstream::Spare(socket, None),
+        },
     }
 }
 

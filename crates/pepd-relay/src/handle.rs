@@ -15,6 +15,7 @@ use crate::fast_open;
 use crate::gate_history::GateWatch;
 use crate::handshake::evicted::let_go;
 use crate::handshake::verdict::SynVerdict;
+use crate::left_legs::LeftLegs;
 use crate::limits::Admission;
 use crate::listener::{self, ListenError, Listener};
 use crate::outage::Injector;
@@ -24,6 +25,10 @@ use crate::settings::{EndToEnd, Leg, ListenerAddress, Settings};
 use crate::shared::{Handshakes, Shared};
 use crate::slots::Slots;
 use crate::worker::{LinkControl, Worker};
+
+/// The time for which upstream legs of a process before this one wait for their clients: as long as
+/// the listeners keep a handshake, and a second, in which the client may be accepted.
+const LEFT_LEGS_TIME: Duration = listener::REQUEST_TIME.saturating_add(Duration::from_secs(1));
 
 /// Settings whose listeners are open: nothing can fail any more when they come into force.
 #[derive(Debug)]
@@ -161,6 +166,10 @@ impl Relay {
             counters,
             injector,
             links: Arc::default(),
+            left_legs: LeftLegs::new(
+                remains.as_mut().map(Remains::take_legs).unwrap_or_default(),
+                now + LEFT_LEGS_TIME,
+            ),
             slots,
             workers: listeners.len().max(1),
             fast_open_key: key,

@@ -20,6 +20,7 @@ mod fast_open;
 mod gate_history;
 mod handle;
 mod handshake;
+mod left_legs;
 mod limits;
 mod listener;
 mod outage;

@@ -1,10 +1,12 @@
-//! What a relay has left whose process has died: connections, listeners, and clients that it had
-//! accepted a moment before.
+//! What a relay has left whose process has died: connections, listeners, clients that it had accepted
+//! a moment before, and upstream legs whose clients it had not accepted yet.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use pepd_packet::FourTuple;
 use pepd_sys::descriptors::Left;
 use pepd_sys::{stream, tcp_info};
 use socket2::{Domain, SockRef, Socket};
@@ -22,6 +24,8 @@ pub struct Remains {
     listeners: Vec<(SocketAddr, Socket)>,
     /// Clients that wait to be served.
     clients: Vec<OwnedFd>,
+    /// Upstream legs whose clients have not been accepted.
+    legs: HashMap<FourTuple, OwnedFd>,
     pub(crate) former: Option<Former>,
 }
 
@@ -35,6 +39,7 @@ impl Remains {
             lost,
             listeners: Vec::new(),
             clients: Vec::new(),
+            legs: HashMap::new(),
             former: slots.former(),
         };
         let numbers: Vec<_> = left.numbers().collect();
@@ -47,6 +52,11 @@ impl Remains {
                         .extend(socket.map(|socket| (address, socket)));
                 }
                 Some(Kind::Client) => remains.clients.extend(left.take(number)),
+                Some(Kind::Upstream(flow)) => {
+                    remains
+                        .legs
+                        .extend(left.take(number).map(|leg| (flow, leg)));
+                }
                 Some(Kind::Other) | None => {}
             }
         }
@@ -66,6 +76,11 @@ impl Remains {
     /// Takes what is to be told of the connections that cannot go on.
     pub fn take_lost(&mut self) -> Vec<LostConnection> {
         std::mem::take(&mut self.lost)
+    }
+
+    /// Takes the upstream legs whose clients have not been accepted.
+    pub(crate) fn take_legs(&mut self) -> HashMap<FourTuple, OwnedFd> {
+        std::mem::take(&mut self.legs)
     }
 
     /// Takes a listener at this address, if there is one left.
@@ -107,6 +122,8 @@ enum Kind {
     Listener(SocketAddr),
     /// A client that was accepted, and with which nothing has been done yet.
     Client,
+    /// An upstream leg that is connected, and with which nothing has been done yet.
+    Upstream(FourTuple),
     Other,
 }
 
@@ -118,15 +135,15 @@ fn kind(fd: BorrowedFd<'_>) -> Kind {
             Some(address) if ListenerAddress::is_one(address.ip()) => Kind::Listener(address),
             _ => Kind::Other,
         },
-        Ok(false) if is_new_client(fd).unwrap_or(false) => Kind::Client,
-        // No socket either.
-        Ok(false) | Err(_) => Kind::Other,
+        Ok(false) => untouched(fd).unwrap_or(Kind::Other),
+        // No socket.
+        Err(_) => Kind::Other,
     }
 }
 
-/// Returns whether it is a transparent socket that was accepted, is connected, and from which nothing
-/// has been read, nor anything written to it.
-fn is_new_client(fd: BorrowedFd<'_>) -> std::io::Result<bool> {
+/// Tells what a transparent socket is that is connected, and from which nothing has been read, nor
+/// anything written to it.
+fn untouched(fd: BorrowedFd<'_>) -> std::io::Result<Kind> {
     // include/net/tcp_states.h
     const ESTABLISHED: u8 = 1;
     const SYN_RECV: u8 = 3;
@@ -139,11 +156,25 @@ fn is_new_client(fd: BorrowedFd<'_>) -> std::io::Result<bool> {
         Domain::IPV6 => socket.ip_transparent_v6()?,
         _ => false,
     };
-    // The kernel counts the SYN of a socket that has connected.
     let written = info.acknowledged_bytes + stream::unacknowledged(fd)? as u64;
+    let unread = stream::unread(fd)? as u64;
     let fin = u64::from(info.state == CLOSE_WAIT);
-    let read = info.received_bytes - (stream::unread(fd)? as u64).min(info.received_bytes);
-    let is_open = [ESTABLISHED, SYN_RECV, CLOSE_WAIT].contains(&info.state);
-    let is_untouched = written == 0 && (info.state == SYN_RECV || read == fin);
-    Ok(is_transparent && is_open && is_untouched)
+    let nothing_read = info.received_bytes.saturating_sub(unread) == fin;
+    Ok(match (is_transparent, info.state, written) {
+        // Of the SYN-ACK only: the kernel does not say yet what has come.
+        (true, SYN_RECV, 0) => Kind::Client,
+        (true, ESTABLISHED | CLOSE_WAIT, 0) if nothing_read => Kind::Client,
+        // The kernel counts the SYN of a socket that has connected.
+        (true, ESTABLISHED | CLOSE_WAIT, 1) if nothing_read => {
+            let (own, far) = (
+                socket.local_addr()?.as_socket(),
+                socket.peer_addr()?.as_socket(),
+            );
+            match (own, far) {
+                (Some(client), Some(server)) => Kind::Upstream(FourTuple { client, server }),
+                _ => Kind::Other,
+            }
+        }
+        _ => Kind::Other,
+    })
 }

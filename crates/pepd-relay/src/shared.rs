@@ -13,6 +13,7 @@ use crate::handshake::dial_handle::DialHandle;
 use crate::handshake::queued_packet::QueuedPacket;
 use crate::handshake::table::Table;
 use crate::handshake::verdict::SynVerdict;
+use crate::left_legs::LeftLegs;
 use crate::limits::Admission;
 use crate::outage::{Injector, Links};
 use crate::pipe_pool::PipePool;
@@ -37,6 +38,8 @@ pub(crate) struct Shared {
     pub(crate) injector: Option<Arc<Injector>>,
     /// The links under the legs.
     pub(crate) links: Arc<Links>,
+    /// Upstream legs that a process before this one has left, for clients that are to come.
+    pub(crate) left_legs: LeftLegs,
     /// Notes about the live connections, for whoever goes on with them if this process dies.
     pub(crate) slots: Arc<Slots>,
     /// The number of workers.

@@ -20,6 +20,9 @@ pub enum Side {
 /// (CLONE_FILES, clone(2)): what the child opens stays open when the child ends, however it ends, for
 /// as long as this process lives.
 ///
+/// A value that owns a descriptor is there twice afterwards, once in each process, and the descriptor
+/// once: where one of them closes it, the other may not.
+///
 /// The signal at its end is SIGCHLD. It has this process's mask of signals.
 ///
 /// # Errors

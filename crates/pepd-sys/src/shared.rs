@@ -14,7 +14,8 @@ use crate::syscall::check;
 /// who has the descriptor can have a reader of it killed (SIGBUS).
 #[derive(Debug)]
 pub struct SharedWords {
-    fd: OwnedFd,
+    /// Never closed: processes that have one table of descriptors have it together.
+    fd: &'static OwnedFd,
     words: &'static [AtomicU64],
 }
 
@@ -78,7 +79,10 @@ impl SharedWords {
         let words = unsafe {
             std::slice::from_raw_parts(start.cast::<AtomicU64>(), bytes / size_of::<AtomicU64>())
         };
-        Ok(Self { fd, words })
+        Ok(Self {
+            fd: Box::leak(Box::new(fd)),
+            words,
+        })
     }
 
     /// Returns the words.

@@ -13,6 +13,7 @@ mod legs;
 mod links;
 mod process;
 mod rates;
+mod survival;
 mod text;
 
 use std::fmt;

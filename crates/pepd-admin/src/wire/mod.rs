@@ -15,6 +15,7 @@ mod peers;
 mod problem;
 mod rates;
 mod status;
+mod survival;
 
 pub use confinement::Confinement;
 pub use flows::{FlowList, FlowQuery, FlowSort, Place};
@@ -34,3 +35,4 @@ pub use status::{
     API_VERSION, Alarm, CampusSnapshot, CountedReason, DaemonState, LastReload, LimitUse,
     ReloadState, Status,
 };
+pub use survival::{Deaths, Survival, Takeover};

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pepd_packet::ip;
+use pepd_packet::{Mark, ip};
 use pepd_sys::{clock, sockopt};
 use pepd_telemetry::{Counters, FlowInfo, HandshakeMode, Registration, Throttle};
 use socket2::{Domain, SockRef, Socket};
@@ -52,6 +52,8 @@ pub(crate) struct Accepted {
 pub(crate) enum Upstream {
     /// The leg: its destination answered while the client's SYN was held.
     Answered(AnsweredLeg),
+    /// The same, from a process before this one.
+    Left(OwnedFd),
     /// A fresh socket of the same family, so that an accepted connection cannot fail for want of a
     /// descriptor; and the dial, which has been told to end and whose socket still has the client's
     /// port.
@@ -61,7 +63,7 @@ pub(crate) enum Upstream {
 impl Upstream {
     fn handshake(&self) -> HandshakeMode {
         match self {
-            Self::Answered(_) => HandshakeMode::EndToEnd,
+            Self::Answered(_) | Self::Left(_) => HandshakeMode::EndToEnd,
             Self::Spare(..) => HandshakeMode::Early,
         }
     }
@@ -110,6 +112,12 @@ pub(super) async fn establish(context: Arc<Context>, accepted: Accepted) -> Opti
         Upstream::Answered(upstream) => join(client, upstream, context.index)
             .await
             .map(|legs| (legs, true)),
+        Upstream::Left(left) => {
+            let mark = settings.claimed_mark(leg);
+            join_left(client, left, mark, context.index)
+                .await
+                .map(|legs| (legs, true))
+        }
         Upstream::Spare(spare, before) => {
             if let Some(before) = before {
                 ended(&before).await;
@@ -270,6 +278,25 @@ async fn join(
         upstream,
         sent,
     })
+}
+
+/// Joins the client leg and one that a process before this one has opened, and ends the destination's
+/// handshake: whether that has been done is not known, and it does no harm to do it twice.
+async fn join_left(
+    client: OwnedFd,
+    left: OwnedFd,
+    claimed_mark: Option<Mark>,
+    worker: usize,
+) -> Result<Joined, UpstreamError> {
+    let register = UpstreamError::call(Call::EpollCtl);
+    let leg = AnsweredLeg {
+        socket: LegSocket::register(left).await.map_err(&register)?,
+        worker,
+        sent: 0,
+        claimed_mark,
+    };
+    leg.claim(None);
+    join(client, leg, worker).await
 }
 
 /// Takes off the client leg what the client sent in its SYN, which the destination has already had.

@@ -1,9 +1,11 @@
 //! Going on with a connection that another process has left.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
 use pepd_sys::clock;
+use socket2::SockRef;
 
 use crate::connection::direction::Direction;
 use crate::connection::establish::{Established, Parties, info};
@@ -11,6 +13,7 @@ use crate::connection::forward::Connection;
 use crate::connection::leg_socket::LegSocket;
 use crate::connection::record::ConnectionRecord;
 use crate::connection::state::Way;
+use crate::settings::Leg;
 use crate::shared::Context;
 use crate::slots::found::FoundConnection;
 
@@ -29,6 +32,10 @@ pub(super) async fn take_over(
     } = found;
     let shared = &context.shared;
     let permit = shared.admission.admit(identity.client.ip());
+    let settings = shared.settings.load_full();
+    for (leg, party) in [(&client, identity.client), (&upstream, identity.server)] {
+        renew_congestion(leg, settings.leg_towards(party.ip()));
+    }
     let registered = async {
         Ok((
             LegSocket::register_found(client, failures[0]).await?,
@@ -55,7 +62,7 @@ pub(super) async fn take_over(
     let flow = shared.flows.register_again(
         context.index,
         (identity.id, [up.bytes, down.bytes]),
-        info(&context, &shared.settings.load(), parties),
+        info(&context, &settings, parties),
         (client.watch(), upstream.watch()),
         now,
     );
@@ -72,4 +79,20 @@ pub(super) async fn take_over(
         record: ConnectionRecord::new(Arc::clone(shared), flow),
         connection,
     })
+}
+
+/// Gives a socket the congestion control of its leg anew, where it has one of that name: a control of
+/// pepd's own has been registered again since, and what steers it does not know the one before.
+fn renew_congestion(socket: &OwnedFd, leg: Option<&Leg>) {
+    let Some(name) = leg.and_then(|leg| leg.congestion.as_deref()) else {
+        return;
+    };
+    let socket = SockRef::from(socket);
+    let has = socket.tcp_congestion().unwrap_or_default();
+    let has = has.split(|byte| *byte == 0).next().unwrap_or_default();
+    if has == name.as_bytes()
+        && let Err(error) = socket.set_tcp_congestion(has)
+    {
+        tracing::debug!(%error, name, "a connection keeps the control that it had");
+    }
 }
