@@ -9,6 +9,7 @@
 
 pub mod admin;
 mod asymmetric_pairs;
+mod beginning;
 pub mod controls;
 mod drain;
 

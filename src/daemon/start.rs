@@ -2,22 +2,23 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use pepd_admin::View;
-use pepd_admin::wire::Takeover;
 use pepd_config::Config;
 use pepd_net::{Gate, Installed, Plan, Watch};
-use pepd_relay::{ListenerAddress, LostConnection, Prepared, Relay, Remains, Settings};
+use pepd_relay::Relay;
 use pepd_telemetry::Counters;
 
 use crate::cli::File;
 use crate::daemon::admin::Admin;
+use crate::daemon::beginning::{Beginning, Start};
+use crate::daemon::controls::Controls;
 use crate::daemon::gate_keeper::GateKeeper;
 use crate::daemon::health::{Alarms, Health, Look};
 use crate::daemon::holding::Holding;
 use crate::daemon::links::Links;
 use crate::daemon::peers::Probes;
+use crate::daemon::privileges::InForce;
 use crate::daemon::requests::{GivenUp, Requests};
 use crate::daemon::resources::{self, Descriptors};
 use crate::daemon::signals::Signals;
@@ -33,6 +34,10 @@ impl Daemon {
     /// # Errors
     ///
     /// Whatever the kernel or the host lacks; nothing of pepd's is then left behind.
+    #[allow(
+        clippy::too_many_lines,
+        reason = "each thing that is brought up, in its order, and handed to who needs it"
+    )]
     pub async fn start(
         file: File,
         config: Config,
@@ -49,22 +54,16 @@ impl Daemon {
         let descriptors = resources::share_descriptors(&config, workers)?;
         let settings = prepare::settings(&config, &privileged.controls, descriptors)?;
         let counters = Arc::new(Counters::default());
-        let injector = privileged.made.injector.clone();
-        let start = |prepared| {
-            let counters = Arc::clone(&counters);
-            Relay::start(prepared, descriptors.pipes, counters, injector, slots)
-                .map_err(|error| Failure::internal("start the workers", error))
+        let start = Start {
+            pipes: descriptors.pipes,
+            counters: Arc::clone(&counters),
+            injector: privileged.made.injector.clone(),
+            slots,
         };
         // Connections that are there go on before anything else.
-        let (relay, takeover) = match remains {
-            Some(remains) => {
-                let (begun, takeover) = go_on(remains, &board, settings, workers, start)?;
-                (Begun::Before(begun), takeover)
-            }
-            None => (Begun::Not(settings, start), None),
-        };
-        privileged.in_force.report(&config, &file.path);
-        privileged.controls.report();
+        let relay = start.begin(remains, settings, workers, &board)?;
+        let takeover = relay.takeover();
+        report(&privileged.in_force, &privileged.controls, &config, &file);
         privileged.made.report(&config);
         privileged.controls.find(&config)?;
         let up = bring_up(&config, relay, workers);
@@ -138,6 +137,12 @@ fn probes(config: &Config) -> Probes {
     probes
 }
 
+/// Logs what is left of the privileges, and what was taken while they were there.
+fn report(in_force: &InForce, controls: &Controls, config: &Config, file: &File) {
+    in_force.report(config, &file.path);
+    controls.report();
+}
+
 fn report_start(config: &Config, workers: NonZeroUsize, descriptors: Descriptors) {
     tracing::info!(
         node = config.node.name,
@@ -148,76 +153,19 @@ fn report_start(config: &Config, workers: NonZeroUsize, descriptors: Descriptors
     );
 }
 
-/// A relay that has begun before the kernel state is there, or has not.
-enum Begun<S> {
-    Before((Relay, Vec<ListenerAddress>)),
-    Not(Settings, S),
-}
-
-/// Goes on with the connections of a daemon that has died, and says so.
-fn go_on(
-    mut remains: Remains,
-    board: &Board,
-    settings: Settings,
-    workers: NonZeroUsize,
-    start: impl FnOnce(Prepared) -> Result<Relay>,
-) -> Result<((Relay, Vec<ListenerAddress>), Option<Takeover>)> {
-    let (connections, clients) = (remains.connections(), remains.clients());
-    let lost = remains.take_lost();
-    let prepared = Prepared::taking_over(remains, settings, workers)?;
-    let addresses = prepared.addresses().to_vec();
-    let relay = start(prepared)?;
-    let takeover = board.last_death().map(|(death, died)| {
-        let pause = pepd_sys::clock::monotonic().saturating_sub(died);
-        tracing::error!(
-            connections,
-            clients,
-            lost = lost.len(),
-            ?pause,
-            "the daemon's process has died, {death}; this one goes on"
-        );
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        Takeover {
-            why: death.to_string(),
-            time: now.unwrap_or_default().as_secs_f64(),
-            pause: pause.as_secs_f64(),
-            connections: connections as u64,
-            lost: lost.len() as u64,
-        }
-    });
-    for LostConnection {
-        client,
-        server,
-        why,
-    } in lost
-    {
-        tracing::error!(%client, %server, "a connection is reset: {why}");
-    }
-    Ok(((relay, addresses), takeover))
-}
-
 /// Opens the listeners, installs the kernel state, and looks what is in its way; then has the relay
-/// begin, where it has not.
+/// begin.
 async fn bring_up(
     config: &Config,
-    relay: Begun<impl FnOnce(Prepared) -> Result<Relay>>,
+    relay: Beginning,
     workers: NonZeroUsize,
 ) -> Result<(Relay, Plan, Installed, Look)> {
-    let (relay, addresses) = match relay {
-        Begun::Before((relay, addresses)) => (Ok(relay), addresses),
-        Begun::Not(settings, start) => {
-            prepare::probe(&settings).await?;
-            let prepared = Prepared::new(settings, workers)?;
-            let addresses = prepared.addresses().to_vec();
-            (Err((prepared, start)), addresses)
-        }
-    };
+    let (relay, listeners) = relay.listen(workers).await?;
     let backend = resources::queue_backend(config).await?;
-    let plan = prepare::plan(config, &addresses, workers, backend);
+    let plan = prepare::plan(config, &listeners, workers, backend);
     let installed = install(&plan).await?;
     let look = Look::first(&plan).await;
-    let begun = relay.or_else(|(prepared, start)| start(prepared));
-    match begun {
+    match relay.run() {
         Ok(relay) => Ok((relay, plan, installed, look)),
         Err(failure) => {
             undo(installed).await;

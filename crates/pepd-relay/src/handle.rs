@@ -178,20 +178,8 @@ impl Relay {
         let listener_room = listener::room(&listeners);
         let handshakes = &shared.handshakes;
         handshakes.set_capacity(pending, listener_room, source_prefix);
-        let count = listeners.len();
-        shared.slots.note_relay(count, generation, &key);
-        let share = pipes / count.max(1);
-        let mut take_share = |index: usize| {
-            let remains = remains.as_mut();
-            remains.map_or_else(Share::default, |it| it.take_share(count - index))
-        };
-        let workers: Vec<_> = listeners
-            .into_iter()
-            .enumerate()
-            .map(|(index, set)| {
-                Worker::start(index, Arc::clone(&shared), set, share, take_share(index))
-            })
-            .collect::<io::Result<_>>()?;
+        shared.slots.note_relay(listeners.len(), generation, &key);
+        let workers = start_workers(&shared, listeners, pipes, remains)?;
         for (worker, queue) in workers.iter().zip(queues.into_iter().flatten()) {
             worker.read_queue(queue);
         }
@@ -337,6 +325,25 @@ impl Relay {
             self.shared.decide(packet, verdict);
         }
     }
+}
+
+/// Starts a worker for each set of listeners, with its share of what is left of a relay before.
+fn start_workers(
+    shared: &Arc<Shared>,
+    sets: Vec<Vec<Listener>>,
+    pipes: usize,
+    mut remains: Option<Remains>,
+) -> io::Result<Vec<Worker>> {
+    let count = sets.len();
+    let mut take_share = |index: usize| {
+        let remains = remains.as_mut();
+        remains.map_or_else(Share::default, |it| it.take_share(count - index))
+    };
+    let start = |(index, set)| {
+        let pipes = pipes / count.max(1);
+        Worker::start(index, Arc::clone(shared), set, pipes, take_share(index))
+    };
+    sets.into_iter().enumerate().map(start).collect()
 }
 
 /// The relay as those who ask about it see it, which may outlive it.
