@@ -35,7 +35,7 @@ fn main() -> ExitCode {
         }
     };
     let result = match command {
-        Command::Run(file) => match keeper::run(&file) {
+        Command::Run(args) => match keeper::run(&args) {
             Ok(code) => return code,
             Err(failure) => Err(failure),
         },
@@ -52,6 +52,7 @@ fn main() -> ExitCode {
         Command::Top(target) => top::top(&target),
         Command::Reload(target) => commands::control::reload(&target),
         Command::Drain(target) => commands::control::drain(&target),
+        Command::Upgrade(target) => commands::upgrade::upgrade(&target),
         Command::Link(args) => commands::control::link(&args),
         Command::Model(args) => commands::model::model(&args),
         Command::Completions { shell } => commands::completions::completions(shell),

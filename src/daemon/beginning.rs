@@ -126,6 +126,7 @@ fn report(
     );
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let takeover = Takeover {
+        cause: death.name().to_owned(),
         why: death.to_string(),
         time: now.unwrap_or_default().as_secs_f64(),
         pause: pause.as_secs_f64(),

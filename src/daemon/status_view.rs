@@ -195,6 +195,8 @@ impl StatusView {
         });
         Survival {
             deaths: deaths.collect(),
+            keeper: std::os::unix::process::parent_id(),
+            layout: Board::layout(),
             last: self.takeover.clone(),
         }
     }

@@ -1,6 +1,6 @@
 //! The memory that the keeper and the daemon have in common, and that outlives the daemon.
 
-use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
@@ -30,9 +30,16 @@ const ASKED_TO_END: usize = 6;
 const DIED_AT: usize = 7;
 /// What the last daemon died of: a code, and 256 times a number.
 const DIED_OF: usize = 8;
-/// The daemons that have died, by what they died of: signals, SIGKILL, hangs, exits.
+/// The daemons that have died, by what they died of, in the order of [`KINDS`].
 const DEATHS: usize = 9;
-const KINDS: [&str; 4] = ["crash", "killed", "hang", "exit"];
+const KINDS: [&str; 6] = [
+    "crash",
+    "killed",
+    "hang",
+    "exit",
+    "upgrade",
+    "upgrade_failed",
+];
 
 /// The words of the head, and of each of the two places for text.
 const HEAD_WORDS: usize = 512;
@@ -68,8 +75,27 @@ impl Board {
         let shared = SharedWords::new(HEAD_WORDS + 2 * TEXT_WORDS + room).map_err(failed)?;
         let board = Self { shared };
         board.set(SLOTS, slots);
-        board.set(LAYOUT, MAGIC | VERSION << 16 | u64::from(Slots::VERSION));
+        board.set(LAYOUT, Self::layout());
         Ok(board)
+    }
+
+    /// Takes over one that another program has made.
+    pub(super) fn found(fd: OwnedFd) -> Result<Self> {
+        let shared = SharedWords::map(fd)
+            .map_err(|error| Failure::internal("take over the memory of another pepd", error))?;
+        let board = Self { shared };
+        match board.get(LAYOUT) == Self::layout() {
+            true => Ok(board),
+            false => Err(Failure::unavailable(
+                "the other pepd keeps its notes in another way: this one cannot go on with its \
+                 connections",
+            )),
+        }
+    }
+
+    /// Returns which layout this program knows: one that knows another cannot take over from it.
+    pub fn layout() -> u64 {
+        MAGIC | VERSION << 16 | u64::from(Slots::VERSION)
     }
 
     /// Returns the words for the notes on connections.
@@ -92,6 +118,8 @@ impl Board {
             Death::Signal(signal) => (1, u64::from((signal as i32).unsigned_abs())),
             Death::Hang => (2, 0),
             Death::Exit(code) => (3, code.into()),
+            Death::Upgrade => (4, 0),
+            Death::UpgradeFailed(error) => (5, error.unsigned_abs().into()),
         };
         self.set(DIED_OF, code | number << 8);
         let now = pepd_sys::clock::monotonic().as_nanos();
@@ -110,6 +138,8 @@ impl Board {
             }
             2 => Death::Hang,
             3 => Death::Exit(u8::try_from(number).ok()?),
+            4 => Death::Upgrade,
+            5 => Death::UpgradeFailed(i32::try_from(number).ok()?),
             _ => return None,
         };
         Some((death, Duration::from_nanos(self.get(DIED_AT))))
@@ -244,15 +274,22 @@ mod tests {
             Death::Signal(nix::sys::signal::Signal::SIGSEGV),
             Death::Hang,
             Death::Exit(101),
+            Death::Upgrade,
+            Death::UpgradeFailed(2),
         ];
         for death in deaths {
             board.died(death);
             assert_eq!(board.last_death().map(|(it, _)| it), Some(death));
         }
         let counts: Vec<_> = board.deaths().collect();
-        assert_eq!(
-            counts,
-            [("crash", 1), ("killed", 0), ("hang", 1), ("exit", 1)]
-        );
+        let expected = [
+            ("crash", 1),
+            ("killed", 0),
+            ("hang", 1),
+            ("exit", 1),
+            ("upgrade", 1),
+            ("upgrade_failed", 1),
+        ];
+        assert_eq!(counts, expected);
     }
 }

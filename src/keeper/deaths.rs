@@ -23,16 +23,34 @@ pub enum Death {
     Hang,
     /// It has ended by itself, with this exit code, although nobody had asked for it.
     Exit(u8),
+    /// The keeper has ended it, to become another program.
+    Upgrade,
+    /// The other program did not come up: the error that there was, or what its first daemon died of.
+    UpgradeFailed(i32),
 }
 
 impl Death {
     /// Tells whether something that it did itself was the cause, and no one outside: SIGKILL comes
     /// from an operator or, where memory has run out, from the kernel.
     pub fn is_of_itself(self) -> bool {
-        !matches!(
-            self,
-            Self::Signal(Signal::SIGKILL | Signal::SIGTERM | Signal::SIGINT)
-        )
+        match self {
+            Self::Signal(signal) => {
+                !matches!(signal, Signal::SIGKILL | Signal::SIGTERM | Signal::SIGINT)
+            }
+            Self::Hang | Self::Exit(_) => true,
+            Self::Upgrade | Self::UpgradeFailed(_) => false,
+        }
+    }
+
+    /// Gives what tells it from others of its kind: the exit code, or the signal's number and 128, as a
+    /// shell has it.
+    pub(super) fn number(self) -> i32 {
+        match self {
+            Self::Exit(code) => code.into(),
+            Self::Signal(signal) => 128 + signal as i32,
+            Self::Hang => 128 + Signal::SIGKILL as i32,
+            Self::Upgrade | Self::UpgradeFailed(_) => 0,
+        }
     }
 
     /// Gives its name for figures.
@@ -42,6 +60,8 @@ impl Death {
             Self::Signal(_) => "crash",
             Self::Hang => "hang",
             Self::Exit(_) => "exit",
+            Self::Upgrade => "upgrade",
+            Self::UpgradeFailed(_) => "upgrade_failed",
         }
     }
 }
@@ -52,6 +72,13 @@ impl fmt::Display for Death {
             Self::Signal(signal) => write!(f, "it was ended by {signal}"),
             Self::Hang => f.write_str("it hung, and was killed"),
             Self::Exit(code) => write!(f, "it ended with exit code {code}"),
+            Self::Upgrade => f.write_str("for an upgrade"),
+            Self::UpgradeFailed(error) => {
+                write!(
+                    f,
+                    "for an upgrade that failed with {error}: the old program goes on"
+                )
+            }
         }
     }
 }
@@ -77,6 +104,14 @@ pub struct Deaths {
 }
 
 impl Deaths {
+    /// Begins; `was_up` says whether any daemon has been up, of the program before this one.
+    pub fn after(was_up: bool) -> Self {
+        Self {
+            was_up,
+            ..Self::default()
+        }
+    }
+
     /// Tells whether any daemon has ever been up, if this one came as far as `stage`.
     pub fn was_up(&mut self, stage: Stage) -> bool {
         self.was_up |= stage != Stage::Starting;

@@ -7,6 +7,7 @@
 
 pub mod board;
 mod deaths;
+mod upgrade;
 mod watch;
 
 use std::process::ExitCode;
@@ -17,19 +18,20 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, sigprocmask};
 use nix::unistd::{Pid, getpid, getppid, setpgid};
 use pepd_sys::process::{Side, clone_sharing_descriptors};
 
-use self::board::{Board, Stage};
+use self::board::Stage;
 use self::deaths::{Death, Deaths, Verdict};
 use self::watch::{Ended, watch};
-use crate::cli::File;
+use crate::cli::RunArgs;
 use crate::commands;
 use crate::exit::{Failure, Result};
 
-/// The signals that the keeper waits for: those of an operator, which it passes on, and that of its
-/// child's end.
-const SIGNALS: [Signal; 4] = [
+/// The signals that the keeper waits for: those of an operator, which it passes on, but for that of
+/// an upgrade; and that of its child's end.
+const SIGNALS: [Signal; 5] = [
     Signal::SIGHUP,
     Signal::SIGINT,
     Signal::SIGTERM,
+    Signal::SIGUSR2,
     Signal::SIGCHLD,
 ];
 
@@ -39,13 +41,15 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// Runs the daemon in a process of its own until that ends, and again where it dies.
 ///
 /// In that process it returns as well, once: with what has become of the daemon.
-pub fn run(file: &File) -> Result<ExitCode> {
-    let board = Board::new()?;
+pub fn run(args: &RunArgs) -> Result<ExitCode> {
+    let file = &args.file;
+    let path = upgrade::own_path();
+    let (board, mut former) = upgrade::take_over(args)?;
     let usual_signals = block_signals()?;
     // What the daemon has started, and cannot see the end of, is the keeper's to end.
     set_child_subreaper(true).map_err(|error| Failure::internal("adopt processes", error))?;
     let keeper = getpid();
-    let mut deaths = Deaths::default();
+    let mut deaths = Deaths::after(args.board.is_some());
     loop {
         board.begin();
         let side = clone_sharing_descriptors()
@@ -57,7 +61,7 @@ pub fn run(file: &File) -> Result<ExitCode> {
                 return commands::run::run(file, board, keeper).map(|()| ExitCode::SUCCESS);
             }
         };
-        let ended = watch(child, &board)?;
+        let ended = watch(child, &board, &mut former)?;
         let stage = board.stage();
         let death = match judge(ended, stage, deaths.was_up(stage)) {
             Judged::Over(code) => return Ok(ExitCode::from(code)),
@@ -65,6 +69,19 @@ pub fn run(file: &File) -> Result<ExitCode> {
             Judged::Died(death) => death,
         };
         watch::end_the_rest()?;
+        if let Some(former) = &former {
+            // It returns where that program is not to be had any more: this one goes on.
+            board.died(Death::UpgradeFailed(death.number()));
+            let _ = former.become_again(file, &board);
+            block_signals()?;
+        }
+        if death == Death::Upgrade {
+            board.died(death);
+            let error = upgrade::become_program(&path, file, &board);
+            block_signals()?;
+            board.died(Death::UpgradeFailed(error.raw_os_error().unwrap_or(0)));
+            continue;
+        }
         board.died(death);
         match deaths.note(death, stage, pepd_sys::clock::monotonic()) {
             Verdict::Again => {}
@@ -91,6 +108,7 @@ enum Judged {
 
 fn judge(ended: Ended, stage: Stage, was_up: bool) -> Judged {
     match (ended, stage) {
+        (Ended::Upgrade, _) => Judged::Died(Death::Upgrade),
         (Ended::Exited(0), _) => Judged::Over(0),
         (Ended::Exited(code), Stage::Starting) if !was_up => Judged::Over(code),
         (Ended::Exited(code), Stage::Ending) => Judged::Over(code),

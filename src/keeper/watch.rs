@@ -10,6 +10,7 @@ use pepd_sys::process::wait_for_signal;
 
 use super::SIGNALS;
 use super::board::{Board, Stage};
+use super::upgrade::Former;
 use crate::exit::{Failure, Result};
 
 /// How long the keeper waits for a signal before it looks whether the daemon does anything.
@@ -18,6 +19,9 @@ const TICK: Duration = Duration::from_secs(1);
 /// The looks in a row that find nothing done: the daemon hangs. It shows a sign of life each second,
 /// as long as all its workers do; and systemd, which counts the seconds too, has 15.
 const MOST_SILENT: u32 = 10;
+
+/// The looks within which the first daemon of another program has to be up.
+const LONGEST_TRIAL: u32 = 60;
 
 /// The time that what the daemon had started may take to end once it is killed.
 const LAST_WAIT: Duration = Duration::from_secs(5);
@@ -31,16 +35,25 @@ pub(super) enum Ended {
     Signalled(Signal, bool),
     /// By the keeper: it did nothing any more.
     Hung,
+    /// By the keeper, which is to become another program.
+    Upgrade,
 }
 
 /// Waits until the process has ended; passes on what an operator sends, and kills it if it hangs.
-pub(super) fn watch(child: Pid, board: &Board) -> Result<Ended> {
+///
+/// Once a daemon is up, the program before this one is not needed any more.
+pub(super) fn watch(child: Pid, board: &Board, former: &mut Option<Former>) -> Result<Ended> {
     let mut silence = Silence::new(board);
     let mut asked = None;
-    let mut hung = false;
+    let mut killed = None;
     loop {
         match wait(TICK)? {
             Some(Signal::SIGCHLD) => {}
+            Some(Signal::SIGUSR2) if !may_be_replaced(board) => {}
+            Some(Signal::SIGUSR2) => {
+                killed = Some(Ended::Upgrade);
+                let _ = kill(child, Signal::SIGKILL);
+            }
             Some(signal) => {
                 if signal != Signal::SIGHUP {
                     board.ask_to_end();
@@ -49,23 +62,31 @@ pub(super) fn watch(child: Pid, board: &Board) -> Result<Ended> {
                 // It may just have ended, which is seen below.
                 let _ = kill(child, signal);
             }
-            None if silence.is_too_long(board) => {
-                hung = true;
+            None if silence.is_too_long(board, former.is_some()) => {
+                killed = killed.or(Some(Ended::Hung));
                 let _ = kill(child, Signal::SIGKILL);
             }
             None => {}
         }
-        match reap(Some(child)) {
-            Some(_) if hung => return Ok(Ended::Hung),
-            Some(WaitStatus::Exited(_, code)) => {
+        if former.is_some() && board.stage() != Stage::Starting {
+            *former = None;
+        }
+        match (reap(Some(child)), killed) {
+            (Some(_), Some(killed)) => return Ok(killed),
+            (Some(WaitStatus::Exited(_, code)), None) => {
                 return Ok(Ended::Exited(u8::try_from(code).unwrap_or(u8::MAX)));
             }
-            Some(WaitStatus::Signaled(_, signal, _)) => {
+            (Some(WaitStatus::Signaled(_, signal, _)), None) => {
                 return Ok(Ended::Signalled(signal, asked == Some(signal)));
             }
             _ => {}
         }
     }
+}
+
+/// Only a daemon that serves is ended for an upgrade.
+fn may_be_replaced(board: &Board) -> bool {
+    board.stage() == Stage::Running && !board.is_asked_to_end()
 }
 
 /// Kills what the daemon has started and that has not ended with it, and waits for its end: it would
@@ -136,15 +157,21 @@ impl Silence {
         }
     }
 
-    /// Looks once more. Only a daemon that is up shows signs of life; and it is the keeper's own looks
-    /// that count, not the clock: both may have been stopped for a while.
-    fn is_too_long(&mut self, board: &Board) -> bool {
+    /// Looks once more. Only a daemon that is up shows signs of life, and the first of another program,
+    /// which is `on_trial`, has to be up in time; and it is the keeper's own looks that count, not the
+    /// clock: both may have been stopped for a while.
+    fn is_too_long(&mut self, board: &Board, on_trial: bool) -> bool {
         let beats = board.beats();
-        if board.stage() != Stage::Running || beats != self.last {
+        let most = match board.stage() {
+            Stage::Running => MOST_SILENT,
+            Stage::Starting if on_trial => LONGEST_TRIAL,
+            Stage::Starting | Stage::Ending => u32::MAX,
+        };
+        if beats != self.last {
             (self.last, self.looks) = (beats, 0);
             return false;
         }
-        self.looks += 1;
-        self.looks >= MOST_SILENT
+        self.looks = self.looks.saturating_add(1);
+        self.looks >= most
     }
 }

@@ -53,6 +53,11 @@ impl Left {
         is_there.then(|| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
+    /// Leaves those that nobody has taken open.
+    pub fn leave(mut self) {
+        self.open.clear();
+    }
+
     /// Takes one of them, once.
     pub fn take(&mut self, fd: RawFd) -> Option<OwnedFd> {
         let open = self.open.get_mut(usize::try_from(fd).ok()?)?;
@@ -68,6 +73,39 @@ impl Drop for Left {
             drop(self.take(fd));
         }
     }
+}
+
+/// Has every descriptor beyond standard error closed when this process executes a program
+/// (CLOSE_RANGE_CLOEXEC, close_range(2)); before Linux 5.11 one by one.
+///
+/// # Errors
+/// As close_range(2) or fcntl(2).
+pub fn close_all_on_exec() -> io::Result<()> {
+    const CLOSE_RANGE_CLOEXEC: libc::c_uint = 4;
+    let (first, last) = (FIRST as libc::c_uint, libc::c_uint::MAX);
+    // SAFETY: it marks descriptors, closes none, and touches no memory of ours.
+    let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, CLOSE_RANGE_CLOEXEC) };
+    match check(libc::c_int::try_from(result).unwrap_or(-1)) {
+        Ok(_) => Ok(()),
+        Err(_) => mark_all(libc::FD_CLOEXEC),
+    }
+}
+
+/// Has every descriptor beyond standard error stay open when this process executes a program.
+///
+/// # Errors
+/// As fcntl(2).
+pub fn keep_all_on_exec() -> io::Result<()> {
+    mark_all(0)
+}
+
+fn mark_all(flags: libc::c_int) -> io::Result<()> {
+    for fd in (FIRST..table_size()?).filter(|fd| is_open(*fd)) {
+        let fd = RawFd::try_from(fd).unwrap_or(-1);
+        // SAFETY: F_SETFD takes an int and touches no memory of ours.
+        check(unsafe { libc::fcntl(fd, libc::F_SETFD, flags) })?;
+    }
+    Ok(())
 }
 
 /// Gives how many descriptors the table has room for (`FDSize` of proc_pid_status(5)).

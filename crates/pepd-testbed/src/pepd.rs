@@ -297,9 +297,13 @@ impl Pepd {
         let daemon = self.daemon()?;
         self.signal(Signal::SIGKILL)?;
         self.wait()?;
-        let stat = format!("/proc/{daemon}/stat");
+        let process = format!("/proc/{daemon}");
         wait_until(LIMIT, "the daemon ends with its keeper", || {
-            fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "))
+            // Nobody may take note of its end. As long as it has another thread, that has all that it
+            // had open.
+            let threads = fs::read_dir(format!("{process}/task")).map_or(0, Iterator::count);
+            let ended = |stat: String| stat.contains(") Z ");
+            threads <= 1 && fs::read_to_string(format!("{process}/stat")).map_or(true, ended)
         })
     }
 

@@ -7,6 +7,12 @@ use serde::{Deserialize, Serialize};
 pub struct Survival {
     /// How many there were, by what they died of.
     pub deaths: Vec<Deaths>,
+    /// The process that a service manager knows, which has made this one.
+    #[serde(default)]
+    pub keeper: u32,
+    /// The layout of what an upgrade hands over; a program of another one cannot take over.
+    #[serde(default)]
+    pub layout: u64,
     /// How the last one was followed; none where this process is the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<Takeover>,
@@ -15,7 +21,8 @@ pub struct Survival {
 /// How many processes have died of one thing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deaths {
-    /// `crash`, `killed`, `hang` or `exit`.
+    /// `crash`, `killed`, `hang` or `exit`; `upgrade`, and `upgrade_failed`: the other program did not
+    /// come up, and the one before goes on.
     pub cause: String,
     /// How many.
     pub count: u64,
@@ -24,6 +31,9 @@ pub struct Deaths {
 /// How this process has gone on with the connections of the one before.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Takeover {
+    /// What the other died of, by name.
+    #[serde(default)]
+    pub cause: String,
     /// What the other died of, in words.
     pub why: String,
     /// When this one went on, in seconds since the Unix epoch.
