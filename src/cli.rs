@@ -72,7 +72,7 @@ pub enum Command {
     /// The running pepd becomes the program that is now at its path. Where that does not come up, it
     /// becomes what it was. Exit status: 69 if there is no daemon, or this program cannot take over from
     /// it; 70 if the old one goes on.
-    Upgrade(Target),
+    Upgrade(UpgradeArgs),
     /// Tell a running daemon what is known of the link under a leg, as a modem's script may.
     ///
     /// While a link is gone, none of the leg's connections is given up; when it is up again, each
@@ -134,6 +134,17 @@ pub struct RunArgs {
     /// The descriptor of the program before an upgrade: for pepd itself.
     #[arg(long, value_name = "FD", hide = true, requires = "board")]
     pub former: Option<RawFd>,
+}
+
+/// What `upgrade` is told.
+#[derive(Debug, Args)]
+pub struct UpgradeArgs {
+    /// The running daemon.
+    #[command(flatten)]
+    pub target: Target,
+    /// Say whether this program can take over what has this layout, and do nothing: for pepd itself.
+    #[arg(long, value_name = "LAYOUT", hide = true)]
+    pub takes_over: Option<u64>,
 }
 
 /// What `doctor` is told.

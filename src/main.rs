@@ -52,7 +52,7 @@ fn main() -> ExitCode {
         Command::Top(target) => top::top(&target),
         Command::Reload(target) => commands::control::reload(&target),
         Command::Drain(target) => commands::control::drain(&target),
-        Command::Upgrade(target) => commands::upgrade::upgrade(&target),
+        Command::Upgrade(args) => commands::upgrade::upgrade(&args),
         Command::Link(args) => commands::control::link(&args),
         Command::Model(args) => commands::model::model(&args),
         Command::Completions { shell } => commands::completions::completions(shell),

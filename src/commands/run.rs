@@ -1,8 +1,7 @@
 //! The daemon's process of `pepd run`: from the configuration file to a running daemon, or on from
 //! where the process before it has died.
 
-use std::os::fd::AsFd as _;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 use std::sync::Arc;
 
 use nix::unistd::Pid;
@@ -22,14 +21,14 @@ use crate::keeper;
 use crate::keeper::board::Board;
 
 /// Runs the daemon until a signal or a control request ends it; `board` and `keeper` are those of the
-/// process that has made this one.
-pub fn run(file: &File, board: Board, keeper: Pid) -> Result {
+/// process that has made this one, and what is `kept` is its own.
+pub fn run(file: &File, board: Board, kept: Option<BorrowedFd<'static>>, keeper: Pid) -> Result {
     let Begun {
         config,
         survival,
         lock: _lock,
         account,
-    } = begin(file, board, keeper)?;
+    } = begin(file, board, kept, keeper)?;
     let socket = Socket::bind(&config.admin, account.as_ref())?;
     let page = Page::bind(&config)?;
     let controls = Controls::register(&config)?;
@@ -79,7 +78,12 @@ struct Begun {
 
 /// Reads the file and takes the lock; or, where a daemon before this one has died, takes over its
 /// configuration, its lock and what it has left, and closes the rest.
-fn begin(file: &File, board: Board, keeper: Pid) -> Result<Begun> {
+fn begin(
+    file: &File,
+    board: Board,
+    kept: Option<BorrowedFd<'static>>,
+    keeper: Pid,
+) -> Result<Begun> {
     let board = Arc::new(board);
     let slots = Slots::new(board.slots());
     let (config, lock, remains) = match board.last_death() {
@@ -90,8 +94,9 @@ fn begin(file: &File, board: Board, keeper: Pid) -> Result<Begun> {
         }
         Some((death, _)) => {
             // First of all: what is open now is what the other has left.
-            let mut left = Left::find(&[(*board).as_fd()])
-                .map_err(|error| Failure::internal("find what is open", error))?;
+            let kept: Vec<_> = kept.into_iter().chain([(*board).as_fd()]).collect();
+            let mut left =
+                Left::find(&kept).map_err(|error| Failure::internal("find what is open", error))?;
             let lock = board.lock().and_then(|fd| left.take(fd)).map(Lock::from);
             let remains = Remains::take(&slots, &mut left, death.is_of_itself());
             drop(left);

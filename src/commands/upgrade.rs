@@ -1,5 +1,7 @@
 //! `pepd upgrade`: this program takes over from a running daemon.
 
+use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -8,9 +10,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use pepd_admin::wire::{Status, Survival, Takeover};
 
-use crate::cli::Target;
+use crate::cli::{Target, UpgradeArgs};
 use crate::commands::client::Client;
 use crate::commands::endpoint;
+use crate::config_file;
 use crate::exit::{Failure, Result};
 use crate::keeper::board::Board;
 use crate::ui::format;
@@ -24,16 +27,13 @@ const LIMIT: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Has the running daemon become the program that is now at its path, and says what has come of it.
-pub fn upgrade(target: &Target) -> Result {
-    // With a file in hand: that this program understands it has shown by then.
-    let client = Client::new(target)?;
-    let before = survival(&client)?;
-    if before.layout != Board::layout() {
-        return Err(Failure::unavailable(
-            "the running pepd keeps its notes in another way than this one, which cannot go on with \
-             its connections; `systemctl restart pepd` replaces it, and cuts them",
-        ));
+pub fn upgrade(args: &UpgradeArgs) -> Result {
+    if let Some(layout) = args.takes_over {
+        return takes_over(&args.target, layout);
     }
+    let client = Client::new(&args.target)?;
+    let before = survival(&client)?;
+    ask(&before, args.target.config.as_deref())?;
     let keeper = i32::try_from(before.keeper).unwrap_or(0);
     if keeper <= 1 {
         return Err(Failure::unavailable(
@@ -57,6 +57,40 @@ pub fn upgrade(target: &Target) -> Result {
         last.lost
     );
     print(said.as_bytes())
+}
+
+/// Says whether this program can take over from a daemon of this layout, with this file.
+fn takes_over(target: &Target, layout: u64) -> Result {
+    if let Some(path) = &target.config {
+        config_file::read(&target.file(path))?;
+    }
+    if layout == Board::layout() {
+        return Ok(());
+    }
+    Err(Failure::unavailable(
+        "the running pepd keeps its notes in another way than this one, which cannot go on with its \
+         connections; `systemctl restart pepd` replaces it, and cuts them",
+    ))
+}
+
+/// Asks the program that is to take over whether it can: it says why not by itself.
+fn ask(running: &Survival, config: Option<&Path>) -> Result {
+    let mut program = Command::new(&running.program);
+    program.args(["upgrade", "--takes-over", &running.layout.to_string()]);
+    if let Some(config) = config {
+        program.arg("-c").arg(config);
+    }
+    match program.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(Failure::unavailable(format!(
+            "{} cannot take over ({status}); the old one goes on",
+            running.program
+        ))),
+        Err(error) => Err(Failure::unavailable(format!(
+            "{}, which is to take over, cannot be started: {error}; the old one goes on",
+            running.program
+        ))),
+    }
 }
 
 fn survival(client: &Client) -> Result<Survival> {

@@ -20,6 +20,8 @@ use pepd_sys::process::{Side, clone_sharing_descriptors};
 
 use self::board::Stage;
 use self::deaths::{Death, Deaths, Verdict};
+use self::upgrade::Former;
+pub use self::upgrade::own_path;
 use self::watch::{Ended, watch};
 use crate::cli::RunArgs;
 use crate::commands;
@@ -43,7 +45,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// In that process it returns as well, once: with what has become of the daemon.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let file = &args.file;
-    let path = upgrade::own_path();
+    let path = own_path();
     let (board, mut former) = upgrade::take_over(args)?;
     let usual_signals = block_signals()?;
     // What the daemon has started, and cannot see the end of, is the keeper's to end.
@@ -58,7 +60,8 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
             Side::Parent(child) => Pid::from_raw(child),
             Side::Child => {
                 begin_child(keeper, &usual_signals)?;
-                return commands::run::run(file, board, keeper).map(|()| ExitCode::SUCCESS);
+                let kept = former.as_ref().map(Former::as_fd);
+                return commands::run::run(file, board, kept, keeper).map(|()| ExitCode::SUCCESS);
             }
         };
         let ended = watch(child, &board, &mut former)?;

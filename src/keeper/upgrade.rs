@@ -6,7 +6,7 @@
 
 use std::fs::File as OpenFile;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -20,8 +20,11 @@ use crate::cli::{File, RunArgs};
 use crate::exit::{Failure, Result};
 
 /// The program that this process was before, which it becomes again if no daemon comes up.
+///
+/// Its descriptor is the daemon's as well, and so nobody's to close: once it is not needed any more, the
+/// next daemon closes it with all else that nobody knows.
 #[derive(Debug)]
-pub(super) struct Former(OwnedFd);
+pub(super) struct Former(&'static OwnedFd);
 
 /// Takes over the board, and the program before this one, where this one has been executed in the
 /// place of another.
@@ -40,12 +43,13 @@ pub(super) fn take_over(args: &RunArgs) -> Result<(Board, Option<Former>)> {
             "--board is for pepd itself, when it becomes another program",
         ));
     };
-    Ok((Board::found(board)?, former.map(Former)))
+    let former = former.map(|fd| Former(Box::leak(Box::new(fd))));
+    Ok((Board::found(board)?, former))
 }
 
 /// The path of the program that this process runs: of the file that is there now, if it has been
 /// replaced.
-pub(super) fn own_path() -> PathBuf {
+pub fn own_path() -> PathBuf {
     let path = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("pepd"));
     // As the kernel says of a file that is not there any more (proc_pid_exe(5)).
     let text = path.to_string_lossy().into_owned();
@@ -66,6 +70,11 @@ pub(super) fn become_program(path: &Path, file: &File, board: &Board) -> io::Err
 }
 
 impl Former {
+    /// Borrows its descriptor, which is to stay open.
+    pub(super) fn as_fd(&self) -> BorrowedFd<'static> {
+        self.0.as_fd()
+    }
+
     /// Becomes it again. It returns only where that is not possible.
     pub(super) fn become_again(&self, file: &File, board: &Board) -> io::Error {
         let path = format!("/proc/self/fd/{}", self.0.as_raw_fd());

@@ -8,6 +8,7 @@ use pepd_testbed::traffic::{End, Pattern, receive};
 use pepd_testbed::{Family, Pepd, Stage, Via, World, require, wait_until};
 use rstest::rstest;
 
+use super::await_line;
 use crate::harness::{LIMIT, PEPD};
 
 /// The most that the keeper may have in memory of its own, in KiB.
@@ -37,8 +38,7 @@ fn whatever_it_dies_of_connections_go_on(#[case] signal: Signal) -> Result<()> {
     for family in Family::BOTH {
         ensure!(stage.world.probe(family)?.1, "{family} is not split");
     }
-    let log = stage.pepd()?.log();
-    ensure!(log.contains("this one goes on connections=2"), "{log}");
+    await_line(&stage, "this one goes on connections=2")?;
     stage.finish()
 }
 

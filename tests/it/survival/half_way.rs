@@ -8,6 +8,7 @@ use pepd_testbed::traffic::{Pattern, accept, connect, receive_exactly};
 use pepd_testbed::{Family, Stage, Via, require};
 use rstest::rstest;
 
+use super::await_line;
 use crate::harness::PEPD;
 
 /// What keeps the server from hearing of anybody.
@@ -31,8 +32,7 @@ fn a_client_that_was_accepted_is_served(
     let pattern = Pattern::new(5);
     client.write_all(pattern.piece(0, 1000))?;
     stage.pepd()?.dies(Signal::SIGKILL)?;
-    let log = stage.pepd()?.log();
-    ensure!(log.contains("clients=1"), "{log}");
+    await_line(&stage, "clients=1")?;
     stage.world.server().sh("nft delete table inet deaf")?;
     let (server, peer) = accept(&listener)?;
     ensure!(peer == client.local_addr()?, "{peer}");
