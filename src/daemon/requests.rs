@@ -155,6 +155,17 @@ impl Requests {
         self.wait(None, work).await
     }
 
+    /// Waits for `work`, whatever is asked meanwhile: it is heard afterwards.
+    ///
+    /// # Errors
+    ///
+    /// If `work` does not come to its end: it is given up.
+    pub async fn in_time<T>(work: impl Future<Output = T>) -> Result<T, GivenUp> {
+        tokio::time::timeout(MOST_TIME, work)
+            .await
+            .map_err(|_| GivenUp::TimedOut)
+    }
+
     async fn wait<T>(
         &mut self,
         mut keeper: Option<&mut GateKeeper>,

@@ -67,8 +67,15 @@ impl Daemon {
         privileged.made.report(&config);
         privileged.controls.find(&config)?;
         let up = bring_up(&config, relay, workers);
-        let (relay, plan, installed, look) = match requests.unless_ended(up).await {
+        let up = match takeover {
+            // Connections depend on it, also where the daemon is to drain.
+            Some(_) => Requests::in_time(up).await,
+            None => requests.unless_ended(up).await,
+        };
+        let (relay, plan, installed, look) = match up {
             Ok(up) => up?,
+            // What is installed stays: the next process goes on with the connections.
+            Err(why) if takeover.is_some() => return Err(why.into()),
             Err(why) => return give_up(why, &config).await.map(|()| None),
         };
         let probes = probes(&config);

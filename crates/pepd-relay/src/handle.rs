@@ -110,7 +110,8 @@ impl Prepared {
     }
 }
 
-/// A running relay.
+/// A running relay. Where it is dropped without being stopped, its connections go on for as long as the
+/// process lives.
 #[derive(Debug)]
 pub struct Relay {
     shared: Arc<Shared>,

@@ -204,7 +204,12 @@ async fn run(
     let mut retiring: VecDeque<AbortHandle> = VecDeque::new();
     let mut reading = JoinSet::new();
     let mut links: HashMap<Arc<str>, LinkTask> = HashMap::new();
-    while let Some(command) = inbox.recv().await {
+    loop {
+        let Some(command) = inbox.recv().await else {
+            // The process is about to end, and not as it was asked to: the connections go on until it
+            // does, and then with the next one.
+            return std::future::pending().await;
+        };
         match command {
             Command::Listen(listeners) => {
                 let retired = std::mem::replace(&mut accepting, accept_on(&context, listeners));
