@@ -51,27 +51,37 @@ pub(super) fn watch(child: Pid, board: &Board, former: &mut Option<Former>) -> R
             Some(Signal::SIGCHLD) => {}
             Some(Signal::SIGUSR2) if !may_be_replaced(board) => {}
             Some(Signal::SIGUSR2) => {
-                killed = Some(Ended::Upgrade);
-                let _ = kill(child, Signal::SIGKILL);
+                if kill(child, Signal::SIGKILL).is_ok() {
+                    killed = Some(Ended::Upgrade);
+                }
             }
             Some(signal) => {
-                if signal != Signal::SIGHUP {
-                    board.ask_to_end();
-                    asked = Some(signal);
-                }
                 // It may just have ended, which is seen below.
-                let _ = kill(child, signal);
+                let sent = kill(child, signal).is_ok();
+                if signal != Signal::SIGHUP {
+                    asked = Some(signal);
+                    // A keeper that has not the privilege: the daemon looks there.
+                    if !sent {
+                        board.ask_to_end();
+                    }
+                }
             }
             None if silence.is_too_long(board, former.is_some()) => {
-                killed = killed.or(Some(Ended::Hung));
-                let _ = kill(child, Signal::SIGKILL);
+                if kill(child, Signal::SIGKILL).is_ok() {
+                    killed = killed.or(Some(Ended::Hung));
+                }
             }
             None => {}
         }
         if former.is_some() && board.stage() != Stage::Starting {
             *former = None;
         }
-        match (reap(Some(child)), killed) {
+        let ended = reap(Some(child));
+        if ended.is_some() && asked.is_some() {
+            // Whoever follows is to end as well.
+            board.ask_to_end();
+        }
+        match (ended, killed) {
             (Some(_), Some(killed)) => return Ok(killed),
             (Some(WaitStatus::Exited(_, code)), None) => {
                 return Ok(Ended::Exited(u8::try_from(code).unwrap_or(u8::MAX)));
@@ -102,7 +112,7 @@ pub(super) fn end_the_rest() -> Result {
             let _ = kill(child, Signal::SIGKILL);
         }
         let step = Duration::from_millis(10);
-        wait(step)?;
+        pause(step)?;
         waited += step;
         reap(None);
     }
