@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod buffers;
+mod events;
 pub mod find_rate;
 pub mod fluid;
 pub mod hold_acks;

@@ -1,13 +1,13 @@
 //! The chain itself: what happens, in the order of time.
 
-use std::cmp::Ordering;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 
 use super::link::Link;
 use super::receiver::{DELAY, Receiver};
 use super::record::Record;
 use super::sender::{Ack, Packet, Sender};
 use super::setup::{Gap, Held, Setup};
+use crate::events::Events;
 use crate::law::{Control, Leg};
 
 /// A chain of legs with boxes between them, packet by packet.
@@ -17,8 +17,8 @@ pub struct Chain {
     legs: Vec<State>,
     gaps: Vec<Gap>,
     delays: bool,
-    events: BinaryHeap<Event>,
-    count: u64,
+    /// Each of a leg.
+    events: Events<(usize, What)>,
     /// The leg whose packet is being taken, and acknowledged then.
     taking: Option<usize>,
     record: Record,
@@ -41,15 +41,6 @@ struct State {
     /// How far apart packets are sent, and when the next one may be.
     pace: Option<f64>,
     paced: f64,
-}
-
-/// Something that happens; the earliest is the greatest.
-#[derive(Clone, Copy, Debug)]
-struct Event {
-    at: f64,
-    count: u64,
-    leg: usize,
-    what: What,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -91,8 +82,7 @@ impl Chain {
             legs: setup.legs.iter().enumerate().map(state).collect(),
             gaps: (0..last).map(gap).collect(),
             delays: setup.delays,
-            events: BinaryHeap::new(),
-            count: 0,
+            events: Events::new(),
             taking: None,
             record: Record::default(),
             noted: 0.0,
@@ -140,13 +130,10 @@ impl Chain {
 
     /// Runs until a time, seconds since the start.
     pub fn run(&mut self, until: f64) {
-        while self.events.peek().is_some_and(|event| event.at <= until) {
-            let Some(event) = self.events.pop() else {
-                break;
-            };
-            self.note(event.at);
-            self.now = event.at;
-            self.happen(event.leg, event.what);
+        while let Some((at, (leg, what))) = self.events.next(until) {
+            self.note(at);
+            self.now = at;
+            self.happen(leg, what);
         }
         self.note(until);
         self.now = until;
@@ -324,13 +311,7 @@ impl Chain {
     }
 
     fn later(&mut self, at: f64, leg: usize, what: What) {
-        self.count += 1;
-        self.events.push(Event {
-            at,
-            count: self.count,
-            leg,
-            what,
-        });
+        self.events.enter(at, (leg, what));
     }
 
     /// Notes what was so since the last event.
@@ -377,26 +358,5 @@ impl Gap {
             Held::Arrived => u64::MAX,
             Held::UnderWay | Held::Advertised => self.buffer,
         }
-    }
-}
-
-impl PartialEq for Event {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Event {}
-
-impl PartialOrd for Event {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Event {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let by_time = other.at.total_cmp(&self.at);
-        by_time.then_with(|| other.count.cmp(&self.count))
     }
 }

@@ -4,13 +4,11 @@ mod cubic;
 mod flow;
 mod link;
 
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
-
 use self::cubic::Cubic;
 use self::flow::Flow;
 use self::link::{Link, at};
 use super::{Controller, Ledger, LimitedBy, PACKET};
+use crate::events::Events;
 
 /// Values from a time in seconds on.
 pub type Steps = Vec<(f64, f64)>;
@@ -100,30 +98,6 @@ enum What {
     Foreign(usize, bool),
 }
 
-#[derive(Debug)]
-struct Event(f64, u64, What);
-
-impl PartialEq for Event {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Event {}
-
-impl PartialOrd for Event {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Event {
-    /// The earliest is the greatest.
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.0.total_cmp(&self.0).then(other.1.cmp(&self.1))
-    }
-}
-
 /// A leg: a controller, and the connections that share its rate.
 struct Leg {
     ledger: Ledger,
@@ -137,8 +111,7 @@ struct Run<'s> {
     link: Link<'s>,
     legs: Vec<Leg>,
     foreign: Vec<Cubic>,
-    events: BinaryHeap<Event>,
-    count: u64,
+    events: Events<What>,
     samples: Vec<Sample>,
 }
 
@@ -149,8 +122,7 @@ pub fn run(scenario: &Scenario, controller: impl Fn() -> Controller) -> Vec<Samp
         link: Link::new(scenario),
         legs: Vec::new(),
         foreign: Vec::new(),
-        events: BinaryHeap::new(),
-        count: 0,
+        events: Events::new(),
         samples: Vec::new(),
     };
     for (index, flows) in scenario.legs.iter().enumerate() {
@@ -172,10 +144,7 @@ pub fn run(scenario: &Scenario, controller: impl Fn() -> Controller) -> Vec<Samp
         run.foreign.push(Cubic::new());
         run.send_foreign(0.001 * index as f64, index);
     }
-    while let Some(Event(now, _, what)) = run.events.pop() {
-        if now > scenario.seconds {
-            break;
-        }
+    while let Some((now, what)) = run.events.next(scenario.seconds) {
         run.happens(now, what);
     }
     run.samples
@@ -184,8 +153,7 @@ pub fn run(scenario: &Scenario, controller: impl Fn() -> Controller) -> Vec<Samp
 impl Run<'_> {
     fn at(&mut self, time: f64, what: What) {
         if time.is_finite() {
-            self.count += 1;
-            self.events.push(Event(time, self.count, what));
+            self.events.enter(time, what);
         }
     }
 

@@ -1,12 +1,11 @@
 //! What is too much is dropped at once, and what is lost in bursts is not.
 
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
 use rstest::rstest;
 
 use super::super::PACKET;
 use super::super::simulation::Scenario;
-use super::{Seen, go, mbit, usual};
+use super::{Seen, always_the_same, go, mbit, usual};
 
 /// What is too much is dropped at once: a policer, and a buffer of two milliseconds.
 #[rstest]
@@ -48,12 +47,7 @@ fn bursts_of_losses_are_no_drops(#[values(0.0, 0.1)] back: f64, #[values(20.0, 4
 }
 
 proptest! {
-    // Always the same ones; with PROPTEST_RNG_SEED others.
-    #![proptest_config(ProptestConfig {
-        failure_persistence: None,
-        rng_seed: RngSeed::Fixed(std::env::var("PROPTEST_RNG_SEED").map_or(1, |seed| seed.parse().unwrap())),
-        ..ProptestConfig::with_cases(64)
-    })]
+    #![proptest_config(always_the_same())]
 
     /// Whatever a policer or a short buffer lets through is found, whatever is lost besides; unless ten packets in
     /// the first round trip are too much already, since drops are taken for the path's losses then.

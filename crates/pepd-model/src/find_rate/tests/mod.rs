@@ -239,14 +239,19 @@ fn nothing_drifts_in_two_hours() {
     assert!(queue < 0.15, "a queue of {queue:.3} s");
 }
 
-proptest! {
-    // Always the same ones, since one in some thousand links is one that it does not do so well on yet (1.5
-    // Mbit/s, 470 ms, a quarter lost, six connections); with PROPTEST_RNG_SEED others.
-    #![proptest_config(ProptestConfig {
+/// Always the same 64 links, since one in some thousand is one that it does not do so well on yet (1.5
+/// Mbit/s, 470 ms, a quarter lost, six connections); with PROPTEST_RNG_SEED others.
+fn always_the_same() -> ProptestConfig {
+    let seed = std::env::var("PROPTEST_RNG_SEED").map_or(1, |seed| seed.parse().unwrap());
+    ProptestConfig {
         failure_persistence: None,
-        rng_seed: RngSeed::Fixed(std::env::var("PROPTEST_RNG_SEED").map_or(1, |seed| seed.parse().unwrap())),
+        rng_seed: RngSeed::Fixed(seed),
         ..ProptestConfig::with_cases(64)
-    })]
+    }
+}
+
+proptest! {
+    #![proptest_config(always_the_same())]
 
     /// On any steady link it is not stuck below half of it, and its queue is bounded.
     #[test]
