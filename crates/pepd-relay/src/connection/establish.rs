@@ -97,9 +97,11 @@ pub(super) async fn establish(context: Arc<Context>, accepted: Accepted) -> Opti
     let since = Instant::now();
     let syn_dscp = copy_dscp(&client, domain, dscp);
     let settings = context.shared.settings.load_full();
-    let leg = settings
-        .leg_towards(destination.ip())
-        .unwrap_or(&context.shared.unnamed_leg);
+    // Of the client, and of the destination.
+    let legs = [peer, destination].map(|end| {
+        let leg = settings.leg_towards(end.ip());
+        leg.unwrap_or(&context.shared.unnamed_leg)
+    });
     let handshake = upstream.handshake();
     let opened = match upstream {
         Upstream::Answered(upstream) => join(client, upstream, context.index)
@@ -110,11 +112,11 @@ pub(super) async fn establish(context: Arc<Context>, accepted: Accepted) -> Opti
                 ended(&before).await;
             }
             let links = &context.shared.links;
-            open(client, spare, (peer, destination), leg, syn_dscp, links).await
+            open(client, spare, (peer, destination), legs[1], syn_dscp, links).await
         }
     };
     let connection = judge(opened, counters, peer, destination)?;
-    tell_shares(&connection, &settings, peer, destination);
+    tell_shares(&connection, legs, &settings, peer, destination);
     let parties = Parties {
         client: peer,
         server: destination,
@@ -122,14 +124,7 @@ pub(super) async fn establish(context: Arc<Context>, accepted: Accepted) -> Opti
         since,
     };
     let flow = register(&context, &connection, &settings, parties);
-    let watch = watch(
-        &context,
-        flow.id(),
-        &connection,
-        &permit,
-        &settings,
-        parties,
-    );
+    let watch = watch(&context, &flow, &connection, &permit, legs, &settings);
     let record = ConnectionRecord::new(Arc::clone(&context.shared), flow);
     Some(Established {
         permit,
@@ -170,23 +165,19 @@ fn judge(
 /// Tells both legs' controls what the connection counts as, where they share a rate.
 fn tell_shares(
     connection: &Connection,
+    legs: [&Leg; 2],
     settings: &Settings,
     client: SocketAddr,
     destination: SocketAddr,
 ) {
-    let shares = [
-        (&connection.client, client),
-        (&connection.upstream, destination),
-    ]
-    .map(|(socket, towards)| {
-        let leg = settings.leg_towards(towards.ip());
-        leg.and_then(|leg| leg.share).map(|share| (socket, share))
-    });
+    let shares = legs.map(|leg| leg.share);
     if shares.iter().all(Option::is_none) {
         return;
     }
     let weight = share::weight(&settings.weights, client, destination);
-    for (socket, share) in shares.into_iter().flatten() {
+    let sockets = [&connection.client, &connection.upstream].into_iter();
+    let sharing = sockets.zip(shares);
+    for (socket, share) in sharing.filter_map(|(socket, share)| Some((socket, share?))) {
         // It shares by itself then.
         if let Err(error) = share::tell(socket.as_fd(), share, weight) {
             tracing::debug!(%client, %destination, %error, "share a leg's rate");
@@ -243,24 +234,20 @@ fn register(
 /// Has both sockets counted, and looked after where their legs ask for that.
 fn watch(
     context: &Context,
-    id: u64,
+    flow: &Registration,
     connection: &Connection,
     permit: &Permit,
+    [client, upstream]: [&Leg; 2],
     settings: &Settings,
-    parties: Parties,
 ) -> Watch {
     let memory = context.shared.admission.memory();
     let (kernel, now) = (settings.kernel_buffers, Instant::now());
-    let leg = |address| {
-        let leg = settings.leg_towards(address);
-        leg.unwrap_or(&context.shared.unnamed_leg)
-    };
     let legs = [
-        (leg(parties.client.ip()), connection.client.watch()),
-        (leg(parties.server.ip()), connection.upstream.watch()),
+        (client, connection.client.watch()),
+        (upstream, connection.upstream.watch()),
     ];
     let holding = Holding::begin(permit.count(), legs, kernel, &memory, now);
-    context.watched.enter(id, holding)
+    context.watched.enter(flow.id(), holding)
 }
 
 /// Gives the DSCP of the client's SYN, with which the client leg answers if that is its `dscp`.
