@@ -53,26 +53,22 @@ pub fn judge(
     own_control: &OwnControl,
     config: &Config,
 ) -> Vec<Finding> {
-    let available = sysctls
-        .text("net/ipv4/tcp_available_congestion_control")
-        .unwrap_or_default();
-    config
-        .legs
-        .iter()
-        .map(|leg| {
-            match &leg.congestion {
-                Some(Congestion::Kernel(wanted)) => {
-                    judge_kernel_control(wanted, available, modules)
-                }
-                Some(own @ (Congestion::FixedRate | Congestion::FindRate)) => {
-                    judge_own(own, own_control)
-                }
-                None => judge_default(sysctls),
-            }
-            .about(format!("leg {}", leg.name))
-        })
-        .chain(config.legs.iter().filter_map(loss_based))
+    let of_leg = |leg| judge_leg(sysctls, modules, own_control, leg);
+    let legs = config.legs.iter().map(of_leg);
+    legs.chain(config.legs.iter().filter_map(loss_based))
         .collect()
+}
+
+fn judge_leg(sysctls: &Sysctls, modules: &Modules, own_control: &OwnControl, leg: &Leg) -> Finding {
+    let finding = match &leg.congestion {
+        Some(Congestion::Kernel(wanted)) => {
+            let available = sysctls.text("net/ipv4/tcp_available_congestion_control");
+            judge_kernel_control(wanted, available.unwrap_or_default(), modules)
+        }
+        Some(own @ (Congestion::FixedRate | Congestion::FindRate)) => judge_own(own, own_control),
+        None => judge_default(sysctls),
+    };
+    finding.about(format!("leg {}", leg.name))
 }
 
 /// Names the legs that ask for a control which this kernel does not have and cannot load, each with
@@ -80,12 +76,13 @@ pub fn judge(
 pub fn refused_here(config: &Config) -> Vec<(&str, String)> {
     let untried = OwnControl(None);
     let (sysctls, modules) = (Sysctls::gather(), Modules::gather());
-    let findings = judge(&sysctls, &modules, &untried, config);
-    let legs = config.legs.iter().map(|leg| leg.name.as_str());
-    let stops = legs
-        .zip(findings)
-        .filter(|(_, finding)| finding.level == Level::Stop);
-    stops.map(|(leg, finding)| (leg, finding.found)).collect()
+    let refused = |leg: &'_ Leg| {
+        let finding = judge_leg(&sysctls, &modules, &untried, leg);
+        (finding.level == Level::Stop).then_some(finding.found)
+    };
+    let legs = config.legs.iter();
+    legs.filter_map(|leg| Some((leg.name.as_str(), refused(leg)?)))
+        .collect()
 }
 
 fn judge_kernel_control(wanted: &str, available: &str, modules: &Modules) -> Finding {
