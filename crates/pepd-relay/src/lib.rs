@@ -27,6 +27,7 @@ mod outage;
 mod pipe_pool;
 mod probe;
 mod registered;
+pub mod runtime_thread;
 mod sample;
 mod settings;
 mod share;

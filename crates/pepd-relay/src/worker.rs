@@ -17,6 +17,7 @@ use crate::handshake::{expiry, queue};
 use crate::listener::Listener;
 use crate::outage::{self, Links};
 use crate::pipe_pool::PipePool;
+use crate::runtime_thread;
 use crate::sample;
 use crate::shared::{Context, Shared};
 
@@ -123,9 +124,6 @@ impl Worker {
             started: Instant::now(),
             last: AtomicU64::new(0),
         });
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
         let pool = Arc::new(PipePool::new(pipes));
         let context = Arc::new(Context {
             index,
@@ -134,12 +132,10 @@ impl Worker {
             watched: Arc::default(),
         });
         let worker_beat = Arc::clone(&beat);
-        let thread = std::thread::Builder::new()
-            .name(format!("worker-{index}"))
-            .spawn(move || {
-                runtime.block_on(run(context, listeners, inbox, worker_beat));
-                // Dropping the runtime drops every connection, and so resets it.
-            })?;
+        // When it ends it drops every connection, and so resets it.
+        let thread = runtime_thread::spawn(format!("worker-{index}"), move || {
+            run(context, listeners, inbox, worker_beat)
+        })?;
         Ok(Self {
             commands,
             thread,

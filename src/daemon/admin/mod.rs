@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 
 use pepd_admin::View;
 use pepd_admin::api::{self, CachedView, ControlRequest, ControlSender, CpuQuota, Limits};
+use pepd_relay::runtime_thread;
 use pepd_telemetry::SAMPLE_INTERVAL;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{mpsc, oneshot};
@@ -42,24 +43,16 @@ impl Admin {
         };
         if socket.is_some() || page.is_some() {
             let (stop, stopped) = oneshot::channel();
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_io()
-                .enable_time()
-                .build()
-                .map_err(|error| Failure::internal("start the admin runtime", error))?;
-            let thread = std::thread::Builder::new()
-                .name("admin".to_owned())
-                .spawn(move || {
-                    lower_priority();
-                    runtime.block_on(async {
-                        tokio::select! {
-                            Err(error) = answer(socket.as_ref(), page, view, sender) => {
-                                tracing::error!(%error, "serve the admin socket and the page");
-                            }
-                            _ = stopped => {}
-                        }
-                    });
-                })
+            let answering = move || async move {
+                lower_priority();
+                tokio::select! {
+                    Err(error) = answer(socket.as_ref(), page, view, sender) => {
+                        tracing::error!(%error, "serve the admin socket and the page");
+                    }
+                    _ = stopped => {}
+                }
+            };
+            let thread = runtime_thread::spawn("admin".to_owned(), answering)
                 .map_err(|error| Failure::internal("start the admin thread", error))?;
             admin.stop = Some(stop);
             admin.thread = Some(thread);

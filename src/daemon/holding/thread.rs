@@ -11,7 +11,7 @@ use pepd_config::Config;
 use pepd_hold::{Act, Holder, Limits, PacketId};
 use pepd_net::Away;
 use pepd_packet::{MarkValue, PacketMark, Passing};
-use pepd_relay::Injector;
+use pepd_relay::{Injector, runtime_thread};
 use pepd_sys::nfqueue::{self, MESSAGE_BYTES, Queue, Recipient, Verdict};
 use pepd_sys::reactor;
 use pepd_telemetry::Throttle;
@@ -58,9 +58,6 @@ impl Thread {
         figures: HeldFigures,
         injector: Option<Arc<Injector>>,
     ) -> io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
         let Opened { queue, away } = opened;
         let work = Work {
             holder: Holder::new(limits(injector.is_some()), Instant::now()),
@@ -73,9 +70,7 @@ impl Thread {
             acts: Vec::new(),
             buffer: vec![0; MESSAGE_BYTES],
         };
-        let thread = std::thread::Builder::new()
-            .name("holder".to_owned())
-            .spawn(move || runtime.block_on(work.run(inbox)))?;
+        let thread = runtime_thread::spawn("holder".to_owned(), move || work.run(inbox))?;
         Ok(Self(thread))
     }
 

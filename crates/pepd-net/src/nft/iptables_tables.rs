@@ -20,7 +20,8 @@ pub(crate) type Place = (Family, IptablesTable, IptablesChain);
 pub(crate) async fn make(places: &[Place]) -> Result<(), NftError> {
     let text = match run(LIST_TEXT, String::new()).await {
         Ok(text) => text,
-        Err(error @ NftError::TimedOut { .. }) => return Err(error),
+        // It could have made them, so iptables must not: nobody would delete them.
+        Err(error) if error.leaves_doubt() => return Err(error),
         Err(_) => return Ok(()),
     };
     let batch = missing(&text, places);
@@ -28,7 +29,8 @@ pub(crate) async fn make(places: &[Place]) -> Result<(), NftError> {
         return Ok(());
     }
     match apply(batch).await {
-        Err(error @ (NftError::TimedOut { .. } | NftError::NotPermitted { .. })) => Err(error),
+        Err(error @ NftError::NotPermitted { .. }) => Err(error),
+        Err(error) if error.leaves_doubt() => Err(error),
         Ok(()) | Err(_) => Ok(()),
     }
 }
@@ -67,7 +69,7 @@ pub(crate) async fn delete_empty(
 ) -> Result<(), NftError> {
     let text = match run(LIST_TEXT, String::new()).await {
         Ok(text) => text,
-        Err(error @ NftError::TimedOut { .. }) => return Err(error),
+        Err(error) if error.leaves_doubt() => return Err(error),
         // Without nft there is none of pepd's.
         Err(_) => return Ok(()),
     };
