@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -41,7 +42,7 @@ pub enum Command {
     /// SIGHUP reads the file again: live connections stay as they are, and a file that is wrong
     /// changes nothing. SIGTERM takes no new connections, gives those that there are the time
     /// `[node] drain` to finish, and removes all kernel state; a second one ends at once.
-    Run(File),
+    Run(RunArgs),
     /// Validate a configuration and print what it means: campus, prefixes, next box, leg.
     Check(Check),
     /// Print the kernel state that `run` would install, as nft and ip lines; touch nothing.
@@ -66,6 +67,12 @@ pub enum Command {
     Reload(Target),
     /// Have a running daemon route new connections, let those that there are finish, and end.
     Drain(Target),
+    /// Have this program take over from a running daemon of another version; no connection is lost.
+    ///
+    /// The running pepd becomes the program that is now at its path. Where that does not come up, it
+    /// becomes what it was. Exit status: 69 if there is no daemon, or this program cannot take over from
+    /// it; 70 if the old one goes on.
+    Upgrade(UpgradeArgs),
     /// Tell a running daemon what is known of the link under a leg, as a modem's script may.
     ///
     /// While a link is gone, none of the leg's connections is given up; when it is up again, each
@@ -113,6 +120,31 @@ pub struct File {
     /// Without it: `[node] name`, or else the host's name.
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
+}
+
+/// What `run` is told.
+#[derive(Debug, Clone, Args)]
+pub struct RunArgs {
+    /// The configuration file.
+    #[command(flatten)]
+    pub file: File,
+    /// The descriptor of what an upgrade hands over: for pepd itself.
+    #[arg(long, value_name = "FD", hide = true)]
+    pub board: Option<RawFd>,
+    /// The descriptor of the program before an upgrade: for pepd itself.
+    #[arg(long, value_name = "FD", hide = true, requires = "board")]
+    pub former: Option<RawFd>,
+}
+
+/// What `upgrade` is told.
+#[derive(Debug, Args)]
+pub struct UpgradeArgs {
+    /// The running daemon.
+    #[command(flatten)]
+    pub target: Target,
+    /// Say whether this program can take over what has this layout, and do nothing: for pepd itself.
+    #[arg(long, value_name = "LAYOUT", hide = true)]
+    pub takes_over: Option<u64>,
 }
 
 /// What `doctor` is told.

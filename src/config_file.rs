@@ -27,15 +27,25 @@ const LARGEST: u64 = 4 << 20;
 
 /// Reads and validates the file, for this box; what is wrong is the failure's message.
 pub fn read(file: &File) -> Result<Config> {
+    read_with_text(file).map(|(config, _)| config)
+}
+
+/// As [`read`], and gives the text as well.
+pub fn read_with_text(file: &File) -> Result<(Config, String)> {
     read_in_time(file, pepd_config::parse)
+}
+
+/// Validates again what was read before, whatever has become of the file since.
+pub fn understand(file: &File, text: &str) -> Result<Config> {
+    understand_as(file, text, pepd_config::parse, false)
 }
 
 /// Reads and validates the file, for every box of the fleet.
 pub fn read_all(file: &File) -> Result<Vec<Config>> {
-    read_in_time(file, pepd_config::parse_all)
+    read_in_time(file, pepd_config::parse_all).map(|(configs, _)| configs)
 }
 
-fn read_in_time<T: Send + 'static>(file: &File, parse: Parse<T>) -> Result<T> {
+fn read_in_time<T: Send + 'static>(file: &File, parse: Parse<T>) -> Result<(T, String)> {
     let (wanted, colour) = (file.clone(), has_colours(&io::stderr()));
     match time_limit::run(LIMIT, move || load(&wanted, parse, colour)) {
         Ok(result) => result,
@@ -44,8 +54,8 @@ fn read_in_time<T: Send + 'static>(file: &File, parse: Parse<T>) -> Result<T> {
 }
 
 /// Reads and validates the file again while the daemon runs: the failure's message is for the log
-/// and the admin API, so without colour.
-pub async fn read_again(file: &File) -> Result<Config> {
+/// and the admin API, so without colour. Gives the text as well.
+pub async fn read_again(file: &File) -> Result<(Config, String)> {
     /// Whether a thread that was left behind still waits for the file.
     static WAITS: AtomicBool = AtomicBool::new(false);
     if WAITS.swap(true, Ordering::Relaxed) {
@@ -82,15 +92,20 @@ fn unread(file: &File, why: &NoResult) -> Failure {
 /// A parser of a file's text, given its name.
 type Parse<T> = fn(&str, &str, &Context) -> std::result::Result<T, Report>;
 
-fn load<T>(file: &File, parse: Parse<T>, colour: bool) -> Result<T> {
+fn load<T>(file: &File, parse: Parse<T>, colour: bool) -> Result<(T, String)> {
+    let text = text(&file.path).map_err(|error| unreadable(file, &error, colour))?;
+    let understood = understand_as(file, &text, parse, colour)?;
+    Ok((understood, text))
+}
+
+fn understand_as<T>(file: &File, text: &str, parse: Parse<T>, colour: bool) -> Result<T> {
     let origin = file.path.display().to_string();
     let context = Context {
         ephemeral_ports: ephemeral_ports(),
         node: file.node.clone(),
         host: host_name(),
     };
-    let text = text(&file.path).map_err(|error| unreadable(file, &error, colour))?;
-    parse(&origin, &text, &context).map_err(|report| Failure::configuration(report.render(colour)))
+    parse(&origin, text, &context).map_err(|report| Failure::configuration(report.render(colour)))
 }
 
 /// Says why a file cannot be read and, to a user who may not, who that is and who may.

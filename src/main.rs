@@ -8,6 +8,7 @@ mod config_file;
 mod daemon;
 mod doctor;
 mod exit;
+mod keeper;
 mod leg_spec;
 mod time_limit;
 mod top;
@@ -34,7 +35,10 @@ fn main() -> ExitCode {
         }
     };
     let result = match command {
-        Command::Run(file) => commands::run::run(&file),
+        Command::Run(args) => match keeper::run(&args) {
+            Ok(code) => return code,
+            Err(failure) => Err(failure),
+        },
         Command::Check(file) => commands::check::check(&file),
         Command::Show(file) => commands::show::show(&file),
         Command::Down(file) => commands::down::down(&file),
@@ -48,6 +52,7 @@ fn main() -> ExitCode {
         Command::Top(target) => top::top(&target),
         Command::Reload(target) => commands::control::reload(&target),
         Command::Drain(target) => commands::control::drain(&target),
+        Command::Upgrade(args) => commands::upgrade::upgrade(&args),
         Command::Link(args) => commands::control::link(&args),
         Command::Model(args) => commands::model::model(&args),
         Command::Completions { shell } => commands::completions::completions(shell),

@@ -12,7 +12,7 @@ use crate::ui::output::print;
 pub fn down(file: &File) -> Result {
     let config = config_file::read(file)?;
     privileges::require()?;
-    let _lock = Lock::acquire()?;
+    let _lock = Lock::acquire(nix::unistd::getpid())?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -13,3 +13,4 @@ pub mod model;
 pub mod run;
 pub mod show;
 pub mod status;
+pub mod upgrade;

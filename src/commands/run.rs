@@ -1,9 +1,13 @@
-//! `pepd run`: from the configuration file to a running daemon.
+//! The daemon's process of `pepd run`: from the configuration file to a running daemon, or on from
+//! where the process before it has died.
 
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 use std::sync::Arc;
 
-use pepd_config::AdminSocket;
-use pepd_relay::Injector;
+use nix::unistd::Pid;
+use pepd_config::{AdminSocket, Config};
+use pepd_relay::{Injector, Remains, Slots};
+use pepd_sys::descriptors::Left;
 
 use crate::cli::File;
 use crate::config_file;
@@ -11,15 +15,20 @@ use crate::daemon::admin::{Page, Socket};
 use crate::daemon::controls::Controls;
 use crate::daemon::lock::Lock;
 use crate::daemon::privileges::Needs;
-use crate::daemon::{Daemon, Made, Privileged, log, privileges};
+use crate::daemon::{Daemon, Made, Privileged, Survival, log, privileges};
 use crate::exit::{Failure, Result};
+use crate::keeper;
+use crate::keeper::board::Board;
 
-/// Runs the daemon until a signal or a control request ends it.
-pub fn run(file: &File) -> Result {
-    let config = config_file::read(file)?;
-    privileges::require()?;
-    let account = privileges::user::wanted(&config)?;
-    let _lock = Lock::acquire()?;
+/// Runs the daemon until a signal or a control request ends it; `board` and `keeper` are those of the
+/// process that has made this one, and what is `kept` is its own.
+pub fn run(file: &File, board: Board, kept: Option<BorrowedFd<'static>>, keeper: Pid) -> Result {
+    let Begun {
+        config,
+        survival,
+        lock: _lock,
+        account,
+    } = begin(file, board, kept, keeper)?;
     let mut lacks = Vec::new();
     let socket = match Socket::bind(&config.admin, account.as_ref()) {
         // Nobody has asked for it: another daemon of this host, in another network namespace, may have it.
@@ -39,6 +48,8 @@ pub fn run(file: &File) -> Result {
         has_controls: controls.need_bpf(),
     };
     let in_force = privileges::confine(account.as_ref(), &needs)?;
+    // To become another user takes it back.
+    keeper::end_with(keeper)?;
     let privileged = Privileged {
         made: Made {
             socket,
@@ -49,6 +60,7 @@ pub fn run(file: &File) -> Result {
         },
         controls,
         in_force,
+        survival,
     };
     let _flushed = log::start(config.log.format)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -64,4 +76,62 @@ pub fn run(file: &File) -> Result {
     // What still waits for something ends with the process.
     runtime.shutdown_background();
     result
+}
+
+/// What a daemon begins with.
+struct Begun {
+    config: Config,
+    survival: Survival,
+    lock: Lock,
+    account: Option<privileges::user::Account>,
+}
+
+/// Reads the file and takes the lock; or, where a daemon before this one has died, takes over its
+/// configuration, its lock and what it has left, and closes the rest.
+fn begin(
+    file: &File,
+    board: Board,
+    kept: Option<BorrowedFd<'static>>,
+    keeper: Pid,
+) -> Result<Begun> {
+    let board = Arc::new(board);
+    let slots = Slots::new(board.slots());
+    let (config, lock, remains) = match board.last_death() {
+        None => {
+            let (config, text) = config_file::read_with_text(file)?;
+            board.set_text(&text);
+            (config, None, None)
+        }
+        Some((death, _)) => {
+            // First of all: what is open now is what the other has left.
+            let kept: Vec<_> = kept.into_iter().chain([(*board).as_fd()]).collect();
+            let mut left =
+                Left::find(&kept).map_err(|error| Failure::internal("find what is open", error))?;
+            let lock = board.lock().and_then(|fd| left.take(fd)).map(Lock::from);
+            let remains = Remains::take(&slots, &mut left, death.is_of_itself());
+            drop(left);
+            let config = match board.text() {
+                Some(text) => config_file::understand(file, &text)?,
+                None => config_file::read(file)?,
+            };
+            (config, lock, Some(remains))
+        }
+    };
+    privileges::require()?;
+    let account = privileges::user::wanted(&config)?;
+    let lock = match lock {
+        Some(lock) => lock,
+        None => Lock::acquire(keeper)?,
+    };
+    board.set_lock(lock.as_raw_fd());
+    Ok(Begun {
+        config,
+        survival: Survival {
+            board,
+            slots,
+            remains,
+        },
+        lock,
+        account,
+    })
 }

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use pepd_admin::wire::{
     Alarm, AutoBuffers, BufferSum, Confinement, FoundRate, GuardDrops, Held, LastReload, LegState,
     LimitUse, LinkState, PairDirection, PairLeg, PairSnapshot, PeerState, RateLimit, ReloadState,
-    SizedBy, Status,
+    SizedBy, Status, Survival,
 };
 
 use crate::cli::AskArgs;
@@ -40,6 +40,7 @@ fn describe(status: &Status, now: f64, width: Option<u16>) -> String {
     let mut text = format!("{}\n", labels::headline(status));
     text += &confinement(status.confinement.as_ref(), width);
     text += &reload(status.reload.as_ref(), now);
+    text += &survival(status.survival.as_ref(), now);
     if let Some(trouble) = &status.trouble {
         text += &format!("kernel state: {trouble}\n");
     }
@@ -92,6 +93,28 @@ fn reload(last: Option<&LastReload>, now: f64) -> String {
             last.reason.as_deref().unwrap_or_default().trim_end()
         ),
     }
+}
+
+/// Says what its processes have died of, and what the last time has cost.
+fn survival(survival: Option<&Survival>, now: f64) -> String {
+    let Some((survival, last)) = survival.and_then(|it| Some((it, it.last.as_ref()?))) else {
+        return String::new();
+    };
+    let died = survival.deaths.iter().filter(|deaths| deaths.count > 0);
+    let causes: Vec<String> = died
+        .map(|deaths| format!("{} {}", deaths.cause, deaths.count))
+        .collect();
+    format!(
+        "its process has died {} times ({}), the last time {} ago: {}; {} connections went on after \
+         {}, {} were reset\n",
+        survival.count(),
+        causes.join(", "),
+        format::age((now - last.time).max(0.0)),
+        last.why,
+        last.connections,
+        format::seconds(last.pause),
+        last.lost,
+    )
 }
 
 /// Lists what stands in the way of connections, each with its cure.

@@ -6,6 +6,7 @@
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -13,15 +14,15 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
-use nix::unistd::geteuid;
+use nix::unistd::{Pid, geteuid};
 
 use crate::exit::{Failure, Result};
 
 /// The lock of this network namespace, held while a pepd runs in it; the kernel releases it when
-/// the process ends, however it ends.
+/// the keeper ends, however it ends.
 #[derive(Debug)]
 pub struct Lock {
-    _file: File,
+    file: File,
 }
 
 /// The times that the file may have been replaced while it was locked.
@@ -32,8 +33,8 @@ const MOST_ENDED: usize = 100;
 const PAUSE: Duration = Duration::from_millis(50);
 
 impl Lock {
-    /// Takes the lock; the failure says who has it.
-    pub fn acquire() -> Result<Self> {
+    /// Takes the lock for `holder`, this process or its keeper; the failure says who has it.
+    pub fn acquire(holder: Pid) -> Result<Self> {
         let path = lock_path()?;
         make_directory(&path)?;
         for _ in 0..MOST_ATTEMPTS {
@@ -41,14 +42,27 @@ impl Lock {
             let lock = |error| Failure::internal(&format!("lock {}", path.display()), error);
             if let Some(mut file) = file {
                 file.set_len(0).map_err(lock)?;
-                writeln!(file, "{}", std::process::id()).map_err(lock)?;
-                return Ok(Self { _file: file });
+                writeln!(file, "{holder}").map_err(lock)?;
+                return Ok(Self { file });
             }
         }
         Err(Failure::temporary(format!(
             "{} is replaced again and again; who does that?",
             path.display()
         )))
+    }
+}
+
+impl From<OwnedFd> for Lock {
+    /// Goes on with the lock that a process has taken that has died.
+    fn from(fd: OwnedFd) -> Self {
+        Self { file: fd.into() }
+    }
+}
+
+impl AsRawFd for Lock {
+    fn as_raw_fd(&self) -> RawFd {
+        self.file.as_raw_fd()
     }
 }
 

@@ -9,6 +9,7 @@
 
 pub mod admin;
 mod asymmetric_pairs;
+mod beginning;
 pub mod controls;
 mod drain;
 
@@ -39,7 +40,7 @@ use std::sync::Arc;
 
 use pepd_config::Config;
 use pepd_net::{Installed, Plan};
-use pepd_relay::Injector;
+use pepd_relay::{Injector, Remains, Slots};
 use pepd_telemetry::Counters;
 
 use crate::cli::File;
@@ -52,6 +53,7 @@ use crate::daemon::privileges::InForce;
 use crate::daemon::requests::Requests;
 use crate::daemon::resources::Descriptors;
 use crate::daemon::status_view::StatusView;
+use crate::keeper::board::Board;
 
 /// A running daemon.
 pub struct Daemon {
@@ -72,6 +74,7 @@ pub struct Daemon {
     requests: Requests,
     links: Links,
     holding: Holding,
+    board: Arc<Board>,
 }
 
 /// The objects that are made with the privileges that the daemon then gives up.
@@ -82,6 +85,18 @@ pub struct Privileged {
     pub made: Made,
     /// What the daemon may still do.
     pub in_force: InForce,
+    /// What outlives it.
+    pub survival: Survival,
+}
+
+/// What outlives the daemon, and what it has from the one before it.
+pub struct Survival {
+    /// The memory that it has together with its keeper.
+    pub board: Arc<Board>,
+    /// The notes on its connections, on the board.
+    pub slots: Arc<Slots>,
+    /// What the one before it has left; none where there was none.
+    pub remains: Option<Remains>,
 }
 
 /// The sockets that are made with privileges, and taken over by the services.
@@ -99,21 +114,19 @@ pub struct Made {
     pub resume: Option<String>,
 }
 
-impl Privileged {
-    /// Logs what is left of the privileges, and what was taken while they were there.
-    fn report(&self, config: &Config, file: &File) {
-        self.in_force.report(config, &file.path);
-        self.controls.report();
-        for lack in &self.made.lacks {
+impl Made {
+    /// Logs what it is less good without.
+    fn report(&self, config: &Config) {
+        for lack in &self.lacks {
             tracing::warn!("{lack}");
         }
-        if self.made.injector.is_none() && config.legs.iter().any(|leg| leg.link.is_some()) {
+        if self.injector.is_none() && config.legs.iter().any(|leg| leg.link.is_some()) {
             tracing::warn!(
                 "without CAP_NET_RAW, connections go on only some seconds after their link is back \
                  (AmbientCapabilities=CAP_NET_RAW in the unit)"
             );
         }
-        if self.made.injector.is_none() && config.holds_acks() {
+        if self.injector.is_none() && config.holds_acks() {
             tracing::warn!(
                 "without CAP_NET_RAW, no ACK can be made several: senders wait less long for a link \
                  (AmbientCapabilities=CAP_NET_RAW in the unit)"

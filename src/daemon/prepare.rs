@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pepd_config::Config;
 use pepd_net::{Plan, QueueBackend};
-use pepd_relay::{Prepared, Settings};
+use pepd_relay::{ListenerAddress, Settings};
 
 use crate::daemon::controls::Controls;
 use crate::daemon::resources::Descriptors;
@@ -86,14 +86,9 @@ pub async fn probe(settings: &Settings, notes: &mut Notes) -> Result {
 /// Plans the kernel state that goes with the relay's listeners.
 pub fn plan(
     config: &Config,
-    prepared: &Prepared,
+    listeners: &[ListenerAddress],
     workers: NonZeroUsize,
     backend: Option<QueueBackend>,
 ) -> Plan {
-    Plan::new(&wiring::request(
-        config,
-        prepared.addresses(),
-        workers,
-        backend,
-    ))
+    Plan::new(&wiring::request(config, listeners, workers, backend))
 }

@@ -42,7 +42,7 @@ impl Daemon {
     async fn try_reload(&mut self) -> Result<Vec<String>> {
         let mut notes = Notes::default();
         let read = config_file::read_again(&self.file);
-        let mut config = self.requests.during(&mut self.keeper, read).await??;
+        let (mut config, text) = self.requests.during(&mut self.keeper, read).await??;
         self.keep_start_only_keys(&mut config, &mut notes);
         let descriptors = resources::shares(
             &config,
@@ -57,10 +57,11 @@ impl Daemon {
         let opened = self.holding.prepare(&config)?;
         let backend = resources::queue_backend(&config);
         let backend = self.requests.during(&mut self.keeper, backend).await??;
-        let plan = prepare::plan(&config, &prepared, self.workers, backend);
+        let plan = prepare::plan(&config, prepared.addresses(), self.workers, backend);
         let replaced = self.installed.replace(&plan);
         self.requests.during(&mut self.keeper, replaced).await??;
         self.keeper.relay.reload(prepared, descriptors.pipes);
+        self.board.set_text(&text);
         self.holding.follow(&config, opened);
         self.view.set_config(&config);
         self.keeper.probes.follow(&config);

@@ -89,6 +89,13 @@ impl Requests {
         self.links = Some(links);
     }
 
+    /// Has the daemon end, as the one before it was asked to.
+    pub fn end(&mut self) {
+        if !self.to_end() {
+            self.note_end();
+        }
+    }
+
     /// Tells whether the daemon is to end.
     pub fn to_end(&self) -> bool {
         self.end.is_some()
@@ -146,6 +153,17 @@ impl Requests {
     /// The same.
     pub async fn unless_ended<T>(&mut self, work: impl Future<Output = T>) -> Result<T, GivenUp> {
         self.wait(None, work).await
+    }
+
+    /// Waits for `work`, whatever is asked meanwhile: it is heard afterwards.
+    ///
+    /// # Errors
+    ///
+    /// If `work` does not come to its end: it is given up.
+    pub async fn in_time<T>(work: impl Future<Output = T>) -> Result<T, GivenUp> {
+        tokio::time::timeout(MOST_TIME, work)
+            .await
+            .map_err(|_| GivenUp::TimedOut)
     }
 
     async fn wait<T>(

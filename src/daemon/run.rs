@@ -21,6 +21,7 @@ impl Daemon {
             self.renew_gate().await;
             self.keeper.notifier.ready();
         }
+        self.hear_board();
         loop {
             tokio::select! {
                 // What is asked comes first: it may be that the daemon is to end.
@@ -29,7 +30,10 @@ impl Daemon {
                     Asked::Reload => self.reload().await,
                     Asked::End => break,
                 },
-                () = self.keeper.renewal_due() => self.renew_gate().await,
+                () = self.keeper.renewal_due() => {
+                    self.renew_gate().await;
+                    self.hear_board();
+                }
                 _ = inspection.tick() => {
                     self.verify_kernel_state().await;
                     self.follow_paths().await;
@@ -38,5 +42,12 @@ impl Daemon {
             }
         }
         self.drain().await
+    }
+
+    /// Ends if the process before this one was to, or the keeper may not send signals.
+    fn hear_board(&mut self) {
+        if self.board.is_asked_to_end() {
+            self.requests.end();
+        }
     }
 }

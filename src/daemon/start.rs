@@ -6,11 +6,12 @@ use std::sync::Arc;
 use pepd_admin::View;
 use pepd_config::Config;
 use pepd_net::{Gate, Installed, Plan, Watch};
-use pepd_relay::{Prepared, Relay, Settings};
+use pepd_relay::{Relay, Settings};
 use pepd_telemetry::Counters;
 
 use crate::cli::File;
 use crate::daemon::admin::Admin;
+use crate::daemon::beginning::{Beginning, Start};
 use crate::daemon::controls::Controls;
 use crate::daemon::gate_keeper::GateKeeper;
 use crate::daemon::health::{Alarms, Health, Look};
@@ -18,13 +19,15 @@ use crate::daemon::holding::Holding;
 use crate::daemon::links::Links;
 use crate::daemon::peers::Probes;
 use crate::daemon::prepare::Notes;
+use crate::daemon::privileges::InForce;
 use crate::daemon::requests::{GivenUp, Requests};
 use crate::daemon::resources::{self, Descriptors};
 use crate::daemon::signals::Signals;
 use crate::daemon::status_view::{Sources, StatusView};
 use crate::daemon::systemd::Notifier;
-use crate::daemon::{Daemon, Made, Privileged, drain, prepare};
+use crate::daemon::{Daemon, Made, Privileged, Survival, drain, prepare};
 use crate::exit::{Failure, Result};
+use crate::keeper::board::Board;
 
 impl Daemon {
     /// Brings everything up, or nothing; none if it was asked to end before it was up.
@@ -32,24 +35,51 @@ impl Daemon {
     /// # Errors
     ///
     /// Whatever the kernel or the host lacks; nothing of pepd's is then left behind.
+    #[allow(
+        clippy::too_many_lines,
+        reason = "each thing that is brought up, in its order, and handed to who needs it"
+    )]
     pub async fn start(
         file: File,
         config: Config,
         mut privileged: Privileged,
     ) -> Result<Option<Self>> {
         let mut requests = requests()?;
-        let notifier = notifier()?;
-        privileged.report(&config, &file);
-        privileged.controls.find(&config)?;
+        let Survival {
+            board,
+            slots,
+            remains,
+        } = privileged.survival;
+        let notifier = notifier(&board)?;
         let workers = resources::workers(&config);
         let (descriptors, settings) = share_out(&config, &privileged.controls, workers)?;
-        let up = bring_up(&config, settings, workers);
-        let (prepared, plan, installed, look) = match requests.unless_ended(up).await {
+        let counters = Arc::new(Counters::default());
+        let start = Start {
+            pipes: descriptors.pipes,
+            counters: Arc::clone(&counters),
+            injector: privileged.made.injector.clone(),
+            resume: privileged.made.resume.clone(),
+            slots,
+        };
+        // Connections that are there go on before anything else.
+        let relay = start.begin(remains, settings, workers, &board)?;
+        let takeover = relay.takeover();
+        report(&privileged.in_force, &privileged.controls, &config, &file);
+        privileged.made.report(&config);
+        privileged.controls.find(&config)?;
+        let up = bring_up(&config, relay, workers);
+        let up = match takeover {
+            // Connections depend on it, also where the daemon is to drain.
+            Some(_) => Requests::in_time(up).await,
+            None => requests.unless_ended(up).await,
+        };
+        let (relay, plan, installed, look) = match up {
             Ok(up) => up?,
+            // What is installed stays: the next process goes on with the connections.
+            Err(why) if takeover.is_some() => return Err(why.into()),
             Err(why) => return give_up(why, &config).await.map(|()| None),
         };
         let probes = probes(&config);
-        let counters = Arc::new(Counters::default());
         let alarms = Arc::new(Alarms::default());
         let sources = Sources {
             counters: Arc::clone(&counters),
@@ -60,8 +90,10 @@ impl Daemon {
             finders: privileged.controls.finders(),
             alarms: Arc::clone(&alarms),
             confinement: privileged.in_force.for_status(),
+            board: Arc::clone(&board),
+            takeover,
         };
-        let serving = match serve(&config, prepared, sources, privileged.made) {
+        let serving = match serve(&config, relay, sources, privileged.made) {
             Ok(serving) => serving,
             Err(failure) => {
                 undo(installed).await;
@@ -93,6 +125,7 @@ impl Daemon {
             requests,
             links: serving.links,
             holding: serving.holding,
+            board,
         }))
     }
 }
@@ -113,14 +146,20 @@ fn requests() -> Result<Requests> {
     Ok(Requests::new(signals))
 }
 
-fn notifier() -> Result<Notifier> {
-    Notifier::start().map_err(|error| Failure::internal("start a thread", error))
+fn notifier(board: &Arc<Board>) -> Result<Notifier> {
+    Notifier::start(Arc::clone(board)).map_err(|error| Failure::internal("start a thread", error))
 }
 
 fn probes(config: &Config) -> Probes {
     let mut probes = Probes::default();
     probes.follow(config);
     probes
+}
+
+/// Logs what is left of the privileges, and what was taken while they were there.
+fn report(in_force: &InForce, controls: &Controls, config: &Config, file: &File) {
+    in_force.report(config, &file.path);
+    controls.report();
 }
 
 fn report_start(config: &Config, workers: NonZeroUsize, descriptors: Descriptors) {
@@ -133,19 +172,25 @@ fn report_start(config: &Config, workers: NonZeroUsize, descriptors: Descriptors
     );
 }
 
-/// Opens the listeners, installs the kernel state, and looks what is in its way.
+/// Opens the listeners, installs the kernel state, and looks what is in its way; then has the relay
+/// begin.
 async fn bring_up(
     config: &Config,
-    settings: Settings,
+    relay: Beginning,
     workers: NonZeroUsize,
-) -> Result<(Prepared, Plan, Installed, Look)> {
-    prepare::probe(&settings, &mut Notes::default()).await?;
-    let prepared = Prepared::new(settings, workers)?;
+) -> Result<(Relay, Plan, Installed, Look)> {
+    let (relay, listeners) = relay.listen(workers).await?;
     let backend = resources::queue_backend(config).await?;
-    let plan = prepare::plan(config, &prepared, workers, backend);
+    let plan = prepare::plan(config, &listeners, workers, backend);
     let installed = install(&plan).await?;
     let look = Look::first(&plan).await;
-    Ok((prepared, plan, installed, look))
+    match relay.run() {
+        Ok(relay) => Ok((relay, plan, installed, look)),
+        Err(failure) => {
+            undo(installed).await;
+            Err(failure)
+        }
+    }
 }
 
 /// Removes what a start that is given up has installed by then. It is no failure if it was asked to
@@ -185,18 +230,9 @@ struct Serving {
     admin: Admin,
 }
 
-fn serve(config: &Config, prepared: Prepared, sources: Sources, made: Made) -> Result<Serving> {
+fn serve(config: &Config, relay: Relay, sources: Sources, made: Made) -> Result<Serving> {
     let gate = Gate::open()?;
     let watch = Watch::open()?;
-    let pipes = sources.descriptors.pipes;
-    let counters = Arc::clone(&sources.counters);
-    let relay = Relay::start(
-        prepared,
-        pipes,
-        counters,
-        (made.injector.clone(), made.resume),
-    )
-    .map_err(|error| Failure::internal("start the workers", error))?;
     let mut holding = Holding::new(made.injector);
     let opened = holding.prepare(config)?;
     holding.follow(config, opened);

@@ -6,9 +6,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Instant, SystemTime};
 
 use pepd_admin::wire::{
-    API_VERSION, AutoBuffers, CampusSnapshot, Confinement, CountedReason, DaemonState, FlowHistory,
-    FlowSnapshot, GuardDrops, HistoryStep, LastReload, LegHistory, LimitUse, PathPoint,
-    ReloadState, Status,
+    API_VERSION, AutoBuffers, CampusSnapshot, Confinement, CountedReason, DaemonState, Deaths,
+    FlowHistory, FlowSnapshot, GuardDrops, HistoryStep, LastReload, LegHistory, LimitUse,
+    PathPoint, ReloadState, Status, Survival, Takeover,
 };
 use pepd_admin::{LegFacts, View, advise};
 use pepd_config::{Buffer, Config, Via};
@@ -21,6 +21,7 @@ use crate::daemon::holding::HeldFigures;
 use crate::daemon::links::LinkStates;
 use crate::daemon::peers::PeerStates;
 use crate::daemon::resources::Descriptors;
+use crate::keeper::{self, board::Board};
 
 /// The sources of what a status tells beside what the relay does.
 #[derive(Debug)]
@@ -41,6 +42,10 @@ pub struct Sources {
     pub alarms: Arc<Alarms>,
     /// What the daemon may still do.
     pub confinement: Confinement,
+    /// What its processes have died of.
+    pub board: Arc<Board>,
+    /// How this one has gone on where another had died.
+    pub takeover: Option<Takeover>,
 }
 
 /// A view of the connections, the counters and the configuration in force.
@@ -58,6 +63,8 @@ pub struct StatusView {
     links: LinkStates,
     held: HeldFigures,
     confinement: Confinement,
+    board: Arc<Board>,
+    takeover: Option<Takeover>,
     kernel: RwLock<pepd_net::Counts>,
     configured: RwLock<Configured>,
     draining: AtomicBool,
@@ -96,6 +103,8 @@ impl StatusView {
             finders,
             alarms,
             confinement,
+            board,
+            takeover,
         } = sources;
         Self {
             observer,
@@ -109,6 +118,8 @@ impl StatusView {
             links,
             held,
             confinement,
+            board,
+            takeover,
             kernel: RwLock::default(),
             configured: RwLock::new(Configured::from(config)),
             draining: AtomicBool::new(false),
@@ -179,6 +190,20 @@ impl StatusView {
         flows
     }
 
+    fn survival(&self) -> Survival {
+        let deaths = self.board.deaths().map(|(cause, count)| Deaths {
+            cause: cause.to_owned(),
+            count,
+        });
+        Survival {
+            deaths: deaths.collect(),
+            keeper: std::os::unix::process::parent_id(),
+            program: keeper::own_path().display().to_string(),
+            layout: Board::layout(),
+            last: self.takeover.clone(),
+        }
+    }
+
     fn state(&self) -> DaemonState {
         if self.draining.load(Relaxed) {
             return DaemonState::Draining;
@@ -246,6 +271,7 @@ impl View for StatusView {
             reload: read(&self.reload),
             trouble: read(&self.trouble),
             confinement: Some(self.confinement.clone()),
+            survival: Some(self.survival()),
             limits: self.limits(&configured),
             counters: CountedReason::list(&self.counters),
             failures: table.failures(),

@@ -1,12 +1,15 @@
-//! What systemd is told about the daemon (sd_notify(3)).
+//! What systemd is told about the daemon (sd_notify(3)), and the keeper of it.
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use pepd_sys::retry_on_intr;
 use sd_notify::NotifyState;
+
+use crate::keeper::board::{Board, Stage};
 
 /// A line to systemd, where there is one (`NOTIFY_SOCKET`).
 ///
@@ -15,6 +18,7 @@ use sd_notify::NotifyState;
 #[derive(Debug)]
 pub struct Notifier {
     messages: SyncSender<Message>,
+    board: Arc<Board>,
 }
 
 /// The number of messages that may wait to be sent; more are dropped.
@@ -30,16 +34,17 @@ enum Message {
 
 impl Notifier {
     /// Starts the thread.
-    pub fn start() -> io::Result<Self> {
+    pub fn start(board: Arc<Board>) -> io::Result<Self> {
         let (messages, inbox) = sync_channel(QUEUE_LENGTH);
         std::thread::Builder::new()
             .name("notify".to_owned())
             .spawn(move || deliver(inbox))?;
-        Ok(Self { messages })
+        Ok(Self { messages, board })
     }
 
     /// Tells that new connections are split from now on.
     pub fn ready(&self) {
+        self.board.set_stage(Stage::Running);
         self.queue(Message::Ready);
     }
 
@@ -50,11 +55,14 @@ impl Notifier {
 
     /// Tells that the end has begun and takes up to `time`.
     pub fn stopping(&self, time: Duration) {
+        self.board.ask_to_end();
+        self.board.set_stage(Stage::Ending);
         self.queue(Message::Stopping(time));
     }
 
     /// Tells that all is well, with a line on the daemon.
     pub fn alive(&self, status: String) {
+        self.board.beat();
         self.queue(Message::Alive(status));
     }
 

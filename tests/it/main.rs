@@ -22,5 +22,6 @@ mod lifecycle;
 mod limits;
 mod relay;
 mod streams;
+mod survival;
 mod tunnels;
 mod weather;

@@ -297,6 +297,7 @@ pub fn status(flows: u64) -> Status {
         reload: None,
         trouble: None,
         confinement: Some(confinement()),
+        survival: None,
         limits: limits(flows),
         counters: vec![
             count("accepted", 123_456, "connections split"),

@@ -1,14 +1,14 @@
 //! Accepting: the clients that reach a worker's listeners, each with its upstream leg.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pepd_packet::FourTuple;
 use pepd_sys::stream;
 use pepd_telemetry::Throttle;
-use socket2::{Domain, SockRef, Socket};
+use socket2::{Domain, SockAddr, SockRef, Socket};
 use tokio::task::JoinSet;
 
 use crate::connection::{Accepted, Upstream, serve};
@@ -71,6 +71,51 @@ async fn accept_loop(context: Arc<Context>, listener: Listener) {
         }
         tokio::task::yield_now().await;
     }
+}
+
+/// Serves clients that another process has accepted, and no more. Whom there is no socket for is reset.
+pub(crate) fn serve_all(context: &Arc<Context>, clients: Vec<OwnedFd>) {
+    for client in clients {
+        match accepted_before(context, client) {
+            Ok(accepted) => drop(tokio::spawn(serve(Arc::clone(context), accepted))),
+            Err(error) => report_failure(&error),
+        }
+    }
+}
+
+fn accepted_before(context: &Arc<Context>, client: OwnedFd) -> io::Result<Accepted> {
+    let socket = SockRef::from(&client);
+    let domain = socket.domain()?;
+    let address = |address: SockAddr| {
+        address
+            .as_socket()
+            .ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported))
+    };
+    let (peer, destination) = (
+        address(socket.peer_addr()?)?,
+        address(socket.local_addr()?)?,
+    );
+    let settings = context.shared.settings.load();
+    let dscp = settings
+        .leg_towards(peer.ip())
+        .map_or(Dscp::Copy, |leg| leg.dscp);
+    let flow = FourTuple {
+        client: peer,
+        server: destination,
+    };
+    let upstream = match context.shared.left_legs.claim(flow) {
+        Some(left) => Upstream::Left(left),
+        None => Upstream::Spare(sockopts::new_socket(domain)?, None),
+    };
+    Ok(Accepted {
+        peer,
+        destination,
+        upstream,
+        domain,
+        dscp,
+        permit: context.shared.admission.admit(peer.ip()),
+        client,
+    })
 }
 
 /// Accepts only with a socket for the upstream leg in hand, kept among the worker's spare ones until
@@ -140,7 +185,13 @@ fn claim(shared: &Shared, flow: FourTuple, domain: Domain, socket: Socket) -> Up
             syn.supersede();
             Upstream::Spare(socket, dial)
         }
-        Claim::Unknown => Upstream::Spare(socket, None),
+        Claim::Unknown => match shared.left_legs.claim(flow) {
+            Some(left) => {
+                spare::keep(domain, socket);
+                Upstream::Left(left)
+            }
+            None => Upstream::Spare(socket, None),
+        },
     }
 }
 

@@ -25,6 +25,11 @@ impl Key {
         Ok(Self(key))
     }
 
+    /// Takes the key that the listeners have already.
+    pub(crate) fn known(key: [u8; 16]) -> Self {
+        Self(key)
+    }
+
     /// Returns the key for TCP_FASTOPEN_KEY.
     pub(crate) fn bytes(&self) -> &[u8; 16] {
         &self.0

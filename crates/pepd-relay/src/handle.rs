@@ -15,13 +15,20 @@ use crate::fast_open;
 use crate::gate_history::GateWatch;
 use crate::handshake::evicted::let_go;
 use crate::handshake::verdict::SynVerdict;
+use crate::left_legs::LeftLegs;
 use crate::limits::Admission;
 use crate::listener::{self, ListenError, Listener};
 use crate::outage::Injector;
 use crate::pipe_pool::PipePool;
+use crate::remains::{Remains, Share};
 use crate::settings::{EndToEnd, Leg, ListenerAddress, Settings};
 use crate::shared::{Handshakes, Shared};
+use crate::slots::Slots;
 use crate::worker::{LinkControl, Worker};
+
+/// The time for which upstream legs of a process before this one wait for their clients: as long as
+/// the listeners keep a handshake, and a second, in which the client may be accepted.
+const LEFT_LEGS_TIME: Duration = listener::REQUEST_TIME.saturating_add(Duration::from_secs(1));
 
 /// Settings whose listeners are open: nothing can fail any more when they come into force.
 #[derive(Debug)]
@@ -35,17 +42,40 @@ pub struct Prepared {
     /// One for each worker, or `None` where those of the running generation serve on or none
     /// are needed.
     queues: Option<Vec<Queue>>,
+    /// What is left of a relay before this one.
+    remains: Option<Remains>,
 }
 
 impl Prepared {
     /// Opens the listeners of a first generation.
     pub fn new(settings: Settings, workers: NonZeroUsize) -> Result<Self, ListenError> {
+        Self::first(settings, workers, None)
+    }
+
+    /// Takes over what a relay has left whose process has died: its listeners, if `settings` are its
+    /// own, and its connections, which go on when this is started.
+    pub fn taking_over(
+        remains: Remains,
+        settings: Settings,
+        workers: NonZeroUsize,
+    ) -> Result<Self, ListenError> {
+        Self::first(settings, workers, Some(remains))
+    }
+
+    fn first(
+        settings: Settings,
+        workers: NonZeroUsize,
+        remains: Option<Remains>,
+    ) -> Result<Self, ListenError> {
         let queues = match settings.end_to_end {
             Some(held) => Some(open_queues(held, workers)?),
             None => None,
         };
-        let key = fast_open::Key::random().map_err(ListenError::NoKey)?;
-        Self::open(settings, workers, 0, key, queues)
+        let (generation, key) = match remains.as_ref().and_then(|remains| remains.former) {
+            Some(former) => (former.generation, former.key),
+            None => (0, fast_open::Key::random().map_err(ListenError::NoKey)?),
+        };
+        Self::open(settings, workers, generation, key, queues, remains)
     }
 
     fn open(
@@ -54,9 +84,14 @@ impl Prepared {
         generation: u8,
         key: fast_open::Key,
         queues: Option<Vec<Queue>>,
+        mut remains: Option<Remains>,
     ) -> Result<Self, ListenError> {
         let addresses = listener::addresses(&settings, generation)?;
-        let listeners = Some(listener::open_all(&settings, workers, generation, &key)?);
+        let listeners = listener::open_all(&settings, workers, generation, &key, &mut remains)?;
+        if let Some(remains) = &mut remains {
+            remains.close_listeners();
+        }
+        let listeners = Some(listeners);
         Ok(Self {
             settings,
             generation,
@@ -64,6 +99,7 @@ impl Prepared {
             addresses,
             key,
             queues,
+            remains,
         })
     }
 
@@ -74,7 +110,8 @@ impl Prepared {
     }
 }
 
-/// A running relay.
+/// A running relay. Where it is dropped without being stopped, its connections go on for as long as the
+/// process lives.
 #[derive(Debug)]
 pub struct Relay {
     shared: Arc<Shared>,
@@ -89,12 +126,14 @@ pub struct Relay {
 impl Relay {
     /// Starts a worker for each set of listeners. `pipes` is how many pipes, of two descriptors
     /// each, all of them together may have; by `injector` legs are restarted when their link is back, and
-    /// the congestion control called `resume` opens their windows.
+    /// the congestion control called `resume` opens their windows; in `slots` is noted what whoever goes
+    /// on after a crash needs.
     pub fn start(
         prepared: Prepared,
         pipes: usize,
         counters: Arc<Counters>,
         (injector, resume): (Option<Arc<Injector>>, Option<String>),
+        slots: Arc<Slots>,
     ) -> io::Result<Self> {
         let Prepared {
             settings,
@@ -102,6 +141,7 @@ impl Relay {
             listeners,
             key,
             queues,
+            mut remains,
             ..
         } = prepared;
         let pending = settings.end_to_end.map_or(0, |held| held.pending);
@@ -129,6 +169,11 @@ impl Relay {
             injector,
             resume,
             links: Arc::default(),
+            left_legs: LeftLegs::new(
+                remains.as_mut().map(Remains::take_legs).unwrap_or_default(),
+                now + LEFT_LEGS_TIME,
+            ),
+            slots,
             workers: listeners.len().max(1),
             fast_open_key: key,
             unnamed_leg: Leg::kernel_defaults("(none)"),
@@ -136,12 +181,8 @@ impl Relay {
         let listener_room = listener::room(&listeners);
         let handshakes = &shared.handshakes;
         handshakes.set_capacity(pending, listener_room, source_prefix);
-        let share = pipes / listeners.len().max(1);
-        let workers: Vec<_> = listeners
-            .into_iter()
-            .enumerate()
-            .map(|(index, set)| Worker::start(index, Arc::clone(&shared), set, share))
-            .collect::<io::Result<_>>()?;
+        shared.slots.note_relay(listeners.len(), generation, &key);
+        let workers = start_workers(&shared, listeners, pipes, remains)?;
         for (worker, queue) in workers.iter().zip(queues.into_iter().flatten()) {
             worker.read_queue(queue);
         }
@@ -173,10 +214,11 @@ impl Relay {
                 addresses,
                 key: self.shared.fast_open_key,
                 queues,
+                remains: None,
             });
         }
         let (generation, key) = (self.generation.wrapping_add(1), self.shared.fast_open_key);
-        Prepared::open(settings, workers, generation, key, queues)
+        Prepared::open(settings, workers, generation, key, queues, None)
     }
 
     /// Brings other settings into force for new connections, and as many `pipes` for all. Existing
@@ -222,6 +264,7 @@ impl Relay {
         }
         self.shared.settings.store(Arc::new(settings));
         self.generation = generation;
+        self.shared.slots.note_generation(generation);
         for (worker, set) in self.workers.iter().zip(listeners.into_iter().flatten()) {
             worker.listen(set);
         }
@@ -285,6 +328,25 @@ impl Relay {
             self.shared.decide(packet, verdict);
         }
     }
+}
+
+/// Starts a worker for each set of listeners, with its share of what is left of a relay before.
+fn start_workers(
+    shared: &Arc<Shared>,
+    sets: Vec<Vec<Listener>>,
+    pipes: usize,
+    mut remains: Option<Remains>,
+) -> io::Result<Vec<Worker>> {
+    let count = sets.len();
+    let mut take_share = |index: usize| {
+        let remains = remains.as_mut();
+        remains.map_or_else(Share::default, |it| it.take_share(count - index))
+    };
+    let start = |(index, set)| {
+        let pipes = pipes / count.max(1);
+        Worker::start(index, Arc::clone(shared), set, pipes, take_share(index))
+    };
+    sets.into_iter().enumerate().map(start).collect()
 }
 
 /// The relay as those who ask about it see it, which may outlive it.

@@ -20,6 +20,7 @@ mod fast_open;
 mod gate_history;
 mod handle;
 mod handshake;
+mod left_legs;
 mod limits;
 mod listener;
 mod memory;
@@ -27,12 +28,14 @@ mod outage;
 mod pipe_pool;
 mod probe;
 mod registered;
+mod remains;
 pub mod runtime_thread;
 mod sample;
 mod settings;
 mod share;
 mod shared;
 mod shortage;
+mod slots;
 mod sockopts;
 mod spare;
 mod sync;
@@ -47,11 +50,14 @@ pub use listener::ListenError;
 pub use outage::Injector;
 pub use pipe_pool::PIPE_BYTES;
 pub use probe::{ProbeError, probe};
+pub use remains::Remains;
 pub use sample::sample;
 pub use settings::{
     Buffer, Campus, Dscp, EndToEnd, Keepalive, KernelBuffers, Leg, Limits, ListenerAddress,
     Settings, WhileGone,
 };
 pub use share::{Share, WeightRule};
+pub use slots::Slots;
+pub use slots::found::{LostBecause, LostConnection, UnclearBytes};
 pub use sockopts::{Difference, SocketError, SocketOption};
 pub use worker::{LISTENER_SETS, LinkControl};

@@ -1,7 +1,7 @@
 //! The TPROXY listeners: one per leg, address family and worker.
 
 use std::fs;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv6Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -13,6 +13,7 @@ use socket2::{Domain, Socket};
 
 use crate::call::Call;
 use crate::fast_open::Key;
+use crate::remains::Remains;
 use crate::settings::{Dscp, Leg, ListenerAddress, Settings};
 use crate::shortage::is_shortage;
 use crate::sockopts::{self, SocketError, SocketOption};
@@ -106,12 +107,14 @@ pub(crate) struct Listener {
 
 /// Opens the listeners of all legs, for each worker a set.
 ///
-/// A host without IPv6 gets IPv4 listeners only.
+/// A host without IPv6 gets IPv4 listeners only. Those that a process before this one has left are
+/// taken first.
 pub(crate) fn open_all(
     settings: &Settings,
     workers: NonZeroUsize,
     generation: u8,
     key: &Key,
+    remains: &mut Option<Remains>,
 ) -> Result<Vec<Vec<Listener>>, ListenError> {
     let addresses = addresses(settings, generation)?;
     let domains = domains(settings.port)?;
@@ -120,7 +123,14 @@ pub(crate) fn open_all(
             let mut set = Vec::new();
             for (leg, address) in settings.legs.iter().zip(&addresses) {
                 for &domain in domains {
-                    set.push(open(leg, *address, settings.port, domain, key)?);
+                    let address = address.of(domain, settings.port);
+                    let left = remains.as_mut().and_then(|it| it.take_listener(address));
+                    let socket = left.map_or_else(|| open(leg, address, domain, key), Ok)?;
+                    set.push(Listener {
+                        socket,
+                        domain,
+                        dscp: leg.dscp,
+                    });
                 }
             }
             Ok(set)
@@ -182,27 +192,12 @@ fn domains(port: u16) -> Result<&'static [Domain], ListenError> {
     }
 }
 
-fn open(
-    leg: &Leg,
-    address: ListenerAddress,
-    port: u16,
-    domain: Domain,
-    key: &Key,
-) -> Result<Listener, ListenError> {
-    let ip = if domain == Domain::IPV4 {
-        IpAddr::V4(address.v4)
-    } else {
-        IpAddr::V6(address.v6)
-    };
-    let address = SocketAddr::new(ip, port);
-    let socket = listen(leg, address, domain, key).map_err(|source| match source.errno() {
-        Some(EADDRINUSE) => ListenError::InUse { port },
+fn open(leg: &Leg, address: SocketAddr, domain: Domain, key: &Key) -> Result<Socket, ListenError> {
+    listen(leg, address, domain, key).map_err(|source| match source.errno() {
+        Some(EADDRINUSE) => ListenError::InUse {
+            port: address.port(),
+        },
         _ => ListenError::Other { address, source },
-    })?;
-    Ok(Listener {
-        socket,
-        domain,
-        dscp: leg.dscp,
     })
 }
 

@@ -1,5 +1,6 @@
 //! Pipes that are lent to a direction while it has data under way.
 
+use std::cell::RefCell;
 use std::io;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,6 +21,14 @@ const FEWEST_BYTES: usize = 64 * 1024;
 /// The time for which no pipe is asked for after the kernel has given none that is of use.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
 
+/// The bytes that a scratch pipe is asked to hold: the kernel's default.
+const SCRATCH_BYTES: usize = 64 * 1024;
+
+thread_local! {
+    /// A worker's pipe by which it looks into the others (tee(2)), made when it is first needed.
+    static SCRATCH: RefCell<Option<Pipe>> = const { RefCell::new(None) };
+}
+
 /// A pool of pipes, as a direction sees it.
 pub(crate) trait LendPipes {
     /// The pipe that it lends.
@@ -36,6 +45,12 @@ pub(crate) trait LentPipe {
 
     /// Gives the pipe to fill or to drain.
     fn pipe(&self) -> &Self::Pipe;
+
+    /// Copies the first bytes that the pipe holds, and leaves them in it.
+    ///
+    /// # Errors
+    /// As tee(2) and read(2).
+    fn peek(&self, buffer: &mut [u8]) -> io::Result<usize>;
 
     /// Takes bytes that the pipe holds out of it, without splice(2).
     ///
@@ -106,6 +121,17 @@ impl PipePool {
         (state.lent, state.most)
     }
 
+    /// Takes a pipe that another process had lent, with what is in it.
+    pub(crate) fn lend_again(self: &Arc<Self>, pipe: Pipe) -> Loan {
+        self.lock().lent += 1;
+        Loan {
+            pipe,
+            place: Place {
+                pool: Arc::clone(self),
+            },
+        }
+    }
+
     /// Makes a pipe; none, and a line in the log, where the kernel has none that is of use.
     fn make(&self, state: &mut State) -> Option<Pipe> {
         let reason = match Pipe::new(PIPE_BYTES) {
@@ -167,6 +193,18 @@ impl LentPipe for Loan {
 
     fn pipe(&self) -> &Pipe {
         &self.pipe
+    }
+
+    fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        SCRATCH.with_borrow_mut(|scratch| {
+            let pipe = match scratch.take() {
+                Some(pipe) => pipe,
+                None => Pipe::new(SCRATCH_BYTES)?,
+            };
+            let len = self.pipe.peek(&pipe, buffer)?;
+            *scratch = Some(pipe);
+            Ok(len)
+        })
     }
 
     fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {

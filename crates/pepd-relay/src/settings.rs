@@ -1,11 +1,12 @@
 //! What the relay is told: legs, campuses and limits, in types of its own.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
 use pepd_packet::{Mark, MarkValue, QueueNumber, Rate, Size, SourcePrefix, VerdictMarks};
+use socket2::Domain;
 
 use crate::share::{Share, WeightRule};
 
@@ -256,6 +257,14 @@ impl ListenerAddress {
         Self {
             v4: Ipv4Addr::new(127, 73, generation, leg),
             v6: Ipv6Addr::new(0x100, 0, 0, 0, 0, 0x73, g, l),
+        }
+    }
+
+    /// Returns the address of this family, with the port of all listeners.
+    pub(crate) fn of(&self, domain: Domain, port: u16) -> SocketAddr {
+        match domain == Domain::IPV4 {
+            true => SocketAddr::new(self.v4.into(), port),
+            false => SocketAddr::new(self.v6.into(), port),
         }
     }
 

@@ -13,11 +13,13 @@ use crate::handshake::dial_handle::DialHandle;
 use crate::handshake::queued_packet::QueuedPacket;
 use crate::handshake::table::Table;
 use crate::handshake::verdict::SynVerdict;
+use crate::left_legs::LeftLegs;
 use crate::limits::Admission;
 use crate::memory::Watched;
 use crate::outage::{Injector, Links};
 use crate::pipe_pool::PipePool;
 use crate::settings::{Leg, Settings};
+use crate::slots::Slots;
 
 /// The held SYNs and what came of them, as the workers have them.
 pub(crate) type Handshakes = Table<QueuedPacket, AnsweredLeg, DialHandle>;
@@ -39,6 +41,10 @@ pub(crate) struct Shared {
     pub(crate) resume: Option<String>,
     /// The links under the legs.
     pub(crate) links: Arc<Links>,
+    /// Upstream legs that a process before this one has left, for clients that are to come.
+    pub(crate) left_legs: LeftLegs,
+    /// Notes about the live connections, for whoever goes on with them if this process dies.
+    pub(crate) slots: Arc<Slots>,
     /// The number of workers.
     pub(crate) workers: usize,
     /// The leg for a destination that a reload has just taken out of every campus.

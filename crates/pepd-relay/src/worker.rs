@@ -12,11 +12,13 @@ use pepd_sys::nfqueue::Queue;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::accept::accept_on;
+use crate::accept::{self, accept_on};
+use crate::connection;
 use crate::handshake::{expiry, queue};
 use crate::listener::Listener;
 use crate::outage::{self, Links};
 use crate::pipe_pool::PipePool;
+use crate::remains::Share;
 use crate::runtime_thread;
 use crate::sample;
 use crate::shared::{Context, Shared};
@@ -112,12 +114,14 @@ struct Beat {
 }
 
 impl Worker {
-    /// Starts a worker that accepts on `listeners` and has at most `pipes` pipes.
+    /// Starts a worker that accepts on `listeners`, has at most `pipes` pipes, and goes on with its
+    /// `share` of what another process has left.
     pub(crate) fn start(
         index: usize,
         shared: Arc<Shared>,
         listeners: Vec<Listener>,
         pipes: usize,
+        share: Share,
     ) -> io::Result<Self> {
         let (commands, inbox) = unbounded_channel();
         let beat = Arc::new(Beat {
@@ -134,7 +138,7 @@ impl Worker {
         let worker_beat = Arc::clone(&beat);
         // When it ends it drops every connection, and so resets it.
         let thread = runtime_thread::spawn(format!("worker-{index}"), move || {
-            run(context, listeners, inbox, worker_beat)
+            run(context, listeners, share, inbox, worker_beat)
         })?;
         Ok(Self {
             commands,
@@ -173,9 +177,15 @@ impl Worker {
 async fn run(
     context: Arc<Context>,
     listeners: Vec<Listener>,
+    share: Share,
     mut inbox: UnboundedReceiver<Command>,
     beat: Arc<Beat>,
 ) {
+    // First of all: they have waited.
+    for found in share.connections {
+        tokio::spawn(connection::go_on(Arc::clone(&context), found));
+    }
+    accept::serve_all(&context, share.clients);
     tokio::spawn(async move {
         let mut interval = tokio::time::interval(BEAT);
         loop {
@@ -191,7 +201,12 @@ async fn run(
     let mut retiring: VecDeque<AbortHandle> = VecDeque::new();
     let mut reading = JoinSet::new();
     let mut links: HashMap<Arc<str>, LinkTask> = HashMap::new();
-    while let Some(command) = inbox.recv().await {
+    loop {
+        let Some(command) = inbox.recv().await else {
+            // The process is about to end, and not as it was asked to: the connections go on until it
+            // does, and then with the next one.
+            return std::future::pending().await;
+        };
         match command {
             Command::Listen(listeners) => {
                 let retired = std::mem::replace(&mut accepting, accept_on(&context, listeners));

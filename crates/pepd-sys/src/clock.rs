@@ -1,7 +1,8 @@
-//! The system clock.
+//! The system's clocks.
 
 use std::io;
 use std::mem;
+use std::time::Duration;
 
 use crate::syscall::check;
 
@@ -14,4 +15,20 @@ pub fn synchronised() -> io::Result<bool> {
     // SAFETY: the kernel writes into the structure, which lives until the call has returned.
     check(unsafe { libc::adjtimex(&raw mut time) })?;
     Ok(time.status & libc::STA_UNSYNC == 0)
+}
+
+/// Returns the time of the clock that only goes forward, which is the same for all processes
+/// (CLOCK_MONOTONIC, clock_gettime(2)).
+pub fn monotonic() -> Duration {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the kernel writes into the structure, which lives until the call has returned. It fails
+    // for no clock that is there.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    Duration::new(
+        u64::try_from(now.tv_sec).unwrap_or(0),
+        u32::try_from(now.tv_nsec).unwrap_or(0),
+    )
 }

@@ -13,16 +13,22 @@
 //! - [`seccomp`]: filters of system calls;
 //! - [`bpf`]: BPF programs and their maps;
 //! - [`clock`]: whether the system clock is in step;
-//! - [`reactor`]: registering descriptors with tokio.
+//! - [`reactor`]: registering descriptors with tokio;
+//! - [`process`]: a process that shares this one's table of descriptors, and signals;
+//! - [`descriptors`]: what another process has left in that table;
+//! - [`shared`]: memory that outlives the process that writes it.
 
 pub mod bpf;
 pub mod clock;
+pub mod descriptors;
 pub mod nfnetlink;
 pub mod nfqueue;
 pub mod pipe;
+pub mod process;
 pub mod reactor;
 pub mod repair;
 pub mod seccomp;
+pub mod shared;
 pub mod sockopt;
 pub mod stream;
 mod syscall;

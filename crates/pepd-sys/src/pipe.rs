@@ -1,7 +1,7 @@
 //! Pipes and splice(2): bytes go from one socket to another without a copy through user space.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
 use crate::syscall::{check, check_len};
@@ -12,6 +12,7 @@ pub struct Pipe {
     read: OwnedFd,
     write: OwnedFd,
     capacity: usize,
+    inode: u64,
 }
 
 impl Pipe {
@@ -29,14 +30,55 @@ impl Pipe {
         let wanted = libc::c_int::try_from(capacity).unwrap_or(libc::c_int::MAX);
         // SAFETY: F_SETPIPE_SZ takes an int and touches no memory of ours.
         let granted = check(unsafe { libc::fcntl(write.as_raw_fd(), libc::F_SETPIPE_SZ, wanted) });
-        // SAFETY: F_GETPIPE_SZ takes no argument.
-        let granted = granted
-            .or_else(|_| check(unsafe { libc::fcntl(write.as_raw_fd(), libc::F_GETPIPE_SZ) }))?;
+        let capacity = granted.or_else(|_| size(&write))?;
+        let inode = inode(&write)?;
         Ok(Self {
             read,
             write,
-            capacity: usize::try_from(granted).unwrap_or(0),
+            capacity: usize::try_from(capacity).unwrap_or(0),
+            inode,
         })
+    }
+
+    /// Takes both ends of a pipe that is there, with what is in it.
+    ///
+    /// # Errors
+    /// EBADF where they are not the two ends of one pipe.
+    pub fn adopt(read: OwnedFd, write: OwnedFd) -> io::Result<Self> {
+        let (of_read, of_write) = (inode(&read)?, inode(&write)?);
+        let ends = [(&read, libc::O_RDONLY), (&write, libc::O_WRONLY)];
+        for (fd, access) in ends {
+            // SAFETY: F_GETFL takes no argument.
+            let flags = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) })?;
+            if of_read != of_write || flags & libc::O_ACCMODE != access {
+                return Err(io::Error::from_raw_os_error(libc::EBADF));
+            }
+        }
+        let capacity = size(&write)?;
+        Ok(Self {
+            read,
+            write,
+            capacity: usize::try_from(capacity).unwrap_or(0),
+            inode: of_write,
+        })
+    }
+
+    /// Returns the numbers of both ends' descriptors, that of the reading end first.
+    pub fn ends(&self) -> (RawFd, RawFd) {
+        (self.read.as_raw_fd(), self.write.as_raw_fd())
+    }
+
+    /// Returns the pipe's inode, which no other pipe has while it is there.
+    pub fn inode(&self) -> u64 {
+        self.inode
+    }
+
+    /// Returns the bytes that the pipe holds now (FIONREAD, pipe(7)).
+    pub fn held(&self) -> io::Result<usize> {
+        let mut held: libc::c_int = 0;
+        // SAFETY: FIONREAD writes one int.
+        check(unsafe { libc::ioctl(self.read.as_raw_fd(), libc::FIONREAD, &raw mut held) })?;
+        Ok(usize::try_from(held).unwrap_or(0))
     }
 
     /// Returns what the kernel lets the pipe hold, in bytes.
@@ -59,6 +101,23 @@ impl Pipe {
         splice(self.read.as_raw_fd(), sink.as_raw_fd(), len)
     }
 
+    /// Copies the first bytes that the pipe holds into `buffer`, and leaves them in it. They come by
+    /// `scratch` (tee(2)), an empty pipe, which is not to be used again after an error: what is in it
+    /// then is not known.
+    pub fn peek(&self, scratch: &Self, buffer: &mut [u8]) -> io::Result<usize> {
+        let (from, to) = (self.read.as_raw_fd(), scratch.write.as_raw_fd());
+        // SAFETY: it touches no memory of ours.
+        let len = check_len(unsafe { libc::tee(from, to, buffer.len(), libc::SPLICE_F_NONBLOCK) })?;
+        let mut copied = 0;
+        while copied < len {
+            match scratch.read(&mut buffer[copied..len])? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                more => copied += more,
+            }
+        }
+        Ok(len)
+    }
+
     /// Copies bytes that the pipe holds into `buffer`, and takes them out of it.
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         // SAFETY: the kernel writes at most `buffer.len()` bytes into the buffer. std reads from a
@@ -71,6 +130,22 @@ impl Pipe {
             )
         })
     }
+}
+
+fn size(end: &OwnedFd) -> io::Result<libc::c_int> {
+    // SAFETY: F_GETPIPE_SZ takes no argument.
+    check(unsafe { libc::fcntl(end.as_raw_fd(), libc::F_GETPIPE_SZ) })
+}
+
+fn inode(end: &OwnedFd) -> io::Result<u64> {
+    // SAFETY: all zeroes are a `stat`, which the kernel fills in.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes into the structure, which lives until the call has returned.
+    check(unsafe { libc::fstat(end.as_raw_fd(), &raw mut stat) })?;
+    if stat.st_mode & libc::S_IFMT != libc::S_IFIFO {
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
+    }
+    Ok(stat.st_ino)
 }
 
 /// Moves bytes without SPLICE_F_MORE: with it, the end of each small write waits some 200 ms for
@@ -115,5 +190,31 @@ mod tests {
         let pipe = Pipe::new(65536).unwrap();
         let error = pipe.fill(b.as_fd(), 1).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri does not know its calls")]
+    fn what_is_looked_at_stays_in_the_pipe() {
+        let (mut a, b) = UnixStream::pair().unwrap();
+        let (pipe, scratch) = (Pipe::new(65536).unwrap(), Pipe::new(65536).unwrap());
+        a.write_all(b"looked at, and left").unwrap();
+        assert_eq!(pipe.fill(b.as_fd(), 65536).unwrap(), 19);
+        assert_eq!(pipe.held().unwrap(), 19);
+        let mut bytes = [0; 9];
+        for _ in 0..2 {
+            assert_eq!(pipe.peek(&scratch, &mut bytes).unwrap(), 9);
+            assert_eq!(&bytes, b"looked at");
+        }
+        assert_eq!((pipe.held().unwrap(), scratch.held().unwrap()), (19, 0));
+        assert_eq!(pipe.read(&mut bytes).unwrap(), 9);
+        assert_eq!(pipe.held().unwrap(), 10);
+        assert_ne!(pipe.inode(), scratch.inode());
+        let Pipe { read, .. } = pipe;
+        let Pipe { write, .. } = scratch;
+        assert_eq!(
+            Pipe::adopt(read, write).unwrap_err().raw_os_error(),
+            Some(libc::EBADF),
+            "of two pipes"
+        );
     }
 }

@@ -278,6 +278,14 @@ pub fn set_window_clamp(fd: BorrowedFd<'_>, bytes: c_int) -> Result<(), OptionEr
     Opt::<c_int>::new(IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, "TCP_WINDOW_CLAMP").set(fd, bytes)
 }
 
+/// Returns the number that the kernel has given this socket, and will give no other (SO_COOKIE).
+///
+/// # Errors
+/// As getsockopt(2).
+pub fn cookie(fd: BorrowedFd<'_>) -> Result<u64, OptionError> {
+    Opt::<u64>::new(SOL_SOCKET, libc::SO_COOKIE, "SO_COOKIE").get(fd)
+}
+
 /// Has a TCP socket take no segment that has come through a router (RFC 5082): of those with a TTL
 /// below 255 the kernel drops each (IP_MINTTL, ip(7); IPV6_MINHOPCOUNT, include/uapi/linux/in6.h).
 ///

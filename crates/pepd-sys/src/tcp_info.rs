@@ -51,7 +51,7 @@ pub struct TcpInfo {
     /// Bytes that the peer has acknowledged since the start (Linux 4.1). The SYN counts as one: so
     /// it tells whether this was ever a connection, whatever has become of it.
     pub acknowledged_bytes: u64,
-    /// Bytes that have come in order since the start (Linux 4.1).
+    /// Bytes that have come in order since the start (Linux 4.1). The peer's FIN counts as one.
     pub received_bytes: u64,
     /// Pacing rate, bytes per second; none when unlimited.
     pub pacing_rate: Option<u64>,
@@ -234,6 +234,41 @@ mod tests {
         let again = info.retransmitted_bytes.unwrap();
         assert_eq!(info.sent_bytes.unwrap() - again, 100_000);
         assert_eq!(info.unsent, 0);
+    }
+
+    /// Whoever finds two sockets with bytes on their way from one to the other counts on it.
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri does not know its calls")]
+    fn what_was_written_and_read_follows_from_the_kernels_counts() {
+        use crate::stream::{unacknowledged, unread};
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut active = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut passive = listener.accept().unwrap().0;
+        let written = |socket: &TcpStream| {
+            let waiting = unacknowledged(socket.as_fd()).unwrap() as u64;
+            tcp_info(socket.as_fd()).unwrap().acknowledged_bytes + waiting
+        };
+        let read = |socket: &TcpStream| {
+            let waiting = unread(socket.as_fd()).unwrap() as u64;
+            tcp_info(socket.as_fd()).unwrap().received_bytes - waiting
+        };
+        // The SYN of whoever has connected is acknowledged like a byte, that of the other is not.
+        assert_eq!((written(&active), written(&passive)), (1, 0));
+        assert_eq!((read(&active), read(&passive)), (0, 0));
+        active.write_all(&[7; 1000]).unwrap();
+        passive.read_exact(&mut [0; 400]).unwrap();
+        assert_eq!((written(&active), read(&passive)), (1001, 400));
+        // A FIN counts where it was sent and, once it has come, where it was received.
+        active.shutdown(std::net::Shutdown::Write).unwrap();
+        passive.read_exact(&mut [0; 600]).unwrap();
+        assert_eq!(passive.read(&mut [0; 1]).unwrap(), 0);
+        assert_eq!((written(&active), read(&passive)), (1002, 1001));
+        passive.write_all(&[8; 10]).unwrap();
+        passive.shutdown(std::net::Shutdown::Write).unwrap();
+        active.read_exact(&mut [0; 10]).unwrap();
+        assert_eq!(active.read(&mut [0; 1]).unwrap(), 0);
+        assert_eq!((written(&passive), read(&active)), (11, 11));
+        assert_eq!((written(&active), read(&passive)), (1002, 1001));
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub use admin::ask;
 pub use browser::Browser;
 pub use fleet::{Fleet, FleetBuilder};
 pub use netns::Netns;
-pub use pepd::{Pepd, PepdBuilder};
+pub use pepd::{Pepd, PepdBuilder, daemon_of};
 pub use process::{Finished, Process, install, raise_descriptor_limit, run};
 pub use require::{Requirement, missing, report_missing, report_skip};
 pub use servers::{Iperf3, Nginx, Sshd};

@@ -9,8 +9,9 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use nix::sys::signal::Signal;
+use anyhow::{Context, Result, bail, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tempfile::TempDir;
 
 use crate::netns::Netns;
@@ -139,10 +140,31 @@ impl Pepd {
         self.directory.path().join("pepd.toml")
     }
 
-    /// Returns the running process.
+    /// Returns the running process: the keeper, which a service manager knows.
     #[must_use]
     pub fn process(&self) -> &Process {
         &self.process
+    }
+
+    /// Returns the daemon's own process, which the keeper has made.
+    ///
+    /// # Errors
+    /// When there is none now.
+    pub fn daemon(&self) -> Result<Pid> {
+        daemon_of(self.process.pid())
+    }
+
+    /// Has the daemon's process die by a signal, and waits until the next one is ready.
+    ///
+    /// # Errors
+    /// When there is no next one.
+    pub fn dies(&mut self, signal: Signal) -> Result<()> {
+        // What was said before is not about the next one.
+        while self.notifications.try_recv().is_ok() {}
+        let daemon = self.daemon()?;
+        ensure!(daemon != self.process.pid(), "no keeper");
+        kill(daemon, signal)?;
+        self.await_notification("READY=1")
     }
 
     /// Waits until it tells its service manager `wanted`, a line of sd_notify(3).
@@ -177,7 +199,8 @@ impl Pepd {
     /// # Errors
     /// When it has ended, or without the programs `setpriv` and `prlimit`.
     pub fn limit_descriptors(&self, soft: u32) -> Result<()> {
-        let process = format!("/proc/{}", self.process.pid());
+        let daemon = self.daemon()?;
+        let process = format!("/proc/{daemon}");
         let owner = fs::read_to_string(format!("{process}/status"))?;
         let id = |name: &str| {
             let line = owner.lines().find_map(|line| line.strip_prefix(name));
@@ -192,10 +215,7 @@ impl Pepd {
                 format!("--regid={}", id("Gid:")?),
             ])
             .args(["--clear-groups", "prlimit"])
-            .args([
-                format!("--pid={}", self.process.pid()),
-                format!("--nofile={soft}:"),
-            ]);
+            .args([format!("--pid={daemon}"), format!("--nofile={soft}:")]);
         run(&mut command, LIMIT)?.success()?;
         Ok(())
     }
@@ -208,19 +228,22 @@ impl Pepd {
         self.process.signal(signal)
     }
 
-    /// Stops it with SIGSTOP, and waits until every thread has stopped: one that still ran might
-    /// take a connection that nobody then serves.
+    /// Stops it with SIGSTOP, the keeper first, and waits until every thread has stopped: one that
+    /// still ran might take a connection that nobody then serves.
     ///
     /// # Errors
     /// When it has ended, or does not stop.
     pub fn pause(&self) -> Result<()> {
-        self.signal(Signal::SIGSTOP)?;
-        let tasks = format!("/proc/{}/task", self.process.pid());
-        wait_until(LIMIT, "every thread has stopped", || {
-            let tasks = fs::read_dir(&tasks).into_iter().flatten().flatten();
-            let mut states = tasks.map(|task| fs::read_to_string(task.path().join("stat")));
-            states.all(|state| state.is_ok_and(|state| state.contains(") T ")))
-        })
+        for process in self.processes()? {
+            kill(process, Signal::SIGSTOP)?;
+            let tasks = format!("/proc/{process}/task");
+            wait_until(LIMIT, "every thread has stopped", || {
+                let tasks = fs::read_dir(&tasks).into_iter().flatten().flatten();
+                let mut states = tasks.map(|task| fs::read_to_string(task.path().join("stat")));
+                states.all(|state| state.is_ok_and(|state| state.contains(") T ")))
+            })?;
+        }
+        Ok(())
     }
 
     /// Lets it go on after [`Pepd::pause`].
@@ -228,7 +251,17 @@ impl Pepd {
     /// # Errors
     /// When it has ended.
     pub fn resume(&self) -> Result<()> {
-        self.signal(Signal::SIGCONT)
+        for process in self.processes()?.into_iter().rev() {
+            kill(process, Signal::SIGCONT)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the keeper, and the daemon's own process if that is another one.
+    fn processes(&self) -> Result<Vec<Pid>> {
+        let mut processes = vec![self.process.pid(), self.daemon()?];
+        processes.dedup();
+        Ok(processes)
     }
 
     /// Waits for its end, and returns its exit status and its whole log.
@@ -249,7 +282,8 @@ impl Pepd {
         self.wait()
     }
 
-    /// Sends SIGKILL and waits for its end.
+    /// Sends SIGKILL to the keeper, and waits for its end and that of the daemon's process, which ends
+    /// with it.
     ///
     /// # Errors
     /// When it had ended before.
@@ -260,9 +294,17 @@ impl Pepd {
                 self.log()
             );
         }
+        let daemon = self.daemon()?;
         self.signal(Signal::SIGKILL)?;
         self.wait()?;
-        Ok(())
+        let process = format!("/proc/{daemon}");
+        wait_until(LIMIT, "the daemon ends with its keeper", || {
+            // Nobody may take note of its end. As long as it has another thread, that has all that it
+            // had open.
+            let threads = fs::read_dir(format!("{process}/task")).map_or(0, Iterator::count);
+            let ended = |stat: String| stat.contains(") Z ");
+            threads <= 1 && fs::read_to_string(format!("{process}/stat")).map_or(true, ended)
+        })
     }
 
     /// Returns whether it still runs. A test asks at its end: no traffic may end the daemon.
@@ -271,12 +313,12 @@ impl Pepd {
         matches!(self.process.try_wait(), Ok(None))
     }
 
-    /// Returns its resident memory in bytes (`VmRSS` of proc_pid_status(5)).
+    /// Returns the resident memory of the daemon's process in bytes (`VmRSS` of proc_pid_status(5)).
     ///
     /// # Errors
     /// When it has ended.
     pub fn resident_bytes(&self) -> Result<u64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.process.pid()))?;
+        let status = fs::read_to_string(format!("/proc/{}/status", self.daemon()?))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let kib = line
             .and_then(|rest| rest.split_whitespace().next())
@@ -311,6 +353,20 @@ impl Pepd {
             self.log()
         )
     }
+}
+
+/// Returns the daemon's own process, of this keeper; the one process that there is of a binary without
+/// a keeper.
+///
+/// # Errors
+/// When there is none now.
+pub fn daemon_of(keeper: Pid) -> Result<Pid> {
+    let program = |pid| fs::read_link(format!("/proc/{pid}/exe"));
+    let own = program(keeper)?;
+    let listed = fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children"))?;
+    let mut children = listed.split_whitespace().filter_map(|pid| pid.parse().ok());
+    let child = children.find(|pid| program(Pid::from_raw(*pid)).is_ok_and(|it| it == own));
+    Ok(child.map_or(keeper, Pid::from_raw))
 }
 
 impl Drop for Pepd {

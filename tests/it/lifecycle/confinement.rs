@@ -147,9 +147,9 @@ fn root_becomes_another_user(#[case] named: Option<&str>) -> Result<()> {
     } else {
         number_of(&user)?
     };
-    check_threads(pepd.process().pid(), &number)?;
+    check_threads(pepd.daemon()?, &number)?;
     check_that_it_works(&world, &mut pepd, &user)?;
-    check_threads(pepd.process().pid(), &number)?;
+    check_threads(pepd.daemon()?, &number)?;
     check_the_end(&world, pepd, &before)?;
     // And again, over what it has left.
     Pepd::start(PEPD, world.hb(), &config)?.kill()?;
@@ -218,7 +218,7 @@ fn root_by_wish_is_said_and_has_no_privilege_more() -> Result<()> {
     let world = World::standard()?;
     let before = world.kernel_state()?;
     let mut pepd = Pepd::start(PEPD, world.hb(), &config_for(&world, "root"))?;
-    for thread in Thread::all(pepd.process().pid())? {
+    for thread in Thread::all(pepd.daemon()?)? {
         assert_eq!(thread.field("Uid")?, "0\t0\t0\t0");
         check_what_it_may(&thread)?;
     }
@@ -265,7 +265,7 @@ fn a_service_without_root_has_no_more() -> Result<()> {
             &format!("--bounding-set={bounding}"),
         ])
         .start(world.hb(), &config(&world))?;
-    for thread in Thread::all(pepd.process().pid())? {
+    for thread in Thread::all(pepd.daemon()?)? {
         assert_eq!(thread.field("Uid")?, "65534\t65534\t65534\t65534");
         // The service manager has bounded them; what is in that set cannot be had.
         for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {

@@ -125,7 +125,7 @@ fn root_gives_up_what_it_does_not_need() -> Result<()> {
     require!(root);
     let mut stage = Stage::open(Via::Pepd, PEPD)?;
     stage.world.pair(Family::V4)?.exchange(10)?;
-    let pid = stage.pepd()?.process().pid();
+    let pid = stage.pepd()?.daemon()?;
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));

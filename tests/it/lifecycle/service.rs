@@ -64,7 +64,7 @@ mod as_a_service {
 
     use anyhow::{Context, ensure};
     use nix::sys::signal::Signal;
-    use pepd_testbed::{Family, Netns, Process, World, install, wait_until};
+    use pepd_testbed::{Family, Netns, Process, World, daemon_of, install, wait_until};
     use tempfile::TempDir;
 
     use super::*;
@@ -167,7 +167,7 @@ mod as_a_service {
         })
         .inspect_err(|_| println!("{}", pepd.log()))?;
         assert_eq!(registered(world.hb())?, 1);
-        assert_eq!(permitted(pepd.pid())? & FOR_BPF, 0, "given up");
+        assert_eq!(permitted(daemon_of(pepd.pid())?)? & FOR_BPF, 0, "given up");
         for family in Family::BOTH {
             let (pair, split) = world.probe(family)?;
             assert!(split);

@@ -208,7 +208,7 @@ fn privileges_that_are_not_needed_are_given_up() -> Result<()> {
     require!(root);
     let mut stage = Stage::open(Via::Pepd, PEPD)?;
     stage.world.pair(Family::V4)?.exchange(10_000)?;
-    let pid = stage.pepd()?.process().pid();
+    let pid = stage.pepd()?.daemon()?;
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
         let status = fs::read_to_string(task?.path().join("status"))?;
         let field = |name: &str| {

@@ -9,6 +9,7 @@ use std::thread;
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 use pepd_testbed::traffic::{Pair, accept, connect};
 use pepd_testbed::{Family, Pepd, Process, Stage, Via, World, require, wait_until};
 use rstest::rstest;
@@ -31,7 +32,7 @@ fn without_memory_for_splice_every_byte_arrives(
     require!(root, program("strace"));
     let mut stage = Stage::open(Via::Early, PEPD)?;
     let pairs = [(); 2].map(|()| stage.world.probe(family));
-    let faults = Faults::inject(stage.pepd()?.process(), faults)?;
+    let faults = Faults::inject(stage.pepd()?.daemon()?, faults)?;
     for pair in pairs {
         let (pair, split) = pair?;
         ensure!(split, "not split");
@@ -65,7 +66,7 @@ fn a_verdict_that_fails_is_given_again(
     const CLIENTS: usize = 40;
     let mut stage = Stage::open(Via::Pepd, PEPD)?;
     stage.world.pair(family)?;
-    let faults = Faults::inject(stage.pepd()?.process(), &[fault])?;
+    let faults = Faults::inject(stage.pepd()?.daemon()?, &[fault])?;
     let world = &stage.world;
     let listener = world.listen(family)?;
     let to = listener.local_addr()?;
@@ -105,7 +106,7 @@ fn at_the_end_a_verdict_that_is_due_splits_nothing(
     let world = World::standard()?;
     let pepd = Pepd::start(PEPD, world.hb(), &World::config())?;
     ensure!(world.probe(family)?.1);
-    let faults = Faults::inject(pepd.process(), &["sendto:error=ENOBUFS"])?;
+    let faults = Faults::inject(pepd.daemon()?, &["sendto:error=ENOBUFS"])?;
     let listener = world.listen(family)?;
     let to = listener.local_addr()?;
     thread::scope(|scope| -> Result<()> {
@@ -141,10 +142,10 @@ struct Faults {
 
 impl Faults {
     /// Attaches it. Each of `faults` is as `strace --inject` has it, and counted by thread.
-    fn inject(daemon: &Process, faults: &[&str]) -> Result<Self> {
+    fn inject(daemon: Pid, faults: &[&str]) -> Result<Self> {
         let mut command = Command::new("strace");
         let mut workers = 0;
-        for task in fs::read_dir(format!("/proc/{}/task", daemon.pid()))? {
+        for task in fs::read_dir(format!("/proc/{daemon}/task"))? {
             let task = task?;
             if fs::read_to_string(task.path().join("comm"))?.starts_with("worker-") {
                 command.arg("-p").arg(task.file_name());

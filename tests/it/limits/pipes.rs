@@ -47,7 +47,7 @@ fn where_pipes_are_small_bytes_are_copied(
         Vec::new()
     };
     let pepd = Pepd::start(PEPD, world.hb(), &config)?;
-    let pid = pepd.process().pid();
+    let pid = pepd.daemon()?;
     let pair = world.pair(family)?;
     pair.exchange(3_000_000)?;
     ensure!(established(world.hb())? == 2, "it is split");

@@ -7,7 +7,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
 use super::families::{Families, Family, Labels};
-use super::{buffers, legs, links, process, rates};
+use super::{buffers, legs, links, process, rates, survival};
 use crate::view::View;
 use crate::wire::{
     Alarm, CountedReason, DaemonState, GuardDrops, Liveness, PairDirection, PairSnapshot,
@@ -42,6 +42,7 @@ impl Collector for Collect {
         handshakes(families, counters)?;
         routed(families, &status.routed)?;
         shortages(families, counters)?;
+        survival::write(families, status.survival.as_ref())?;
         peers(families, &status.peers)?;
         guards(families, &status.guards)?;
         links::write(families, counters, &status)?;

@@ -14,6 +14,7 @@ mod legs;
 mod links;
 mod process;
 mod rates;
+mod survival;
 mod text;
 
 use std::fmt;

@@ -16,6 +16,7 @@ mod peers;
 mod problem;
 mod rates;
 mod status;
+mod survival;
 
 pub use buffers::{AutoBuffers, BufferSum};
 pub use confinement::Confinement;
@@ -36,3 +37,4 @@ pub use status::{
     API_VERSION, Alarm, CampusSnapshot, CountedReason, DaemonState, LastReload, LimitUse,
     ReloadState, Status,
 };
+pub use survival::{Deaths, Survival, Takeover};

@@ -8,6 +8,7 @@ use super::confinement::Confinement;
 use super::links::{Held, LinkState};
 use super::peers::{GuardDrops, PeerState};
 use super::rates::FoundRate;
+use super::survival::Survival;
 
 /// The version of every value that the API gives.
 pub const API_VERSION: u32 = 1;
@@ -39,6 +40,9 @@ pub struct Status {
     /// What the daemon may still do; none from a daemon that does not say.
     #[serde(default)]
     pub confinement: Option<Confinement>,
+    /// What its processes before this one have died of; none from a daemon that does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub survival: Option<Survival>,
     /// Use of each resource that is limited.
     pub limits: Vec<LimitUse>,
     /// Everything counted since the start, by name.

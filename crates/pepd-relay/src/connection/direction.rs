@@ -5,6 +5,9 @@ use std::cell::RefCell;
 use pepd_telemetry::{Activity, Counter, StepReport};
 
 use crate::connection::leg::{Input, LegIo, Output, Urgent};
+use crate::connection::memo::Memo;
+use crate::connection::recovery::Recovered;
+use crate::connection::state::{State, Way};
 use crate::pipe_pool::{LendPipes, LentPipe};
 
 /// Bytes that a direction may move before other connections of the worker have their turn.
@@ -17,28 +20,6 @@ const SCRATCH_BYTES: usize = 64 * 1024;
 
 thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; SCRATCH_BYTES]);
-}
-
-/// The state of a direction: how far it has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
-    /// Bytes flow.
-    Running,
-    /// The source has sent its FIN; it is to be passed on.
-    ShuttingDown,
-    /// Everything has been delivered, and the FIN after it.
-    Done,
-    /// The source failed; everything that came before has been delivered.
-    SourceFailed,
-    /// The sink failed: what the source sends can no longer be delivered.
-    SinkFailed,
-}
-
-impl State {
-    /// Returns whether nothing more can happen.
-    pub(crate) fn is_final(self) -> bool {
-        matches!(self, Self::Done | Self::SourceFailed | Self::SinkFailed)
-    }
 }
 
 /// The event that a direction needs to go on.
@@ -57,15 +38,18 @@ pub(crate) enum Need {
 }
 
 /// One direction of a connection.
+///
+/// Whoever goes on with it when this process has died finds what has been taken from the source in
+/// the kernel: in the pipe, or still in the source. What is not there is noted before it is done.
 #[derive(Debug)]
 pub(crate) struct Direction<P> {
+    way: Way,
     state: State,
     pipe: Option<P>,
     /// Bytes in the pipe.
     in_pipe: usize,
-    /// Bytes that have been taken out of the pipe, and come before those in it: splice(2) lacked
-    /// memory.
-    copied_out: Option<Box<CopiedOut>>,
+    /// Bytes that have been delivered, and that the pipe still has.
+    sent_from_pipe: usize,
     /// Bytes that have been delivered, and that the source still has.
     sent_ahead: usize,
     /// An urgent byte that has been taken from the source.
@@ -85,12 +69,13 @@ pub(crate) struct Direction<P> {
 
 impl<P: LentPipe> Direction<P> {
     /// Begins with nothing under way.
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(way: Way) -> Self {
         Self {
+            way,
             state: State::Running,
             pipe: None,
             in_pipe: 0,
-            copied_out: None,
+            sent_from_pipe: 0,
             sent_ahead: 0,
             urgent: None,
             force_read: false,
@@ -98,6 +83,22 @@ impl<P: LentPipe> Direction<P> {
             delivered: false,
             unsent: 0,
             unsent_after_wait: 0,
+        }
+    }
+
+    /// Goes on where another process has died; `pipe` is the one that it had.
+    pub(crate) fn go_on(way: Way, recovered: &Recovered, pipe: Option<P>) -> Self {
+        let has_ended = recovered.state.is_final();
+        Self {
+            state: recovered.state,
+            pipe: pipe.filter(|_| !has_ended),
+            in_pipe: if has_ended { 0 } else { recovered.in_pipe },
+            sent_from_pipe: recovered.sent_from_pipe,
+            sent_ahead: recovered.sent_ahead,
+            urgent: recovered.urgent,
+            bytes: recovered.bytes,
+            delivered: true,
+            ..Self::new(way)
         }
     }
 
@@ -115,11 +116,7 @@ impl<P: LentPipe> Direction<P> {
     pub(crate) fn report(&mut self, need: Need) -> StepReport {
         StepReport {
             bytes: self.bytes,
-            pipe: self.in_pipe
-                + self
-                    .copied_out
-                    .as_ref()
-                    .map_or(0, |copied| copied.rest().len()),
+            pipe: self.in_pipe.saturating_sub(self.sent_from_pipe),
             unsent_after_wait: std::mem::take(&mut self.unsent_after_wait),
             activity: match need {
                 Need::Turn | Need::Memory => Activity::Moving,
@@ -138,6 +135,7 @@ impl<P: LentPipe> Direction<P> {
         source: &mut L,
         sink: &mut L,
         pool: &impl LendPipes<Lent = P>,
+        memo: &impl Memo<Pipe = P::Pipe>,
         copied: &Counter,
     ) -> Need {
         let mut moved = 0;
@@ -146,25 +144,25 @@ impl<P: LentPipe> Direction<P> {
                 return Need::Nothing;
             }
             if sink.has_failed() {
-                return self.end(State::SinkFailed);
+                return self.end(State::SinkFailed, memo);
             }
-            match self.deliver(sink, copied) {
+            match self.deliver(sink, memo, copied) {
                 Output::Bytes(len) => moved += len,
                 Output::Full => return Need::Sink,
                 Output::Retry => return Need::Memory,
-                Output::Failed => return self.end(State::SinkFailed),
+                Output::Failed => return self.end(State::SinkFailed, memo),
             }
             if self.state == State::ShuttingDown {
                 return match sink.shut_down() {
-                    Output::Failed => self.end(State::SinkFailed),
-                    Output::Bytes(_) => self.end(State::Done),
+                    Output::Failed => self.end(State::SinkFailed, memo),
+                    Output::Bytes(_) => self.end(State::Done, memo),
                     Output::Full | Output::Retry => Need::Memory,
                 };
             }
             if moved >= BYTES_PER_STEP {
                 return Need::Turn;
             }
-            let taken = self.take(source, sink, pool, copied);
+            let taken = self.take(source, sink, pool, memo, copied);
             if !matches!(taken, Taken::Nothing) {
                 self.wait_is_over(sink);
             }
@@ -176,76 +174,103 @@ impl<P: LentPipe> Direction<P> {
                 Taken::Retry => return Need::Memory,
                 Taken::Nothing => {
                     self.force_read = false;
-                    self.return_pipe();
+                    self.return_pipe(memo);
                     self.wait_begins(sink);
                     return Need::Source;
                 }
-                Taken::End => self.state = State::ShuttingDown,
-                Taken::Failed => return self.end(State::SourceFailed),
+                Taken::End => {
+                    self.state = State::ShuttingDown;
+                    memo.note_state(self.way, self.state);
+                }
+                Taken::Failed => return self.end(State::SourceFailed, memo),
             }
         }
     }
 
     /// Delivers everything that has been taken, in its order.
-    fn deliver(&mut self, sink: &mut impl LegIo<Pipe = P::Pipe>, copied: &Counter) -> Output {
+    fn deliver(
+        &mut self,
+        sink: &mut impl LegIo<Pipe = P::Pipe>,
+        memo: &impl Memo,
+        copied: &Counter,
+    ) -> Output {
         let mut delivered = 0;
         loop {
-            let output = match (&self.copied_out, &self.pipe, self.in_pipe) {
-                (Some(copied), ..) => sink.send(copied.rest()),
-                (None, Some(pipe), in_pipe @ 1..) => sink.drain(pipe.pipe(), in_pipe),
-                (None, ..) => break,
-            };
-            match output {
-                Output::Bytes(len) => {
-                    self.has_delivered(len);
-                    delivered += len;
-                }
-                Output::Retry if self.copy_out() => copied.increment(),
-                other => return other,
+            if !self.take_what_was_sent_from_pipe(memo) {
+                return Output::Retry;
             }
+            let (Some(pipe), in_pipe @ 1..) = (&self.pipe, self.in_pipe) else {
+                break;
+            };
+            let len = match sink.drain(pipe.pipe(), in_pipe) {
+                Output::Bytes(len) => {
+                    self.in_pipe = self.in_pipe.saturating_sub(len);
+                    self.count(len);
+                    len
+                }
+                Output::Retry => match self.copy_from_pipe(sink, memo) {
+                    Output::Bytes(len) => {
+                        copied.increment();
+                        len
+                    }
+                    other => return other,
+                },
+                other => return other,
+            };
+            delivered += len;
         }
         if let Some(byte) = self.urgent {
             match sink.send_urgent(byte) {
                 Output::Bytes(_) => self.urgent = None,
                 other => return other,
             }
+            memo.note_urgent(self.way, None);
             self.count(1);
         }
         Output::Bytes(delivered)
     }
 
-    /// Notes that the sink has taken the next bytes.
-    fn has_delivered(&mut self, len: usize) {
-        match &mut self.copied_out {
-            Some(copied) => {
-                copied.sent += len;
-                if copied.rest().is_empty() {
-                    self.copied_out = None;
-                }
+    /// Sends the first bytes of the pipe without splice(2), which lacks memory for them.
+    fn copy_from_pipe(&mut self, sink: &mut impl LegIo, memo: &impl Memo) -> Output {
+        let Some(pipe) = &self.pipe else {
+            return Output::Retry;
+        };
+        let most = self.in_pipe.min(SCRATCH_BYTES);
+        let output = SCRATCH.with_borrow_mut(|scratch| match pipe.peek(&mut scratch[..most]) {
+            Ok(len @ 1..) => {
+                memo.note_copying(self.way, true);
+                sink.send(&scratch[..len])
             }
-            None => self.in_pipe = self.in_pipe.saturating_sub(len),
+            _ => Output::Retry,
+        });
+        match output {
+            Output::Bytes(sent) => {
+                self.sent_from_pipe = sent;
+                self.count(sent);
+            }
+            _ => memo.note_copying(self.way, false),
         }
-        self.count(len);
+        output
     }
 
-    /// Takes bytes out of the pipe that splice(2) has no memory for; false where nothing was taken.
-    fn copy_out(&mut self) -> bool {
-        let (None, Some(pipe)) = (&self.copied_out, &self.pipe) else {
-            return false;
+    /// Takes out of the pipe what has been sent already, before anything else is; false where a call
+    /// is to be made again.
+    fn take_what_was_sent_from_pipe(&mut self, memo: &impl Memo) -> bool {
+        let (Some(pipe), 1..) = (&self.pipe, self.sent_from_pipe) else {
+            return true;
         };
-        let mut bytes = Vec::new();
-        let len = self.in_pipe.min(SCRATCH_BYTES);
-        if bytes.try_reserve_exact(len).is_err() {
-            return false;
-        }
-        bytes.resize(len, 0);
-        let Ok(len @ 1..) = pipe.read(&mut bytes) else {
-            return false;
-        };
-        bytes.truncate(len);
-        self.in_pipe = self.in_pipe.saturating_sub(len);
-        self.copied_out = Some(Box::new(CopiedOut { bytes, sent: 0 }));
-        true
+        SCRATCH.with_borrow_mut(|scratch| {
+            while self.sent_from_pipe > 0 {
+                let piece = self.sent_from_pipe.min(SCRATCH_BYTES);
+                let Ok(len @ 1..) = pipe.read(&mut scratch[..piece]) else {
+                    return false;
+                };
+                self.sent_from_pipe -= len;
+                self.in_pipe = self.in_pipe.saturating_sub(len);
+            }
+            memo.note_copying(self.way, false);
+            true
+        })
     }
 
     /// Takes the next bytes from the source; everything taken before has been delivered.
@@ -254,19 +279,23 @@ impl<P: LentPipe> Direction<P> {
         source: &mut L,
         sink: &mut L,
         pool: &impl LendPipes<Lent = P>,
+        memo: &impl Memo<Pipe = P::Pipe>,
         copied: &Counter,
     ) -> Taken {
-        if let Some(taken) = self.take_what_was_sent(source) {
+        if let Some(taken) = self.take_what_was_sent(source, memo) {
             return taken;
         }
         if self.pipe.is_none() {
             self.pipe = pool.lend();
+            if let Some(pipe) = &self.pipe {
+                memo.note_pipe(self.way, Some(pipe.pipe()));
+            }
         }
         let input = match &self.pipe {
             Some(pipe) => source.fill(pipe.pipe(), self.force_read),
             None => {
                 copied.increment();
-                return self.copy(source, sink);
+                return self.copy(source, sink, memo);
             }
         };
         let taken = match input {
@@ -275,9 +304,9 @@ impl<P: LentPipe> Direction<P> {
                 return Taken::Some;
             }
             Input::Retry => {
-                self.return_pipe();
+                self.return_pipe(memo);
                 copied.increment();
-                return self.copy(source, sink);
+                return self.copy(source, sink, memo);
             }
             Input::End => Taken::End,
             Input::Failed => Taken::Failed,
@@ -286,29 +315,33 @@ impl<P: LentPipe> Direction<P> {
             Input::Empty => Taken::Nothing,
         };
         // At the mark splice(2) says EAGAIN for ever or, once the FIN has come, reports the end.
-        self.take_urgent(source).unwrap_or(taken)
+        self.take_urgent(source, memo).unwrap_or(taken)
     }
 
     /// Takes the urgent byte where it is next.
-    fn take_urgent(&mut self, source: &mut impl LegIo) -> Option<Taken> {
-        match source.take_urgent() {
-            Urgent::Byte(byte) => {
-                self.urgent = Some(byte);
-                Some(Taken::Mark)
-            }
-            Urgent::Absent => None,
-            Urgent::Retry => Some(Taken::Retry),
+    fn take_urgent(&mut self, source: &mut impl LegIo, memo: &impl Memo) -> Option<Taken> {
+        let byte = match source.look_for_urgent() {
+            Urgent::Byte(byte) => byte,
+            Urgent::Absent => return None,
+            Urgent::Retry => return Some(Taken::Retry),
+        };
+        memo.note_urgent(self.way, Some(byte));
+        if source.take_urgent() {
+            self.urgent = Some(byte);
+            return Some(Taken::Mark);
         }
+        memo.note_urgent(self.way, None);
+        Some(Taken::Retry)
     }
 
     /// Relays without a pipe: peeks at what there is, sends it, and takes away only what was sent.
     /// So nothing is ever held, and no memory is needed per connection.
-    fn copy(&mut self, source: &mut impl LegIo, sink: &mut impl LegIo) -> Taken {
+    fn copy(&mut self, source: &mut impl LegIo, sink: &mut impl LegIo, memo: &impl Memo) -> Taken {
         SCRATCH.with_borrow_mut(|scratch| {
             let input = source.peek(scratch, self.force_read);
             // Peeking starts at the mark as it does anywhere else. It is looked for only now:
             // whatever was announced before the peek is seen.
-            if let Some(taken) = self.take_urgent(source) {
+            if let Some(taken) = self.take_urgent(source, memo) {
                 return taken;
             }
             let len = match input {
@@ -319,24 +352,31 @@ impl<P: LentPipe> Direction<P> {
                 Input::Failed => return Taken::Failed,
             };
             self.wait_is_over(sink);
-            match sink.send(&scratch[..len]) {
-                Output::Bytes(sent) => {
-                    self.count(sent);
-                    self.sent_ahead = sent;
-                    self.take_what_was_sent(source)
-                        .unwrap_or(Taken::Copied(sent))
-                }
+            memo.note_copying(self.way, true);
+            let output = sink.send(&scratch[..len]);
+            if let Output::Bytes(sent) = output {
+                self.count(sent);
+                self.sent_ahead = sent;
+                return self
+                    .take_what_was_sent(source, memo)
+                    .unwrap_or(Taken::Copied(sent));
+            }
+            memo.note_copying(self.way, false);
+            match output {
                 Output::Full => Taken::NoRoom,
                 Output::Retry => Taken::Retry,
                 // The next step sees the sink's failure first.
-                Output::Failed => Taken::Some,
+                Output::Bytes(_) | Output::Failed => Taken::Some,
             }
         })
     }
 
     /// Takes off the source what has been sent already, before anything else is read; gives what is
     /// in the way of that.
-    fn take_what_was_sent(&mut self, source: &mut impl LegIo) -> Option<Taken> {
+    fn take_what_was_sent(&mut self, source: &mut impl LegIo, memo: &impl Memo) -> Option<Taken> {
+        if self.sent_ahead == 0 {
+            return None;
+        }
         while self.sent_ahead > 0 {
             match source.discard(self.sent_ahead) {
                 Input::Bytes(len) => self.sent_ahead = self.sent_ahead.saturating_sub(len),
@@ -344,6 +384,7 @@ impl<P: LentPipe> Direction<P> {
                 Input::End | Input::Failed => return Some(Taken::Failed),
             }
         }
+        memo.note_copying(self.way, false);
         None
     }
 
@@ -368,32 +409,23 @@ impl<P: LentPipe> Direction<P> {
     }
 
     /// Ends in a final state.
-    fn end(&mut self, state: State) -> Need {
+    fn end(&mut self, state: State, memo: &impl Memo) -> Need {
         self.state = state;
-        self.copied_out = None;
-        self.return_pipe();
+        // Before the pipe: with it, a state that is not final would say that something is in it.
+        memo.note_state(self.way, state);
+        self.return_pipe(memo);
         Need::Nothing
     }
 
     /// Gives an empty pipe back to the pool; one with bytes that nobody will take is closed.
-    fn return_pipe(&mut self) {
-        if let (Some(pipe), 0) = (self.pipe.take(), std::mem::take(&mut self.in_pipe)) {
+    fn return_pipe(&mut self, memo: &impl Memo) {
+        let Some(pipe) = self.pipe.take() else {
+            return;
+        };
+        memo.note_pipe(self.way, None);
+        if std::mem::take(&mut self.in_pipe) == 0 {
             pipe.give_back();
         }
-    }
-}
-
-/// Bytes that a pipe held.
-#[derive(Debug)]
-struct CopiedOut {
-    bytes: Vec<u8>,
-    /// How many of them have been delivered.
-    sent: usize,
-}
-
-impl CopiedOut {
-    fn rest(&self) -> &[u8] {
-        self.bytes.get(self.sent..).unwrap_or_default()
     }
 }
 

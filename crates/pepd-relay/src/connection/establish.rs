@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pepd_packet::ip;
-use pepd_sys::sockopt;
+use pepd_packet::{Mark, ip};
+use pepd_sys::{clock, sockopt};
 use pepd_telemetry::{Counters, FlowInfo, HandshakeMode, Registration, Throttle};
 use socket2::{Domain, SockRef, Socket};
 use tokio::io::Interest;
@@ -26,6 +26,7 @@ use crate::settings::{Dscp, Leg, Settings, is_self_destined};
 use crate::share;
 use crate::shared::Context;
 use crate::shortage::{self, is_shortage};
+use crate::slots::slot::{Identity, Slot};
 use crate::sockopts;
 
 /// The time for which a SYN with a Fast Open cookie waits for the client's first data. The client's
@@ -53,6 +54,8 @@ pub(crate) struct Accepted {
 pub(crate) enum Upstream {
     /// The leg: its destination answered while the client's SYN was held.
     Answered(AnsweredLeg),
+    /// The same, from a process before this one.
+    Left(OwnedFd),
     /// A fresh socket of the same family, so that an accepted connection cannot fail for want of a
     /// descriptor; and the dial, which has been told to end and whose socket still has the client's
     /// port.
@@ -62,7 +65,7 @@ pub(crate) enum Upstream {
 impl Upstream {
     fn handshake(&self) -> HandshakeMode {
         match self {
-            Self::Answered(_) => HandshakeMode::EndToEnd,
+            Self::Answered(_) | Self::Left(_) => HandshakeMode::EndToEnd,
             Self::Spare(..) => HandshakeMode::Early,
         }
     }
@@ -75,6 +78,14 @@ pub(super) struct Established {
     /// Left before the permit, which says that it is counted at all.
     pub(super) watch: Watch,
     pub(super) connection: Connection,
+}
+
+/// Two legs that are to be one connection.
+struct Joined {
+    client: LegSocket,
+    upstream: LegSocket,
+    /// Bytes of the client's that went out with the SYN.
+    sent: usize,
 }
 
 /// Opens or claims the upstream leg, and enters the connection into the table.
@@ -98,15 +109,18 @@ pub(super) async fn establish(context: Arc<Context>, accepted: Accepted) -> Opti
     let syn_dscp = copy_dscp(&client, domain, dscp);
     let settings = context.shared.settings.load_full();
     // Of the client, and of the destination.
-    let legs = [peer, destination].map(|end| {
-        let leg = settings.leg_towards(end.ip());
-        leg.unwrap_or(&context.shared.unnamed_leg)
-    });
+    let legs = legs(&context, &settings, [peer, destination]);
     let handshake = upstream.handshake();
     let opened = match upstream {
         Upstream::Answered(upstream) => join(client, upstream, context.index)
             .await
             .map(|legs| (legs, true)),
+        Upstream::Left(left) => {
+            let mark = settings.claimed_mark(legs[1]);
+            join_left(client, left, mark, context.index)
+                .await
+                .map(|legs| (legs, true))
+        }
         Upstream::Spare(spare, before) => {
             if let Some(before) = before {
                 ended(&before).await;
@@ -115,15 +129,17 @@ pub(super) async fn establish(context: Arc<Context>, accepted: Accepted) -> Opti
             open(client, spare, (peer, destination), legs[1], syn_dscp, links).await
         }
     };
-    let connection = judge(opened, counters, peer, destination)?;
-    tell_shares(&connection, legs, &settings, peer, destination);
+    let joined = judge(opened, counters, peer, destination)?;
+    let sockets = [&joined.client, &joined.upstream];
+    tell_shares(sockets, legs, &settings, peer, destination);
     let parties = Parties {
         client: peer,
         server: destination,
         handshake,
         since,
     };
-    let flow = register(&context, &connection, &settings, parties);
+    let flow = register(&context, &joined, &settings, parties);
+    let connection = note(&context, joined, &flow, parties);
     let watch = watch(&context, &flow, &connection, &permit, legs, &settings);
     let record = ConnectionRecord::new(Arc::clone(&context.shared), flow);
     Some(Established {
@@ -137,18 +153,18 @@ pub(super) async fn establish(context: Arc<Context>, accepted: Accepted) -> Opti
 /// Counts and reports what is wrong with the upstream leg: that there is none, or that it does not
 /// have the client's port.
 fn judge(
-    opened: Result<(Connection, bool), UpstreamError>,
+    opened: Result<(Joined, bool), UpstreamError>,
     counters: &Counters,
     client: SocketAddr,
     destination: SocketAddr,
-) -> Option<Connection> {
+) -> Option<Joined> {
     match opened {
-        Ok((connection, own_port)) => {
+        Ok((joined, own_port)) => {
             if !own_port {
                 counters.other_port.increment();
                 report_other_port(client, destination);
             }
-            Some(connection)
+            Some(joined)
         }
         Err(error) => {
             // The client's socket is gone by now, and so the client has got its RST.
@@ -164,7 +180,7 @@ fn judge(
 
 /// Tells both legs' controls what the connection counts as, where they share a rate.
 fn tell_shares(
-    connection: &Connection,
+    sockets: [&LegSocket; 2],
     legs: [&Leg; 2],
     settings: &Settings,
     client: SocketAddr,
@@ -175,8 +191,7 @@ fn tell_shares(
         return;
     }
     let weight = share::weight(&settings.weights, client, destination);
-    let sockets = [&connection.client, &connection.upstream].into_iter();
-    let sharing = sockets.zip(shares);
+    let sharing = sockets.into_iter().zip(shares);
     for (socket, share) in sharing.filter_map(|(socket, share)| Some((socket, share?))) {
         // It shares by itself then.
         if let Err(error) = share::tell(socket.as_fd(), share, weight) {
@@ -187,20 +202,31 @@ fn tell_shares(
 
 /// The parties of a connection, with how and since when they are connected.
 #[derive(Clone, Copy, Debug)]
-struct Parties {
-    client: SocketAddr,
-    server: SocketAddr,
-    handshake: HandshakeMode,
-    since: Instant,
+pub(super) struct Parties {
+    pub(super) client: SocketAddr,
+    pub(super) server: SocketAddr,
+    pub(super) handshake: HandshakeMode,
+    pub(super) since: Instant,
 }
 
 /// Enters the connection into the table of flows.
 fn register(
     context: &Context,
-    connection: &Connection,
+    joined: &Joined,
     settings: &Settings,
     parties: Parties,
 ) -> Registration {
+    context.shared.flows.register(
+        context.index,
+        info(context, settings, parties),
+        joined.client.watch(),
+        joined.upstream.watch(),
+        Instant::now(),
+    )
+}
+
+/// Gives what the table of flows is told of a connection.
+pub(super) fn info(context: &Context, settings: &Settings, parties: Parties) -> FlowInfo {
     let unnamed = &context.shared.unnamed_leg.name;
     let names = |address| {
         let campus = settings.campus_of(address);
@@ -212,7 +238,7 @@ fn register(
     };
     let (client_campus, client_profile) = names(parties.client.ip());
     let (server_campus, upstream_profile) = names(parties.server.ip());
-    let info = FlowInfo {
+    FlowInfo {
         client: parties.client,
         server: parties.server,
         client_campus,
@@ -221,18 +247,45 @@ fn register(
         upstream_profile,
         handshake: parties.handshake,
         accepted: parties.since,
+    }
+}
+
+/// Notes the connection for whoever goes on with it if this process dies; nothing has flowed yet but
+/// what went out with the SYN.
+fn note(context: &Context, joined: Joined, flow: &Registration, parties: Parties) -> Connection {
+    let Joined {
+        client,
+        upstream,
+        sent,
+    } = joined;
+    let identity = Identity {
+        id: flow.id(),
+        client: parties.client,
+        server: parties.server,
+        handshake: parties.handshake,
+        accepted: clock::monotonic().saturating_sub(parties.since.elapsed()),
     };
-    context.shared.flows.register(
-        context.index,
-        info,
-        connection.client.watch(),
-        connection.upstream.watch(),
-        Instant::now(),
-    )
+    let legs = [client.as_fd(), upstream.as_fd()];
+    let slot = Slot::begin(&context.shared.slots, &identity, legs);
+    let mut connection = Connection::new(client, upstream, slot);
+    connection.up.sent_early(sent);
+    connection
+}
+
+/// Returns the legs of a connection, towards each of its ends.
+pub(super) fn legs<'a>(
+    context: &'a Context,
+    settings: &'a Settings,
+    ends: [SocketAddr; 2],
+) -> [&'a Leg; 2] {
+    ends.map(|end| {
+        let leg = settings.leg_towards(end.ip());
+        leg.unwrap_or(&context.shared.unnamed_leg)
+    })
 }
 
 /// Has both sockets counted, and looked after where their legs ask for that.
-fn watch(
+pub(super) fn watch(
     context: &Context,
     flow: &Registration,
     connection: &Connection,
@@ -272,17 +325,38 @@ async fn join(
     client: OwnedFd,
     upstream: AnsweredLeg,
     worker: usize,
-) -> Result<Connection, UpstreamError> {
+) -> Result<Joined, UpstreamError> {
     let register = UpstreamError::call(Call::EpollCtl);
     let mut client = LegSocket::register(client).await.map_err(&register)?;
     if upstream.sent > 0 {
         skip(&mut client, upstream.sent).await?;
     }
     let sent = upstream.sent;
-    let socket = upstream.into_socket(worker).await.map_err(&register)?;
-    let mut connection = Connection::new(client, socket);
-    connection.up.sent_early(sent);
-    Ok(connection)
+    let upstream = upstream.into_socket(worker).await.map_err(&register)?;
+    Ok(Joined {
+        client,
+        upstream,
+        sent,
+    })
+}
+
+/// Joins the client leg and one that a process before this one has opened, and ends the destination's
+/// handshake: whether that has been done is not known, and it does no harm to do it twice.
+async fn join_left(
+    client: OwnedFd,
+    left: OwnedFd,
+    claimed_mark: Option<Mark>,
+    worker: usize,
+) -> Result<Joined, UpstreamError> {
+    let register = UpstreamError::call(Call::EpollCtl);
+    let leg = AnsweredLeg {
+        socket: LegSocket::register(left).await.map_err(&register)?,
+        worker,
+        sent: 0,
+        claimed_mark,
+    };
+    leg.claim(None);
+    join(client, leg, worker).await
 }
 
 /// Takes off the client leg what the client sent in its SYN, which the destination has already had.
@@ -318,7 +392,7 @@ async fn open(
     leg: &Leg,
     dscp: u8,
     links: &Links,
-) -> Result<(Connection, bool), UpstreamError> {
+) -> Result<(Joined, bool), UpstreamError> {
     let (peer, destination) = parties;
     let register = UpstreamError::call(Call::EpollCtl);
     let mut returns = links.wait();
@@ -355,9 +429,12 @@ async fn open(
         drop(upstream);
         connecting = connect(new_socket(destination), peer, destination, leg, dscp).await?;
     };
-    let mut connection = Connection::new(client, upstream);
-    connection.up.sent_early(sent);
-    Ok((connection, connecting.own_port))
+    let joined = Joined {
+        client,
+        upstream,
+        sent,
+    };
+    Ok((joined, connecting.own_port))
 }
 
 /// Starts to connect; where the kernel lacks memory for it, again and again for some seconds, each

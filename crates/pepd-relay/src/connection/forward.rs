@@ -1,17 +1,20 @@
 //! Relaying one connection: both directions, until each has ended.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pepd_telemetry::{Counter, Counters};
+use pepd_telemetry::Counter;
 use tokio::io::Interest;
 
-use crate::connection::direction::{Direction, Need, State};
+use crate::connection::direction::{Direction, Need};
 use crate::connection::leg::LegIo;
 use crate::connection::leg_socket::LegSocket;
+use crate::connection::memo::Memo;
 use crate::connection::outcome::{End, Outcome};
 use crate::connection::record::ConnectionRecord;
-use crate::pipe_pool::{LendPipes, LentPipe, Loan, PipePool};
+use crate::connection::state::{State, Way};
+use crate::pipe_pool::{LendPipes, LentPipe, Loan};
+use crate::shared::Context;
+use crate::slots::slot::Slot;
 
 /// The time for which what came before a failure may stay undeliverable: the other leg's peer does
 /// not read, and the connection has no future.
@@ -22,7 +25,9 @@ pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
 /// The two legs of a connection and what flows between them.
 #[derive(Debug)]
-pub(crate) struct Connection<L = LegSocket, P = Loan> {
+pub(crate) struct Connection<L = LegSocket, P = Loan, M = Slot> {
+    /// First: what it has of the others is given up before they are closed.
+    pub(crate) memo: M,
     pub(crate) client: L,
     pub(crate) upstream: L,
     /// The direction from the client to the upstream leg.
@@ -61,14 +66,15 @@ pub(crate) enum Next {
     End,
 }
 
-impl<L: LegIo, P: LentPipe<Pipe = L::Pipe>> Connection<L, P> {
+impl<L: LegIo, P: LentPipe<Pipe = L::Pipe>, M: Memo<Pipe = L::Pipe>> Connection<L, P, M> {
     /// Joins two legs between which nothing has flowed yet.
-    pub(crate) fn new(client: L, upstream: L) -> Self {
+    pub(crate) fn new(client: L, upstream: L, memo: M) -> Self {
         Self {
+            memo,
             client,
             upstream,
-            up: Direction::new(),
-            down: Direction::new(),
+            up: Direction::new(Way::Up),
+            down: Direction::new(Way::Down),
         }
     }
 
@@ -76,9 +82,13 @@ impl<L: LegIo, P: LentPipe<Pipe = L::Pipe>> Connection<L, P> {
     pub(crate) fn round(&mut self, pool: &impl LendPipes<Lent = P>, copied: &Counter) -> Round {
         let failed_before = self.failed_legs();
         let (client, upstream) = (&mut self.client, &mut self.upstream);
-        let up = self.up.step(client, upstream, pool, copied);
-        let down = self.down.step(upstream, client, pool, copied);
+        let up = self.up.step(client, upstream, pool, &self.memo, copied);
+        let down = self.down.step(upstream, client, pool, &self.memo, copied);
         let failed = self.failed_legs();
+        if failed != (false, false) {
+            let failures = [self.client.known_failure(), self.upstream.known_failure()];
+            self.memo.note_failures(failures);
+        }
         let next = match (up, down) {
             (Need::Nothing, Need::Nothing) => Next::End,
             (Need::Turn, _) | (_, Need::Turn) => Next::Yield,
@@ -101,15 +111,14 @@ impl Connection {
     ///
     /// Nearly all connections are here nearly all the time: what this holds across a wait is
     /// what an idle connection costs.
-    pub(crate) async fn run(
-        &mut self,
-        pool: &Arc<PipePool>,
-        counters: &Counters,
-        record: &ConnectionRecord,
-    ) -> End {
+    pub(crate) async fn run(&mut self, context: &Context, record: &ConnectionRecord) -> End {
+        let shared = &context.shared;
+        let copied = &shared.counters.copied_without_pipe;
         loop {
             let woke = Instant::now();
-            let Round { up, down, next } = self.round(pool, &counters.copied_without_pipe);
+            shared.slots.take_in_hand(context.index, self.memo.index());
+            let Round { up, down, next } = self.round(&context.pool, copied);
+            shared.slots.take_in_hand(context.index, None);
             let reports = (self.up.report(up), self.down.report(down));
             record
                 .flow()
@@ -159,8 +168,8 @@ impl Connection {
                 (_, Some(failure)) => Outcome::UpstreamFailed(failure),
             };
             record.end(outcome, &self.client, &self.upstream);
-            self.client.close(of_client);
-            self.upstream.close(of_upstream);
+            self.client.will_close(of_client);
+            self.upstream.will_close(of_upstream);
             return;
         }
         let client_failed = self.client.failure();

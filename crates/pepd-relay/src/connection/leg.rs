@@ -35,9 +35,13 @@ pub(crate) trait LegIo {
     /// is still under way wakes whoever waits for data.
     fn urgent_announced(&self) -> bool;
 
-    /// Takes the urgent byte, where it is the next one to read and has arrived. It is in line
-    /// (SO_OOBINLINE). An end comes again with the next read, and an error is remembered.
-    fn take_urgent(&mut self) -> Urgent;
+    /// Looks for the urgent byte, where it is the next one to read and has arrived, and leaves it
+    /// there. It is in line (SO_OOBINLINE). An end comes again with the next read, and an error is
+    /// remembered.
+    fn look_for_urgent(&mut self) -> Urgent;
+
+    /// Takes it away; false where the call is to be made again, which begins by looking.
+    fn take_urgent(&mut self) -> bool;
 
     /// Sends `byte` as urgent data.
     fn send_urgent(&mut self, byte: u8) -> Output;
@@ -50,6 +54,9 @@ pub(crate) trait LegIo {
 
     /// Returns whether it has failed; what came before may still be there to be read.
     fn has_failed(&self) -> bool;
+
+    /// Returns what it has failed with, as far as a call has given it.
+    fn known_failure(&self) -> Option<Failure>;
 }
 
 /// The errno that a leg has failed with.
@@ -126,6 +133,14 @@ pub(crate) struct LegState {
 }
 
 impl LegState {
+    /// Begins with an error that another process has taken.
+    pub(crate) fn with_failure(failure: Option<Failure>) -> Self {
+        Self {
+            failure,
+            ..Self::default()
+        }
+    }
+
     /// Returns whether an error has been announced or taken.
     pub(crate) fn has_failed(&self) -> bool {
         self.error_waits || self.failure.is_some()

@@ -19,7 +19,7 @@ use crate::shortage::{self, is_shortage};
 ///
 /// It lingers for zero seconds (SO_LINGER) from the start: however it is closed, by a panic or
 /// by the kernel when the process is killed, its peer sees a RST and never a clean end that
-/// is short. Only [`LegSocket::close`] takes that back.
+/// is short. Only [`LegSocket::will_close`] takes that back.
 #[derive(Debug)]
 pub(crate) struct LegSocket {
     /// Shared with nobody for good: see [`LegSocket::watch`].
@@ -30,7 +30,15 @@ pub(crate) struct LegSocket {
 impl LegSocket {
     /// Registers a connected or connecting socket with the worker's runtime; where the kernel lacks
     /// memory for it, again and again for some seconds.
-    pub(crate) async fn register(mut fd: OwnedFd) -> io::Result<Self> {
+    pub(crate) async fn register(fd: OwnedFd) -> io::Result<Self> {
+        Self::register_found(fd, None).await
+    }
+
+    /// The same, of one with which another process has begun, and which may have failed since.
+    pub(crate) async fn register_found(
+        mut fd: OwnedFd,
+        failure: Option<Failure>,
+    ) -> io::Result<Self> {
         let interest =
             Interest::READABLE | Interest::WRITABLE | Interest::PRIORITY | Interest::ERROR;
         let mut pauses = shortage::pauses();
@@ -39,7 +47,7 @@ impl LegSocket {
                 Ok(registered) => {
                     return Ok(Self {
                         fd: Arc::new(registered),
-                        state: LegState::default(),
+                        state: LegState::with_failure(failure),
                     });
                 }
                 Err(refused) => refused,
@@ -174,10 +182,10 @@ impl LegSocket {
         left
     }
 
-    /// Closes without a RST: both directions have ended with a FIN, and of this one `unacknowledged`
-    /// is not acknowledged. Where that is nothing, the connection is over for the kernel, too, which
-    /// then sends none (tcp_need_reset, net/ipv4/tcp.c).
-    pub(crate) fn close(self, unacknowledged: usize) {
+    /// Has it close without a RST: both directions have ended with a FIN, and of this one
+    /// `unacknowledged` is not acknowledged. Where that is nothing, the connection is over for the
+    /// kernel, too, which then sends none (tcp_need_reset, net/ipv4/tcp.c).
+    pub(crate) fn will_close(&self, unacknowledged: usize) {
         if unacknowledged > 0 {
             // Where the socket is already gone there is nothing left to linger for.
             let _ = SockRef::from(self.fd.get_ref()).set_linger(None);
@@ -217,21 +225,27 @@ impl LegIo for LegSocket {
         self.state.urgent_announced()
     }
 
-    fn take_urgent(&mut self) -> Urgent {
+    fn look_for_urgent(&mut self) -> Urgent {
         match stream::at_urgent_mark(self.as_fd()) {
             Ok(true) => {}
             Ok(false) => return Urgent::Absent,
             Err(_) => return Urgent::Retry,
         }
         let mut byte = [0];
-        let result = stream::receive(self.as_fd(), &mut byte);
+        let result = stream::peek(self.as_fd(), &mut byte);
         match self.state.input(result) {
-            Input::Bytes(1) => {}
-            Input::Retry => return Urgent::Retry,
-            _ => return Urgent::Absent,
+            Input::Bytes(1) => Urgent::Byte(byte[0]),
+            Input::Retry => Urgent::Retry,
+            _ => Urgent::Absent,
         }
-        self.state.urgent_is_taken();
-        Urgent::Byte(byte[0])
+    }
+
+    fn take_urgent(&mut self) -> bool {
+        let taken = self.discard(1) == Input::Bytes(1);
+        if taken {
+            self.state.urgent_is_taken();
+        }
+        taken
     }
 
     fn send_urgent(&mut self, byte: u8) -> Output {
@@ -250,5 +264,9 @@ impl LegIo for LegSocket {
 
     fn has_failed(&self) -> bool {
         self.state.has_failed()
+    }
+
+    fn known_failure(&self) -> Option<Failure> {
+        self.state.failure()
     }
 }

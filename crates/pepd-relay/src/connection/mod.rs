@@ -1,8 +1,10 @@
 //! One connection from its accept to its end. In the order in which it passes them:
 //! `establish` (from the accepted client to two joined legs, with `upstream`), `leg` (what a
-//! direction asks of one) and `leg_socket`, `direction` and `forward` (the relay), `record` (its
-//! entry in the table of flows, and its end), `access_log`, `outcome`. `simulation` tests the
-//! relay without a socket.
+//! direction asks of one) and `leg_socket`, `state`, `direction` and `forward` (the relay), `record`
+//! (its entry in the table of flows, and its end), `access_log`, `outcome`. What it notes for
+//! whoever goes on with it after a crash is in `memo`, and how that is done in `recovery` and
+//! `take_over`.
+//! `simulation` tests the relay, and the recovery, without a socket.
 
 pub(crate) mod access_log;
 mod direction;
@@ -10,17 +12,24 @@ mod establish;
 mod forward;
 pub(crate) mod leg;
 pub(crate) mod leg_socket;
+pub(crate) mod memo;
 mod outcome;
 mod record;
+pub(crate) mod recovery;
 #[cfg(test)]
 mod simulation;
+pub(crate) mod state;
+mod take_over;
 pub(crate) mod upstream;
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::shared::Context;
+use crate::slots::found::FoundConnection;
 pub(crate) use establish::{Accepted, Upstream};
 use establish::{Established, establish};
+use take_over::take_over;
 
 /// Serves one connection; never fails, because there is nobody to tell but the log.
 ///
@@ -28,21 +37,32 @@ use establish::{Established, establish};
 /// own: the task lives for as long as the connection does.
 pub(crate) fn serve(context: Arc<Context>, accepted: Accepted) -> impl Future<Output = ()> {
     let establishing = Box::pin(establish(Arc::clone(&context), accepted));
-    async move {
-        let counters = &*context.shared.counters;
-        let _live = counters.live.increment();
-        let Some(Established {
-            permit: _permit,
-            watch: _watch,
-            mut record,
-            mut connection,
-        }) = establishing.await
-        else {
-            return;
-        };
-        let end = connection.run(&context.pool, counters, &record).await;
-        Box::pin(connection.finish(end, &mut record)).await;
-    }
+    carry(context, establishing)
+}
+
+/// Goes on with a connection that another process has left.
+pub(crate) fn go_on(context: Arc<Context>, found: FoundConnection) -> impl Future<Output = ()> {
+    let taking_over = Box::pin(take_over(Arc::clone(&context), found));
+    carry(context, taking_over)
+}
+
+async fn carry(
+    context: Arc<Context>,
+    established: Pin<Box<impl Future<Output = Option<Established>>>>,
+) {
+    let counters = &*context.shared.counters;
+    let _live = counters.live.increment();
+    let Some(Established {
+        permit: _permit,
+        watch: _watch,
+        mut record,
+        mut connection,
+    }) = established.await
+    else {
+        return;
+    };
+    let end = connection.run(&context, &record).await;
+    Box::pin(connection.finish(end, &mut record)).await;
 }
 
 #[cfg(test)]

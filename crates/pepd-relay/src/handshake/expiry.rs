@@ -34,6 +34,7 @@ pub(crate) async fn run(context: Arc<Context>) {
         }
         let shared = &context.shared;
         let_go(shared, shared.handshakes.expire(now));
+        shared.left_legs.expire(now);
         shared.note_pending();
     }
 }

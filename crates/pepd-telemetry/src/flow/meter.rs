@@ -46,6 +46,12 @@ impl DirectionMeter {
         }
     }
 
+    /// Begins with bytes that another process had written, and counted.
+    pub(super) fn had_written(&mut self, bytes: u64) {
+        self.written = bytes;
+        self.added.bytes = bytes;
+    }
+
     /// Takes a report, and says whether anything happened in the step.
     pub(super) fn report(
         &mut self,

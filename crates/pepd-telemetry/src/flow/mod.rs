@@ -82,6 +82,13 @@ impl Flow {
         }
     }
 
+    /// Begins with what another process had written of it, to the server and to the client.
+    pub(crate) fn had_written(&self, [up, down]: [u64; 2]) {
+        let mut state = self.lock();
+        state.up.had_written(up);
+        state.down.had_written(down);
+    }
+
     /// Takes the reports of both directions on a step that began at `woke` and ended at `done`.
     pub(crate) fn report(&self, woke: Instant, done: Instant, up: StepReport, down: StepReport) {
         let mut state = self.lock();
@@ -232,7 +239,9 @@ impl Flow {
             client_campus: client_campus.to_string(),
             server_campus: server_campus.to_string(),
             handshake,
-            started: epoch + accepted.saturating_duration_since(began).as_secs_f64(),
+            // It may have been accepted by a process before this one.
+            started: epoch + accepted.saturating_duration_since(began).as_secs_f64()
+                - began.saturating_duration_since(accepted).as_secs_f64(),
             age: age.as_secs_f64(),
             first_byte: state.first_byte.map(|time| time.as_secs_f64()),
             up: state.up_snapshot(now, age),

@@ -77,6 +77,34 @@ impl FlowTable {
         upstream_socket: Weak<Socket>,
         now: Instant,
     ) -> Registration {
+        let id = self.last_id.fetch_add(1, Relaxed) + 1;
+        self.enter(worker, id, info, (client_socket, upstream_socket), now)
+    }
+
+    /// Enters again a connection that another process has had, by its id there, with the bytes that it
+    /// had written to the server and to the client. They are not counted again.
+    pub fn register_again(
+        self: &Arc<Self>,
+        worker: usize,
+        (id, written): (u64, [u64; 2]),
+        info: FlowInfo,
+        sockets: (Weak<Socket>, Weak<Socket>),
+        now: Instant,
+    ) -> Registration {
+        self.last_id.fetch_max(id, Relaxed);
+        let registration = self.enter(worker, id, info, sockets, now);
+        registration.flow.had_written(written);
+        registration
+    }
+
+    fn enter(
+        self: &Arc<Self>,
+        worker: usize,
+        id: u64,
+        info: FlowInfo,
+        sockets: (Weak<Socket>, Weak<Socket>),
+        now: Instant,
+    ) -> Registration {
         let pair = self
             .pairs
             .get(&info.client_campus, &info.server_campus, now);
@@ -85,8 +113,6 @@ impl FlowTable {
             measurements.pair(&info.client_campus, &info.server_campus)
         });
         pair.flow_began(&info.client_profile, &info.upstream_profile);
-        let id = self.last_id.fetch_add(1, Relaxed) + 1;
-        let sockets = (client_socket, upstream_socket);
         let leg = |name| self.legs.get(name, &self.counters.measurements, now);
         let legs = [leg(&info.client_profile), leg(&info.upstream_profile)];
         let flow = Arc::new(Flow::new(id, info, (pair, legs), sockets, now));

@@ -79,6 +79,7 @@ const CALLS: &[Call] = calls! {
     getdents64 / SYS_getdents64: EIO;
     ioctl / SYS_ioctl: ENOMEM ENODEV;
     lseek / SYS_lseek: EIO;
+    memfd_create / SYS_memfd_create: EMFILE ENOMEM;
     mkdir / SYS_mkdir: ENOSPC EACCES;
     mkdirat / SYS_mkdirat: ENOSPC EACCES;
     chmod / SYS_chmod: EPERM EROFS;
@@ -214,6 +215,9 @@ const CALLS: &[Call] = calls! {
     rt_sigaction / SYS_rt_sigaction: ;
     rt_sigprocmask / SYS_rt_sigprocmask: ;
     rt_sigreturn / SYS_rt_sigreturn: ;
+    // For the keeper: one that is interrupted is a second that is over.
+    rt_sigtimedwait / SYS_rt_sigtimedwait: EINTR;
+    setpgid / SYS_setpgid: ;
     set_robust_list / SYS_set_robust_list: ;
     set_tid_address / SYS_set_tid_address: ;
     arch_prctl / SYS_arch_prctl: ;

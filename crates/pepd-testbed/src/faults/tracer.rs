@@ -1,6 +1,7 @@
 //! A process whose system calls are counted, and one of which fails: ptrace(2).
 //!
-//! All its threads are followed, and none of the programs that it starts. The calls are counted
+//! All its threads are followed, the process that it makes as fork(2) does, and none of the programs
+//! that it starts. The calls are counted
 //! over all threads, so that a fault is one call and not one of each thread's.
 
 use std::collections::{BTreeMap, HashMap};
@@ -177,6 +178,8 @@ impl Tracer {
         }
         let options = Options::PTRACE_O_TRACESYSGOOD
             | Options::PTRACE_O_TRACECLONE
+            // The keeper makes the daemon's process as fork does; programs are started by vfork.
+            | Options::PTRACE_O_TRACEFORK
             | Options::PTRACE_O_TRACEEXEC
             | Options::PTRACE_O_EXITKILL;
         ptrace::seize(pid, options).context("PTRACE_SEIZE")?;

@@ -144,7 +144,7 @@ impl Proxy {
     /// Returns its process, which has all its threads.
     pub fn pid(&self) -> Pid {
         match self {
-            Self::Pepd { pepd, .. } => pepd.process().pid(),
+            Self::Pepd { pepd, .. } => pepd.daemon().unwrap_or(pepd.process().pid()),
             Self::Haproxy { process, .. } => process.pid(),
         }
     }

@@ -24,6 +24,8 @@ pub(super) struct History {
     /// Bytes that went out with the SYN.
     pub(super) early: usize,
     events: Vec<(Side, Event)>,
+    /// After how many instructions each process dies that relays it.
+    deaths: Vec<u64>,
     /// The seed of when events happen between the calls, and of how much each call moves.
     seed: u64,
 }
@@ -34,7 +36,9 @@ const LARGE: std::ops::Range<u32> = 300_000..700_000;
 
 impl History {
     /// Histories of a connection, or of one direction alone: from the client to the upstream leg.
-    pub(super) fn any(both_directions: bool) -> impl Strategy<Value = Self> {
+    ///
+    /// The process that relays it dies up to `deaths` times.
+    pub(super) fn any(both_directions: bool, deaths: usize) -> impl Strategy<Value = Self> {
         let event = if both_directions {
             (side(), any_event()).boxed()
         } else {
@@ -51,16 +55,18 @@ impl History {
             prop_oneof![6 => Just(0_u64), 1 => Just(1), 1 => Just(4)],
             0_usize..3,
             vec(event, 0..14),
+            vec(0_u64..60, 0..=deaths),
             any::<u64>(),
         )
             .prop_map(
-                |(room, capacity, generosity, shortage, early, events, seed)| Self {
+                |(room, capacity, generosity, shortage, early, events, deaths, seed)| Self {
                     room: room.into(),
                     capacity,
                     generosity,
                     shortage,
                     early,
                     events: events.into_iter().map(|e| fit(e, capacity)).collect(),
+                    deaths,
                     seed,
                 },
             )
@@ -69,7 +75,8 @@ impl History {
     /// Returns the world in which it is about to happen, and a pool of pipes.
     pub(super) fn begin(&self) -> (Rc<World>, SimPool) {
         let upcoming: VecDeque<_> = self.events.iter().copied().collect();
-        let world = World::new(self.room, upcoming, self.shortage, self.seed);
+        let deaths = self.deaths.iter().copied().collect();
+        let world = World::new(self.room, upcoming, self.shortage, deaths, self.seed);
         let pool = SimPool {
             world: Rc::clone(&world),
             capacity: self.capacity,

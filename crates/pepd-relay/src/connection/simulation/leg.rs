@@ -8,7 +8,7 @@ use std::rc::Rc;
 use tokio::io::{Interest, Ready};
 
 use super::socket::{Event, SimSocket, byte_at};
-use crate::connection::leg::{Input, LegIo, LegState, Output, Urgent};
+use crate::connection::leg::{Failure, Input, LegIo, LegState, Output, Urgent};
 use crate::pipe_pool::{LendPipes, LentPipe};
 
 /// One of the two sockets.
@@ -28,7 +28,12 @@ pub(super) struct World {
     /// How many of every sixteen calls lack memory.
     shortage: u64,
     calls: Cell<u64>,
+    /// The instructions after which the process dies, the next death first: calls and notes alike.
+    deaths: RefCell<VecDeque<u64>>,
 }
+
+/// What a process that dies in the middle of a step leaves instead of a result.
+pub(super) struct Died;
 
 /// More calls than any history takes: a step that makes more never ends.
 const MOST_CALLS: u64 = 50_000;
@@ -38,6 +43,7 @@ impl World {
         room: [u64; 2],
         upcoming: VecDeque<(Side, Event)>,
         shortage: u64,
+        deaths: VecDeque<u64>,
         seed: u64,
     ) -> Rc<Self> {
         Rc::new(Self {
@@ -47,7 +53,23 @@ impl World {
             random: Cell::new(seed | 1),
             shortage,
             calls: Cell::new(0),
+            deaths: RefCell::new(deaths),
         })
+    }
+
+    /// Comes before each instruction: it may be that there is none any more.
+    pub(super) fn live(&self) {
+        let mut deaths = self.deaths.borrow_mut();
+        match deaths.front_mut() {
+            Some(0) => {
+                deaths.pop_front();
+                drop(deaths);
+                // As a panic, but for what that would print.
+                std::panic::resume_unwind(Box::new(Died));
+            }
+            Some(left) => *left -= 1,
+            None => {}
+        }
     }
 
     pub(super) fn socket(&self, side: Side) -> &RefCell<SimSocket> {
@@ -105,16 +127,17 @@ pub(super) struct SimLeg {
 }
 
 impl SimLeg {
-    pub(super) fn new(world: &Rc<World>, side: Side) -> Self {
+    pub(super) fn new(world: &Rc<World>, side: Side, failure: Option<Failure>) -> Self {
         Self {
             world: Rc::clone(world),
             side,
-            state: LegState::default(),
+            state: LegState::with_failure(failure),
         }
     }
 
     /// Calls the socket, before which something may have happened.
     fn call<T>(&self, call: impl FnOnce(&mut SimSocket) -> T) -> T {
+        self.world.live();
         increase(&self.world.calls);
         assert!(self.world.calls.get() < MOST_CALLS, "a step without end");
         while self.world.below(8) == 0 && self.world.happen() {}
@@ -191,9 +214,9 @@ impl SimLeg {
 }
 
 impl LegIo for SimLeg {
-    type Pipe = SimPipe;
+    type Pipe = Rc<SimPipe>;
 
-    fn fill(&mut self, pipe: &SimPipe, force_read: bool) -> Input {
+    fn fill(&mut self, pipe: &Rc<SimPipe>, force_read: bool) -> Input {
         assert_eq!(pipe.len.get(), 0, "a pipe is filled that is not empty");
         let most = self.world.share(pipe.capacity);
         let result = self.read(force_read, |socket| {
@@ -206,7 +229,7 @@ impl LegIo for SimLeg {
         self.state.input(result)
     }
 
-    fn drain(&mut self, pipe: &SimPipe, len: usize) -> Output {
+    fn drain(&mut self, pipe: &Rc<SimPipe>, len: usize) -> Output {
         let (offset, there) = (pipe.offset.get(), pipe.len.get());
         assert_eq!(there, len as u64, "the pipe holds something else");
         let share = self.world.share(there);
@@ -256,26 +279,33 @@ impl LegIo for SimLeg {
         self.state.urgent_announced()
     }
 
-    fn take_urgent(&mut self) -> Urgent {
+    fn look_for_urgent(&mut self) -> Urgent {
         match self.call(|socket| self.world.memory().map(|()| socket.is_at_mark())) {
             Ok(true) => {}
             Ok(false) => return Urgent::Absent,
             Err(_) => return Urgent::Retry,
         }
         let offset = self.world.socket(self.side).borrow().read;
-        let result = self.call(|socket| self.world.memory().and_then(|()| socket.receive(1)));
+        let result = self.call(|socket| self.world.memory().and_then(|()| socket.peek(1)));
         match self.state.input(result.map(length)) {
-            Input::Bytes(1) => {}
-            Input::Retry => return Urgent::Retry,
-            _ => return Urgent::Absent,
+            Input::Bytes(1) => Urgent::Byte(byte_at(offset)),
+            Input::Retry => Urgent::Retry,
+            _ => Urgent::Absent,
         }
-        self.state.urgent_is_taken();
-        // It was the urgent one when asked; a newer one may have been announced since.
-        let urgent_read = &mut self.world.socket(self.side).borrow_mut().urgent_read;
-        if urgent_read.last() != Some(&offset) {
-            urgent_read.push(offset);
+    }
+
+    fn take_urgent(&mut self) -> bool {
+        let offset = self.world.socket(self.side).borrow().read;
+        let taken = self.discard(1) == Input::Bytes(1);
+        if taken {
+            self.state.urgent_is_taken();
+            // It was the urgent one when looked for; a newer one may have been announced since.
+            let urgent_read = &mut self.world.socket(self.side).borrow_mut().urgent_read;
+            if urgent_read.last() != Some(&offset) {
+                urgent_read.push(offset);
+            }
         }
-        Urgent::Byte(byte_at(offset))
+        taken
     }
 
     fn send_urgent(&mut self, byte: u8) -> Output {
@@ -300,6 +330,10 @@ impl LegIo for SimLeg {
     fn has_failed(&self) -> bool {
         self.state.has_failed()
     }
+
+    fn known_failure(&self) -> Option<Failure> {
+        self.state.failure()
+    }
 }
 
 /// A pipe of which it is only known where in the stream its bytes begin, and how many there are.
@@ -308,7 +342,7 @@ pub(super) struct SimPipe {
     world: Rc<World>,
     capacity: u64,
     offset: Cell<u64>,
-    len: Cell<u64>,
+    pub(super) len: Cell<u64>,
 }
 
 /// The pipes that were lent, and what has become of them.
@@ -319,6 +353,8 @@ pub(super) struct Loans {
     pub(super) wasted: Cell<u64>,
     /// Given back for the next transfer with somebody's bytes in them.
     pub(super) soiled: Cell<u64>,
+    /// Whoever had them has died: nobody gives them back.
+    pub(super) dead: Cell<bool>,
 }
 
 /// A pool that lends a pipe or, as it pleases, does not.
@@ -335,50 +371,63 @@ impl LendPipes for SimPool {
     type Lent = SimLoan;
 
     fn lend(&self) -> Option<SimLoan> {
+        self.world.live();
         if self.world.below(4) >= self.generosity {
             return None;
         }
-        increase(&self.loans.outstanding);
         let pipe = SimPipe {
             world: Rc::clone(&self.world),
             capacity: self.capacity,
             offset: Cell::new(0),
             len: Cell::new(0),
         };
-        let loans = Rc::clone(&self.loans);
-        Some(SimLoan {
+        Some(self.lend_again(Rc::new(pipe)))
+    }
+}
+
+impl SimPool {
+    /// Lends a pipe that another process has had.
+    pub(super) fn lend_again(&self, pipe: Rc<SimPipe>) -> SimLoan {
+        increase(&self.loans.outstanding);
+        SimLoan {
             pipe,
             given_back: false,
-            loans,
-        })
+            loans: Rc::clone(&self.loans),
+        }
     }
 }
 
 /// A pipe that is lent.
 #[derive(Debug)]
 pub(super) struct SimLoan {
-    pipe: SimPipe,
+    pipe: Rc<SimPipe>,
     given_back: bool,
     loans: Rc<Loans>,
 }
 
 impl LentPipe for SimLoan {
-    type Pipe = SimPipe;
+    type Pipe = Rc<SimPipe>;
 
-    fn pipe(&self) -> &SimPipe {
+    fn pipe(&self) -> &Rc<SimPipe> {
         &self.pipe
     }
 
-    fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+    fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.pipe.world.live();
         self.pipe.world.memory()?;
         let (offset, there) = (self.pipe.offset.get(), self.pipe.len.get());
         let len = self.pipe.world.share(there.min(buffer.len() as u64));
         for (byte, offset) in buffer.iter_mut().zip(offset..offset + len) {
             *byte = byte_at(offset);
         }
-        self.pipe.offset.set(offset + len);
-        self.pipe.len.set(there - len);
         Ok(length(len))
+    }
+
+    fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        let len = self.peek(buffer)?;
+        self.pipe.offset.set(self.pipe.offset.get() + len as u64);
+        self.pipe.len.set(self.pipe.len.get() - len as u64);
+        Ok(len)
     }
 
     fn give_back(mut self) {
@@ -389,6 +438,9 @@ impl LentPipe for SimLoan {
 impl Drop for SimLoan {
     fn drop(&mut self) {
         self.loans.outstanding.set(self.loans.outstanding.get() - 1);
+        if self.loans.dead.get() || std::thread::panicking() {
+            return;
+        }
         match (self.given_back, self.pipe.len.get()) {
             (false, 0) => increase(&self.loans.wasted),
             (true, 1..) => increase(&self.loans.soiled),

@@ -4,11 +4,13 @@
 //!
 //! `socket` is the kernel's side, as its source has it (net/ipv4/tcp.c); `leg` the relay's, with
 //! what the runtime does between them; `history` what happens, which may be between any two
-//! calls; `oracle` what must hold. Whoever waits is woken only by what would wake it: a
+//! calls; `oracle` what must hold; `memo` what is left when the process dies, which it may before any
+//! call and any note, and another one goes on. Whoever waits is woken only by what would wake it: a
 //! connection that sleeps through something does so here too.
 
 mod history;
 mod leg;
+mod memo;
 mod oracle;
 mod socket;
 
@@ -19,10 +21,12 @@ use proptest::prelude::*;
 use tokio::io::Interest;
 
 use self::history::History;
-use self::leg::{Side, SimLeg, SimLoan, World};
+use self::leg::{Side, SimLeg, World};
+use self::memo::{Joined, SimMemo, outlive};
 use self::oracle::{Oracle, check_loans};
 use crate::connection::direction::{Direction, Need};
 use crate::connection::forward::{Connection, Next, interest};
+use crate::connection::state::Way;
 
 /// More steps than any history takes: a connection that makes more wakes itself.
 const MOST_STEPS: usize = 5000;
@@ -56,15 +60,29 @@ fn wait(
 /// Drives one direction through one history.
 fn relay_one_direction(history: &History) {
     let (world, pool) = history.begin();
-    let mut source = SimLeg::new(&world, Side::Client);
-    let mut sink = SimLeg::new(&world, Side::Upstream);
-    let mut direction = Direction::new();
+    let memo = SimMemo::new(&world);
+    let early = history.early as u64;
+    let mut direction = Direction::new(Way::Up);
     direction.sent_early(history.early);
+    let (source, sink) = (
+        SimLeg::new(&world, Side::Client, None),
+        SimLeg::new(&world, Side::Upstream, None),
+    );
+    let mut memory = (source, sink, direction);
     let mut oracle = Oracle::new(Side::Client, Side::Upstream);
     let copied = Counter::default();
     for _ in 0..MOST_STEPS {
-        let need = direction.step(&mut source, &mut sink, &pool, &copied);
-        let bytes = direction.report(need).bytes - history.early as u64;
+        let need = outlive(
+            &pool,
+            &mut memory,
+            |(source, sink, direction)| direction.step(source, sink, &pool, &memo, &copied),
+            || memo.find_direction(early, &pool),
+        );
+        let Some(need) = need else {
+            return;
+        };
+        let (source, sink, direction) = &mut memory;
+        let bytes = direction.report(need).bytes - early;
         oracle.check(&world, direction.state(), bytes);
         let keeps_pipe = matches!(need, Need::Sink | Need::Turn | Need::Memory);
         check_loans(&pool.loans, keeps_pipe.into());
@@ -74,11 +92,7 @@ fn relay_one_direction(history: &History) {
         if matches!(need, Need::Turn | Need::Memory) {
             continue;
         }
-        if !wait(
-            &world,
-            (&mut source, towards_source),
-            (&mut sink, towards_sink),
-        ) {
+        if !wait(&world, (source, towards_source), (sink, towards_sink)) {
             oracle.check_at_rest(&world);
             return;
         }
@@ -89,20 +103,30 @@ fn relay_one_direction(history: &History) {
 /// Drives both directions through one history.
 fn relay_both_directions(history: &History) {
     let (world, pool) = history.begin();
+    let memo = SimMemo::new(&world);
+    let early = history.early as u64;
     let (client, upstream) = (
-        SimLeg::new(&world, Side::Client),
-        SimLeg::new(&world, Side::Upstream),
+        SimLeg::new(&world, Side::Client, None),
+        SimLeg::new(&world, Side::Upstream, None),
     );
-    let mut connection: Connection<SimLeg, SimLoan> = Connection::new(client, upstream);
+    let mut connection: Joined = Connection::new(client, upstream, memo.clone());
     connection.up.sent_early(history.early);
     let mut oracles = (
         Oracle::new(Side::Client, Side::Upstream),
         Oracle::new(Side::Upstream, Side::Client),
     );
     for _ in 0..MOST_STEPS {
-        let round = connection.round(&pool, &Counter::default());
+        let round = outlive(
+            &pool,
+            &mut connection,
+            |connection| connection.round(&pool, &Counter::default()),
+            || memo.find_connection(early, &pool),
+        );
+        let Some(round) = round else {
+            return;
+        };
         let Connection { up, down, .. } = &mut connection;
-        let bytes = up.report(round.up).bytes - history.early as u64;
+        let bytes = up.report(round.up).bytes - early;
         oracles.0.check(&world, up.state(), bytes);
         oracles
             .1
@@ -123,7 +147,7 @@ fn relay_both_directions(history: &History) {
 /// Returns whether there is another round: at once, or since something has woken the connection.
 fn goes_on(
     world: &Rc<World>,
-    connection: &mut Connection<SimLeg, SimLoan>,
+    connection: &mut Joined,
     next: Next,
     (up, down): (Need, Need),
 ) -> bool {
@@ -146,12 +170,22 @@ proptest! {
     })]
 
     #[test]
-    fn a_direction_delivers_all_that_came_and_then_its_end(history in History::any(false)) {
+    fn a_direction_delivers_all_that_came_and_then_its_end(history in History::any(false, 0)) {
         relay_one_direction(&history);
     }
 
     #[test]
-    fn a_connection_delivers_all_that_came_and_then_its_ends(history in History::any(true)) {
+    fn a_connection_delivers_all_that_came_and_then_its_ends(history in History::any(true, 0)) {
+        relay_both_directions(&history);
+    }
+
+    #[test]
+    fn a_direction_does_so_too_whose_process_dies(history in History::any(false, 4)) {
+        relay_one_direction(&history);
+    }
+
+    #[test]
+    fn a_connection_does_so_too_whose_process_dies(history in History::any(true, 4)) {
         relay_both_directions(&history);
     }
 }

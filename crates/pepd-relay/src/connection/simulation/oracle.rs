@@ -3,7 +3,7 @@
 
 use super::leg::{Loans, Side, World};
 use super::socket::SimSocket;
-use crate::connection::direction::State;
+use crate::connection::state::State;
 
 /// One direction as seen from outside: its state, and the two sockets.
 #[derive(Clone, Copy, Debug)]

@@ -5,6 +5,8 @@ use std::io;
 use libc::{ENOTCONN, EPIPE, EWOULDBLOCK};
 use tokio::io::Ready;
 
+use crate::connection::recovery::{Figures, Stage};
+
 /// One leg's socket. Its streams are told by their offsets: the byte at an offset is
 /// [`byte_at`], so that what was sent can be held against what had arrived.
 #[derive(Debug)]
@@ -253,11 +255,39 @@ impl SimSocket {
 
     /// Acts as shutdown(2) for writing.
     pub(super) fn shut_down(&mut self) -> io::Result<u64> {
-        if self.reset {
+        if self.is_closed() {
             return Err(io::Error::from_raw_os_error(ENOTCONN));
         }
         self.fin_sent = true;
         Ok(0)
+    }
+
+    /// Returns whether the connection is over: reset, or both FINs have come and gone.
+    fn is_closed(&self) -> bool {
+        self.reset || self.fin && self.fin_sent
+    }
+
+    /// Has another process register it: epoll(7) tells it all that there is.
+    pub(super) fn is_found(&mut self) {
+        self.ready = Ready::EMPTY;
+        self.woken = true;
+    }
+
+    /// Returns what the kernel tells of it, and of `early` bytes that it had before.
+    pub(super) fn figures(&self, early: u64) -> Figures {
+        Figures {
+            stage: match self.is_closed() {
+                true => Stage::Closed,
+                false => Stage::Connected {
+                    fin_sent: self.fin_sent,
+                    fin_received: self.fin,
+                },
+            },
+            error_waits: self.error.is_some(),
+            written: early + self.sent + u64::from(self.fin_sent),
+            unacknowledged: 0,
+            read: early + self.read + u64::from(self.fin),
+        }
     }
 
     /// Returns the bytes that the peer has not taken yet, more or less.

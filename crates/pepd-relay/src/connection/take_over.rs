@@ -1,0 +1,107 @@
+//! Going on with a connection that another process has left.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use pepd_sys::clock;
+use socket2::SockRef;
+
+use crate::connection::direction::Direction;
+use crate::connection::establish::{Established, Parties, info, legs, watch};
+use crate::connection::forward::Connection;
+use crate::connection::leg::Failure;
+use crate::connection::leg_socket::LegSocket;
+use crate::connection::record::ConnectionRecord;
+use crate::connection::state::Way;
+use crate::settings::Leg;
+use crate::shared::Context;
+use crate::slots::found::FoundConnection;
+
+/// Registers both legs with the worker's runtime, and enters the connection into the table as what it
+/// was. None where the kernel has no memory for that: it is reset.
+pub(super) async fn take_over(
+    context: Arc<Context>,
+    found: FoundConnection,
+) -> Option<Established> {
+    let FoundConnection {
+        identity,
+        slot,
+        legs: [client, upstream],
+        failures,
+        ways: [(up, up_pipe), (down, down_pipe)],
+    } = found;
+    let shared = &context.shared;
+    let permit = shared.admission.admit(identity.client.ip());
+    let settings = shared.settings.load_full();
+    let legs = legs(&context, &settings, [identity.client, identity.server]);
+    for (socket, leg) in [&client, &upstream].into_iter().zip(legs) {
+        renew_congestion(socket, leg);
+    }
+    let registered = register([client, upstream], failures).await;
+    let [client, upstream] = match registered {
+        Ok(legs) => legs,
+        Err(error) => {
+            tracing::warn!(client = %identity.client, server = %identity.server, %error,
+                "a connection of the process before cannot go on");
+            return None;
+        }
+    };
+    let now = Instant::now();
+    let age = clock::monotonic().saturating_sub(identity.accepted);
+    let parties = Parties {
+        client: identity.client,
+        server: identity.server,
+        handshake: identity.handshake,
+        since: now.checked_sub(age).unwrap_or(now),
+    };
+    let flow = shared.flows.register_again(
+        context.index,
+        (identity.id, [up.bytes, down.bytes]),
+        info(&context, &settings, parties),
+        (client.watch(), upstream.watch()),
+        now,
+    );
+    let lent = |pipe: Option<_>| pipe.map(|pipe| context.pool.lend_again(pipe));
+    let connection = Connection {
+        memo: slot,
+        client,
+        upstream,
+        up: Direction::go_on(Way::Up, &up, lent(up_pipe)),
+        down: Direction::go_on(Way::Down, &down, lent(down_pipe)),
+    };
+    let watch = watch(&context, &flow, &connection, &permit, legs, &settings);
+    Some(Established {
+        permit,
+        watch,
+        record: ConnectionRecord::new(Arc::clone(shared), flow),
+        connection,
+    })
+}
+
+async fn register(
+    [client, upstream]: [OwnedFd; 2],
+    failures: [Option<Failure>; 2],
+) -> io::Result<[LegSocket; 2]> {
+    Ok([
+        LegSocket::register_found(client, failures[0]).await?,
+        LegSocket::register_found(upstream, failures[1]).await?,
+    ])
+}
+
+/// Gives a socket the congestion control of its leg anew, where it has one of that name: a control of
+/// pepd's own has been registered again since, and what steers it does not know the one before.
+fn renew_congestion(socket: &OwnedFd, leg: &Leg) {
+    let Some(name) = leg.congestion.as_deref() else {
+        return;
+    };
+    let socket = SockRef::from(socket);
+    let has = socket.tcp_congestion().unwrap_or_default();
+    let has = has.split(|byte| *byte == 0).next().unwrap_or_default();
+    if has == name.as_bytes()
+        && let Err(error) = socket.set_tcp_congestion(has)
+    {
+        tracing::debug!(%error, name, "a connection keeps the control that it had");
+    }
+}

@@ -1,0 +1,180 @@
+//! What a relay has left whose process has died: connections, listeners, clients that it had accepted
+//! a moment before, and upstream legs whose clients it had not accepted yet.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use pepd_packet::FourTuple;
+use pepd_sys::descriptors::Left;
+use pepd_sys::{stream, tcp_info};
+use socket2::{Domain, SockRef, Socket};
+
+use crate::settings::ListenerAddress;
+use crate::slots::found::{Found, FoundConnection, LostConnection};
+use crate::slots::{Former, Slots};
+
+/// What a relay has left. What of it nobody takes is closed when this is dropped: connections are
+/// reset.
+#[derive(Debug)]
+pub struct Remains {
+    connections: Vec<FoundConnection>,
+    lost: Vec<LostConnection>,
+    listeners: Vec<(SocketAddr, Socket)>,
+    /// Clients that wait to be served.
+    clients: Vec<OwnedFd>,
+    /// Upstream legs whose clients have not been accepted.
+    legs: HashMap<FourTuple, OwnedFd>,
+    pub(crate) former: Option<Former>,
+}
+
+impl Remains {
+    /// Takes everything that is a relay's out of what its process has `left`. If that died `of` something
+    /// that it did itself, the connections that it had in hand may be the cause.
+    pub fn take(slots: &Arc<Slots>, left: &mut Left, of_itself: bool) -> Self {
+        let Found { connections, lost } = slots.find(left, of_itself);
+        let mut remains = Self {
+            connections,
+            lost,
+            listeners: Vec::new(),
+            clients: Vec::new(),
+            legs: HashMap::new(),
+            former: slots.former(),
+        };
+        let numbers: Vec<_> = left.numbers().collect();
+        for number in numbers {
+            match left.get(number).map(kind) {
+                Some(Kind::Listener(address)) => {
+                    let socket = left.take(number).map(Socket::from);
+                    remains
+                        .listeners
+                        .extend(socket.map(|socket| (address, socket)));
+                }
+                Some(Kind::Client) => remains.clients.extend(left.take(number)),
+                Some(Kind::Upstream(flow)) => {
+                    remains
+                        .legs
+                        .extend(left.take(number).map(|leg| (flow, leg)));
+                }
+                Some(Kind::Other) | None => {}
+            }
+        }
+        remains
+    }
+
+    /// Returns how many connections go on.
+    pub fn connections(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// Returns how many clients wait to be served.
+    pub fn clients(&self) -> usize {
+        self.clients.len()
+    }
+
+    /// Takes what is to be told of the connections that cannot go on.
+    pub fn take_lost(&mut self) -> Vec<LostConnection> {
+        std::mem::take(&mut self.lost)
+    }
+
+    /// Takes the upstream legs whose clients have not been accepted.
+    pub(crate) fn take_legs(&mut self) -> HashMap<FourTuple, OwnedFd> {
+        std::mem::take(&mut self.legs)
+    }
+
+    /// Takes a listener at this address, if there is one left.
+    pub(crate) fn take_listener(&mut self, address: SocketAddr) -> Option<Socket> {
+        let at = self.listeners.iter().position(|(it, _)| *it == address)?;
+        Some(self.listeners.swap_remove(at).1)
+    }
+
+    /// Closes the listeners that nobody has taken; whoever waits there to be accepted is served.
+    pub(crate) fn close_listeners(&mut self) {
+        for (_, listener) in std::mem::take(&mut self.listeners) {
+            while let Ok((client, _)) = stream::accept(listener.as_fd()) {
+                self.clients.push(client);
+            }
+        }
+    }
+
+    /// Takes a share of the connections and clients, for one of `workers` that have none yet.
+    pub(crate) fn take_share(&mut self, workers: usize) -> Share {
+        let share = |all: usize| all.div_ceil(workers.max(1));
+        let (connections, clients) = (share(self.connections.len()), share(self.clients.len()));
+        Share {
+            connections: self.connections.drain(..connections).collect(),
+            clients: self.clients.drain(..clients).collect(),
+        }
+    }
+}
+
+/// What one worker goes on with.
+#[derive(Debug, Default)]
+pub(crate) struct Share {
+    pub(crate) connections: Vec<FoundConnection>,
+    pub(crate) clients: Vec<OwnedFd>,
+}
+
+/// What a descriptor that no notes speak of is.
+enum Kind {
+    /// One of a relay's listeners, at this address.
+    Listener(SocketAddr),
+    /// A client that was accepted, and with which nothing has been done yet.
+    Client,
+    /// An upstream leg that is connected, and with which nothing has been done yet.
+    Upstream(FourTuple),
+    Other,
+}
+
+fn kind(fd: BorrowedFd<'_>) -> Kind {
+    let socket = SockRef::from(&fd);
+    let address = || socket.local_addr().ok()?.as_socket();
+    match socket.is_listener() {
+        Ok(true) => match address() {
+            Some(address) if ListenerAddress::is_one(address.ip()) => Kind::Listener(address),
+            _ => Kind::Other,
+        },
+        Ok(false) => untouched(fd).unwrap_or(Kind::Other),
+        // No socket.
+        Err(_) => Kind::Other,
+    }
+}
+
+/// Tells what a transparent socket is that is connected, and from which nothing has been read, nor
+/// anything written to it.
+fn untouched(fd: BorrowedFd<'_>) -> std::io::Result<Kind> {
+    // include/net/tcp_states.h
+    const ESTABLISHED: u8 = 1;
+    const SYN_RECV: u8 = 3;
+    const CLOSE_WAIT: u8 = 8;
+    // Fails for what is no TCP socket.
+    let info = tcp_info::tcp_info(fd)?;
+    let socket = SockRef::from(&fd);
+    let is_transparent = match socket.domain()? {
+        Domain::IPV4 => socket.ip_transparent_v4()?,
+        Domain::IPV6 => socket.ip_transparent_v6()?,
+        _ => false,
+    };
+    let written = info.acknowledged_bytes + stream::unacknowledged(fd)? as u64;
+    let unread = stream::unread(fd)? as u64;
+    let fin = u64::from(info.state == CLOSE_WAIT);
+    let nothing_read = info.received_bytes.saturating_sub(unread) == fin;
+    Ok(match (is_transparent, info.state, written) {
+        // Of the SYN-ACK only: the kernel does not say yet what has come.
+        (true, SYN_RECV, 0) => Kind::Client,
+        (true, ESTABLISHED | CLOSE_WAIT, 0) if nothing_read => Kind::Client,
+        // The kernel counts the SYN of a socket that has connected.
+        (true, ESTABLISHED | CLOSE_WAIT, 1) if nothing_read => {
+            let (own, far) = (
+                socket.local_addr()?.as_socket(),
+                socket.peer_addr()?.as_socket(),
+            );
+            match (own, far) {
+                (Some(client), Some(server)) => Kind::Upstream(FourTuple { client, server }),
+                _ => Kind::Other,
+            }
+        }
+        _ => Kind::Other,
+    })
+}

@@ -1,0 +1,264 @@
+//! Connections that a process has left that has died.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use pepd_sys::descriptors::Left;
+use pepd_sys::pipe::Pipe;
+use pepd_sys::{sockopt, stream, tcp_info};
+use pepd_telemetry::HandshakeMode;
+
+use super::Slots;
+use super::address::address;
+use super::layout::{
+    ACCEPTED, CLIENT, CLIENT_COOKIE, COPIES, DEATHS_SHIFT, EARLY, FAILURES, HANDS, ID, IS_V6,
+    PER_HAND, PORTS, RELAYED, SERVER, SOCKETS, STATE, STATE_MASK, UPSTREAM_COOKIE, URGENT,
+    URGENT_SHIFT, WAY_INODE, WAY_PIPE, WAY_STATE, WAYS,
+};
+use super::slot::{Identity, Slot};
+use crate::connection::leg::Failure;
+use crate::connection::memo::Memo as _;
+use crate::connection::recovery::{Both, Figures, Noted, Recovered, Stage, Unclear, recover};
+use crate::connection::state::{State, Way};
+
+/// The deaths in a row for which a connection is held to be the cause.
+const MOST_DEATHS: u64 = 2;
+
+/// A connection that another process has left, with all that is needed to go on.
+#[derive(Debug)]
+pub(crate) struct FoundConnection {
+    pub(crate) identity: Identity,
+    pub(crate) slot: Slot,
+    /// The client leg's socket and the upstream leg's, and what they have failed with.
+    pub(crate) legs: Both<OwnedFd>,
+    pub(crate) failures: Both<Option<Failure>>,
+    /// The direction from the client and the other one, each with its pipe.
+    pub(crate) ways: Both<(Recovered, Option<Pipe>)>,
+}
+
+/// What a process has left that has died.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) connections: Vec<FoundConnection>,
+    pub(crate) lost: Vec<LostConnection>,
+}
+
+/// A connection that cannot go on, and is reset.
+#[derive(Debug)]
+pub struct LostConnection {
+    /// The client.
+    pub client: SocketAddr,
+    /// Where it was connected to.
+    pub server: SocketAddr,
+    /// Why it is reset.
+    pub why: LostBecause,
+}
+
+/// The reasons why a connection cannot go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LostBecause {
+    /// Its descriptors are not what the notes say.
+    #[error("its sockets are not there any more")]
+    NotThere,
+    /// It was in hand when the process died, and when the one before did.
+    #[error("two processes in a row have died with it in hand")]
+    Deadly,
+    /// Something is missing.
+    #[error("what has become of its bytes is not to be known: {0}")]
+    Unclear(#[source] UnclearBytes),
+}
+
+/// Why it is not to be known what has become of a connection's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(transparent)]
+pub struct UnclearBytes(#[from] Unclear);
+
+impl Slots {
+    /// Takes the connections that are noted out of what is `left`. If the process died `of` something
+    /// that it did itself, those that it had in hand may be the cause.
+    pub(crate) fn find(self: &Arc<Self>, left: &mut Left, of_itself: bool) -> Found {
+        let in_hand = self.take_hands();
+        let mut found = Found::default();
+        for index in 0..self.used() {
+            let Some(state) = self.word(index, STATE) else {
+                continue;
+            };
+            let value = state.load(Acquire);
+            if value & STATE_MASK != RELAYED {
+                continue;
+            }
+            let deaths = match of_itself && in_hand.contains(&index) {
+                true => (value >> DEATHS_SHIFT) + 1,
+                false => 0,
+            };
+            state.store(RELAYED | deaths << DEATHS_SHIFT, Relaxed);
+            // From here on it is free again when it is dropped.
+            let slot = Slot::found(self, index);
+            let identity = slot.identity();
+            match take(slot, identity, left, deaths) {
+                Ok(connection) => found.connections.push(connection),
+                Err(why) => found.lost.push(LostConnection {
+                    client: identity.client,
+                    server: identity.server,
+                    why,
+                }),
+            }
+        }
+        found
+    }
+
+    /// Returns what the workers had in hand, which they have no longer.
+    fn take_hands(&self) -> HashSet<u32> {
+        let hands = (1..=HANDS).filter_map(|hand| self.words.get(hand * PER_HAND));
+        hands
+            .filter_map(|hand| hand.swap(0, Relaxed).checked_sub(1))
+            .filter_map(|index| u32::try_from(index).ok())
+            .collect()
+    }
+}
+
+/// Takes one connection's descriptors, and finds how it goes on.
+fn take(
+    slot: Slot,
+    identity: Identity,
+    left: &mut Left,
+    deaths: u64,
+) -> Result<FoundConnection, LostBecause> {
+    let sockets = halves(slot.load(SOCKETS));
+    let mut socket = |number, cookie| {
+        let there = left.get(number).ok_or(LostBecause::NotThere)?;
+        let is_it = sockopt::cookie(there).is_ok_and(|it| it == slot.load(cookie));
+        let taken = left.take(number).filter(|_| is_it);
+        taken.ok_or(LostBecause::NotThere)
+    };
+    let legs = [
+        socket(sockets[0], CLIENT_COOKIE)?,
+        socket(sockets[1], UPSTREAM_COOKIE)?,
+    ];
+    let mut pipes = [pipe(&slot, WAYS[0], left)?, pipe(&slot, WAYS[1], left)?];
+    if deaths >= MOST_DEATHS {
+        return Err(LostBecause::Deadly);
+    }
+    let missing = |_| LostBecause::NotThere;
+    let figures = [
+        figures(legs[0].as_fd(), false).map_err(missing)?,
+        figures(legs[1].as_fd(), true).map_err(missing)?,
+    ];
+    let noted = [
+        noted(&slot, WAYS[0], pipes[0].as_ref()),
+        noted(&slot, WAYS[1], pipes[1].as_ref()),
+    ];
+    let failures = halves(slot.load(FAILURES)).map(|errno| (errno != 0).then_some(Failure(errno)));
+    let (ways, failures) = recover(&noted, failures, &figures)
+        .map_err(|why| LostBecause::Unclear(UnclearBytes(why)))?;
+    for ((way, recovered), pipe) in [Way::Up, Way::Down].into_iter().zip(&ways).zip(&mut pipes) {
+        if recovered.state.is_final() {
+            slot.note_pipe(way, None);
+            *pipe = None;
+        }
+        slot.note_urgent(way, recovered.urgent);
+        slot.note_copying(way, recovered.sent_ahead + recovered.sent_from_pipe > 0);
+        slot.note_state(way, recovered.state);
+    }
+    let [up, down] = pipes;
+    Ok(FoundConnection {
+        identity,
+        slot,
+        legs,
+        failures,
+        ways: [(ways[0], up), (ways[1], down)],
+    })
+}
+
+/// Takes a direction's pipe, if it has one.
+fn pipe(slot: &Slot, way: usize, left: &mut Left) -> Result<Option<Pipe>, LostBecause> {
+    let ends = slot.load(way + WAY_PIPE);
+    if ends == 0 {
+        return Ok(None);
+    }
+    let [read, write] = halves(ends).map(|end| left.take(end).ok_or(LostBecause::NotThere));
+    let pipe = Pipe::adopt(read?, write?).map_err(|_| LostBecause::NotThere)?;
+    match pipe.inode() == slot.load(way + WAY_INODE) {
+        true => Ok(Some(pipe)),
+        false => Err(LostBecause::NotThere),
+    }
+}
+
+fn noted(slot: &Slot, way: usize, pipe: Option<&Pipe>) -> Noted {
+    let word = slot.load(way + WAY_STATE);
+    let byte = u8::try_from(word >> URGENT_SHIFT & 0xff).unwrap_or(0);
+    Noted {
+        state: match word & STATE_MASK {
+            1 => State::ShuttingDown,
+            2 => State::Done,
+            3 => State::SourceFailed,
+            4 => State::SinkFailed,
+            _ => State::Running,
+        },
+        urgent: (word & URGENT != 0).then_some(byte),
+        copies: word & COPIES != 0,
+        in_pipe: pipe.map(|pipe| pipe.held().unwrap_or(0)),
+    }
+}
+
+/// Asks the kernel about a leg's socket; `connected` is whether it has connected, and not been
+/// accepted: then the kernel counts its SYN.
+fn figures(fd: BorrowedFd<'_>, connected: bool) -> std::io::Result<Figures> {
+    let info = tcp_info::tcp_info(fd)?;
+    let unacknowledged = stream::unacknowledged(fd)? as u64;
+    let written = info.acknowledged_bytes + unacknowledged;
+    let stage = |fin_sent, fin_received| Stage::Connected {
+        fin_sent,
+        fin_received,
+    };
+    let mut polled = [PollFd::new(fd, PollFlags::empty())];
+    poll(&mut polled, PollTimeout::ZERO)?;
+    let events = polled[0].revents().unwrap_or(PollFlags::empty());
+    Ok(Figures {
+        // include/net/tcp_states.h
+        stage: match info.state {
+            7 => Stage::Closed,
+            4 | 5 => stage(true, false),
+            8 => stage(false, true),
+            6 | 9 | 11 => stage(true, true),
+            _ => stage(false, false),
+        },
+        error_waits: events.contains(PollFlags::POLLERR),
+        written: written.saturating_sub(u64::from(connected)),
+        unacknowledged,
+        read: info
+            .received_bytes
+            .saturating_sub(stream::unread(fd)? as u64),
+    })
+}
+
+impl Slot {
+    fn identity(&self) -> Identity {
+        let ports = self.load(PORTS);
+        let port = |shift: u32| u16::try_from(ports >> shift & 0xffff).unwrap_or(0);
+        let parties = |first, port| {
+            let words = [self.load(first), self.load(first + 1)];
+            address(words, port, ports & IS_V6 != 0)
+        };
+        Identity {
+            id: self.load(ID),
+            client: parties(CLIENT, port(0)),
+            server: parties(SERVER, port(16)),
+            handshake: match ports & EARLY {
+                0 => HandshakeMode::EndToEnd,
+                _ => HandshakeMode::Early,
+            },
+            accepted: Duration::from_nanos(self.load(ACCEPTED)),
+        }
+    }
+}
+
+/// The two numbers of a word, that in the lower half first.
+fn halves(word: u64) -> [RawFd; 2] {
+    [word & u64::from(u32::MAX), word >> 32].map(|half| RawFd::try_from(half).unwrap_or(-1))
+}

@@ -1,0 +1,295 @@
+//! The memory that the keeper and the daemon have in common, and that outlives the daemon.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::Duration;
+
+use nix::sys::resource::{Resource, getrlimit};
+use pepd_relay::Slots;
+use pepd_sys::shared::SharedWords;
+
+use super::deaths::Death;
+use crate::exit::{Failure, Result};
+
+/// Says that it is a board, and of which layout: with the version of the notes on connections.
+const MAGIC: u64 = u64::from_be_bytes(*b"pepd\0\0\0\0");
+const VERSION: u64 = 1;
+
+/// The words of the head: which layout it has, and what follows.
+const LAYOUT: usize = 0;
+const SLOTS: usize = 1;
+const STAGE: usize = 2;
+const BEATS: usize = 3;
+/// The text of the configuration in force: its length in bytes, and in the lowest bit in which of two
+/// places it is. 0 where there is none.
+const TEXT: usize = 4;
+/// The descriptor of the lock, and one; 0 where it has not been taken.
+const LOCK: usize = 5;
+const ASKED_TO_END: usize = 6;
+const DIED_AT: usize = 7;
+/// What the last daemon died of: a code, and 256 times a number.
+const DIED_OF: usize = 8;
+/// The daemons that have died, by what they died of, in the order of [`KINDS`].
+const DEATHS: usize = 9;
+const KINDS: [&str; 6] = [
+    "crash",
+    "killed",
+    "hang",
+    "exit",
+    "upgrade",
+    "upgrade_failed",
+];
+
+/// The words of the head, and of each of the two places for text.
+const HEAD_WORDS: usize = 512;
+const TEXT_WORDS: usize = 4 * 1024 * 1024 / 8;
+
+/// More connections than any box has, where the limit of open files says nothing.
+const MOST_SLOTS: u64 = 1 << 19;
+
+/// How far a daemon has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// It is not up yet.
+    Starting,
+    /// It serves.
+    Running,
+    /// It has been asked to end, and does.
+    Ending,
+}
+
+/// The board.
+#[derive(Debug)]
+pub struct Board {
+    shared: SharedWords,
+}
+
+impl Board {
+    /// Makes one, with room for as many connections as there may ever be descriptors for.
+    pub fn new() -> Result<Self> {
+        let failed = |error| Failure::internal("make memory that outlives the daemon", error);
+        let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).map_err(|error| failed(error.into()))?;
+        let slots = most.div_euclid(2).min(MOST_SLOTS);
+        let room = Slots::words_for(usize::try_from(slots).unwrap_or(usize::MAX));
+        let shared = SharedWords::new(HEAD_WORDS + 2 * TEXT_WORDS + room).map_err(failed)?;
+        let board = Self { shared };
+        board.set(SLOTS, slots);
+        board.set(LAYOUT, Self::layout());
+        Ok(board)
+    }
+
+    /// Takes over one that another program has made.
+    pub(super) fn found(fd: OwnedFd) -> Result<Self> {
+        let shared = SharedWords::map(fd)
+            .map_err(|error| Failure::internal("take over the memory of another pepd", error))?;
+        let board = Self { shared };
+        match board.get(LAYOUT) == Self::layout() {
+            true => Ok(board),
+            false => Err(Failure::unavailable(
+                "the other pepd keeps its notes in another way: this one cannot go on with its \
+                 connections",
+            )),
+        }
+    }
+
+    /// Returns which layout this program knows: one that knows another cannot take over from it.
+    pub fn layout() -> u64 {
+        MAGIC | VERSION << 16 | u64::from(Slots::VERSION)
+    }
+
+    /// Returns the words for the notes on connections.
+    pub fn slots(&self) -> &'static [AtomicU64] {
+        let words = self.shared.words();
+        words.get(HEAD_WORDS + 2 * TEXT_WORDS..).unwrap_or_default()
+    }
+
+    /// Notes that a daemon is about to begin.
+    pub(super) fn begin(&self) {
+        self.set_stage(Stage::Starting);
+    }
+
+    /// Notes that a daemon has died.
+    pub(super) fn died(&self, death: Death) {
+        let kind = KINDS.iter().position(|kind| *kind == death.name());
+        let word = DEATHS + kind.unwrap_or(0);
+        self.set(word, self.get(word) + 1);
+        let (code, number) = match death {
+            Death::Signal(signal) => (1, u64::from((signal as i32).unsigned_abs())),
+            Death::Hang => (2, 0),
+            Death::Exit(code) => (3, code.into()),
+            Death::Upgrade => (4, 0),
+            Death::UpgradeFailed(error) => (5, error.unsigned_abs().into()),
+        };
+        self.set(DIED_OF, code | number << 8);
+        let now = pepd_sys::clock::monotonic().as_nanos();
+        self.set(DIED_AT, u64::try_from(now).unwrap_or(u64::MAX));
+    }
+
+    /// Returns what the daemon before this one died of, and when (CLOCK_MONOTONIC); none where this is
+    /// the first.
+    pub fn last_death(&self) -> Option<(Death, Duration)> {
+        let word = self.get(DIED_OF);
+        let number = word >> 8;
+        let death = match word & 0xff {
+            1 => {
+                let signal = i32::try_from(number).ok()?;
+                Death::Signal(signal.try_into().ok()?)
+            }
+            2 => Death::Hang,
+            3 => Death::Exit(u8::try_from(number).ok()?),
+            4 => Death::Upgrade,
+            5 => Death::UpgradeFailed(i32::try_from(number).ok()?),
+            _ => return None,
+        };
+        Some((death, Duration::from_nanos(self.get(DIED_AT))))
+    }
+
+    /// Returns how many daemons have died, by what they died of.
+    pub fn deaths(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let counts = (DEATHS..).map(|word| self.get(word));
+        KINDS.into_iter().zip(counts)
+    }
+
+    /// Returns how far the daemon has come.
+    pub fn stage(&self) -> Stage {
+        match self.get(STAGE) {
+            0 => Stage::Starting,
+            1 => Stage::Running,
+            _ => Stage::Ending,
+        }
+    }
+
+    /// Notes how far this daemon has come.
+    pub fn set_stage(&self, stage: Stage) {
+        self.set(STAGE, stage as u64);
+    }
+
+    /// Shows a sign of life.
+    pub fn beat(&self) {
+        self.set(BEATS, self.get(BEATS).wrapping_add(1));
+    }
+
+    pub(super) fn beats(&self) -> u64 {
+        self.get(BEATS)
+    }
+
+    /// Notes that an operator has asked for the end.
+    pub fn ask_to_end(&self) {
+        self.set(ASKED_TO_END, 1);
+    }
+
+    /// Tells whether an operator has asked for the end.
+    pub fn is_asked_to_end(&self) -> bool {
+        self.get(ASKED_TO_END) != 0
+    }
+
+    /// Notes the descriptor that holds the lock.
+    pub fn set_lock(&self, fd: RawFd) {
+        self.set(LOCK, u64::try_from(fd).map_or(0, |fd| fd + 1));
+    }
+
+    /// Returns the descriptor that holds the lock, if it has been taken.
+    pub fn lock(&self) -> Option<RawFd> {
+        RawFd::try_from(self.get(LOCK).checked_sub(1)?).ok()
+    }
+
+    /// Notes the text of the configuration that is in force from now on. One that has no room, which
+    /// is none, is not noted.
+    pub fn set_text(&self, text: &str) {
+        let place = 1 - (self.get(TEXT) & 1);
+        let Some(words) = self
+            .place(place)
+            .filter(|words| text.len() <= words.len() * 8)
+        else {
+            return;
+        };
+        for (word, bytes) in words.iter().zip(text.as_bytes().chunks(8)) {
+            let mut value = [0; 8];
+            value[..bytes.len()].copy_from_slice(bytes);
+            word.store(u64::from_le_bytes(value), Relaxed);
+        }
+        self.set(TEXT, (text.len() as u64) << 1 | place);
+    }
+
+    /// Returns the text of the configuration in force, if there is one yet.
+    pub fn text(&self) -> Option<String> {
+        let noted = self.get(TEXT);
+        let length = usize::try_from(noted >> 1)
+            .ok()
+            .filter(|length| *length > 0)?;
+        let words = self.place(noted & 1)?;
+        let bytes = words.get(..length.div_ceil(8))?.iter();
+        let mut bytes: Vec<u8> = bytes
+            .flat_map(|word| word.load(Relaxed).to_le_bytes())
+            .collect();
+        bytes.truncate(length);
+        String::from_utf8(bytes).ok()
+    }
+
+    fn place(&self, place: u64) -> Option<&'static [AtomicU64]> {
+        let first = HEAD_WORDS + usize::try_from(place).ok()? * TEXT_WORDS;
+        self.shared.words().get(first..first + TEXT_WORDS)
+    }
+
+    fn get(&self, word: usize) -> u64 {
+        self.shared
+            .words()
+            .get(word)
+            .map_or(0, |it| it.load(Acquire))
+    }
+
+    fn set(&self, word: usize, value: u64) {
+        if let Some(word) = self.shared.words().get(word) {
+            word.store(value, Release);
+        }
+    }
+}
+
+impl AsFd for Board {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_in_force_is_the_one_that_was_noted_last() {
+        let board = Board::new().unwrap();
+        assert_eq!(board.text(), None);
+        for text in ["[node]\n", "short", "[node]\nname = \"hé\"\n", "x"] {
+            board.set_text(text);
+            assert_eq!(board.text().as_deref(), Some(text));
+        }
+    }
+
+    #[test]
+    fn a_death_is_told_as_it_was() {
+        let board = Board::new().unwrap();
+        assert_eq!(board.last_death(), None);
+        let deaths = [
+            Death::Signal(nix::sys::signal::Signal::SIGSEGV),
+            Death::Hang,
+            Death::Exit(101),
+            Death::Upgrade,
+            Death::UpgradeFailed(2),
+        ];
+        for death in deaths {
+            board.died(death);
+            assert_eq!(board.last_death().map(|(it, _)| it), Some(death));
+        }
+        let counts: Vec<_> = board.deaths().collect();
+        let expected = [
+            ("crash", 1),
+            ("killed", 0),
+            ("hang", 1),
+            ("exit", 1),
+            ("upgrade", 1),
+            ("upgrade_failed", 1),
+        ];
+        assert_eq!(counts, expected);
+    }
+}

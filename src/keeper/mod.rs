@@ -1,0 +1,164 @@
+//! The keeper: the process that systemd started, which makes the daemon and, when that dies, makes
+//! another one. It has one thread, reads nothing that comes from outside, and does little.
+//!
+//! Both have one table of descriptors (`pepd-sys`, `process.rs`): whatever the daemon has open stays
+//! open when it dies, connections with it. What the next one needs to go on with them is on the
+//! [`board`], memory that both have. How often that is done is [`deaths`]' to say.
+
+pub mod board;
+mod deaths;
+mod upgrade;
+mod watch;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use nix::sys::prctl::{set_child_subreaper, set_pdeathsig};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, sigprocmask};
+use nix::unistd::{Pid, getpid, getppid, setpgid};
+use pepd_sys::process::{Side, clone_sharing_descriptors};
+
+use self::board::Stage;
+use self::deaths::{Death, Deaths, Verdict};
+use self::upgrade::Former;
+pub use self::upgrade::own_path;
+use self::watch::{Ended, watch};
+use crate::cli::RunArgs;
+use crate::commands;
+use crate::exit::{Failure, Result};
+
+/// The signals that the keeper waits for: those of an operator, which it passes on, but for that of
+/// an upgrade; and that of its child's end.
+const SIGNALS: [Signal; 5] = [
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGTERM,
+    Signal::SIGUSR2,
+    Signal::SIGCHLD,
+];
+
+/// The pause before another daemon is made where the last one did not come up.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Runs the daemon in a process of its own until that ends, and again where it dies.
+///
+/// In that process it returns as well, once: with what has become of the daemon.
+pub fn run(args: &RunArgs) -> Result<ExitCode> {
+    let file = &args.file;
+    let path = own_path();
+    let (board, mut former) = upgrade::take_over(args)?;
+    let usual_signals = block_signals()?;
+    // What the daemon has started, and cannot see the end of, is the keeper's to end.
+    set_child_subreaper(true).map_err(|error| Failure::internal("adopt processes", error))?;
+    let keeper = getpid();
+    let mut deaths = Deaths::after(args.board.is_some());
+    loop {
+        board.begin();
+        let side = clone_sharing_descriptors()
+            .map_err(|error| Failure::internal("start the daemon's process", error))?;
+        let child = match side {
+            Side::Parent(child) => Pid::from_raw(child),
+            Side::Child => {
+                begin_child(keeper, &usual_signals)?;
+                let kept = former.as_ref().map(Former::as_fd);
+                return commands::run::run(file, board, kept, keeper).map(|()| ExitCode::SUCCESS);
+            }
+        };
+        let ended = watch(child, &board, &mut former)?;
+        let stage = board.stage();
+        let death = match judge(ended, stage, deaths.was_up(stage)) {
+            Judged::Over(code) => return Ok(ExitCode::from(code)),
+            Judged::Ended(signal) => return Ok(end_by(signal)),
+            Judged::Died(death) => death,
+        };
+        watch::end_the_rest()?;
+        if let Some(former) = &former {
+            // It returns where that program is not to be had any more: this one goes on.
+            board.died(Death::UpgradeFailed(death.number()));
+            let _ = former.become_again(file, &board);
+            block_signals()?;
+        }
+        if death == Death::Upgrade {
+            board.died(death);
+            let error = upgrade::become_program(&path, file, &board);
+            block_signals()?;
+            board.died(Death::UpgradeFailed(error.raw_os_error().unwrap_or(0)));
+            continue;
+        }
+        board.died(death);
+        match deaths.note(death, stage, pepd_sys::clock::monotonic()) {
+            Verdict::Again => {}
+            Verdict::AgainLater => watch::pause(PAUSE)?,
+            Verdict::GiveUp => {
+                return Err(Failure::internal(
+                    "the daemon has died again and again",
+                    format!("{death}; connections are reset, and new ones routed"),
+                ));
+            }
+        }
+    }
+}
+
+/// What the end of a daemon means.
+enum Judged {
+    /// It is over, with this exit code.
+    Over(u8),
+    /// It was asked to end by this signal before it could hear of it, and did.
+    Ended(Signal),
+    /// Its connections are to live on.
+    Died(Death),
+}
+
+fn judge(ended: Ended, stage: Stage, was_up: bool) -> Judged {
+    match (ended, stage) {
+        (Ended::Upgrade, _) => Judged::Died(Death::Upgrade),
+        (Ended::Exited(0), _) => Judged::Over(0),
+        (Ended::Exited(code), Stage::Starting) if !was_up => Judged::Over(code),
+        (Ended::Exited(code), Stage::Ending) => Judged::Over(code),
+        (Ended::Exited(code), _) => Judged::Died(Death::Exit(code)),
+        (Ended::Hung, _) => Judged::Died(Death::Hang),
+        (Ended::Signalled(signal, asked), Stage::Starting) if asked && !was_up => {
+            Judged::Ended(signal)
+        }
+        (Ended::Signalled(signal, _), _) => Judged::Died(Death::Signal(signal)),
+    }
+}
+
+/// Blocks the signals that the keeper waits for; gives the mask that it had.
+fn block_signals() -> Result<SigSet> {
+    let mut before = SigSet::empty();
+    let waited: SigSet = SIGNALS.into_iter().collect();
+    sigprocmask(SigmaskHow::SIG_BLOCK, Some(&waited), Some(&mut before))
+        .map_err(|error| Failure::internal("block signals", error))?;
+    Ok(before)
+}
+
+/// Makes a new process the daemon's: with the usual signals, not in the group that a terminal's
+/// signals go to, which come by the keeper, and not without it.
+fn begin_child(keeper: Pid, usual_signals: &SigSet) -> Result {
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(usual_signals), None)
+        .map_err(|error| Failure::internal("unblock signals", error))?;
+    setpgid(Pid::from_raw(0), Pid::from_raw(0))
+        .map_err(|error| Failure::internal("make a process group", error))?;
+    end_with(keeper)
+}
+
+/// Has this process end when its keeper does. What the kernel takes back when a process becomes
+/// another user (commit_creds, kernel/cred.c).
+pub fn end_with(keeper: Pid) -> Result {
+    set_pdeathsig(Signal::SIGKILL)
+        .map_err(|error| Failure::internal("end with the keeper", error))?;
+    if getppid() == keeper {
+        return Ok(());
+    }
+    Err(Failure::temporary("its keeper has ended"))
+}
+
+/// Ends as a signal ends a process, so that whoever waits for this one sees which it was.
+fn end_by(signal: Signal) -> ExitCode {
+    let one: SigSet = [signal].into_iter().collect();
+    // It is pending, and so ends the process, once it is not blocked any more.
+    let _ = kill(getpid(), signal);
+    let _ = sigprocmask(SigmaskHow::SIG_UNBLOCK, Some(&one), None);
+    ExitCode::FAILURE
+}

@@ -1,0 +1,104 @@
+//! The keeper becomes another program, and back again where that does not bring a daemon up.
+//!
+//! A process that executes a program keeps its number, and the descriptors that are not to be closed
+//! then. So all of them are marked so for a moment, connections with the rest, and the board with
+//! them, by which the new program finds everything.
+
+use std::fs::File as OpenFile;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::fcntl::OFlag;
+use pepd_sys::descriptors::{self, Left};
+
+use super::board::Board;
+use crate::cli::{File, RunArgs};
+use crate::exit::{Failure, Result};
+
+/// The program that this process was before, which it becomes again if no daemon comes up.
+///
+/// Its descriptor is the daemon's as well, and so nobody's to close: once it is not needed any more, the
+/// next daemon closes it with all else that nobody knows.
+#[derive(Debug)]
+pub(super) struct Former(&'static OwnedFd);
+
+/// Takes over the board, and the program before this one, where this one has been executed in the
+/// place of another.
+pub(super) fn take_over(args: &RunArgs) -> Result<(Board, Option<Former>)> {
+    let Some(board) = args.board else {
+        return Ok((Board::new()?, None));
+    };
+    let failed = |error| Failure::internal("take over from the program before", error);
+    let mut left = Left::find(&[]).map_err(failed)?;
+    let taken = (left.take(board), args.former.and_then(|fd| left.take(fd)));
+    // The rest is the next daemon's to find.
+    left.leave();
+    descriptors::close_all_on_exec().map_err(failed)?;
+    let (Some(board), former) = taken else {
+        return Err(Failure::unavailable(
+            "--board is for pepd itself, when it becomes another program",
+        ));
+    };
+    let former = former.map(|fd| Former(Box::leak(Box::new(fd))));
+    Ok((Board::found(board)?, former))
+}
+
+/// The path of the program that this process runs: of the file that is there now, if it has been
+/// replaced.
+pub fn own_path() -> PathBuf {
+    let path = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("pepd"));
+    // As the kernel says of a file that is not there any more (proc_pid_exe(5)).
+    let text = path.to_string_lossy().into_owned();
+    text.strip_suffix(" (deleted)").map_or(path, PathBuf::from)
+}
+
+/// Becomes the program at `path`. It returns only where that is not possible, and nothing has changed.
+pub(super) fn become_program(path: &Path, file: &File, board: &Board) -> io::Error {
+    let own = OpenFile::options()
+        .read(true)
+        .custom_flags(OFlag::O_CLOEXEC.bits())
+        .open("/proc/self/exe");
+    let own = match own {
+        Ok(own) => own,
+        Err(error) => return error,
+    };
+    execute(path, file, board, Some(own.as_raw_fd()))
+}
+
+impl Former {
+    /// Borrows its descriptor, which is to stay open.
+    pub(super) fn as_fd(&self) -> BorrowedFd<'static> {
+        self.0.as_fd()
+    }
+
+    /// Becomes it again. It returns only where that is not possible.
+    pub(super) fn become_again(&self, file: &File, board: &Board) -> io::Error {
+        let path = format!("/proc/self/fd/{}", self.0.as_raw_fd());
+        execute(Path::new(&path), file, board, None)
+    }
+}
+
+fn execute(path: &Path, file: &File, board: &Board, former: Option<RawFd>) -> io::Error {
+    let mut program = Command::new(path);
+    program.arg0("pepd").args(["run", "-c"]).arg(&file.path);
+    if let Some(node) = &file.node {
+        program.args(["--node", node]);
+    }
+    program.arg(format!("--board={}", board.as_fd().as_raw_fd()));
+    if let Some(former) = former {
+        program.arg(format!("--former={former}"));
+    }
+    if let Err(error) = descriptors::keep_all_on_exec() {
+        return error;
+    }
+    let error = program.exec();
+    // Programs that are started later are to have none of them.
+    match descriptors::close_all_on_exec() {
+        Ok(()) => error,
+        Err(worse) => worse,
+    }
+}

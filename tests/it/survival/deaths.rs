@@ -1,0 +1,154 @@
+//! What the daemon's process dies of, how often it may, and what it leaves.
+
+use std::fs;
+
+use anyhow::{Result, ensure};
+use nix::sys::signal::{Signal, kill};
+use pepd_testbed::traffic::{End, Pattern, receive};
+use pepd_testbed::{Family, Pepd, Stage, Via, World, require, wait_until};
+use rstest::rstest;
+
+use super::await_line;
+use crate::harness::{LIMIT, PEPD};
+
+/// The most that the keeper may have in memory of its own, in KiB.
+const KEEPERS_KIB: u64 = 4096;
+
+#[rstest]
+// Rust's own handler takes SIGSEGV, and lets a program live on that has not done anything.
+#[case::of_a_wrong_instruction(Signal::SIGILL)]
+#[case::by_its_own_hand(Signal::SIGABRT)]
+#[case::killed(Signal::SIGKILL)]
+// The keeper kills it once it has shown no sign of life for ten seconds.
+#[case::it_hangs(Signal::SIGSTOP)]
+fn whatever_it_dies_of_connections_go_on(#[case] signal: Signal) -> Result<()> {
+    require!(root);
+    let mut stage = Stage::open(Via::Pepd, PEPD)?;
+    let pairs = [Family::V4, Family::V6].map(|family| stage.world.pair(family));
+    for pair in &pairs {
+        let pair = pair.as_ref().unwrap();
+        pair.exchange(100_000)?;
+    }
+    let before = stage.pepd()?.daemon()?;
+    stage.pepd()?.dies(signal)?;
+    ensure!(stage.pepd()?.daemon()? != before, "the same process");
+    for pair in pairs {
+        pair?.exchange(100_000)?;
+    }
+    for family in Family::BOTH {
+        ensure!(stage.world.probe(family)?.1, "{family} is not split");
+    }
+    await_line(&stage, "this one goes on connections=2")?;
+    stage.finish()
+}
+
+#[test]
+fn five_crashes_in_a_minute_are_the_end_and_new_connections_are_routed() -> Result<()> {
+    require!(root);
+    let mut stage = Stage::open(Via::Pepd, PEPD)?;
+    let pair = stage.world.pair(Family::V4)?;
+    for _ in 0..4 {
+        stage.pepd()?.dies(Signal::SIGILL)?;
+        pair.exchange(10_000)?;
+    }
+    kill(stage.pepd()?.daemon()?, Signal::SIGILL)?;
+    let (status, log) = stage.pepd.take().unwrap().wait()?;
+    ensure!(status.code() == Some(70), "{status}: {log}");
+    ensure!(log.contains("has died again and again"), "{log}");
+    let (_, end) = receive(&pair.client, &Pattern::new(0), 0)?;
+    ensure!(end == End::RESET, "{end:?}");
+    let (routed, split) = stage.world.probe(Family::V4)?;
+    ensure!(!split, "split by nobody");
+    routed.exchange(10_000)?;
+    Ok(())
+}
+
+/// Neither descriptors, nor processes, nor state in the kernel; and the keeper stays as small as it is.
+#[test]
+fn nothing_is_left_of_those_that_have_died() -> Result<()> {
+    require!(root);
+    let mut stage = Stage::open(Via::Pepd, PEPD)?;
+    let pair = stage.world.pair(Family::V4)?;
+    pair.exchange(100_000)?;
+    stage.pepd()?.dies(Signal::SIGKILL)?;
+    pair.exchange(100_000)?;
+    let before = (stage.pepd()?.descriptors()?, stage.world.steady_state()?);
+    for _ in 0..10 {
+        stage.pepd()?.dies(Signal::SIGKILL)?;
+        pair.exchange(100_000)?;
+    }
+    let Stage { world, pepd, .. } = &stage;
+    let pepd = pepd.as_ref().unwrap();
+    wait_until(LIMIT, "as many descriptors as before", || {
+        pepd.descriptors().is_ok_and(|now| now <= before.0)
+    })?;
+    assert_eq!(world.steady_state()?, before.1);
+    let keeper = pepd.process().pid();
+    let children = fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children"))?;
+    assert_eq!(children.split_whitespace().count(), 1, "{children}");
+    let status = fs::read_to_string(format!("/proc/{keeper}/status"))?;
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    assert_eq!(field("Threads:"), Some(1));
+    let own = field("RssAnon:").unwrap();
+    ensure!(own <= KEEPERS_KIB, "{own} KiB");
+    stage.finish()
+}
+
+/// Who dies while it drains is followed by one that drains.
+#[test]
+fn a_drain_goes_on() -> Result<()> {
+    require!(root);
+    let config = World::config().replace("drain = \"5s\"", "drain = \"10min\"");
+    let mut stage = Stage::with_config(PEPD, &config)?;
+    let pair = stage.world.pair(Family::V4)?;
+    pair.exchange(10_000)?;
+    let mut pepd = stage.pepd.take().unwrap();
+    pepd.signal(Signal::SIGTERM)?;
+    pepd.says("STOPPING=1")?;
+    pair.exchange(10_000)?;
+    kill(pepd.daemon()?, Signal::SIGKILL)?;
+    pepd.says("STOPPING=1")?;
+    pair.exchange(10_000)?;
+    let (routed, split) = stage.world.probe(Family::V4)?;
+    ensure!(!split, "it drains");
+    routed.exchange(10_000)?;
+    drop(pair);
+    let (status, log) = pepd.wait()?;
+    ensure!(status.code() == Some(0), "{status}: {log}");
+    Ok(())
+}
+
+/// The configuration in force stays in force, whatever has become of the file.
+#[test]
+fn the_file_may_be_wrong_or_gone_meanwhile() -> Result<()> {
+    require!(root);
+    let mut stage = Stage::open(Via::Pepd, PEPD)?;
+    let pair = stage.world.pair(Family::V4)?;
+    let early = World::early_config();
+    stage.pepd()?.reload(&early)?;
+    fs::write(stage.pepd()?.config_file(), "no configuration")?;
+    stage.pepd()?.dies(Signal::SIGKILL)?;
+    pair.exchange(10_000)?;
+    fs::remove_file(stage.pepd()?.config_file())?;
+    stage.pepd()?.dies(Signal::SIGKILL)?;
+    pair.exchange(10_000)?;
+    ensure!(stage.world.probe(Family::V4)?.1, "not split");
+    stage.finish()
+}
+
+/// Who keeps the keeper from living ends the daemon, too.
+#[test]
+fn without_its_keeper_it_ends() -> Result<()> {
+    require!(root);
+    let mut stage = Stage::open(Via::Pepd, PEPD)?;
+    let pair = stage.world.pair(Family::V4)?;
+    let pepd: Pepd = stage.pepd.take().unwrap();
+    // It waits for the end of both.
+    pepd.kill()?;
+    let (_, end) = receive(&pair.client, &Pattern::new(0), 0)?;
+    ensure!(end == End::RESET, "{end:?}");
+    Ok(())
+}

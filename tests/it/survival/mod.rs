@@ -1,0 +1,19 @@
+//! What happens to connections when the daemon's process dies, and another one goes on.
+
+mod crash;
+mod deaths;
+mod half_way;
+mod upgrade;
+
+use anyhow::Result;
+use pepd_testbed::{Stage, wait_until};
+
+use crate::harness::LIMIT;
+
+/// Waits until the daemon has logged `words`.
+fn await_line(stage: &Stage, words: &str) -> Result<()> {
+    wait_until(LIMIT, &format!("`{words}` in the log"), || {
+        let pepd = stage.pepd.as_ref();
+        pepd.is_some_and(|pepd| pepd.log().contains(words))
+    })
+}

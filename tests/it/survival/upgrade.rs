@@ -1,0 +1,107 @@
+//! Another program takes over, and no connection is lost; or it cannot, and the old one goes on.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+use pepd_testbed::{Family, Finished, Pepd, Stage, World, install, require, run};
+use tempfile::TempDir;
+
+use super::await_line;
+use crate::harness::{LIMIT, PEPD};
+
+/// A daemon whose program is a file of its own.
+struct Installed {
+    stage: Stage,
+    directory: TempDir,
+}
+
+impl Installed {
+    fn start() -> Result<Self> {
+        let directory = TempDir::with_prefix("pepd-upgrade-")?;
+        let world = World::standard()?;
+        let mut it = Self {
+            stage: Stage::in_world(world, pepd_testbed::Via::Routing, PEPD, "")?,
+            directory,
+        };
+        it.put(Path::new(PEPD))?;
+        let config = World::config() + &it.stage.world.admin();
+        let pepd = Pepd::start(it.program(), it.stage.world.hb(), &config)?;
+        it.stage.pepd = Some(pepd);
+        Ok(it)
+    }
+
+    fn program(&self) -> PathBuf {
+        self.directory.path().join("pepd")
+    }
+
+    /// Puts a program in its place, as a package does.
+    fn put(&self, program: &Path) -> Result<()> {
+        let new = self.directory.path().join("new");
+        install(program, &new)?;
+        Ok(fs::rename(new, self.program())?)
+    }
+
+    fn upgrade(&self) -> Result<Finished> {
+        let mut command = Command::new(PEPD);
+        command.args(["upgrade", "--socket"]);
+        run(command.arg(self.stage.world.admin_socket()), LIMIT)
+    }
+}
+
+#[test]
+fn connections_outlive_it() -> Result<()> {
+    require!(root);
+    let mut it = Installed::start()?;
+    let pairs = [Family::V4, Family::V6].map(|family| it.stage.world.pair(family));
+    let pairs = pairs.into_iter().collect::<Result<Vec<_>>>()?;
+    let keeper = it.stage.pepd()?.process().pid();
+    for _ in 0..5 {
+        it.put(Path::new(PEPD))?;
+        let daemon = it.stage.pepd()?.daemon()?;
+        let said = it.upgrade()?.success()?;
+        ensure!(said.contains("upgraded: 2 connections went on"), "{said}");
+        ensure!(it.stage.pepd()?.daemon()? != daemon, "the same process");
+        for pair in &pairs {
+            pair.exchange(100_000)?;
+        }
+    }
+    assert_eq!(it.stage.pepd()?.process().pid(), keeper);
+    ensure!(it.stage.world.probe(Family::V4)?.1, "not split");
+    it.stage.pepd()?.dies(nix::sys::signal::Signal::SIGKILL)?;
+    for pair in &pairs {
+        pair.exchange(100_000)?;
+    }
+    it.stage.finish()
+}
+
+#[test]
+fn where_it_cannot_the_old_one_goes_on() -> Result<()> {
+    require!(root);
+    let mut it = Installed::start()?;
+    let pair = it.stage.world.pair(Family::V4)?;
+    // One that refuses.
+    let script = it.directory.path().join("script");
+    fs::File::create(&script)?.write_all(b"#!/bin/sh\nexit 78\n")?;
+    it.put(&script)?;
+    let refused = it.upgrade()?;
+    ensure!(refused.status.code() == Some(69), "{refused:?}");
+    ensure!(
+        refused.stderr.contains("the old one goes on"),
+        "{refused:?}"
+    );
+    pair.exchange(10_000)?;
+    // None.
+    fs::remove_file(it.program())?;
+    let missing = it.upgrade()?;
+    ensure!(missing.status.code() == Some(69), "{missing:?}");
+    pair.exchange(10_000)?;
+    // None, and nobody has asked.
+    it.stage.pepd()?.signal(nix::sys::signal::Signal::SIGUSR2)?;
+    it.stage.pepd()?.says("READY=1")?;
+    pair.exchange(10_000)?;
+    await_line(&it.stage, "an upgrade that failed")?;
+    it.stage.finish()
+}
