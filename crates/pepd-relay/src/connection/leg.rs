@@ -75,6 +75,15 @@ impl Failure {
     }
 }
 
+/// What has become of a leg's socket, as another process has left it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Fate {
+    /// The error that has been taken from it.
+    pub(crate) taken: Option<Failure>,
+    /// Whether an error waits there to be taken.
+    pub(crate) waits: bool,
+}
+
 /// The result of reading from a leg.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Input {
@@ -133,10 +142,11 @@ pub(crate) struct LegState {
 }
 
 impl LegState {
-    /// Begins with an error that another process has taken.
-    pub(crate) fn with_failure(failure: Option<Failure>) -> Self {
+    /// Goes on with a socket as another process has left it.
+    pub(crate) fn found(as_it_is: Fate) -> Self {
         Self {
-            failure,
+            failure: as_it_is.taken,
+            error_waits: as_it_is.waits && as_it_is.taken.is_none(),
             ..Self::default()
         }
     }

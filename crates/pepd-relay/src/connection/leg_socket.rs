@@ -12,7 +12,7 @@ use socket2::SockRef;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{Interest, Ready};
 
-use crate::connection::leg::{Failure, Input, LegIo, LegState, Output, Urgent};
+use crate::connection::leg::{Failure, Fate, Input, LegIo, LegState, Output, Urgent};
 use crate::shortage::{self, is_shortage};
 
 /// A connected, non-blocking socket of one leg.
@@ -31,14 +31,11 @@ impl LegSocket {
     /// Registers a connected or connecting socket with the worker's runtime; where the kernel lacks
     /// memory for it, again and again for some seconds.
     pub(crate) async fn register(fd: OwnedFd) -> io::Result<Self> {
-        Self::register_found(fd, None).await
+        Self::register_found(fd, Fate::default()).await
     }
 
     /// The same, of one with which another process has begun, and which may have failed since.
-    pub(crate) async fn register_found(
-        mut fd: OwnedFd,
-        failure: Option<Failure>,
-    ) -> io::Result<Self> {
+    pub(crate) async fn register_found(mut fd: OwnedFd, as_it_is: Fate) -> io::Result<Self> {
         let interest =
             Interest::READABLE | Interest::WRITABLE | Interest::PRIORITY | Interest::ERROR;
         let mut pauses = shortage::pauses();
@@ -47,7 +44,7 @@ impl LegSocket {
                 Ok(registered) => {
                     return Ok(Self {
                         fd: Arc::new(registered),
-                        state: LegState::with_failure(failure),
+                        state: LegState::found(as_it_is),
                     });
                 }
                 Err(refused) => refused,

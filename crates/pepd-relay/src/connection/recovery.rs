@@ -12,7 +12,7 @@
 
 use libc::{ECONNRESET, EPIPE};
 
-use crate::connection::leg::Failure;
+use crate::connection::leg::{Failure, Fate};
 use crate::connection::state::State;
 
 /// What was noted of a direction.
@@ -77,7 +77,7 @@ pub(crate) enum Unclear {
     Contradiction { lag: i64 },
 }
 
-/// Both directions, and what the legs have failed with; that from the client, and the client's, first.
+/// Both directions, or both legs; that from the client, and the client's, first.
 pub(crate) type Both<T> = [T; 2];
 
 /// Finds how a connection goes on. The first direction is that from the first leg to the second.
@@ -85,7 +85,7 @@ pub(crate) fn recover(
     noted: &Both<Noted>,
     failures: Both<Option<Failure>>,
     legs: &Both<Figures>,
-) -> Result<(Both<Recovered>, Both<Option<Failure>>), Unclear> {
+) -> Result<(Both<Recovered>, Both<Fate>), Unclear> {
     let failure = |leg: usize| {
         let (from, towards) = (&noted[leg], &noted[1 - leg]);
         failures[leg].or_else(|| taken_error(from, towards, &legs[leg], &legs[1 - leg]))
@@ -95,7 +95,13 @@ pub(crate) fn recover(
         let (source, sink) = (&legs[from], &legs[1 - from]);
         direction(&noted[from], source, sink, failures[1 - from].is_some())
     };
-    Ok(([way(0)?, way(1)?], failures))
+    // What is not known to have failed would be taken for whole until the reactor has looked at it: an
+    // end of the other leg could come first, with a byte in hand that is lost anyway.
+    let fate = |leg: usize| Fate {
+        taken: failures[leg],
+        waits: legs[leg].error_waits,
+    };
+    Ok(([way(0)?, way(1)?], [fate(0), fate(1)]))
 }
 
 fn direction(

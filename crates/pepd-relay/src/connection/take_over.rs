@@ -11,7 +11,7 @@ use socket2::SockRef;
 use crate::connection::direction::Direction;
 use crate::connection::establish::{Established, Parties, info, legs, watch};
 use crate::connection::forward::Connection;
-use crate::connection::leg::Failure;
+use crate::connection::leg::Fate;
 use crate::connection::leg_socket::LegSocket;
 use crate::connection::record::ConnectionRecord;
 use crate::connection::state::Way;
@@ -29,7 +29,7 @@ pub(super) async fn take_over(
         identity,
         slot,
         legs: [client, upstream],
-        failures,
+        fates,
         ways: [(up, up_pipe), (down, down_pipe)],
     } = found;
     let shared = &context.shared;
@@ -39,7 +39,7 @@ pub(super) async fn take_over(
     for (socket, leg) in [&client, &upstream].into_iter().zip(legs) {
         renew_congestion(socket, leg);
     }
-    let registered = register([client, upstream], failures).await;
+    let registered = register([client, upstream], fates).await;
     let [client, upstream] = match registered {
         Ok(legs) => legs,
         Err(error) => {
@@ -82,11 +82,11 @@ pub(super) async fn take_over(
 
 async fn register(
     [client, upstream]: [OwnedFd; 2],
-    failures: [Option<Failure>; 2],
+    fates: [Fate; 2],
 ) -> io::Result<[LegSocket; 2]> {
     Ok([
-        LegSocket::register_found(client, failures[0]).await?,
-        LegSocket::register_found(upstream, failures[1]).await?,
+        LegSocket::register_found(client, fates[0]).await?,
+        LegSocket::register_found(upstream, fates[1]).await?,
     ])
 }
 

@@ -21,7 +21,7 @@ use super::layout::{
     URGENT_SHIFT, WAY_INODE, WAY_PIPE, WAY_STATE, WAYS,
 };
 use super::slot::{Identity, Slot};
-use crate::connection::leg::Failure;
+use crate::connection::leg::{Failure, Fate};
 use crate::connection::memo::Memo as _;
 use crate::connection::recovery::{Both, Figures, Noted, Recovered, Stage, Unclear, recover};
 use crate::connection::state::{State, Way};
@@ -34,9 +34,9 @@ const MOST_DEATHS: u64 = 2;
 pub(crate) struct FoundConnection {
     pub(crate) identity: Identity,
     pub(crate) slot: Slot,
-    /// The client leg's socket and the upstream leg's, and what they have failed with.
+    /// The client leg's socket and the upstream leg's, and what has become of them.
     pub(crate) legs: Both<OwnedFd>,
-    pub(crate) failures: Both<Option<Failure>>,
+    pub(crate) fates: Both<Fate>,
     /// The direction from the client and the other one, each with its pipe.
     pub(crate) ways: Both<(Recovered, Option<Pipe>)>,
 }
@@ -154,7 +154,7 @@ fn take(
         noted(&slot, WAYS[1], pipes[1].as_ref()),
     ];
     let failures = halves(slot.load(FAILURES)).map(|errno| (errno != 0).then_some(Failure(errno)));
-    let (ways, failures) = recover(&noted, failures, &figures)
+    let (ways, fates) = recover(&noted, failures, &figures)
         .map_err(|why| LostBecause::Unclear(UnclearBytes(why)))?;
     for ((way, recovered), pipe) in [Way::Up, Way::Down].into_iter().zip(&ways).zip(&mut pipes) {
         if recovered.state.is_final() {
@@ -170,7 +170,7 @@ fn take(
         identity,
         slot,
         legs,
-        failures,
+        fates,
         ways: [(ways[0], up), (ways[1], down)],
     })
 }

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use tokio::io::{Interest, Ready};
 
 use super::socket::{Event, SimSocket, byte_at};
-use crate::connection::leg::{Failure, Input, LegIo, LegState, Output, Urgent};
+use crate::connection::leg::{Failure, Fate, Input, LegIo, LegState, Output, Urgent};
 use crate::pipe_pool::{LendPipes, LentPipe};
 
 /// One of the two sockets.
@@ -127,11 +127,11 @@ pub(super) struct SimLeg {
 }
 
 impl SimLeg {
-    pub(super) fn new(world: &Rc<World>, side: Side, failure: Option<Failure>) -> Self {
+    pub(super) fn new(world: &Rc<World>, side: Side, as_it_is: Fate) -> Self {
         Self {
             world: Rc::clone(world),
             side,
-            state: LegState::with_failure(failure),
+            state: LegState::found(as_it_is),
         }
     }
 

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use super::leg::{Died, Side, SimLeg, SimLoan, SimPipe, SimPool, World};
 use crate::connection::direction::Direction;
 use crate::connection::forward::Connection;
-use crate::connection::leg::Failure;
+use crate::connection::leg::{Failure, Fate};
 use crate::connection::memo::Memo;
 use crate::connection::recovery::{Both, Noted, Recovered, Unclear, recover};
 use crate::connection::state::{State, Way};
@@ -81,7 +81,7 @@ impl SimMemo {
     }
 
     /// Finds how the connection goes on.
-    fn recover(&self, early: u64) -> Result<(Both<Recovered>, Both<Option<Failure>>), Unclear> {
+    fn recover(&self, early: u64) -> Result<(Both<Recovered>, Both<Fate>), Unclear> {
         let noted = [self.kept(Way::Up).noted(), self.kept(Way::Down).noted()];
         let [mut client, mut upstream] =
             [Side::Client, Side::Upstream].map(|side| self.world.socket(side).borrow().figures(0));

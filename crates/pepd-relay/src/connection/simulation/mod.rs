@@ -26,6 +26,7 @@ use self::memo::{Joined, SimMemo, outlive};
 use self::oracle::{Oracle, check_loans};
 use crate::connection::direction::{Direction, Need};
 use crate::connection::forward::{Connection, Next, interest};
+use crate::connection::leg::Fate;
 use crate::connection::state::Way;
 
 /// More steps than any history takes: a connection that makes more wakes itself.
@@ -65,8 +66,8 @@ fn relay_one_direction(history: &History) {
     let mut direction = Direction::new(Way::Up);
     direction.sent_early(history.early);
     let (source, sink) = (
-        SimLeg::new(&world, Side::Client, None),
-        SimLeg::new(&world, Side::Upstream, None),
+        SimLeg::new(&world, Side::Client, Fate::default()),
+        SimLeg::new(&world, Side::Upstream, Fate::default()),
     );
     let mut memory = (source, sink, direction);
     let mut oracle = Oracle::new(Side::Client, Side::Upstream);
@@ -106,8 +107,8 @@ fn relay_both_directions(history: &History) {
     let memo = SimMemo::new(&world);
     let early = history.early as u64;
     let (client, upstream) = (
-        SimLeg::new(&world, Side::Client, None),
-        SimLeg::new(&world, Side::Upstream, None),
+        SimLeg::new(&world, Side::Client, Fate::default()),
+        SimLeg::new(&world, Side::Upstream, Fate::default()),
     );
     let mut connection: Joined = Connection::new(client, upstream, memo.clone());
     connection.up.sent_early(history.early);
