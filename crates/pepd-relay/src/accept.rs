@@ -12,6 +12,7 @@ use socket2::{Domain, SockAddr, SockRef, Socket};
 use tokio::task::JoinSet;
 
 use crate::connection::{Accepted, Upstream, serve};
+use crate::essential::essential;
 use crate::handshake::table::Claim;
 use crate::listener::Listener;
 use crate::registered::register;
@@ -30,7 +31,7 @@ const ACCEPTS_PER_TURN: u32 = 32;
 pub(crate) fn accept_on(context: &Arc<Context>, listeners: Vec<Listener>) -> JoinSet<()> {
     let mut set = JoinSet::new();
     for listener in listeners {
-        set.spawn(accept_loop(Arc::clone(context), listener));
+        set.spawn(essential(accept_loop(Arc::clone(context), listener)));
     }
     set
 }

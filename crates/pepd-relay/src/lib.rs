@@ -16,6 +16,7 @@ mod accept;
 mod asymmetric_routes;
 mod call;
 mod connection;
+mod essential;
 mod fast_open;
 mod gate_history;
 mod handle;

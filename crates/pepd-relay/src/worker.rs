@@ -14,6 +14,7 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use crate::accept::{self, accept_on};
 use crate::connection;
+use crate::essential::essential;
 use crate::handshake::{expiry, queue};
 use crate::listener::Listener;
 use crate::outage::{self, Links};
@@ -138,7 +139,7 @@ impl Worker {
         let worker_beat = Arc::clone(&beat);
         // When it ends it drops every connection, and so resets it.
         let thread = runtime_thread::spawn(format!("worker-{index}"), move || {
-            run(context, listeners, share, inbox, worker_beat)
+            essential(run(context, listeners, share, inbox, worker_beat))
         })?;
         Ok(Self {
             commands,
@@ -186,7 +187,7 @@ async fn run(
         tokio::spawn(connection::go_on(Arc::clone(&context), found));
     }
     accept::serve_all(&context, share.clients);
-    tokio::spawn(async move {
+    tokio::spawn(essential(async move {
         let mut interval = tokio::time::interval(BEAT);
         loop {
             interval.tick().await;
@@ -194,9 +195,9 @@ async fn run(
             beat.last
                 .store(u64::try_from(now).unwrap_or(u64::MAX), Relaxed);
         }
-    });
-    tokio::spawn(expiry::run(Arc::clone(&context)));
-    tokio::spawn(sample::sample_all(Arc::clone(&context)));
+    }));
+    tokio::spawn(essential(expiry::run(Arc::clone(&context))));
+    tokio::spawn(essential(sample::sample_all(Arc::clone(&context))));
     let mut accepting = accept_on(&context, listeners);
     let mut retiring: VecDeque<AbortHandle> = VecDeque::new();
     let mut reading = JoinSet::new();
@@ -221,7 +222,8 @@ async fn run(
             }
             Command::ReadQueue(queue) => {
                 reading.abort_all();
-                reading.spawn(queue::read(Arc::clone(&context), Arc::new(queue)));
+                let read = queue::read(Arc::clone(&context), Arc::new(queue));
+                reading.spawn(essential(read));
             }
             Command::LinkGone(leg) => {
                 let link = links.entry(Arc::clone(&leg)).or_default();
@@ -257,7 +259,7 @@ impl LinkTask {
         task: impl Future<Output = ()> + 'static + Send,
         before: Option<outage::Before>,
     ) {
-        let task = tokio::spawn(task).abort_handle();
+        let task = tokio::spawn(essential(task)).abort_handle();
         if let Some(before) = self.task.replace(task) {
             before.abort();
         }
