@@ -113,7 +113,7 @@ impl Slots {
     }
 
     /// Returns what the workers had in hand, which they have no longer.
-    fn take_hands(&self) -> HashSet<u32> {
+    pub(super) fn take_hands(&self) -> HashSet<u32> {
         let hands = (1..=HANDS).filter_map(|hand| self.words.get(hand * PER_HAND));
         hands
             .filter_map(|hand| hand.swap(0, Relaxed).checked_sub(1))
@@ -189,7 +189,7 @@ fn pipe(slot: &Slot, way: usize, left: &mut Left) -> Result<Option<Pipe>, LostBe
     }
 }
 
-fn noted(slot: &Slot, way: usize, pipe: Option<&Pipe>) -> Noted {
+pub(super) fn noted(slot: &Slot, way: usize, pipe: Option<&Pipe>) -> Noted {
     let word = slot.load(way + WAY_STATE);
     let byte = u8::try_from(word >> URGENT_SHIFT & 0xff).unwrap_or(0);
     Noted {
@@ -238,7 +238,7 @@ fn figures(fd: BorrowedFd<'_>, connected: bool) -> std::io::Result<Figures> {
 }
 
 impl Slot {
-    fn identity(&self) -> Identity {
+    pub(super) fn identity(&self) -> Identity {
         let ports = self.load(PORTS);
         let port = |shift: u32| u16::try_from(ports >> shift & 0xffff).unwrap_or(0);
         let parties = |first, port| {

@@ -7,6 +7,8 @@
 mod address;
 pub(crate) mod found;
 mod layout;
+#[cfg(test)]
+mod released;
 pub(crate) mod slot;
 
 use std::sync::atomic::AtomicU64;
