@@ -8,6 +8,10 @@ use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
 use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use nix::errno::Errno;
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::unistd::Pid;
 use pepd_admin::wire::{Done, ErrorBody, Problem};
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
@@ -132,6 +136,20 @@ impl Client {
             .build()
             .map_err(|error| Failure::internal("start the runtime", error))?;
         Ok(Self { path, runtime })
+    }
+
+    /// Returns which process listens at the socket, as the kernel has it.
+    ///
+    /// # Errors
+    /// Where nobody answers, or ESRCH for a process of another pid namespace.
+    pub fn listener(&self) -> io::Result<Pid> {
+        let stream = std::os::unix::net::UnixStream::connect(&self.path)?;
+        let listener = getsockopt(&stream, PeerCredentials)?.pid();
+        // Its number is 0 where this process does not see it (pid_namespaces(7)).
+        match listener {
+            1.. => Ok(Pid::from_raw(listener)),
+            _ => Err(Errno::ESRCH.into()),
+        }
     }
 
     /// Asks a question, and gives the answer as it came.

@@ -1,10 +1,9 @@
 //! The daemon's process of `pepd run`: from the configuration file to a running daemon, or on from
 //! where the process before it has died.
 
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::sync::Arc;
 
-use nix::unistd::Pid;
 use pepd_config::{AdminSocket, Config};
 use pepd_relay::{Injector, Remains, Slots};
 use pepd_sys::descriptors::Left;
@@ -14,21 +13,23 @@ use crate::config_file;
 use crate::daemon::admin::{Page, Socket};
 use crate::daemon::controls::Controls;
 use crate::daemon::lock::Lock;
+use crate::daemon::prepare::{self, Notes};
 use crate::daemon::privileges::Needs;
 use crate::daemon::{Daemon, Made, Privileged, Survival, log, privileges};
 use crate::exit::{Failure, Result};
-use crate::keeper;
 use crate::keeper::board::Board;
+use crate::keeper::{self, Before};
 
-/// Runs the daemon until a signal or a control request ends it; `board` and `keeper` are those of the
-/// process that has made this one, and what is `kept` is its own.
-pub fn run(file: &File, board: Board, kept: Option<BorrowedFd<'static>>, keeper: Pid) -> Result {
+/// Runs the daemon until a signal or a control request ends it; `board` is that of the keeper, which has
+/// made this process.
+pub fn run(file: &File, board: Board, before: Before) -> Result {
+    let keeper = before.keeper;
     let Begun {
         config,
         survival,
         lock: _lock,
         account,
-    } = begin(file, board, kept, keeper)?;
+    } = begin(file, board, before)?;
     let mut lacks = Vec::new();
     let socket = match Socket::bind(&config.admin, account.as_ref()) {
         // Nobody has asked for it: another daemon of this host, in another network namespace, may have it.
@@ -86,20 +87,45 @@ struct Begun {
     account: Option<privileges::user::Account>,
 }
 
+/// Gives the configuration that the daemon before this one had in force, with what only a start changes
+/// as it was then. This comes from the keeper: the other one could not become a user that it was not
+/// started as, and so can none that follows it.
+fn in_force(file: &File, board: &Board, started: Option<String>) -> Result<Config> {
+    let text = board.text();
+    let (started, started_text) = match started {
+        Some(text) => (config_file::understand(file, &text)?, text),
+        // Another program has taken over, which is a start.
+        None => match (config_file::read_with_text(file), &text) {
+            (Ok(read), _) => read,
+            // The file has changed since the program was asked.
+            (Err(_), Some(text)) => (config_file::understand(file, text)?, text.clone()),
+            (Err(failure), None) => return Err(failure),
+        },
+    };
+    board.set_started(&started_text);
+    let mut config = match text {
+        Some(text) => config_file::understand(file, &text)?,
+        None => started.clone(),
+    };
+    prepare::keep_start_only_keys(&mut config, &started, &mut Notes::default());
+    Ok(config)
+}
+
 /// Reads the file and takes the lock; or, where a daemon before this one has died, takes over its
 /// configuration, its lock and what it has left, and closes the rest.
-fn begin(
-    file: &File,
-    board: Board,
-    kept: Option<BorrowedFd<'static>>,
-    keeper: Pid,
-) -> Result<Begun> {
+fn begin(file: &File, board: Board, before: Before) -> Result<Begun> {
+    let Before {
+        keeper,
+        kept,
+        started,
+    } = before;
     let board = Arc::new(board);
     let slots = Slots::new(board.slots());
     let (config, lock, remains) = match board.last_death() {
         None => {
             let (config, text) = config_file::read_with_text(file)?;
             board.set_text(&text);
+            board.set_started(&text);
             (config, None, None)
         }
         Some((death, _)) => {
@@ -110,10 +136,7 @@ fn begin(
             let lock = board.lock().and_then(|fd| left.take(fd)).map(Lock::from);
             let remains = Remains::take(&slots, &mut left, death.is_of_itself());
             drop(left);
-            let config = match board.text() {
-                Some(text) => config_file::understand(file, &text)?,
-                None => config_file::read(file)?,
-            };
+            let config = in_force(file, &board, started)?;
             (config, lock, Some(remains))
         }
     };

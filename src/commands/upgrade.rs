@@ -1,20 +1,23 @@
 //! `pepd upgrade`: this program takes over from a running daemon.
 
-use std::path::Path;
-use std::process::Command;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getuid};
 use pepd_admin::wire::{Status, Survival, Takeover};
+use procfs::process::Process;
 
 use crate::cli::{Target, UpgradeArgs};
 use crate::commands::client::Client;
 use crate::commands::endpoint;
 use crate::config_file;
 use crate::exit::{Failure, Result};
+use crate::keeper;
 use crate::keeper::board::Board;
 use crate::ui::format;
 use crate::ui::output::print;
@@ -22,6 +25,9 @@ use crate::ui::output::print;
 /// The time within which the daemon is to be up again: as long as the other program has, and some for
 /// the one before.
 const LIMIT: Duration = Duration::from_secs(120);
+
+/// The time that a program has to say whether it can take over: it reads a file.
+const ANSWER: Duration = Duration::from_secs(20);
 
 /// The pause between two questions.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -33,14 +39,13 @@ pub fn upgrade(args: &UpgradeArgs) -> Result {
     }
     let client = Client::new(&args.target)?;
     let before = survival(&client)?;
-    ask(&before, args.target.config.as_deref())?;
-    let keeper = i32::try_from(before.keeper).unwrap_or(0);
-    if keeper <= 1 {
-        return Err(Failure::unavailable(
-            "the running pepd does not say which process its keeper is",
-        ));
-    }
-    kill(Pid::from_raw(keeper), Signal::SIGUSR2).map_err(|error| match error {
+    let keeper = Keeper::of(&client)?;
+    ask(
+        &keeper.program,
+        before.layout,
+        args.target.config.as_deref(),
+    )?;
+    kill(keeper.pid, Signal::SIGUSR2).map_err(|error| match error {
         Errno::EPERM => Failure::not_permitted(
             "only root, or the user that pepd was started as, may upgrade it",
         ),
@@ -59,6 +64,41 @@ pub fn upgrade(args: &UpgradeArgs) -> Result {
     print(said.as_bytes())
 }
 
+/// The process that is to become another program.
+///
+/// The kernel says which it is, and the daemon is not asked: that has less privileges than whoever
+/// upgrades it, and who had taken it over would choose what is executed.
+struct Keeper {
+    pid: Pid,
+    /// The path of its program, of the file that is there now.
+    program: PathBuf,
+}
+
+impl Keeper {
+    /// Finds the parent of the process that answers.
+    fn of(client: &Client) -> Result<Self> {
+        let unknown = |error: &dyn std::fmt::Display| {
+            Failure::unavailable(format!(
+                "cannot tell which process is to be upgraded: {error}; is it one of this host, and is \
+                 /proc mounted?"
+            ))
+        };
+        let daemon = client.listener().map_err(|error| unknown(&error))?;
+        let of = |pid: i32| Process::new(pid).map_err(|error| unknown(&error));
+        let status = of(daemon.as_raw())?.status();
+        let parent = of(status.map_err(|error| unknown(&error))?.ppid)?;
+        let status = parent.status().map_err(|error| unknown(&error))?;
+        if status.ruid != 0 && status.ruid != getuid().as_raw() {
+            return Err(unknown(&"its parent runs as another user"));
+        }
+        let program = parent.exe().map_err(|error| unknown(&error))?;
+        Ok(Self {
+            pid: Pid::from_raw(parent.pid()),
+            program: keeper::path_of_now(program),
+        })
+    }
+}
+
 /// Says whether this program can take over from a daemon of this layout, with this file.
 fn takes_over(target: &Target, layout: u64) -> Result {
     if let Some(path) = &target.config {
@@ -74,22 +114,42 @@ fn takes_over(target: &Target, layout: u64) -> Result {
 }
 
 /// Asks the program that is to take over whether it can: it says why not by itself.
-fn ask(running: &Survival, config: Option<&Path>) -> Result {
-    let mut program = Command::new(&running.program);
-    program.args(["upgrade", "--takes-over", &running.layout.to_string()]);
+fn ask(program: &Path, layout: u64, config: Option<&Path>) -> Result {
+    let name = program.display();
+    let mut program = Command::new(program);
+    program.args(["upgrade", "--takes-over", &layout.to_string()]);
     if let Some(config) = config {
         program.arg("-c").arg(config);
     }
-    match program.status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(Failure::unavailable(format!(
-            "{} cannot take over ({status}); the old one goes on",
-            running.program
+    match answer(&mut program) {
+        Ok(Some(status)) if status.success() => Ok(()),
+        Ok(Some(status)) => Err(Failure::unavailable(format!(
+            "{name} cannot take over ({status}); the old one goes on"
+        ))),
+        Ok(None) => Err(Failure::unavailable(format!(
+            "{name}, which is to take over, has not answered within {} s; the old one goes on",
+            ANSWER.as_secs()
         ))),
         Err(error) => Err(Failure::unavailable(format!(
-            "{}, which is to take over, cannot be started: {error}; the old one goes on",
-            running.program
+            "{name}, which is to take over, cannot be started: {error}; the old one goes on"
         ))),
+    }
+}
+
+/// Runs a program, and gives what has come of it; none where it has not ended in time, and was killed.
+fn answer(program: &mut Command) -> io::Result<Option<ExitStatus>> {
+    let begun = Instant::now();
+    let mut child = program.spawn()?;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if begun.elapsed() >= ANSWER {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        thread::park_timeout(PAUSE);
     }
 }
 

@@ -21,7 +21,7 @@ mod links;
 pub mod lock;
 pub mod log;
 pub mod peers;
-mod prepare;
+pub mod prepare;
 pub mod privileges;
 mod reload;
 mod requests;

@@ -29,6 +29,26 @@ impl Notes {
     }
 }
 
+/// Keeps what only a start can change as it is in what is `running`, and notes what that was.
+pub fn keep_start_only_keys(config: &mut Config, running: &Config, notes: &mut Notes) {
+    let keys = [
+        ("[admin]", config.admin != running.admin),
+        (
+            "[node] workers",
+            config.node.workers != running.node.workers,
+        ),
+        ("[node] user", config.node.user != running.node.user),
+        ("[log] format", config.log.format != running.log.format),
+    ];
+    for (key, _) in keys.iter().filter(|(_, differs)| *differs) {
+        notes.warn(format!("{key} takes effect at the next start"));
+    }
+    config.admin = running.admin.clone();
+    config.node.workers = running.node.workers;
+    config.node.user.clone_from(&running.node.user);
+    config.log.format = running.log.format;
+}
+
 /// Derives the relay's settings, with no more connections than there are descriptors for.
 ///
 /// # Errors

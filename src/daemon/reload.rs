@@ -1,7 +1,6 @@
 //! Reading the configuration again while connections live on.
 
 use pepd_admin::wire::ReloadState;
-use pepd_config::Config;
 
 use crate::config_file;
 use crate::daemon::prepare::Notes;
@@ -43,7 +42,7 @@ impl Daemon {
         let mut notes = Notes::default();
         let read = config_file::read_again(&self.file);
         let (mut config, text) = self.requests.during(&mut self.keeper, read).await??;
-        self.keep_start_only_keys(&mut config, &mut notes);
+        prepare::keep_start_only_keys(&mut config, &self.config, &mut notes);
         let descriptors = resources::shares(
             &config,
             self.workers,
@@ -72,27 +71,6 @@ impl Daemon {
         self.descriptors = descriptors;
         self.plan = plan;
         Ok(notes.0)
-    }
-
-    /// Keeps what only a start can change as it is, and says so in the log.
-    fn keep_start_only_keys(&self, config: &mut Config, notes: &mut Notes) {
-        let running = &self.config;
-        let keys = [
-            ("[admin]", config.admin != running.admin),
-            (
-                "[node] workers",
-                config.node.workers != running.node.workers,
-            ),
-            ("[node] user", config.node.user != running.node.user),
-            ("[log] format", config.log.format != running.log.format),
-        ];
-        for (key, _) in keys.iter().filter(|(_, differs)| *differs) {
-            notes.warn(format!("{key} takes effect at the next start"));
-        }
-        config.admin = running.admin.clone();
-        config.node.workers = running.node.workers;
-        config.node.user.clone_from(&running.node.user);
-        config.log.format = running.log.format;
     }
 }
 

@@ -21,7 +21,7 @@ use crate::daemon::holding::HeldFigures;
 use crate::daemon::links::LinkStates;
 use crate::daemon::peers::PeerStates;
 use crate::daemon::resources::Descriptors;
-use crate::keeper::{self, board::Board};
+use crate::keeper::board::Board;
 
 /// The sources of what a status tells beside what the relay does.
 #[derive(Debug)]
@@ -198,7 +198,6 @@ impl StatusView {
         Survival {
             deaths: deaths.collect(),
             keeper: std::os::unix::process::parent_id(),
-            program: keeper::own_path().display().to_string(),
             layout: Board::layout(),
             last: self.takeover.clone(),
         }

@@ -24,6 +24,8 @@ const BEATS: usize = 3;
 /// The text of the configuration in force: its length in bytes, and in the lowest bit in which of two
 /// places it is. 0 where there is none.
 const TEXT: usize = 4;
+/// The length of the text that the daemon was started with, in the third place; 0 where there is none.
+const STARTED: usize = 15;
 /// The descriptor of the lock, and one; 0 where it has not been taken.
 const LOCK: usize = 5;
 const ASKED_TO_END: usize = 6;
@@ -41,8 +43,12 @@ const KINDS: [&str; 6] = [
     "upgrade_failed",
 ];
 
-/// The words of the head, and of each of the two places for text.
+/// The place of the text that the daemon was started with.
+const STARTED_PLACE: u64 = 2;
+
+/// The words of the head, and of each of the places for text.
 const HEAD_WORDS: usize = 512;
+const PLACES: usize = 3;
 const TEXT_WORDS: usize = 4 * 1024 * 1024 / 8;
 
 /// More connections than any box has, where the limit of open files says nothing.
@@ -72,7 +78,7 @@ impl Board {
         let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).map_err(|error| failed(error.into()))?;
         let slots = most.div_euclid(2).min(MOST_SLOTS);
         let room = Slots::words_for(usize::try_from(slots).unwrap_or(usize::MAX));
-        let shared = SharedWords::new(HEAD_WORDS + 2 * TEXT_WORDS + room).map_err(failed)?;
+        let shared = SharedWords::new(HEAD_WORDS + PLACES * TEXT_WORDS + room).map_err(failed)?;
         let board = Self { shared };
         board.set(SLOTS, slots);
         board.set(LAYOUT, Self::layout());
@@ -101,7 +107,9 @@ impl Board {
     /// Returns the words for the notes on connections.
     pub fn slots(&self) -> &'static [AtomicU64] {
         let words = self.shared.words();
-        words.get(HEAD_WORDS + 2 * TEXT_WORDS..).unwrap_or_default()
+        words
+            .get(HEAD_WORDS + PLACES * TEXT_WORDS..)
+            .unwrap_or_default()
     }
 
     /// Notes that a daemon is about to begin.
@@ -198,27 +206,46 @@ impl Board {
     /// is none, is not noted.
     pub fn set_text(&self, text: &str) {
         let place = 1 - (self.get(TEXT) & 1);
-        let Some(words) = self
-            .place(place)
-            .filter(|words| text.len() <= words.len() * 8)
-        else {
-            return;
-        };
+        if let Some(length) = self.write(place, text) {
+            self.set(TEXT, length << 1 | place);
+        }
+    }
+
+    /// Notes the text that this daemon is started with: before it gives up what it is privileged to do.
+    pub fn set_started(&self, text: &str) {
+        if let Some(length) = self.write(STARTED_PLACE, text) {
+            self.set(STARTED, length);
+        }
+    }
+
+    /// Returns the text that the daemon was started with, if it has read it yet.
+    pub(super) fn started(&self) -> Option<String> {
+        self.read(STARTED_PLACE, self.get(STARTED))
+    }
+
+    /// Writes a text; gives its length, or none where there is no room.
+    fn write(&self, place: u64, text: &str) -> Option<u64> {
+        let words = self.place(place)?;
+        if text.len() > words.len() * 8 {
+            return None;
+        }
         for (word, bytes) in words.iter().zip(text.as_bytes().chunks(8)) {
             let mut value = [0; 8];
             value[..bytes.len()].copy_from_slice(bytes);
             word.store(u64::from_le_bytes(value), Relaxed);
         }
-        self.set(TEXT, (text.len() as u64) << 1 | place);
+        Some(text.len() as u64)
     }
 
     /// Returns the text of the configuration in force, if there is one yet.
     pub fn text(&self) -> Option<String> {
         let noted = self.get(TEXT);
-        let length = usize::try_from(noted >> 1)
-            .ok()
-            .filter(|length| *length > 0)?;
-        let words = self.place(noted & 1)?;
+        self.read(noted & 1, noted >> 1)
+    }
+
+    fn read(&self, place: u64, length: u64) -> Option<String> {
+        let length = usize::try_from(length).ok().filter(|length| *length > 0)?;
+        let words = self.place(place)?;
         let bytes = words.get(..length.div_ceil(8))?.iter();
         let mut bytes: Vec<u8> = bytes
             .flat_map(|word| word.load(Relaxed).to_le_bytes())

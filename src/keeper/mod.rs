@@ -10,6 +10,7 @@ mod deaths;
 mod upgrade;
 mod watch;
 
+use std::os::fd::BorrowedFd;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use pepd_sys::process::{Side, clone_sharing_descriptors};
 use self::board::Stage;
 use self::deaths::{Death, Deaths, Verdict};
 use self::upgrade::Former;
-pub use self::upgrade::own_path;
+pub use self::upgrade::path_of_now;
 use self::watch::{Ended, watch};
 use crate::cli::RunArgs;
 use crate::commands;
@@ -45,13 +46,14 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// In that process it returns as well, once: with what has become of the daemon.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let file = &args.file;
-    let path = own_path();
+    let path = upgrade::own_path();
     let (board, mut former) = upgrade::take_over(args)?;
     let usual_signals = block_signals()?;
     // What the daemon has started, and cannot see the end of, is the keeper's to end.
     set_child_subreaper(true).map_err(|error| Failure::internal("adopt processes", error))?;
     let keeper = getpid();
     let mut deaths = Deaths::after(args.board.is_some());
+    let mut started = None;
     loop {
         board.begin();
         let side = clone_sharing_descriptors()
@@ -60,11 +62,15 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
             Side::Parent(child) => Pid::from_raw(child),
             Side::Child => {
                 begin_child(keeper, &usual_signals)?;
-                let kept = former.as_ref().map(Former::as_fd);
-                return commands::run::run(file, board, kept, keeper).map(|()| ExitCode::SUCCESS);
+                let before = Before {
+                    keeper,
+                    kept: former.as_ref().map(Former::as_fd),
+                    started,
+                };
+                return commands::run::run(file, board, before).map(|()| ExitCode::SUCCESS);
             }
         };
-        let ended = watch(child, &board, &mut former)?;
+        let ended = watch(child, &board, &mut former, &mut started)?;
         let stage = board.stage();
         let death = match judge(ended, stage, deaths.was_up(stage)) {
             Judged::Over(code) => return Ok(ExitCode::from(code)),
@@ -97,6 +103,18 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
             }
         }
     }
+}
+
+/// What a daemon's process has of the keeper that has made it.
+#[derive(Debug)]
+pub struct Before {
+    /// The keeper.
+    pub keeper: Pid,
+    /// What is the keeper's own, and stays open.
+    pub kept: Option<BorrowedFd<'static>>,
+    /// The text of the file that the first daemon was started with. None for that one, and for the first
+    /// of a program that has taken over.
+    pub started: Option<String>,
 }
 
 /// What the end of a daemon means.

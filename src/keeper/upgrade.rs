@@ -49,8 +49,12 @@ pub(super) fn take_over(args: &RunArgs) -> Result<(Board, Option<Former>)> {
 
 /// The path of the program that this process runs: of the file that is there now, if it has been
 /// replaced.
-pub fn own_path() -> PathBuf {
-    let path = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("pepd"));
+pub(super) fn own_path() -> PathBuf {
+    path_of_now(std::env::current_exe().unwrap_or_else(|_| PathBuf::from("pepd")))
+}
+
+/// The path of the file that is there now, of a program that runs.
+pub fn path_of_now(path: PathBuf) -> PathBuf {
     // As the kernel says of a file that is not there any more (proc_pid_exe(5)).
     let text = path.to_string_lossy().into_owned();
     text.strip_suffix(" (deleted)").map_or(path, PathBuf::from)

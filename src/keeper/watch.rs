@@ -42,12 +42,24 @@ pub(super) enum Ended {
 /// Waits until the process has ended; passes on what an operator sends, and kills it if it hangs.
 ///
 /// Once a daemon is up, the program before this one is not needed any more.
-pub(super) fn watch(child: Pid, board: &Board, former: &mut Option<Former>) -> Result<Ended> {
+///
+/// What the daemon was `started` with is kept as soon as it has read it: later it is a process with less
+/// privileges, whose word does not count for what the next one does with its own.
+pub(super) fn watch(
+    child: Pid,
+    board: &Board,
+    former: &mut Option<Former>,
+    started: &mut Option<String>,
+) -> Result<Ended> {
     let mut silence = Silence::new(board);
     let mut asked = None;
     let mut killed = None;
     loop {
-        match wait(TICK)? {
+        let signal = wait(TICK)?;
+        if started.is_none() {
+            *started = board.started();
+        }
+        match signal {
             Some(Signal::SIGCHLD) => {}
             Some(Signal::SIGUSR2) if !may_be_replaced(board) => {}
             Some(Signal::SIGUSR2) if kill(child, Signal::SIGKILL).is_ok() => {

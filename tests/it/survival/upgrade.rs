@@ -1,7 +1,6 @@
 //! Another program takes over, and no connection is lost; or it cannot, and the old one goes on.
 
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -44,6 +43,13 @@ impl Installed {
         Ok(fs::rename(new, self.program())?)
     }
 
+    /// Puts a shell's program in its place.
+    fn put_script(&self, body: &str) -> Result<()> {
+        let script = self.directory.path().join("script");
+        fs::write(&script, format!("#!/bin/sh\n{body}\n"))?;
+        self.put(&script)
+    }
+
     fn upgrade(&self) -> Result<Finished> {
         let mut command = Command::new(PEPD);
         command.args(["upgrade", "--socket"]);
@@ -82,17 +88,15 @@ fn where_it_cannot_the_old_one_goes_on() -> Result<()> {
     require!(root);
     let mut it = Installed::start()?;
     let pair = it.stage.world.pair(Family::V4)?;
-    // One that refuses.
-    let script = it.directory.path().join("script");
-    fs::File::create(&script)?.write_all(b"#!/bin/sh\nexit 78\n")?;
-    it.put(&script)?;
-    let refused = it.upgrade()?;
-    ensure!(refused.status.code() == Some(69), "{refused:?}");
-    ensure!(
-        refused.stderr.contains("the old one goes on"),
-        "{refused:?}"
-    );
-    pair.exchange(10_000)?;
+    // One that refuses, that crashes at once, that hangs.
+    for body in ["exit 78", "kill -SEGV $$", "exec sleep 1000"] {
+        it.put_script(body)?;
+        let refused = it.upgrade()?;
+        ensure!(refused.status.code() == Some(69), "{body}: {refused:?}");
+        let said = refused.stderr.contains("the old one goes on");
+        ensure!(said, "{body}: {refused:?}");
+        pair.exchange(10_000)?;
+    }
     // None.
     fs::remove_file(it.program())?;
     let missing = it.upgrade()?;
@@ -103,5 +107,37 @@ fn where_it_cannot_the_old_one_goes_on() -> Result<()> {
     it.stage.pepd()?.says("READY=1")?;
     pair.exchange(10_000)?;
     await_line(&it.stage, "an upgrade that failed")?;
+    it.stage.finish()
+}
+
+/// A program whose daemon does not come up: the keeper becomes the one before again.
+#[test]
+fn where_no_daemon_comes_up_the_old_one_goes_on() -> Result<()> {
+    require!(root);
+    let mut it = Installed::start()?;
+    let pairs = [Family::V4, Family::V6].map(|family| it.stage.world.pair(family));
+    let pairs = pairs.into_iter().collect::<Result<Vec<_>>>()?;
+    let keeper = it.stage.pepd()?.process().pid();
+    // It says that it can, and then takes itself for a box that the file does not have.
+    it.put_script(&format!(
+        "[ $1 = upgrade ] && exec {PEPD} \"$@\"\nexec {PEPD} \"$@\" --node nowhere"
+    ))?;
+    let failed = it.upgrade()?;
+    ensure!(failed.status.code() == Some(70), "{failed:?}");
+    let said = failed.stderr.contains("the old program goes on");
+    ensure!(said, "{failed:?}");
+    for pair in &pairs {
+        pair.exchange(100_000)?;
+    }
+    ensure!(it.stage.world.probe(Family::V4)?.1, "not split");
+    assert_eq!(it.stage.pepd()?.process().pid(), keeper);
+    // And is as good as before.
+    it.stage.pepd()?.dies(nix::sys::signal::Signal::SIGKILL)?;
+    for pair in &pairs {
+        pair.exchange(100_000)?;
+    }
+    it.put(Path::new(PEPD))?;
+    let said = it.upgrade()?.success()?;
+    ensure!(said.contains("upgraded: 2 connections went on"), "{said}");
     it.stage.finish()
 }

@@ -10,9 +10,6 @@ pub struct Survival {
     /// The process that a service manager knows, which has made this one.
     #[serde(default)]
     pub keeper: u32,
-    /// The path of the program that it runs, and that an upgrade has it run anew.
-    #[serde(default)]
-    pub program: String,
     /// The layout of what an upgrade hands over; a program of another one cannot take over.
     #[serde(default)]
     pub layout: u64,
