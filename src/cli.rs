@@ -134,6 +134,9 @@ pub struct RunArgs {
     /// The descriptor of the program before an upgrade: for pepd itself.
     #[arg(long, value_name = "FD", hide = true, requires = "board")]
     pub former: Option<RawFd>,
+    /// The descriptor of the text that its daemon was started with.
+    #[arg(long, value_name = "FD", hide = true, requires = "board")]
+    pub started: Option<RawFd>,
 }
 
 /// What `upgrade` is told.

@@ -94,13 +94,8 @@ fn in_force(file: &File, board: &Board, started: Option<String>) -> Result<Confi
     let text = board.text();
     let (started, started_text) = match started {
         Some(text) => (config_file::understand(file, &text)?, text),
-        // Another program has taken over, which is a start.
-        None => match (config_file::read_with_text(file), &text) {
-            (Ok(read), _) => read,
-            // The file has changed since the program was asked.
-            (Err(_), Some(text)) => (config_file::understand(file, text)?, text.clone()),
-            (Err(failure), None) => return Err(failure),
-        },
+        // The one before had not come so far.
+        None => config_file::read_with_text(file)?,
     };
     board.set_started(&started_text);
     let mut config = match text {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
+use nix::unistd::{Pid, getppid};
 use pepd_sys::retry_on_intr;
 use sd_notify::NotifyState;
 
@@ -19,7 +20,11 @@ use crate::keeper::board::{Board, Stage};
 pub struct Notifier {
     messages: SyncSender<Message>,
     board: Arc<Board>,
+    keeper: Pid,
 }
+
+/// Nobody sees it: the keeper is gone, or knows.
+const ENDED_WITH_KEEPER: i32 = 70;
 
 /// The number of messages that may wait to be sent; more are dropped.
 const QUEUE_LENGTH: usize = 16;
@@ -39,7 +44,11 @@ impl Notifier {
         std::thread::Builder::new()
             .name("notify".to_owned())
             .spawn(move || deliver(inbox))?;
-        Ok(Self { messages, board })
+        Ok(Self {
+            messages,
+            board,
+            keeper: getppid(),
+        })
     }
 
     /// Tells that new connections are split from now on.
@@ -61,7 +70,13 @@ impl Notifier {
     }
 
     /// Tells that all is well, with a line on the daemon.
+    ///
+    /// Where the keeper may not send signals to this process (it became another user, and the keeper has
+    /// no CAP_KILL), it is here that its end, or that of its keeper, is seen.
     pub fn alive(&self, status: String) {
+        if self.board.is_asked_to_yield() || getppid() != self.keeper {
+            std::process::exit(ENDED_WITH_KEEPER);
+        }
         self.board.beat();
         self.queue(Message::Alive(status));
     }

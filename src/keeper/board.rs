@@ -26,6 +26,7 @@ const BEATS: usize = 3;
 const TEXT: usize = 4;
 /// The length of the text that the daemon was started with, in the third place; 0 where there is none.
 const STARTED: usize = 15;
+const ASKED_TO_YIELD: usize = 16;
 /// The descriptor of the lock, and one; 0 where it has not been taken.
 const LOCK: usize = 5;
 const ASKED_TO_END: usize = 6;
@@ -114,6 +115,7 @@ impl Board {
 
     /// Notes that a daemon is about to begin.
     pub(super) fn begin(&self) {
+        self.set(ASKED_TO_YIELD, 0);
         self.set_stage(Stage::Starting);
     }
 
@@ -190,6 +192,16 @@ impl Board {
     /// Tells whether an operator has asked for the end.
     pub fn is_asked_to_end(&self) -> bool {
         self.get(ASKED_TO_END) != 0
+    }
+
+    /// Asks this daemon to end its process at once: another one goes on.
+    pub(super) fn ask_to_yield(&self) {
+        self.set(ASKED_TO_YIELD, 1);
+    }
+
+    /// Tells whether another process is to go on.
+    pub fn is_asked_to_yield(&self) -> bool {
+        self.get(ASKED_TO_YIELD) != 0
     }
 
     /// Notes the descriptor that holds the lock.

@@ -21,7 +21,7 @@ use pepd_sys::process::{Side, clone_sharing_descriptors};
 
 use self::board::Stage;
 use self::deaths::{Death, Deaths, Verdict};
-use self::upgrade::Former;
+use self::upgrade::{Begun, Former};
 pub use self::upgrade::path_of_now;
 use self::watch::{Ended, watch};
 use crate::cli::RunArgs;
@@ -47,13 +47,16 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let file = &args.file;
     let path = upgrade::own_path();
-    let (board, mut former) = upgrade::take_over(args)?;
+    let Begun {
+        board,
+        mut former,
+        mut started,
+    } = upgrade::take_over(args)?;
     let usual_signals = block_signals()?;
     // What the daemon has started, and cannot see the end of, is the keeper's to end.
     set_child_subreaper(true).map_err(|error| Failure::internal("adopt processes", error))?;
     let keeper = getpid();
     let mut deaths = Deaths::after(args.board.is_some());
-    let mut started = None;
     loop {
         board.begin();
         let side = clone_sharing_descriptors()
@@ -81,12 +84,12 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         if let Some(former) = &former {
             // It returns where that program is not to be had any more: this one goes on.
             board.died(Death::UpgradeFailed(death.number()));
-            let _ = former.become_again(file, &board);
+            let _ = former.become_again(file, &board, started.as_deref());
             block_signals()?;
         }
         if death == Death::Upgrade {
             board.died(death);
-            let error = upgrade::become_program(&path, file, &board);
+            let error = upgrade::become_program(&path, file, &board, started.as_deref());
             block_signals()?;
             board.died(Death::UpgradeFailed(error.raw_os_error().unwrap_or(0)));
             continue;
@@ -112,8 +115,7 @@ pub struct Before {
     pub keeper: Pid,
     /// What is the keeper's own, and stays open.
     pub kept: Option<BorrowedFd<'static>>,
-    /// The text of the file that the first daemon was started with. None for that one, and for the first
-    /// of a program that has taken over.
+    /// The text of the file that the first daemon was started with; none for that one.
     pub started: Option<String>,
 }
 

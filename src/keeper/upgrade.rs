@@ -5,14 +5,15 @@
 //! them, by which the new program finds everything.
 
 use std::fs::File as OpenFile;
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd as _, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use nix::fcntl::OFlag;
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use pepd_sys::descriptors::{self, Left};
 
 use super::board::Board;
@@ -26,25 +27,42 @@ use crate::exit::{Failure, Result};
 #[derive(Debug)]
 pub(super) struct Former(&'static OwnedFd);
 
-/// Takes over the board, and the program before this one, where this one has been executed in the
-/// place of another.
-pub(super) fn take_over(args: &RunArgs) -> Result<(Board, Option<Former>)> {
+/// What a keeper begins with.
+pub(super) struct Begun {
+    pub(super) board: Board,
+    /// The program before this one, where this one has been executed in the place of another.
+    pub(super) former: Option<Former>,
+    /// The text that its daemon was started with.
+    pub(super) started: Option<String>,
+}
+
+/// Takes over what the program before this one has handed to it; or makes a board.
+pub(super) fn take_over(args: &RunArgs) -> Result<Begun> {
     let Some(board) = args.board else {
-        return Ok((Board::new()?, None));
+        return Ok(Begun {
+            board: Board::new()?,
+            former: None,
+            started: None,
+        });
     };
     let failed = |error| Failure::internal("take over from the program before", error);
     let mut left = Left::find(&[]).map_err(failed)?;
-    let taken = (left.take(board), args.former.and_then(|fd| left.take(fd)));
+    let board = left.take(board);
+    let [former, started] = [args.former, args.started].map(|fd| left.take(fd?));
     // The rest is the next daemon's to find.
     left.leave();
     descriptors::close_all_on_exec().map_err(failed)?;
-    let (Some(board), former) = taken else {
+    let Some(board) = board else {
         return Err(Failure::unavailable(
             "--board is for pepd itself, when it becomes another program",
         ));
     };
     let former = former.map(|fd| Former(Box::leak(Box::new(fd))));
-    Ok((Board::found(board)?, former))
+    Ok(Begun {
+        board: Board::found(board)?,
+        former,
+        started: started.map(read_text).transpose().map_err(failed)?,
+    })
 }
 
 /// The path of the program that this process runs: of the file that is there now, if it has been
@@ -61,7 +79,15 @@ pub fn path_of_now(path: PathBuf) -> PathBuf {
 }
 
 /// Becomes the program at `path`. It returns only where that is not possible, and nothing has changed.
-pub(super) fn become_program(path: &Path, file: &File, board: &Board) -> io::Error {
+///
+/// What the daemon was `started` with goes along in memory of its own: the board is not to be trusted for
+/// that.
+pub(super) fn become_program(
+    path: &Path,
+    file: &File,
+    board: &Board,
+    started: Option<&str>,
+) -> io::Error {
     let own = OpenFile::options()
         .read(true)
         .custom_flags(OFlag::O_CLOEXEC.bits())
@@ -70,7 +96,7 @@ pub(super) fn become_program(path: &Path, file: &File, board: &Board) -> io::Err
         Ok(own) => own,
         Err(error) => return error,
     };
-    execute(path, file, board, Some(own.as_raw_fd()))
+    execute(path, file, (board, started), Some(own.as_raw_fd()))
 }
 
 impl Former {
@@ -80,13 +106,23 @@ impl Former {
     }
 
     /// Becomes it again. It returns only where that is not possible.
-    pub(super) fn become_again(&self, file: &File, board: &Board) -> io::Error {
+    pub(super) fn become_again(
+        &self,
+        file: &File,
+        board: &Board,
+        started: Option<&str>,
+    ) -> io::Error {
         let path = format!("/proc/self/fd/{}", self.0.as_raw_fd());
-        execute(Path::new(&path), file, board, None)
+        execute(Path::new(&path), file, (board, started), None)
     }
 }
 
-fn execute(path: &Path, file: &File, board: &Board, former: Option<RawFd>) -> io::Error {
+fn execute(
+    path: &Path,
+    file: &File,
+    (board, started): (&Board, Option<&str>),
+    former: Option<RawFd>,
+) -> io::Error {
     let mut program = Command::new(path);
     program.arg0("pepd").args(["run", "-c"]).arg(&file.path);
     if let Some(node) = &file.node {
@@ -95,6 +131,11 @@ fn execute(path: &Path, file: &File, board: &Board, former: Option<RawFd>) -> io
     program.arg(format!("--board={}", board.as_fd().as_raw_fd()));
     if let Some(former) = former {
         program.arg(format!("--former={former}"));
+    }
+    match started.map(write_text).transpose() {
+        Ok(Some(started)) => _ = program.arg(format!("--started={started}")),
+        Ok(None) => {}
+        Err(error) => return error,
     }
     if let Err(error) = descriptors::keep_all_on_exec() {
         return error;
@@ -105,4 +146,20 @@ fn execute(path: &Path, file: &File, board: &Board, former: Option<RawFd>) -> io
         Ok(()) => error,
         Err(worse) => worse,
     }
+}
+
+/// Writes a text into memory of its own; gives its descriptor, which is nobody's to close.
+fn write_text(text: &str) -> io::Result<RawFd> {
+    let memory = memfd_create("pepd-started", MFdFlags::MFD_CLOEXEC)?;
+    let mut memory = OpenFile::from(memory);
+    memory.write_all(text.as_bytes())?;
+    Ok(memory.into_raw_fd())
+}
+
+fn read_text(memory: OwnedFd) -> io::Result<String> {
+    let mut memory = OpenFile::from(memory);
+    memory.rewind()?;
+    let mut text = String::new();
+    memory.read_to_string(&mut text)?;
+    Ok(text)
 }

@@ -62,10 +62,13 @@ pub(super) fn watch(
         match signal {
             Some(Signal::SIGCHLD) => {}
             Some(Signal::SIGUSR2) if !may_be_replaced(board) => {}
-            Some(Signal::SIGUSR2) if kill(child, Signal::SIGKILL).is_ok() => {
+            Some(Signal::SIGUSR2) => {
+                // It may not be the keeper's to kill.
+                if kill(child, Signal::SIGKILL).is_err() {
+                    board.ask_to_yield();
+                }
                 killed = Some(Ended::Upgrade);
             }
-            Some(Signal::SIGUSR2) => {}
             Some(signal) => {
                 // It may just have ended, which is seen below.
                 let sent = kill(child, signal).is_ok();

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use pepd_testbed::{Family, Finished, Pepd, Stage, World, install, require, run};
 use tempfile::TempDir;
 
@@ -110,7 +110,19 @@ fn where_it_cannot_the_old_one_goes_on() -> Result<()> {
     it.stage.finish()
 }
 
-/// A program whose daemon does not come up: the keeper becomes the one before again.
+/// Replaces what is as long; none where it is not there.
+fn replace_all(bytes: &[u8], what: &[u8], by: &[u8]) -> Option<Vec<u8>> {
+    let mut replaced = bytes.to_vec();
+    let is_it = |at: &usize| bytes[*at..].starts_with(what);
+    let places: Vec<usize> = (0..bytes.len()).filter(is_it).collect();
+    for &at in &places {
+        replaced[at..at + what.len()].copy_from_slice(by);
+    }
+    (!places.is_empty()).then_some(replaced)
+}
+
+/// A program whose daemon does not come up, since nft does not understand its rules: the keeper becomes
+/// the one before again.
 #[test]
 fn where_no_daemon_comes_up_the_old_one_goes_on() -> Result<()> {
     require!(root);
@@ -118,10 +130,14 @@ fn where_no_daemon_comes_up_the_old_one_goes_on() -> Result<()> {
     let pairs = [Family::V4, Family::V6].map(|family| it.stage.world.pair(family));
     let pairs = pairs.into_iter().collect::<Result<Vec<_>>>()?;
     let keeper = it.stage.pepd()?.process().pid();
-    // It says that it can, and then takes itself for a box that the file does not have.
-    it.put_script(&format!(
-        "[ $1 = upgrade ] && exec {PEPD} \"$@\"\nexec {PEPD} \"$@\" --node nowhere"
-    ))?;
+    let broken = it.directory.path().join("broken");
+    install(Path::new(PEPD), &broken)?;
+    let program = replace_all(&fs::read(PEPD)?, b"prerouting", b"nowhere...");
+    fs::write(
+        &broken,
+        program.context("its rules are not in the program")?,
+    )?;
+    it.put(&broken)?;
     let failed = it.upgrade()?;
     ensure!(failed.status.code() == Some(70), "{failed:?}");
     let said = failed.stderr.contains("the old program goes on");
