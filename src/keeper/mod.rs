@@ -21,8 +21,8 @@ use pepd_sys::process::{Side, clone_sharing_descriptors};
 
 use self::board::Stage;
 use self::deaths::{Death, Deaths, Verdict};
-use self::upgrade::{Begun, Former};
 pub use self::upgrade::path_of_now;
+use self::upgrade::{Begun, Former};
 use self::watch::{Ended, watch};
 use crate::cli::RunArgs;
 use crate::commands;

@@ -67,6 +67,11 @@ const IN_GUEST: &[&str] = &[
     "relay::fixed_rate::with::a_transfer false",
     "relay::fixed_rate::with::killed true",
     "relay::late:: Via__Pepd Family__V4 By__Server",
+    "survival::crash:: Family__V4",
+    "survival::deaths::nothing_is_left",
+    "survival::deaths::without_its_keeper",
+    "survival::half_way:: Family__V4",
+    "survival::upgrade::connections",
     "tunnels::",
 ];
 
