@@ -7,6 +7,8 @@ mod commands;
 mod config_file;
 mod daemon;
 mod doctor;
+#[cfg(test)]
+mod documentation;
 mod exit;
 mod leg_spec;
 mod time_limit;
