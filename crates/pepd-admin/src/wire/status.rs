@@ -14,6 +14,7 @@ pub const API_VERSION: u32 = 1;
 
 /// The daemon as a whole.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Status {
     /// [`API_VERSION`].
     pub api: u32,
@@ -86,6 +87,7 @@ pub struct Status {
 
 /// A reload of the configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LastReload {
     /// How far it has come.
     pub state: ReloadState,
@@ -98,6 +100,7 @@ pub struct LastReload {
 
 /// How far a reload has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ReloadState {
     /// It is under way: what was in force before is.
@@ -110,6 +113,7 @@ pub enum ReloadState {
 
 /// The state of the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum DaemonState {
     /// New connections are split.
@@ -155,6 +159,7 @@ impl DaemonState {
 
 /// Something limited.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LimitUse {
     /// The resource: `connections`, `pending`, `descriptors`, `pipes`, `memory` (in bytes).
     pub name: String,
@@ -166,6 +171,7 @@ pub struct LimitUse {
 
 /// Something that stands in the way of connections.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Alarm {
     /// What kind of thing it is: one of [`Alarm::CAUSES`].
     pub cause: String,
@@ -191,6 +197,7 @@ impl Alarm {
 
 /// A count of something that happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CountedReason {
     /// The counter's name: connections by outcome, bypasses, refusals and drops by reason.
     pub name: String,
@@ -202,6 +209,7 @@ pub struct CountedReason {
 
 /// One campus.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CampusSnapshot {
     /// `[[campus]] name`.
     pub name: String,
