@@ -89,8 +89,23 @@ pub enum Command {
         /// The shell.
         shell: Shell,
     },
-    /// Print the manual page, for `man -l -`.
-    Man,
+    /// Print a manual page, for `man -l -`.
+    Man {
+        /// The page.
+        #[arg(value_name = "PAGE", value_enum, default_value_t = ManualPage::Pepd)]
+        page: ManualPage,
+    },
+}
+
+/// The manual pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ManualPage {
+    /// pepd(1): the command.
+    #[value(name = "pepd")]
+    Pepd,
+    /// pepd.toml(5): the configuration.
+    #[value(name = "pepd.toml")]
+    PepdToml,
 }
 
 /// What `check` looks at.

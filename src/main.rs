@@ -7,6 +7,8 @@ mod commands;
 mod config_file;
 mod daemon;
 mod doctor;
+#[cfg(test)]
+mod documentation;
 mod exit;
 mod keeper;
 mod leg_spec;
@@ -56,7 +58,7 @@ fn main() -> ExitCode {
         Command::Link(args) => commands::control::link(&args),
         Command::Model(args) => commands::model::model(&args),
         Command::Completions { shell } => commands::completions::completions(shell),
-        Command::Man => commands::man::print_manual(),
+        Command::Man { page } => commands::man::print_manual(page),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// One split connection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FlowSnapshot {
     /// Unique for the life of the daemon.
     pub id: u64,
@@ -41,6 +42,7 @@ pub struct FlowSnapshot {
 
 /// The way in which a connection was established.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum HandshakeMode {
     /// The client was accepted once its destination had answered.
@@ -61,6 +63,7 @@ impl HandshakeMode {
 
 /// One direction of a connection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DirectionSnapshot {
     /// Bytes of payload delivered: what the far end has acknowledged, as of the last second.
     pub bytes: u64,
@@ -95,6 +98,7 @@ impl DirectionSnapshot {
 
 /// Payload per time, in bits per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Goodput {
     /// Over the last second.
     pub last_second: f64,
@@ -106,6 +110,7 @@ pub struct Goodput {
 
 /// The limit on a direction: Baccelli et al., section 19.4.3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
     /// Neither: each leg goes at its own pace, with the buffer between them.
@@ -132,6 +137,7 @@ impl Phase {
 
 /// Seconds in each [`Phase`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PhaseSeconds {
     /// The seconds in [`Phase::Free`].
     pub free: f64,
@@ -159,6 +165,7 @@ impl PhaseSeconds {
 
 /// The places in this box where bytes of one direction wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QueueBytes {
     /// Received by the incoming leg's socket, not read.
     pub unread: u64,
@@ -177,6 +184,7 @@ impl QueueBytes {
 
 /// One leg of a connection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LegSnapshot {
     /// The `[leg.NAME]` that it is configured by.
     pub profile: String,
@@ -195,6 +203,7 @@ pub struct LegSnapshot {
 
 /// Both buffers of a leg's socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LegBuffers {
     /// What is sent and not acknowledged, and what waits to be sent.
     pub send: BufferFigures,
@@ -204,6 +213,7 @@ pub struct LegBuffers {
 
 /// A buffer, in bytes as the kernel counts them: with what it needs for bookkeeping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BufferFigures {
     /// What it holds.
     pub held: u64,
@@ -215,6 +225,7 @@ pub struct BufferFigures {
 
 /// Why a buffer has its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum SizedBy {
     /// The configuration file gives it.
@@ -244,6 +255,7 @@ impl SizedBy {
 
 /// What is said of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum LinkReport {
     /// It is there.
@@ -271,6 +283,7 @@ impl LinkReport {
 
 /// The figures of TCP_INFO (include/uapi/linux/tcp.h). What older kernels do not have is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TcpFigures {
     /// Smoothed round-trip time, seconds.
     pub rtt: f64,
@@ -306,6 +319,7 @@ pub struct TcpFigures {
 
 /// The last minutes of one connection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FlowHistory {
     /// The connection's id.
     pub id: u64,
@@ -316,6 +330,7 @@ pub struct FlowHistory {
 
 /// One second of a connection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HistoryPoint {
     /// The second's end, in seconds since the Unix epoch.
     pub time: f64,
@@ -331,6 +346,7 @@ pub struct HistoryPoint {
 
 /// One second of a direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DirectionPoint {
     /// Bits per second.
     pub goodput: f64,
@@ -342,6 +358,7 @@ pub struct DirectionPoint {
 
 /// One second of a leg.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LegPoint {
     /// Smoothed round-trip time, seconds.
     pub rtt: f64,
@@ -353,6 +370,7 @@ pub struct LegPoint {
 
 /// All connections from one campus to another, including those that have ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PairSnapshot {
     /// The campus that the clients are in.
     pub client_campus: String,
@@ -374,6 +392,7 @@ pub struct PairSnapshot {
 
 /// One direction of all connections of a pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PairDirection {
     /// Bytes delivered since the start.
     pub bytes: u64,
@@ -388,6 +407,7 @@ pub struct PairDirection {
 
 /// One side's legs of all live connections of a pair.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PairLeg {
     /// The `[leg.NAME]` they are configured by.
     pub profile: String,
@@ -399,6 +419,7 @@ pub struct PairLeg {
 
 /// The number of times that a leg ended a connection with an error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CountedFailure {
     /// The leg that failed.
     pub side: Side,
@@ -410,6 +431,7 @@ pub struct CountedFailure {
 
 /// One of a connection's two legs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Side {
     /// Between the client and this box.

@@ -10,6 +10,7 @@ mod ci;
 mod demo;
 mod deny;
 mod directories;
+mod docs;
 #[cfg(target_arch = "x86_64")]
 mod faults;
 mod fuzz;
@@ -32,6 +33,7 @@ enum Command {
     Ci(ci::Args),
     Demo(demo::Args),
     Deny(deny::Args),
+    Docs(docs::Args),
     #[cfg(target_arch = "x86_64")]
     Faults(faults::Args),
     Fuzz(fuzz::Args),
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
         Command::Ci(_) => report(ci::run()),
         Command::Demo(args) => demo::run(&args),
         Command::Deny(_) => report(deny::run()),
+        Command::Docs(args) => report(docs::run(&args)),
         #[cfg(target_arch = "x86_64")]
         Command::Faults(args) => report(faults::run(&args)),
         Command::Fuzz(args) => report(fuzz::run(&args)),

@@ -50,6 +50,7 @@ pub const TESTS: &[Need] = &[
     Need::new("strace", "strace"),
     Need::new("script", "bsdutils"),
     Need::new("cmp", "diffutils"),
+    Need::new("groff", "groff-base"),
     Need::new("nmap", "nmap"),
     Need::new("tcpdump", "tcpdump"),
     Need::new("bird", "bird2"),

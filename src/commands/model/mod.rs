@@ -3,7 +3,7 @@
 mod figure;
 mod hold_acks;
 mod measured;
-mod path;
+pub mod path;
 mod split;
 
 use crate::cli::{Model, Question};

@@ -75,6 +75,12 @@ pub fn path(args: &PathArgs) -> Result {
     print(text.as_bytes())
 }
 
+/// Says what is wrong with a file of hops, if anything is.
+#[cfg(test)]
+pub fn check(text: &str) -> std::result::Result<(), String> {
+    report(text).map(drop)
+}
+
 fn name(path: &Path) -> String {
     path.display().to_string()
 }

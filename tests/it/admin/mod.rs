@@ -5,6 +5,7 @@ mod dashboard;
 mod exposition;
 mod legs;
 mod metrics;
+mod openapi;
 mod place;
 mod socket;
 mod sums;

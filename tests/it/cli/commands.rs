@@ -388,6 +388,45 @@ fn the_manual_page_is_one_for_man() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn the_manual_page_of_the_configuration_has_its_keys() -> Result<()> {
+    let said = run(Command::new(PEPD).args(["man", "pepd.toml"]), LIMIT)?.success()?;
+    for part in [
+        ".TH pepd.toml 5",
+        ".SS [node]",
+        ".SS [leg.satellite]",
+        ".SS [[link]]",
+        "\\fBconnections_per_source\\fR = 1000",
+        "while_gone",
+        "heartbeat",
+        "SEE ALSO",
+    ] {
+        assert!(said.contains(part), "no {part}");
+    }
+    Ok(())
+}
+
+#[rstest]
+fn groff_has_nothing_to_say_of_a_manual_page(
+    #[values("pepd", "pepd.toml")] page: &str,
+) -> Result<()> {
+    require!(program("groff"));
+    let folder = TempDir::new()?;
+    let file = folder.path().join("page");
+    fs::write(
+        &file,
+        run(Command::new(PEPD).args(["man", page]), LIMIT)?.success()?,
+    )?;
+    let mut groff = Command::new("groff");
+    groff
+        .args(["-man", "-Tutf8", "-Kutf8", "-ww", "-P-cbou"])
+        .arg(&file);
+    let finished = run(&mut groff, LIMIT)?;
+    assert_eq!(finished.stderr, "", "{finished:?}");
+    assert!(finished.success()?.contains("SEE ALSO"));
+    Ok(())
+}
+
 #[rstest]
 #[case::no_subcommand(&[])]
 #[case::an_unknown_one(&["fly"])]

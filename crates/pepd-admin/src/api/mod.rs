@@ -13,6 +13,8 @@ mod control;
 mod cpu_quota;
 mod flows;
 mod legs;
+#[cfg(feature = "schema")]
+pub mod openapi;
 mod response;
 mod serve;
 #[cfg(test)]

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// The buffers of all live connections' legs of one name, in bytes as the kernel counts them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AutoBuffers {
     /// The `[leg.NAME]`.
     pub leg: String,
@@ -16,6 +17,7 @@ pub struct AutoBuffers {
 
 /// One of both buffers, of all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BufferSum {
     /// What they hold together.
     pub held: u64,

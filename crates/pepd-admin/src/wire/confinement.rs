@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// What keeps a daemon that has been taken over from doing more than its work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Confinement {
     /// The user that it runs as.
     pub user: String,

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// `GET /v1/flows`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FlowList {
     /// Live connections.
     pub total: usize,
@@ -21,6 +22,7 @@ pub struct FlowList {
 
 /// A query for flows in some order. A flow is given if everything that is asked for holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FlowQuery {
     /// The client or the server is in this campus.
@@ -80,6 +82,7 @@ impl FlowQuery {
 /// The order of a list of flows; the id decides between equals, so that a list that is
 /// asked for again and again stands still.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum FlowSort {
     /// The most goodput over the last ten seconds, both directions together.
@@ -183,6 +186,7 @@ impl FromStr for FlowSort {
 
 /// An address, a prefix, or an address and a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub enum Place {
     /// Any of these addresses.

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// `GET /v1/legs`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LegList {
     /// The legs that had connections, by name.
     pub legs: Vec<LegState>,
@@ -12,6 +13,7 @@ pub struct LegList {
 
 /// A query for a part of a leg's history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LegHistoryQuery {
     /// The length of a step: seconds, unless it is given.

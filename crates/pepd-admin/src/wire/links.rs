@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// The link under one leg.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LinkState {
     /// The `[leg.NAME]`.
     pub leg: String,
@@ -35,6 +36,7 @@ pub struct LinkState {
 
 /// What a modem says by DLEP (RFC 8175).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ModemState {
     /// Where there is a session with it; none while there is none.
     pub session: Option<String>,
@@ -50,6 +52,7 @@ pub struct ModemState {
 
 /// A time for which a link was gone.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Outage {
     /// Its beginning, in seconds since the Unix epoch.
     pub begun: f64,
@@ -59,6 +62,7 @@ pub struct Outage {
 
 /// What is held of connections that stay end to end while links are gone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Held {
     /// Connections of which something is held.
     pub connections: u64,
@@ -82,6 +86,7 @@ pub struct Held {
 
 /// Which link something is said of.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LinkQuery {
     /// That under this leg.

@@ -7,6 +7,7 @@ use super::status::{CountedReason, LimitUse};
 
 /// `GET /v1/peers`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PeerList {
     /// The helper boxes that this one has tunnels to.
     pub peers: Vec<PeerState>,
@@ -14,6 +15,7 @@ pub struct PeerList {
 
 /// `GET /v1/limits`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LimitList {
     /// Use of each resource that is limited.
     pub limits: Vec<LimitUse>,
@@ -21,6 +23,7 @@ pub struct LimitList {
 
 /// `GET /v1/counters`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CounterList {
     /// Everything counted since the start.
     pub counters: Vec<CountedReason>,
@@ -28,6 +31,7 @@ pub struct CounterList {
 
 /// `GET /v1`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Index {
     /// [`API_VERSION`](super::API_VERSION).
     pub api: u32,
@@ -39,6 +43,7 @@ pub struct Index {
 
 /// `POST /v1/reload`, `POST /v1/drain`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Done {
     /// A sentence on what was done.
     pub done: String,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// One peer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PeerState {
     /// `[[peer]] name`.
     pub name: String,
@@ -22,6 +23,7 @@ pub struct PeerState {
 
 /// The packets that the guard of one tunnel has dropped since the tunnel was made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GuardDrops {
     /// `[[peer]] name`; none for IP in IP to this box that came from no peer, which the kernel
     /// refuses.
@@ -34,6 +36,7 @@ pub struct GuardDrops {
 
 /// Whether a peer answers the probes through its tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Liveness {
     /// Not known: the first probes are under way.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// A request that is refused: what went wrong, and what would be right.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[error("{what}; {cure}")]
 pub struct Problem {
     /// A sentence on what went wrong.
@@ -16,6 +17,7 @@ pub struct Problem {
 
 /// The body of every answer that is not 2xx.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ErrorBody {
     /// The problem.
     pub error: Problem,

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// What is known of the path of a leg with `congestion = "find-rate"`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FoundRate {
     /// The `[leg.NAME]`.
     pub leg: String,
@@ -27,6 +28,7 @@ pub struct FoundRate {
 
 /// How far a leg's rate is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum RateState {
     /// Nothing is sent.

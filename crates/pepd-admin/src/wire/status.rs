@@ -15,6 +15,7 @@ pub const API_VERSION: u32 = 1;
 
 /// The daemon as a whole.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Status {
     /// [`API_VERSION`].
     pub api: u32,
@@ -90,6 +91,7 @@ pub struct Status {
 
 /// A reload of the configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LastReload {
     /// How far it has come.
     pub state: ReloadState,
@@ -102,6 +104,7 @@ pub struct LastReload {
 
 /// How far a reload has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ReloadState {
     /// It is under way: what was in force before is.
@@ -114,6 +117,7 @@ pub enum ReloadState {
 
 /// The state of the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum DaemonState {
     /// New connections are split.
@@ -159,6 +163,7 @@ impl DaemonState {
 
 /// Something limited.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LimitUse {
     /// The resource: `connections`, `pending`, `descriptors`, `pipes`, `memory` (in bytes).
     pub name: String,
@@ -170,6 +175,7 @@ pub struct LimitUse {
 
 /// Something that stands in the way of connections.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Alarm {
     /// What kind of thing it is: one of [`Alarm::CAUSES`].
     pub cause: String,
@@ -195,6 +201,7 @@ impl Alarm {
 
 /// A count of something that happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CountedReason {
     /// The counter's name: connections by outcome, bypasses, refusals and drops by reason.
     pub name: String,
@@ -206,6 +213,7 @@ pub struct CountedReason {
 
 /// One campus.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CampusSnapshot {
     /// `[[campus]] name`.
     pub name: String,

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 /// A leg, as all its connections together have shown it. It is about what this box *sends* over the leg:
 /// of what it receives, its sockets tell no round trips and no losses.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LegState {
     /// The `[leg.NAME]`.
     pub leg: String,
@@ -29,6 +30,7 @@ pub struct LegState {
 /// The round trips of a leg while it is busy: a sample for each second and connection that sent something
 /// in it, whether that one had much to send or not. In seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LoadedRtt {
     /// Half of them are longer.
     pub median: f64,
@@ -43,6 +45,7 @@ pub struct LoadedRtt {
 
 /// What limits the rate of a leg with `congestion = "find-rate"`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum RateLimit {
     /// Nothing that is known yet: it is raised to see whether the path carries more.
@@ -86,6 +89,7 @@ impl RateLimit {
 
 /// A step of a leg's history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum HistoryStep {
     /// A second; ten minutes are kept.
@@ -97,6 +101,7 @@ pub enum HistoryStep {
 
 /// The last minutes, or the last day, of a leg.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LegHistory {
     /// The `[leg.NAME]`.
     pub leg: String,
@@ -108,6 +113,7 @@ pub struct LegHistory {
 
 /// One second of a leg, or one minute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LegHistoryPoint {
     /// Its end, in seconds since the Unix epoch.
     pub time: f64,
@@ -131,6 +137,7 @@ pub struct LegHistoryPoint {
 /// What was known of a leg's path in a second, or a minute: means over the time. Rates are bits of IP
 /// packets a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PathPoint {
     /// The rate at which all connections might send together.
     pub rate: f64,

@@ -1,4 +1,7 @@
-//! The manual page: one for pepd and all its commands.
+//! The manual pages: one for pepd and all its commands, one for its configuration.
+
+mod commented;
+mod file;
 
 use std::io::{self, Write};
 
@@ -6,7 +9,7 @@ use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-use crate::cli::Cli;
+use crate::cli::{Cli, ManualPage};
 use crate::exit::{self, Failure, Result};
 use crate::ui::output::print;
 
@@ -32,8 +35,7 @@ const ENVIRONMENT: &[(&str, &str)] = &[(
 const FILES: &[(&str, &str)] = &[
     (
         "/etc/pepd/pepd.toml",
-        "The configuration, where -c does not name another. pepd.toml in the folder config/ of \
-         the sources has every key with a comment.",
+        "The configuration, where -c does not name another: pepd.toml(5).",
     ),
     (
         "/run/pepd/admin.sock",
@@ -45,8 +47,11 @@ const FILES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Prints the manual page.
-pub fn print_manual() -> Result {
+/// Prints a manual page.
+pub fn print_manual(page: ManualPage) -> Result {
+    if page == ManualPage::PepdToml {
+        return print(file::page().as_bytes());
+    }
     let mut text = Vec::new();
     let mut command = Cli::command();
     command.build();
@@ -82,7 +87,7 @@ fn render(command: &Command, text: &mut Vec<u8>) -> io::Result<()> {
         }
     }
     heading("SEE ALSO", text)?;
-    let others = "nft(8), ip-rule(8), ip-route(8), ss(8), sysctl(8), systemd(1)";
+    let others = "pepd.toml(5), nft(8), ip-rule(8), ip-route(8), ss(8), sysctl(8), systemd(1)";
     Roff::new().text([roman(others)]).to_writer(text)
 }
 
