@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The deaths of the daemon's processes, each of which was followed by another process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Survival {
     /// How many there were, by what they died of.
     pub deaths: Vec<Deaths>,
@@ -20,6 +21,7 @@ pub struct Survival {
 
 /// How many processes have died of one thing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Deaths {
     /// `crash`, `killed`, `hang` or `exit`; `upgrade`, and `upgrade_failed`: the other program did not
     /// come up, and the one before goes on.
@@ -30,6 +32,7 @@ pub struct Deaths {
 
 /// How this process has gone on with the connections of the one before.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Takeover {
     /// What the other died of, by name.
     #[serde(default)]
