@@ -433,7 +433,7 @@ fn counters(status: &Status, width: Option<u16>) -> String {
         return String::new();
     }
     counted.sort_by_key(|counter| std::cmp::Reverse(counter.count));
-    let mut table = table::table(&["COUNT", "OF", "MEANING"], &[0], &[2], width);
+    let mut table = table::table(&["COUNT", "COUNTER", "MEANING"], &[0], &[2], width);
     for counter in counted {
         table.add_row([
             format::count(counter.count),

@@ -1,5 +1,7 @@
 //! The list of connections.
 
+use std::ops::Range;
+
 use pepd_admin::wire::{DirectionSnapshot, FlowSnapshot, LegSnapshot};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Rect};
@@ -12,36 +14,55 @@ use super::phases;
 use crate::ui::format;
 use crate::ui::labels;
 
-/// A column that is shown from some width of the screen on.
+/// A column that is shown on screens that are so wide.
 struct Column {
     name: &'static str,
     /// Cells; a column without a width takes what is left.
     width: Option<u16>,
-    from: u16,
+    on: Range<u16>,
     text: fn(&FlowSnapshot) -> String,
 }
 
+/// No screen is too wide.
+const MAX: u16 = u16::MAX;
+
 #[rustfmt::skip] // a table
 const COLUMNS: &[Column] = &[
-    Column { name: "ID", width: Some(5), from: 0, text: |f| f.id.to_string() },
-    Column { name: "CLIENT", width: None, from: 0, text: |f| f.client.to_string() },
-    Column { name: "SERVER", width: None, from: 0, text: |f| f.server.to_string() },
-    Column { name: "CAMPUSES", width: Some(15), from: 150, text: |f| format!("{} → {}", f.client_campus, f.server_campus) },
-    Column { name: "AGE", width: Some(7), from: 110, text: |f| format::age(f.age) },
-    Column { name: "↑", width: Some(11), from: 90, text: |f| format::rate(f.up.goodput.last_ten_seconds) },
-    Column { name: "↓", width: Some(11), from: 60, text: |f| format::rate(f.down.goodput.last_ten_seconds) },
-    Column { name: "QUEUE", width: Some(8), from: 100, text: |f| format::bytes(f.up.queue.total() + f.down.queue.total()) },
-    Column { name: "RTT", width: Some(7), from: 70, text: |f| labels::rtt(&f.client_leg) },
-    Column { name: "+ RTT", width: Some(7), from: 70, text: |f| labels::rtt(&f.upstream_leg) },
-    Column { name: "CWND", width: Some(5), from: 130, text: |f| labels::cwnd(&f.client_leg) },
-    Column { name: "+ CWND", width: Some(6), from: 130, text: |f| labels::cwnd(&f.upstream_leg) },
-    Column { name: "RETR", width: Some(5), from: 120, text: retransmitted },
-    Column { name: "CONTROL", width: Some(15), from: 170, text: |f| format!("{} + {}", control(&f.client_leg), control(&f.upstream_leg)) },
+    Column { name: "ID", width: Some(5), on: 0..MAX, text: |f| f.id.to_string() },
+    Column { name: "CLIENT", width: None, on: 0..MAX, text: |f| f.client.to_string() },
+    Column { name: "SERVER", width: None, on: 0..MAX, text: |f| f.server.to_string() },
+    Column { name: "CAMPUSES", width: Some(15), on: 150..MAX, text: |f| format!("{} → {}", f.client_campus, f.server_campus) },
+    Column { name: "AGE", width: Some(7), on: 110..MAX, text: |f| format::age(f.age) },
+    Column { name: "↑bit/s", width: Some(6), on: 50..90, text: |f| short_rate(f.up.goodput.last_ten_seconds) },
+    Column { name: "↓bit/s", width: Some(6), on: 50..90, text: |f| short_rate(f.down.goodput.last_ten_seconds) },
+    Column { name: "↑", width: Some(11), on: 90..MAX, text: |f| format::rate(f.up.goodput.last_ten_seconds) },
+    Column { name: "↓", width: Some(11), on: 90..MAX, text: |f| format::rate(f.down.goodput.last_ten_seconds) },
+    Column { name: "↑ BYTES", width: Some(8), on: 185..MAX, text: |f| format::bytes(f.up.bytes) },
+    Column { name: "↓ BYTES", width: Some(8), on: 185..MAX, text: |f| format::bytes(f.down.bytes) },
+    Column { name: "QUEUE", width: Some(8), on: 100..MAX, text: |f| format::bytes(f.up.queue.total() + f.down.queue.total()) },
+    Column { name: "RTT", width: Some(7), on: 70..MAX, text: |f| labels::rtt(&f.client_leg) },
+    Column { name: "+ RTT", width: Some(7), on: 70..MAX, text: |f| labels::rtt(&f.upstream_leg) },
+    Column { name: "CWND", width: Some(5), on: 130..MAX, text: |f| labels::cwnd(&f.client_leg) },
+    Column { name: "+ CWND", width: Some(6), on: 130..MAX, text: |f| labels::cwnd(&f.upstream_leg) },
+    Column { name: "RETR", width: Some(5), on: 120..MAX, text: retransmitted },
+    Column { name: "CONTROL", width: Some(15), on: 165..MAX, text: |f| format!("{} + {}", control(&f.client_leg), control(&f.upstream_leg)) },
 ];
+
+/// Writes `48.0M` for 48.0 Mbit/s: both directions have room on a narrow screen.
+fn short_rate(bits_per_second: f64) -> String {
+    let text = format::rate(bits_per_second);
+    let Some((number, unit)) = text.split_once(' ') else {
+        return text;
+    };
+    format!("{number}{}", unit.trim_end_matches("bit/s"))
+}
 
 /// Draws the list.
 pub fn draw(frame: &mut Frame, app: &mut App, area: Rect) {
-    let columns: Vec<_> = COLUMNS.iter().filter(|c| c.from <= area.width).collect();
+    let columns: Vec<_> = COLUMNS
+        .iter()
+        .filter(|c| c.on.contains(&area.width))
+        .collect();
     let widths = widths(&columns, &app.list.flows, area.width);
     let rows = app.list.flows.iter().map(|flow| {
         let cells = columns.iter().zip(&widths).map(|(column, width)| {

@@ -51,6 +51,7 @@ fn syn(packet: Packet) -> ReceivedSyn<Packet> {
         number: NUMBER,
         packet,
         late: false,
+        source_is_full: false,
     }
 }
 

@@ -105,7 +105,7 @@ impl Problem {
         Self::new(
             StatusCode::NOT_FOUND,
             format!("no connection has the id {id}"),
-            "it may have ended; `pepd flows` lists those that there are (in the API: GET /v1/flows)",
+            "it may have ended; `pepd flows` lists those that there are",
         )
     }
 
@@ -114,7 +114,7 @@ impl Problem {
         Self::new(
             StatusCode::NOT_FOUND,
             format!("no leg `{leg}` had a connection"),
-            "`pepd status` lists the legs (in the API: GET /v1/legs)",
+            "`pepd status` lists the legs",
         )
     }
 }
@@ -138,7 +138,7 @@ impl From<PathRejection> for Problem {
         Self::new(
             StatusCode::BAD_REQUEST,
             "a connection's id is a whole number",
-            "GET /v1/flows lists the connections with their ids",
+            "`pepd flows` lists the connections with their ids",
         )
     }
 }

@@ -20,8 +20,8 @@ const COLUMNS = [
   ["Bytes", "bytes", "number wide", (flow) => bytes(flow.down.bytes + flow.up.bytes)],
   ["Goodput ↓", "goodput", "number", (flow) => rate(flow.down.goodput.last_second)],
   ["Phases ↓", "backpressured", "", "down"],
-  ["Goodput ↑", null, "number wide", (flow) => rate(flow.up.goodput.last_second)],
-  ["Phases ↑", null, "wide", "up"],
+  ["Goodput ↑", null, "number", (flow) => rate(flow.up.goodput.last_second)],
+  ["Phases ↑", null, "", "up"],
   ["Client leg, lost", "rtt", "number wide", (flow) => leg(flow.client_leg)],
   ["Upstream leg, lost", "retransmitted", "number wide", (flow) => leg(flow.upstream_leg)],
 ];

@@ -69,12 +69,13 @@ struct Lacking {
 
 fn tell(args: &Args) -> Result<()> {
     require(Requirement::Root, NOT_PERMITTED)?;
+    println!("{PLAN}");
     packages::provide(packages::NETWORK)?;
     load("tun");
     load("tcp_bbr");
     require(Requirement::Device("/dev/net/tun"), UNAVAILABLE)?;
     require(Requirement::Congestion("bbr"), UNAVAILABLE)?;
-    let pepd = build::release()?;
+    let pepd = build::quickly()?;
     // Until here everything ends by itself at a signal, and nothing is left.
     let interrupt = Interrupt::watch()?;
     let mut console = Console::new();
@@ -162,6 +163,10 @@ fn split(args: &Args, console: &mut Console, pepd: &Path, interrupt: &Interrupt)
     interrupt.check()?;
     Ok(())
 }
+
+const PLAN: &str = "\
+The demo: programs that are missing are installed, pepd is built, and then two hosts and a
+helper box carry real traffic for about a minute.";
 
 const INTRODUCTION: &str = "\
 pepd runs on a router. It splits each TCP connection that crosses the router into

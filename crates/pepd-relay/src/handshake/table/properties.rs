@@ -172,6 +172,7 @@ impl World {
             number: SequenceNumber(number),
             packet,
             late,
+            source_is_full: false,
         };
         let Received {
             evicted, action, ..

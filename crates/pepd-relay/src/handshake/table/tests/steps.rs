@@ -67,6 +67,7 @@ pub(super) fn receive(
         number,
         packet,
         late,
+        source_is_full: false,
     };
     table.on_syn(syn, now)
 }
