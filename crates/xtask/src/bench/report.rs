@@ -46,7 +46,11 @@ one connection after another.";
 /// Returns the report for a terminal.
 pub fn terminal(results: &Results) -> String {
     let sections = sections(results).map(|rows| rows.map(|rows| drawn(&rows)));
-    let mut text = format!("{} rounds; {}.", results.rounds(), results.setup());
+    let mut text = match results.rounds() {
+        // Take-overs only.
+        0 => String::new(),
+        rounds => format!("{rounds} rounds; {}.", results.setup()),
+    };
     for part in sections.into_iter().flatten() {
         text.push('\n');
         text.push_str(&part);

@@ -384,3 +384,23 @@ fn joined(thread: ScopedJoinHandle<'_, Result<u64>>) -> Result<u64> {
         .join()
         .map_err(|_| anyhow!("a thread has panicked"))?
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_has_the_middle_and_the_longest_pause() {
+        let seen = Takeovers {
+            connections: 100,
+            cause: Cause::Crash,
+            deaths: 3,
+            pauses: [10, 20, 35].map(Duration::from_millis).to_vec(),
+            checked: 2_500_000,
+        };
+        let rows = rows(&[seen]).unwrap();
+        let cells = ["100 connections, crash", "3", "20.0", "35.0", "35.0", "2.5"];
+        assert_eq!(rows[1], cells);
+        assert_eq!(super::rows(&[]), None);
+    }
+}
