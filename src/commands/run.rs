@@ -1,7 +1,7 @@
 //! The daemon's process of `pepd run`: from the configuration file to a running daemon, or on from
 //! where the process before it has died.
 
-use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::sync::Arc;
 
 use pepd_config::{AdminSocket, Config};
@@ -27,6 +27,7 @@ pub fn run(file: &File, board: Board, before: Before) -> Result {
     let Begun {
         config,
         survival,
+        resume,
         lock: _lock,
         account,
     } = begin(file, board, before)?;
@@ -40,7 +41,9 @@ pub fn run(file: &File, board: Board, before: Before) -> Result {
         bound => bound?,
     };
     let page = Page::bind(&config, &mut lacks)?;
-    let controls = Controls::register(&config)?;
+    let controls = Controls::register(&config, resume)?;
+    let program = pepd_bpf::resume_program();
+    survival.board.set_resume(controls.resume_link(), program);
     // Without the capability that it takes, legs wait for the kernel's timers.
     let injector = Injector::open().ok().map(Arc::new);
     // Everything after this, threads and programs, has only what is needed.
@@ -83,6 +86,8 @@ pub fn run(file: &File, board: Board, before: Before) -> Result {
 struct Begun {
     config: Config,
     survival: Survival,
+    /// What opens windows after an outage, of a daemon before this one.
+    resume: Option<OwnedFd>,
     lock: Lock,
     account: Option<privileges::user::Account>,
 }
@@ -116,6 +121,7 @@ fn begin(file: &File, board: Board, before: Before) -> Result<Begun> {
     } = before;
     let board = Arc::new(board);
     let slots = Slots::new(board.slots());
+    let (mut resume, mut to_close) = (None, None);
     let (config, lock, remains) = match board.last_death() {
         None => {
             let (config, text) = config_file::read_with_text(file)?;
@@ -130,7 +136,11 @@ fn begin(file: &File, board: Board, before: Before) -> Result<Begun> {
                 Left::find(&kept).map_err(|error| Failure::internal("find what is open", error))?;
             let lock = board.lock().and_then(|fd| left.take(fd)).map(Lock::from);
             let remains = Remains::take(&slots, &mut left, death.is_of_itself());
-            drop(left);
+            resume = board
+                .take_resume(pepd_bpf::resume_program())
+                .and_then(|fd| left.take(fd));
+            left.close_but_for_epoll();
+            to_close = Some(left);
             let config = in_force(file, &board, started)?;
             (config, lock, Some(remains))
         }
@@ -148,7 +158,9 @@ fn begin(file: &File, board: Board, before: Before) -> Result<Begun> {
             board,
             slots,
             remains,
+            to_close,
         },
+        resume,
         lock,
         account,
     })

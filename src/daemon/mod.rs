@@ -41,6 +41,7 @@ use std::sync::Arc;
 use pepd_config::Config;
 use pepd_net::{Installed, Plan};
 use pepd_relay::{Injector, Remains, Slots};
+use pepd_sys::descriptors::Left;
 use pepd_telemetry::Counters;
 
 use crate::cli::File;
@@ -97,6 +98,8 @@ pub struct Survival {
     pub slots: Arc<Slots>,
     /// What the one before it has left; none where there was none.
     pub remains: Option<Remains>,
+    /// What of that is only to be closed, and takes its time.
+    pub to_close: Option<Left>,
 }
 
 /// The sockets that are made with privileges, and taken over by the services.

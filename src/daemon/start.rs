@@ -49,6 +49,7 @@ impl Daemon {
             board,
             slots,
             remains,
+            to_close,
         } = privileged.survival;
         let notifier = notifier(&board)?;
         let workers = resources::workers(&config);
@@ -64,6 +65,7 @@ impl Daemon {
         // Connections that are there go on before anything else.
         let relay = start.begin(remains, settings, workers, &board)?;
         let takeover = relay.takeover();
+        drop(to_close);
         report(&privileged.in_force, &privileged.controls, &config, &file);
         privileged.made.report(&config);
         privileged.controls.find(&config)?;

@@ -14,7 +14,7 @@ use crate::exit::{Failure, Result};
 
 /// Says that it is a board, and of which layout: with the version of the notes on connections.
 const MAGIC: u64 = u64::from_be_bytes(*b"pepd\0\0\0\0");
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// The words of the head: which layout it has, and what follows.
 const LAYOUT: usize = 0;
@@ -25,8 +25,9 @@ const BEATS: usize = 3;
 /// places it is. 0 where there is none.
 const TEXT: usize = 4;
 /// The length of the text that the daemon was started with, in the third place; 0 where there is none.
-const STARTED: usize = 15;
-const ASKED_TO_YIELD: usize = 16;
+const STARTED: usize = 17;
+/// Not 0 where the daemon is to end its process, and another one to go on.
+const ASKED_TO_YIELD: usize = 18;
 /// The descriptor of the lock, and one; 0 where it has not been taken.
 const LOCK: usize = 5;
 const ASKED_TO_END: usize = 6;
@@ -35,6 +36,10 @@ const DIED_AT: usize = 7;
 const DIED_OF: usize = 8;
 /// The daemons that have died, by what they died of, in the order of [`KINDS`].
 const DEATHS: usize = 9;
+/// The descriptor of what opens windows after an outage, and one; 0 where there is none. And of which
+/// program it is.
+const RESUME: usize = 15;
+const RESUME_PROGRAM: usize = 16;
 const KINDS: [&str; 6] = [
     "crash",
     "killed",
@@ -214,6 +219,23 @@ impl Board {
         RawFd::try_from(self.get(LOCK).checked_sub(1)?).ok()
     }
 
+    /// Notes the descriptor of what opens windows after an outage, if there is one, and of which `program`
+    /// it is.
+    pub fn set_resume(&self, fd: Option<RawFd>, program: u64) {
+        self.set(RESUME_PROGRAM, program);
+        let fd = fd.and_then(|fd| u64::try_from(fd).ok());
+        self.set(RESUME, fd.map_or(0, |fd| fd + 1));
+    }
+
+    /// Returns the descriptor of what opens windows after an outage, if it is of this `program`. It is
+    /// noted no longer: whoever takes it notes it again.
+    pub fn take_resume(&self, program: u64) -> Option<RawFd> {
+        let noted = self.get(RESUME);
+        self.set(RESUME, 0);
+        let fd = RawFd::try_from(noted.checked_sub(1)?).ok()?;
+        (self.get(RESUME_PROGRAM) == program).then_some(fd)
+    }
+
     /// Notes the text of the configuration that is in force from now on. One that has no room, which
     /// is none, is not noted.
     pub fn set_text(&self, text: &str) {
@@ -303,6 +325,19 @@ mod tests {
             board.set_text(text);
             assert_eq!(board.text().as_deref(), Some(text));
         }
+    }
+
+    #[test]
+    fn what_opens_windows_is_taken_once_and_by_the_same_program() {
+        let board = Board::new().unwrap();
+        assert_eq!(board.take_resume(7), None);
+        board.set_resume(Some(5), 7);
+        assert_eq!(board.take_resume(7), Some(5));
+        assert_eq!(board.take_resume(7), None);
+        board.set_resume(Some(5), 7);
+        assert_eq!(board.take_resume(8), None);
+        board.set_resume(None, 7);
+        assert_eq!(board.take_resume(7), None);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Loading the program, and registering it as a congestion control.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
@@ -21,6 +23,8 @@ pub struct Control {
     name: Name,
     /// None where an earlier daemon's serves.
     registered: Option<Registered>,
+    /// By which an earlier daemon had registered it, where this one has taken that over.
+    taken_over: Option<OwnedFd>,
 }
 
 impl Control {
@@ -39,6 +43,25 @@ impl Control {
     /// a system call (bpf(2)).
     pub fn goes_by_itself(&self) -> bool {
         self.registered.as_ref().is_none_or(Registered::is_linked)
+    }
+
+    /// Takes over one for [outages](Use::Resume) that an earlier daemon has registered by `link`, and that
+    /// has not gone since; none where there is none of that name. It has to be this program's
+    /// ([`resume_program`]).
+    pub fn take_over(namespace: NetworkNamespace, link: OwnedFd) -> Option<Self> {
+        let name = namespace.names(0, Use::Resume).next()?;
+        let is_there = namespace.registered().contains(&name);
+        is_there.then_some(Self {
+            name,
+            registered: None,
+            taken_over: Some(link),
+        })
+    }
+
+    /// Borrows that by which it is registered, if it goes with that.
+    pub fn link(&self) -> Option<BorrowedFd<'_>> {
+        let own = self.registered.as_ref().and_then(Registered::link);
+        own.or_else(|| self.taken_over.as_ref().map(OwnedFd::as_fd))
     }
 
     /// Takes hold of what it is told and what it counts; none where an earlier daemon's serves.
@@ -81,7 +104,11 @@ pub fn register(namespace: NetworkNamespace, leg: u8, of: Use) -> Result<Control
             match loaded.register() {
                 Ok(link) => {
                     let registered = Some(Registered::new(loaded, link));
-                    return Ok(Control { name, registered });
+                    return Ok(Control {
+                        name,
+                        registered,
+                        taken_over: None,
+                    });
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(refused("register the congestion control", &error)),
@@ -93,8 +120,11 @@ pub fn register(namespace: NetworkNamespace, leg: u8, of: Use) -> Result<Control
             wait(deadline, &name)?;
         }
         if of != Use::FoundRate {
-            let registered = None;
-            return Ok(Control { name, registered });
+            return Ok(Control {
+                name,
+                registered: None,
+                taken_over: None,
+            });
         }
     }
     let last = namespace.names(leg, of).last();
@@ -128,14 +158,30 @@ fn wait(deadline: Instant, name: &Name) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes what a killed daemon has left in `namespace`, and says what that was.
+/// Returns what tells the program for [outages](Use::Resume) from that of other versions; never 0.
+pub fn resume_program() -> u64 {
+    let mut hasher = DefaultHasher::new();
+    RESUME.hash(&mut hasher);
+    hasher.finish().max(1)
+}
+
+/// Removes what a killed daemon has left in `namespace`, but for the one that is `kept`, and says what that
+/// was.
 ///
 /// # Errors
 /// If there is something and this process may not remove it (CAP_SYS_ADMIN).
-pub fn remove_left(namespace: NetworkNamespace) -> Result<Vec<Name>, Error> {
+pub fn remove_left(
+    namespace: NetworkNamespace,
+    kept: Option<&Control>,
+) -> Result<Vec<Name>, Error> {
     let deadline = Instant::now() + PATIENCE;
-    let left = namespace.registered();
-    while let [name, ..] = &*namespace.registered() {
+    let there = || {
+        let mut names = namespace.registered();
+        names.retain(|name| kept.is_none_or(|kept| kept.name != *name));
+        names
+    };
+    let left = there();
+    while let [name, ..] = &*there() {
         remove(&left)?;
         wait(deadline, name)?;
     }

@@ -28,7 +28,7 @@ mod order;
 mod steering;
 mod types;
 
-pub use kernel::{Control, probe, register, remove_left};
+pub use kernel::{Control, probe, register, remove_left, resume_program};
 pub use name::{Name, NetworkNamespace, Use};
 pub use order::{Counts, EPOCHS, Order};
 pub use steering::Steering;

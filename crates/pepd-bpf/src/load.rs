@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use pepd_sys::bpf;
 
@@ -80,6 +80,11 @@ impl Registered {
     /// Returns whether it goes with its link.
     pub(crate) fn is_linked(&self) -> bool {
         self.link.is_some()
+    }
+
+    /// Borrows its link, if it has one.
+    pub(crate) fn link(&self) -> Option<BorrowedFd<'_>> {
+        self.link.as_ref().map(OwnedFd::as_fd)
     }
 
     /// Takes hold of one of its maps.

@@ -53,6 +53,17 @@ impl Left {
         is_there.then(|| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
+    /// Closes those that nobody has taken, but for what waits for events (epoll(7)). To close that takes
+    /// a while for each of thousands of sockets, and is left to when this is dropped.
+    pub fn close_but_for_epoll(&mut self) {
+        let left: Vec<RawFd> = self.numbers().collect();
+        for fd in left {
+            if !self.get(fd).is_some_and(is_epoll) {
+                drop(self.take(fd));
+            }
+        }
+    }
+
     /// Leaves those that nobody has taken open.
     pub fn leave(mut self) {
         self.open.clear();
@@ -114,6 +125,19 @@ fn table_size() -> io::Result<usize> {
     let size = status.lines().find_map(|line| line.strip_prefix("FDSize:"));
     size.and_then(|size| size.trim().parse().ok())
         .ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+fn is_epoll(fd: BorrowedFd<'_>) -> bool {
+    // SAFETY: all zeroes is a valid `stat`.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open, and the kernel writes one `stat`, which is there for it.
+    let asked = check(unsafe { libc::fstat(fd.as_raw_fd(), &raw mut stat) });
+    // What is in no file system has no type; only of that the name is asked, which costs more.
+    if asked.is_err() || stat.st_mode & libc::S_IFMT != 0 {
+        return false;
+    }
+    let name = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+    name.is_ok_and(|name| name.as_os_str() == "anon_inode:[eventpoll]")
 }
 
 fn is_open(fd: usize) -> bool {

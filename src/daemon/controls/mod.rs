@@ -6,6 +6,7 @@ mod found;
 mod second;
 
 use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 
 use pepd_admin::wire::{FlowSnapshot, FoundRate, PathPoint};
 use pepd_bpf::{Control, Error, Name, NetworkNamespace, Steering, Use};
@@ -36,10 +37,12 @@ struct Own {
 
 impl Controls {
     /// Registers a control for each leg that asks for one, in place of whatever a crash left.
-    /// Needs capabilities that pepd gives up at its start.
-    pub fn register(config: &Config) -> Result<Self> {
+    /// Needs capabilities that pepd gives up at its start. What opens windows after an outage goes on, where
+    /// a daemon of the same program has `left` it: the kernel takes its time to let it go.
+    pub fn register(config: &Config, left: Option<OwnedFd>) -> Result<Self> {
         let namespace = namespace()?;
-        match pepd_bpf::remove_left(namespace) {
+        let resume = left.and_then(|link| Control::take_over(namespace, link));
+        match pepd_bpf::remove_left(namespace, resume.as_ref()) {
             Ok(_) => {}
             // It stays, or is adopted; a leg that needs a control and gets none is reported below.
             Err(Error::NotPermitted { .. }) => {}
@@ -66,7 +69,11 @@ impl Controls {
             };
             by_leg.insert(leg.name.clone(), own);
         }
-        let resume = Some(pepd_bpf::register(namespace, 0, Use::Resume));
+        let resume = match resume {
+            Some(control) => Ok(control),
+            None => pepd_bpf::register(namespace, 0, Use::Resume),
+        };
+        let resume = Some(resume);
         Ok(Self { by_leg, resume })
     }
 
@@ -110,6 +117,12 @@ impl Controls {
     pub fn resume(&self) -> Option<String> {
         let control = self.resume.as_ref()?.as_ref().ok()?;
         Some(control.name().as_str().to_owned())
+    }
+
+    /// Gives the descriptor by which that control is registered, if it goes with that.
+    pub fn resume_link(&self) -> Option<RawFd> {
+        let control = self.resume.as_ref()?.as_ref().ok()?;
+        control.link().map(|link| link.as_raw_fd())
     }
 
     /// Logs what the legs' controls are called in `ss`.
@@ -211,7 +224,7 @@ impl Finders {
 
 /// Removes what a killed daemon has left, and gives a line for each control that there was.
 pub fn remove_left() -> Result<String> {
-    let removed = pepd_bpf::remove_left(namespace()?)?;
+    let removed = pepd_bpf::remove_left(namespace()?, None)?;
     let lines = removed
         .iter()
         .map(|name| format!("removed congestion control {name}\n"));

@@ -4,11 +4,11 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use ipnet::Ipv4Net;
 use nix::unistd::{SysconfVar, sysconf};
 use pepd_testbed::traffic::{accept, connect, listen};
-use pepd_testbed::{Family, Link, Netns, Topology, World, accepted};
+use pepd_testbed::{Family, Link, Netns, Pepd, Topology, World, accepted};
 
 use super::contender::{Contender, Proxy};
 use super::cores::Cores;
@@ -70,6 +70,31 @@ impl Lane {
         proxy
             .and_then(Proxy::admin_socket)
             .context("no admin socket on this lane")
+    }
+
+    /// Returns its daemon.
+    ///
+    /// # Errors
+    /// When it has none.
+    pub fn pepd(&mut self) -> Result<&mut Pepd> {
+        match &mut self.proxy {
+            Some(Proxy::Pepd { pepd, .. }) => Ok(pepd),
+            _ => bail!("no daemon on this lane"),
+        }
+    }
+
+    /// Has its daemon replaced by the program that is there, which is the same.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub fn upgrade(&self) -> Result<()> {
+        match &self.proxy {
+            Some(Proxy::Pepd { pepd, .. }) => {
+                pepd.subcommand(self.world.hb(), "upgrade")?.success()?;
+                Ok(())
+            }
+            _ => bail!("no daemon on this lane"),
+        }
     }
 
     /// Opens a listener on the server, on any port.

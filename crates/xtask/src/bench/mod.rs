@@ -22,6 +22,7 @@ mod plan;
 mod report;
 mod results;
 mod sampling;
+mod takeover;
 
 use std::fs;
 use std::path::PathBuf;
@@ -56,6 +57,10 @@ pub struct Args {
     /// Only the settings whose names, as shown while it runs, have TEXT in them; may be repeated.
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
+    /// How often the daemon's process dies, and how often it is replaced, with each number of
+    /// connections of `--only takeover`.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
+    deaths: u16,
     /// Compare with another build of pepd, in place of HAProxy: what a change costs shows only
     /// within one run.
     #[arg(long, value_name = "PEPD")]
@@ -114,6 +119,7 @@ pub fn run(args: &Args) -> Result<()> {
         },
         ends: args.ends,
         only: args.only.clone(),
+        deaths: args.deaths,
         pepd,
         against: args.against.clone(),
     };

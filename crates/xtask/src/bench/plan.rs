@@ -13,6 +13,7 @@ use super::lineup::Lineup;
 use super::load::bulk::Ends;
 use super::load::{Window, bulk, crowd, first_byte, idle, ping_pong, short};
 use super::results::{Bulk, Measure, Measurement, Results};
+use super::takeover;
 
 /// The time after which a proxy that has let a connection pass has recovered.
 const BEFORE_RETRY: Duration = Duration::from_secs(3);
@@ -65,6 +66,8 @@ pub struct Plan {
     pub ends: Ends,
     /// Only the settings whose names have one of these in them; empty for all.
     pub only: Vec<String>,
+    /// How often the daemon's process dies in `takeover`.
+    pub deaths: u16,
     /// The shares of the cores.
     pub cores: Cores,
     /// The daemon's binary.
@@ -81,6 +84,13 @@ impl Plan {
     pub fn run(&self, interrupt: &Interrupt) -> Result<Results> {
         let lineup = self.lineup();
         let mut results = Results::new(self.setup(), lineup);
+        if self.wants(takeover::NAME) {
+            // It passes or fails, and is not tried again.
+            self.take_over(&mut results, interrupt)?;
+        }
+        if !self.only.is_empty() && self.only.iter().all(|it| it == takeover::NAME) {
+            return Ok(results);
+        }
         let with = self.lanes(lineup.main(), true)?;
         let established = self.lanes(lineup.handshake(), true)?;
         let without = self.lanes(lineup.main(), false)?;
@@ -121,6 +131,24 @@ impl Plan {
             })?;
         }
         Ok(results)
+    }
+
+    fn take_over(&self, results: &mut Results, interrupt: &Interrupt) -> Result<()> {
+        for connections in takeover::CONNECTIONS {
+            eprintln!("{}: {connections} connections", takeover::NAME);
+            let mut lane = self.lane(Contender::PepdUnasked, true)?;
+            results.add_takeovers(takeover::run(
+                &mut lane,
+                connections,
+                self.deaths,
+                interrupt,
+            )?);
+        }
+        Ok(())
+    }
+
+    fn wants(&self, what: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|part| what.contains(part))
     }
 
     fn setup(&self) -> String {
@@ -169,9 +197,7 @@ impl Turn<'_> {
         contenders: &[Contender],
         mut measure: impl FnMut(&mut Self, usize) -> Result<()>,
     ) -> Result<()> {
-        let only = &self.plan.only;
-        let wanted = only.is_empty() || only.iter().any(|part| what.contains(part));
-        if !wanted || contenders.is_empty() {
+        if !self.plan.wants(what) || contenders.is_empty() {
             return Ok(());
         }
         eprintln!("round {} of {}: {what}", self.round + 1, self.plan.rounds);

@@ -12,6 +12,7 @@ use super::lineup::Ratio;
 use super::load::idle;
 use super::machine::Machine;
 use super::results::{Bulk, Measure, Results, Summary};
+use super::takeover::{self, Takeovers};
 
 /// The version of the JSON's layout.
 const SCHEMA: u32 = 1;
@@ -45,7 +46,11 @@ one connection after another.";
 /// Returns the report for a terminal.
 pub fn terminal(results: &Results) -> String {
     let sections = sections(results).map(|rows| rows.map(|rows| drawn(&rows)));
-    let mut text = format!("{} rounds; {}.", results.rounds(), results.setup());
+    let mut text = match results.rounds() {
+        // Take-overs only.
+        0 => String::new(),
+        rounds => format!("{rounds} rounds; {}.", results.setup()),
+    };
     for part in sections.into_iter().flatten() {
         text.push('\n');
         text.push_str(&part);
@@ -99,19 +104,25 @@ pub fn markdown(results: &Results, machine: &Machine) -> String {
 
 /// Returns what is said below the tables.
 fn notes(results: &Results) -> Vec<String> {
-    let mut notes = [NOTES, CPU_NOTE, MEMORY_NOTE].map(str::to_owned).to_vec();
+    let mut notes = match results.all() {
+        [] => Vec::new(),
+        _ => [NOTES, CPU_NOTE, MEMORY_NOTE].map(str::to_owned).to_vec(),
+    };
     if !handshake_rows(results).is_empty() {
         notes.push(HANDSHAKE_NOTE.to_owned());
     }
     if !admin_rows(results).is_empty() {
         notes.push(ADMIN_NOTE.to_owned());
     }
+    if !results.takeovers().is_empty() {
+        notes.push(takeover::NOTE.to_owned());
+    }
     notes.extend(failures(results));
     notes
 }
 
 /// Returns the tables, each with its header, as far as there is something in them.
-fn sections(results: &Results) -> [Option<Vec<Vec<String>>>; 3] {
+fn sections(results: &Results) -> [Option<Vec<Vec<String>>>; 4] {
     let lineup = results.lineup();
     let section = |header, rows: Vec<Vec<String>>| {
         let lines = std::iter::once(header).chain(rows.clone()).collect();
@@ -127,6 +138,7 @@ fn sections(results: &Results) -> [Option<Vec<Vec<String>>>; 3] {
             header(lineup.admin(), lineup.admin_ratios()),
             admin_rows(results),
         ),
+        takeover::rows(results.takeovers()),
     ]
 }
 
@@ -149,12 +161,14 @@ pub fn json(results: &Results, machine: &Machine) -> Result<String> {
             })
         })
         .collect();
+    let takeovers: Result<Vec<Value>> = results.takeovers().iter().map(Takeovers::json).collect();
     let mut text = serde_json::to_string_pretty(&json!({
         "schema": SCHEMA,
         "machine": machine.json(),
         "setup": results.setup(),
         "rounds": results.rounds(),
         "measurements": measurements,
+        "takeovers": takeovers?,
     }))?;
     text.push('\n');
     Ok(text)

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::contender::Contender;
 use super::lineup::Lineup;
+use super::takeover::Takeovers;
 
 /// A figure that is measured of every contender in every round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,6 +88,7 @@ pub struct Results {
     setup: String,
     lineup: Lineup,
     all: Vec<Measurement>,
+    takeovers: Vec<Takeovers>,
 }
 
 impl Results {
@@ -96,6 +98,7 @@ impl Results {
             setup,
             lineup,
             all: Vec::new(),
+            takeovers: Vec::new(),
         }
     }
 
@@ -112,6 +115,16 @@ impl Results {
     /// Notes a number.
     pub fn add(&mut self, measurement: Measurement) {
         self.all.push(measurement);
+    }
+
+    /// Notes what connections have seen when one process followed another.
+    pub fn add_takeovers(&mut self, takeovers: Vec<Takeovers>) {
+        self.takeovers.extend(takeovers);
+    }
+
+    /// Returns what connections have seen when one process followed another.
+    pub fn takeovers(&self) -> &[Takeovers] {
+        &self.takeovers
     }
 
     /// Returns all of them, in the order they were measured in.

@@ -73,7 +73,10 @@ impl Times {
 }
 
 /// Returns the value in `sorted` that `percent` of all do not exceed, in seconds (nearest rank).
-fn quantile(sorted: &[Duration], percent: usize) -> Result<f64> {
+///
+/// # Errors
+/// When there is none.
+pub fn quantile(sorted: &[Duration], percent: usize) -> Result<f64> {
     let rank = (sorted.len() * percent).div_ceil(100);
     let value = sorted
         .get(rank.saturating_sub(1))
