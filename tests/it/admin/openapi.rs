@@ -184,6 +184,8 @@ fn the_daemon_answers_as_the_document_says() -> Result<()> {
     let far = Shape::new(Duration::from_millis(10), Rate::mbit(10));
     let world = World::emulated(Shape::new(Duration::from_millis(1), Rate::mbit(100)), far)?;
     let mut daemon = Pepd::start(PEPD, world.hb(), &config(&world))?;
+    // What the next process says of the one before.
+    daemon.dies(Signal::SIGKILL)?;
     let mut seen = Seen::new();
     let seen = &mut seen;
     // One that ends in an error, and one that goes on.
@@ -225,8 +227,6 @@ fn the_daemon_answers_as_the_document_says() -> Result<()> {
     ask(&world, seen, ["GET", "/v1/flows/{id}", &one])?;
     refuse(&world, seen)?;
     order(&world, seen, &daemon.config_file())?;
-    // What the next process says of the one before.
-    daemon.dies(Signal::SIGKILL)?;
     world.hb().sysctl("net.ipv4.ip_forward", "0")?;
     wait_until(LIMIT, "something is in the way", || {
         let status = get(&world, seen, "/v1/status");
