@@ -7,7 +7,7 @@ use std::time::Instant;
 use loom::thread;
 use pepd_packet::{Size, SourcePrefix};
 
-use crate::limits::{Admission, Expected, Permit};
+use crate::limits::{Admission, Permit};
 use crate::settings::Limits;
 
 fn limits(connections: u32, per_source: u32) -> Limits {
@@ -84,18 +84,5 @@ pub fn descriptors_come_back() {
         leaving.join().unwrap_or_default();
         admission.recovered();
         is_settled(&admission, &[]);
-    });
-}
-
-/// The client that a place is kept for comes while another one asks for it.
-pub fn the_expected_comes_while_another_asks() {
-    loom::model(|| {
-        let admission = Arc::new(Admission::new(limits(9, 1)));
-        let expected = admission.expect(one(1));
-        let comes = thread::spawn(move || expected.and_then(Expected::admit));
-        assert!(admission.expect(one(1)).is_none(), "the one place");
-        let permit = comes.join().ok().flatten();
-        is_settled(&admission, &permit.iter().collect::<Vec<_>>());
-        assert_eq!(admission.live(), 1);
     });
 }

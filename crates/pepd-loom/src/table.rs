@@ -51,7 +51,6 @@ fn syn(packet: Packet) -> ReceivedSyn<Packet> {
         number: NUMBER,
         packet,
         late: false,
-        source_is_full: false,
     }
 }
 

@@ -23,11 +23,6 @@ fn below_its_limit_a_source_comes_and_goes() {
 }
 
 #[test]
-fn a_place_that_is_kept_is_not_given_twice() {
-    admission::the_expected_comes_while_another_asks();
-}
-
-#[test]
 fn limits_change_while_connections_come_and_go() {
     admission::the_limits_change_meanwhile();
 }

@@ -14,7 +14,6 @@ use tokio::task::JoinSet;
 use crate::connection::{Accepted, Upstream, serve};
 use crate::essential::essential;
 use crate::handshake::table::Claim;
-use crate::limits::Expected;
 use crate::listener::Listener;
 use crate::registered::register;
 use crate::settings::Dscp;
@@ -155,14 +154,12 @@ fn accept(
         }
     };
     context.shared.admission.recovered();
+    let permit = context.shared.admission.admit(peer.ip());
     let flow = FourTuple {
         client: peer,
         server: destination,
     };
-    let (upstream, expected) = claim(&context.shared, flow, domain, socket);
-    let permit = expected
-        .and_then(Expected::admit)
-        .unwrap_or_else(|| context.shared.admission.admit(peer.ip()));
+    let upstream = claim(&context.shared, flow, domain, socket);
     Ok(Accepted {
         client,
         peer,
@@ -175,20 +172,14 @@ fn accept(
 }
 
 /// Takes the upstream leg as far as it exists: `socket` becomes it, or is kept for the next one where
-/// the destination has answered already. With it comes the place that its source has for the client.
-fn claim(
-    shared: &Shared,
-    flow: FourTuple,
-    domain: Domain,
-    socket: Socket,
-) -> (Upstream, Option<Expected>) {
-    let upstream = match shared.handshakes.accepted(flow, Instant::now()) {
-        Claim::Answered(mut answered, ack) => {
+/// the destination has answered already.
+fn claim(shared: &Shared, flow: FourTuple, domain: Domain, socket: Socket) -> Upstream {
+    match shared.handshakes.accepted(flow, Instant::now()) {
+        Claim::Answered(answered, ack) => {
             answered.claim(ack);
             shared.note_pending();
             spare::keep(domain, socket);
-            let expected = answered.expected.take();
-            return (Upstream::Answered(answered), expected);
+            Upstream::Answered(answered)
         }
         Claim::Dialing(syn, dial) => {
             shared.note_pending();
@@ -202,8 +193,7 @@ fn claim(
             }
             None => Upstream::Spare(socket, None),
         },
-    };
-    (upstream, None)
+    }
 }
 
 /// Returns whether the client has left, or its network has failed (accept(2)).

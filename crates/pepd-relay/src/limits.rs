@@ -1,5 +1,6 @@
 //! How many connections there are, in total and per source, and who has to be told.
 
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
@@ -12,14 +13,12 @@ use tokio::sync::Notify;
 use crate::asymmetric_routes::{AsymmetricRoute, AsymmetricRoutes};
 use crate::settings::Limits;
 use crate::sync::{AtomicBool, AtomicU32, Mutex, MutexGuard};
-use sources::Sources;
 
 /// Counts connections against the limits.
 ///
 /// A connection that has reached the listener is served even beyond the limit: it cannot be
 /// routed any more. The limits work before that: when one is reached, the capture is told, and
-/// sends no more. Until it has heard that, many may come at once; where SYNs are held, a source has
-/// no more places than its limit says ([`Admission::expect`]), and the rest is routed.
+/// sends no more.
 #[derive(Debug)]
 pub struct Admission {
     state: Mutex<State>,
@@ -34,8 +33,9 @@ pub struct Admission {
 #[derive(Debug)]
 struct State {
     limits: Limits,
-    sources: Sources,
+    sources: HashMap<Source, u32>,
     full: bool,
+    full_sources: HashSet<Source>,
     account: Account,
     asymmetric: AsymmetricRoutes,
     /// Flooded destinations that have not been asked for yet.
@@ -81,8 +81,9 @@ impl Admission {
         Self {
             state: Mutex::new(State {
                 limits,
-                sources: Sources::default(),
+                sources: HashMap::new(),
                 full: false,
+                full_sources: HashSet::new(),
                 account: Account::default(),
                 asymmetric: AsymmetricRoutes::new(Instant::now()),
                 flooded: Vec::new(),
@@ -94,42 +95,20 @@ impl Admission {
         }
     }
 
-    /// Keeps a place for a client whose SYN has come, until what is returned is dropped or admitted;
-    /// none where its source has as many connections as it may.
-    pub(crate) fn expect(self: &Arc<Self>, client: IpAddr) -> Option<Expected> {
-        let mut state = self.lock();
-        let State {
-            limits, sources, ..
-        } = &mut *state;
-        let source = limits.source_prefix.source_of(client);
-        let has_room = sources.expect(source, limits.per_source);
-        drop(state);
-        has_room.then(|| Expected {
-            admission: Arc::clone(self),
-            source: Some(source),
-        })
-    }
-
     /// Counts one connection until what is returned is dropped.
     pub(crate) fn admit(self: &Arc<Self>, client: IpAddr) -> Permit {
-        self.enter(|sources, limits| {
-            let source = limits.source_prefix.source_of(client);
-            (source, sources.enter(source, limits.per_source))
-        })
-    }
-
-    /// Counts a connection of the source that `count` counts it for, and says whether that is full
-    /// with it.
-    fn enter(
-        self: &Arc<Self>,
-        count: impl FnOnce(&mut Sources, &Limits) -> (Source, bool),
-    ) -> Permit {
         let mut state = self.lock();
         let live = self.live.fetch_add(1, Relaxed) + 1;
+        let source = state.limits.source_prefix.source_of(client);
         let State {
             limits, sources, ..
         } = &mut *state;
-        let (source, source_is_full) = count(sources, limits);
+        let from_source = sources.entry(source).or_default();
+        *from_source += 1;
+        let source_is_full = *from_source == limits.per_source;
+        if source_is_full {
+            state.full_sources.insert(source);
+        }
         let became_full = !state.full && live >= state.limits.connections;
         state.full |= became_full;
         let limit = state.limits.memory_bytes();
@@ -150,8 +129,16 @@ impl Admission {
         let live = self.live.fetch_sub(1, Relaxed) - 1;
         let limit = state.limits.memory_bytes();
         let mut changed = state.account.leave(seat.leave(), limit);
-        let reopens_at = reopening(state.limits.per_source);
-        changed |= state.sources.leave(source, reopens_at);
+        let remaining = state.sources.get_mut(&source).map(|count| {
+            *count -= 1;
+            *count
+        });
+        if remaining == Some(0) {
+            state.sources.remove(&source);
+        }
+        if remaining.is_none_or(|count| count < reopening(state.limits.per_source)) {
+            changed |= state.full_sources.remove(&source);
+        }
         if state.full && live < reopening(state.limits.connections) {
             state.full = false;
             changed = true;
@@ -243,7 +230,18 @@ impl Admission {
         state.limits = limits;
         state.full = self.live.load(Relaxed) >= limits.connections;
         state.account.judge(limits.memory_bytes());
-        state.sources.judge(limits.per_source, limits.source_prefix);
+        let State {
+            sources,
+            full_sources,
+            ..
+        } = &mut *state;
+        *full_sources = sources
+            .iter()
+            .filter(|(_, count)| **count >= limits.per_source)
+            .map(|(source, _)| *source)
+            // The capture knows sources by one prefix.
+            .filter(|source| limits.source_prefix.source_of(source.network()) == *source)
+            .collect();
         drop(state);
         self.changed.notify_one();
     }
@@ -266,7 +264,7 @@ impl Admission {
             memory: state.account.is_full(),
             exhausted: self.exhausted.load(Relaxed),
             flooded: state.flooded_until.is_some_and(|until| now < until),
-            sources: state.sources.full(),
+            sources: state.full_sources.iter().copied().collect(),
         }
     }
 
@@ -322,34 +320,6 @@ impl Seat {
         let holds = self.get().unwrap_or_default();
         self.counted.store(Self::GONE, Relaxed);
         holds
-    }
-}
-
-/// A place that a source has for a client that has not come yet.
-#[derive(Debug)]
-pub(crate) struct Expected {
-    admission: Arc<Admission>,
-    /// None once the client has come.
-    source: Option<Source>,
-}
-
-impl Expected {
-    /// Gives the place to the client, which has come. None where it has one already.
-    pub(crate) fn admit(mut self) -> Option<Permit> {
-        let source = self.source.take()?;
-        // In one step: in between the source would have room for another one.
-        Some(self.admission.enter(|sources, limits| {
-            sources.expect_no_more(source);
-            (source, sources.enter(source, limits.per_source))
-        }))
-    }
-}
-
-impl Drop for Expected {
-    fn drop(&mut self) {
-        if let Some(source) = self.source {
-            self.admission.lock().sources.expect_no_more(source);
-        }
     }
 }
 
@@ -425,9 +395,7 @@ impl Count {
     }
 }
 
-// The paths are for pepd-loom, which compiles this file as a module of its own.
-#[path = "limits/sources.rs"]
-mod sources;
+// The path is for pepd-loom, which compiles this file as a module of its own.
 #[cfg(test)]
 #[path = "limits/tests.rs"]
 mod tests;

@@ -101,11 +101,6 @@ reasons! {
     pub enum UnsplitReason {
         /// Too many SYNs were pending: it made room for a newer one, or found none.
         Full = ("full", "held SYNs routed unsplit: too many were pending"),
-        /// Its source had as many connections as `connections_per_source` says.
-        SourceFull = (
-            "source_full",
-            "held SYNs routed unsplit: connections_per_source was reached"
-        ),
         /// The listeners had no room for another handshake: clients had not ended so many.
         Backlog = (
             "backlog",

@@ -1,13 +1,10 @@
 //! Whom a limit counts as one: a host of IPv6 has as many addresses as it likes.
 
-use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
 
 use anyhow::{Context, Result, ensure};
-use nix::poll::PollFlags;
-use pepd_testbed::traffic::{Pair, accept, await_event};
-use pepd_testbed::{Family, Netns, Stage, World, accepted, require, splits, wait_until};
-use rstest::rstest;
+use pepd_testbed::traffic::{Pair, accept};
+use pepd_testbed::{Family, Netns, Stage, World, require, splits, wait_until};
 use socket2::{Domain, Socket, Type};
 
 use crate::harness::{LIMIT, PEPD};
@@ -53,67 +50,6 @@ fn a_host_with_many_addresses_has_one_share() -> Result<()> {
         probe_from(world, &listener, address(1)).is_ok_and(|(_, split)| split)
     })?;
     stage.finish()
-}
-
-/// However many come at once, and however late the kernel hears that there are enough.
-#[rstest]
-fn of_many_at_once_a_source_has_its_share_and_no_more(
-    #[values(Family::V4, Family::V6)] family: Family,
-) -> Result<()> {
-    require!(root);
-    let stage = Stage::with_config(PEPD, &config(64))?;
-    let world = &stage.world;
-    let listener = world.listen(family)?;
-    // The path knows the neighbours: none of the SYNs waits for them.
-    let (first, split) = world.probe(family)?;
-    ensure!(split, "the first one is routed");
-    let before = accepted(world.hb())?;
-    let clients = connect_at_once(world.client(), &listener, 5 * SHARE)?;
-    let mut servers = HashMap::new();
-    for _ in &clients {
-        let (server, peer) = accept(&listener)?;
-        servers.insert(peer, server);
-    }
-    for client in clients {
-        let server = servers.remove(&client.local_addr()?);
-        let server = server.context("no server for a client")?;
-        Pair { client, server }.exchange(1000)?;
-    }
-    // With the first one, which is there all the time.
-    let split = accepted(world.hb())? - before;
-    ensure!(split == SHARE - 1, "{split} and one of {SHARE} are split");
-    first.exchange(1000)?;
-    drop(first);
-    wait_until(LIMIT, "its connections are split again", || {
-        world.probe(family).is_ok_and(|(_, split)| split)
-    })?;
-    stage.finish()
-}
-
-/// Sends all SYNs before any of them is waited for.
-fn connect_at_once(client: &Netns, to: &TcpListener, count: u64) -> Result<Vec<TcpStream>> {
-    let to = to.local_addr()?;
-    let sockets: Vec<Socket> = client.run(|| {
-        (0..count)
-            .map(|_| {
-                let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
-                socket.set_nonblocking(true)?;
-                match socket.connect(&to.into()) {
-                    Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error)?,
-                    _ => Ok(socket),
-                }
-            })
-            .collect()
-    })?;
-    let connected = |socket: Socket| {
-        let stream = TcpStream::from(socket);
-        ensure!(await_event(&stream, PollFlags::POLLOUT, LIMIT)?, "silence");
-        stream.set_nonblocking(false)?;
-        stream.set_read_timeout(Some(LIMIT))?;
-        stream.set_write_timeout(Some(LIMIT))?;
-        Ok(stream)
-    };
-    sockets.into_iter().map(connected).collect()
 }
 
 /// A reload that makes networks larger or smaller counts from then on, and lets in whom it should.

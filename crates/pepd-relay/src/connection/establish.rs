@@ -354,7 +354,6 @@ async fn join_left(
         worker,
         sent: 0,
         claimed_mark,
-        expected: None,
     };
     leg.claim(None);
     join(client, leg, worker).await

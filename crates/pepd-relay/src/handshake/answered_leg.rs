@@ -8,7 +8,6 @@ use socket2::SockRef;
 
 use super::queued_packet::QueuedPacket;
 use crate::connection::leg_socket::LegSocket;
-use crate::limits::Expected;
 use crate::sockopts::{self, SocketError, SocketOption};
 
 /// An upstream leg whose destination has answered while the client's SYN was held.
@@ -26,8 +25,6 @@ pub(crate) struct AnsweredLeg {
     /// The mark that its packets have once its client has come. None where that had proved its
     /// address before, and nothing is withheld.
     pub(crate) claimed_mark: Option<Mark>,
-    /// The place that its source has for the client.
-    pub(crate) expected: Option<Expected>,
 }
 
 impl AnsweredLeg {

@@ -22,19 +22,12 @@ use crate::call::Call;
 use crate::connection::leg::LegIo as _;
 use crate::connection::leg_socket::LegSocket;
 use crate::connection::upstream::{self, UpstreamError};
-use crate::limits::Expected;
 use crate::settings::Leg;
 use crate::shared::Context;
 use crate::sockopts;
 
-/// Dials the destination of a held SYN, and gives the SYN its verdict as that answers. The leg keeps
-/// the place that its source has for the client.
-pub(super) async fn dial(
-    context: Arc<Context>,
-    syn: Syn,
-    ticket: Ticket,
-    expected: Option<Expected>,
-) {
+/// Dials the destination of a held SYN, and gives the SYN its verdict as that answers.
+pub(super) async fn dial(context: Arc<Context>, syn: Syn, ticket: Ticket) {
     let shared = &context.shared;
     let flow = syn.four_tuple;
     let settings = shared.settings.load_full();
@@ -64,8 +57,7 @@ pub(super) async fn dial(
         }
     };
     let verdict = match opened {
-        Ok(mut upstream) => {
-            upstream.expected = expected;
+        Ok(upstream) => {
             // Entered first: the listener may accept before the verdict returns.
             let answered = shared
                 .handshakes
@@ -144,7 +136,6 @@ async fn open(
         worker: context.index,
         sent,
         claimed_mark: claimed_mark.filter(|_| first.is_empty()),
-        expected: None,
     })
 }
 

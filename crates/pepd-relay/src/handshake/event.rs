@@ -61,8 +61,6 @@ pub(super) enum Place {
     Free(Ticket),
     /// It has waited for so long that one that repeats it may have been routed.
     Late,
-    /// Its source has as many connections as it may.
-    SourceFull,
     /// The listeners have no room for another handshake.
     NoListener,
     /// There is none.
@@ -83,7 +81,6 @@ impl Place {
         Err(match self {
             Self::Free(ticket) => return Ok(ticket),
             Self::Late => SynVerdict::Bypass(UnsplitReason::Late),
-            Self::SourceFull => SynVerdict::Bypass(UnsplitReason::SourceFull),
             Self::NoListener => SynVerdict::Bypass(UnsplitReason::Backlog),
             Self::Full => SynVerdict::Bypass(UnsplitReason::Full),
             Self::OverBudget => SynVerdict::Bypass(UnsplitReason::Budget),

@@ -184,14 +184,11 @@ fn take_syn(context: &Arc<Context>, packet: QueuedPacket, bytes: &[u8], late: bo
         shared.decide(packet, verdict);
         return;
     }
-    // Before it is known whether it is the first of its flow: what repeats one gives it back at once.
-    let expected = shared.admission.expect(syn.four_tuple.client.ip());
     let received = ReceivedSyn {
         flow: syn.four_tuple,
         number: syn.number,
         packet,
         late,
-        source_is_full: expected.is_none(),
     };
     let Received {
         evicted,
@@ -208,7 +205,7 @@ fn take_syn(context: &Arc<Context>, packet: QueuedPacket, bytes: &[u8], late: bo
         SynAction::Dial(ticket) => {
             shared.counters.held.increment();
             let flow = syn.four_tuple;
-            let dial = tokio::spawn(connect::dial(Arc::clone(context), syn, ticket, expected));
+            let dial = tokio::spawn(connect::dial(Arc::clone(context), syn, ticket));
             let dial = DialHandle::new(dial.abort_handle());
             shared
                 .handshakes

@@ -70,7 +70,6 @@ fn events(state: &TestState) -> Vec<TestEvent> {
         Place::NoListener,
         Place::Late,
         Place::Full,
-        Place::SourceFull,
         Place::OverBudget,
         Place::Crossing { leg_is_open: false },
         Place::Crossing { leg_is_open: true },

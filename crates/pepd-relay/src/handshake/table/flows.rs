@@ -122,17 +122,10 @@ impl<P: Debug, U: Debug, D: Dial> Flows<P, U, D> {
 
     /// Returns whether there is a place for this flow, if it has none yet.
     fn place_for(&self, syn: &ReceivedSyn<P>, now: Instant) -> Place {
-        let ReceivedSyn {
-            flow,
-            late,
-            source_is_full,
-            ..
-        } = *syn;
+        let ReceivedSyn { flow, late, .. } = *syn;
         let reverse = self.states.get(&flow.reversed());
         if let Some(leg_is_open) = reverse.and_then(State::leg_is_open) {
             Place::Crossing { leg_is_open }
-        } else if source_is_full {
-            Place::SourceFull
         } else if !self.half_open.has_room(self.places.len()) {
             Place::NoListener
         } else if late {

@@ -172,7 +172,6 @@ impl World {
             number: SequenceNumber(number),
             packet,
             late,
-            source_is_full: false,
         };
         let Received {
             evicted, action, ..

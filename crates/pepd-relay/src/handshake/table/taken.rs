@@ -27,6 +27,4 @@ pub(crate) struct ReceivedSyn<P> {
     pub(crate) packet: P,
     /// Whether it has waited for so long that one that repeats it may have been routed.
     pub(crate) late: bool,
-    /// Whether its source has as many connections as it may.
-    pub(crate) source_is_full: bool,
 }

@@ -147,7 +147,6 @@ fn many_that_find_no_place_are_a_flood() {
             number: NUMBER,
             packet: "forged",
             late: false,
-            source_is_full: false,
         };
         floods.extend(table.on_syn(syn, now).flood);
     }

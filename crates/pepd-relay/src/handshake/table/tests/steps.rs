@@ -67,7 +67,6 @@ pub(super) fn receive(
         number,
         packet,
         late,
-        source_is_full: false,
     };
     table.on_syn(syn, now)
 }
