@@ -17,6 +17,8 @@ pub enum Call {
     Send,
     /// epoll_ctl(2).
     EpollCtl,
+    /// getsockopt(2).
+    GetSockOpt,
 }
 
 /// Its name in the manual pages, without the section.
@@ -29,6 +31,7 @@ impl fmt::Display for Call {
             Self::Connect => "connect",
             Self::Send => "send",
             Self::EpollCtl => "epoll_ctl",
+            Self::GetSockOpt => "getsockopt",
         })
     }
 }

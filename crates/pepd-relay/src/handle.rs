@@ -26,9 +26,10 @@ use crate::shared::{Handshakes, Shared};
 use crate::slots::Slots;
 use crate::worker::{LinkControl, Worker};
 
-/// The time for which upstream legs of a process before this one wait for their clients: as long as
-/// the listeners keep a handshake, and a second, in which the client may be accepted.
-const LEFT_LEGS_TIME: Duration = listener::REQUEST_TIME.saturating_add(Duration::from_secs(1));
+/// How long upstream legs of the process before wait for their clients: whose SYN had been passed on ends
+/// its handshake in a round trip, and whose had not sends it again after a second. But that one may have been
+/// routed meanwhile, and its destination has this leg in the way.
+const LEFT_LEGS_TIME: Duration = Duration::from_secs(3);
 
 /// Settings whose listeners are open: nothing can fail any more when they come into force.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use pepd_sys::{stream, tcp_info};
 use socket2::{Domain, SockRef, Socket};
 
 use crate::settings::ListenerAddress;
-use crate::slots::found::{Found, FoundConnection, LostConnection};
+use crate::slots::found::{Found, FoundConnection, LostConnection, figures};
 use crate::slots::{Former, Slots};
 
 /// What a relay has left. What of it nobody takes is closed when this is dropped: connections are
@@ -43,6 +43,7 @@ impl Remains {
             former: slots.former(),
         };
         let numbers: Vec<_> = left.numbers().collect();
+        let mut clients = Vec::new();
         for number in numbers {
             match left.get(number).map(kind) {
                 Some(Kind::Listener(address)) => {
@@ -51,7 +52,9 @@ impl Remains {
                         .listeners
                         .extend(socket.map(|socket| (address, socket)));
                 }
-                Some(Kind::Client) => remains.clients.extend(left.take(number)),
+                Some(Kind::Client { flow, read }) => {
+                    clients.extend(left.take(number).map(|client| (flow, read, client)));
+                }
                 Some(Kind::Upstream(flow)) => {
                     remains
                         .legs
@@ -60,6 +63,11 @@ impl Remains {
                 Some(Kind::Other) | None => {}
             }
         }
+        // What has been read of a client has gone out with the SYN of its leg: without that it is reset.
+        let legs = &remains.legs;
+        let served = clients.into_iter();
+        let served = served.filter(|(flow, read, _)| *read == 0 || legs.contains_key(flow));
+        remains.clients.extend(served.map(|(.., client)| client));
         remains
     }
 
@@ -120,9 +128,13 @@ pub(crate) struct Share {
 enum Kind {
     /// One of a relay's listeners, at this address.
     Listener(SocketAddr),
-    /// A client that was accepted, and with which nothing has been done yet.
-    Client,
-    /// An upstream leg that is connected, and with which nothing has been done yet.
+    /// A client that was accepted, of which at most what goes out with a SYN has been read.
+    Client {
+        flow: FourTuple,
+        read: u64,
+    },
+    /// An upstream leg that is or was connected, or may be as soon as its SYN arrives, since data went
+    /// with that; and to which nothing else has been written.
     Upstream(FourTuple),
     Other,
 }
@@ -142,11 +154,13 @@ fn kind(fd: BorrowedFd<'_>) -> Kind {
 }
 
 /// Tells what a transparent socket is that is connected, and from which nothing has been read, nor
-/// anything written to it.
+/// anything written to it, but for what goes with a SYN (RFC 7413).
 fn untouched(fd: BorrowedFd<'_>) -> std::io::Result<Kind> {
     // include/net/tcp_states.h
     const ESTABLISHED: u8 = 1;
+    const SYN_SENT: u8 = 2;
     const SYN_RECV: u8 = 3;
+    const CLOSE: u8 = 7;
     const CLOSE_WAIT: u8 = 8;
     // Fails for what is no TCP socket.
     let info = tcp_info::tcp_info(fd)?;
@@ -156,25 +170,38 @@ fn untouched(fd: BorrowedFd<'_>) -> std::io::Result<Kind> {
         Domain::IPV6 => socket.ip_transparent_v6()?,
         _ => false,
     };
-    let written = info.acknowledged_bytes + stream::unacknowledged(fd)? as u64;
-    let unread = stream::unread(fd)? as u64;
-    let fin = u64::from(info.state == CLOSE_WAIT);
-    let nothing_read = info.received_bytes.saturating_sub(unread) == fin;
-    Ok(match (is_transparent, info.state, written) {
-        // Of the SYN-ACK only: the kernel does not say yet what has come.
-        (true, SYN_RECV, 0) => Kind::Client,
-        (true, ESTABLISHED | CLOSE_WAIT, 0) if nothing_read => Kind::Client,
+    if !is_transparent {
+        return Ok(Kind::Other);
+    }
+    // Fails for what has never connected.
+    let peer = stream::peer_ever(fd)?;
+    let Some(own) = socket.local_addr()?.as_socket() else {
+        return Ok(Kind::Other);
+    };
+    let connected = FourTuple {
+        client: own,
+        server: peer,
+    };
+    let accepted = FourTuple {
+        client: peer,
+        server: own,
+    };
+    let figures = figures(fd, false)?;
+    let read = figures
+        .read
+        .saturating_sub(u64::from(info.state == CLOSE_WAIT));
+    Ok(match (info.state, figures.written) {
+        // Its destination may serve it already. Others are connected anew: their SYN may have been for a
+        // link that is gone.
+        (SYN_SENT, _) if info.sent_bytes.is_some_and(|sent| sent > 0) => Kind::Upstream(connected),
+        // Its destination has reset it: so is its client, who may not have been accepted yet.
+        (CLOSE, _) => Kind::Upstream(connected),
+        (SYN_RECV | ESTABLISHED | CLOSE_WAIT, 0) => Kind::Client {
+            flow: accepted,
+            read,
+        },
         // The kernel counts the SYN of a socket that has connected.
-        (true, ESTABLISHED | CLOSE_WAIT, 1) if nothing_read => {
-            let (own, far) = (
-                socket.local_addr()?.as_socket(),
-                socket.peer_addr()?.as_socket(),
-            );
-            match (own, far) {
-                (Some(client), Some(server)) => Kind::Upstream(FourTuple { client, server }),
-                _ => Kind::Other,
-            }
-        }
+        (ESTABLISHED | CLOSE_WAIT, _) if read == 0 => Kind::Upstream(connected),
         _ => Kind::Other,
     })
 }

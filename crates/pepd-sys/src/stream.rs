@@ -28,6 +28,28 @@ pub fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, SocketAddr)> {
     Ok((fd, peer))
 }
 
+/// Gives whom a socket is, or was, connected to: unlike getpeername(2) it says so of one that is closed,
+/// too (SO_PEERNAME; inet_getname, net/ipv4/af_inet.c).
+pub fn peer_ever(fd: BorrowedFd<'_>) -> io::Result<SocketAddr> {
+    // The kernel gives none to whoever has room for more than there is (sk_getsockopt, net/core/sock.c).
+    peer_of_size::<libc::sockaddr_in6>(fd).or_else(|_| peer_of_size::<libc::sockaddr_in>(fd))
+}
+
+fn peer_of_size<T>(fd: BorrowedFd<'_>) -> io::Result<SocketAddr> {
+    let peer_name = |storage: *mut SockAddrStorage, len: *mut libc::socklen_t| {
+        // SAFETY: `try_init` gives a pointer to a length, that of a storage which has room for any address.
+        unsafe { *len = std::mem::size_of::<T>() as libc::socklen_t };
+        let (level, name) = (libc::SOL_SOCKET, libc::SO_PEERNAME);
+        // SAFETY: the kernel writes no more than that.
+        check(unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, storage.cast(), len) })
+    };
+    // SAFETY: the kernel writes an address, and its length.
+    let (_, address) = unsafe { SockAddr::try_init(peer_name) }?;
+    address
+        .as_socket()
+        .ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT))
+}
+
 /// Reads into `buffer`; 0 is the end of the stream. Unlike splice(2) it reads past the urgent mark
 /// if it starts there.
 pub fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
@@ -191,6 +213,26 @@ mod tests {
     /// Blocks until the socket has something, so that the calls under test do not wait.
     fn wait_readable(stream: &TcpStream) {
         stream.peek(&mut [0]).unwrap();
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri does not know its calls")]
+    fn it_says_who_its_peer_was() {
+        for any in ["127.0.0.1:0", "[::1]:0"] {
+            let listener = TcpListener::bind(any).unwrap();
+            let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            assert!(peer_ever(listener.as_fd()).is_err());
+            let b = listener.accept().unwrap().0;
+            assert_eq!(peer_ever(a.as_fd()).unwrap(), b.local_addr().unwrap());
+            SockRef::from(&b)
+                .set_linger(Some(std::time::Duration::ZERO))
+                .unwrap();
+            let was = b.local_addr().unwrap();
+            drop(b);
+            a.peek(&mut [0]).unwrap_err();
+            assert!(a.peer_addr().is_err());
+            assert_eq!(peer_ever(a.as_fd()).unwrap(), was);
+        }
     }
 
     #[test]

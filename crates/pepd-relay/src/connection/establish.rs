@@ -13,9 +13,10 @@ use tokio::io::Interest;
 
 use crate::call::Call;
 use crate::connection::forward::{Connection, PAUSE};
-use crate::connection::leg::{Input, LegIo as _};
+use crate::connection::leg::{Failure, Fate, Input, LegIo as _};
 use crate::connection::leg_socket::LegSocket;
 use crate::connection::record::ConnectionRecord;
+use crate::connection::recovery::{Figures, Stage};
 use crate::connection::upstream::{self, Connecting, UpstreamError};
 use crate::handshake::answered_leg::AnsweredLeg;
 use crate::handshake::dial_handle::{DialHandle, ended};
@@ -26,6 +27,7 @@ use crate::settings::{Dscp, Leg, Settings, is_self_destined};
 use crate::share;
 use crate::shared::Context;
 use crate::shortage::{self, is_shortage};
+use crate::slots::found::figures;
 use crate::slots::slot::{Identity, Slot};
 use crate::sockopts;
 
@@ -117,7 +119,7 @@ pub(super) async fn establish(context: Arc<Context>, accepted: Accepted) -> Opti
             .map(|legs| (legs, true)),
         Upstream::Left(left) => {
             let mark = settings.claimed_mark(legs[1]);
-            join_left(client, left, mark, context.index)
+            join_left(client, left, legs[1], mark, context.index)
                 .await
                 .map(|legs| (legs, true))
         }
@@ -342,21 +344,65 @@ async fn join(
 
 /// Joins the client leg and one that a process before this one has opened, and ends the destination's
 /// handshake: whether that has been done is not known, and it does no harm to do it twice.
+///
+/// What went out with its SYN the kernel knows, and how much of that has been taken off the client.
 async fn join_left(
     client: OwnedFd,
     left: OwnedFd,
+    leg: &Leg,
     claimed_mark: Option<Mark>,
     worker: usize,
 ) -> Result<Joined, UpstreamError> {
     let register = UpstreamError::call(Call::EpollCtl);
-    let leg = AnsweredLeg {
-        socket: LegSocket::register(left).await.map_err(&register)?,
+    let mut client = LegSocket::register(client).await.map_err(&register)?;
+    let fate = fate(&left)?;
+    let upstream = LegSocket::register_found(left, fate).await;
+    let mut upstream = upstream.map_err(&register)?;
+    if !upstream.has_failed() {
+        let answered = established(&mut client, &mut upstream);
+        let answered = tokio::time::timeout(leg.connect_timeout, answered).await;
+        answered.map_err(|_| UpstreamError::Timeout)??;
+    }
+    let ask = UpstreamError::call(Call::GetSockOpt);
+    let there = figures(client.as_fd(), false).map_err(&ask)?;
+    let went = figures(upstream.as_fd(), true).map_err(&ask)?;
+    let sent = match went.stage {
+        // To whom does not matter any more.
+        Stage::Closed => 0,
+        Stage::Connected { .. } => went.written,
+    };
+    let read = match there.stage {
+        Stage::Connected { fin_received, .. } => there.read - u64::from(fin_received),
+        Stage::Closed => return Err(UpstreamError::ClientLeft),
+    };
+    let rest = sent.checked_sub(read).ok_or(UpstreamError::Unclear)?;
+    skip(&mut client, usize::try_from(rest).unwrap_or(usize::MAX)).await?;
+    let upstream = AnsweredLeg {
+        socket: upstream,
         worker,
         sent: 0,
         claimed_mark,
     };
-    leg.claim(None);
-    join(client, leg, worker).await
+    upstream.claim(None);
+    Ok(Joined {
+        client,
+        upstream: upstream.into_socket(worker).await.map_err(&register)?,
+        sent: usize::try_from(sent).unwrap_or(usize::MAX),
+    })
+}
+
+/// Tells what has become of a leg that nobody has asked yet: what is closed has failed, whether its
+/// error has been taken from it or not.
+fn fate(left: &OwnedFd) -> Result<Fate, UpstreamError> {
+    let ask = UpstreamError::call(Call::GetSockOpt);
+    let Figures {
+        stage, error_waits, ..
+    } = figures(left.as_fd(), true).map_err(&ask)?;
+    let taken = (stage == Stage::Closed && !error_waits).then_some(Failure(libc::ECONNRESET));
+    Ok(Fate {
+        taken,
+        waits: error_waits,
+    })
 }
 
 /// Takes off the client leg what the client sent in its SYN, which the destination has already had.

@@ -25,6 +25,9 @@ pub(crate) enum UpstreamError {
     /// The destination did not answer in the leg's `connect_timeout`.
     #[error("upstream leg: no answer within connect_timeout")]
     Timeout,
+    /// A process before this one has read more of the client than it has sent.
+    #[error("upstream leg: the process before had bytes in hand when it died")]
+    Unclear,
     /// The client left first.
     #[error("client leg: gave up while the upstream leg was opened")]
     ClientLeft,
@@ -40,7 +43,7 @@ impl UpstreamError {
         match self {
             Self::Option(error) => error.errno(),
             Self::Call { source, .. } => source.raw_os_error(),
-            Self::Timeout | Self::ClientLeft => None,
+            Self::Timeout | Self::Unclear | Self::ClientLeft => None,
         }
     }
 }

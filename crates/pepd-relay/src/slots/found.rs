@@ -10,7 +10,8 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use pepd_sys::descriptors::Left;
 use pepd_sys::pipe::Pipe;
-use pepd_sys::{sockopt, stream, tcp_info};
+use pepd_sys::tcp_info::{self, TcpInfo};
+use pepd_sys::{sockopt, stream};
 use pepd_telemetry::HandshakeMode;
 
 use super::Slots;
@@ -208,9 +209,30 @@ pub(super) fn noted(slot: &Slot, way: usize, pipe: Option<&Pipe>) -> Noted {
 
 /// Asks the kernel about a leg's socket; `connected` is whether it has connected, and not been
 /// accepted: then the kernel counts its SYN.
-fn figures(fd: BorrowedFd<'_>, connected: bool) -> std::io::Result<Figures> {
-    let info = tcp_info::tcp_info(fd)?;
-    let unacknowledged = stream::unacknowledged(fd)? as u64;
+///
+/// The leg is alive: it is asked until nothing has come or been acknowledged between two answers.
+pub(crate) fn figures(fd: BorrowedFd<'_>, connected: bool) -> std::io::Result<Figures> {
+    // include/net/tcp_states.h
+    const SYN_RECV: u8 = 3;
+    const MOST_QUESTIONS: usize = 100;
+    let changing = |info: &TcpInfo| (info.state, info.acknowledged_bytes, info.received_bytes);
+    let mut info = tcp_info::tcp_info(fd)?;
+    let mut counted = (0, 0);
+    for _ in 0..MOST_QUESTIONS {
+        let before = changing(&info);
+        counted = match info.state {
+            SYN_RECV => in_handshake(fd, &info),
+            _ => (
+                stream::unread(fd)? as u64,
+                stream::unacknowledged(fd)? as u64,
+            ),
+        };
+        info = tcp_info::tcp_info(fd)?;
+        if changing(&info) == before {
+            break;
+        }
+    }
+    let (unread, unacknowledged) = counted;
     let written = info.acknowledged_bytes + unacknowledged;
     let stage = |fin_sent, fin_received| Stage::Connected {
         fin_sent,
@@ -220,7 +242,6 @@ fn figures(fd: BorrowedFd<'_>, connected: bool) -> std::io::Result<Figures> {
     poll(&mut polled, PollTimeout::ZERO)?;
     let events = polled[0].revents().unwrap_or(PollFlags::empty());
     Ok(Figures {
-        // include/net/tcp_states.h
         stage: match info.state {
             7 => Stage::Closed,
             4 | 5 => stage(true, false),
@@ -231,10 +252,18 @@ fn figures(fd: BorrowedFd<'_>, connected: bool) -> std::io::Result<Figures> {
         error_waits: events.contains(PollFlags::POLLERR),
         written: written.saturating_sub(u64::from(connected)),
         unacknowledged,
-        read: info
-            .received_bytes
-            .saturating_sub(stream::unread(fd)? as u64),
+        read: info.received_bytes.saturating_sub(unread),
     })
+}
+
+/// Gives how much is unread, and how much unacknowledged, of a socket whose client has sent data in its
+/// SYN and nothing since (RFC 7413). The kernel says of neither that there is any (tcp_ioctl,
+/// net/ipv4/tcp.c), but it gives the data, which is no more than one segment, and counts what it sends.
+fn in_handshake(fd: BorrowedFd<'_>, info: &TcpInfo) -> (u64, u64) {
+    let mut segment = vec![0; usize::from(u16::MAX)];
+    let unread = stream::peek(fd, &mut segment).unwrap_or(0);
+    let sent = info.sent_bytes.unwrap_or(0) - info.retransmitted_bytes.unwrap_or(0);
+    (unread as u64, sent + u64::from(info.unsent))
 }
 
 impl Slot {
