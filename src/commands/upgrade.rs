@@ -1,6 +1,7 @@
 //! `pepd upgrade`: this program takes over from a running daemon.
 
 use std::io;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::thread;
@@ -40,11 +41,7 @@ pub fn upgrade(args: &UpgradeArgs) -> Result {
     let client = Client::new(&args.target)?;
     let before = survival(&client)?;
     let keeper = Keeper::of(&client)?;
-    ask(
-        &keeper.program,
-        before.layout,
-        args.target.config.as_deref(),
-    )?;
+    ask(&keeper, before.layout, args.target.config.as_deref())?;
     kill(keeper.pid, Signal::SIGUSR2).map_err(|error| match error {
         Errno::EPERM => Failure::not_permitted(
             "only root, or the user that pepd was started as, may upgrade it",
@@ -70,6 +67,8 @@ pub fn upgrade(args: &UpgradeArgs) -> Result {
 /// upgrades it, and who had taken it over would choose what is executed.
 struct Keeper {
     pid: Pid,
+    /// Whose process it is: that user, and group.
+    user: (u32, u32),
     /// The path of its program, of the file that is there now.
     program: PathBuf,
 }
@@ -88,12 +87,14 @@ impl Keeper {
         let status = of(daemon.as_raw())?.status();
         let parent = of(status.map_err(|error| unknown(&error))?.ppid)?;
         let status = parent.status().map_err(|error| unknown(&error))?;
-        if status.ruid != 0 && status.ruid != getuid().as_raw() {
+        let own = getuid();
+        if status.ruid != 0 && !own.is_root() && status.ruid != own.as_raw() {
             return Err(unknown(&"its parent runs as another user"));
         }
         let program = parent.exe().map_err(|error| unknown(&error))?;
         Ok(Self {
             pid: Pid::from_raw(parent.pid()),
+            user: (status.ruid, status.rgid),
             program: keeper::path_of_now(program),
         })
     }
@@ -114,9 +115,16 @@ fn takes_over(target: &Target, layout: u64) -> Result {
 }
 
 /// Asks the program that is to take over whether it can: it says why not by itself.
-fn ask(program: &Path, layout: u64, config: Option<&Path>) -> Result {
-    let name = program.display();
-    let mut program = Command::new(program);
+///
+/// It runs as the keeper's user, as it will if it takes over: which program that is, whoever has that
+/// user's rights may choose, and is to gain nothing by it.
+fn ask(keeper: &Keeper, layout: u64, config: Option<&Path>) -> Result {
+    let name = keeper.program.display();
+    let mut program = Command::new(&keeper.program);
+    let (user, group) = keeper.user;
+    if getuid().is_root() && user != 0 {
+        program.uid(user).gid(group);
+    }
     program.args(["upgrade", "--takes-over", &layout.to_string()]);
     if let Some(config) = config {
         program.arg("-c").arg(config);

@@ -35,20 +35,26 @@ enum Message {
     Reloading,
     Stopping(Duration),
     Alive(String),
+    GoingOn,
 }
 
 impl Notifier {
-    /// Starts the thread.
+    /// Starts the thread. Systemd, for which a daemon before this one was up, may have heard nothing for a
+    /// while: its patience begins anew.
     pub fn start(board: Arc<Board>) -> io::Result<Self> {
         let (messages, inbox) = sync_channel(QUEUE_LENGTH);
         std::thread::Builder::new()
             .name("notify".to_owned())
             .spawn(move || deliver(inbox))?;
-        Ok(Self {
+        let notifier = Self {
             messages,
             board,
             keeper: getppid(),
-        })
+        };
+        if notifier.board.last_death().is_some() {
+            notifier.queue(Message::GoingOn);
+        }
+        Ok(notifier)
     }
 
     /// Tells that new connections are split from now on.
@@ -125,5 +131,6 @@ fn send(message: &Message) -> io::Result<()> {
         Message::Alive(status) => {
             sd_notify::notify(&[NotifyState::Watchdog, NotifyState::Status(status)])
         }
+        Message::GoingOn => sd_notify::notify(&[NotifyState::Watchdog]),
     }
 }

@@ -52,7 +52,13 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         mut former,
         mut started,
     } = upgrade::take_over(args)?;
-    let usual_signals = block_signals()?;
+    let mut usual_signals = block_signals()?;
+    if args.board.is_some() {
+        // The program before this one has blocked them, and a mask outlives execve(2).
+        for signal in SIGNALS {
+            usual_signals.remove(signal);
+        }
+    }
     // What the daemon has started, and cannot see the end of, is the keeper's to end.
     set_child_subreaper(true).map_err(|error| Failure::internal("adopt processes", error))?;
     let keeper = getpid();
@@ -160,7 +166,20 @@ fn begin_child(keeper: Pid, usual_signals: &SigSet) -> Result {
         .map_err(|error| Failure::internal("unblock signals", error))?;
     setpgid(Pid::from_raw(0), Pid::from_raw(0))
         .map_err(|error| Failure::internal("make a process group", error))?;
+    die_first();
     end_with(keeper)
+}
+
+/// Has the kernel, where memory runs out, end this process rather than the keeper, without which no
+/// other could go on (`oom_score_adj` of proc_pid_oom_score_adj(5)).
+fn die_first() {
+    const FILE: &str = "/proc/self/oom_score_adj";
+    const MORE: i32 = 100;
+    const MOST: i32 = 1000;
+    let own = std::fs::read_to_string(FILE).unwrap_or_default();
+    let own: i32 = own.trim().parse().unwrap_or(0);
+    // Where it is not allowed the kernel takes the larger one, which is this one as well.
+    let _ = std::fs::write(FILE, (own + MORE).min(MOST).to_string());
 }
 
 /// Has this process end when its keeper does. What the kernel takes back when a process becomes

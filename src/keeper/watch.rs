@@ -17,7 +17,7 @@ use crate::exit::{Failure, Result};
 const TICK: Duration = Duration::from_secs(1);
 
 /// The looks in a row that find nothing done: the daemon hangs. It shows a sign of life each second,
-/// as long as all its workers do; and systemd, which counts the seconds too, has 15.
+/// as long as all its workers do; and systemd, which counts the seconds too and ends both, has 30.
 const MOST_SILENT: u32 = 10;
 
 /// The looks within which the first daemon of another program has to be up.

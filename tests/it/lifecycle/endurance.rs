@@ -4,7 +4,7 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use pepd_testbed::{
     Family, Pepd, Process, Stage, Via, World, established, install, require, run, wait_until,
 };
@@ -85,7 +85,9 @@ fn a_user_with_two_capabilities_can_run_it(
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755))?;
     chown(directory.path(), Some(65534), Some(65534))?;
     let file = directory.path().join("pepd.toml");
-    fs::write(&file, World::config())?;
+    let socket = directory.path().join("admin.sock");
+    let admin = format!("[admin]\nsocket = \"{}\"\n", socket.display());
+    fs::write(&file, World::config() + &admin)?;
     let binary = directory.path().join("pepd");
     install(PEPD.as_ref(), &binary)?;
     let kept = "-all,+net_admin,+net_bind_service";
@@ -112,6 +114,12 @@ fn a_user_with_two_capabilities_can_run_it(
     })?;
     let (pair, split) = world.probe(family)?;
     assert!(split);
+    pair.exchange(100_000)?;
+    // And root has it replaced.
+    let mut upgrade = std::process::Command::new(PEPD);
+    upgrade.args(["upgrade", "--socket"]).arg(&socket);
+    let said = run(&mut upgrade, LIMIT)?.success()?;
+    ensure!(said.contains("upgraded: 1 connections went on"), "{said}");
     pair.exchange(100_000)?;
     pepd.signal(nix::sys::signal::Signal::SIGTERM)?;
     assert!(pepd.wait(LIMIT)?.success(), "{}", pepd.log());
