@@ -52,13 +52,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         mut former,
         mut started,
     } = upgrade::take_over(args)?;
-    let mut usual_signals = block_signals()?;
-    if args.board.is_some() {
-        // The program before this one has blocked them, and a mask outlives execve(2).
-        for signal in SIGNALS {
-            usual_signals.remove(signal);
-        }
-    }
+    let usual_signals = usual_signals(args.board.is_some())?;
     // What the daemon has started, and cannot see the end of, is the keeper's to end.
     set_child_subreaper(true).map_err(|error| Failure::internal("adopt processes", error))?;
     let keeper = getpid();
@@ -157,6 +151,16 @@ fn block_signals() -> Result<SigSet> {
     sigprocmask(SigmaskHow::SIG_BLOCK, Some(&waited), Some(&mut before))
         .map_err(|error| Failure::internal("block signals", error))?;
     Ok(before)
+}
+
+/// Blocks them, and gives the mask that the daemon is to have. The program `before` this one had blocked
+/// them as well, and a mask outlives execve(2).
+fn usual_signals(before: bool) -> Result<SigSet> {
+    let mut usual = block_signals()?;
+    for signal in SIGNALS.into_iter().filter(|_| before) {
+        usual.remove(signal);
+    }
+    Ok(usual)
 }
 
 /// Makes a new process the daemon's: with the usual signals, not in the group that a terminal's
