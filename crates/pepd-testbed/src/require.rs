@@ -20,6 +20,8 @@ pub enum Requirement {
     Congestion(&'static str),
     /// The kernel's IP-over-IP tunnel devices: ipip, sit and ip6tnl.
     Tunnels,
+    /// A machine that nobody else has: the guest.
+    Guest,
     /// A clock that a busy machine does not disturb: a test that judges times needs one.
     VirtualTime,
 }
@@ -30,8 +32,8 @@ impl Requirement {
     fn guest_has(self) -> bool {
         match self {
             Self::Tunnels => std::env::var_os(GUEST).is_none(),
-            // The guest that has it is not the one that runs most tests.
-            Self::VirtualTime => true,
+            // The guest that has a virtual clock is not the one that runs most tests.
+            Self::VirtualTime | Self::Guest => true,
             Self::Root | Self::Program(_) | Self::Device(_) | Self::Congestion(_) => false,
         }
     }
@@ -59,6 +61,9 @@ pub fn missing(requirement: Requirement) -> Option<String> {
         }
         Requirement::Tunnels => lacks_tunnels().map(|said| {
             format!("this kernel has no IP-over-IP tunnels ({said}); the guest kernel has")
+        }),
+        Requirement::Guest => std::env::var_os(GUEST).is_none().then(|| {
+            "it changes what is the whole machine's; the guest is there for that".to_owned()
         }),
         Requirement::VirtualTime => std::env::var_os(VIRTUAL_TIME).is_none().then(|| {
             "this clock runs on while the machine does something else; \
@@ -138,6 +143,7 @@ macro_rules! require {
     (@ program($what:literal)) => { $crate::Requirement::Program($what) };
     (@ device($what:literal)) => { $crate::Requirement::Device($what) };
     (@ virtual_time) => { $crate::Requirement::VirtualTime };
+    (@ guest) => { $crate::Requirement::Guest };
     (@ tunnels) => { $crate::Requirement::Tunnels };
     (@ congestion($what:literal)) => { $crate::Requirement::Congestion($what) };
 }

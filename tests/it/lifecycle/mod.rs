@@ -10,5 +10,6 @@ mod logging;
 mod reload;
 mod service;
 mod start_and_end;
+mod systemd;
 mod time_wait;
 mod unreadable;

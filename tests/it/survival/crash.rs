@@ -13,6 +13,9 @@ use rstest::rstest;
 
 use crate::harness::PEPD;
 
+/// The deaths in one test.
+const DEATHS: usize = 20;
+
 /// The bytes that a bulk stream sends at a time.
 const PIECE: u64 = 1 << 20;
 
@@ -88,8 +91,6 @@ fn close_half(from: &TcpStream, to: &TcpStream) -> Result<()> {
 #[rstest]
 fn connections_of_every_kind_outlive_it(
     #[values(Family::V4, Family::V6)] family: Family,
-    // A few for a slow machine, as the guest is.
-    #[values(3, 20)] number: usize,
 ) -> Result<()> {
     require!(root);
     let mut stage = Stage::open(Via::Pepd, PEPD)?;
@@ -107,7 +108,7 @@ fn connections_of_every_kind_outlive_it(
         let down = scope.spawn(|| half_closed(&by_client.server, &by_client.client, &over));
         let up = scope.spawn(|| half_closed(&by_server.client, &by_server.server, &over));
         let fill = scope.spawn(|| send_until(&full.client, &filled, &over));
-        let died = deaths(&mut stage, number);
+        let died = deaths(&mut stage);
         over.store(true, Relaxed);
         // Only now, and whatever has come of it: nobody waits for ever.
         let drained = receive(&full.server, &filled, 0)?;
@@ -130,9 +131,9 @@ fn connections_of_every_kind_outlive_it(
 }
 
 /// Has the daemon's process die at moments that nothing chooses.
-fn deaths(stage: &mut Stage, number: usize) -> Result<()> {
+fn deaths(stage: &mut Stage) -> Result<()> {
     let mut rng = Rng::new(7);
-    for death in 0..number {
+    for death in 0..DEATHS {
         thread::park_timeout(Duration::from_millis(rng.between(0, 40)));
         let pepd = stage.pepd()?;
         pepd.dies(Signal::SIGKILL)
