@@ -354,6 +354,7 @@ async fn join_left(
         worker,
         sent: 0,
         claimed_mark,
+        coming: None,
     };
     leg.claim(None);
     join(client, leg, worker).await
