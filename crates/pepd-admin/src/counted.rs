@@ -31,7 +31,7 @@ impl CountedReason {
 /// A counter, its name before it and what it means behind.
 type Named<'a> = (&'static str, &'a Counter, &'static str);
 
-fn connections(counters: &Counters) -> [Named<'_>; 11] {
+fn connections(counters: &Counters) -> [Named<'_>; 12] {
     [
         (
             "accepted",
@@ -72,6 +72,11 @@ fn connections(counters: &Counters) -> [Named<'_>; 11] {
             "refused",
             &counters.refused,
             "refused: they would have led to this host itself",
+        ),
+        (
+            "source_full",
+            &counters.source_full,
+            "reset: their source had as many as it may, and they could not be routed",
         ),
         (
             "accept_pauses",

@@ -86,3 +86,36 @@ pub fn descriptors_come_back() {
         is_settled(&admission, &[]);
     });
 }
+
+/// Two come for the only place of their source: one of them has it.
+pub fn two_come_for_one_place() {
+    loom::model(|| {
+        let admission = Arc::new(Admission::new(limits(9, 1)));
+        let comes = |admission: &Arc<Admission>| {
+            let admission = Arc::clone(admission);
+            thread::spawn(move || admission.try_admit(one(1)))
+        };
+        let (first, second) = (comes(&admission), comes(&admission));
+        let held: Vec<Permit> = [first, second]
+            .into_iter()
+            .filter_map(|comes| comes.join().ok().flatten())
+            .collect();
+        assert_eq!(held.len(), 1, "of one");
+        is_settled(&admission, &held.iter().collect::<Vec<_>>());
+    });
+}
+
+/// One comes while the one that has the only place goes: it has the place, or finds it taken.
+pub fn one_comes_while_the_last_one_goes() {
+    loom::model(|| {
+        let admission = Arc::new(Admission::new(limits(9, 1)));
+        let goes = admission.try_admit(one(1));
+        let leaving = thread::spawn(move || drop(goes));
+        let came = admission.try_admit(one(1));
+        leaving.join().unwrap_or_default();
+        is_settled(&admission, &came.iter().collect::<Vec<_>>());
+        if came.is_none() {
+            assert!(admission.try_admit(one(1)).is_some(), "it is free");
+        }
+    });
+}

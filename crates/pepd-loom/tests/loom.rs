@@ -23,6 +23,16 @@ fn below_its_limit_a_source_comes_and_goes() {
 }
 
 #[test]
+fn of_two_that_come_for_one_place_one_has_it() {
+    admission::two_come_for_one_place();
+}
+
+#[test]
+fn a_place_is_had_or_found_taken() {
+    admission::one_comes_while_the_last_one_goes();
+}
+
+#[test]
 fn limits_change_while_connections_come_and_go() {
     admission::the_limits_change_meanwhile();
 }

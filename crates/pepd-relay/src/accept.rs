@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use crate::connection::{Accepted, Upstream, serve};
 use crate::essential::essential;
 use crate::handshake::table::Claim;
+use crate::limits::Permit;
 use crate::listener::Listener;
 use crate::registered::register;
 use crate::settings::Dscp;
@@ -51,7 +52,8 @@ async fn accept_loop(context: Arc<Context>, listener: Listener) {
         };
         for _ in 0..ACCEPTS_PER_TURN {
             match accept(&context, socket.as_fd(), domain, dscp) {
-                Ok(accepted) => drop(tokio::spawn(serve(Arc::clone(&context), accepted))),
+                Ok(Some(accepted)) => drop(tokio::spawn(serve(Arc::clone(&context), accepted))),
+                Ok(None) => context.shared.counters.source_full.increment(),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     guard.clear_ready();
                     break;
@@ -120,13 +122,14 @@ fn accepted_before(context: &Arc<Context>, client: OwnedFd) -> io::Result<Accept
 }
 
 /// Accepts only with a socket for the upstream leg in hand, kept among the worker's spare ones until
-/// it is used.
+/// it is used. None where the client's source has as many connections as it may: the client is reset,
+/// and so is its upstream leg.
 fn accept(
     context: &Arc<Context>,
     listener: BorrowedFd<'_>,
     domain: Domain,
     dscp: Dscp,
-) -> io::Result<Accepted> {
+) -> io::Result<Option<Accepted>> {
     let socket = if let Some(socket) = spare::take(domain) {
         socket
     } else {
@@ -154,13 +157,12 @@ fn accept(
         }
     };
     context.shared.admission.recovered();
-    let permit = context.shared.admission.admit(peer.ip());
     let flow = FourTuple {
         client: peer,
         server: destination,
     };
-    let upstream = claim(&context.shared, flow, domain, socket);
-    Ok(Accepted {
+    let claimed = claim(&context.shared, flow, domain, socket);
+    Ok(claimed.map(|(upstream, permit)| Accepted {
         client,
         peer,
         destination,
@@ -168,30 +170,52 @@ fn accept(
         domain,
         dscp,
         permit,
-    })
+    }))
 }
 
 /// Takes the upstream leg as far as it exists: `socket` becomes it, or is kept for the next one where
-/// the destination has answered already.
-fn claim(shared: &Shared, flow: FourTuple, domain: Domain, socket: Socket) -> Upstream {
+/// the destination has answered already. None where the client's source has as many as it may.
+fn claim(
+    shared: &Shared,
+    flow: FourTuple,
+    domain: Domain,
+    socket: Socket,
+) -> Option<(Upstream, Permit)> {
+    let admission = &shared.admission;
+    let client = flow.client.ip();
     match shared.handshakes.accepted(flow, Instant::now()) {
-        Claim::Answered(answered, ack) => {
-            answered.claim(ack);
+        Claim::Answered(mut answered, ack) => {
             shared.note_pending();
             spare::keep(domain, socket);
-            Upstream::Answered(answered)
+            let Some(permit) = admission.try_admit(client) else {
+                // Its destination's handshake is reset, and ends no more.
+                drop(answered);
+                if let Some(ack) = ack {
+                    ack.supersede();
+                }
+                return None;
+            };
+            // Now that it is counted as one that has come.
+            answered.coming = None;
+            answered.claim(ack);
+            Some((Upstream::Answered(answered), permit))
         }
         Claim::Dialing(syn, dial) => {
             shared.note_pending();
             syn.supersede();
-            Upstream::Spare(socket, dial)
+            let permit = admission.try_admit(client)?;
+            Some((Upstream::Spare(socket, dial), permit))
         }
         Claim::Unknown => match shared.left_legs.claim(flow) {
+            // Its SYN had its turn with the process before this one.
             Some(left) => {
                 spare::keep(domain, socket);
-                Upstream::Left(left)
+                Some((Upstream::Left(left), admission.admit(client)))
             }
-            None => Upstream::Spare(socket, None),
+            None => {
+                let permit = admission.try_admit(client)?;
+                Some((Upstream::Spare(socket, None), permit))
+            }
         },
     }
 }

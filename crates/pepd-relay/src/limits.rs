@@ -1,6 +1,5 @@
 //! How many connections there are, in total and per source, and who has to be told.
 
-use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
@@ -13,12 +12,14 @@ use tokio::sync::Notify;
 use crate::asymmetric_routes::{AsymmetricRoute, AsymmetricRoutes};
 use crate::settings::Limits;
 use crate::sync::{AtomicBool, AtomicU32, Mutex, MutexGuard};
+use sources::{Sources, Turn};
 
 /// Counts connections against the limits.
 ///
-/// A connection that has reached the listener is served even beyond the limit: it cannot be
+/// A connection that has reached the listener is served even beyond the limit of all: it cannot be
 /// routed any more. The limits work before that: when one is reached, the capture is told, and
-/// sends no more.
+/// sends no more. What one source may have it never has more of: what comes before the capture has
+/// heard is routed where it can be ([`Admission::turn`]), else reset ([`Admission::try_admit`]).
 #[derive(Debug)]
 pub struct Admission {
     state: Mutex<State>,
@@ -33,9 +34,8 @@ pub struct Admission {
 #[derive(Debug)]
 struct State {
     limits: Limits,
-    sources: HashMap<Source, u32>,
+    sources: Sources,
     full: bool,
-    full_sources: HashSet<Source>,
     account: Account,
     asymmetric: AsymmetricRoutes,
     /// Flooded destinations that have not been asked for yet.
@@ -61,6 +61,10 @@ const FLOODED: usize = 1024;
 /// has a budget of its own.
 const FLOODED_FOR: Duration = Duration::from_secs(1);
 
+/// The time that a SYN waits for those before it to come: less than its client takes to repeat it (RFC
+/// 6298), and more than a round trip to it by satellite.
+const PATIENCE: Duration = Duration::from_millis(900);
+
 /// The limits that are exceeded now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pressure {
@@ -81,9 +85,8 @@ impl Admission {
         Self {
             state: Mutex::new(State {
                 limits,
-                sources: HashMap::new(),
+                sources: Sources::default(),
                 full: false,
-                full_sources: HashSet::new(),
                 account: Account::default(),
                 asymmetric: AsymmetricRoutes::new(Instant::now()),
                 flooded: Vec::new(),
@@ -95,24 +98,30 @@ impl Admission {
         }
     }
 
-    /// Counts one connection until what is returned is dropped.
+    /// Counts one connection until what is returned is dropped, though its source have as many as it
+    /// may: it is not to be lost.
     pub(crate) fn admit(self: &Arc<Self>, client: IpAddr) -> Permit {
-        let mut state = self.lock();
-        let live = self.live.fetch_add(1, Relaxed) + 1;
+        let state = self.lock();
         let source = state.limits.source_prefix.source_of(client);
-        let State {
-            limits, sources, ..
-        } = &mut *state;
-        let from_source = sources.entry(source).or_default();
-        *from_source += 1;
-        let source_is_full = *from_source == limits.per_source;
-        if source_is_full {
-            state.full_sources.insert(source);
-        }
-        let became_full = !state.full && live >= state.limits.connections;
+        self.enter(state, source)
+    }
+
+    /// Counts one connection until what is returned is dropped; none where its source has as many as
+    /// it may.
+    pub(crate) fn try_admit(self: &Arc<Self>, client: IpAddr) -> Option<Permit> {
+        let state = self.lock();
+        let source = state.limits.source_prefix.source_of(client);
+        let is_full = state.sources.is_full(source, state.limits.per_source);
+        (!is_full).then(|| self.enter(state, source))
+    }
+
+    fn enter(self: &Arc<Self>, mut state: MutexGuard<'_, State>, source: Source) -> Permit {
+        let live = self.live.fetch_add(1, Relaxed) + 1;
+        let limits = state.limits;
+        let source_is_full = state.sources.enter(source, limits.per_source);
+        let became_full = !state.full && live >= limits.connections;
         state.full |= became_full;
-        let limit = state.limits.memory_bytes();
-        let memory_changed = state.account.enter(limit);
+        let memory_changed = state.account.enter(limits.memory_bytes());
         drop(state);
         if source_is_full || became_full || memory_changed {
             self.changed.notify_one();
@@ -124,21 +133,59 @@ impl Admission {
         }
     }
 
+    /// Returns whether the client's source has as many connections as it may.
+    pub(crate) fn source_is_full(&self, client: IpAddr) -> bool {
+        let state = self.lock();
+        let source = state.limits.source_prefix.source_of(client);
+        state.sources.is_full(source, state.limits.per_source)
+    }
+
+    /// Waits until a client whose SYN is held may come, for [`PATIENCE`] at most; none where its source
+    /// has as many connections as it may.
+    pub(crate) async fn turn(self: &Arc<Self>, client: IpAddr) -> Option<Coming> {
+        let until = Instant::now() + PATIENCE;
+        let mut is_over = false;
+        loop {
+            let (source, asked) = self.ask(client, is_over);
+            match asked {
+                Turn::Never => return None,
+                Turn::Now => {
+                    return Some(Coming {
+                        admission: Arc::clone(self),
+                        source,
+                    });
+                }
+                Turn::Later(woken) => {
+                    is_over = tokio::time::timeout_at(until.into(), woken).await.is_err();
+                }
+            }
+        }
+    }
+
+    fn ask(&self, client: IpAddr, has_waited: bool) -> (Source, Turn) {
+        let now = Instant::now();
+        let mut state = self.lock();
+        let State {
+            limits, sources, ..
+        } = &mut *state;
+        let source = limits.source_prefix.source_of(client);
+        let mut asked = sources.ask(source, limits.per_source, now);
+        if has_waited && matches!(asked, Turn::Later(_)) {
+            sources.doubt(source, now);
+            asked = sources.ask(source, limits.per_source, now);
+        }
+        (source, asked)
+    }
+
     fn leave(&self, source: Source, seat: &Seat) {
         let mut state = self.lock();
         let live = self.live.fetch_sub(1, Relaxed) - 1;
         let limit = state.limits.memory_bytes();
         let mut changed = state.account.leave(seat.leave(), limit);
-        let remaining = state.sources.get_mut(&source).map(|count| {
-            *count -= 1;
-            *count
-        });
-        if remaining == Some(0) {
-            state.sources.remove(&source);
-        }
-        if remaining.is_none_or(|count| count < reopening(state.limits.per_source)) {
-            changed |= state.full_sources.remove(&source);
-        }
+        let per_source = state.limits.per_source;
+        changed |= state
+            .sources
+            .leave(source, per_source, reopening(per_source));
         if state.full && live < reopening(state.limits.connections) {
             state.full = false;
             changed = true;
@@ -230,18 +277,7 @@ impl Admission {
         state.limits = limits;
         state.full = self.live.load(Relaxed) >= limits.connections;
         state.account.judge(limits.memory_bytes());
-        let State {
-            sources,
-            full_sources,
-            ..
-        } = &mut *state;
-        *full_sources = sources
-            .iter()
-            .filter(|(_, count)| **count >= limits.per_source)
-            .map(|(source, _)| *source)
-            // The capture knows sources by one prefix.
-            .filter(|source| limits.source_prefix.source_of(source.network()) == *source)
-            .collect();
+        state.sources.judge(limits.per_source, limits.source_prefix);
         drop(state);
         self.changed.notify_one();
     }
@@ -264,7 +300,7 @@ impl Admission {
             memory: state.account.is_full(),
             exhausted: self.exhausted.load(Relaxed),
             flooded: state.flooded_until.is_some_and(|until| now < until),
-            sources: state.full_sources.iter().copied().collect(),
+            sources: state.sources.full(),
         }
     }
 
@@ -320,6 +356,21 @@ impl Seat {
         let holds = self.get().unwrap_or_default();
         self.counted.store(Self::GONE, Relaxed);
         holds
+    }
+}
+
+/// A client whose SYN goes on to the listener, until it has come, or never will.
+#[derive(Debug)]
+pub(crate) struct Coming {
+    admission: Arc<Admission>,
+    source: Source,
+}
+
+impl Drop for Coming {
+    fn drop(&mut self) {
+        let mut state = self.admission.lock();
+        let limit = state.limits.per_source;
+        state.sources.has_come(self.source, limit);
     }
 }
 
@@ -395,7 +446,9 @@ impl Count {
     }
 }
 
-// The path is for pepd-loom, which compiles this file as a module of its own.
+// The paths are for pepd-loom, which compiles this file as a module of its own.
+#[path = "limits/sources.rs"]
+mod sources;
 #[cfg(test)]
 #[path = "limits/tests.rs"]
 mod tests;

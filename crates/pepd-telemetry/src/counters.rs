@@ -29,6 +29,9 @@ pub struct Counters {
     /// Connections whose destination would have led to this host itself, mostly to the listener;
     /// refused.
     pub refused: Counter,
+    /// Clients that got a RST as soon as they were connected, because their source had as many
+    /// connections as it may, and they could not be routed any more.
+    pub source_full: Counter,
     /// Times that accepting paused because descriptors had run out.
     pub accept_pauses: Counter,
     /// Times that a direction had to copy: the pipes had run out, or splice(2) lacked memory.

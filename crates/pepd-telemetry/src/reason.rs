@@ -106,6 +106,11 @@ reasons! {
             "backlog",
             "held SYNs routed unsplit: the listeners' queues had no room"
         ),
+        /// Its source had as many connections as `connections_per_source` says.
+        SourceFull = (
+            "source_full",
+            "held SYNs routed unsplit: their source had as many connections as it may"
+        ),
         /// Too many upstream legs were tried in vain.
         Budget = ("budget", "held SYNs routed unsplit: too many attempts in vain"),
         /// The client's address and port, a route or a descriptor were not available.

@@ -166,7 +166,9 @@ fn what_repeats_a_held_syn_is_held_though_the_gate_be_closed(
     end_of_silence(world.server())?;
     let pair = connected(attempt, &silent.listener)?;
     pair.exchange(100_000)?;
-    assert!(accepted(world.hb())? > split, "it is split");
+    // What its source has no place for is routed, now that the box's own SYN has been answered and reset.
+    let is_split = accepted(world.hb())? > split;
+    assert_eq!(is_split, closed != Closed::SourceFull);
     nothing_is_held(&stage)?;
     other.exchange(1000)?;
     drop((pair, other));

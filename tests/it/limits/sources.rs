@@ -1,10 +1,15 @@
 //! Whom a limit counts as one: a host of IPv6 has as many addresses as it likes.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use pepd_testbed::traffic::{Pair, accept};
-use pepd_testbed::{Family, Netns, Stage, World, require, splits, wait_until};
+use nix::poll::PollFlags;
+use pepd_testbed::traffic::{Pair, accept, await_event};
+use pepd_testbed::{Family, Netns, Stage, Via, World, ask, require, splits, wait_until};
+use rstest::rstest;
+use serde_json::Value;
 use socket2::{Domain, Socket, Type};
 
 use crate::harness::{LIMIT, PEPD};
@@ -50,6 +55,132 @@ fn a_host_with_many_addresses_has_one_share() -> Result<()> {
         probe_from(world, &listener, address(1)).is_ok_and(|(_, split)| split)
     })?;
     stage.finish()
+}
+
+/// However many come at once, and however late the kernel hears that there are enough. What is beyond
+/// is routed; where a client's SYN had its turn before, as happens on a machine that stands still for a
+/// second, and always where SYNs are not held, it is reset.
+#[rstest]
+fn of_many_at_once_a_source_has_its_share_and_no_more(
+    #[values(Family::V4, Family::V6)] family: Family,
+    #[values(true, false)] held: bool,
+) -> Result<()> {
+    require!(root, program("nft"));
+    let world = World::standard()?;
+    let config = if held {
+        World::config()
+    } else {
+        World::early_config()
+    };
+    let config = format!(
+        "{config}\n[limits]\nconnections_per_source = {SHARE}\n{}",
+        world.admin()
+    );
+    let via = if held { Via::Pepd } else { Via::Early };
+    let stage = Stage::in_world(world, via, PEPD, &config)?;
+    let world = &stage.world;
+    let listener = world.listen(family)?;
+    // The path knows the neighbours: none of the SYNs waits for them.
+    let (first, split) = world.probe(family)?;
+    ensure!(split, "the first one is routed");
+    let clients = connect_at_once(world.client(), &listener, 5 * SHARE)?;
+    let mut connected = Vec::new();
+    for client in clients {
+        connected.extend(established(client)?);
+    }
+    let served = exchange_with_all(&connected, &listener)?;
+    let status: Value = serde_json::from_str(&ask(&world.admin_socket(), "GET /v1/status")?)?;
+    let count = |name: &str| {
+        let counters = status["counters"].as_array().context("no counters")?;
+        let counter = counters.iter().find(|counter| counter["name"] == name);
+        counter.context("no such counter")?["count"]
+            .as_u64()
+            .context("no number")
+    };
+    println!(
+        "{served} of {} served; {} accepted, {} reset, {} routed by the daemon",
+        5 * SHARE,
+        count("accepted")?,
+        count("source_full")?,
+        count("let_through_source_full")?,
+    );
+    // With the first one, which is there all the time.
+    ensure!(count("accepted")? == SHARE, "{}", count("accepted")?);
+    ensure!(served + count("source_full")? == 5 * SHARE, "{served}");
+    first.exchange(1000)?;
+    drop((first, connected));
+    wait_until(LIMIT, "its connections are split again", || {
+        world.probe(family).is_ok_and(|(_, split)| split)
+    })?;
+    stage.finish()
+}
+
+/// Sends all SYNs before any of them is waited for.
+fn connect_at_once(client: &Netns, to: &TcpListener, count: u64) -> Result<Vec<Socket>> {
+    let to = to.local_addr()?;
+    client.run(|| {
+        (0..count)
+            .map(|_| {
+                let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
+                socket.set_nonblocking(true)?;
+                match socket.connect(&to.into()) {
+                    Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error)?,
+                    _ => Ok(socket),
+                }
+            })
+            .collect()
+    })
+}
+
+/// Waits until it is connected; none where it has been reset.
+fn established(socket: Socket) -> Result<Option<TcpStream>> {
+    let stream = TcpStream::from(socket);
+    ensure!(await_event(&stream, PollFlags::POLLOUT, LIMIT)?, "silence");
+    if stream.take_error()?.is_some() {
+        return Ok(None);
+    }
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(LIMIT))?;
+    stream.set_write_timeout(Some(LIMIT))?;
+    Ok(Some(stream))
+}
+
+/// Has all clients that are not reset exchange bytes with the server, and returns how many these are.
+fn exchange_with_all(clients: &[TcpStream], listener: &TcpListener) -> Result<u64> {
+    let mut servers = HashMap::new();
+    let mut served = 0;
+    for client in clients {
+        let address = client.local_addr()?;
+        // One that is reset has no server, and never will.
+        while !servers.contains_key(&address) && !has_ended(client)? {
+            listener.set_nonblocking(true)?;
+            if await_event(listener, PollFlags::POLLIN, Duration::from_millis(100))? {
+                let (server, peer) = accept(listener)?;
+                servers.insert(peer, server);
+            }
+        }
+        let Some(server) = servers.remove(&address) else {
+            continue;
+        };
+        Pair {
+            client: client.try_clone()?,
+            server,
+        }
+        .exchange(1000)?;
+        served += 1;
+    }
+    Ok(served)
+}
+
+/// Returns whether a client has been reset.
+fn has_ended(client: &TcpStream) -> Result<bool> {
+    client.set_nonblocking(true)?;
+    let peeked = client.peek(&mut [0]);
+    client.set_nonblocking(false)?;
+    Ok(match peeked {
+        Ok(_) => true,
+        Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
+    })
 }
 
 /// A reload that makes networks larger or smaller counts from then on, and lets in whom it should.

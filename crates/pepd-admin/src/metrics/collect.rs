@@ -143,6 +143,7 @@ fn outcomes(families: &mut Families<'_>, counters: &Counters, status: &Status) -
         counters.unreachable.get(),
     );
     ended("refused", "", "", counters.refused.get());
+    ended("source_full", "", "", counters.source_full.get());
     families.counts(
         &Family::new(
             "pepd_connections_ended",

@@ -382,6 +382,7 @@ async fn join_left(
         worker,
         sent: 0,
         claimed_mark,
+        coming: None,
     };
     upstream.claim(None);
     Ok(Joined {

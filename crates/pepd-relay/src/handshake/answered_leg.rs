@@ -8,6 +8,7 @@ use socket2::SockRef;
 
 use super::queued_packet::QueuedPacket;
 use crate::connection::leg_socket::LegSocket;
+use crate::limits::Coming;
 use crate::sockopts::{self, SocketError, SocketOption};
 
 /// An upstream leg whose destination has answered while the client's SYN was held.
@@ -25,6 +26,8 @@ pub(crate) struct AnsweredLeg {
     /// The mark that its packets have once its client has come. None where that had proved its
     /// address before, and nothing is withheld.
     pub(crate) claimed_mark: Option<Mark>,
+    /// Says that its client is about to come. None where nobody asked whether it may.
+    pub(crate) coming: Option<Coming>,
 }
 
 impl AnsweredLeg {

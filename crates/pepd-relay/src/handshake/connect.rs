@@ -1,7 +1,7 @@
 //! Opening the upstream leg of a held SYN, and what its fate means for the client.
 
 use std::io;
-use std::net::Shutdown;
+use std::net::{IpAddr, Shutdown};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -23,37 +23,20 @@ use crate::connection::leg::LegIo as _;
 use crate::connection::leg_socket::LegSocket;
 use crate::connection::upstream::{self, UpstreamError};
 use crate::settings::Leg;
-use crate::shared::Context;
+use crate::shared::{Context, Shared};
 use crate::sockopts;
 
 /// Dials the destination of a held SYN, and gives the SYN its verdict as that answers.
 pub(super) async fn dial(context: Arc<Context>, syn: Syn, ticket: Ticket) {
     let shared = &context.shared;
     let flow = syn.four_tuple;
-    let settings = shared.settings.load_full();
-    let leg = settings
-        .leg_towards(flow.server.ip())
-        .unwrap_or(&shared.unnamed_leg);
-    let claimed_mark = settings.claimed_mark(leg);
-    let mut returns = shared.links.wait();
-    let patience = Instant::now() + leg.connect_timeout;
-    let opened = loop {
-        let opened = tokio::select! {
-            biased;
-            opened = open(&context, &syn, ticket, leg, claimed_mark) => opened,
-            // Anew: the SYN that was lost would be sent again only when the kernel's doubled timer runs
-            // out. What is dropped has not been answered, and takes no answer any more.
-            () = returns.of(&leg.name) => continue,
-        };
-        // While the link is gone this is the word of this host, which has no way there just now (nobody
-        // answers for the next hop), and not that of the destination.
-        let waits = matches!(opened, Err(SynVerdict::Unreachable(_)));
-        if !waits || !shared.links.is_gone(&leg.name) {
-            break opened;
-        }
-        let back = tokio::time::timeout_at(patience.into(), returns.of(&leg.name));
-        if back.await.is_err() {
-            break opened;
+    let opened = if shared.admission.source_is_full(flow.client.ip()) {
+        // The capture has not heard yet.
+        Err(SynVerdict::Bypass(UnsplitReason::SourceFull))
+    } else {
+        match open_by_its_link(&context, &syn, ticket).await {
+            Ok(upstream) => await_turn(shared, upstream, flow.client.ip()).await,
+            Err(verdict) => Err(verdict),
         }
     };
     let verdict = match opened {
@@ -78,6 +61,61 @@ pub(super) async fn dial(context: Arc<Context>, syn: Syn, ticket: Ticket) {
         shared.decide(packet, verdict);
     }
     shared.note_pending();
+}
+
+/// Opens the upstream leg, once its link is there, or says what became of that.
+async fn open_by_its_link(
+    context: &Context,
+    syn: &Syn,
+    ticket: Ticket,
+) -> Result<AnsweredLeg, SynVerdict> {
+    let shared = &context.shared;
+    let settings = shared.settings.load_full();
+    let leg = settings
+        .leg_towards(syn.four_tuple.server.ip())
+        .unwrap_or(&shared.unnamed_leg);
+    let claimed_mark = settings.claimed_mark(leg);
+    let mut returns = shared.links.wait();
+    let patience = Instant::now() + leg.connect_timeout;
+    loop {
+        let opened = tokio::select! {
+            biased;
+            opened = open(context, syn, ticket, leg, claimed_mark) => opened,
+            // Anew: the SYN that was lost would be sent again only when the kernel's doubled timer runs
+            // out. What is dropped has not been answered, and takes no answer any more.
+            () = returns.of(&leg.name) => continue,
+        };
+        // While the link is gone this is the word of this host, which has no way there just now (nobody
+        // answers for the next hop), and not that of the destination.
+        let waits = matches!(opened, Err(SynVerdict::Unreachable(_)));
+        if !waits || !shared.links.is_gone(&leg.name) {
+            return opened;
+        }
+        let back = tokio::time::timeout_at(patience.into(), returns.of(&leg.name));
+        if back.await.is_err() {
+            return opened;
+        }
+    }
+}
+
+/// Waits until its client may come. Where its source has as many connections as it may, the leg is
+/// reset, whose destination has not heard that its answer arrived, and the SYN is routed behind that.
+async fn await_turn(
+    shared: &Shared,
+    mut upstream: AnsweredLeg,
+    client: IpAddr,
+) -> Result<AnsweredLeg, SynVerdict> {
+    if upstream.claimed_mark.is_none() {
+        // Its destination has a connection already, and maybe what the client said first.
+        return Ok(upstream);
+    }
+    match shared.admission.turn(client).await {
+        Some(coming) => {
+            upstream.coming = Some(coming);
+            Ok(upstream)
+        }
+        None => Err(SynVerdict::Bypass(UnsplitReason::SourceFull)),
+    }
 }
 
 /// Opens the upstream leg, or says what that means for the client.
@@ -136,6 +174,7 @@ async fn open(
         worker: context.index,
         sent,
         claimed_mark: claimed_mark.filter(|_| first.is_empty()),
+        coming: None,
     })
 }
 

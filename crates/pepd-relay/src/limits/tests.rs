@@ -34,8 +34,9 @@ fn full_at_the_limit_and_free_a_little_below() {
     assert!(!admission.pressure(Instant::now()).full);
     drop(permits);
     assert_eq!(admission.live(), 0);
-    assert!(
-        admission.lock().sources.is_empty(),
+    assert_eq!(
+        admission.lock().sources.len(),
+        0,
         "no trace of a source that left"
     );
 }
@@ -57,6 +58,79 @@ fn a_source_at_its_limit_is_named_until_it_leaves() {
     drop(second);
     assert!(admission.pressure(Instant::now()).sources.is_empty());
     drop(first);
+}
+
+#[test]
+fn a_source_never_has_more_than_it_may() {
+    let admission = admission(1000, 2);
+    let first = admission.try_admit(ip(1)).unwrap();
+    let _second = admission.try_admit(ip(1)).unwrap();
+    assert!(admission.source_is_full(ip(1)));
+    assert!(admission.try_admit(ip(1)).is_none());
+    assert!(admission.try_admit(ip(2)).is_some(), "another source");
+    assert_eq!(admission.live(), 2);
+    let of_another_process = admission.admit(ip(1));
+    drop(first);
+    assert!(admission.try_admit(ip(1)).is_none(), "two of two");
+    drop(of_another_process);
+    assert!(admission.try_admit(ip(1)).is_some());
+}
+
+#[tokio::test]
+async fn those_beyond_the_limit_wait_until_those_before_them_have_come() {
+    let admission = admission(1000, 3);
+    let _live = admission.admit(ip(1));
+    let comes = admission.turn(ip(1)).await.unwrap();
+    let leaves = admission.turn(ip(1)).await.unwrap();
+    let (third, fourth, ()) = tokio::join!(
+        biased;
+        admission.turn(ip(1)),
+        admission.turn(ip(1)),
+        async {
+            // Its place goes to one that waits.
+            drop(leaves);
+            tokio::task::yield_now().await;
+            let permit = admission.try_admit(ip(1));
+            drop(comes);
+            std::mem::forget(permit);
+            tokio::task::yield_now().await;
+            std::mem::forget(admission.try_admit(ip(1)));
+        },
+    );
+    assert!(third.is_some(), "the one that waited for longer");
+    assert!(fourth.is_none(), "three of three");
+    assert!(admission.turn(ip(1)).await.is_none());
+    assert!(admission.turn(ip(2)).await.is_some(), "another source");
+}
+
+#[test]
+fn what_never_comes_takes_no_place() {
+    use sources::{Sources, Turn};
+    let now = Instant::now();
+    let mut sources = Sources::default();
+    let source = ip(1).into();
+    let asks = |sources: &mut Sources, at| sources.ask(source, 2, at);
+    assert!(matches!(asks(&mut sources, now), Turn::Now));
+    assert!(matches!(asks(&mut sources, now), Turn::Now));
+    assert!(matches!(asks(&mut sources, now), Turn::Later(_)));
+    // It has waited in vain.
+    sources.doubt(source, now);
+    for _ in 0..100 {
+        assert!(matches!(asks(&mut sources, now), Turn::Now), "nobody waits");
+    }
+    assert!(!sources.is_full(source, 2));
+    let later = now + Duration::from_secs(60);
+    assert!(matches!(asks(&mut sources, later), Turn::Later(_)));
+    sources.enter(source, 2);
+    sources.enter(source, 2);
+    assert!(matches!(asks(&mut sources, now), Turn::Never));
+    sources.leave(source, 2, 1);
+    sources.leave(source, 2, 1);
+    for _ in 0..102 {
+        assert_eq!(sources.len(), 1);
+        sources.has_come(source, 2);
+    }
+    assert_eq!(sources.len(), 0, "no trace of a source that left");
 }
 
 #[test]
