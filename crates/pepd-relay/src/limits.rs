@@ -19,7 +19,7 @@ use sources::{Sources, Turn};
 /// A connection that has reached the listener is served even beyond the limit of all: it cannot be
 /// routed any more. The limits work before that: when one is reached, the capture is told, and
 /// sends no more. What one source may have it never has more of: what comes before the capture has
-/// heard is routed where it can be ([`Admission::turn`]), else reset ([`Admission::try_admit`]).
+/// heard is routed where it can be (`turn`), else reset (`try_admit`).
 #[derive(Debug)]
 pub struct Admission {
     state: Mutex<State>,

@@ -372,7 +372,7 @@ async fn join_left(
         Stage::Connected { .. } => went.written,
     };
     let read = match there.stage {
-        Stage::Connected { fin_received, .. } => there.read - u64::from(fin_received),
+        Stage::Connected { fin_received, .. } => there.read.saturating_sub(fin_received.into()),
         Stage::Closed => return Err(UpstreamError::ClientLeft),
     };
     let rest = sent.checked_sub(read).ok_or(UpstreamError::Unclear)?;
