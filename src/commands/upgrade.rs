@@ -1,13 +1,15 @@
 //! `pepd upgrade`: this program takes over from a running daemon.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read, Seek as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getuid};
 use pepd_admin::wire::{Status, Survival, Takeover};
@@ -21,7 +23,7 @@ use crate::exit::{Failure, Result};
 use crate::keeper;
 use crate::keeper::board::Board;
 use crate::ui::format;
-use crate::ui::output::print;
+use crate::ui::output::{eprint, print};
 
 /// The time within which the daemon is to be up again: as long as the other program has, and some for
 /// the one before.
@@ -29,6 +31,9 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 /// The time that a program has to say whether it can take over: it reads a file.
 const ANSWER: Duration = Duration::from_secs(20);
+
+/// The bytes of what it says that are passed on.
+const MOST_SAID: u64 = 16 * 1024;
 
 /// The pause between two questions.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -117,7 +122,7 @@ fn takes_over(target: &Target, layout: u64) -> Result {
 /// Asks the program that is to take over whether it can: it says why not by itself.
 ///
 /// It runs as the keeper's user, as it will if it takes over: which program that is, whoever has that
-/// user's rights may choose, and is to gain nothing by it.
+/// user's rights may choose, and is to gain nothing by it, nor by a terminal that is root's.
 fn ask(keeper: &Keeper, layout: u64, config: Option<&Path>) -> Result {
     let name = keeper.program.display();
     let mut program = Command::new(&keeper.program);
@@ -144,12 +149,19 @@ fn ask(keeper: &Keeper, layout: u64, config: Option<&Path>) -> Result {
     }
 }
 
-/// Runs a program, and gives what has come of it; none where it has not ended in time, and was killed.
+/// Runs a program, passes on what it says, and gives what has come of it; none where it has not ended in
+/// time, and was killed.
 fn answer(program: &mut Command) -> io::Result<Option<ExitStatus>> {
     let begun = Instant::now();
+    // Not a pipe, at which whoever has its other end may keep this process waiting.
+    let mut said = File::from(memfd_create("said", MFdFlags::MFD_CLOEXEC)?);
+    program.stdin(Stdio::null()).stdout(said.try_clone()?);
+    program.stderr(said.try_clone()?);
     let mut child = program.spawn()?;
     loop {
         if let Some(status) = child.try_wait()? {
+            said.rewind()?;
+            pass_on(said);
             return Ok(Some(status));
         }
         if begun.elapsed() >= ANSWER {
@@ -158,6 +170,18 @@ fn answer(program: &mut Command) -> io::Result<Option<ExitStatus>> {
             return Ok(None);
         }
         thread::park_timeout(PAUSE);
+    }
+}
+
+/// Prints what a program has said, without what a terminal would take for more than text.
+fn pass_on(said: impl Read) {
+    let mut text = Vec::new();
+    // Something has been said, or nothing.
+    let _ = said.take(MOST_SAID).read_to_end(&mut text);
+    let text = String::from_utf8_lossy(&text);
+    for line in text.lines() {
+        let shown = |c: char| if c.is_control() { ' ' } else { c };
+        eprint(line.chars().map(shown).collect::<String>());
     }
 }
 

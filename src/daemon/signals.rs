@@ -85,9 +85,15 @@ impl Heard {
         })
     }
 
+    /// Waits until it comes. One that a look has found already is not heard of twice: a second one of
+    /// those that end the daemon has it end at once.
     async fn next(&mut self) {
-        self.signal.recv().await;
-        self.take();
+        while self.signal.recv().await.is_some() {
+            if self.take() {
+                return;
+            }
+        }
+        std::future::pending().await
     }
 
     /// Returns whether it has come and nobody has heard of it.

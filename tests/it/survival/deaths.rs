@@ -125,6 +125,25 @@ fn a_drain_goes_on() -> Result<()> {
     Ok(())
 }
 
+/// Who is asked to end before he is up drains, and is not taken to have been asked twice.
+#[test]
+fn whoever_is_not_up_yet_drains_too() -> Result<()> {
+    require!(root);
+    let config = World::config().replace("drain = \"5s\"", "drain = \"10min\"");
+    let mut stage = Stage::with_config(PEPD, &config)?;
+    let pair = stage.world.pair(Family::V4)?;
+    pair.exchange(10_000)?;
+    let mut pepd = stage.pepd.take().unwrap();
+    kill(pepd.daemon()?, Signal::SIGKILL)?;
+    pepd.signal(Signal::SIGTERM)?;
+    pepd.says("STOPPING=1")?;
+    pair.exchange(10_000)?;
+    drop(pair);
+    let (status, log) = pepd.wait()?;
+    ensure!(status.code() == Some(0), "{status}: {log}");
+    Ok(())
+}
+
 /// The configuration in force stays in force, whatever has become of the file.
 #[test]
 fn the_file_may_be_wrong_or_gone_meanwhile() -> Result<()> {
