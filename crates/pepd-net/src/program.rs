@@ -276,7 +276,8 @@ mod tests {
         block_on(async {
             let hangs = shell(&script, "").run();
             let begun = async {
-                while !scratch.exists() {
+                // The shell makes the file before it writes into it.
+                while std::fs::read(&scratch).ok().as_deref() != Some(b"begun\n") {
                     tokio::task::yield_now().await;
                 }
             };
