@@ -2,9 +2,11 @@
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
+use std::num::NonZero;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::thread;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -49,6 +51,13 @@ pub(crate) struct Found {
     pub(crate) lost: Vec<LostConnection>,
 }
 
+impl Found {
+    fn add(&mut self, more: Self) {
+        self.connections.extend(more.connections);
+        self.lost.extend(more.lost);
+    }
+}
+
 /// A connection that cannot go on, and is reset.
 #[derive(Debug)]
 pub struct LostConnection {
@@ -84,7 +93,7 @@ impl Slots {
     /// that it did itself, those that it had in hand may be the cause.
     pub(crate) fn find(self: &Arc<Self>, left: &mut Left, of_itself: bool) -> Found {
         let in_hand = self.take_hands();
-        let mut found = Found::default();
+        let mut noted = Vec::new();
         for index in 0..self.used() {
             let Some(state) = self.word(index, STATE) else {
                 continue;
@@ -100,17 +109,13 @@ impl Slots {
             state.store(RELAYED | deaths << DEATHS_SHIFT, Relaxed);
             // From here on it is free again when it is dropped.
             let slot = Slot::found(self, index);
-            let identity = slot.identity();
-            match take(slot, identity, left, deaths) {
-                Ok(connection) => found.connections.push(connection),
-                Err(why) => found.lost.push(LostConnection {
-                    client: identity.client,
-                    server: identity.server,
-                    why,
-                }),
-            }
+            noted.push(NotedConnection {
+                descriptors: Descriptors::take(&slot, left),
+                slot,
+                deaths,
+            });
         }
-        found
+        look_at_all(noted)
     }
 
     /// Returns what the workers had in hand, which they have no longer.
@@ -123,25 +128,107 @@ impl Slots {
     }
 }
 
-/// Takes one connection's descriptors, and finds how it goes on.
-fn take(
+/// A connection's descriptors, as the notes have them.
+struct Descriptors {
+    legs: Both<Option<OwnedFd>>,
+    /// The ends of the pipes, that to read from first; none where there is no pipe.
+    pipes: Both<Option<Both<Option<OwnedFd>>>>,
+}
+
+impl Descriptors {
+    fn take(slot: &Slot, left: &mut Left) -> Self {
+        let legs = halves(slot.load(SOCKETS)).map(|number| left.take(number));
+        let ends = WAYS.map(|way| slot.load(way + WAY_PIPE));
+        let pipes =
+            ends.map(|ends| (ends != 0).then(|| halves(ends).map(|number| left.take(number))));
+        Self { legs, pipes }
+    }
+
+    /// Returns the sockets, if they are those of the notes.
+    fn legs(&mut self, slot: &Slot) -> Result<Both<OwnedFd>, LostBecause> {
+        let [client, upstream] = std::mem::take(&mut self.legs);
+        let is_it = |socket: &OwnedFd, cookie| {
+            sockopt::cookie(socket.as_fd()).is_ok_and(|it| it == slot.load(cookie))
+        };
+        let client = client.filter(|socket| is_it(socket, CLIENT_COOKIE));
+        let upstream = upstream.filter(|socket| is_it(socket, UPSTREAM_COOKIE));
+        client
+            .zip(upstream)
+            .map(<[_; 2]>::from)
+            .ok_or(LostBecause::NotThere)
+    }
+
+    /// Returns the pipe of each direction, if it has one.
+    fn pipes(&mut self, slot: &Slot) -> Result<Both<Option<Pipe>>, LostBecause> {
+        let [up, down] = std::mem::take(&mut self.pipes);
+        Ok([pipe(slot, WAYS[0], up)?, pipe(slot, WAYS[1], down)?])
+    }
+}
+
+/// A connection that is noted.
+struct NotedConnection {
+    descriptors: Descriptors,
     slot: Slot,
-    identity: Identity,
-    left: &mut Left,
+    /// The deaths in a row in which it was in hand.
     deaths: u64,
-) -> Result<FoundConnection, LostBecause> {
-    let sockets = halves(slot.load(SOCKETS));
-    let mut socket = |number, cookie| {
-        let there = left.get(number).ok_or(LostBecause::NotThere)?;
-        let is_it = sockopt::cookie(there).is_ok_and(|it| it == slot.load(cookie));
-        let taken = left.take(number).filter(|_| is_it);
-        taken.ok_or(LostBecause::NotThere)
-    };
-    let legs = [
-        socket(sockets[0], CLIENT_COOKIE)?,
-        socket(sockets[1], UPSTREAM_COOKIE)?,
-    ];
-    let mut pipes = [pipe(&slot, WAYS[0], left)?, pipe(&slot, WAYS[1], left)?];
+}
+
+/// Finds how the connections go on. All of them wait meanwhile, and most of the time goes into asking
+/// the kernel: every processor does.
+fn look_at_all(noted: Vec<NotedConnection>) -> Found {
+    let mut noted: Vec<_> = noted.into_iter().map(Some).collect();
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    let share = noted.len().div_ceil(processors).max(LEAST_SHARE);
+    let mut found = thread::scope(|scope| {
+        let mut shares = noted.chunks_mut(share);
+        let own = shares.next();
+        let others = shares.map(|share| {
+            let thread = thread::Builder::new();
+            thread.spawn_scoped(scope, move || look_at(share))
+        });
+        let others: Vec<_> = others.collect();
+        let mut found = own.map(look_at).unwrap_or_default();
+        for other in others.into_iter().flatten() {
+            match other.join() {
+                Ok(more) => found.add(more),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        found
+    });
+    // And those for which there was no thread to be had.
+    found.add(look_at(&mut noted));
+    found
+}
+
+/// Fewer connections are looked at before another thread has begun.
+const LEAST_SHARE: usize = 100;
+
+fn look_at(noted: &mut [Option<NotedConnection>]) -> Found {
+    let mut found = Found::default();
+    for noted in noted.iter_mut().filter_map(Option::take) {
+        let identity = noted.slot.identity();
+        match take(noted, identity) {
+            Ok(connection) => found.connections.push(connection),
+            Err(why) => found.lost.push(LostConnection {
+                client: identity.client,
+                server: identity.server,
+                why,
+            }),
+        }
+    }
+    found
+}
+
+/// Finds how one connection goes on.
+fn take(connection: NotedConnection, identity: Identity) -> Result<FoundConnection, LostBecause> {
+    let NotedConnection {
+        mut descriptors,
+        slot,
+        deaths,
+    } = connection;
+    let legs = descriptors.legs(&slot)?;
+    let mut pipes = descriptors.pipes(&slot)?;
     if deaths >= MOST_DEATHS {
         return Err(LostBecause::Deadly);
     }
@@ -176,14 +263,16 @@ fn take(
     })
 }
 
-/// Takes a direction's pipe, if it has one.
-fn pipe(slot: &Slot, way: usize, left: &mut Left) -> Result<Option<Pipe>, LostBecause> {
-    let ends = slot.load(way + WAY_PIPE);
-    if ends == 0 {
+fn pipe(
+    slot: &Slot,
+    way: usize,
+    ends: Option<Both<Option<OwnedFd>>>,
+) -> Result<Option<Pipe>, LostBecause> {
+    let Some([read, write]) = ends else {
         return Ok(None);
-    }
-    let [read, write] = halves(ends).map(|end| left.take(end).ok_or(LostBecause::NotThere));
-    let pipe = Pipe::adopt(read?, write?).map_err(|_| LostBecause::NotThere)?;
+    };
+    let (read, write) = read.zip(write).ok_or(LostBecause::NotThere)?;
+    let pipe = Pipe::adopt(read, write).map_err(|_| LostBecause::NotThere)?;
     match pipe.inode() == slot.load(way + WAY_INODE) {
         true => Ok(Some(pipe)),
         false => Err(LostBecause::NotThere),
