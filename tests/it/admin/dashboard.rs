@@ -2,6 +2,7 @@
 //! survives a restart, and it asks nobody but the daemon.
 
 use anyhow::{Result, ensure};
+use nix::sys::signal::Signal;
 use pepd_testbed::traffic::Pair;
 use pepd_testbed::{Browser, Family, Pepd, Stage, World, require};
 
@@ -162,6 +163,46 @@ fn the_page_survives_a_restart() -> Result<()> {
             "{complaint}"
         );
     }
+    stage.finish()
+}
+
+/// What was known of a connection is still shown after another process has taken it over, with a line
+/// where that was.
+#[test]
+fn a_death_is_a_line_in_a_connections_history() -> Result<()> {
+    require!(root, program("nft"), program("chromium"));
+    let mut stage = Stage::with_config(PEPD, &config())?;
+    let mut browser = page(&stage)?;
+    browser.evaluate("window.sameDocument = true")?;
+    let pair = stage.world.pair(Family::V4)?;
+    pair.exchange(1000)?;
+    browser.wait(LIMIT, &shows(&pair)?)?;
+    browser.evaluate("document.querySelector('#flows tbody button').click()")?;
+    browser.wait(
+        LIMIT,
+        "document.querySelectorAll('#flow polyline').length > 0",
+    )?;
+    let before = browser.evaluate("document.querySelectorAll('#flow polyline').length")?;
+    stage.pepd()?.dies(Signal::SIGKILL)?;
+    // Ten charts, each with its line.
+    browser.wait(
+        LIMIT,
+        "document.querySelectorAll('#flow .break').length === 10",
+    )?;
+    browser.wait(
+        LIMIT,
+        "document.querySelector('#facts').textContent.includes('1 connection went on')",
+    )?;
+    pair.exchange(1_000_000)?;
+    browser.wait(
+        LIMIT,
+        &format!("document.querySelectorAll('#flow polyline').length >= {before}"),
+    )?;
+    browser.wait(
+        LIMIT,
+        "document.querySelectorAll('#legs .break').length > 0 \
+         && document.querySelector('#flow-ended').hidden && window.sameDocument",
+    )?;
     stage.finish()
 }
 

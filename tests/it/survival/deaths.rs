@@ -1,12 +1,16 @@
 //! What the daemon's process dies of, how often it may, and what it leaves.
 
 use std::fs;
+use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
+use nix::mount::{MsFlags, mount, umount};
 use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use pepd_testbed::traffic::{End, Pattern, receive};
 use pepd_testbed::{Family, Pepd, Stage, Via, World, require, wait_until};
 use rstest::rstest;
+use tempfile::TempDir;
 
 use super::await_line;
 use crate::harness::{LIMIT, PEPD};
@@ -14,11 +18,17 @@ use crate::harness::{LIMIT, PEPD};
 /// The deaths of which nothing is to be left.
 const DEATHS: usize = 10;
 
+/// The bytes that a process may still take.
+const MEMORY: u64 = 512 * 1024;
+
+/// The connections for which that is not enough.
+const MOST_PAIRS: usize = 1000;
+
 /// The most that the keeper may have in memory of its own, in KiB.
 const KEEPERS_KIB: u64 = 4096;
 
 #[rstest]
-// Rust's own handler takes SIGSEGV, and lets a program live on that has not done anything.
+#[case::of_a_wrong_address(Signal::SIGSEGV)]
 #[case::of_a_wrong_instruction(Signal::SIGILL)]
 #[case::by_its_own_hand(Signal::SIGABRT)]
 #[case::killed(Signal::SIGKILL)]
@@ -33,6 +43,13 @@ fn whatever_it_dies_of_connections_go_on(#[case] signal: Signal) -> Result<()> {
         pair.exchange(100_000)?;
     }
     let before = stage.pepd()?.daemon()?;
+    if signal == Signal::SIGSEGV {
+        // Rust's own handler takes the first, sees that nothing has overflown, and is gone.
+        kill(before, signal)?;
+        wait_until(LIMIT, "the handler is gone", || {
+            caught(before).is_ok_and(|caught| caught >> (signal as u32 - 1) & 1 == 0)
+        })?;
+    }
     stage.pepd()?.dies(signal)?;
     ensure!(stage.pepd()?.daemon()? != before, "the same process");
     for pair in pairs {
@@ -43,6 +60,86 @@ fn whatever_it_dies_of_connections_go_on(#[case] signal: Signal) -> Result<()> {
     }
     await_line(&stage, "this one goes on connections=2")?;
     stage.finish()
+}
+
+/// Gives the signals that a process has handlers for, a bit each (`SigCgt` of proc_pid_status(5)).
+fn caught(process: Pid) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    Ok(u64::from_str_radix(line.unwrap_or_default().trim(), 16)?)
+}
+
+/// The kernel kills it because its control group has no memory left.
+#[test]
+fn memory_runs_out_and_connections_go_on() -> Result<()> {
+    require!(root, guest);
+    let mut stage = Stage::open(Via::Pepd, PEPD)?;
+    let pair = stage.world.pair(Family::V4)?;
+    pair.exchange(100_000)?;
+    let before = stage.pepd()?.daemon()?;
+    let group = MemoryGroup::new(before)?;
+    let mut more = Vec::new();
+    while group.kills()? == 0 {
+        ensure!(
+            more.len() < MOST_PAIRS,
+            "{} more took no memory",
+            more.len()
+        );
+        more.push(stage.world.pair(Family::V4)?);
+    }
+    stage.pepd()?.says("READY=1")?;
+    ensure!(stage.pepd()?.daemon()? != before, "the same process");
+    for pair in more.iter().chain([&pair]) {
+        pair.exchange(100_000)?;
+    }
+    ensure!(stage.world.probe(Family::V4)?.1, "not split");
+    stage.finish()
+}
+
+/// A control group (cgroup v2) with little memory beyond what its only process had before.
+struct MemoryGroup {
+    hierarchy: TempDir,
+}
+
+impl MemoryGroup {
+    fn new(process: Pid) -> Result<Self> {
+        let hierarchy = TempDir::with_prefix("pepd-cgroup-")?;
+        let path = hierarchy.path();
+        mount(
+            Some("none"),
+            path,
+            Some("cgroup2"),
+            MsFlags::empty(),
+            None::<&str>,
+        )?;
+        let group = Self { hierarchy };
+        fs::write(group.file("cgroup.subtree_control"), "+memory")?;
+        fs::create_dir(group.file("little"))?;
+        fs::write(group.file("little/memory.max"), MEMORY.to_string())?;
+        fs::write(group.file("little/cgroup.procs"), process.to_string())?;
+        Ok(group)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.hierarchy.path().join(name)
+    }
+
+    /// Returns how many processes the kernel has killed in it.
+    fn kills(&self) -> Result<u64> {
+        let events = fs::read_to_string(self.file("little/memory.events"))?;
+        let kills = events
+            .lines()
+            .find_map(|line| line.strip_prefix("oom_kill "));
+        Ok(kills.unwrap_or_default().trim().parse()?)
+    }
+}
+
+impl Drop for MemoryGroup {
+    fn drop(&mut self) {
+        // Nobody is in it any more.
+        let _ = fs::remove_dir(self.file("little"));
+        let _ = umount(self.hierarchy.path());
+    }
 }
 
 #[test]

@@ -48,6 +48,16 @@ function shades(outages, space) {
     });
 }
 
+/** When another process of the daemon went on, across everything else. */
+function crossings(breaks, space, bottom) {
+  return breaks
+    .filter(({ time }) => time > space.from && time < space.to)
+    .map(({ time }) => {
+      const x = short(space.x(time));
+      return svg("line", { x1: x, x2: x, y1: space.top, y2: bottom, class: "break" });
+    });
+}
+
 /** Parts of a line: what is further apart than a gap is not joined. */
 function parts(points, value, gap) {
   const found = [];
@@ -72,10 +82,10 @@ function places(part, space) {
 /**
  * A curve of `value` over `points`, whose axis goes to `floor` at least; where there is no value there is none.
  * `words` gives a value in words; `area` fills below; `bars`, a second value, is drawn as ticks; `lines` are
- * other values and how they are drawn; `outages` are shaded; `gap` is what is too far apart to be joined, in
+ * other values and how they are drawn; `outages` are shaded, `breaks` crossed; `gap` is what is too far apart to be joined, in
  * seconds; `ages` writes how long ago things were below.
  */
-export function curve({ title, points, span, width, height = 92, value, words, kind, area, binary, bars, lines = [], floor = 0, note = "", outages = [], gap = GAP, ages = false }) {
+export function curve({ title, points, span, width, height = 92, value, words, kind, area, binary, bars, lines = [], floor = 0, note = "", outages = [], breaks = [], gap = GAP, ages = false }) {
   const known = (of) => points.map(of).filter((v) => v !== null && v !== undefined);
   const values = known(value);
   const most = roundUp(Math.max(floor, ...values, ...lines.flatMap((line) => known(line.value))), binary);
@@ -83,6 +93,8 @@ export function curve({ title, points, span, width, height = 92, value, words, k
   const shaded = shades(outages, space);
   const drawn = [...shaded];
   if (shaded.length > 0) note += " · shaded: link gone";
+  const crossed = crossings(breaks, space, space.height - space.bottom);
+  if (crossed.length > 0) note += " · dashed: another process went on";
   for (const share of [0, 0.5, 1]) {
     const y = space.y(most * share);
     drawn.push(
@@ -106,6 +118,7 @@ export function curve({ title, points, span, width, height = 92, value, words, k
     }
     drawn.push(svg("polyline", { points: places(part, space).join(" "), class: `curve s-${kind}` }));
   }
+  drawn.push(...crossed);
   const now = values.length > 0 ? words(values.at(-1)) : "nothing yet";
   const highest = values.length > 0 ? `, at most ${words(Math.max(...values))}` : "";
   drawn.push(svg("text", { x: LEFT, y: 11, class: "title" }, `${title}: ${now}${note}`));
@@ -125,7 +138,7 @@ function ticks(points, bars, space) {
 }
 
 /** The phases of a direction as a band: each second's shares above one another. */
-export function band({ title, points, span, width, height = 46, phases }) {
+export function band({ title, points, span, width, height = 46, phases, breaks = [] }) {
   const space = new Space(width, height, span, 1, 16, 14);
   const drawn = [svg("rect", { x: LEFT, y: 16, width: width - LEFT - RIGHT, height: height - 30, fill: "none", class: "gridline" })];
   const bands = svg("g", { class: "phases" });
@@ -149,7 +162,7 @@ export function band({ title, points, span, width, height = 46, phases }) {
     }
     last = point.time;
   }
-  drawn.push(bands, svg("text", { x: LEFT, y: 11, class: "title" }, title), ...axis(space));
+  drawn.push(bands, ...crossings(breaks, space, height - 14), svg("text", { x: LEFT, y: 11, class: "title" }, title), ...axis(space));
   return chart(width, height, title, drawn);
 }
 

@@ -16,6 +16,7 @@ export class FlowPane {
     this.flow = null;
     this.points = [];
     this.links = [];
+    this.breaks = [];
     this.span = [0, 1];
     this.cursor = null;
     this.ended = false;
@@ -54,10 +55,13 @@ export class FlowPane {
     return `v1/flows?${new URLSearchParams({ client, server })}`;
   }
 
-  update(flow, points, links) {
+  update(flow, points, links, breaks) {
     this.flow = flow;
     this.links = links;
-    if (points) this.points = points;
+    this.breaks = breaks;
+    // A process that has gone on after another does not have the points of that.
+    const before = this.points.filter((point) => point.time < (points[0]?.time ?? Infinity));
+    this.points = [...before, ...points].slice(-SPAN);
     this.draw();
   }
 
@@ -109,7 +113,7 @@ export class FlowPane {
     const holder = byId("flow-directions");
     const width = columnWidth(holder);
     const shown = points.filter((point) => point.time >= this.span[0]);
-    const common = { points: shown, span: this.span, width };
+    const common = { points: shown, span: this.span, width, breaks: this.breaks };
     const client = this.link(flow.client_leg);
     const upstream = this.link(flow.upstream_leg);
     const either = { ...common, outages: [...client.outages, ...(client.leg === upstream.leg ? [] : upstream.outages)] };

@@ -27,6 +27,7 @@ export class Legs {
     this.step = "second";
     this.looks = 0;
     this.status = null;
+    this.breaks = [];
     this.cursor = null;
     this.span = [0, 1];
     const holder = byId("legs-list");
@@ -46,8 +47,9 @@ export class Legs {
   }
 
   /** Asks for what has come since the last time, and shows it. */
-  async look(status) {
+  async look(status, breaks = this.breaks) {
     this.status = status;
+    this.breaks = breaks;
     const used = status.legs.filter((leg) => leg.sent_bytes > 0);
     byId("legs").hidden = used.length === 0;
     const { step } = this;
@@ -76,7 +78,7 @@ export class Legs {
     // What is not there yet takes no room, but for the first minute.
     const first = [...this.points.values()].map((points) => points[0]?.time ?? now);
     this.span = [Math.max(now - span, Math.min(now - span / 10, ...first)), now];
-    const common = { span: this.span, gap, width: columnWidth(holder) - 2 };
+    const common = { span: this.span, gap, width: columnWidth(holder) - 2, breaks: this.breaks };
     const used = status.legs.filter((leg) => leg.sent_bytes > 0);
     holder.replaceChildren(
       ...used.map((leg) => {

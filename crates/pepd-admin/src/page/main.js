@@ -6,10 +6,13 @@ import { Flows } from "./flows.js";
 import { Legs } from "./legs.js";
 import { showMap } from "./map.js";
 import { showPairs } from "./pairs.js";
-import { byId, clock, count, duration, html, rate, say } from "./show.js";
+import { byId, clock, count, duration, html, rate, say, time } from "./show.js";
 
 /** Milliseconds between two looks. */
 const INTERVAL = 1000;
+
+/** The take-overs that are remembered for the charts. */
+const MOST_BREAKS = 50;
 
 const STATES = {
   splitting: ["splitting new connections", "good"],
@@ -24,6 +27,8 @@ let status = null;
 let awaySince = null;
 let timer = null;
 let looking = false;
+/** How processes of the daemon have gone on after others, the first one first. */
+let breaks = [];
 
 const pane = new FlowPane();
 const flows = new Flows(choose, () => look());
@@ -56,13 +61,16 @@ async function look() {
       location.reload();
       return;
     }
-    if (status && Math.abs(now.started - status.started) > 0.5) restarted();
+    const last = now.survival?.last ?? null;
+    // One that goes on with the connections of another has what they were called, and how old they are.
+    if (status && last === null && Math.abs(now.started - status.started) > 0.5) restarted();
+    if (last && last.time !== breaks.at(-1)?.time) breaks = [...breaks, last].slice(-MOST_BREAKS);
     status = now;
     present();
     show(now);
     flows.campuses(now.campuses.map((campus) => campus.name));
     flows.show(list);
-    await legs.look(now);
+    await legs.look(now, breaks);
     await lookAtFlow();
   } catch (error) {
     if (error instanceof Refused) flows.refused(error.message);
@@ -84,7 +92,7 @@ async function lookAtFlow() {
   const history = await ask(`v1/flows/${id}/history`);
   // Somebody may have chosen another meanwhile.
   if (pane.flow?.id !== id) return;
-  if (history) pane.update(flow, history.points, status.links);
+  if (history) pane.update(flow, history.points, status.links, breaks);
   else pane.end();
 }
 
@@ -114,6 +122,7 @@ function away() {
 
 /** Another daemon answers: its connections are others, whatever their numbers. */
 function restarted() {
+  breaks = [];
   flows.forget();
   legs.forget();
   if (pane.flow) pane.end();
@@ -125,12 +134,22 @@ function show(now) {
   const [words, kind] = STATES[now.state] ?? [now.state, "warn"];
   say(byId("state"), words);
   byId("state").className = `state ${kind}`;
-  say(byId("facts"), `up ${duration(now.uptime)} · version ${now.version}`);
+  say(byId("facts"), `up ${duration(now.uptime)} · version ${now.version}${survival(now)}`);
   tiles(now);
   showList("alarms", now.alarms.map((alarm) => `${alarm.what}. Cure: ${alarm.cure}`));
   showList("advice", now.advice);
   showMap(now);
   showPairs(now);
+}
+
+/** Whom it has taken over from, if from anybody. */
+function survival(now) {
+  const last = now.survival?.last;
+  if (!last) return "";
+  const connections = last.connections === 1 ? "connection" : "connections";
+  const went = `${count(last.connections)} ${connections} went on after ${time(last.pause)}`;
+  const lost = last.lost > 0 ? `, ${count(last.lost)} were reset` : "";
+  return ` · its process before ended at ${clock(last.time - last.pause)} (${last.why}): ${went}${lost}`;
 }
 
 /** Sentences in a section of their own, which is hidden while there are none. */

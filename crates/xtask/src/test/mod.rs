@@ -69,6 +69,7 @@ const IN_GUEST: &[&str] = &[
     "relay::fixed_rate::with::killed true",
     "relay::late:: Via__Pepd Family__V4 By__Server",
     "survival::deaths::whatever killed",
+    "survival::deaths::memory",
     "survival::deaths::without_its_keeper",
     "survival::half_way:: Family__V4",
     "survival::upgrade::connections",
