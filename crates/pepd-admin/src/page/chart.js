@@ -54,7 +54,9 @@ function crossings(breaks, space, bottom) {
     .filter(({ time }) => time > space.from && time < space.to)
     .map(({ time }) => {
       const x = short(space.x(time));
-      return svg("line", { x1: x, x2: x, y1: space.top, y2: bottom, class: "break" });
+      const line = svg("line", { x1: x, x2: x, y1: space.top, y2: bottom, class: "break" });
+      line.append(svg("title", {}, "Another process of the daemon went on here."));
+      return line;
     });
 }
 
@@ -93,8 +95,6 @@ export function curve({ title, points, span, width, height = 92, value, words, k
   const shaded = shades(outages, space);
   const drawn = [...shaded];
   if (shaded.length > 0) note += " · shaded: link gone";
-  const crossed = crossings(breaks, space, space.height - space.bottom);
-  if (crossed.length > 0) note += " · dashed: another process went on";
   for (const share of [0, 0.5, 1]) {
     const y = space.y(most * share);
     drawn.push(
@@ -118,7 +118,7 @@ export function curve({ title, points, span, width, height = 92, value, words, k
     }
     drawn.push(svg("polyline", { points: places(part, space).join(" "), class: `curve s-${kind}` }));
   }
-  drawn.push(...crossed);
+  drawn.push(...crossings(breaks, space, space.height - space.bottom));
   const now = values.length > 0 ? words(values.at(-1)) : "nothing yet";
   const highest = values.length > 0 ? `, at most ${words(Math.max(...values))}` : "";
   drawn.push(svg("text", { x: LEFT, y: 11, class: "title" }, `${title}: ${now}${note}`));

@@ -149,7 +149,7 @@ function survival(now) {
   const connections = last.connections === 1 ? "connection" : "connections";
   const went = `${count(last.connections)} ${connections} went on after ${time(last.pause)}`;
   const lost = last.lost > 0 ? `, ${count(last.lost)} were reset` : "";
-  return ` · its process before ended at ${clock(last.time - last.pause)} (${last.why}): ${went}${lost}`;
+  return ` · its process before ended at ${clock(last.time - last.pause)} (${last.why}): ${went}${lost} (dashed in the charts)`;
 }
 
 /** Sentences in a section of their own, which is hidden while there are none. */
