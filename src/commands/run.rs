@@ -135,7 +135,10 @@ fn begin(file: &File, board: Board, before: Before) -> Result<Begun> {
             let mut left =
                 Left::find(&kept).map_err(|error| Failure::internal("find what is open", error))?;
             let lock = board.lock().and_then(|fd| left.take(fd)).map(Lock::from);
-            let remains = Remains::take(&slots, &mut left, death.is_of_itself());
+            let mut remains = Remains::take(&slots, &mut left, death.is_of_itself());
+            if board.links().is_some() {
+                remains.after_an_outage();
+            }
             resume = board
                 .take_resume(pepd_bpf::resume_program())
                 .and_then(|fd| left.take(fd));

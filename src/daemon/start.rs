@@ -239,7 +239,13 @@ fn serve(config: &Config, relay: Relay, sources: Sources, made: Made) -> Result<
     let opened = holding.prepare(config)?;
     holding.follow(config, opened);
     let teller = holding.teller();
-    let links = Links::start(config, relay.links(), teller, sources.peers.clone());
+    let links = Links::start(
+        config,
+        relay.links(),
+        teller,
+        sources.peers.clone(),
+        &sources.board,
+    );
     let view = Arc::new(StatusView::new(
         config,
         relay.observer(),

@@ -14,7 +14,7 @@ use crate::exit::{Failure, Result};
 
 /// Says that it is a board, and of which layout: with the version of the notes on connections.
 const MAGIC: u64 = u64::from_be_bytes(*b"pepd\0\0\0\0");
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 
 /// The words of the head: which layout it has, and what follows.
 const LAYOUT: usize = 0;
@@ -28,6 +28,8 @@ const TEXT: usize = 4;
 const STARTED: usize = 17;
 /// Not 0 where the daemon is to end its process, and another one to go on.
 const ASKED_TO_YIELD: usize = 18;
+/// What is known of links, in the same manner as the configuration's text.
+const LINKS: usize = 19;
 /// The descriptor of the lock, and one; 0 where it has not been taken.
 const LOCK: usize = 5;
 const ASKED_TO_END: usize = 6;
@@ -52,9 +54,13 @@ const KINDS: [&str; 6] = [
 /// The place of the text that the daemon was started with.
 const STARTED_PLACE: u64 = 2;
 
+/// The places of the text in force, and of what is known of links: the first of two each.
+const TEXT_PLACE: u64 = 0;
+const LINKS_PLACE: u64 = 3;
+
 /// The words of the head, and of each of the places for text.
 const HEAD_WORDS: usize = 512;
-const PLACES: usize = 3;
+const PLACES: usize = 5;
 const TEXT_WORDS: usize = 4 * 1024 * 1024 / 8;
 
 /// More connections than any box has, where the limit of open files says nothing.
@@ -239,10 +245,31 @@ impl Board {
     /// Notes the text of the configuration that is in force from now on. One that has no room, which
     /// is none, is not noted.
     pub fn set_text(&self, text: &str) {
-        let place = 1 - (self.get(TEXT) & 1);
-        if let Some(length) = self.write(place, text) {
-            self.set(TEXT, length << 1 | place);
+        self.write_in_turn(TEXT, TEXT_PLACE, text);
+    }
+
+    /// Notes what is known of links. What has no room is not noted.
+    pub fn set_links(&self, text: &str) {
+        self.write_in_turn(LINKS, LINKS_PLACE, text);
+    }
+
+    /// Returns what is known of links, if there is something.
+    pub fn links(&self) -> Option<String> {
+        self.read_the_last(LINKS, LINKS_PLACE)
+    }
+
+    /// Writes a text into that of two places, of which this is the `first`, in which the last one is not; and
+    /// then says so in a word. To die in between leaves the last one.
+    fn write_in_turn(&self, word: usize, first: u64, text: &str) {
+        let turn = 1 - (self.get(word) & 1);
+        if let Some(length) = self.write(first + turn, text) {
+            self.set(word, length << 1 | turn);
         }
+    }
+
+    fn read_the_last(&self, word: usize, first: u64) -> Option<String> {
+        let noted = self.get(word);
+        self.read(first + (noted & 1), noted >> 1)
     }
 
     /// Notes the text that this daemon is started with: before it gives up what it is privileged to do.
@@ -273,8 +300,7 @@ impl Board {
 
     /// Returns the text of the configuration in force, if there is one yet.
     pub fn text(&self) -> Option<String> {
-        let noted = self.get(TEXT);
-        self.read(noted & 1, noted >> 1)
+        self.read_the_last(TEXT, TEXT_PLACE)
     }
 
     fn read(&self, place: u64, length: u64) -> Option<String> {

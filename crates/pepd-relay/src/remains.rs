@@ -81,6 +81,13 @@ impl Remains {
         self.clients.len()
     }
 
+    /// Has what an outage may have left of sockets put right: there has been one while the process lived.
+    pub fn after_an_outage(&mut self) {
+        for connection in &mut self.connections {
+            connection.after_an_outage = true;
+        }
+    }
+
     /// Takes what is to be told of the connections that cannot go on.
     pub fn take_lost(&mut self) -> Vec<LostConnection> {
         std::mem::take(&mut self.lost)

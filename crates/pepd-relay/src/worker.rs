@@ -31,8 +31,8 @@ enum Command {
     Listen(Vec<Listener>),
     /// Read this queue from now on.
     ReadQueue(Queue),
-    /// The link under the leg of this name is gone.
-    LinkGone(Arc<str>),
+    /// The link under the leg of this name is gone, since then.
+    LinkGone(Arc<str>, Instant),
     /// It is back.
     LinkUp(Arc<str>),
     /// End; what is not finished is reset.
@@ -80,10 +80,10 @@ impl LinkControl {
         }
     }
 
-    /// The link under the leg of this name is gone: no connection of that leg is given up.
-    pub fn gone(&self, leg: &Arc<str>) {
+    /// The link under the leg of this name is gone, `since` then: no connection of that leg is given up.
+    pub fn gone(&self, leg: &Arc<str>, since: Instant) {
         self.links.gone(leg);
-        self.tell(|| Command::LinkGone(Arc::clone(leg)));
+        self.tell(|| Command::LinkGone(Arc::clone(leg), since));
     }
 
     /// It is back: the connections of that leg go on at once.
@@ -225,9 +225,9 @@ async fn run(
                 let read = queue::read(Arc::clone(&context), Arc::new(queue));
                 reading.spawn(essential(read));
             }
-            Command::LinkGone(leg) => {
+            Command::LinkGone(leg, since) => {
                 let link = links.entry(Arc::clone(&leg)).or_default();
-                let before = outage::Before::now(&context, &leg, link.before);
+                let before = outage::Before::look(&context, &leg, since, link.before);
                 link.enter(outage::endure(Arc::clone(&context), leg), Some(before));
             }
             Command::LinkUp(leg) => {

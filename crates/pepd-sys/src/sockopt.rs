@@ -19,6 +19,13 @@ pub struct OptionError {
     source: io::Error,
 }
 
+impl From<OptionError> for io::Error {
+    /// Gives the kernel's own error.
+    fn from(error: OptionError) -> Self {
+        error.source
+    }
+}
+
 impl OptionError {
     /// Returns the errno of the call.
     pub fn errno(&self) -> Option<i32> {

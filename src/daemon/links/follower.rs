@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use pepd_admin::api::LinkOrder;
 use pepd_admin::wire::{LinkReport, Liveness};
@@ -16,11 +16,16 @@ use tokio::time::sleep_until;
 
 use super::dlep::Modems;
 use super::link::Link;
+use super::noted::LinkNotes;
 use super::orders::Order;
 use super::record::{Heard, State};
 use super::states::LinkStates;
 use crate::daemon::holding::HoldTeller;
 use crate::daemon::peers::PeerStates;
+
+/// The time for which a link has to be up until nothing is left to do for its connections, but for those that
+/// wait for an acknowledgement for longer.
+const RESTARTED_FOR: Duration = Duration::from_secs(120);
 
 /// The task that hears of all links.
 pub(super) struct Follower {
@@ -32,17 +37,19 @@ pub(super) struct Follower {
     said: BTreeMap<String, Said>,
     states: LinkStates,
     legs: BTreeMap<Arc<str>, Link>,
+    notes: LinkNotes,
     /// Whether each interface that there is carries packets, as was heard last.
     interfaces: BTreeMap<String, bool>,
 }
 
 impl Follower {
-    /// Begins with no link, and says what it knows in `states`.
+    /// Begins with no link but what is in `notes`, and says what it knows in `states`.
     pub(super) fn new(
         relay: LinkControl,
         holding: HoldTeller,
         peers: PeerStates,
         states: LinkStates,
+        notes: LinkNotes,
     ) -> Self {
         Self {
             relay,
@@ -52,6 +59,7 @@ impl Follower {
             said: BTreeMap::new(),
             states,
             legs: BTreeMap::new(),
+            notes,
             interfaces: BTreeMap::new(),
         }
     }
@@ -80,6 +88,7 @@ impl Follower {
                 () = modems.notified() => self.modems(),
                 () = at(deadline) => self.tick(),
             }
+            self.notes.note(&self.legs);
             self.publish();
         }
     }
@@ -95,7 +104,7 @@ impl Follower {
                 }
                 other => {
                     before.extend(other);
-                    Link::new(source)
+                    self.go_on(&leg, Link::new(source))
                 }
             };
             link.rate = rate;
@@ -128,6 +137,32 @@ impl Follower {
         for (leg, source) in new {
             self.begin(&leg, &source);
         }
+    }
+
+    /// Goes on with what a process before has known of the link of a leg, if there was one.
+    fn go_on(&mut self, leg: &Arc<str>, mut link: Link) -> Link {
+        let Some(noted) = self.notes.take(leg) else {
+            return link;
+        };
+        link.go_on(noted);
+        let Some(gone) = link.gone else {
+            return link;
+        };
+        let name = &**leg;
+        match (link.record.state(), link.back) {
+            (State::GoingDown | State::Gone, _) => {
+                tracing::warn!(leg = name, "the link is still gone");
+                self.relay.gone(leg, gone);
+            }
+            // Its connections were being restarted, and some may not have got back what they had before.
+            (State::Up, Some(back)) if back.elapsed() < RESTARTED_FOR => {
+                tracing::info!(leg = name, "the link has been up for a moment");
+                self.relay.gone(leg, gone);
+                self.relay.up(leg);
+            }
+            (State::Up, _) => {}
+        }
+        link
     }
 
     /// Takes over what is known already by what tells of the link of a leg that is new.
@@ -269,6 +304,10 @@ impl Follower {
         if let Some(link) = self.legs.get_mut(leg) {
             link.enter(state, by, SystemTime::now());
         }
+        // Before the relay does anything about it.
+        self.notes.note(&self.legs);
+        let gone = self.legs.get(leg).and_then(|link| link.gone);
+        let gone = gone.unwrap_or_else(Instant::now);
         if let Some(link) = self.legs.get(leg) {
             self.tell_holding(leg, link);
         }
@@ -282,11 +321,11 @@ impl Follower {
             }
             State::GoingDown => {
                 tracing::info!(leg = leg_name, by, "the link is about to go");
-                self.relay.gone(leg);
+                self.relay.gone(leg, gone);
             }
             State::Gone => {
                 tracing::warn!(leg = leg_name, by, "the link is gone");
-                self.relay.gone(leg);
+                self.relay.gone(leg, gone);
             }
         }
     }

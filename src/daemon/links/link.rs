@@ -6,6 +6,7 @@ use std::time::{Instant, SystemTime};
 use pepd_admin::wire::{LinkReport, LinkState, ModemState, Outage};
 use pepd_config::{LinkSource, Rate};
 
+use super::noted::NotedLink;
 use super::record::{Record, State};
 
 /// What is known of the link under a leg.
@@ -14,11 +15,15 @@ pub(super) struct Link {
     /// What the operator says that it carries, or else its modem.
     pub(super) rate: Option<Rate>,
     pub(super) record: Record,
-    pub(super) since: Option<SystemTime>,
+    /// When it changed last, in seconds since the Unix epoch.
+    pub(super) since: Option<f64>,
     /// Who told of the last change.
     pub(super) by: Option<String>,
     pub(super) changes: u64,
     pub(super) outages: VecDeque<Outage>,
+    /// When it went last, or was about to, and when it came back.
+    pub(super) gone: Option<Instant>,
+    pub(super) back: Option<Instant>,
 }
 
 /// The outages of a link that are kept for whoever looks at a flow's history.
@@ -34,6 +39,8 @@ impl Link {
             by: None,
             changes: 0,
             outages: VecDeque::new(),
+            gone: None,
+            back: None,
         }
     }
 
@@ -56,7 +63,7 @@ impl Link {
             },
             source: source.map_or("pepd link".to_owned(), ToString::to_string),
             modem,
-            since: self.since.map(seconds),
+            since: self.since,
             by: self.by.clone(),
             up_at: self.record.deadline().map(|at| seconds(date + left(at))),
             flaps: self.record.flaps(),
@@ -65,23 +72,39 @@ impl Link {
         }
     }
 
+    /// Goes on with what a process before has known of it.
+    pub(super) fn go_on(&mut self, noted: NotedLink) {
+        self.record = Record::found(noted.state, noted.up_at());
+        (self.gone, self.back) = (noted.gone(), noted.back());
+        self.since = noted.since;
+        self.by = noted.by;
+        self.changes = noted.changes;
+        self.outages = noted.outages.into();
+    }
+
     /// Notes that the state is another, and who has told that.
     pub(super) fn enter(&mut self, state: State, by: &str, now: SystemTime) {
+        let now = seconds(now);
         self.since = Some(now);
         self.by = Some(by.to_owned());
         self.changes += 1;
+        let clock = Some(Instant::now());
+        match state {
+            State::Up => self.back = clock,
+            State::GoingDown | State::Gone => self.gone = clock,
+        }
         match (state, self.outages.back_mut()) {
             (State::Gone, _) => {
                 if self.outages.len() == OUTAGES_KEPT {
                     self.outages.pop_front();
                 }
                 self.outages.push_back(Outage {
-                    begun: seconds(now),
+                    begun: now,
                     ended: None,
                 });
             }
             (State::Up, Some(outage)) => {
-                outage.ended.get_or_insert(seconds(now));
+                outage.ended.get_or_insert(now);
             }
             (State::Up, None) | (State::GoingDown, _) => {}
         }

@@ -3,14 +3,17 @@
 //! An interface of this host tells, or the probes of a peer, or a modem ([`dlep`]), or whoever knows
 //! more: `pepd link` ([`orders`]). A task of its own hears them all ([`follower`]; [`record`] is what it makes
 //! of it), so that the relay hears of a link that is back whatever the daemon waits for. What it knows is
-//! in [`states`].
+//! in [`states`], and [`noted`] for the process that goes on if this one dies.
 
 mod dlep;
 mod follower;
 mod link;
+mod noted;
 mod orders;
 mod record;
 mod states;
+
+use std::sync::Arc;
 
 use pepd_config::Config;
 use pepd_relay::LinkControl;
@@ -18,11 +21,13 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use self::follower::Follower;
+use self::noted::LinkNotes;
 pub use self::orders::LinkTeller;
 use self::orders::Order;
 pub use self::states::LinkStates;
 use crate::daemon::holding::HoldTeller;
 use crate::daemon::peers::PeerStates;
+use crate::keeper::board::Board;
 
 /// The links under the legs. Following them ends when this is dropped.
 #[derive(Debug)]
@@ -33,17 +38,19 @@ pub struct Links {
 }
 
 impl Links {
-    /// Begins to follow the links of this configuration, and to tell the relay and what holds packets. To
-    /// be called within a runtime.
+    /// Begins to follow the links of this configuration, and to tell the relay and what holds packets, with
+    /// what a process before has noted of them. To be called within a runtime.
     pub fn start(
         config: &Config,
         relay: LinkControl,
         holding: HoldTeller,
         peers: PeerStates,
+        board: &Arc<Board>,
     ) -> Self {
         let (orders, inbox) = mpsc::unbounded_channel();
         let states = LinkStates::default();
-        let follower = Follower::new(relay, holding, peers, states.clone());
+        let notes = LinkNotes::new(Arc::clone(board));
+        let follower = Follower::new(relay, holding, peers, states.clone(), notes);
         let links = Self {
             orders,
             states,

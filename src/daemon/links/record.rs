@@ -15,6 +15,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 /// The outages within [`MEMORY`] after which a link flaps.
 const FEW: usize = 4;
 /// The time for which an outage is remembered.
@@ -26,7 +28,7 @@ const FIRST_DELAY: Duration = Duration::from_millis(200);
 const LONGEST_DELAY: Duration = Duration::from_secs(5);
 
 /// Whether the link is there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum State {
     /// It is.
     Up,
@@ -66,6 +68,15 @@ impl Record {
             outages: VecDeque::new(),
             up_at: None,
             flaps: false,
+        }
+    }
+
+    /// Makes the record of a link that was in this state, until that time if nothing else is heard.
+    pub fn found(state: State, up_at: Option<Instant>) -> Self {
+        Self {
+            state,
+            up_at,
+            ..Self::new()
         }
     }
 

@@ -11,6 +11,7 @@ mod outage_lengths;
 mod outage_times;
 mod outages;
 mod soak;
+mod take_over;
 
 /// Loses all that comes to a host, or that it sends, unseen by the box.
 pub const LOSE: &str = "nft 'add table inet outage; add chain inet outage in { type filter hook prerouting \

@@ -29,7 +29,7 @@ pub(super) enum Side {
 }
 
 impl Side {
-    fn leg(self) -> &'static str {
+    pub(super) fn leg(self) -> &'static str {
         match self {
             Self::Client => "lan",
             Self::Server => "wan",
@@ -81,7 +81,7 @@ pub(super) struct Timer {
 }
 
 /// Returns the timer of the box's socket towards a side of a client's connection, if one runs.
-fn timer(world: &World, client: &TcpStream, at: Side) -> Result<Option<Timer>> {
+pub(super) fn timer(world: &World, client: &TcpStream, at: Side) -> Result<Option<Timer>> {
     let (client, server) = (client.local_addr()?, client.peer_addr()?);
     match at {
         Side::Client => timer_of(world.hb(), server, client),
@@ -176,7 +176,7 @@ fn a_timer_is_doubled_only_so_far(#[values(Family::V4, Family::V6)] family: Fami
 }
 
 /// Asks the daemon, or tells it something.
-fn ask(stage: &Stage, words: impl fmt::Display) -> Result<String> {
+pub(super) fn ask(stage: &Stage, words: impl fmt::Display) -> Result<String> {
     let pepd = stage.pepd.as_ref().context("the daemon")?;
     let command = format!("{PEPD} {words} -c {}", pepd.config_file().display());
     let mut shell = stage.world.hb().command("sh");
@@ -209,7 +209,7 @@ pub(super) fn wait_for_log(stage: &Stage, words: &str) -> Result<()> {
 }
 
 /// Returns the end that sends towards a side, and the one there that receives.
-fn towards(pair: &Pair, side: Side) -> (&TcpStream, &TcpStream) {
+pub(super) fn towards(pair: &Pair, side: Side) -> (&TcpStream, &TcpStream) {
     match side {
         Side::Client => (&pair.server, &pair.client),
         Side::Server => (&pair.client, &pair.server),

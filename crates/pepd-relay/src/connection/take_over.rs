@@ -1,7 +1,7 @@
 //! Going on with a connection that another process has left.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -15,6 +15,7 @@ use crate::connection::leg::Fate;
 use crate::connection::leg_socket::LegSocket;
 use crate::connection::record::ConnectionRecord;
 use crate::connection::state::Way;
+use crate::outage;
 use crate::settings::Leg;
 use crate::shared::Context;
 use crate::slots::found::FoundConnection;
@@ -31,6 +32,7 @@ pub(super) async fn take_over(
         legs: [client, upstream],
         fates,
         ways: [(up, up_pipe), (down, down_pipe)],
+        after_an_outage,
     } = found;
     let shared = &context.shared;
     let permit = shared.admission.admit(identity.client.ip());
@@ -38,6 +40,9 @@ pub(super) async fn take_over(
     let legs = legs(&context, &settings, [identity.client, identity.server]);
     for (socket, leg) in [&client, &upstream].into_iter().zip(legs) {
         renew_congestion(socket, leg);
+        if after_an_outage {
+            settle(&context, socket, leg);
+        }
     }
     let registered = register([client, upstream], fates).await;
     let [client, upstream] = match registered {
@@ -88,6 +93,15 @@ async fn register(
         LegSocket::register_found(client, fates[0]).await?,
         LegSocket::register_found(upstream, fates[1]).await?,
     ])
+}
+
+/// Takes from a socket what the process before may have given it for the first moments after an outage.
+fn settle(context: &Context, socket: &OwnedFd, leg: &Leg) {
+    if let Some(control) = &context.shared.resume
+        && let Err(error) = outage::settle(socket.as_fd(), leg, control)
+    {
+        tracing::debug!(%error, "a connection keeps what an outage has left");
+    }
 }
 
 /// Gives a socket the congestion control of its leg anew, where it has one of that name: a control of

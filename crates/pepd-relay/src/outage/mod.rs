@@ -37,6 +37,7 @@ pub(crate) use links::{Links, Returns};
 use pace::Pace;
 use stalled::Stalled;
 use waiting::Waiting;
+pub(crate) use window::settle;
 use window::{Opener, Paced, Share};
 
 use crate::shared::{Context, Shared};
@@ -94,8 +95,8 @@ pub(crate) struct Before {
 const LATELY: Duration = Duration::from_secs(60);
 
 impl Before {
-    /// Looks at the leg, whose link has just gone, or was about to go when it was looked at `earlier`.
-    pub(crate) fn now(context: &Context, leg: &str, earlier: Option<Self>) -> Self {
+    /// Looks at the leg, whose link is `gone` since then, or was about to go when it was looked at `earlier`.
+    pub(crate) fn look(context: &Context, leg: &str, gone: Instant, earlier: Option<Self>) -> Self {
         let legs = context.shared.flows.legs(context.index, leg);
         let rates = legs.iter().filter_map(|live| info(live)?.delivery_rate);
         let delivery_rate: u64 = rates.sum();
@@ -103,7 +104,7 @@ impl Before {
         let shared = &context.shared;
         shared.links.note(leg, context.index, delivery_rate);
         Self {
-            gone: Instant::now(),
+            gone,
             delivery_rate,
             carried: earlier.and_then(|it| it.carried).max(carried(shared, leg)),
         }

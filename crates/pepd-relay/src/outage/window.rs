@@ -10,6 +10,7 @@
 //! half of it: it is the same connection over the same link, its rate and not only its window is limited, and
 //! what all legs may send together is what the link carried.
 
+use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Weak;
 use std::time::{Duration, Instant};
@@ -17,7 +18,9 @@ use std::time::{Duration, Instant};
 use pepd_sys::sockopt;
 use pepd_sys::tcp_info::TcpInfo;
 use pepd_telemetry::{LiveLeg, Socket};
-use socket2::SockRef;
+use socket2::{SockRef, Socket as NewSocket, Type};
+
+use crate::settings::Leg;
 
 /// The rate of a socket that has none.
 const NO_RATE: u64 = u64::MAX;
@@ -79,8 +82,7 @@ impl<'s> Opener<'s> {
     pub(super) fn pace(self, live: &LiveLeg, info: &TcpInfo) -> Option<Paced<'s>> {
         let socket = live.socket.upgrade()?;
         let fd = socket.as_fd();
-        let mut own = SockRef::from(&fd).tcp_congestion().ok()?;
-        own.retain(|byte| *byte != 0);
+        let own = name(SockRef::from(&fd).tcp_congestion().ok()?);
         let before = sockopt::max_pacing_rate(fd).ok()?;
         let rate = self.share.of(info.delivery_rate?).min(before);
         if own.starts_with(b"pepd") || rate == 0 || info.min_rtt.is_none() {
@@ -160,6 +162,45 @@ impl Drop for Paced<'_> {
             self.pass(fd);
         }
     }
+}
+
+/// Puts right what a process may have left of a socket of this leg that has died while it opened its window: it
+/// has the rate of [`Opener::pace`], or for a moment even the `control` that opens windows.
+pub(crate) fn settle(fd: BorrowedFd<'_>, leg: &Leg, control: &str) -> io::Result<()> {
+    let socket = SockRef::from(&fd);
+    let has = name(socket.tcp_congestion()?);
+    if has.starts_with(b"pepd") && has != control.as_bytes() {
+        // It keeps to a rate in any case.
+        return Ok(());
+    }
+    let own = match &leg.congestion {
+        Some(own) => own.as_bytes().to_vec(),
+        None if has != control.as_bytes() => has.clone(),
+        None => {
+            let another = NewSocket::new(socket.domain()?, Type::STREAM, None)?;
+            name(another.tcp_congestion()?)
+        }
+    };
+    let rate = leg.rate.map_or(NO_RATE, |rate| rate.bytes_per_second());
+    let is_paced = sockopt::max_pacing_rate(fd)? != rate;
+    if is_paced {
+        sockopt::set_max_pacing_rate(fd, rate)?;
+    }
+    if is_paced && rate == NO_RATE && !own.starts_with(b"bbr") {
+        // As when a leg is paced no longer.
+        socket.set_tcp_congestion(control.as_bytes())?;
+        return socket.set_tcp_congestion(&own);
+    }
+    match has == own {
+        true => Ok(()),
+        false => socket.set_tcp_congestion(&own),
+    }
+}
+
+/// Returns a name that the kernel has given, without what fills it up.
+fn name(mut given: Vec<u8>) -> Vec<u8> {
+    given.retain(|byte| *byte != 0);
+    given
 }
 
 #[cfg(test)]

@@ -42,6 +42,8 @@ pub(crate) struct FoundConnection {
     pub(crate) fates: Both<Fate>,
     /// The direction from the client and the other one, each with its pipe.
     pub(crate) ways: Both<(Recovered, Option<Pipe>)>,
+    /// Whether a link has been gone while the process lived.
+    pub(crate) after_an_outage: bool,
 }
 
 /// What a process has left that has died.
@@ -260,6 +262,7 @@ fn take(connection: NotedConnection, identity: Identity) -> Result<FoundConnecti
         legs,
         fates,
         ways: [(ways[0], up), (ways[1], down)],
+        after_an_outage: false,
     })
 }
 

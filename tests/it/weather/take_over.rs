@@ -1,0 +1,140 @@
+//! The daemon's process dies while a link is gone, or in the moment after it has come back.
+
+use std::net::TcpStream;
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use nix::sys::signal::Signal;
+use pepd_testbed::traffic::{Pattern, receive_exactly, send};
+use pepd_testbed::{Family, Via, World, require, wait_until};
+use rstest::rstest;
+
+use super::outages::{
+    Side, ask, open, status, tell, timer, towards, wait_for_doublings, wait_for_log,
+};
+use crate::harness::LIMIT;
+
+/// What is under way when the link goes.
+const BYTES: u64 = 16 * 1024;
+
+/// Whoever takes over knows that the link is gone: its connections are not given up, and go on as soon as it is
+/// back.
+#[rstest]
+fn whoever_takes_over_knows_that_the_link_is_gone(
+    #[values(Via::Pepd, Via::Early)] via: Via,
+    #[values(Family::V4, Family::V6)] family: Family,
+    #[values(Side::Client, Side::Server)] side: Side,
+) -> Result<()> {
+    require!(root, program("nft"), program("ss"));
+    // Without an outage that is known it would be given up after two seconds.
+    let mut stage = open(via, "user_timeout = \"2s\"\n")?;
+    let pair = stage.world.pair(family)?;
+    pair.exchange(BYTES)?;
+    let leg = side.leg();
+    tell(&stage, format!("{leg} gone"))?;
+    side.lose(&stage.world)?;
+    let pattern = Pattern::new(9);
+    let (from, to) = towards(&pair, side);
+    send(from, &pattern, 0, BYTES)?;
+    stage.pepd()?.dies(Signal::SIGKILL)?;
+    wait_for_log(&stage, "the link is still gone")?;
+    ensure!(status(&stage)?.contains("GONE"), "{}", status(&stage)?);
+    let timer = wait_for_doublings(|| timer(&stage.world, &pair.client, side), "on")?;
+    side.restore(&stage.world)?;
+    let back = Instant::now();
+    tell(&stage, format!("{leg} up"))?;
+    receive_exactly(to, &pattern, 0, BYTES)?;
+    let took = back.elapsed();
+    ensure!(took < timer.left, "{took:?}, and the kernel: {timer:?}");
+    pair.exchange(BYTES)?;
+    wait_for_log(&stage, "legs are restarted")?;
+    let status: serde_json::Value = serde_json::from_str(&ask(&stage, "status --json")?)?;
+    let outages = status["links"][0]["outages"].as_array().unwrap();
+    ensure!(outages.len() == 1, "{status}");
+    let outage = &outages[0];
+    ensure!(
+        outage["ended"].as_f64() > outage["begun"].as_f64(),
+        "{status}"
+    );
+    stage.finish()
+}
+
+/// A leg that is opened after an outage keeps to a rate for some round trips, the first segment of it to a low
+/// one. Whoever takes over in that moment gives it back what it had.
+#[rstest]
+fn whoever_takes_over_after_an_outage_ends_what_was_for_a_moment(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root, program("nft"), program("ss"));
+    let mut stage = open(Via::Pepd, "")?;
+    let pair = stage.world.pair(family)?;
+    pair.exchange(1_000_000)?;
+    let socket = |world: &World| {
+        let ends = (pair.client.local_addr()?, pair.client.peer_addr()?);
+        let (ours, theirs) = ends;
+        world
+            .hb()
+            .sh(&format!("ss -Htin src {ours} and dst {theirs}"))
+    };
+    let is_paced = |world: &World| socket(world).is_ok_and(|socket| has_a_ceiling(&socket));
+    ensure!(!is_paced(&stage.world), "{}", socket(&stage.world)?);
+    let pattern = Pattern::new(9);
+    let mut sent = 0;
+    // That moment is short, and may pass unseen.
+    wait_until(LIMIT, "it dies while the leg is paced", || {
+        let round = (|| -> Result<bool> {
+            tell(&stage, "wan gone")?;
+            Side::Server.lose(&stage.world)?;
+            send(&pair.client, &pattern, sent, BYTES)?;
+            sent += BYTES;
+            wait_for_doublings(|| timer(&stage.world, &pair.client, Side::Server), "on")?;
+            Side::Server.restore(&stage.world)?;
+            let look = look(&pair.client)?;
+            let daemon = stage.pepd()?.daemon()?;
+            let hunt = format!(
+                "for look in $(seq 500); do
+                     {look} | grep -q 'pacing_rate [^ ]*/' && kill -KILL {daemon} && exit
+                 done
+                 exit 1"
+            );
+            let world = &stage.world;
+            let is_dead = thread::scope(|scope| {
+                let hunter = scope.spawn(|| world.hb().sh(&hunt));
+                // It may die before it has answered.
+                let _ = tell(&stage, "wan up");
+                hunter.join().unwrap().is_ok()
+            });
+            if is_dead {
+                stage.pepd()?.says("READY=1")?;
+            }
+            Ok(is_dead)
+        })();
+        round.unwrap()
+    })?;
+    wait_for_log(&stage, "the link has been up for a moment")?;
+    wait_until(LIMIT, "it has no ceiling, and its own control", || {
+        socket(&stage.world)
+            .is_ok_and(|socket| !has_a_ceiling(&socket) && socket.contains(" cubic "))
+    })?;
+    receive_exactly(&pair.server, &pattern, 0, sent)?;
+    pair.exchange(1_000_000)?;
+    stage.finish()
+}
+
+/// Returns what shows the box's socket towards a client's server.
+fn look(client: &TcpStream) -> Result<String> {
+    let (ours, theirs) = (client.local_addr()?, client.peer_addr()?);
+    Ok(format!("ss -Htin src {ours} and dst {theirs}"))
+}
+
+/// Tells whether `ss -i` shows a socket that has SO_MAX_PACING_RATE: `pacing_rate 1.2Mbps/3Mbps`.
+fn has_a_ceiling(socket: &str) -> bool {
+    let rate = socket
+        .split_once("pacing_rate ")
+        .map_or("", |(_, rest)| rest);
+    rate.split_whitespace()
+        .next()
+        .unwrap_or_default()
+        .contains('/')
+}
