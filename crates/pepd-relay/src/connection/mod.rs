@@ -10,6 +10,7 @@ pub(crate) mod access_log;
 mod direction;
 mod establish;
 mod forward;
+mod join;
 pub(crate) mod leg;
 pub(crate) mod leg_socket;
 pub(crate) mod memo;
