@@ -9,9 +9,14 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use crate::directories::{source_directory, target_directory};
+use crate::tool::{Tool, succeed};
 
-/// The version of mdBook that builds the site.
-const VERSION: &str = "0.5.4";
+/// What builds the site, without the server and the watcher.
+const MDBOOK: Tool = Tool {
+    name: "mdbook",
+    version: "0.5.4",
+    options: &["--no-default-features", "--features", "search"],
+};
 
 /// What the site has of the root of the sources, beside docs/ and config/.
 const AT_ROOT: [&str; 6] = [
@@ -68,11 +73,7 @@ pub fn run(args: &Args) -> Result<()> {
         succeed(&mut tests)?;
     }
     let target = target_directory()?;
-    let folder = target.join("tools").join(format!("mdbook-{VERSION}"));
-    let program = folder.join("bin/mdbook");
-    if !program.exists() {
-        install(&folder)?;
-    }
+    let program = MDBOOK.get()?;
     let (staged, site) = (target.join("docs-source"), target.join("docs"));
     stage(&staged)?;
     let mut build = Command::new(&program);
@@ -86,30 +87,6 @@ pub fn run(args: &Args) -> Result<()> {
     );
     println!("{pages} pages: {}", site.join("index.html").display());
     Ok(())
-}
-
-/// Compiles it as quickly as may be, since it runs for a second; without the server and the watcher.
-fn install(folder: &Path) -> Result<()> {
-    println!("Compiling mdBook {VERSION}, once");
-    let mut cargo = Command::new("cargo");
-    cargo
-        .args([
-            "install",
-            "mdbook",
-            "--version",
-            VERSION,
-            "--locked",
-            "--debug",
-        ])
-        .args([
-            "--no-default-features",
-            "--features",
-            "search",
-            "--quiet",
-            "--root",
-        ])
-        .arg(folder);
-    succeed(&mut cargo)
 }
 
 /// Lays out afresh what mdBook reads: pages, and the files that they lead to.
@@ -244,16 +221,6 @@ fn tidy(path: &Path) -> PathBuf {
         }
     }
     tidy
-}
-
-fn succeed(command: &mut Command) -> Result<()> {
-    let program = command.get_program().display().to_string();
-    let status = command
-        .current_dir(source_directory()?)
-        .status()
-        .with_context(|| format!("cannot run {program}"))?;
-    ensure!(status.success(), "{program}: {status}");
-    Ok(())
 }
 
 #[cfg(test)]

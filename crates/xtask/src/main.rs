@@ -7,6 +7,7 @@ mod arrows;
 mod bench;
 mod bpf;
 mod ci;
+mod deb;
 mod demo;
 mod deny;
 mod directories;
@@ -18,6 +19,7 @@ mod miri;
 mod packages;
 mod soak;
 mod test;
+mod tool;
 mod vm;
 
 use std::process::ExitCode;
@@ -31,6 +33,7 @@ enum Command {
     Bench(bench::Args),
     Bpf(bpf::Args),
     Ci(ci::Args),
+    Deb(deb::Args),
     Demo(demo::Args),
     Deny(deny::Args),
     Docs(docs::Args),
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => report(bench::run(&args)),
         Command::Bpf(args) => report(bpf::run(&args)),
         Command::Ci(_) => report(ci::run()),
+        Command::Deb(args) => report(deb::run(&args)),
         Command::Demo(args) => demo::run(&args),
         Command::Deny(_) => report(deny::run()),
         Command::Docs(args) => report(docs::run(&args)),

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -14,13 +15,16 @@ use pepd_testbed::{Family, Pepd, World, require, wait_until};
 use serde_json::{Value, json};
 use socket2::SockRef;
 
-use super::place::curl;
+use super::place::{curl, curl_with};
 use crate::harness::{LIMIT, PEPD};
 use crate::streams::while_busy;
 
 /// The types of which a daemon on one box of this kernel cannot tell, since it has no modem and no tunnels,
 /// and the field that has the first. The daemon on paper does.
 const ON_PAPER: [&str; 3] = ["GuardDrops", "ModemState", "PeerState"];
+
+/// More orders than may wait, and the one that is carried out.
+const ORDERS: usize = 24;
 
 /// See [`ON_PAPER`].
 const MODEM: (&str, &str) = ("LinkState", "modem");
@@ -234,7 +238,13 @@ fn the_daemon_answers_as_the_document_says() -> Result<()> {
     })?;
     get(&world, seen, "/v1/status")?;
     all_is_seen(seen)?;
+    overwhelm(&world, seen)?;
     ask(&world, seen, ["POST", "/v1/drain", "/v1/drain"])?;
+    // It goes on until the last connection ends.
+    let reload = "/v1/reload";
+    let (status, body) = curl(&world.admin_socket(), "POST", reload)?;
+    assert_eq!(status, "409", "{body}");
+    seen.check("POST", reload, &status, &serde_json::from_str(&body)?)?;
     drop(pairs);
     daemon.stop().map(drop)
 }
@@ -291,6 +301,27 @@ fn refuse(world: &World, seen: &mut Seen) -> Result<()> {
         ensure!(answer["error"]["what"].is_string(), "{what:?}: {answer}");
     }
     Ok(())
+}
+
+/// Gives more orders at once than may wait, until one is refused; and sends one with a body.
+fn overwhelm(world: &World, seen: &mut Seen) -> Result<()> {
+    let socket = &world.admin_socket();
+    let reload = "/v1/reload";
+    let mut refused = None;
+    wait_until(LIMIT, "an order has to wait for too many others", || {
+        let answers = thread::scope(|scope| {
+            let orders = [(); ORDERS].map(|()| scope.spawn(|| curl(socket, "POST", reload)));
+            orders.map(|order| order.join().unwrap())
+        });
+        let answers = answers.into_iter().flatten();
+        refused = answers.into_iter().find(|(status, _)| status == "503");
+        refused.is_some()
+    })?;
+    let (status, body) = refused.context("it was found")?;
+    seen.check("POST", reload, &status, &serde_json::from_str(&body)?)?;
+    let (status, body) = curl_with(socket, "POST", reload, &["--data", "now"])?;
+    assert_eq!(status, "413", "{body}");
+    seen.check("POST", reload, &status, &serde_json::from_str(&body)?)
 }
 
 /// All fields of the document were in an answer, or are in one of the daemon on paper where the real one

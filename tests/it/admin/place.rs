@@ -66,8 +66,19 @@ impl Place {
 
 /// Returns what curl gets from `address`: the status and the body.
 pub fn curl(socket: &Path, method: &str, address: &str) -> Result<(String, String)> {
+    curl_with(socket, method, address, &[])
+}
+
+/// The same, with more arguments of curl's.
+pub fn curl_with(
+    socket: &Path,
+    method: &str,
+    address: &str,
+    more: &[&str],
+) -> Result<(String, String)> {
     let mut command = Command::new("curl");
     command
+        .args(more)
         .args(["-sS", "-g", "-X", method, "-w", "\n%{http_code}"])
         .arg("--unix-socket")
         .arg(socket)
