@@ -23,9 +23,9 @@ use super::states::LinkStates;
 use crate::daemon::holding::HoldTeller;
 use crate::daemon::peers::PeerStates;
 
-/// The time for which a link has to be up until nothing is left to do for its connections, but for those that
-/// wait for an acknowledgement for longer.
-const RESTARTED_FOR: Duration = Duration::from_secs(120);
+/// The time for which a link has to be up until nothing is left to do for its connections, besides that for which
+/// they may wait for an acknowledgement.
+const RESTARTED_FOR: Duration = Duration::from_secs(60);
 
 /// The task that hears of all links.
 pub(super) struct Follower {
@@ -96,7 +96,13 @@ impl Follower {
     fn follow(&mut self, config: &Config) {
         let mut before = std::mem::take(&mut self.legs);
         let mut known = BTreeSet::new();
-        for Watched { leg, source, rate } in Watched::all(config) {
+        for Watched {
+            leg,
+            source,
+            rate,
+            patience,
+        } in Watched::all(config)
+        {
             let mut link = match before.remove_entry(&leg) {
                 Some((_, link)) if link.source == source => {
                     known.insert(Arc::clone(&leg));
@@ -104,13 +110,14 @@ impl Follower {
                 }
                 other => {
                     before.extend(other);
-                    self.go_on(&leg, Link::new(source))
+                    self.go_on(&leg, Link::new(source), patience)
                 }
             };
             link.rate = rate;
             self.tell_holding(&leg, &link);
             self.legs.insert(leg, link);
         }
+        self.notes.drop_the_rest();
         let new = self.legs.iter().filter(|(leg, _)| !known.contains(*leg));
         let new: Vec<_> = new
             .filter_map(|(leg, link)| Some((Arc::clone(leg), link.source.clone()?)))
@@ -140,7 +147,7 @@ impl Follower {
     }
 
     /// Goes on with what a process before has known of the link of a leg, if there was one.
-    fn go_on(&mut self, leg: &Arc<str>, mut link: Link) -> Link {
+    fn go_on(&mut self, leg: &Arc<str>, mut link: Link, patience: Duration) -> Link {
         let Some(noted) = self.notes.take(leg) else {
             return link;
         };
@@ -155,7 +162,7 @@ impl Follower {
                 self.relay.gone(leg, gone);
             }
             // Its connections were being restarted, and some may not have got back what they had before.
-            (State::Up, Some(back)) if back.elapsed() < RESTARTED_FOR => {
+            (State::Up, Some(back)) if back.elapsed() < RESTARTED_FOR + patience => {
                 tracing::info!(leg = name, "the link has been up for a moment");
                 self.relay.gone(leg, gone);
                 self.relay.up(leg);
@@ -370,6 +377,8 @@ struct Watched {
     leg: Arc<str>,
     source: Option<LinkSource>,
     rate: Option<Rate>,
+    /// Its `user_timeout`.
+    patience: Duration,
 }
 
 impl Watched {
@@ -379,6 +388,7 @@ impl Watched {
         config.legs.iter().map(move |leg| Self {
             leg: leg.name.as_str().into(),
             rate: leg.rate,
+            patience: leg.user_timeout.unwrap_or_default(),
             // Of a fleet's file: the other end of the link tells, not the box itself.
             source: leg.link.clone().filter(|source| match source {
                 LinkSource::Interface(_) | LinkSource::Dlep(_) => true,

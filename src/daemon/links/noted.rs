@@ -92,6 +92,11 @@ impl LinkNotes {
         self.left.remove(leg)
     }
 
+    /// Drops what nobody has taken: of a leg that comes later it would be long past.
+    pub(super) fn drop_the_rest(&mut self) {
+        self.left.clear();
+    }
+
     /// Notes what is known of these; of one that has never changed there is nothing to note.
     pub(super) fn note(&mut self, legs: &BTreeMap<Arc<str>, Link>) {
         let changed = legs.iter().filter(|(_, link)| link.changes > 0);
