@@ -27,6 +27,9 @@ use crate::daemon::peers::PeerStates;
 /// they may wait for an acknowledgement.
 const RESTARTED_FOR: Duration = Duration::from_secs(60);
 
+/// Who tells where somebody has.
+const TOLD: &str = "pepd link";
+
 /// The task that hears of all links.
 pub(super) struct Follower {
     relay: LinkControl,
@@ -119,6 +122,8 @@ impl Follower {
         }
         self.notes.drop_the_rest();
         let new = self.legs.iter().filter(|(leg, _)| !known.contains(*leg));
+        // What somebody has told the process before holds until something else is heard.
+        let new = new.filter(|(_, link)| link.by.as_deref() != Some(TOLD));
         let new: Vec<_> = new
             .filter_map(|(leg, link)| Some((Arc::clone(leg), link.source.clone()?)))
             .collect();
@@ -216,7 +221,7 @@ impl Follower {
             return Err(self.legs.keys().map(|leg| leg.to_string()).collect());
         };
         let leg = Arc::clone(leg);
-        self.hear(&leg, heard, "pepd link");
+        self.hear(&leg, heard, TOLD);
         // For how long it will be gone may be news though it is known that it is.
         if let Some(link) = self.legs.get(&leg) {
             self.tell_holding(&leg, link);

@@ -60,6 +60,32 @@ fn whoever_takes_over_knows_that_the_link_is_gone(
     stage.finish()
 }
 
+/// What was told holds, though the link's interface says otherwise: it had said so before.
+#[test]
+fn what_was_told_holds_for_whoever_takes_over() -> Result<()> {
+    require!(root, program("nft"));
+    let mut stage = open(Via::Pepd, "link = { interface = \"to-server\" }\n")?;
+    wait_for_log(&stage, "new connections are split")?;
+    tell(&stage, "wan gone")?;
+    stage.pepd()?.dies(Signal::SIGKILL)?;
+    wait_for_log(&stage, "the link is still gone")?;
+    // When that is answered all that was known has been gone through.
+    tell(&stage, "lan up")?;
+    ensure!(status(&stage)?.contains("GONE"), "{}", status(&stage)?);
+    // And then something else is heard.
+    stage
+        .world
+        .server()
+        .sh("ip link set to-hb down; ip link set to-hb up")?;
+    wait_for_log(
+        &stage,
+        "the link is up leg=\"wan\" by=\"interface to-server\"",
+    )?;
+    let (status, log) = stage.pepd.take().unwrap().stop()?;
+    ensure!(status.success(), "{log}");
+    Ok(())
+}
+
 /// A leg that is opened after an outage keeps to a rate for some round trips, the first segment of it to a low
 /// one. Whoever takes over in that moment gives it back what it had.
 #[rstest]
