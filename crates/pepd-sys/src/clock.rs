@@ -17,6 +17,16 @@ pub fn synchronised() -> io::Result<bool> {
     Ok(time.status & libc::STA_UNSYNC == 0)
 }
 
+/// Gives a time as the kernel takes it; one longer than 68 years as 68 years.
+pub(crate) fn timespec(time: Duration) -> libc::timespec {
+    /// What the seconds of every C library have room for.
+    const LONGEST: i32 = i32::MAX;
+    libc::timespec {
+        tv_sec: i32::try_from(time.as_secs()).unwrap_or(LONGEST).into(),
+        tv_nsec: time.subsec_nanos().into(),
+    }
+}
+
 /// Returns the time of the clock that only goes forward, which is the same for all processes
 /// (CLOCK_MONOTONIC, clock_gettime(2)).
 pub fn monotonic() -> Duration {

@@ -5,6 +5,7 @@ use std::io;
 use std::ptr;
 use std::time::Duration;
 
+use crate::clock::timespec;
 use crate::syscall::check;
 
 /// Which of the two processes this is, after [`clone_sharing_descriptors`].
@@ -90,10 +91,7 @@ pub fn wait_for_signal(signals: &[i32], limit: Duration) -> io::Result<Option<i3
         // SAFETY: as above; a number that is no signal is refused.
         check(unsafe { libc::sigaddset(&raw mut set, *signal) })?;
     }
-    let limit = libc::timespec {
-        tv_sec: libc::time_t::try_from(limit.as_secs()).unwrap_or(libc::time_t::MAX),
-        tv_nsec: limit.subsec_nanos().into(),
-    };
+    let limit = timespec(limit);
     // SAFETY: the kernel reads the set and the time, and writes nothing where it is given null.
     match check(unsafe { libc::sigtimedwait(&raw const set, ptr::null_mut(), &raw const limit) }) {
         Ok(signal) => Ok(Some(signal)),

@@ -99,7 +99,7 @@ fn send_flags(fd: BorrowedFd<'_>, bytes: &[u8], flags: i32) -> io::Result<usize>
 
 /// Returns whether the next byte to read is the urgent one (SIOCATMARK, tcp(7)).
 pub fn at_urgent_mark(fd: BorrowedFd<'_>) -> io::Result<bool> {
-    const SIOCATMARK: libc::c_ulong = 0x8905; // include/uapi/asm-generic/sockios.h
+    const SIOCATMARK: libc::Ioctl = 0x8905; // include/uapi/asm-generic/sockios.h
     ioctl_int(fd, SIOCATMARK).map(|mark| mark != 0)
 }
 
@@ -112,7 +112,7 @@ pub fn unacknowledged(fd: BorrowedFd<'_>) -> io::Result<usize> {
 /// Bytes written that have not been sent once (SIOCOUTQNSD, include/uapi/linux/sockios.h); a FIN
 /// counts as one. Takes no lock of the socket.
 pub fn unsent(fd: BorrowedFd<'_>) -> io::Result<usize> {
-    const SIOCOUTQNSD: libc::c_ulong = 0x894B;
+    const SIOCOUTQNSD: libc::Ioctl = 0x894B;
     ioctl_int(fd, SIOCOUTQNSD).map(|len| usize::try_from(len).unwrap_or(0))
 }
 
@@ -187,7 +187,7 @@ fn extended_error(control: &Control, written: usize) -> Option<IcmpError> {
     }
 }
 
-fn ioctl_int(fd: BorrowedFd<'_>, request: libc::c_ulong) -> io::Result<libc::c_int> {
+fn ioctl_int(fd: BorrowedFd<'_>, request: libc::Ioctl) -> io::Result<libc::c_int> {
     let mut value: libc::c_int = 0;
     // SAFETY: every request given here writes one int to the pointer.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), request, &raw mut value) })?;

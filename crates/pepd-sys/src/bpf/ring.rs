@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::Map;
+use crate::clock::timespec;
 use crate::syscall::check;
 
 /// The user's end of a buffer, of which only that something came matters: what it is is thrown away.
@@ -41,10 +42,7 @@ impl Ring {
             events: libc::POLLIN,
             revents: 0,
         };
-        let longest = libc::timespec {
-            tv_sec: longest.as_secs().try_into().unwrap_or(libc::time_t::MAX),
-            tv_nsec: longest.subsec_nanos().into(),
-        };
+        let longest = timespec(longest);
         // SAFETY: the kernel reads and writes one entry, and reads the time; there is no mask of signals.
         let ready =
             check(unsafe { libc::ppoll(&raw mut poll, 1, &raw const longest, ptr::null()) })?;
