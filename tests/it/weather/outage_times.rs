@@ -182,12 +182,14 @@ struct After {
     first: Vec<Duration>,
     /// The bytes of each of the first round trips.
     round_trips: Vec<usize>,
-    /// Those of all the time in which the link was watched.
+    /// Those of all of [`WATCHED`].
     bytes: usize,
+    /// Those that came later, where some had none by then.
+    later: usize,
 }
 
-/// Watches the link for [`WATCHED`] from now on.
-fn watch_after(pairs: &[Pair]) -> Result<After> {
+/// Watches the link for [`WATCHED`] from now on, and up to `limit` where some have had no data by then.
+fn watch_after(pairs: &[Pair], limit: Duration) -> Result<After> {
     let begun = Instant::now();
     let mut first = vec![None; pairs.len()];
     let mut windows = vec![2 * FAR; ROUND_TRIPS as usize];
@@ -201,7 +203,17 @@ fn watch_after(pairs: &[Pair]) -> Result<After> {
         }
         came.push(bytes);
     }
+    let mut later = 0;
+    while first.contains(&None) && begun.elapsed() < limit {
+        let before = begun.elapsed();
+        let (some, bytes) = watch(pairs, 2 * FAR)?;
+        for (first, some) in first.iter_mut().zip(some) {
+            *first = first.or(some.map(|some| before + some));
+        }
+        later += bytes;
+    }
     Ok(After {
+        later,
         first: first.into_iter().flatten().collect(),
         bytes: came.iter().sum(),
         round_trips: came[..ROUND_TRIPS as usize].to_vec(),
@@ -275,9 +287,19 @@ fn a_link_that_is_back_is_used_at_once(
                 std::thread::park_timeout(BEGINNING);
                 Ok(sent(world)? - sent_before)
             });
-            let after = watch_after(&pairs)?;
+            // A round trip until the peer has said what it has had already, and the way there.
+            let limit = 3 * FAR + Duration::from_millis(50);
+            let limit = match flows {
+                // Where the window forbids what is new, as sometimes bbr's, also the kernel's timer, and a
+                // round trip of what that sends, by which the kernel learns what is missing.
+                1 if control.contains("bbr") => limit + timeout + 2 * FAR,
+                1 => limit,
+                // Of many, some lose again what they send first.
+                _ => limit + 3 * timeout + 2 * FAR,
+            };
+            let after = watch_after(&pairs, limit)?;
             up += since.elapsed();
-            all += after.bytes;
+            all += after.bytes + after.later;
             let burst = burst.join().ok().context("the counting panicked")??;
             let (first, last) = (after.first.iter().min(), after.first.iter().max());
             let round_trips = after.round_trips.iter().map(|it| share(*it, 2 * FAR));
@@ -293,16 +315,6 @@ fn a_link_that_is_back_is_used_at_once(
             // The link is not met by all that has waited for it.
             let most = rate * u64::try_from(BEGINNING.as_millis())? / 8000 + 10 * 1514;
             ensure!(burst <= most, "{burst} of {most} bytes");
-            // A round trip until the peer has said what it has had already, and the way there.
-            let limit = 3 * FAR + Duration::from_millis(50);
-            let limit = match flows {
-                // Where the window forbids what is new, as sometimes bbr's, also the kernel's timer, and a
-                // round trip of what that sends, by which the kernel learns what is missing.
-                1 if control.contains("bbr") => limit + timeout + 2 * FAR,
-                1 => limit,
-                // Of many, some lose again what they send first.
-                _ => limit + 3 * timeout + 2 * FAR,
-            };
             ensure!(
                 after.first.len() == flows && last.is_some_and(|last| *last < limit),
                 "{last:?} of {limit:?}"

@@ -146,9 +146,10 @@ pub(crate) async fn restart(context: Arc<Context>, leg: Arc<str>, before: Before
     let mut waiting: Vec<_> = waiting.collect();
     let rate = rate(shared, &leg, before.delivery_rate);
     let opener = opener(shared, &leg, before, stalled.len());
-    let mut pace = match opener {
-        Some(_) => Pace::of_open_windows(rate, up_since),
-        None => Pace::new(rate, up_since),
+    let opens = opener.control.is_some();
+    let mut pace = match opens {
+        true => Pace::of_open_windows(rate, up_since),
+        false => Pace::new(rate, up_since),
     };
     let (restarted, peers) = (stalled.len(), waiting.len());
     if restarted + peers > 0 {
@@ -175,7 +176,7 @@ pub(crate) async fn restart(context: Arc<Context>, leg: Arc<str>, before: Before
         stalled.retain(Stalled::is_stalled);
         for one in stalled.iter().filter(|one| is_due(&one.info, again)) {
             // One that is opened sends two more soon.
-            let segments = if opener.is_some() { 3 } else { 1 };
+            let segments = if opens { 3 } else { 1 };
             let at = pace.next(segments * one.info.mss, Instant::now());
             answers.await_until(at, &mut pace).await;
             let outage = again.is_zero().then_some(outage);
@@ -196,16 +197,16 @@ pub(crate) async fn restart(context: Arc<Context>, leg: Arc<str>, before: Before
 /// moment is about a segment, and ten may be sent together (20 legs sent 134,460 bytes in 100 ms, of 115,140).
 const MOST_OPENED: usize = 5;
 
-/// Returns what opens the windows of so many legs; none where nothing does, or they are too many.
-fn opener<'s>(shared: &'s Shared, leg: &str, before: Before, legs: usize) -> Option<Opener<'s>> {
-    let control = shared.resume.as_deref().filter(|_| legs <= MOST_OPENED)?;
+/// Returns what opens the windows of so many legs, unless they are too many.
+fn opener<'s>(shared: &'s Shared, leg: &str, before: Before, legs: usize) -> Opener<'s> {
+    let control = shared.resume.as_deref().filter(|_| legs <= MOST_OPENED);
     let told = shared.links.rate(leg).map(Rate::bytes_per_second);
     let share = Share {
         delivered: shared.links.noted(leg),
         carried: least(before.carried, told),
         is_shared: legs > 1,
     };
-    Some(Opener { control, share })
+    Opener { control, share }
 }
 
 /// The legs that have been restarted, until they are answered.

@@ -69,14 +69,14 @@ impl<'l> Stalled<'l> {
         &self,
         shared: &Shared,
         outage: Option<Duration>,
-        opener: Option<Opener<'s>>,
+        opener: Opener<'s>,
     ) -> Option<Paced<'s>> {
         let (socket, injector) = (self.live.socket.upgrade()?, shared.injector.as_ref()?);
         // Only where something waits that was not sent yet can the kernel be had to send; and what takes its
         // timeout for a false alarm would find a smaller window than without this.
         let can_send = self.info.unacked > 0 && self.info.unsent > 0;
-        let opener = opener.filter(|_| outage.is_some() && can_send);
-        let paced = opener.and_then(|opener| opener.pace(self.live, &self.info));
+        let paces = outage.is_some() && (can_send || opener.control.is_none());
+        let paced = paces.then(|| opener.pace(self.live, &self.info)).flatten();
         if let Err(error) = restart(socket.as_fd(), injector, shared, outage) {
             tracing::debug!(flow = self.live.flow, %error, "restart a leg");
         }

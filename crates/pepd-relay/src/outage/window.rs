@@ -55,11 +55,15 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// Returns how fast one may begin that delivered so much.
-    fn of(self, rate: u64) -> u64 {
-        let rate = if self.is_shared { rate / 4 * 3 } else { rate };
+    /// Returns how fast one may begin that delivered so much. Where windows are not `opened` it is no more
+    /// than its part of the link, and no less.
+    fn of(self, rate: u64, opened: bool) -> u64 {
+        let rate = match self.is_shared && opened {
+            true => rate / 4 * 3,
+            false => rate,
+        };
         match self.carried {
-            Some(carried) if carried < self.delivered => {
+            Some(carried) if self.delivered > 0 && (carried < self.delivered || !opened) => {
                 let part = u128::from(rate) * u128::from(carried) / u128::from(self.delivered);
                 u64::try_from(part).unwrap_or(rate)
             }
@@ -68,34 +72,45 @@ impl Share {
     }
 }
 
-/// What opens windows.
+/// What opens windows, and has legs begin no faster than they delivered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Opener<'s> {
-    /// The congestion control that does.
-    pub(super) control: &'s str,
+    /// The congestion control that opens them; none where they are not opened.
+    pub(super) control: Option<&'s str>,
     pub(super) share: Share,
 }
 
 impl<'s> Opener<'s> {
     /// Has a leg send its first segment, and no faster than it did; none if it is not known how fast
     /// that was, or it has a control of pepd's own, which keeps to a rate in any case.
+    ///
+    /// Where windows are not opened only bbr is held to a rate: it goes on at what its best sample said, of
+    /// many more than their part of the link, and times 2.89 where it was still starting. Others begin with a
+    /// segment, and would have to be paced from then on.
     pub(super) fn pace(self, live: &LiveLeg, info: &TcpInfo) -> Option<Paced<'s>> {
         let socket = live.socket.upgrade()?;
         let fd = socket.as_fd();
         let own = name(SockRef::from(&fd).tcp_congestion().ok()?);
         let before = sockopt::max_pacing_rate(fd).ok()?;
-        let rate = self.share.of(info.delivery_rate?).min(before);
+        let rate = self
+            .share
+            .of(info.delivery_rate?, self.control.is_some())
+            .min(before);
         if own.starts_with(b"pepd") || rate == 0 || info.min_rtt.is_none() {
             return None;
         }
         let is_bbr = own.starts_with(b"bbr");
+        if self.control.is_none() && !is_bbr {
+            return None;
+        }
         let trips = if is_bbr {
             ROUND_TRIPS_OF_BBR
         } else {
             ROUND_TRIPS
         };
         let slow = u64::from(info.mss) * 1000 / u64::try_from(HELD_UP.as_millis()).unwrap_or(1);
-        sockopt::set_max_pacing_rate(fd, rate.min(slow)).ok()?;
+        let first = self.control.map_or(rate, |_| rate.min(slow));
+        sockopt::set_max_pacing_rate(fd, first).ok()?;
         Some(Paced {
             rate,
             socket: live.socket.clone(),
@@ -112,7 +127,7 @@ impl<'s> Opener<'s> {
 #[derive(Debug)]
 pub(super) struct Paced<'s> {
     socket: Weak<Socket>,
-    control: &'s str,
+    control: Option<&'s str>,
     /// The rate that it keeps to.
     rate: u64,
     /// The rate that it had before.
@@ -125,9 +140,10 @@ pub(super) struct Paced<'s> {
 }
 
 impl Paced<'_> {
-    /// Opens its window, and has it send.
+    /// Opens its window, if windows are opened, and has it send.
     pub(super) fn open(&self, fd: BorrowedFd<'_>) {
-        if sockopt::set_max_pacing_rate(fd, self.rate).is_ok() && self.pass(fd) {
+        let Some(control) = self.control else { return };
+        if sockopt::set_max_pacing_rate(fd, self.rate).is_ok() && self.pass(fd, control) {
             // This has the kernel send what waits (tcp_push_pending_frames), and as the first segment holds that
             // up, at first what is lost (tcp_tsq_write).
             let _ = SockRef::from(&fd).set_tcp_nodelay(true);
@@ -135,9 +151,9 @@ impl Paced<'_> {
     }
 
     /// Gives it the control for a moment.
-    fn pass(&self, fd: BorrowedFd<'_>) -> bool {
+    fn pass(&self, fd: BorrowedFd<'_>, control: &str) -> bool {
         let socket = SockRef::from(&fd);
-        if let Err(error) = socket.set_tcp_congestion(self.control.as_bytes()) {
+        if let Err(error) = socket.set_tcp_congestion(control.as_bytes()) {
             tracing::debug!(%error, "open a leg's window");
             return false;
         }
@@ -158,8 +174,11 @@ impl Drop for Paced<'_> {
         // One that has just failed has nothing to be put right.
         let _ = sockopt::set_max_pacing_rate(fd, self.before);
         // The kernel does not stop pacing by itself.
-        if self.before == NO_RATE && !self.is_bbr {
-            self.pass(fd);
+        if let Some(control) = self.control
+            && self.before == NO_RATE
+            && !self.is_bbr
+        {
+            self.pass(fd, control);
         }
     }
 }
@@ -214,16 +233,19 @@ mod tests {
             carried,
             is_shared: false,
         };
-        assert_eq!(share(1000, None).of(400), 400);
-        assert_eq!(share(1000, Some(2000)).of(400), 400);
-        assert_eq!(share(1000, Some(500)).of(400), 200);
-        assert_eq!(share(0, Some(0)).of(0), 0);
+        assert_eq!(share(1000, None).of(400, true), 400);
+        assert_eq!(share(1000, Some(2000)).of(400, true), 400);
+        assert_eq!(share(1000, Some(500)).of(400, true), 200);
+        assert_eq!(share(0, Some(0)).of(0, true), 0);
         let shared = Share {
             is_shared: true,
             ..share(1000, None)
         };
-        assert_eq!(shared.of(400), 300);
+        assert_eq!(shared.of(400, true), 300);
+        assert_eq!(shared.of(400, false), 400);
+        assert_eq!(share(1000, Some(2000)).of(400, false), 800);
+        assert_eq!(share(1000, Some(500)).of(400, false), 200);
         let most = share(u64::MAX, Some(u64::MAX / 2));
-        assert_eq!(most.of(u64::MAX), u64::MAX / 2);
+        assert_eq!(most.of(u64::MAX, true), u64::MAX / 2);
     }
 }
