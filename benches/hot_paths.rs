@@ -147,6 +147,7 @@ fn request(campuses: u8) -> Request {
             backend: QueueBackend::Nft,
         }),
         hold_acks: None,
+        measure: None,
         campuses: (1..=campuses).map(campus).collect(),
         source_prefix: SourcePrefix::NETWORK,
         peers: Vec::new(),

@@ -1,5 +1,7 @@
 //! `pepd status`: the daemon as a whole.
 
+mod worth;
+
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use pepd_admin::wire::{
@@ -54,6 +56,7 @@ fn describe(status: &Status, now: f64, width: Option<u16>) -> String {
         rates(&status.rates, width),
         buffers(&status.buffers, width),
         held(status.held.as_ref()),
+        worth::worth(status.worth.as_ref(), width),
         guards(&status.guards, width),
         counters(status, width),
         advice(&status.advice, width),
@@ -483,6 +486,7 @@ mod tests {
         status.counters.iter_mut().for_each(|c| c.count = 0);
         status.routed.clear();
         status.held = None;
+        status.worth = None;
         status.legs.clear();
         status.rates.clear();
         status.buffers.clear();

@@ -20,6 +20,7 @@ mod holding;
 mod links;
 pub mod lock;
 pub mod log;
+mod measuring;
 pub mod peers;
 pub mod prepare;
 pub mod privileges;
@@ -50,6 +51,7 @@ use crate::daemon::controls::Controls;
 use crate::daemon::gate_keeper::GateKeeper;
 use crate::daemon::holding::Holding;
 use crate::daemon::links::Links;
+use crate::daemon::measuring::Measuring;
 use crate::daemon::privileges::InForce;
 use crate::daemon::requests::Requests;
 use crate::daemon::resources::Descriptors;
@@ -75,6 +77,7 @@ pub struct Daemon {
     requests: Requests,
     links: Links,
     holding: Holding,
+    measuring: Measuring,
     board: Arc<Board>,
 }
 

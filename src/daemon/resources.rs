@@ -83,6 +83,10 @@ pub fn shares(
         // that a link is away.
         own += 2 + 4 + 2;
     }
+    if config.measure.unsplit.is_some() {
+        // A socket, twice, and the runtime of the thread that reads it.
+        own += 2 + 4;
+    }
     for _ in [
         config.admin.socket != AdminSocket::Off,
         config.admin.metrics.is_some(),

@@ -17,6 +17,7 @@ use crate::daemon::gate_keeper::GateKeeper;
 use crate::daemon::health::{Alarms, Health, Look};
 use crate::daemon::holding::Holding;
 use crate::daemon::links::Links;
+use crate::daemon::measuring::Measuring;
 use crate::daemon::peers::Probes;
 use crate::daemon::prepare::Notes;
 use crate::daemon::privileges::InForce;
@@ -127,6 +128,7 @@ impl Daemon {
             requests,
             links: serving.links,
             holding: serving.holding,
+            measuring: serving.measuring,
             board,
         }))
     }
@@ -225,6 +227,7 @@ async fn install(plan: &Plan) -> Result<Installed> {
 struct Serving {
     links: Links,
     holding: Holding,
+    measuring: Measuring,
     gate: Gate,
     watch: Watch,
     relay: Relay,
@@ -239,6 +242,9 @@ fn serve(config: &Config, relay: Relay, sources: Sources, made: Made) -> Result<
     let opened = holding.prepare(config)?;
     holding.follow(config, opened);
     let teller = holding.teller();
+    let mut measuring = Measuring::default();
+    let log = measuring.prepare(config)?;
+    measuring.follow(config, log);
     let links = Links::start(
         config,
         relay.links(),
@@ -251,6 +257,7 @@ fn serve(config: &Config, relay: Relay, sources: Sources, made: Made) -> Result<
         relay.observer(),
         links.states(),
         holding.figures(),
+        measuring.figures(),
         sources,
     ));
     let shown = Arc::clone(&view) as Arc<dyn View>;
@@ -258,6 +265,7 @@ fn serve(config: &Config, relay: Relay, sources: Sources, made: Made) -> Result<
     Ok(Serving {
         links,
         holding,
+        measuring,
         gate,
         watch,
         relay,

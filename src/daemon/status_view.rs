@@ -19,6 +19,7 @@ use crate::daemon::controls::{Finders, Names};
 use crate::daemon::health::{Alarms, Passing};
 use crate::daemon::holding::HeldFigures;
 use crate::daemon::links::LinkStates;
+use crate::daemon::measuring::WorthFigures;
 use crate::daemon::peers::PeerStates;
 use crate::daemon::resources::Descriptors;
 use crate::keeper::board::Board;
@@ -62,6 +63,7 @@ pub struct StatusView {
     alarms: Arc<Alarms>,
     links: LinkStates,
     held: HeldFigures,
+    worth: WorthFigures,
     confinement: Confinement,
     board: Arc<Board>,
     takeover: Option<Takeover>,
@@ -85,13 +87,14 @@ struct Configured {
 }
 
 impl StatusView {
-    /// Makes a view of the relay that `observer` sees, of the links under its legs, and of what is held
-    /// for them.
+    /// Makes a view of the relay that `observer` sees, of the links under its legs, of what is held
+    /// for them, and of what splitting is worth.
     pub fn new(
         config: &Config,
         observer: Observer,
         links: LinkStates,
         held: HeldFigures,
+        worth: WorthFigures,
         sources: Sources,
     ) -> Self {
         let Sources {
@@ -117,6 +120,7 @@ impl StatusView {
             alarms,
             links,
             held,
+            worth,
             confinement,
             board,
             takeover,
@@ -284,6 +288,7 @@ impl View for StatusView {
             rates: self.finders.rates(),
             buffers: automatic.map(|leg| AutoBuffers::sum(leg, &flows)).collect(),
             held: self.held.get(),
+            worth: self.worth.get(),
             alarms: self.alarms.list(),
             advice,
         }

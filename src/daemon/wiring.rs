@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use pepd_config::{
     Action, Buffer, Config, Congestion, Dscp, Handshake, Share, Tos, Via, WhileGone,
 };
-use pepd_packet::QueueNumber;
+use pepd_packet::{LogGroup, QueueNumber};
 use pepd_relay::ListenerAddress;
 
 use crate::daemon::controls::Controls;
@@ -17,6 +17,9 @@ const FIRST_QUEUE: QueueNumber = QueueNumber(7300);
 /// The NFQUEUE of what is held while a link is away, before those of the workers: their number
 /// follows the cores.
 pub const HOLD_QUEUE: QueueNumber = QueueNumber(7299);
+
+/// The group of NFLOG by which the headers of connections come that are watched.
+pub const MEASURE_GROUP: LogGroup = LogGroup(7300);
 
 /// Gives what the relay is told; `controls` are the legs' of pepd's own.
 pub fn settings(config: &Config, controls: &Controls) -> pepd_relay::Settings {
@@ -180,6 +183,10 @@ pub fn request(
                 queue: HOLD_QUEUE,
                 backend,
             }),
+        measure: config.measure.unsplit.map(|unsplit| pepd_net::Measure {
+            unsplit,
+            group: MEASURE_GROUP,
+        }),
         campuses: campuses.collect(),
         peers: config.peers.iter().map(peer).collect(),
         rules: config.rules.iter().map(rule).collect(),

@@ -7,12 +7,13 @@ use pepd_telemetry::Counters;
 
 use crate::view::View;
 use crate::wire::{
-    API_VERSION, AutoBuffers, BufferFigures, BufferSum, CampusSnapshot, Confinement, CountedReason,
-    DaemonState, DirectionPoint, DirectionSnapshot, FlowHistory, FlowSnapshot, FoundRate, Goodput,
-    GuardDrops, HandshakeMode, Held, HistoryPoint, HistoryStep, LegBuffers, LegHistory,
-    LegHistoryPoint, LegPoint, LegSnapshot, LegState, LimitUse, LinkReport, LinkState, Liveness,
-    LoadedRtt, ModemState, Outage, PairDirection, PairLeg, PairSnapshot, PeerState, Phase,
-    PhaseSeconds, QueueBytes, RateLimit, RateState, SizedBy, Status, TcpFigures,
+    API_VERSION, AutoBuffers, BufferFigures, BufferSum, CampusSnapshot, Compared, Confinement,
+    CountedReason, DaemonState, DirectionPoint, DirectionSnapshot, FlowHistory, FlowSnapshot,
+    FoundRate, GainInterval, Goodput, GuardDrops, HandshakeMode, Held, HistoryPoint, HistoryStep,
+    LegBuffers, LegHistory, LegHistoryPoint, LegPoint, LegSnapshot, LegState, LimitUse, LinkReport,
+    LinkState, Liveness, LoadedRtt, Measured, ModemState, Outage, PairDirection, PairLeg,
+    PairSnapshot, PairWorth, PeerState, Phase, PhaseSeconds, QueueBytes, RateLimit, RateState,
+    SizedBy, Status, TcpFigures, Worth,
 };
 
 /// 2026-01-01T00:00:00Z, when everything is asked.
@@ -319,6 +320,7 @@ pub fn status(flows: u64) -> Status {
         rates: vec![rate()],
         buffers: vec![buffers()],
         held: Some(held()),
+        worth: Some(worth()),
         peers: vec![
             peer("hb-i", Liveness::Answering, Some(0.6), 2),
             peer("hb-k", Liveness::Silent, None, 480),
@@ -478,5 +480,39 @@ fn held() -> Held {
         packets_total: 90,
         repeated_total: 5,
         beyond_total: 2,
+    }
+}
+
+fn worth() -> Worth {
+    let measured = |connections, median| Measured {
+        connections,
+        median,
+    };
+    let compared = |quantity: &str, split, unsplit, gain: Option<[f64; 3]>| Compared {
+        quantity: quantity.to_owned(),
+        split,
+        unsplit,
+        gain: gain.map(|[low, factor, high]| GainInterval { factor, low, high }),
+    };
+    let first_byte = [measured(200, Some(1.22)), measured(196, Some(1.21))];
+    let short = [measured(140, Some(1.9)), measured(133, Some(2.9))];
+    let long = [measured(31, Some(42e6)), measured(14, Some(9e6))];
+    Worth {
+        unsplit: 0.01,
+        fewest: 20,
+        pairs: vec![PairWorth {
+            client_campus: "a".to_owned(),
+            server_campus: "b".to_owned(),
+            compared: vec![
+                compared(
+                    "first_byte",
+                    first_byte[0],
+                    first_byte[1],
+                    Some([0.97, 1.0, 1.02]),
+                ),
+                compared("up_to_100kB", short[0], short[1], Some([1.4, 1.52, 1.66])),
+                compared("longer", long[0], long[1], None),
+            ],
+        }],
     }
 }

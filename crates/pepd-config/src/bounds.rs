@@ -4,7 +4,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use pepd_packet::{Rate, Size};
+use pepd_packet::{PerMyriad, Rate, Size};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -21,6 +21,8 @@ pub(crate) const TABLE: RangeInclusive<u32> = 0..=u32::MAX;
 pub(crate) const CONNECTIONS: RangeInclusive<u32> = 1..=1_000_000;
 /// Log lines per second.
 pub(crate) const LOG_LINES: RangeInclusive<u32> = 0..=1_000_000;
+/// A hash counts ten-thousandths; as many as are routed are compared with them.
+pub(crate) const UNSPLIT: RangeInclusive<PerMyriad> = PerMyriad(1)..=PerMyriad(5_000);
 /// An NFQUEUE has to hold them all.
 pub(crate) const PENDING: RangeInclusive<u32> = 1..=65_535;
 /// Four bits of a socket's priority (`Share` in pepd-relay).

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use pepd_packet::{Rate, Size};
+use pepd_packet::{PerMyriad, Rate, Size};
 use toml::Spanned;
 use toml::de::DeValue;
 
@@ -148,6 +148,17 @@ impl<'t> Field<'t> {
             None => self.malformed(text, "a rate", HELP),
         })?;
         self.bounded(text, rate, bounds)
+    }
+
+    /// Reads a part of a whole within the bounds.
+    pub(crate) fn percent(self, bounds: RangeInclusive<PerMyriad>) -> Result<PerMyriad, Problem> {
+        let text = self.text("a share in quotes", "\"1%\"")?;
+        let share = units::percent(text).ok_or_else(|| {
+            let help =
+                "write a number with at most two decimals and %, such as \"1%\" or \"0.25%\"";
+            self.malformed(text, "a share", help)
+        })?;
+        self.bounded(text, share, bounds)
     }
 
     /// Reads a time within the bounds, in whole units of `grain`: what the kernel would round or

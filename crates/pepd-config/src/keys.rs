@@ -2,8 +2,8 @@
 
 /// The sections of the file.
 pub(crate) const ROOT: &[&str] = &[
-    "node", "capture", "limits", "campus", "peer", "box", "link", "leg", "dlep", "rule", "admin",
-    "log",
+    "node", "capture", "limits", "campus", "peer", "box", "link", "leg", "dlep", "rule", "measure",
+    "admin", "log",
 ];
 /// `[node]`
 pub(crate) const NODE: &[&str] = &["name", "workers", "user", "drain"];
@@ -88,6 +88,8 @@ pub(crate) const RULE: &[&str] = &[
     "handshake",
     "weight",
 ];
+/// `[measure]`
+pub(crate) const MEASURE: &[&str] = &["unsplit"];
 /// `[admin]`
 pub(crate) const ADMIN: &[&str] = &["socket", "group", "metrics", "names"];
 
@@ -108,6 +110,7 @@ pub(crate) const ALL: &[(&str, &[&str])] = &[
     ("[leg.NAME.keepalive]", KEEPALIVE),
     ("[[dlep]]", DLEP),
     ("[[rule]]", RULE),
+    ("[measure]", MEASURE),
     ("[admin]", ADMIN),
     ("[log]", LOG),
 ];

@@ -53,7 +53,7 @@ mod units;
 
 pub use ipnet::IpNet;
 pub use pepd_dlep::MacAddress;
-pub use pepd_packet::{Mark, MarkMask, MarkValue, Rate, Size};
+pub use pepd_packet::{Mark, MarkMask, MarkValue, PerMyriad, Rate, Size};
 use toml::de::DeTable;
 
 pub use crate::context::Context;

@@ -1,7 +1,7 @@
 //! How an operator writes a size, a rate and a mark.
 
 use bytesize::ByteSize;
-use pepd_packet::{Mark, MarkMask, MarkValue, Rate, Size};
+use pepd_packet::{Mark, MarkMask, MarkValue, PerMyriad, Rate, Size};
 
 /// Reads a size: `"8MiB"` or `"64KiB"` (powers of two), `"8MB"` (powers of ten) or `"1500"`.
 pub fn size(text: &str) -> Option<Size> {
@@ -43,6 +43,20 @@ pub fn rate(text: &str) -> Option<Rate> {
     }
     let bits = u128::from(whole) * scale + fraction / divisor;
     u64::try_from(bits).ok().map(Rate)
+}
+
+/// Reads a part of a whole: `"1%"`, `"0.25%"`, to a hundredth of a percent.
+pub(crate) fn percent(text: &str) -> Option<PerMyriad> {
+    let number = text.strip_suffix('%')?.trim_end();
+    let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_number(whole) || !is_number(part) || !(1..=2).contains(&part.len()) {
+        return None;
+    }
+    let whole: u16 = whole.parse().ok()?;
+    let hundredths: u16 = format!("{part:0<2}").parse().ok()?;
+    let parts = whole.checked_mul(100)?.checked_add(hundredths)?;
+    (parts <= PerMyriad::WHOLE.0).then_some(PerMyriad(parts))
 }
 
 /// Gives the spelling of a rate that is written as `50Mbps`: bits for most people, and bytes for
@@ -102,6 +116,37 @@ mod tests {
     #[rstest]
     fn not_sizes(#[values("", "MiB", "-8MiB", "8 bananas", "8Mbit", "NaN", "inf")] text: &str) {
         assert_eq!(size(text), None);
+    }
+
+    #[rstest]
+    #[case("1%", 100)]
+    #[case("0.25%", 25)]
+    #[case("0.5 %", 50)]
+    #[case("12.34%", 1_234)]
+    #[case("100%", 10_000)]
+    fn shares(#[case] text: &str, #[case] parts: u16) {
+        assert_eq!(percent(text), Some(PerMyriad(parts)));
+    }
+
+    #[rstest]
+    fn not_shares(
+        #[values(
+            "",
+            "%",
+            "1",
+            ".5%",
+            "1.%",
+            "-1%",
+            "+1%",
+            "1.234%",
+            "100.01%",
+            "1 percent",
+            "655.36%",
+            "99999%"
+        )]
+        text: &str,
+    ) {
+        assert_eq!(percent(text), None);
     }
 
     #[rstest]

@@ -71,7 +71,9 @@ pub use iptables::process::IptablesError;
 pub use iptables::tables::open_iptables_lists;
 pub use netlink::NetlinkError;
 pub use nft::error::NftError;
-pub use nft::names::{ASYMMETRIC_ROUTES, FLOODED_DESTINATIONS, FULL_SOURCES};
+pub use nft::names::{
+    ASYMMETRIC_ROUTES, FLOODED_DESTINATIONS, FULL_SOURCES, WATCHED_ROUTED, WATCHED_SPLIT,
+};
 pub use plan::Plan;
 pub use prefix::Family;
 pub use preflight::firewall::Firewall;
@@ -80,8 +82,8 @@ pub use preflight::warning::Warning;
 pub use preflight::{Preflight, preflight};
 pub use queue_backend::{QueueBackendError, find_queue_backend};
 pub use request::{
-    Action, Campus, Handshake, HoldAcks, Listener, Mark, Peer, QueueBackend, Queues, Request, Rule,
-    SocketMarks, VerdictMarks, Via,
+    Action, Campus, Handshake, HoldAcks, Listener, LogGroup, Mark, Measure, Peer, PerMyriad,
+    QueueBackend, Queues, Request, Rule, SocketMarks, VerdictMarks, Via,
 };
 pub use route::error::RouteError;
 pub use route::ids::{PROBE_TOS, PROTOCOL, Preference, RouteTable};

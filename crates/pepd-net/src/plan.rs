@@ -5,8 +5,8 @@ use pepd_packet::MarkValue;
 
 use crate::prefix::{self, Family, Range};
 use crate::request::{
-    Action, Campus, Handshake, HoldAcks, Listener, Mark, QueueBackend, Queues, Request, Rule,
-    SourcePrefix, VerdictMarks, Via,
+    Action, Campus, Handshake, HoldAcks, Listener, Mark, Measure, QueueBackend, Queues, Request,
+    Rule, SourcePrefix, VerdictMarks, Via,
 };
 use crate::route::ids::RouteTable;
 use crate::route::item::{self, Item, Selector, Target};
@@ -31,6 +31,8 @@ pub struct Plan {
     pub(crate) queues: Option<Queues>,
     /// The queue in which ACKs are held while a link is away; none where none are.
     pub(crate) hold_acks: Option<HoldAcks>,
+    /// The connections that are watched to see what splitting is worth; none where none are.
+    pub(crate) measure: Option<Measure>,
     /// The families that have a campus prefix; nothing is installed for the others.
     pub(crate) families: Vec<Family>,
     /// The tunnels, in the order of [`Request::peers`].
@@ -88,6 +90,7 @@ impl Plan {
             handshake: request.handshake,
             queues: request.queues,
             hold_acks: request.hold_acks,
+            measure: request.measure,
             tunnels: request
                 .peers
                 .iter()

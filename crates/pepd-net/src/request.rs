@@ -4,7 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
-pub use pepd_packet::{Mark, QueueNumber, SocketMarks, SourcePrefix, VerdictMarks};
+pub use pepd_packet::{
+    LogGroup, Mark, PerMyriad, QueueNumber, SocketMarks, SourcePrefix, VerdictMarks,
+};
 
 use crate::route::ids::{RouteTable, RouteTables};
 
@@ -30,6 +32,8 @@ pub struct Request {
     /// The queue in which ACKs and packets are held while a link is away; none where none are,
     /// and the connections of [`Action::HoldAcks`] are only routed.
     pub hold_acks: Option<HoldAcks>,
+    /// The connections that are watched to see what splitting is worth; none where none are.
+    pub measure: Option<Measure>,
     /// The campuses. Where their prefixes nest, the longest one wins; of two equal
     /// prefixes the first campus's (the configuration refuses such a file).
     pub campuses: Vec<Campus>,
@@ -78,6 +82,16 @@ pub struct HoldAcks {
     pub queue: QueueNumber,
     /// The program that fills it.
     pub backend: QueueBackend,
+}
+
+/// The connections that are watched to see what splitting is worth: a share of those that would be split is
+/// routed instead, and as many of the others are watched with them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Measure {
+    /// The share that is routed, at most half of the whole.
+    pub unsplit: PerMyriad,
+    /// The group of NFLOG by which the headers of what is watched come.
+    pub group: LogGroup,
 }
 
 /// A means by which a packet can be held on this kernel; see

@@ -1,4 +1,4 @@
-//! The numbers of NFQUEUEs.
+//! The numbers of NFQUEUEs, and of the groups of NFLOG.
 
 use std::fmt;
 
@@ -20,6 +20,16 @@ impl QueueNumber {
 }
 
 impl fmt::Display for QueueNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The number of a group of NFLOG (`struct nfgenmsg`'s `res_id`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LogGroup(pub u16);
+
+impl fmt::Display for LogGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }

@@ -45,3 +45,35 @@ impl fmt::Display for Size {
         }
     }
 }
+
+/// A part of a whole, in ten-thousandths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PerMyriad(pub u16);
+
+impl PerMyriad {
+    /// The whole.
+    pub const WHOLE: Self = Self(10_000);
+}
+
+impl fmt::Display for PerMyriad {
+    /// Writes the exact value in percent: `1%`, `0.25%`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, part) = (self.0 / 100, self.0 % 100);
+        match (part, part % 10) {
+            (0, _) => write!(f, "{whole}%"),
+            (_, 0) => write!(f, "{whole}.{}%", part / 10),
+            _ => write!(f, "{whole}.{part:02}%"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_written_in_percent() {
+        let written = [1, 10, 25, 100, 150, 10_000].map(|part| PerMyriad(part).to_string());
+        assert_eq!(written, ["0.01%", "0.1%", "0.25%", "1%", "1.5%", "100%"]);
+    }
+}

@@ -10,6 +10,7 @@
 //! - [`tcp_info`]: what the kernel knows of a connection;
 //! - [`nfnetlink`]: the messages of netfilter;
 //! - [`nfqueue`]: packets that wait for a verdict;
+//! - [`nflog`]: headers of packets that wait for nothing;
 //! - [`seccomp`]: filters of system calls;
 //! - [`bpf`]: BPF programs and their maps;
 //! - [`clock`]: whether the system clock is in step;
@@ -21,6 +22,7 @@
 pub mod bpf;
 pub mod clock;
 pub mod descriptors;
+pub mod nflog;
 pub mod nfnetlink;
 pub mod nfqueue;
 pub mod pipe;

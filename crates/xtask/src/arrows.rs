@@ -16,6 +16,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("pepd-model", &[]),
     ("pepd-telemetry", &[]),
     ("pepd-hold", &["pepd-model", "pepd-packet"]),
+    ("pepd-worth", &["pepd-packet"]),
     ("pepd-sys", &["pepd-packet"]),
     ("pepd-bpf", &["pepd-sys"]),
     ("pepd-config", &["pepd-dlep", "pepd-packet"]),
@@ -39,6 +40,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "pepd-relay",
             "pepd-sys",
             "pepd-telemetry",
+            "pepd-worth",
         ],
     ),
 ];
@@ -52,6 +54,7 @@ const INSIDE: &[&str] = &[
     "pepd-dlep",
     "pepd-model",
     "pepd-hold",
+    "pepd-worth",
     "pepd-telemetry",
     "pepd-bpf",
     "pepd-sys",
@@ -66,6 +69,7 @@ const PURE: &[&str] = &[
     "pepd-dlep",
     "pepd-model",
     "pepd-hold",
+    "pepd-worth",
     "pepd-telemetry",
     "pepd-config",
 ];

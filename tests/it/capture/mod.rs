@@ -3,5 +3,6 @@
 mod asymmetric;
 mod dscp;
 mod firewall;
+mod measure;
 mod nat;
 mod transparency;

@@ -228,6 +228,7 @@ pub fn request() -> Request {
         handshake: Handshake::Early,
         queues: None,
         hold_acks: None,
+        measure: None,
         rules: Vec::new(),
         peers: Vec::new(),
     }

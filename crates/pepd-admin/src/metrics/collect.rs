@@ -7,7 +7,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
 use super::families::{Families, Family, Labels};
-use super::{buffers, legs, links, process, rates, survival};
+use super::{buffers, legs, links, process, rates, survival, worth};
 use crate::view::View;
 use crate::wire::{
     Alarm, CountedReason, DaemonState, GuardDrops, Liveness, PairDirection, PairSnapshot,
@@ -43,6 +43,7 @@ impl Collector for Collect {
         routed(families, &status.routed)?;
         shortages(families, counters)?;
         survival::write(families, status.survival.as_ref())?;
+        worth::write(families, status.worth.as_ref())?;
         peers(families, &status.peers)?;
         guards(families, &status.guards)?;
         links::write(families, counters, &status)?;
@@ -217,7 +218,7 @@ fn pairs(families: &mut Families<'_>, pairs: &[PairSnapshot]) -> fmt::Result {
     )
 }
 
-fn campuses<'l>(client: &'l str, server: &'l str) -> Labels<'l> {
+pub(super) fn campuses<'l>(client: &'l str, server: &'l str) -> Labels<'l> {
     vec![("client_campus", client), ("server_campus", server)]
 }
 

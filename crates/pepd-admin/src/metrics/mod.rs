@@ -16,6 +16,7 @@ mod process;
 mod rates;
 mod survival;
 mod text;
+mod worth;
 
 use std::fmt;
 use std::sync::Arc;

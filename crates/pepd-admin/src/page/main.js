@@ -6,6 +6,7 @@ import { Flows } from "./flows.js";
 import { Legs } from "./legs.js";
 import { showMap } from "./map.js";
 import { showPairs } from "./pairs.js";
+import { showWorth } from "./worth.js";
 import { byId, clock, count, duration, html, rate, say, time } from "./show.js";
 
 /** Milliseconds between two looks. */
@@ -140,6 +141,7 @@ function show(now) {
   showList("advice", now.advice);
   showMap(now);
   showPairs(now);
+  showWorth(now);
 }
 
 /** Whom it has taken over from, if from anybody. */

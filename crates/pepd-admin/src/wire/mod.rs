@@ -17,6 +17,7 @@ mod problem;
 mod rates;
 mod status;
 mod survival;
+mod worth;
 
 pub use buffers::{AutoBuffers, BufferSum};
 pub use confinement::Confinement;
@@ -38,3 +39,4 @@ pub use status::{
     ReloadState, Status,
 };
 pub use survival::{Deaths, Survival, Takeover};
+pub use worth::{Compared, GainInterval, Measured, PairWorth, Worth};

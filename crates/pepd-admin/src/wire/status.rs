@@ -9,6 +9,7 @@ use super::links::{Held, LinkState};
 use super::peers::{GuardDrops, PeerState};
 use super::rates::FoundRate;
 use super::survival::Survival;
+use super::worth::Worth;
 
 /// The version of every value that the API gives.
 pub const API_VERSION: u32 = 1;
@@ -82,6 +83,9 @@ pub struct Status {
     /// What is held of connections that stay end to end; none where no rule asks for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
+    /// What splitting is worth; none where it is not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worth: Option<Worth>,
     /// What stands in the way of connections, or would, by what was found on the host.
     #[serde(default)]
     pub alarms: Vec<Alarm>,

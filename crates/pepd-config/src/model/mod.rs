@@ -3,6 +3,7 @@
 mod admin;
 mod link;
 mod log;
+mod measure;
 
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
@@ -15,6 +16,7 @@ use pepd_packet::{Mark, Rate, Size, SourcePrefix};
 pub use self::admin::{Admin, AdminSocket};
 pub use self::link::{LinkSource, Modem, WhileGone};
 pub use self::log::{Log, LogFormat};
+pub use self::measure::Measure;
 
 /// One box's configuration, complete and consistent: every name is resolved to an index, every
 /// default filled in, every bound checked.
@@ -38,6 +40,8 @@ pub struct Config {
     /// The rules, in the order of the file: the first that matches decides, and without one the
     /// connection is split.
     pub rules: Vec<Rule>,
+    /// What the daemon measures: `[measure]`.
+    pub measure: Measure,
     /// The places where the daemon can be asked about itself: `[admin]`.
     pub admin: Admin,
     /// The settings of the log: `[log]`.

@@ -11,6 +11,7 @@ mod fleet;
 mod leg;
 mod limits;
 mod log;
+mod measure;
 mod node;
 mod parts;
 mod peer;
@@ -43,6 +44,7 @@ pub(crate) fn file(
     let capture = capture::capture(&root, context, problems);
     let limits = limits::limits(&root, problems);
     let admin = admin::admin(&root, problems);
+    let measure = measure::measure(&root, problems);
     let log = log::log(&root, problems);
     let (leg_names, mut legs) = leg::legs(&root, problems);
     let before = problems.count();
@@ -85,6 +87,7 @@ pub(crate) fn file(
         legs,
         modems: modems.into_iter().filter_map(ModemDraft::finish).collect(),
         rules,
+        measure,
         admin,
         log,
     };

@@ -1,7 +1,7 @@
 //! The parts of a configuration, before it is known which box it is for.
 
 use super::node::NodeDraft;
-use crate::model::{Admin, Campus, Capture, Config, Leg, Limits, Log, Modem, Rule};
+use crate::model::{Admin, Campus, Capture, Config, Leg, Limits, Log, Measure, Modem, Rule};
 
 /// The parts of a configuration, before it is known which box it is for.
 pub(super) struct Parts<'t> {
@@ -12,6 +12,7 @@ pub(super) struct Parts<'t> {
     pub(super) legs: Vec<Leg>,
     pub(super) modems: Vec<Modem>,
     pub(super) rules: Vec<Rule>,
+    pub(super) measure: Measure,
     pub(super) admin: Admin,
     pub(super) log: Log,
 }
@@ -28,6 +29,7 @@ impl Parts<'_> {
             legs: self.legs.clone(),
             modems: self.modems.clone(),
             rules: self.rules.clone(),
+            measure: self.measure,
             admin: self.admin.clone(),
             log: self.log,
         }

@@ -58,6 +58,9 @@ fn whole_file(#[context] case: Context, #[case] text: &str) {
 #[case::limits_zero(
     "[limits]\nconnections = 0\nconnections_per_source = -1\nipv6_source_prefix = 0\n"
 )]
+#[case::share_zero("[measure]\nunsplit = \"0%\"\n")]
+#[case::share_malformed("[measure]\nunsplit = \"one percent\"\n")]
+#[case::share_without_unit("[measure]\nunsplit = 1\nsplit = \"1%\"\n")]
 #[case::log_format("[log]\nformat = \"xml\"\nconnections = -1\n")]
 #[case::limits_absurd("[limits]\nconnections = 99999999999999999999999999999999999999999999\n")]
 #[case::wrong_type_leg(

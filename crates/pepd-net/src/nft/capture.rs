@@ -5,6 +5,7 @@ use super::expr::{
     FIRST_SYN, FOREIGN, asymmetric_routes, digit, end_of_rules, ends, gate_closed, half_open, icmp,
     ip, marked, remember, rule_lines, set_bits, set_mark, shut_gate, source,
 };
+use super::measure::is_measured;
 use super::names::{DynamicSet, SYN_KEY};
 use super::text::Ruleset;
 use crate::plan::{Plan, PlannedCampus};
@@ -87,6 +88,7 @@ pub(super) fn early_chain(ruleset: &mut Ruleset, plan: &Plan) {
     let there_is_room = half_open(plan, "update").map(|note| format!("{note} {mark} accept"));
     let early: Vec<String> = ["jump admission".to_owned()]
         .into_iter()
+        .chain(is_measured(plan))
         .chain(there_is_room)
         .chain(["counter name half_open goto routed".to_owned()])
         .collect();

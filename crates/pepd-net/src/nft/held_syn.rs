@@ -6,6 +6,7 @@ use super::expr::{
     FIRST_SYN, PLAIN, STRAY_RST, WHOLE_HEADER, asymmetric_routes, digit, final_ack, ip, mark_is,
     queue, remember, set_bits, set_mark,
 };
+use super::measure::is_measured;
 use super::names::{DynamicSet, SYN_KEY};
 use super::text::Ruleset;
 use crate::plan::Plan;
@@ -21,7 +22,9 @@ pub(super) fn hold_chains(ruleset: &mut Ruleset, plan: &Plan) {
         format!("{} counter name held", set_mark(plan)),
     ];
     let queue = plan.queues_of(QueueBackend::Nft).map(queue);
-    let first = ["jump admission".to_owned()].into_iter();
+    let first = ["jump admission".to_owned()]
+        .into_iter()
+        .chain(is_measured(plan));
     let hold: Vec<String> = first.chain(held.clone()).chain(queue.clone()).collect();
     ruleset.chain("hold", None, &hold);
     let pairs = asymmetric_routes(plan).map(|pair| format!("{pair} accept"));

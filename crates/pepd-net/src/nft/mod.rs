@@ -15,6 +15,7 @@ mod held_syn;
 mod hold_acks;
 pub(crate) mod iptables_tables;
 pub(crate) mod listing;
+mod measure;
 mod mss_clamp;
 pub(crate) mod names;
 mod passage;

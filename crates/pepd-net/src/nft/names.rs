@@ -78,6 +78,18 @@ pub(crate) const HOLD_COUNTERS: [(&str, &str); 5] = [
 pub(crate) const HOLD_ACKS: (&str, &str) =
     ("hold_acks", "connections whose ACKs are held in an outage");
 
+/// The counter that is there only where some connections are routed to see what splitting is worth.
+pub(crate) const MEASURED: (&str, &str) = ("measured", "routed: to see what splitting is worth");
+
+/// What NFLOG says with the first SYN of a connection that is routed and watched.
+pub const WATCHED_ROUTED: &str = "routed";
+
+/// What it says with that of one that is to be split.
+pub const WATCHED_SPLIT: &str = "split";
+
+/// The time for which it is remembered how much was said of a connection that is watched.
+const WATCHED_SECONDS: u64 = 30;
+
 /// The counters at both ends of what a split connection passes through on this host: see
 /// [`super::passage`]. Each has one for IPv4 and one for IPv6.
 pub(crate) const PASSAGE_COUNTERS: [(&str, &str); 16] = [
@@ -104,12 +116,13 @@ pub(crate) const COMPLETING: (&str, &str) =
     ("completing", "packets to handshakes, or to TIME_WAIT");
 
 /// The counters of SYNs that went on unsplit, and what an operator is told about each.
-pub(crate) const UNSPLIT: [(&str, &str); 12] = [
+pub(crate) const UNSPLIT: [(&str, &str); 13] = [
     ("bypassed", "SYNs routed: a rule exempts them"),
     (
         "hold_acks",
         "SYNs routed: their ACKs are held when a link goes",
     ),
+    ("measured", "SYNs routed: to see what splitting is worth"),
     (
         "gate_closed",
         "SYNs routed: the daemon was full, flooded, ending, or not well",
@@ -162,6 +175,9 @@ pub(crate) enum DynamicSet {
     /// The connections of a family that a RST has ended on one side, by the addresses and ports of
     /// what may still come from there.
     Ended(Family),
+    /// How much was said of the connections of a family that are watched, by the addresses and ports of
+    /// each direction.
+    Watched(Family),
 }
 
 /// The two sets of the gate. They are renewed in turn: while an element is replaced, a packet that
@@ -172,7 +188,7 @@ pub(crate) const GATES: [DynamicSet; 2] = [DynamicSet::Gate, DynamicSet::SecondG
 
 impl DynamicSet {
     /// Every dynamic set, in the order in which a table has them.
-    pub(crate) const ALL: [DynamicSet; 17] = [
+    pub(crate) const ALL: [DynamicSet; 19] = [
         DynamicSet::Gate,
         DynamicSet::SecondGate,
         DynamicSet::Readers,
@@ -190,6 +206,8 @@ impl DynamicSet {
         DynamicSet::HalfOpen(Family::V6),
         DynamicSet::Ended(Family::V4),
         DynamicSet::Ended(Family::V6),
+        DynamicSet::Watched(Family::V4),
+        DynamicSet::Watched(Family::V6),
     ];
 
     /// Returns the set's name in the table.
@@ -212,6 +230,8 @@ impl DynamicSet {
             DynamicSet::HalfOpen(Family::V6) => "half_open6",
             DynamicSet::Ended(Family::V4) => "ended4",
             DynamicSet::Ended(Family::V6) => "ended6",
+            DynamicSet::Watched(Family::V4) => "watched4",
+            DynamicSet::Watched(Family::V6) => "watched6",
         }
     }
 
@@ -224,7 +244,8 @@ impl DynamicSet {
             | DynamicSet::RoutedSyns
             | DynamicSet::HeldSyns
             | DynamicSet::HalfOpen(_)
-            | DynamicSet::Ended(_) => "dynamic, timeout",
+            | DynamicSet::Ended(_)
+            | DynamicSet::Watched(_) => "dynamic, timeout",
             DynamicSet::Readers
             | DynamicSet::Away
             | DynamicSet::FullSources(_)
@@ -250,7 +271,7 @@ impl DynamicSet {
             DynamicSet::AsymmetricRoutes(_) => 2 * ASYMMETRIC_ROUTES,
             DynamicSet::FloodedDestinations(_) => 2 * FLOODED_DESTINATIONS,
             DynamicSet::SynRates | DynamicSet::RoutedSyns | DynamicSet::HeldSyns => 16384,
-            DynamicSet::HalfOpen(_) | DynamicSet::Ended(_) => 65536,
+            DynamicSet::HalfOpen(_) | DynamicSet::Ended(_) | DynamicSet::Watched(_) => 65536,
         }
     }
 
@@ -258,10 +279,14 @@ impl DynamicSet {
     pub(crate) const fn key(self) -> Option<&'static str> {
         match self {
             DynamicSet::SynRates | DynamicSet::RoutedSyns | DynamicSet::HeldSyns => Some(SYN_KEY),
-            DynamicSet::HalfOpen(Family::V4) | DynamicSet::Ended(Family::V4) => {
+            DynamicSet::HalfOpen(Family::V4)
+            | DynamicSet::Ended(Family::V4)
+            | DynamicSet::Watched(Family::V4) => {
                 Some("ip saddr . ip daddr . tcp sport . tcp dport")
             }
-            DynamicSet::HalfOpen(Family::V6) | DynamicSet::Ended(Family::V6) => {
+            DynamicSet::HalfOpen(Family::V6)
+            | DynamicSet::Ended(Family::V6)
+            | DynamicSet::Watched(Family::V6) => {
                 Some("ip6 saddr . ip6 daddr . tcp sport . tcp dport")
             }
             _ => None,
@@ -275,6 +300,7 @@ impl DynamicSet {
             DynamicSet::RoutedSyns | DynamicSet::HeldSyns => Some(SYN_SECONDS),
             DynamicSet::HalfOpen(_) => Some(HALF_OPEN_SECONDS),
             DynamicSet::Ended(_) => Some(ENDED_SECONDS),
+            DynamicSet::Watched(_) => Some(WATCHED_SECONDS),
             _ => None,
         }
     }
@@ -298,7 +324,8 @@ impl DynamicSet {
             | DynamicSet::RoutedSyns
             | DynamicSet::HeldSyns
             | DynamicSet::HalfOpen(_)
-            | DynamicSet::Ended(_) => None,
+            | DynamicSet::Ended(_)
+            | DynamicSet::Watched(_) => None,
         }
     }
 }

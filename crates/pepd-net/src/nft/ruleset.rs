@@ -65,6 +65,10 @@
 //! from there to `hold_acks`, which puts it into a queue of its own: nft's, or by a mark the one that
 //! iptables fills in `security`; `unheld` takes the mark off. See the module `hold_acks`.
 //!
+//! Where it is measured what splitting is worth, `measured` is the last that `early` and `hold` ask: it routes a
+//! share, and has as many others watched. `watch_routed`, `watch_received` and `watch_sent` pass on the headers
+//! of these. See the module `measure`.
+//!
 //! Where there are tunnels, `guard` comes before all of this, and `clamp` looks at what is routed:
 //! see the modules `tunnel_filter` and `mss_clamp`.
 //!
@@ -79,8 +83,11 @@ use super::expr::{digit, joined};
 use super::forward::{copying_tables, forward_chains};
 use super::held_syn::{answer_chains, first_chain, hold_chains, unread_chains};
 use super::hold_acks::hold_acks_chains;
+use super::measure::{measure_chains, watch_chains};
 use super::mss_clamp::clamp_chains;
-use super::names::{COMPLETING, COUNTERS, DynamicSet, HOLD_ACKS, HOLD_COUNTERS, PASSAGE_COUNTERS};
+use super::names::{
+    COMPLETING, COUNTERS, DynamicSet, HOLD_ACKS, HOLD_COUNTERS, MEASURED, PASSAGE_COUNTERS,
+};
 use super::passage::passage_chains;
 use super::text::Ruleset;
 use super::tunnel_filter::{filter_chains, filter_counters};
@@ -102,6 +109,9 @@ pub(crate) fn write(plan: &Plan, earlier: Earlier<'_>) -> Ruleset {
         if plan.has_hold_acks() {
             ruleset.counters(&[HOLD_ACKS]);
         }
+        if plan.measure.is_some() {
+            ruleset.counters(&[MEASURED]);
+        }
         dynamic_sets(&mut ruleset, plan);
     }
     address_sets(&mut ruleset, plan);
@@ -122,6 +132,7 @@ fn capturing_chains(ruleset: &mut Ruleset, plan: &Plan) {
     own_chain(ruleset, plan);
     untracking_chains(ruleset, plan);
     admission_chains(ruleset, plan);
+    measure_chains(ruleset, plan);
     early_chain(ruleset, plan);
     if plan.holds() {
         hold_chains(ruleset, plan);
@@ -144,6 +155,7 @@ fn capturing_chains(ruleset: &mut Ruleset, plan: &Plan) {
     prerouting_chain(ruleset, plan);
     translated_chain(ruleset, plan);
     passage_chains(ruleset, plan);
+    watch_chains(ruleset, plan);
 }
 
 fn dynamic_sets(ruleset: &mut Ruleset, plan: &Plan) {
@@ -153,6 +165,9 @@ fn dynamic_sets(ruleset: &mut Ruleset, plan: &Plan) {
                 plan.holds()
             }
             DynamicSet::Away => plan.hold_acks.is_some(),
+            DynamicSet::Watched(family) => {
+                plan.measure.is_some() && plan.families.contains(&family)
+            }
             DynamicSet::HalfOpen(family) | DynamicSet::Ended(family) => {
                 plan.families.contains(&family)
             }

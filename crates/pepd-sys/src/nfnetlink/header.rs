@@ -56,6 +56,8 @@ pub struct Subsystem(pub u8);
 impl Subsystem {
     /// NFQUEUE.
     pub const QUEUE: Self = Self(3);
+    /// NFLOG.
+    pub const LOG: Self = Self(4);
     /// nf_tables.
     pub const NFTABLES: Self = Self(10);
 }

@@ -1,5 +1,7 @@
 //! Messages, written and read; nothing in the bytes from the kernel is trusted.
 
+use std::io;
+
 use super::attributes::{self, Attributes};
 use super::header::{self, Header, MessageType, NETLINK_BYTES, NFNETLINK_BYTES};
 
@@ -91,6 +93,15 @@ pub fn replies(datagram: &[u8]) -> impl Iterator<Item = Reply> + '_ {
         })
 }
 
+/// Reads the kernel's reply to a single request.
+pub(super) fn acknowledged(datagram: &[u8]) -> io::Result<()> {
+    match replies(datagram).next() {
+        Some(Reply::Done { .. }) => Ok(()),
+        Some(Reply::Refused { errno, .. }) => Err(io::Error::from_raw_os_error(errno)),
+        None => Err(io::Error::from_raw_os_error(libc::EPROTO)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,6 +141,14 @@ mod tests {
             broken[..4].copy_from_slice(&length.to_ne_bytes());
             assert_eq!(replies(&broken), []);
         }
+    }
+
+    #[test]
+    fn a_single_request_is_done_or_has_an_errno() {
+        assert!(acknowledged(&error(0, 0)).is_ok());
+        let refused = acknowledged(&error(0, -libc::EBUSY)).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::EBUSY));
+        assert!(acknowledged(&[]).is_err());
     }
 
     fn error(sequence: u32, code: i32) -> Vec<u8> {

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use netlink_sys::SocketAddr;
 use netlink_sys::protocols::NETLINK_NETFILTER;
 
+use super::message;
 use crate::syscall::retry_on_intr;
 
 /// A netlink socket that is connected to netfilter.
@@ -55,6 +56,17 @@ impl Socket {
     /// As send(2), but for EINTR. What the kernel says about the messages is in the replies.
     pub fn send(&self, bytes: &[u8]) -> io::Result<()> {
         retry_on_intr(|| self.0.send(bytes, 0)).map(drop)
+    }
+
+    /// Sends one request, and reads the reply to it.
+    ///
+    /// # Errors
+    /// What the kernel refuses it for; EPROTO: it has not replied. Otherwise as send(2).
+    pub(crate) fn request(&self, bytes: &[u8]) -> io::Result<()> {
+        self.send(bytes)?;
+        let mut reply = [0; 512];
+        let len = self.receive(&mut reply)?;
+        message::acknowledged(reply.get(..len).unwrap_or_default())
     }
 
     /// Reads one datagram into `buffer`, and cuts off what does not fit; gives its length.

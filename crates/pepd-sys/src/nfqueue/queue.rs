@@ -94,10 +94,7 @@ impl Queue {
         socket.ignore_overflow()?;
         // A small buffer only means that packets pass unread earlier.
         let _ = sockopt::set_receive_buffer(socket.as_fd(), room.buffer);
-        socket.send(&message::configure(number, room.copied, room.packets))?;
-        let mut answer = [0; 512];
-        let len = socket.receive(&mut answer)?;
-        message::acknowledged(&answer[..len])?;
+        socket.request(&message::configure(number, room.copied, room.packets))?;
         Ok(Self {
             socket,
             number,

@@ -26,6 +26,7 @@ fn request(campuses: &[(&[&str], Via)], peers: &[&str]) -> Request {
         handshake: Handshake::Early,
         queues: None,
         hold_acks: None,
+        measure: None,
         campuses: campuses
             .iter()
             .map(|(prefixes, via)| Campus {

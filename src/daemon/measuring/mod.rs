@@ -1,0 +1,115 @@
+//! What splitting is worth (`[measure] unsplit`): a thread reads the headers of the connections that are
+//! watched, and [`pepd_worth`] compares those that are split with those that are not.
+
+mod thread;
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pepd_admin::wire::Worth;
+use pepd_config::Config;
+use pepd_sys::nflog::Log;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+use self::thread::Thread;
+use crate::daemon::wiring::MEASURE_GROUP;
+use crate::exit::{Failure, Result};
+
+/// The thread that watches, while the configuration asks for it.
+#[derive(Debug, Default)]
+pub struct Measuring {
+    running: Option<(Thread, UnboundedSender<Order>)>,
+    figures: WorthFigures,
+}
+
+/// What splitting is worth, for whoever asks.
+#[derive(Debug, Clone, Default)]
+pub struct WorthFigures(Arc<Mutex<Option<Worth>>>);
+
+/// What the thread is told.
+#[derive(Debug)]
+enum Order {
+    Follow(Box<Config>),
+    End,
+}
+
+impl Measuring {
+    /// Opens what another configuration needs, without touching what runs.
+    ///
+    /// # Errors
+    ///
+    /// If the group is another program's, or the kernel has none.
+    pub fn prepare(&self, config: &Config) -> Result<Option<Log>> {
+        let runs = self
+            .running
+            .as_ref()
+            .is_some_and(|(thread, _)| thread.runs());
+        if config.measure.unsplit.is_none() || runs {
+            return Ok(None);
+        }
+        Log::open(MEASURE_GROUP)
+            .map(Some)
+            .map_err(|error| refused(&error))
+    }
+
+    /// Measures as another configuration asks, with what was opened for it.
+    pub fn follow(&mut self, config: &Config, opened: Option<Log>) {
+        if config.measure.unsplit.is_none() {
+            self.end();
+            return;
+        }
+        let Some(log) = opened else {
+            if let Some((_, orders)) = &self.running {
+                _ = orders.send(Order::Follow(Box::new(config.clone())));
+            }
+            return;
+        };
+        let (orders, inbox) = unbounded_channel();
+        match Thread::start(log, config, inbox, self.figures.clone()) {
+            Ok(thread) => self.running = Some((thread, orders)),
+            // The next reload tries again.
+            Err(error) => tracing::error!(%error, "it is not measured what splitting is worth"),
+        }
+    }
+
+    /// Gives a handle on what was found.
+    pub fn figures(&self) -> WorthFigures {
+        self.figures.clone()
+    }
+
+    fn end(&mut self) {
+        if let Some((thread, orders)) = self.running.take() {
+            _ = orders.send(Order::End);
+            thread.join();
+        }
+        self.figures.set(None);
+    }
+}
+
+impl Drop for Measuring {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl WorthFigures {
+    fn set(&self, worth: Option<Worth>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = worth;
+    }
+
+    /// Gives what was found; none where nothing is measured.
+    pub fn get(&self) -> Option<Worth> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+fn refused(error: &io::Error) -> Failure {
+    let cure = match error.raw_os_error() {
+        Some(libc::EBUSY) => "another program reads it: end that",
+        _ => "take `unsplit` out of [measure], or load the module nfnetlink_log",
+    };
+    Failure::temporary(format!("NFLOG group {MEASURE_GROUP}: {error}; {cure}"))
+}
