@@ -133,6 +133,7 @@ fn rules(config: &Config) -> Table {
         let action = match (rule.action, rule.handshake) {
             (Action::Bypass, _) => "bypass: routed, not split",
             (Action::HoldAcks, _) => "hold-acks: routed, its ACKs held while a link is gone",
+            (Action::Auto, _) => "auto: split where it pays",
             (Action::Split, Some(Handshake::Early)) => "split, handshake early",
             (Action::Split, Some(Handshake::EndToEnd)) => "split, handshake end-to-end",
             (Action::Split, None) => "split",

@@ -54,7 +54,7 @@ impl Daemon {
         self.requests.during(&mut self.keeper, probed).await??;
         let prepared = self.keeper.relay.prepare(settings)?;
         let opened = self.holding.prepare(&config)?;
-        let log = self.measuring.prepare(&config)?;
+        let measured = self.measuring.prepare(&config)?;
         let backend = resources::queue_backend(&config);
         let backend = self.requests.during(&mut self.keeper, backend).await??;
         let plan = prepare::plan(&config, prepared.addresses(), self.workers, backend);
@@ -63,7 +63,7 @@ impl Daemon {
         self.keeper.relay.reload(prepared, descriptors.pipes);
         self.board.set_text(&text);
         self.holding.follow(&config, opened);
-        self.measuring.follow(&config, log);
+        self.measuring.follow(&config, &plan, measured);
         self.view.set_config(&config);
         self.keeper.probes.follow(&config);
         self.keeper.health.follow(&plan);

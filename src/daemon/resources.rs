@@ -83,9 +83,10 @@ pub fn shares(
         // that a link is away.
         own += 2 + 4 + 2;
     }
-    if config.measure.unsplit.is_some() {
-        // A socket, twice, and the runtime of the thread that reads it.
-        own += 2 + 4;
+    if config.measured().is_some() {
+        // A socket, twice, the runtime of the thread that reads it, and the socket by which the kernel is told what
+        // is routed.
+        own += 2 + 4 + 1;
     }
     for _ in [
         config.admin.socket != AdminSocket::Off,

@@ -96,7 +96,7 @@ impl Daemon {
             board: Arc::clone(&board),
             takeover,
         };
-        let serving = match serve(&config, relay, sources, privileged.made) {
+        let serving = match serve(&config, &plan, relay, sources, privileged.made) {
             Ok(serving) => serving,
             Err(failure) => {
                 undo(installed).await;
@@ -235,7 +235,13 @@ struct Serving {
     admin: Admin,
 }
 
-fn serve(config: &Config, relay: Relay, sources: Sources, made: Made) -> Result<Serving> {
+fn serve(
+    config: &Config,
+    plan: &Plan,
+    relay: Relay,
+    sources: Sources,
+    made: Made,
+) -> Result<Serving> {
     let gate = Gate::open()?;
     let watch = Watch::open()?;
     let mut holding = Holding::new(made.injector);
@@ -243,8 +249,8 @@ fn serve(config: &Config, relay: Relay, sources: Sources, made: Made) -> Result<
     holding.follow(config, opened);
     let teller = holding.teller();
     let mut measuring = Measuring::default();
-    let log = measuring.prepare(config)?;
-    measuring.follow(config, log);
+    let opened = measuring.prepare(config)?;
+    measuring.follow(config, plan, opened);
     let links = Links::start(
         config,
         relay.links(),

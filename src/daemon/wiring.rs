@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 
 use pepd_config::{
-    Action, Buffer, Config, Congestion, Dscp, Handshake, Share, Tos, Via, WhileGone,
+    Action, Buffer, Config, Congestion, Dscp, Handshake, Share, Split, Tos, Via, WhileGone,
 };
 use pepd_packet::{LogGroup, QueueNumber};
 use pepd_relay::ListenerAddress;
@@ -183,9 +183,10 @@ pub fn request(
                 queue: HOLD_QUEUE,
                 backend,
             }),
-        measure: config.measure.unsplit.map(|unsplit| pepd_net::Measure {
+        measure: config.measured().map(|unsplit| pepd_net::Measure {
             unsplit,
             group: MEASURE_GROUP,
+            auto: config.capture.split == Split::Auto,
         }),
         campuses: campuses.collect(),
         peers: config.peers.iter().map(peer).collect(),
@@ -217,6 +218,7 @@ fn rule(rule: &pepd_config::Rule) -> pepd_net::Rule {
         destination_port: rule.destination_port.clone(),
         action: match rule.action {
             Action::Split => pepd_net::Action::Split,
+            Action::Auto => pepd_net::Action::Auto,
             Action::Bypass => pepd_net::Action::Bypass,
             Action::HoldAcks => pepd_net::Action::HoldAcks,
         },

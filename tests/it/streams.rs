@@ -1,12 +1,13 @@
 //! Streams that are kept full, and what arrives of them.
 
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
-use pepd_testbed::traffic::{Pair, Pattern};
+use anyhow::{Context as _, Result, ensure};
+use pepd_testbed::World;
+use pepd_testbed::traffic::{Pair, Pattern, accept, connect};
 
 /// Does something while all clients send as much as goes; what arrives is for it to [`watch`].
 pub fn while_filled<T>(pairs: &[Pair], work: impl FnOnce() -> Result<T>) -> Result<T> {
@@ -92,4 +93,23 @@ pub fn watch(pairs: &[Pair], time: Duration) -> Result<(Vec<Option<Duration>>, u
         std::thread::park_timeout(Duration::from_millis(1));
     }
     Ok((first, all))
+}
+
+/// A transfer: the client asks with a byte, and has so many from the server, which then closes.
+pub fn download(world: &World, listener: &TcpListener, bytes: usize) -> Result<()> {
+    let to = listener.local_addr()?;
+    let mut client = connect(world.client(), to)?;
+    let (mut server, _) = accept(listener)?;
+    client.write_all(b"?")?;
+    server.read_exact(&mut [0])?;
+    server.write_all(&vec![b'.'; bytes])?;
+    drop(server);
+    read_all(&mut client, bytes)
+}
+
+fn read_all(client: &mut TcpStream, bytes: usize) -> Result<()> {
+    let mut all = Vec::new();
+    client.read_to_end(&mut all)?;
+    ensure!(all.len() == bytes, "{} of {bytes} bytes", all.len());
+    Ok(())
 }

@@ -13,7 +13,7 @@ use crate::wire::{
     LegBuffers, LegHistory, LegHistoryPoint, LegPoint, LegSnapshot, LegState, LimitUse, LinkReport,
     LinkState, Liveness, LoadedRtt, Measured, ModemState, Outage, PairDirection, PairLeg,
     PairSnapshot, PairWorth, PeerState, Phase, PhaseSeconds, QueueBytes, RateLimit, RateState,
-    SizedBy, Status, TcpFigures, Worth,
+    SizedBy, Status, TcpFigures, Worth, WorthChoice,
 };
 
 /// 2026-01-01T00:00:00Z, when everything is asked.
@@ -513,6 +513,11 @@ fn worth() -> Worth {
                 compared("up_to_100kB", short[0], short[1], Some([1.4, 1.52, 1.66])),
                 compared("longer", long[0], long[1], None),
             ],
+            choice: Some(WorthChoice {
+                splits: true,
+                explores: false,
+                changes: 0,
+            }),
         }],
     }
 }

@@ -8,7 +8,7 @@ pub(crate) const ROOT: &[&str] = &[
 /// `[node]`
 pub(crate) const NODE: &[&str] = &["name", "workers", "user", "drain"];
 /// `[capture]`
-pub(crate) const CAPTURE: &[&str] = &["port", "handshake", "mark", "table"];
+pub(crate) const CAPTURE: &[&str] = &["port", "split", "handshake", "mark", "table"];
 /// `[limits]`
 pub(crate) const LIMITS: &[&str] = &[
     "connections",

@@ -65,6 +65,7 @@ pub use counters::{Counts, Guard, Unsplit};
 pub use diag::end_half_open;
 pub use error::{Classify, Drift, Kind};
 pub use gate::away::Away;
+pub use gate::choices::Choices;
 pub use gate::{Gate, GateError};
 pub use interfaces::{InterfaceChange, Interfaces};
 pub use iptables::process::IptablesError;

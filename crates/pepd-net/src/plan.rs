@@ -173,6 +173,13 @@ impl Plan {
         actions.any(|action| action == Action::HoldAcks)
     }
 
+    /// Returns whether it depends on their path which connections are split, for any of them.
+    pub(crate) fn chooses(&self) -> bool {
+        let mut actions = self.rules.iter().map(|rule| rule.action);
+        let by_rule = actions.any(|action| action == Action::Auto);
+        self.measure.is_some_and(|measure| measure.auto || by_rule)
+    }
+
     /// Gives the mark by which iptables knows what is to be held while a link is away; none where
     /// nft fills that queue, or nothing is held. It is that of SYNs which are to be split: here it
     /// is on segments that are no SYN, on which it means nothing else.

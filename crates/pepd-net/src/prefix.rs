@@ -78,6 +78,24 @@ pub(crate) struct Range {
     pub(crate) last: u128,
 }
 
+impl Range {
+    /// Gives the first address as it is in a packet.
+    pub(crate) fn first_bytes(&self) -> Vec<u8> {
+        self.bytes(self.first)
+    }
+
+    /// Gives the last address as it is in a packet.
+    pub(crate) fn last_bytes(&self) -> Vec<u8> {
+        self.bytes(self.last)
+    }
+
+    fn bytes(&self, address: u128) -> Vec<u8> {
+        let bytes = address.to_be_bytes();
+        let unused = bytes.len() - (self.family.bits() / 8) as usize;
+        bytes.get(unused..).unwrap_or_default().to_vec()
+    }
+}
+
 impl From<IpNet> for Range {
     fn from(net: IpNet) -> Range {
         Range {

@@ -92,6 +92,8 @@ pub struct Measure {
     pub unsplit: PerMyriad,
     /// The group of NFLOG by which the headers of what is watched come.
     pub group: LogGroup,
+    /// Whether it depends on their path which connections are split that match no rule: see [`Action::Auto`].
+    pub auto: bool,
 }
 
 /// A means by which a packet can be held on this kernel; see
@@ -198,6 +200,9 @@ pub struct Rule {
 pub enum Action {
     /// Split the connection, and look at no further rule.
     Split,
+    /// Split the connection, unless splitting does not pay on its path ([`Choices`](crate::Choices)); look at no
+    /// further rule. Without [`Request::measure`] it is split.
+    Auto,
     /// Route the connection as if pepd were not there.
     Bypass,
     /// Route the connection; when the link to one of its ends goes, its ACKs and packets are held.

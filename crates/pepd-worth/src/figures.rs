@@ -57,6 +57,19 @@ impl Quantity {
         matches!(self, Self::Longer)
     }
 
+    /// Returns what the whole of a connection belongs to, and its time there: in seconds, or the seconds that a byte
+    /// took where rates are compared.
+    pub(crate) fn of_whole(ended: &Ended) -> (Self, f64) {
+        let quantity = Self::of(ended.bytes);
+        let seconds = ended.whole.as_secs_f64();
+        #[allow(clippy::cast_precision_loss, reason = "bytes are far below 2^53")]
+        let time = match quantity.is_rate() {
+            true => seconds / ended.bytes as f64,
+            false => seconds,
+        };
+        (quantity, time)
+    }
+
     const fn of(bytes: u64) -> Self {
         match bytes {
             0..=10_000 => Self::UpTo10Kilobytes,
@@ -102,7 +115,7 @@ pub struct Arms<T> {
 }
 
 impl<T> Arms<T> {
-    fn of(&mut self, arm: Arm) -> &mut T {
+    pub(crate) fn of(&mut self, arm: Arm) -> &mut T {
         match arm {
             Arm::Split => &mut self.split,
             Arm::Unsplit => &mut self.unsplit,
@@ -174,9 +187,8 @@ impl<C> Default for Worth<C> {
 }
 
 impl<C: Clone + Ord> Worth<C> {
-    /// Adds a connection that has ended.
-    pub fn add(&mut self, from: C, to: C, ended: &Ended, now: Instant) {
-        let pair = (from, to);
+    /// Adds a connection that has ended, from the campus of its client to that of its server.
+    pub fn add(&mut self, pair: (C, C), ended: &Ended, now: Instant) {
         if self.pairs.len() >= PAIRS && !self.pairs.contains_key(&pair) {
             return;
         }
@@ -187,14 +199,13 @@ impl<C: Clone + Ord> Worth<C> {
             }
         };
         add(Quantity::FirstByte, ended.first_byte.as_secs_f64());
-        let quantity = Quantity::of(ended.bytes);
-        let seconds = ended.whole.as_secs_f64();
-        #[allow(clippy::cast_precision_loss, reason = "bytes are far below 2^53")]
-        let time = match quantity.is_rate() {
-            true => seconds / ended.bytes as f64,
-            false => seconds,
-        };
+        let (quantity, time) = Quantity::of_whole(ended);
         add(quantity, time);
+    }
+
+    /// Forgets what was measured between two campuses: the path is another one now.
+    pub fn forget(&mut self, pair: &(C, C)) {
+        self.pairs.remove(pair);
     }
 
     /// Compares, and forgets what is long past. It takes about a millisecond for each pair of campuses.
@@ -333,8 +344,8 @@ mod tests {
                 assert_eq!((pair.from, pair.to), ("lan", "wan"));
                 assert!(pair.findings.iter().all(|finding| finding.gain.is_none()));
             }
-            worth.add("lan", "wan", &ended(Arm::Split, 2_000_000, 1000), now);
-            worth.add("lan", "wan", &ended(Arm::Unsplit, 2_000_000, 4000), now);
+            worth.add(("lan", "wan"), &ended(Arm::Split, 2_000_000, 1000), now);
+            worth.add(("lan", "wan"), &ended(Arm::Unsplit, 2_000_000, 4000), now);
         }
         let findings = &worth.findings(now)[0].findings;
         let [first_byte, longer] = findings[..] else {
@@ -357,12 +368,12 @@ mod tests {
     fn the_last_are_kept_and_not_for_ever() {
         let (mut worth, start) = (Worth::default(), Instant::now());
         for _ in 0..3 * KEPT {
-            worth.add(1, 2, &ended(Arm::Split, 10, 5), start);
+            worth.add((1, 2), &ended(Arm::Split, 10, 5), start);
         }
         let connections = |found: &[PairFindings<u16>]| found[0].findings[0].arms.split.connections;
         assert_eq!(connections(&worth.findings(start)), KEPT);
         let later = start + LONGEST + Duration::from_secs(1);
-        worth.add(1, 2, &ended(Arm::Split, 10, 5), later);
+        worth.add((1, 2), &ended(Arm::Split, 10, 5), later);
         assert_eq!(connections(&worth.findings(later)), 1);
         assert!(worth.findings(later + 2 * LONGEST).is_empty());
     }
@@ -371,7 +382,7 @@ mod tests {
     fn so_many_pairs_have_room() {
         let (mut worth, now) = (Worth::default(), Instant::now());
         for pair in 0..2 * PAIRS {
-            worth.add(pair, pair, &ended(Arm::Split, 10, 5), now);
+            worth.add((pair, pair), &ended(Arm::Split, 10, 5), now);
         }
         assert_eq!(worth.findings(now).len(), PAIRS);
     }

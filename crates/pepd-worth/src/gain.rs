@@ -14,6 +14,10 @@ pub const FEWEST: usize = 20;
 /// the 95 % that are said. Several quantities are looked at, and again and again while they grow.
 const DEVIATIONS: f64 = 2.241;
 
+/// How many standard deviations of the ranks are beyond doubt: two samples of the same are that far apart once
+/// in 2,000 times.
+const BEYOND_DOUBT: f64 = 3.5;
+
 /// By what factor times are longer without splitting: above 1 it pays.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gain {
@@ -51,6 +55,34 @@ impl Gain {
     pub fn is_other_than_one(self) -> bool {
         self.low > 1.0 || self.high < 1.0
     }
+}
+
+/// Returns whether two samples come from different distributions beyond doubt, by the test of Mann and
+/// Whitney, and their medians differ by this factor at least.
+pub(crate) fn differ(some: &[f64], others: &[f64], factor: f64) -> bool {
+    let pairs = some
+        .iter()
+        .flat_map(|one| others.iter().map(move |other| one / other));
+    let mut ratios: Vec<f64> = pairs.collect();
+    let all = ratios.len();
+    if all == 0 {
+        return false;
+    }
+    let above = ratios.iter().filter(|ratio| **ratio > 1.0).count();
+    let equal = ratios.iter().filter(|ratio| **ratio == 1.0).count();
+    #[allow(
+        clippy::cast_precision_loss,
+        reason = "numbers of pairs are far below 2^53"
+    )]
+    let (above, all_pairs, n) = (
+        above as f64 + equal as f64 / 2.0,
+        all as f64,
+        (some.len() + others.len()) as f64,
+    );
+    let deviation = (all_pairs * (n + 1.0) / 12.0).sqrt();
+    let median = at(&mut ratios, all / 2);
+    (above - all_pairs / 2.0).abs() > BEYOND_DOUBT * deviation
+        && (median >= factor || median <= 1.0 / factor)
 }
 
 /// Returns how many of all pairs lie below the interval, and above it.

@@ -4,6 +4,7 @@
 //! - [`Watcher`] is given the headers of what passes, and tells of each connection, once it has ended, when
 //!   the first byte came and when its client had acknowledged all.
 //! - [`Worth`] keeps that by pair of campuses, and compares.
+//! - [`Choice`] finds out and follows whether splitting pays between two campuses.
 //! - [`Gain`] is how a comparison comes out: a factor with an interval, and none before there is enough.
 //!
 //! Both kinds are seen by the same means at the same place, the client's side of the box, so that what is
@@ -11,10 +12,12 @@
 
 #![forbid(unsafe_code)]
 
+mod choice;
 mod figures;
 mod gain;
 mod watcher;
 
+pub use choice::{Choice, Decision, Why};
 pub use figures::{Arms, Finding, PairFindings, Quantity, Summary, Worth};
 pub use gain::{FEWEST, Gain};
 pub use watcher::{Arm, Ended, Place, Watcher};

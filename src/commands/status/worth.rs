@@ -35,7 +35,29 @@ pub(super) fn worth(worth: Option<&Worth>, width: Option<u16>) -> String {
             table.add_row(row(name, compared, worth.fewest));
         }
     }
-    table::text(&table)
+    let choices = worth.pairs.iter().filter_map(choice);
+    table::text(&table) + &choices.collect::<String>()
+}
+
+/// Says what becomes of new connections, where that depends on it.
+fn choice(pair: &PairWorth) -> Option<String> {
+    let choice = pair.choice?;
+    let way = match choice.splits {
+        true => "splits",
+        false => "routes",
+    };
+    let explores = match choice.explores {
+        true => " for now: it is found out on half of them",
+        false => "",
+    };
+    let changes = match choice.changes {
+        0 => String::new(),
+        changes => format!(" ({} changes)", format::count(changes)),
+    };
+    Some(format!(
+        "{}: auto {way} new connections{explores}{changes}\n",
+        pair_name(pair)
+    ))
 }
 
 fn pair_name(pair: &PairWorth) -> String {

@@ -1,6 +1,8 @@
 //! What splitting is worth (`[measure] unsplit`): a thread reads the headers of the connections that are
-//! watched, and [`pepd_worth`] compares those that are split with those that are not.
+//! watched, and [`pepd_worth`] compares those that are split with those that are not. Where it depends on that
+//! which connections are split (`split = "auto"`), it tells the kernel.
 
+mod chooser;
 mod thread;
 
 use std::io;
@@ -8,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pepd_admin::wire::Worth;
 use pepd_config::Config;
+use pepd_net::{Choices, Plan};
 use pepd_sys::nflog::Log;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
@@ -29,8 +32,15 @@ pub struct WorthFigures(Arc<Mutex<Option<Worth>>>);
 /// What the thread is told.
 #[derive(Debug)]
 enum Order {
-    Follow(Box<Config>),
+    Follow(Box<Config>, Box<Plan>),
     End,
+}
+
+/// What the thread takes over.
+#[derive(Debug)]
+pub struct Opened {
+    log: Log,
+    choices: Choices,
 }
 
 impl Measuring {
@@ -39,33 +49,34 @@ impl Measuring {
     /// # Errors
     ///
     /// If the group is another program's, or the kernel has none.
-    pub fn prepare(&self, config: &Config) -> Result<Option<Log>> {
+    pub fn prepare(&self, config: &Config) -> Result<Option<Opened>> {
         let runs = self
             .running
             .as_ref()
             .is_some_and(|(thread, _)| thread.runs());
-        if config.measure.unsplit.is_none() || runs {
+        if config.measured().is_none() || runs {
             return Ok(None);
         }
-        Log::open(MEASURE_GROUP)
-            .map(Some)
-            .map_err(|error| refused(&error))
+        let log = Log::open(MEASURE_GROUP).map_err(|error| refused(&error))?;
+        let choices = Choices::open()?;
+        Ok(Some(Opened { log, choices }))
     }
 
-    /// Measures as another configuration asks, with what was opened for it.
-    pub fn follow(&mut self, config: &Config, opened: Option<Log>) {
-        if config.measure.unsplit.is_none() {
+    /// Measures as another configuration asks, with what was opened for it, by the plan that is installed.
+    pub fn follow(&mut self, config: &Config, plan: &Plan, opened: Option<Opened>) {
+        if config.measured().is_none() {
             self.end();
             return;
         }
-        let Some(log) = opened else {
+        let Some(opened) = opened else {
             if let Some((_, orders)) = &self.running {
-                _ = orders.send(Order::Follow(Box::new(config.clone())));
+                let (config, plan) = (config.clone(), plan.clone());
+                _ = orders.send(Order::Follow(Box::new(config), Box::new(plan)));
             }
             return;
         };
         let (orders, inbox) = unbounded_channel();
-        match Thread::start(log, config, inbox, self.figures.clone()) {
+        match Thread::start(opened, config, plan, inbox, self.figures.clone()) {
             Ok(thread) => self.running = Some((thread, orders)),
             // The next reload tries again.
             Err(error) => tracing::error!(%error, "it is not measured what splitting is worth"),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use pepd_admin::wire::{Compared, GainInterval, Measured, PairWorth, Worth as WireWorth};
 use pepd_config::{Config, PerMyriad};
-use pepd_net::{WATCHED_ROUTED, WATCHED_SPLIT};
+use pepd_net::{Plan, WATCHED_ROUTED, WATCHED_SPLIT};
 use pepd_packet::Passing;
 use pepd_relay::runtime_thread;
 use pepd_sys::nflog::{self, Log, Logged, MESSAGE_BYTES, Way};
@@ -16,7 +16,8 @@ use pepd_worth::{Arm, FEWEST, Finding, Gain, Place, Summary, Watcher, Worth};
 use tokio::io::Interest;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::{Order, WorthFigures};
+use super::chooser::{Chooser, Pair, RENEWAL};
+use super::{Opened, Order, WorthFigures};
 use crate::daemon::ticks;
 
 /// The connections that are watched at once.
@@ -35,15 +36,18 @@ pub(super) struct Thread(JoinHandle<()>);
 impl Thread {
     /// Starts it.
     pub(super) fn start(
-        log: Log,
+        opened: Opened,
         config: &Config,
+        plan: &Plan,
         inbox: UnboundedReceiver<Order>,
         figures: WorthFigures,
     ) -> io::Result<Self> {
+        let Opened { log, choices } = opened;
         let work = Work {
             watcher: Watcher::new(MOST),
             worth: Worth::default(),
             is_new: true,
+            chooser: Chooser::new(choices, config, plan),
             config: config.clone(),
             log,
             figures,
@@ -72,6 +76,7 @@ struct Work {
     worth: Worth<String>,
     /// Whether a connection has ended since it was compared last.
     is_new: bool,
+    chooser: Chooser,
     config: Config,
     log: Log,
     figures: WorthFigures,
@@ -90,10 +95,12 @@ impl Work {
             }
         };
         let mut compared = ticks::interval(COMPARED);
+        let mut renewal = ticks::interval(RENEWAL);
         loop {
             tokio::select! {
                 order = inbox.recv() => match order {
-                    Some(Order::Follow(config)) => {
+                    Some(Order::Follow(config, plan)) => {
+                        self.chooser.follow(&config, &plan, Instant::now());
                         self.config = *config;
                         self.is_new = true;
                     }
@@ -104,6 +111,7 @@ impl Work {
                         guard.clear_ready();
                     }
                 }
+                _ = renewal.tick() => self.chooser.tick(Instant::now()),
                 _ = compared.tick() => {
                     self.watcher.expire(Instant::now());
                     self.compare();
@@ -154,7 +162,11 @@ impl Work {
             Some(self.config.campuses.get(id.0)?.name.clone())
         };
         if let (Some(from), Some(to)) = (campus(ended.client.ip()), campus(ended.server.ip())) {
-            self.worth.add(from, to, &ended, now);
+            let pair = (from, to);
+            if self.chooser.add(&pair, &ended, now) {
+                self.worth.forget(&pair);
+            }
+            self.worth.add(pair, &ended, now);
             self.is_new = true;
         }
     }
@@ -164,12 +176,16 @@ impl Work {
         if !std::mem::take(&mut self.is_new) {
             return;
         }
-        let unsplit = self.config.measure.unsplit.unwrap_or(PerMyriad(0));
+        let unsplit = self.config.measured().unwrap_or(PerMyriad(0));
         let pairs = self.worth.findings(Instant::now()).into_iter();
-        let pairs = pairs.map(|pair| PairWorth {
-            client_campus: pair.from,
-            server_campus: pair.to,
-            compared: pair.findings.iter().map(compared).collect(),
+        let pairs = pairs.map(|pair| {
+            let ends: Pair = (pair.from, pair.to);
+            PairWorth {
+                choice: self.chooser.shown(&ends),
+                client_campus: ends.0,
+                server_campus: ends.1,
+                compared: pair.findings.iter().map(compared).collect(),
+            }
         });
         self.figures.set(Some(WireWorth {
             unsplit: f64::from(unsplit.0) / f64::from(PerMyriad::WHOLE.0),

@@ -17,7 +17,7 @@ use socket2::SockRef;
 
 use super::place::{curl, curl_with};
 use crate::harness::{LIMIT, PEPD};
-use crate::streams::while_busy;
+use crate::streams::{download, while_busy};
 
 /// The types of which a daemon on one box of this kernel cannot tell, since it has no modem and no tunnels,
 /// and the field that has the first. The daemon on paper does.
@@ -237,6 +237,7 @@ fn the_daemon_answers_as_the_document_says() -> Result<()> {
         status.is_ok_and(|status| status["alarms"] != json!([]))
     })?;
     get(&world, seen, "/v1/status")?;
+    measure(&world, seen, &mut daemon)?;
     all_is_seen(seen)?;
     overwhelm(&world, seen)?;
     ask(&world, seen, ["POST", "/v1/drain", "/v1/drain"])?;
@@ -247,6 +248,21 @@ fn the_daemon_answers_as_the_document_says() -> Result<()> {
     seen.check("POST", reload, &status, &serde_json::from_str(&body)?)?;
     drop(pairs);
     daemon.stop().map(drop)
+}
+
+/// Has half of some connections routed and compared, for a while.
+fn measure(world: &World, seen: &mut Seen, daemon: &mut Pepd) -> Result<()> {
+    let before = config(world);
+    daemon.reload(&format!("{before}\n[measure]\nunsplit = \"50%\"\n"))?;
+    let listener = world.listen(Family::V4)?;
+    for _ in 0..100 {
+        download(world, &listener, 100)?;
+    }
+    wait_until(LIMIT, "there is enough to compare", || {
+        let status = get(world, seen, "/v1/status").unwrap_or_default();
+        status["worth"]["pairs"][0]["compared"][0]["gain"].is_object()
+    })?;
+    daemon.reload(&before).map(drop)
 }
 
 /// Asks for the history of a connection, given its address, and of a leg, as soon as there is one.

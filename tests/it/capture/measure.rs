@@ -1,7 +1,7 @@
 //! `[measure]`: some connections are routed and watched beside some that are split.
 
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::Write as _;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use rstest::rstest;
 use serde_json::Value;
 
 use crate::harness::PEPD;
+use crate::streams::download;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -32,25 +33,6 @@ fn compared(socket: &Path, quantity: &str) -> Result<Option<Value>> {
     );
     let all = pair["compared"].as_array().context("compared")?;
     Ok(all.iter().find(|it| it["quantity"] == quantity).cloned())
-}
-
-/// A transfer: the client asks with a byte, and has so many from the server, which then closes.
-fn download(world: &World, listener: &TcpListener, bytes: usize) -> Result<()> {
-    let to = listener.local_addr()?;
-    let mut client = connect(world.client(), to)?;
-    let (mut server, _) = accept(listener)?;
-    client.write_all(b"?")?;
-    server.read_exact(&mut [0])?;
-    server.write_all(&vec![b'.'; bytes])?;
-    drop(server);
-    read_all(&mut client, bytes)
-}
-
-fn read_all(client: &mut TcpStream, bytes: usize) -> Result<()> {
-    let mut all = Vec::new();
-    client.read_to_end(&mut all)?;
-    ensure!(all.len() == bytes, "{} of {bytes} bytes", all.len());
-    Ok(())
 }
 
 fn count(world: &World, counter: &str) -> Result<u64> {

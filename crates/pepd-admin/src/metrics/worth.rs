@@ -32,6 +32,17 @@ pub(super) fn write(families: &mut Families<'_>, worth: Option<&Worth>) -> fmt::
     )?;
     families.gauges(
         &Family::new(
+            "pepd_auto_splits",
+            "Whether most new connections between two campuses are split, where that depends on what splitting is \
+             worth there.",
+        ),
+        worth.pairs.iter().filter_map(|pair| {
+            let labels = campuses(&pair.client_campus, &pair.server_campus);
+            Some((labels, f64::from(u8::from(pair.choice?.splits))))
+        }),
+    )?;
+    families.gauges(
+        &Family::new(
             "pepd_worth_ratio",
             "How many times as fast connections are that are split: the estimate, and the ends of its 95 % \
              interval.",

@@ -37,6 +37,12 @@ function rows(pair, fewest) {
   });
 }
 
+/** What becomes of new connections, where that depends on it. */
+function choice({ client_campus, server_campus, choice: chosen }) {
+  const explores = chosen.explores ? " for now: it is found out on half of them" : "";
+  return `${client_campus} → ${server_campus}: auto ${chosen.splits ? "splits" : "routes"} new connections${explores}.`;
+}
+
 let shown = "";
 
 export function showWorth({ worth }) {
@@ -47,5 +53,7 @@ export function showWorth({ worth }) {
   say(byId("worth-share"), percent(worth.unsplit));
   const all = worth.pairs.flatMap((pair) => rows(pair, worth.fewest));
   const none = html("tr", {}, html("td", { colspan: 7, class: "quiet" }, "No connection that is watched has ended yet."));
+  const choices = worth.pairs.filter((pair) => pair.choice).map((pair) => html("li", {}, choice(pair)));
+  byId("worth-choices").replaceChildren(...choices);
   byId("worth-pairs").tBodies[0].replaceChildren(...(all.length ? all : [none]));
 }

@@ -39,4 +39,4 @@ pub use status::{
     ReloadState, Status,
 };
 pub use survival::{Deaths, Survival, Takeover};
-pub use worth::{Compared, GainInterval, Measured, PairWorth, Worth};
+pub use worth::{Compared, GainInterval, Measured, PairWorth, Worth, WorthChoice};

@@ -24,6 +24,21 @@ pub struct PairWorth {
     pub server_campus: String,
     /// What is compared.
     pub compared: Vec<Compared>,
+    /// What becomes of new connections where that depends on what splitting is worth; none where it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub choice: Option<WorthChoice>,
+}
+
+/// What becomes of new connections between two campuses.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct WorthChoice {
+    /// Whether most are split; else most are routed.
+    pub splits: bool,
+    /// Whether it is being found out what splitting is worth, for which half of them are measured.
+    pub explores: bool,
+    /// How often it has changed whether most are split.
+    pub changes: u64,
 }
 
 /// Connections that were split beside some that were not.

@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use pepd_packet::{Mark, Rate, Size, SourcePrefix};
+use pepd_packet::{Mark, PerMyriad, Rate, Size, SourcePrefix};
 
 pub use self::admin::{Admin, AdminSocket};
 pub use self::link::{LinkSource, Modem, WhileGone};
@@ -70,6 +70,20 @@ impl Config {
         holds_acks(&self.rules)
     }
 
+    /// Tells whether it is found out between which campuses splitting pays.
+    pub fn chooses(&self) -> bool {
+        let by_rule = |rule: &Rule| rule.action == Action::Auto;
+        self.capture.split == Split::Auto || self.rules.iter().any(by_rule)
+    }
+
+    /// Returns the share of connections that is routed and watched, to see what splitting is worth: what the
+    /// file says, and 4 % where it says nothing but it is to be found out between which campuses it pays.
+    pub fn measured(&self) -> Option<PerMyriad> {
+        const TO_CHOOSE: PerMyriad = PerMyriad(400);
+        let to_choose = self.chooses().then_some(TO_CHOOSE);
+        self.measure.unsplit.or(to_choose)
+    }
+
     /// Returns the campus that `address` belongs to: the one with the longest prefix that holds it.
     /// `None` if it lies in no campus, and its connections are therefore not pepd's.
     pub fn campus_of(&self, address: IpAddr) -> Option<CampusId> {
@@ -124,11 +138,22 @@ pub enum Handshake {
     Early,
 }
 
+/// Which connections are split that no rule is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Split {
+    /// All.
+    Always,
+    /// Those between campuses where it pays, as is found out.
+    Auto,
+}
+
 /// `[capture]`: how connections are diverted to pepd.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capture {
     /// TCP port of the TPROXY listeners; outside the ephemeral range.
     pub port: u16,
+    /// Which connections are split that no rule is about.
+    pub split: Split,
     /// The moment at which a client's SYN is answered, unless a rule says otherwise.
     pub handshake: Handshake,
     /// The firewall mark on packets that are to be delivered to pepd: its value is never 0 and lies
@@ -414,6 +439,8 @@ pub struct Rule {
 pub enum Action {
     /// Split the connection into two legs.
     Split,
+    /// Split it if that pays between its campuses, as is found out; else route it.
+    Auto,
     /// Route it as if pepd were not there.
     Bypass,
     /// Route it; when the link to one of its ends goes, its ACKs and packets are held.

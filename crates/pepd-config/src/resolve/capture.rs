@@ -6,7 +6,7 @@ use crate::bounds;
 use crate::context::Context;
 use crate::field::Field;
 use crate::keys;
-use crate::model::{Capture, Handshake, Rule, Table, holds_acks, holds_syns};
+use crate::model::{Capture, Handshake, Rule, Split, Table, holds_acks, holds_syns};
 use crate::report::{Problem, Problems, shown};
 use crate::section::Section;
 use crate::units;
@@ -35,10 +35,12 @@ pub(super) fn capture(
         }
     };
     let handshake = section.and_then(|it| it.optional(problems, "handshake", handshake));
+    let split = section.and_then(|it| it.optional(problems, "split", split));
     let mark = section.and_then(|it| it.optional(problems, "mark", mark));
     let table = section.and_then(|it| it.optional(problems, "table", table));
     Some(Capture {
         port,
+        split: split.unwrap_or(Split::Always),
         handshake: handshake.unwrap_or(Handshake::EndToEnd),
         mark: mark.unwrap_or(MARK),
         table: table.unwrap_or(TABLE),
@@ -54,6 +56,18 @@ pub(super) fn handshake(field: Field<'_>) -> Result<Handshake, Problem> {
             "a handshake",
             "write \"end-to-end\" (the client's SYN waits for the destination) or \"early\" (it is \
              answered at once)",
+        )),
+    }
+}
+
+fn split(field: Field<'_>) -> Result<Split, Problem> {
+    match field.text("`always` or `auto`, in quotes", "\"auto\"")? {
+        "always" => Ok(Split::Always),
+        "auto" => Ok(Split::Auto),
+        other => Err(field.malformed(
+            other,
+            "a way to choose",
+            "write \"always\" or \"auto\" (where it pays, which is found out)",
         )),
     }
 }

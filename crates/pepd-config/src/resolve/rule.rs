@@ -53,7 +53,7 @@ fn rule(
     let routed = match action {
         Some(Action::Bypass) => Some("a rule that bypasses pepd has no `handshake`"),
         Some(Action::HoldAcks) => Some("a rule that holds ACKs has no `handshake`"),
-        Some(Action::Split) | None => None,
+        Some(Action::Split | Action::Auto) | None => None,
     };
     if let (Some(problem), Some(_), Some(field)) = (routed, handshake, section.field("handshake")) {
         problems.push(
@@ -64,7 +64,7 @@ fn rule(
         );
     }
     let weight = section.optional(problems, "weight", |field| field.number(bounds::WEIGHT));
-    let is_split = matches!(action, Some(Action::Split) | None);
+    let is_split = matches!(action, Some(Action::Split | Action::Auto) | None);
     if let (false, Some(_), Some(field)) = (is_split, weight, section.field("weight")) {
         problems.push(
             field
@@ -208,12 +208,16 @@ fn ports(field: Field<'_>) -> Result<Spanned<Ports>, Problem> {
 }
 
 fn action(field: Field<'_>) -> Result<Action, Problem> {
-    match field.text("`split`, `bypass` or `hold-acks`, in quotes", "\"bypass\"")? {
+    match field.text(
+        "`split`, `auto`, `bypass` or `hold-acks`, in quotes",
+        "\"bypass\"",
+    )? {
         "split" => Ok(Action::Split),
+        "auto" => Ok(Action::Auto),
         "bypass" => Ok(Action::Bypass),
         "hold-acks" => Ok(Action::HoldAcks),
         other => {
-            let help = "write \"split\", \"bypass\" for connections that pepd shall not touch, or \
+            let help = "write \"split\", \"auto\" (where it pays), \"bypass\" for connections that pepd shall not touch, or \
                         \"hold-acks\" for those that it shall only help through an outage";
             Err(field.malformed(other, "an action", help))
         }

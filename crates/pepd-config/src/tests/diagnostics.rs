@@ -45,6 +45,7 @@ fn whole_file(#[context] case: Context, #[case] text: &str) {
 #[case::port_ephemeral("[capture]\nport = 40000\n")]
 #[case::port_too_large("[capture]\nport = 70000\n")]
 #[case::handshake_unknown("[capture]\nhandshake = \"late\"\n")]
+#[case::split_unknown("[capture]\nsplit = \"never\"\n")]
 #[case::mark_outside_mask("[capture]\nmark = \"0x30000000/0x10000000\"\n")]
 #[case::mark_zero_mask("[capture]\nmark = \"0x0/0x0\"\n")]
 #[case::mark_zero_value("[capture]\nmark = \"0x0/0xff\"\n")]

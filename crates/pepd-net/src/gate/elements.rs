@@ -17,7 +17,11 @@ const NFTA_SET_ELEM_LIST_ELEMENTS: u16 = 3;
 const NFTA_LIST_ELEM: u16 = 1;
 const NFTA_SET_ELEM_KEY: u16 = 1;
 const NFTA_SET_ELEM_TIMEOUT: u16 = 4;
+const NFTA_SET_ELEM_KEY_END: u16 = 10;
 const NFTA_DATA_VALUE: u16 = 1;
+
+/// The ranges that are added by one message.
+const RANGES_AT_ONCE: usize = 256;
 
 /// Changes of elements, in the making.
 pub(super) struct Changes(Batch);
@@ -35,6 +39,34 @@ impl Changes {
         self.element(NFT_MSG_NEWSETELEM, Flags::CREATE, set, key, |element| {
             element.put(NFTA_SET_ELEM_TIMEOUT, &milliseconds.to_be_bytes());
         });
+    }
+
+    /// Adds ranges, each given by its first key and its last, that expire after `ttl`.
+    pub(super) fn add_ranges(&mut self, set: &str, ranges: &[[Vec<u8>; 2]], ttl: Duration) {
+        // The length of an attribute has 16 bits, and that of a range of IPv6 is about 100.
+        for some in ranges.chunks(RANGES_AT_ONCE) {
+            self.add_some_ranges(set, some, ttl);
+        }
+    }
+
+    fn add_some_ranges(&mut self, set: &str, ranges: &[[Vec<u8>; 2]], ttl: Duration) {
+        let milliseconds = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).max(1);
+        self.0
+            .change(NFT_MSG_NEWSETELEM, Flags::CREATE, Family::INET, |list| {
+                list.put_text(NFTA_SET_ELEM_LIST_TABLE, TABLE);
+                list.put_text(NFTA_SET_ELEM_LIST_SET, set);
+                list.nest(NFTA_SET_ELEM_LIST_ELEMENTS, |elements| {
+                    for [first, last] in ranges {
+                        elements.nest(NFTA_LIST_ELEM, |element| {
+                            let ends = [(NFTA_SET_ELEM_KEY, first), (NFTA_SET_ELEM_KEY_END, last)];
+                            for (kind, key) in ends {
+                                element.nest(kind, |value| value.put(NFTA_DATA_VALUE, key));
+                            }
+                            element.put(NFTA_SET_ELEM_TIMEOUT, &milliseconds.to_be_bytes());
+                        });
+                    }
+                });
+            });
     }
 
     /// Deletes an element; the batch fails with ENOENT if it is not there.

@@ -6,9 +6,11 @@
 //! have run out, a descriptor or a process; it is one message on a socket that was opened at start.
 //!
 //! What is needed of nf_tables is two message types with six attributes ([`elements`]), on a socket of
-//! its own ([`sets`]). What is held while a link is away is switched in the same way ([`away`]).
+//! its own ([`sets`]). What is held while a link is away, and what is
+//! routed because splitting does not pay, is switched in the same way ([`away`], [`choices`]).
 
 pub(crate) mod away;
+pub(crate) mod choices;
 mod elements;
 mod sets;
 

@@ -65,6 +65,26 @@ impl Sets {
         Ok(())
     }
 
+    /// Has a set of ranges hold these and no others, each given by its first key and its last, in one
+    /// transaction.
+    pub(super) fn replace(
+        &self,
+        set: DynamicSet,
+        ranges: &[[Vec<u8>; 2]],
+        ttl: Duration,
+    ) -> Result<(), GateError> {
+        let replaced = self.transact(|changes| {
+            changes.flush(set.name());
+            changes.add_ranges(set.name(), ranges, ttl);
+        });
+        replaced.map_err(|source| {
+            GateError::new(
+                format!("cannot replace what the nft set {set} holds"),
+                source,
+            )
+        })
+    }
+
     /// Deletes an element that may be gone already, or whose table is.
     pub(super) fn take(&self, set: DynamicSet, key: &[u8]) -> Result<(), GateError> {
         self.delete_from(set, |changes| changes.delete(set.name(), key))

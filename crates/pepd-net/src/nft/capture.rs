@@ -2,8 +2,8 @@
 //! hooks call them is in [`super::forward`] and [`super::untrack`].
 
 use super::expr::{
-    FIRST_SYN, FOREIGN, asymmetric_routes, digit, end_of_rules, ends, gate_closed, half_open, icmp,
-    ip, marked, remember, rule_lines, set_bits, set_mark, shut_gate, source,
+    FIRST_SYN, FOREIGN, asymmetric_routes, choice, digit, ends, gate_closed, half_open, icmp, ip,
+    marked, remember, rule_lines, set_bits, set_mark, shut_gate, source,
 };
 use super::measure::is_measured;
 use super::names::{DynamicSet, SYN_KEY};
@@ -40,7 +40,10 @@ pub(super) fn rule_chain(ruleset: &mut Ruleset, plan: &Plan) {
         .iter()
         .enumerate()
         .flat_map(|(index, rule)| rule_lines(plan, index, rule))
-        .chain([format!("goto {}", end_of_rules(plan, plan.handshake))])
+        .chain([format!(
+            "goto {}",
+            choice(plan, plan.handshake, plan.measure.is_some_and(|it| it.auto))
+        )])
         .collect();
     ruleset.chain("rules", None, &lines);
 }

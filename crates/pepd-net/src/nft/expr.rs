@@ -55,6 +55,13 @@ pub(super) fn rule_lines(plan: &Plan, index: usize, rule: &Rule) -> Vec<String> 
                 "split",
             )
         }
+        Action::Auto => {
+            let handshake = rule.handshake.unwrap_or(plan.handshake);
+            (
+                format!("counter goto {}", choice(plan, handshake, plan.chooses())),
+                "auto",
+            )
+        }
         Action::Bypass => ("counter counter name bypassed accept".to_owned(), "bypass"),
         Action::HoldAcks => (
             format!("counter counter name {} accept", HOLD_ACKS.0),
@@ -207,6 +214,15 @@ pub(super) fn end_of_rules(plan: &Plan, handshake: Handshake) -> &'static str {
     match handshake {
         Handshake::EndToEnd if plan.holds() => "hold",
         Handshake::Early | Handshake::EndToEnd => "early",
+    }
+}
+
+/// Names the chain in which the first pass of a SYN ends, where it may be `chosen` by its path.
+pub(super) fn choice(plan: &Plan, handshake: Handshake, chosen: bool) -> String {
+    let end = end_of_rules(plan, handshake);
+    match chosen {
+        true => format!("choose_{end}"),
+        false => end.to_owned(),
     }
 }
 

@@ -72,7 +72,7 @@ fn rule_chain(plan: &Plan) -> Vec<String> {
 fn both_ways(plan: &Plan, index: usize, rule: &Rule) -> Vec<String> {
     let (end, about) = match rule.action {
         Action::HoldAcks => ("goto hold_acks", "hold-acks"),
-        Action::Split => ("accept", "split"),
+        Action::Split | Action::Auto => ("accept", "split"),
         Action::Bypass => ("accept", "bypass"),
     };
     let end = format!("{end} comment \"rule {}: {about}\"", index + 1);

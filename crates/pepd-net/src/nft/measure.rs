@@ -11,11 +11,18 @@
 //! short transfers are seen whole and long ones to a twentieth of a second.
 
 use super::expr::{FIRST_SYN, digit, ip};
-use super::names::{DynamicSet, MEASURED, WATCHED_ROUTED, WATCHED_SPLIT};
+use super::names::{AUTO, DynamicSet, MEASURED, WATCHED_ROUTED, WATCHED_SPLIT};
 use super::text::Ruleset;
 use crate::plan::Plan;
 use crate::prefix::Family;
 use crate::request::{Measure, PerMyriad};
+
+/// The first hash of connections that are split and watched.
+const COMPARED: u16 = PerMyriad::WHOLE.0 / 2;
+
+/// How many of the hashes are routed, and how many split and watched, between campuses of which it is being
+/// found out what splitting is worth.
+const EXPLORED: u16 = PerMyriad::WHOLE.0 / 4;
 
 /// What a connection's hash begins with: any number.
 const SEED: &str = "0x70657064";
@@ -60,12 +67,55 @@ pub(super) fn measure_chains(ruleset: &mut Ruleset, plan: &Plan) {
                 "meta nfproto ipv{} {} vmap {{ {} : goto unsplit, {} : goto compared }}",
                 digit(family),
                 hash(family, From::Client),
-                share(measure, Arm::Unsplit),
-                share(measure, Arm::Split),
+                share(part(measure), Arm::Unsplit),
+                share(part(measure), Arm::Split),
             )
         })
         .collect();
     ruleset.chain("measured", None, &lines);
+}
+
+/// Writes the chains of SYNs that are routed where splitting does not pay on their path, and else go on to be
+/// split. What is measured in any case is not asked: it would not be chosen at random any more. Where it is being
+/// found out, half of all are measured.
+pub(super) fn choice_chains(ruleset: &mut Ruleset, plan: &Plan) {
+    let Some(measure) = plan.measure.filter(|_| plan.chooses()) else {
+        return;
+    };
+    let mut lines = Vec::new();
+    for &family in &plan.families {
+        let (ip, n) = (ip(family), digit(family));
+        let hash = hash(family, From::Client);
+        let [measured, explored] = [part(measure), EXPLORED]
+            .map(|part| [Arm::Unsplit, Arm::Split].map(|arm| share(part, arm)));
+        // What is measured in any case is the next chain's.
+        lines.push(format!(
+            "meta nfproto ipv{n} {hash} {{ {} }} return",
+            measured.join(", ")
+        ));
+        let [unsplit, split] = explored;
+        lines.push(format!(
+            "{ip} saddr . {ip} daddr @{} {hash} vmap {{ {unsplit} : goto unsplit, {split} : goto compared }}",
+            DynamicSet::Explored(family)
+        ));
+        lines.push(format!(
+            "{ip} saddr . {ip} daddr @{} counter name {} goto routed",
+            DynamicSet::Auto(family),
+            AUTO.0
+        ));
+    }
+    ruleset.chain("choose", None, &lines);
+    for end in ["early", "hold"] {
+        if end == "early" || plan.holds() {
+            // First, so that what is not split for another reason is not said to be for this one.
+            let lines = [
+                "jump admission".to_owned(),
+                "jump choose".to_owned(),
+                format!("goto {end}"),
+            ];
+            ruleset.chain(&format!("choose_{end}"), None, &lines);
+        }
+    }
 }
 
 /// Writes the chains that pass on the headers of what is watched.
@@ -103,13 +153,24 @@ pub(super) fn watch_chains(ruleset: &mut Ruleset, plan: &Plan) {
         )];
         for &family in &plan.families {
             let (ip, n) = (ip(family), digit(family));
-            lines.extend(from.iter().map(|&from| {
-                format!(
-                    "meta nfproto ipv{n} meta l4proto tcp {} {} {ip} saddr @all{n} {ip} daddr @all{n} goto watch{n}",
-                    hash(family, from),
-                    share(measure, arm),
-                )
-            }));
+            for &from in from {
+                let hash = hash(family, from);
+                lines.push(format!(
+                    "meta nfproto ipv{n} meta l4proto tcp {hash} {} {ip} saddr @all{n} {ip} daddr @all{n} goto watch{n}",
+                    share(part(measure), arm),
+                ));
+                if plan.chooses() {
+                    let ends = match from {
+                        From::Client => format!("{ip} saddr . {ip} daddr"),
+                        From::Server => format!("{ip} daddr . {ip} saddr"),
+                    };
+                    lines.push(format!(
+                        "meta nfproto ipv{n} meta l4proto tcp {hash} {} {ends} @{} goto watch{n}",
+                        share(EXPLORED, arm),
+                        DynamicSet::Explored(family)
+                    ));
+                }
+            }
         }
         ruleset.base_chain(name, &lines);
     }
@@ -122,12 +183,18 @@ enum Arm {
     Split,
 }
 
-fn share(measure: Measure, arm: Arm) -> String {
-    let share = measure.unsplit.0.clamp(1, PerMyriad::WHOLE.0 / 2);
-    match arm {
-        Arm::Unsplit => format!("0-{}", share - 1),
-        Arm::Split => format!("{share}-{}", 2 * share - 1),
-    }
+/// Gives the hashes of the connections of which so many are `part`.
+fn share(part: u16, arm: Arm) -> String {
+    let first = match arm {
+        Arm::Unsplit => 0,
+        Arm::Split => COMPARED,
+    };
+    format!("{first}-{}", first + part - 1)
+}
+
+/// Gives how many of the hashes are those of connections that are routed.
+fn part(measure: Measure) -> u16 {
+    measure.unsplit.0.clamp(1, PerMyriad::WHOLE.0 / 2)
 }
 
 /// Hashes a connection, by a segment that comes from one of its ends.

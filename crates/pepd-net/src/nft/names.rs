@@ -81,6 +81,13 @@ pub(crate) const HOLD_ACKS: (&str, &str) =
 /// The counter that is there only where some connections are routed to see what splitting is worth.
 pub(crate) const MEASURED: (&str, &str) = ("measured", "routed: to see what splitting is worth");
 
+/// The counter that is there only where it is decided by path whether splitting pays.
+pub(crate) const AUTO: (&str, &str) = ("auto", "routed: splitting does not pay on their path");
+
+/// The most pairs of ranges of addresses between which connections can be routed because splitting does not
+/// pay there.
+pub const AUTO_RANGES: usize = 1024;
+
 /// What NFLOG says with the first SYN of a connection that is routed and watched.
 pub const WATCHED_ROUTED: &str = "routed";
 
@@ -116,13 +123,14 @@ pub(crate) const COMPLETING: (&str, &str) =
     ("completing", "packets to handshakes, or to TIME_WAIT");
 
 /// The counters of SYNs that went on unsplit, and what an operator is told about each.
-pub(crate) const UNSPLIT: [(&str, &str); 13] = [
+pub(crate) const UNSPLIT: [(&str, &str); 14] = [
     ("bypassed", "SYNs routed: a rule exempts them"),
     (
         "hold_acks",
         "SYNs routed: their ACKs are held when a link goes",
     ),
     ("measured", "SYNs routed: to see what splitting is worth"),
+    ("auto", "SYNs routed: splitting does not pay on their path"),
     (
         "gate_closed",
         "SYNs routed: the daemon was full, flooded, ending, or not well",
@@ -178,6 +186,10 @@ pub(crate) enum DynamicSet {
     /// How much was said of the connections of a family that are watched, by the addresses and ports of
     /// each direction.
     Watched(Family),
+    /// The pairs of ranges of source and destination of a family between which splitting does not pay.
+    Auto(Family),
+    /// The pairs between which it is being found out whether it does.
+    Explored(Family),
 }
 
 /// The two sets of the gate. They are renewed in turn: while an element is replaced, a packet that
@@ -188,7 +200,7 @@ pub(crate) const GATES: [DynamicSet; 2] = [DynamicSet::Gate, DynamicSet::SecondG
 
 impl DynamicSet {
     /// Every dynamic set, in the order in which a table has them.
-    pub(crate) const ALL: [DynamicSet; 19] = [
+    pub(crate) const ALL: [DynamicSet; 23] = [
         DynamicSet::Gate,
         DynamicSet::SecondGate,
         DynamicSet::Readers,
@@ -208,6 +220,10 @@ impl DynamicSet {
         DynamicSet::Ended(Family::V6),
         DynamicSet::Watched(Family::V4),
         DynamicSet::Watched(Family::V6),
+        DynamicSet::Auto(Family::V4),
+        DynamicSet::Auto(Family::V6),
+        DynamicSet::Explored(Family::V4),
+        DynamicSet::Explored(Family::V6),
     ];
 
     /// Returns the set's name in the table.
@@ -232,6 +248,10 @@ impl DynamicSet {
             DynamicSet::Ended(Family::V6) => "ended6",
             DynamicSet::Watched(Family::V4) => "watched4",
             DynamicSet::Watched(Family::V6) => "watched6",
+            DynamicSet::Auto(Family::V4) => "auto4",
+            DynamicSet::Auto(Family::V6) => "auto6",
+            DynamicSet::Explored(Family::V4) => "explored4",
+            DynamicSet::Explored(Family::V6) => "explored6",
         }
     }
 
@@ -251,6 +271,7 @@ impl DynamicSet {
             | DynamicSet::FullSources(_)
             | DynamicSet::AsymmetricRoutes(_)
             | DynamicSet::FloodedDestinations(_) => "timeout",
+            DynamicSet::Auto(_) | DynamicSet::Explored(_) => "interval, timeout",
         }
     }
 
@@ -272,6 +293,7 @@ impl DynamicSet {
             DynamicSet::FloodedDestinations(_) => 2 * FLOODED_DESTINATIONS,
             DynamicSet::SynRates | DynamicSet::RoutedSyns | DynamicSet::HeldSyns => 16384,
             DynamicSet::HalfOpen(_) | DynamicSet::Ended(_) | DynamicSet::Watched(_) => 65536,
+            DynamicSet::Auto(_) | DynamicSet::Explored(_) => 2 * AUTO_RANGES,
         }
     }
 
@@ -318,8 +340,12 @@ impl DynamicSet {
             DynamicSet::FullSources(Family::V6) | DynamicSet::FloodedDestinations(Family::V6) => {
                 Some("ipv6_addr")
             }
-            DynamicSet::AsymmetricRoutes(Family::V4) => Some("ipv4_addr . ipv4_addr"),
-            DynamicSet::AsymmetricRoutes(Family::V6) => Some("ipv6_addr . ipv6_addr"),
+            DynamicSet::AsymmetricRoutes(Family::V4)
+            | DynamicSet::Auto(Family::V4)
+            | DynamicSet::Explored(Family::V4) => Some("ipv4_addr . ipv4_addr"),
+            DynamicSet::AsymmetricRoutes(Family::V6)
+            | DynamicSet::Auto(Family::V6)
+            | DynamicSet::Explored(Family::V6) => Some("ipv6_addr . ipv6_addr"),
             DynamicSet::SynRates
             | DynamicSet::RoutedSyns
             | DynamicSet::HeldSyns

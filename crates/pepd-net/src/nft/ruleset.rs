@@ -67,7 +67,9 @@
 //!
 //! Where it is measured what splitting is worth, `measured` is the last that `early` and `hold` ask: it routes a
 //! share, and has as many others watched. `watch_routed`, `watch_received` and `watch_sent` pass on the headers
-//! of these. See the module `measure`.
+//! of these. Where it depends on the path whether a connection is split, it comes by `choose_early` or
+//! `choose_hold`, which routes it if its addresses are in `auto4` or `auto6`, and measures many of those in
+//! `explored4` or `explored6`. See the module `measure`.
 //!
 //! Where there are tunnels, `guard` comes before all of this, and `clamp` looks at what is routed:
 //! see the modules `tunnel_filter` and `mss_clamp`.
@@ -83,10 +85,10 @@ use super::expr::{digit, joined};
 use super::forward::{copying_tables, forward_chains};
 use super::held_syn::{answer_chains, first_chain, hold_chains, unread_chains};
 use super::hold_acks::hold_acks_chains;
-use super::measure::{measure_chains, watch_chains};
+use super::measure::{choice_chains, measure_chains, watch_chains};
 use super::mss_clamp::clamp_chains;
 use super::names::{
-    COMPLETING, COUNTERS, DynamicSet, HOLD_ACKS, HOLD_COUNTERS, MEASURED, PASSAGE_COUNTERS,
+    AUTO, COMPLETING, COUNTERS, DynamicSet, HOLD_ACKS, HOLD_COUNTERS, MEASURED, PASSAGE_COUNTERS,
 };
 use super::passage::passage_chains;
 use super::text::Ruleset;
@@ -111,6 +113,9 @@ pub(crate) fn write(plan: &Plan, earlier: Earlier<'_>) -> Ruleset {
         }
         if plan.measure.is_some() {
             ruleset.counters(&[MEASURED]);
+        }
+        if plan.chooses() {
+            ruleset.counters(&[AUTO]);
         }
         dynamic_sets(&mut ruleset, plan);
     }
@@ -137,6 +142,7 @@ fn capturing_chains(ruleset: &mut Ruleset, plan: &Plan) {
     if plan.holds() {
         hold_chains(ruleset, plan);
     }
+    choice_chains(ruleset, plan);
     rule_chain(ruleset, plan);
     for (index, campus) in plan.campuses.iter().enumerate() {
         campus_chains(ruleset, plan, index, campus);
@@ -167,6 +173,9 @@ fn dynamic_sets(ruleset: &mut Ruleset, plan: &Plan) {
             DynamicSet::Away => plan.hold_acks.is_some(),
             DynamicSet::Watched(family) => {
                 plan.measure.is_some() && plan.families.contains(&family)
+            }
+            DynamicSet::Auto(family) | DynamicSet::Explored(family) => {
+                plan.chooses() && plan.families.contains(&family)
             }
             DynamicSet::HalfOpen(family) | DynamicSet::Ended(family) => {
                 plan.families.contains(&family)

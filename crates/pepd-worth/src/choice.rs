@@ -1,0 +1,393 @@
+//! Whether splitting pays between two campuses, found out and followed.
+//!
+//! For a while many connections are measured, as many split as not, until it can be told whether splitting
+//! pays. Then all go that way but for a few of each kind, which tell when the path has become another: that
+//! is when the times of those that go the way of most are others than they were. It is found out anew then,
+//! and once an hour in any case.
+//!
+//! What counts is how long whole transfers take, of the size of which there are most. A tenth is not worth a
+//! split connection.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use crate::figures::{Arms, Quantity};
+use crate::gain::{FEWEST, Gain, differ};
+use crate::watcher::{Arm, Ended};
+
+/// The connections of each kind after which it is decided in any case.
+const ENOUGH: usize = 100;
+
+/// The gain below which splitting is not worth it.
+const LEAST: f64 = 1.1;
+
+/// What splitting may gain at most for it to be said early that it is not worth it.
+const MOST: f64 = 1.2;
+
+/// The time after which it is found out anew.
+const AGAIN: Duration = Duration::from_secs(3600);
+
+/// The time after which it may be found out anew because the path seems to be another one: noise must not have
+/// half of all connections measured for good.
+const REST: Duration = Duration::from_secs(30);
+
+/// The last connections that are compared with those before them to notice that the path is another one.
+const RECENT: usize = 8;
+
+/// Those before them.
+const REFERENCE: usize = 64;
+
+/// By what factor the times are others then, at least.
+const OTHER: f64 = 1.5;
+
+/// What was decided.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Decision {
+    /// Whether most connections are split from now on.
+    pub splits: bool,
+    /// Whether that is another way than before.
+    pub is_change: bool,
+    /// What transfers it was decided on.
+    pub quantity: Quantity,
+    /// What splitting is worth.
+    pub gain: Gain,
+    /// How many connections of each kind were compared.
+    pub compared: Arms<usize>,
+}
+
+/// Why it is found out anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Nothing is known yet.
+    New,
+    /// The times of transfers are others than they were.
+    OtherPath,
+    /// An hour has passed.
+    Hour,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Exploring,
+    Settled,
+}
+
+/// Whether splitting pays between two campuses.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    splits: bool,
+    stage: Stage,
+    since: Instant,
+    why: Why,
+    /// When it has changed last, or was decided first, and what splitting was worth then.
+    decided: Option<(Instant, f64)>,
+    /// Of each size, what was measured in this exploration.
+    times: [Arms<Vec<f64>>; Quantity::ALL.len()],
+    /// The last times of those that go the way of most, of each size.
+    last: [VecDeque<f64>; Quantity::ALL.len()],
+}
+
+impl Choice {
+    /// Begins, at `now`, with splitting, and finds out.
+    pub fn new(now: Instant) -> Self {
+        Self {
+            splits: true,
+            stage: Stage::Exploring,
+            since: now,
+            why: Why::New,
+            decided: None,
+            times: Default::default(),
+            last: Default::default(),
+        }
+    }
+
+    /// Returns whether most connections are split.
+    pub fn splits(&self) -> bool {
+        self.splits
+    }
+
+    /// Returns why it is being found out, if it is.
+    pub fn explores(&self) -> Option<Why> {
+        (self.stage == Stage::Exploring).then_some(self.why)
+    }
+
+    /// Takes a connection that was measured; returns what is decided because of it.
+    pub fn add(&mut self, ended: &Ended, now: Instant) -> Option<Decision> {
+        let (quantity, time) = Quantity::of_whole(ended);
+        match self.stage {
+            Stage::Exploring => self.explore(quantity, ended.arm, time, now),
+            Stage::Settled => {
+                let is_of_most = (ended.arm == Arm::Split) == self.splits;
+                if is_of_most && self.is_other_path(quantity, time, now) {
+                    self.begin(Why::OtherPath, now);
+                }
+                None
+            }
+        }
+    }
+
+    /// Finds out anew if it is time to.
+    pub fn tick(&mut self, now: Instant) {
+        let is_settled = self.stage == Stage::Settled;
+        if is_settled && now.saturating_duration_since(self.since) >= AGAIN {
+            self.begin(Why::Hour, now);
+        }
+    }
+
+    fn begin(&mut self, why: Why, now: Instant) {
+        self.stage = Stage::Exploring;
+        self.since = now;
+        self.why = why;
+        self.times = Default::default();
+    }
+
+    fn explore(
+        &mut self,
+        quantity: Quantity,
+        arm: Arm,
+        time: f64,
+        now: Instant,
+    ) -> Option<Decision> {
+        let arms = self.times.get_mut(quantity as usize)?;
+        arms.of(arm).push(time);
+        let compared = Arms {
+            split: arms.split.len(),
+            unsplit: arms.unsplit.len(),
+        };
+        let fewest = compared.split.min(compared.unsplit);
+        if fewest < FEWEST {
+            return None;
+        }
+        let gain = Gain::of(&arms.unsplit, &arms.split)?;
+        let splits = if gain.low > 1.0 && gain.factor >= LEAST {
+            true
+        } else if gain.high < MOST && gain.factor < LEAST {
+            false
+        } else if fewest >= ENOUGH {
+            gain.factor >= LEAST
+        } else {
+            return None;
+        };
+        let splits = match self.is_too_soon(gain, now) {
+            true => self.splits,
+            false => splits,
+        };
+        let is_change = splits != self.splits;
+        if is_change || self.decided.is_none() {
+            self.decided = Some((now, gain.factor));
+        }
+        let decision = Decision {
+            splits,
+            is_change,
+            quantity,
+            gain,
+            compared,
+        };
+        self.settle(splits, now);
+        Some(decision)
+    }
+
+    /// Returns whether it has changed less than an hour ago, and what splitting is worth is about what it was
+    /// then: that is noise, and no other path.
+    fn is_too_soon(&self, gain: Gain, now: Instant) -> bool {
+        self.decided.is_some_and(|(at, factor)| {
+            let ratio = gain.factor / factor;
+            now.saturating_duration_since(at) < AGAIN && (1.0 / OTHER..OTHER).contains(&ratio)
+        })
+    }
+
+    fn settle(&mut self, splits: bool, now: Instant) {
+        self.splits = splits;
+        self.stage = Stage::Settled;
+        self.since = now;
+        let most = if splits { Arm::Split } else { Arm::Unsplit };
+        for (last, arms) in self.last.iter_mut().zip(&mut self.times) {
+            let times = arms.of(most);
+            let first = times.len().saturating_sub(REFERENCE);
+            *last = times.drain(first..).collect();
+        }
+        self.times = Default::default();
+    }
+
+    /// Notes how long one took that went the way of most; returns whether the last of them took another time than
+    /// those before.
+    fn is_other_path(&mut self, quantity: Quantity, time: f64, now: Instant) -> bool {
+        let Some(last) = self.last.get_mut(quantity as usize) else {
+            return false;
+        };
+        last.push_back(time);
+        if last.len() > REFERENCE + RECENT {
+            last.pop_front();
+        }
+        let is_rested = now.saturating_duration_since(self.since) >= REST;
+        let Some(before) = last.len().checked_sub(RECENT).filter(|_| is_rested) else {
+            return false;
+        };
+        let all = last.make_contiguous();
+        let (before, recent) = all.split_at(before);
+        before.len() >= FEWEST && differ(recent, before, OTHER)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::rngs::Xoshiro256PlusPlus;
+    use rand::{RngExt as _, SeedableRng as _};
+
+    use super::*;
+
+    /// The share of each kind that is measured when all is known, and while it is found out.
+    const MEASURED: f64 = 0.04;
+    const EXPLORED: f64 = 0.25;
+
+    /// A campus whose connections come one by one and choose as the kernel does.
+    struct Campus {
+        random: Xoshiro256PlusPlus,
+        choice: Choice,
+        now: Instant,
+        /// The time of a transfer that is split, in seconds, how much longer it takes if it is not, and how
+        /// much the logarithm of either scatters.
+        time: f64,
+        gain: f64,
+        scatter: f64,
+        per_second: f64,
+        changes: Vec<Duration>,
+        begun: Instant,
+    }
+
+    impl Campus {
+        fn new(seed: u64, gain: f64) -> Self {
+            let now = Instant::now();
+            Self {
+                random: Xoshiro256PlusPlus::seed_from_u64(seed),
+                choice: Choice::new(now),
+                now,
+                time: 0.5,
+                gain,
+                scatter: 0.4,
+                per_second: 10.0,
+                changes: Vec::new(),
+                begun: now,
+            }
+        }
+
+        /// Makes a connection; returns whether it is split.
+        fn connect(&mut self) -> bool {
+            self.now += Duration::from_secs_f64(1.0 / self.per_second);
+            self.choice.tick(self.now);
+            let place: f64 = self.random.random();
+            let measured = if self.choice.explores().is_some() {
+                EXPLORED
+            } else {
+                MEASURED
+            };
+            let arm = if place < measured {
+                Some(Arm::Unsplit)
+            } else if (0.5..0.5 + measured).contains(&place) {
+                Some(Arm::Split)
+            } else {
+                None
+            };
+            let Some(arm) = arm else {
+                return self.choice.splits();
+            };
+            // A sum of uniform numbers is as good as normal here.
+            let normal: f64 = (0..12).map(|_| self.random.random::<f64>()).sum::<f64>() - 6.0;
+            let factor = if arm == Arm::Unsplit { self.gain } else { 1.0 };
+            let ended = Ended {
+                client: "10.1.0.2:4000".parse().unwrap(),
+                server: "10.2.0.2:80".parse().unwrap(),
+                arm,
+                first_byte: Duration::from_millis(1),
+                whole: Duration::from_secs_f64(self.time * factor * (normal * self.scatter).exp()),
+                bytes: 50_000,
+            };
+            if self
+                .choice
+                .add(&ended, self.now)
+                .is_some_and(|it| it.is_change)
+            {
+                self.changes.push(self.now - self.begun);
+            }
+            arm == Arm::Split
+        }
+
+        fn connect_often(&mut self, times: usize) -> usize {
+            (0..times).filter(|_| self.connect()).count()
+        }
+    }
+
+    #[test]
+    fn what_gains_nothing_is_routed_within_200_connections() {
+        let late = (0..200).filter(|seed| {
+            let mut campus = Campus::new(*seed, 1.0);
+            campus.scatter = 0.1;
+            campus.connect_often(200);
+            campus.connect_often(1000) > 50
+        });
+        assert!(late.count() <= 10);
+    }
+
+    #[test]
+    fn what_gains_is_split_within_200_connections() {
+        let late = (0..200).filter(|seed| {
+            let mut campus = Campus::new(*seed, 3.0);
+            campus.connect_often(200);
+            campus.connect_often(1000) < 950
+        });
+        assert!(late.count() <= 10);
+    }
+
+    #[test]
+    fn a_path_that_becomes_another_is_followed_within_a_minute() {
+        let late = (0..200).filter(|seed| {
+            let mut campus = Campus::new(*seed, 1.0);
+            campus.scatter = 0.2;
+            campus.connect_often(3000);
+            if campus.choice.splits() {
+                return true;
+            }
+            // Longer, and more so if it is not split.
+            (campus.time, campus.gain, campus.scatter) = (3.0, 3.0, 0.4);
+            campus.connect_often(600);
+            if !campus.choice.splits() {
+                return true;
+            }
+            campus.connect_often(3000);
+            (campus.time, campus.gain, campus.scatter) = (0.5, 1.0, 0.2);
+            campus.connect_often(600);
+            campus.choice.splits()
+        });
+        let late = late.count();
+        assert!(late <= 20, "{late} of 200");
+    }
+
+    /// A day of a campus where splitting makes no difference, or hardly any.
+    #[test]
+    fn noise_has_it_change_at_most_once_an_hour() {
+        for seed in 0..24_u8 {
+            let mut campus =
+                Campus::new(seed.into(), [1.0, 1.05, 1.1, 0.95][usize::from(seed % 4)]);
+            campus.per_second = 2.0;
+            campus.connect_often(2 * 86_400);
+            let hours = campus.changes.windows(2).map(|two| two[1] - two[0]);
+            let least = hours.min().unwrap_or(Duration::MAX);
+            assert!(
+                least >= Duration::from_secs(3000),
+                "{seed}: {:?}",
+                campus.changes
+            );
+        }
+    }
+
+    #[test]
+    fn it_is_found_out_anew_after_an_hour() {
+        let mut campus = Campus::new(1, 3.0);
+        campus.connect_often(1000);
+        assert_eq!(campus.choice.explores(), None);
+        campus.choice.tick(campus.now + AGAIN);
+        assert_eq!(campus.choice.explores(), Some(Why::Hour));
+        // Most go on as before.
+        assert!(campus.choice.splits());
+    }
+}
