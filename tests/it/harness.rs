@@ -5,8 +5,8 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
-use pepd_testbed::{raise_descriptor_limit, run};
+use anyhow::{Context as _, Result, ensure};
+use pepd_testbed::{World, raise_descriptor_limit, run};
 
 /// The daemon, as cargo has built it for these tests.
 pub const PEPD: &str = env!("CARGO_BIN_EXE_pepd");
@@ -53,4 +53,14 @@ pub fn has_own_process(test: &str) -> Result<bool> {
 /// Returns whether the kernel is one test's alone, which may then change it for all namespaces.
 pub fn has_own_kernel() -> bool {
     env::var_os(OWN_KERNEL).is_some()
+}
+
+/// Returns how many packets a counter of the box's table has counted.
+pub fn count(world: &World, counter: &str) -> Result<u64> {
+    let listed = world
+        .hb()
+        .sh(&format!("nft list counter inet pepd {counter}"))?;
+    let mut words = listed.split_whitespace();
+    words.find(|word| *word == "packets").context("packets")?;
+    Ok(words.next().context("a number")?.parse()?)
 }

@@ -229,6 +229,7 @@ fn the_daemon_answers_as_the_document_says() -> Result<()> {
     })?;
     // By now the sockets have been sampled.
     ask(&world, seen, ["GET", "/v1/flows/{id}", &one])?;
+    measure(&world, seen, &mut daemon)?;
     refuse(&world, seen)?;
     order(&world, seen, &daemon.config_file())?;
     world.hb().sysctl("net.ipv4.ip_forward", "0")?;
@@ -237,7 +238,6 @@ fn the_daemon_answers_as_the_document_says() -> Result<()> {
         status.is_ok_and(|status| status["alarms"] != json!([]))
     })?;
     get(&world, seen, "/v1/status")?;
-    measure(&world, seen, &mut daemon)?;
     all_is_seen(seen)?;
     overwhelm(&world, seen)?;
     ask(&world, seen, ["POST", "/v1/drain", "/v1/drain"])?;
@@ -253,14 +253,16 @@ fn the_daemon_answers_as_the_document_says() -> Result<()> {
 /// Has half of some connections routed and compared, for a while.
 fn measure(world: &World, seen: &mut Seen, daemon: &mut Pepd) -> Result<()> {
     let before = config(world);
-    daemon.reload(&format!("{before}\n[measure]\nunsplit = \"50%\"\n"))?;
+    let auto = before.replace("port = 7300\n", "port = 7300\nsplit = \"auto\"\n");
+    daemon.reload(&format!("{auto}\n[measure]\nunsplit = \"50%\"\n"))?;
     let listener = world.listen(Family::V4)?;
     for _ in 0..100 {
         download(world, &listener, 100)?;
     }
     wait_until(LIMIT, "there is enough to compare", || {
         let status = get(world, seen, "/v1/status").unwrap_or_default();
-        status["worth"]["pairs"][0]["compared"][0]["gain"].is_object()
+        let pair = &status["worth"]["pairs"][0];
+        pair["compared"][0]["gain"].is_object() && pair["choice"].is_object()
     })?;
     daemon.reload(&before).map(drop)
 }

@@ -11,7 +11,7 @@ use pepd_testbed::{Family, Pepd, World, ask, require, wait_until};
 use rstest::rstest;
 use serde_json::Value;
 
-use crate::harness::PEPD;
+use crate::harness::{PEPD, count};
 use crate::streams::download;
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -33,15 +33,6 @@ fn compared(socket: &Path, quantity: &str) -> Result<Option<Value>> {
     );
     let all = pair["compared"].as_array().context("compared")?;
     Ok(all.iter().find(|it| it["quantity"] == quantity).cloned())
-}
-
-fn count(world: &World, counter: &str) -> Result<u64> {
-    let listed = world
-        .hb()
-        .sh(&format!("nft list counter inet pepd {counter}"))?;
-    let mut words = listed.split_whitespace();
-    words.find(|word| *word == "packets").context("packets")?;
-    Ok(words.next().context("a number")?.parse()?)
 }
 
 /// Half of all connections are routed and half are split; each is seen from its SYN to its last byte, and what

@@ -1,5 +1,6 @@
 //! The kernel state that pepd plans, installs, verifies and removes, without a daemon.
 
+mod choices;
 mod gate;
 mod gate_descriptors;
 mod hold;

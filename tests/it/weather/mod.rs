@@ -1,6 +1,7 @@
 //! Bad weather: system calls that fail, and thousands of connections while the daemon is reloaded,
 //! paused, killed and flooded; links that go away and come back, and modems that tell of them.
 
+mod auto;
 mod dlep;
 #[cfg(target_arch = "x86_64")]
 mod faults;

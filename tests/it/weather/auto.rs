@@ -1,0 +1,252 @@
+//! `split = "auto"`: connections are split where that pays, and routed where it does not: on the guest's
+//! virtual clock.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use ipnet::Ipv4Net;
+use nix::poll::PollFlags;
+use pepd_testbed::link::{Loss, Rate, Seed, Shape};
+use pepd_testbed::traffic::{await_event, connect};
+use pepd_testbed::{Family, Link, Pepd, Topology, World, require};
+use rstest::rstest;
+
+use crate::harness::{PEPD, count};
+
+/// What each transfer has.
+const BYTES: usize = 60_000;
+
+/// How many are under way at once, and how long each waits before the next, so that about ten begin in a
+/// second where they are slow.
+const CLIENTS: usize = 24;
+const WAIT: Duration = Duration::from_millis(1500);
+
+/// A path to the server: by a router of this name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Path {
+    /// 2 ms on this side of the box and 2 ms on the other, nothing is lost.
+    Near,
+    /// 200 ms on the other side, of which 5 % are lost, and 2 ms on this one.
+    Far,
+}
+
+impl Path {
+    const ALL: [Self; 2] = [Self::Near, Self::Far];
+
+    fn router(self) -> &'static str {
+        match self {
+            Self::Near => "near",
+            Self::Far => "far",
+        }
+    }
+
+    fn shape(self) -> Result<Shape> {
+        let ms = Duration::from_millis;
+        Ok(match self {
+            Self::Near => Shape::new(ms(1), Rate::mbit(100)),
+            Self::Far => Shape {
+                loss: Loss::independent(0.05),
+                ..Shape::new(ms(100), Rate::mbit(100))
+            },
+        })
+    }
+
+    /// Has the box and the server send each other what they say by this path.
+    fn take(self, world: &World) -> Result<()> {
+        let net = net(self);
+        world
+            .hb()
+            .sh(&format!("ip route replace 10.2.0.2/32 via 10.8.{net}.2"))?;
+        world
+            .server()
+            .sh(&format!("ip route replace default via 10.3.{net}.1"))?;
+        Ok(())
+    }
+}
+
+fn net(path: Path) -> u8 {
+    match path {
+        Path::Near => 1,
+        Path::Far => 2,
+    }
+}
+
+/// The client, the box, and behind it two ways to the server.
+fn world() -> Result<World> {
+    let link = |left: &str, right: &str, net: &str| -> Result<Link> {
+        let end = |end: u8| format!("{net}.{end}/24").parse::<Ipv4Net>();
+        Ok(Link::between(left, right).v4(end(2)?, end(1)?))
+    };
+    let near = Shape::new(Duration::from_millis(1), Rate::mbit(100));
+    let mut description = Topology::describe()
+        .host("client")
+        .router("hb")
+        .host("server")
+        .link(link("client", "hb", "10.1.0")?.emulated(near, Seed(1)))
+        .route("client", "default", "hb");
+    for path in Path::ALL {
+        let (router, net) = (path.router(), net(path));
+        description = description
+            .router(router)
+            .link(
+                link(router, "hb", &format!("10.8.{net}"))?
+                    .emulated(path.shape()?, Seed(net.into())),
+            )
+            .link(link("server", router, &format!("10.3.{net}"))?)
+            .route(router, "default", "hb");
+    }
+    let world = World::custom(description.build()?);
+    world.server().sh("ip address add 10.2.0.2/32 dev lo")?;
+    for path in Path::ALL {
+        let router = world.topology().node(path.router());
+        router.sh(&format!(
+            "ip route add 10.2.0.2/32 via 10.3.{}.2",
+            net(path)
+        ))?;
+    }
+    for node in ["hb", "server", "near", "far"] {
+        let node = world.topology().node(node);
+        node.sh("for each in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 0 > $each; done")?;
+    }
+    Ok(world)
+}
+
+/// Connections one after the other, by many clients, until it is over.
+struct Clients<'w> {
+    world: &'w World,
+    server: SocketAddr,
+    over: AtomicBool,
+    done: AtomicU64,
+}
+
+impl Clients<'_> {
+    fn run(&self) -> Result<()> {
+        while !self.over.load(Relaxed) {
+            let mut client = connect(self.world.client(), self.server)?;
+            let mut all = Vec::new();
+            client.read_to_end(&mut all)?;
+            ensure!(all.len() == BYTES, "{} bytes", all.len());
+            self.done.fetch_add(1, Relaxed);
+            std::thread::park_timeout(WAIT);
+        }
+        Ok(())
+    }
+
+    /// Waits until so many connections more have ended.
+    fn wait_for(&self, connections: u64) {
+        let until = self.done.load(Relaxed) + connections;
+        while self.done.load(Relaxed) < until && !self.over.load(Relaxed) {
+            std::thread::park_timeout(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Gives each that connects what a transfer has, until it is over.
+fn serve(listener: &TcpListener, over: &AtomicBool) -> Result<()> {
+    listener.set_nonblocking(true)?;
+    std::thread::scope(|scope| {
+        while !over.load(Relaxed) {
+            await_event(listener, PollFlags::POLLIN, Duration::from_millis(100))?;
+            while let Ok((server, _)) = listener.accept() {
+                // One whose client has gone has nobody to tell.
+                scope.spawn(move || give(server).ok());
+            }
+        }
+        Ok(())
+    })
+}
+
+fn give(mut server: TcpStream) -> Result<()> {
+    server.set_nonblocking(false)?;
+    server.write_all(&[b'.'; BYTES])?;
+    Ok(())
+}
+
+/// Returns how many connections the box has split and how many routed by now.
+fn counted(world: &World) -> Result<[u64; 2]> {
+    let routed = count(world, "auto")? + count(world, "measured")?;
+    Ok([count(world, "captured")?, routed])
+}
+
+/// Returns which share of the connections is split that begin until so many have ended.
+fn split_of(clients: &Clients<'_>, connections: u64) -> Result<f64> {
+    let before = counted(clients.world)?;
+    clients.wait_for(connections);
+    let after = counted(clients.world)?;
+    let [split, routed] = [0, 1].map(|at| (after[at] - before[at]) as f64);
+    ensure!(
+        split + routed > 0.0,
+        "no connection in {before:?} to {after:?}"
+    );
+    Ok(split / (split + routed))
+}
+
+fn with_clients<T>(path: Path, work: impl FnOnce(&World, &Clients<'_>) -> Result<T>) -> Result<T> {
+    let world = world()?;
+    path.take(&world)?;
+    let config = World::config()
+        .replace("port = 7300\n", "port = 7300\nsplit = \"auto\"\n")
+        .replace("\"cubic\"", "\"bbr\"");
+    let config = format!("{config}\n{}", world.admin());
+    let daemon = Pepd::start(PEPD, world.hb(), &config)?;
+    let listener = world.listen(Family::V4)?;
+    let clients = Clients {
+        world: &world,
+        server: listener.local_addr()?,
+        over: AtomicBool::new(false),
+        done: AtomicU64::new(0),
+    };
+    let done = std::thread::scope(|scope| -> Result<T> {
+        scope.spawn(|| serve(&listener, &clients.over).ok());
+        let all: Vec<_> = (0..CLIENTS)
+            .map(|_| scope.spawn(|| clients.run()))
+            .collect();
+        let done = work(&world, &clients);
+        clients.over.store(true, Relaxed);
+        for one in all {
+            one.join().ok().context("a client panicked")??;
+        }
+        done
+    })?;
+    let (status, log) = daemon.stop()?;
+    ensure!(status.success(), "{log}");
+    Ok(done)
+}
+
+/// Within 200 connections it is known whether splitting pays, and 95 % go that way.
+#[rstest]
+#[case(Path::Near, false)]
+#[case(Path::Far, true)]
+fn connections_are_split_where_that_pays(#[case] path: Path, #[case] pays: bool) -> Result<()> {
+    require!(root, virtual_time, program("nft"));
+    let share = with_clients(path, |_, clients| {
+        clients.wait_for(200);
+        split_of(clients, 600)
+    })?;
+    println!("{path:?}: {share:.3} are split");
+    ensure!(if pays { share > 0.95 } else { share < 0.05 }, "{share}");
+    Ok(())
+}
+
+/// A path that becomes another is followed within a minute.
+#[test]
+fn a_path_that_becomes_another_is_followed() -> Result<()> {
+    require!(root, virtual_time, program("nft"));
+    with_clients(Path::Near, |world, clients| {
+        clients.wait_for(400);
+        for (path, pays) in [(Path::Far, true), (Path::Near, false)] {
+            path.take(world)?;
+            let since = Instant::now();
+            while since.elapsed() < Duration::from_secs(60) {
+                std::thread::park_timeout(Duration::from_secs(1));
+            }
+            let share = split_of(clients, 400)?;
+            println!("now {path:?}: {share:.3} are split");
+            ensure!(if pays { share > 0.9 } else { share < 0.1 }, "{share}");
+        }
+        Ok(())
+    })
+}
