@@ -73,7 +73,8 @@ pub use iptables::tables::open_iptables_lists;
 pub use netlink::NetlinkError;
 pub use nft::error::NftError;
 pub use nft::names::{
-    ASYMMETRIC_ROUTES, FLOODED_DESTINATIONS, FULL_SOURCES, WATCHED_ROUTED, WATCHED_SPLIT,
+    ASYMMETRIC_ROUTES, AUTO_RANGES, FLOODED_DESTINATIONS, FULL_SOURCES, WATCHED_ROUTED,
+    WATCHED_SPLIT,
 };
 pub use plan::Plan;
 pub use prefix::Family;
