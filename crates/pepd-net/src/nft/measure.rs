@@ -36,6 +36,13 @@ const LAST: i32 = i32::MAX - 1;
 /// The first segments of each direction of a connection that are passed on, and those that are later.
 const LIMIT: &str = "limit rate 20/second burst 64 packets";
 
+/// The first SYNs of each kind that are passed on, so that those of a flood, for which nobody will answer, neither
+/// keep the daemon busy nor take all the room for connections that are watched.
+const SYN_LIMIT: &str = "limit rate 120/second burst 120 packets";
+
+/// The segments of all connections of a family that are passed on by one rule.
+const ALL_LIMIT: &str = "limit rate 4000/second burst 4000 packets";
+
 /// The two ways of a segment within its connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum From {
@@ -51,13 +58,12 @@ pub(super) fn is_measured(plan: &Plan) -> Option<String> {
 /// Writes the chain that decides on a first SYN.
 pub(super) fn measure_chains(ruleset: &mut Ruleset, plan: &Plan) {
     let Some(measure) = plan.measure else { return };
-    let routed = format!(
-        "{} counter name {} goto routed",
-        log(measure, Some(WATCHED_ROUTED)),
-        MEASURED.0
-    );
-    let split = log(measure, Some(WATCHED_SPLIT));
-    ruleset.chain("unsplit", None, &[routed]);
+    let routed = [
+        format!("{SYN_LIMIT} {}", log(measure, Some(WATCHED_ROUTED))),
+        format!("counter name {} goto routed", MEASURED.0),
+    ];
+    let split = format!("{SYN_LIMIT} {}", log(measure, Some(WATCHED_SPLIT)));
+    ruleset.chain("unsplit", None, &routed);
     ruleset.chain("compared", None, &[split]);
     let lines: Vec<String> = plan
         .families
@@ -131,8 +137,8 @@ pub(super) fn watch_chains(ruleset: &mut Ruleset, plan: &Plan) {
             &[
                 // It was passed on when it was decided on.
                 format!("{FIRST_SYN} accept"),
-                format!("tcp flags & (fin | syn | rst) != 0 {log} accept"),
-                format!("update @{set} {{ {key} {LIMIT} }} {log}"),
+                format!("tcp flags & (fin | syn | rst) != 0 {ALL_LIMIT} {log} accept"),
+                format!("update @{set} {{ {key} {LIMIT} }} {ALL_LIMIT} {log}"),
             ],
         );
     }
