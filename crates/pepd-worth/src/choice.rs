@@ -24,6 +24,9 @@ const LEAST: f64 = 1.1;
 /// What splitting may gain at most for it to be said early that it is not worth it.
 const MOST: f64 = 1.2;
 
+/// As many times what transfers take, in the median, an exploration lasts at least.
+const LASTS: f64 = 3.0;
+
 /// The time after which it is found out anew.
 const AGAIN: Duration = Duration::from_secs(3600);
 
@@ -83,6 +86,8 @@ pub struct Choice {
     decided: Option<(Instant, f64)>,
     /// Of each size, what was measured in this exploration.
     times: [Arms<Vec<f64>>; Quantity::ALL.len()],
+    /// How long all took that have ended in this exploration, in seconds.
+    lengths: Arms<Vec<f64>>,
     /// The last times of those that go the way of most, of each size.
     last: [VecDeque<f64>; Quantity::ALL.len()],
 }
@@ -97,6 +102,7 @@ impl Choice {
             why: Why::New,
             decided: None,
             times: Default::default(),
+            lengths: Arms::default(),
             last: Default::default(),
         }
     }
@@ -115,7 +121,10 @@ impl Choice {
     pub fn add(&mut self, ended: &Ended, now: Instant) -> Option<Decision> {
         let (quantity, time) = Quantity::of_whole(ended);
         match self.stage {
-            Stage::Exploring => self.explore(quantity, ended.arm, time, now),
+            Stage::Exploring => {
+                note(self.lengths.of(ended.arm), ended.whole.as_secs_f64());
+                self.explore(quantity, ended.arm, time, now)
+            }
             Stage::Settled => {
                 let is_of_most = (ended.arm == Arm::Split) == self.splits;
                 if is_of_most && self.is_other_path(quantity, time, now) {
@@ -139,6 +148,7 @@ impl Choice {
         self.since = now;
         self.why = why;
         self.times = Default::default();
+        self.lengths = Arms::default();
     }
 
     fn explore(
@@ -149,15 +159,16 @@ impl Choice {
         now: Instant,
     ) -> Option<Decision> {
         let arms = self.times.get_mut(quantity as usize)?;
-        arms.of(arm).push(time);
+        note(arms.of(arm), time);
         let compared = Arms {
             split: arms.split.len(),
             unsplit: arms.unsplit.len(),
         };
         let fewest = compared.split.min(compared.unsplit);
-        if fewest < FEWEST {
+        if fewest < FEWEST || !self.has_lasted(now) {
             return None;
         }
+        let arms = self.times.get(quantity as usize)?;
         let gain = Gain::of(&arms.unsplit, &arms.split)?;
         let splits = if gain.low > 1.0 && gain.factor >= LEAST {
             true
@@ -185,6 +196,14 @@ impl Choice {
         };
         self.settle(splits, now);
         Some(decision)
+    }
+
+    /// Returns whether the exploration has lasted for some times what half of either kind take: at first only the
+    /// quick ones have ended, and of the slow kind more are missing.
+    fn has_lasted(&self, now: Instant) -> bool {
+        let Arms { split, unsplit } = &self.lengths;
+        let slower = median(split).max(median(unsplit));
+        now.saturating_duration_since(self.since).as_secs_f64() >= LASTS * slower
     }
 
     /// Returns whether it has changed less than an hour ago, and what splitting is worth is about what it was
@@ -227,6 +246,21 @@ impl Choice {
         let (before, recent) = all.split_at(before);
         before.len() >= FEWEST && differ(recent, before, OTHER)
     }
+}
+
+/// Adds a value to the last ones, which are as many as can be compared in a moment.
+fn note(values: &mut Vec<f64>, value: f64) {
+    if values.len() >= 2 * ENOUGH {
+        values.remove(0);
+    }
+    values.push(value);
+}
+
+/// Returns the median; 0 where there is nothing.
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
 }
 
 #[cfg(test)]
@@ -389,5 +423,18 @@ mod tests {
         assert_eq!(campus.choice.explores(), Some(Why::Hour));
         // Most go on as before.
         assert!(campus.choice.splits());
+    }
+
+    /// Of the slow kind only the quick ones have ended at first.
+    #[test]
+    fn nothing_is_decided_before_the_slow_ones_may_have_ended() {
+        let mut campus = Campus::new(1, 3.0);
+        campus.time = 100.0;
+        campus.per_second = 100.0;
+        campus.connect_often(2000);
+        assert_eq!(campus.choice.explores(), Some(Why::New));
+        campus.now += Duration::from_secs(1000);
+        campus.connect_often(10);
+        assert_eq!(campus.choice.explores(), None);
     }
 }
