@@ -2,8 +2,8 @@
 //!
 //! For a while many connections are measured, as many split as not, until it can be told whether splitting
 //! pays. Then all go that way but for a few of each kind, which tell when the path has become another: that
-//! is when the times of those that go the way of most are others than they were. It is found out anew then,
-//! and once an hour in any case.
+//! is when the times of those that go the way of most are others than they were, or they have a size of which
+//! little is known. It is found out anew then, and once an hour in any case.
 //!
 //! What counts is how long whole transfers take, of the size of which there are most. A tenth is not worth a
 //! split connection.
@@ -90,6 +90,8 @@ pub struct Choice {
     lengths: Arms<Vec<f64>>,
     /// The last times of those that go the way of most, of each size.
     last: [VecDeque<f64>; Quantity::ALL.len()],
+    /// Of which size the last of them were of which too few had been before to compare them with, in a row.
+    unknown: Option<(Quantity, usize)>,
 }
 
 impl Choice {
@@ -104,6 +106,7 @@ impl Choice {
             times: Default::default(),
             lengths: Arms::default(),
             last: Default::default(),
+            unknown: None,
         }
     }
 
@@ -219,6 +222,7 @@ impl Choice {
         self.splits = splits;
         self.stage = Stage::Settled;
         self.since = now;
+        self.unknown = None;
         let most = if splits { Arm::Split } else { Arm::Unsplit };
         for (last, arms) in self.last.iter_mut().zip(&mut self.times) {
             let times = arms.of(most);
@@ -238,13 +242,20 @@ impl Choice {
         if last.len() > REFERENCE + RECENT {
             last.pop_front();
         }
-        let is_rested = now.saturating_duration_since(self.since) >= REST;
-        let Some(before) = last.len().checked_sub(RECENT).filter(|_| is_rested) else {
-            return false;
+        let before = last.len().saturating_sub(RECENT);
+        let (before, recent) = last.make_contiguous().split_at(before);
+        let is_other = if before.len() >= FEWEST {
+            self.unknown = None;
+            differ(recent, before, OTHER)
+        } else {
+            let count = match self.unknown {
+                Some((unknown, count)) if unknown == quantity => count + 1,
+                _ => 1,
+            };
+            self.unknown = Some((quantity, count));
+            count >= RECENT
         };
-        let all = last.make_contiguous();
-        let (before, recent) = all.split_at(before);
-        before.len() >= FEWEST && differ(recent, before, OTHER)
+        is_other && now.saturating_duration_since(self.since) >= REST
     }
 }
 
@@ -284,6 +295,7 @@ mod tests {
         time: f64,
         gain: f64,
         scatter: f64,
+        bytes: u64,
         per_second: f64,
         changes: Vec<Duration>,
         begun: Instant,
@@ -299,6 +311,7 @@ mod tests {
                 time: 0.5,
                 gain,
                 scatter: 0.4,
+                bytes: 50_000,
                 per_second: 10.0,
                 changes: Vec::new(),
                 begun: now,
@@ -334,7 +347,7 @@ mod tests {
                 arm,
                 first_byte: Duration::from_millis(1),
                 whole: Duration::from_secs_f64(self.time * factor * (normal * self.scatter).exp()),
-                bytes: 50_000,
+                bytes: self.bytes,
             };
             if self
                 .choice
@@ -422,6 +435,22 @@ mod tests {
         campus.choice.tick(campus.now + AGAIN);
         assert_eq!(campus.choice.explores(), Some(Why::Hour));
         // Most go on as before.
+        assert!(campus.choice.splits());
+    }
+
+    #[test]
+    fn transfers_of_another_size_are_found_out_anew() {
+        let mut campus = Campus::new(1, 1.0);
+        campus.scatter = 0.1;
+        campus.connect_often(1000);
+        assert_eq!(campus.choice.explores(), None);
+        (campus.bytes, campus.time, campus.gain) = (500_000, 3.0, 3.0);
+        let before = campus.now;
+        while campus.choice.explores().is_none() && campus.now - before < AGAIN {
+            campus.connect();
+        }
+        assert_eq!(campus.choice.explores(), Some(Why::OtherPath));
+        campus.connect_often(300);
         assert!(campus.choice.splits());
     }
 
