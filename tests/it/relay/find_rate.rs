@@ -81,8 +81,8 @@ fn a_paused_daemon_slows_down() -> Result<()> {
     let pairs = [world.pair(Family::V4)?];
     while_busy(&pairs, || {
         wait_until(LIMIT, "the rate is found", || state(&world) == "found")?;
-        // Enough for what follows.
-        wait_until(LIMIT, "eight megabytes wait", || waiting(world.hb()) > 8e6)?;
+        // Enough for what follows: half a minute at the rate that was found.
+        wait_until(LIMIT, "24 megabytes wait", || waiting(world.hb()) > 24e6)?;
         let usual = most(&pacing(world.hb())?);
         daemon.pause()?;
         let slower = wait_until(LIMIT, "an eighth of the rate", || {
