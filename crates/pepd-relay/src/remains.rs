@@ -33,7 +33,16 @@ impl Remains {
     /// Takes everything that is a relay's out of what its process has `left`. If that died `of` something
     /// that it did itself, the connections that it had in hand may be the cause.
     pub fn take(slots: &Arc<Slots>, left: &mut Left, of_itself: bool) -> Self {
-        let Found { connections, lost } = slots.find(left, of_itself);
+        let Found {
+            mut connections,
+            lost,
+        } = slots.find(left, of_itself);
+        // Most of thousands are idle: those that are not go on before them, and what has little to say before
+        // what has much.
+        connections.sort_by_key(|connection| match connection.waiting {
+            0 => u64::MAX,
+            waiting => waiting,
+        });
         let mut remains = Self {
             connections,
             lost,
@@ -115,13 +124,18 @@ impl Remains {
 
     /// Takes a share of the connections and clients, for one of `workers` that have none yet.
     pub(crate) fn take_share(&mut self, workers: usize) -> Share {
-        let share = |all: usize| all.div_ceil(workers.max(1));
-        let (connections, clients) = (share(self.connections.len()), share(self.clients.len()));
         Share {
-            connections: self.connections.drain(..connections).collect(),
-            clients: self.clients.drain(..clients).collect(),
+            connections: deal(&mut self.connections, workers),
+            clients: deal(&mut self.clients, workers),
         }
     }
+}
+
+/// Takes every so many'th, in their order.
+fn deal<T>(all: &mut Vec<T>, workers: usize) -> Vec<T> {
+    let mut place = 0..;
+    all.extract_if(.., |_| place.next().unwrap_or(0) % workers.max(1) == 0)
+        .collect()
 }
 
 /// What one worker goes on with.

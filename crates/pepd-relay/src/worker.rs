@@ -183,9 +183,8 @@ async fn run(
     beat: Arc<Beat>,
 ) {
     // First of all: they have waited.
-    for found in share.connections {
-        tokio::spawn(connection::go_on(Arc::clone(&context), found));
-    }
+    let going_on = connection::go_on_with_all(Arc::clone(&context), share.connections);
+    tokio::spawn(essential(going_on));
     accept::serve_all(&context, share.clients);
     tokio::spawn(essential(async move {
         let mut interval = tokio::time::interval(BEAT);

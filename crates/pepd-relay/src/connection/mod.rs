@@ -41,8 +41,25 @@ pub(crate) fn serve(context: Arc<Context>, accepted: Accepted) -> impl Future<Ou
     carry(context, establishing)
 }
 
+/// The connections that are gone on with before those that have gone on already may run.
+const TOGETHER: usize = 32;
+
+/// Goes on with all connections that another process has left, a few at a time: what has happened on those that
+/// go on is seen to in between.
+pub(crate) async fn go_on_with_all(context: Arc<Context>, found: Vec<FoundConnection>) {
+    let mut begun = 0;
+    for found in found {
+        tokio::spawn(go_on(Arc::clone(&context), found));
+        begun += 1;
+        if begun % TOGETHER == 0 {
+            // Until the others have had their turn, and the reactor.
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
 /// Goes on with a connection that another process has left.
-pub(crate) fn go_on(context: Arc<Context>, found: FoundConnection) -> impl Future<Output = ()> {
+fn go_on(context: Arc<Context>, found: FoundConnection) -> impl Future<Output = ()> {
     let taking_over = Box::pin(take_over(Arc::clone(&context), found));
     carry(context, taking_over)
 }

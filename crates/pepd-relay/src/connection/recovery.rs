@@ -39,6 +39,8 @@ pub(crate) struct Figures {
     pub(crate) unacknowledged: u64,
     /// Bytes that were read from it; a FIN that was received counts as one, read or not.
     pub(crate) read: u64,
+    /// Bytes that have come and were not read.
+    pub(crate) unread: u64,
 }
 
 /// How far a leg's connection has come in the kernel.

@@ -32,6 +32,7 @@ pub(super) async fn take_over(
         legs: [client, upstream],
         fates,
         ways: [(up, up_pipe), (down, down_pipe)],
+        waiting: _,
         after_an_outage,
     } = found;
     let shared = &context.shared;

@@ -42,6 +42,8 @@ pub(crate) struct FoundConnection {
     pub(crate) fates: Both<Fate>,
     /// The direction from the client and the other one, each with its pipe.
     pub(crate) ways: Both<(Recovered, Option<Pipe>)>,
+    /// The bytes that wait in it to be delivered.
+    pub(crate) waiting: u64,
     /// Whether a link has been gone while the process lived.
     pub(crate) after_an_outage: bool,
 }
@@ -261,6 +263,8 @@ fn take(connection: NotedConnection, identity: Identity) -> Result<FoundConnecti
         slot,
         legs,
         fates,
+        waiting: figures.iter().map(|leg| leg.unread).sum::<u64>()
+            + ways.iter().map(|way| way.in_pipe as u64).sum::<u64>(),
         ways: [(ways[0], up), (ways[1], down)],
         after_an_outage: false,
     })
@@ -345,6 +349,7 @@ pub(crate) fn figures(fd: BorrowedFd<'_>, connected: bool) -> std::io::Result<Fi
         written: written.saturating_sub(u64::from(connected)),
         unacknowledged,
         read: info.received_bytes.saturating_sub(unread),
+        unread,
     })
 }
 

@@ -287,6 +287,7 @@ impl SimSocket {
             written: early + self.sent + u64::from(self.fin_sent),
             unacknowledged: 0,
             read: early + self.read + u64::from(self.fin),
+            unread: 0,
         }
     }
 
