@@ -18,7 +18,7 @@ const ALONE: f64 = 0.8;
 const JUST_BELOW: f64 = 0.97;
 
 /// An IP packet's bytes for each of payload: full ones, with TCP's timestamps.
-const WITH_HEADERS: f64 = 1500.0 / 1448.0;
+pub(super) const WITH_HEADERS: f64 = 1500.0 / 1448.0;
 
 /// Returns the round trips of a leg under load if they are far above the least.
 fn far_above(state: &LegState) -> Option<LoadedRtt> {

@@ -1,6 +1,7 @@
 //! What the figures say about what could be better: which leg limits the connections between two
 //! campuses, and which key of the configuration to turn.
 
+mod held_back;
 mod load;
 
 use crate::wire::{
@@ -261,7 +262,9 @@ impl<'a> Direction<'a> {
     fn outgoing_key(&self) -> String {
         let name = &self.outgoing.profile;
         let facts = self.seen.facts(name);
-        if let Some(text) = self.send_buffer(name, facts) {
+        let legs = self.flows.iter().map(|flow| flow.2);
+        let hosts = held_back::by_hosts(legs, self.outgoing.rtt);
+        if let Some(text) = hosts.or_else(|| self.send_buffer(name, facts)) {
             return text;
         }
         let lately = self.state().and_then(|state| state.resent).unwrap_or(0.0);
@@ -272,7 +275,9 @@ impl<'a> Direction<'a> {
             .find_map(|flow| flow.2.congestion.as_deref())
             .or(facts.and_then(|facts| facts.congestion.as_deref()));
         if loss < LOSSY {
-            return "no key of its own would help: it carries what its bandwidth allows".to_owned();
+            let rate = held_back::by_rate(name, facts, control, self.most(), self.state());
+            let allowed = "no key of its own would help: it carries what its bandwidth allows";
+            return rate.unwrap_or_else(|| allowed.to_owned());
         }
         let again = format!("{:.1} % of its bytes are sent again", loss * 100.0);
         match control {

@@ -1,3 +1,5 @@
+mod held_back;
+
 use super::*;
 use crate::wire::{
     BufferFigures, DirectionSnapshot, Goodput, HandshakeMode, LegBuffers, LinkReport, LoadedRtt,
@@ -19,6 +21,7 @@ struct Case {
     automatic: Option<SizedBy>,
     rate: Option<u64>,
     buffer_limited: f64,
+    window_limited: f64,
     /// The leg near, as all its connections have shown it.
     near: Option<LegState>,
 }
@@ -34,6 +37,7 @@ const ORDINARY: Case = Case {
     automatic: None,
     rate: None,
     buffer_limited: 0.0,
+    window_limited: 0.0,
     near: None,
 };
 
@@ -98,6 +102,7 @@ fn flow(case: &Case) -> FlowSnapshot {
             rtt,
             busy: Some(10.0),
             send_buffer_limited: Some(10.0 * case.buffer_limited),
+            receive_window_limited: Some(10.0 * case.window_limited),
             ..TcpFigures::default()
         }),
         buffers: case.automatic.map(|why| {
