@@ -71,7 +71,7 @@ pub enum Command {
     ///
     /// The running pepd becomes the program that is now at its path. Where that does not come up, it
     /// becomes what it was. Exit status: 69 if there is no daemon, or this program cannot take over from
-    /// it; 70 if the old one goes on.
+    /// it; 70 if it was begun and the old one goes on; 75 if neither is there any more (docs/upgrade.md).
     Upgrade(UpgradeArgs),
     /// Tell a running daemon what is known of the link under a leg, as a modem's script may.
     ///
@@ -297,11 +297,21 @@ pub struct LinkArgs {
     #[arg(value_name = "STATE", value_parser = link_reports())]
     pub report: LinkReport,
     /// With `going-down`: how long it will be gone, such as 10s.
-    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long = "for", value_name = "TIME", value_parser = link_time)]
     pub time: Option<Duration>,
     /// Which daemon.
     #[command(flatten)]
     pub target: Target,
+}
+
+/// Reads for how long a link will be gone.
+fn link_time(text: &str) -> Result<Duration, String> {
+    const DAY: Duration = Duration::from_hours(24);
+    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let is_some = !time.is_zero() && time <= DAY;
+    is_some
+        .then_some(time)
+        .ok_or_else(|| "a link is gone for some time, up to a day, such as 10s".to_owned())
 }
 
 fn link_reports() -> impl TypedValueParser<Value = LinkReport> {
@@ -314,11 +324,16 @@ fn link_reports() -> impl TypedValueParser<Value = LinkReport> {
     })
 }
 
+fn flow_id(text: &str) -> Result<u64, &'static str> {
+    text.parse()
+        .map_err(|_| "an ID is a number, the first in the lines of `pepd flows`")
+}
+
 /// One flow.
 #[derive(Debug, Args)]
 pub struct FlowArgs {
     /// Its ID, as `pepd flows` shows it.
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", value_parser = flow_id)]
     pub id: u64,
     /// Which daemon.
     #[command(flatten)]
@@ -339,12 +354,7 @@ pub struct Model {
     #[command(subcommand)]
     pub question: Option<Question>,
     /// The leg from the sender to the box.
-    #[arg(
-        long = "in",
-        value_name = "LEG",
-        requires = "leg_out",
-        required_unless_present = "of"
-    )]
+    #[arg(long = "in", value_name = "LEG", requires = "leg_out")]
     pub leg_in: Option<LegSpec>,
     /// The leg from the box to the receiver.
     #[arg(long = "out", value_name = "LEG", requires = "leg_in")]

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 pub const FOUND: u8 = 1;
 
 /// EX_USAGE: the command line was wrong.
-pub const USAGE: u8 = 64;
+pub const USAGE: u8 = Kind::Usage as u8;
 
 /// The code of [`Failure::unavailable`], for a thread that ends the process.
 pub const UNAVAILABLE: u8 = Kind::Unavailable as u8;
@@ -49,6 +49,8 @@ pub type Result<T = ()> = std::result::Result<T, Failure>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
+    /// EX_USAGE: the command line was wrong.
+    Usage = 64,
     /// EX_UNAVAILABLE: the kernel or the host lacks something.
     Unavailable = 69,
     /// EX_SOFTWARE: something that should not happen.
@@ -62,6 +64,11 @@ enum Kind {
 }
 
 impl Failure {
+    /// Fails because the command line asks for what cannot be; the message says what would be right.
+    pub fn usage(message: impl fmt::Display) -> Self {
+        Self::new(Kind::Usage, format!("pepd: {message}"))
+    }
+
     /// Fails because the kernel or the host lacks something that the message names, with the cure.
     pub fn unavailable(message: impl fmt::Display) -> Self {
         Self::new(Kind::Unavailable, format!("pepd: {message}"))

@@ -1,11 +1,11 @@
 //! `pepd reload`, `pepd drain` and `pepd link`: what a running daemon is told.
 
-use pepd_admin::wire::Status;
+use pepd_admin::wire::{LinkReport, Status};
 
 use crate::cli::{LinkArgs, Target};
 use crate::commands::client::Client;
 use crate::commands::{endpoint, status};
-use crate::exit::Result;
+use crate::exit::{Failure, Result};
 use crate::ui::output::print;
 
 /// Has the daemon read its configuration again, and says what to know beside, or why it does not.
@@ -27,6 +27,11 @@ pub fn drain(target: &Target) -> Result {
 
 /// Tells the daemon what is known of the link under a leg.
 pub fn link(args: &LinkArgs) -> Result {
+    if args.time.is_some() && args.report != LinkReport::GoingDown {
+        return Err(Failure::usage(
+            "--for is for `going-down` alone: how long the link will be gone is said before it goes",
+        ));
+    }
     let address = endpoint::link(&args.leg, args.report, args.time);
     let client = Client::new(&args.target)?;
     client.post(&address)?;

@@ -19,14 +19,34 @@ pub fn model(args: &Model) -> Result {
             let legs = match (&args.of, args.leg_in, args.leg_out) {
                 (Some(pair), ..) => measured::legs(&args.daemon, pair)?,
                 (None, Some(coming), Some(leaving)) => [coming.0, leaving.0],
-                // The command line is refused before.
                 (None, ..) => {
-                    return Err(Failure::configuration(
-                        "pepd: a model needs --in and --out, or --of".to_owned(),
+                    return Err(Failure::usage(
+                        "a model needs two legs, --in LEG and --out LEG, such as rtt=20ms,loss=1%, or --of A:B for \
+                         those that a running daemon measures; `pepd model --help` has more",
                     ));
                 }
             };
             print(split::answer(legs, args)?.as_bytes())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    #[test]
+    fn without_legs_it_is_said_what_is_wanted() {
+        let Command::Model(args) = Cli::try_parse_from(["pepd", "model"]).unwrap().command else {
+            panic!("another command");
+        };
+        let error = model(&args).unwrap_err().to_string();
+        assert!(
+            error.contains("--in LEG") && error.contains("--of A:B"),
+            "{error}"
+        );
     }
 }

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use pepd_model::law::{Alone, Leg, PAYLOAD};
+use pepd_model::law::measured::BBR_MOST;
+use pepd_model::law::{Alone, Control, Leg, PAYLOAD};
 use pepd_model::predict::{
     Counted, Effort, Path, Point, Prediction, Quantiles, least_buffer, over_buffer, over_loss,
 };
@@ -16,13 +17,17 @@ use crate::ui::format;
 use crate::ui::table;
 
 /// The version of the JSON. It changes when something is removed or means something else.
-const SCHEMA: u32 = 1;
+const SCHEMA: u32 = 2;
 
 /// The points of a curve.
 const POINTS: u32 = 20;
 
 /// The largest buffer that is looked at, packets: 3 GB.
 const LARGEST: f64 = 2e6;
+
+/// ρ from which on a queue grows, and below which it settles: within a thousandth of 1 it does neither by itself.
+const GROWS: f64 = 1.001;
+const SETTLES: f64 = 0.999;
 
 /// The answer; times in seconds, rates in bits per second, sizes in bytes.
 #[derive(Debug, Serialize)]
@@ -41,7 +46,9 @@ struct Report {
     buffer_found: bool,
     counts: Counts,
     connections: u32,
-    /// What so many connections take, one direction full.
+    /// What the leg to the receiver has under way, beside the buffer.
+    under_way: f64,
+    /// What so many connections take, one direction full: the buffer, and what is under way behind it.
     memory: Option<f64>,
     starved: f64,
     backpressured: f64,
@@ -87,7 +94,7 @@ struct Place {
 
 /// Answers in text, JSON or SVG.
 pub fn answer(legs: [Leg; 2], args: &Model) -> Result<String> {
-    let report = report(legs, args).map_err(Failure::unavailable)?;
+    let report = report(legs, args).map_err(Failure::usage)?;
     if args.svg {
         return figure::draw(&charts(&report, legs[1].loss.per_packet));
     }
@@ -102,6 +109,20 @@ fn report(mut legs: [Leg; 2], args: &Model) -> std::result::Result<Report, Strin
     for leg in &mut legs {
         leg.rate = leg.rate.or(args.rate.map(leg_spec::packets_a_second));
     }
+    for (name, leg) in ["in", "out"].into_iter().zip(&legs) {
+        if !leg.alone().throughput.is_finite() {
+            return Err(format!(
+                "nothing bounds the leg --{name}: give it a loss, a rate (or --rate) or a window"
+            ));
+        }
+        if leg.control == Control::Bbr && leg.loss.per_packet > BBR_MOST {
+            return Err(format!(
+                "of bbr at a loss of more than {} nothing is known: it was not measured, and no law is; take \
+                 another control for --{name}",
+                format::percent(BBR_MOST)
+            ));
+        }
+    }
     let mut path = Path {
         buffer: args.buffer.map_or(f64::INFINITY, leg_spec::packets),
         counted: match args.counts {
@@ -111,16 +132,15 @@ fn report(mut legs: [Leg; 2], args: &Model) -> std::result::Result<Report, Strin
         ..Path::new(&legs)
     };
     if let Some(share) = args.target {
-        let found = legs.iter().all(|leg| leg.alone().throughput.is_finite());
-        let least = found.then(|| least_buffer(&path, share, LARGEST)).flatten();
+        let least = least_buffer(&path, share, LARGEST);
         path.buffer = least.ok_or_else(|| {
             let percent = format::percent(share);
-            format!("no buffer brings {percent} of the limit: give both legs a loss or a rate, or want less")
+            format!("no buffer brings {percent} of the limit: want less")
         })?;
     }
     let found = path
         .predict(Effort::default())
-        .ok_or("nothing bounds one of the legs: give it a loss, a rate (or --rate) or a window")?;
+        .ok_or("nothing bounds the path: give both legs a loss, a rate (or --rate) or a window")?;
     Ok(fill(&path, &found, args))
 }
 
@@ -150,6 +170,9 @@ fn fill(path: &Path, found: &Prediction, args: &Model) -> Report {
         };
         points.into_iter().map(place).collect()
     };
+    let under_way = found.throughput * path.legs[1].rtt * PAYLOAD;
+    // Without a limit, and more coming than going, both are as long as one looks.
+    let is_bounded = buffer.is_some() || found.rho.is_some_and(|rho| rho < GROWS);
     let bandwidth_delay = found.limit * whole.rtt;
     let most = (4.0 * bandwidth_delay).clamp(100.0, LARGEST);
     Report {
@@ -168,11 +191,15 @@ fn fill(path: &Path, found: &Prediction, args: &Model) -> Report {
         buffer_found: args.target.is_some(),
         counts: args.counts,
         connections: args.connections,
-        memory: buffer.map(|buffer| buffer * f64::from(args.connections)),
+        under_way,
+        memory: buffer.map(|buffer| (buffer + under_way) * f64::from(args.connections)),
         starved: shares.starved,
         backpressured: shares.backpressured,
-        queue: found.queue.map(|it| scaled(it, PAYLOAD)),
-        delay: found.delay.map(|it| scaled(it, 1.0)),
+        queue: found
+            .queue
+            .filter(|_| is_bounded)
+            .map(|it| scaled(it, PAYLOAD)),
+        delay: found.delay.filter(|_| is_bounded).map(|it| scaled(it, 1.0)),
         antibuffer: found.antibuffer.map(|it| scaled(it, PAYLOAD)),
         rho: found.rho,
         class: found.class.map(|class| class.name()),
@@ -253,9 +280,18 @@ fn worth(report: &Report) -> String {
         ),
         None => writeln!(text, "The box may hold as much as there is."),
     };
+    let _ = writeln!(
+        text,
+        "The leg to the receiver has {} under way besides: its own buffer is to hold that twice.",
+        size(report.under_way)
+    );
     if let Some(memory) = report.memory.filter(|_| report.connections > 1) {
         let count = format::count(u64::from(report.connections));
-        let _ = writeln!(text, "{count} connections take {} at most.", size(memory));
+        let _ = writeln!(
+            text,
+            "{count} connections that are full take {}.",
+            size(memory)
+        );
     }
     text
 }
@@ -297,10 +333,14 @@ fn dynamics(report: &Report) -> String {
         format::percent(report.backpressured)
     );
     if let (Some(rho), Some(class)) = (report.rho, report.class) {
-        let settles = if rho < 1.0 {
+        let settles = if rho < SETTLES {
             "settles"
-        } else {
+        } else if rho < GROWS {
+            "has no tendency of its own"
+        } else if report.buffer.is_some() {
             "would grow without backpressure"
+        } else {
+            "grows for as long as there is data, since nothing limits what the box holds (--buffer does)"
         };
         let _ = writeln!(text, "ρ = {rho:.3} ({class}): the queue {settles}.");
     }
@@ -331,75 +371,4 @@ fn size(bytes: f64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use clap::Parser;
-
-    use super::*;
-    use crate::cli::{Cli, Command};
-
-    fn asked(line: &str) -> std::result::Result<Report, String> {
-        let words = ["pepd", "model"].into_iter().chain(line.split(' '));
-        let Command::Model(args) = Cli::try_parse_from(words).unwrap().command else {
-            panic!("another command");
-        };
-        report([args.leg_in.unwrap().0, args.leg_out.unwrap().0], &args)
-    }
-
-    #[test]
-    fn the_papers_table_by_a_kernels_reading() {
-        let line = "--in rtt=40ms,loss=0.4/s,control=reno --out rtt=20ms,loss=0.4/s,control=reno --rate 100Mbit --buffer 144800B";
-        insta::assert_snapshot!(text(&asked(line).unwrap()));
-    }
-
-    #[test]
-    fn the_buffer_for_a_share() {
-        let line = "--in rtt=200ms,loss=0.01% --out rtt=20ms,loss=1% --rate 50Mbit --target 95% --connections 1000";
-        let report = asked(line).unwrap();
-        assert!(report.buffer_found && report.throughput / report.limit > 0.94);
-        insta::assert_snapshot!(text(&report));
-    }
-
-    #[test]
-    fn a_leg_that_nothing_bounds_is_refused() {
-        let error = asked("--in rtt=40ms --out rtt=20ms,loss=1%").unwrap_err();
-        assert!(error.contains("nothing bounds"), "{error}");
-    }
-
-    #[test]
-    fn curves_have_their_points() {
-        let report = asked("--in rtt=40ms,loss=0.4/s --out rtt=20ms,loss=1%").unwrap();
-        assert_eq!((report.over_loss.len(), report.over_buffer.len()), (20, 20));
-        assert!(report.gain > 1.0);
-    }
-
-    #[test]
-    fn a_figure_has_both_curves_and_where_the_path_is() {
-        let report =
-            asked("--in rtt=40ms,loss=0.4/s --out rtt=20ms,loss=1% --buffer 64KiB").unwrap();
-        let charts = charts(&report, 0.01);
-        assert_eq!(charts[0].here, Some(0.01));
-        assert!(
-            charts[1]
-                .here
-                .is_some_and(|here| (here - 65_536.0).abs() < 1500.0)
-        );
-        let svg = figure::draw(&charts).unwrap();
-        assert_eq!(svg.matches("with a box").count(), 2, "{svg}");
-        assert_eq!(svg.matches("#787878").count(), 2, "{svg}");
-        assert_eq!(super::charts(&report, 0.9)[0].here, None);
-    }
-
-    #[test]
-    fn a_question_needs_its_legs() {
-        for line in [
-            "--in rtt=40ms",
-            "--out rtt=40ms",
-            "",
-            "--of a:b --in rtt=1ms",
-        ] {
-            let words = ["pepd", "model"].into_iter();
-            let words = words.chain(line.split(' ').filter(|word| !word.is_empty()));
-            assert!(Cli::try_parse_from(words).is_err(), "{line}");
-        }
-    }
-}
+mod tests;

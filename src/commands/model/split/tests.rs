@@ -1,0 +1,98 @@
+//! What is said of two legs.
+
+use clap::Parser;
+
+use super::*;
+use crate::cli::{Cli, Command};
+
+fn asked(line: &str) -> std::result::Result<Report, String> {
+    let words = ["pepd", "model"].into_iter().chain(line.split(' '));
+    let Command::Model(args) = Cli::try_parse_from(words).unwrap().command else {
+        panic!("another command");
+    };
+    report([args.leg_in.unwrap().0, args.leg_out.unwrap().0], &args)
+}
+
+#[test]
+fn the_papers_table_by_a_kernels_reading() {
+    let line = "--in rtt=40ms,loss=0.4/s,control=reno --out rtt=20ms,loss=0.4/s,control=reno --rate 100Mbit --buffer 144800B";
+    insta::assert_snapshot!(text(&asked(line).unwrap()));
+}
+
+#[test]
+fn the_buffer_for_a_share() {
+    let line = "--in rtt=200ms,loss=0.01% --out rtt=20ms,loss=1% --rate 50Mbit --target 95% --connections 1000";
+    let report = asked(line).unwrap();
+    assert!(report.buffer_found && report.throughput / report.limit > 0.94);
+    insta::assert_snapshot!(text(&report));
+}
+
+#[test]
+fn a_leg_that_nothing_bounds_is_refused() {
+    for target in ["", " --target 90%"] {
+        let error = asked(&format!("--in rtt=40ms --out rtt=20ms,loss=1%{target}")).unwrap_err();
+        assert!(error.contains("nothing bounds the leg --in"), "{error}");
+    }
+}
+
+#[test]
+fn of_bbr_no_more_is_said_than_was_measured() {
+    let line = |loss| format!("--in rtt=10ms --out rtt=60ms,loss={loss},control=bbr --rate 50Mbit");
+    assert!(asked(&line("20%")).is_ok());
+    let error = asked(&line("25%")).unwrap_err();
+    assert!(error.contains("bbr at a loss of more than 20 %"), "{error}");
+}
+
+#[test]
+fn a_queue_without_end_has_no_length() {
+    let line = "--in rtt=10ms --out rtt=500ms,loss=5% --rate 50Mbit";
+    let report = asked(line).unwrap();
+    assert!(report.queue.is_none() && report.delay.is_none());
+    assert!(text(&report).contains("grows for as long as there is data"));
+    let limited = asked(&format!("{line} --buffer 256KiB")).unwrap();
+    assert!(limited.queue.is_some() && limited.delay.is_some());
+}
+
+/// The box's buffer is what the leg from the sender may have under way and unread: small, where that is
+/// short. What the long leg has under way is not in it, but is held all the same.
+#[test]
+fn memory_has_what_is_under_way_behind_the_box_in_it() {
+    let line = "--in rtt=10ms --out rtt=600ms,loss=1%,control=bbr --rate 50Mbit --target 95%";
+    let report = asked(line).unwrap();
+    let buffer = report.buffer.unwrap();
+    assert!(buffer < 1e5 && report.under_way > 3e6, "{report:?}");
+    assert_eq!(report.memory, Some(buffer + report.under_way));
+    assert!(text(&report).contains("its own buffer is to hold that twice"));
+}
+
+#[test]
+fn curves_have_their_points() {
+    let report = asked("--in rtt=40ms,loss=0.4/s --out rtt=20ms,loss=1%").unwrap();
+    assert_eq!((report.over_loss.len(), report.over_buffer.len()), (20, 20));
+    assert!(report.gain > 1.0);
+}
+
+#[test]
+fn a_figure_has_both_curves_and_where_the_path_is() {
+    let report = asked("--in rtt=40ms,loss=0.4/s --out rtt=20ms,loss=1% --buffer 64KiB").unwrap();
+    let charts = charts(&report, 0.01);
+    assert_eq!(charts[0].here, Some(0.01));
+    assert!(
+        charts[1]
+            .here
+            .is_some_and(|here| (here - 65_536.0).abs() < 1500.0)
+    );
+    let svg = figure::draw(&charts).unwrap();
+    assert_eq!(svg.matches("with a box").count(), 2, "{svg}");
+    assert_eq!(svg.matches("#787878").count(), 2, "{svg}");
+    assert_eq!(super::charts(&report, 0.9)[0].here, None);
+}
+
+#[test]
+fn a_question_needs_its_legs() {
+    for line in ["--in rtt=40ms", "--out rtt=40ms", "--of a:b --in rtt=1ms"] {
+        let words = ["pepd", "model"].into_iter();
+        let words = words.chain(line.split(' ').filter(|word| !word.is_empty()));
+        assert!(Cli::try_parse_from(words).is_err(), "{line}");
+    }
+}
