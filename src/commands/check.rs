@@ -2,12 +2,12 @@
 
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
-use pepd_config::{Action, Buffer, Config, Congestion, Dscp, Handshake, Leg, Via};
+use pepd_config::{Action, Buffer, Config, Congestion, Dscp, Handshake, Leg, Split, Via};
 
 use crate::cli::Check;
 use crate::config_file;
 use crate::daemon::controls;
-use crate::doctor::congestion;
+use crate::doctor::{congestion, tunnels};
 use crate::exit::Result;
 use crate::ui::output::print;
 use crate::ui::table;
@@ -22,10 +22,13 @@ pub fn check(Check { file, all }: &Check) -> Result {
     }
     let config = config_file::read(file)?;
     let mut text = describe(&config);
-    let lacks = congestion::refused_here(&config);
-    for (at, (leg, what)) in lacks.iter().enumerate() {
+    let legs = congestion::refused_here(&config).into_iter();
+    let legs = legs.map(|(leg, what)| format!("leg {leg}: {what}"));
+    let peers = tunnels::refused_here(&config).into_iter();
+    let peers = peers.map(|(module, what)| format!("tunnels by {module}: {what}"));
+    for (at, what) in legs.chain(peers).enumerate() {
         let gap = if at == 0 { "\n" } else { "" };
-        text += &format!("{gap}on this host `pepd run` would refuse leg {leg}: {what}\n");
+        text += &format!("{gap}on this host `pepd run` would refuse {what}\n");
     }
     print(text.as_bytes())
 }
@@ -36,10 +39,15 @@ fn describe(config: &Config) -> String {
         Handshake::EndToEnd => "end-to-end: a client is answered when its destination has",
     };
     let mut text = format!(
-        "node {}: {} campuses, {} rules\nhandshake {handshake}\n\n{}",
+        "node {}: {} campuses, {} {}\nhandshake {handshake}\n\n{}",
         config.node.name,
         config.campuses.len(),
         config.rules.len(),
+        if config.rules.len() == 1 {
+            "rule"
+        } else {
+            "rules"
+        },
         table::text(&campuses(config)),
     );
     text = format!(
@@ -49,6 +57,9 @@ fn describe(config: &Config) -> String {
     );
     if let Some(memory) = config.limits.memory {
         text = format!("{text}\nconnections may hold {memory} altogether\n");
+    }
+    if let Some(measured) = measured(config) {
+        text = format!("{text}\n{measured}\n");
     }
     if !config.rules.is_empty() {
         text = format!("{text}\n{}", table::text(&rules(config)));
@@ -61,6 +72,18 @@ fn describe(config: &Config) -> String {
         text += &format!("\nno campus has the leg {}\n", unused.join(", "));
     }
     text
+}
+
+/// Says what is found out about what splitting is worth, where anything is.
+fn measured(config: &Config) -> Option<String> {
+    let share = config.measured()?;
+    let measured = format!(
+        "{share} of the connections that would be split are routed, to see what splitting is worth"
+    );
+    Some(match config.capture.split {
+        Split::Auto => format!("connections are split between campuses where it pays; {measured}"),
+        Split::Always => measured,
+    })
 }
 
 /// Names the legs that no campus has.

@@ -72,11 +72,15 @@ pub fn judge(capture: Capture, config: &Config) -> Vec<Finding> {
         findings.push(Finding::ok("nft", "the kernel takes pepd's table"));
     }
     let no_queue = matches!(capture.backend, Some(Err(_)));
-    findings.extend(
-        obstacles
-            .iter()
-            .filter_map(|error| obstacle(error, no_queue)),
-    );
+    for found in obstacles
+        .iter()
+        .filter_map(|error| obstacle(error, no_queue))
+    {
+        // Each of the kernel's tables meets the same one.
+        if !findings.contains(&found) {
+            findings.push(found);
+        }
+    }
     let nothing = firewall.drops.is_empty()
         && firewall.keeps_back.is_empty()
         && firewall.translates.is_empty()
@@ -144,7 +148,10 @@ fn backend(capture: &Capture, config: &Config) -> Vec<Finding> {
             Finding::stop(ID, error.to_string())
                 .because(format!("{needs} needs it, and `pepd run` ends without"))
                 .cure("modprobe nft_queue")
-                .otherwise(otherwise),
+                .otherwise(format!(
+                    "have an iptables with xt_NFQUEUE (apt-get install iptables), which holds them as well, or \
+                     {otherwise}"
+                )),
         ),
     }
     let taken: Vec<_> = wiring::queues(config)
@@ -320,6 +327,18 @@ mod tests {
         let early = "[capture]\nhandshake = \"early\"\n[[rule]]\naction = \"hold-acks\"\n";
         let findings = judge(capture, &config(early));
         assert_eq!(level(&findings, "hold.queue"), expected);
+    }
+
+    #[test]
+    fn what_every_table_meets_is_said_once() {
+        let mut capture = capture();
+        let denied = || NftError::NotPermitted {
+            stderr: String::new(),
+        };
+        capture.preflight.obstacles = vec![denied().into(), denied().into()];
+        let findings = judge(capture, &config(""));
+        let said = findings.iter().filter(|finding| finding.id == "nft");
+        assert_eq!(said.count(), 1);
     }
 
     #[rstest]

@@ -90,7 +90,8 @@ fn judge_kernel_control(wanted: &str, available: &str, modules: &Modules) -> Fin
     if available.split_whitespace().any(|name| name == wanted) {
         return Finding::ok(ID, format!("{wanted} is there"));
     }
-    let missing = format!("the kernel has no {wanted}; it has: {available}");
+    let others = pepd_relay::without_own_controls(available);
+    let missing = format!("the kernel has no {wanted}; it has: {others}");
     match modules.presence(&module) {
         Presence::Loaded | Presence::Loadable => Finding::ok(
             ID,

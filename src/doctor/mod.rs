@@ -23,7 +23,7 @@ mod render;
 mod source_validation;
 mod sysctl;
 mod tcp;
-mod tunnels;
+pub mod tunnels;
 
 use std::io;
 use std::path::Path;

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use pepd_config::{Config, Peer};
 
-use super::finding::Finding;
+use super::finding::{Finding, Level};
 use super::modules::{Modules, Presence};
 
 /// Gives one finding per module: one for each family of the tunnels' outer addresses and of what
@@ -22,6 +22,15 @@ pub fn judge(modules: &Modules, config: &Config) -> Vec<Finding> {
     wanted
         .into_iter()
         .map(|(module, peers)| judge_module(modules, module, &peers))
+        .collect()
+}
+
+/// Names the modules that the peers' tunnels need and this kernel does not have, each with what that means.
+pub fn refused_here(config: &Config) -> Vec<(String, String)> {
+    let refused = judge(&Modules::gather(), config).into_iter();
+    let refused = refused.filter(|finding| finding.level == Level::Stop);
+    refused
+        .filter_map(|finding| Some((finding.subject?, finding.found)))
         .collect()
 }
 
@@ -61,7 +70,6 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::doctor::finding::Level;
     use crate::doctor::fixture::config;
 
     fn with_peer(local: &str) -> Config {

@@ -50,7 +50,7 @@ pub use limits::{Admission, Pressure};
 pub use listener::ListenError;
 pub use outage::Injector;
 pub use pipe_pool::PIPE_BYTES;
-pub use probe::{ProbeError, probe};
+pub use probe::{ProbeError, probe, without_own_controls};
 pub use remains::Remains;
 pub use sample::sample;
 pub use settings::{

@@ -85,8 +85,17 @@ fn explain(leg: &Leg, source: SocketError) -> ProbeError {
 fn available_congestion_controls() -> String {
     fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").map_or_else(
         |error| format!("(unknown: {error})"),
-        |text| text.trim().to_owned(),
+        |text| without_own_controls(&text),
     )
+}
+
+/// Returns the congestion controls of a list that are not pepd's own. Those are in it under names that begin so,
+/// each for the legs of one daemon; the kernel has one list for all network namespaces.
+pub fn without_own_controls(available: &str) -> String {
+    let others = available
+        .split_whitespace()
+        .filter(|name| !name.starts_with("pepd"));
+    others.collect::<Vec<_>>().join(" ")
 }
 
 /// Returns what Fast Open lacks: it needs both bits of net.ipv4.tcp_fastopen: 1 to send data in a
@@ -100,7 +109,18 @@ fn fast_open_difference(leg: &Leg) -> Option<Difference> {
     (bits & 3 != 3).then(|| Difference {
         leg: leg.name.to_string(),
         option: SocketOption::FastOpen,
-        asked: "net.ipv4.tcp_fastopen=3, client and server".to_owned(),
+        asked: "net.ipv4.tcp_fastopen=3 (sysctl -w net.ipv4.tcp_fastopen=3)".to_owned(),
         given: format!("net.ipv4.tcp_fastopen={bits}"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_control_of_pepds_own_is_nobodys_choice() {
+        let available = "reno bbr cubic pepdf0000196.0 pepdf0000196g1\n";
+        assert_eq!(without_own_controls(available), "reno bbr cubic");
+    }
 }
