@@ -114,3 +114,14 @@ pub(crate) const ALL: &[(&str, &[&str])] = &[
     ("[admin]", ADMIN),
     ("[log]", LOG),
 ];
+
+/// Returns how a table with these keys is written in a line, as those of a leg mostly are.
+pub(crate) fn in_a_line(keys: &[&str]) -> Option<&'static str> {
+    if keys == LEG_LINK {
+        Some("link = { interface = \"wwan0\" }")
+    } else if keys == KEEPALIVE {
+        Some("keepalive = { idle = \"2min\", interval = \"60s\", count = 15 }")
+    } else {
+        None
+    }
+}

@@ -107,14 +107,17 @@ fn read(text: &str, context: &Context, which: Which) -> Result<Vec<Config>, Prob
     }
 }
 
-/// Describes what the TOML parser found: one problem per line, since one slip often makes several.
+/// Describes what the TOML parser found: one problem per line, since one slip often makes several, and the first
+/// of a row that say the same, as an array that is not closed has them on each line after it.
 fn syntax(text: &str, errors: &[toml::de::Error]) -> Problems {
     let mut problems = Problems::default();
     let mut lines = std::collections::HashSet::new();
+    let mut last = None;
     for error in errors {
         let at = error.span().unwrap_or(0..0);
         let before = &text[..text.floor_char_boundary(at.start)];
-        if lines.insert(before.matches('\n').count()) {
+        let repeats = last.replace(error.message()) == Some(error.message());
+        if lines.insert(before.matches('\n').count()) && !repeats {
             problems.push(
                 Problem::new(at, "the file is not valid TOML")
                     .label(error.message())
@@ -132,6 +135,8 @@ fn cure(message: &str) -> &'static str {
          `[[link]]`, `[[dlep]]` and `[[rule]]` may be repeated"
     } else if message.starts_with("string values must be quoted") {
         "put the text in double quotes"
+    } else if message.starts_with("missing comma between array elements") {
+        "close the list that begins above with `]`, or put a comma between its elements"
     } else {
         "TOML is `key = value` lines under `[table]` headers; see https://toml.io"
     }

@@ -39,7 +39,11 @@ impl<'t> Section<'t> {
         problems: &mut Problems,
     ) -> Option<Self> {
         let DeValue::Table(table) = field.value() else {
-            problems.push(field.wrong_type("a table", format!("write `{title}`")));
+            let help = match keys::in_a_line(keys) {
+                Some(line) => format!("write `{line}`"),
+                None => format!("write `{title}`"),
+            };
+            problems.push(field.wrong_type("a table", help));
             return None;
         };
         let section = Self {
