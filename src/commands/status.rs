@@ -98,7 +98,7 @@ fn reload(last: Option<&LastReload>, now: f64) -> String {
     }
 }
 
-/// Says what its processes have died of, and what the last time has cost.
+/// Says how often another process has taken over and why, and what the last time has cost.
 fn survival(survival: Option<&Survival>, now: f64) -> String {
     let Some((survival, last)) = survival.and_then(|it| Some((it, it.last.as_ref()?))) else {
         return String::new();
@@ -108,9 +108,12 @@ fn survival(survival: Option<&Survival>, now: f64) -> String {
         .map(|deaths| format!("{} {}", deaths.cause, deaths.count))
         .collect();
     format!(
-        "its process has died {} times ({}), the last time {} ago: {}; {} connections went on after \
-         {}, {} were reset\n",
-        survival.count(),
+        "another process has taken over {} ({}), the last time {} ago: {}; {} connections went on \
+         after {}, {} were reset\n",
+        match survival.count() {
+            1 => "once".to_owned(),
+            times => format!("{times} times"),
+        },
         causes.join(", "),
         format::age((now - last.time).max(0.0)),
         last.why,
@@ -363,8 +366,13 @@ fn held(held: Option<&Held>) -> String {
     let is_anything = |held: &&Held| held.connections > 0;
     held.filter(is_anything).map_or_else(String::new, |held| {
         format!(
-            "held of {} connections that stay end to end: {} ACKs, {} packets ({})\n",
+            "held of {} {} end to end: {} ACKs, {} packets ({})\n",
             format::count(held.connections),
+            if held.connections == 1 {
+                "connection that stays"
+            } else {
+                "connections that stay"
+            },
             format::count(held.acks),
             format::count(held.packets),
             format::bytes(held.bytes),

@@ -13,6 +13,7 @@ use pepd_telemetry::Counters;
 
 use crate::daemon::prepare::{self, Notes};
 use crate::exit::{Failure, Result};
+use crate::keeper::Death;
 use crate::keeper::board::Board;
 
 /// What the relay is started with, but for its settings.
@@ -120,13 +121,24 @@ fn report(
 ) -> Option<Takeover> {
     let (death, died) = board.last_death()?;
     let pause = pepd_sys::clock::monotonic().saturating_sub(died);
-    tracing::error!(
-        connections,
-        clients,
-        lost = lost.len(),
-        ?pause,
-        "the daemon's process has died, {death}; this one goes on"
-    );
+    let resets = lost.len();
+    if death == Death::Upgrade {
+        tracing::info!(
+            connections,
+            clients,
+            lost = resets,
+            ?pause,
+            "upgraded: this process has taken over"
+        );
+    } else {
+        tracing::error!(
+            connections,
+            clients,
+            lost = resets,
+            ?pause,
+            "the daemon's process has died, {death}; this one goes on"
+        );
+    }
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let takeover = Takeover {
         cause: death.name().to_owned(),

@@ -101,7 +101,8 @@ fn attempt(path: &Path) -> Result<Option<File>> {
             let _ = file.read_to_string(&mut pid);
             if !others_may_lock || is_a_pepd(pid.trim()) {
                 return Err(Failure::temporary(format!(
-                    "pepd runs already in this network namespace (process {}); end it first",
+                    "pepd runs already in this network namespace (process {}); end it first \
+                     (pepd drain, or systemctl stop pepd)",
                     pid.trim()
                 )));
             }

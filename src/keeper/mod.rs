@@ -20,7 +20,8 @@ use nix::unistd::{Pid, getpid, getppid, setpgid};
 use pepd_sys::process::{Side, clone_sharing_descriptors};
 
 use self::board::Stage;
-use self::deaths::{Death, Deaths, Verdict};
+pub use self::deaths::Death;
+use self::deaths::{Deaths, Verdict};
 pub use self::upgrade::path_of_now;
 use self::upgrade::{Begun, Former};
 use self::watch::{Ended, watch};

@@ -60,14 +60,15 @@ impl fmt::Display for Counters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} live, {} pending, {} accepted, {} closed, {} failed, {} unreachable, \
+            "{} live, {} pending, {} accepted, {} closed, {} failed, {} cut, {} unreachable, \
              {} on another port, {} refused and {} unreachable before they were accepted, {} let \
              through",
             self.live.get(),
             self.pending.get(),
             self.accepted.get(),
             self.closed.get(),
-            self.client_failed.get() + self.upstream_failed.get() + self.cut.get(),
+            self.client_failed.get() + self.upstream_failed.get(),
+            self.cut.get(),
             self.unreachable.get(),
             self.other_port.get(),
             self.held_syns_failed[HeldSynFailure::Refused].get(),

@@ -52,6 +52,7 @@ fn choice(pair: &PairWorth) -> Option<String> {
     };
     let changes = match choice.changes {
         0 => String::new(),
+        1 => " (1 change)".to_owned(),
         changes => format!(" ({} changes)", format::count(changes)),
     };
     Some(format!(

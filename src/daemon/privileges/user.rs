@@ -175,7 +175,10 @@ pub(super) fn report(config: &Config) {
     let name = name_of_this_process();
     let asked = config.node.user.as_deref();
     if geteuid().is_root() {
-        tracing::warn!("it stays root, as [node] user asks; without that key it runs as `{OWN}`");
+        tracing::warn!(
+            "it stays root, as [node] user asks; without that key it becomes `{OWN}`, or `{NOBODY}` \
+             where this host has no such user"
+        );
     } else if let Some(asked) = asked
         && asked != name
         && asked != geteuid().to_string()
