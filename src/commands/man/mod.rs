@@ -26,11 +26,22 @@ const SIGNALS: &[(&str, &str)] = &[
     ),
 ];
 
-const ENVIRONMENT: &[(&str, &str)] = &[(
-    "PEPD_LOG",
-    "Which lines pepd run logs: a level (error, warn, info, debug), or a filter as tracing's \
-     EnvFilter takes it. The default is info.",
-)];
+const ENVIRONMENT: &[(&str, &str)] = &[
+    (
+        "PEPD_LOG",
+        "Which lines pepd run logs: a level (error, warn, info, debug), or a filter as tracing's \
+         EnvFilter takes it. The default is info.",
+    ),
+    (
+        "NO_COLOR",
+        "Where it is set, and not empty, nothing is coloured.",
+    ),
+    (
+        "RUNTIME_DIRECTORY",
+        "The directory of the admin socket and the lock, instead of /run/pepd, as systemd sets it \
+         (RuntimeDirectory=).",
+    ),
+];
 
 const FILES: &[(&str, &str)] = &[
     (
