@@ -6,6 +6,7 @@
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, Read, Write};
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -19,10 +20,11 @@ use nix::unistd::{Pid, geteuid};
 use crate::exit::{Failure, Result};
 
 /// The lock of this network namespace, held while a pepd runs in it; the kernel releases it when
-/// the keeper ends, however it ends.
+/// the keeper ends, however it ends. Dropping this does not: a daemon that fails is followed by another one,
+/// whose lock it is then.
 #[derive(Debug)]
 pub struct Lock {
-    file: File,
+    file: ManuallyDrop<File>,
 }
 
 /// The times that the file may have been replaced while it was locked.
@@ -43,7 +45,9 @@ impl Lock {
             if let Some(mut file) = file {
                 file.set_len(0).map_err(lock)?;
                 writeln!(file, "{holder}").map_err(lock)?;
-                return Ok(Self { file });
+                return Ok(Self {
+                    file: ManuallyDrop::new(file),
+                });
             }
         }
         Err(Failure::temporary(format!(
@@ -56,7 +60,9 @@ impl Lock {
 impl From<OwnedFd> for Lock {
     /// Goes on with the lock that a process has taken that has died.
     fn from(fd: OwnedFd) -> Self {
-        Self { file: fd.into() }
+        Self {
+            file: ManuallyDrop::new(fd.into()),
+        }
     }
 }
 

@@ -15,8 +15,8 @@ use crate::settings::ListenerAddress;
 use crate::slots::found::{Found, FoundConnection, LostConnection, figures};
 use crate::slots::{Former, Slots};
 
-/// What a relay has left. What of it nobody takes is closed when this is dropped: connections are
-/// reset.
+/// What a relay has left. What of it nobody takes stays open when this is dropped, and noted: this process
+/// has failed before it could go on, and the next one finds it again.
 #[derive(Debug)]
 pub struct Remains {
     connections: Vec<FoundConnection>,
@@ -138,11 +138,26 @@ fn deal<T>(all: &mut Vec<T>, workers: usize) -> Vec<T> {
         .collect()
 }
 
-/// What one worker goes on with.
+impl Drop for Remains {
+    fn drop(&mut self) {
+        drop(self.take_share(1));
+        std::mem::forget(std::mem::take(&mut self.listeners));
+        std::mem::forget(std::mem::take(&mut self.legs));
+    }
+}
+
+/// What one worker goes on with. Where there is no worker for it, it stays open when this is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Share {
     pub(crate) connections: Vec<FoundConnection>,
     pub(crate) clients: Vec<OwnedFd>,
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        std::mem::forget(std::mem::take(&mut self.connections));
+        std::mem::forget(std::mem::take(&mut self.clients));
+    }
 }
 
 /// What a descriptor that no notes speak of is.

@@ -178,14 +178,15 @@ impl Worker {
 async fn run(
     context: Arc<Context>,
     listeners: Vec<Listener>,
-    share: Share,
+    mut share: Share,
     mut inbox: UnboundedReceiver<Command>,
     beat: Arc<Beat>,
 ) {
     // First of all: they have waited.
-    let going_on = connection::go_on_with_all(Arc::clone(&context), share.connections);
+    let connections = std::mem::take(&mut share.connections);
+    let going_on = connection::go_on_with_all(Arc::clone(&context), connections);
     tokio::spawn(essential(going_on));
-    accept::serve_all(&context, share.clients);
+    accept::serve_all(&context, std::mem::take(&mut share.clients));
     tokio::spawn(essential(async move {
         let mut interval = tokio::time::interval(BEAT);
         loop {
