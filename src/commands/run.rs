@@ -28,19 +28,26 @@ pub fn run(file: &File, board: Board, before: Before) -> Result {
         config,
         survival,
         resume,
-        lock: _lock,
         account,
     } = begin(file, board, before)?;
     let mut lacks = Vec::new();
+    // Connections that are there do not depend on what shows them.
+    let goes_on = survival.remains.is_some();
     let socket = match Socket::bind(&config.admin, account.as_ref()) {
         // Nobody has asked for it: another daemon of this host, in another network namespace, may have it.
-        Err(failure) if config.admin.socket == AdminSocket::Usual => {
+        Err(failure) if goes_on || config.admin.socket == AdminSocket::Usual => {
             lacks.push(failure.to_string());
             None
         }
         bound => bound?,
     };
-    let page = Page::bind(&config, &mut lacks)?;
+    let page = match Page::bind(&config, &mut lacks) {
+        Err(failure) if goes_on => {
+            lacks.push(failure.to_string());
+            None
+        }
+        bound => bound?,
+    };
     let controls = Controls::register(&config, resume)?;
     let program = pepd_bpf::resume_program();
     survival.board.set_resume(controls.resume_link(), program);
@@ -88,7 +95,6 @@ struct Begun {
     survival: Survival,
     /// What opens windows after an outage, of a daemon before this one.
     resume: Option<OwnedFd>,
-    lock: Lock,
     account: Option<privileges::user::Account>,
 }
 
@@ -121,6 +127,7 @@ fn begin(file: &File, board: Board, before: Before) -> Result<Begun> {
     } = before;
     let board = Arc::new(board);
     let slots = Slots::new(board.slots());
+    let on_trial = kept.is_some();
     let (mut resume, mut to_close) = (None, None);
     let (config, lock, remains) = match board.last_death() {
         None => {
@@ -162,9 +169,9 @@ fn begin(file: &File, board: Board, before: Before) -> Result<Begun> {
             slots,
             remains,
             to_close,
+            on_trial,
         },
         resume,
-        lock,
         account,
     })
 }

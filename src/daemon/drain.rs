@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use pepd_net::Installed;
 use tokio::time::timeout;
 
+use crate::daemon::gate_keeper::GateKeeper;
 use crate::daemon::{Daemon, ticks};
 use crate::exit::{Failure, Result};
 use crate::time_limit;
@@ -49,18 +50,20 @@ impl Daemon {
                 break;
             }
             tokio::select! {
-                _ = status.tick() => {
-                    self.keeper.renew_readers();
-                    self.keeper.notifier.alive(self.keeper.status_line());
-                }
+                _ = status.tick() => self.keeper.go_on_ending(),
                 _ = poll.tick() => {}
                 () = self.requests.next_while_draining() => break,
             }
         }
         let cut = self.keeper.relay.admission().live();
-        let relay = self.keeper.relay;
-        let stopped = time_limit::run_async(STOP_LIMIT, move || relay.stop()).await;
-        let removed = remove(self.installed).await;
+        let GateKeeper {
+            relay, notifier, ..
+        } = self.keeper;
+        let end = async {
+            let stopped = time_limit::run_async(STOP_LIMIT, move || relay.stop()).await;
+            (stopped, remove(self.installed).await)
+        };
+        let (stopped, removed) = notifier.during("ending", end).await;
         tracing::info!(cut, "ended: {}", self.counters);
         stopped.map_err(|why| Failure::internal("end the workers", why))?;
         removed

@@ -144,10 +144,13 @@ impl GateKeeper {
     }
 
     /// Renews the mark that held SYNs are read, although the gate is closed for good: those that
-    /// repeat them are held as well.
-    pub fn renew_readers(&self) {
+    /// repeat them are held as well. And tells systemd, and the keeper, if all is well.
+    pub fn go_on_ending(&self) {
         if self.relay.responsive(WORKER_TIMEOUT) {
             self.lease.renew_readers();
+            self.notifier.alive(self.status_line());
+        } else {
+            report_unresponsive_worker();
         }
     }
 

@@ -17,6 +17,7 @@ mod flooded_destinations;
 mod gate_keeper;
 mod health;
 mod holding;
+mod installing;
 mod links;
 pub mod lock;
 pub mod log;
@@ -103,6 +104,8 @@ pub struct Survival {
     pub remains: Option<Remains>,
     /// What of that is only to be closed, and takes its time.
     pub to_close: Option<Left>,
+    /// Whether another program goes on if this one does not come up.
+    pub on_trial: bool,
 }
 
 /// The sockets that are made with privileges, and taken over by the services.

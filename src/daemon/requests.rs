@@ -133,6 +133,17 @@ impl Requests {
         }
     }
 
+    /// Hears what is asked for so long, or until nothing is to be waited for any more.
+    pub async fn hear_for(&mut self, time: Duration) {
+        let end = Instant::now() + time;
+        while !self.is_urgent && tokio::time::timeout_at(end, self.hear()).await.is_ok() {}
+    }
+
+    /// Tells whether the daemon has been asked again to end.
+    pub fn is_urgent(&self) -> bool {
+        self.is_urgent
+    }
+
     /// Waits for `work`, and renews the gate and hears requests meanwhile.
     ///
     /// # Errors
@@ -196,8 +207,7 @@ impl Requests {
 
     fn renew(&self, keeper: &mut GateKeeper) {
         if self.to_end() {
-            keeper.renew_readers();
-            keeper.notifier.alive(keeper.status_line());
+            keeper.go_on_ending();
         } else if let Err(error) = keeper.renew() {
             report_error(&error);
         }

@@ -57,10 +57,15 @@ const FEWEST_PIPES: u64 = 16;
 /// Raises the limit of open files as far as it goes and shares it out: the connections that the
 /// file wants, if they fit beside the listening sockets of each of the `workers`.
 pub fn share_descriptors(config: &Config, workers: NonZeroUsize) -> Result<Descriptors> {
+    Ok(shares(config, workers, raise_descriptor_limit()?, 0))
+}
+
+/// Raises the limit of open files as far as it goes, and gives it.
+pub fn raise_descriptor_limit() -> Result<u64> {
     let failed = |error| Failure::internal("read or raise the limit of open files", error);
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(failed)?;
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map_err(failed)?;
-    Ok(shares(config, workers, hard, 0))
+    Ok(hard)
 }
 
 /// Computes how a limit of `files` open ones would be shared out. The listeners of a configuration

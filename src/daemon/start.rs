@@ -16,6 +16,7 @@ use crate::daemon::controls::Controls;
 use crate::daemon::gate_keeper::GateKeeper;
 use crate::daemon::health::{Alarms, Health, Look};
 use crate::daemon::holding::Holding;
+use crate::daemon::installing::{Wanted, install, install_beside};
 use crate::daemon::links::Links;
 use crate::daemon::measuring::Measuring;
 use crate::daemon::peers::Probes;
@@ -51,6 +52,7 @@ impl Daemon {
             slots,
             remains,
             to_close,
+            on_trial,
         } = privileged.survival;
         let notifier = notifier(&board)?;
         let workers = resources::workers(&config);
@@ -70,16 +72,18 @@ impl Daemon {
         report(&privileged.in_force, &privileged.controls, &config, &file);
         privileged.made.report(&config);
         privileged.controls.find(&config)?;
-        let up = bring_up(&config, relay, workers);
-        let up = match takeover {
+        let goes_on = takeover.is_some();
+        let up = if goes_on {
             // Connections depend on it, also where the daemon is to drain.
-            Some(_) => Requests::in_time(up).await,
-            None => requests.unless_ended(up).await,
+            let ears = (&mut requests, &notifier);
+            Ok(bring_up_beside(&config, relay, workers, ears, on_trial).await)
+        } else {
+            requests
+                .unless_ended(bring_up(&config, relay, workers))
+                .await
         };
         let (relay, plan, installed, look) = match up {
             Ok(up) => up?,
-            // What is installed stays: the next process goes on with the connections.
-            Err(why) if takeover.is_some() => return Err(why.into()),
             Err(why) => return give_up(why, &config).await.map(|()| None),
         };
         let probes = probes(&config);
@@ -98,6 +102,8 @@ impl Daemon {
         };
         let serving = match serve(&config, &plan, relay, sources, privileged.made) {
             Ok(serving) => serving,
+            // What is installed stays: the next process goes on with the connections.
+            Err(failure) if goes_on => return Err(failure),
             Err(failure) => {
                 undo(installed).await;
                 return Err(failure);
@@ -184,10 +190,12 @@ async fn bring_up(
     workers: NonZeroUsize,
 ) -> Result<(Relay, Plan, Installed, Look)> {
     let (relay, listeners) = relay.listen(workers).await?;
-    let backend = resources::queue_backend(config).await?;
-    let plan = prepare::plan(config, &listeners, workers, backend);
-    let installed = install(&plan).await?;
-    let look = Look::first(&plan).await;
+    let wanted = Wanted {
+        config,
+        listeners: &listeners,
+        workers,
+    };
+    let (plan, installed, look) = install(wanted).await?;
     match relay.run() {
         Ok(relay) => Ok((relay, plan, installed, look)),
         Err(failure) => {
@@ -195,6 +203,25 @@ async fn bring_up(
             Err(failure)
         }
     }
+}
+
+/// The same where the relay goes on with connections already.
+async fn bring_up_beside(
+    config: &Config,
+    relay: Beginning,
+    workers: NonZeroUsize,
+    ears: (&mut Requests, &Notifier),
+    on_trial: bool,
+) -> Result<(Relay, Plan, Installed, Look)> {
+    let (relay, listeners) = relay.listen(workers).await?;
+    let relay = relay.run()?;
+    let wanted = Wanted {
+        config,
+        listeners: &listeners,
+        workers,
+    };
+    let (plan, installed, look) = install_beside(&relay, wanted, ears, on_trial).await?;
+    Ok((relay, plan, installed, look))
 }
 
 /// Removes what a start that is given up has installed by then. It is no failure if it was asked to
@@ -213,14 +240,6 @@ async fn give_up(why: GivenUp, config: &Config) -> Result {
         GivenUp::Ending => Ok(()),
         GivenUp::TimedOut => Err(why.into()),
     }
-}
-
-async fn install(plan: &Plan) -> Result<Installed> {
-    let installed = pepd_net::install(plan).await?;
-    for warning in installed.warnings() {
-        tracing::warn!("{warning}");
-    }
-    Ok(installed)
 }
 
 /// The services that are started once the kernel state is there.

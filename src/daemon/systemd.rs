@@ -10,6 +10,7 @@ use nix::unistd::{Pid, getppid};
 use pepd_sys::retry_on_intr;
 use sd_notify::NotifyState;
 
+use crate::daemon::ticks;
 use crate::keeper::board::{Board, Stage};
 
 /// A line to systemd, where there is one (`NOTIFY_SOCKET`).
@@ -25,6 +26,9 @@ pub struct Notifier {
 
 /// Nobody sees it: the keeper is gone, or knows.
 const ENDED_WITH_KEEPER: i32 = 70;
+
+/// The interval at which is told that all is well while something is waited for.
+const ALIVE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The number of messages that may wait to be sent; more are dropped.
 const QUEUE_LENGTH: usize = 16;
@@ -85,6 +89,18 @@ impl Notifier {
         }
         self.board.beat();
         self.queue(Message::Alive(status));
+    }
+
+    /// Waits for `work`, and tells meanwhile again and again that all is well, with this line.
+    pub async fn during<T>(&self, status: &str, work: impl Future<Output = T>) -> T {
+        let mut work = std::pin::pin!(work);
+        let mut tick = ticks::interval(ALIVE_INTERVAL);
+        loop {
+            tokio::select! {
+                done = &mut work => return done,
+                _ = tick.tick() => self.alive(status.to_owned()),
+            }
+        }
     }
 
     fn queue(&self, message: Message) {

@@ -136,7 +136,7 @@ impl Board {
         let word = DEATHS + kind.unwrap_or(0);
         self.set(word, self.get(word) + 1);
         let (code, number) = match death {
-            Death::Signal(signal) => (1, u64::from((signal as i32).unsigned_abs())),
+            Death::Signal(number) => (1, u64::from(number.unsigned_abs())),
             Death::Hang => (2, 0),
             Death::Exit(code) => (3, code.into()),
             Death::Upgrade => (4, 0),
@@ -153,10 +153,7 @@ impl Board {
         let word = self.get(DIED_OF);
         let number = word >> 8;
         let death = match word & 0xff {
-            1 => {
-                let signal = i32::try_from(number).ok()?;
-                Death::Signal(signal.try_into().ok()?)
-            }
+            1 => Death::Signal(i32::try_from(number).ok()?),
             2 => Death::Hang,
             3 => Death::Exit(u8::try_from(number).ok()?),
             4 => Death::Upgrade,
@@ -371,7 +368,9 @@ mod tests {
         let board = Board::new().unwrap();
         assert_eq!(board.last_death(), None);
         let deaths = [
-            Death::Signal(nix::sys::signal::Signal::SIGSEGV),
+            Death::Signal(nix::sys::signal::Signal::SIGSEGV as i32),
+            // A real-time signal.
+            Death::Signal(35),
             Death::Hang,
             Death::Exit(101),
             Death::Upgrade,
@@ -383,7 +382,7 @@ mod tests {
         }
         let counts: Vec<_> = board.deaths().collect();
         let expected = [
-            ("crash", 1),
+            ("crash", 2),
             ("killed", 0),
             ("hang", 1),
             ("exit", 1),

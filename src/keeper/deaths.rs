@@ -14,11 +14,19 @@ const MOST: usize = 5;
 /// The time within which they come.
 const WITHIN: Duration = Duration::from_secs(60);
 
+/// The number of SIGKILL.
+const KILLED: i32 = Signal::SIGKILL as i32;
+
+/// The pause before another daemon is made where the last one did not come up, for the first time in a
+/// while: four times as long for the second time, and so on. All of them are less than the half minute for
+/// which systemd waits to hear of the daemon.
+const PAUSE: Duration = Duration::from_millis(200);
+
 /// What a daemon has died of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Death {
-    /// This signal.
-    Signal(Signal),
+    /// The signal of this number, which may be a real-time signal's.
+    Signal(i32),
     /// It did nothing any more, and the keeper has killed it.
     Hang,
     /// It has ended by itself, with this exit code, although nobody had asked for it.
@@ -34,8 +42,9 @@ impl Death {
     /// from an operator or, where memory has run out, from the kernel.
     pub fn is_of_itself(self) -> bool {
         match self {
-            Self::Signal(signal) => {
-                !matches!(signal, Signal::SIGKILL | Signal::SIGTERM | Signal::SIGINT)
+            Self::Signal(number) => {
+                let outside = [Signal::SIGKILL, Signal::SIGTERM, Signal::SIGINT];
+                !outside.iter().any(|signal| *signal as i32 == number)
             }
             Self::Hang | Self::Exit(_) => true,
             Self::Upgrade | Self::UpgradeFailed(_) => false,
@@ -47,7 +56,7 @@ impl Death {
     pub(super) fn number(self) -> i32 {
         match self {
             Self::Exit(code) => code.into(),
-            Self::Signal(signal) => 128 + signal as i32,
+            Self::Signal(number) => 128 + number,
             Self::Hang => 128 + Signal::SIGKILL as i32,
             Self::Upgrade | Self::UpgradeFailed(_) => 0,
         }
@@ -56,7 +65,7 @@ impl Death {
     /// Gives its name for figures.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Signal(Signal::SIGKILL) => "killed",
+            Self::Signal(KILLED) => "killed",
             Self::Signal(_) => "crash",
             Self::Hang => "hang",
             Self::Exit(_) => "exit",
@@ -69,7 +78,11 @@ impl Death {
 impl fmt::Display for Death {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Signal(signal) => write!(f, "it was ended by {signal}"),
+            Self::Signal(number) => match Signal::try_from(*number) {
+                Ok(signal) => write!(f, "it was ended by {signal}"),
+                // They have no names.
+                Err(_) => write!(f, "it was ended by signal {number}"),
+            },
             Self::Hang => f.write_str("it hung, and was killed"),
             Self::Exit(code) => write!(f, "it ended with exit code {code}"),
             Self::Upgrade => f.write_str("for an upgrade"),
@@ -88,8 +101,8 @@ impl fmt::Display for Death {
 pub enum Verdict {
     /// Another daemon.
     Again,
-    /// The same, after a pause.
-    AgainLater,
+    /// The same, after this pause.
+    AgainLater(Duration),
     /// Nothing.
     GiveUp,
 }
@@ -136,18 +149,25 @@ impl Deaths {
         }
         match (self.times.len() >= MOST, stage) {
             (true, _) => Verdict::GiveUp,
-            (false, Stage::Starting) => Verdict::AgainLater,
+            (false, Stage::Starting) => Verdict::AgainLater(pause_after(self.times.len())),
             (false, _) => Verdict::Again,
         }
     }
+}
+
+/// Gives the pause after so many deaths, the last of which came before the daemon was up: the host may lack
+/// something for some seconds, and as long as another one follows connections only wait.
+fn pause_after(deaths: usize) -> Duration {
+    let before = u32::try_from(deaths.saturating_sub(1)).unwrap_or(u32::MAX);
+    PAUSE * 4_u32.saturating_pow(before)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const CRASH: Death = Death::Signal(Signal::SIGSEGV);
-    const KILLED: Death = Death::Signal(Signal::SIGKILL);
+    const CRASH: Death = Death::Signal(Signal::SIGSEGV as i32);
+    const KILLED: Death = Death::Signal(super::KILLED);
 
     fn second(seconds: u64) -> Duration {
         Duration::from_secs(1000 + seconds)
@@ -182,10 +202,10 @@ mod tests {
             );
         }
         // But not before it is up.
-        for time in 100..104 {
+        for (time, pause) in (100..).zip([200, 800, 3200, 12_800]) {
             assert_eq!(
                 deaths.note(KILLED, Stage::Starting, second(time)),
-                Verdict::AgainLater
+                Verdict::AgainLater(Duration::from_millis(pause))
             );
         }
         assert_eq!(

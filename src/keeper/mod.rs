@@ -27,6 +27,7 @@ use self::upgrade::{Begun, Former};
 use self::watch::{Ended, watch};
 use crate::cli::RunArgs;
 use crate::commands;
+use crate::daemon::resources::raise_descriptor_limit;
 use crate::exit::{Failure, Result};
 
 /// The signals that the keeper waits for: those of an operator, which it passes on, but for that of
@@ -39,15 +40,20 @@ const SIGNALS: [Signal; 5] = [
     Signal::SIGCHLD,
 ];
 
-/// The pause before another daemon is made where the last one did not come up.
+/// The pause before it is tried again to make the daemon's process.
 const PAUSE: Duration = Duration::from_millis(200);
+
+/// How often that is tried where the kernel has no process or memory for it: for a minute.
+const MOST_ATTEMPTS: u32 = 300;
 
 /// Runs the daemon in a process of its own until that ends, and again where it dies.
 ///
 /// In that process it returns as well, once: with what has become of the daemon.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let file = &args.file;
-    let path = upgrade::own_path();
+    // Its table of descriptors is the daemon's as well: with a lower limit than that one's it could open
+    // nothing any more, once there are as many connections.
+    raise_descriptor_limit()?;
     let Begun {
         board,
         mut former,
@@ -60,9 +66,8 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let mut deaths = Deaths::after(args.board.is_some());
     loop {
         board.begin();
-        let side = clone_sharing_descriptors()
-            .map_err(|error| Failure::internal("start the daemon's process", error))?;
-        let child = match side {
+        let was_up = deaths.was_up(Stage::Starting);
+        let child = match make_child(was_up)? {
             Side::Parent(child) => Pid::from_raw(child),
             Side::Child => {
                 begin_child(keeper, &usual_signals)?;
@@ -74,7 +79,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
                 return commands::run::run(file, board, before).map(|()| ExitCode::SUCCESS);
             }
         };
-        let ended = watch(child, &board, &mut former, &mut started)?;
+        let ended = watch(child, &board, was_up, &mut former, &mut started)?;
         let stage = board.stage();
         let death = match judge(ended, stage, deaths.was_up(stage)) {
             Judged::Over(code) => return Ok(ExitCode::from(code)),
@@ -90,7 +95,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         }
         if death == Death::Upgrade {
             board.died(death);
-            let error = upgrade::become_program(&path, file, &board, started.as_deref());
+            let error = upgrade::become_program(file, &board, started.as_deref());
             block_signals()?;
             board.died(Death::UpgradeFailed(error.raw_os_error().unwrap_or(0)));
             continue;
@@ -98,7 +103,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         board.died(death);
         match deaths.note(death, stage, pepd_sys::clock::monotonic()) {
             Verdict::Again => {}
-            Verdict::AgainLater => watch::pause(PAUSE)?,
+            Verdict::AgainLater(pause) => watch::pause(pause)?,
             Verdict::GiveUp => {
                 return Err(Failure::internal(
                     "the daemon has died again and again",
@@ -138,10 +143,24 @@ fn judge(ended: Ended, stage: Stage, was_up: bool) -> Judged {
         (Ended::Exited(code), Stage::Ending) => Judged::Over(code),
         (Ended::Exited(code), _) => Judged::Died(Death::Exit(code)),
         (Ended::Hung, _) => Judged::Died(Death::Hang),
-        (Ended::Signalled(signal, asked), Stage::Starting) if asked && !was_up => {
-            Judged::Ended(signal)
+        (Ended::AsAsked(signal), Stage::Starting) if !was_up => Judged::Ended(signal),
+        (Ended::AsAsked(signal), _) => Judged::Died(Death::Signal(signal as i32)),
+        (Ended::Signalled(number), _) => Judged::Died(Death::Signal(number)),
+    }
+}
+
+/// Makes the daemon's process. Where connections wait for it, a shortage is not the end of them: it may
+/// pass.
+fn make_child(connections_wait: bool) -> Result<Side> {
+    let mut attempts = 1;
+    loop {
+        match clone_sharing_descriptors() {
+            Ok(side) => return Ok(side),
+            Err(_) if connections_wait && attempts < MOST_ATTEMPTS => {}
+            Err(error) => return Err(Failure::internal("start the daemon's process", error)),
         }
-        (Ended::Signalled(signal, _), _) => Judged::Died(Death::Signal(signal)),
+        attempts += 1;
+        watch::pause(PAUSE)?;
     }
 }
 

@@ -66,8 +66,8 @@ pub(super) fn take_over(args: &RunArgs) -> Result<Begun> {
 }
 
 /// The path of the program that this process runs: of the file that is there now, if it has been
-/// replaced.
-pub(super) fn own_path() -> PathBuf {
+/// replaced. Where it has been moved that is where it is now, as it is for whoever asks that program first.
+fn own_path() -> PathBuf {
     path_of_now(std::env::current_exe().unwrap_or_else(|_| PathBuf::from("pepd")))
 }
 
@@ -78,16 +78,12 @@ pub fn path_of_now(path: PathBuf) -> PathBuf {
     text.strip_suffix(" (deleted)").map_or(path, PathBuf::from)
 }
 
-/// Becomes the program at `path`. It returns only where that is not possible, and nothing has changed.
+/// Becomes the program that is now at its path. It returns only where that is not possible, and nothing has
+/// changed.
 ///
 /// What the daemon was `started` with goes along in memory of its own: the board is not to be trusted for
 /// that.
-pub(super) fn become_program(
-    path: &Path,
-    file: &File,
-    board: &Board,
-    started: Option<&str>,
-) -> io::Error {
+pub(super) fn become_program(file: &File, board: &Board, started: Option<&str>) -> io::Error {
     let own = OpenFile::options()
         .read(true)
         .custom_flags(OFlag::O_CLOEXEC.bits())
@@ -96,7 +92,7 @@ pub(super) fn become_program(
         Ok(own) => own,
         Err(error) => return error,
     };
-    execute(path, file, (board, started), Some(own.as_raw_fd()))
+    execute(&own_path(), file, (board, started), Some(own.as_raw_fd()))
 }
 
 impl Former {

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use pepd_sys::process::wait_for_signal;
+use rustix::io::Errno;
+use rustix::process::{WaitOptions, WaitStatus, wait as wait_for_end};
 
 use super::SIGNALS;
 use super::board::{Board, Stage};
@@ -20,6 +20,11 @@ const TICK: Duration = Duration::from_secs(1);
 /// as long as all its workers do; and systemd, which counts the seconds too and ends both, has 30.
 const MOST_SILENT: u32 = 10;
 
+/// The same of one that goes on with connections and is not up yet. It shows signs of life as soon as its
+/// workers go on; before that it asks the host for things, which may take a while. Several of that kind in a
+/// row are no five deaths in a minute.
+const MOST_SILENT_BEFORE: u32 = 20;
+
 /// The looks within which the first daemon of another program has to be up.
 const LONGEST_TRIAL: u32 = 60;
 
@@ -31,8 +36,10 @@ const LAST_WAIT: Duration = Duration::from_secs(5);
 pub(super) enum Ended {
     /// By itself, with this code.
     Exited(u8),
-    /// By a signal; and whether that is one that the keeper had passed on.
-    Signalled(Signal, bool),
+    /// By a signal of this number, which may be a real-time signal's (signal(7)).
+    Signalled(i32),
+    /// By a signal that the keeper had passed on.
+    AsAsked(Signal),
     /// By the keeper: it did nothing any more.
     Hung,
     /// By the keeper, which is to become another program.
@@ -41,17 +48,19 @@ pub(super) enum Ended {
 
 /// Waits until the process has ended; passes on what an operator sends, and kills it if it hangs.
 ///
-/// Once a daemon is up, the program before this one is not needed any more.
+/// Once a daemon is up, the program before this one is not needed any more; `was_up` says whether any has
+/// been, of either.
 ///
 /// What the daemon was `started` with is kept as soon as it has read it: later it is a process with less
 /// privileges, whose word does not count for what the next one does with its own.
 pub(super) fn watch(
     child: Pid,
     board: &Board,
+    was_up: bool,
     former: &mut Option<Former>,
     started: &mut Option<String>,
 ) -> Result<Ended> {
-    let mut silence = Silence::new(board);
+    let mut silence = Silence::new(board, was_up);
     let mut asked = None;
     let mut killed = None;
     loop {
@@ -95,15 +104,22 @@ pub(super) fn watch(
             // Whoever follows is to end as well.
             board.ask_to_end();
         }
-        match (ended, killed) {
-            (Some(_), Some(killed)) => return Ok(killed),
-            (Some(WaitStatus::Exited(_, code)), None) => {
-                return Ok(Ended::Exited(u8::try_from(code).unwrap_or(u8::MAX)));
-            }
-            (Some(WaitStatus::Signaled(_, signal, _)), None) => {
-                return Ok(Ended::Signalled(signal, asked == Some(signal)));
-            }
-            _ => {}
+        if let Some(status) = ended {
+            return Ok(killed.unwrap_or_else(|| how(status, asked)));
+        }
+    }
+}
+
+/// Says how a process has ended that was `asked` to by this signal.
+fn how(status: WaitStatus, asked: Option<Signal>) -> Ended {
+    match (status.terminating_signal(), asked) {
+        (Some(number), Some(asked)) if number == asked as i32 => Ended::AsAsked(asked),
+        (Some(number), _) => Ended::Signalled(number),
+        (None, _) => {
+            let code = status
+                .exit_status()
+                .and_then(|code| u8::try_from(code).ok());
+            Ended::Exited(code.unwrap_or(u8::MAX))
         }
     }
 }
@@ -151,11 +167,15 @@ fn wait(time: Duration) -> Result<Option<Signal>> {
 fn reap(wanted: Option<Pid>) -> Option<WaitStatus> {
     let mut found = None;
     loop {
-        match waitpid(Pid::from_raw(-1), Some(WaitPidFlag::WNOHANG)) {
-            Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD) => return found,
-            Ok(status) if status.pid() == wanted => found = Some(status),
-            Ok(_) | Err(Errno::EINTR) => {}
-            Err(_) => return found,
+        match wait_for_end(WaitOptions::NOHANG) {
+            Ok(Some((pid, status))) => {
+                if wanted.is_some_and(|wanted| wanted.as_raw() == pid.as_raw_nonzero().get()) {
+                    found = Some(status);
+                }
+            }
+            Err(Errno::INTR) => {}
+            // None has ended, or there is none.
+            Ok(None) | Err(_) => return found,
         }
     }
 }
@@ -171,27 +191,33 @@ fn children() -> Vec<Pid> {
 struct Silence {
     last: u64,
     looks: u32,
+    /// Whether any daemon has been up, whose connections wait.
+    was_up: bool,
 }
 
 impl Silence {
-    fn new(board: &Board) -> Self {
+    fn new(board: &Board, was_up: bool) -> Self {
         Self {
             last: board.beats(),
             looks: 0,
+            was_up,
         }
     }
 
-    /// Looks once more. Only a daemon that is up shows signs of life, and the first of another program,
-    /// which is `on_trial`, has to be up in time; and it is the keeper's own looks that count, not the
-    /// clock: both may have been stopped for a while.
+    /// Looks once more. The first daemon of another program, which is `on_trial`, has to be up in time; that
+    /// of one without connections may take as long as it needs. It is the keeper's own looks that count,
+    /// not the clock: both may have been stopped for a while.
     fn is_too_long(&mut self, board: &Board, on_trial: bool) -> bool {
         let beats = board.beats();
+        let is_starting = board.stage() == Stage::Starting;
         let most = match board.stage() {
-            Stage::Running => MOST_SILENT,
+            Stage::Running | Stage::Ending => MOST_SILENT,
             Stage::Starting if on_trial => LONGEST_TRIAL,
-            Stage::Starting | Stage::Ending => u32::MAX,
+            Stage::Starting if self.was_up => MOST_SILENT_BEFORE,
+            Stage::Starting => u32::MAX,
         };
-        if beats != self.last {
+        // Signs of life are no substitute for being up in time.
+        if beats != self.last && !(is_starting && on_trial) {
             (self.last, self.looks) = (beats, 0);
             return false;
         }

@@ -1,5 +1,6 @@
 //! What happens to connections when the daemon's process dies, and another one goes on.
 
+mod adversity;
 mod churn;
 mod crash;
 mod deaths;
