@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -46,6 +47,7 @@ pub fn upgrade(args: &UpgradeArgs) -> Result {
     let client = Client::new(&args.target)?;
     let before = survival(&client)?;
     let keeper = Keeper::of(&client)?;
+    keeper.require_another()?;
     ask(&keeper, before.layout, args.target.config.as_deref())?;
     kill(keeper.pid, Signal::SIGUSR2).map_err(|error| match error {
         Errno::EPERM => Failure::not_permitted(
@@ -103,6 +105,34 @@ impl Keeper {
             program: keeper::path_of_now(program),
         })
     }
+
+    /// Refuses where the program that is to take over is the very file that runs, and this one is not:
+    /// then it was moved away, and the kernel goes by the file, not by the name that it had.
+    fn require_another(&self) -> Result {
+        let file = |path: &Path| std::fs::metadata(path).map(|it| (it.dev(), it.ino()));
+        let running = file(&Path::new("/proc").join(self.pid.to_string()).join("exe"));
+        let (Ok(running), Ok(there), Ok(own)) = (
+            running,
+            file(&self.program),
+            file(Path::new("/proc/self/exe")),
+        ) else {
+            return Ok(());
+        };
+        if running != there || running == own {
+            return Ok(());
+        }
+        let name = self.program.display();
+        Err(Failure::unavailable(format!(
+            "{name} is the very file that runs; it would be followed by itself. If it was moved there to make \
+             room, move the new one over {name} (mv(1)), and it takes over"
+        )))
+    }
+}
+
+/// What a program says on a line of its own, and no other would, that can take over from a daemon of this
+/// layout: to end well is not enough, since many programs do whatever they are told.
+fn promise(layout: u64) -> String {
+    format!("this pepd takes over from one of layout {layout:x}")
 }
 
 /// Says whether this program can take over from a daemon of this layout, with this file.
@@ -111,7 +141,7 @@ fn takes_over(target: &Target, layout: u64) -> Result {
         config_file::read(&target.file(path))?;
     }
     if layout == Board::layout() {
-        return Ok(());
+        return print(format!("{}\n", promise(layout)).as_bytes());
     }
     Err(Failure::unavailable(
         "the running pepd keeps its notes in another way than this one, which cannot go on with its \
@@ -135,8 +165,16 @@ fn ask(keeper: &Keeper, layout: u64, config: Option<&Path>) -> Result {
         program.arg("-c").arg(config);
     }
     match answer(&mut program) {
-        Ok(Some(status)) if status.success() => Ok(()),
-        Ok(Some(status)) => Err(Failure::unavailable(format!(
+        Ok(Some((status, said))) if status.success() => {
+            let promise = promise(layout);
+            match said.lines().any(|line| line == promise) {
+                true => Ok(()),
+                false => Err(Failure::unavailable(format!(
+                    "{name}, which is to take over, has not said that it can: is it a pepd? The old one goes on"
+                ))),
+            }
+        }
+        Ok(Some((status, _))) => Err(Failure::unavailable(format!(
             "{name} cannot take over ({status}); the old one goes on"
         ))),
         Ok(None) => Err(Failure::unavailable(format!(
@@ -149,20 +187,22 @@ fn ask(keeper: &Keeper, layout: u64, config: Option<&Path>) -> Result {
     }
 }
 
-/// Runs a program, passes on what it says, and gives what has come of it; none where it has not ended in
-/// time, and was killed.
-fn answer(program: &mut Command) -> io::Result<Option<ExitStatus>> {
+/// Runs a program, passes on what it complains of, and gives what has come of it, and its answer; none where
+/// it has not ended in time, and was killed.
+fn answer(program: &mut Command) -> io::Result<Option<(ExitStatus, String)>> {
     let begun = Instant::now();
-    // Not a pipe, at which whoever has its other end may keep this process waiting.
-    let mut said = File::from(memfd_create("said", MFdFlags::MFD_CLOEXEC)?);
+    // No pipes, at which whoever has their other ends may keep this process waiting.
+    let memory = || memfd_create("said", MFdFlags::MFD_CLOEXEC).map(File::from);
+    let (mut said, mut complaint) = (memory()?, memory()?);
     program.stdin(Stdio::null()).stdout(said.try_clone()?);
-    program.stderr(said.try_clone()?);
+    program.stderr(complaint.try_clone()?);
     let mut child = program.spawn()?;
     loop {
         if let Some(status) = child.try_wait()? {
+            complaint.rewind()?;
+            pass_on(&text(complaint));
             said.rewind()?;
-            pass_on(said);
-            return Ok(Some(status));
+            return Ok(Some((status, text(said))));
         }
         if begun.elapsed() >= ANSWER {
             child.kill()?;
@@ -173,12 +213,16 @@ fn answer(program: &mut Command) -> io::Result<Option<ExitStatus>> {
     }
 }
 
-/// Prints what a program has said, without what a terminal would take for more than text.
-fn pass_on(said: impl Read) {
+/// Reads the first of what a program has said.
+fn text(said: impl Read) -> String {
     let mut text = Vec::new();
     // Something has been said, or nothing.
     let _ = said.take(MOST_SAID).read_to_end(&mut text);
-    let text = String::from_utf8_lossy(&text);
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// Prints what a program has said, without what a terminal would take for more than text.
+fn pass_on(text: &str) {
     for line in text.lines() {
         let shown = |c: char| if c.is_control() { ' ' } else { c };
         eprint(line.chars().map(shown).collect::<String>());

@@ -88,12 +88,20 @@ fn where_it_cannot_the_old_one_goes_on() -> Result<()> {
     require!(root);
     let mut it = Installed::start()?;
     let pair = it.stage.world.pair(Family::V4)?;
-    // One that refuses, that crashes at once, that hangs.
-    for body in ["exit 78", "kill -SEGV $$", "exec sleep 1000"] {
+    // One that refuses, that crashes at once, that hangs, that does nothing and says that all is well.
+    for body in [
+        "exit 78",
+        "kill -SEGV $$",
+        "exec sleep 1000",
+        "echo all is well",
+    ] {
         it.put_script(body)?;
         let refused = it.upgrade()?;
         ensure!(refused.status.code() == Some(69), "{body}: {refused:?}");
-        let said = refused.stderr.contains("the old one goes on");
+        let said = refused
+            .stderr
+            .to_lowercase()
+            .contains("the old one goes on");
         ensure!(said, "{body}: {refused:?}");
         pair.exchange(10_000)?;
     }
@@ -107,6 +115,57 @@ fn where_it_cannot_the_old_one_goes_on() -> Result<()> {
     it.stage.pepd()?.says("READY=1")?;
     pair.exchange(10_000)?;
     await_line(&it.stage, "an upgrade that failed")?;
+    it.stage.finish()
+}
+
+/// The program was moved away, and another one put where it was: what is asked, and executed, is neither.
+#[test]
+fn where_it_was_moved_away_nothing_happens() -> Result<()> {
+    require!(root);
+    let mut it = Installed::start()?;
+    let pair = it.stage.world.pair(Family::V4)?;
+    let moved = it.directory.path().join("pepd.old");
+    fs::rename(it.program(), &moved)?;
+    it.put_script("exit 1")?;
+    let daemon = it.stage.pepd()?.daemon()?;
+    let refused = it.upgrade()?;
+    ensure!(refused.status.code() == Some(69), "{refused:?}");
+    let said = refused
+        .stderr
+        .contains("pepd.old is the very file that runs");
+    ensure!(said, "{refused:?}");
+    assert_eq!(it.stage.pepd()?.daemon()?, daemon);
+    // Nobody has asked: then, too, it is the file that counts.
+    it.stage.pepd()?.signal(nix::sys::signal::Signal::SIGUSR2)?;
+    it.stage.pepd()?.says("READY=1")?;
+    pair.exchange(10_000)?;
+    // As the message says.
+    it.put(Path::new(PEPD))?;
+    fs::rename(it.program(), &moved)?;
+    let said = it.upgrade()?.success()?;
+    ensure!(said.contains("upgraded: 1 connections went on"), "{said}");
+    pair.exchange(10_000)?;
+    it.stage.finish()
+}
+
+/// A program that does not understand the configuration in force, and whose daemon ends before it goes on
+/// with anything.
+#[test]
+fn where_the_daemon_ends_at_once_connections_go_on() -> Result<()> {
+    require!(root);
+    let it = Installed::start()?;
+    let pair = it.stage.world.pair(Family::V4)?;
+    let broken = it.directory.path().join("broken");
+    install(Path::new(PEPD), &broken)?;
+    let program = replace_all(&fs::read(PEPD)?, b"congestion", b"congestiom");
+    fs::write(&broken, program.context("there is no such key in it")?)?;
+    it.put(&broken)?;
+    let failed = it.upgrade()?;
+    ensure!(failed.status.code() == Some(70), "{failed:?}");
+    let said = failed.stderr.contains("the old program goes on");
+    ensure!(said, "{failed:?}");
+    pair.exchange(100_000)?;
+    await_line(&it.stage, "this one goes on connections=1")?;
     it.stage.finish()
 }
 
