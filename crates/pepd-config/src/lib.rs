@@ -116,8 +116,10 @@ fn syntax(text: &str, errors: &[toml::de::Error]) -> Problems {
     for error in errors {
         let at = error.span().unwrap_or(0..0);
         let before = &text[..text.floor_char_boundary(at.start)];
-        let repeats = last.replace(error.message()) == Some(error.message());
-        if lines.insert(before.matches('\n').count()) && !repeats {
+        if !lines.insert(before.matches('\n').count()) {
+            continue;
+        }
+        if last.replace(error.message()) != Some(error.message()) {
             problems.push(
                 Problem::new(at, "the file is not valid TOML")
                     .label(error.message())

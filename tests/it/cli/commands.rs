@@ -439,11 +439,15 @@ fn a_wrong_command_line_is_exit_64(#[case] arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn pepd_with(config: &str, subcommand: &str) -> Result<Finished> {
+pub(super) fn pepd_with(config: &str, subcommand: &str) -> Result<Finished> {
     pepd_with_arguments(config, subcommand, &[])
 }
 
-fn pepd_with_arguments(config: &str, subcommand: &str, arguments: &[&str]) -> Result<Finished> {
+pub(super) fn pepd_with_arguments(
+    config: &str,
+    subcommand: &str,
+    arguments: &[&str],
+) -> Result<Finished> {
     let directory = TempDir::new()?;
     let file = directory.path().join("pepd.toml");
     fs::write(&file, config)?;

@@ -226,6 +226,19 @@ fn several_problems_at_once() {
     assert_snapshot!(report);
 }
 
+/// The parser has one on each line after it.
+#[test]
+fn a_list_that_is_not_closed_is_one_problem() {
+    let text = with("").replacen("\"]", "\"", 1);
+    assert_ne!(text, with(""));
+    let report = refusal(&text);
+    assert_eq!(report.matches("error: ").count(), 1, "{report}");
+    assert!(
+        report.contains("close the list that begins above"),
+        "{report}"
+    );
+}
+
 #[test]
 fn very_many_problems_are_counted() {
     let text: String = (0..1000)

@@ -1,0 +1,44 @@
+//! What the commands say that ask no daemon, and what they cannot be asked.
+
+use std::process::Command;
+
+use anyhow::Result;
+use pepd_testbed::run;
+use rstest::rstest;
+
+use super::commands::pepd_with;
+use crate::harness::{LIMIT, PEPD};
+
+#[rstest]
+#[case::an_outage_told_too_late("link radio gone --for 10s", "going-down")]
+#[case::an_outage_too_long("link radio going-down --for 2days", "up to a day")]
+#[case::no_number("flow abc", "an ID is a number")]
+#[case::no_legs("model", "--in LEG")]
+#[case::no_bound("model --in rtt=10ms --out rtt=20ms,loss=1%", "the leg --in")]
+#[case::not_measured(
+    "model --in rtt=10ms --out rtt=9ms,loss=25%,control=bbr --rate 9Mbit",
+    "of bbr"
+)]
+fn what_cannot_be_asked_is_exit_64(#[case] line: &str, #[case] says: &str) -> Result<()> {
+    let finished = run(Command::new(PEPD).args(line.split(' ')), LIMIT)?;
+    assert_eq!(finished.status.code(), Some(64), "{finished:?}");
+    assert!(finished.stderr.contains(says), "{finished:?}");
+    Ok(())
+}
+
+#[rstest]
+#[case::a_share(
+    "[measure]\nunsplit = \"2%\"\n",
+    "2% of the connections that would be split are routed"
+)]
+#[case::by_itself(
+    "[capture]\nsplit = \"auto\"\n",
+    "split between campuses where it pays; 4%"
+)]
+fn check_says_what_is_measured(#[case] more: &str, #[case] says: &str) -> Result<()> {
+    let campuses = "[node]\nname = \"x\"\n[[campus]]\nname = \"a\"\nprefixes = [\"10.1.0.0/16\"]\n\
+                    [[campus]]\nname = \"b\"\nprefixes = [\"10.2.0.0/16\"]\n";
+    let said = pepd_with(&format!("{campuses}{more}"), "check")?.success()?;
+    assert!(said.contains(says), "{said}");
+    Ok(())
+}
