@@ -156,12 +156,6 @@ fn fill(path: &Path, found: &Prediction, args: &Model) -> Report {
         reason: alone.reason,
     };
     let whole = path.joined().unwrap_or(path.legs[0]);
-    let scaled = |it: Quantiles, by: f64| Spread {
-        mean: it.mean * by,
-        median: it.median * by,
-        p95: it.p95 * by,
-        p99: it.p99 * by,
-    };
     let places = |points: Vec<Point>, by: f64| {
         let place = |point: Point| Place {
             at: point.at * by,
@@ -195,12 +189,9 @@ fn fill(path: &Path, found: &Prediction, args: &Model) -> Report {
         memory: buffer.map(|buffer| (buffer + under_way) * f64::from(args.connections)),
         starved: shares.starved,
         backpressured: shares.backpressured,
-        queue: found
-            .queue
-            .filter(|_| is_bounded)
-            .map(|it| scaled(it, PAYLOAD)),
-        delay: found.delay.filter(|_| is_bounded).map(|it| scaled(it, 1.0)),
-        antibuffer: found.antibuffer.map(|it| scaled(it, PAYLOAD)),
+        queue: spread(found.queue.filter(|_| is_bounded), PAYLOAD),
+        delay: spread(found.delay.filter(|_| is_bounded), 1.0),
+        antibuffer: spread(found.antibuffer, PAYLOAD),
         rho: found.rho,
         class: found.class.map(|class| class.name()),
         hill: found.hill,
@@ -209,6 +200,16 @@ fn fill(path: &Path, found: &Prediction, args: &Model) -> Report {
         over_loss: places(over_loss(path, 1, [1e-4, 0.2], POINTS), 1.0),
         over_buffer: places(over_buffer(path, [1.0, most], POINTS), PAYLOAD),
     }
+}
+
+/// Gives a mean and quantiles in other units: so many of each.
+fn spread(found: Option<Quantiles>, by: f64) -> Option<Spread> {
+    found.map(|it| Spread {
+        mean: it.mean * by,
+        median: it.median * by,
+        p95: it.p95 * by,
+        p99: it.p99 * by,
+    })
 }
 
 /// Returns the two curves, with where the path is on them.
