@@ -1,7 +1,6 @@
 //! Exit codes (sysexits.h), chosen by what went wrong.
 
 use std::fmt;
-use std::process::ExitCode;
 
 /// `pepd doctor` has found something that stops `run` or connections.
 pub const FOUND: u8 = 1;
@@ -99,8 +98,8 @@ impl Failure {
     }
 
     /// Gives the exit code.
-    pub fn code(&self) -> ExitCode {
-        ExitCode::from(self.kind as u8)
+    pub fn code(&self) -> u8 {
+        self.kind as u8
     }
 }
 

@@ -62,9 +62,6 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            ui::output::eprint(&failure);
-            failure.code()
-        }
+        Err(failure) => ExitCode::from(ui::output::tell(&failure)),
     }
 }

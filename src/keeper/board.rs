@@ -77,8 +77,8 @@ pub enum Stage {
     Ending,
 }
 
-/// The board.
-#[derive(Debug)]
+/// The board. A clone is of the same memory.
+#[derive(Clone, Debug)]
 pub struct Board {
     shared: SharedWords,
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use nix::sys::prctl::{set_child_subreaper, set_pdeathsig};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, sigprocmask};
 use nix::unistd::{Pid, getpid, getppid, setpgid};
-use pepd_sys::process::{Side, clone_sharing_descriptors};
+use pepd_sys::process::clone_sharing_descriptors;
 
 use self::board::Stage;
 pub use self::deaths::Death;
@@ -29,6 +29,7 @@ use crate::cli::RunArgs;
 use crate::commands;
 use crate::daemon::resources::raise_descriptor_limit;
 use crate::exit::{Failure, Result};
+use crate::ui::output::tell;
 
 /// The signals that the keeper waits for: those of an operator, which it passes on, but for that of
 /// an upgrade; and that of its child's end.
@@ -47,8 +48,6 @@ const PAUSE: Duration = Duration::from_millis(200);
 const MOST_ATTEMPTS: u32 = 300;
 
 /// Runs the daemon in a process of its own until that ends, and again where it dies.
-///
-/// In that process it returns as well, once: with what has become of the daemon.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let file = &args.file;
     // Its table of descriptors is the daemon's as well: with a lower limit than that one's it could open
@@ -67,18 +66,16 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     loop {
         board.begin();
         let was_up = deaths.was_up(Stage::Starting);
-        let child = match make_child(was_up)? {
-            Side::Parent(child) => Pid::from_raw(child),
-            Side::Child => {
-                begin_child(keeper, &usual_signals)?;
-                let before = Before {
-                    keeper,
-                    kept: former.as_ref().map(Former::as_fd),
-                    started,
-                };
-                return commands::run::run(file, board, before).map(|()| ExitCode::SUCCESS);
-            }
+        let daemon = || {
+            begin_child(keeper, &usual_signals)?;
+            let before = Before {
+                keeper,
+                kept: former.as_ref().map(Former::as_fd),
+                started: started.clone(),
+            };
+            commands::run::run(file, board.clone(), before)
         };
+        let child = make_child(was_up, daemon)?;
         let ended = watch(child, &board, was_up, &mut former, &mut started)?;
         let stage = board.stage();
         let death = match judge(ended, stage, deaths.was_up(stage)) {
@@ -151,11 +148,13 @@ fn judge(ended: Ended, stage: Stage, was_up: bool) -> Judged {
 
 /// Makes the daemon's process. Where connections wait for it, a shortage is not the end of them: it may
 /// pass.
-fn make_child(connections_wait: bool) -> Result<Side> {
+fn make_child(connections_wait: bool, daemon: impl Fn() -> Result) -> Result<Pid> {
     let mut attempts = 1;
     loop {
-        match clone_sharing_descriptors() {
-            Ok(side) => return Ok(side),
+        match clone_sharing_descriptors(|| {
+            daemon().map_or_else(|failure| tell(&failure).into(), |()| 0)
+        }) {
+            Ok(child) => return Ok(Pid::from_raw(child)),
             Err(_) if connections_wait && attempts < MOST_ATTEMPTS => {}
             Err(error) => return Err(Failure::internal("start the daemon's process", error)),
         }

@@ -20,6 +20,12 @@ pub fn eprint(text: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
+/// Writes why the process ends to standard error; gives the code that it is to end with.
+pub fn tell(failure: &Failure) -> u8 {
+    eprint(failure);
+    failure.code()
+}
+
 /// Tells whether what is written there may have colours: it is a terminal, and nobody has asked for
 /// none (`NO_COLOR`, no-color.org).
 pub fn has_colours(stream: &impl IsTerminal) -> bool {

@@ -11,8 +11,8 @@ use crate::syscall::check;
 /// can have again by the descriptor (memfd_create(2), MAP_SHARED).
 ///
 /// It takes memory only where something has been written. Nobody can make it shorter, and so nobody
-/// who has the descriptor can have a reader of it killed (SIGBUS).
-#[derive(Debug)]
+/// who has the descriptor can have a reader of it killed (SIGBUS). A clone is of the same memory.
+#[derive(Clone, Debug)]
 pub struct SharedWords {
     /// Never closed: processes that have one table of descriptors have it together.
     fd: &'static OwnedFd,
