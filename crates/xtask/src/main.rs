@@ -17,6 +17,7 @@ mod faults;
 mod fuzz;
 mod miri;
 mod packages;
+mod shipped;
 mod soak;
 mod test;
 mod tool;
