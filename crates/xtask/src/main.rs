@@ -2,15 +2,18 @@
 
 #![forbid(unsafe_code)]
 
+mod aarch64;
 #[cfg(test)]
 mod arrows;
 mod bench;
 mod bpf;
 mod ci;
+mod cross;
 mod deb;
 mod demo;
 mod deny;
 mod directories;
+mod dist;
 mod docs;
 #[cfg(target_arch = "x86_64")]
 mod faults;
@@ -31,12 +34,14 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum Command {
+    Aarch64(aarch64::Args),
     Bench(bench::Args),
     Bpf(bpf::Args),
     Ci(ci::Args),
     Deb(deb::Args),
     Demo(demo::Args),
     Deny(deny::Args),
+    Dist(dist::Args),
     Docs(docs::Args),
     #[cfg(target_arch = "x86_64")]
     Faults(faults::Args),
@@ -49,12 +54,14 @@ enum Command {
 
 fn main() -> ExitCode {
     match Command::parse() {
+        Command::Aarch64(_) => report(aarch64::run()),
         Command::Bench(args) => report(bench::run(&args)),
         Command::Bpf(args) => report(bpf::run(&args)),
         Command::Ci(_) => report(ci::run()),
         Command::Deb(args) => report(deb::run(&args)),
         Command::Demo(args) => demo::run(&args),
         Command::Deny(_) => report(deny::run()),
+        Command::Dist(args) => report(dist::run(&args)),
         Command::Docs(args) => report(docs::run(&args)),
         #[cfg(target_arch = "x86_64")]
         Command::Faults(args) => report(faults::run(&args)),

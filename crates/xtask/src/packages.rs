@@ -1,7 +1,7 @@
 //! Installs on a Debian machine the programs that a task needs and does not find.
 
 use std::env;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -21,12 +21,18 @@ impl Need {
     }
 
     fn is_met(self) -> bool {
-        let path = env::var("PATH").unwrap_or_default();
-        // Root's programs are not on everybody's path. A whole name stays as it is.
-        path.split(':')
-            .chain(["/usr/local/sbin", "/usr/sbin", "/sbin"])
-            .any(|directory| Path::new(directory).join(self.program).is_file())
+        find(self.program).is_some()
     }
+}
+
+/// Finds a program, or a file by its whole name.
+pub fn find(program: &str) -> Option<PathBuf> {
+    let path = env::var("PATH").unwrap_or_default();
+    // Root's programs are not on everybody's path. A whole name stays as it is.
+    path.split(':')
+        .chain(["/usr/local/sbin", "/usr/sbin", "/sbin"])
+        .map(|directory| Path::new(directory).join(program))
+        .find(|file| file.is_file())
 }
 
 /// What the namespaces, the proxy and nearly every test need.

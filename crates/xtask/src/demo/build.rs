@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
+use crate::cross::Target;
 use crate::packages;
 
 /// One line of cargo's `--message-format=json`, as far as it matters here.
@@ -50,6 +51,20 @@ pub fn small() -> Result<PathBuf> {
     built(&["--profile", "dist"])
 }
 
+/// Builds `pepd` as archives have it, for another C library and maybe another processor, and says where
+/// it is.
+///
+/// # Errors
+/// When it does not build.
+pub fn for_target(target: Target) -> Result<PathBuf> {
+    println!(
+        "Building pepd (dist, {}), for some minutes …",
+        target.triple()
+    );
+    let profile = ["--profile", "dist", "--target", target.triple()];
+    built_by(target.cargo()?, &profile)
+}
+
 /// Builds `pepd` with the parts that this program has been built of, and says where it is. That
 /// takes a fraction of the time, and carries hundreds of Mbit/s as well.
 ///
@@ -62,7 +77,11 @@ pub fn quickly() -> Result<PathBuf> {
 
 fn built(profile: &[&str]) -> Result<PathBuf> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
+    built_by(Command::new(cargo), profile)
+}
+
+fn built_by(mut cargo: Command, profile: &[&str]) -> Result<PathBuf> {
+    let output = cargo
         .args(["build", "--locked", "--package", "pepd", "--bin", "pepd"])
         .args(profile)
         .arg("--message-format=json-render-diagnostics")
