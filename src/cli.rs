@@ -56,6 +56,12 @@ pub enum Command {
     Doctor(Doctor),
     /// Say how a running daemon is: campus pairs, limits, peers, counts, advice.
     Status(AskArgs),
+    /// Say in a line whether connections are best led to this box, for routing daemons and the like
+    /// (docs/cluster.md).
+    ///
+    /// It is ready while the daemon splits what comes, has room, and reaches two campuses at least.
+    /// Exit status: 0 if it is, 1 if it is not, 69 if no daemon answers within two seconds.
+    Ready(ReadyArgs),
     /// List the live connections of a running daemon, two lines each: the client with what it
     /// sends and its leg, the server with what it sends and its leg.
     Flows(FlowsArgs),
@@ -213,6 +219,24 @@ pub struct AskArgs {
     /// Which daemon.
     #[command(flatten)]
     pub target: Target,
+    /// Print the daemon's answer as it is (docs/admin.md).
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// For what it is to be ready.
+#[derive(Debug, Args)]
+pub struct ReadyArgs {
+    /// Which daemon.
+    #[command(flatten)]
+    pub target: Target,
+    /// For the connections that it has, not for new ones: one that drains or is nearly full is. For
+    /// VRRP, and whoever else leads all of them away at once.
+    #[arg(long)]
+    pub live: bool,
+    /// For the connections of this campus; given several times, for all of them.
+    #[arg(long, value_name = "NAME")]
+    pub campus: Vec<String>,
     /// Print the daemon's answer as it is (docs/admin.md).
     #[arg(long)]
     pub json: bool,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// `pepd doctor` has found something that stops `run` or connections.
+/// `pepd doctor` has found something that stops `run` or connections, or the box is not ready.
 pub const FOUND: u8 = 1;
 
 /// EX_USAGE: the command line was wrong.
@@ -16,7 +16,7 @@ pub const CODES: &[(u8, &str)] = &[
     (0, "all went well"),
     (
         FOUND,
-        "`doctor` has found what would stop `run` or connections",
+        "`doctor` has found what would stop `run` or connections, or the box is not `ready`",
     ),
     (USAGE, "the command line was wrong"),
     (

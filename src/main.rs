@@ -49,6 +49,10 @@ fn main() -> ExitCode {
             Err(failure) => Err(failure),
         },
         Command::Status(args) => commands::status::status(&args),
+        Command::Ready(args) => match commands::ready::ready(&args) {
+            Ok(code) => return code,
+            Err(failure) => Err(failure),
+        },
         Command::Flows(args) => commands::flows::flows(&args),
         Command::Flow(args) => commands::flow::flow(&args),
         Command::Top(target) => top::top(&target),

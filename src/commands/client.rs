@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
@@ -28,6 +28,17 @@ const QUESTION_TIMEOUT: Duration = Duration::from_secs(15);
 /// The time that the answer to a control request may take: a reload installs kernel state, maybe on
 /// a busy machine.
 const CONTROL_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The time that the answer may take to a question that is asked each second by who cannot wait. A daemon
+/// that hangs gives none.
+const SOON: Duration = Duration::from_secs(2);
+
+/// The time for which such a question is asked again where nobody answers: the daemon's process may have
+/// died, and another one be about to go on.
+const TAKE_OVER_TIME: Duration = Duration::from_millis(500);
+
+/// The time between two such attempts.
+const TAKE_OVER_STEP: Duration = Duration::from_millis(20);
 
 /// The longest answer taken, in bytes: more than ten thousand flows need.
 const LARGEST_ANSWER: usize = 64 << 20;
@@ -157,6 +168,26 @@ impl Client {
         self.ask(Method::GET, address, QUESTION_TIMEOUT)
     }
 
+    /// Asks a question to which the answer is given at once or does not matter any more, and gives it as it
+    /// came. Where one process of the daemon goes on for another, it is the next one's.
+    pub fn get_soon(&self, address: &str) -> std::result::Result<Vec<u8>, Error> {
+        let begun = Instant::now();
+        loop {
+            let left = SOON.saturating_sub(begun.elapsed());
+            match self.ask(Method::GET, address, left) {
+                Err(Error::Unreachable { .. } | Error::NoAnswer { .. })
+                    if begun.elapsed() < TAKE_OVER_TIME =>
+                {
+                    std::thread::park_timeout(TAKE_OVER_STEP);
+                }
+                Err(Error::TimedOut { path, .. }) => {
+                    return Err(Error::TimedOut { path, time: SOON });
+                }
+                answer => return answer,
+            }
+        }
+    }
+
     /// Asks a question, and gives the answer parsed.
     pub fn get<T: DeserializeOwned>(&self, address: &str) -> std::result::Result<T, Error> {
         self.parse(&self.get_text(address)?)
@@ -167,7 +198,8 @@ impl Client {
         self.parse(&self.ask(Method::POST, address, CONTROL_TIMEOUT)?)
     }
 
-    fn parse<T: DeserializeOwned>(&self, text: &[u8]) -> std::result::Result<T, Error> {
+    /// Parses an answer.
+    pub fn parse<T: DeserializeOwned>(&self, text: &[u8]) -> std::result::Result<T, Error> {
         serde_json::from_slice(text).map_err(|error| Error::Incompatible {
             path: self.path.clone(),
             error,

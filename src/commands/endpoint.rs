@@ -7,6 +7,9 @@ use pepd_admin::wire::{FlowQuery, LinkQuery, LinkReport};
 /// Tells how the daemon is as a whole.
 pub const STATUS: &str = "/v1/status";
 
+/// Tells whether connections are best led to its box.
+pub const READY: &str = "/v1/ready";
+
 /// The address that has the daemon read its configuration again.
 pub const RELOAD: &str = "/v1/reload";
 

@@ -10,6 +10,7 @@ pub mod flow;
 pub mod flows;
 pub mod man;
 pub mod model;
+pub mod ready;
 pub mod run;
 pub mod show;
 pub mod status;

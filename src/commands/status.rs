@@ -6,8 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use pepd_admin::wire::{
     Alarm, AutoBuffers, BufferSum, Confinement, FoundRate, GuardDrops, Held, LastReload, LegState,
-    LimitUse, LinkState, PairDirection, PairLeg, PairSnapshot, PeerState, RateLimit, ReloadState,
-    SizedBy, Status, Survival,
+    LimitUse, LinkState, PairDirection, PairLeg, PairSnapshot, PeerState, RateLimit, Readiness,
+    ReadyQuery, ReloadState, SizedBy, Status, Survival,
 };
 
 use crate::cli::AskArgs;
@@ -40,6 +40,7 @@ pub fn now() -> f64 {
 
 fn describe(status: &Status, now: f64, width: Option<u16>) -> String {
     let mut text = format!("{}\n", labels::headline(status));
+    text += &ready(status.ready.as_ref());
     text += &confinement(status.confinement.as_ref(), width);
     text += &reload(status.reload.as_ref(), now);
     text += &survival(status.survival.as_ref(), now);
@@ -66,6 +67,15 @@ fn describe(status: &Status, now: f64, width: Option<u16>) -> String {
         text += part;
     }
     text
+}
+
+/// Says why connections are best led elsewhere, if they are.
+fn ready(ready: Option<&Readiness>) -> String {
+    let answer = ready.and_then(|ready| ready.answer(&ReadyQuery::default()).ok());
+    match answer {
+        Some(answer) if answer.line != "ready" => format!("{}\n", answer.line),
+        _ => String::new(),
+    }
 }
 
 /// Says what the daemon may still do.

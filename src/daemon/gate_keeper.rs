@@ -12,6 +12,7 @@ use pepd_relay::{AsymmetricRoute, Pressure, Relay};
 use pepd_telemetry::{Counters, Throttle};
 
 use crate::daemon::asymmetric_pairs::{AsymmetricPairs, PairChanges};
+use crate::daemon::fitness::{Fitness, Vitals};
 use crate::daemon::flooded_destinations::FloodedDestinations;
 use crate::daemon::health::Health;
 use crate::daemon::peers::Probes;
@@ -51,12 +52,14 @@ const WORKER_TIMEOUT: Duration = Duration::from_millis(2500);
 pub struct GateKeeper {
     /// The relay, whose workers must respond for the gate to stay open.
     pub relay: Relay,
-    /// The line to systemd, which hears with each renewal how the daemon is.
+    /// The line to systemd, which hears how the daemon is.
     pub notifier: Notifier,
     /// The probes of the peers, for the same line.
     pub probes: Probes,
     /// The watch over whether split connections come through.
     pub health: Health,
+    /// The judgement on the box, for those who lead connections to it.
+    pub fitness: Fitness,
     counters: Arc<Counters>,
     lease: GateLease,
     tick: tokio::time::Interval,
@@ -77,6 +80,7 @@ impl GateKeeper {
         notifier: Notifier,
         probes: Probes,
         health: Health,
+        fitness: Fitness,
         counters: Arc<Counters>,
     ) -> Self {
         Self {
@@ -84,6 +88,7 @@ impl GateKeeper {
             notifier,
             probes,
             health,
+            fitness,
             counters,
             lease: GateLease::new(gate),
             tick: ticks::interval(RENEWAL_INTERVAL),
@@ -115,10 +120,12 @@ impl GateKeeper {
     pub fn renew(&mut self) -> Result<(), GateError> {
         if !self.relay.responsive(WORKER_TIMEOUT) {
             report_unresponsive_worker();
+            self.look(false, None);
             return Ok(());
         }
         self.health.tick(Instant::now());
         let set = self.set();
+        self.look(true, set.as_ref().err().map(ToString::to_string));
         let mut found = self.relay.admission().take_asymmetric_routes();
         found.truncate(self.pairs_left);
         self.pairs_left -= found.len();
@@ -164,6 +171,18 @@ impl GateKeeper {
             Some(alarm) => format!("ALARM: {alarm}; {line}"),
             None => line,
         }
+    }
+
+    /// Judges the box, given whether its workers respond, and why the gate could not be set.
+    fn look(&mut self, workers: bool, error: Option<String>) {
+        let vitals = Vitals {
+            workers,
+            admission: self.relay.admission(),
+            blocked: self.health.blocked(),
+            trouble: error,
+        };
+        self.fitness
+            .look(vitals, &self.probes.states(), Instant::now());
     }
 
     /// Opens or closes the gate as the limits have it, and tells the relay.

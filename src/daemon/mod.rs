@@ -12,7 +12,7 @@ mod asymmetric_pairs;
 mod beginning;
 pub mod controls;
 mod drain;
-
+mod fitness;
 mod flooded_destinations;
 mod gate_keeper;
 mod health;

@@ -67,6 +67,7 @@ impl Daemon {
         self.view.set_config(&config);
         self.keeper.probes.follow(&config);
         self.keeper.health.follow(&plan);
+        self.keeper.fitness.follow(&config);
         self.links.follow(&config);
         self.controls.follow(&config);
         self.config = config;

@@ -13,6 +13,7 @@ use crate::cli::File;
 use crate::daemon::admin::Admin;
 use crate::daemon::beginning::{Beginning, Start};
 use crate::daemon::controls::Controls;
+use crate::daemon::fitness::{Fitness, Published};
 use crate::daemon::gate_keeper::GateKeeper;
 use crate::daemon::health::{Alarms, Health, Look};
 use crate::daemon::holding::Holding;
@@ -68,6 +69,7 @@ impl Daemon {
         // Connections that are there go on before anything else.
         let relay = start.begin(remains, settings, workers, &board)?;
         let takeover = relay.takeover();
+        let goes_on = takeover.is_some();
         drop(to_close);
         report(&privileged.in_force, &privileged.controls, &config, &file);
         privileged.made.report(&config);
@@ -88,6 +90,9 @@ impl Daemon {
         };
         let probes = probes(&config);
         let alarms = Arc::new(Alarms::default());
+        let published = Published::default();
+        // Whoever asks from the first moment on hears what the process before would have said.
+        let mut fitness = Fitness::new(&config, goes_on, Arc::clone(&board), published.clone());
         let sources = Sources {
             counters: Arc::clone(&counters),
             workers,
@@ -99,6 +104,7 @@ impl Daemon {
             confinement: privileged.in_force.for_status(),
             board: Arc::clone(&board),
             takeover,
+            fitness: published,
         };
         let serving = match serve(&config, &plan, relay, sources, privileged.made) {
             Ok(serving) => serving,
@@ -111,6 +117,7 @@ impl Daemon {
         };
         report_start(&config, workers, descriptors);
         let health = Health::new(serving.watch, &plan, look, Arc::clone(&counters), alarms);
+        fitness.hear_links(serving.links.states());
         requests.hear_admin(serving.admin, Arc::clone(&serving.view));
         requests.tell_links(serving.links.teller());
         Ok(Some(Self {
@@ -127,6 +134,7 @@ impl Daemon {
                 notifier,
                 probes,
                 health,
+                fitness,
                 Arc::clone(&counters),
             ),
             counters,

@@ -8,7 +8,7 @@ use std::time::{Instant, SystemTime};
 use pepd_admin::wire::{
     API_VERSION, AutoBuffers, CampusSnapshot, Confinement, CountedReason, DaemonState, Deaths,
     FlowHistory, FlowSnapshot, GuardDrops, HistoryStep, LastReload, LegHistory, LimitUse,
-    PathPoint, ReloadState, Status, Survival, Takeover,
+    PathPoint, Readiness, ReloadState, Status, Survival, Takeover,
 };
 use pepd_admin::{LegFacts, View, advise};
 use pepd_config::{Buffer, Config, Via};
@@ -16,6 +16,7 @@ use pepd_relay::Observer;
 use pepd_telemetry::{Counters, LegSecondFacts};
 
 use crate::daemon::controls::{Finders, Names};
+use crate::daemon::fitness::Published;
 use crate::daemon::health::{Alarms, Passing};
 use crate::daemon::holding::HeldFigures;
 use crate::daemon::links::LinkStates;
@@ -47,6 +48,8 @@ pub struct Sources {
     pub board: Arc<Board>,
     /// How this one has gone on where another had died.
     pub takeover: Option<Takeover>,
+    /// The last judgement on the box.
+    pub fitness: Published,
 }
 
 /// A view of the connections, the counters and the configuration in force.
@@ -67,6 +70,7 @@ pub struct StatusView {
     confinement: Confinement,
     board: Arc<Board>,
     takeover: Option<Takeover>,
+    fitness: Published,
     kernel: RwLock<pepd_net::Counts>,
     configured: RwLock<Configured>,
     draining: AtomicBool,
@@ -108,6 +112,7 @@ impl StatusView {
             confinement,
             board,
             takeover,
+            fitness,
         } = sources;
         Self {
             observer,
@@ -124,6 +129,7 @@ impl StatusView {
             confinement,
             board,
             takeover,
+            fitness,
             kernel: RwLock::default(),
             configured: RwLock::new(Configured::from(config)),
             draining: AtomicBool::new(false),
@@ -271,6 +277,7 @@ impl View for StatusView {
             started: table.epoch(),
             uptime: table.uptime(now),
             workers: self.workers,
+            ready: Some(self.readiness()),
             reload: read(&self.reload),
             trouble: read(&self.trouble),
             confinement: Some(self.confinement.clone()),
@@ -292,6 +299,12 @@ impl View for StatusView {
             alarms: self.alarms.list(),
             advice,
         }
+    }
+
+    fn readiness(&self) -> Readiness {
+        let live = || self.observer.admission().live();
+        let draining = self.draining.load(Relaxed).then(live);
+        self.fitness.get(draining, Instant::now())
     }
 
     fn flows(&self) -> Vec<FlowSnapshot> {

@@ -32,6 +32,7 @@ impl Daemon {
         if let Some(trouble) = &trouble {
             report_error(trouble);
         }
+        self.keeper.fitness.set_trouble(trouble.clone());
         self.view.set_trouble(trouble);
     }
 

@@ -30,6 +30,10 @@ const STARTED: usize = 17;
 const ASKED_TO_YIELD: usize = 18;
 /// What is known of links, in the same manner as the configuration's text.
 const LINKS: usize = 19;
+/// What the daemon thought of the box, and one; 0 where it has not said.
+const FITNESS: usize = 20;
+/// The deaths of late that count against another daemon.
+const RECENT_DEATHS: usize = 21;
 /// The descriptor of the lock, and one; 0 where it has not been taken.
 const LOCK: usize = 5;
 const ASKED_TO_END: usize = 6;
@@ -167,6 +171,26 @@ impl Board {
     pub fn deaths(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let counts = (DEATHS..).map(|word| self.get(word));
         KINDS.into_iter().zip(counts)
+    }
+
+    /// Notes how many deaths there were of late: there is no other daemon after too many.
+    pub(super) fn set_recent_deaths(&self, deaths: u64) {
+        self.set(RECENT_DEATHS, deaths);
+    }
+
+    /// Returns how many there were of late, when the last daemon died.
+    pub fn recent_deaths(&self) -> u64 {
+        self.get(RECENT_DEATHS)
+    }
+
+    /// Notes what this daemon thinks of the box, for the one that goes on: less than all bits.
+    pub fn set_fitness(&self, bits: u64) {
+        self.set(FITNESS, bits.wrapping_add(1));
+    }
+
+    /// Returns what the daemon before this one thought of the box, if it did.
+    pub fn fitness(&self) -> Option<u64> {
+        self.get(FITNESS).checked_sub(1)
     }
 
     /// Returns how far the daemon has come.

@@ -131,6 +131,11 @@ impl Deaths {
         self.was_up
     }
 
+    /// Returns how many deaths of late count against another daemon.
+    pub fn recent(&self) -> u64 {
+        self.times.len() as u64
+    }
+
     /// Notes that a daemon has died in this stage, at `now`.
     ///
     /// One that was up and was killed from outside does not count: that says nothing about the next.

@@ -98,7 +98,9 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
             continue;
         }
         board.died(death);
-        match deaths.note(death, stage, pepd_sys::clock::monotonic()) {
+        let verdict = deaths.note(death, stage, pepd_sys::clock::monotonic());
+        board.set_recent_deaths(deaths.recent());
+        match verdict {
             Verdict::Again => {}
             Verdict::AgainLater(pause) => watch::pause(pause)?,
             Verdict::GiveUp => {

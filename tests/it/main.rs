@@ -16,6 +16,7 @@ mod harness;
 mod admin;
 mod capture;
 mod cli;
+mod cluster;
 mod handshake;
 mod kernel;
 mod lifecycle;

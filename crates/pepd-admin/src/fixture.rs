@@ -7,13 +7,13 @@ use pepd_telemetry::Counters;
 
 use crate::view::View;
 use crate::wire::{
-    API_VERSION, AutoBuffers, BufferFigures, BufferSum, CampusSnapshot, Compared, Confinement,
-    CountedReason, DaemonState, DirectionPoint, DirectionSnapshot, FlowHistory, FlowSnapshot,
-    FoundRate, GainInterval, Goodput, GuardDrops, HandshakeMode, Held, HistoryPoint, HistoryStep,
-    LegBuffers, LegHistory, LegHistoryPoint, LegPoint, LegSnapshot, LegState, LimitUse, LinkReport,
-    LinkState, Liveness, LoadedRtt, Measured, ModemState, Outage, PairDirection, PairLeg,
-    PairSnapshot, PairWorth, PeerState, Phase, PhaseSeconds, QueueBytes, RateLimit, RateState,
-    SizedBy, Status, TcpFigures, Worth, WorthChoice,
+    API_VERSION, AutoBuffers, BufferFigures, BufferSum, CampusReadiness, CampusSnapshot, Compared,
+    Confinement, CountedReason, DaemonState, DirectionPoint, DirectionSnapshot, Fit, FlowHistory,
+    FlowSnapshot, FoundRate, GainInterval, Goodput, GuardDrops, HandshakeMode, Held, HistoryPoint,
+    HistoryStep, LegBuffers, LegHistory, LegHistoryPoint, LegPoint, LegSnapshot, LegState,
+    LimitUse, LinkReport, LinkState, Liveness, LoadedRtt, Measured, ModemState, Outage,
+    PairDirection, PairLeg, PairSnapshot, PairWorth, PeerState, Phase, PhaseSeconds, QueueBytes,
+    RateLimit, RateState, Readiness, SizedBy, Status, TcpFigures, Worth, WorthChoice,
 };
 
 /// 2026-01-01T00:00:00Z, when everything is asked.
@@ -40,6 +40,10 @@ impl Fixture {
 impl View for Fixture {
     fn status(&self) -> Status {
         status(self.flows)
+    }
+
+    fn readiness(&self) -> Readiness {
+        readiness()
     }
 
     fn flows(&self) -> Vec<FlowSnapshot> {
@@ -273,6 +277,29 @@ fn link() -> LinkState {
     }
 }
 
+/// Returns that of a box that is fit, but for a campus whose peer is silent.
+pub fn readiness() -> Readiness {
+    let campus = |name: &str, fit: Fit| CampusReadiness {
+        name: name.to_owned(),
+        new: fit.clone(),
+        live: fit,
+    };
+    let silent = "the peer hb-k is silent";
+    let but = Fit {
+        fit: true,
+        why: Some(format!("but not for campus c: {silent}")),
+    };
+    Readiness {
+        new: but.clone(),
+        live: but,
+        campuses: vec![
+            campus("a", Fit::fit()),
+            campus("b", Fit::fit()),
+            campus("c", Fit::unfit(silent)),
+        ],
+    }
+}
+
 /// Returns what the daemon says of itself when it has `flows` connections.
 pub fn status(flows: u64) -> Status {
     let text = str::to_owned;
@@ -295,6 +322,7 @@ pub fn status(flows: u64) -> Status {
         started: NOW - 93_784.0,
         uptime: 93_784.0,
         workers: 4,
+        ready: Some(readiness()),
         reload: None,
         trouble: None,
         confinement: Some(confinement()),
@@ -456,6 +484,7 @@ fn peer(name: &str, liveness: Liveness, rtt: Option<f64>, lost: u64) -> PeerStat
         rtt,
         probes: 18_756,
         lost,
+        elsewhere: false,
     }
 }
 

@@ -2,13 +2,16 @@
 
 use pepd_telemetry::Counters;
 
-use crate::wire::{FlowHistory, FlowSnapshot, HistoryStep, LegHistory, Status};
+use crate::wire::{FlowHistory, FlowSnapshot, HistoryStep, LegHistory, Readiness, Status};
 
 /// A daemon as those who ask about it see it. Every method returns at once and may be called from
 /// any thread; what it gives is a copy.
 pub trait View: Send + Sync {
     /// Returns the daemon as a whole.
     fn status(&self) -> Status;
+
+    /// Returns whether connections are best led here; cheap, and of this moment.
+    fn readiness(&self) -> Readiness;
 
     /// Returns all live connections, in no order.
     fn flows(&self) -> Vec<FlowSnapshot>;

@@ -167,6 +167,19 @@ impl Health {
         self.record.allows()
     }
 
+    /// Returns why split connections do not come through, if they do not.
+    pub fn blocked(&self) -> Option<String> {
+        if self.allows() {
+            return None;
+        }
+        let alarms = self.record.alarms();
+        let cause = alarms.first().map(|alarm| format!(": {}", alarm.text));
+        Some(format!(
+            "split connections do not come through this host{}",
+            cause.unwrap_or_default()
+        ))
+    }
+
     /// Returns whether the kernel state should be verified: it may be what is in the way.
     pub fn wants_verification(&mut self, now: Instant) -> bool {
         let is_due = |then: Instant| now.saturating_duration_since(then) >= VERIFICATION_INTERVAL;

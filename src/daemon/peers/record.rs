@@ -55,6 +55,8 @@ pub struct Record {
     first_lost: Option<SystemTime>,
     /// The reason why the last probe could not be sent, if it could not.
     failure: Option<io::Error>,
+    /// Whether the tunnel's own address is not on this host: another box has it.
+    elsewhere: bool,
 }
 
 impl Record {
@@ -71,10 +73,12 @@ impl Record {
             lost_in_a_row: 0,
             first_lost: None,
             failure: None,
+            elsewhere: false,
         }
     }
 
-    /// Takes down that a probe has been sent, or should have been.
+    /// Takes down that a probe has been sent, or should have been. Where it could not be because the
+    /// tunnel's own address is not on this host, nothing is known of the peer, and nothing is lost.
     pub fn sent(
         &mut self,
         sequence: u16,
@@ -82,6 +86,12 @@ impl Record {
         date: SystemTime,
         failure: Option<io::Error>,
     ) {
+        let absent = |error: &io::Error| error.kind() == io::ErrorKind::AddrNotAvailable;
+        self.elsewhere = failure.as_ref().is_some_and(absent);
+        if self.elsewhere {
+            self.forget();
+            return;
+        }
         self.probes += 1;
         self.failure = failure;
         self.pending.push_back(Pending { sequence, at, date });
@@ -133,6 +143,18 @@ impl Record {
         change
     }
 
+    /// Forgets whether it answers.
+    fn forget(&mut self) {
+        self.pending.clear();
+        self.lost_in_a_row = 0;
+        self.first_lost = None;
+        self.rtt = None;
+        if self.liveness != Liveness::Unknown {
+            self.liveness = Liveness::Unknown;
+            self.since = None;
+        }
+    }
+
     /// Returns whether it answers, as far as is known.
     pub fn is_answering(&self) -> bool {
         self.liveness == Liveness::Answering
@@ -151,6 +173,7 @@ impl Record {
             rtt: self.rtt.map(|rtt| rtt.as_secs_f64()),
             probes: self.probes,
             lost: self.lost,
+            elsewhere: self.elsewhere,
         }
     }
 }
@@ -274,6 +297,32 @@ mod tests {
         assert_eq!(peer.record.state().liveness, Liveness::Silent);
         assert!(peer.answer(4).is_some());
         assert!(peer.answer(4).is_none(), "twice");
+    }
+
+    /// On a box that stands by for another one, which has the tunnel's address.
+    #[test]
+    fn of_a_tunnel_whose_address_is_elsewhere_nothing_is_known() {
+        let mut peer = Peer::new();
+        peer.tick();
+        peer.answer(1);
+        for _ in 0..10 {
+            peer.ticks += 1;
+            let (at, date) = peer.now(Duration::ZERO);
+            assert!(peer.record.expire(at, EVERY).is_none());
+            let absent = io::Error::from(io::ErrorKind::AddrNotAvailable);
+            peer.record.sent(peer.ticks, at, date, Some(absent));
+        }
+        let state = peer.record.state();
+        assert!(state.elsewhere);
+        assert_eq!((state.liveness, state.lost), (Liveness::Unknown, 0));
+        // It comes here.
+        peer.tick();
+        assert!(!peer.record.state().elsewhere);
+        let answers = peer.answer(12);
+        assert!(matches!(
+            answers,
+            Some(Change::Answers { silent: None, .. })
+        ));
     }
 
     /// Probes sent faster than answers come are not lost for that.

@@ -14,6 +14,7 @@ use crate::harness::{LIMIT, PEPD};
 
 #[rstest]
 #[case::status(&["status"])]
+#[case::ready(&["ready"])]
 #[case::flows(&["flows"])]
 #[case::flow(&["flow", "1"])]
 #[case::reload(&["reload"])]

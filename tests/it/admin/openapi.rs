@@ -301,6 +301,12 @@ fn order(world: &World, seen: &mut Seen, file: &Path) -> Result<()> {
         };
         let address = format!("/v1/link/{state}?leg=wan{time}");
         ask(world, seen, ["POST", "/v1/link/{state}", &address])?;
+        if state == "gone" {
+            wait_until(LIMIT, "the box is not ready, and says why", || {
+                let ready = get(world, seen, "/v1/ready");
+                ready.is_ok_and(|ready| ready["new"]["why"].is_string())
+            })?;
+        }
     }
     Ok(())
 }

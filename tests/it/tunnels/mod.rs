@@ -7,5 +7,5 @@ mod missing_modules;
 mod mss;
 mod path;
 mod routing;
-mod running;
+pub mod running;
 mod tree;

@@ -9,7 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::metrics::{Exposition, expose};
 use crate::view::View;
-use crate::wire::{FlowHistory, FlowSnapshot, HistoryStep, LegHistory, Status};
+use crate::wire::{FlowHistory, FlowSnapshot, HistoryStep, LegHistory, Readiness, Status};
 
 /// A [`View`] behind a cache of its last answers. Asking it costs the workers a lock each, so a
 /// thousand clients who ask at the same time share one answer.
@@ -50,6 +50,11 @@ impl CachedView {
     /// Returns [`View::status`], no older than the cache allows.
     pub fn status(&self) -> Arc<Status> {
         self.cached(&self.status, || Arc::new(self.view.status()))
+    }
+
+    /// Returns [`View::readiness`], which is cheap.
+    pub fn readiness(&self) -> Readiness {
+        self.view.readiness()
     }
 
     /// Returns [`View::flows`], no older than the cache allows.

@@ -27,7 +27,9 @@ use axum::extract::State;
 use axum::http::Uri;
 use axum::routing::{get, post};
 
-use crate::wire::{API_VERSION, CounterList, Index, LimitList, PeerList, Problem, Status};
+use crate::wire::{
+    API_VERSION, CounterList, Index, LimitList, PeerList, Problem, Readiness, Status,
+};
 pub use cache::CachedView;
 pub use control::{ControlRequest, ControlSender, LinkOrder};
 pub use cpu_quota::CpuQuota;
@@ -36,6 +38,7 @@ pub use serve::{Limits, Listen, serve};
 
 const GET: &[&str] = &[
     "/v1/status",
+    "/v1/ready",
     "/v1/flows",
     "/v1/flows/{id}",
     "/v1/flows/{id}/history",
@@ -68,6 +71,7 @@ fn questions(post: &'static [&'static str]) -> Router<Arc<CachedView>> {
     Router::new()
         .route("/v1", get(index))
         .route("/v1/status", get(status))
+        .route("/v1/ready", get(ready))
         .route("/v1/flows", get(flows::list))
         .route("/v1/flows/{id}", get(flows::one))
         .route("/v1/flows/{id}/history", get(flows::history))
@@ -98,6 +102,13 @@ fn index(post: &[&str]) -> Index {
 
 async fn status(State(view): State<Arc<CachedView>>, _: StrictQuery<NoQuery>) -> ApiResult<Status> {
     Ok(Json((*view.status()).clone()))
+}
+
+async fn ready(
+    State(view): State<Arc<CachedView>>,
+    _: StrictQuery<NoQuery>,
+) -> ApiResult<Readiness> {
+    Ok(Json(view.readiness()))
 }
 
 async fn peers(

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::wire::{
     API_VERSION, CounterList, Done, ErrorBody, FlowHistory, FlowList, FlowQuery, FlowSnapshot,
     Index, LegHistory, LegHistoryQuery, LegList, LimitList, LinkQuery, LinkReport, PeerList,
-    Status,
+    Readiness, Status,
 };
 
 /// Where the types are in the document.
@@ -45,6 +45,8 @@ pub fn document() -> Value {
 fn about_all(paths: &mut Paths) {
     paths.get::<Index>("/v1", "index", "What can be asked and ordered");
     paths.get::<Status>("/v1/status", "status", "The daemon as a whole");
+    let what = "Whether connections are best led to this box";
+    paths.get::<Readiness>("/v1/ready", "ready", what);
     let what = "The helper boxes at the other ends of the tunnels";
     paths.get::<PeerList>("/v1/peers", "peers", what);
     let what = "What is in use, and the most there may be";

@@ -7,7 +7,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
 use super::families::{Families, Family, Labels};
-use super::{buffers, legs, links, process, rates, survival, worth};
+use super::{buffers, legs, links, process, rates, ready, survival, worth};
 use crate::view::View;
 use crate::wire::{
     Alarm, CountedReason, DaemonState, GuardDrops, Liveness, PairDirection, PairSnapshot,
@@ -36,6 +36,7 @@ impl Collector for Collect {
         let counters = self.0.counters();
         let families = &mut Families(encoder);
         daemon(families, &status)?;
+        ready::write(families, status.ready.as_ref())?;
         outcomes(families, counters, &status)?;
         pairs(families, &status.pairs)?;
         sides(families, &counters.measurements)?;

@@ -14,6 +14,7 @@ mod legs;
 mod links;
 mod process;
 mod rates;
+mod ready;
 mod survival;
 mod text;
 mod worth;

@@ -1,4 +1,4 @@
-//! The dashboard and `/metrics`: what a browser and Prometheus get.
+//! The dashboard, `/metrics` and `/ready`: what a browser, Prometheus and a load balancer get.
 //!
 //! The page is static and part of the binary: a network without internet sees all of it. Its
 //! figures come from the `/v1` addresses beside it, which answer questions only.
@@ -8,7 +8,8 @@ mod host;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, Request, State};
 use axum::http::header::{self, HeaderName};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::{self, Next};
@@ -17,6 +18,7 @@ use axum::routing::get;
 
 use crate::api::CachedView;
 use crate::metrics::Exposition;
+use crate::wire::ReadyQuery;
 pub use host::Names;
 
 const HTML: &str = "text/html; charset=utf-8";
@@ -58,10 +60,13 @@ const HEADERS: &[(&str, &str)] = &[
     ("cache-control", "no-store"),
 ];
 
-/// Serves the page, `/metrics`, and the answers of `questions` beside them, for those who ask for
+/// Serves the page, `/metrics`, `/ready`, and the answers of `questions` beside them, for those who ask for
 /// one of `names`.
 pub fn router(view: Arc<CachedView>, questions: Router, names: Names) -> Router {
-    let mut router = Router::new().route("/metrics", get(metrics).with_state(view));
+    let mut router = Router::new()
+        .route("/metrics", get(metrics))
+        .route("/ready", get(ready))
+        .with_state(view);
     for (path, kind, content) in FILES {
         let answer = move || async move { ([(header::CONTENT_TYPE, *kind)], *content) };
         router = router.route(path, get(answer));
@@ -81,6 +86,27 @@ async fn metrics(State(view): State<Arc<CachedView>>, headers: HeaderMap) -> Res
             (kind, metrics).into_response()
         }
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+/// Says in a line whether connections are best led here, and by the status: 200 or 503.
+async fn ready(
+    State(view): State<Arc<CachedView>>,
+    query: Result<Query<ReadyQuery>, QueryRejection>,
+) -> Response {
+    let answer = match query {
+        Ok(Query(query)) => view.readiness().answer(&query),
+        Err(rejection) => return (StatusCode::BAD_REQUEST, rejection.body_text()).into_response(),
+    };
+    match answer {
+        Ok(answer) => {
+            let status = match answer.fit {
+                true => StatusCode::OK,
+                false => StatusCode::SERVICE_UNAVAILABLE,
+            };
+            (status, format!("{}\n", answer.line)).into_response()
+        }
+        Err(unknown) => (StatusCode::NOT_FOUND, format!("{unknown}\n")).into_response(),
     }
 }
 

@@ -15,6 +15,7 @@ mod lists;
 mod peers;
 mod problem;
 mod rates;
+mod ready;
 mod status;
 mod survival;
 mod worth;
@@ -34,6 +35,7 @@ pub use pepd_telemetry::{
 };
 pub use problem::{ErrorBody, Problem};
 pub use rates::{FoundRate, RateState};
+pub use ready::{CampusReadiness, Fit, NoSuchCampus, Readiness, ReadyAnswer, ReadyQuery};
 pub use status::{
     API_VERSION, Alarm, CampusSnapshot, CountedReason, DaemonState, LastReload, LimitUse,
     ReloadState, Status,

@@ -19,6 +19,10 @@ pub struct PeerState {
     pub probes: u64,
     /// Probes that were not answered.
     pub lost: u64,
+    /// Whether the tunnel's own address is not on this host now, as on a box that stands by for the one
+    /// that has it: then nothing is known of the peer.
+    #[serde(default)]
+    pub elsewhere: bool,
 }
 
 /// The packets that the guard of one tunnel has dropped since the tunnel was made.

@@ -8,6 +8,7 @@ use super::confinement::Confinement;
 use super::links::{Held, LinkState};
 use super::peers::{GuardDrops, PeerState};
 use super::rates::FoundRate;
+use super::ready::Readiness;
 use super::survival::Survival;
 use super::worth::Worth;
 
@@ -32,6 +33,9 @@ pub struct Status {
     pub uptime: f64,
     /// Worker threads.
     pub workers: usize,
+    /// Whether connections are best led here; none from a daemon that does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready: Option<Readiness>,
     /// What has become of the reload that was asked for last; none before the first.
     #[serde(default)]
     pub reload: Option<LastReload>,

@@ -127,6 +127,8 @@ fn every_address_answers_in_its_type() {
         ] {
             assert_eq!(asked(path, "GET", address).await, (200, wanted.unwrap()));
         }
+        let ready: Readiness = got(path, "/v1/ready").await;
+        assert_eq!(ready, fixture::readiness());
         let PeerList { peers } = got(path, "/v1/peers").await;
         assert_eq!(peers, status.peers);
         let LegList { legs } = got(path, "/v1/legs").await;
@@ -305,6 +307,10 @@ impl View for Counting {
     fn status(&self) -> Status {
         self.looks.fetch_add(1, Ordering::Relaxed);
         self.inner.status()
+    }
+
+    fn readiness(&self) -> Readiness {
+        self.inner.readiness()
     }
 
     fn flows(&self) -> Vec<FlowSnapshot> {

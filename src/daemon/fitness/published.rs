@@ -1,0 +1,110 @@
+//! The last judgement on the box, for whoever asks.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use pepd_admin::wire::{Fit, Readiness};
+
+/// The age from which on a judgement is none: the main thread, which makes one each second, hangs. The
+/// gate closes by itself after the same time.
+const OLDEST: Duration = Duration::from_secs(5);
+
+/// The last judgement, which is made by one thread and asked for by another.
+#[derive(Clone, Debug, Default)]
+pub struct Published(Arc<RwLock<Option<(Instant, Readiness)>>>);
+
+impl Published {
+    /// Takes a judgement of this moment.
+    pub(super) fn set(&self, readiness: Readiness, now: Instant) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some((now, readiness));
+    }
+
+    /// Returns what is to be answered now; `draining` is how many connections are left where the daemon
+    /// is ending.
+    pub fn get(&self, draining: Option<u32>, now: Instant) -> Readiness {
+        let last = self
+            .0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let (age, mut readiness) = match last {
+            Some((made, readiness)) => (now.saturating_duration_since(made), readiness),
+            None => (Duration::ZERO, starting()),
+        };
+        if let Some(left) = draining {
+            let why = match left {
+                0 => "it is ending".to_owned(),
+                1 => "it is ending, when its last connection does".to_owned(),
+                _ => format!("it is ending, when its {left} connections do"),
+            };
+            no_new(&mut readiness, &why);
+            if left == 0 {
+                readiness.live = Fit::unfit(&*why);
+                for campus in &mut readiness.campuses {
+                    campus.live = Fit::unfit(&*why);
+                }
+            }
+        } else if age >= OLDEST {
+            // The keeper makes another process of a daemon that hangs, which goes on with what there is.
+            let why = format!("its main thread has done nothing for {} s", age.as_secs());
+            no_new(&mut readiness, &why);
+        }
+        readiness
+    }
+}
+
+fn starting() -> Readiness {
+    let why = "it is starting";
+    Readiness {
+        new: Fit::unfit(why),
+        live: Fit::unfit(why),
+        campuses: Vec::new(),
+    }
+}
+
+fn no_new(readiness: &mut Readiness, why: &str) {
+    readiness.new = Fit::unfit(why);
+    for campus in &mut readiness.campuses {
+        campus.new = Fit::unfit(why);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_not_ready_before_the_first_judgement_nor_with_one_that_is_old() {
+        let now = Instant::now();
+        let published = Published::default();
+        let starting = published.get(None, now);
+        assert!(!starting.new.fit && !starting.live.fit, "{starting:?}");
+        let fit = Readiness {
+            new: Fit::fit(),
+            live: Fit::fit(),
+            campuses: Vec::new(),
+        };
+        published.set(fit.clone(), now);
+        assert_eq!(published.get(None, now + OLDEST / 2), fit);
+        let old = published.get(None, now + OLDEST);
+        assert!(!old.new.fit && old.live.fit, "{old:?}");
+    }
+
+    #[test]
+    fn one_that_drains_keeps_what_it_has_until_nothing_is_left() {
+        let now = Instant::now();
+        let published = Published::default();
+        let fit = Readiness {
+            new: Fit::fit(),
+            live: Fit::fit(),
+            campuses: Vec::new(),
+        };
+        published.set(fit, now);
+        // No judgement is made any more.
+        let later = now + 100 * OLDEST;
+        for (left, live) in [(2, true), (1, true), (0, false)] {
+            let drains = published.get(Some(left), later);
+            assert_eq!((drains.new.fit, drains.live.fit), (false, live), "{left}");
+        }
+    }
+}
