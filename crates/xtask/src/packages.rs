@@ -60,6 +60,8 @@ pub const TESTS: &[Need] = &[
     Need::new("nmap", "nmap"),
     Need::new("tcpdump", "tcpdump"),
     Need::new("bird", "bird2"),
+    Need::new("keepalived", "keepalived"),
+    Need::new("vtysh", "frr"),
     Need::new("iptables", "iptables"),
     Need::new("systemd-analyze", "systemd"),
     Need::new("promtool", "prometheus"),

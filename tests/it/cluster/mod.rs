@@ -1,13 +1,16 @@
 //! Boxes that stand in for each other: whether one is fit, and the files of config/ for those who ask.
 
+mod announced;
+mod ground;
 mod ready;
 mod ready_peers;
+mod side_by_side;
+mod vrrp;
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use pepd_testbed::{Finished, run};
 
 use crate::harness::{LIMIT, PEPD};
@@ -29,21 +32,4 @@ fn is_ready(socket: &Path, words: &[&str]) -> Result<(bool, String)> {
         Some(1) => Ok((false, asked.stdout.trim_end().to_owned())),
         _ => anyhow::bail!("{asked:?}"),
     }
-}
-
-/// Returns where a file of config/ is.
-fn config_file(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("config")
-        .join(name)
-}
-
-/// Returns a file of config/ in which some words are others. Each has to be in it.
-fn adapted(name: &str, changes: &[(&str, &str)]) -> Result<String> {
-    let mut text = fs::read_to_string(config_file(name)).context(name.to_owned())?;
-    for (from, to) in changes {
-        anyhow::ensure!(text.contains(from), "config/{name} has no `{from}`");
-        text = text.replace(from, to);
-    }
-    Ok(text)
 }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
-use pepd_testbed::traffic::Pair;
+use pepd_testbed::traffic::{Pair, connect};
 use pepd_testbed::{
     Family, Netns, Pepd, Stage, Via, World, ask, install, require, run, wait_until,
 };
@@ -216,6 +216,9 @@ fn where_split_connections_do_not_come_through_it_is_not_ready() -> Result<()> {
         "nft 'add table inet late; add chain inet late input { type filter hook input priority 0; \
            policy drop; }; add rule inet late input iif lo accept'",
     )?;
+    // The client that finds out tries again by itself, and is routed then.
+    let listener = stage.world.listen(Family::V4)?;
+    connect(stage.world.client(), listener.local_addr()?)?;
     for words in [&[][..], &["--live"]] {
         let said = becomes(&socket, words, false)?;
         assert!(said.contains("do not come through this host"), "{said}");
