@@ -25,7 +25,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "pepd-relay",
         &["pepd-model", "pepd-packet", "pepd-sys", "pepd-telemetry"],
     ),
-    ("pepd-admin", &["pepd-telemetry"]),
+    ("pepd-admin", &["pepd-model", "pepd-telemetry"]),
     (
         "pepd",
         &[

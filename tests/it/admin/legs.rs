@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use pepd_testbed::link::{Rate, Shape};
-use pepd_testbed::{Family, Pepd, World, ask, require, wait_until};
+use pepd_testbed::{Family, Finished, Pepd, World, ask, require, run, wait_until};
 use rstest::rstest;
 use serde_json::Value;
 
@@ -43,6 +43,56 @@ fn a_leg_under_load_is_seen(#[case] control: &str) -> Result<()> {
         wan(&world).is_some_and(|leg| leg["least_rtt"].as_f64() >= Some(0.02))
     })?;
     while_busy(&pairs, || is_under_load(&world, control))?;
+    let (status, log) = daemon.stop()?;
+    ensure!(status.success(), "{log}");
+    Ok(())
+}
+
+/// 256 KiB are too little for 50 Mbit/s and 100 ms: the advice says what more of them would give, as the model has it.
+#[test]
+fn advice_says_what_a_buffer_would_give() -> Result<()> {
+    require!(root, program("nft"));
+    let far = Shape::new(Duration::from_millis(50), Rate::mbit(200));
+    let world = World::emulated(Shape::new(Duration::from_millis(1), Rate::mbit(200)), far)?;
+    let leg = "congestion = \"cubic\"\nbuffer = \"256KiB\"\nrate = \"50Mbit\"";
+    let config = World::config().replace("congestion = \"cubic\"", leg);
+    let daemon = Pepd::start(PEPD, world.hb(), &format!("{config}{}", world.admin()))?;
+    let pairs = [world.pair(Family::V4)?];
+    while_busy(&pairs, || {
+        let mut text = String::new();
+        let said = wait_until(LIMIT, "the advice", || {
+            let mut command = world.hb().command(PEPD);
+            command.args(["status", "-c"]).arg(daemon.config_file());
+            let asked = run(&mut command, LIMIT).and_then(Finished::success);
+            text = asked.unwrap_or_default();
+            text.contains("now it is")
+        });
+        said.with_context(|| text.clone())?;
+        println!("{text}");
+        let advice = text.split("advice:").nth(1).context("no advice")?;
+        let advice = advice.split_whitespace().collect::<Vec<_>>().join(" ");
+        ensure!(
+            advice.starts_with("from a to b, [leg.wan] is the bottleneck"),
+            "{advice}"
+        );
+        ensure!(
+            advice.contains(
+                "its buffer of 256KiB is smaller than its rate × RTT: set [leg.wan] buffer = \""
+            ),
+            "{advice}"
+        );
+        ensure!(
+            advice.contains("that cubic can have at its RTT of"),
+            "{advice}"
+        );
+        let percent = |before: &str| {
+            let after = advice.split(before).nth(1)?;
+            after.split(' ').next()?.parse::<f64>().ok()
+        };
+        let (then, now) = (percent("would give "), percent("now it is "));
+        ensure!(then >= Some(95.0) && now < Some(90.0), "{advice}");
+        Ok(())
+    })?;
     let (status, log) = daemon.stop()?;
     ensure!(status.success(), "{log}");
     Ok(())

@@ -3,7 +3,10 @@
 
 mod held_back;
 mod load;
+mod model;
+mod no_gain;
 
+use self::model::{Enough, Measured};
 use crate::wire::{
     FlowSnapshot, LegSnapshot, LegState, PairDirection, PairLeg, PairSnapshot, SizedBy,
 };
@@ -38,12 +41,6 @@ const LOSSY: f64 = 0.008;
 /// The same share from which on bbr falls behind: it takes a path that loses more than 50/256 of what it
 /// delivers for one with a policer (`bbr_lt_loss_thresh`, net/ipv4/tcp_bbr.c), and losses come in clusters.
 const TOO_LOSSY_FOR_BBR: f64 = 0.1;
-
-/// Below this a leg loses nothing worth recovering.
-const LOSSLESS: f64 = 0.001;
-
-/// The round trip, in seconds, below which recovering a loss takes no time that anybody notices.
-const SHORT: f64 = 0.002;
 
 /// The share of a sender's busy time limited by its send buffer from which on that is too small.
 const BUFFER_LIMITS: f64 = 0.3;
@@ -82,7 +79,7 @@ pub fn advise(
             [Way::Down, Way::Up]
                 .into_iter()
                 .filter_map(|way| Direction::new(pair, way, seen).finding())
-                .chain(no_gain(pair))
+                .chain(no_gain::finding(pair))
         })
         .collect();
     let named = |state: &&LegState| {
@@ -269,21 +266,17 @@ impl<'a> Direction<'a> {
         }
         let lately = self.state().and_then(|state| state.resent).unwrap_or(0.0);
         let loss = self.outgoing.retransmitted.unwrap_or(0.0).max(lately);
-        let control = self
-            .flows
-            .iter()
-            .find_map(|flow| flow.2.congestion.as_deref())
-            .or(facts.and_then(|facts| facts.congestion.as_deref()));
         if loss < LOSSY {
             let rate = held_back::by_rate(name, facts, control, self.most(), self.state());
             let allowed = "no key of its own would help: it carries what its bandwidth allows";
             return rate.unwrap_or_else(|| allowed.to_owned());
         }
         let again = format!("{:.1} % of its bytes are sent again", loss * 100.0);
-        match control {
+        match self.control() {
             Some(control) if LOSS_BASED.contains(&control) => format!(
-                "{again}, and {control} takes every loss for congestion: set [leg.{name}] congestion = \
-                 \"bbr\", or \"find-rate\" where most of what its narrow place carries is yours"
+                "{again}, and {control} takes every loss for congestion{}: set [leg.{name}] congestion = \
+                 \"bbr\", or \"find-rate\" where most of what its narrow place carries is yours",
+                self.by_law()
             ),
             Some("bbr") if loss >= TOO_LOSSY_FOR_BBR => format!(
                 "{again}, and bbr slows down where so much is lost: where most of what its narrow place \
@@ -303,6 +296,35 @@ impl<'a> Direction<'a> {
                  = \"find-rate\", which neither slows down for what is lost nor loses by sending too much"
             ),
         }
+    }
+
+    /// Returns what its sockets have as the congestion control of the leg that pepd sends on, or its
+    /// configuration.
+    fn control(&self) -> Option<&'a str> {
+        let mut sockets = self.flows.iter();
+        let of_socket = sockets.find_map(|flow| flow.2.congestion.as_deref());
+        let facts = self.seen.facts(&self.outgoing.profile);
+        of_socket.or(facts.and_then(|facts| facts.congestion.as_deref()))
+    }
+
+    /// Gives the leg that pepd sends on as far as theory needs it.
+    fn measured(&self) -> Option<Measured<'a>> {
+        let most = self.most();
+        let is_busy = |flow: &&(f64, &LegSnapshot, &LegSnapshot)| flow.0 >= most / 10.0;
+        Some(Measured {
+            control: self.control(),
+            facts: self.seen.facts(&self.outgoing.profile)?,
+            state: self.state()?,
+            rtt: self.outgoing.rtt?,
+            most,
+            busy: self.flows.iter().filter(is_busy).count(),
+        })
+    }
+
+    /// Adds what the law of its control says of a leg's losses, where it is to be trusted.
+    fn by_law(&self) -> String {
+        let law = self.measured().and_then(Measured::law);
+        law.map_or_else(String::new, |law| format!(" ({law})"))
     }
 
     /// Says that what may be under way is too little, if it is.
@@ -337,29 +359,37 @@ impl<'a> Direction<'a> {
                 )
             });
         };
-        let have = size(buffer);
+        let (have, bytes) = (size(buffer), buffer as f64);
         let rate = facts.and_then(|facts| facts.rate);
         let product = rate.map(|rate| rate as f64 / 8.0 * rtt);
-        if let Some(product) = product.filter(|product| *product > buffer as f64) {
-            let need = size(ceil(product));
-            return Some(format!(
-                "its buffer of {have} is smaller than its rate × RTT: set [leg.{name}] buffer = \
-                 \"{need}\" or more"
-            ));
-        }
-        let more = size(buffer * 2);
-        if share >= BUFFER_LIMITS {
-            return Some(format!(
+        let (why, least) = if let Some(product) = product.filter(|product| *product > bytes) {
+            let why = format!("its buffer of {have} is smaller than its rate × RTT");
+            (why, ceil(product))
+        } else if share >= BUFFER_LIMITS {
+            let why = format!(
                 "its buffer of {have} is used up {percent:.0} % of the time and so smaller than \
-                 bandwidth × RTT ({ms:.0} ms): set [leg.{name}] buffer = \"{more}\" or more"
-            ));
-        }
-        (flight >= OF_BUFFER * buffer as f64).then(|| {
-            format!(
-                "a connection has {} under way of the {have} that its buffer allows at its RTT of {ms:.0} ms: set \
-                 [leg.{name}] buffer = \"{more}\" or more",
-                size(ceil(flight))
-            )
+                 bandwidth × RTT ({ms:.0} ms)"
+            );
+            (why, buffer * 2)
+        } else if flight >= OF_BUFFER * bytes {
+            let under_way = size(ceil(flight));
+            let why = format!(
+                "a connection has {under_way} under way of the {have} that its buffer allows at its RTT of \
+                 {ms:.0} ms"
+            );
+            (why, buffer * 2)
+        } else {
+            return None;
+        };
+        Some(match self.measured().and_then(Measured::enough) {
+            Some(Enough { buffer, gives }) => {
+                let enough = size(buffer);
+                format!("{why}: set [leg.{name}] buffer = \"{enough}\", {gives}")
+            }
+            None => {
+                let more = size(least);
+                format!("{why}: set [leg.{name}] buffer = \"{more}\" or more")
+            }
         })
     }
 
@@ -385,28 +415,6 @@ impl<'a> Direction<'a> {
          end would help"
             .to_owned()
     }
-}
-
-/// Advises against splitting two legs of no length that lose nothing.
-fn no_gain(pair: &PairSnapshot) -> Option<Finding<'static>> {
-    let goodput = pair.up.goodput + pair.down.goodput;
-    if goodput * 10.0 / 8.0 < ENOUGH_BYTES {
-        return None;
-    }
-    let easy = |leg: &PairLeg| {
-        leg.rtt.is_some_and(|rtt| rtt < SHORT)
-            && leg.retransmitted.is_some_and(|share| share < LOSSLESS)
-    };
-    (easy(&pair.client_leg) && easy(&pair.upstream_leg)).then(|| Finding {
-        // After whatever is said of bottlenecks.
-        weight: 0.0,
-        loaded: None,
-        text: format!(
-            "between {} and {} nothing is gained by splitting: both legs take less than 2 ms and \
-             lose nothing; a [[rule]] for them with action = \"bypass\" would save the work",
-            pair.client_campus, pair.server_campus
-        ),
-    })
 }
 
 /// Bytes as the configuration writes them: no less than they are.

@@ -412,6 +412,142 @@ fn a_buffer_smaller_than_bandwidth_times_rtt_is_to_be_raised() {
     assert!(text.contains("buffer = \"3052KiB\" or more"), "{text}");
 }
 
+/// The leg near as the model is told of it: what was sent over it, and the share that was sent again.
+fn seen(share: f64) -> LegState {
+    let sent = 1_000_000_000_000_u64;
+    LegState {
+        sent_bytes: sent,
+        resent_bytes: ceil(share * sent as f64),
+        ..near(0.2, None, share)
+    }
+}
+
+/// 1 MiB at 200 ms, where CUBIC's law leaves 60 Mbit/s.
+fn modelled(control: &'static str, share: f64) -> Case {
+    Case {
+        goodput: 40e6,
+        client_rtt: 0.2,
+        control,
+        buffer: Some(1 << 20),
+        buffer_limited: 0.8,
+        near: Some(seen(share)),
+        ..ORDINARY
+    }
+}
+
+#[test]
+fn where_the_model_holds_it_is_said_what_a_buffer_would_give() {
+    assert_eq!(
+        sentence(&modelled("cubic", 2e-5)),
+        "from b to a, [leg.near] is the bottleneck: the other leg waits for it 95 % of the time; its buffer of \
+         1MiB is used up 80 % of the time and so smaller than bandwidth × RTT (200 ms): set [leg.near] buffer \
+         = \"2MiB\", which would give 96 % of the 61Mbit that cubic can have at its RTT of 200 ms and 0.002 % \
+         of loss; now it is 64 %"
+    );
+    // Nothing is lost: the rate alone.
+    for control in ["reno", "fixed-rate"] {
+        let by_rate = Case {
+            rate: Some(100_000_000),
+            ..modelled(control, 0.0)
+        };
+        let text = sentence(&by_rate);
+        assert!(
+            text.contains("its buffer of 1MiB is smaller than its rate × RTT: set [leg.near] buffer = \"4MiB\""),
+            "{text}"
+        );
+        assert!(
+            text.ends_with(&format!(
+                "which would give 100 % of the 96Mbit that {control} can have at its RTT of 200 ms; now it is 43 %"
+            )),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn where_the_model_does_not_hold_no_figure_is_given() {
+    let good = modelled("cubic", 2e-5);
+    let same_loss_no_longer = LegState {
+        resent: Some(1e-4),
+        ..seen(2e-5)
+    };
+    let few_losses = LegState {
+        sent_bytes: 1_000_000_000,
+        resent_bytes: 20_000,
+        ..seen(2e-5)
+    };
+    let cases = [
+        ("bbr", modelled("bbr", 2e-5)),
+        ("no law", modelled("vegas", 2e-5)),
+        ("found", modelled("find-rate", 2e-5)),
+        ("nothing that binds", modelled("cubic", 0.0)),
+        (
+            "another goodput than it says",
+            Case {
+                goodput: 20e6,
+                ..good.clone()
+            },
+        ),
+        (
+            "losses that are others now",
+            Case {
+                near: Some(same_loss_no_longer),
+                ..good.clone()
+            },
+        ),
+        (
+            "too few losses",
+            Case {
+                near: Some(few_losses),
+                ..good.clone()
+            },
+        ),
+        (
+            "few packets",
+            Case {
+                buffer: Some(64 << 10),
+                goodput: 2.6e6,
+                ..good.clone()
+            },
+        ),
+        (
+            "nothing known of the leg",
+            Case {
+                near: None,
+                ..good.clone()
+            },
+        ),
+    ];
+    for (why, case) in cases {
+        let text = sentence(&case);
+        assert!(text.ends_with("or more"), "{why}: {text}");
+        assert!(!text.contains("would give"), "{why}: {text}");
+    }
+}
+
+#[test]
+fn what_a_law_leaves_is_said_where_it_is_what_is_measured() {
+    let lossy = Case {
+        goodput: 1.4e6,
+        client_rtt: 0.15,
+        near: Some(seen(0.005)),
+        client_loss: 0.02,
+        ..ORDINARY
+    };
+    let text = sentence(&lossy);
+    assert!(
+        text.contains(
+            "takes every loss for congestion (the law of cubic leaves a connection 1390kbit at its RTT of 150 ms)"
+        ),
+        "{text}"
+    );
+    let other = Case {
+        goodput: 4e6,
+        ..lossy.clone()
+    };
+    assert!(!sentence(&other).contains("the law"));
+}
+
 #[test]
 fn a_receive_buffer_that_is_too_small_starves_the_other_leg() {
     // 256 KiB every 500 ms are 4.2 Mbit/s.
