@@ -10,7 +10,8 @@
 //! - [`segment`]: TCP segments, made;
 //! - [`icmp`]: errors that quote a segment, and echo messages;
 //! - [`checksum`]: the Internet checksum;
-//! - [`four_tuple`]: the addresses of a connection.
+//! - [`four_tuple`]: the addresses of a connection;
+//! - [`snapshot`]: a connection as it is taken to another host.
 //!
 //! The kernel state and the data path never see each other, but have to mean the same thing by a
 //! mark, a queue or a rate: each of these is a type here.
@@ -31,6 +32,7 @@ pub mod passing;
 pub mod protocol;
 pub mod queue;
 pub mod segment;
+pub mod snapshot;
 pub mod source;
 pub mod tcp;
 pub mod units;

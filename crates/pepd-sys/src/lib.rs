@@ -8,6 +8,7 @@
 //! - [`stream`]: reading, peeking, discarding and urgent data on a connected socket;
 //! - [`pipe`]: pipes and splice(2);
 //! - [`tcp_info`]: what the kernel knows of a connection;
+//! - [`repair`]: the rest of it, and putting all of it into another socket;
 //! - [`nfnetlink`]: the messages of netfilter;
 //! - [`nfqueue`]: packets that wait for a verdict;
 //! - [`nflog`]: headers of packets that wait for nothing;

@@ -128,6 +128,11 @@ use libc::{
     TCP_TIMESTAMP,
 };
 
+/// SO_BUF_LOCK and its bits (include/uapi/linux/socket.h).
+const SO_BUF_LOCK: c_int = 72;
+const SOCK_SNDBUF_LOCK: c_int = 1;
+const SOCK_RCVBUF_LOCK: c_int = 2;
+
 /// TCP_RTO_MAX_MS, which libc does not have yet.
 const RTO_MAX_MS: c_int = 44;
 
@@ -259,12 +264,21 @@ pub fn drops(fd: BorrowedFd<'_>) -> io::Result<u32> {
 /// # Errors
 /// As setsockopt(2); `ENOPROTOOPT` where the kernel cannot be told.
 pub fn set_buffers_fixed(fd: BorrowedFd<'_>, fixed: FixedBuffers) -> Result<(), OptionError> {
-    const SO_BUF_LOCK: c_int = 72;
-    const SOCK_SNDBUF_LOCK: c_int = 1;
-    const SOCK_RCVBUF_LOCK: c_int = 2;
     let send = if fixed.send { SOCK_SNDBUF_LOCK } else { 0 };
     let receive = if fixed.receive { SOCK_RCVBUF_LOCK } else { 0 };
     Opt::<c_int>::new(SOL_SOCKET, SO_BUF_LOCK, "SO_BUF_LOCK").set(fd, send | receive)
+}
+
+/// Returns which of a socket's buffers the kernel leaves as they are (SO_BUF_LOCK, Linux 5.14).
+///
+/// # Errors
+/// As getsockopt(2); `ENOPROTOOPT` where the kernel cannot be asked.
+pub fn buffers_fixed(fd: BorrowedFd<'_>) -> Result<FixedBuffers, OptionError> {
+    let locks = Opt::<c_int>::new(SOL_SOCKET, SO_BUF_LOCK, "SO_BUF_LOCK").get(fd)?;
+    Ok(FixedBuffers {
+        send: locks & SOCK_SNDBUF_LOCK != 0,
+        receive: locks & SOCK_RCVBUF_LOCK != 0,
+    })
 }
 
 /// The buffers of a socket that the kernel leaves as they are.
@@ -274,6 +288,17 @@ pub struct FixedBuffers {
     pub send: bool,
     /// The receive buffer.
     pub receive: bool,
+}
+
+/// Tells a socket in repair mode that has just been connected what its handshake would have settled: a kind
+/// of option in the segments' headers, and its value (TCP_REPAIR_OPTIONS; struct tcp_repair_opt of
+/// include/uapi/linux/tcp.h).
+///
+/// # Errors
+/// As setsockopt(2): `EPERM` where something has been sent.
+pub fn set_repair_option(fd: BorrowedFd<'_>, kind: u32, value: u32) -> Result<(), OptionError> {
+    let name = "TCP_REPAIR_OPTIONS";
+    Opt::<[u32; 2]>::new(IPPROTO_TCP, libc::TCP_REPAIR_OPTIONS, name).set(fd, [kind, value])
 }
 
 /// Bounds the window that the peer is told of (TCP_WINDOW_CLAMP, tcp(7)); the kernel has let it grow

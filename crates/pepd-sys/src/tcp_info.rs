@@ -14,10 +14,14 @@ use crate::syscall::check;
 pub struct TcpInfo {
     /// The connection's state (include/net/tcp_states.h).
     pub state: u8,
+    /// How the kernel takes what it hears of losses (enum tcp_ca_state, include/uapi/linux/tcp.h).
+    pub loss_state: u8,
     /// Whether both ends send timestamps (RFC 7323, section 3).
     pub timestamps: bool,
     /// Whether the peer says what has come besides (SACK, RFC 2018).
     pub sack: bool,
+    /// The shift of the windows that the peer announces (RFC 7323, section 2).
+    pub send_scale: u8,
     /// The shift of the windows that this end announces (RFC 7323, section 2).
     pub receive_scale: u8,
     /// Smoothed round-trip time (RFC 6298).
@@ -69,6 +73,15 @@ pub struct TcpInfo {
     pub retransmitted_bytes: Option<u64>,
 }
 
+impl TcpInfo {
+    /// Returns whether it sends again what was lost (RFC 6675), or after a timeout.
+    #[must_use]
+    pub fn is_mending(&self) -> bool {
+        const RECOVERY: u8 = 3; // TCP_CA_Recovery; TCP_CA_Loss is 4
+        self.loss_state >= RECOVERY
+    }
+}
+
 /// Reads the figures of a TCP socket now. A closed connection has them too, until its socket is
 /// closed.
 pub fn tcp_info(fd: BorrowedFd<'_>) -> io::Result<TcpInfo> {
@@ -111,9 +124,11 @@ impl Fields<'_> {
         const SACK: u8 = 2;
         Some(TcpInfo {
             state: self.u8(0)?,
+            loss_state: self.u8(1)?,
             timestamps: self.u8(5)? & TIMESTAMPS != 0,
             sack: self.u8(5)? & SACK != 0,
-            receive_scale: self.second_field_of_four_bits(6)?,
+            send_scale: self.fields_of_four_bits(6)?[0],
+            receive_scale: self.fields_of_four_bits(6)?[1],
             rtt: self.micros32(68)?,
             rtt_variation: self.micros32(72)?,
             // ~0 until there is a sample.
@@ -148,14 +163,13 @@ impl Fields<'_> {
         self.0.get(at).copied()
     }
 
-    /// Reads the second of two fields of four bits in a byte, which come as the processor orders
-    /// its bytes.
-    fn second_field_of_four_bits(&self, at: usize) -> Option<u8> {
+    /// Reads the two fields of four bits in a byte, which come as the processor orders its bytes.
+    fn fields_of_four_bits(&self, at: usize) -> Option<[u8; 2]> {
         let byte = self.u8(at)?;
-        Some(if cfg!(target_endian = "little") {
-            byte >> 4
-        } else {
-            byte & 0x0f
+        let [low, high] = [byte & 0x0f, byte >> 4];
+        Some(match cfg!(target_endian = "little") {
+            true => [low, high],
+            false => [high, low],
         })
     }
 

@@ -1,5 +1,11 @@
-//! What the kernel tells of a connection only while it is in repair mode (TCP_REPAIR, net/ipv4/tcp.c;
-//! CAP_NET_ADMIN).
+//! What the kernel tells of a connection only while it is in repair mode, and takes of it (TCP_REPAIR,
+//! net/ipv4/tcp.c; CAP_NET_ADMIN).
+//!
+//! [`take`] has all of one end of a connection, and [`restore`] puts that into another socket, on this host or
+//! another.
+
+mod restore;
+mod take;
 
 use std::ffi::c_int;
 use std::io;
@@ -9,6 +15,11 @@ use crate::sockopt::{self, OptionError};
 use crate::stream;
 use crate::tcp_info::tcp_info;
 
+pub use self::restore::{RestoreError, Restored, restore};
+pub use self::take::{TakeError, close_silently, give_back, take};
+
+/// TCP_NO_QUEUE: neither.
+const NO_QUEUE: c_int = 0;
 /// TCP_RECV_QUEUE (include/uapi/linux/tcp.h).
 const RECEIVE_QUEUE: c_int = 1;
 /// TCP_SEND_QUEUE.
@@ -169,8 +180,7 @@ fn end_of(fd: BorrowedFd<'_>, queue: c_int) -> Result<u32, OptionError> {
 /// As setsockopt(2).
 pub fn probe_window(fd: BorrowedFd<'_>) -> Result<(), OptionError> {
     sockopt::set_repair(fd, 1)?;
-    sockopt::set_repair(fd, OFF_WITH_PROBE)?;
-    sockopt::set_reuse_address(fd, 1)
+    give_back(fd)
 }
 
 #[cfg(test)]
