@@ -17,6 +17,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("pepd-telemetry", &[]),
     ("pepd-hold", &["pepd-model", "pepd-packet"]),
     ("pepd-worth", &["pepd-packet"]),
+    ("pepd-move", &["pepd-packet"]),
     ("pepd-sys", &["pepd-packet"]),
     ("pepd-bpf", &["pepd-sys"]),
     ("pepd-config", &["pepd-dlep", "pepd-packet"]),
@@ -55,6 +56,7 @@ const INSIDE: &[&str] = &[
     "pepd-model",
     "pepd-hold",
     "pepd-worth",
+    "pepd-move",
     "pepd-telemetry",
     "pepd-bpf",
     "pepd-sys",
@@ -70,6 +72,7 @@ const PURE: &[&str] = &[
     "pepd-model",
     "pepd-hold",
     "pepd-worth",
+    "pepd-move",
     "pepd-telemetry",
     "pepd-config",
 ];

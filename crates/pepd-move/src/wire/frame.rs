@@ -1,0 +1,269 @@
+//! What is said in a session.
+
+use std::fmt;
+
+use pepd_packet::FourTuple;
+
+use super::codec::{Reader, Writer};
+use super::connection::Head;
+use super::{LONGEST_FRAME, MOST_CONNECTIONS, MOST_IN_FRAME};
+
+/// Which move is spoken of: drawn at random by the box that gives.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MoveId(pub [u8; 16]);
+
+impl fmt::Display for MoveId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for MoveId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The connections that a box would like to give. In what follows each goes by its place in this list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// The move.
+    pub id: MoveId,
+    /// The connections, each once.
+    pub flows: Vec<FourTuple>,
+}
+
+/// A connection that does not move, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Which of those offered.
+    pub index: u16,
+    /// Why.
+    pub why: Reason,
+}
+
+/// Why something does not move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Reason {
+    /// The other box has no room under its limits.
+    #[error("the other box is full")]
+    Full,
+    /// Source and destination are in no two campuses of the other box's.
+    #[error("the other box does not split between these campuses")]
+    NoCampus,
+    /// The other box is about to end, or does not split now.
+    #[error("the other box takes no new connections")]
+    Draining,
+    /// The other box's kernel has refused it, with this errno, or 0 without one.
+    #[error("the other box's kernel refuses it (errno {0})")]
+    Kernel(u16),
+    /// The connection has ended, or failed, meanwhile.
+    #[error("it has ended meanwhile")]
+    Ended,
+    /// It is not at a point at which it could move.
+    #[error("it is in no state in which it could move")]
+    Unfit,
+    /// The route could not be switched.
+    #[error("the route could not be switched")]
+    Route,
+    /// It took too long.
+    #[error("it took too long")]
+    Late,
+    /// Somebody has asked for it.
+    #[error("it was cancelled")]
+    Cancelled,
+    /// What the other box has said makes no sense here.
+    #[error("the other box said what makes no sense")]
+    Confused,
+}
+
+impl Reason {
+    fn code(self) -> (u8, u16) {
+        match self {
+            Self::Full => (1, 0),
+            Self::NoCampus => (2, 0),
+            Self::Draining => (3, 0),
+            Self::Kernel(errno) => (4, errno),
+            Self::Ended => (5, 0),
+            Self::Unfit => (6, 0),
+            Self::Route => (7, 0),
+            Self::Late => (8, 0),
+            Self::Cancelled => (9, 0),
+            Self::Confused => (10, 0),
+        }
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Option<Self> {
+        Some(match (reader.u8()?, reader.u16()?) {
+            (1, 0) => Self::Full,
+            (2, 0) => Self::NoCampus,
+            (3, 0) => Self::Draining,
+            (4, errno) => Self::Kernel(errno),
+            (5, 0) => Self::Ended,
+            (6, 0) => Self::Unfit,
+            (7, 0) => Self::Route,
+            (8, 0) => Self::Late,
+            (9, 0) => Self::Cancelled,
+            (10, 0) => Self::Confused,
+            _ => return None,
+        })
+    }
+
+    fn write(self, writer: &mut Writer) {
+        let (kind, more) = self.code();
+        writer.u8(kind);
+        writer.u16(more);
+    }
+}
+
+/// Something that is said. G: by the box that gives; T: by the one that takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// G: these connections could move.
+    Offer(Offer),
+    /// T: they are welcome, but for these.
+    Accept(Vec<Refused>),
+    /// G: a connection follows; then its data in [`Frame::Data`].
+    Connection(Box<Head>),
+    /// G: the next of the connection's data.
+    Data(Vec<u8>),
+    /// G: that was all.
+    Transferred,
+    /// T: they are there and silent, but for these.
+    Restored(Vec<Refused>),
+    /// G: it serves them no longer; T is to.
+    Activate,
+    /// T: it serves them, but for these, which are lost.
+    Activated(Vec<Refused>),
+    /// Either: nothing of it. T: and it will never serve them.
+    Abort(Reason),
+    /// G, in another session: what has become of this move?
+    Ask(MoveId),
+    /// T: whether it serves those connections. If not, it never will.
+    Answer(MoveId, bool),
+}
+
+/// Bytes that are no frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// They begin as none does.
+    #[error("there is no frame of kind {0}")]
+    Kind(u8),
+    /// They are not what their kind says.
+    #[error("a frame of kind {0} is malformed")]
+    Malformed(u8),
+    /// There are too many of them, or none.
+    #[error("a frame of {0} bytes")]
+    Length(usize),
+}
+
+impl Frame {
+    fn kind(&self) -> u8 {
+        match self {
+            Self::Offer(_) => 1,
+            Self::Accept(_) => 2,
+            Self::Connection(_) => 3,
+            Self::Data(_) => 4,
+            Self::Transferred => 5,
+            Self::Restored(_) => 6,
+            Self::Activate => 7,
+            Self::Activated(_) => 8,
+            Self::Abort(_) => 9,
+            Self::Ask(_) => 10,
+            Self::Answer(..) => 11,
+        }
+    }
+
+    /// Returns the frame's bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut writer = Writer::default();
+        writer.u8(self.kind());
+        match self {
+            Self::Offer(offer) => {
+                writer.bytes(&offer.id.0);
+                writer.list(&offer.flows, |writer, flow| writer.flow(*flow));
+            }
+            Self::Accept(refused) | Self::Restored(refused) | Self::Activated(refused) => {
+                writer.list(refused, |writer, refused| {
+                    writer.u16(refused.index);
+                    refused.why.write(writer);
+                });
+            }
+            Self::Connection(head) => head.write(&mut writer),
+            Self::Data(bytes) => writer.bytes(bytes),
+            Self::Transferred | Self::Activate => {}
+            Self::Abort(why) => why.write(&mut writer),
+            Self::Ask(id) => writer.bytes(&id.0),
+            Self::Answer(id, serves) => {
+                writer.bytes(&id.0);
+                writer.flag(*serves);
+            }
+        }
+        writer.0
+    }
+
+    /// Reads a frame, which all of the bytes are.
+    ///
+    /// # Errors
+    /// Where they are none.
+    pub fn read(bytes: &[u8]) -> Result<Self, FrameError> {
+        let length = FrameError::Length(bytes.len());
+        let (&kind, rest) = bytes.split_first().ok_or(length)?;
+        if bytes.len() > LONGEST_FRAME {
+            return Err(length);
+        }
+        if !(1..=11).contains(&kind) {
+            return Err(FrameError::Kind(kind));
+        }
+        let mut reader = Reader::new(rest);
+        let frame = Self::body(kind, &mut reader).filter(|_| reader.is_empty());
+        frame.ok_or(FrameError::Malformed(kind))
+    }
+
+    fn body(kind: u8, reader: &mut Reader<'_>) -> Option<Self> {
+        Some(match kind {
+            1 => Self::Offer(Offer {
+                id: MoveId(reader.bytes()?),
+                flows: reader
+                    .list(MOST_CONNECTIONS, Reader::flow)
+                    .filter(is_a_set)?,
+            }),
+            2 => Self::Accept(refused(reader)?),
+            3 => Self::Connection(Box::new(Head::read(reader)?)),
+            4 => {
+                let bytes = reader.rest();
+                (1..=MOST_IN_FRAME)
+                    .contains(&bytes.len())
+                    .then(|| Self::Data(bytes.to_vec()))?
+            }
+            5 => Self::Transferred,
+            6 => Self::Restored(refused(reader)?),
+            7 => Self::Activate,
+            8 => Self::Activated(refused(reader)?),
+            9 => Self::Abort(Reason::read(reader)?),
+            10 => Self::Ask(MoveId(reader.bytes()?)),
+            11 => Self::Answer(MoveId(reader.bytes()?), reader.flag()?),
+            _ => return None,
+        })
+    }
+}
+
+/// Returns whether there is something, and each of it once.
+fn is_a_set(flows: &Vec<FourTuple>) -> bool {
+    let mut seen = std::collections::HashSet::new();
+    !flows.is_empty() && flows.iter().all(|flow| seen.insert(*flow))
+}
+
+/// Reads a list whose places ascend.
+fn refused(reader: &mut Reader<'_>) -> Option<Vec<Refused>> {
+    let refused = reader.list(MOST_CONNECTIONS, |reader| {
+        Some(Refused {
+            index: reader.u16()?,
+            why: Reason::read(reader)?,
+        })
+    })?;
+    refused
+        .is_sorted_by(|one, next| one.index < next.index)
+        .then_some(refused)
+}
