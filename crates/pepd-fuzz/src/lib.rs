@@ -5,8 +5,8 @@
 //! The tests mutate them, so many times for each target and the same way each time. For longer, and
 //! guided by what the mutations reach, `cargo xtask fuzz` has libFuzzer do it.
 //!
-//! The modules in the order of what comes first: `packet`, `probe`, `dlep` and `held` are the
-//! network's, `netlink`, `kernel` and `nft` the host's, `config` the operator's, and `api` and
+//! The modules in the order of what comes first: `packet`, `probe`, `dlep`, `held` and `moves` are
+//! the network's, `netlink`, `kernel` and `nft` the host's, `config` the operator's, and `api` and
 //! `answers` of whoever may reach the admin API.
 
 #![forbid(unsafe_code)]
@@ -19,6 +19,7 @@ mod daemon;
 mod dlep;
 mod held;
 mod kernel;
+mod moves;
 mod netlink;
 mod nft;
 mod packet;
@@ -44,6 +45,7 @@ pub const TARGETS: &[Target] = &[
     target("probe", probe::run),
     target("dlep", dlep::run),
     target("held", held::run),
+    target("moves", moves::run),
     target("netlink", netlink::run),
     target("kernel", kernel::run),
     target("rtnetlink", kernel::route),

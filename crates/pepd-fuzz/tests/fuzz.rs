@@ -169,6 +169,7 @@ targets! {
     probe: 20_000,
     dlep: 50_000,
     held: 50_000,
+    moves: 20_000,
     netlink: 50_000,
     kernel: 50_000,
     rtnetlink: 50_000,
