@@ -69,7 +69,6 @@ impl Daemon {
         // Connections that are there go on before anything else.
         let relay = start.begin(remains, settings, workers, &board)?;
         let takeover = relay.takeover();
-        let goes_on = takeover.is_some();
         drop(to_close);
         report(&privileged.in_force, &privileged.controls, &config, &file);
         privileged.made.report(&config);

@@ -267,7 +267,8 @@ impl<'a> Direction<'a> {
         let lately = self.state().and_then(|state| state.resent).unwrap_or(0.0);
         let loss = self.outgoing.retransmitted.unwrap_or(0.0).max(lately);
         if loss < LOSSY {
-            let rate = held_back::by_rate(name, facts, control, self.most(), self.state());
+            let (most, state) = (self.most(), self.state());
+            let rate = held_back::by_rate(name, facts, self.control(), most, state);
             let allowed = "no key of its own would help: it carries what its bandwidth allows";
             return rate.unwrap_or_else(|| allowed.to_owned());
         }
