@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use pepd_packet::FourTuple;
 use pepd_sys::descriptors::Left;
@@ -189,6 +190,10 @@ fn kind(fd: BorrowedFd<'_>) -> Kind {
     }
 }
 
+/// How long an upstream leg has waited for its client at most that is kept for it once more: those that were kept
+/// by a process before may be in the way of a client whose SYN was routed meanwhile.
+const LONGEST_WAIT: Duration = Duration::from_secs(6);
+
 /// Tells what a transparent socket is that is connected, and from which nothing has been read, nor
 /// anything written to it, but for what goes with a SYN (RFC 7413).
 fn untouched(fd: BorrowedFd<'_>) -> std::io::Result<Kind> {
@@ -237,7 +242,9 @@ fn untouched(fd: BorrowedFd<'_>) -> std::io::Result<Kind> {
             read,
         },
         // The kernel counts the SYN of a socket that has connected.
-        (ESTABLISHED | CLOSE_WAIT, _) if read == 0 => Kind::Upstream(connected),
+        (ESTABLISHED | CLOSE_WAIT, _) if read == 0 && info.since_sending < LONGEST_WAIT => {
+            Kind::Upstream(connected)
+        }
         _ => Kind::Other,
     })
 }

@@ -44,6 +44,9 @@ pub struct TcpInfo {
     pub timeouts: u8,
     /// The times that the retransmission timer, or that of window probes, has been doubled.
     pub backoff: u8,
+    /// The time since data was sent last, or since it has connected if none was yet, in whole milliseconds;
+    /// of what has not connected it says nothing.
+    pub since_sending: Duration,
     /// The time since the last data came, in whole milliseconds.
     pub since_data: Duration,
     /// The time since the last acknowledgement came, in whole milliseconds.
@@ -143,6 +146,7 @@ impl Fields<'_> {
             lost: self.u32(32)?,
             timeouts: self.u8(2)?,
             backoff: self.u8(4)?,
+            since_sending: Duration::from_millis(self.u32(44)?.into()),
             since_data: Duration::from_millis(self.u32(52)?.into()),
             since_acknowledgement: Duration::from_millis(self.u32(56)?.into()),
             retransmitted_segments: self.u32(100)?,
