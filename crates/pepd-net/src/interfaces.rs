@@ -1,6 +1,7 @@
 //! Whether the interfaces of this host carry packets, followed while they change.
 
 use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
 
 use futures_util::stream::BoxStream;
 use futures_util::{StreamExt as _, TryStreamExt as _};
@@ -25,12 +26,36 @@ pub struct InterfaceChange {
     pub carries: bool,
 }
 
+/// The time after which the kernel is asked again that has not answered.
+const PAUSE: Duration = Duration::from_secs(1);
+
 /// What the kernel tells of the interfaces.
 pub struct Interfaces {
+    connection: Connection,
+    known: Known,
+    /// Whether messages were lost, and not all interfaces have been listed since.
+    is_stale: bool,
+}
+
+/// A connection on which the kernel tells.
+struct Connection {
     handle: rtnetlink::Handle,
     messages: BoxStream<'static, NetlinkPayload<RouteNetlinkMessage>>,
     task: tokio::task::JoinHandle<()>,
-    known: Known,
+}
+
+impl Connection {
+    fn open() -> Result<Self, NetlinkError> {
+        let (connection, handle, messages) = rtnetlink::new_multicast_connection_with_socket::<
+            RouteSocket,
+        >(&[MulticastGroup::Link])
+        .map_err(|source| NetlinkError::new("cannot listen to changes of interfaces", source))?;
+        Ok(Self {
+            handle,
+            messages: messages.map(|(message, _)| message.payload).boxed(),
+            task: tokio::spawn(connection),
+        })
+    }
 }
 
 impl Interfaces {
@@ -40,17 +65,16 @@ impl Interfaces {
     ///
     /// [`NetlinkError`] if the kernel does not tell.
     pub async fn follow() -> Result<Self, NetlinkError> {
-        let (connection, handle, messages) = rtnetlink::new_multicast_connection_with_socket::<
-            RouteSocket,
-        >(&[MulticastGroup::Link])
-        .map_err(|source| NetlinkError::new("cannot listen to changes of interfaces", source))?;
         let mut interfaces = Self {
-            handle,
-            messages: messages.map(|(message, _)| message.payload).boxed(),
-            task: tokio::spawn(connection),
+            connection: Connection::open()?,
             known: Known::default(),
+            is_stale: true,
         };
-        interfaces.list().await?;
+        match interfaces.list().await {
+            // They are listed again.
+            Err(error) if is_loss(&error) => {}
+            listed => listed?,
+        }
         Ok(interfaces)
     }
 
@@ -59,35 +83,59 @@ impl Interfaces {
         self.known.waiting.pop_front()
     }
 
-    /// Waits for the next change; none when the kernel tells no more.
-    pub async fn next(&mut self) -> Option<InterfaceChange> {
+    /// Waits for the next change. Nothing is lost if it is not waited for to the end.
+    pub async fn next(&mut self) -> InterfaceChange {
         loop {
             if let Some(change) = self.heard() {
-                return Some(change);
+                return change;
             }
-            match self.messages.next().await? {
-                NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => {
-                    self.known.is(&link);
-                }
-                NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelLink(link))
-                    if is_about_the_interface(&link) =>
-                {
-                    self.known.is_gone(link.header.index);
-                }
-                // Messages were lost.
-                NetlinkPayload::Overrun(_) => {
-                    if let Err(error) = self.list().await {
+            if self.is_stale {
+                if let Err(error) = self.list().await {
+                    if !is_loss(&error) {
                         tracing::warn!(%error, "look at the interfaces");
                     }
+                    tokio::time::sleep(PAUSE).await;
                 }
-                _ => {}
+                continue;
             }
+            match self.connection.messages.next().await {
+                Some(message) => self.hear(&message),
+                None => self.connect_again().await,
+            }
+        }
+    }
+
+    fn hear(&mut self, message: &NetlinkPayload<RouteNetlinkMessage>) {
+        match message {
+            NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => {
+                self.known.is(link);
+            }
+            NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelLink(link))
+                if is_about_the_interface(link) =>
+            {
+                self.known.is_gone(link.header.index);
+            }
+            // Messages were lost.
+            NetlinkPayload::Overrun(_) => self.is_stale = true,
+            _ => {}
+        }
+    }
+
+    /// Has the kernel tell again whose connection has ended.
+    async fn connect_again(&mut self) {
+        tokio::time::sleep(PAUSE).await;
+        match Connection::open() {
+            Ok(connection) => {
+                self.connection = connection;
+                self.is_stale = true;
+            }
+            Err(error) => tracing::warn!(%error, "no leg hears of its interface"),
         }
     }
 
     /// Asks for all.
     async fn list(&mut self) -> Result<(), NetlinkError> {
-        let mut links = self.handle.link().get().execute();
+        let mut links = self.connection.handle.link().get().execute();
         let mut gone: Vec<u32> = self.known.interfaces.keys().copied().collect();
         while let Some(link) = links.try_next().await.map_err(failed)? {
             gone.retain(|index| *index != link.header.index);
@@ -96,6 +144,7 @@ impl Interfaces {
         for index in gone {
             self.known.is_gone(index);
         }
+        self.is_stale = false;
         Ok(())
     }
 }
@@ -146,10 +195,15 @@ impl Known {
     }
 }
 
-impl Drop for Interfaces {
+impl Drop for Connection {
     fn drop(&mut self) {
         self.task.abort();
     }
+}
+
+/// Returns whether messages of the kernel's were lost, of which the answer may have been one.
+fn is_loss(error: &NetlinkError) -> bool {
+    error.source.raw_os_error() == Some(libc::ENOBUFS)
 }
 
 fn failed(error: rtnetlink::Error) -> NetlinkError {

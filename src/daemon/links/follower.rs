@@ -83,10 +83,7 @@ impl Follower {
                     Some(Order::Told(order, answer)) => _ = answer.send(self.told(&order)),
                     None => return,
                 },
-                change = next(&mut interfaces) => match change {
-                    Some(change) => self.interface(change),
-                    None => interfaces = None,
-                },
+                change = next(&mut interfaces) => self.interface(change),
                 () = self.peers.changed() => self.peers(),
                 () = modems.notified() => self.modems(),
                 () = at(deadline) => self.tick(),
@@ -422,7 +419,7 @@ async fn follow_interfaces() -> Option<Interfaces> {
     }
 }
 
-async fn next(interfaces: &mut Option<Interfaces>) -> Option<InterfaceChange> {
+async fn next(interfaces: &mut Option<Interfaces>) -> InterfaceChange {
     match interfaces {
         Some(interfaces) => interfaces.next().await,
         None => std::future::pending().await,

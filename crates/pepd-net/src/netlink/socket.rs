@@ -35,6 +35,8 @@ struct Exchange {
     last: Option<[u8; HEADER_BYTES]>,
     /// What is to be read before anything of the kernel's.
     answer: Option<Vec<u8>>,
+    /// Messages of the kernel's are lost, and that is to be read after the answer.
+    is_lossy: bool,
     /// The turns in a row that have lacked memory.
     turns: u32,
 }
@@ -44,6 +46,22 @@ impl Exchange {
     fn waits(&mut self, error: &io::Error) -> bool {
         self.turns += 1;
         is_shortage(error) && self.turns <= MOST_TURNS
+    }
+
+    /// Takes what there is to be read before anything of the kernel's.
+    fn ahead(&mut self) -> Option<io::Result<Vec<u8>>> {
+        let answer = self.answer.take().map(Ok);
+        answer.or_else(|| {
+            let lost = io::Error::from_raw_os_error(libc::ENOBUFS);
+            std::mem::take(&mut self.is_lossy).then_some(Err(lost))
+        })
+    }
+
+    /// Notes that messages are lost. The answer to the last request may be one of them; and whoever
+    /// follows changes has to hear of it in any case.
+    fn lose(&mut self, error: &io::Error) {
+        self.fail(error);
+        self.is_lossy = true;
     }
 
     /// Answers the last request with an error, if there is one that nobody has answered here.
@@ -119,9 +137,12 @@ impl AsyncSocket for RouteSocket {
         buffer: &mut B,
     ) -> Poll<io::Result<SocketAddr>> {
         loop {
-            if let Some(answer) = self.exchange().answer.take() {
-                buffer.put_slice(&answer);
-                return Poll::Ready(Ok(SocketAddr::new(0, 0)));
+            if let Some(ahead) = self.exchange().ahead() {
+                let read = ahead.map(|answer| {
+                    buffer.put_slice(&answer);
+                    SocketAddr::new(0, 0)
+                });
+                return Poll::Ready(read);
             }
             let received = ready!(self.inner.poll_recv_from(cx, buffer));
             let mut exchange = self.exchange();
@@ -133,8 +154,11 @@ impl AsyncSocket for RouteSocket {
                     return Poll::Ready(Ok(from));
                 }
             };
-            // ENOBUFS says that messages are lost.
-            if error.raw_os_error() != Some(libc::ENOBUFS) && exchange.waits(&error) {
+            if error.raw_os_error() == Some(libc::ENOBUFS) {
+                exchange.lose(&error);
+                continue;
+            }
+            if exchange.waits(&error) {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -218,5 +242,24 @@ mod tests {
         assert!(!exchange.fail(&memory));
         let other = io::Error::from_raw_os_error(libc::EPERM);
         assert!(!exchange.waits(&other));
+    }
+
+    #[test]
+    fn that_messages_are_lost_is_told_whether_or_not_a_request_is_refused_for_it() {
+        let lost = io::Error::from_raw_os_error(libc::ENOBUFS);
+        for last in [Some(request(7)), None] {
+            let mut exchange = Exchange {
+                last,
+                ..Exchange::default()
+            };
+            exchange.lose(&lost);
+            let refused = last.map(|request| refusal(&request, &lost));
+            if refused.is_some() {
+                assert_eq!(exchange.ahead().and_then(Result::ok), refused);
+            }
+            let told = exchange.ahead().and_then(Result::err);
+            assert_eq!(told.and_then(|it| it.raw_os_error()), Some(libc::ENOBUFS));
+            assert!(exchange.ahead().is_none());
+        }
     }
 }
