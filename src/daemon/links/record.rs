@@ -4,11 +4,10 @@
 //!                    heard: going down                heard: gone
 //!          ┌────────────────────────────▶ GoingDown ──────────────┐
 //!          │                                  │                   ▼
-//!         Up ◀── its time is over, or heard: up ┘                Gone
-//!          │ ▲                                                   ▲ │
-//!          │ └── heard: up, and no more of gone for as long as   │ │
-//!          │     a link that flaps has to be up                  │ │
-//!          │     └───────────────────────────────────────────────┼─┘
+//!         Up ◀── its time is over, or heard: up ┤                Gone
+//!          │           (and nothing else for as  │               ▲ │
+//!          │            long as a link that      │               │ │
+//!          │            flaps has to be up)      └───────────────┼─┘
 //!          └───────────────────── heard: gone ───────────────────┘
 //! ```
 
@@ -99,39 +98,51 @@ impl Record {
     pub fn hear(&mut self, heard: Heard, now: Instant) -> Option<State> {
         match (heard, self.state) {
             (Heard::Up, State::Up) => None,
-            // It has not been gone: there is nothing to damp.
-            (Heard::Up, State::GoingDown) => self.enter(State::Up),
-            (Heard::Up, State::Gone) => match self.delay(now) {
+            (Heard::Up, State::GoingDown | State::Gone) => match self.delay(now) {
                 Duration::ZERO => self.enter(State::Up),
                 delay => {
-                    self.flaps |= self.up_at.is_none();
-                    self.up_at = self.up_at.or(Some(now + delay));
+                    let at = now + delay;
+                    // Said again, it is no later for that.
+                    if self.up_at.is_none_or(|expected| at < expected) {
+                        self.up_at = Some(at);
+                        self.flaps = true;
+                    }
                     None
                 }
             },
             (Heard::Gone, State::Gone) => {
-                self.flaps = false;
                 if self.up_at.take().is_some() {
                     self.note_outage(now);
                 }
+                self.flaps = false;
                 None
             }
+            // That it would go has been noted.
+            (Heard::Gone, State::GoingDown) if !self.flaps => self.enter(State::Gone),
             (Heard::Gone, _) => {
                 self.note_outage(now);
                 self.enter(State::Gone)
             }
             // Whoever knows how long it takes knows more than that it is gone.
             (Heard::GoingDown(time), State::Gone) => {
-                self.up_at = time.map(|time| now + time);
-                self.flaps = false;
+                self.expect(time, now);
                 None
             }
             (Heard::GoingDown(time), _) => {
+                if self.state == State::Up || self.flaps {
+                    self.note_outage(now);
+                }
                 let changed = self.enter(State::GoingDown);
-                self.up_at = time.map(|time| now + time);
+                self.expect(time, now);
                 changed
             }
         }
+    }
+
+    /// Takes it for up after this time, where that is known: one that flaps not before that would be believed.
+    fn expect(&mut self, time: Option<Duration>, now: Instant) {
+        self.up_at = time.map(|time| now + time.max(self.delay(now)));
+        self.flaps = false;
     }
 
     /// Takes note of the time; returns the new state if it is another.
@@ -231,5 +242,78 @@ mod tests {
         now += MEMORY + LONGEST_DELAY;
         assert_eq!(record.hear(Heard::Gone, now), Some(State::Gone));
         assert_eq!(record.hear(Heard::Up, now), Some(State::Up));
+    }
+
+    /// Has a link change so often as whoever tells of it likes; gives how often it was another.
+    fn changes(tell: impl Fn(&mut Record, Instant) -> [Option<State>; 3]) -> usize {
+        let (mut now, mut record) = (Instant::now(), Record::new());
+        (0..10_000)
+            .map(|_| {
+                now += Duration::from_millis(1);
+                tell(&mut record, now).iter().flatten().count()
+            })
+            .sum()
+    }
+
+    #[test]
+    fn however_it_flaps_it_does_not_change_for_ever() {
+        let going = |time| Heard::GoingDown(time);
+        let most = 50;
+        for heard in [
+            going(None),
+            going(Some(SECOND)),
+            going(Some(Duration::ZERO)),
+        ] {
+            let of =
+                changes(|it, now| [it.hear(heard, now), it.hear(Heard::Up, now), it.tick(now)]);
+            assert!(of < most, "{heard:?}, up: {of}");
+            let of =
+                changes(|it, now| [it.hear(Heard::Gone, now), it.hear(heard, now), it.tick(now)]);
+            assert!(of < most, "gone, {heard:?}: {of}");
+        }
+        let of = changes(|it, now| {
+            [
+                it.hear(Heard::Gone, now),
+                it.hear(Heard::Up, now),
+                it.tick(now),
+            ]
+        });
+        assert!(of < most, "gone, up: {of}");
+    }
+
+    #[test]
+    fn one_outage_is_counted_once_though_it_was_told_beforehand() {
+        let (mut now, mut record) = (Instant::now(), Record::new());
+        for _ in 0..FEW {
+            assert_eq!(
+                record.hear(Heard::GoingDown(None), now),
+                Some(State::GoingDown)
+            );
+            assert_eq!(record.hear(Heard::Gone, now), Some(State::Gone));
+            assert_eq!(record.hear(Heard::Up, now), Some(State::Up));
+            now += SECOND;
+        }
+    }
+
+    #[test]
+    fn who_says_that_it_is_up_is_believed_long_before_an_outage_was_to_end() {
+        let (mut now, mut record) = (Instant::now(), Record::new());
+        for _ in 0..9 {
+            record.hear(Heard::Gone, now);
+            record.hear(Heard::Up, now);
+            now += SECOND / 10;
+        }
+        record.hear(Heard::Gone, now);
+        record.hear(Heard::GoingDown(Some(3600 * SECOND)), now);
+        assert_eq!(record.hear(Heard::Up, now), None);
+        let believed = record.deadline();
+        assert!(believed <= Some(now + LONGEST_DELAY) && record.flaps());
+        record.hear(Heard::Up, now + SECOND / 10);
+        assert_eq!(
+            record.deadline(),
+            believed,
+            "it is no later for being said again"
+        );
+        assert_eq!(record.tick(now + LONGEST_DELAY), Some(State::Up));
     }
 }
