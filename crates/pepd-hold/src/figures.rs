@@ -33,7 +33,7 @@ pub struct Figures {
     pub parts_total: u64,
     /// Packets that have been kept.
     pub packets_total: u64,
-    /// Packets that were dropped because their receiver, or what is kept, has the same.
+    /// Packets that were not kept because their receiver, or what is kept, has the same.
     pub repeated_total: u64,
     /// Packets that were not held because of a limit.
     pub beyond_total: u64,

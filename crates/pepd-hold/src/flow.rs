@@ -292,7 +292,12 @@ impl Flow {
         }
         let end = segment.sequence.wrapping_add(segment.length);
         let arrived = self.highest.is_some_and(|highest| !is_after(end, highest));
-        arrived || self.kept_data.contains(&(segment.sequence, segment.length))
+        arrived || self.is_kept(segment)
+    }
+
+    /// Returns whether something that is kept says the same.
+    pub(crate) fn is_kept(&self, segment: &Passing<'_>) -> bool {
+        self.kept_data.contains(&(segment.sequence, segment.length))
     }
 
     /// Takes note of a segment for the end that is away: what answers an ACK tells the round trip.

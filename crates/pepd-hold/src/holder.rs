@@ -188,10 +188,16 @@ impl Holder {
             .flows
             .get(&four_tuple)
             .is_some_and(|flow| flow.kept() > 0);
-        let mut is_gone = leg.phase == Phase::Gone;
+        let (mut is_gone, is_proof) = (leg.phase == Phase::Gone, leg.has_long_gone(now));
         if let Some(flow) = self.flows.get_mut(&four_tuple) {
             flow.measure(segment, now);
             is_gone &= !flow.is_live;
+            if is_gone && is_proof && flow.is_kept(segment) {
+                // If it is there after all, its host answers, and no other reason for that may come.
+                self.figures.repeated_total += 1;
+                acts.push(Act::Release(id));
+                return true;
+            }
             if is_gone && flow.is_known(segment) {
                 self.figures.repeated_total += 1;
                 acts.push(Act::Drop(id));

@@ -114,7 +114,7 @@ fn held(families: &mut Families<'_>, held: &Held) -> fmt::Result {
         &Family::new(
             "pepd_held",
             "What has been held since the start: ACKs that waited, parts of ACKs that were made, packets that \
-             were kept, those that were dropped because the same had arrived or was kept, and those for which \
+             were kept, those that were not because the same had arrived or was kept, and those for which \
              there was no room.",
         ),
         [

@@ -78,7 +78,7 @@ pub struct Held {
     pub parts_total: u64,
     /// Packets that have been kept.
     pub packets_total: u64,
-    /// Packets that were dropped because their receiver, or what is kept, has the same.
+    /// Packets that were not kept because their receiver, or what is kept, has the same.
     pub repeated_total: u64,
     /// Packets that were not held because there was no room.
     pub beyond_total: u64,

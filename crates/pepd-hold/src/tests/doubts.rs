@@ -95,6 +95,31 @@ fn what_is_heard_by_a_link_that_is_gone_proves_that_it_is_not() {
     assert_eq!(world.holder.figures().packets, 1);
 }
 
+/// Nobody is heard who has nothing to say: what is repeated long after a link is said to be gone is passed on,
+/// and if it is there after all, its host answers.
+#[test]
+fn what_is_repeated_finds_out_whether_a_link_is_gone() {
+    let mut world = World::new(LIMITS);
+    world.hear(Report::Gone(None));
+    let kept = [world.data(0, 1000).0, world.data(1000, 1000).0];
+    let early = world.data(0, 1000);
+    assert!(matches!(world.done.pop(), Some((_, Act::Drop(id))) if id == early));
+    world.wait(millis(5100));
+    let (late, new) = (world.data(0, 1000), world.data(2000, 1000));
+    assert_eq!(world.released(), [late.0]);
+    assert_eq!(world.holder.figures().repeated_total, 2);
+    world.ack(1000);
+    let all = [kept[0], kept[1], new.0];
+    assert_eq!(world.released()[1..4], all, "its host has answered");
+    // What has no data is repeated, too, as a keepalive is.
+    let mut world = World::new(LIMITS);
+    world.hear(Report::Gone(None));
+    world.data(7, 0);
+    world.wait(millis(5100));
+    let again = world.data(7, 0);
+    assert_eq!(world.released(), [again.0]);
+}
+
 /// ACKs that no host would have sent are no reason for parts of them, nor is one that was damaged.
 #[test]
 fn a_forged_ack_goes_on_as_it_came() {
