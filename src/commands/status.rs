@@ -375,8 +375,16 @@ fn sized_by(sum: &BufferSum) -> String {
 fn held(held: Option<&Held>) -> String {
     let is_anything = |held: &&Held| held.connections > 0;
     held.filter(is_anything).map_or_else(String::new, |held| {
+        let beyond = match held.beyond_total {
+            0 => String::new(),
+            beyond => format!(
+                "\nthere was no room for {} more since the start",
+                format::count(beyond)
+            ),
+        };
         format!(
-            "held of {} {} end to end: {} ACKs, {} packets ({})\n",
+            "held of {} {} end to end: {} ACKs, {} packets ({}){beyond}
+",
             format::count(held.connections),
             if held.connections == 1 {
                 "connection that stays"

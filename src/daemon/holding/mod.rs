@@ -4,10 +4,11 @@
 //! The capture passes packets to the queue only while the set `away` says so, which the thread renews
 //! again and again. So a daemon that is paused or killed holds nothing for long.
 
+mod news;
 mod thread;
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pepd_admin::wire::Held;
 use pepd_config::Config;
@@ -17,6 +18,7 @@ use pepd_relay::Injector;
 use pepd_sys::nfqueue::{Queue, Room};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
+use self::news::News;
 use self::thread::Thread;
 use crate::daemon::wiring::HOLD_QUEUE;
 use crate::exit::{Failure, Result};
@@ -41,7 +43,16 @@ pub struct Holding {
 
 /// Tells the thread, if there is one, what is heard of links.
 #[derive(Debug, Clone, Default)]
-pub struct HoldTeller(Arc<Mutex<Option<UnboundedSender<Order>>>>);
+pub struct HoldTeller(Arc<Mutex<Told>>);
+
+/// What a teller has told.
+#[derive(Debug, Default)]
+struct Told {
+    /// Where the thread takes orders, if there is one.
+    orders: Option<UnboundedSender<Order>>,
+    /// What it has not taken of what was heard.
+    news: News,
+}
 
 /// What is held, for whoever asks.
 #[derive(Debug, Clone, Default)]
@@ -50,7 +61,8 @@ pub struct HeldFigures(Arc<Mutex<Option<Figures>>>);
 /// What the thread is told.
 #[derive(Debug)]
 enum Order {
-    Hear(Arc<str>, Report),
+    /// Take the news of the link under this leg.
+    Hear(Arc<str>),
     Follow(Box<Config>),
     End,
 }
@@ -99,8 +111,8 @@ impl Holding {
             return;
         };
         let (orders, inbox) = unbounded_channel();
-        let figures = self.figures.clone();
-        match Thread::start(opened, config, inbox, figures, self.injector.clone()) {
+        let handles = (self.teller(), self.figures());
+        match Thread::start(opened, config, inbox, handles, self.injector.clone()) {
             Ok(thread) => self.thread = Some(thread),
             // The next reload tries again.
             Err(error) => tracing::error!(%error, "no packet is held while links are gone"),
@@ -146,18 +158,37 @@ fn refused(error: &io::Error) -> Failure {
 impl HoldTeller {
     /// Tells what is heard of the link under a leg.
     pub fn hear(&self, leg: &Arc<str>, report: Report) {
-        self.order(Order::Hear(Arc::clone(leg), report));
-    }
-
-    fn order(&self, order: Order) {
-        let orders = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(orders) = &*orders {
-            _ = orders.send(order);
+        let mut told = self.lock();
+        // However much is heard, only the last of it waits, and one order for each leg.
+        if told.orders.is_some() && told.news.hear(leg, report) {
+            told.order(Order::Hear(Arc::clone(leg)));
         }
     }
 
+    /// Takes the news of a leg, for the thread.
+    fn take(&self, leg: &Arc<str>) -> Option<Report> {
+        self.lock().news.take(leg)
+    }
+
+    fn order(&self, order: Order) {
+        self.lock().order(order);
+    }
+
     fn set(&self, orders: Option<UnboundedSender<Order>>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = orders;
+        let news = News::default();
+        *self.lock() = Told { orders, news };
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Told> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Told {
+    fn order(&self, order: Order) {
+        if let Some(orders) = &self.orders {
+            _ = orders.send(order);
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use tokio::io::Interest;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::sleep_until;
 
-use super::{HeldFigures, Opened, Order};
+use super::{HeldFigures, HoldTeller, Opened, Order};
 use crate::daemon::ticks;
 
 /// Gives what is held at most. A receiver has room for 6 MiB if its host's limits are Linux's own
@@ -55,7 +55,7 @@ impl Thread {
         opened: Opened,
         config: &Config,
         inbox: UnboundedReceiver<Order>,
-        figures: HeldFigures,
+        (teller, figures): (HoldTeller, HeldFigures),
         injector: Option<Arc<Injector>>,
     ) -> io::Result<Self> {
         let Opened { queue, away } = opened;
@@ -66,6 +66,7 @@ impl Thread {
             away,
             is_away: false,
             injector,
+            teller,
             figures,
             acts: Vec::new(),
             buffer: vec![0; MESSAGE_BYTES],
@@ -95,6 +96,8 @@ struct Work {
     /// Whether the capture was told to pass packets on to the queue.
     is_away: bool,
     injector: Option<Arc<Injector>>,
+    /// Whose news it takes.
+    teller: HoldTeller,
     figures: HeldFigures,
     acts: Vec<Act>,
     buffer: Vec<u8>,
@@ -122,7 +125,7 @@ impl Work {
             let deadline = self.holder.deadline();
             tokio::select! {
                 order = inbox.recv() => match order {
-                    Some(Order::Hear(leg, report)) => self.holder.hear(&leg, report, Instant::now()),
+                    Some(Order::Hear(leg)) => self.hear(&leg),
                     Some(Order::Follow(config)) => self.campuses = Campuses::of(&config),
                     Some(Order::End) | None => break,
                 },
@@ -150,6 +153,12 @@ impl Work {
             self.act();
         }
         self.act();
+    }
+
+    fn hear(&mut self, leg: &Arc<str>) {
+        if let Some(report) = self.teller.take(leg) {
+            self.holder.hear(leg, report, Instant::now());
+        }
     }
 
     fn show(&self) {
