@@ -12,9 +12,17 @@ use crate::tcp::SequenceNumber;
 /// (RFC 792, and RFC 4443, section 2.1).
 const HEADER: usize = 8;
 
-/// The type of an echo request (RFC 792), and that in ICMPv6 (RFC 4443, section 4.1).
-const REQUEST: u8 = 8;
-const REQUEST_V6: u8 = 128;
+/// The type of an echo request (RFC 792).
+pub const REQUEST: u8 = 8;
+
+/// The type of an echo request in ICMPv6 (RFC 4443, section 4.1).
+pub const REQUEST_V6: u8 = 128;
+
+/// The type of an echo reply (RFC 792).
+pub const REPLY: u8 = 0;
+
+/// The type of an echo reply in ICMPv6 (RFC 4443, section 4.2).
+pub const REPLY_V6: u8 = 129;
 
 /// An ICMP error: why a packet has not arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,14 +118,12 @@ impl<'a> Echo<'a> {
 
     /// Reads a reply from an ICMP message; its checksum is not looked at.
     pub fn read_reply(message: &'a [u8]) -> Option<Self> {
-        const REPLY: u8 = 0;
         Self::read(message, REPLY)
     }
 
     /// Reads a reply from an ICMPv6 message; its checksum is not looked at.
     pub fn read_reply_v6(message: &'a [u8]) -> Option<Self> {
-        const REPLY: u8 = 129;
-        Self::read(message, REPLY)
+        Self::read(message, REPLY_V6)
     }
 
     /// Reads a request from an ICMP message; its checksum is not looked at.

@@ -5,6 +5,8 @@ use std::net::IpAddr;
 
 use pepd_packet::{Protocol, icmp, ip};
 
+use super::filter::Answer;
+
 /// The requests to one peer, and what distinguishes their answers from those to somebody else's.
 #[derive(Debug)]
 pub struct Echo {
@@ -45,6 +47,19 @@ impl Echo {
                 ip::in_ipv6(local, remote, Protocol::ICMPV6, &message)
             }
             _ => echo.request(),
+        }
+    }
+
+    /// Returns what distinguishes answers.
+    pub fn answer(&self) -> Answer {
+        let kind = match self.remote {
+            IpAddr::V4(_) => icmp::REPLY,
+            IpAddr::V6(_) => icmp::REPLY_V6,
+        };
+        Answer {
+            kind,
+            identifier: self.identifier,
+            nonce: self.nonce,
         }
     }
 

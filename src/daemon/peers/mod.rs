@@ -9,6 +9,7 @@
 //! is therefore a reason to ask that peer, and no more than that: whoever forges one causes a probe.
 
 mod echo;
+mod filter;
 mod record;
 mod socket;
 
@@ -23,7 +24,7 @@ use tokio::task::JoinHandle;
 
 use self::echo::Echo;
 use self::record::{Change, Record};
-use self::socket::Answers;
+use self::socket::Heard;
 
 /// The time that an answer may take at least, however often the peer is probed: twice a satellite's
 /// round trip and a second.
@@ -181,7 +182,7 @@ impl Probed {
 async fn probe(probed: Probed, every: Duration, mut ask: watch::Receiver<()>) {
     let Probed { peer, record, .. } = &probed;
     let mut echo = Echo::new(peer.local, peer.remote);
-    let mut answers = None;
+    let mut heard = None;
     let timeout = every.max(MIN_ANSWER_TIMEOUT);
     let mut tick = tokio::time::interval(every);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -195,7 +196,7 @@ async fn probe(probed: Probed, every: Duration, mut ask: watch::Receiver<()>) {
                 probed.report(change);
                 let (at, date) = (Instant::now(), SystemTime::now());
                 let packet = echo.next();
-                let sent = send_request(peer, &packet, &mut answers);
+                let sent = send_request(peer, &packet, &echo, &mut heard);
                 if let Err(error) = &sent && error.kind() == io::ErrorKind::PermissionDenied {
                     tracing::warn!(
                         peer = peer.name, %error,
@@ -212,13 +213,12 @@ async fn probe(probed: Probed, every: Duration, mut ask: watch::Receiver<()>) {
                     tick.reset_immediately();
                 }
             }
-            received = next(answers.as_ref()) => match received {
+            () = asked(heard.as_ref(), &echo, last), if !lock(record).is_answering() => {
+                tick.reset_immediately();
+            }
+            received = answer(heard.as_ref()) => match received {
                 Ok(packet) => {
                     let Some(sequence) = echo.answers(&packet) else {
-                        let is_news = !lock(record).is_answering() && echo.is_asked(&packet);
-                        if is_news && last.elapsed() >= LEAST_INTERVAL {
-                            tick.reset_immediately();
-                        }
                         continue;
                     };
                     let (at, date) = (Instant::now(), SystemTime::now());
@@ -233,18 +233,40 @@ async fn probe(probed: Probed, every: Duration, mut ask: watch::Receiver<()>) {
     }
 }
 
-/// Sends a request; before the first one, starts to listen for answers.
-fn send_request(peer: &Peer, packet: &[u8], answers: &mut Option<Answers>) -> io::Result<()> {
-    if answers.is_none() {
-        *answers = Some(Answers::of(peer)?);
+/// Sends a request through the peer's tunnel. Before the first one, starts to listen for answers.
+fn send_request(
+    peer: &Peer,
+    packet: &[u8],
+    echo: &Echo,
+    heard: &mut Option<Heard>,
+) -> io::Result<()> {
+    if heard.is_none() {
+        *heard = Some(Heard::of(peer, echo.answer())?);
     }
     socket::send(peer, &format!("{DEVICE_PREFIX}{}", peer.name), packet)
 }
 
-async fn next(answers: Option<&Answers>) -> io::Result<Vec<u8>> {
-    match answers {
-        Some(answers) => answers.next().await,
+async fn answer(heard: Option<&Heard>) -> io::Result<Vec<u8>> {
+    match heard {
+        Some(heard) => heard.answer().await,
         None => std::future::pending().await,
+    }
+}
+
+/// Waits for a request of the peer's after which it may be asked, where it was asked `last` then.
+async fn asked(heard: Option<&Heard>, echo: &Echo, last: Instant) {
+    let Some(heard) = heard else {
+        return std::future::pending().await;
+    };
+    // More are not even read: whoever forges them makes nobody work.
+    tokio::time::sleep_until((last + LEAST_INTERVAL).into()).await;
+    loop {
+        match heard.request().await {
+            Ok(packet) if echo.is_asked(&packet) => return,
+            Ok(_) => {}
+            // An ICMP error about a probe, for instance.
+            Err(error) => tracing::debug!(%error, "receive a request"),
+        }
     }
 }
 

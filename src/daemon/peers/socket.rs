@@ -5,10 +5,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 
 use pepd_config::Peer;
+use pepd_packet::icmp;
 use pepd_sys::reactor;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+
+use super::filter::{self, Answer};
 
 /// IPv6 in IP (RFC 2473).
 const IPV6_IN_IP: i32 = 41;
@@ -39,37 +42,63 @@ pub fn send(peer: &Peer, device: &str, packet: &[u8]) -> io::Result<()> {
     socket.send_to(packet, &address(peer.remote)).map(drop)
 }
 
-/// A socket that receives what a peer answers, by whichever way it comes.
+/// Sockets that receive what a peer answers, and what it asks, by whichever way that comes: two, so that
+/// neither displaces the other.
 #[derive(Debug)]
-pub struct Answers(AsyncFd<OwnedFd>);
+pub struct Heard {
+    answers: AsyncFd<OwnedFd>,
+    requests: AsyncFd<OwnedFd>,
+}
 
-impl Answers {
-    /// Listens for the answers of this peer. Fails as long as there is no route to it.
-    pub fn of(peer: &Peer) -> io::Result<Self> {
-        let socket = match peer.remote {
-            IpAddr::V4(_) => raw(Domain::IPV4, Protocol::ICMPV4)?,
-            IpAddr::V6(_) => raw(Domain::IPV6, Protocol::ICMPV6)?,
+impl Heard {
+    /// Listens for such answers of this peer, and its requests. Fails as long as there is no route to it.
+    pub fn of(peer: &Peer, answer: Answer) -> io::Result<Self> {
+        let is_v6 = peer.remote.is_ipv6();
+        let request = if is_v6 {
+            icmp::REQUEST_V6
+        } else {
+            icmp::REQUEST
         };
-        // Nobody else's ICMP wakes us up then. Unbound, it would take only what comes to the
-        // address that the host's own routes prefer towards the peer.
-        socket.bind(&address(peer.local))?;
-        socket.connect(&address(peer.remote))?;
-        Ok(Self(reactor::register(socket.into(), Interest::READABLE)?))
+        let open = |filter: &[SockFilter]| -> io::Result<AsyncFd<OwnedFd>> {
+            let socket = match peer.remote {
+                IpAddr::V4(_) => raw(Domain::IPV4, Protocol::ICMPV4)?,
+                IpAddr::V6(_) => raw(Domain::IPV6, Protocol::ICMPV6)?,
+            };
+            socket.attach_filter(filter)?;
+            // Nobody else's ICMP wakes us up then. Unbound, it would take only what comes to the
+            // address that the host's own routes prefer towards the peer.
+            socket.bind(&address(peer.local))?;
+            socket.connect(&address(peer.remote))?;
+            Ok(reactor::register(socket.into(), Interest::READABLE)?)
+        };
+        Ok(Self {
+            answers: open(&filter::answers(answer, is_v6))?,
+            requests: open(&filter::only(request, is_v6))?,
+        })
     }
 
-    /// Waits for the peer's next packet, which need not be an answer.
-    pub async fn next(&self) -> io::Result<Vec<u8>> {
-        loop {
-            let mut ready = self.0.readable().await?;
-            let received = ready.try_io(|socket| {
-                let mut packet = vec![0; LONGEST];
-                let length = nix::unistd::read(socket, &mut packet)?;
-                packet.truncate(length);
-                Ok(packet)
-            });
-            if let Ok(received) = received {
-                return received;
-            }
+    /// Waits for a packet that may be an answer.
+    pub async fn answer(&self) -> io::Result<Vec<u8>> {
+        next(&self.answers).await
+    }
+
+    /// Waits for a packet that may be a request.
+    pub async fn request(&self) -> io::Result<Vec<u8>> {
+        next(&self.requests).await
+    }
+}
+
+async fn next(socket: &AsyncFd<OwnedFd>) -> io::Result<Vec<u8>> {
+    loop {
+        let mut ready = socket.readable().await?;
+        let received = ready.try_io(|socket| {
+            let mut packet = vec![0; LONGEST];
+            let length = nix::unistd::read(socket, &mut packet)?;
+            packet.truncate(length);
+            Ok(packet)
+        });
+        if let Ok(received) = received {
+            return received;
         }
     }
 }

@@ -6,6 +6,7 @@
     reason = "a test fails by panicking"
 )]
 
+use std::io::Read as _;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -13,6 +14,7 @@ use caps::{CapSet, Capability};
 use pepd_config::{Config, Context, Tos};
 use pepd_testbed::forge::Forger;
 use pepd_testbed::{Netns, require, wait_until};
+use socket2::{Domain, Protocol, Socket, Type};
 
 use super::*;
 
@@ -213,11 +215,16 @@ fn who_asks_is_asked() -> Result<()> {
 /// 8 a request.
 fn forged(kind: u8, identifier: u16, sequence: u16) -> Vec<u8> {
     let [id, number] = [identifier, sequence].map(u16::to_be_bytes);
+    from_peer(kind, &[&id[..], &number, &[0; 8]].concat())
+}
+
+/// An ICMP message from the peer's address, of this type and with that behind its checksum.
+fn from_peer(kind: u8, rest: &[u8]) -> Vec<u8> {
     let mut packet = vec![0x45, 0, 0, 36, 0, 0, 0, 0, 64, 1, 0, 0];
     packet.extend([192, 0, 2, 2, 192, 0, 2, 1]);
     // The kernel that receives it looks at the checksum only after raw sockets have had it.
-    packet.extend([kind, 0, 0, 0, id[0], id[1], number[0], number[1]]);
-    packet.extend([0; 8]);
+    packet.extend([kind, 0, 0, 0]);
+    packet.extend(rest);
     packet
 }
 
@@ -267,6 +274,54 @@ fn what_is_forged_tells_nothing_of_the_peer() -> Result<()> {
         hosts.there.sh("nft flush chain inet test input")?;
         becomes(&probes, Liveness::Answering).await?;
         Ok(())
+    })
+}
+
+/// However much is sent in the peer's name, there is room for its answer.
+#[test]
+fn a_flood_in_the_peers_name_displaces_no_answer() -> Result<()> {
+    /// Many times as many as a socket has room for.
+    const FORGED: u16 = 20_000;
+    /// Where an ICMP message has something behind its checksum, in an IPv4 packet.
+    const REST: usize = 24;
+    require!(root, program("nft"));
+    let hosts = Hosts::new()?;
+    hosts.here.sh("nft flush chain inet test input")?;
+    // The peer answers here, and later than all that is forged.
+    hosts.there.sysctl("net.ipv4.icmp_echo_ignore_all", "1")?;
+    let asked = hosts.there.run(|| {
+        Ok(Socket::new(
+            Domain::IPV4,
+            Type::RAW,
+            Some(Protocol::ICMPV4),
+        )?)
+    })?;
+    asked.set_nonblocking(true)?;
+    let forger = Forger::new(&hosts.there)?;
+    let send = |packet: &[u8]| forger.send_packet(packet, [192, 0, 2, 1].into());
+    within(&hosts.here, async || {
+        let mut probes = Probes::default();
+        probes.follow(&config(&[peer(Some(EVERY))]));
+        let answered = async {
+            while probes.states().get()[0].liveness != Liveness::Answering {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                // The probes' task has no turn until there is an answer.
+                let mut request = [0; 256];
+                let Ok(length) = (&asked).read(&mut request) else {
+                    continue;
+                };
+                for number in 0..FORGED {
+                    send(&forged(0, number.wrapping_mul(7), number % 64));
+                    send(&forged(8, number, number));
+                }
+                send(&from_peer(
+                    0,
+                    request.get(REST..length).context("a request")?,
+                ));
+            }
+            anyhow::Ok(())
+        };
+        tokio::time::timeout(LIMIT, answered).await?
     })
 }
 
