@@ -1,6 +1,7 @@
 //! Packets that their sender has no right to: segments with anybody's addresses, one by one or as a
 //! flood.
 
+use std::io::{ErrorKind, Read as _};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -13,6 +14,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::netns::Netns;
 use crate::traffic::Rng;
+use crate::world::Family;
 
 /// A sender of whole IP packets, in the namespace in which it was made.
 #[derive(Debug)]
@@ -51,6 +53,77 @@ impl Forger {
     pub fn send_packet(&self, packet: &[u8], to: IpAddr) {
         let socket = if to.is_ipv4() { &self.v4 } else { &self.v6 };
         let _ = socket.send_to(packet, &SockAddr::from(SocketAddr::new(to, 0)));
+    }
+}
+
+/// What hears the segments that come to a host, whatever becomes of them there.
+#[derive(Debug)]
+pub struct Ear {
+    socket: Socket,
+    is_v4: bool,
+}
+
+/// A segment that was heard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// Its header.
+    pub header: Vec<u8>,
+    /// The port that it comes from.
+    pub from: u16,
+    /// The bytes of its data.
+    pub data: u32,
+    /// The number of what its sender sends next.
+    pub next: u32,
+    /// What it acknowledges.
+    pub acknowledgement: u32,
+}
+
+impl Ear {
+    /// Begins to hear what comes to a host by one family.
+    ///
+    /// # Errors
+    /// Without root.
+    pub fn new(host: &Netns, family: Family) -> Result<Self> {
+        let is_v4 = family == Family::V4;
+        let domain = if is_v4 { Domain::IPV4 } else { Domain::IPV6 };
+        let socket = host.run(|| Ok(Socket::new(domain, Type::RAW, Some(Protocol::TCP))?))?;
+        socket.set_nonblocking(true)?;
+        Ok(Self { socket, is_v4 })
+    }
+
+    /// Gives what has come since.
+    ///
+    /// # Errors
+    /// As read(2).
+    pub fn heard(&self) -> Result<Vec<Heard>> {
+        let (mut all, mut packet) = (Vec::new(), vec![0; 1 << 16]);
+        loop {
+            match (&self.socket).read(&mut packet) {
+                Ok(length) => all.extend(self.read(&packet[..length])),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(all),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn read(&self, packet: &[u8]) -> Option<Heard> {
+        // Raw sockets give the header of IPv4, and not that of IPv6 (raw(7), ipv6(7)).
+        let header = match self.is_v4 {
+            true => usize::from(packet.first()? & 15) * 4,
+            false => 0,
+        };
+        let tcp = packet.get(header..)?;
+        let offset = usize::from(tcp.get(12)? >> 4) * 4;
+        let word = |at: usize| Some(u32::from_be_bytes(*tcp.get(at..)?.first_chunk()?));
+        let data = u32::try_from(tcp.len().checked_sub(offset)?).ok()?;
+        let ends = tcp.get(13)? & (flag::SYN | flag::FIN);
+        Some(Heard {
+            header: tcp.get(..offset)?.to_vec(),
+            from: u16::from_be_bytes(*tcp.first_chunk()?),
+            data,
+            next: word(4)?.wrapping_add(data + ends.count_ones()),
+            acknowledgement: word(8)?,
+        })
     }
 }
 

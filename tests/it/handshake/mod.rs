@@ -8,6 +8,7 @@ mod fast_open;
 mod first_words;
 mod flood;
 mod forged;
+mod forged_icmp;
 mod gate;
 mod held;
 pub mod held_syn;

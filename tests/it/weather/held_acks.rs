@@ -18,25 +18,25 @@ use crate::harness::{LIMIT, PEPD};
 use crate::streams::{fill, watch};
 
 /// Less than a first window, so that all of it is sent whatever becomes of it.
-const BYTES: u64 = 10_000;
+pub(super) const BYTES: u64 = 10_000;
 
 /// What is sent while a link is gone.
-const KEPT: u64 = 9;
+pub(super) const KEPT: u64 = 9;
 
 /// A box with a daemon, whose connections to ports of the system's own choice are not split.
-struct HelperBox {
-    world: World,
-    daemon: Pepd,
-    socket: std::path::PathBuf,
+pub(super) struct HelperBox {
+    pub(super) world: World,
+    pub(super) daemon: Pepd,
+    pub(super) socket: std::path::PathBuf,
 }
 
 impl HelperBox {
-    fn new(world: World) -> Result<Self> {
+    pub(super) fn new(world: World) -> Result<Self> {
         let every = "[[rule]]\ndestination_port = [\"1-65535\"]\naction = \"hold-acks\"\n";
         Self::with_rules(world, every)
     }
 
-    fn with_rules(world: World, rules: &str) -> Result<Self> {
+    pub(super) fn with_rules(world: World, rules: &str) -> Result<Self> {
         let socket = world.admin_socket();
         let config = format!("{}\n{}{rules}", World::config(), world.admin());
         let daemon = Pepd::start(PEPD, world.hb(), &config)?;
@@ -48,7 +48,7 @@ impl HelperBox {
     }
 
     /// Makes one that keeps something of a connection for a server that it takes for gone.
-    fn that_keeps(family: Family) -> Result<(Self, Pair)> {
+    pub(super) fn that_keeps(family: Family) -> Result<(Self, Pair)> {
         let it = Self::new(World::standard()?)?;
         let pair = it.pair(family)?;
         pair.exchange(BYTES)?;
@@ -59,13 +59,13 @@ impl HelperBox {
     }
 
     /// Opens a connection that stays end to end.
-    fn pair(&self, family: Family) -> Result<Pair> {
+    pub(super) fn pair(&self, family: Family) -> Result<Pair> {
         let (pair, split) = self.world.probe(family)?;
         ensure!(!split, "the connection was split");
         Ok(pair)
     }
 
-    fn tell(&self, state: &str) -> Result<()> {
+    pub(super) fn tell(&self, state: &str) -> Result<()> {
         ask(&self.socket, &format!("POST /v1/link/{state}?leg=wan"))?;
         match state {
             "up" => Ok(()),
@@ -74,20 +74,20 @@ impl HelperBox {
     }
 
     /// Waits until the capture passes packets to the daemon.
-    fn wait_for_capture(&self) -> Result<()> {
+    pub(super) fn wait_for_capture(&self) -> Result<()> {
         wait_until(LIMIT, "packets go to the queue", || {
             let away = self.world.hb().sh("nft list set inet pepd away");
             away.is_ok_and(|away| away.contains("elements"))
         })
     }
 
-    fn held(&self) -> Result<Value> {
+    pub(super) fn held(&self) -> Result<Value> {
         let status: Value = serde_json::from_str(&ask(&self.socket, "GET /v1/status")?)?;
         Ok(status["held"].clone())
     }
 
     /// Waits until so much of something is held.
-    fn wait_for(&self, what: &str, least: u64) -> Result<()> {
+    pub(super) fn wait_for(&self, what: &str, least: u64) -> Result<()> {
         wait_until(LIMIT, what, || {
             self.held()
                 .is_ok_and(|held| held[what].as_u64().is_some_and(|it| it >= least))
@@ -95,7 +95,7 @@ impl HelperBox {
     }
 
     /// Waits until nothing is held, and the capture passes no more packets to the daemon.
-    fn wait_for_nothing(&self) -> Result<()> {
+    pub(super) fn wait_for_nothing(&self) -> Result<()> {
         wait_until(LIMIT, "nothing is held", || {
             let none = |held: Value| {
                 ["connections", "acks", "packets", "bytes"]
@@ -107,7 +107,7 @@ impl HelperBox {
         })
     }
 
-    fn finish(self) -> Result<()> {
+    pub(super) fn finish(self) -> Result<()> {
         let (status, log) = self.daemon.stop()?;
         ensure!(status.success() && !log.contains("panicked"), "{log}");
         Ok(())

@@ -6,6 +6,8 @@ mod dlep;
 #[cfg(target_arch = "x86_64")]
 mod faults;
 mod held_acks;
+mod held_attacks;
+mod link_attacks;
 mod links;
 mod outage_echoes;
 mod outage_lengths;

@@ -1,6 +1,7 @@
 //! A modem that tells by DLEP (RFC 8175) whether the link is there, and how fast it is; and one that
 //! should not be believed.
 
+mod attacks;
 mod lab;
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
