@@ -5,8 +5,6 @@ use std::net::IpAddr;
 
 use pepd_packet::{Protocol, icmp, ip};
 
-use super::filter::Answer;
-
 /// The requests to one peer, and what distinguishes their answers from those to somebody else's.
 #[derive(Debug)]
 pub struct Echo {
@@ -16,6 +14,17 @@ pub struct Echo {
     sequence: u16,
     /// Nobody who does not see the request can answer it.
     nonce: [u8; 8],
+}
+
+/// What tells the answers to one sender's requests from all else.
+#[derive(Debug, Clone, Copy)]
+pub struct Answer {
+    /// The type of the message.
+    pub kind: u8,
+    /// The requests' identifier.
+    pub identifier: u16,
+    /// The requests' data.
+    pub nonce: [u8; 8],
 }
 
 impl Echo {

@@ -6,16 +6,7 @@
 
 use socket2::SockFilter;
 
-/// What tells the answers to one sender's requests from all else.
-#[derive(Debug, Clone, Copy)]
-pub struct Answer {
-    /// The type of the message.
-    pub kind: u8,
-    /// The requests' identifier.
-    pub identifier: u16,
-    /// The requests' data.
-    pub nonce: [u8; 8],
-}
+use super::echo::Answer;
 
 /// Instructions (include/uapi/linux/bpf_common.h): load a byte, half a word or a word from so many bytes
 /// behind the header, and go on where it is this.

@@ -11,7 +11,8 @@ use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::filter::{self, Answer};
+use super::echo::Answer;
+use super::filter;
 
 /// IPv6 in IP (RFC 2473).
 const IPV6_IN_IP: i32 = 41;
