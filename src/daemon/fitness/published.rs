@@ -80,8 +80,8 @@ mod tests {
         let starting = published.get(None, now);
         assert!(!starting.new.fit && !starting.live.fit, "{starting:?}");
         let fit = Readiness {
-            new: Fit::fit(),
-            live: Fit::fit(),
+            new: Fit::yes(),
+            live: Fit::yes(),
             campuses: Vec::new(),
         };
         published.set(fit.clone(), now);
@@ -95,8 +95,8 @@ mod tests {
         let now = Instant::now();
         let published = Published::default();
         let fit = Readiness {
-            new: Fit::fit(),
-            live: Fit::fit(),
+            new: Fit::yes(),
+            live: Fit::yes(),
             campuses: Vec::new(),
         };
         published.set(fit, now);

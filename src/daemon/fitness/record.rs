@@ -259,7 +259,7 @@ impl Campus {
 }
 
 fn fit(why: Option<String>) -> Fit {
-    why.map_or_else(Fit::fit, Fit::unfit)
+    why.map_or_else(Fit::yes, Fit::unfit)
 }
 
 /// Returns the limits that are nearly reached, given those that were.

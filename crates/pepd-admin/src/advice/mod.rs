@@ -382,7 +382,12 @@ impl<'a> Direction<'a> {
         } else {
             return None;
         };
-        Some(match self.measured().and_then(Measured::enough) {
+        Some(self.enough(&why, name, least))
+    }
+
+    /// Says why more is to be under way, and how much: what the model says, or `least` bytes.
+    fn enough(&self, why: &str, name: &str, least: u64) -> String {
+        match self.measured().and_then(Measured::enough) {
             Some(Enough { buffer, gives }) => {
                 let enough = size(buffer);
                 format!("{why}: set [leg.{name}] buffer = \"{enough}\", {gives}")
@@ -391,7 +396,7 @@ impl<'a> Direction<'a> {
                 let more = size(least);
                 format!("{why}: set [leg.{name}] buffer = \"{more}\" or more")
             }
-        })
+        }
     }
 
     /// Returns the goodput of the connection that has most, in bits a second.

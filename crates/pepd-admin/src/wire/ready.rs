@@ -73,7 +73,7 @@ pub struct NoSuchCampus {
 
 impl Fit {
     /// Returns that of something that is fit, without more to know.
-    pub fn fit() -> Self {
+    pub fn yes() -> Self {
         Self {
             fit: true,
             why: None,
@@ -142,7 +142,7 @@ mod tests {
             campuses: vec![CampusReadiness {
                 name: "b".to_owned(),
                 new: Fit::unfit("the peer hb-i is silent"),
-                live: Fit::fit(),
+                live: Fit::yes(),
             }],
         };
         let ask = |campus: Option<&str>, live| {

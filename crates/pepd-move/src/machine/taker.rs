@@ -78,7 +78,7 @@ pub struct Taker {
 #[derive(Debug, PartialEq, Eq)]
 enum State {
     Considering,
-    Receiving(Receiving),
+    Receiving(Box<Receiving>),
     Ready,
     Activating,
     Over(TakerOutcome),
@@ -203,7 +203,7 @@ impl Taker {
         if take_refused(&mut self.members, &refused).is_none() {
             return self.never(Reason::Confused, true);
         }
-        self.state = State::Receiving(Receiving::default());
+        self.state = State::Receiving(Box::default());
         // Longer than the other box waits.
         self.deadline = Some(now + OFFER_TIME + FROZEN_TIME);
         vec![TakerAction::Send(Frame::Accept(refused))]

@@ -227,7 +227,7 @@ impl Frame {
                 id: MoveId(reader.bytes()?),
                 flows: reader
                     .list(MOST_CONNECTIONS, Reader::flow)
-                    .filter(is_a_set)?,
+                    .filter(|flows| is_a_set(flows))?,
             }),
             2 => Self::Accept(refused(reader)?),
             3 => Self::Connection(Box::new(Head::read(reader)?)),
@@ -250,7 +250,7 @@ impl Frame {
 }
 
 /// Returns whether there is something, and each of it once.
-fn is_a_set(flows: &Vec<FourTuple>) -> bool {
+fn is_a_set(flows: &[FourTuple]) -> bool {
     let mut seen = std::collections::HashSet::new();
     !flows.is_empty() && flows.iter().all(|flow| seen.insert(*flow))
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use pepd_packet::snapshot::{Agreed, Buffers, Fin, Receiving, Sending, Snapshot, Windows};
 use socket2::{Domain, SockRef};
@@ -100,7 +100,6 @@ pub fn give_back(fd: BorrowedFd<'_>) -> Result<(), OptionError> {
 /// # Errors
 /// As setsockopt(2). The socket is closed all the same, and as any other is.
 pub fn close_silently(socket: OwnedFd) -> Result<(), OptionError> {
-    use std::os::fd::AsFd as _;
     sockopt::set_repair(socket.as_fd(), 1)
 }
 

@@ -53,7 +53,7 @@ fn a_box_that_has_seen_nothing_is_not_fit_and_one_that_sees_all_well_is_at_once(
     let record = Record::new(None, ["a", "b"].map(str::to_owned));
     assert_eq!(verdict(&record), (false, false));
     let record = fit_record(now);
-    assert_eq!(record.judge().new, Fit::fit());
+    assert_eq!(record.judge().new, Fit::yes());
     assert!(
         record
             .judge()
