@@ -110,12 +110,8 @@ fn a_script_that_runs_wild_is_bounded(#[case] words: &[&str]) -> Result<()> {
     for number in 0..TIMES {
         for words in words {
             let (state, time) = words.split_once('?').unwrap_or((words, ""));
-            post(
-                &stage,
-                &format!("{state}?leg=wan&{time}")
-                    .trim_end_matches('&')
-                    .to_owned(),
-            )?;
+            let order = format!("{state}?leg=wan&{time}");
+            post(&stage, order.trim_end_matches('&'))?;
         }
         if number % 500 == 0 {
             pair.exchange(BYTES)?;

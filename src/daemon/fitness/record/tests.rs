@@ -63,9 +63,13 @@ fn a_box_that_has_seen_nothing_is_not_fit_and_one_that_sees_all_well_is_at_once(
     );
 }
 
+/// What is seen otherwise than when all is well, and whether the box is fit for new connections and for those that
+/// there are then.
+type Case = (fn(&mut Sight), (bool, bool));
+
 #[test]
 fn what_stands_in_the_way_of_all_counts_for_both_and_the_rest_for_new_ones() {
-    let cases: [(fn(&mut Sight), (bool, bool)); 6] = [
+    let cases: [Case; 6] = [
         (|sight| sight.workers = false, (false, true)),
         (|sight| sight.exhausted = true, (false, true)),
         (|sight| sight.dying = true, (false, true)),

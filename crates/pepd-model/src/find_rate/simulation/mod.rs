@@ -34,8 +34,9 @@ pub struct Scenario {
     /// The controllers, each with so many connections that share its rate.
     pub legs: Vec<usize>,
     /// The links that the first connections of each leg have of their own behind it, each of so many bytes a
-    /// second with room for so many bytes; and whether it is looked for such.
+    /// second with room for so many bytes.
     pub own_links: Vec<(f64, f64)>,
+    /// Whether it is looked for such.
     pub finds_own_links: bool,
     /// What each connection has to send, in bytes a second; without bounds if infinite.
     pub demand: f64,
@@ -101,8 +102,9 @@ pub struct Sample {
     pub queue: f64,
     /// The bytes that were dropped before it.
     pub dropped: f64,
-    /// The same of those that have a link of their own before that, and the bytes that went out of these.
+    /// The same of those that have a link of their own before that.
     pub to_own_links: f64,
+    /// The bytes that went out of these.
     pub of_own_links: f64,
     /// The connections that were kept to what their own path carries, at the end.
     pub capped: usize,
