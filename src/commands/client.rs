@@ -172,12 +172,17 @@ impl Client {
     /// came. Where one process of the daemon goes on for another, it is the next one's.
     pub fn get_soon(&self, address: &str) -> std::result::Result<Vec<u8>, Error> {
         let begun = Instant::now();
+        let mut heard = begun;
         loop {
             let left = SOON.saturating_sub(begun.elapsed());
             match self.ask(Method::GET, address, left) {
-                Err(Error::Unreachable { .. } | Error::NoAnswer { .. })
-                    if begun.elapsed() < TAKE_OVER_TIME =>
-                {
+                // What a process that has died was to answer ends when the next one closes what it had
+                // open: that may take longer than until that one listens.
+                Err(Error::NoAnswer { .. }) if begun.elapsed() < SOON => {
+                    heard = Instant::now();
+                    std::thread::park_timeout(TAKE_OVER_STEP);
+                }
+                Err(Error::Unreachable { .. }) if heard.elapsed() < TAKE_OVER_TIME => {
                     std::thread::park_timeout(TAKE_OVER_STEP);
                 }
                 Err(Error::TimedOut { path, .. }) => {

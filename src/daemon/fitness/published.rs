@@ -38,6 +38,9 @@ impl Published {
                 _ => format!("it is ending, when its {left} connections do"),
             };
             no_new(&mut readiness, &why);
+            if readiness.live.fit {
+                readiness.live.why = Some(why.clone());
+            }
             if left == 0 {
                 readiness.live = Fit::unfit(&*why);
                 for campus in &mut readiness.campuses {

@@ -7,6 +7,7 @@ use std::thread;
 use anyhow::{Context, Result, ensure};
 use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use pepd_testbed::traffic::{Pair, connect};
 use pepd_testbed::{
@@ -182,11 +183,14 @@ fn nearly_full_is_not_ready_until_there_is_room_again() -> Result<()> {
 /// Out of descriptors new ones are routed, which is no reason to cut those that there are.
 #[test]
 fn without_descriptors_it_is_not_ready() -> Result<()> {
-    require!(root, program("prlimit"), program("setpriv"));
-    let (mut stage, socket) = open("")?;
-    let before = u32::try_from(stage.pepd()?.descriptors()?)?;
+    require!(root, program("prlimit"));
+    let world = World::standard()?;
+    let socket = world.admin_socket();
+    let config = config(&world, "");
+    let mut stage = Stage::in_world(world, Via::Routing, PEPD, &config)?;
+    let few = Pepd::builder(PEPD).wrapper(&["prlimit", "--nofile=240:240"]);
+    stage.pepd = Some(few.start(stage.world.hb(), &config)?);
     let mut live = pairs(&stage, 1)?;
-    stage.pepd()?.limit_descriptors(before + 20)?;
     let listener = stage.world.listen(Family::V4)?;
     let mut said = String::new();
     wait_until(LIMIT, "descriptors run out", || {
@@ -379,10 +383,14 @@ fn with_a_worker_that_does_not_respond_it_is_not_ready() -> Result<()> {
     let worker = thread_of(daemon, "worker-0")?;
     ptrace::seize(worker, Options::empty())?;
     ptrace::interrupt(worker)?;
+    // Also its end, which is to be reaped by whoever traces it.
+    let all = Some(WaitPidFlag::__WALL);
+    waitpid(worker, all)?;
     let said = becomes(&socket, &[], false)?;
     // Whoever has become this late may find the next process about to go on.
     assert!(said.contains("a worker does not respond"), "{said}");
     assert!(is_ready(&socket, &["--live"])?.0);
+    waitpid(worker, all)?;
     stage.pepd()?.says("READY=1")?;
     assert!(stage.pepd()?.daemon()? != daemon, "it was not replaced");
     becomes(&socket, &[], true)?;
