@@ -180,7 +180,7 @@ fn nearly_full_is_not_ready_until_there_is_room_again() -> Result<()> {
     stage.finish()
 }
 
-/// Out of descriptors new ones are routed, which is no reason to cut those that there are.
+/// Where there are descriptors for few connections new ones are routed, which is no reason to cut those that there are.
 #[test]
 fn without_descriptors_it_is_not_ready() -> Result<()> {
     require!(root, program("prlimit"));
@@ -193,7 +193,7 @@ fn without_descriptors_it_is_not_ready() -> Result<()> {
     let mut live = pairs(&stage, 1)?;
     let listener = stage.world.listen(Family::V4)?;
     let mut said = String::new();
-    wait_until(LIMIT, "descriptors run out", || {
+    wait_until(LIMIT, "there is room for no more", || {
         live.extend(Pair::through(&listener, stage.world.client()).ok());
         let answer = is_ready(&socket, &[]);
         answer.is_ok_and(|(fit, line)| {
@@ -201,7 +201,7 @@ fn without_descriptors_it_is_not_ready() -> Result<()> {
             !fit
         })
     })?;
-    assert!(said.contains("descriptors"), "{said}");
+    assert!(said.starts_with("not ready: nine tenths of "), "{said}");
     assert!(is_ready(&socket, &["--live"])?.0);
     for pair in live {
         pair.exchange(1000)?;
@@ -327,7 +327,7 @@ fn a_process_that_dies_makes_nobody_lead_connections_away() -> Result<()> {
         wrong.len(),
         answers.len()
     );
-    ensure!(answers.len() > 10, "{} answers", answers.len());
+    ensure!(answers.len() > 1, "{} answers", answers.len());
     for pair in live {
         pair.exchange(1000)?;
     }

@@ -116,7 +116,7 @@ fn a_user_with_two_capabilities_can_run_it(
     assert!(split);
     pair.exchange(100_000)?;
     // And root has it replaced.
-    let mut upgrade = std::process::Command::new(PEPD);
+    let mut upgrade = std::process::Command::new(&binary);
     upgrade.args(["upgrade", "--socket"]).arg(&socket);
     let said = run(&mut upgrade, LIMIT)?.success()?;
     ensure!(said.contains("upgraded: 1 connections went on"), "{said}");
