@@ -352,18 +352,17 @@ fn a_reload_keeps_what_has_not_changed() -> Result<()> {
     })
 }
 
-/// Without an address or a route nothing can be sent, which is as good as no answer; and it is
-/// tried again.
+/// Without a route nothing can be sent, which is as good as no answer; and it is tried again.
 #[test]
 fn what_cannot_be_sent_is_lost_until_it_can() -> Result<()> {
     require!(root, program("nft"));
     let hosts = Hosts::new()?;
-    hosts.here.sh("ip address flush dev path")?;
+    hosts.here.sh("ip route flush dev path")?;
     within(&hosts.here, async || {
         let mut probes = Probes::default();
         probes.follow(&config(&[peer(Some(EVERY))]));
         becomes(&probes, Liveness::Silent).await?;
-        hosts.here.sh("ip address add 192.0.2.1/24 dev path")?;
+        hosts.here.sh("ip route add 192.0.2.0/24 dev path")?;
         becomes(&probes, Liveness::Answering).await?;
         Ok(())
     })
