@@ -35,7 +35,7 @@ const SOON: Duration = Duration::from_secs(2);
 
 /// The time for which such a question is asked again where nobody answers: the daemon's process may have
 /// died, and another one be about to go on.
-const TAKE_OVER_TIME: Duration = Duration::from_millis(500);
+const TAKE_OVER_TIME: Duration = Duration::from_millis(1500);
 
 /// The time between two such attempts.
 const TAKE_OVER_STEP: Duration = Duration::from_millis(20);
