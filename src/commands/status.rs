@@ -5,9 +5,9 @@ mod worth;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use pepd_admin::wire::{
-    Alarm, AutoBuffers, BufferSum, Confinement, FoundRate, GuardDrops, Held, LastReload, LegState,
-    LimitUse, LinkState, PairDirection, PairLeg, PairSnapshot, PeerState, RateLimit, Readiness,
-    ReadyQuery, ReloadState, SizedBy, Status, Survival,
+    Alarm, AutoBuffers, BufferSum, ChosenControl, Confinement, FoundRate, GuardDrops, Held,
+    LastReload, LegState, LimitUse, LinkState, PairDirection, PairLeg, PairSnapshot, PeerState,
+    RateLimit, Readiness, ReadyQuery, ReloadState, SizedBy, Status, Survival,
 };
 
 use crate::cli::AskArgs;
@@ -55,6 +55,7 @@ fn describe(status: &Status, now: f64, width: Option<u16>) -> String {
         links(&status.links, now, width),
         legs(&status.legs, width),
         rates(&status.rates, width),
+        chosen(&status.chosen, now, width),
         buffers(&status.buffers, width),
         held(status.held.as_ref()),
         worth::worth(status.worth.as_ref(), width),
@@ -337,6 +338,25 @@ fn rates(rates: &[FoundRate], width: Option<u16>) -> String {
     table::text(&table)
 }
 
+/// Lists what is chosen for the legs that leave their congestion control to the daemon.
+fn chosen(chosen: &[ChosenControl], now: f64, width: Option<u16>) -> String {
+    if chosen.is_empty() {
+        return String::new();
+    }
+    let header = ["CONTROL OF LEG", "CHOSEN", "FOR", "BECAUSE"];
+    let mut table = table::table(&header, &[2], &[3], width);
+    for leg in chosen {
+        let trial = if leg.trial { " (on trial)" } else { "" };
+        table.add_row([
+            leg.leg.clone(),
+            format!("{}{trial}", leg.congestion),
+            format::age((now - leg.since).max(0.0)),
+            leg.why.clone(),
+        ]);
+    }
+    table::text(&table)
+}
+
 /// Lists the buffers that are sized by what their paths need.
 fn buffers(buffers: &[AutoBuffers], width: Option<u16>) -> String {
     if buffers.is_empty() {
@@ -515,6 +535,7 @@ mod tests {
         status.worth = None;
         status.legs.clear();
         status.rates.clear();
+        status.chosen.clear();
         status.buffers.clear();
         status.uptime = 3.0;
         assert_snapshot!(describe(&status, fixture::NOW, None));

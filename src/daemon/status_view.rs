@@ -15,6 +15,7 @@ use pepd_config::{Buffer, Config, Via};
 use pepd_relay::Observer;
 use pepd_telemetry::{Counters, LegSecondFacts};
 
+use crate::daemon::choosing::ChosenFigures;
 use crate::daemon::controls::{Finders, Names};
 use crate::daemon::fitness::Published;
 use crate::daemon::health::{Alarms, Passing};
@@ -40,6 +41,8 @@ pub struct Sources {
     pub controls: Names,
     /// What knows the rates that are found.
     pub finders: Finders,
+    /// What is chosen for the legs that leave that to the daemon.
+    pub chosen: ChosenFigures,
     /// What stands in the way of connections.
     pub alarms: Arc<Alarms>,
     /// What the daemon may still do.
@@ -63,6 +66,7 @@ pub struct StatusView {
     peers: PeerStates,
     controls: Names,
     finders: Finders,
+    chosen: ChosenFigures,
     alarms: Arc<Alarms>,
     links: LinkStates,
     held: HeldFigures,
@@ -108,6 +112,7 @@ impl StatusView {
             peers,
             controls,
             finders,
+            chosen,
             alarms,
             confinement,
             board,
@@ -122,6 +127,7 @@ impl StatusView {
             peers,
             controls,
             finders,
+            chosen,
             alarms,
             links,
             held,
@@ -293,6 +299,7 @@ impl View for StatusView {
             links: self.links.get(),
             legs,
             rates: self.finders.rates(),
+            chosen: self.chosen.get(),
             buffers: automatic.map(|leg| AutoBuffers::sum(leg, &flows)).collect(),
             held: self.held.get(),
             worth: self.worth.get(),

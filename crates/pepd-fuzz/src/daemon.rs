@@ -12,7 +12,7 @@ pub mod controls {
         pub fn kernel_name(&self, leg: &Leg) -> Option<String> {
             match leg.congestion.as_ref()? {
                 Congestion::Kernel(name) => Some(name.clone()),
-                Congestion::FixedRate | Congestion::FindRate => None,
+                Congestion::FixedRate | Congestion::FindRate | Congestion::Auto => None,
             }
         }
     }

@@ -176,6 +176,7 @@ fn config(world: &World) -> String {
     let leg = "congestion = \"find-rate\"\nbuffer = \"auto\"\nlink = { interface = \"to-server\" }";
     let rules = "[[rule]]\ndestination_port = [5999]\naction = \"hold-acks\"\n";
     let config = World::config().replace("congestion = \"cubic\"", leg);
+    let config = config.replace("congestion = \"reno\"", "congestion = \"auto\"");
     format!(
         "{config}\n{rules}\n[limits]\nmemory = \"1GiB\"\n{}",
         world.admin()

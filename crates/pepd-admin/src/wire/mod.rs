@@ -7,6 +7,7 @@
 //! else.
 
 mod buffers;
+mod chosen;
 mod confinement;
 mod flows;
 mod legs;
@@ -21,6 +22,7 @@ mod survival;
 mod worth;
 
 pub use buffers::{AutoBuffers, BufferSum};
+pub use chosen::ChosenControl;
 pub use confinement::Confinement;
 pub use flows::{FlowList, FlowQuery, FlowSort, Place};
 pub use legs::{LegHistoryQuery, LegList};

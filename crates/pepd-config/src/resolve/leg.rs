@@ -148,7 +148,11 @@ fn buffer(field: Field<'_>) -> Result<Buffer, Problem> {
 /// Checks that a leg that shares a rate has one: with the kernel's controls connections do not know of
 /// each other.
 fn what_is_shared_is_there(section: &Section<'_>) -> Result<(), Problem> {
-    let own = [Congestion::FIXED_RATE, Congestion::FIND_RATE];
+    let own = [
+        Congestion::FIXED_RATE,
+        Congestion::FIND_RATE,
+        Congestion::AUTO,
+    ];
     let congestion = section.field("congestion");
     let has_one =
         congestion.is_some_and(|it| it.value().as_str().is_some_and(|it| own.contains(&it)));
@@ -179,9 +183,10 @@ fn share(field: Field<'_>) -> Result<Share, Problem> {
 /// a module.
 fn congestion(field: Field<'_>) -> Result<Congestion, Problem> {
     /// Not exhaustive: only to guess what a misspelt one should be.
-    const KNOWN: [&str; 11] = [
+    const KNOWN: [&str; 12] = [
         Congestion::FIXED_RATE,
         Congestion::FIND_RATE,
+        Congestion::AUTO,
         "bbr",
         "cubic",
         "reno",
@@ -193,7 +198,11 @@ fn congestion(field: Field<'_>) -> Result<Congestion, Problem> {
         "htcp",
     ];
     let text = field.text("the name of a congestion control in quotes", "\"cubic\"")?;
-    for own in [Congestion::FixedRate, Congestion::FindRate] {
+    for own in [
+        Congestion::FixedRate,
+        Congestion::FindRate,
+        Congestion::Auto,
+    ] {
         if text == own.as_str() {
             return Ok(own);
         }

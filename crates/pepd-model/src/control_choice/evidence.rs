@@ -39,7 +39,7 @@ pub(super) enum Queue {
 }
 
 /// The share of segments sent again below which it makes no difference which control there is: cubic carries
-/// 5 Mbit/s at 100 ms at it, and ten times that at a tenth of it.
+/// 5 Mbit/s at 100 ms at it, and four times that at a tenth of it.
 pub(super) const HARDLY: f64 = 0.001;
 
 /// The share from which on it does. What lies between changes nothing, so that nothing flaps.

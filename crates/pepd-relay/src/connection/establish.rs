@@ -121,6 +121,7 @@ pub(super) async fn establish(context: Arc<Context>, accepted: Accepted) -> Opti
     };
     let joined = judge(opened, counters, peer, destination)?;
     let sockets = [&joined.client, &joined.upstream];
+    choose(&joined.client, legs[0]);
     tell_shares(sockets, legs, &settings, peer, destination);
     let parties = Parties {
         client: peer,
@@ -168,6 +169,14 @@ fn judge(
     }
 }
 
+/// Gives a client leg the congestion control that is chosen now. It goes on with that of its listener where the kernel
+/// does not take it.
+fn choose(client: &LegSocket, leg: &Leg) {
+    if let Err(error) = sockopts::apply_chosen(client.as_fd(), leg) {
+        tracing::debug!(leg = &*leg.name, %error, "a client leg keeps the control that it has");
+    }
+}
+
 /// Tells both legs' controls what the connection counts as, where they share a rate.
 fn tell_shares(
     sockets: [&LegSocket; 2],
@@ -176,7 +185,7 @@ fn tell_shares(
     client: SocketAddr,
     destination: SocketAddr,
 ) {
-    let shares = legs.map(|leg| leg.share);
+    let shares = legs.map(Leg::sharing);
     if shares.iter().all(Option::is_none) {
         return;
     }
