@@ -7,6 +7,7 @@
 //! - [`placement`]: where boxes are worth most;
 //! - [`find_rate`]: what to send at over a link whose rate nobody knows; a link to try that on;
 //! - [`control_choice`]: which congestion control a leg's new connections have, by what its connections meet;
+//! - [`first_window`]: what a connection may begin with, by what others to the same place have carried;
 //! - [`buffers`]: what a leg's sockets may hold, by what it carries and by the memory that is left;
 //! - [`hold_acks`]: when ACKs that are held during an outage are released.
 
@@ -16,6 +17,7 @@ pub mod buffers;
 pub mod control_choice;
 mod events;
 pub mod find_rate;
+pub mod first_window;
 pub mod fluid;
 pub mod hold_acks;
 pub mod law;
