@@ -13,6 +13,7 @@ mod elasticity;
 mod epoch;
 mod least;
 mod ledger;
+mod own_path;
 pub mod simulation;
 mod standing;
 mod tally;
@@ -23,6 +24,7 @@ mod tests;
 pub use self::controller::{Controller, LimitedBy, Span};
 pub use self::epoch::Epoch;
 pub use self::ledger::{Ledger, OPEN};
+pub use self::own_path::{Heard, OwnPath};
 
 /// The bytes of a full IP packet, by which what is few is counted.
 pub const PACKET: f64 = 1500.0;

@@ -1,10 +1,14 @@
 //! A connection of a leg.
 
-use super::super::PACKET;
+use super::super::{OwnPath, PACKET};
+use super::link::OwnLink;
 
 /// The least time beyond a round trip after which a sender takes what is under way for lost, in seconds
 /// (`TCP_RTO_MIN`, include/net/tcp.h).
 const PATIENCE: f64 = 0.2;
+
+/// For how long a connection may have sent less than its cap to send more for it, in seconds.
+const BURST: f64 = 0.01;
 
 /// What may wait to be sent, in bytes.
 const MOST: f64 = 1e6;
@@ -26,6 +30,11 @@ pub(super) struct Flow {
     timeout: f64,
     /// Whether its timer has run out, and nothing was acknowledged since.
     is_stalled: bool,
+    /// A link of its own behind the leg.
+    pub(super) own_link: Option<OwnLink>,
+    /// What is known of that, where it is asked for, and when it may send again by its cap.
+    pub(super) own_path: Option<OwnPath>,
+    capped_until: f64,
 }
 
 impl Flow {
@@ -39,7 +48,24 @@ impl Flow {
             timer: f64::INFINITY,
             timeout: PATIENCE + rtt,
             is_stalled: false,
+            own_link: None,
+            own_path: None,
+            capped_until: 0.0,
         }
+    }
+
+    /// Returns the least round trip, in seconds; infinite before the first.
+    pub(super) fn least(&self) -> f64 {
+        self.least
+    }
+
+    /// Returns whether it is kept to what its own path carries.
+    pub(super) fn is_capped(&self) -> bool {
+        self.cap().is_some()
+    }
+
+    fn cap(&self) -> Option<f64> {
+        self.own_path.and_then(|path| path.cap())
     }
 
     /// Has more to send, at so many bytes a second for so many seconds.
@@ -54,13 +80,15 @@ impl Flow {
     /// Tells whether it sends a packet now, if it is let.
     pub(super) fn may_send(&self, now: f64) -> bool {
         let waits = self.is_stalled && now < self.timer;
-        self.wanted >= PACKET && !waits
+        self.wanted >= PACKET && !waits && now >= self.capped_until
     }
 
     /// Sends a packet.
     pub(super) fn send(&mut self, now: f64) {
         self.wanted -= PACKET;
         self.sent = now;
+        let since = self.capped_until.max(now - BURST);
+        self.capped_until = self.cap().map_or(0.0, |cap| since + PACKET / cap);
         if now >= self.timer {
             self.is_stalled = true;
             self.timeout *= 2.0;

@@ -30,6 +30,36 @@ pub(super) struct Link<'s> {
     in_burst: [bool; 2],
 }
 
+/// A link of a connection's own behind the leg.
+#[derive(Clone, Debug)]
+pub(super) struct OwnLink {
+    rate: f64,
+    buffer: f64,
+    free_at: f64,
+}
+
+impl OwnLink {
+    /// Makes one of so many bytes a second, with room for so many bytes.
+    pub(super) fn new((rate, buffer): (f64, f64)) -> Self {
+        Self {
+            rate,
+            buffer,
+            free_at: 0.0,
+        }
+    }
+
+    /// Carries a packet that comes at a time, later than those before it; gives when it is through, unless it
+    /// is dropped.
+    pub(super) fn carry(&mut self, now: f64) -> Option<f64> {
+        let waiting = (self.free_at - now).max(0.0) * self.rate;
+        if waiting + PACKET > self.buffer.max(2.0 * PACKET) {
+            return None;
+        }
+        self.free_at = self.free_at.max(now) + PACKET / self.rate;
+        Some(self.free_at)
+    }
+}
+
 /// What becomes of a packet: when it leaves the link, unless it is dropped, and whether it is lost then.
 pub(super) type Fate = Option<(f64, bool)>;
 

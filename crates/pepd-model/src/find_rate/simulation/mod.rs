@@ -6,8 +6,8 @@ mod link;
 
 use self::cubic::Cubic;
 use self::flow::Flow;
-use self::link::{Link, at};
-use super::{Controller, Ledger, LimitedBy, PACKET};
+use self::link::{Link, OwnLink, at};
+use super::{Controller, Heard, Ledger, LimitedBy, OwnPath, PACKET};
 use crate::events::Events;
 
 /// Values from a time in seconds on.
@@ -33,6 +33,10 @@ pub struct Scenario {
     pub policer: Option<f64>,
     /// The controllers, each with so many connections that share its rate.
     pub legs: Vec<usize>,
+    /// The links that the first connections of each leg have of their own behind it, each of so many bytes a
+    /// second with room for so many bytes; and whether it is looked for such.
+    pub own_links: Vec<(f64, f64)>,
+    pub finds_own_links: bool,
     /// What each connection has to send, in bytes a second; without bounds if infinite.
     pub demand: f64,
     /// How many of each controller's connections have something to send, from a time on; all if there is no
@@ -46,6 +50,22 @@ pub struct Scenario {
     pub seed: u64,
 }
 
+impl Scenario {
+    /// Makes the connections of a leg.
+    fn flows(&self, count: usize, rtt: f64) -> Vec<Flow> {
+        let mut flows = vec![Flow::new(rtt); count];
+        for (flow, link) in flows.iter_mut().zip(&self.own_links) {
+            flow.own_link = Some(OwnLink::new(*link));
+        }
+        if self.finds_own_links {
+            for flow in &mut flows {
+                flow.own_path = Some(OwnPath::new(0.0));
+            }
+        }
+        flows
+    }
+}
+
 impl Default for Scenario {
     fn default() -> Self {
         Self {
@@ -57,6 +77,8 @@ impl Default for Scenario {
             gone: Vec::new(),
             policer: None,
             legs: vec![1],
+            own_links: Vec::new(),
+            finds_own_links: false,
             demand: f64::INFINITY,
             active: Vec::new(),
             foreign: 0,
@@ -79,6 +101,11 @@ pub struct Sample {
     pub queue: f64,
     /// The bytes that were dropped before it.
     pub dropped: f64,
+    /// The same of those that have a link of their own before that, and the bytes that went out of these.
+    pub to_own_links: f64,
+    pub of_own_links: f64,
+    /// The connections that were kept to what their own path carries, at the end.
+    pub capped: usize,
     /// What limits the first leg, by each epoch that began.
     pub limited: Vec<LimitedBy>,
 }
@@ -133,7 +160,7 @@ pub fn run(scenario: &Scenario, controller: impl Fn() -> Controller) -> Vec<Samp
         let span = ledger.turn(0.0);
         run.legs.push(Leg {
             ledger,
-            flows: vec![Flow::new(rtt); *flows],
+            flows: scenario.flows(*flows, rtt),
             last_send: 0.0,
             turn: 0,
         });
@@ -243,6 +270,9 @@ impl Run<'_> {
         if is_lost {
             return;
         }
+        let Some(left) = self.by_own_link(left, index, flow) else {
+            return;
+        };
         let back = left + at(&self.scenario.rtt, left);
         let leg = &mut self.legs[index];
         leg.flows[flow].untold.push((number, now));
@@ -250,6 +280,41 @@ impl Run<'_> {
             let told = std::mem::take(&mut self.legs[index].flows[flow].untold);
             self.at(back, What::Acknowledged(index, flow, told));
         }
+    }
+
+    /// When a packet is through the link of its connection's own, if there is one and it is not dropped.
+    fn by_own_link(&mut self, now: f64, index: usize, flow: usize) -> Option<f64> {
+        let Some(link) = &mut self.legs[index].flows[flow].own_link else {
+            return Some(now);
+        };
+        let through = link.carry(now);
+        if now <= self.scenario.seconds {
+            self.sample(now).to_own_links += PACKET;
+        }
+        let left = through?;
+        if left <= self.scenario.seconds {
+            self.sample(left).of_own_links += PACKET;
+        }
+        Some(left)
+    }
+
+    /// Tells a connection's path what was acknowledged, if it is looked for links of their own.
+    fn tell_own_path(&mut self, now: f64, index: usize, flow: usize, (bytes, delay): (f64, f64)) {
+        let flows = active(&self.scenario.active, now);
+        let leg = &mut self.legs[index];
+        let rate = leg.ledger.controller().capacity();
+        let heard = Heard {
+            bytes,
+            delay,
+            leg_delay: leg.ledger.delay(),
+            rtt: leg.flows[flow].least(),
+            share: rate / flows.min(leg.flows.len()) as f64,
+        };
+        if let Some(path) = &mut leg.flows[flow].own_path {
+            path.acknowledged(now, &heard);
+        }
+        let capped = leg.flows.iter().filter(|flow| flow.is_capped()).count();
+        self.sample(now).capped = capped;
     }
 
     fn acknowledged(&mut self, now: f64, index: usize, flow: usize, packets: &[(u64, f64)]) {
@@ -265,6 +330,10 @@ impl Run<'_> {
             }
         }
         leg.ledger.controller_mut().heard(now, rtt);
+        if self.scenario.finds_own_links {
+            let bytes = packets.len() as f64 * PACKET;
+            self.tell_own_path(now, index, flow, (bytes, queue));
+        }
     }
 
     fn turn(&mut self, now: f64, index: usize) {

@@ -1,9 +1,11 @@
 //! What holds of the controller on simulated links.
 
+mod asked;
 mod changes;
 mod drops;
 mod limits;
 mod others;
+mod own_links;
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
