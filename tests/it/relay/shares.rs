@@ -20,15 +20,27 @@ use crate::streams::{fill, take};
 const LEG: &str = "congestion = \"fixed-rate\"\nrate = \"19800kbit\"\n";
 const PAYLOAD: f64 = 19.8e6 / 8.0 * 1428.0 / 1500.0;
 
+/// Which of the helper box's links is the narrow one: that which the leg with the rate leads over. Where
+/// the other one were as narrow, what comes over it would be shared there, by its senders, and the leg would have
+/// nothing to share until the box's buffers are full.
+#[derive(Clone, Copy, PartialEq)]
+enum Narrow {
+    ToTheClient,
+    ToTheServers,
+}
+
 /// A client with two addresses, of different sources, and behind the helper box's link an edge with two
 /// hosts, one of which is far.
 ///
 /// ```text
-///   client ── hb ── (20 Mbit/s) ── edge ──┬── server  10.2.0.2
-///                                         └── (+ 190 ms) ── distant 10.2.1.2
+///   client ── (narrow: 20 Mbit/s) ── hb ── (or here) ── edge ──┬── server  10.2.0.2
+///                                                              └── (+ 190 ms) ── distant 10.2.1.2
 /// ```
-fn world() -> Result<World> {
+fn world(narrow: Narrow) -> Result<World> {
     let ms = Duration::from_millis;
+    let rate = |is_narrow| Rate::mbit(if is_narrow { 20 } else { 1000 });
+    let [to_client, to_servers] =
+        [Narrow::ToTheClient, Narrow::ToTheServers].map(|it| rate(it == narrow));
     let link = |left: &str, right: &str, v4: &str, v6: &str| -> Result<Link> {
         let v4 = |end: u8| format!("{v4}.{end}/24").parse();
         let v6 = |end: u8| format!("{v6}:{end}/64").parse();
@@ -46,8 +58,8 @@ fn world() -> Result<World> {
         .router("edge")
         .host("server")
         .host("distant")
-        .link(client.emulated(Shape::new(ms(1), Rate::mbit(1000)), Seed(1)))
-        .link(shared.emulated(Shape::new(ms(4), Rate::mbit(20)), Seed(2)))
+        .link(client.emulated(Shape::new(ms(1), to_client), Seed(1)))
+        .link(shared.emulated(Shape::new(ms(4), to_servers), Seed(2)))
         .link(server)
         .link(distant.emulated(Shape::new(ms(95), Rate::mbit(1000)), Seed(3)))
         .route("client", "default", "hb")
@@ -155,8 +167,11 @@ fn one_and_eight(
     #[case] wanted: f64,
 ) -> Result<()> {
     require!(root, virtual_time, program("nft"));
-    let world = world()?;
-    let leg = if upload { "cubic" } else { "reno" };
+    let (narrow, leg) = match upload {
+        true => (Narrow::ToTheServers, "cubic"),
+        false => (Narrow::ToTheClient, "reno"),
+    };
+    let world = world(narrow)?;
     let leg = format!("congestion = \"{leg}\"\n");
     let config = World::config().replace(&leg, &format!("{LEG}{share}"));
     let daemon = Pepd::start(PEPD, world.hb(), &config)?;
@@ -189,7 +204,7 @@ fn one_and_eight(
 fn weights(#[case] family: Family, #[case] share: &str) -> Result<()> {
     const PORT: u16 = 4433;
     require!(root, virtual_time, program("nft"));
-    let world = world()?;
+    let world = world(Narrow::ToTheServers)?;
     let rule = format!("[[rule]]\ndestination_port = [{PORT}]\naction = \"split\"\nweight = 3\n");
     let config = World::config().replace("congestion = \"cubic\"\n", &format!("{LEG}{share}"));
     let daemon = Pepd::start(PEPD, world.hb(), &format!("{config}{rule}"))?;
@@ -211,7 +226,7 @@ fn weights(#[case] family: Family, #[case] share: &str) -> Result<()> {
 #[test]
 fn near_and_far() -> Result<()> {
     require!(root, virtual_time, program("nft"));
-    let world = world()?;
+    let world = world(Narrow::ToTheServers)?;
     let lines = format!("{LEG}buffer = \"8MiB\"\n");
     let config = World::config().replace("congestion = \"cubic\"\n", &lines);
     let daemon = Pepd::start(PEPD, world.hb(), &config)?;
