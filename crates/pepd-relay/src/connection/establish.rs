@@ -18,6 +18,7 @@ use crate::connection::leg::{Input, LegIo as _};
 use crate::connection::leg_socket::LegSocket;
 use crate::connection::record::ConnectionRecord;
 use crate::connection::upstream::{self, Connecting, UpstreamError};
+use crate::first_window::Place;
 use crate::handshake::answered_leg::AnsweredLeg;
 use crate::handshake::dial_handle::{DialHandle, ended};
 use crate::limits::Permit;
@@ -130,7 +131,19 @@ pub(super) async fn establish(context: Arc<Context>, accepted: Accepted) -> Opti
     };
     let flow = register(&context, &joined, &settings, parties);
     let connection = note(&context, joined, &flow, parties);
-    let watch = watch(&context, &flow, &connection, &permit, legs, &settings);
+    let ends = [peer, destination];
+    let places = Place::of_both(ends, legs, &settings);
+    let sockets = [&connection.client, &connection.upstream];
+    context.flights.enter(&places, sockets, Instant::now());
+    let watch = watch(
+        &context,
+        &flow,
+        &connection,
+        &permit,
+        legs,
+        places,
+        &settings,
+    );
     let record = ConnectionRecord::new(Arc::clone(&context.shared), flow);
     Some(Established {
         permit,
@@ -281,6 +294,7 @@ pub(super) fn watch(
     connection: &Connection,
     permit: &Permit,
     [client, upstream]: [&Leg; 2],
+    places: [Option<Place>; 2],
     settings: &Settings,
 ) -> Watch {
     let memory = context.shared.admission.memory();
@@ -289,7 +303,8 @@ pub(super) fn watch(
         (client, connection.client.watch()),
         (upstream, connection.upstream.watch()),
     ];
-    let holding = Holding::begin(permit.count(), legs, kernel, &memory, now);
+    let mut holding = Holding::begin(permit.count(), legs, kernel, &memory, now);
+    holding.learn(places);
     context.watched.enter(flow.id(), holding)
 }
 

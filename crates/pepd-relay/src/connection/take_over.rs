@@ -15,6 +15,7 @@ use crate::connection::leg::Fate;
 use crate::connection::leg_socket::LegSocket;
 use crate::connection::record::ConnectionRecord;
 use crate::connection::state::Way;
+use crate::first_window::Place;
 use crate::outage;
 use crate::settings::Leg;
 use crate::shared::Context;
@@ -77,7 +78,17 @@ pub(super) async fn take_over(
         up: Direction::go_on(Way::Up, &up, lent(up_pipe)),
         down: Direction::go_on(Way::Down, &down, lent(down_pipe)),
     };
-    let watch = watch(&context, &flow, &connection, &permit, legs, &settings);
+    let ends = [identity.client, identity.server];
+    let places = Place::of_both(ends, legs, &settings);
+    let watch = watch(
+        &context,
+        &flow,
+        &connection,
+        &permit,
+        legs,
+        places,
+        &settings,
+    );
     Some(Established {
         permit,
         watch,
