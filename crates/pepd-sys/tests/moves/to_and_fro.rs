@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
 use anyhow::{Result, ensure};
@@ -17,8 +18,8 @@ use crate::ground::{BOXES, Ground, Opener, Variation};
 
 const MOVES: usize = 20;
 
-/// What the peer sends.
-const FROM_PEER: u64 = 30_000_000;
+/// What the peer sends at a time.
+const PIECE: u64 = 64 * 1024;
 
 /// What this end moves of both directions together before it moves itself, at most.
 const BETWEEN: u64 = 3_000_000;
@@ -80,38 +81,45 @@ fn a_busy_connection_moves_to_and_fro(
         ended: false,
     };
     let (out, back) = (relay.out.clone(), relay.back.clone());
+    let over = AtomicBool::new(false);
     let mut rng = Rng::new(5);
     let got = thread::scope(|scope| {
         let got = scope.spawn(|| receive(&peer, &out, 0));
         let sent = scope.spawn(|| {
-            send(&peer, &back, 0, FROM_PEER)?;
-            Ok::<_, anyhow::Error>(peer.shutdown(Shutdown::Write)?)
+            let mut sent = 0;
+            while !over.load(Relaxed) {
+                send(&peer, &back, sent, PIECE)?;
+                sent += PIECE;
+            }
+            peer.shutdown(Shutdown::Write)?;
+            Ok::<_, anyhow::Error>(sent)
         });
         let mut moved = || {
             for turn in 0..MOVES {
                 relay.go_on(&here, rng.between(0, BETWEEN))?;
                 let [from, to] = [BOXES[turn % 2], BOXES[(turn + 1) % 2]];
                 let snapshot = ground.take(from, &here)?;
-                ensure!(!snapshot.receiving.ended, "too little is sent");
                 let restored = ground.restore(to, &snapshot)?;
                 let before = std::mem::replace(&mut here, ground.switch(to, restored)?);
                 close_silently(before.into())?;
             }
+            over.store(true, Relaxed);
             relay.go_on(&here, u64::MAX / 2)?;
             here.shutdown(Shutdown::Write)?;
             Ok::<_, anyhow::Error>(())
         };
         let moved = moved();
+        over.store(true, Relaxed);
         if moved.is_err() {
             // Nobody waits for ever.
             peer.shutdown(Shutdown::Both)?;
         }
         let (sent, got) = (sent.join().unwrap(), got.join().unwrap());
         moved?;
-        sent?;
-        got
+        Ok::<_, anyhow::Error>((sent?, got?))
     })?;
-    ensure!(relay.read == FROM_PEER, "{} of {FROM_PEER}", relay.read);
+    let (sent, got) = got;
+    ensure!(relay.read == sent, "{} of {sent}", relay.read);
     ensure!(got == (relay.sent, End::Fin), "{got:?} of {}", relay.sent);
     let acknowledged = || stream::unacknowledged(here.as_fd()).unwrap_or(1) == 0;
     wait_until(PATIENCE, "the last acknowledgement", acknowledged)?;
