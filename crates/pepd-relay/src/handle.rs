@@ -7,8 +7,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
 use pepd_packet::QueueNumber;
+use pepd_packet::snapshot::SplitSnapshot;
 use pepd_sys::nfqueue::{Queue, Room};
 use pepd_telemetry::{Counters, FlowTable, UnsplitReason};
+use tokio::sync::mpsc::channel;
 
 use crate::connection::access_log::AccessLog;
 use crate::fast_open;
@@ -18,6 +20,7 @@ use crate::handshake::verdict::SynVerdict;
 use crate::left_legs::LeftLegs;
 use crate::limits::Admission;
 use crate::listener::{self, ListenError, Listener};
+use crate::moving::{self, Frozen, NotRestored, Silent, Stays};
 use crate::outage::Injector;
 use crate::pipe_pool::PipePool;
 use crate::remains::{Remains, Share};
@@ -287,6 +290,31 @@ impl Relay {
     /// Returns the watch on the capture's gate, to be told whatever the gate was last told.
     pub fn gate(&self) -> &GateWatch {
         &self.shared.gate
+    }
+
+    /// Takes a connection out of its sockets, by its id in the table of flows. Its packets are to be dropped
+    /// from before this on; where it stays they are not any more, and one that mends a loss may be asked again
+    /// then. To be awaited in a runtime that has a clock.
+    ///
+    /// # Errors
+    /// Where that cannot be done: then it goes on.
+    pub fn freeze(&self, id: u64) -> impl Future<Output = Result<Frozen, Stays>> + use<> {
+        let (answer, answered) = channel(1);
+        for worker in &self.workers {
+            worker.freeze(id, answer.clone());
+        }
+        moving::frozen(answered)
+    }
+
+    /// Puts a connection of another box into sockets that are silent until [`Silent::activate`].
+    ///
+    /// # Errors
+    /// Where that cannot be done: there is no trace of it then.
+    pub fn restore(&self, snapshot: &SplitSnapshot) -> Result<Silent, NotRestored> {
+        let id = self.shared.flows.new_id();
+        let next = usize::try_from(id).unwrap_or_default() % self.workers.len().max(1);
+        let worker = self.workers.get(next).ok_or(NotRestored::NoWorker)?;
+        moving::restore(&self.shared, id, snapshot, worker.go_on())
     }
 
     /// Returns what tells it about links, for any thread.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use pepd_packet::Rate;
 use pepd_sys::nfqueue::Queue;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{Sender, UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::accept::{self, accept_on};
@@ -17,12 +17,15 @@ use crate::connection;
 use crate::essential::essential;
 use crate::handshake::{expiry, queue};
 use crate::listener::Listener;
+use crate::moving::asked::{FreezeOrder, GoOn};
+use crate::moving::{Frozen, Stays};
 use crate::outage::{self, Links};
 use crate::pipe_pool::PipePool;
 use crate::remains::Share;
 use crate::runtime_thread;
 use crate::sample;
 use crate::shared::{Context, Shared};
+use crate::slots::found::FoundConnection;
 
 /// A command to a worker.
 #[derive(Debug)]
@@ -35,6 +38,10 @@ enum Command {
     LinkGone(Arc<str>, Instant),
     /// It is back.
     LinkUp(Arc<str>),
+    /// Freeze the connection with this id, if it is one of this worker's.
+    Freeze(u64, FreezeOrder),
+    /// Go on with this connection.
+    GoOn(Box<FoundConnection>),
     /// End; what is not finished is reset.
     Quit,
 }
@@ -160,6 +167,24 @@ impl Worker {
         let _ = self.commands.send(Command::ReadQueue(queue));
     }
 
+    /// Has the worker freeze a connection, if it is one of its own; else `answer` is dropped.
+    pub(crate) fn freeze(&self, id: u64, answer: Sender<Result<Frozen, Stays>>) {
+        let go_on = self.go_on();
+        let order = FreezeOrder { answer, go_on };
+        let _ = self.commands.send(Command::Freeze(id, order));
+    }
+
+    /// Returns what has the worker go on with a connection.
+    pub(crate) fn go_on(&self) -> GoOn {
+        let commands = self.commands.downgrade();
+        GoOn::new(move |connection| {
+            // A worker that is gone resets its connections.
+            if let Some(commands) = commands.upgrade() {
+                let _ = commands.send(Command::GoOn(Box::new(connection)));
+            }
+        })
+    }
+
     /// Returns whether the worker has shown a sign of life within `time`.
     pub(crate) fn responsive(&self, time: Duration) -> bool {
         let last = Duration::from_millis(self.beat.last.load(Relaxed));
@@ -238,9 +263,23 @@ async fn run(
                     link.enter(restarted, None);
                 }
             }
+            Command::Freeze(id, order) => freeze(&context, id, order),
+            Command::GoOn(connection) => go_on(&context, *connection),
             Command::Quit => return,
         }
     }
+}
+
+/// Asks a connection to be frozen, if it is one of this worker's.
+fn freeze(context: &Context, id: u64, order: FreezeOrder) {
+    if let Some(asked) = context.watched.asked(id) {
+        asked.freeze(order);
+    }
+}
+
+/// Goes on with a connection that has been thawed, or has come from another box.
+fn go_on(context: &Arc<Context>, connection: FoundConnection) {
+    tokio::spawn(connection::go_on(Arc::clone(context), connection));
 }
 
 /// What a worker does about the link under a leg.

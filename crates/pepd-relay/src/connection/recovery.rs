@@ -102,6 +102,7 @@ pub(crate) fn recover(
     let fate = |leg: usize| Fate {
         taken: failures[leg],
         waits: legs[leg].error_waits,
+        ended: false,
     };
     Ok(([way(0)?, way(1)?], [fate(0), fate(1)]))
 }
