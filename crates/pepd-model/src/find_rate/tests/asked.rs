@@ -2,9 +2,9 @@
 
 use rstest::rstest;
 
+use super::super::Controller;
 use super::super::simulation::{SAMPLE, Sample, Scenario, index, run};
-use super::super::{Controller, PACKET};
-use super::{Seen, mbit, settled, usual};
+use super::{Seen, mbit, settled, usual, with_a_trips_queue};
 
 fn carried(sample: &Sample) -> f64 {
     sample.carried.iter().sum()
@@ -21,12 +21,8 @@ fn the_start(
 ) {
     let trip = mbit(rate) * rtt;
     let scenario = Scenario {
-        rate: vec![(0.0, mbit(rate))],
-        loss: [loss; 2],
-        legs: vec![flows],
-        buffer: trip.max(20.0 * PACKET),
         seconds: settled(rtt) + 1.0,
-        ..usual(rtt)
+        ..with_a_trips_queue(rate, rtt, loss, flows)
     };
     let samples = run(&scenario, || Controller::new(f64::INFINITY));
     let is_there = |two: &[Sample]| two.iter().all(|it| carried(it) > 0.9 * it.capacity);

@@ -75,6 +75,17 @@ fn usual(rtt: f64) -> Scenario {
     }
 }
 
+/// A link of so many Mbit/s whose queue has room for a round trip, or a few packets.
+fn with_a_trips_queue(rate: f64, rtt: f64, loss: f64, flows: usize) -> Scenario {
+    Scenario {
+        rate: vec![(0.0, mbit(rate))],
+        loss: [loss; 2],
+        legs: vec![flows],
+        buffer: (mbit(rate) * rtt).max(20.0 * PACKET),
+        ..usual(rtt)
+    }
+}
+
 /// Whatever is lost, the link is full, and its queue short.
 #[rstest]
 fn loss_is_no_sign(
@@ -149,12 +160,8 @@ fn the_start_drops_little(
 ) {
     let trip = mbit(rate) * rtt;
     let scenario = Scenario {
-        rate: vec![(0.0, mbit(rate))],
-        loss: [loss; 2],
-        legs: vec![flows],
-        buffer: trip.max(20.0 * PACKET),
         seconds: 20.0,
-        ..usual(rtt)
+        ..with_a_trips_queue(rate, rtt, loss, flows)
     };
     let samples = run(&scenario, || Controller::new(f64::INFINITY));
     let dropped: f64 = samples
