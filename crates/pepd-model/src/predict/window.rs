@@ -31,44 +31,50 @@ impl Windowed {
 /// Gives what a window, packets, leaves of what the leg carries; none where nothing but windows bounds it.
 #[must_use]
 pub fn windowed(leg: &Leg, window: f64) -> Option<Windowed> {
-    let mean = |window: Option<f64>| {
-        let leg = Leg { window, ..*leg };
-        let alone = leg.alone();
-        let path = Path::new(&[leg]);
-        let effort = Effort {
-            losses: LOSSES,
-            ..Effort::default()
-        };
-        let carries = match alone.throughput.is_finite() && leg.rtt > 0.0 {
-            // The law's mean, or that of a window which is below its cap for a part of the time.
-            true => path.run(effort, false).1.1,
-            false => f64::INFINITY,
-        };
-        (carries, alone.confidence)
-    };
-    let (limit, confidence) = mean(None);
-    let (throughput, with) = mean(Some(window));
-    (limit.is_finite() && limit > 0.0).then(|| Windowed {
-        window,
-        throughput: throughput.min(limit),
-        limit,
-        confidence: confidence.min(with),
-    })
+    Some(with(leg, window, limit(leg)?))
 }
 
 /// Gives the first window of `from`, twice that, and so on that leaves `share`, 0 to 1, of what the leg carries;
 /// none where it would be above `most`, or nothing but windows bounds the leg.
 #[must_use]
 pub fn enough(leg: &Leg, from: f64, share: f64, most: f64) -> Option<Windowed> {
-    let doubled = std::iter::successors(Some(from), |window| Some(2.0 * window));
-    let looked_at = doubled.take_while(|window| *window > 0.0 && *window <= most);
-    for window in looked_at {
-        let found = windowed(leg, window)?;
-        if found.share() >= share {
-            return Some(found);
-        }
+    let limit = limit(leg)?;
+    std::iter::successors(Some(from), |window| Some(2.0 * window))
+        .take_while(|window| *window > 0.0 && *window <= most)
+        .map(|window| with(leg, window, limit))
+        .find(|found| found.share() >= share)
+}
+
+/// Gives what the leg carries without any window, in packets a second, if that is bounded.
+fn limit(leg: &Leg) -> Option<(f64, Confidence)> {
+    let (limit, confidence) = mean(leg, None);
+    (limit.is_finite() && limit > 0.0).then_some((limit, confidence))
+}
+
+fn with(leg: &Leg, window: f64, (limit, confidence): (f64, Confidence)) -> Windowed {
+    let (throughput, with) = mean(leg, Some(window));
+    Windowed {
+        window,
+        throughput: throughput.min(limit),
+        limit,
+        confidence: confidence.min(with),
     }
-    None
+}
+
+/// Gives what the leg carries with a window, packets a second, and how far that is to be trusted.
+fn mean(leg: &Leg, window: Option<f64>) -> (f64, Confidence) {
+    let leg = Leg { window, ..*leg };
+    let alone = leg.alone();
+    let effort = Effort {
+        losses: LOSSES,
+        ..Effort::default()
+    };
+    let carries = match alone.throughput.is_finite() && leg.rtt > 0.0 {
+        // The law's mean, or that of a window which is below its cap for a part of the time.
+        true => Path::new(&[leg]).run(effort, false).1.1,
+        false => f64::INFINITY,
+    };
+    (carries, alone.confidence)
 }
 
 #[cfg(test)]
