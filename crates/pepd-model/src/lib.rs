@@ -6,14 +6,12 @@
 //! - [`predict`]: what is to be expected of a connection that is split;
 //! - [`placement`]: where boxes are worth most;
 //! - [`find_rate`]: what to send at over a link whose rate nobody knows; a link to try that on;
-//! - [`control_choice`]: which congestion control a leg's new connections have, by what its connections meet;
 //! - [`buffers`]: what a leg's sockets may hold, by what it carries and by the memory that is left;
 //! - [`hold_acks`]: when ACKs that are held during an outage are released.
 
 #![forbid(unsafe_code)]
 
 pub mod buffers;
-pub mod control_choice;
 mod events;
 pub mod find_rate;
 pub mod fluid;
