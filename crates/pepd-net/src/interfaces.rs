@@ -33,7 +33,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub struct Interfaces {
     connection: Connection,
     known: Known,
-    /// Whether messages were lost, and not all interfaces have been listed since.
+    /// Whether messages were lost, and not all interfaces have been listed since, on another connection: those
+    /// that wait on this one are older than the list would be, and what would put them right may be lost.
     is_stale: bool,
 }
 
@@ -90,9 +91,9 @@ impl Interfaces {
                 return change;
             }
             if self.is_stale {
-                if let Err(error) = self.list().await {
+                if let Err(error) = self.begin_anew().await {
                     if !is_loss(&error) {
-                        tracing::warn!(%error, "look at the interfaces");
+                        tracing::warn!(%error, "no leg hears of its interface for now");
                     }
                     tokio::time::sleep(PAUSE).await;
                 }
@@ -100,7 +101,11 @@ impl Interfaces {
             }
             match self.connection.messages.next().await {
                 Some(message) => self.hear(&message),
-                None => self.connect_again().await,
+                // The connection has ended.
+                None => {
+                    tokio::time::sleep(PAUSE).await;
+                    self.is_stale = true;
+                }
             }
         }
     }
@@ -121,16 +126,10 @@ impl Interfaces {
         }
     }
 
-    /// Has the kernel tell again whose connection has ended.
-    async fn connect_again(&mut self) {
-        tokio::time::sleep(PAUSE).await;
-        match Connection::open() {
-            Ok(connection) => {
-                self.connection = connection;
-                self.is_stale = true;
-            }
-            Err(error) => tracing::warn!(%error, "no leg hears of its interface"),
-        }
+    /// Has the kernel tell on another connection, and asks for all.
+    async fn begin_anew(&mut self) -> Result<(), NetlinkError> {
+        self.connection = Connection::open()?;
+        self.list().await
     }
 
     /// Asks for all.

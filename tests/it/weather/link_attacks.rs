@@ -151,6 +151,59 @@ fn who_says_that_a_link_is_up_is_believed_before_its_time_is_over() -> Result<()
     stage.finish()
 }
 
+/// More changes of interfaces than the kernel keeps for a daemon that does not read them: some are lost, and
+/// what the daemon knows afterwards is right all the same, each time.
+#[test]
+fn a_storm_of_interfaces_is_survived() -> Result<()> {
+    const CHANGES: usize = 400;
+    const ROUNDS: usize = 4;
+    require!(root, program("ip"));
+    let stage = open(Via::Pepd, "link = { interface = \"radio0\" }\n")?;
+    let hb = stage.world.hb();
+    let pepd = stage.pepd.as_ref().context("the daemon")?;
+    hb.sh("ip link add radio0 up type veth peer name radio9; ip link set radio9 up")?;
+    let lost = || -> Result<u64> {
+        let sockets = hb.sh("cat /proc/net/netlink")?;
+        let route = sockets
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let drops = route
+            .filter(|it| it.get(1) == Some(&"0"))
+            .filter_map(|it| it.get(8)?.parse::<u64>().ok());
+        Ok(drops.sum())
+    };
+    let becomes = |state: &str| {
+        wait_until(LIMIT, state, || {
+            link(&stage).is_ok_and(|link| link["state"] == state)
+        })
+    };
+    becomes("up")?;
+    let lines = log_lines(&stage);
+    let flap = "link set dev radio9 down\nlink set dev radio9 up\n".repeat(CHANGES);
+    for round in 0..ROUNDS {
+        let (last, state) = match round % 2 {
+            0 => ("link set dev radio9 down\n", "gone"),
+            _ => ("link set dev radio9 up\n", "up"),
+        };
+        let before = lost()?;
+        pepd.pause()?;
+        hb.sh(&format!("ip -batch - <<'END'\n{flap}{last}END"))?;
+        let now = lost()?;
+        pepd.resume()?;
+        assert!(now > before, "nothing was lost");
+        becomes(state)?;
+    }
+    // As before, it is heard of at once, and stays.
+    hb.sh("ip link set radio9 down")?;
+    becomes("gone")?;
+    hb.sh("ip link delete radio0; ip link add radio0 up type veth peer name radio9; ip link set radio9 up")?;
+    becomes("up")?;
+    let said = log_lines(&stage) - lines;
+    assert!(said < LINES, "{said} lines: {}", pepd.log());
+    assert!(stage.world.probe(Family::V4)?.1);
+    stage.finish()
+}
+
 /// An interface that comes and goes by the hundred, under the link's name and from it to others.
 #[test]
 fn an_interface_that_comes_and_goes_is_survived() -> Result<()> {
