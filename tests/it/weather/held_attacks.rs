@@ -1,13 +1,15 @@
 //! Held ACKs and kept packets, attacked: floods, segments that are forged, and links of which something wrong
 //! is said.
 
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
 use std::ops::RangeFrom;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc;
 
 use anyhow::{Context as _, Result, ensure};
 use nix::sys::signal::Signal;
 use pepd_testbed::forge::{Ear, Forger, Segment, flag};
-use pepd_testbed::traffic::{Pattern, receive_exactly};
+use pepd_testbed::traffic::{Pattern, receive_exactly, send};
 use pepd_testbed::{Family, World, require, run, wait_until};
 use rstest::rstest;
 
@@ -175,6 +177,82 @@ fn nothing_waits_that_may_not(#[values(Family::V4, Family::V6)] family: Family) 
     })?;
     it.wait_for_nothing()?;
     assert!(!it.world.probe(family)?.1, "it is routed as ever");
+    it.finish()
+}
+
+/// Who forges ACKs of what was never sent, in a connection's own name and where it goes on, holds it up no
+/// more than without a box, and no byte is lost, doubled or another.
+#[rstest]
+fn forged_acks_of_what_was_not_sent_harm_no_byte(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    const MUCH: u64 = 2_000_000;
+    require!(root, program("nft"));
+    let it = HelperBox::new(World::standard()?)?;
+    let pair = it.pair(family)?;
+    pair.exchange(BYTES)?;
+    let (client, server) = (pair.client.local_addr()?, pair.client.peer_addr()?);
+    let heard = Ear::new(it.world.server(), family)?;
+    let forger = Forger::new(it.world.server())?;
+    let (pattern, over) = (Pattern::new(5), AtomicBool::new(false));
+    let (tell_gone, gone) = mpsc::channel();
+    std::thread::scope(|scope| -> Result<()> {
+        it.tell("going-down")?;
+        let (client_end, sent) = (&pair.client, &pattern);
+        let sender = scope.spawn(move || {
+            send(client_end, sent, 0, MUCH / 2)?;
+            // The rest is for a host that is away.
+            gone.recv()?;
+            send(client_end, sent, MUCH / 2, MUCH / 2)
+        });
+        let receiver = scope.spawn(|| receive_exactly(&pair.server, &pattern, 0, MUCH));
+        let attacker = scope.spawn(|| -> Result<u64> {
+            let mut forged = 0;
+            while !over.load(Relaxed) {
+                let all = heard.heard()?;
+                for it in all
+                    .iter()
+                    .filter(|it| it.from == client.port() && it.data > 0)
+                {
+                    for ahead in [3_000_000, 5 << 20, 1 << 30] {
+                        let segment = Segment {
+                            acknowledgement: it.next.wrapping_add(ahead),
+                            ..Segment::new(flag::ACK, server, client, it.acknowledgement)
+                        };
+                        forger.send(&segment)?;
+                        forged += 1;
+                    }
+                }
+                std::thread::yield_now();
+            }
+            Ok(forged)
+        });
+        let done = (|| {
+            it.wait_for("acks_total", 1)?;
+            it.tell("gone")?;
+            tell_gone.send(())?;
+            // Kept, or taken for what has arrived by what the forged ones say.
+            wait_until(LIMIT, "something comes for the host that is away", || {
+                let total = |what| total(&it, what).unwrap_or_default();
+                total("packets_total") + total("repeated_total") > 0
+            })?;
+            it.tell("up")
+        })();
+        drop(tell_gone);
+        if done.is_err() {
+            pair.client.shutdown(Shutdown::Both)?;
+        }
+        let sent = sender.join().ok().context("the sender panicked");
+        let received = receiver.join().ok().context("the receiver panicked");
+        over.store(true, Relaxed);
+        let forged = attacker.join().ok().context("the attacker panicked")??;
+        done?;
+        ensure!(forged > 100, "{forged} were forged");
+        sent??;
+        received?
+    })?;
+    pair.exchange(BYTES)?;
+    it.wait_for_nothing()?;
     it.finish()
 }
 
