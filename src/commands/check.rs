@@ -6,7 +6,7 @@ use pepd_config::{Action, Buffer, Config, Congestion, Dscp, Handshake, Leg, Spli
 
 use crate::cli::Check;
 use crate::config_file;
-use crate::daemon::controls;
+use crate::daemon::{controls, resources};
 use crate::doctor::{congestion, tunnels};
 use crate::exit::Result;
 use crate::ui::output::print;
@@ -26,7 +26,8 @@ pub fn check(Check { file, all }: &Check) -> Result {
     let legs = legs.map(|(leg, what)| format!("leg {leg}: {what}"));
     let peers = tunnels::refused_here(&config).into_iter();
     let peers = peers.map(|(module, what)| format!("tunnels by {module}: {what}"));
-    for (at, what) in legs.chain(peers).enumerate() {
+    let holding = resources::refused_here(&config).map(|why| format!("to hold packets: {why}"));
+    for (at, what) in legs.chain(peers).chain(holding).enumerate() {
         let gap = if at == 0 { "\n" } else { "" };
         text += &format!("{gap}on this host `pepd run` would refuse {what}\n");
     }

@@ -12,7 +12,7 @@ use pepd_relay::{AsymmetricRoute, Pressure, Relay};
 use pepd_telemetry::{Counters, Throttle};
 
 use crate::daemon::asymmetric_pairs::{AsymmetricPairs, PairChanges};
-use crate::daemon::fitness::{Fitness, Vitals};
+use crate::daemon::fitness::{Fitness, Trouble, Vitals};
 use crate::daemon::flooded_destinations::FloodedDestinations;
 use crate::daemon::health::Health;
 use crate::daemon::peers::Probes;
@@ -125,7 +125,14 @@ impl GateKeeper {
         }
         self.health.tick(Instant::now());
         let set = self.set();
-        self.look(true, set.as_ref().err().map(ToString::to_string));
+        let trouble = set
+            .as_ref()
+            .err()
+            .map(|error| match error.is_of_no_table() {
+                true => Trouble::Broken(error.to_string()),
+                false => Trouble::Unseen(error.to_string()),
+            });
+        self.look(true, trouble);
         let mut found = self.relay.admission().take_asymmetric_routes();
         found.truncate(self.pairs_left);
         self.pairs_left -= found.len();
@@ -174,12 +181,12 @@ impl GateKeeper {
     }
 
     /// Judges the box, given whether its workers respond, and why the gate could not be set.
-    fn look(&mut self, workers: bool, error: Option<String>) {
+    fn look(&mut self, workers: bool, gate: Option<Trouble>) {
         let vitals = Vitals {
             workers,
             admission: self.relay.admission(),
             blocked: self.health.blocked(),
-            trouble: error,
+            gate,
         };
         self.fitness
             .look(vitals, &self.probes.states(), Instant::now());

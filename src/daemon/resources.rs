@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use pepd_config::{AdminSocket, Config, Size};
-use pepd_net::QueueBackend;
+use pepd_net::{QueueBackend, QueueBackendError};
 
 use crate::exit::{Failure, Result};
 
@@ -27,6 +27,21 @@ pub async fn queue_backend(config: &Config) -> Result<Option<QueueBackend>> {
     } else {
         Ok(None)
     }
+}
+
+/// Returns why packets cannot be held on this host, where they are to be; none where that cannot be found out,
+/// as without CAP_NET_ADMIN.
+pub fn refused_here(config: &Config) -> Option<QueueBackendError> {
+    if !holds(config) {
+        return None;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let found = runtime.ok()?.block_on(pepd_net::find_queue_backend());
+    found
+        .err()
+        .filter(|error| matches!(error, QueueBackendError::None { .. }))
 }
 
 /// The shares of the process's descriptors.

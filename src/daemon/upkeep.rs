@@ -5,6 +5,7 @@ use std::time::Instant;
 use pepd_net::{Drift, VerifyError};
 
 use crate::daemon::Daemon;
+use crate::daemon::fitness::Trouble;
 use crate::daemon::gate_keeper::report_error;
 use crate::daemon::requests::GivenUp;
 
@@ -27,17 +28,20 @@ impl Daemon {
         let trouble = match self.verify_or_repair().await {
             Ok(trouble) => trouble,
             Err(GivenUp::Ending) => return,
-            Err(why @ GivenUp::TimedOut) => Some(why.to_string()),
+            Err(why @ GivenUp::TimedOut) => Some(Trouble::Unseen(why.to_string())),
         };
-        if let Some(trouble) = &trouble {
-            report_error(trouble);
+        let why = trouble.as_ref().map(|trouble| match trouble {
+            Trouble::Broken(why) | Trouble::Unseen(why) => why.clone(),
+        });
+        if let Some(why) = &why {
+            report_error(why);
         }
-        self.keeper.fitness.set_trouble(trouble.clone());
-        self.view.set_trouble(trouble);
+        self.keeper.fitness.set_trouble(trouble);
+        self.view.set_trouble(why);
     }
 
     /// Gives what is the matter with the kernel state and could not be mended.
-    async fn verify_or_repair(&mut self) -> Result<Option<String>, GivenUp> {
+    async fn verify_or_repair(&mut self) -> Result<Option<Trouble>, GivenUp> {
         let verified = self.installed.verify();
         match self.requests.during(&mut self.keeper, verified).await? {
             Ok(counts) => {
@@ -46,11 +50,11 @@ impl Daemon {
             }
             // The cure that the error names comes next.
             Err(VerifyError::Drift(Drift { what })) => tracing::warn!("{what}; putting it back"),
-            Err(error) => return Ok(Some(error.to_string())),
+            Err(error) => return Ok(Some(Trouble::Unseen(error.to_string()))),
         }
         let replaced = self.installed.replace(&self.plan);
-        match self.requests.during(&mut self.keeper, replaced).await? {
-            Ok(()) => {
+        match self.requests.during(&mut self.keeper, replaced).await {
+            Ok(Ok(())) => {
                 self.keeper.health.repaired();
                 if !self.requests.to_end() {
                     self.keeper.reopen();
@@ -58,7 +62,9 @@ impl Daemon {
                 tracing::warn!("pepd's kernel state was not as it should be; it is there again");
                 Ok(None)
             }
-            Err(error) => Ok(Some(error.to_string())),
+            Ok(Err(error)) => Ok(Some(Trouble::Broken(error.to_string()))),
+            Err(why @ GivenUp::TimedOut) => Ok(Some(Trouble::Broken(why.to_string()))),
+            Err(GivenUp::Ending) => Err(GivenUp::Ending),
         }
     }
 

@@ -24,6 +24,11 @@ const SIGNALS: &[(&str, &str)] = &[
          finish, removes its kernel state and ends, as pepd drain has it do. A second one ends it \
          at once.",
     ),
+    (
+        "SIGUSR2",
+        "The keeper, the first of the daemon's two processes, becomes the program that is now in the \
+         place of its own, as pepd upgrade has it do once it has asked that program.",
+    ),
 ];
 
 const ENVIRONMENT: &[(&str, &str)] = &[

@@ -17,6 +17,7 @@ use pepd_relay::Admission;
 
 use self::damper::Seen;
 pub use self::published::Published;
+pub use self::record::Trouble;
 use self::record::{CampusSight, Noted, Record, Sight, Use};
 use crate::daemon::links::LinkStates;
 use crate::daemon::peers::PeerStates;
@@ -39,8 +40,8 @@ pub struct Vitals<'a> {
     pub admission: &'a Admission,
     /// Why split connections do not come through this host, if they do not.
     pub blocked: Option<String>,
-    /// Why the gate could not be set, if it could not.
-    pub trouble: Option<String>,
+    /// Why the gate could not be set, if it could not: it closes by itself.
+    pub gate: Option<Trouble>,
 }
 
 /// The judgement on the box, renewed with the gate.
@@ -52,7 +53,7 @@ pub struct Fitness {
     board: Arc<Board>,
     published: Published,
     /// What is the matter with the kernel state, as it was verified last.
-    trouble: Option<String>,
+    trouble: Option<Trouble>,
     /// What the log was told last.
     told: Option<bool>,
 }
@@ -100,7 +101,7 @@ impl Fitness {
     }
 
     /// Hears what is the matter with the kernel state; none where it is as it should be.
-    pub fn set_trouble(&mut self, trouble: Option<String>) {
+    pub fn set_trouble(&mut self, trouble: Option<Trouble>) {
         self.trouble = trouble;
     }
 
@@ -111,7 +112,7 @@ impl Fitness {
         let sight = Sight {
             workers: vitals.workers,
             blocked: vitals.blocked,
-            trouble: vitals.trouble.or_else(|| self.trouble.clone()),
+            trouble: worse(self.trouble.clone(), vitals.gate),
             exhausted: vitals.admission.pressure(now).exhausted,
             dying: self.is_dying(),
             limits: uses(vitals.admission),
@@ -161,6 +162,14 @@ impl Way {
             },
             waits: self.waits && (is_gone || link.is_some_and(is_just_back)),
         }
+    }
+}
+
+/// Returns which of two counts: what is known to be broken is not better for what cannot be seen.
+fn worse(one: Option<Trouble>, other: Option<Trouble>) -> Option<Trouble> {
+    match (one, other) {
+        (Some(Trouble::Unseen(_)), Some(broken @ Trouble::Broken(_))) => Some(broken),
+        (one, other) => one.or(other),
     }
 }
 

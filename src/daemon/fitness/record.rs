@@ -27,7 +27,7 @@ pub struct Sight {
     /// Why split connections do not come through this host, if they do not.
     pub blocked: Option<String>,
     /// What is the matter with the kernel state, if something is.
-    pub trouble: Option<String>,
+    pub trouble: Option<Trouble>,
     /// Whether there is no descriptor for another connection.
     pub exhausted: bool,
     /// Whether the daemon's process dies so often that there may be no other.
@@ -36,6 +36,15 @@ pub struct Sight {
     pub limits: Vec<Use>,
     /// Each campus, in the order of the file.
     pub campuses: Vec<CampusSight>,
+}
+
+/// What is the matter with the kernel state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// It is not there, and cannot be put back: connections do not come through.
+    Broken(String),
+    /// It cannot be looked at, or not be told anything new. What is there stays as it is.
+    Unseen(String),
 }
 
 /// What is used of a limit.
@@ -66,6 +75,7 @@ pub struct Record {
     workers: Damper,
     passage: Damper,
     kernel: Damper,
+    kernel_seen: Damper,
     descriptors: Damper,
     dying: bool,
     /// The limits that are nearly reached.
@@ -120,6 +130,7 @@ impl Record {
             workers: Damper::well(Duration::ZERO),
             passage: Damper::well(Duration::ZERO),
             kernel: Damper::well(KERNEL_GRACE),
+            kernel_seen: Damper::well(KERNEL_GRACE),
             descriptors: Damper::well(Duration::ZERO),
             dying: false,
             nearly: Vec::new(),
@@ -157,7 +168,13 @@ impl Record {
         let why = "a worker does not respond";
         self.workers.see(seen(sight.workers, why), now);
         self.passage.see(of(sight.blocked), now);
-        self.kernel.see(of(sight.trouble), now);
+        let (state, sight_of_it) = match sight.trouble {
+            None => (Seen::Well, Seen::Well),
+            Some(Trouble::Broken(why)) => (Seen::Ill(why), Seen::Well),
+            Some(Trouble::Unseen(why)) => (Seen::Unknown, Seen::Ill(why)),
+        };
+        self.kernel.see(state, now);
+        self.kernel_seen.see(sight_of_it, now);
         let why = "there are no descriptors for more connections";
         self.descriptors.see(seen(!sight.exhausted, why), now);
         self.dying = sight.dying;
@@ -209,11 +226,8 @@ impl Record {
     /// Returns why new connections are better led elsewhere, and those that there are are not: the keeper
     /// mends it, or it ends with some of them.
     fn only_new(&self) -> Option<String> {
-        let ill = self
-            .workers
-            .illness()
-            .or_else(|| self.descriptors.illness());
-        if let Some(why) = ill {
+        let ill = [&self.workers, &self.descriptors, &self.kernel_seen];
+        if let Some(why) = ill.iter().find_map(|it| it.illness()) {
             return Some(why.to_owned());
         }
         if self.dying {

@@ -128,6 +128,12 @@ impl GateError {
     fn new(what: impl Into<String>, source: io::Error) -> Self {
         GateError(NetlinkError::new(what, source))
     }
+
+    /// Returns whether the table is gone.
+    #[must_use]
+    pub fn is_of_no_table(&self) -> bool {
+        self.0.source.raw_os_error() == Some(libc::ENOENT)
+    }
 }
 
 impl Classify for GateError {

@@ -69,7 +69,7 @@ type Case = (fn(&mut Sight), (bool, bool));
 
 #[test]
 fn what_stands_in_the_way_of_all_counts_for_both_and_the_rest_for_new_ones() {
-    let cases: [Case; 6] = [
+    let cases: [Case; 7] = [
         (|sight| sight.workers = false, (false, true)),
         (|sight| sight.exhausted = true, (false, true)),
         (|sight| sight.dying = true, (false, true)),
@@ -79,8 +79,12 @@ fn what_stands_in_the_way_of_all_counts_for_both_and_the_rest_for_new_ones() {
             (false, false),
         ),
         (
-            |sight| sight.trouble = Some("gone".to_owned()),
+            |sight| sight.trouble = Some(Trouble::Broken("gone".to_owned())),
             (false, false),
+        ),
+        (
+            |sight| sight.trouble = Some(Trouble::Unseen("nft fails".to_owned())),
+            (false, true),
         ),
     ];
     for (index, (change, expected)) in cases.into_iter().enumerate() {
@@ -99,6 +103,20 @@ fn what_stands_in_the_way_of_all_counts_for_both_and_the_rest_for_new_ones() {
         record.see(well(), now + 14 * SECOND);
         assert_eq!(verdict(&record), (true, true), "case {index}");
     }
+}
+
+#[test]
+fn what_is_broken_is_no_better_for_not_being_seen() {
+    let now = Instant::now();
+    let mut record = fit_record(now);
+    let mut sight = well();
+    sight.trouble = Some(Trouble::Broken("gone".to_owned()));
+    record.see(sight.clone(), now);
+    record.see(sight.clone(), now + 3 * SECOND);
+    sight.trouble = Some(Trouble::Unseen("nft fails".to_owned()));
+    record.see(sight.clone(), now + 4 * SECOND);
+    record.see(sight, now + 100 * SECOND);
+    assert_eq!(verdict(&record), (false, false));
 }
 
 #[test]
