@@ -76,7 +76,9 @@ pub fn print_manual(page: ManualPage) -> Result {
 }
 
 fn render(command: &Command, text: &mut Vec<u8>) -> io::Result<()> {
-    let page = Man::new(command.clone()).manual("pepd");
+    // Without the commit and the target that --version says: the page is the same in all archives.
+    let source = concat!("pepd ", env!("CARGO_PKG_VERSION"));
+    let page = Man::new(command.clone()).manual("pepd").source(source);
     page.render_title(text)?;
     page.render_name_section(text)?;
     page.render_synopsis_section(text)?;
