@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getuid};
-use pepd_admin::wire::{Status, Survival, Takeover};
+use pepd_admin::wire::{DaemonState, Status, Survival, Takeover};
 use procfs::process::Process;
 
 use crate::cli::{Target, UpgradeArgs};
@@ -47,6 +47,13 @@ pub fn upgrade(args: &UpgradeArgs) -> Result {
     let client = Client::new(&args.target)?;
     let before = survival(&client)?;
     let keeper = Keeper::of(&client)?;
+    let status: Status = client.get(endpoint::STATUS)?;
+    if status.state == DaemonState::Draining {
+        return Err(Failure::unavailable(
+            "the daemon is ending, and is not upgraded: nothing was done. The one that is started after it is \
+             of the new program",
+        ));
+    }
     keeper.require_another()?;
     ask(&keeper, before.layout, args.target.config.as_deref())?;
     kill(keeper.pid, Signal::SIGUSR2).map_err(|error| match error {
@@ -55,9 +62,12 @@ pub fn upgrade(args: &UpgradeArgs) -> Result {
         ),
         error => Failure::internal("tell the keeper", error),
     })?;
-    let last = await_end(&client, before.count())?;
+    let last = await_end(&client, &keeper, before.count())?;
     if last.cause != "upgrade" {
-        return Err(Failure::internal("upgrade", last.why));
+        return Err(Failure::internal(
+            "upgrade",
+            format!("{}; its log may say more", last.why),
+        ));
     }
     let said = format!(
         "upgraded: {} connections went on after {}, {} were reset\n",
@@ -74,6 +84,8 @@ pub fn upgrade(args: &UpgradeArgs) -> Result {
 /// upgrades it, and who had taken it over would choose what is executed.
 struct Keeper {
     pid: Pid,
+    /// Itself, also if another process gets its number.
+    process: Process,
     /// Whose process it is: that user, and group.
     user: (u32, u32),
     /// The path of its program, of the file that is there now.
@@ -103,7 +115,13 @@ impl Keeper {
             pid: Pid::from_raw(parent.pid()),
             user: (status.ruid, status.rgid),
             program: keeper::path_of_now(program),
+            process: parent,
         })
+    }
+
+    /// Returns whether it still runs: it may have ended, and not been waited for.
+    fn runs(&self) -> bool {
+        self.process.stat().is_ok_and(|stat| stat.state != 'Z')
     }
 
     /// Refuses where the program that is to take over is the very file that runs, and this one is not:
@@ -237,7 +255,7 @@ fn survival(client: &Client) -> Result<Survival> {
 }
 
 /// Waits until there is another process; of an upgrade that fails there are two.
-fn await_end(client: &Client, before: u64) -> Result<Takeover> {
+fn await_end(client: &Client, keeper: &Keeper, before: u64) -> Result<Takeover> {
     let begun = Instant::now();
     while begun.elapsed() < LIMIT {
         // In between nobody answers.
@@ -246,6 +264,13 @@ fn await_end(client: &Client, before: u64) -> Result<Takeover> {
             && let Some(last) = now.last
         {
             return Ok(last);
+        }
+        if !keeper.runs() {
+            return Err(Failure::temporary(format!(
+                "the keeper (process {}) has ended, and its connections are reset, unless it was asked to end \
+                 just then; start it again (`systemctl start pepd`)",
+                keeper.pid
+            )));
         }
         thread::park_timeout(PAUSE);
     }

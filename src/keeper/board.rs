@@ -134,7 +134,8 @@ impl Board {
         self.set_stage(Stage::Starting);
     }
 
-    /// Notes that a daemon has died.
+    /// Notes that a daemon has died: connections have stood since then, since before where it hung, and for
+    /// longer where one had died before it, and it was not up yet.
     pub(super) fn died(&self, death: Death) {
         let kind = KINDS.iter().position(|kind| *kind == death.name());
         let word = DEATHS + kind.unwrap_or(0);
@@ -147,8 +148,15 @@ impl Board {
             Death::UpgradeFailed(error) => (5, error.unsigned_abs().into()),
         };
         self.set(DIED_OF, code | number << 8);
-        let now = pepd_sys::clock::monotonic().as_nanos();
-        self.set(DIED_AT, u64::try_from(now).unwrap_or(u64::MAX));
+        let stood = match (death, self.stage()) {
+            (_, Stage::Starting) if self.get(DIED_AT) != 0 => return,
+            (Death::Hang, Stage::Running | Stage::Ending) => HUNG_FOR,
+            _ => Duration::ZERO,
+        };
+        let since = pepd_sys::clock::monotonic()
+            .saturating_sub(stood)
+            .as_nanos();
+        self.set(DIED_AT, u64::try_from(since).unwrap_or(u64::MAX));
     }
 
     /// Returns what the daemon before this one died of, and when (CLOCK_MONOTONIC); none where this is
@@ -216,9 +224,20 @@ impl Board {
         self.get(BEATS)
     }
 
-    /// Notes that an operator has asked for the end.
+    /// Notes that an operator has asked for the end, and when, if that is not known.
     pub fn ask_to_end(&self) {
-        self.set(ASKED_TO_END, 1);
+        if !self.is_asked_to_end() {
+            let now = u64::try_from(pepd_sys::clock::monotonic().as_millis());
+            self.set(ASKED_TO_END, now.unwrap_or(u64::MAX).max(1));
+        }
+    }
+
+    /// Returns for how long an operator has been waiting for the end; zero where none does.
+    pub fn asked_to_end_for(&self) -> Duration {
+        match self.get(ASKED_TO_END) {
+            0 => Duration::ZERO,
+            since => pepd_sys::clock::monotonic().saturating_sub(Duration::from_millis(since)),
+        }
     }
 
     /// Tells whether an operator has asked for the end.

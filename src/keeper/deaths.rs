@@ -86,11 +86,19 @@ impl fmt::Display for Death {
             Self::Hang => f.write_str("it hung, and was killed"),
             Self::Exit(code) => write!(f, "it ended with exit code {code}"),
             Self::Upgrade => f.write_str("for an upgrade"),
-            Self::UpgradeFailed(error) => {
-                write!(
-                    f,
-                    "for an upgrade that failed with {error}: the old program goes on"
-                )
+            Self::UpgradeFailed(number) => {
+                f.write_str("an upgrade failed, and the old program goes on: the new one ")?;
+                match number - 128 {
+                    // How the keeper ends one that is not up in time, or hangs.
+                    signal if signal == KILLED => {
+                        f.write_str("was not up within a minute, or was killed")
+                    }
+                    signal if signal > 0 => write!(f, "was ended by signal {signal}"),
+                    _ => write!(
+                        f,
+                        "ended before it was up, or could not be executed ({number})"
+                    ),
+                }
             }
         }
     }

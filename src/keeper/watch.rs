@@ -20,6 +20,9 @@ const TICK: Duration = Duration::from_secs(1);
 /// as long as all its workers do; and systemd, which counts the seconds too and ends both, has 30.
 const MOST_SILENT: u32 = 10;
 
+/// For how long at least a daemon has done nothing that is said to hang.
+pub(super) const HUNG_FOR: Duration = Duration::from_secs(TICK.as_secs() * MOST_SILENT as u64);
+
 /// The same of one that goes on with connections and is not up yet. It shows signs of life as soon as its
 /// workers go on; before that it asks the host for things, which may take a while. Several of that kind in a
 /// row are no five deaths in a minute.
