@@ -38,7 +38,7 @@ fn kernel() -> Option<Kernel> {
 fn guest() -> Guest {
     Guest::new(Path::new(env!("CARGO_MANIFEST_DIR")))
         .memory(vm::Mebibytes::new(1024).unwrap())
-        .timeout(Duration::from_secs(900))
+        .timeout(Duration::from_secs(400))
 }
 
 fn run(guest: &Guest, kernel: &Kernel, script: &str) -> Outcome {
