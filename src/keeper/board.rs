@@ -10,6 +10,7 @@ use pepd_relay::Slots;
 use pepd_sys::shared::SharedWords;
 
 use super::deaths::Death;
+use super::watch::HUNG_FOR;
 use crate::exit::{Failure, Result};
 
 /// Says that it is a board, and of which layout: with the version of the notes on connections.
