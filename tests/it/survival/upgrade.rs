@@ -114,7 +114,7 @@ fn where_it_cannot_the_old_one_goes_on() -> Result<()> {
     it.stage.pepd()?.signal(nix::sys::signal::Signal::SIGUSR2)?;
     it.stage.pepd()?.says("READY=1")?;
     pair.exchange(10_000)?;
-    await_line(&it.stage, "an upgrade that failed")?;
+    await_line(&it.stage, "an upgrade failed")?;
     it.stage.finish()
 }
 
