@@ -12,6 +12,7 @@ mod documentation;
 mod exit;
 mod keeper;
 mod leg_spec;
+mod runtime;
 mod time_limit;
 mod top;
 mod ui;

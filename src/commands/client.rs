@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Empty, Limited};
@@ -21,6 +22,7 @@ use crate::cli::Target;
 use crate::config_file;
 use crate::daemon::admin::{socket_path, usual_socket};
 use crate::exit::{Failure, Result};
+use crate::runtime;
 
 /// The time that the answer to a question may take. The daemon gives a client less.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(15);
@@ -33,8 +35,8 @@ const CONTROL_TIMEOUT: Duration = Duration::from_secs(60);
 /// that hangs gives none.
 const SOON: Duration = Duration::from_secs(2);
 
-/// The time for which such a question is asked again where nobody answers: the daemon's process may have
-/// died, and another one be about to go on.
+/// The time for which it is asked again where nobody listens: the daemon's process may have died, and
+/// another one be about to go on.
 const TAKE_OVER_TIME: Duration = Duration::from_millis(1500);
 
 /// The time between two such attempts.
@@ -85,7 +87,10 @@ pub enum Error {
         error: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The answer took too long.
-    #[error("the daemon at {} has not answered within {} s", path.display(), time.as_secs())]
+    #[error(
+        "the daemon at {} has not answered within {} s: its host is busy, or it hangs; one that does is \
+         replaced after some ten seconds, and its log says so", path.display(), time.as_secs()
+    )]
     TimedOut {
         /// The socket.
         path: PathBuf,
@@ -142,10 +147,7 @@ impl Client {
             }
             (None, None) => usual_socket(),
         };
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| Failure::internal("start the runtime", error))?;
+        let runtime = runtime::one_thread()?;
         Ok(Self { path, runtime })
     }
 
@@ -165,32 +167,13 @@ impl Client {
 
     /// Asks a question, and gives the answer as it came.
     pub fn get_text(&self, address: &str) -> std::result::Result<Vec<u8>, Error> {
-        self.ask(Method::GET, address, QUESTION_TIMEOUT)
+        self.ask(&Method::GET, address, QUESTION_TIMEOUT)
     }
 
     /// Asks a question to which the answer is given at once or does not matter any more, and gives it as it
-    /// came. Where one process of the daemon goes on for another, it is the next one's.
+    /// came.
     pub fn get_soon(&self, address: &str) -> std::result::Result<Vec<u8>, Error> {
-        let begun = Instant::now();
-        let mut heard = begun;
-        loop {
-            let left = SOON.saturating_sub(begun.elapsed());
-            match self.ask(Method::GET, address, left) {
-                // What a process that has died was to answer ends when the next one closes what it had
-                // open: that may take longer than until that one listens.
-                Err(Error::NoAnswer { .. }) if begun.elapsed() < SOON => {
-                    heard = Instant::now();
-                    std::thread::park_timeout(TAKE_OVER_STEP);
-                }
-                Err(Error::Unreachable { .. }) if heard.elapsed() < TAKE_OVER_TIME => {
-                    std::thread::park_timeout(TAKE_OVER_STEP);
-                }
-                Err(Error::TimedOut { path, .. }) => {
-                    return Err(Error::TimedOut { path, time: SOON });
-                }
-                answer => return answer,
-            }
-        }
+        self.ask(&Method::GET, address, SOON)
     }
 
     /// Asks a question, and gives the answer parsed.
@@ -200,7 +183,7 @@ impl Client {
 
     /// Makes a control request.
     pub fn post(&self, address: &str) -> std::result::Result<Done, Error> {
-        self.parse(&self.ask(Method::POST, address, CONTROL_TIMEOUT)?)
+        self.parse(&self.ask(&Method::POST, address, CONTROL_TIMEOUT)?)
     }
 
     /// Parses an answer.
@@ -211,7 +194,40 @@ impl Client {
         })
     }
 
+    /// Asks until there is an answer, for `time` at most. Where one process of the daemon goes on for
+    /// another, it is the next one's.
     fn ask(
+        &self,
+        method: &Method,
+        address: &str,
+        time: Duration,
+    ) -> std::result::Result<Vec<u8>, Error> {
+        let begun = Instant::now();
+        // Its file is away for a moment where a daemon makes it anew, and for good where one has ended.
+        let first = if self.path.exists() {
+            TAKE_OVER_TIME
+        } else {
+            TAKE_OVER_STEP * 2
+        };
+        let mut patient_until = begun + first;
+        loop {
+            let left = time.saturating_sub(begun.elapsed());
+            match self.ask_once(method.clone(), address, left) {
+                // What a process that has died was to answer ends when the next one closes what it had
+                // open: that may take longer than until that one listens. Whether it has done what it was
+                // told is not known, so it is not told again.
+                Err(Error::NoAnswer { .. }) if method == Method::GET && !left.is_zero() => {
+                    patient_until = Instant::now() + TAKE_OVER_TIME;
+                }
+                Err(Error::Unreachable { .. }) if Instant::now() < patient_until => {}
+                Err(Error::TimedOut { path, .. }) => return Err(Error::TimedOut { path, time }),
+                answer => return answer,
+            }
+            thread::park_timeout(TAKE_OVER_STEP);
+        }
+    }
+
+    fn ask_once(
         &self,
         method: Method,
         address: &str,

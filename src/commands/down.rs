@@ -5,7 +5,8 @@ use crate::config_file;
 use crate::daemon::controls;
 use crate::daemon::lock::Lock;
 use crate::daemon::privileges;
-use crate::exit::{Failure, Result};
+use crate::exit::Result;
+use crate::runtime;
 use crate::ui::output::print;
 
 /// Removes all kernel state of pepd, and says what it was; it is fine if there is none.
@@ -13,10 +14,7 @@ pub fn down(file: &File) -> Result {
     let config = config_file::read(file)?;
     privileges::require()?;
     let _lock = Lock::acquire(nix::unistd::getpid())?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::internal("start the runtime", error))?;
+    let runtime = runtime::one_thread()?;
     let table = pepd_net::RouteTable(config.capture.table.0);
     let removed = runtime.block_on(pepd_net::remove(table, config.capture.mark))?;
     let controls = controls::remove_left()?;

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
+use std::thread;
 use std::time::Duration;
 
 use crossterm::cursor::MoveTo;
@@ -32,13 +33,8 @@ pub fn flow(args: &FlowArgs) -> Result {
     if !args.watch {
         return Ok(());
     }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .build()
-        .map_err(|error| Failure::internal("start the runtime", error))?;
     loop {
-        // Not `block_on(sleep(…))`: the timer has to be made inside the runtime.
-        runtime.block_on(async { tokio::time::sleep(PERIOD).await });
+        thread::park_timeout(PERIOD);
         match show(&client, &address, args) {
             Ok(()) => {}
             // It was there before.

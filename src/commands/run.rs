@@ -19,6 +19,7 @@ use crate::daemon::{Daemon, Made, Privileged, Survival, log, privileges};
 use crate::exit::{Failure, Result};
 use crate::keeper::board::Board;
 use crate::keeper::{self, Before};
+use crate::runtime;
 
 /// Runs the daemon until a signal or a control request ends it; `board` is that of the keeper, which has
 /// made this process.
@@ -74,10 +75,7 @@ pub fn run(file: &File, board: Board, before: Before) -> Result {
         survival,
     };
     let _flushed = log::start(config.log.format)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::internal("start the runtime", error))?;
+    let runtime = runtime::one_thread()?;
     let result = runtime.block_on(async {
         match Daemon::start(file.clone(), config, privileged).await? {
             Some(daemon) => daemon.run().await,

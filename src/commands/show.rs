@@ -5,7 +5,8 @@ use crate::config_file;
 use crate::daemon::controls::Controls;
 use crate::daemon::resources;
 use crate::daemon::wiring;
-use crate::exit::{Failure, Result};
+use crate::exit::Result;
+use crate::runtime;
 use crate::ui::output::{eprint, print};
 
 /// Prints the plan, and touches nothing.
@@ -14,10 +15,7 @@ pub fn show(file: &File) -> Result {
     let listeners =
         pepd_relay::listener_addresses(&wiring::settings(&config, &Controls::default()))?;
     let workers = resources::workers(&config);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::internal("start the runtime", error))?;
+    let runtime = runtime::one_thread()?;
     let backend = runtime
         .block_on(resources::queue_backend(&config))
         .unwrap_or_else(|failure| {

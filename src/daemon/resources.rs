@@ -7,6 +7,7 @@ use pepd_config::{AdminSocket, Config, Size};
 use pepd_net::{QueueBackend, QueueBackendError};
 
 use crate::exit::{Failure, Result};
+use crate::runtime;
 
 /// Gives the number of workers: one per core, if the file does not say.
 pub fn workers(config: &Config) -> NonZeroUsize {
@@ -35,9 +36,7 @@ pub fn refused_here(config: &Config) -> Option<QueueBackendError> {
     if !holds(config) {
         return None;
     }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
+    let runtime = runtime::one_thread();
     let found = runtime.ok()?.block_on(pepd_net::find_queue_backend());
     found
         .err()

@@ -44,15 +44,13 @@ use crate::cli::Doctor;
 use crate::config_file;
 use crate::daemon::privileges::{self, Privileges};
 use crate::exit::{self, Failure, Result};
+use crate::runtime;
 use crate::ui::output::{has_colours, print};
 
 /// Looks at the host and prints the findings. Changes nothing.
 pub fn doctor(options: &Doctor) -> Result<ExitCode> {
     let config = config_file::read(&options.file)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::internal("start the runtime", error))?;
+    let runtime = runtime::one_thread()?;
     let facts = runtime.block_on(Facts::gather(&config, &options.file.path));
     let findings = facts.judge(&config);
     let node = &config.node.name;
