@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, getuid};
-use pepd_admin::wire::{Status, Survival, Takeover};
+use pepd_admin::wire::{DaemonState, Status, Survival, Takeover};
 use procfs::process::Process;
 
 use crate::cli::{Target, UpgradeArgs};
@@ -45,19 +45,24 @@ pub fn upgrade(args: &UpgradeArgs) -> Result {
         return takes_over(&args.target, layout);
     }
     let client = Client::new(&args.target)?;
-    let before = survival(&client)?;
+    let status: Status = client.get(endpoint::STATUS)?;
+    if status.state == DaemonState::Draining {
+        return Err(draining());
+    }
+    let before = survival(status)?;
     let keeper = Keeper::of(&client)?;
     keeper.require_another()?;
     ask(&keeper, before.layout, args.target.config.as_deref())?;
     kill(keeper.pid, Signal::SIGUSR2).map_err(|error| match error {
-        Errno::EPERM => Failure::not_permitted(
-            "only root, or the user that pepd was started as, may upgrade it",
-        ),
+        Errno::EPERM => not_permitted(),
         error => Failure::internal("tell the keeper", error),
     })?;
-    let last = await_end(&client, before.count())?;
+    let last = await_end(&client, &keeper, before.count())?;
     if last.cause != "upgrade" {
-        return Err(Failure::internal("upgrade", last.why));
+        return Err(Failure::internal(
+            "upgrade",
+            format!("{}; its log may say more", last.why),
+        ));
     }
     let said = format!(
         "upgraded: {} connections went on after {}, {} were reset\n",
@@ -68,12 +73,25 @@ pub fn upgrade(args: &UpgradeArgs) -> Result {
     print(said.as_bytes())
 }
 
+fn draining() -> Failure {
+    Failure::unavailable(
+        "the daemon is ending, and is not upgraded: nothing was done. The one that is started after it is of \
+         the new program",
+    )
+}
+
+fn not_permitted() -> Failure {
+    Failure::not_permitted("only root, or the user that pepd was started as, may upgrade it")
+}
+
 /// The process that is to become another program.
 ///
 /// The kernel says which it is, and the daemon is not asked: that has less privileges than whoever
 /// upgrades it, and who had taken it over would choose what is executed.
 struct Keeper {
     pid: Pid,
+    /// Itself, also if another process gets its number.
+    process: Process,
     /// Whose process it is: that user, and group.
     user: (u32, u32),
     /// The path of its program, of the file that is there now.
@@ -95,15 +113,21 @@ impl Keeper {
         let parent = of(status.map_err(|error| unknown(&error))?.ppid)?;
         let status = parent.status().map_err(|error| unknown(&error))?;
         let own = getuid();
-        if status.ruid != 0 && !own.is_root() && status.ruid != own.as_raw() {
-            return Err(unknown(&"its parent runs as another user"));
+        if !own.is_root() && status.ruid != own.as_raw() {
+            return Err(not_permitted());
         }
         let program = parent.exe().map_err(|error| unknown(&error))?;
         Ok(Self {
             pid: Pid::from_raw(parent.pid()),
             user: (status.ruid, status.rgid),
             program: keeper::path_of_now(program),
+            process: parent,
         })
+    }
+
+    /// Returns whether it still runs: it may have ended, and not been waited for.
+    fn runs(&self) -> bool {
+        self.process.stat().is_ok_and(|stat| stat.state != 'Z')
     }
 
     /// Refuses where the program that is to take over is the very file that runs, and this one is not:
@@ -196,7 +220,8 @@ fn answer(program: &mut Command) -> io::Result<Option<(ExitStatus, String)>> {
     let (mut said, mut complaint) = (memory()?, memory()?);
     program.stdin(Stdio::null()).stdout(said.try_clone()?);
     program.stderr(complaint.try_clone()?);
-    let mut child = program.spawn()?;
+    // What it starts itself is to end with it.
+    let mut child = program.process_group(0).spawn()?;
     loop {
         if let Some(status) = child.try_wait()? {
             complaint.rewind()?;
@@ -205,7 +230,10 @@ fn answer(program: &mut Command) -> io::Result<Option<(ExitStatus, String)>> {
             return Ok(Some((status, text(said))));
         }
         if begun.elapsed() >= ANSWER {
-            child.kill()?;
+            // It is not reaped yet, so its number is its own.
+            if let Ok(group) = i32::try_from(child.id()) {
+                killpg(Pid::from_raw(group), Signal::SIGKILL)?;
+            }
             child.wait()?;
             return Ok(None);
         }
@@ -229,23 +257,33 @@ fn pass_on(text: &str) {
     }
 }
 
-fn survival(client: &Client) -> Result<Survival> {
-    let status: Status = client.get(endpoint::STATUS)?;
+fn survival(status: Status) -> Result<Survival> {
     status.survival.ok_or_else(|| {
         Failure::unavailable("the running pepd is of a version that cannot be upgraded; restart it")
     })
 }
 
 /// Waits until there is another process; of an upgrade that fails there are two.
-fn await_end(client: &Client, before: u64) -> Result<Takeover> {
+fn await_end(client: &Client, keeper: &Keeper, before: u64) -> Result<Takeover> {
     let begun = Instant::now();
     while begun.elapsed() < LIMIT {
         // In between nobody answers.
-        if let Ok(now) = survival(client)
-            && now.count() > before
-            && let Some(last) = now.last
-        {
-            return Ok(last);
+        if let Ok(status) = client.get::<Status>(endpoint::STATUS) {
+            let is_draining = status.state == DaemonState::Draining;
+            let now = survival(status)?;
+            match now.last {
+                Some(last) if now.count() > before => return Ok(last),
+                // The keeper does not replace one that ends.
+                _ if is_draining => return Err(draining()),
+                _ => {}
+            }
+        }
+        if !keeper.runs() {
+            return Err(Failure::temporary(format!(
+                "the keeper (process {}) has ended, and its connections are reset, unless it was asked to end \
+                 just then; start it again (`systemctl start pepd`)",
+                keeper.pid
+            )));
         }
         thread::park_timeout(PAUSE);
     }

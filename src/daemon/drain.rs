@@ -38,11 +38,13 @@ impl Daemon {
         self.keeper.close();
         self.view.set_draining();
         let live = self.keeper.relay.admission().live();
-        tracing::info!(live, ?drain, "ending: new connections are routed");
-        let deadline = Instant::now() + drain;
+        // The process before this one may have had a part of it.
+        let left = drain.saturating_sub(self.board.asked_to_end_for());
+        tracing::info!(live, ?left, "ending: new connections are routed");
+        let deadline = Instant::now() + left;
         let mut status = ticks::interval(STATUS_INTERVAL);
         let mut poll = ticks::interval(POLL_INTERVAL);
-        let handshakes = Instant::now() + LAST_HANDSHAKES.min(drain);
+        let handshakes = Instant::now() + LAST_HANDSHAKES.min(left);
         loop {
             let now = Instant::now();
             let live = self.keeper.relay.admission().live();

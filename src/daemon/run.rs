@@ -17,6 +17,8 @@ impl Daemon {
         // The first renewal opens the gate, and only then is pepd ready.
         inspection.tick().await;
         self.keeper.renewal_due().await;
+        // The one before was ending: the gate stays closed.
+        self.hear_board();
         if !self.requests.to_end() {
             self.renew_gate().await;
             self.keeper.notifier.ready();

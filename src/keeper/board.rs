@@ -10,6 +10,7 @@ use pepd_relay::Slots;
 use pepd_sys::shared::SharedWords;
 
 use super::deaths::Death;
+use super::watch::HUNG_FOR;
 use crate::exit::{Failure, Result};
 
 /// Says that it is a board, and of which layout: with the version of the notes on connections.
@@ -134,7 +135,8 @@ impl Board {
         self.set_stage(Stage::Starting);
     }
 
-    /// Notes that a daemon has died.
+    /// Notes that a daemon has died: connections have stood since then, since before where it hung, and for
+    /// longer where one had died before it, and it was not up yet.
     pub(super) fn died(&self, death: Death) {
         let kind = KINDS.iter().position(|kind| *kind == death.name());
         let word = DEATHS + kind.unwrap_or(0);
@@ -147,8 +149,15 @@ impl Board {
             Death::UpgradeFailed(error) => (5, error.unsigned_abs().into()),
         };
         self.set(DIED_OF, code | number << 8);
-        let now = pepd_sys::clock::monotonic().as_nanos();
-        self.set(DIED_AT, u64::try_from(now).unwrap_or(u64::MAX));
+        let stood = match (death, self.stage()) {
+            (_, Stage::Starting) if self.get(DIED_AT) != 0 => return,
+            (Death::Hang, Stage::Running | Stage::Ending) => HUNG_FOR,
+            _ => Duration::ZERO,
+        };
+        let since = pepd_sys::clock::monotonic()
+            .saturating_sub(stood)
+            .as_nanos();
+        self.set(DIED_AT, u64::try_from(since).unwrap_or(u64::MAX));
     }
 
     /// Returns what the daemon before this one died of, and when (CLOCK_MONOTONIC); none where this is
@@ -216,9 +225,20 @@ impl Board {
         self.get(BEATS)
     }
 
-    /// Notes that an operator has asked for the end.
+    /// Notes that an operator has asked for the end, and when, if that is not known.
     pub fn ask_to_end(&self) {
-        self.set(ASKED_TO_END, 1);
+        if !self.is_asked_to_end() {
+            let now = u64::try_from(pepd_sys::clock::monotonic().as_millis());
+            self.set(ASKED_TO_END, now.unwrap_or(u64::MAX).max(1));
+        }
+    }
+
+    /// Returns for how long an operator has been waiting for the end; zero where none does.
+    pub fn asked_to_end_for(&self) -> Duration {
+        match self.get(ASKED_TO_END) {
+            0 => Duration::ZERO,
+            since => pepd_sys::clock::monotonic().saturating_sub(Duration::from_millis(since)),
+        }
     }
 
     /// Tells whether an operator has asked for the end.
@@ -414,5 +434,37 @@ mod tests {
             ("upgrade_failed", 1),
         ];
         assert_eq!(counts, expected);
+    }
+
+    #[test]
+    fn a_pause_begins_when_connections_first_stood() {
+        let board = Board::new().unwrap();
+        let since = || board.last_death().unwrap().1;
+        let begun = pepd_sys::clock::monotonic();
+        board.set_stage(Stage::Running);
+        board.died(Death::Hang);
+        let hung = since();
+        assert!(hung < begun, "{hung:?} of {begun:?}");
+        // Those that die before they are up make it longer.
+        board.begin();
+        for death in [Death::Hang, Death::Signal(11), Death::UpgradeFailed(70)] {
+            board.died(death);
+            assert_eq!(board.last_death(), Some((death, hung)));
+        }
+        // Whoever was up begins another.
+        board.set_stage(Stage::Running);
+        board.died(Death::Signal(9));
+        assert!(since() >= begun);
+    }
+
+    #[test]
+    fn whoever_waits_for_the_end_has_waited_since_the_first_word() {
+        let board = Board::new().unwrap();
+        assert_eq!(board.asked_to_end_for(), Duration::ZERO);
+        // As another process has, a while ago.
+        board.set(ASKED_TO_END, 1);
+        board.ask_to_end();
+        let now = pepd_sys::clock::monotonic();
+        assert!(now - board.asked_to_end_for() < Duration::from_millis(50));
     }
 }

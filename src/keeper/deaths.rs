@@ -86,11 +86,19 @@ impl fmt::Display for Death {
             Self::Hang => f.write_str("it hung, and was killed"),
             Self::Exit(code) => write!(f, "it ended with exit code {code}"),
             Self::Upgrade => f.write_str("for an upgrade"),
-            Self::UpgradeFailed(error) => {
-                write!(
-                    f,
-                    "for an upgrade that failed with {error}: the old program goes on"
-                )
+            Self::UpgradeFailed(number) => {
+                f.write_str("an upgrade failed, and the old program goes on: the new one ")?;
+                match number - 128 {
+                    // How the keeper ends one that is not up in time, or hangs.
+                    signal if signal == KILLED => {
+                        f.write_str("was not up within a minute, or was killed")
+                    }
+                    signal if signal > 0 => write!(f, "was ended by signal {signal}"),
+                    _ => write!(
+                        f,
+                        "ended before it was up, or could not be executed ({number})"
+                    ),
+                }
             }
         }
     }
@@ -176,6 +184,16 @@ mod tests {
 
     fn second(seconds: u64) -> Duration {
         Duration::from_secs(1000 + seconds)
+    }
+
+    #[test]
+    fn an_upgrade_that_fails_says_what_became_of_the_new_program() {
+        let said = |death| Death::UpgradeFailed(death).to_string();
+        assert!(said(CRASH.number()).ends_with("was ended by signal 11"));
+        assert!(said(Death::Hang.number()).contains("not up within a minute"));
+        assert!(said(Death::Exit(70).number()).ends_with("could not be executed (70)"));
+        // ENOENT
+        assert!(said(2).ends_with("could not be executed (2)"));
     }
 
     #[test]

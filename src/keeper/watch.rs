@@ -12,6 +12,7 @@ use super::SIGNALS;
 use super::board::{Board, Stage};
 use super::upgrade::Former;
 use crate::exit::{Failure, Result};
+use crate::ui::output::eprint;
 
 /// How long the keeper waits for a signal before it looks whether the daemon does anything.
 const TICK: Duration = Duration::from_secs(1);
@@ -19,6 +20,9 @@ const TICK: Duration = Duration::from_secs(1);
 /// The looks in a row that find nothing done: the daemon hangs. It shows a sign of life each second,
 /// as long as all its workers do; and systemd, which counts the seconds too and ends both, has 30.
 const MOST_SILENT: u32 = 10;
+
+/// For how long at least a daemon has done nothing that is said to hang.
+pub(super) const HUNG_FOR: Duration = Duration::from_secs(TICK.as_secs() * MOST_SILENT as u64);
 
 /// The same of one that goes on with connections and is not up yet. It shows signs of life as soon as its
 /// workers go on; before that it asks the host for things, which may take a while. Several of that kind in a
@@ -70,7 +74,11 @@ pub(super) fn watch(
         }
         match signal {
             Some(Signal::SIGCHLD) => {}
-            Some(Signal::SIGUSR2) if !may_be_replaced(board) => {}
+            Some(Signal::SIGUSR2) if !may_be_replaced(board) => {
+                eprint(
+                    "pepd: asked for an upgrade, and does none: the daemon is not up, or is ending",
+                );
+            }
             Some(Signal::SIGUSR2) => {
                 // It may not be the keeper's to kill.
                 if kill(child, Signal::SIGKILL).is_err() {

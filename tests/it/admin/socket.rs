@@ -150,6 +150,11 @@ fn a_group_may_open_it_if_the_file_says_so() -> Result<()> {
         )?;
         assert_eq!(asked.status.code(), Some(wanted), "{asked:?}");
     }
+    // Who may ask may not therefore choose what is executed.
+    let mut upgrade = as_user(GROUP, PEPD);
+    let upgrade = upgrade.args(["upgrade", "--socket"]).arg(place.socket());
+    let refused = run(upgrade, LIMIT)?;
+    assert_eq!(refused.status.code(), Some(77), "{refused:?}");
     Ok(())
 }
 

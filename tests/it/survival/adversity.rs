@@ -12,7 +12,7 @@ use pepd_testbed::traffic::Pair;
 use pepd_testbed::{Family, Pepd, Stage, Via, World, require, run, wait_until};
 use tempfile::TempDir;
 
-use super::await_line;
+use super::{UP, await_line};
 use crate::harness::{LIMIT, PEPD};
 
 /// Gives the daemon file systems of its own, which a test may change.
@@ -23,9 +23,6 @@ const PAIRS: usize = 60;
 
 /// A limit of open files as a shell has it, and what it may be raised to.
 const FEW: &str = "--nofile=100:4096";
-
-/// What is logged of a daemon that is up.
-const UP: &str = "new connections are split";
 
 fn start(wrapper: &[&str], config: &str) -> Result<Stage> {
     let mut stage = Stage::in_world(World::standard()?, Via::Routing, PEPD, "")?;

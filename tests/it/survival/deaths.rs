@@ -2,17 +2,18 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 use anyhow::{Result, ensure};
 use nix::mount::{MsFlags, mount, umount};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use pepd_testbed::traffic::{End, Pattern, receive};
-use pepd_testbed::{Family, Pepd, Stage, Via, World, require, wait_until};
+use pepd_testbed::{Family, Pepd, Stage, Via, World, require, run, wait_until};
 use rstest::rstest;
 use tempfile::TempDir;
 
-use super::await_line;
+use super::{UP, await_line};
 use crate::harness::{LIMIT, PEPD};
 
 /// The deaths of which nothing is to be left.
@@ -210,6 +211,9 @@ fn a_drain_goes_on() -> Result<()> {
     pepd.signal(Signal::SIGTERM)?;
     pepd.says("STOPPING=1")?;
     pair.exchange(10_000)?;
+    wait_until(LIMIT, "the time that is left in the log", || {
+        pepd.log().contains("left=")
+    })?;
     kill(pepd.daemon()?, Signal::SIGKILL)?;
     pepd.says("STOPPING=1")?;
     pair.exchange(10_000)?;
@@ -219,7 +223,16 @@ fn a_drain_goes_on() -> Result<()> {
     drop(pair);
     let (status, log) = pepd.wait()?;
     ensure!(status.code() == Some(0), "{status}: {log}");
+    // The gate was not opened again, and the time did not begin anew.
+    ensure!(log.matches(UP).count() == 1, "{log}");
+    let left: Vec<f64> = log.split("left=").skip(1).filter_map(seconds).collect();
+    ensure!(left.len() == 2 && left[1] < left[0], "{left:?}: {log}");
     Ok(())
+}
+
+/// Reads the time that a text begins with.
+fn seconds(text: &str) -> Option<f64> {
+    text.split_once('s')?.0.parse().ok()
 }
 
 /// Who is asked to end before he is up drains, and is not taken to have been asked twice.
@@ -239,6 +252,24 @@ fn whoever_is_not_up_yet_drains_too() -> Result<()> {
     let (status, log) = pepd.wait()?;
     ensure!(status.code() == Some(0), "{status}: {log}");
     Ok(())
+}
+
+/// Who asks meanwhile is answered by the next one.
+#[test]
+fn whoever_asks_meanwhile_is_answered() -> Result<()> {
+    require!(root);
+    let mut stage = Stage::open(Via::Pepd, PEPD)?;
+    let pair = stage.world.pair(Family::V4)?;
+    for _ in 0..20 {
+        kill(stage.pepd()?.daemon()?, Signal::SIGKILL)?;
+        let mut status = Command::new(PEPD);
+        status.args(["status", "--socket"]);
+        let said = run(status.arg(stage.world.admin_socket()), LIMIT)?.success()?;
+        ensure!(said.contains("killed"), "{said}");
+        stage.pepd()?.says("READY=1")?;
+    }
+    pair.exchange(10_000)?;
+    stage.finish()
 }
 
 /// The configuration in force stays in force, whatever has become of the file.

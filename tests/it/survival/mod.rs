@@ -12,6 +12,9 @@ use pepd_testbed::{Stage, wait_until};
 
 use crate::harness::LIMIT;
 
+/// What is logged of a daemon that is up.
+const UP: &str = "new connections are split";
+
 /// Waits until the daemon has logged `words`.
 fn await_line(stage: &Stage, words: &str) -> Result<()> {
     wait_until(LIMIT, &format!("`{words}` in the log"), || {

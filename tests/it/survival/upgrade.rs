@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use pepd_testbed::{Family, Finished, Pepd, Stage, World, install, require, run};
+use nix::sys::signal::Signal;
+use pepd_testbed::{Family, Finished, Pepd, Stage, World, install, require, run, wait_until};
 use tempfile::TempDir;
 
 use super::await_line;
@@ -19,6 +20,10 @@ struct Installed {
 
 impl Installed {
     fn start() -> Result<Self> {
+        Self::start_with(&World::config())
+    }
+
+    fn start_with(config: &str) -> Result<Self> {
         let directory = TempDir::with_prefix("pepd-upgrade-")?;
         let world = World::standard()?;
         let mut it = Self {
@@ -26,7 +31,7 @@ impl Installed {
             directory,
         };
         it.put(Path::new(PEPD))?;
-        let config = World::config() + &it.stage.world.admin();
+        let config = config.to_owned() + &it.stage.world.admin();
         let pepd = Pepd::start(it.program(), it.stage.world.hb(), &config)?;
         it.stage.pepd = Some(pepd);
         Ok(it)
@@ -76,7 +81,7 @@ fn connections_outlive_it() -> Result<()> {
     }
     assert_eq!(it.stage.pepd()?.process().pid(), keeper);
     ensure!(it.stage.world.probe(Family::V4)?.1, "not split");
-    it.stage.pepd()?.dies(nix::sys::signal::Signal::SIGKILL)?;
+    it.stage.pepd()?.dies(Signal::SIGKILL)?;
     for pair in &pairs {
         pair.exchange(100_000)?;
     }
@@ -88,13 +93,11 @@ fn where_it_cannot_the_old_one_goes_on() -> Result<()> {
     require!(root);
     let mut it = Installed::start()?;
     let pair = it.stage.world.pair(Family::V4)?;
-    // One that refuses, that crashes at once, that hangs, that does nothing and says that all is well.
-    for body in [
-        "exit 78",
-        "kill -SEGV $$",
-        "exec sleep 1000",
-        "echo all is well",
-    ] {
+    // One that refuses, that crashes at once, that hangs with what it has started, that does nothing and says
+    // that all is well.
+    let started = it.directory.path().join("started");
+    let hangs = format!("sleep 1000 & echo $! > {}; wait", started.display());
+    for body in ["exit 78", "kill -SEGV $$", &hangs, "echo all is well"] {
         it.put_script(body)?;
         let refused = it.upgrade()?;
         ensure!(refused.status.code() == Some(69), "{body}: {refused:?}");
@@ -105,16 +108,42 @@ fn where_it_cannot_the_old_one_goes_on() -> Result<()> {
         ensure!(said, "{body}: {refused:?}");
         pair.exchange(10_000)?;
     }
+    let started = fs::read_to_string(started)?;
+    wait_until(LIMIT, "what hung has ended", || {
+        !Path::new("/proc").join(started.trim()).exists()
+    })?;
     // None.
     fs::remove_file(it.program())?;
     let missing = it.upgrade()?;
     ensure!(missing.status.code() == Some(69), "{missing:?}");
     pair.exchange(10_000)?;
     // None, and nobody has asked.
-    it.stage.pepd()?.signal(nix::sys::signal::Signal::SIGUSR2)?;
+    it.stage.pepd()?.signal(Signal::SIGUSR2)?;
     it.stage.pepd()?.says("READY=1")?;
     pair.exchange(10_000)?;
-    await_line(&it.stage, "an upgrade that failed")?;
+    await_line(&it.stage, "an upgrade failed")?;
+    it.stage.finish()
+}
+
+/// Nothing is upgraded that ends, and nobody waits for it.
+#[test]
+fn where_it_drains_nothing_happens() -> Result<()> {
+    require!(root);
+    let mut it =
+        Installed::start_with(&World::config().replace("drain = \"5s\"", "drain = \"10min\""))?;
+    let pair = it.stage.world.pair(Family::V4)?;
+    let daemon = it.stage.pepd()?.daemon()?;
+    it.stage.pepd()?.signal(Signal::SIGTERM)?;
+    it.stage.pepd()?.says("STOPPING=1")?;
+    let refused = it.upgrade()?;
+    ensure!(refused.status.code() == Some(69), "{refused:?}");
+    ensure!(refused.stderr.contains("is ending"), "{refused:?}");
+    // Nor where nobody has asked before.
+    it.stage.pepd()?.signal(Signal::SIGUSR2)?;
+    await_line(&it.stage, "asked for an upgrade, and does none")?;
+    pair.exchange(10_000)?;
+    assert_eq!(it.stage.pepd()?.daemon()?, daemon);
+    drop(pair);
     it.stage.finish()
 }
 
@@ -136,7 +165,7 @@ fn where_it_was_moved_away_nothing_happens() -> Result<()> {
     ensure!(said, "{refused:?}");
     assert_eq!(it.stage.pepd()?.daemon()?, daemon);
     // Nobody has asked: then, too, it is the file that counts.
-    it.stage.pepd()?.signal(nix::sys::signal::Signal::SIGUSR2)?;
+    it.stage.pepd()?.signal(Signal::SIGUSR2)?;
     it.stage.pepd()?.says("READY=1")?;
     pair.exchange(10_000)?;
     // As the message says.
@@ -207,7 +236,7 @@ fn where_no_daemon_comes_up_the_old_one_goes_on() -> Result<()> {
     ensure!(it.stage.world.probe(Family::V4)?.1, "not split");
     assert_eq!(it.stage.pepd()?.process().pid(), keeper);
     // And is as good as before.
-    it.stage.pepd()?.dies(nix::sys::signal::Signal::SIGKILL)?;
+    it.stage.pepd()?.dies(Signal::SIGKILL)?;
     for pair in &pairs {
         pair.exchange(100_000)?;
     }

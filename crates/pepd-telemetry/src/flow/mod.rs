@@ -87,13 +87,15 @@ impl Flow {
         let mut state = self.lock();
         state.up.had_written(up);
         state.down.had_written(down);
+        state.had_first_byte = down > 0;
     }
 
     /// Takes the reports of both directions on a step that began at `woke` and ended at `done`.
     pub(crate) fn report(&self, woke: Instant, done: Instant, up: StepReport, down: StepReport) {
         let mut state = self.lock();
         state.report(woke, done, up, down);
-        if state.first_byte.is_none() && state.down.written > 0 {
+        let is_first = state.first_byte.is_none() && !state.had_first_byte;
+        if is_first && state.down.written > 0 {
             state.first_byte = Some(done.saturating_duration_since(self.info.accepted));
         }
     }

@@ -18,6 +18,8 @@ pub(super) struct State {
     pub(super) down: DirectionMeter,
     /// The time from the accept to the first byte delivered to the client.
     pub(super) first_byte: Option<Duration>,
+    /// Whether another process has seen that byte, and nobody knows when.
+    pub(super) had_first_byte: bool,
     /// Whether something has happened since the last second ended.
     pub(super) changed: bool,
     /// The time at which the last second ended.
@@ -46,6 +48,7 @@ impl State {
             up: DirectionMeter::new(now),
             down: DirectionMeter::new(now),
             first_byte: None,
+            had_first_byte: false,
             changed: true,
             sampled_at: now,
             legs: None,

@@ -145,3 +145,20 @@ fn failures_are_counted_by_leg_and_errno() {
     assert_eq!(failures[0].errno, "ETIMEDOUT");
     assert_eq!(errno_name(9999), "9999");
 }
+
+#[test]
+fn the_first_byte_of_a_connection_is_not_the_first_that_another_process_sees() {
+    let counters = Arc::new(Counters::default());
+    let table = Arc::new(FlowTable::new(counters, 1, Instant::now(), 0.0));
+    let socket = socket();
+    let first_byte = |written| {
+        let weak = || Arc::downgrade(&socket);
+        let now = Instant::now();
+        let sockets = (weak(), weak());
+        let again = table.register_again(0, (7, written), info("b"), sockets, now);
+        again.report(now, now, report(0), report(10));
+        table.flow(7, now).unwrap().first_byte
+    };
+    assert_eq!(first_byte([5, 3]), None);
+    assert!(first_byte([5, 0]).is_some());
+}
