@@ -152,6 +152,7 @@ fn request(campuses: u8) -> Request {
         source_prefix: SourcePrefix::NETWORK,
         peers: Vec::new(),
         rules: Vec::new(),
+        windows: Default::default(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! `pepd status`: the daemon as a whole.
 
+mod windows;
 mod worth;
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -56,6 +57,7 @@ fn describe(status: &Status, now: f64, width: Option<u16>) -> String {
         legs(&status.legs, width),
         rates(&status.rates, width),
         buffers(&status.buffers, width),
+        windows::windows(&status.windows, width),
         held(status.held.as_ref()),
         worth::worth(status.worth.as_ref(), width),
         guards(&status.guards, width),
@@ -516,6 +518,7 @@ mod tests {
         status.legs.clear();
         status.rates.clear();
         status.buffers.clear();
+        status.windows.clear();
         status.uptime = 3.0;
         assert_snapshot!(describe(&status, fixture::NOW, None));
     }

@@ -35,6 +35,7 @@ mod status_view;
 mod systemd;
 mod ticks;
 mod upkeep;
+mod windows;
 pub mod wiring;
 
 use std::num::NonZeroUsize;

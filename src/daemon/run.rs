@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::daemon::requests::Asked;
-use crate::daemon::{Daemon, ticks};
+use crate::daemon::{Daemon, ticks, windows};
 use crate::exit::Result;
 
 /// The interval at which the kernel state is verified, beyond the table that each renewal of the
@@ -16,6 +16,7 @@ impl Daemon {
         let mut inspection = ticks::interval(INSPECTION_INTERVAL);
         // The first renewal opens the gate, and only then is pepd ready.
         inspection.tick().await;
+        let mut windows = ticks::interval(windows::FOLLOWED);
         self.keeper.renewal_due().await;
         // The one before was ending: the gate stays closed.
         self.hear_board();
@@ -40,6 +41,7 @@ impl Daemon {
                     self.verify_kernel_state().await;
                     self.follow_paths().await;
                 }
+                _ = windows.tick() => self.follow_windows().await,
                 () = self.installed.routes_changed() => self.follow_routes().await,
             }
         }

@@ -23,6 +23,7 @@ use crate::daemon::links::LinkStates;
 use crate::daemon::measuring::WorthFigures;
 use crate::daemon::peers::PeerStates;
 use crate::daemon::resources::Descriptors;
+use crate::daemon::windows;
 use crate::keeper::board::Board;
 
 /// The sources of what a status tells beside what the relay does.
@@ -294,6 +295,7 @@ impl View for StatusView {
             legs,
             rates: self.finders.rates(),
             buffers: automatic.map(|leg| AutoBuffers::sum(leg, &flows)).collect(),
+            windows: windows::shown(&self.observer),
             held: self.held.get(),
             worth: self.worth.get(),
             alarms: self.alarms.list(),

@@ -1,9 +1,11 @@
 //! The configuration in the terms of the relay and of the kernel state, which do not know it.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
 use pepd_config::{
-    Action, Buffer, Config, Congestion, Dscp, Handshake, Share, Split, Tos, Via, WhileGone,
+    Action, Buffer, Config, Congestion, Dscp, Handshake, InitialWindow, Share, Split, Tos, Via,
+    WhileGone,
 };
 use pepd_packet::{LogGroup, QueueNumber};
 use pepd_relay::ListenerAddress;
@@ -130,6 +132,7 @@ fn leg(leg: &pepd_config::Leg, config: &Config, controls: &Controls) -> pepd_rel
             WhileGone::Route => pepd_relay::WhileGone::Route,
         },
         share: share(leg, config),
+        learns_window: leg.initial_window == Some(InitialWindow::Auto),
         client_mark: marks.map(|marks| marks.client),
         upstream_mark: marks.map(|marks| marks.upstream),
         unclaimed_mark: marks.and_then(|marks| marks.unclaimed),
@@ -160,7 +163,10 @@ pub fn request(
                 Via::Routing => pepd_net::Via::Routing,
                 Via::Peer(peer) => pepd_net::Via::Peer(peer.0),
             },
-            initial_window: config.leg(campus.leg).initial_window,
+            initial_window: config.leg(campus.leg).initial_window.map(|it| match it {
+                InitialWindow::Segments(segments) => pepd_net::InitialWindow::Segments(segments),
+                InitialWindow::Auto => pepd_net::InitialWindow::Learned,
+            }),
         })
     });
     pepd_net::Request {
@@ -191,6 +197,7 @@ pub fn request(
         campuses: campuses.collect(),
         peers: config.peers.iter().map(peer).collect(),
         rules: config.rules.iter().map(rule).collect(),
+        windows: BTreeMap::new(),
     }
 }
 

@@ -11,9 +11,10 @@ use crate::wire::{
     Confinement, CountedReason, DaemonState, DirectionPoint, DirectionSnapshot, Fit, FlowHistory,
     FlowSnapshot, FoundRate, GainInterval, Goodput, GuardDrops, HandshakeMode, Held, HistoryPoint,
     HistoryStep, LegBuffers, LegHistory, LegHistoryPoint, LegPoint, LegSnapshot, LegState,
-    LimitUse, LinkReport, LinkState, Liveness, LoadedRtt, Measured, ModemState, Outage,
-    PairDirection, PairLeg, PairSnapshot, PairWorth, PeerState, Phase, PhaseSeconds, QueueBytes,
-    RateLimit, RateState, Readiness, SizedBy, Status, TcpFigures, Worth, WorthChoice,
+    LimitUse, LinkReport, LinkState, Liveness, LoadedRtt, Measured, ModemState, NetworkWindow,
+    Outage, PairDirection, PairLeg, PairSnapshot, PairWorth, PeerState, Phase, PhaseSeconds,
+    QueueBytes, RateLimit, RateState, Readiness, SizedBy, Status, TcpFigures, WindowReason, Worth,
+    WorthChoice,
 };
 
 /// 2026-01-01T00:00:00Z, when everything is asked.
@@ -197,6 +198,24 @@ fn leg(profile: &str, congestion: &str, rtt: f64, lost: u32) -> LegSnapshot {
     }
 }
 
+fn windows() -> Vec<NetworkWindow> {
+    let window = |network: &str, segments, why, under_way, loss| NetworkWindow {
+        leg: "satellite".to_owned(),
+        network: network.to_owned(),
+        segments,
+        why,
+        under_way,
+        loss,
+        unused: 2.0,
+    };
+    vec![
+        window("10.2.3.0/24", 75, WindowReason::Rate, 150.0, 0.001),
+        window("10.2.9.0/24", 20, WindowReason::Loss, 180.0, 0.071),
+        window("fd00:b::/48", 40, WindowReason::Trial, 210.5, 0.0),
+        window("10.2.77.0/24", 10, WindowReason::Kernel, 0.0, 0.0),
+    ]
+}
+
 fn buffers() -> AutoBuffers {
     AutoBuffers {
         leg: "satellite".to_owned(),
@@ -347,6 +366,7 @@ pub fn status(flows: u64) -> Status {
         legs: legs(),
         rates: vec![rate()],
         buffers: vec![buffers()],
+        windows: windows(),
         held: Some(held()),
         worth: Some(worth()),
         peers: vec![

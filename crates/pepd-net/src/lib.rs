@@ -84,8 +84,8 @@ pub use preflight::warning::Warning;
 pub use preflight::{Preflight, preflight};
 pub use queue_backend::{QueueBackendError, find_queue_backend};
 pub use request::{
-    Action, Campus, Handshake, HoldAcks, Listener, LogGroup, Mark, Measure, Peer, PerMyriad,
-    QueueBackend, Queues, Request, Rule, SocketMarks, VerdictMarks, Via,
+    Action, Campus, Handshake, HoldAcks, InitialWindow, Listener, LogGroup, Mark, Measure, Peer,
+    PerMyriad, QueueBackend, Queues, Request, Rule, SocketMarks, VerdictMarks, Via,
 };
 pub use route::error::RouteError;
 pub use route::ids::{PROBE_TOS, PROTOCOL, Preference, RouteTable};

@@ -1,5 +1,7 @@
 //! The plan: everything that will be in the kernel, computed without looking at it.
 
+use std::collections::BTreeMap;
+
 use ipnet::IpNet;
 use pepd_packet::MarkValue;
 
@@ -96,11 +98,7 @@ impl Plan {
                 .iter()
                 .map(|peer| Tunnel::new(&request.node, peer, &families))
                 .collect(),
-            next_hop: [
-                next_hop::items(request),
-                initcwnd::rules(request, &families),
-            ]
-            .concat(),
+            next_hop: next_hop(request, &families),
             request: request.clone(),
             captures: true,
             translates: false,
@@ -108,10 +106,20 @@ impl Plan {
         }
     }
 
+    /// Makes the same plan with other windows of what was learned.
+    pub(crate) fn with_windows(&self, windows: BTreeMap<IpNet, u32>) -> Plan {
+        let mut plan = self.clone();
+        plan.request.windows = windows;
+        plan.next_hop = next_hop(&plan.request, &plan.families);
+        plan
+    }
+
     /// Plans what stays when the daemon ends: the tunnels that are to be kept, their routes and
     /// their guards. None if there is no such tunnel.
     pub(crate) fn kept(&self) -> Option<Plan> {
         let mut request = self.request.clone();
+        // Nobody follows what was learned any more.
+        request.windows.clear();
         let peers = std::mem::take(&mut request.peers);
         let place: Vec<Option<usize>> = peers
             .into_iter()
@@ -277,6 +285,11 @@ impl PlannedCampus {
             .iter()
             .filter(move |range| range.family == family)
     }
+}
+
+/// Gives the next-hop tables, and the rules that lead to routes with an initcwnd.
+fn next_hop(request: &Request, families: &[Family]) -> Vec<Item> {
+    [next_hop::items(request), initcwnd::rules(request, families)].concat()
 }
 
 /// The meaning of a list of prefixes in a rule for one family.

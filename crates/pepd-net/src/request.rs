@@ -1,5 +1,7 @@
 //! What the kernel state is to do, in this crate's own terms.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 
@@ -8,6 +10,7 @@ pub use pepd_packet::{
     LogGroup, Mark, PerMyriad, QueueNumber, SocketMarks, SourcePrefix, VerdictMarks,
 };
 
+use crate::prefix::Family;
 use crate::route::ids::{RouteTable, RouteTables};
 
 /// All that [`Plan::new`](crate::Plan::new) needs to know.
@@ -41,16 +44,46 @@ pub struct Request {
     pub peers: Vec<Peer>,
     /// Exceptions, in order; the first match wins. A connection that matches none is split.
     pub rules: Vec<Rule>,
+    /// What was learned of networks within campuses that have [`InitialWindow::Learned`]: the initial
+    /// congestion window, in segments, of connections there.
+    pub windows: BTreeMap<IpNet, u32>,
 }
 
 impl Request {
+    /// Gives what was learned of networks of a family in each campus, by the campus's index: that with the
+    /// longest prefix.
+    pub(crate) fn learned(
+        &self,
+        family: Family,
+    ) -> impl Iterator<Item = (usize, IpNet, RouteWindows)> {
+        let windows = self.windows.iter();
+        windows.filter_map(move |(net, window)| {
+            let net = net.trunc();
+            let campus = self
+                .campus_of(net)
+                .filter(|_| Family::of(net.addr()) == family)?;
+            let learns = self.campuses.get(campus)?.initial_window == Some(InitialWindow::Learned);
+            learns.then_some((campus, net, RouteWindows::learned(*window)))
+        })
+    }
+
+    /// Gives the index of the campus that a network is in.
+    fn campus_of(&self, net: IpNet) -> Option<usize> {
+        let campuses = self.campuses.iter().enumerate();
+        campuses
+            .flat_map(|(index, campus)| campus.prefixes.iter().map(move |prefix| (prefix, index)))
+            .filter(|(prefix, _)| prefix.contains(&net))
+            .max_by_key(|(prefix, index)| (prefix.prefix_len(), Reverse(*index)))
+            .map(|(_, index)| index)
+    }
+
     /// Allocates the routing tables that the request needs.
     pub(crate) fn route_tables(&self) -> RouteTables {
-        let copies = |campus: &Campus| campus.copied_initcwnd().is_some();
         RouteTables {
             first: self.table,
             peers: self.peers.len(),
-            has_initcwnd: self.mark.sockets().is_some() && self.campuses.iter().any(copies),
+            has_initcwnd: self.mark.sockets().is_some()
+                && self.campuses.iter().any(Campus::has_copies),
         }
     }
 }
@@ -117,19 +150,59 @@ pub struct Campus {
     pub listener: Listener,
     /// The way in which the campus is reached.
     pub via: Via,
-    /// The initial congestion window, in segments, of connections to it (the route's
-    /// `initcwnd`, and `initrwnd` with it); none leaves the kernel's own.
-    pub initial_window: Option<u32>,
+    /// The initial congestion window of connections to it; none leaves the kernel's own.
+    pub initial_window: Option<InitialWindow>,
+}
+
+/// The initial congestion window of connections to a campus.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InitialWindow {
+    /// So many segments (the route's `initcwnd`, and `initrwnd` with it).
+    Segments(u32),
+    /// What was learned of the networks of the campus ([`Request::windows`]); the kernel's own for others.
+    Learned,
+}
+
+/// The windows that a route gives connections, in segments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RouteWindows {
+    pub(crate) initcwnd: u32,
+    /// It bounds what the kernel would let in by itself (tcp_select_initial_window, net/ipv4/tcp_output.c).
+    pub(crate) initrwnd: Option<u32>,
+}
+
+impl RouteWindows {
+    /// Gives those that are the same both ways.
+    pub(crate) fn both(segments: u32) -> Self {
+        Self {
+            initcwnd: segments,
+            initrwnd: Some(segments),
+        }
+    }
+
+    /// Gives those for what was learned of sending.
+    pub(crate) fn learned(segments: u32) -> Self {
+        Self {
+            initcwnd: segments,
+            initrwnd: None,
+        }
+    }
 }
 
 impl Campus {
-    /// Gives the initcwnd for copies of the host's routes to the campus; none where its routes are
-    /// pepd's own, or the kernel's initcwnd is to stay.
-    pub(crate) fn copied_initcwnd(&self) -> Option<u32> {
-        match self.via {
-            Via::Local | Via::Routing => self.initial_window,
-            Via::Peer(_) => None,
+    /// Gives the windows for all routes to the campus; none where the kernel's own are to stay, or there
+    /// are only some for parts of it.
+    pub(crate) fn windows(&self) -> Option<RouteWindows> {
+        match self.initial_window {
+            Some(InitialWindow::Segments(segments)) => Some(RouteWindows::both(segments)),
+            Some(InitialWindow::Learned) | None => None,
         }
+    }
+
+    /// Returns whether routes to the campus with windows are copies of the host's: it has some, and its
+    /// routes are not pepd's own.
+    pub(crate) fn has_copies(&self) -> bool {
+        self.initial_window.is_some() && !matches!(self.via, Via::Peer(_))
     }
 }
 

@@ -12,6 +12,7 @@ use pepd_telemetry::{Counters, FlowTable, UnsplitReason};
 
 use crate::connection::access_log::AccessLog;
 use crate::fast_open;
+use crate::first_window::{LearnedWindow, Learner};
 use crate::gate_history::GateWatch;
 use crate::handshake::evicted::let_go;
 use crate::handshake::verdict::SynVerdict;
@@ -169,6 +170,7 @@ impl Relay {
             counters,
             injector,
             resume,
+            first_windows: Learner::default(),
             links: Arc::default(),
             left_legs: LeftLegs::new(
                 remains.as_mut().map(Remains::take_legs).unwrap_or_default(),
@@ -366,6 +368,12 @@ impl Observer {
     /// Returns the connections against their limits.
     pub fn admission(&self) -> &Admission {
         &self.shared.admission
+    }
+
+    /// Returns what connections may begin with, as far as that is learned, by leg and network.
+    pub fn windows(&self) -> Vec<LearnedWindow> {
+        let settings = self.shared.settings.load();
+        self.shared.first_windows.windows(&settings, Instant::now())
     }
 
     /// Pipes in use, and how many there may be.

@@ -18,6 +18,7 @@ mod call;
 mod connection;
 mod essential;
 mod fast_open;
+mod first_window;
 mod gate_history;
 mod handle;
 mod handshake;
@@ -44,6 +45,7 @@ mod worker;
 
 pub use asymmetric_routes::AsymmetricRoute;
 pub use call::Call;
+pub use first_window::LearnedWindow;
 pub use gate_history::GateWatch;
 pub use handle::{Observer, Prepared, Relay, listener_addresses};
 pub use limits::{Admission, Pressure};

@@ -13,6 +13,7 @@ use pepd_sys::sockopt::{self, FixedBuffers, OptionError};
 use pepd_sys::tcp_info::{TcpInfo, tcp_info};
 use pepd_telemetry::{BufferFigures, LegBuffers, SAMPLE_INTERVAL, SizedBy, Socket, Throttle};
 
+use crate::first_window::{Carrying, Learner, Place};
 use crate::limits::{Admission, Count};
 use crate::settings::{Buffer, KernelBuffers, Leg};
 
@@ -106,6 +107,22 @@ impl Holding {
         holding
     }
 
+    /// Learns what the legs to such places carry, from now on.
+    pub(crate) fn learn(&mut self, places: [Option<Place>; 2]) {
+        for (leg, place) in self.legs.iter_mut().zip(places) {
+            leg.carrying = place.map(Carrying::new);
+        }
+    }
+
+    /// Tells the learner what they carry.
+    pub(crate) fn tell(&mut self, infos: [Option<&TcpInfo>; 2], learner: &Learner, now: Instant) {
+        for (leg, info) in self.legs.iter_mut().zip(infos) {
+            if let (Some(carrying), Some(info)) = (&mut leg.carrying, info) {
+                carrying.look(info, learner, now);
+            }
+        }
+    }
+
     /// Looks at both sockets, with what the kernel has told of them, and returns what their buffers
     /// have.
     pub(crate) fn look(
@@ -161,6 +178,7 @@ struct LegHolding {
     /// The bytes that had been sent.
     sent: u64,
     sizes: sockopt::Memory,
+    carrying: Option<Carrying>,
 }
 
 impl LegHolding {
@@ -173,6 +191,7 @@ impl LegHolding {
             came: (0, now),
             sent: 0,
             sizes: sockopt::Memory::default(),
+            carrying: None,
         }
     }
 

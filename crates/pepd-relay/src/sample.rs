@@ -29,6 +29,7 @@ pub(crate) async fn sample_all(context: Arc<Context>) {
     for share in (0..SHARES as usize).cycle() {
         interval.tick().await;
         let now = Instant::now();
+        context.flights.look(&context.shared.first_windows, now);
         sample_share(&context, share, now);
         if share == 0 && context.shared.admission.limits().memory.is_some() {
             let kernel = context.shared.settings.load().kernel_buffers;
@@ -51,7 +52,9 @@ fn sample_share(context: &Context, share: usize, now: Instant) {
         let infos = [client, upstream].map(|socket| tcp_info(socket.as_fd()).ok());
         let memory = admission.memory();
         let buffers = context.watched.with(id, |holding| {
-            holding.look(infos.each_ref().map(Option::as_ref), kernel, &memory, now)
+            let infos = infos.each_ref().map(Option::as_ref);
+            holding.tell(infos, &context.shared.first_windows, now);
+            holding.look(infos, kernel, &memory, now)
         });
         let [client_has, upstream_has] = buffers.unwrap_or_default();
         let [of_client, of_upstream] = infos;

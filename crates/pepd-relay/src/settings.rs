@@ -131,6 +131,8 @@ pub struct Leg {
     pub while_gone: WhileGone,
     /// Who gets equal parts of its rate; none where its control does not share one.
     pub share: Option<Share>,
+    /// Whether it is learned what its connections may begin with.
+    pub learns_window: bool,
     /// The mark of its listeners, and so of the client legs that they accept (SO_MARK), by which
     /// the capture knows their packets at once.
     pub client_mark: Option<MarkValue>,
@@ -203,6 +205,7 @@ impl Leg {
             connect_timeout: Duration::from_secs(130),
             while_gone: WhileGone::Wait,
             share: None,
+            learns_window: false,
             client_mark: None,
             upstream_mark: None,
             unclaimed_mark: None,
@@ -231,12 +234,17 @@ impl Settings {
 
     /// Returns the campus of `address`: the one with the longest prefix.
     pub(crate) fn campus_of(&self, address: IpAddr) -> Option<&Campus> {
+        self.prefix_of(address).map(|(_, campus)| campus)
+    }
+
+    /// Returns the longest prefix that has `address`, and its campus.
+    pub(crate) fn prefix_of(&self, address: IpAddr) -> Option<(IpNet, &Campus)> {
         self.campuses
             .iter()
             .flat_map(|campus| campus.prefixes.iter().map(move |prefix| (prefix, campus)))
             .filter(|(prefix, _)| prefix.contains(&address))
             .max_by_key(|(prefix, _)| prefix.prefix_len())
-            .map(|(_, campus)| campus)
+            .map(|(prefix, campus)| (*prefix, campus))
     }
 }
 

@@ -7,6 +7,7 @@ use pepd_telemetry::{Counters, FlowTable};
 
 use crate::connection::access_log::AccessLog;
 use crate::fast_open::Key;
+use crate::first_window::{Flights, Learner};
 use crate::gate_history::GateWatch;
 use crate::handshake::answered_leg::AnsweredLeg;
 use crate::handshake::dial_handle::DialHandle;
@@ -39,6 +40,8 @@ pub(crate) struct Shared {
     pub(crate) injector: Option<Arc<Injector>>,
     /// The congestion control that opens the windows of those; none where the kernel does not take it.
     pub(crate) resume: Option<String>,
+    /// What connections may begin with.
+    pub(crate) first_windows: Learner,
     /// The links under the legs.
     pub(crate) links: Arc<Links>,
     /// Upstream legs that a process before this one has left, for clients that are to come.
@@ -73,4 +76,6 @@ pub(crate) struct Context {
     pub(crate) pool: Arc<PipePool>,
     /// The buffers of its connections.
     pub(crate) watched: Arc<Watched>,
+    /// Those of its connections whose first window is under way.
+    pub(crate) flights: Flights,
 }

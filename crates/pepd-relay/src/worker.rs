@@ -15,6 +15,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use crate::accept::{self, accept_on};
 use crate::connection;
 use crate::essential::essential;
+use crate::first_window::Flights;
 use crate::handshake::{expiry, queue};
 use crate::listener::Listener;
 use crate::outage::{self, Links};
@@ -135,6 +136,7 @@ impl Worker {
             shared,
             pool: Arc::clone(&pool),
             watched: Arc::default(),
+            flights: Flights::default(),
         });
         let worker_beat = Arc::clone(&beat);
         // When it ends it drops every connection, and so resets it.

@@ -62,8 +62,14 @@ pub struct TcpInfo {
     pub received_bytes: u64,
     /// Pacing rate, bytes per second; none when unlimited.
     pub pacing_rate: Option<u64>,
+    /// Segments of data sent since the start, retransmissions with them (Linux 4.6).
+    pub data_segments_sent: Option<u32>,
     /// The most recent delivery rate, bytes per second (Linux 4.9); none before the first.
     pub delivery_rate: Option<u64>,
+    /// Whether the connection had less to send then than it was let (Linux 4.9).
+    pub rate_is_limited: bool,
+    /// Segments that have arrived since the start, each once, the SYN with them (Linux 4.18).
+    pub delivered_segments: Option<u32>,
     /// Time with data to send or in flight (Linux 4.10).
     pub busy: Option<Duration>,
     /// Part of the busy time that the receiver's window limited (Linux 4.10).
@@ -154,7 +160,10 @@ impl Fields<'_> {
             acknowledged_bytes: self.u64(120)?,
             received_bytes: self.u64(128)?,
             pacing_rate: self.u64(104).filter(|rate| *rate != u64::MAX),
+            data_segments_sent: self.u32(156),
             delivery_rate: self.u64(160).filter(|rate| *rate != 0),
+            rate_is_limited: self.first_bit(7)?,
+            delivered_segments: self.u32(192),
             busy: self.micros64(168),
             receive_window_limited: self.micros64(176),
             send_buffer_limited: self.micros64(184),
@@ -165,6 +174,17 @@ impl Fields<'_> {
 
     fn u8(&self, at: usize) -> Option<u8> {
         self.0.get(at).copied()
+    }
+
+    /// Reads the first field, of one bit, in a byte.
+    fn first_bit(&self, at: usize) -> Option<bool> {
+        let byte = self.u8(at)?;
+        let bit = if cfg!(target_endian = "little") {
+            1
+        } else {
+            0x80
+        };
+        Some(byte & bit != 0)
     }
 
     /// Reads the two fields of four bits in a byte, which come as the processor orders its bytes.
@@ -252,6 +272,14 @@ mod tests {
         let again = info.retransmitted_bytes.unwrap();
         assert_eq!(info.sent_bytes.unwrap() - again, 100_000);
         assert_eq!(info.unsent, 0);
+        let (sent, again) = (
+            info.data_segments_sent.unwrap(),
+            info.retransmitted_segments,
+        );
+        let first = u64::from(sent - again);
+        assert!((1..=100_000).contains(&first), "{info:?}");
+        // And the SYN.
+        assert_eq!(u64::from(info.delivered_segments.unwrap()), first + 1);
     }
 
     /// Whoever finds two sockets with bytes on their way from one to the other counts on it.

@@ -171,11 +171,14 @@ fn get(world: &World, seen: &mut Seen, path: &str) -> Result<Value> {
     ask(world, seen, ["GET", path, path])
 }
 
-/// A file that has most of what is told of: a rate that is found, buffers that are sized, a link, held ACKs.
+/// A file that has most of what is told of: a rate that is found, buffers that are sized, windows that are
+/// learned, a link, held ACKs.
 fn config(world: &World) -> String {
     let leg = "congestion = \"find-rate\"\nbuffer = \"auto\"\nlink = { interface = \"to-server\" }";
     let rules = "[[rule]]\ndestination_port = [5999]\naction = \"hold-acks\"\n";
+    let learns = "congestion = \"reno\"\ninitial_window = \"auto\"";
     let config = World::config().replace("congestion = \"cubic\"", leg);
+    let config = config.replace("congestion = \"reno\"", learns);
     format!(
         "{config}\n{rules}\n[limits]\nmemory = \"1GiB\"\n{}",
         world.admin()

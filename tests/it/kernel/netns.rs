@@ -231,6 +231,7 @@ pub fn request() -> Request {
         measure: None,
         rules: Vec::new(),
         peers: Vec::new(),
+        windows: Default::default(),
     }
 }
 

@@ -18,6 +18,7 @@ mod rates;
 mod ready;
 mod status;
 mod survival;
+mod windows;
 mod worth;
 
 pub use buffers::{AutoBuffers, BufferSum};
@@ -41,4 +42,5 @@ pub use status::{
     ReloadState, Status,
 };
 pub use survival::{Deaths, Survival, Takeover};
+pub use windows::{NetworkWindow, WindowReason};
 pub use worth::{Compared, GainInterval, Measured, PairWorth, Worth, WorthChoice};

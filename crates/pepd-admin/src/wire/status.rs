@@ -10,6 +10,7 @@ use super::peers::{GuardDrops, PeerState};
 use super::rates::FoundRate;
 use super::ready::Readiness;
 use super::survival::Survival;
+use super::windows::NetworkWindow;
 use super::worth::Worth;
 
 /// The version of every value that the API gives.
@@ -84,6 +85,9 @@ pub struct Status {
     /// The buffers of the legs with `buffer = "auto"`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub buffers: Vec<AutoBuffers>,
+    /// What connections begin with, over the legs with `initial_window = "auto"`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub windows: Vec<NetworkWindow>,
     /// What is held of connections that stay end to end; none where no rule asks for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,

@@ -4,6 +4,7 @@ mod admin;
 mod link;
 mod log;
 mod measure;
+mod window;
 
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
@@ -17,6 +18,7 @@ pub use self::admin::{Admin, AdminSocket};
 pub use self::link::{LinkSource, Modem, WhileGone};
 pub use self::log::{Log, LogFormat};
 pub use self::measure::Measure;
+pub use self::window::InitialWindow;
 
 /// One box's configuration, complete and consistent: every name is resolved to an index, every
 /// default filled in, every bound checked.
@@ -238,8 +240,9 @@ pub struct Leg {
     pub rate: Option<Rate>,
     /// TCP Fast Open towards and from this side (RFC 7413).
     pub fast_open: bool,
-    /// Initial congestion window in segments (the route's `initcwnd`).
-    pub initial_window: Option<u32>,
+    /// What a connection may send before anything is acknowledged (the route's `initcwnd`); `None` leaves
+    /// the route's own.
+    pub initial_window: Option<InitialWindow>,
     /// Largest segment, in bytes (`TCP_MAXSEG`).
     pub mss: Option<u16>,
     /// The time for which sent data may stay unacknowledged (`TCP_USER_TIMEOUT`, RFC 5482); whole

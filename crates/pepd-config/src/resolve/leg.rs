@@ -5,7 +5,9 @@ use std::time::Duration;
 use crate::bounds;
 use crate::field::{Field, check_name};
 use crate::keys;
-use crate::model::{Buffer, Congestion, Dscp, Keepalive, Leg, LinkSource, Share, WhileGone};
+use crate::model::{
+    Buffer, Congestion, Dscp, InitialWindow, Keepalive, Leg, LinkSource, Share, WhileGone,
+};
 use crate::report::{Problem, Problems, listed, nearest, shown};
 use crate::section::{Section, entries};
 
@@ -71,6 +73,7 @@ fn leg(name: &str, section: &Section<'_>, problems: &mut Problems) -> Leg {
     let default = Leg::new(name);
     problems.take(fixed_rate_has_a_rate(section));
     problems.take(what_is_shared_is_there(section));
+    problems.take(a_window_that_is_found_is_used(section));
     let rto_max = section.optional(problems, "rto_max", |field| {
         field.time(bounds::RTO_MAX, MILLISECOND)
     });
@@ -81,9 +84,7 @@ fn leg(name: &str, section: &Section<'_>, problems: &mut Problems) -> Leg {
         fast_open: section
             .optional(problems, "fast_open", Field::boolean)
             .unwrap_or(false),
-        initial_window: section.optional(problems, "initial_window", |field| {
-            field.number(bounds::INITIAL_WINDOW)
-        }),
+        initial_window: section.optional(problems, "initial_window", initial_window),
         mss: section.optional(problems, "mss", |field| field.number(bounds::MSS)),
         user_timeout: section
             .optional(problems, "user_timeout", |field| {
@@ -145,15 +146,37 @@ fn buffer(field: Field<'_>) -> Result<Buffer, Problem> {
     field.size(bounds::BUFFER).map(Buffer::Size)
 }
 
+/// Reads a number of segments, or that it is to be found.
+fn initial_window(field: Field<'_>) -> Result<InitialWindow, Problem> {
+    const HELP: &str = "write a number of segments, such as 32, or \"auto\" for what connections to the same \
+                        network were seen to carry";
+    match field.value().as_str() {
+        Some(InitialWindow::AUTO) => Ok(InitialWindow::Auto),
+        Some(text) => Err(field.malformed(text, "a number of segments, nor \"auto\"", HELP)),
+        None => field
+            .number(bounds::INITIAL_WINDOW)
+            .map(InitialWindow::Segments),
+    }
+}
+
+/// Checks that a window that is to be found is of use: pepd's own controls begin with a connection's share of
+/// the leg's rate.
+fn a_window_that_is_found_is_used(section: &Section<'_>) -> Result<(), Problem> {
+    let is_found = |field: &Field<'_>| field.value().as_str() == Some(InitialWindow::AUTO);
+    match section.field("initial_window").filter(is_found) {
+        Some(field) if has_own_control(section) => Err(field
+            .problem("`initial_window = \"auto\"` is for the kernel's congestion controls")
+            .label("this leg's connections begin with their share of its rate")
+            .help("leave it out")),
+        _ => Ok(()),
+    }
+}
+
 /// Checks that a leg that shares a rate has one: with the kernel's controls connections do not know of
 /// each other.
 fn what_is_shared_is_there(section: &Section<'_>) -> Result<(), Problem> {
-    let own = [Congestion::FIXED_RATE, Congestion::FIND_RATE];
-    let congestion = section.field("congestion");
-    let has_one =
-        congestion.is_some_and(|it| it.value().as_str().is_some_and(|it| own.contains(&it)));
     match section.field("share") {
-        Some(field) if !has_one => Err(field
+        Some(field) if !has_own_control(section) => Err(field
             .problem("`share` says nothing without a rate that the leg's connections share")
             .label("what is shared?")
             .help(
@@ -161,6 +184,13 @@ fn what_is_shared_is_there(section: &Section<'_>) -> Result<(), Problem> {
             )),
         _ => Ok(()),
     }
+}
+
+/// Returns whether its congestion control is one of pepd's own.
+fn has_own_control(section: &Section<'_>) -> bool {
+    let own = [Congestion::FIXED_RATE, Congestion::FIND_RATE];
+    let congestion = section.field("congestion");
+    congestion.is_some_and(|it| it.value().as_str().is_some_and(|it| own.contains(&it)))
 }
 
 fn share(field: Field<'_>) -> Result<Share, Problem> {

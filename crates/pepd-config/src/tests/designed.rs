@@ -5,7 +5,10 @@ use std::time::Duration;
 use rstest::{Context, rstest};
 
 use super::{designed, with};
-use crate::{AdminSocket, Handshake, IpNet, LinkSource, Log, LogFormat, PeerId, Tos, Via, keys};
+use crate::{
+    AdminSocket, Handshake, InitialWindow, IpNet, LinkSource, Log, LogFormat, PeerId, Tos, Via,
+    keys,
+};
 
 /// The file in the design, with every key that there is.
 const DESIGNED: &str = r#"
@@ -98,7 +101,10 @@ fn the_designed_file_is_valid() {
     assert_eq!(config.rules[0].handshake, Some(Handshake::Early));
     assert_eq!(config.campuses[1].via, Via::Peer(PeerId(0)));
     assert_eq!(config.campuses[2].via, Via::Routing);
-    assert_eq!(config.leg(config.campuses[1].leg).initial_window, Some(32));
+    assert_eq!(
+        config.leg(config.campuses[1].leg).initial_window,
+        Some(InitialWindow::Segments(32))
+    );
     assert_eq!(config.limits.pending, 1024);
     let link = &config.leg(config.campuses[1].leg).link;
     assert_eq!(link, &Some(LinkSource::Peer("hb-i".into())));

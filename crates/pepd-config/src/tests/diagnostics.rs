@@ -70,6 +70,10 @@ fn whole_file(#[context] case: Context, #[case] text: &str) {
 #[case::size_zero("[leg.lan]\nbuffer = \"0\"\n")]
 #[case::size_absurd("[leg.lan]\nbuffer = \"20TiB\"\nnotsent_lowat = \"1B\"\n")]
 #[case::buffer_misspelt("[leg.lan]\nbuffer = \"automatic\"\n")]
+#[case::initial_window_misspelt("[leg.lan]\ninitial_window = \"automatic\"\n")]
+#[case::initial_window_of_an_own_control(
+    "[leg.lan]\ncongestion = \"find-rate\"\ninitial_window = \"auto\"\n"
+)]
 #[case::memory_absurd("[limits]\nmemory = \"1MiB\"\n")]
 #[case::size_malformed("[leg.lan]\nbuffer = \"8 bananas\"\n")]
 #[case::rate_zero("[leg.lan]\nrate = \"0Mbit\"\n")]

@@ -106,6 +106,7 @@ fn every_key_of_a_leg() {
         buffer = "16MiB"
         rate = "1.5Gbit"
         fast_open = true
+        initial_window = "auto"
         mss = 1400
         user_timeout = "1500ms"
         rto_max = "5s"
@@ -123,6 +124,7 @@ fn every_key_of_a_leg() {
     assert_eq!(leg.congestion, Some(Congestion::Kernel("bbr".into())));
     assert_eq!(leg.buffer, Some(crate::Buffer::Size(Size(16 << 20))));
     assert_eq!(leg.rate, Some(Rate(1_500_000_000)));
+    assert_eq!(leg.initial_window, Some(crate::InitialWindow::Auto));
     assert_eq!(leg.mss, Some(1400));
     assert_eq!(leg.user_timeout, Some(Duration::from_millis(1500)));
     assert_eq!(leg.rto_max, Some(Duration::from_secs(5)));

@@ -1,5 +1,9 @@
 //! An installed plan, as the daemon holds it.
 
+use std::collections::BTreeMap;
+
+use ipnet::IpNet;
+
 use super::error::{InstallError, RemoveError, VerifyError};
 use super::remove::{end_sockets, remove};
 use super::stale::drop_stale;
@@ -12,6 +16,7 @@ use crate::preflight::warning::Warning;
 use crate::preflight::{firewall, host};
 use crate::route::error::RouteError;
 use crate::route::follow::{self, Changes};
+use crate::route::item::Item;
 use crate::route::netlink::Routing;
 use crate::validate::validate;
 
@@ -110,6 +115,27 @@ impl Installed {
         follow::sync(&Routing::open()?, &self.plan)
             .await
             .map(|_| ())
+    }
+
+    /// Gives routes to networks within campuses the initial windows that were learned of them: these, and no
+    /// others. Tells whether that changed anything.
+    ///
+    /// # Errors
+    ///
+    /// See [`RouteError`]. What was changed by then is set right by the next call, or by [`Installed::replace`].
+    pub async fn set_windows(&mut self, windows: BTreeMap<IpNet, u32>) -> Result<bool, RouteError> {
+        if self.plan.request.windows == windows {
+            return Ok(false);
+        }
+        let plan = self.plan.with_windows(windows);
+        let routing = Routing::open()?;
+        let is_replaced = |item: &Item| plan.next_hop.iter().any(|it| it.is_in_place_of(item));
+        routing.make(&plan.next_hop).await?;
+        for item in self.plan.next_hop.iter().filter(|item| !is_replaced(item)) {
+            routing.delete(item).await?;
+        }
+        self.plan = plan;
+        follow::sync(&routing, &self.plan).await.map(|_| true)
     }
 
     /// Gives the tunnels whose MTU the file leaves to their paths what those carry now, with what

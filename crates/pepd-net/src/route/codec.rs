@@ -18,7 +18,7 @@ use super::item::{Item, NextHop, Route, Rule, Selector, Source, Target};
 use crate::error::Drift;
 use crate::netlink::{address_family, route_address};
 use crate::prefix::Family;
-use crate::request::Mark;
+use crate::request::{Mark, RouteWindows};
 use crate::tunnel::spec as tunnel;
 
 /// A message that carries an item to the kernel.
@@ -130,13 +130,29 @@ fn into_tunnel(
     let mut attributes = vec![RouteAttribute::Oif(index)];
     let source = next_hop.source.map(route_address);
     attributes.extend(source.map(RouteAttribute::PrefSource));
-    if let Some(window) = next_hop.initcwnd {
-        attributes.push(RouteAttribute::Metrics(vec![
-            RouteMetric::InitCwnd(window),
-            RouteMetric::InitRwnd(window),
-        ]));
-    }
+    let windows = next_hop.windows.map(metrics);
+    attributes.extend(windows.map(RouteAttribute::Metrics));
     Ok(attributes)
+}
+
+/// Gives the attributes by which a route has windows.
+pub(super) fn metrics(windows: RouteWindows) -> Vec<RouteMetric> {
+    let initrwnd = windows.initrwnd.map(RouteMetric::InitRwnd);
+    let initcwnd = RouteMetric::InitCwnd(windows.initcwnd);
+    std::iter::once(initcwnd).chain(initrwnd).collect()
+}
+
+/// Reads the windows that a route has.
+fn windows(metrics: &[RouteMetric]) -> Option<RouteWindows> {
+    let initcwnd = metrics.iter().find_map(|metric| match metric {
+        RouteMetric::InitCwnd(window) => Some(*window),
+        _ => None,
+    });
+    let initrwnd = metrics.iter().find_map(|metric| match metric {
+        RouteMetric::InitRwnd(window) => Some(*window),
+        _ => None,
+    });
+    initcwnd.map(|initcwnd| RouteWindows { initcwnd, initrwnd })
 }
 
 /// Reads a rule that pepd made; none if it is anybody else's.
@@ -262,7 +278,7 @@ fn next_hop(route: &RouteMessage, devices: &BTreeMap<u32, String>) -> NextHop {
     let mut hop = NextHop {
         device: String::new(),
         source: None,
-        initcwnd: None,
+        windows: None,
     };
     for attribute in &route.attributes {
         match attribute {
@@ -272,10 +288,7 @@ fn next_hop(route: &RouteMessage, devices: &BTreeMap<u32, String>) -> NextHop {
                 hop.device = devices.get(index).cloned().unwrap_or_default()
             }
             RouteAttribute::Metrics(metrics) => {
-                hop.initcwnd = metrics.iter().find_map(|metric| match metric {
-                    RouteMetric::InitCwnd(window) => Some(*window),
-                    _ => None,
-                });
+                hop.windows = windows(metrics);
             }
             _ => {}
         }

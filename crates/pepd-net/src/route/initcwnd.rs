@@ -11,13 +11,13 @@ use std::collections::BTreeMap;
 
 use ipnet::IpNet;
 use rtnetlink::packet_core::Nla as _;
-use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteMetric, RouteType};
+use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteType};
 
 use super::codec;
 use super::ids::RouteTable;
 use super::item::{Item, Route, Rule, Selector, Target};
 use crate::prefix::Family;
-use crate::request::{Campus, Mark, Request};
+use crate::request::{Campus, Mark, Request, RouteWindows};
 
 /// Gives the rules that lead to the copies, of each family: one for client legs, one for upstream
 /// legs, and one for those that have no client yet; none if no campus needs a copy.
@@ -55,20 +55,25 @@ pub(super) fn copies(
             .collect::<Vec<_>>()
     };
     let mut copies = BTreeMap::new();
-    // The wide prefixes come first: what a longer one says replaces theirs.
-    let mut all: Vec<(IpNet, Option<u32>)> = request
+    // The wide prefixes come first: what a longer one says replaces theirs, and what was learned of a
+    // network is said after what is said of the campus that is no wider.
+    let mut all: Vec<(IpNet, Option<RouteWindows>)> = request
         .campuses
         .iter()
         .flat_map(|campus| {
-            nets(campus)
-                .into_iter()
-                .map(|net| (net, campus.copied_initcwnd()))
+            let windows = campus.windows().filter(|_| campus.has_copies());
+            nets(campus).into_iter().map(move |net| (net, windows))
         })
         .collect();
+    let learned = request.learned(family);
+    all.extend(learned.filter_map(|(campus, net, windows)| {
+        let campus = request.campuses.get(campus)?;
+        campus.has_copies().then_some((net, Some(windows)))
+    }));
     all.sort_by_key(|(net, _)| net.prefix_len());
-    for (net, window) in all {
+    for (net, windows) in all {
         copies.retain(|to: &IpNet, _| !net.contains(to));
-        let Some(window) = window else {
+        let Some(windows) = windows else {
             copies.insert(
                 net,
                 Route {
@@ -80,7 +85,7 @@ pub(super) fn copies(
             continue;
         };
         for (to, route) in routes_to(net, family, host) {
-            copies.insert(to, copy(table, to, window, route));
+            copies.insert(to, copy(table, to, windows, route));
         }
     }
     // A campus without a window within none that has one needs no exception.
@@ -119,7 +124,7 @@ fn is_copy(route: &Route) -> bool {
     matches!(route.target, Target::Copied(_))
 }
 
-fn copy(table: RouteTable, to: IpNet, window: u32, route: &RouteMessage) -> Route {
+fn copy(table: RouteTable, to: IpNet, windows: RouteWindows, route: &RouteMessage) -> Route {
     let mut route = codec::normal(route);
     if route.header.kind == RouteType::Unicast {
         let at = route
@@ -130,8 +135,9 @@ fn copy(table: RouteTable, to: IpNet, window: u32, route: &RouteMessage) -> Rout
             Some(RouteAttribute::Metrics(metrics)) => metrics,
             _ => Vec::new(),
         };
-        metrics.retain(|it| !matches!(it, RouteMetric::InitCwnd(_) | RouteMetric::InitRwnd(_)));
-        metrics.extend([RouteMetric::InitCwnd(window), RouteMetric::InitRwnd(window)]);
+        let own = codec::metrics(windows);
+        metrics.retain(|it| own.iter().all(|own| own.kind() != it.kind()));
+        metrics.extend(own);
         metrics.sort_by_key(|metric| metric.kind());
         route.attributes.push(RouteAttribute::Metrics(metrics));
         route.attributes.sort_by_key(|attribute| attribute.kind());
@@ -166,4 +172,84 @@ fn priority(route: &RouteMessage) -> u32 {
             _ => None,
         });
     priority.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use rtnetlink::packet_route::route::{RouteAddress, RouteMetric};
+
+    use super::*;
+    use crate::request::{InitialWindow, Via};
+    use crate::route::next_hop::tests::request;
+
+    /// A route of the host's, with such a window of its own.
+    fn host_route(to: &str, window: u32) -> RouteMessage {
+        let to: IpNet = to.parse().unwrap();
+        let IpNet::V4(net) = to else { unreachable!() };
+        let mut route = RouteMessage::default();
+        route.header.kind = RouteType::Unicast;
+        route.header.destination_prefix_length = net.prefix_len();
+        route.attributes = vec![
+            RouteAttribute::Destination(RouteAddress::Inet(net.addr())),
+            RouteAttribute::Metrics(vec![
+                RouteMetric::Mtu(1400),
+                RouteMetric::InitCwnd(window),
+                RouteMetric::InitRwnd(30),
+            ]),
+            RouteAttribute::Oif(2),
+        ];
+        route
+    }
+
+    /// What was learned of a network is said of all host routes within, and of the part of a wider one; not of
+    /// a campus within that has a leg of its own. The host's other metrics stay.
+    #[test]
+    fn what_was_learned_is_on_copies_of_the_hosts_routes() {
+        let campuses: [(&[&str], Via); 3] = [
+            (&["10.1.0.0/16"], Via::Local),
+            (&["10.2.0.0/16"], Via::Routing),
+            (&["10.2.5.128/25"], Via::Routing),
+        ];
+        let mut request = request(&campuses, &[]);
+        request.campuses[1].initial_window = Some(InitialWindow::Learned);
+        let host = [
+            host_route("10.2.0.0/16", 16),
+            host_route("10.2.5.64/26", 16),
+            host_route("10.2.5.192/26", 16),
+            host_route("10.2.6.0/24", 16),
+        ];
+        let table = request.route_tables().initcwnd().unwrap();
+        let copied = |request: &Request| -> Vec<(String, Option<Vec<RouteMetric>>)> {
+            let copies = copies(request, Family::V4, table, &host);
+            let metrics = |route: &RouteMessage| {
+                let mut all = route.attributes.iter();
+                all.find_map(|it| match it {
+                    RouteAttribute::Metrics(metrics) => Some(metrics.clone()),
+                    _ => None,
+                })
+            };
+            let copies = copies.into_iter().map(|route| match route.target {
+                Target::Copied(copied) => (route.to.to_string(), metrics(&copied)),
+                _ => (route.to.to_string(), None),
+            });
+            copies.collect()
+        };
+        assert!(copied(&request).is_empty());
+        request.windows = [("10.2.5.0/24".parse().unwrap(), 40)].into();
+        let learned = Some(vec![
+            RouteMetric::Mtu(1400),
+            RouteMetric::InitCwnd(40),
+            RouteMetric::InitRwnd(30),
+        ]);
+        assert_eq!(
+            copied(&request),
+            [
+                ("10.2.5.0/24".to_owned(), learned.clone()),
+                ("10.2.5.64/26".to_owned(), learned),
+                ("10.2.5.128/25".to_owned(), None),
+            ]
+        );
+    }
 }

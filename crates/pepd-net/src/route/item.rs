@@ -8,7 +8,7 @@ use rtnetlink::packet_route::route::RouteMessage;
 
 use super::ids::{PROBE_TOS, PROTOCOL, Preference, RouteTable};
 use crate::prefix::Family;
-use crate::request::Mark;
+use crate::request::{Mark, RouteWindows};
 
 /// One rule or route. Its `Display` is the `ip` command that makes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,8 +45,8 @@ pub(crate) struct NextHop {
     pub(crate) device: String,
     /// The source address of this box's own packets.
     pub(crate) source: Option<IpAddr>,
-    /// Segments that a connection may send, and receive, before the first acknowledgement.
-    pub(crate) initcwnd: Option<u32>,
+    /// What a connection may send, and receive, before the first acknowledgement.
+    pub(crate) windows: Option<RouteWindows>,
 }
 
 /// A rule of policy routing: for which packets which table is consulted.
@@ -103,6 +103,16 @@ impl Item {
         matches!(self, Item::Route(route) if route.table == table)
     }
 
+    /// Returns whether it is the same, or a route to the same prefix in the same table, of which there is one.
+    pub(crate) fn is_in_place_of(&self, other: &Item) -> bool {
+        match (self, other) {
+            (Item::Route(this), Item::Route(other)) => {
+                (this.table, this.to) == (other.table, other.to)
+            }
+            _ => self == other,
+        }
+    }
+
     /// Formats it as an `ip` command with this verb: `add` or `del`.
     pub(super) fn command(&self, verb: &str) -> String {
         let flag = self.family().flag();
@@ -130,14 +140,17 @@ impl fmt::Display for Route {
             Target::Tunnel(NextHop {
                 device,
                 source,
-                initcwnd,
+                windows,
             }) => {
                 write!(f, "{to} dev {device} {end}")?;
                 if let Some(source) = source {
                     write!(f, " src {source}")?;
                 }
-                if let Some(window) = initcwnd {
-                    write!(f, " initcwnd {window} initrwnd {window}")?;
+                if let Some(windows) = windows {
+                    write!(f, " initcwnd {}", windows.initcwnd)?;
+                }
+                if let Some(segments) = windows.and_then(|it| it.initrwnd) {
+                    write!(f, " initrwnd {segments}")?;
                 }
                 Ok(())
             }

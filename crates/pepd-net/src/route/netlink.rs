@@ -205,7 +205,7 @@ impl Routing {
     async fn add(&self, item: &Item, message: Message) -> Result<(), NetlinkError> {
         let is_local = matches!(item, Item::Route(route) if route.target == Target::Local);
         let result = match message {
-            // It may be there with another tunnel or initcwnd.
+            // It may be there with another tunnel or other windows.
             Message::Route(message) if !is_local => {
                 self.handle.route().add(message).replace().execute().await
             }

@@ -18,6 +18,7 @@ use crate::connection::leg::{Input, LegIo as _};
 use crate::connection::leg_socket::LegSocket;
 use crate::connection::record::ConnectionRecord;
 use crate::connection::upstream::{self, Connecting, UpstreamError};
+use crate::first_window::Place;
 use crate::handshake::answered_leg::AnsweredLeg;
 use crate::handshake::dial_handle::{DialHandle, ended};
 use crate::limits::Permit;
@@ -99,7 +100,8 @@ pub(super) async fn establish(context: Arc<Context>, accepted: Accepted) -> Opti
     let syn_dscp = copy_dscp(&client, domain, dscp);
     let settings = context.shared.settings.load_full();
     // Of the client, and of the destination.
-    let legs = legs(&context, &settings, [peer, destination]);
+    let ends = [peer, destination];
+    let legs = legs(&context, &settings, ends);
     let handshake = upstream.handshake();
     let opened = match upstream {
         Upstream::Answered(upstream) => join(client, upstream, context.index)
@@ -130,7 +132,7 @@ pub(super) async fn establish(context: Arc<Context>, accepted: Accepted) -> Opti
     };
     let flow = register(&context, &joined, &settings, parties);
     let connection = note(&context, joined, &flow, parties);
-    let watch = watch(&context, &flow, &connection, &permit, legs, &settings);
+    let watch = watch(&context, (&flow, &permit), &connection, ends, legs);
     let record = ConnectionRecord::new(Arc::clone(&context.shared), flow);
     Some(Established {
         permit,
@@ -274,22 +276,27 @@ pub(super) fn legs<'a>(
     })
 }
 
-/// Has both sockets counted, and looked after where their legs ask for that.
+/// Has both sockets counted, and looked after and learned from where their legs ask for that.
 pub(super) fn watch(
     context: &Context,
-    flow: &Registration,
+    (flow, permit): (&Registration, &Permit),
     connection: &Connection,
-    permit: &Permit,
-    [client, upstream]: [&Leg; 2],
-    settings: &Settings,
+    ends: [SocketAddr; 2],
+    legs: [&Leg; 2],
 ) -> Watch {
     let memory = context.shared.admission.memory();
+    let settings = context.shared.settings.load();
     let (kernel, now) = (settings.kernel_buffers, Instant::now());
+    let places = Place::of_both(ends, legs, &settings);
+    let sockets = [&connection.client, &connection.upstream];
+    context.flights.enter(&places, sockets, now);
+    let [client, upstream] = legs;
     let legs = [
         (client, connection.client.watch()),
         (upstream, connection.upstream.watch()),
     ];
-    let holding = Holding::begin(permit.count(), legs, kernel, &memory, now);
+    let mut holding = Holding::begin(permit.count(), legs, kernel, &memory, now);
+    holding.learn(places);
     context.watched.enter(flow.id(), holding)
 }
 

@@ -38,15 +38,15 @@ pub(super) async fn take_over(
     let shared = &context.shared;
     let permit = shared.admission.admit(identity.client.ip());
     let settings = shared.settings.load_full();
-    let legs = legs(&context, &settings, [identity.client, identity.server]);
+    let ends = [identity.client, identity.server];
+    let legs = legs(&context, &settings, ends);
     for (socket, leg) in [&client, &upstream].into_iter().zip(legs) {
         renew_congestion(socket, leg);
         if after_an_outage {
             settle(&context, socket, leg);
         }
     }
-    let registered = register([client, upstream], fates).await;
-    let [client, upstream] = match registered {
+    let [client, upstream] = match register([client, upstream], fates).await {
         Ok(legs) => legs,
         Err(error) => {
             tracing::warn!(client = %identity.client, server = %identity.server, %error,
@@ -77,7 +77,7 @@ pub(super) async fn take_over(
         up: Direction::go_on(Way::Up, &up, lent(up_pipe)),
         down: Direction::go_on(Way::Down, &down, lent(down_pipe)),
     };
-    let watch = watch(&context, &flow, &connection, &permit, legs, &settings);
+    let watch = watch(&context, (&flow, &permit), &connection, ends, legs);
     Some(Established {
         permit,
         watch,

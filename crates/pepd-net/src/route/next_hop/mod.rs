@@ -22,7 +22,7 @@ use ipnet::IpNet;
 use super::ids::RouteTable;
 use super::item::{Item, NextHop, Route, Rule, Selector, Source, Target};
 use crate::prefix::Family;
-use crate::request::{Campus, Request, Via};
+use crate::request::{Campus, Request, RouteWindows, Via};
 use crate::tunnel::spec as tunnel;
 
 /// Gives the items, routes before the rules that lead to them.
@@ -70,7 +70,7 @@ fn probes(request: &Request) -> (Vec<Route>, Vec<Rule>) {
             target: Target::Tunnel(NextHop {
                 device: tunnel::device(&peer.name),
                 source: None,
-                initcwnd: None,
+                windows: None,
             }),
         });
         rules.push(Rule {
@@ -137,13 +137,19 @@ impl<'r> Side<'r> {
         let mut routes = Vec::new();
         let mut reached = Vec::new();
         let mut others = BTreeSet::new();
-        for campus in &self.request.campuses {
+        for (index, campus) in self.request.campuses.iter().enumerate() {
             let nets = prefixes([campus], family);
             match campus.via {
                 Via::Peer(peer) if !self.has(campus) => {
+                    let learned = self.request.learned(family);
+                    let learned =
+                        learned.filter(|(of, net, _)| *of == index && !nets.contains(net));
+                    for (_, net, windows) in learned {
+                        routes.extend(self.route(net, peer, Some(windows)));
+                    }
                     for net in nets {
                         reached.push(net);
-                        routes.extend(self.route(net, peer, campus.initial_window));
+                        routes.extend(self.route(net, peer, self.windows_of(index, net)));
                     }
                 }
                 _ => others.extend(nets),
@@ -166,7 +172,14 @@ impl<'r> Side<'r> {
         routes.into_iter().chain(throws).collect()
     }
 
-    fn route(&self, to: IpNet, peer: usize, initcwnd: Option<u32>) -> Option<Route> {
+    /// Gives the windows of the route to a whole prefix of a campus.
+    fn windows_of(&self, campus: usize, net: IpNet) -> Option<RouteWindows> {
+        let given = self.request.campuses.get(campus)?.windows();
+        let mut learned = self.request.learned(Family::of(net.addr()));
+        given.or_else(|| learned.find_map(|(_, of, windows)| (of == net).then_some(windows)))
+    }
+
+    fn route(&self, to: IpNet, peer: usize, windows: Option<RouteWindows>) -> Option<Route> {
         let peer = self.request.peers.get(peer)?;
         let same_family = Family::of(peer.local) == Family::of(to.addr());
         Some(Route {
@@ -176,7 +189,7 @@ impl<'r> Side<'r> {
                 device: tunnel::device(&peer.name),
                 // Otherwise the kernel gives this box's own packets any address it has.
                 source: same_family.then_some(peer.local),
-                initcwnd,
+                windows,
             }),
         })
     }
@@ -196,4 +209,4 @@ fn prefixes<'c>(campuses: impl IntoIterator<Item = &'c Campus>, family: Family) 
 }
 
 #[cfg(test)]
-mod tests;
+pub(in crate::route) mod tests;

@@ -6,14 +6,15 @@
     reason = "a test fails by panicking"
 )]
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use pepd_packet::{MarkMask, MarkValue};
 
 use super::*;
-use crate::request::{Handshake, Listener, Mark, Peer, SourcePrefix};
+use crate::request::{Handshake, InitialWindow, Listener, Mark, Peer, SourcePrefix};
 
-fn request(campuses: &[(&[&str], Via)], peers: &[&str]) -> Request {
+pub(in crate::route) fn request(campuses: &[(&[&str], Via)], peers: &[&str]) -> Request {
     Request {
         node: "hb".to_owned(),
         mark: Mark {
@@ -56,6 +57,7 @@ fn request(campuses: &[(&[&str], Via)], peers: &[&str]) -> Request {
             })
             .collect(),
         rules: Vec::new(),
+        windows: BTreeMap::new(),
     }
 }
 
@@ -138,6 +140,54 @@ fn what_is_here_within_a_prefix_that_is_there_stays_here() {
         "ip -4 rule add preference 72 from 192.0.2.1 to 198.51.100.1 tos 0x10 ipproto icmp lookup 7303 protocol 73",
     ];
     assert_eq!(lines, expected);
+}
+
+/// Networks within a campus that is behind a peer have the windows that were learned of them, from every side;
+/// those of other campuses, and of campuses that learn nothing, have none.
+#[test]
+fn what_was_learned_is_said_of_networks_within() {
+    let mut request = request(
+        &[
+            (&["10.1.0.0/16"], Via::Local),
+            (&["10.2.0.0/16", "fd00:b::/48"], Via::Peer(0)),
+            (&["10.2.9.0/24"], Via::Peer(1)),
+        ],
+        &["198.51.100.1", "198.51.100.2"],
+    );
+    request.campuses[1].initial_window = Some(InitialWindow::Learned);
+    let windows = [
+        ("10.1.5.0/24", 20),
+        ("10.2.5.0/24", 40),
+        ("10.2.9.0/24", 60),
+        ("fd00:b::/48", 80),
+        ("192.0.2.0/24", 99),
+    ];
+    request.windows = windows
+        .map(|(net, window)| (net.parse().unwrap(), window))
+        .into();
+    let items = items(&request);
+    let shown: Vec<String> = items.iter().map(ToString::to_string).collect();
+    let lines: Vec<&str> = shown
+        .iter()
+        .map(String::as_str)
+        .filter(|it| it.contains("initcwnd"))
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            "ip -4 route add 10.2.5.0/24 dev pepd-p0 table 7301 proto 73 src 192.0.2.1 initcwnd 40",
+            "ip -4 route add 10.2.5.0/24 dev pepd-p0 table 7303 proto 73 src 192.0.2.1 initcwnd 40",
+            "ip -6 route add fd00:b::/48 dev pepd-p0 table 7301 proto 73 initcwnd 80",
+            "ip -6 route add fd00:b::/48 dev pepd-p0 table 7303 proto 73 initcwnd 80",
+        ]
+    );
+    // One that is whole is there once.
+    let of_the_whole = |item: &&String| item.contains("fd00:b::/48 dev") && item.contains("7301");
+    assert_eq!(shown.iter().filter(of_the_whole).count(), 1);
+    let is_other = |item: &Item| items.iter().all(|it| !it.is_in_place_of(item));
+    request.windows.clear();
+    let before = super::items(&request);
+    assert!(!before.iter().any(is_other), "{before:?}");
 }
 
 /// No type of service would tell their answers from other ICMPv6.
