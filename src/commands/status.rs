@@ -6,9 +6,9 @@ mod worth;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use pepd_admin::wire::{
-    Alarm, AutoBuffers, BufferSum, Confinement, FoundRate, GuardDrops, Held, LastReload, LegState,
-    LimitUse, LinkState, PairDirection, PairLeg, PairSnapshot, PeerState, RateLimit, Readiness,
-    ReadyQuery, ReloadState, SizedBy, Status, Survival,
+    Alarm, AutoBuffers, BufferSum, ChosenControl, Confinement, FoundRate, GuardDrops, Held,
+    LastReload, LegState, LimitUse, LinkState, PairDirection, PairLeg, PairSnapshot, PeerState,
+    RateLimit, Readiness, ReadyQuery, ReloadState, SizedBy, Status, Survival,
 };
 
 use crate::cli::AskArgs;
@@ -56,6 +56,7 @@ fn describe(status: &Status, now: f64, width: Option<u16>) -> String {
         links(&status.links, now, width),
         legs(&status.legs, width),
         rates(&status.rates, width),
+        chosen(&status.chosen, now, width),
         buffers(&status.buffers, width),
         windows::windows(&status.windows, width),
         held(status.held.as_ref()),
@@ -339,6 +340,25 @@ fn rates(rates: &[FoundRate], width: Option<u16>) -> String {
     table::text(&table)
 }
 
+/// Lists what is chosen for the legs that leave their congestion control to the daemon.
+fn chosen(chosen: &[ChosenControl], now: f64, width: Option<u16>) -> String {
+    if chosen.is_empty() {
+        return String::new();
+    }
+    let header = ["CONTROL OF LEG", "CHOSEN", "FOR", "BECAUSE"];
+    let mut table = table::table(&header, &[2], &[3], width);
+    for leg in chosen {
+        let trial = if leg.trial { " (on trial)" } else { "" };
+        table.add_row([
+            leg.leg.clone(),
+            format!("{}{trial}", leg.congestion),
+            format::age((now - leg.since).max(0.0)),
+            leg.why.clone(),
+        ]);
+    }
+    table::text(&table)
+}
+
 /// Lists the buffers that are sized by what their paths need.
 fn buffers(buffers: &[AutoBuffers], width: Option<u16>) -> String {
     if buffers.is_empty() {
@@ -517,6 +537,7 @@ mod tests {
         status.worth = None;
         status.legs.clear();
         status.rates.clear();
+        status.chosen.clear();
         status.buffers.clear();
         status.windows.clear();
         status.uptime = 3.0;

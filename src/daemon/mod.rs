@@ -10,6 +10,7 @@
 pub mod admin;
 mod asymmetric_pairs;
 mod beginning;
+mod choosing;
 pub mod controls;
 mod drain;
 mod fitness;
@@ -49,6 +50,7 @@ use pepd_telemetry::Counters;
 
 use crate::cli::File;
 use crate::daemon::admin::{Page, Socket};
+use crate::daemon::choosing::Choosing;
 use crate::daemon::controls::Controls;
 use crate::daemon::gate_keeper::GateKeeper;
 use crate::daemon::holding::Holding;
@@ -80,6 +82,9 @@ pub struct Daemon {
     links: Links,
     holding: Holding,
     measuring: Measuring,
+    choosing: Choosing,
+    /// Whether it is this thread that ends the legs' seconds: nobody asks, and so nobody else does.
+    ends_seconds: bool,
     board: Arc<Board>,
 }
 

@@ -5,7 +5,7 @@ use pepd_admin::wire::ReloadState;
 use crate::config_file;
 use crate::daemon::prepare::Notes;
 use crate::daemon::requests::GivenUp;
-use crate::daemon::{Daemon, prepare, resources};
+use crate::daemon::{Daemon, choosing, prepare, resources};
 use crate::exit::{Failure, Result};
 
 impl Daemon {
@@ -52,6 +52,8 @@ impl Daemon {
         let settings = prepare::settings(&config, &self.controls, descriptors, &mut notes)?;
         let probed = prepare::probe(&settings, &mut notes);
         self.requests.during(&mut self.keeper, probed).await??;
+        let has_bbr = choosing::has_bbr(&config);
+        let has_bbr = self.requests.during(&mut self.keeper, has_bbr).await?;
         let prepared = self.keeper.relay.prepare(settings)?;
         let opened = self.holding.prepare(&config)?;
         let measured = self.measuring.prepare(&config)?;
@@ -70,6 +72,7 @@ impl Daemon {
         self.keeper.fitness.follow(&config);
         self.links.follow(&config);
         self.controls.follow(&config);
+        self.choosing.follow(&config, &self.controls, has_bbr);
         self.config = config;
         self.descriptors = descriptors;
         self.plan = plan;

@@ -1,7 +1,11 @@
 //! The daemon's loop: waits for what is next, and hands it on.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use pepd_admin::View as _;
+use pepd_telemetry::SAMPLE_INTERVAL;
+
+use crate::daemon::choosing::LOOK;
 use crate::daemon::requests::Asked;
 use crate::daemon::{Daemon, ticks, windows};
 use crate::exit::Result;
@@ -14,6 +18,7 @@ impl Daemon {
     /// Runs until a signal or a control request ends it, and removes all kernel state.
     pub async fn run(mut self) -> Result {
         let mut inspection = ticks::interval(INSPECTION_INTERVAL);
+        let (mut look, mut second) = (ticks::interval(LOOK), ticks::interval(SAMPLE_INTERVAL));
         // The first renewal opens the gate, and only then is pepd ready.
         inspection.tick().await;
         let mut windows = ticks::interval(windows::FOLLOWED);
@@ -42,6 +47,10 @@ impl Daemon {
                     self.follow_paths().await;
                 }
                 _ = windows.tick() => self.follow_windows().await,
+                _ = look.tick() => self.choosing.look(Instant::now()),
+                _ = second.tick(), if self.ends_seconds && self.choosing.is_needed() => {
+                    self.view.end_second();
+                }
                 () = self.installed.routes_changed() => self.follow_routes().await,
             }
         }

@@ -12,6 +12,7 @@ use pepd_telemetry::Counters;
 use crate::cli::File;
 use crate::daemon::admin::Admin;
 use crate::daemon::beginning::{Beginning, Start};
+use crate::daemon::choosing::{self, Choosing};
 use crate::daemon::controls::Controls;
 use crate::daemon::fitness::{Fitness, Published};
 use crate::daemon::gate_keeper::GateKeeper;
@@ -87,6 +88,8 @@ impl Daemon {
             Ok(up) => up?,
             Err(why) => return give_up(why, &config).await.map(|()| None),
         };
+        let has_bbr = choosing::has_bbr(&config).await;
+        let choosing = Choosing::new(&config, &privileged.controls, has_bbr, relay.observer());
         let probes = probes(&config);
         let alarms = Arc::new(Alarms::default());
         let published = Published::default();
@@ -99,12 +102,14 @@ impl Daemon {
             peers: probes.states(),
             controls: privileged.controls.names(),
             finders: privileged.controls.finders(),
+            chosen: choosing.figures(),
             alarms: Arc::clone(&alarms),
             confinement: privileged.in_force.for_status(),
             board: Arc::clone(&board),
             takeover,
             fitness: published,
         };
+        let ends_seconds = privileged.made.socket.is_none() && privileged.made.page.is_none();
         let serving = match serve(&config, &plan, relay, sources, privileged.made) {
             Ok(serving) => serving,
             // What is installed stays: the next process goes on with the connections.
@@ -142,6 +147,8 @@ impl Daemon {
             links: serving.links,
             holding: serving.holding,
             measuring: serving.measuring,
+            choosing,
+            ends_seconds,
             board,
         }))
     }

@@ -15,6 +15,7 @@ use pepd_config::{Buffer, Config, Via};
 use pepd_relay::Observer;
 use pepd_telemetry::{Counters, LegSecondFacts};
 
+use crate::daemon::choosing::ChosenFigures;
 use crate::daemon::controls::{Finders, Names};
 use crate::daemon::fitness::Published;
 use crate::daemon::health::{Alarms, Passing};
@@ -41,6 +42,8 @@ pub struct Sources {
     pub controls: Names,
     /// What knows the rates that are found.
     pub finders: Finders,
+    /// What is chosen for the legs that leave that to the daemon.
+    pub chosen: ChosenFigures,
     /// What stands in the way of connections.
     pub alarms: Arc<Alarms>,
     /// What the daemon may still do.
@@ -64,6 +67,7 @@ pub struct StatusView {
     peers: PeerStates,
     controls: Names,
     finders: Finders,
+    chosen: ChosenFigures,
     alarms: Arc<Alarms>,
     links: LinkStates,
     held: HeldFigures,
@@ -109,6 +113,7 @@ impl StatusView {
             peers,
             controls,
             finders,
+            chosen,
             alarms,
             confinement,
             board,
@@ -123,6 +128,7 @@ impl StatusView {
             peers,
             controls,
             finders,
+            chosen,
             alarms,
             links,
             held,
@@ -294,6 +300,7 @@ impl View for StatusView {
             links: self.links.get(),
             legs,
             rates: self.finders.rates(),
+            chosen: self.chosen.get(),
             buffers: automatic.map(|leg| AutoBuffers::sum(leg, &flows)).collect(),
             windows: windows::shown(&self.observer),
             held: self.held.get(),

@@ -93,8 +93,9 @@ fn weights(config: &Config) -> Vec<pepd_relay::WeightRule> {
 
 /// Gives who shares the leg's rate, if its control shares one.
 fn share(leg: &pepd_config::Leg, config: &Config) -> Option<pepd_relay::Share> {
-    let is_own = leg.congestion.as_ref().is_some_and(Congestion::is_own);
-    is_own.then_some(match leg.share {
+    let congestion = leg.congestion.as_ref();
+    let may_share = congestion.is_some_and(|it| it.is_own() || *it == Congestion::Auto);
+    may_share.then_some(match leg.share {
         Share::Flow => pepd_relay::Share::Flow,
         Share::Source => pepd_relay::Share::Source(config.limits.ipv6_source_prefix),
     })
@@ -105,6 +106,7 @@ fn leg(leg: &pepd_config::Leg, config: &Config, controls: &Controls) -> pepd_rel
     pepd_relay::Leg {
         name: leg.name.as_str().into(),
         congestion: controls.kernel_name(leg),
+        chosen: controls.chosen(leg),
         buffer: leg.buffer.map(|buffer| match buffer {
             Buffer::Size(size) => pepd_relay::Buffer::Size(size),
             Buffer::Auto => pepd_relay::Buffer::Auto,

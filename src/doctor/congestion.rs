@@ -41,7 +41,7 @@ impl Family {
                 name if name.starts_with("bbr") => Self::Bbr,
                 _ => Self::Other,
             },
-            Congestion::FixedRate | Congestion::FindRate => Self::Other,
+            Congestion::FixedRate | Congestion::FindRate | Congestion::Auto => Self::Other,
         }
     }
 }
@@ -66,6 +66,7 @@ fn judge_leg(sysctls: &Sysctls, modules: &Modules, own_control: &OwnControl, leg
             judge_kernel_control(wanted, available.unwrap_or_default(), modules)
         }
         Some(own @ (Congestion::FixedRate | Congestion::FindRate)) => judge_own(own, own_control),
+        Some(Congestion::Auto) => judge_auto(sysctls, modules),
         None => judge_default(sysctls),
     };
     finding.about(format!("leg {}", leg.name))
@@ -117,6 +118,21 @@ fn judge_own(asked: &Congestion, OwnControl(probed): &OwnControl) -> Finding {
             ID,
             format!("{}: this kernel takes the program", asked.as_str()),
         ),
+    }
+}
+
+fn judge_auto(sysctls: &Sysctls, modules: &Modules) -> Finding {
+    let available = sysctls.text("net/ipv4/tcp_available_congestion_control");
+    let available = available.unwrap_or_default();
+    let cubic = judge_kernel_control("cubic", available, modules);
+    if cubic.level == Level::Stop {
+        return cubic;
+    }
+    match judge_kernel_control("bbr", available, modules).level {
+        Level::Stop => Finding::note(ID, "auto, without bbr: the kernel does not have it")
+            .because("where packets are lost without a queue there is nothing else to choose")
+            .advice("boot a kernel that has the module tcp_bbr; or see docs/congestion.md for find-rate"),
+        _ => Finding::ok(ID, "auto: there are cubic and bbr to choose from"),
     }
 }
 

@@ -7,14 +7,14 @@ use pepd_telemetry::Counters;
 
 use crate::view::View;
 use crate::wire::{
-    API_VERSION, AutoBuffers, BufferFigures, BufferSum, CampusReadiness, CampusSnapshot, Compared,
-    Confinement, CountedReason, DaemonState, DirectionPoint, DirectionSnapshot, Fit, FlowHistory,
-    FlowSnapshot, FoundRate, GainInterval, Goodput, GuardDrops, HandshakeMode, Held, HistoryPoint,
-    HistoryStep, LegBuffers, LegHistory, LegHistoryPoint, LegPoint, LegSnapshot, LegState,
-    LimitUse, LinkReport, LinkState, Liveness, LoadedRtt, Measured, ModemState, NetworkWindow,
-    Outage, PairDirection, PairLeg, PairSnapshot, PairWorth, PeerState, Phase, PhaseSeconds,
-    QueueBytes, RateLimit, RateState, Readiness, SizedBy, Status, TcpFigures, WindowReason, Worth,
-    WorthChoice,
+    API_VERSION, AutoBuffers, BufferFigures, BufferSum, CampusReadiness, CampusSnapshot,
+    ChosenControl, Compared, Confinement, CountedReason, DaemonState, DirectionPoint,
+    DirectionSnapshot, Fit, FlowHistory, FlowSnapshot, FoundRate, GainInterval, Goodput,
+    GuardDrops, HandshakeMode, Held, HistoryPoint, HistoryStep, LegBuffers, LegHistory,
+    LegHistoryPoint, LegPoint, LegSnapshot, LegState, LimitUse, LinkReport, LinkState, Liveness,
+    LoadedRtt, Measured, ModemState, NetworkWindow, Outage, PairDirection, PairLeg, PairSnapshot,
+    PairWorth, PeerState, Phase, PhaseSeconds, QueueBytes, RateLimit, RateState, Readiness,
+    SizedBy, Status, TcpFigures, WindowReason, Worth, WorthChoice,
 };
 
 /// 2026-01-01T00:00:00Z, when everything is asked.
@@ -365,6 +365,7 @@ pub fn status(flows: u64) -> Status {
         links: vec![link()],
         legs: legs(),
         rates: vec![rate()],
+        chosen: vec![chosen()],
         buffers: vec![buffers()],
         windows: windows(),
         held: Some(held()),
@@ -529,6 +530,21 @@ fn held() -> Held {
         packets_total: 90,
         repeated_total: 5,
         beyond_total: 2,
+    }
+}
+
+fn chosen() -> ChosenControl {
+    ChosenControl {
+        leg: "satellite".to_owned(),
+        congestion: "bbr".to_owned(),
+        of: vec!["cubic".to_owned(), "bbr".to_owned()],
+        since: NOW - 480.0,
+        trial: true,
+        changes: 1,
+        reason: "no_queue".to_owned(),
+        why: "1.2 % was sent again while round trips were no more than 3.00 ms longer than at the least: these \
+              losses are no congestion"
+            .to_owned(),
     }
 }
 

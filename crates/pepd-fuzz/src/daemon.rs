@@ -12,8 +12,13 @@ pub mod controls {
         pub fn kernel_name(&self, leg: &Leg) -> Option<String> {
             match leg.congestion.as_ref()? {
                 Congestion::Kernel(name) => Some(name.clone()),
-                Congestion::FixedRate | Congestion::FindRate => None,
+                Congestion::FixedRate | Congestion::FindRate | Congestion::Auto => None,
             }
+        }
+
+        /// Returns what is chosen for a leg: nobody does.
+        pub fn chosen(&self, _leg: &Leg) -> Option<pepd_relay::ChosenControl> {
+            None
         }
     }
 }

@@ -42,6 +42,7 @@ async fn accept_loop(context: Arc<Context>, listener: Listener) {
         socket,
         domain,
         dscp,
+        chosen,
     } = listener;
     let listener = socket;
     let socket = register(&context, || Ok(listener.try_clone()?.into())).await;
@@ -50,6 +51,10 @@ async fn accept_loop(context: Arc<Context>, listener: Listener) {
         let Ok(mut guard) = socket.readable().await else {
             return;
         };
+        if let Some(chosen) = &chosen {
+            // What it has its clients begin with. Those that wait already are given it when they are served.
+            _ = SockRef::from(&socket).set_tcp_congestion(chosen.name().as_bytes());
+        }
         for _ in 0..ACCEPTS_PER_TURN {
             match accept(&context, socket.as_fd(), domain, dscp) {
                 Ok(Some(accepted)) => drop(tokio::spawn(serve(Arc::clone(&context), accepted))),

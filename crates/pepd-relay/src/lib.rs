@@ -15,6 +15,7 @@
 mod accept;
 mod asymmetric_routes;
 mod call;
+mod chosen;
 mod connection;
 mod essential;
 mod fast_open;
@@ -45,6 +46,7 @@ mod worker;
 
 pub use asymmetric_routes::AsymmetricRoute;
 pub use call::Call;
+pub use chosen::ChosenControl;
 pub use first_window::LearnedWindow;
 pub use gate_history::GateWatch;
 pub use handle::{Observer, Prepared, Relay, listener_addresses};
@@ -52,7 +54,7 @@ pub use limits::{Admission, Pressure};
 pub use listener::ListenError;
 pub use outage::Injector;
 pub use pipe_pool::PIPE_BYTES;
-pub use probe::{ProbeError, probe, without_own_controls};
+pub use probe::{ProbeError, has_control, probe, without_own_controls};
 pub use remains::Remains;
 pub use sample::sample;
 pub use settings::{

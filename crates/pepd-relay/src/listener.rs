@@ -12,6 +12,7 @@ use pepd_sys::{sockopt, tcp_info};
 use socket2::{Domain, Socket};
 
 use crate::call::Call;
+use crate::chosen::ChosenControl;
 use crate::fast_open::Key;
 use crate::remains::Remains;
 use crate::settings::{Dscp, Leg, ListenerAddress, Settings};
@@ -103,6 +104,8 @@ pub(crate) struct Listener {
     pub(crate) socket: Socket,
     pub(crate) domain: Domain,
     pub(crate) dscp: Dscp,
+    /// What those have as their congestion control that it accepts, where that is chosen again and again.
+    pub(crate) chosen: Option<ChosenControl>,
 }
 
 /// Opens the listeners of all legs, for each worker a set.
@@ -130,6 +133,7 @@ pub(crate) fn open_all(
                         socket,
                         domain,
                         dscp: leg.dscp,
+                        chosen: leg.chosen.clone(),
                     });
                 }
             }

@@ -58,8 +58,16 @@ pub fn probe(legs: &[Leg]) -> Result<Vec<Difference>, ProbeError> {
     Ok(found)
 }
 
+/// Returns whether the kernel has a congestion control, which it may load for that.
+#[must_use]
+pub fn has_control(name: &str) -> bool {
+    let socket = sockopts::new_socket(Domain::IPV4);
+    socket.is_ok_and(|socket| socket.set_tcp_congestion(name.as_bytes()).is_ok())
+}
+
 fn explain(leg: &Leg, source: SocketError) -> ProbeError {
-    match (&source, source.errno(), &leg.congestion) {
+    let control = leg.control();
+    match (&source, source.errno(), control.as_deref()) {
         (
             SocketError::Set {
                 option: SocketOption::Congestion,
@@ -69,7 +77,7 @@ fn explain(leg: &Leg, source: SocketError) -> ProbeError {
             Some(wanted),
         ) => ProbeError::Congestion {
             leg: leg.name.to_string(),
-            wanted: wanted.clone(),
+            wanted: wanted.to_owned(),
             available: available_congestion_controls(),
         },
         (_, Some(EPERM), _) => ProbeError::NotPermitted {

@@ -1,5 +1,6 @@
 //! What the relay is told: legs, campuses and limits, in types of its own.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use ipnet::IpNet;
 use pepd_packet::{Mark, MarkValue, QueueNumber, Rate, Size, SourcePrefix, VerdictMarks};
 use socket2::Domain;
 
+use crate::chosen::ChosenControl;
 use crate::share::{Share, WeightRule};
 
 /// Everything the relay needs to know; replaced as a whole by a reload.
@@ -105,6 +107,8 @@ pub struct Leg {
     pub name: Arc<str>,
     /// The congestion control.
     pub congestion: Option<String>,
+    /// The congestion control of new connections, in its place, where that is chosen again and again.
+    pub chosen: Option<ChosenControl>,
     /// The bytes that each direction may hold in this leg's socket.
     pub buffer: Option<Buffer>,
     /// The pacing ceiling.
@@ -183,11 +187,36 @@ impl Leg {
         }
     }
 
+    /// Returns the congestion control that a new connection has.
+    pub(crate) fn control(&self) -> Option<Cow<'_, str>> {
+        match &self.chosen {
+            Some(chosen) => Some(Cow::Owned(chosen.name().to_string())),
+            None => self.congestion.as_deref().map(Cow::Borrowed),
+        }
+    }
+
+    /// Returns who shares the rate of what a new connection has as its congestion control; none where that does
+    /// not share one.
+    pub(crate) fn sharing(&self) -> Option<Share> {
+        let is_shared = self.chosen.as_ref().is_none_or(ChosenControl::shares);
+        self.share.filter(|_| is_shared)
+    }
+
+    /// Returns the control of pepd's own that its connections may have.
+    pub(crate) fn own_control(&self) -> Option<&str> {
+        match &self.chosen {
+            Some(chosen) => chosen.own(),
+            // Only pepd's own have something to share.
+            None => self.congestion.as_deref().filter(|_| self.share.is_some()),
+        }
+    }
+
     /// Returns a leg that leaves everything to the kernel.
     pub fn kernel_defaults(name: &str) -> Self {
         Self {
             name: name.into(),
             congestion: None,
+            chosen: None,
             buffer: None,
             rate: None,
             fast_open: false,

@@ -1,5 +1,6 @@
 //! Setting a leg's options on its sockets, and seeing what the kernel made of them.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -173,7 +174,7 @@ pub(crate) fn apply(
         SocketOption::KeepAlive,
         socket.set_tcp_keepalive(&keepalive(leg)),
     )?;
-    if let Some(congestion) = &leg.congestion {
+    if let Some(congestion) = leg.control() {
         set(
             SocketOption::Congestion,
             socket.set_tcp_congestion(congestion.as_bytes()),
@@ -212,6 +213,20 @@ pub(crate) fn apply(
     Ok(())
 }
 
+/// Gives a client leg that was just accepted the congestion control of now, where that is chosen again and again: it has
+/// that of its listener.
+pub(crate) fn apply_chosen(fd: BorrowedFd<'_>, leg: &Leg) -> Result<(), SocketError> {
+    let Some(chosen) = &leg.chosen else {
+        return Ok(());
+    };
+    let control = chosen.name();
+    let socket = SockRef::from(&fd);
+    set(
+        SocketOption::Congestion,
+        socket.set_tcp_congestion(control.as_bytes()),
+    )
+}
+
 /// Sets the DSCP, 0 to 63, of what the socket sends.
 pub(crate) fn set_dscp(fd: BorrowedFd<'_>, domain: Domain, dscp: u8) -> Result<(), OptionError> {
     let byte = i32::from(dscp) << 2;
@@ -245,7 +260,7 @@ pub(crate) fn differences(socket: &Socket, leg: &Leg) -> Result<Vec<Difference>,
     let congestion = String::from_utf8_lossy(&congestion);
     compare(
         SocketOption::Congestion,
-        leg.congestion.clone(),
+        leg.control().map(Cow::into_owned),
         congestion.trim_end_matches('\0').into(),
     );
     // The kernel counts its own bookkeeping too and so doubles the value (socket(7)).

@@ -7,10 +7,13 @@ mod second;
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+use std::sync::{Mutex, PoisonError};
 
 use pepd_admin::wire::{FlowSnapshot, FoundRate, PathPoint};
 use pepd_bpf::{Control, Error, Name, NetworkNamespace, Steering, Use};
 use pepd_config::{Config, Congestion, Leg};
+use pepd_model::control_choice::Chosen;
+use pepd_relay::ChosenControl;
 
 use self::finder::Finder;
 
@@ -21,6 +24,10 @@ use crate::exit::{Failure, Result};
 #[derive(Debug, Default)]
 pub struct Controls {
     by_leg: BTreeMap<String, Own>,
+    /// What is chosen for the legs with `congestion = "auto"`.
+    chosen: Mutex<BTreeMap<String, ChosenControl>>,
+    /// Why find-rate cannot be chosen for one of them that has a link of its own.
+    lacking: BTreeMap<String, Error>,
     /// What opens windows after an outage, or why nothing does.
     resume: Option<std::result::Result<Control, Error>>,
 }
@@ -48,18 +55,25 @@ impl Controls {
             Err(Error::NotPermitted { .. }) => {}
             Err(error) => return Err(error.into()),
         }
-        let mut by_leg = BTreeMap::new();
+        let (mut by_leg, mut lacking) = (BTreeMap::new(), BTreeMap::new());
         // There are fewer: pepd-config refuses a file with more than 249.
         for (number, leg) in (0..=u8::MAX).zip(&config.legs) {
             let of = match &leg.congestion {
                 Some(of @ Congestion::FixedRate) => (of, Use::GivenRate),
                 Some(of @ Congestion::FindRate) => (of, Use::FoundRate),
-                Some(Congestion::Kernel(_)) | None => continue,
+                Some(Congestion::Auto) if has_own_link(leg) => {
+                    (&Congestion::FindRate, Use::FoundRate)
+                }
+                Some(Congestion::Kernel(_) | Congestion::Auto) | None => continue,
             };
-            let control = pepd_bpf::register(namespace, number, of.1)?;
-            let steering = match of.1 {
-                Use::GivenRate | Use::Resume => None,
-                Use::FoundRate => control.steering()?,
+            let (control, steering) = match register(namespace, number, of.1) {
+                Ok(registered) => registered,
+                // It does without.
+                Err(error) if leg.congestion == Some(Congestion::Auto) => {
+                    lacking.insert(leg.name.clone(), error);
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
             };
             let own = Own {
                 control,
@@ -74,7 +88,12 @@ impl Controls {
             None => pepd_bpf::register(namespace, 0, Use::Resume),
         };
         let resume = Some(resume);
-        Ok(Self { by_leg, resume })
+        Ok(Self {
+            by_leg,
+            chosen: Mutex::default(),
+            lacking,
+            resume,
+        })
     }
 
     /// Starts to look for the rates that are to be found.
@@ -130,6 +149,9 @@ impl Controls {
         if let Some(Err(error)) = &self.resume {
             tracing::info!(%error, "after an outage connections begin as after any timeout");
         }
+        for (leg, error) in &self.lacking {
+            tracing::info!(leg, %error, "find-rate is not among what is chosen from");
+        }
         for (leg, own) in &self.by_leg {
             let name = own.control.name();
             if own.control.is_adopted() {
@@ -154,7 +176,38 @@ impl Controls {
                 let own = self.by_leg.get(&leg.name)?;
                 Some(own.control.name().as_str().to_owned())
             }
+            Congestion::Auto => None,
         }
+    }
+
+    /// Gives what is chosen for a leg with `congestion = "auto"`; none for another one.
+    pub fn chosen(&self, leg: &Leg) -> Option<ChosenControl> {
+        if leg.congestion != Some(Congestion::Auto) {
+            return None;
+        }
+        let mut all = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = || {
+            let own = self
+                .can_find(leg)
+                .then(|| self.name_of(leg, Chosen::FindRate));
+            ChosenControl::new(self.name_of(leg, Chosen::default()), own)
+        };
+        Some(all.entry(leg.name.clone()).or_insert_with(new).clone())
+    }
+
+    /// Gives the kernel's name of what is chosen for a leg.
+    pub fn name_of(&self, leg: &Leg, chosen: Chosen) -> String {
+        match (chosen, self.by_leg.get(&leg.name)) {
+            (Chosen::FindRate, Some(own)) => own.control.name().as_str().to_owned(),
+            (Chosen::Cubic | Chosen::Bbr | Chosen::FindRate, _) => chosen.name().to_owned(),
+        }
+    }
+
+    /// Tells whether find-rate is among what is chosen from for a leg: the kernel has it, and the leg's link is
+    /// the operator's own.
+    pub fn can_find(&self, leg: &Leg) -> bool {
+        let own = self.by_leg.get(&leg.name);
+        own.is_some_and(|own| own.of == Congestion::FindRate) && has_own_link(leg)
     }
 
     /// Refuses a configuration that was read again if a leg asks for a control that did not exist
@@ -220,6 +273,26 @@ impl Finders {
         let of_leg = self.0.iter().find(|it| it.0 == leg)?;
         of_leg.1.end_second()
     }
+}
+
+/// Returns whether the file says what the link under a leg is: its rate, or what tells of it. Then it is not just a path
+/// through the Internet.
+fn has_own_link(leg: &Leg) -> bool {
+    leg.rate.is_some() || leg.link.is_some()
+}
+
+/// Registers a control, with what steers it.
+fn register(
+    namespace: NetworkNamespace,
+    number: u8,
+    purpose: Use,
+) -> std::result::Result<(Control, Option<Steering>), Error> {
+    let control = pepd_bpf::register(namespace, number, purpose)?;
+    let steering = match purpose {
+        Use::GivenRate | Use::Resume => None,
+        Use::FoundRate => control.steering()?,
+    };
+    Ok((control, steering))
 }
 
 /// Removes what a killed daemon has left, and gives a line for each control that there was.

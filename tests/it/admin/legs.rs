@@ -90,7 +90,8 @@ fn advice_says_what_a_buffer_would_give() -> Result<()> {
             after.split(' ').next()?.parse::<f64>().ok()
         };
         let (then, now) = (percent("would give "), percent("now it is "));
-        ensure!(then >= Some(95.0) && now < Some(90.0), "{advice}");
+        let (then, now) = then.zip(now).with_context(|| advice.clone())?;
+        ensure!(then >= 95.0 && now < 90.0, "{advice}");
         Ok(())
     })?;
     let (status, log) = daemon.stop()?;

@@ -176,7 +176,7 @@ fn get(world: &World, seen: &mut Seen, path: &str) -> Result<Value> {
 fn config(world: &World) -> String {
     let leg = "congestion = \"find-rate\"\nbuffer = \"auto\"\nlink = { interface = \"to-server\" }";
     let rules = "[[rule]]\ndestination_port = [5999]\naction = \"hold-acks\"\n";
-    let learns = "congestion = \"reno\"\ninitial_window = \"auto\"";
+    let learns = "congestion = \"auto\"\ninitial_window = \"auto\"";
     let config = World::config().replace("congestion = \"cubic\"", leg);
     let config = config.replace("congestion = \"reno\"", learns);
     format!(

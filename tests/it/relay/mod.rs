@@ -2,6 +2,7 @@
 
 mod backpressure;
 mod buffers;
+mod chosen;
 mod endings;
 mod find_rate;
 mod fixed_rate;

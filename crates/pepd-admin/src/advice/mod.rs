@@ -273,7 +273,11 @@ impl<'a> Direction<'a> {
             return rate.unwrap_or_else(|| allowed.to_owned());
         }
         let again = format!("{:.1} % of its bytes are sent again", loss * 100.0);
+        let is_chosen = facts.is_some_and(|facts| facts.congestion.as_deref() == Some("auto"));
         match self.control() {
+            Some(control) if is_chosen => format!(
+                "{again} by {control}: what congestion = \"auto\" makes of that is told with the leg's control"
+            ),
             Some(control) if LOSS_BASED.contains(&control) => format!(
                 "{again}, and {control} takes every loss for congestion{}: set [leg.{name}] congestion = \
                  \"bbr\", or \"find-rate\" where most of what its narrow place carries is yours",

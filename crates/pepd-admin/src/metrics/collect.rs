@@ -7,7 +7,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
 use super::families::{Families, Family, Labels};
-use super::{buffers, legs, links, process, rates, ready, survival, worth};
+use super::{buffers, chosen, legs, links, process, rates, ready, survival, worth};
 use crate::view::View;
 use crate::wire::{
     Alarm, CountedReason, DaemonState, GuardDrops, Liveness, PairDirection, PairSnapshot,
@@ -50,6 +50,7 @@ impl Collector for Collect {
         links::write(families, counters, &status)?;
         legs::write(families, &status.legs, &counters.measurements)?;
         rates::write(families, &status.rates)?;
+        chosen::write(families, &status.chosen)?;
         buffers::write(families, &status.buffers)?;
         process::write(families)
     }

@@ -8,6 +8,7 @@
 //! docs/metrics.md describes every metric.
 
 mod buffers;
+mod chosen;
 mod collect;
 mod families;
 mod legs;

@@ -7,6 +7,7 @@
 //! else.
 
 mod buffers;
+mod chosen;
 mod confinement;
 mod flows;
 mod legs;
@@ -22,6 +23,7 @@ mod windows;
 mod worth;
 
 pub use buffers::{AutoBuffers, BufferSum};
+pub use chosen::ChosenControl;
 pub use confinement::Confinement;
 pub use flows::{FlowList, FlowQuery, FlowSort, Place};
 pub use legs::{LegHistoryQuery, LegList};

@@ -4,6 +4,7 @@ use pepd_telemetry::{CountedFailure, LegState, PairSnapshot};
 use serde::{Deserialize, Serialize};
 
 use super::buffers::AutoBuffers;
+use super::chosen::ChosenControl;
 use super::confinement::Confinement;
 use super::links::{Held, LinkState};
 use super::peers::{GuardDrops, PeerState};
@@ -82,6 +83,9 @@ pub struct Status {
     /// The rates that were found for the legs that ask for that.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rates: Vec<FoundRate>,
+    /// The congestion controls that are chosen, for the legs that ask for that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub chosen: Vec<ChosenControl>,
     /// The buffers of the legs with `buffer = "auto"`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub buffers: Vec<AutoBuffers>,

@@ -357,6 +357,8 @@ pub enum Congestion {
     FixedRate,
     /// pepd's own: the rate that the leg's path is found to have, whatever is lost.
     FindRate,
+    /// For each new connection what is found to be right for the leg's path: cubic, bbr, or [`Self::FindRate`].
+    Auto,
 }
 
 impl Congestion {
@@ -366,6 +368,7 @@ impl Congestion {
             Self::Kernel(name) => name,
             Self::FixedRate => Self::FIXED_RATE,
             Self::FindRate => Self::FIND_RATE,
+            Self::Auto => Self::AUTO,
         }
     }
 
@@ -376,6 +379,7 @@ impl Congestion {
 
     pub(crate) const FIXED_RATE: &str = "fixed-rate";
     pub(crate) const FIND_RATE: &str = "find-rate";
+    pub(crate) const AUTO: &str = "auto";
 }
 
 /// The probing of a silent peer (`SO_KEEPALIVE`), in whole seconds.

@@ -175,8 +175,9 @@ fn a_window_that_is_found_is_used(section: &Section<'_>) -> Result<(), Problem> 
 /// Checks that a leg that shares a rate has one: with the kernel's controls connections do not know of
 /// each other.
 fn what_is_shared_is_there(section: &Section<'_>) -> Result<(), Problem> {
+    let may_share = has_control_of(section, &[Congestion::AUTO]) || has_own_control(section);
     match section.field("share") {
-        Some(field) if !has_own_control(section) => Err(field
+        Some(field) if !may_share => Err(field
             .problem("`share` says nothing without a rate that the leg's connections share")
             .label("what is shared?")
             .help(
@@ -188,9 +189,12 @@ fn what_is_shared_is_there(section: &Section<'_>) -> Result<(), Problem> {
 
 /// Returns whether its congestion control is one of pepd's own.
 fn has_own_control(section: &Section<'_>) -> bool {
-    let own = [Congestion::FIXED_RATE, Congestion::FIND_RATE];
+    has_control_of(section, &[Congestion::FIXED_RATE, Congestion::FIND_RATE])
+}
+
+fn has_control_of(section: &Section<'_>, names: &[&str]) -> bool {
     let congestion = section.field("congestion");
-    congestion.is_some_and(|it| it.value().as_str().is_some_and(|it| own.contains(&it)))
+    congestion.is_some_and(|it| it.value().as_str().is_some_and(|it| names.contains(&it)))
 }
 
 fn share(field: Field<'_>) -> Result<Share, Problem> {
@@ -209,9 +213,10 @@ fn share(field: Field<'_>) -> Result<Share, Problem> {
 /// a module.
 fn congestion(field: Field<'_>) -> Result<Congestion, Problem> {
     /// Not exhaustive: only to guess what a misspelt one should be.
-    const KNOWN: [&str; 11] = [
+    const KNOWN: [&str; 12] = [
         Congestion::FIXED_RATE,
         Congestion::FIND_RATE,
+        Congestion::AUTO,
         "bbr",
         "cubic",
         "reno",
@@ -223,7 +228,11 @@ fn congestion(field: Field<'_>) -> Result<Congestion, Problem> {
         "htcp",
     ];
     let text = field.text("the name of a congestion control in quotes", "\"cubic\"")?;
-    for own in [Congestion::FixedRate, Congestion::FindRate] {
+    for own in [
+        Congestion::FixedRate,
+        Congestion::FindRate,
+        Congestion::Auto,
+    ] {
         if text == own.as_str() {
             return Ok(own);
         }

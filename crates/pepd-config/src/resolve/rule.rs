@@ -87,7 +87,10 @@ fn rule(
 /// Notes a problem for every weight where no leg shares a rate: with the kernel's controls connections do not know of
 /// each other.
 pub(super) fn weights_have_a_rate(root: &Section<'_>, legs: &[Leg], problems: &mut Problems) {
-    let is_shared = |leg: &Leg| leg.congestion.as_ref().is_some_and(Congestion::is_own);
+    let is_shared = |leg: &Leg| {
+        let congestion = leg.congestion.as_ref();
+        congestion.is_some_and(|it| it.is_own() || *it == Congestion::Auto)
+    };
     if legs.iter().any(is_shared) {
         return;
     }

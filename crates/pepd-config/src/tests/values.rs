@@ -275,3 +275,12 @@ fn a_port_beside_the_ephemeral_range_is_fine() {
     };
     assert!(parse("pepd.toml", MINIMAL, &context).is_ok());
 }
+
+#[test]
+fn a_congestion_control_may_be_chosen_by_the_daemon() {
+    let text = with("[leg.lan]\ncongestion = \"auto\"\nshare = \"source\"\n");
+    let config = parsed(&text);
+    assert_eq!(config.legs[0].congestion, Some(Congestion::Auto));
+    assert_eq!(Congestion::Auto.as_str(), "auto");
+    assert!(!Congestion::Auto.is_own());
+}

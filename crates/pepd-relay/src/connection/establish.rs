@@ -122,8 +122,8 @@ pub(super) async fn establish(context: Arc<Context>, accepted: Accepted) -> Opti
         }
     };
     let joined = judge(opened, counters, peer, destination)?;
-    let sockets = [&joined.client, &joined.upstream];
-    tell_shares(sockets, legs, &settings, peer, destination);
+    choose(&joined.client, legs[0]);
+    tell_shares(&joined, legs, &settings, ends);
     let parties = Parties {
         client: peer,
         server: destination,
@@ -170,20 +170,27 @@ fn judge(
     }
 }
 
+/// Gives a client leg the congestion control that is chosen now. It goes on with that of its listener where the kernel
+/// does not take it.
+fn choose(client: &LegSocket, leg: &Leg) {
+    if let Err(error) = sockopts::apply_chosen(client.as_fd(), leg) {
+        tracing::debug!(leg = &*leg.name, %error, "a client leg keeps the control that it has");
+    }
+}
+
 /// Tells both legs' controls what the connection counts as, where they share a rate.
 fn tell_shares(
-    sockets: [&LegSocket; 2],
+    joined: &Joined,
     legs: [&Leg; 2],
     settings: &Settings,
-    client: SocketAddr,
-    destination: SocketAddr,
+    [client, destination]: [SocketAddr; 2],
 ) {
-    let shares = legs.map(|leg| leg.share);
+    let shares = legs.map(Leg::sharing);
     if shares.iter().all(Option::is_none) {
         return;
     }
     let weight = share::weight(&settings.weights, client, destination);
-    let sharing = sockets.into_iter().zip(shares);
+    let sharing = [&joined.client, &joined.upstream].into_iter().zip(shares);
     for (socket, share) in sharing.filter_map(|(socket, share)| Some((socket, share?))) {
         // It shares by itself then.
         if let Err(error) = share::tell(socket.as_fd(), share, weight) {

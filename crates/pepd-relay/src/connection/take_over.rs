@@ -108,8 +108,7 @@ fn settle(context: &Context, socket: &OwnedFd, leg: &Leg) {
 /// Gives a socket the congestion control of its leg anew, where it has one of that name: a control of
 /// pepd's own has been registered again since, and what steers it does not know the one before.
 fn renew_congestion(socket: &OwnedFd, leg: &Leg) {
-    // Only pepd's own have something to share.
-    let Some(name) = leg.congestion.as_deref().filter(|_| leg.share.is_some()) else {
+    let Some(name) = leg.own_control() else {
         return;
     };
     let socket = SockRef::from(socket);

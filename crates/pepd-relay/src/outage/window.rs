@@ -192,7 +192,9 @@ pub(crate) fn settle(fd: BorrowedFd<'_>, leg: &Leg, control: &str) -> io::Result
         // It keeps to a rate in any case.
         return Ok(());
     }
-    let own = match &leg.congestion {
+    let own = match leg.control() {
+        // What was chosen when it began is what it has.
+        Some(_) if leg.chosen.is_some() && has != control.as_bytes() => has.clone(),
         Some(own) => own.as_bytes().to_vec(),
         None if has != control.as_bytes() => has.clone(),
         None => {
