@@ -9,7 +9,6 @@ pub(super) fn why(why: Why) -> String {
     let (share, time, rate) = (format::permille, format::seconds, format::rate);
     match why {
         Why::New => "nothing is known yet".to_owned(),
-        Why::Remembered => "it was so before the daemon was started".to_owned(),
         Why::Clean { loss } => format!("hardly anything is lost: {} was sent again", share(loss)),
         Why::Queue { loss, added } => format!(
             "{} was sent again while round trips were {} longer than at the least: these losses are congestion",

@@ -59,8 +59,6 @@ pub struct Candidates {
 pub enum Why {
     /// Nothing is known yet.
     New,
-    /// It was so before the daemon was started.
-    Remembered,
     /// Hardly anything is lost.
     Clean {
         /// The share that is.
@@ -104,7 +102,6 @@ impl Why {
     pub const fn name(self) -> &'static str {
         match self {
             Self::New => "new",
-            Self::Remembered => "remembered",
             Self::Clean { .. } => "clean",
             Self::Queue { .. } => "queue",
             Self::NoQueue { .. } => "no_queue",
@@ -178,17 +175,6 @@ impl Choice {
             barred: None,
             shared: None,
         }
-    }
-
-    /// Begins with what was chosen before the daemon was started, if it can be had.
-    #[must_use]
-    pub fn remembering(candidates: Candidates, chosen: Chosen, now: Instant) -> Self {
-        let mut choice = Self::new(candidates, now);
-        if choice.can_have(chosen) {
-            choice.chosen = chosen;
-            choice.why = Why::Remembered;
-        }
-        choice
     }
 
     /// Returns what new connections have.

@@ -256,22 +256,6 @@ fn little_that_is_sent_says_nothing() {
 }
 
 #[test]
-fn what_is_remembered_goes_on_if_it_can_be_had() {
-    let now = Instant::now();
-    let remembered = Choice::remembering(NO_FIND_RATE, Chosen::Bbr, now);
-    assert_eq!(
-        (remembered.chosen(), remembered.why()),
-        (Chosen::Bbr, Why::Remembered)
-    );
-    let gone = Choice::remembering(NO_FIND_RATE, Chosen::FindRate, now);
-    assert_eq!((gone.chosen(), gone.why()), (Chosen::Cubic, Why::New));
-    let mut path = Path::new(1, 0.0, NO_FIND_RATE);
-    path.choice = remembered;
-    path.pass(10 * MINUTE);
-    assert_eq!(path.names(), [("cubic", "clean")], "the path is another");
-}
-
-#[test]
 fn what_is_gone_is_left_at_once() {
     let mut path = Path::new(1, 0.02, ALL);
     path.pass(10 * MINUTE);
