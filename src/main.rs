@@ -40,7 +40,11 @@ fn main() -> ExitCode {
     let result = match command {
         Command::Run(args) => match keeper::run(&args) {
             Ok(code) => return code,
-            Err(failure) => Err(failure),
+            // Connections are to end with the keeper, whoever does not listen to it.
+            Err(failure) => {
+                ui::output::eprint_in_time(&failure);
+                return ExitCode::from(failure.code());
+            }
         },
         Command::Check(file) => commands::check::check(&file),
         Command::Show(file) => commands::show::show(&file),

@@ -15,6 +15,7 @@ use nix::sys::socket::sockopt::PeerCredentials;
 use nix::unistd::Pid;
 use pepd_admin::wire::{Done, ErrorBody, Problem};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
 
@@ -78,7 +79,8 @@ pub enum Error {
     },
     /// The daemon went away while it was asked.
     #[error(
-        "the daemon at {} gave no answer: {error}; its log may say why", path.display()
+        "the daemon at {} gave no answer: {error}; if its process has ended just now, what was asked of it may not \
+         have been done: ask again", path.display()
     )]
     NoAnswer {
         /// The socket.
@@ -88,8 +90,9 @@ pub enum Error {
     },
     /// The answer took too long.
     #[error(
-        "the daemon at {} has not answered within {} s: its host is busy, or it hangs; one that does is \
-         replaced after some ten seconds, and its log says so", path.display(), time.as_secs()
+        "the daemon at {} has not answered within {} s: it is just starting, and what it needs fails (nft), its \
+         host is busy, or it hangs; one that does is replaced after some ten seconds. Its log says which",
+        path.display(), time.as_secs()
     )]
     TimedOut {
         /// The socket.
@@ -186,9 +189,14 @@ impl Client {
         self.parse(&self.ask(&Method::POST, address, CONTROL_TIMEOUT)?)
     }
 
-    /// Parses an answer.
+    /// Parses an answer; without what a terminal would take for more than text, since who answers may have
+    /// less rights than who asks.
     pub fn parse<T: DeserializeOwned>(&self, text: &[u8]) -> std::result::Result<T, Error> {
-        serde_json::from_slice(text).map_err(|error| Error::Incompatible {
+        let parsed = serde_json::from_slice(text).and_then(|mut answer| {
+            strip_controls(&mut answer);
+            T::deserialize(answer)
+        });
+        parsed.map_err(|error| Error::Incompatible {
             path: self.path.clone(),
             error,
         })
@@ -210,13 +218,18 @@ impl Client {
             TAKE_OVER_STEP * 2
         };
         let mut patient_until = begun + first;
+        let mut cut_off = None;
         loop {
             let left = time.saturating_sub(begun.elapsed());
             match self.ask_once(method.clone(), address, left) {
                 // What a process that has died was to answer ends when the next one closes what it had
                 // open: that may take longer than until that one listens. Whether it has done what it was
                 // told is not known, so it is not told again.
-                Err(Error::NoAnswer { .. }) if method == Method::GET && !left.is_zero() => {
+                Err(error @ Error::NoAnswer { .. }) if method == Method::GET && !left.is_zero() => {
+                    // Who does so for longer is no pepd.
+                    if cut_off.get_or_insert_with(Instant::now).elapsed() > SOON {
+                        return Err(error);
+                    }
                     patient_until = Instant::now() + TAKE_OVER_TIME;
                 }
                 Err(Error::Unreachable { .. }) if Instant::now() < patient_until => {}
@@ -298,5 +311,31 @@ impl Client {
                 Err(error) => Err(no_answer(error)),
             },
         }
+    }
+}
+
+/// Takes the control characters out of all texts of an answer, but for ends of lines.
+fn strip_controls(value: &mut Value) {
+    match value {
+        Value::String(text) => text.retain(|c| c == '\n' || !c.is_control()),
+        Value::Array(values) => values.iter_mut().for_each(strip_controls),
+        Value::Object(fields) => fields.values_mut().for_each(strip_controls),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_is_not_spoken_to() {
+        let mut answer: Value =
+            serde_json::from_str(r#"{"a": ["\u001b]0;evil\u0007", {"b": "two\nlines\u009b1m"}]}"#)
+                .unwrap();
+        strip_controls(&mut answer);
+        let wanted: Value =
+            serde_json::from_str(r#"{"a": ["]0;evil", {"b": "two\nlines1m"}]}"#).unwrap();
+        assert_eq!(answer, wanted);
     }
 }

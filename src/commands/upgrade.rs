@@ -14,6 +14,9 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, getuid};
 use pepd_admin::wire::{DaemonState, Status, Survival, Takeover};
+use pepd_sys::descriptors::close_all_on_exec;
+use pepd_sys::process::in_a_session_of_its_own;
+use procfs::ProcError;
 use procfs::process::Process;
 
 use crate::cli::{Target, UpgradeArgs};
@@ -35,6 +38,9 @@ const ANSWER: Duration = Duration::from_secs(20);
 
 /// The bytes of what it says that are passed on.
 const MOST_SAID: u64 = 16 * 1024;
+
+/// Where that program may look for others.
+const PROGRAMS: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// The pause between two questions.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -81,7 +87,9 @@ fn draining() -> Failure {
 }
 
 fn not_permitted() -> Failure {
-    Failure::not_permitted("only root, or the user that pepd was started as, may upgrade it")
+    Failure::not_permitted(
+        "only root may upgrade it, or the user that pepd was started as if it has the capabilities that pepd has",
+    )
 }
 
 /// The process that is to become another program.
@@ -116,7 +124,11 @@ impl Keeper {
         if !own.is_root() && status.ruid != own.as_raw() {
             return Err(not_permitted());
         }
-        let program = parent.exe().map_err(|error| unknown(&error))?;
+        let program = parent.exe().map_err(|error| match error {
+            // It has capabilities that this process lacks (proc_pid_exe(5)).
+            ProcError::PermissionDenied(_) => not_permitted(),
+            error => unknown(&error),
+        })?;
         Ok(Self {
             pid: Pid::from_raw(parent.pid()),
             user: (status.ruid, status.rgid),
@@ -176,7 +188,8 @@ fn takes_over(target: &Target, layout: u64) -> Result {
 /// Asks the program that is to take over whether it can: it says why not by itself.
 ///
 /// It runs as the keeper's user, as it will if it takes over: which program that is, whoever has that
-/// user's rights may choose, and is to gain nothing by it, nor by a terminal that is root's.
+/// user's rights may choose, and is to gain nothing by it. So it has nothing else of this process: no terminal,
+/// no descriptor, no variable but PATH, and not its directory.
 fn ask(keeper: &Keeper, layout: u64, config: Option<&Path>) -> Result {
     let name = keeper.program.display();
     let mut program = Command::new(&keeper.program);
@@ -186,8 +199,15 @@ fn ask(keeper: &Keeper, layout: u64, config: Option<&Path>) -> Result {
     }
     program.args(["upgrade", "--takes-over", &layout.to_string()]);
     if let Some(config) = config {
-        program.arg("-c").arg(config);
+        // As seen from here.
+        let config = std::path::absolute(config);
+        program
+            .arg("-c")
+            .arg(config.map_err(|error| Failure::internal("find the file", error))?);
     }
+    program.env_clear().env("PATH", PROGRAMS).current_dir("/");
+    in_a_session_of_its_own(&mut program);
+    close_all_on_exec().map_err(|error| Failure::internal("keep descriptors back", error))?;
     match answer(&mut program) {
         Ok(Some((status, said))) if status.success() => {
             let promise = promise(layout);
@@ -220,8 +240,7 @@ fn answer(program: &mut Command) -> io::Result<Option<(ExitStatus, String)>> {
     let (mut said, mut complaint) = (memory()?, memory()?);
     program.stdin(Stdio::null()).stdout(said.try_clone()?);
     program.stderr(complaint.try_clone()?);
-    // What it starts itself is to end with it.
-    let mut child = program.process_group(0).spawn()?;
+    let mut child = program.spawn()?;
     loop {
         if let Some(status) = child.try_wait()? {
             complaint.rewind()?;
@@ -230,7 +249,7 @@ fn answer(program: &mut Command) -> io::Result<Option<(ExitStatus, String)>> {
             return Ok(Some((status, text(said))));
         }
         if begun.elapsed() >= ANSWER {
-            // It is not reaped yet, so its number is its own.
+            // With what it has started. It is not reaped yet, so its number is its own.
             if let Ok(group) = i32::try_from(child.id()) {
                 killpg(Pid::from_raw(group), Signal::SIGKILL)?;
             }

@@ -88,7 +88,9 @@ pub(super) async fn install_beside(
             let since = *asked_to_end.get_or_insert_with(Instant::now);
             let is_over = since.elapsed() >= wanted.config.node.drain || requests.is_urgent();
             if is_over || relay.admission().live() == 0 {
-                // What is to be removed cannot be: `pepd down` does it once that works.
+                tracing::warn!(
+                    "what there is of pepd in the kernel stays: `pepd down` removes it once that works"
+                );
                 notifier.stopping(Duration::ZERO);
                 return Err(failure);
             }

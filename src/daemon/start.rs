@@ -1,5 +1,6 @@
 //! From the configuration to a daemon that splits connections.
 
+use std::io;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
@@ -31,6 +32,7 @@ use crate::daemon::status_view::{Sources, StatusView};
 use crate::daemon::systemd::Notifier;
 use crate::daemon::{Daemon, Made, Privileged, Survival, drain, prepare};
 use crate::exit::{Failure, Result};
+use crate::keeper;
 use crate::keeper::board::Board;
 
 impl Daemon {
@@ -166,7 +168,9 @@ fn share_out(
 }
 
 fn requests() -> Result<Requests> {
-    let signals = Signals::new().map_err(|error| Failure::internal("signals", error))?;
+    let failed = |error: io::Error| Failure::internal("signals", error);
+    let signals = Signals::new().map_err(failed)?;
+    keeper::hear_hangup().map_err(|error| failed(error.into()))?;
     Ok(Requests::new(signals))
 }
 

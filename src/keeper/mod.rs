@@ -14,7 +14,7 @@ use std::os::fd::BorrowedFd;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use nix::sys::prctl::{set_child_subreaper, set_pdeathsig};
+use nix::sys::prctl::{set_child_subreaper, set_name, set_pdeathsig};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, sigprocmask};
 use nix::unistd::{Pid, getpid, getppid, setpgid};
 use pepd_sys::process::clone_sharing_descriptors;
@@ -58,6 +58,8 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         mut former,
         mut started,
     } = upgrade::take_over(args)?;
+    // Of a program that was executed by its descriptor the kernel has that number for a name.
+    set_name(c"pepd").map_err(|error| Failure::internal("name the process", error))?;
     let usual_signals = usual_signals(args.board.is_some())?;
     // What the daemon has started, and cannot see the end of, is the keeper's to end.
     set_child_subreaper(true).map_err(|error| Failure::internal("adopt processes", error))?;
@@ -184,15 +186,24 @@ fn usual_signals(before: bool) -> Result<SigSet> {
     Ok(usual)
 }
 
-/// Makes a new process the daemon's: with the usual signals, not in the group that a terminal's
-/// signals go to, which come by the keeper, and not without it.
+/// Makes a new process the daemon's: with the usual signals, but for that of a reload, which waits until it
+/// is heard ([`hear_hangup`]) and would end the process before; not in the group that a terminal's signals go
+/// to, which come by the keeper, and not without it.
 fn begin_child(keeper: Pid, usual_signals: &SigSet) -> Result {
-    sigprocmask(SigmaskHow::SIG_SETMASK, Some(usual_signals), None)
+    let mut signals = *usual_signals;
+    signals.add(Signal::SIGHUP);
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&signals), None)
         .map_err(|error| Failure::internal("unblock signals", error))?;
     setpgid(Pid::from_raw(0), Pid::from_raw(0))
         .map_err(|error| Failure::internal("make a process group", error))?;
     die_first();
     end_with(keeper)
+}
+
+/// Has the daemon's process, whose main thread this is, take the signal of a reload from now on.
+pub fn hear_hangup() -> nix::Result<()> {
+    let hangup: SigSet = [Signal::SIGHUP].into_iter().collect();
+    sigprocmask(SigmaskHow::SIG_UNBLOCK, Some(&hangup), None)
 }
 
 /// Has the kernel, where memory runs out, end this process rather than the keeper, without which no

@@ -4,16 +4,17 @@
 //! then. So all of them are marked so for a moment, connections with the rest, and the board with
 //! them, by which the new program finds everything.
 
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::File as OpenFile;
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd as _, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use nix::fcntl::OFlag;
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::unistd::execv;
 use pepd_sys::descriptors::{self, Left};
 
 use super::board::Board;
@@ -119,27 +120,31 @@ fn execute(
     (board, started): (&Board, Option<&str>),
     former: Option<RawFd>,
 ) -> io::Error {
-    let mut program = Command::new(path);
-    program.arg0("pepd").args(["run", "-c"]).arg(&file.path);
+    let mut args: Vec<OsString> = ["pepd", "run", "-c"].map(OsString::from).into();
+    args.push(file.path.clone().into());
     if let Some(node) = &file.node {
-        program.args(["--node", node]);
+        args.extend(["--node".into(), node.into()]);
     }
-    program.arg(format!("--board={}", board.as_fd().as_raw_fd()));
-    if let Some(former) = former {
-        program.arg(format!("--former={former}"));
-    }
+    args.push(format!("--board={}", board.as_fd().as_raw_fd()).into());
+    args.extend(former.map(|former| format!("--former={former}").into()));
     match started.map(write_text).transpose() {
-        Ok(Some(started)) => _ = program.arg(format!("--started={started}")),
-        Ok(None) => {}
+        Ok(started) => args.extend(started.map(|it| format!("--started={it}").into())),
         Err(error) => return error,
     }
+    let text = |text: &OsStr| CString::new(text.as_bytes());
+    let args: std::result::Result<Vec<CString>, _> = args.iter().map(|arg| text(arg)).collect();
+    let (path, args) = match (text(path.as_os_str()), args) {
+        (Ok(path), Ok(args)) => (path, args),
+        (Err(error), _) | (_, Err(error)) => return error.into(),
+    };
     if let Err(error) = descriptors::keep_all_on_exec() {
         return error;
     }
-    let error = program.exec();
+    // Not std's: where a file is no program that has execvp(3) a shell read it, and this process were gone.
+    let Err(error) = execv(&path, &args);
     // Programs that are started later are to have none of them.
     match descriptors::close_all_on_exec() {
-        Ok(()) => error,
+        Ok(()) => error.into(),
         Err(worse) => worse,
     }
 }

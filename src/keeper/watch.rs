@@ -12,7 +12,7 @@ use super::SIGNALS;
 use super::board::{Board, Stage};
 use super::upgrade::Former;
 use crate::exit::{Failure, Result};
-use crate::ui::output::eprint;
+use crate::ui::output::eprint_in_time;
 
 /// How long the keeper waits for a signal before it looks whether the daemon does anything.
 const TICK: Duration = Duration::from_secs(1);
@@ -75,8 +75,8 @@ pub(super) fn watch(
         match signal {
             Some(Signal::SIGCHLD) => {}
             Some(Signal::SIGUSR2) if !may_be_replaced(board) => {
-                eprint(
-                    "pepd: asked for an upgrade, and does none: the daemon is not up, or is ending",
+                eprint_in_time(
+                    "pepd: asked for an upgrade, and does none: a daemon is just starting, or ends",
                 );
             }
             Some(Signal::SIGUSR2) => {

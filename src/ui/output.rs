@@ -3,6 +3,9 @@
 use std::env;
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd as _;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::exit::{Failure, Result};
 
@@ -18,6 +21,17 @@ pub fn print(text: &[u8]) -> Result {
 /// would panic.
 pub fn eprint(text: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// The same for who may not wait: where nobody has read what was written before, as from a pipe that is full,
+/// the line is lost.
+pub fn eprint_in_time(text: impl fmt::Display) {
+    let stderr = io::stderr();
+    let mut writable = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
+    // A pipe is writable where a line has room (PIPE_BUF, pipe(7)).
+    if poll(&mut writable, PollTimeout::ZERO).is_ok_and(|ready| ready > 0) {
+        eprint(text);
+    }
 }
 
 /// Writes why the process ends to standard error; gives the code that it is to end with.

@@ -2,7 +2,9 @@
 //! are waited for.
 
 use std::io;
+use std::os::unix::process::CommandExt as _;
 use std::panic::{self, AssertUnwindSafe};
+use std::process::Command;
 use std::ptr;
 use std::time::Duration;
 
@@ -18,6 +20,15 @@ const GUARD: usize = 64 << 10;
 
 /// The exit code of a process that has ended by a panic: that of Rust's own.
 const PANICKED: i32 = 101;
+
+/// Has a program begin a session of its own (setsid(2)): in a process group that is its own as well, and with no
+/// terminal that it could write to, or put words into.
+pub fn in_a_session_of_its_own(program: &mut Command) -> &mut Command {
+    // SAFETY: it touches no memory.
+    let begin = || check(unsafe { libc::setsid() }).map(drop);
+    // SAFETY: between fork and exec it makes one system call, and allocates nothing.
+    unsafe { program.pre_exec(begin) }
+}
 
 /// Makes another process as fork(2) does, but for the table of descriptors, which both have together
 /// (CLONE_FILES, clone(2)): what the child opens stays open when the child ends, however it ends, for

@@ -3,6 +3,8 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 use anyhow::Result;
 use pepd_testbed::{Family, Process, Stage, require, run, wait_until};
@@ -43,14 +45,24 @@ fn what_does_not_answer_as_pepd_does_is_exit_69() -> Result<()> {
         b"HTTP/1.1 500 Oops\r\ncontent-length: 4\r\n\r\noops",
         b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{\"api\":",
     ];
+    listener.set_nonblocking(true)?;
     for answer in answers {
+        let over = AtomicBool::new(false);
         let asked = std::thread::scope(|scope| {
+            // Whoever hangs up is asked again, for a while.
             scope.spawn(|| {
-                let (mut stream, _) = listener.accept().unwrap();
-                let _ = stream.read(&mut [0; 1000]);
-                let _ = stream.write_all(answer);
+                while !over.load(Relaxed) {
+                    let Ok((mut stream, _)) = listener.accept() else {
+                        std::thread::park_timeout(Duration::from_millis(5));
+                        continue;
+                    };
+                    let _ = stream.read(&mut [0; 1000]);
+                    let _ = stream.write_all(answer);
+                }
             });
-            place.ask(&["status"])
+            let asked = place.ask(&["status"]);
+            over.store(true, Relaxed);
+            asked
         })?;
         assert_eq!(asked.status.code(), Some(69), "{asked:?}");
         assert_eq!(asked.stderr.lines().count(), 1, "{asked:?}");

@@ -101,13 +101,13 @@ fn they_follow_the_hosts_routes() -> Result<()> {
     stage.finish()
 }
 
-/// A short leg to the client, and 100 ms to the server, of which the far link's queue has room for so many
-/// packets; both learn what their connections may begin with.
-fn learning(queue: u64) -> Result<(World, String)> {
+/// A short leg to the client, and one of such a round trip to the server, of which the far link's queue has room for
+/// so many packets; both learn what their connections may begin with.
+fn learning(rtt: Duration, queue: u64) -> Result<(World, String)> {
     let near = Shape::new(Duration::from_millis(1), Rate::mbit(1000));
     let far = Shape {
         queue: QueueLimit::Packets(queue),
-        ..Shape::new(Duration::from_millis(50), Rate::mbit(50))
+        ..Shape::new(rtt / 2, Rate::mbit(50))
     };
     let world = World::emulated(near, far)?;
     let auto = |control: &str| {
@@ -154,7 +154,7 @@ fn told(world: &World, family: Family) -> Result<Option<Value>> {
 #[rstest]
 fn auto_follows_what_is_carried(#[values(Family::V4, Family::V6)] family: Family) -> Result<()> {
     require!(root, program("ss"));
-    let (world, config) = learning(1000)?;
+    let (world, config) = learning(Duration::from_millis(100), 1000)?;
     let before = world.kernel_state()?;
     let mut daemon = Pepd::start(PEPD, world.hb(), &config)?;
     ensure!(
@@ -208,7 +208,8 @@ fn auto_follows_what_is_carried(#[values(Family::V4, Family::V6)] family: Family
 #[test]
 fn auto_goes_back_where_too_much_is_lost() -> Result<()> {
     require!(root, program("ss"));
-    let (world, config) = learning(14)?;
+    // So long that a busy machine, too, looks at a first window before the fourth is sent.
+    let (world, config) = learning(Duration::from_millis(600), 14)?;
     let daemon = Pepd::start(PEPD, world.hb(), &config)?;
     wait_until(LIMIT, "too much was lost", || {
         let pair = world.pair(Family::V4).unwrap();

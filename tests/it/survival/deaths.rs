@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use nix::mount::{MsFlags, mount, umount};
@@ -252,6 +254,27 @@ fn whoever_is_not_up_yet_drains_too() -> Result<()> {
     let (status, log) = pepd.wait()?;
     ensure!(status.code() == Some(0), "{status}: {log}");
     Ok(())
+}
+
+/// A reload that is asked for while another one begins does not end that.
+#[test]
+fn a_reload_waits_until_it_is_up() -> Result<()> {
+    require!(root);
+    let mut stage = Stage::open(Via::Pepd, PEPD)?;
+    let pair = stage.world.pair(Family::V4)?;
+    for _ in 0..6 {
+        kill(stage.pepd()?.daemon()?, Signal::SIGKILL)?;
+        // The keeper takes the next one at once, at whatever instruction that is.
+        for _ in 0..50 {
+            stage.pepd()?.signal(Signal::SIGHUP)?;
+            thread::park_timeout(Duration::from_millis(1));
+        }
+        stage.pepd()?.says("READY=1")?;
+        pair.exchange(10_000)?;
+    }
+    let log = stage.pepd()?.log();
+    ensure!(!log.contains("SIGHUP"), "{log}");
+    stage.finish()
 }
 
 /// Who asks meanwhile is answered by the next one.

@@ -1,10 +1,12 @@
 //! Another program takes over, and no connection is lost; or it cannot, and the old one goes on.
 
 use std::fs;
+use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::Signal;
 use pepd_testbed::{Family, Finished, Pepd, Stage, World, install, require, run, wait_until};
 use tempfile::TempDir;
@@ -117,11 +119,49 @@ fn where_it_cannot_the_old_one_goes_on() -> Result<()> {
     let missing = it.upgrade()?;
     ensure!(missing.status.code() == Some(69), "{missing:?}");
     pair.exchange(10_000)?;
+    // One that is no program any more once it has answered: it is executed by nobody else.
+    it.put_script(&format!(
+        "{PEPD} \"$@\"; said=$?; : >empty; chmod 755 empty; mv empty {}; exit $said",
+        it.program().display()
+    ))?;
+    let failed = it.upgrade()?;
+    ensure!(failed.status.code() == Some(70), "{failed:?}");
+    pair.exchange(10_000)?;
+    fs::remove_file(it.program())?;
     // None, and nobody has asked.
     it.stage.pepd()?.signal(Signal::SIGUSR2)?;
     it.stage.pepd()?.says("READY=1")?;
     pair.exchange(10_000)?;
     await_line(&it.stage, "an upgrade failed")?;
+    it.stage.finish()
+}
+
+/// Whoever may choose which program is asked gains nothing of root's by it.
+#[test]
+fn what_is_asked_has_nothing_of_whoever_asks() -> Result<()> {
+    require!(root);
+    let it = Installed::start()?;
+    it.stage.world.pair(Family::V4)?.exchange(10_000)?;
+    let found = it.directory.path().join("found");
+    it.put_script(&format!(
+        "{{ pwd; tr '\\0' '\\n' </proc/$$/environ; cut -d' ' -f6 /proc/$$/stat; echo $$; ls /proc/$$/fd; }} >{}",
+        found.display()
+    ))?;
+    let secret = fs::File::open("/etc/passwd")?;
+    fcntl(&secret, FcntlArg::F_SETFD(FdFlag::empty()))?;
+    let mut command = Command::new(PEPD);
+    command.env("SECRET", "x").args(["upgrade", "--socket"]);
+    let refused = run(command.arg(it.stage.world.admin_socket()), LIMIT)?;
+    ensure!(refused.status.code() == Some(69), "{refused:?}");
+    let found = fs::read_to_string(found)?;
+    let mut lines = found.lines();
+    ensure!(lines.next() == Some("/"), "{found}");
+    ensure!(!found.contains("SECRET"), "{found}");
+    let lines: Vec<_> = lines.skip_while(|line| line.contains('=')).collect();
+    // Its session is its own, and so are its descriptors: a shell has its script, and one for what it writes to.
+    ensure!(lines[0] == lines[1], "{found}");
+    let secret = secret.as_raw_fd().to_string();
+    ensure!(!lines[2..].contains(&&*secret), "{found}");
     it.stage.finish()
 }
 
