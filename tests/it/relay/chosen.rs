@@ -132,10 +132,13 @@ fn clients_get_what_is_chosen() -> Result<()> {
     ensure!(control(&world, &pair.client)? == "cubic");
     // Without a word in the file, and back: what is chosen stays, and connections go on.
     daemon.reload(&format!("{}{}", World::config(), world.admin()))?;
-    ensure!(chosen(&world, "lan").is_err());
+    wait_until(LIMIT, "nothing is told", || chosen(&world, "lan").is_err())?;
     pair.exchange(100_000)?;
     daemon.reload(&format!("{}{}", config(), world.admin()))?;
-    ensure!(chosen(&world, "lan")?["congestion"] == "cubic");
+    // What is asked within a moment has the same answer.
+    wait_until(LIMIT, "it is told again", || {
+        chosen(&world, "lan").is_ok_and(|it| it["congestion"] == "cubic")
+    })?;
     pair.exchange(100_000)?;
     let (status, log) = daemon.stop()?;
     ensure!(status.success(), "{log}");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use pepd_testbed::link::{QueueLimit, Rate, Shape};
+use pepd_testbed::link::{Loss, Rate, Shape};
 use pepd_testbed::{Family, Netns, Pepd, Stage, Via, World, ask, require, wait_until};
 use rstest::rstest;
 use serde_json::Value;
@@ -101,22 +101,18 @@ fn they_follow_the_hosts_routes() -> Result<()> {
     stage.finish()
 }
 
-/// A short leg to the client, and one of such a round trip to the server, of which the far link's queue has room for
-/// so many packets; both learn what their connections may begin with.
-fn learning(rtt: Duration, queue: u64) -> Result<(World, String)> {
+/// A short leg to the client, and 100 ms to the server, of which such a share of packets is lost; both learn what their
+/// connections may begin with, and the one to the server has such a control.
+fn learning(lost: f64, control: &str) -> Result<(World, String)> {
     let near = Shape::new(Duration::from_millis(1), Rate::mbit(1000));
     let far = Shape {
-        queue: QueueLimit::Packets(queue),
-        ..Shape::new(rtt / 2, Rate::mbit(50))
+        loss: Loss::independent(lost),
+        ..Shape::new(Duration::from_millis(50), Rate::mbit(50))
     };
     let world = World::emulated(near, far)?;
-    let auto = |control: &str| {
-        let line = format!("congestion = \"{control}\"\n");
-        (line.clone(), format!("{line}initial_window = \"auto\"\n"))
-    };
-    let ((reno, with_reno), (cubic, with_cubic)) = (auto("reno"), auto("cubic"));
-    let config = World::config().replace(&reno, &with_reno);
-    let config = config.replace(&cubic, &with_cubic);
+    let auto = |control: &str| format!("congestion = \"{control}\"\ninitial_window = \"auto\"");
+    let config = World::config().replace("congestion = \"reno\"", &auto("reno"));
+    let config = config.replace("congestion = \"cubic\"", &auto(control));
     let config = format!("{config}{}", world.admin());
     Ok((world, config))
 }
@@ -154,7 +150,7 @@ fn told(world: &World, family: Family) -> Result<Option<Value>> {
 #[rstest]
 fn auto_follows_what_is_carried(#[values(Family::V4, Family::V6)] family: Family) -> Result<()> {
     require!(root, program("ss"));
-    let (world, config) = learning(Duration::from_millis(100), 1000)?;
+    let (world, config) = learning(0.0, "cubic")?;
     let before = world.kernel_state()?;
     let mut daemon = Pepd::start(PEPD, world.hb(), &config)?;
     ensure!(
@@ -204,12 +200,11 @@ fn auto_follows_what_is_carried(#[values(Family::V4, Family::V6)] family: Family
     Ok(())
 }
 
-/// A queue that has no room for more than a few packets at once: it is found out, and not tried again.
+/// Where a tenth is lost of what comes first: it is found out, and more is not tried again.
 #[test]
 fn auto_goes_back_where_too_much_is_lost() -> Result<()> {
     require!(root, program("ss"));
-    // So long that a busy machine, too, looks at a first window before the fourth is sent.
-    let (world, config) = learning(Duration::from_millis(600), 14)?;
+    let (world, config) = learning(0.1, "bbr")?;
     let daemon = Pepd::start(PEPD, world.hb(), &config)?;
     wait_until(LIMIT, "too much was lost", || {
         let pair = world.pair(Family::V4).unwrap();

@@ -36,18 +36,3 @@ pub enum WindowReason {
     /// Of more than this too much was lost.
     Loss,
 }
-
-impl WindowReason {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Kernel, Self::Rate, Self::Trial, Self::Loss];
-
-    /// Gives its name, as in JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Kernel => "kernel",
-            Self::Rate => "rate",
-            Self::Trial => "trial",
-            Self::Loss => "loss",
-        }
-    }
-}

@@ -43,21 +43,6 @@ pub enum Why {
     Loss,
 }
 
-impl Why {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Kernel, Self::Rate, Self::Trial, Self::Loss];
-
-    /// Gives its name, as in JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Kernel => "kernel",
-            Self::Rate => "rate",
-            Self::Trial => "trial",
-            Self::Loss => "loss",
-        }
-    }
-}
-
 /// What is known of one place.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Learned {
