@@ -42,6 +42,8 @@ pub struct TcpInfo {
     pub lost: u32,
     /// Retransmission timeouts in a row, without anything acknowledged in between.
     pub timeouts: u8,
+    /// Probes in a row that were not answered: of an idle connection, or of a window that is shut.
+    pub probes: u8,
     /// The times that the retransmission timer, or that of window probes, has been doubled.
     pub backoff: u8,
     /// The time since data was sent last, or since it has connected if none was yet, in whole milliseconds;
@@ -151,6 +153,7 @@ impl Fields<'_> {
             unacked: self.u32(24)?,
             lost: self.u32(32)?,
             timeouts: self.u8(2)?,
+            probes: self.u8(3)?,
             backoff: self.u8(4)?,
             since_sending: Duration::from_millis(self.u32(44)?.into()),
             since_data: Duration::from_millis(self.u32(52)?.into()),

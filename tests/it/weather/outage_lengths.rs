@@ -157,7 +157,8 @@ fn nothing_is_lost_whatever_is_gone_and_however_long(
     }
     let (silent, busy) = pairs.split_last().context("pairs")?;
     carry_all(&world, busy, gone.legs(), length, &socket).with_context(|| daemon.log())?;
-    silent.exchange(LITTLE)?;
+    let said = silent.exchange(LITTLE);
+    said.with_context(|| format!("who was silent: {}", daemon.log()))?;
     // Who comes afterwards is served as ever.
     world.pair(family)?.exchange(LITTLE)?;
     let (status, log) = daemon.stop()?;

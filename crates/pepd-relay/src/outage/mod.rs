@@ -285,12 +285,16 @@ fn rate(shared: &Shared, leg: &str, delivery_rate: u64) -> u64 {
 }
 
 /// Gives each its user timeout back, once something has been acknowledged again, or that time has
-/// passed with the link up: earlier the kernel would count the outage, and give it up.
+/// passed with the link up: earlier the kernel would count the outage, and give it up. Without one it would
+/// count the probes of an idle one that the outage has swallowed, and end it with the next.
 async fn recover(shared: &Shared, leg: &str, mut legs: Vec<LiveLeg>, up_since: Instant) {
     while !legs.is_empty() {
         let settings = shared.settings.load_full();
-        let user_timeout = settings.leg_named(leg).and_then(|leg| leg.user_timeout);
-        let patience = user_timeout.unwrap_or_default();
+        let of_leg = settings.leg_named(leg);
+        let user_timeout = of_leg.and_then(|leg| leg.user_timeout);
+        // Within twice that an idle one has been probed again, and has answered.
+        let probed = of_leg.map_or(Duration::ZERO, |leg| 2 * leg.keepalive.interval);
+        let patience = user_timeout.unwrap_or_default().max(probed);
         legs.retain(|live| {
             let waits = is_waiting(live) && up_since.elapsed() < patience;
             if !waits {
@@ -302,9 +306,9 @@ async fn recover(shared: &Shared, leg: &str, mut legs: Vec<LiveLeg>, up_since: I
     }
 }
 
-/// Returns whether what it has sent has not been acknowledged since the last timeout.
+/// Returns whether what it has sent, or what has probed it, has not been acknowledged since the last timeout.
 fn is_waiting(live: &LiveLeg) -> bool {
-    info(live).is_some_and(|info| info.timeouts > 0)
+    info(live).is_some_and(|info| info.timeouts > 0 || info.probes > 0)
 }
 
 /// Returns the figures of a leg's socket, while it is open.
