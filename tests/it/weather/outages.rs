@@ -400,3 +400,31 @@ fn who_connects_meanwhile_is_refused_or_routed_if_that_is_asked_for(
     assert!(world.probe(family)?.1);
     stage.finish()
 }
+
+/// Who says nothing during an outage, and is probed in vain more often than would end a connection, is there
+/// afterwards.
+#[rstest]
+fn who_is_probed_in_vain_meanwhile_is_not_given_up_afterwards(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root, program("nft"), program("ss"));
+    let stage = open(
+        Via::Pepd,
+        "keepalive = { idle = \"1s\", interval = \"1s\", count = 2 }\n",
+    )?;
+    let pair = stage.world.pair(family)?;
+    pair.exchange(10_000)?;
+    tell(&stage, "wan gone")?;
+    Side::Server.lose(&stage.world)?;
+    let probes = || {
+        let timer = timer(&stage.world, &pair.client, Side::Server).ok()??;
+        (timer.kind == "keepalive").then_some(timer.doublings)
+    };
+    wait_until(LIMIT, "more probes than would do", || probes() > Some(3))?;
+    Side::Server.restore(&stage.world)?;
+    tell(&stage, "wan up")?;
+    // With the next one that is sent.
+    wait_until(LIMIT, "an answer", || probes() == Some(0))?;
+    pair.exchange(10_000)?;
+    stage.finish()
+}
