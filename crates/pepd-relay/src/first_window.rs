@@ -49,7 +49,10 @@ impl Place {
 
     /// Returns that of a connection's end, if it is learned what the leg to it may begin with.
     fn of(end: IpAddr, leg: &Leg, settings: &Settings) -> Option<Self> {
-        let (prefix, _) = settings.prefix_of(end).filter(|_| leg.learns_window)?;
+        if !leg.learns_window {
+            return None;
+        }
+        let (prefix, _) = settings.prefix_of(end)?;
         let [v4, v6] = NETWORK;
         let most = if end.is_ipv4() { v4 } else { v6 };
         let network = IpNet::new(end, most.max(prefix.prefix_len())).ok()?;
