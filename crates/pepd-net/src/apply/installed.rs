@@ -118,14 +118,14 @@ impl Installed {
     }
 
     /// Gives routes to networks within campuses the initial windows that were learned of them: these, and no
-    /// others. Tells whether that changed anything.
+    /// others.
     ///
     /// # Errors
     ///
     /// See [`RouteError`]. What was changed by then is set right by the next call, or by [`Installed::replace`].
-    pub async fn set_windows(&mut self, windows: BTreeMap<IpNet, u32>) -> Result<bool, RouteError> {
+    pub async fn set_windows(&mut self, windows: BTreeMap<IpNet, u32>) -> Result<(), RouteError> {
         if self.plan.request.windows == windows {
-            return Ok(false);
+            return Ok(());
         }
         let plan = self.plan.with_windows(windows);
         let routing = Routing::open()?;
@@ -135,7 +135,7 @@ impl Installed {
             routing.delete(item).await?;
         }
         self.plan = plan;
-        follow::sync(&routing, &self.plan).await.map(|_| true)
+        follow::sync(&routing, &self.plan).await.map(|_| ())
     }
 
     /// Gives the tunnels whose MTU the file leaves to their paths what those carry now, with what
