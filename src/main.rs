@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod cli;
+mod clock;
 mod commands;
 mod config_file;
 mod daemon;

@@ -3,6 +3,7 @@
 use pepd_admin::wire::{LinkReport, Status};
 
 use crate::cli::{LinkArgs, Target};
+use crate::clock::unix_time;
 use crate::commands::client::Client;
 use crate::commands::{endpoint, status};
 use crate::exit::{Failure, Result};
@@ -40,7 +41,7 @@ pub fn link(args: &LinkArgs) -> Result {
     let known = status.links.iter().find(|link| link.leg == args.leg);
     let state = known.map_or_else(
         || args.report.name().to_owned(),
-        |link| status::link_state(link, link.state.name(), status::now()),
+        |link| status::link_state(link, link.state.name(), unix_time()),
     );
     print(format!("{}: {state}\n", args.leg).as_bytes())
 }

@@ -3,8 +3,6 @@
 mod windows;
 mod worth;
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use pepd_admin::wire::{
     Alarm, AutoBuffers, BufferSum, ChosenControl, Confinement, FoundRate, GuardDrops, Held,
     LastReload, LegState, LimitUse, LinkState, PairDirection, PairLeg, PairSnapshot, PeerState,
@@ -12,6 +10,7 @@ use pepd_admin::wire::{
 };
 
 use crate::cli::AskArgs;
+use crate::clock::unix_time;
 use crate::commands::client::Client;
 use crate::commands::endpoint;
 use crate::exit::Result;
@@ -29,14 +28,7 @@ pub fn status(args: &AskArgs) -> Result {
         return print(&text);
     }
     let status: Status = client.get(endpoint::STATUS)?;
-    print(describe(&status, now(), table::width()).as_bytes())
-}
-
-/// Gives the time in seconds since the Unix epoch.
-pub fn now() -> f64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0.0, |now| now.as_secs_f64())
+    print(describe(&status, unix_time(), table::width()).as_bytes())
 }
 
 fn describe(status: &Status, now: f64, width: Option<u16>) -> String {

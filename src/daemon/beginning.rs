@@ -3,7 +3,6 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use pepd_admin::wire::Takeover;
 use pepd_relay::{
@@ -11,6 +10,7 @@ use pepd_relay::{
 };
 use pepd_telemetry::Counters;
 
+use crate::clock::unix_time;
 use crate::daemon::prepare::{self, Notes};
 use crate::exit::{Failure, Result};
 use crate::keeper::Death;
@@ -139,11 +139,10 @@ fn report(
             "the daemon's process has died, {death}; this one goes on"
         );
     }
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let takeover = Takeover {
         cause: death.name().to_owned(),
         why: death.to_string(),
-        time: now.unwrap_or_default().as_secs_f64(),
+        time: unix_time(),
         pause: pause.as_secs_f64(),
         connections: connections as u64,
         lost: lost.len() as u64,

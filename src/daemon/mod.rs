@@ -19,6 +19,7 @@ mod gate_keeper;
 mod health;
 mod holding;
 mod installing;
+mod latest;
 mod links;
 pub mod lock;
 pub mod log;

@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use pepd_admin::wire::{
     API_VERSION, AutoBuffers, CampusSnapshot, Confinement, CountedReason, DaemonState, Deaths,
@@ -15,6 +15,7 @@ use pepd_config::{Buffer, Config, Via};
 use pepd_relay::Observer;
 use pepd_telemetry::{Counters, LegSecondFacts};
 
+use crate::clock::unix_time;
 use crate::daemon::choosing::ChosenFigures;
 use crate::daemon::controls::{Finders, Names};
 use crate::daemon::fitness::Published;
@@ -166,12 +167,9 @@ impl StatusView {
 
     /// Has the status tell what has become of the last reload, as of now, and why if it was refused.
     pub fn set_reload(&self, state: ReloadState, reason: Option<&str>) {
-        let since = SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or_default();
         let last = LastReload {
             state,
-            since: since.as_secs_f64(),
+            since: unix_time(),
             reason: reason.map(str::to_owned),
         };
         *self.reload.write().unwrap_or_else(PoisonError::into_inner) = Some(last);

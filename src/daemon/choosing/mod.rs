@@ -4,8 +4,7 @@
 mod words;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use pepd_admin::wire::{ChosenControl as Shown, HistoryStep, LegHistoryPoint, LegState, RateLimit};
 use pepd_config::{Config, Congestion, Leg};
@@ -13,7 +12,9 @@ use pepd_model::control_choice::{Candidates, Change, Choice, Chosen, REST, Seen}
 use pepd_model::law::PAYLOAD;
 use pepd_relay::{ChosenControl, Observer};
 
+use crate::clock::unix_time;
 use crate::daemon::controls::Controls;
+use crate::daemon::latest::Latest;
 use crate::time_limit;
 
 /// The interval between two looks.
@@ -31,8 +32,7 @@ pub struct Choosing {
 }
 
 /// What is chosen, for whoever asks.
-#[derive(Debug, Clone, Default)]
-pub struct ChosenFigures(Arc<Mutex<Vec<Shown>>>);
+pub type ChosenFigures = Latest<Vec<Shown>>;
 
 #[derive(Debug)]
 struct OfLeg {
@@ -185,20 +185,6 @@ impl OfLeg {
     }
 }
 
-impl ChosenFigures {
-    fn set(&self, shown: Vec<Shown>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = shown;
-    }
-
-    /// Gives what is chosen.
-    pub fn get(&self) -> Vec<Shown> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-}
-
 fn is_chosen(leg: &Leg) -> bool {
     leg.congestion == Some(Congestion::Auto)
 }
@@ -227,11 +213,6 @@ fn seen(state: &LegState, points: &[LegHistoryPoint]) -> Seen {
         idle: loaded.map(|it| it.median - it.added),
         others: all > 0 && 2 * beside > all,
     }
-}
-
-fn unix_time() -> f64 {
-    let time = SystemTime::now().duration_since(UNIX_EPOCH);
-    time.unwrap_or_default().as_secs_f64()
 }
 
 #[cfg(test)]

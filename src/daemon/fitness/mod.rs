@@ -9,7 +9,7 @@ mod published;
 mod record;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use pepd_admin::wire::{Fit, LinkReport, LinkState, Liveness, PeerState};
 use pepd_config::{Config, Via, WhileGone};
@@ -19,6 +19,7 @@ use self::damper::Seen;
 pub use self::published::Published;
 pub use self::record::Trouble;
 use self::record::{CampusSight, Noted, Record, Sight, Use};
+use crate::clock::unix_time;
 use crate::daemon::links::LinkStates;
 use crate::daemon::peers::PeerStates;
 use crate::keeper::board::Board;
@@ -202,8 +203,7 @@ fn answers(peer: &PeerState) -> Seen {
 
 /// Tells whether a link has been back for so short a time that a peer behind it may not have answered.
 fn is_just_back(link: &LinkState) -> bool {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.unwrap_or_default().as_secs_f64();
+    let now = unix_time();
     link.since
         .is_some_and(|since| now - since < LINK_IS_BACK_FOR)
 }

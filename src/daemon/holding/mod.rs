@@ -20,6 +20,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use self::news::News;
 use self::thread::Thread;
+use crate::daemon::latest::Latest;
 use crate::daemon::wiring::HOLD_QUEUE;
 use crate::exit::{Failure, Result};
 
@@ -54,9 +55,8 @@ struct Told {
     news: News,
 }
 
-/// What is held, for whoever asks.
-#[derive(Debug, Clone, Default)]
-pub struct HeldFigures(Arc<Mutex<Option<Figures>>>);
+/// What is held, for whoever asks; none where no rule asks for it.
+pub type HeldFigures = Latest<Option<Held>>;
 
 /// What the thread is told.
 #[derive(Debug)]
@@ -192,24 +192,17 @@ impl Told {
     }
 }
 
-impl HeldFigures {
-    fn set(&self, figures: Option<Figures>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = figures;
-    }
-
-    /// Gives what is held; none where no rule asks for it.
-    pub fn get(&self) -> Option<Held> {
-        let figures = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        figures.map(|figures| Held {
-            connections: figures.flows as u64,
-            acks: figures.acks as u64,
-            packets: figures.packets as u64,
-            bytes: figures.bytes as u64,
-            acks_total: figures.acks_total,
-            parts_total: figures.parts_total,
-            packets_total: figures.packets_total,
-            repeated_total: figures.repeated_total,
-            beyond_total: figures.beyond_total,
-        })
+/// Says what is held, for whoever asks.
+fn held(figures: Figures) -> Held {
+    Held {
+        connections: figures.flows as u64,
+        acks: figures.acks as u64,
+        packets: figures.packets as u64,
+        bytes: figures.bytes as u64,
+        acks_total: figures.acks_total,
+        parts_total: figures.parts_total,
+        packets_total: figures.packets_total,
+        repeated_total: figures.repeated_total,
+        beyond_total: figures.beyond_total,
     }
 }

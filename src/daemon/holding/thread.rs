@@ -19,7 +19,7 @@ use tokio::io::Interest;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::sleep_until;
 
-use super::{HeldFigures, HoldTeller, Opened, Order};
+use super::{HeldFigures, HoldTeller, Opened, Order, held};
 use crate::daemon::ticks;
 
 /// Gives what is held at most. A receiver has room for 6 MiB if its host's limits are Linux's own
@@ -162,7 +162,7 @@ impl Work {
     }
 
     fn show(&self) {
-        self.figures.set(Some(self.holder.figures()));
+        self.figures.set(Some(held(self.holder.figures())));
     }
 
     /// Reads some packets; returns whether there are no more.

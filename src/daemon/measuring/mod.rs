@@ -6,7 +6,6 @@ mod chooser;
 mod thread;
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use pepd_admin::wire::Worth;
 use pepd_config::Config;
@@ -15,6 +14,7 @@ use pepd_sys::nflog::Log;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use self::thread::Thread;
+use crate::daemon::latest::Latest;
 use crate::daemon::wiring::MEASURE_GROUP;
 use crate::exit::{Failure, Result};
 
@@ -25,9 +25,8 @@ pub struct Measuring {
     figures: WorthFigures,
 }
 
-/// What splitting is worth, for whoever asks.
-#[derive(Debug, Clone, Default)]
-pub struct WorthFigures(Arc<Mutex<Option<Worth>>>);
+/// What splitting is worth, for whoever asks; none where nothing is measured.
+pub type WorthFigures = Latest<Option<Worth>>;
 
 /// What the thread is told.
 #[derive(Debug)]
@@ -100,20 +99,6 @@ impl Measuring {
 impl Drop for Measuring {
     fn drop(&mut self) {
         self.end();
-    }
-}
-
-impl WorthFigures {
-    fn set(&self, worth: Option<Worth>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = worth;
-    }
-
-    /// Gives what was found; none where nothing is measured.
-    pub fn get(&self) -> Option<Worth> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
     }
 }
 
