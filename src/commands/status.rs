@@ -445,13 +445,19 @@ fn told_by(link: &LinkState) -> String {
 
 /// Lists what the tunnels' guards have dropped, if they have.
 fn guards(guards: &[GuardDrops], width: Option<u16>) -> String {
-    let dropping = || guards.iter().filter(|guard| guard.packets > 0);
+    let has_dropped = |guard: &&GuardDrops| guard.packets + guard.unreachable > 0;
+    let dropping = || guards.iter().filter(has_dropped);
     if dropping().next().is_none() {
         return String::new();
     }
     let mut table = table::table(
-        &["DROPPED OUT OF TUNNEL", "PACKETS", "BYTES"],
-        &[1, 2],
+        &[
+            "DROPPED OUT OF TUNNEL",
+            "PACKETS",
+            "BYTES",
+            "SAID UNREACHABLE",
+        ],
+        &[1, 2, 3],
         &[],
         width,
     );
@@ -463,6 +469,7 @@ fn guards(guards: &[GuardDrops], width: Option<u16>) -> String {
                 .unwrap_or_else(|| "(from no peer)".to_owned()),
             format::count(guard.packets),
             format::bytes(guard.bytes),
+            format::count(guard.unreachable),
         ]);
     }
     table::text(&table)

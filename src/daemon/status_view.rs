@@ -192,6 +192,7 @@ impl StatusView {
             peer: guard.peer.clone(),
             packets: guard.packets,
             bytes: guard.bytes,
+            unreachable: guard.unreachable,
         });
         (routed.collect(), guards.collect())
     }

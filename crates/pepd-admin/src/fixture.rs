@@ -388,6 +388,7 @@ fn guards() -> Vec<GuardDrops> {
         peer: peer.map(str::to_owned),
         packets,
         bytes,
+        unreachable: if peer.is_some() { 3 } else { 0 },
     };
     vec![drops(Some("hb-i"), 12, 1008), drops(None, 0, 0)]
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::nft::names::{GUARD, STRANGERS, UNSPLIT};
+use crate::nft::names::{GUARD, STRANGERS, UNREACHABLE, UNSPLIT};
 
 /// The table's counters, since the daemon's start.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -33,6 +33,8 @@ pub struct Guard {
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// ICMP errors that said that the peer cannot be reached.
+    pub unreachable: u64,
 }
 
 impl Counts {
@@ -51,10 +53,16 @@ impl Counts {
                 None if *name == STRANGERS => None,
                 None => return None,
             };
+            let errors = |peer: &String| counters.get(format!("{UNREACHABLE}{peer}").as_str());
+            let unreachable = peer
+                .as_ref()
+                .and_then(errors)
+                .map_or(0, |&(packets, _)| packets);
             Some(Guard {
                 peer,
                 packets,
                 bytes,
+                unreachable,
             })
         });
         Self {

@@ -1,6 +1,11 @@
 //! What comes out of a tunnel, or to its end, and does not belong there.
 
-use anyhow::{Context, Result};
+use std::net::IpAddr;
+
+use anyhow::{Context, Result, bail};
+use pepd_packet::checksum::Checksum;
+use pepd_packet::{Protocol, ip};
+use pepd_testbed::forge::Forger;
 use pepd_testbed::traffic::Pair;
 use pepd_testbed::{Family, Fleet, Netns, Process, require, wait_until};
 use rstest::rstest;
@@ -102,6 +107,17 @@ table inet watch {
 }
 END";
 
+/// Counts the errors that come, before anything looks at them.
+const ERRORS: &str = "nft -f - <<END
+table inet watch {
+    counter told { }
+    chain early {
+        type filter hook prerouting priority -1000;
+        icmp type { destination-unreachable, time-exceeded } counter name told
+    }
+}
+END";
+
 #[rstest]
 fn a_forged_peer_comes_from_the_wrong_side(
     #[values(Family::V4, Family::V6)] outer: Family,
@@ -143,5 +159,78 @@ fn a_forged_peer_comes_from_the_wrong_side(
     forge(&running.fleet, outer)?;
     assert_eq!(through(&running.fleet)?, 2);
     assert_eq!(dropped(&running.fleet)?, 2);
+    running.finish()
+}
+
+/// Makes an ICMP error about a packet of a tunnel between these ends, as a router on the way would send it, which
+/// quotes so much of what was in it.
+fn error_about(
+    (kind, code): (u8, u8),
+    [own, peer]: [IpAddr; 2],
+    inner: Family,
+    quoted: usize,
+) -> Result<Vec<u8>> {
+    let [IpAddr::V4(own), IpAddr::V4(peer)] = [own, peer] else {
+        bail!("IPv4 only");
+    };
+    // IPv4 in IPv4, or IPv6 in it.
+    let (protocol, first) = match inner {
+        Family::V4 => (4, 0x45),
+        Family::V6 => (41, 0x60),
+    };
+    let mut message = vec![kind, code, 0, 0, 0, 0, 0, 0];
+    message.extend(ip::in_ipv4(
+        own,
+        peer,
+        Protocol(protocol),
+        &vec![first; quoted],
+    ));
+    let sum = Checksum::of(&message).value();
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+    Ok(ip::in_ipv4(peer, own, Protocol::ICMP, &message))
+}
+
+/// Who says that a peer cannot be reached is not believed: nothing in such a message is a secret, and the kernel
+/// would fail connections that are being established through the tunnel.
+#[rstest]
+fn a_peer_is_not_unreachable_because_somebody_says_so(
+    #[values(Family::V4, Family::V6)] inner: Family,
+) -> Result<()> {
+    require!(root, tunnels, guest, program("nft"), program("tc"));
+    let running = Running::start(Fleet::chain()?, Family::V4, &Family::BOTH)?;
+    let fleet = &running.fleet;
+    // What is said of the peer would be heard before it answers.
+    fleet.path(0).sh("for each in $(ls /sys/class/net); do
+             [ $each = lo ] || tc qdisc add dev $each root netem delay 150ms
+         done")?;
+    let ends = [
+        fleet.end("a", "i", Family::V4)?,
+        fleet.end("i", "a", Family::V4)?,
+    ];
+    fleet.helper("a").sh(ERRORS)?;
+    // While the boxes started, some was true.
+    let before = counted(fleet.helper("a"), "pepd", "unreachable-i")?;
+    let forger = Forger::new(fleet.path(0))?;
+    let mut told = 0;
+    // Unreachable, of every kind but that it is too big; the time is over.
+    let codes = (0..=15).filter(|code| *code != 4);
+    for kind in codes.map(|code| (3, code)).chain([(11, 0)]) {
+        for quoted in [8, 64].repeat(10) {
+            forger.send_packet(&error_about(kind, ends, inner, quoted)?, ends[0]);
+            told += 1;
+        }
+    }
+    wait_until(LIMIT, "all of them have come", || {
+        let came = fleet.helper("a").sh("nft list counter inet watch told");
+        came.is_ok_and(|came| came.contains(&format!("packets {told} ")))
+    })?;
+    let dropped = counted(fleet.helper("a"), "pepd", "unreachable-i")? - before;
+    assert_eq!(dropped, told);
+    let server = fleet.address("b", inner)?;
+    for _ in 0..10 {
+        let split = running.split()?;
+        Pair::open(fleet.host("a"), fleet.host("b"), server)?.exchange(10_000)?;
+        assert_eq!(running.split_since(&split)?, [true; 3]);
+    }
     running.finish()
 }

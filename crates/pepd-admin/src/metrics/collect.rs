@@ -378,6 +378,15 @@ fn guards(families: &mut Families<'_>, guards: &[GuardDrops]) -> fmt::Result {
     )?;
     families.counts(
         &Family::new(
+            "pepd_guard_unreachable_packets",
+            "ICMP errors, dropped, that said of a tunnel's peer that it cannot be reached.",
+        ),
+        guards
+            .iter()
+            .filter_map(|guard| Some((vec![("peer", guard.peer.as_deref()?)], guard.unreachable))),
+    )?;
+    families.counts(
+        &Family::new(
             "pepd_guard_strangers_packets",
             "IP in IP to this box that came from no peer.",
         ),

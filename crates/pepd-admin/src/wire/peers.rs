@@ -36,6 +36,10 @@ pub struct GuardDrops {
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// ICMP errors from outside the tunnel, dropped as well, that said that the peer cannot be reached, which
+    /// anybody can make up.
+    #[serde(default)]
+    pub unreachable: u64,
 }
 
 /// Whether a peer answers the probes through its tunnel.

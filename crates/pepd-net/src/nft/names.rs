@@ -9,6 +9,8 @@ pub(crate) const TABLE: &str = "pepd";
 
 /// The prefix of the counter of a tunnel's filter, before the peer's name.
 pub(crate) const GUARD: &str = "guard-";
+/// The prefix of the counter of what says that a peer cannot be reached, before the peer's name.
+pub(crate) const UNREACHABLE: &str = "unreachable-";
 /// The counter of IP in IP from no peer.
 pub(crate) const STRANGERS: &str = "strangers";
 

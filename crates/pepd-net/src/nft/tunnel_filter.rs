@@ -17,18 +17,26 @@
 //! peer with `reverse_path_filter` are therefore taken only from the interface that this host's
 //! route to it leads out of; what comes another way is dropped before the device sees it.
 //!
+//! That a peer cannot be reached, or that a packet's time was over on the way to it, anybody can say of a tunnel over
+//! IPv4: nothing in such an ICMP error is a secret. For each that it gets the kernel fails a packet, and with it a
+//! connection that is being established (`err_count`, net/ipv4/ipip.c, net/ipv6/sit.c). So they are dropped;
+//! that a packet is too big is not, since who sends has to know. Over IPv6 the kernel passes such an error on to whoever
+//! sent what it quotes, who can tell by the number in it.
+//!
 //! Packets of IP in IP that come to a tunnel's end from no peer are counted only: pepd's tunnels
 //! do not take them, and the operator may have tunnels of the same kind. The kernel refuses what
 //! no tunnel takes.
 
+use std::net::IpAddr;
+
 use ipnet::IpNet;
 
 use super::expr::{braces, digit, icmp, ip, joined};
-use super::names::{GUARD, STRANGERS};
+use super::names::{GUARD, STRANGERS, UNREACHABLE};
 use super::text::Ruleset;
 use crate::plan::Plan;
 use crate::prefix::{Family, Range};
-use crate::request::Via;
+use crate::request::{Peer, Via};
 
 /// Protocol numbers: IPv4 and IPv6 in another packet.
 const IN_IP: &str = "meta l4proto { 4, 41 }";
@@ -51,6 +59,10 @@ pub(super) fn filter_counters(ruleset: &mut Ruleset, plan: &Plan) {
     for peer in &plan.request.peers {
         let about = "dropped: not the peer's own, or not from behind it";
         ruleset.counter(&format!("{GUARD}{}", peer.name), about);
+        if peer.remote.is_ipv4() {
+            let about = "dropped: somebody says that the peer cannot be reached";
+            ruleset.counter(&format!("{UNREACHABLE}{}", peer.name), about);
+        }
     }
 }
 
@@ -77,6 +89,7 @@ pub(super) fn filter_chains(ruleset: &mut Ruleset, plan: &Plan) {
             .filter_map(|&family| strangers(plan, family)),
     );
     lines.extend(Family::ALL.iter().flat_map(|&family| forged(plan, family)));
+    lines.extend(plan.request.peers.iter().filter_map(unreachable));
     lines.push(format!("iifname vmap {{ {} }}", verdicts.join(", ")));
     ruleset.base_chain("guard", &lines);
 }
@@ -182,6 +195,20 @@ fn forged(plan: &Plan, family: Family) -> impl Iterator<Item = String> {
             peer.remote, peer.local, peer.name
         )
     })
+}
+
+/// Drops what says that a peer cannot be reached; none if it is reached over IPv6.
+fn unreachable(peer: &Peer) -> Option<String> {
+    let (IpAddr::V4(local), IpAddr::V4(remote)) = (peer.local, peer.remote) else {
+        return None;
+    };
+    // The header of the packet in question comes after eight bytes (RFC 792): its protocol, its destination.
+    Some(format!(
+        "ip daddr {local} icmp type {{ destination-unreachable, time-exceeded }} icmp code != frag-needed \
+         @th,136,8 {{ 4, 41 }} @th,192,32 {:#x} counter name \"{UNREACHABLE}{}\" drop",
+        remote.to_bits(),
+        peer.name
+    ))
 }
 
 /// Counts what comes to a tunnel's end from no peer; none if no tunnel has this outer family.
