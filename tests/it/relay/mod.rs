@@ -1,5 +1,6 @@
 //! What the two legs carry: bytes, ends, urgent data, and how fast.
 
+mod advised;
 mod backpressure;
 mod buffers;
 mod chosen;

@@ -369,37 +369,38 @@ impl<'a> Direction<'a> {
         let product = rate.map(|rate| rate as f64 / 8.0 * rtt);
         let (why, least) = if let Some(product) = product.filter(|product| *product > bytes) {
             let why = format!("its buffer of {have} is smaller than its rate × RTT");
-            (why, ceil(product))
+            (why, Some(ceil(product)))
         } else if share >= BUFFER_LIMITS {
             let why = format!(
                 "its buffer of {have} is used up {percent:.0} % of the time and so smaller than \
                  bandwidth × RTT ({ms:.0} ms)"
             );
-            (why, buffer * 2)
+            (why, None)
         } else if flight >= OF_BUFFER * bytes {
             let under_way = size(ceil(flight));
             let why = format!(
                 "a connection has {under_way} under way of the {have} that its buffer allows at its RTT of \
                  {ms:.0} ms"
             );
-            (why, buffer * 2)
+            (why, None)
         } else {
             return None;
         };
-        Some(self.enough(&why, name, least))
+        Some(self.enough(&why, name, buffer, least))
     }
 
-    /// Says why more is to be under way, and how much: what the model says, or `least` bytes.
-    fn enough(&self, why: &str, name: &str, least: u64) -> String {
-        match self.measured().and_then(Measured::enough) {
-            Some(Enough { buffer, gives }) => {
+    /// Says why more is to be under way than `have` bytes, and how much: what the model says, or `least` bytes.
+    fn enough(&self, why: &str, name: &str, have: u64, least: Option<u64>) -> String {
+        match (self.measured().and_then(Measured::enough), least) {
+            (Some(Enough { buffer, gives }), _) => {
                 let enough = size(buffer);
                 format!("{why}: set [leg.{name}] buffer = \"{enough}\", {gives}")
             }
-            None => {
+            (None, Some(least)) => {
                 let more = size(least);
                 format!("{why}: set [leg.{name}] buffer = \"{more}\" or more")
             }
+            (None, None) => format!("{why}: {}", more(name, have)),
         }
     }
 
@@ -415,16 +416,21 @@ impl<'a> Direction<'a> {
         if let (Some(buffer), Some(rtt)) = (buffer, self.incoming.rtt)
             && self.most() / 8.0 * rtt >= OF_BUFFER * buffer as f64
         {
-            let (have, ms, more) = (size(buffer), rtt * 1e3, size(buffer * 2));
-            return format!(
-                "a buffer of {have} allows no more at its RTT of {ms:.0} ms: set [leg.{name}] \
-                 buffer = \"{more}\" or more"
-            );
+            let (have, ms, more) = (size(buffer), rtt * 1e3, more(name, buffer));
+            return format!("a buffer of {have} allows no more at its RTT of {ms:.0} ms: {more}");
         }
         "what limits it is its bandwidth or its sender: on a lossy leg, a helper box at its far \
          end would help"
             .to_owned()
     }
+}
+
+/// Returns what to set where a leg's buffer is too small, and nothing says by how much.
+fn more(name: &str, buffer: u64) -> String {
+    let least = size(buffer.saturating_mul(2));
+    format!(
+        "set [leg.{name}] buffer = \"auto\", which follows what its path needs, or \"{least}\" or more"
+    )
 }
 
 /// Bytes as the configuration writes them: no less than they are.
