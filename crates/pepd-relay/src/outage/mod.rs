@@ -33,6 +33,7 @@ use socket2::{SockAddr, SockRef};
 
 use answered::{Next, Unanswered};
 pub use injector::Injector;
+use links::Delivered;
 pub(crate) use links::{Links, Returns};
 use pace::Pace;
 use stalled::Stalled;
@@ -98,11 +99,16 @@ impl Before {
     /// Looks at the leg, whose link is `gone` since then, or was about to go when it was looked at `earlier`.
     pub(crate) fn look(context: &Context, leg: &str, gone: Instant, earlier: Option<Self>) -> Self {
         let legs = context.shared.flows.legs(context.index, leg);
-        let rates = legs.iter().filter_map(|live| info(live)?.delivery_rate);
+        let infos: Vec<_> = legs.iter().filter_map(info).collect();
+        let rates = infos.iter().filter_map(|info| info.delivery_rate);
         let delivery_rate: u64 = rates.sum();
         let delivery_rate = earlier.map_or(0, |it| it.delivery_rate).max(delivery_rate);
         let shared = &context.shared;
-        shared.links.note(leg, context.index, delivery_rate);
+        let of_worker = Delivered {
+            rate: delivery_rate,
+            busy: infos.iter().filter(|info| info.unacked > 0).count() as u64,
+        };
+        shared.links.note(leg, context.index, of_worker);
         Self {
             gone,
             delivery_rate,
@@ -193,20 +199,35 @@ pub(crate) async fn restart(context: Arc<Context>, leg: Arc<str>, before: Before
     recover(shared, &leg, legs, up_since).await;
 }
 
-/// The most legs of a worker that begin with more than a segment: what each sends beside its share in the first
-/// moment is about a segment, and ten may be sent together (20 legs sent 134,460 bytes in 100 ms, of 115,140).
-const MOST_OPENED: usize = 5;
+/// The most legs that begin with more than a segment, however slow their link is: what each sends beside its share in
+/// the first moment is up to two segments, and ten may be sent together (20 legs sent 134,460 bytes in 100 ms, of
+/// 115,140).
+const ALWAYS_OPENED: u64 = 5;
 
-/// Returns what opens the windows of so many legs, unless they are too many.
+/// The bytes a second for one more: legs that are several begin at three quarters of the rate, so that in 100 ms a
+/// quarter of what that carries is free.
+const RATE_OF_ONE_MORE: u64 = 2 * 1514 * 4 * 10;
+
+/// Returns what opens the windows of a worker's legs, as many as these, unless there are too many over all workers.
 fn opener<'s>(shared: &'s Shared, leg: &str, before: Before, legs: usize) -> Opener<'s> {
-    let control = shared.resume.as_deref().filter(|_| legs <= MOST_OPENED);
     let told = shared.links.rate(leg).map(Rate::bytes_per_second);
+    let Delivered { rate, busy } = shared.links.noted(leg);
+    let (legs, carried) = (busy.max(legs as u64), least(before.carried, told));
+    let most = most_opened(carried.map_or(rate, |carried| carried.min(rate)));
     let share = Share {
-        delivered: shared.links.noted(leg),
-        carried: least(before.carried, told),
+        delivered: rate,
+        carried,
         is_shared: legs > 1,
     };
-    Opener { control, share }
+    Opener {
+        control: shared.resume.as_deref().filter(|_| legs <= most),
+        share,
+    }
+}
+
+/// Returns how many legs may begin with more than a segment, at so many bytes a second together.
+fn most_opened(rate: u64) -> u64 {
+    ALWAYS_OPENED + rate / RATE_OF_ONE_MORE
 }
 
 /// The legs that have been restarted, until they are answered.
@@ -239,16 +260,13 @@ impl Answers<'_> {
                 }
             }
             let now = Instant::now();
-            self.paced.retain(|one| one.until > now);
+            self.paced.retain_mut(|one| one.keeps(now));
             if now >= until {
                 return;
             }
             let again = now + answered::interval(self.unanswered.len());
             let again = if self.unanswered.is_empty() {
-                self.paced
-                    .iter()
-                    .map(|one| one.until)
-                    .fold(until, Instant::min)
+                self.paced.iter().map(Paced::next).fold(until, Instant::min)
             } else {
                 again.min(until)
             };
@@ -260,10 +278,10 @@ impl Answers<'_> {
 impl Answers<'_> {
     /// Waits until none has to keep to a rate any more.
     async fn end_pacing(mut self) {
-        while let Some(until) = self.paced.iter().map(|one| one.until).min() {
-            tokio::time::sleep_until(until.into()).await;
+        while let Some(next) = self.paced.iter().map(Paced::next).min() {
+            tokio::time::sleep_until(next.into()).await;
             let now = Instant::now();
-            self.paced.retain(|one| one.until > now);
+            self.paced.retain_mut(|one| one.keeps(now));
         }
     }
 }
