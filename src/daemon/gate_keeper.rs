@@ -186,6 +186,7 @@ impl GateKeeper {
             workers,
             admission: self.relay.admission(),
             blocked: self.health.blocked(),
+            forwards_nothing: self.health.forwards_nothing(),
             gate,
         };
         self.fitness

@@ -26,6 +26,8 @@ pub struct Sight {
     pub workers: bool,
     /// Why split connections do not come through this host, if they do not.
     pub blocked: Option<String>,
+    /// Why the host forwards nothing, if it does not.
+    pub forwards_nothing: Option<String>,
     /// What is the matter with the kernel state, if something is.
     pub trouble: Option<Trouble>,
     /// Whether there is no descriptor for another connection.
@@ -74,6 +76,7 @@ pub struct CampusSight {
 pub struct Record {
     workers: Damper,
     passage: Damper,
+    forwarding: Damper,
     kernel: Damper,
     kernel_seen: Damper,
     descriptors: Damper,
@@ -129,6 +132,7 @@ impl Record {
         let mut record = Self {
             workers: Damper::well(Duration::ZERO),
             passage: Damper::well(Duration::ZERO),
+            forwarding: Damper::well(KERNEL_GRACE),
             kernel: Damper::well(KERNEL_GRACE),
             kernel_seen: Damper::well(KERNEL_GRACE),
             descriptors: Damper::well(Duration::ZERO),
@@ -168,6 +172,7 @@ impl Record {
         let why = "a worker does not respond";
         self.workers.see(seen(sight.workers, why), now);
         self.passage.see(of(sight.blocked), now);
+        self.forwarding.see(of(sight.forwards_nothing), now);
         let (state, sight_of_it) = match sight.trouble {
             None => (Seen::Well, Seen::Well),
             Some(Trouble::Broken(why)) => (Seen::Ill(why), Seen::Well),
@@ -224,9 +229,14 @@ impl Record {
     }
 
     /// Returns why new connections are better led elsewhere, and those that there are are not: the keeper
-    /// mends it, or it ends with some of them.
+    /// mends it, it ends with some of them, or it is nothing to them.
     fn only_new(&self) -> Option<String> {
-        let ill = [&self.workers, &self.descriptors, &self.kernel_seen];
+        let ill = [
+            &self.workers,
+            &self.descriptors,
+            &self.forwarding,
+            &self.kernel_seen,
+        ];
         if let Some(why) = ill.iter().find_map(|it| it.illness()) {
             return Some(why.to_owned());
         }

@@ -180,6 +180,14 @@ impl Health {
         ))
     }
 
+    /// Returns why the host forwards nothing, if it does not: no SYN gets so far as to be split.
+    pub fn forwards_nothing(&self) -> Option<String> {
+        let mut alarms = self.record.alarms().into_iter();
+        alarms
+            .find(|alarm| alarm.cause == Cause::Forwarding)
+            .map(|alarm| alarm.text)
+    }
+
     /// Returns whether the kernel state should be verified: it may be what is in the way.
     pub fn wants_verification(&mut self, now: Instant) -> bool {
         let is_due = |then: Instant| now.saturating_duration_since(then) >= VERIFICATION_INTERVAL;

@@ -232,6 +232,23 @@ fn where_split_connections_do_not_come_through_it_is_not_ready() -> Result<()> {
     stage.finish()
 }
 
+/// A host that forwards nothing gives pepd no new connections, and those that there are go on.
+#[test]
+fn where_nothing_is_forwarded_it_is_not_ready_for_new_ones() -> Result<()> {
+    require!(root);
+    let (stage, socket) = open("")?;
+    let hb = stage.world.hb();
+    let pair = stage.world.pair(Family::V4)?;
+    hb.sh("sysctl -qw net.ipv4.ip_forward=0")?;
+    let said = becomes(&socket, &[], false)?;
+    assert!(said.contains("IPv4 forwarding is off"), "{said}");
+    becomes(&socket, &["--live"], true)?;
+    pair.exchange(1000)?;
+    hb.sh("sysctl -qw net.ipv4.ip_forward=1")?;
+    becomes(&socket, &[], true)?;
+    stage.finish()
+}
+
 /// nft fails: what there is may stay. Then pepd's table is gone, and nft does not put it back.
 #[test]
 fn without_its_kernel_state_it_is_not_ready() -> Result<()> {

@@ -6,6 +6,7 @@ fn well() -> Sight {
     Sight {
         workers: true,
         blocked: None,
+        forwards_nothing: None,
         trouble: None,
         exhausted: false,
         dying: false,
@@ -69,7 +70,7 @@ type Case = (fn(&mut Sight), (bool, bool));
 
 #[test]
 fn what_stands_in_the_way_of_all_counts_for_both_and_the_rest_for_new_ones() {
-    let cases: [Case; 7] = [
+    let cases: [Case; 8] = [
         (|sight| sight.workers = false, (false, true)),
         (|sight| sight.exhausted = true, (false, true)),
         (|sight| sight.dying = true, (false, true)),
@@ -77,6 +78,10 @@ fn what_stands_in_the_way_of_all_counts_for_both_and_the_rest_for_new_ones() {
         (
             |sight| sight.blocked = Some("input".to_owned()),
             (false, false),
+        ),
+        (
+            |sight| sight.forwards_nothing = Some("off".to_owned()),
+            (false, true),
         ),
         (
             |sight| sight.trouble = Some(Trouble::Broken("gone".to_owned())),
