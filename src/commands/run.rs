@@ -15,6 +15,7 @@ use crate::daemon::controls::Controls;
 use crate::daemon::lock::Lock;
 use crate::daemon::prepare::{self, Notes};
 use crate::daemon::privileges::Needs;
+use crate::daemon::remembered::Remembered;
 use crate::daemon::{Daemon, Made, Privileged, Survival, log, privileges};
 use crate::exit::{Failure, Result};
 use crate::keeper::board::Board;
@@ -49,6 +50,10 @@ pub fn run(file: &File, board: Board, before: Before) -> Result {
         }
         bound => bound?,
     };
+    let remembered = config.node.state.as_deref().and_then(|path| {
+        let opened = Remembered::open(path);
+        opened.map_err(|why| lacks.push(why)).ok()
+    });
     let controls = Controls::register(&config, resume)?;
     let program = pepd_bpf::resume_program();
     survival.board.set_resume(controls.resume_link(), program);
@@ -69,6 +74,7 @@ pub fn run(file: &File, board: Board, before: Before) -> Result {
             injector,
             lacks,
             resume: controls.resume(),
+            remembered,
         },
         controls,
         in_force,

@@ -28,6 +28,7 @@ pub mod peers;
 pub mod prepare;
 pub mod privileges;
 mod reload;
+pub mod remembered;
 mod requests;
 pub mod resources;
 mod run;
@@ -58,6 +59,7 @@ use crate::daemon::holding::Holding;
 use crate::daemon::links::Links;
 use crate::daemon::measuring::Measuring;
 use crate::daemon::privileges::InForce;
+use crate::daemon::remembered::Remembered;
 use crate::daemon::requests::Requests;
 use crate::daemon::resources::Descriptors;
 use crate::daemon::status_view::StatusView;
@@ -84,6 +86,7 @@ pub struct Daemon {
     holding: Holding,
     measuring: Measuring,
     choosing: Choosing,
+    remembered: Option<Remembered>,
     /// Whether it is this thread that ends the legs' seconds: nobody asks, and so nobody else does.
     ends_seconds: bool,
     board: Arc<Board>,
@@ -128,6 +131,8 @@ pub struct Made {
     pub lacks: Vec<String>,
     /// The congestion control that opens their windows then, if the kernel takes it.
     pub resume: Option<String>,
+    /// What was learned of the legs' paths before, and keeps it, if the file says where.
+    pub remembered: Option<Remembered>,
 }
 
 impl Made {

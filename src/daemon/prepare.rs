@@ -38,6 +38,7 @@ pub fn keep_start_only_keys(config: &mut Config, running: &Config, notes: &mut N
             config.node.workers != running.node.workers,
         ),
         ("[node] user", config.node.user != running.node.user),
+        ("[node] state", config.node.state != running.node.state),
         ("[log] format", config.log.format != running.log.format),
     ];
     for (key, _) in keys.iter().filter(|(_, differs)| *differs) {
@@ -46,6 +47,7 @@ pub fn keep_start_only_keys(config: &mut Config, running: &Config, notes: &mut N
     config.admin = running.admin.clone();
     config.node.workers = running.node.workers;
     config.node.user.clone_from(&running.node.user);
+    config.node.state.clone_from(&running.node.state);
     config.log.format = running.log.format;
 }
 

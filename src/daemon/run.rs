@@ -47,14 +47,30 @@ impl Daemon {
                     self.follow_paths().await;
                 }
                 _ = windows.tick() => self.follow_windows().await,
-                _ = look.tick() => self.choosing.look(Instant::now()),
+                _ = look.tick() => {
+                    self.choosing.look(Instant::now());
+                    self.remember().await;
+                }
                 _ = second.tick(), if self.ends_seconds && self.choosing.is_needed() => {
                     self.view.end_second();
                 }
                 () = self.installed.routes_changed() => self.follow_routes().await,
             }
         }
+        self.remember().await;
         self.drain().await
+    }
+
+    /// Keeps what is known of the legs' paths for a process that begins with nothing.
+    async fn remember(&mut self) {
+        let Some(remembered) = &mut self.remembered else {
+            return;
+        };
+        let mut learned = self.controls.learned();
+        for (leg, chosen) in self.choosing.learned() {
+            learned.entry(leg).or_default().congestion = Some(chosen);
+        }
+        remembered.keep(learned).await;
     }
 
     /// Ends if the process before this one was to, or the keeper may not send signals.

@@ -75,7 +75,10 @@ impl Daemon {
         drop(to_close);
         report(&privileged.in_force, &privileged.controls, &config, &file);
         privileged.made.report(&config);
-        privileged.controls.find(&config)?;
+        let remembered = privileged.made.remembered.take();
+        let learned = remembered.as_ref().map(|it| it.legs().clone());
+        let learned = learned.unwrap_or_default();
+        privileged.controls.find(&config, &learned)?;
         let goes_on = takeover.is_some();
         let up = if goes_on {
             // Connections depend on it, also where the daemon is to drain.
@@ -91,7 +94,8 @@ impl Daemon {
             Err(why) => return give_up(why, &config).await.map(|()| None),
         };
         let has_bbr = choosing::has_bbr(&config).await;
-        let choosing = Choosing::new(&config, &privileged.controls, has_bbr, relay.observer());
+        let mut choosing = Choosing::new(&config, &privileged.controls, has_bbr, relay.observer());
+        choosing.resume(&learned, &privileged.controls, &config);
         let probes = probes(&config);
         let alarms = Arc::new(Alarms::default());
         let published = Published::default();
@@ -150,6 +154,7 @@ impl Daemon {
             holding: serving.holding,
             measuring: serving.measuring,
             choosing,
+            remembered,
             ends_seconds,
             board,
         }))

@@ -92,5 +92,8 @@ pub(crate) const GROUP: usize = 32;
 pub(crate) const USER: usize = 32;
 /// RFC 1035, section 2.3.4, less the root's dot and the length.
 pub(crate) const HOST_NAME: usize = 253;
+/// `PATH_MAX` of limits.h, less the terminating zero.
+pub(crate) const PATH: usize = 4095;
+
 /// `sun_path` of unix(7), less the terminating zero.
 pub(crate) const SOCKET_PATH: usize = 107;

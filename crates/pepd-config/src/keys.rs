@@ -6,7 +6,7 @@ pub(crate) const ROOT: &[&str] = &[
     "admin", "log",
 ];
 /// `[node]`
-pub(crate) const NODE: &[&str] = &["name", "workers", "user", "drain"];
+pub(crate) const NODE: &[&str] = &["name", "workers", "user", "drain", "state"];
 /// `[capture]`
 pub(crate) const CAPTURE: &[&str] = &["port", "split", "handshake", "mark", "table"];
 /// `[limits]`

@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 
 use pepd_admin::wire::{ChosenControl as Shown, HistoryStep, LegHistoryPoint, LegState, RateLimit};
 use pepd_config::{Config, Congestion, Leg};
-use pepd_model::control_choice::{Candidates, Change, Choice, Chosen, REST, Seen};
+use pepd_model::control_choice::{Candidates, Change, Choice, Chosen, REST, Seen, Why};
 use pepd_model::law::PAYLOAD;
 use pepd_relay::{ChosenControl, Observer};
 
 use crate::clock::unix_time;
 use crate::daemon::controls::Controls;
 use crate::daemon::latest::Latest;
+use crate::daemon::remembered::{Learned, Legs};
 use crate::time_limit;
 
 /// The interval between two looks.
@@ -118,6 +119,31 @@ impl Choosing {
             self.legs.insert(leg.name.clone(), of_leg);
         }
         self.show();
+    }
+
+    /// Begins with what was chosen before, by a process that has ended.
+    pub fn resume(&mut self, learned: &Legs, controls: &Controls, config: &Config) {
+        let now = Instant::now();
+        for leg in &config.legs {
+            let before = learned.get(&leg.name).and_then(Learned::chosen);
+            let (Some(before), Some(of_leg)) = (before, self.legs.get_mut(&leg.name)) else {
+                continue;
+            };
+            of_leg.choice = Choice::resume(of_leg.candidates, before, now);
+            of_leg
+                .told
+                .choose(controls.name_of(leg, of_leg.choice.chosen()));
+        }
+        self.show();
+    }
+
+    /// Gives what is chosen for each leg, where that is known by what its connections have met.
+    pub fn learned(&self) -> impl Iterator<Item = (String, String)> {
+        let known = self
+            .legs
+            .iter()
+            .filter(|(_, of_leg)| of_leg.choice.why() != Why::New);
+        known.map(|(leg, of_leg)| (leg.clone(), of_leg.choice.chosen().name().to_owned()))
     }
 
     /// Looks what the connections have met, and chooses.

@@ -9,6 +9,7 @@ pub(super) fn why(why: Why) -> String {
     let (share, time, rate) = (format::permille, format::seconds, format::rate);
     match why {
         Why::New => "nothing is known yet".to_owned(),
+        Why::Known => "it was so before pepd was started anew".to_owned(),
         Why::Clean { loss } => format!("hardly anything is lost: {} was sent again", share(loss)),
         Why::Queue { loss, added } => format!(
             "{} was sent again while round trips were {} longer than at the least: these losses are congestion",

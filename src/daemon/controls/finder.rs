@@ -11,7 +11,7 @@ use std::time::Duration;
 use nix::time::{ClockId, clock_gettime};
 use pepd_admin::wire::{PathPoint, RateLimit};
 use pepd_bpf::{Counts, EPOCHS, Error, Order, Steering};
-use pepd_model::find_rate::{Controller, Epoch, Ledger, OPEN};
+use pepd_model::find_rate::{Controller, Epoch, Known, Ledger, OPEN};
 
 use super::found::{Found, limit, whole};
 use super::second::Second;
@@ -50,14 +50,20 @@ struct Shared {
 pub struct Finder(Arc<Mutex<Shared>>);
 
 impl Finder {
-    /// Starts to find the rate; `ceiling` is the most that may be sent, in bytes a second.
-    pub fn start(steering: Steering, leg: &str, ceiling: Option<f64>) -> Result<Self, Failure> {
+    /// Starts to find the rate; `ceiling` is the most that may be sent, in bytes a second, `known` what was known
+    /// before.
+    pub fn start(
+        steering: Steering,
+        leg: &str,
+        ceiling: Option<f64>,
+        known: Option<Known>,
+    ) -> Result<Self, Failure> {
         let shared = Arc::new(Mutex::new(Shared {
             ceiling,
             ..Shared::default()
         }));
         let finder = Self(shared);
-        let work = Work::new(steering, finder.clone());
+        let work = Work::new(steering, finder.clone(), known);
         let mut work = work.map_err(|error| Failure::internal(STEP, error))?;
         let leg = leg.to_owned();
         // It ends with the process: without it the leg would have no rate.
@@ -124,14 +130,14 @@ struct Work {
 
 impl Work {
     /// Gives the first order.
-    fn new(steering: Steering, shared: Finder) -> Result<Self, Error> {
+    fn new(steering: Steering, shared: Finder, known: Option<Known>) -> Result<Self, Error> {
         let before = steering.counts()?;
         let now = now()?;
         let ceiling = shared.lock().ceiling;
         let mut work = Self {
             steering,
             shared,
-            ledger: Ledger::new(controller(ceiling), 1),
+            ledger: Ledger::new(controller(ceiling, known), 1),
             order: Order::default(),
             before,
             sum: 0,
@@ -181,7 +187,7 @@ impl Work {
         let now = now()?;
         if now - since > FORGOTTEN {
             let ceiling = self.shared.lock().ceiling;
-            self.ledger = Ledger::new(controller(ceiling), self.order.number + 1);
+            self.ledger = Ledger::new(controller(ceiling, None), self.order.number + 1);
         }
         self.used = now;
         Ok(now)
@@ -270,8 +276,11 @@ impl Work {
     }
 }
 
-fn controller(ceiling: Option<f64>) -> Controller {
-    Controller::new(most(ceiling))
+fn controller(ceiling: Option<f64>, known: Option<Known>) -> Controller {
+    match known {
+        Some(known) => Controller::resume(most(ceiling), known),
+        None => Controller::new(most(ceiling)),
+    }
 }
 
 fn most(ceiling: Option<f64>) -> f64 {

@@ -17,6 +17,7 @@ use pepd_relay::ChosenControl;
 
 use self::finder::Finder;
 
+use crate::daemon::remembered::{Learned, Legs};
 use crate::exit::{Failure, Result};
 
 /// The registered controls, by leg. They go when this is dropped; connections that still have
@@ -96,8 +97,8 @@ impl Controls {
         })
     }
 
-    /// Starts to look for the rates that are to be found.
-    pub fn find(&mut self, config: &Config) -> Result {
+    /// Starts to look for the rates that are to be found, with what was learned before.
+    pub fn find(&mut self, config: &Config, learned: &Legs) -> Result {
         for leg in &config.legs {
             let own = self.by_leg.get_mut(&leg.name);
             let Some((own, steering)) = own.and_then(|own| {
@@ -106,9 +107,25 @@ impl Controls {
             }) else {
                 continue;
             };
-            own.finder = Some(Finder::start(steering, &leg.name, ceiling(leg))?);
+            let known = learned.get(&leg.name).and_then(Learned::known);
+            own.finder = Some(Finder::start(steering, &leg.name, ceiling(leg), known)?);
         }
         Ok(())
+    }
+
+    /// Gives what was found of the legs' paths, as far as it is sure.
+    pub fn learned(&self) -> Legs {
+        let finders = self.by_leg.iter().filter_map(|(leg, own)| {
+            let (found, _) = own.finder.as_ref()?.found();
+            let is_sure = found.is_used && !found.is_starting;
+            let of_leg = is_sure.then(|| Learned {
+                rate: Some(8.0 * found.capacity),
+                rtt: found.rtt,
+                ..Learned::default()
+            })?;
+            Some((leg.clone(), of_leg))
+        });
+        finders.collect()
     }
 
     /// Takes over the most that may be sent, of a configuration that is in force from now on.

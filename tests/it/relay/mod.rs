@@ -8,6 +8,7 @@ mod endings;
 mod find_rate;
 mod fixed_rate;
 mod interactive;
+mod known;
 mod late;
 mod legs;
 mod phases;

@@ -18,8 +18,8 @@ pub struct ChosenControl {
     pub trial: bool,
     /// How often it has changed.
     pub changes: u64,
-    /// Why: `new` (nothing is known yet), `clean` (hardly anything is lost), `queue` (losses come with a
-    /// queue), `no_queue` (they come without one), `others` (the link is shared), `no_better` (what was tried
+    /// Why: `new` (nothing is known yet), `known` (it was so before pepd was started anew), `clean` (hardly
+    /// anything is lost), `queue` (losses come with a queue), `no_queue` (they come without one), `others` (the link is shared), `no_better` (what was tried
     /// delivers no more), or `gone` (what was chosen cannot be had any more).
     pub reason: String,
     /// The same in words, with its figures.

@@ -9,6 +9,7 @@ mod window;
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -128,6 +129,8 @@ pub struct Node {
     pub user: Option<String>,
     /// The time for which live connections may go on after SIGTERM. Zero ends them at once.
     pub drain: Duration,
+    /// The file that keeps what was learned of the legs' paths over a restart; `None` is none.
+    pub state: Option<PathBuf>,
 }
 
 /// The moment at which a client's SYN is answered.

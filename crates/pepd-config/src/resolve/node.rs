@@ -1,6 +1,7 @@
 //! `[node]`.
 
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use toml::Spanned;
@@ -22,6 +23,7 @@ pub(super) struct NodeDraft<'t> {
     workers: Option<NonZeroUsize>,
     user: Option<String>,
     drain: Duration,
+    state: Option<PathBuf>,
 }
 
 impl NodeDraft<'_> {
@@ -32,6 +34,7 @@ impl NodeDraft<'_> {
             workers: self.workers,
             user: self.user.clone(),
             drain: self.drain,
+            state: self.state.clone(),
         }
     }
 }
@@ -57,6 +60,7 @@ pub(super) fn node<'t>(
             workers: None,
             user: None,
             drain: DRAIN,
+            state: None,
         });
     };
     let read = |field: Field<'t>| field.name(bounds::NAME);
@@ -76,7 +80,20 @@ pub(super) fn node<'t>(
         workers: NonZeroUsize::new(usize::from(workers)),
         user: section.optional(problems, "user", user),
         drain: drain.unwrap_or(DRAIN),
+        state: section.optional(problems, "state", state),
     })
+}
+
+/// Reads the path of the file that keeps what was learned. Whether it can be written is for the daemon to find out.
+fn state(field: Field<'_>) -> Result<PathBuf, Problem> {
+    const EXAMPLE: &str = "\"/var/lib/pepd/state\"";
+    let text = field.text("a path in quotes", EXAMPLE)?;
+    let legal = text.starts_with('/') && !text.ends_with('/') && !text.contains('\0');
+    if !legal || text.len() > bounds::PATH {
+        let help = format!("write `state = {EXAMPLE}`, or leave it out");
+        return Err(field.malformed(text, "an absolute path of a file", help));
+    }
+    Ok(PathBuf::from(text))
 }
 
 /// Reads the name of a user. Whether this host has it is for the daemon to find out.

@@ -59,6 +59,8 @@ pub struct Candidates {
 pub enum Why {
     /// Nothing is known yet.
     New,
+    /// It was so before, when another process chose.
+    Known,
     /// Hardly anything is lost.
     Clean {
         /// The share that is.
@@ -102,6 +104,7 @@ impl Why {
     pub const fn name(self) -> &'static str {
         match self {
             Self::New => "new",
+            Self::Known => "known",
             Self::Clean { .. } => "clean",
             Self::Queue { .. } => "queue",
             Self::NoQueue { .. } => "no_queue",
@@ -174,6 +177,21 @@ impl Choice {
             kept: None,
             barred: None,
             shared: None,
+        }
+    }
+
+    /// The same with what was chosen `before`, as by a process that has ended; if that can be had no longer, with cubic.
+    /// What is seen may have it changed at once.
+    #[must_use]
+    pub fn resume(candidates: Candidates, before: Chosen, now: Instant) -> Self {
+        let new = Self::new(candidates, now);
+        match new.can_have(before) {
+            true => Self {
+                chosen: before,
+                why: Why::Known,
+                ..new
+            },
+            false => new,
         }
     }
 

@@ -21,7 +21,7 @@ mod tally;
 #[cfg(test)]
 mod tests;
 
-pub use self::controller::{Controller, LimitedBy, Span};
+pub use self::controller::{Controller, Known, LimitedBy, Span};
 pub use self::epoch::Epoch;
 pub use self::ledger::{Ledger, OPEN};
 pub use self::own_path::{Heard, OwnPath};

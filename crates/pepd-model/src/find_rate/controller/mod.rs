@@ -6,6 +6,7 @@ mod start;
 mod trial;
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 
 pub use self::limits::LimitedBy;
 use self::limits::Told;
@@ -54,10 +55,34 @@ const FAR: f64 = 0.2;
 /// A queue that is as long as this part of the longest lately may be full, and what is lost then dropped.
 const FULL: f64 = 0.7;
 
+/// What was known of a leg before, as by a process that has ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Known {
+    /// What its link carried, in bytes a second.
+    pub capacity: f64,
+    /// The least round trip, in seconds.
+    pub rtt: f64,
+}
+
+impl Known {
+    /// Of what was known so much is sent at first (RFC 9959, section 3.2: half).
+    const PART: f64 = 0.5;
+    /// The round trip with which it may be the same path still, as parts of the known one (RFC 9959, section 4.2).
+    const SAME_PATH: RangeInclusive<f64> = 0.5..=10.0;
+
+    /// Returns what to begin with where this is the round trip, in bytes a second.
+    fn first(self, rtt: f64) -> Option<f64> {
+        let is_same = Self::SAME_PATH.contains(&(rtt / self.rtt));
+        is_same.then_some(Self::PART * self.capacity)
+    }
+}
+
 /// Finds a leg's rate.
 #[derive(Clone, Debug)]
 pub struct Controller {
     ceiling: f64,
+    /// What was known before, until the first round trip tells whether it is the same path.
+    known: Option<Known>,
     /// What the link carries, in bytes a second.
     capacity: f64,
     /// By how much more is sent, where there may be room.
@@ -128,6 +153,7 @@ impl Controller {
         let ceiling = ceiling.min(MOST);
         Self {
             ceiling,
+            known: None,
             capacity: (AT_FIRST / UNKNOWN_RTT).min(ceiling),
             growth: 0.0,
             starting: true,
@@ -149,6 +175,16 @@ impl Controller {
             next_pulse: 0.0,
             steady: 1.0,
             told: Told::default(),
+        }
+    }
+
+    /// The same, of a leg of which something was known before: it begins with half of what that carried, once a round
+    /// trip says that it may be the same path, and goes on from there as from any start (Careful Resume, RFC 9959).
+    #[must_use]
+    pub fn resume(ceiling: f64, known: Known) -> Self {
+        Self {
+            known: Some(known),
+            ..Self::new(ceiling)
         }
     }
 
@@ -221,7 +257,8 @@ impl Controller {
     pub fn heard(&mut self, now: f64, rtt: f64) {
         self.least_rtt.add(now, rtt);
         if self.starting && self.path.packets() == 0.0 && self.beyond.packets() == 0.0 {
-            let first = AT_FIRST / rtt.max(SHORTEST);
+            let known = self.known.take().and_then(|known| known.first(rtt));
+            let first = (AT_FIRST / rtt.max(SHORTEST)).max(known.unwrap_or(0.0));
             self.capacity = self.capacity.max(first).min(self.ceiling);
         }
     }

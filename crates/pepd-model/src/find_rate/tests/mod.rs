@@ -3,6 +3,7 @@
 mod asked;
 mod changes;
 mod drops;
+mod known;
 mod limits;
 mod others;
 mod own_links;

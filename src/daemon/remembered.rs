@@ -1,0 +1,373 @@
+//! `[node] state`: what was learned of the legs' paths, for a process that begins with nothing.
+//!
+//! The file is opened before the privileges are given up, and no other is opened after that. It has room for
+//! two texts, of which the older one is replaced: whatever is cut short, one is whole. What is in it is
+//! believed for a week, and only as far as each who learned it says (`pepd_model`).
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pepd_model::control_choice::Chosen;
+use pepd_model::find_rate::Known;
+use serde::{Deserialize, Serialize};
+
+use crate::clock::unix_time;
+use crate::time_limit;
+
+/// The bytes that there are for one of the two texts: of 249 legs, with the longest names.
+const PLACE: usize = 64 << 10;
+
+/// What is older, in seconds, says nothing of today.
+const OLDEST: f64 = 7.0 * 86_400.0;
+
+/// The longest that a file system may take.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// A rate that has changed by less than that part of it is the same.
+const SAME: f64 = 0.1;
+
+/// What was learned of each leg, by its name.
+pub type Legs = BTreeMap<String, Learned>;
+
+/// What was learned of a leg's path.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Learned {
+    /// What `congestion = "auto"` has chosen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub congestion: Option<String>,
+    /// What `congestion = "find-rate"` has found, in bits a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<f64>,
+    /// The least round trip, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rtt: Option<f64>,
+}
+
+impl Learned {
+    /// Returns what had been chosen, if there is such a control.
+    pub fn chosen(&self) -> Option<Chosen> {
+        let name = self.congestion.as_deref()?;
+        Chosen::ALL.into_iter().find(|it| it.name() == name)
+    }
+
+    /// Returns what its link carried, if it was known and can be.
+    pub fn known(&self) -> Option<Known> {
+        let (rate, rtt) = (self.rate?, self.rtt?);
+        let can_be = |it: f64| it.is_finite() && it > 0.0;
+        (can_be(rate) && can_be(rtt)).then_some(Known {
+            capacity: rate / 8.0,
+            rtt,
+        })
+    }
+
+    /// Returns whether this says about the same.
+    fn is_like(&self, other: &Self) -> bool {
+        let alike = |one: Option<f64>, other: Option<f64>| match (one, other) {
+            (Some(one), Some(other)) => (one - other).abs() <= SAME * one.abs().max(other.abs()),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        self.congestion == other.congestion
+            && alike(self.rate, other.rate)
+            && alike(self.rtt, other.rtt)
+    }
+}
+
+/// One of the two texts in the file.
+#[derive(Debug, Serialize, Deserialize)]
+struct Text {
+    /// The number of this text: the greater one is the newer.
+    number: u64,
+    /// When it was written, in seconds since the Unix epoch.
+    written: f64,
+    legs: Legs,
+    /// The number again: the text is whole.
+    end: u64,
+}
+
+/// The file, and what is in it.
+#[derive(Debug)]
+pub struct Remembered {
+    file: Arc<File>,
+    number: u64,
+    legs: Legs,
+    /// Whether a write has not come back, or has failed: no other is begun.
+    is_stuck: bool,
+}
+
+impl Remembered {
+    /// Opens the file, and makes it if it is not there.
+    ///
+    /// # Errors
+    ///
+    /// Why that cannot be, in words.
+    pub fn open(path: &Path) -> Result<Self, String> {
+        let refused = |why: &dyn std::fmt::Display| {
+            format!(
+                "[node] state: {}: {why}; what is learned of the legs' paths is forgotten at the end",
+                path.display()
+            )
+        };
+        let opened = {
+            let path = path.to_owned();
+            time_limit::run(LIMIT, move || open(&path))
+        };
+        let (file, texts) = match opened {
+            Ok(Ok(opened)) => opened,
+            Ok(Err(error)) => return Err(refused(&error)),
+            Err(error) => return Err(refused(&error)),
+        };
+        let newest = texts.into_iter().max_by_key(|text| text.number);
+        let (number, legs) = newest.map_or_else(Default::default, |text| {
+            let age = unix_time() - text.written;
+            // What was written in the future was written by a clock that was wrong.
+            let legs = match (0.0..=OLDEST).contains(&age) {
+                true => text.legs,
+                false => Legs::new(),
+            };
+            (text.number, legs)
+        });
+        Ok(Self {
+            file: Arc::new(file),
+            number,
+            legs,
+            is_stuck: false,
+        })
+    }
+
+    /// Returns what was learned.
+    pub fn legs(&self) -> &Legs {
+        &self.legs
+    }
+
+    /// Keeps what is known now, if it is something else. Of a leg of which nothing is known, what was stays.
+    pub async fn keep(&mut self, now: Legs) {
+        let mut legs = self.legs.clone();
+        for (name, known) in now {
+            let of_leg = legs.entry(name).or_default();
+            *of_leg = Learned {
+                congestion: known.congestion.or(of_leg.congestion.take()),
+                rate: known.rate.or(of_leg.rate),
+                rtt: known.rtt.or(of_leg.rtt),
+            };
+        }
+        let is_kept = legs.len() == self.legs.len()
+            && legs
+                .iter()
+                .all(|(name, leg)| self.legs.get(name).is_some_and(|it| it.is_like(leg)));
+        if is_kept || self.is_stuck {
+            return;
+        }
+        let number = self.number.wrapping_add(1);
+        let text = Text {
+            number,
+            written: unix_time(),
+            legs: legs.clone(),
+            end: number,
+        };
+        let file = Arc::clone(&self.file);
+        let written = time_limit::run_async(LIMIT, move || write(&file, &text)).await;
+        let written = written.map_err(|why| why.to_string());
+        match written.and_then(|written| written.map_err(|error| error.to_string())) {
+            Ok(()) => (self.number, self.legs) = (number, legs),
+            Err(why) => {
+                self.is_stuck = true;
+                tracing::warn!(
+                    "[node] state: {why}; what is learned from now on is forgotten at the end"
+                );
+            }
+        }
+    }
+}
+
+/// Opens a regular file, and reads the texts that are whole.
+fn open(path: &Path) -> io::Result<(File, Vec<Text>)> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        // Neither what somebody else has put there, nor what has another end.
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("this is no file"));
+    }
+    let mut texts = Vec::new();
+    for place in 0..2 {
+        let mut bytes = vec![0; PLACE];
+        let mut length = 0;
+        while let Some(rest) = bytes.get_mut(length..).filter(|rest| !rest.is_empty()) {
+            match file.read_at(rest, (place * PLACE + length) as u64)? {
+                0 => break,
+                some => length += some,
+            }
+        }
+        let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+        // One that was never written, or not to its end, is none.
+        let text = serde_json::from_slice::<Text>(text).ok();
+        texts.extend(text.filter(|text| text.number == text.end));
+    }
+    Ok((file, texts))
+}
+
+/// Writes a text in the place of the older one, with a zero behind it.
+fn write(file: &File, text: &Text) -> io::Result<()> {
+    let mut bytes = serde_json::to_vec(text)?;
+    bytes.push(0);
+    if bytes.len() > PLACE {
+        return Err(io::Error::other("it is too long"));
+    }
+    let place = if text.number.is_multiple_of(2) {
+        0
+    } else {
+        PLACE
+    };
+    file.write_all_at(&bytes, place as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn leg(congestion: &str, rate: f64) -> Legs {
+        let of_leg = Learned {
+            congestion: Some(congestion.to_owned()),
+            rate: Some(rate),
+            rtt: Some(0.6),
+        };
+        [("wan".to_owned(), of_leg)].into()
+    }
+
+    fn keep(path: &Path, legs: Legs) {
+        let mut kept = Remembered::open(path).unwrap();
+        crate::runtime::one_thread()
+            .unwrap()
+            .block_on(kept.keep(legs));
+        assert!(!kept.is_stuck);
+    }
+
+    fn kept(path: &Path) -> Legs {
+        Remembered::open(path).unwrap().legs().clone()
+    }
+
+    #[test]
+    fn what_is_kept_last_is_there_again() {
+        let directory = TempDir::new().unwrap();
+        let path = directory.path().join("state");
+        assert!(kept(&path).is_empty());
+        for rate in [8e6, 16e6, 24e6] {
+            keep(&path, leg("bbr", rate));
+            assert_eq!(kept(&path), leg("bbr", rate));
+        }
+        // About the same is not written anew, and of what nothing is known now, what was stays.
+        keep(&path, leg("bbr", 25e6));
+        keep(&path, [("wan".to_owned(), Learned::default())].into());
+        assert_eq!(kept(&path), leg("bbr", 24e6));
+        let of_leg = &kept(&path)["wan"];
+        assert_eq!(of_leg.chosen(), Some(Chosen::Bbr));
+        assert_eq!(of_leg.known().map(|it| it.capacity), Some(3e6));
+    }
+
+    #[test]
+    fn whatever_is_cut_short_one_of_two_is_whole() {
+        let directory = TempDir::new().unwrap();
+        let path = directory.path().join("state");
+        keep(&path, leg("bbr", 8e6));
+        let old = std::fs::read(&path).unwrap();
+        keep(&path, leg("cubic", 99e6));
+        let new = std::fs::read(&path).unwrap();
+        let mut seen = [0; 2];
+        for cut in 0..new.len() {
+            // So much of the newer text has come there.
+            let mut torn = new.clone();
+            for (at, byte) in torn.iter_mut().enumerate().skip(cut) {
+                *byte = old.get(at).copied().unwrap_or(0);
+            }
+            std::fs::write(&path, &torn).unwrap();
+            let legs = kept(&path);
+            let is_new = legs == leg("cubic", 99e6);
+            assert!(is_new || legs == leg("bbr", 8e6), "{cut}: {legs:?}");
+            seen[usize::from(is_new)] += 1;
+            if torn == new {
+                break;
+            }
+        }
+        assert!(seen[0] > 50 && seen[1] > 0, "{seen:?}");
+    }
+
+    #[test]
+    fn what_is_no_text_or_no_file_is_nothing() {
+        let directory = TempDir::new().unwrap();
+        let path = directory.path().join("state");
+        for text in [
+            "",
+            "{",
+            "null",
+            "\0\0\0",
+            "[1]",
+            r#"{"number":1,"written":1.0,"legs":{},"end":2}"#,
+            r#"{"number":18446744073709551616,"written":0,"legs":{},"end":0}"#,
+        ] {
+            std::fs::write(&path, text).unwrap();
+            assert!(kept(&path).is_empty(), "{text}");
+        }
+        std::fs::write(&path, vec![b'['; 1 << 20]).unwrap();
+        assert!(kept(&path).is_empty());
+        keep(&path, leg("bbr", 8e6));
+        assert_eq!(kept(&path), leg("bbr", 8e6));
+        for (name, make) in [
+            ("link", "ln -s state link"),
+            ("fifo", "mkfifo fifo"),
+            ("directory", "mkdir directory"),
+        ] {
+            let made = std::process::Command::new("sh")
+                .args(["-c", make])
+                .current_dir(directory.path())
+                .status();
+            assert!(made.unwrap().success());
+            let error = Remembered::open(&directory.path().join(name)).unwrap_err();
+            assert!(error.starts_with("[node] state: "), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_old_or_cannot_be_says_nothing() {
+        let directory = TempDir::new().unwrap();
+        let path = directory.path().join("state");
+        let at = |ago: f64| {
+            let text = Text {
+                number: 3,
+                written: unix_time() - ago,
+                legs: leg("bbr", 8e6),
+                end: 3,
+            };
+            std::fs::write(&path, serde_json::to_vec(&text).unwrap()).unwrap();
+            kept(&path).len()
+        };
+        assert_eq!(
+            [
+                at(60.0),
+                at(6.9 * 86_400.0),
+                at(7.1 * 86_400.0),
+                at(-3600.0)
+            ],
+            [1, 1, 0, 0]
+        );
+        for (rate, rtt) in [(0.0, 0.1), (-1.0, 0.1), (1e6, 0.0), (f64::INFINITY, 0.1)] {
+            let of_leg = Learned {
+                congestion: Some("vegas".to_owned()),
+                rate: Some(rate),
+                rtt: Some(rtt),
+            };
+            assert_eq!((of_leg.known(), of_leg.chosen()), (None, None));
+        }
+    }
+}
