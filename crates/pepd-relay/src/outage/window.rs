@@ -103,16 +103,16 @@ impl<'s> Opener<'s> {
         if self.control.is_none() && !is_bbr {
             return None;
         }
-        let trips = if is_bbr {
-            ROUND_TRIPS_OF_BBR
-        } else {
-            ROUND_TRIPS
-        };
         let slow = u64::from(info.mss) * 1000 / u64::try_from(HELD_UP.as_millis()).unwrap_or(1);
         let first = self.control.map_or(rate, |_| rate.min(slow));
         sockopt::set_max_pacing_rate(fd, first).ok()?;
-        // No queue is left of before the outage.
+        // No queue is left of before the outage. But many make another one at once with the four segments that are
+        // bbr's least, and its round trips are those that there are.
         let trip = info.min_rtt.unwrap_or(info.rtt).max(LEAST);
+        let keeps = match is_bbr {
+            true => ROUND_TRIPS_OF_BBR * info.rtt.max(LEAST),
+            false => ROUND_TRIPS * trip,
+        };
         let now = Instant::now();
         let is_slower = self.share.is_shared && self.control.is_some();
         Some(Paced {
@@ -123,7 +123,7 @@ impl<'s> Opener<'s> {
             is_bbr,
             own,
             slower_until: is_slower.then(|| now + trip.max(BEGINNING)),
-            until: now + trips * trip,
+            until: now + keeps,
         })
     }
 }
