@@ -321,7 +321,7 @@ pub struct LinkArgs {
     #[arg(value_name = "STATE", value_parser = link_reports())]
     pub report: LinkReport,
     /// With `going-down`: how long it will be gone, such as 10s.
-    #[arg(long = "for", value_name = "TIME", value_parser = link_time)]
+    #[arg(long = "for", value_name = "TIME", value_parser = link_time, allow_hyphen_values = true)]
     pub time: Option<Duration>,
     /// Which daemon.
     #[command(flatten)]
@@ -331,11 +331,9 @@ pub struct LinkArgs {
 /// Reads for how long a link will be gone.
 fn link_time(text: &str) -> Result<Duration, String> {
     const DAY: Duration = Duration::from_hours(24);
-    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    let is_some = !time.is_zero() && time <= DAY;
-    is_some
-        .then_some(time)
-        .ok_or_else(|| "a link is gone for some time, up to a day, such as 10s".to_owned())
+    let time = humantime::parse_duration(text).ok();
+    let time = time.filter(|time| !time.is_zero() && *time <= DAY);
+    time.ok_or_else(|| "a link is gone for some time, up to a day, such as 10s".to_owned())
 }
 
 fn link_reports() -> impl TypedValueParser<Value = LinkReport> {

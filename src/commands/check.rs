@@ -31,6 +31,16 @@ pub fn check(Check { file, all }: &Check) -> Result {
         let gap = if at == 0 { "\n" } else { "" };
         text += &format!("{gap}on this host `pepd run` would refuse {what}\n");
     }
+    if let Some(path) = &config.node.state
+        && let Some(directory) = path.parent().filter(|directory| !directory.is_dir())
+    {
+        text += &format!(
+            "\non this host nothing would be kept in {}: {} is no directory (mkdir it; under systemd \
+             StateDirectory= does)\n",
+            path.display(),
+            directory.display()
+        );
+    }
     print(text.as_bytes())
 }
 
@@ -58,6 +68,10 @@ fn describe(config: &Config) -> String {
     );
     if let Some(memory) = config.limits.memory {
         text = format!("{text}\nconnections may hold {memory} altogether\n");
+    }
+    if let Some(path) = &config.node.state {
+        let path = path.display();
+        text = format!("{text}\nwhat is learned of the legs' paths is kept in {path}\n");
     }
     if let Some(measured) = measured(config) {
         text = format!("{text}\n{measured}\n");

@@ -17,14 +17,14 @@ use crate::ui::table;
 pub fn flows(args: &FlowsArgs) -> Result {
     let client = Client::new(&args.target)?;
     let address = endpoint::flows(&args.query());
-    if args.json {
-        let mut text = client.get_text(&address)?;
-        text.push(b'\n');
-        return print(&text);
-    }
-    let list: FlowList = client.get(&address)?;
+    let mut text = client.get_text(&address)?;
+    let list: FlowList = client.parse(&text)?;
     if let (Some(campus), 0) = (&args.campus, list.matching) {
         require_campus(campus, &client.get(endpoint::STATUS)?)?;
+    }
+    if args.json {
+        text.push(b'\n');
+        return print(&text);
     }
     print(describe(&list, table::width()).as_bytes())
 }

@@ -70,6 +70,8 @@ pub struct GateKeeper {
     /// How often clients whose handshakes cannot be finished have been let go since the gate was
     /// closed because of that.
     let_go: u32,
+    /// Whether a worker did not respond at the last renewal.
+    is_unresponsive: bool,
 }
 
 impl GateKeeper {
@@ -95,6 +97,7 @@ impl GateKeeper {
             hurried: 0,
             pairs_left: PAIRS_PER_INTERVAL,
             let_go: 0,
+            is_unresponsive: false,
         }
     }
 
@@ -119,9 +122,13 @@ impl GateKeeper {
     /// If the kernel does not take it: its table may be gone.
     pub fn renew(&mut self) -> Result<(), GateError> {
         if !self.relay.responsive(WORKER_TIMEOUT) {
+            self.is_unresponsive = true;
             report_unresponsive_worker();
             self.look(false, None);
             return Ok(());
+        }
+        if std::mem::take(&mut self.is_unresponsive) {
+            tracing::info!("the workers respond again");
         }
         self.health.tick(Instant::now());
         let set = self.set();

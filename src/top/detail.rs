@@ -134,7 +134,13 @@ fn leg_figures(leg: &LegSnapshot) -> Vec<Line<'static>> {
         format!(" (least {})", format::seconds(least))
     });
     vec![
-        Line::from(format!(" RTT {}{least}", format::seconds(tcp.rtt))),
+        match leg.link {
+            // Nothing measures one meanwhile.
+            LinkReport::Gone => Line::from(format!(" RTT –{least}")),
+            LinkReport::Up | LinkReport::GoingDown => {
+                Line::from(format!(" RTT {}{least}", format::seconds(tcp.rtt)))
+            }
+        },
         Line::from(format!(
             " cwnd {} × {} B, retr. {}{}",
             tcp.cwnd,

@@ -123,7 +123,10 @@ fn a_link_that_is_gone_is_seen() {
     open.as_mut().unwrap().0.upstream_leg.link = LinkReport::Gone;
     app.apply(Update::Figures(figures));
     let screen = drawn(&mut app, 120, 40);
-    assert!(screen.contains("link GONE"), "{screen}");
+    assert!(
+        screen.contains("link GONE") && screen.contains(" RTT – (least"),
+        "{screen}"
+    );
     press(&mut app, KeyCode::Esc);
     let screen = drawn(&mut app, 80, 24);
     assert!(screen.contains("[leg.satellite] GONE"), "{screen}");

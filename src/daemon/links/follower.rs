@@ -95,7 +95,7 @@ impl Follower {
 
     fn follow(&mut self, config: &Config) {
         let mut before = std::mem::take(&mut self.legs);
-        let mut known = BTreeSet::new();
+        let (mut known, mut changed) = (BTreeSet::new(), BTreeSet::new());
         for Watched {
             leg,
             source,
@@ -103,15 +103,17 @@ impl Follower {
             patience,
         } in Watched::all(config)
         {
-            let mut link = match before.remove_entry(&leg) {
-                Some((_, link)) if link.source == source => {
+            let mut link = match before.remove(&leg) {
+                Some(link) if link.source == source => {
                     known.insert(Arc::clone(&leg));
                     link
                 }
-                other => {
-                    before.extend(other);
-                    self.go_on(&leg, Link::new(source), patience)
+                Some(link) => {
+                    changed.insert(Arc::clone(&leg));
+                    self.relay.set_rate(&leg, None);
+                    Link { source, ..link }
                 }
+                None => self.go_on(&leg, Link::new(source), patience),
             };
             link.rate = rate;
             self.tell_holding(&leg, &link);
@@ -119,18 +121,18 @@ impl Follower {
         }
         self.notes.drop_the_rest();
         let new = self.legs.iter().filter(|(leg, _)| !known.contains(*leg));
-        // What somebody has told the process before holds until something else is heard.
-        let new = new.filter(|(_, link)| link.by.as_deref() != Some(TOLD));
+        // What somebody has told holds until something else is heard, also what the process before was told.
+        let new = new.filter(|(leg, link)| {
+            let is_up = link.record.state() == State::Up;
+            link.by.as_deref() != Some(TOLD) || (is_up && changed.contains(*leg))
+        });
         let new: Vec<_> = new
-            .filter_map(|(leg, link)| Some((Arc::clone(leg), link.source.clone()?)))
+            .map(|(leg, link)| (Arc::clone(leg), link.source.clone()))
             .collect();
-        // A leg whose link is told by something else now, or by nothing, is not gone for ever.
         for (leg, link) in before {
             if link.record.state() != State::Up {
                 self.relay.up(&leg);
-                if !self.legs.contains_key(&leg) {
-                    self.holding.hear(&leg, Report::Up(None));
-                }
+                self.holding.hear(&leg, Report::Up(None));
             }
             self.relay.set_rate(&leg, None);
         }
@@ -144,7 +146,11 @@ impl Follower {
         self.said.retain(|name, _| modems.contains(name));
         // Of the others something else may have been told since.
         for (leg, source) in new {
-            self.begin(&leg, &source);
+            match source {
+                Some(source) => self.begin(&leg, &source),
+                // What told of it does so no longer: it is not gone for ever.
+                None => self.hear(&leg, Heard::Up, "a reload"),
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use anyhow::Result;
-use pepd_testbed::run;
+use pepd_testbed::{World, run};
 use rstest::rstest;
 
 use super::commands::pepd_with;
@@ -12,6 +12,8 @@ use crate::harness::{LIMIT, PEPD};
 #[rstest]
 #[case::an_outage_told_too_late("link radio gone --for 10s", "going-down")]
 #[case::an_outage_too_long("link radio going-down --for 2days", "up to a day")]
+#[case::no_time("link radio going-down --for nonsense", "up to a day")]
+#[case::less_than_no_time("link radio going-down --for -5s", "up to a day")]
 #[case::no_number("flow abc", "an ID is a number")]
 #[case::no_legs("model", "--in LEG")]
 #[case::no_bound("model --in rtt=10ms --out rtt=20ms,loss=1%", "the leg --in")]
@@ -40,5 +42,29 @@ fn check_says_what_is_measured(#[case] more: &str, #[case] says: &str) -> Result
                     [[campus]]\nname = \"b\"\nprefixes = [\"10.2.0.0/16\"]\n";
     let said = pepd_with(&format!("{campuses}{more}"), "check")?.success()?;
     assert!(said.contains(says), "{said}");
+    Ok(())
+}
+
+/// Where what is learned is kept, and that it cannot be where the directory is not there.
+#[test]
+fn check_says_what_keeps_what_is_learned() -> Result<()> {
+    for (path, says) in [
+        ("/dev/shm/state", None),
+        (
+            "/nonexistent/pepd/state",
+            Some("/nonexistent/pepd is no directory"),
+        ),
+    ] {
+        let node = format!("[node]\nstate = \"{path}\"\n");
+        let config = World::config().replace("[node]\n", &node);
+        let said = pepd_with(&config, "check")?.success()?;
+        let kept = format!("what is learned of the legs' paths is kept in {path}");
+        assert!(said.contains(&kept), "{said}");
+        assert_eq!(said.contains("is no directory"), says.is_some(), "{said}");
+        assert!(says.is_none_or(|says| said.contains(says)), "{said}");
+    }
+    let config = World::config().replace("[node]\n", "[node]\nstate = \"state\"\n");
+    let refused = pepd_with(&config, "check")?;
+    assert_eq!(refused.status.code(), Some(78), "{refused:?}");
     Ok(())
 }

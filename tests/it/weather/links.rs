@@ -74,6 +74,7 @@ fn an_interface_tells_whether_its_link_is_there() -> Result<()> {
     assert!(stage.world.pair(Family::V4).is_err(), "it is refused");
     // What nothing tells of any more is not gone for ever.
     stage.pepd()?.reload(&config)?;
+    wait_for_log(&stage, "by=\"a reload\"")?;
     wait_until(LIMIT, "connections are split again", || {
         stage.world.probe(Family::V4).is_ok_and(|(_, split)| split)
     })?;
@@ -138,12 +139,18 @@ fn what_was_told_survives_a_reload() -> Result<()> {
     );
     let mut stage = open(Via::Pepd, &link)?;
     assert_eq!(tell(&stage, "wan gone")?, "wan: gone\n");
-    let config = World::config().replace("[leg.wan]\n", &format!("[leg.wan]\n{link}"));
-    let config = format!("{config}{}", stage.world.admin());
-    stage.pepd()?.reload(&config)?;
-    let said = status(&stage)?;
-    assert!(said.contains("GONE"), "{said}");
-    assert!(said.contains("pepd link; interface"), "{said}");
+    // Nor is a file that has nothing tell of the link any more, or an interface that is there.
+    for (link, who) in [
+        (&*link, "pepd link; interface"),
+        ("", "pepd link"),
+        (&*link, "pepd link; interface"),
+    ] {
+        let config = World::config().replace("[leg.wan]\n", &format!("[leg.wan]\n{link}"));
+        let config = format!("{config}{}", stage.world.admin());
+        stage.pepd()?.reload(&config)?;
+        let said = status(&stage)?;
+        assert!(said.contains("GONE") && said.contains(who), "{said}");
+    }
     tell(&stage, "wan up")?;
     assert!(stage.world.probe(Family::V4)?.1);
     stage.finish()

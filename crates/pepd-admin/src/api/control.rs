@@ -105,9 +105,20 @@ pub(super) async fn drain(
 
 pub(super) async fn link(
     State((control, view)): State<(ControlSender, Arc<CachedView>)>,
-    PathParam(report): PathParam<LinkReport>,
+    PathParam(state): PathParam<String>,
     StrictQuery(LinkQuery { leg, seconds }): StrictQuery<LinkQuery>,
 ) -> ApiResult<Done> {
+    let states = LinkReport::ALL;
+    let Some(report) = states.into_iter().find(|it| it.name() == state) else {
+        return Err(Problem::new(
+            StatusCode::BAD_REQUEST,
+            format!("no link is {state}"),
+            format!(
+                "a link is one of: {}",
+                states.map(LinkReport::name).join(", ")
+            ),
+        ));
+    };
     let time = match seconds.map(Duration::try_from_secs_f64) {
         None => None,
         Some(Ok(time)) if report == LinkReport::GoingDown && time <= LONGEST_OUTAGE => Some(time),
@@ -129,7 +140,7 @@ fn no_such_time() -> Problem {
     Problem::new(
         StatusCode::BAD_REQUEST,
         "that is no time for which a link may be gone",
-        "only `going-down` has one, up to a day (`--for 10s`; in the API: for=10)",
+        "only `going-down` has one, up to a day (`--for 10s`; in the API seconds, without a unit: for=10)",
     )
 }
 

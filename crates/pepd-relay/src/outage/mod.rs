@@ -149,7 +149,7 @@ pub(crate) async fn restart(context: Arc<Context>, leg: Arc<str>, before: Before
     let legs = shared.flows.legs(context.index, &leg);
     let mut stalled: Vec<_> = legs.iter().filter_map(Stalled::of).collect();
     let waiting = legs.iter().filter_map(|live| Waiting::of(live, outage));
-    let mut waiting: Vec<_> = waiting.collect();
+    let waiting: Vec<_> = waiting.collect();
     let rate = rate(shared, &leg, before.delivery_rate);
     let opener = opener(shared, &leg, before, stalled.len());
     let opens = opener.control.is_some();
@@ -188,8 +188,11 @@ pub(crate) async fn restart(context: Arc<Context>, leg: Arc<str>, before: Before
             let outage = again.is_zero().then_some(outage);
             answers.paced.extend(one.restart(shared, outage, opener));
         }
-        waiting.retain(|one| one.is_waiting(up_since.elapsed()));
-        for one in waiting.iter().filter(|one| is_due(&one.info, again)) {
+        let is_waiting = |one: &&Waiting<'_>| one.is_waiting(up_since.elapsed());
+        for one in waiting.iter().filter(is_waiting) {
+            if !is_due(&one.info, again) {
+                continue;
+            }
             let at = pace.next(one.bytes(), Instant::now());
             answers.await_until(at, &mut pace).await;
             one.wake(shared);

@@ -29,7 +29,7 @@ use pepd_sys::stream;
 use pepd_sys::tcp_info::{TcpInfo, tcp_info};
 use pepd_telemetry::LiveLeg;
 
-use super::segment::send_first;
+use super::segment::{acknowledge, send_first};
 use super::window::{Opener, Paced};
 use super::{Ends, Injector, info};
 use crate::shared::Shared;
@@ -105,6 +105,9 @@ fn restart(
         repair::forget_echoes(fd)?;
     }
     let ends = Ends::of(fd)?;
+    if outage.is_some() && info.timestamps {
+        acknowledge(fd, injector, &info, ends)?;
+    }
     undo_doublings(fd, injector, ends, shared)?;
     if tcp_info(fd)?.retransmitted_segments != info.retransmitted_segments {
         return Ok(());
