@@ -184,8 +184,21 @@ impl Remembered {
     }
 }
 
+/// Why something is not kept.
+#[derive(Debug, thiserror::Error)]
+enum Refused {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("this is no file")]
+    NoFile,
+    #[error("write it as JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    #[error("{0} bytes are too many")]
+    TooLong(usize),
+}
+
 /// Opens a regular file, and reads the texts that are whole.
-fn open(path: &Path) -> io::Result<(File, Vec<Text>)> {
+fn open(path: &Path) -> Result<(File, Vec<Text>), Refused> {
     let file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -196,7 +209,7 @@ fn open(path: &Path) -> io::Result<(File, Vec<Text>)> {
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
         .open(path)?;
     if !file.metadata()?.is_file() {
-        return Err(io::Error::other("this is no file"));
+        return Err(Refused::NoFile);
     }
     let mut texts = Vec::new();
     for place in 0..2 {
@@ -217,18 +230,18 @@ fn open(path: &Path) -> io::Result<(File, Vec<Text>)> {
 }
 
 /// Writes a text in the place of the older one, with a zero behind it.
-fn write(file: &File, text: &Text) -> io::Result<()> {
+fn write(file: &File, text: &Text) -> Result<(), Refused> {
     let mut bytes = serde_json::to_vec(text)?;
     bytes.push(0);
     if bytes.len() > PLACE {
-        return Err(io::Error::other("it is too long"));
+        return Err(Refused::TooLong(bytes.len()));
     }
     let place = if text.number.is_multiple_of(2) {
         0
     } else {
         PLACE
     };
-    file.write_all_at(&bytes, place as u64)
+    Ok(file.write_all_at(&bytes, place as u64)?)
 }
 
 #[cfg(test)]
