@@ -110,6 +110,7 @@ const IN_VIRTUAL_TIME: &[&str] = &[
     "handshake::times::curl_fails_over first_1_Family__V4::second_2_Family__V6",
     "handshake::times::many Family__V4",
     "handshake::times::the_first_byte Family__V6",
+    "relay::advised::more_is_carried case_1",
     "relay::find_rate::it_finds case_2",
     "relay::find_rate::little case_1",
     "relay::find_rate::what_was_found",
