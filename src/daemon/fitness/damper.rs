@@ -105,7 +105,11 @@ impl Damper {
             (state, Seen::Unknown) => state,
             (State::Ill, Seen::Well) if self.is_new => State::Well,
             (State::Well | State::Doubtful { .. }, Seen::Well) => State::Well,
-            (State::Ill, Seen::Well) => State::Recovering { since: now },
+            (State::Ill, Seen::Well) => {
+                let seconds = hold.as_secs();
+                self.why += &format!(" (it was; believed to be over after {seconds} s without it)");
+                State::Recovering { since: now }
+            }
             (State::Recovering { since }, Seen::Well) if passed(since) >= hold => State::Well,
             (State::Recovering { since }, Seen::Well) => State::Recovering { since },
             (State::Well, Seen::Ill(why)) if self.grace.is_zero() => self.fall(why, now),
@@ -188,7 +192,8 @@ mod tests {
         damper.see(ill(), now);
         damper.see(ill(), now + GRACE);
         damper.see(Seen::Well, now + GRACE);
-        assert!(damper.illness().is_some());
+        let said = "it is silent (it was; believed to be over after 10 s without it)";
+        assert_eq!(damper.illness(), Some(said));
     }
 
     #[test]
