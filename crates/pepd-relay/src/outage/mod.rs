@@ -52,12 +52,20 @@ const NEWCOMERS: Duration = Duration::from_millis(500);
 
 /// The times after the first attempt at which those are restarted again that have not gone on, where a
 /// round trip has passed: what was sent may be lost.
-const AGAIN: [Duration; 4] = [
+const AGAIN: [Duration; 9] = [
     Duration::from_millis(100),
     Duration::from_millis(300),
     Duration::from_millis(900),
+    Duration::from_millis(1700),
     Duration::from_millis(2700),
+    Duration::from_millis(3900),
+    Duration::from_millis(5400),
+    Duration::from_millis(7200),
+    Duration::from_millis(9400),
 ];
+
+/// Until then peers are woken. One that has nothing to send is woken in vain.
+const WOKEN: Duration = Duration::from_millis(2700);
 
 /// The interval at which those are looked at that have got their own user timeout not back.
 const RECOVERY: Duration = Duration::from_secs(1);
@@ -179,8 +187,10 @@ pub(crate) async fn restart(context: Arc<Context>, leg: Arc<str>, before: Before
     };
     for again in [Duration::ZERO].into_iter().chain(AGAIN) {
         answers.await_until(up_since + again, &mut pace).await;
-        stalled.retain(Stalled::is_stalled);
-        for one in stalled.iter().filter(|one| is_due(&one.info, again)) {
+        for one in &mut stalled {
+            if !one.is_stalled(Instant::now()) || !is_due(&one.info, again) {
+                continue;
+            }
             // One that is opened sends two more soon.
             let segments = if opens { 3 } else { 1 };
             let at = pace.next(segments * one.info.mss, Instant::now());
@@ -190,7 +200,7 @@ pub(crate) async fn restart(context: Arc<Context>, leg: Arc<str>, before: Before
         }
         let is_waiting = |one: &&Waiting<'_>| one.is_waiting(up_since.elapsed());
         for one in waiting.iter().filter(is_waiting) {
-            if !is_due(&one.info, again) {
+            if again > WOKEN || !is_due(&one.info, again) {
                 continue;
             }
             let at = pace.next(one.bytes(), Instant::now());
