@@ -18,11 +18,9 @@ use crate::streams::{fill, take, watch};
 /// One way over the link that has outages, and over the other one.
 const FAR: Duration = Duration::from_millis(50);
 const NEAR: Duration = Duration::from_millis(5);
-/// What they carry, in Mbit/s: where there are few connections, and for each of many: little, or about eight segments
-/// for a round trip.
+/// What they carry, in Mbit/s: where there are few connections, and for each of many.
 const RATE: u64 = 4;
-const LITTLE: u64 = 400_000;
-const SOME: u64 = 1_000_000;
+const RATE_OF_EACH: u64 = 400_000;
 /// The length of an outage, and what is drawn on top of it and of the time before it, so that each begins
 /// and ends at another time of the timers.
 const OUTAGE: Duration = Duration::from_secs(10);
@@ -227,25 +225,23 @@ fn watch_after(pairs: &[Pair], limit: Duration) -> Result<After> {
 ///
 /// The last four are run by hand: `cargo xtask vm --virtual-time … --tests outage_times::a_link`.
 #[rstest]
-#[case(Family::V4, (1, LITTLE), "\"cubic\"", FEW)]
-#[case(Family::V6, (1, LITTLE), "\"bbr\"", FEW)]
-#[case(Family::V4, (1, LITTLE), "\"cubic\"\nrate = \"3900kbit\"", FEW)]
-#[case(Family::V6, (20, LITTLE), "\"cubic\"", FEW)]
-#[case(Family::V4, (20, LITTLE), "\"bbr\"", FEW)]
-#[case(Family::V4, (20, SOME), "\"cubic\"", FEW)]
-#[case(Family::V6, (20, SOME), "\"bbr\"", FEW)]
-#[case(Family::V4, (1, LITTLE), "\"cubic\"", MANY)]
-#[case(Family::V6, (1, LITTLE), "\"bbr\"", MANY)]
-#[case(Family::V6, (50, LITTLE), "\"cubic\"", MANY)]
-#[case(Family::V4, (50, LITTLE), "\"bbr\"", MANY)]
+#[case(Family::V4, 1, "\"cubic\"", FEW)]
+#[case(Family::V6, 1, "\"bbr\"", FEW)]
+#[case(Family::V4, 1, "\"cubic\"\nrate = \"3900kbit\"", FEW)]
+#[case(Family::V6, 20, "\"cubic\"", FEW)]
+#[case(Family::V4, 20, "\"bbr\"", FEW)]
+#[case(Family::V4, 1, "\"cubic\"", MANY)]
+#[case(Family::V6, 1, "\"bbr\"", MANY)]
+#[case(Family::V6, 50, "\"cubic\"", MANY)]
+#[case(Family::V4, 50, "\"bbr\"", MANY)]
 fn a_link_that_is_back_is_used_at_once(
     #[case] family: Family,
-    #[case] (flows, each): (usize, u64),
+    #[case] flows: usize,
     #[case] control: &str,
     #[case] outages: usize,
 ) -> Result<()> {
     require!(root, virtual_time, program("nft"));
-    let rate = (RATE * 1_000_000).max(flows as u64 * each);
+    let rate = (RATE * 1_000_000).max(flows as u64 * RATE_OF_EACH);
     let shape = |delay| Shape::new(delay, Rate::bits_per_second(rate));
     let world = &World::emulated(shape(NEAR), shape(FAR))?;
     let socket = world.admin_socket();
@@ -263,7 +259,7 @@ fn a_link_that_is_back_is_used_at_once(
     };
     let over = AtomicBool::new(false);
     let (mut all, mut up) = (0, Duration::ZERO);
-    let done = std::thread::scope(|scope| -> Result<()> {
+    std::thread::scope(|scope| -> Result<()> {
         let senders: Vec<_> = pairs
             .iter()
             .map(|pair| scope.spawn(|| fill(&pair.client, &over)))
@@ -334,8 +330,7 @@ fn a_link_that_is_back_is_used_at_once(
             sender.join().ok().context("a sender panicked")??;
         }
         measured
-    });
-    done.with_context(|| daemon.log())?;
+    })?;
     println!(
         "{family}, {flows} flows, {control:?}: {:.3} of the rate while the link was up, {up:?}",
         share(all, up)

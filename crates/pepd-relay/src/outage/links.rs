@@ -13,19 +13,10 @@ pub(crate) struct Links {
     gone: ArcSwap<HashSet<Arc<str>>>,
     /// How fast those are that say so.
     rates: ArcSwap<HashMap<Arc<str>, Rate>>,
-    /// What each worker's connections over a leg did when its link went.
-    delivered: ArcSwap<HashMap<(Arc<str>, usize), Delivered>>,
+    /// What each worker's connections over a leg delivered when its link went, in bytes a second.
+    delivered: ArcSwap<HashMap<(Arc<str>, usize), u64>>,
     /// The last that has come back.
     back: watch::Sender<Option<Arc<str>>>,
-}
-
-/// What connections over a leg did when its link went.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Delivered {
-    /// What they delivered together, in bytes a second.
-    pub(crate) rate: u64,
-    /// How many of them had something under way.
-    pub(crate) busy: u64,
 }
 
 impl Default for Links {
@@ -76,23 +67,20 @@ impl Links {
         self.rates.load().get(leg).copied()
     }
 
-    /// Notes what a worker's connections over it did when it went.
-    pub(crate) fn note(&self, leg: &str, worker: usize, of_worker: Delivered) {
+    /// Notes what a worker's connections over it delivered when it went, in bytes a second.
+    pub(crate) fn note(&self, leg: &str, worker: usize, rate: u64) {
         self.delivered.rcu(|delivered| {
             let mut delivered = HashMap::clone(delivered);
-            delivered.insert((leg.into(), worker), of_worker);
+            delivered.insert((leg.into(), worker), rate);
             delivered
         });
     }
 
-    /// Returns what all workers' did together.
-    pub(crate) fn noted(&self, leg: &str) -> Delivered {
+    /// Returns what all workers' delivered together.
+    pub(crate) fn noted(&self, leg: &str) -> u64 {
         let delivered = self.delivered.load();
         let of_leg = delivered.iter().filter(|((it, _), _)| &**it == leg);
-        of_leg.fold(Delivered::default(), |sum, (_, of_worker)| Delivered {
-            rate: sum.rate.saturating_add(of_worker.rate),
-            busy: sum.busy + of_worker.busy,
-        })
+        of_leg.map(|(_, rate)| rate).sum()
     }
 
     /// Returns whether it is gone.
@@ -143,17 +131,15 @@ mod tests {
         assert!(!links.is_gone("radio"));
         assert!(returns.of("radio").now_or_never().is_some());
         assert!(returns.of("radio").now_or_never().is_none(), "once");
-        let delivered = |rate, busy| Delivered { rate, busy };
-        for (leg, worker, rate, busy) in [
-            ("radio", 0, 9, 9),
-            ("radio", 1, 2, 3),
-            ("radio", 0, 1, 4),
-            ("lan", 0, 7, 1),
+        for (leg, worker, rate) in [
+            ("radio", 0, 9),
+            ("radio", 1, 2),
+            ("radio", 0, 1),
+            ("lan", 0, 7),
         ] {
-            links.note(leg, worker, delivered(rate, busy));
+            links.note(leg, worker, rate);
         }
-        assert_eq!(links.noted("radio"), delivered(3, 7));
-        assert_eq!(links.noted("wan"), Delivered::default());
+        assert_eq!((links.noted("radio"), links.noted("wan")), (3, 0));
         links.set_rate(&radio, Some(Rate(8_000)));
         assert_eq!(
             (links.rate("radio"), links.rate("lan")),

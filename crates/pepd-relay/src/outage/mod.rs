@@ -33,7 +33,6 @@ use socket2::{SockAddr, SockRef};
 
 use answered::{Next, Unanswered};
 pub use injector::Injector;
-use links::Delivered;
 pub(crate) use links::{Links, Returns};
 use pace::Pace;
 use stalled::Stalled;
@@ -52,20 +51,12 @@ const NEWCOMERS: Duration = Duration::from_millis(500);
 
 /// The times after the first attempt at which those are restarted again that have not gone on, where a
 /// round trip has passed: what was sent may be lost.
-const AGAIN: [Duration; 9] = [
+const AGAIN: [Duration; 4] = [
     Duration::from_millis(100),
     Duration::from_millis(300),
     Duration::from_millis(900),
-    Duration::from_millis(1700),
     Duration::from_millis(2700),
-    Duration::from_millis(3900),
-    Duration::from_millis(5400),
-    Duration::from_millis(7200),
-    Duration::from_millis(9400),
 ];
-
-/// Until then peers are woken. One that has nothing to send is woken in vain.
-const WOKEN: Duration = Duration::from_millis(2700);
 
 /// The interval at which those are looked at that have got their own user timeout not back.
 const RECOVERY: Duration = Duration::from_secs(1);
@@ -107,16 +98,11 @@ impl Before {
     /// Looks at the leg, whose link is `gone` since then, or was about to go when it was looked at `earlier`.
     pub(crate) fn look(context: &Context, leg: &str, gone: Instant, earlier: Option<Self>) -> Self {
         let legs = context.shared.flows.legs(context.index, leg);
-        let infos: Vec<_> = legs.iter().filter_map(info).collect();
-        let rates = infos.iter().filter_map(|info| info.delivery_rate);
+        let rates = legs.iter().filter_map(|live| info(live)?.delivery_rate);
         let delivery_rate: u64 = rates.sum();
         let delivery_rate = earlier.map_or(0, |it| it.delivery_rate).max(delivery_rate);
         let shared = &context.shared;
-        let of_worker = Delivered {
-            rate: delivery_rate,
-            busy: infos.iter().filter(|info| info.unacked > 0).count() as u64,
-        };
-        shared.links.note(leg, context.index, of_worker);
+        shared.links.note(leg, context.index, delivery_rate);
         Self {
             gone,
             delivery_rate,
@@ -157,7 +143,7 @@ pub(crate) async fn restart(context: Arc<Context>, leg: Arc<str>, before: Before
     let legs = shared.flows.legs(context.index, &leg);
     let mut stalled: Vec<_> = legs.iter().filter_map(Stalled::of).collect();
     let waiting = legs.iter().filter_map(|live| Waiting::of(live, outage));
-    let waiting: Vec<_> = waiting.collect();
+    let mut waiting: Vec<_> = waiting.collect();
     let rate = rate(shared, &leg, before.delivery_rate);
     let opener = opener(shared, &leg, before, stalled.len());
     let opens = opener.control.is_some();
@@ -187,10 +173,8 @@ pub(crate) async fn restart(context: Arc<Context>, leg: Arc<str>, before: Before
     };
     for again in [Duration::ZERO].into_iter().chain(AGAIN) {
         answers.await_until(up_since + again, &mut pace).await;
-        for one in &mut stalled {
-            if !one.is_stalled(Instant::now()) || !is_due(&one.info, again) {
-                continue;
-            }
+        stalled.retain(Stalled::is_stalled);
+        for one in stalled.iter().filter(|one| is_due(&one.info, again)) {
             // One that is opened sends two more soon.
             let segments = if opens { 3 } else { 1 };
             let at = pace.next(segments * one.info.mss, Instant::now());
@@ -198,11 +182,8 @@ pub(crate) async fn restart(context: Arc<Context>, leg: Arc<str>, before: Before
             let outage = again.is_zero().then_some(outage);
             answers.paced.extend(one.restart(shared, outage, opener));
         }
-        let is_waiting = |one: &&Waiting<'_>| one.is_waiting(up_since.elapsed());
-        for one in waiting.iter().filter(is_waiting) {
-            if again > WOKEN || !is_due(&one.info, again) {
-                continue;
-            }
+        waiting.retain(|one| one.is_waiting(up_since.elapsed()));
+        for one in waiting.iter().filter(|one| is_due(&one.info, again)) {
             let at = pace.next(one.bytes(), Instant::now());
             answers.await_until(at, &mut pace).await;
             one.wake(shared);
@@ -212,35 +193,20 @@ pub(crate) async fn restart(context: Arc<Context>, leg: Arc<str>, before: Before
     recover(shared, &leg, legs, up_since).await;
 }
 
-/// The most legs that begin with more than a segment, however slow their link is: what each sends beside its share in
-/// the first moment is up to two segments, and ten may be sent together (20 legs sent 134,460 bytes in 100 ms, of
-/// 115,140).
-const ALWAYS_OPENED: u64 = 5;
+/// The most legs of a worker that begin with more than a segment: what each sends beside its share in the first
+/// moment is about a segment, and ten may be sent together (20 legs sent 134,460 bytes in 100 ms, of 115,140).
+const MOST_OPENED: usize = 5;
 
-/// The bytes a second for one more: legs that are several begin at three quarters of the rate, so that in 100 ms a
-/// quarter of what that carries is free.
-const RATE_OF_ONE_MORE: u64 = 2 * 1514 * 4 * 10;
-
-/// Returns what opens the windows of a worker's legs, as many as these, unless there are too many over all workers.
+/// Returns what opens the windows of so many legs, unless they are too many.
 fn opener<'s>(shared: &'s Shared, leg: &str, before: Before, legs: usize) -> Opener<'s> {
+    let control = shared.resume.as_deref().filter(|_| legs <= MOST_OPENED);
     let told = shared.links.rate(leg).map(Rate::bytes_per_second);
-    let Delivered { rate, busy } = shared.links.noted(leg);
-    let (legs, carried) = (busy.max(legs as u64), least(before.carried, told));
-    let most = most_opened(carried.map_or(rate, |carried| carried.min(rate)));
     let share = Share {
-        delivered: rate,
-        carried,
+        delivered: shared.links.noted(leg),
+        carried: least(before.carried, told),
         is_shared: legs > 1,
     };
-    Opener {
-        control: shared.resume.as_deref().filter(|_| legs <= most),
-        share,
-    }
-}
-
-/// Returns how many legs may begin with more than a segment, at so many bytes a second together.
-fn most_opened(rate: u64) -> u64 {
-    ALWAYS_OPENED + rate / RATE_OF_ONE_MORE
+    Opener { control, share }
 }
 
 /// The legs that have been restarted, until they are answered.
@@ -273,13 +239,16 @@ impl Answers<'_> {
                 }
             }
             let now = Instant::now();
-            self.paced.retain_mut(|one| one.keeps(now));
+            self.paced.retain(|one| one.until > now);
             if now >= until {
                 return;
             }
             let again = now + answered::interval(self.unanswered.len());
             let again = if self.unanswered.is_empty() {
-                self.paced.iter().map(Paced::next).fold(until, Instant::min)
+                self.paced
+                    .iter()
+                    .map(|one| one.until)
+                    .fold(until, Instant::min)
             } else {
                 again.min(until)
             };
@@ -291,10 +260,10 @@ impl Answers<'_> {
 impl Answers<'_> {
     /// Waits until none has to keep to a rate any more.
     async fn end_pacing(mut self) {
-        while let Some(next) = self.paced.iter().map(Paced::next).min() {
-            tokio::time::sleep_until(next.into()).await;
+        while let Some(until) = self.paced.iter().map(|one| one.until).min() {
+            tokio::time::sleep_until(until.into()).await;
             let now = Instant::now();
-            self.paced.retain_mut(|one| one.keeps(now));
+            self.paced.retain(|one| one.until > now);
         }
     }
 }

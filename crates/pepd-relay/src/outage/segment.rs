@@ -25,24 +25,6 @@ pub(super) fn send_first(
     Ok(())
 }
 
-/// Acknowledges what has come on a leg, without an echo.
-///
-/// The kernel's own segments have one, of the last timestamp that came before the outage: a host whose data is
-/// acknowledged by one of these takes all of the outage for a round trip, and waits for longer than that when it loses
-/// something. What is acknowledged already is no sample.
-pub(super) fn acknowledge(
-    fd: BorrowedFd<'_>,
-    injector: &Injector,
-    info: &TcpInfo,
-    ends: Ends,
-) -> Result<(), RepairError> {
-    let header = repair::acknowledgement(fd)?;
-    if let Some(packet) = segment(header, Vec::new(), info, ends).packet() {
-        injector.send(&packet, ends.mark)?;
-    }
-    Ok(())
-}
-
 /// Makes the segment with this header, and `data` if there is any, as the leg's socket would.
 pub(super) fn segment(
     header: Header,

@@ -21,7 +21,7 @@
 //! leg's timestamps is put forward first.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pepd_packet::{FourTuple, SequenceNumber, icmp};
 use pepd_sys::repair::{self, RepairError};
@@ -29,7 +29,7 @@ use pepd_sys::stream;
 use pepd_sys::tcp_info::{TcpInfo, tcp_info};
 use pepd_telemetry::LiveLeg;
 
-use super::segment::{acknowledge, send_first};
+use super::segment::send_first;
 use super::window::{Opener, Paced};
 use super::{Ends, Injector, info};
 use crate::shared::Shared;
@@ -46,43 +46,21 @@ pub(super) struct Stalled<'l> {
     pub(super) live: &'l LiveLeg,
     /// How it was when the link came back.
     pub(super) info: TcpInfo,
-    /// What had been acknowledged when it was looked at last, and since when that has been all.
-    acknowledged: Option<(u64, Instant)>,
 }
-
-/// A usual timeout, beside round trips (TCP_RTO_MIN).
-const LEAST_TIMEOUT: Duration = Duration::from_millis(200);
 
 impl<'l> Stalled<'l> {
     /// Returns it if it has stopped.
     pub(super) fn of(live: &'l LiveLeg) -> Option<Self> {
         let info = info(live)?;
-        (info.backoff > 0).then_some(Self {
-            live,
-            info,
-            acknowledged: None,
-        })
+        (info.backoff > 0).then_some(Self { live, info })
     }
 
-    /// Returns whether nothing has been acknowledged since the link came back; or something, and then nothing for so
-    /// long that what followed is lost. For that its timer may wait for as long as the outage was: of what the peer had
-    /// in part when its acknowledgements were lost, a selective one tells a round trip that is as long
-    /// (`sack_rtt_us`, net/ipv4/tcp_input.c), which no clock of timestamps keeps away.
-    pub(super) fn is_stalled(&mut self, now: Instant) -> bool {
-        let Some(info) = info(self.live) else {
-            return false;
-        };
-        let acknowledged = info.acknowledged_bytes;
-        let since = match self.acknowledged {
-            Some((before, since)) if before == acknowledged => since,
-            _ => now,
-        };
-        self.acknowledged = Some((acknowledged, since));
-        if acknowledged == self.info.acknowledged_bytes {
-            return info.unacked > 0 || info.unsent > 0;
-        }
-        let trip = info.min_rtt.unwrap_or(info.rtt);
-        info.unacked > 0 && now.saturating_duration_since(since) >= 4 * trip + LEAST_TIMEOUT
+    /// Returns whether nothing has been acknowledged since.
+    pub(super) fn is_stalled(&self) -> bool {
+        info(self.live).is_some_and(|now| {
+            now.acknowledged_bytes == self.info.acknowledged_bytes
+                && (now.unacked > 0 || now.unsent > 0)
+        })
     }
 
     /// Has it go on, and, at the first attempt, at the rate that it had; then it is said how long the outage
@@ -127,9 +105,6 @@ fn restart(
         repair::forget_echoes(fd)?;
     }
     let ends = Ends::of(fd)?;
-    if outage.is_some() && info.timestamps {
-        acknowledge(fd, injector, &info, ends)?;
-    }
     undo_doublings(fd, injector, ends, shared)?;
     if tcp_info(fd)?.retransmitted_segments != info.retransmitted_segments {
         return Ok(());

@@ -14,7 +14,7 @@ use pepd_sys::repair::{self, RepairError};
 use pepd_sys::tcp_info::TcpInfo;
 use pepd_telemetry::LiveLeg;
 
-use super::segment::acknowledge;
+use super::segment::segment;
 use super::{Ends, Injector, info};
 use crate::shared::Shared;
 
@@ -59,11 +59,9 @@ impl<'l> Waiting<'l> {
         })
     }
 
-    /// Returns whether nothing has come since the link is back, for so long; or something, and then nothing for as
-    /// long as a round trip and a usual timeout take: what it sent may be lost again.
+    /// Returns whether nothing has come since the link is back, for so long.
     pub(super) fn is_waiting(&self, up: Duration) -> bool {
-        let patience = self.info.rtt + 4 * self.info.rtt_variation + LEAST_TIMEOUT;
-        info(self.live).is_some_and(|now| now.since_data >= up.min(patience))
+        info(self.live).is_some_and(|now| now.since_data >= up)
     }
 
     /// Returns the bytes that it takes to wake its peer.
@@ -103,10 +101,12 @@ fn wake(
         client: ends.theirs,
         server: ends.ours,
     };
-    let Some(message) = icmp::no_route(peers, SequenceNumber(header.acknowledgement)) else {
+    let acknowledgement = segment(header, Vec::new(), info, ends).packet();
+    let message = icmp::no_route(peers, SequenceNumber(header.acknowledgement));
+    let (Some(acknowledgement), Some(message)) = (acknowledgement, message) else {
         return Ok(());
     };
-    acknowledge(fd, injector, info, ends)?;
+    injector.send(&acknowledgement, ends.mark)?;
     for _ in 0..doublings {
         injector.send(&message, ends.mark)?;
     }

@@ -42,10 +42,6 @@ const HELD_UP: Duration = Duration::from_millis(10);
 /// The least that a round trip is taken for: timers are not finer.
 const LEAST: Duration = Duration::from_millis(20);
 
-/// The time for which legs that are several keep to less than their share, unless a round trip is longer: what each
-/// sends at first beside its share, and what comes of samples that are too high, is not to meet the link at once.
-const BEGINNING: Duration = Duration::from_millis(100);
-
 /// How fast legs may begin together.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Share {
@@ -54,14 +50,18 @@ pub(super) struct Share {
     /// What the link carries, in bytes a second; none where nobody knows.
     pub(super) carried: Option<u64>,
     /// Whether there are several: samples of many come to more than the link carries, and each begins with
-    /// two segments together. They begin at three quarters of their shares.
+    /// two segments together.
     pub(super) is_shared: bool,
 }
 
 impl Share {
-    /// Returns how fast one may go on that delivered so much. Where windows are not `opened` it is no more
+    /// Returns how fast one may begin that delivered so much. Where windows are not `opened` it is no more
     /// than its part of the link, and no less.
     fn of(self, rate: u64, opened: bool) -> u64 {
+        let rate = match self.is_shared && opened {
+            true => rate / 4 * 3,
+            false => rate,
+        };
         match self.carried {
             Some(carried) if self.delivered > 0 && (carried < self.delivered || !opened) => {
                 let part = u128::from(rate) * u128::from(carried) / u128::from(self.delivered);
@@ -103,18 +103,14 @@ impl<'s> Opener<'s> {
         if self.control.is_none() && !is_bbr {
             return None;
         }
+        let trips = if is_bbr {
+            ROUND_TRIPS_OF_BBR
+        } else {
+            ROUND_TRIPS
+        };
         let slow = u64::from(info.mss) * 1000 / u64::try_from(HELD_UP.as_millis()).unwrap_or(1);
         let first = self.control.map_or(rate, |_| rate.min(slow));
         sockopt::set_max_pacing_rate(fd, first).ok()?;
-        // No queue is left of before the outage. But many make another one at once with the four segments that are
-        // bbr's least, and its round trips are those that there are.
-        let trip = info.min_rtt.unwrap_or(info.rtt).max(LEAST);
-        let keeps = match is_bbr {
-            true => ROUND_TRIPS_OF_BBR * info.rtt.max(LEAST),
-            false => ROUND_TRIPS * trip,
-        };
-        let now = Instant::now();
-        let is_slower = self.share.is_shared && self.control.is_some();
         Some(Paced {
             rate,
             socket: live.socket.clone(),
@@ -122,8 +118,7 @@ impl<'s> Opener<'s> {
             before,
             is_bbr,
             own,
-            slower_until: is_slower.then(|| now + trip.max(BEGINNING)),
-            until: now + keeps,
+            until: Instant::now() + trips * info.rtt.max(LEAST),
         })
     }
 }
@@ -140,42 +135,19 @@ pub(super) struct Paced<'s> {
     /// The control that it has.
     own: Vec<u8>,
     is_bbr: bool,
-    /// Until when it keeps to three quarters of the rate.
-    slower_until: Option<Instant>,
-    /// Until when it keeps to the rate.
-    until: Instant,
+    /// Until when.
+    pub(super) until: Instant,
 }
 
 impl Paced<'_> {
     /// Opens its window, if windows are opened, and has it send.
     pub(super) fn open(&self, fd: BorrowedFd<'_>) {
         let Some(control) = self.control else { return };
-        // The window is that of the rate that the socket has meanwhile.
         if sockopt::set_max_pacing_rate(fd, self.rate).is_ok() && self.pass(fd, control) {
-            if self.slower_until.is_some() {
-                let _ = sockopt::set_max_pacing_rate(fd, self.rate / 4 * 3);
-            }
             // This has the kernel send what waits (tcp_push_pending_frames), and as the first segment holds that
             // up, at first what is lost (tcp_tsq_write).
             let _ = SockRef::from(&fd).set_tcp_nodelay(true);
         }
-    }
-
-    /// Returns when it is to be looked at again.
-    pub(super) fn next(&self) -> Instant {
-        self.slower_until.unwrap_or(self.until)
-    }
-
-    /// Has it go on at its rate where it has begun; returns whether it still keeps to that.
-    pub(super) fn keeps(&mut self, now: Instant) -> bool {
-        if self.slower_until.is_some_and(|until| until <= now) {
-            self.slower_until = None;
-            if let Some(socket) = self.socket.upgrade() {
-                // One that has just failed has nothing to be put right.
-                let _ = sockopt::set_max_pacing_rate(socket.as_fd(), self.rate);
-            }
-        }
-        self.until > now
     }
 
     /// Gives it the control for a moment.
@@ -267,7 +239,12 @@ mod tests {
         assert_eq!(share(1000, Some(2000)).of(400, true), 400);
         assert_eq!(share(1000, Some(500)).of(400, true), 200);
         assert_eq!(share(0, Some(0)).of(0, true), 0);
-        assert_eq!(share(1000, None).of(400, false), 400);
+        let shared = Share {
+            is_shared: true,
+            ..share(1000, None)
+        };
+        assert_eq!(shared.of(400, true), 300);
+        assert_eq!(shared.of(400, false), 400);
         assert_eq!(share(1000, Some(2000)).of(400, false), 800);
         assert_eq!(share(1000, Some(500)).of(400, false), 200);
         let most = share(u64::MAX, Some(u64::MAX / 2));

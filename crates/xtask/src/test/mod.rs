@@ -120,8 +120,8 @@ const IN_VIRTUAL_TIME: &[&str] = &[
     "relay::phases::the_slow_leg Flow__Upload Slow__Incoming",
     "weather::held_acks:: Family__V6 seconds_2_10",
     "weather::outage_lengths:: Gone__Both seconds_3_1800",
-    "weather::outage_times::a_link case_02",
-    "weather::outage_times::a_link case_03",
+    "weather::outage_times::a_link case_2",
+    "weather::outage_times::a_link case_3",
 ];
 
 /// The options of a guest with a virtual clock. Its path is short, since each directory that is
