@@ -12,9 +12,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use pepd_model::control_choice::Chosen;
 use pepd_model::find_rate::Known;
 use serde::{Deserialize, Serialize};
+use tokio::task::{JoinError, JoinHandle};
 
 use crate::clock::unix_time;
 use crate::time_limit;
@@ -22,8 +24,11 @@ use crate::time_limit;
 /// The bytes that there are for one of the two texts: of 249 legs, with the longest names.
 const PLACE: usize = 64 << 10;
 
-/// What is older, in seconds, says nothing of today.
-const OLDEST: f64 = 7.0 * 86_400.0;
+/// What was learned longer ago, in seconds, says nothing of today.
+const OLDEST: f64 = 7.0 * DAY;
+
+/// What is learned again is written again after so many seconds, also if it is the same.
+const DAY: f64 = 86_400.0;
 
 /// The longest that a file system may take.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -46,6 +51,9 @@ pub struct Learned {
     /// The least round trip, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt: Option<f64>,
+    /// When it was learned, in seconds since the Unix epoch.
+    #[serde(default)]
+    pub learned: f64,
 }
 
 impl Learned {
@@ -65,13 +73,14 @@ impl Learned {
         })
     }
 
-    /// Returns whether this says about the same.
+    /// Returns whether this says about the same, and was learned on about the same day.
     fn is_like(&self, other: &Self) -> bool {
         let alike = |one: Option<f64>, other: Option<f64>| match (one, other) {
             (Some(one), Some(other)) => (one - other).abs() <= SAME * one.abs().max(other.abs()),
             (one, other) => one.is_none() && other.is_none(),
         };
         self.congestion == other.congestion
+            && (self.learned - other.learned).abs() < DAY
             && alike(self.rate, other.rate)
             && alike(self.rtt, other.rtt)
     }
@@ -82,8 +91,6 @@ impl Learned {
 struct Text {
     /// The number of this text: the greater one is the newer.
     number: u64,
-    /// When it was written, in seconds since the Unix epoch.
-    written: f64,
     legs: Legs,
     /// The number again: the text is whole.
     end: u64,
@@ -95,6 +102,8 @@ pub struct Remembered {
     file: Arc<File>,
     number: u64,
     legs: Legs,
+    /// What is written just now: nobody waits for it but the end.
+    writing: Option<JoinHandle<Result<(), String>>>,
     /// Whether a write has not come back, or has failed: no other is begun.
     is_stuck: bool,
 }
@@ -122,19 +131,16 @@ impl Remembered {
             Err(error) => return Err(refused(&error)),
         };
         let newest = texts.into_iter().max_by_key(|text| text.number);
-        let (number, legs) = newest.map_or_else(Default::default, |text| {
-            let age = unix_time() - text.written;
-            // What was written in the future was written by a clock that was wrong.
-            let legs = match (0.0..=OLDEST).contains(&age) {
-                true => text.legs,
-                false => Legs::new(),
-            };
-            (text.number, legs)
-        });
+        let (number, mut legs) =
+            newest.map_or_else(Default::default, |text| (text.number, text.legs));
+        // What was learned in the future was learned by a clock that was wrong.
+        let now = unix_time();
+        legs.retain(|_, leg| (0.0..=OLDEST).contains(&(now - leg.learned)));
         Ok(Self {
             file: Arc::new(file),
             number,
             legs,
+            writing: None,
             is_stuck: false,
         })
     }
@@ -144,15 +150,25 @@ impl Remembered {
         &self.legs
     }
 
-    /// Keeps what is known now, if it is something else. Of a leg of which nothing is known, what was stays.
-    pub async fn keep(&mut self, now: Legs) {
+    /// Begins to keep what has been learned by now, if it is something else. Of a leg of which nothing has, what was
+    /// stays.
+    pub fn keep(&mut self, now: Legs) {
+        match self.writing.as_mut().map(|it| it.now_or_never()) {
+            Some(None) => return,
+            Some(Some(written)) => self.take(written),
+            None => {}
+        }
         let mut legs = self.legs.clone();
         for (name, known) in now {
+            if known == Learned::default() {
+                continue;
+            }
             let of_leg = legs.entry(name).or_default();
             *of_leg = Learned {
                 congestion: known.congestion.or(of_leg.congestion.take()),
                 rate: known.rate.or(of_leg.rate),
                 rtt: known.rtt.or(of_leg.rtt),
+                learned: unix_time(),
             };
         }
         let is_kept = legs.len() == self.legs.len()
@@ -165,21 +181,40 @@ impl Remembered {
         let number = self.number.wrapping_add(1);
         let text = Text {
             number,
-            written: unix_time(),
             legs: legs.clone(),
             end: number,
         };
         let file = Arc::clone(&self.file);
-        let written = time_limit::run_async(LIMIT, move || write(&file, &text)).await;
-        let written = written.map_err(|why| why.to_string());
-        match written.and_then(|written| written.map_err(|error| error.to_string())) {
-            Ok(()) => (self.number, self.legs) = (number, legs),
-            Err(why) => {
-                self.is_stuck = true;
-                tracing::warn!(
-                    "[node] state: {why}; what is learned from now on is forgotten at the end"
-                );
-            }
+        (self.number, self.legs) = (number, legs);
+        self.writing = Some(tokio::spawn(async move {
+            let written = time_limit::run_async(LIMIT, move || write(&file, &text)).await;
+            let written = written.map_err(|why| why.to_string())?;
+            written.map_err(|error| error.to_string())
+        }));
+    }
+
+    /// Keeps what is known at the end, and waits for that.
+    pub async fn end(&mut self, now: Legs) {
+        self.settle().await;
+        self.keep(now);
+        self.settle().await;
+    }
+
+    async fn settle(&mut self) {
+        if let Some(writing) = self.writing.as_mut() {
+            let written = writing.await;
+            self.take(written);
+        }
+    }
+
+    fn take(&mut self, written: Result<Result<(), String>, JoinError>) {
+        self.writing = None;
+        let written = written.map_err(|error| error.to_string());
+        if let Err(why) = written.and_then(|written| written) {
+            self.is_stuck = true;
+            tracing::warn!(
+                "[node] state: {why}; what is learned from now on is forgotten at the end"
+            );
         }
     }
 }
@@ -255,6 +290,7 @@ mod tests {
             congestion: Some(congestion.to_owned()),
             rate: Some(rate),
             rtt: Some(0.6),
+            learned: 0.0,
         };
         [("wan".to_owned(), of_leg)].into()
     }
@@ -263,12 +299,15 @@ mod tests {
         let mut kept = Remembered::open(path).unwrap();
         crate::runtime::one_thread()
             .unwrap()
-            .block_on(kept.keep(legs));
+            .block_on(kept.end(legs));
         assert!(!kept.is_stuck);
     }
 
+    /// Gives what is kept, but for when it was learned.
     fn kept(path: &Path) -> Legs {
-        Remembered::open(path).unwrap().legs().clone()
+        let mut legs = Remembered::open(path).unwrap().legs().clone();
+        legs.values_mut().for_each(|leg| leg.learned = 0.0);
+        legs
     }
 
     #[test]
@@ -326,8 +365,9 @@ mod tests {
             "null",
             "\0\0\0",
             "[1]",
-            r#"{"number":1,"written":1.0,"legs":{},"end":2}"#,
-            r#"{"number":18446744073709551616,"written":0,"legs":{},"end":0}"#,
+            r#"{"number":1,"legs":{"wan":{"learned":9e9}},"end":2}"#,
+            r#"{"number":18446744073709551616,"legs":{},"end":0}"#,
+            r#"{"number":1,"legs":{"wan":{"rate":"fast"}},"end":1}"#,
         ] {
             std::fs::write(&path, text).unwrap();
             assert!(kept(&path).is_empty(), "{text}");
@@ -352,14 +392,43 @@ mod tests {
     }
 
     #[test]
+    fn what_is_learned_again_is_as_new() {
+        let directory = TempDir::new().unwrap();
+        let path = directory.path().join("state");
+        let old = unix_time() - 2.0 * DAY;
+        let mut legs = leg("bbr", 8e6);
+        legs.extend([(
+            "lan".to_owned(),
+            Learned {
+                learned: old,
+                ..legs["wan"].clone()
+            },
+        )]);
+        legs.get_mut("wan").unwrap().learned = old;
+        let text = Text {
+            number: 1,
+            legs,
+            end: 1,
+        };
+        std::fs::write(&path, serde_json::to_vec(&text).unwrap()).unwrap();
+        keep(&path, leg("bbr", 8e6));
+        let kept = Remembered::open(&path).unwrap();
+        assert!(kept.legs()["wan"].learned > old + DAY);
+        // Of the other nothing was learned.
+        assert!((kept.legs()["lan"].learned - old).abs() < 1.0);
+    }
+
+    #[test]
     fn what_is_too_old_or_cannot_be_says_nothing() {
         let directory = TempDir::new().unwrap();
         let path = directory.path().join("state");
         let at = |ago: f64| {
+            let mut legs = leg("bbr", 8e6);
+            legs.values_mut()
+                .for_each(|leg| leg.learned = unix_time() - ago);
             let text = Text {
                 number: 3,
-                written: unix_time() - ago,
-                legs: leg("bbr", 8e6),
+                legs,
                 end: 3,
             };
             std::fs::write(&path, serde_json::to_vec(&text).unwrap()).unwrap();
@@ -379,6 +448,7 @@ mod tests {
                 congestion: Some("vegas".to_owned()),
                 rate: Some(rate),
                 rtt: Some(rtt),
+                learned: 0.0,
             };
             assert_eq!((of_leg.known(), of_leg.chosen()), (None, None));
         }

@@ -6,6 +6,7 @@ use pepd_admin::View as _;
 use pepd_telemetry::SAMPLE_INTERVAL;
 
 use crate::daemon::choosing::LOOK;
+use crate::daemon::remembered::Legs;
 use crate::daemon::requests::Asked;
 use crate::daemon::{Daemon, ticks, windows};
 use crate::exit::Result;
@@ -49,7 +50,10 @@ impl Daemon {
                 _ = windows.tick() => self.follow_windows().await,
                 _ = look.tick() => {
                     self.choosing.look(Instant::now());
-                    self.remember().await;
+                    let learned = self.learned();
+                    if let Some(remembered) = &mut self.remembered {
+                        remembered.keep(learned);
+                    }
                 }
                 _ = second.tick(), if self.ends_seconds && self.choosing.is_needed() => {
                     self.view.end_second();
@@ -57,20 +61,20 @@ impl Daemon {
                 () = self.installed.routes_changed() => self.follow_routes().await,
             }
         }
-        self.remember().await;
+        let learned = self.learned();
+        if let Some(remembered) = &mut self.remembered {
+            remembered.end(learned).await;
+        }
         self.drain().await
     }
 
-    /// Keeps what is known of the legs' paths for a process that begins with nothing.
-    async fn remember(&mut self) {
-        let Some(remembered) = &mut self.remembered else {
-            return;
-        };
+    /// Gives what is known of the legs' paths, for a process that begins with nothing.
+    fn learned(&self) -> Legs {
         let mut learned = self.controls.learned();
         for (leg, chosen) in self.choosing.learned() {
             learned.entry(leg).or_default().congestion = Some(chosen);
         }
-        remembered.keep(learned).await;
+        learned
     }
 
     /// Ends if the process before this one was to, or the keeper may not send signals.

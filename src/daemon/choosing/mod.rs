@@ -139,10 +139,8 @@ impl Choosing {
 
     /// Gives what is chosen for each leg, where that is known by what its connections have met.
     pub fn learned(&self) -> impl Iterator<Item = (String, String)> {
-        let known = self
-            .legs
-            .iter()
-            .filter(|(_, of_leg)| of_leg.choice.why() != Why::New);
+        let is_met = |of_leg: &OfLeg| !matches!(of_leg.choice.why(), Why::New | Why::Known);
+        let known = self.legs.iter().filter(move |(_, of_leg)| is_met(of_leg));
         known.map(|(leg, of_leg)| (leg.clone(), of_leg.choice.chosen().name().to_owned()))
     }
 

@@ -55,8 +55,11 @@ fn what_was_chosen_is_chosen_again() -> Result<()> {
     let state = directory.path().join("state");
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64();
     let text = json!({
-        "number": 7, "written": now, "end": 7,
-        "legs": { "wan": { "congestion": "bbr" }, "gone": { "congestion": "reno", "rate": -1 } },
+        "number": 7, "end": 7,
+        "legs": {
+            "wan": { "congestion": "bbr", "learned": now },
+            "gone": { "congestion": "reno", "rate": -1, "learned": now },
+        },
     });
     fs::write(&state, text.to_string())?;
     let mut daemon = Pepd::start(
