@@ -59,6 +59,11 @@ pub(crate) struct PlannedCampus {
 }
 
 impl Plan {
+    /// Returns how many of the two families have a campus.
+    pub fn families_used(&self) -> usize {
+        self.families.len()
+    }
+
     /// Computes the plan. Reads nothing and cannot fail: what is wrong with a request shows
     /// when it meets the kernel.
     pub fn new(request: &Request) -> Plan {

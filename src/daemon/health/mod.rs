@@ -180,12 +180,16 @@ impl Health {
         ))
     }
 
-    /// Returns why the host forwards nothing, if it does not: no SYN gets so far as to be split.
+    /// Returns that the host forwards nothing, neither family that there are campuses of, if it does not: no SYN gets
+    /// so far as to be split.
     pub fn forwards_nothing(&self) -> Option<String> {
-        let mut alarms = self.record.alarms().into_iter();
-        alarms
-            .find(|alarm| alarm.cause == Cause::Forwarding)
-            .map(|alarm| alarm.text)
+        let alarms = self.record.alarms().into_iter();
+        let off = alarms.filter(|alarm| alarm.cause == Cause::Forwarding);
+        let off = off.count();
+        let is_all = off > 0 && off >= self.plan.families_used();
+        is_all.then(|| {
+            "forwarding is off on this host: nothing gets so far as to be split".to_owned()
+        })
     }
 
     /// Returns whether the kernel state should be verified: it may be what is in the way.

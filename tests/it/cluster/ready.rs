@@ -239,12 +239,19 @@ fn where_nothing_is_forwarded_it_is_not_ready_for_new_ones() -> Result<()> {
     let (stage, socket) = open("")?;
     let hb = stage.world.hb();
     let pair = stage.world.pair(Family::V4)?;
+    // One family of two is an alarm, no more.
+    hb.sh("sysctl -qw net.ipv6.conf.all.forwarding=0")?;
+    wait_until(LIMIT, "it is an alarm", || {
+        let status = ask(&socket, "GET /v1/status").unwrap_or_default();
+        status.contains("\"cause\":\"forwarding\"")
+    })?;
+    assert!(is_ready(&socket, &[])?.0);
     hb.sh("sysctl -qw net.ipv4.ip_forward=0")?;
     let said = becomes(&socket, &[], false)?;
-    assert!(said.contains("IPv4 forwarding is off"), "{said}");
+    assert!(said.contains("forwarding is off"), "{said}");
     becomes(&socket, &["--live"], true)?;
     pair.exchange(1000)?;
-    hb.sh("sysctl -qw net.ipv4.ip_forward=1")?;
+    hb.sh("sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1")?;
     becomes(&socket, &[], true)?;
     stage.finish()
 }

@@ -150,7 +150,8 @@ fn what_was_told_survives_a_reload() -> Result<()> {
         stage.pepd()?.reload(&config)?;
         // What is asked within a moment has the same answer.
         wait_until(LIMIT, "who tells is said", || {
-            status(&stage).is_ok_and(|said| said.lines().any(|line| line.trim_end().ends_with(who)))
+            let said = status(&stage).unwrap_or_default();
+            said.contains(who) && said.contains("interface") == who.contains("interface")
         })?;
         let said = status(&stage)?;
         assert!(said.contains("GONE"), "{said}");
