@@ -193,7 +193,7 @@ impl GateKeeper {
             workers,
             admission: self.relay.admission(),
             blocked: self.health.blocked(),
-            forwards_nothing: self.health.forwards_nothing(),
+            forwards: self.health.forwards(),
             gate,
         };
         self.fitness

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use pepd_admin::View as _;
 use pepd_telemetry::SAMPLE_INTERVAL;
 
-use crate::daemon::choosing::LOOK;
+use crate::daemon::choosing::{Choosing, LOOK};
+use crate::daemon::controls::Controls;
 use crate::daemon::remembered::Legs;
 use crate::daemon::requests::Asked;
 use crate::daemon::{Daemon, ticks, windows};
@@ -50,9 +51,8 @@ impl Daemon {
                 _ = windows.tick() => self.follow_windows().await,
                 _ = look.tick() => {
                     self.choosing.look(Instant::now());
-                    let learned = self.learned();
                     if let Some(remembered) = &mut self.remembered {
-                        remembered.keep(learned);
+                        remembered.keep(learned(&self.controls, &self.choosing));
                     }
                 }
                 _ = second.tick(), if self.ends_seconds && self.choosing.is_needed() => {
@@ -61,20 +61,12 @@ impl Daemon {
                 () = self.installed.routes_changed() => self.follow_routes().await,
             }
         }
-        let learned = self.learned();
         if let Some(remembered) = &mut self.remembered {
-            remembered.end(learned).await;
+            remembered
+                .end(learned(&self.controls, &self.choosing))
+                .await;
         }
         self.drain().await
-    }
-
-    /// Gives what is known of the legs' paths, for a process that begins with nothing.
-    fn learned(&self) -> Legs {
-        let mut learned = self.controls.learned();
-        for (leg, chosen) in self.choosing.learned() {
-            learned.entry(leg).or_default().congestion = Some(chosen);
-        }
-        learned
     }
 
     /// Ends if the process before this one was to, or the keeper may not send signals.
@@ -83,4 +75,13 @@ impl Daemon {
             self.requests.end();
         }
     }
+}
+
+/// Gives what is known of the legs' paths, for a process that begins with nothing.
+fn learned(controls: &Controls, choosing: &Choosing) -> Legs {
+    let mut learned = controls.learned();
+    for (leg, chosen) in choosing.learned() {
+        learned.entry(leg).or_default().congestion = Some(chosen);
+    }
+    learned
 }

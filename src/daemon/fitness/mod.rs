@@ -41,8 +41,8 @@ pub struct Vitals<'a> {
     pub admission: &'a Admission,
     /// Why split connections do not come through this host, if they do not.
     pub blocked: Option<String>,
-    /// Why the host forwards nothing, if it does not.
-    pub forwards_nothing: Option<String>,
+    /// Whether the host forwards anything.
+    pub forwards: bool,
     /// Why the gate could not be set, if it could not: it closes by itself.
     pub gate: Option<Trouble>,
 }
@@ -115,7 +115,7 @@ impl Fitness {
         let sight = Sight {
             workers: vitals.workers,
             blocked: vitals.blocked,
-            forwards_nothing: vitals.forwards_nothing,
+            forwards: vitals.forwards,
             trouble: worse(self.trouble.clone(), vitals.gate),
             exhausted: vitals.admission.pressure(now).exhausted,
             dying: self.is_dying(),

@@ -26,8 +26,8 @@ pub struct Sight {
     pub workers: bool,
     /// Why split connections do not come through this host, if they do not.
     pub blocked: Option<String>,
-    /// Why the host forwards nothing, if it does not.
-    pub forwards_nothing: Option<String>,
+    /// Whether the host forwards anything.
+    pub forwards: bool,
     /// What is the matter with the kernel state, if something is.
     pub trouble: Option<Trouble>,
     /// Whether there is no descriptor for another connection.
@@ -172,7 +172,8 @@ impl Record {
         let why = "a worker does not respond";
         self.workers.see(seen(sight.workers, why), now);
         self.passage.see(of(sight.blocked), now);
-        self.forwarding.see(of(sight.forwards_nothing), now);
+        let why = "forwarding is off on this host: nothing gets so far as to be split";
+        self.forwarding.see(seen(sight.forwards, why), now);
         let (state, sight_of_it) = match sight.trouble {
             None => (Seen::Well, Seen::Well),
             Some(Trouble::Broken(why)) => (Seen::Ill(why), Seen::Well),

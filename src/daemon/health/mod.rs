@@ -180,16 +180,13 @@ impl Health {
         ))
     }
 
-    /// Returns that the host forwards nothing, neither family that there are campuses of, if it does not: no SYN gets
+    /// Returns whether the host forwards something, of the families that there are campuses of: without that no SYN gets
     /// so far as to be split.
-    pub fn forwards_nothing(&self) -> Option<String> {
+    pub fn forwards(&self) -> bool {
         let alarms = self.record.alarms().into_iter();
         let off = alarms.filter(|alarm| alarm.cause == Cause::Forwarding);
         let off = off.count();
-        let is_all = off > 0 && off >= self.plan.families_used();
-        is_all.then(|| {
-            "forwarding is off on this host: nothing gets so far as to be split".to_owned()
-        })
+        off == 0 || off < self.plan.families_used()
     }
 
     /// Returns whether the kernel state should be verified: it may be what is in the way.

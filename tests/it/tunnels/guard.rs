@@ -221,8 +221,7 @@ fn a_peer_is_not_unreachable_because_somebody_says_so(
         }
     }
     wait_until(LIMIT, "all of them have come", || {
-        let came = fleet.helper("a").sh("nft list counter inet watch told");
-        came.is_ok_and(|came| came.contains(&format!("packets {told} ")))
+        counted(fleet.helper("a"), "watch", "told").is_ok_and(|came| came == told)
     })?;
     let dropped = counted(fleet.helper("a"), "pepd", "unreachable-i")? - before;
     assert_eq!(dropped, told);

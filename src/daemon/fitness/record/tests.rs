@@ -6,7 +6,7 @@ fn well() -> Sight {
     Sight {
         workers: true,
         blocked: None,
-        forwards_nothing: None,
+        forwards: true,
         trouble: None,
         exhausted: false,
         dying: false,
@@ -79,10 +79,7 @@ fn what_stands_in_the_way_of_all_counts_for_both_and_the_rest_for_new_ones() {
             |sight| sight.blocked = Some("input".to_owned()),
             (false, false),
         ),
-        (
-            |sight| sight.forwards_nothing = Some("off".to_owned()),
-            (false, true),
-        ),
+        (|sight| sight.forwards = false, (false, true)),
         (
             |sight| sight.trouble = Some(Trouble::Broken("gone".to_owned())),
             (false, false),
