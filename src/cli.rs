@@ -339,10 +339,7 @@ fn link_time(text: &str) -> Result<Duration, String> {
 fn link_reports() -> impl TypedValueParser<Value = LinkReport> {
     let names = LinkReport::ALL.map(LinkReport::name);
     PossibleValuesParser::new(names).try_map(|name| {
-        let known = LinkReport::ALL
-            .into_iter()
-            .find(|known| known.name() == name);
-        known.ok_or_else(|| format!("`{name}` is no state of a link"))
+        LinkReport::named(&name).ok_or_else(|| format!("`{name}` is no state of a link"))
     })
 }
 

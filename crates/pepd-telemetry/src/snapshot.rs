@@ -279,6 +279,11 @@ impl LinkReport {
             Self::Gone => "gone",
         }
     }
+
+    /// Returns the one of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|it| it.name() == name)
+    }
 }
 
 /// The figures of TCP_INFO (include/uapi/linux/tcp.h). What older kernels do not have is none.

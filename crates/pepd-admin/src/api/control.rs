@@ -108,14 +108,13 @@ pub(super) async fn link(
     PathParam(state): PathParam<String>,
     StrictQuery(LinkQuery { leg, seconds }): StrictQuery<LinkQuery>,
 ) -> ApiResult<Done> {
-    let states = LinkReport::ALL;
-    let Some(report) = states.into_iter().find(|it| it.name() == state) else {
+    let Some(report) = LinkReport::named(&state) else {
         return Err(Problem::new(
             StatusCode::BAD_REQUEST,
             format!("no link is {state}"),
             format!(
                 "a link is one of: {}",
-                states.map(LinkReport::name).join(", ")
+                LinkReport::ALL.map(LinkReport::name).join(", ")
             ),
         ));
     };
