@@ -21,6 +21,7 @@ mod fuzz;
 mod miri;
 mod packages;
 mod shipped;
+mod sizing;
 mod soak;
 mod test;
 mod tool;
@@ -47,6 +48,7 @@ enum Command {
     Faults(faults::Args),
     Fuzz(fuzz::Args),
     Miri(miri::Args),
+    Sizing(sizing::Args),
     Soak(soak::Args),
     Test(test::Args),
     Vm(vm::Args),
@@ -67,6 +69,7 @@ fn main() -> ExitCode {
         Command::Faults(args) => report(faults::run(&args)),
         Command::Fuzz(args) => report(fuzz::run(&args)),
         Command::Miri(_) => report(miri::run()),
+        Command::Sizing(args) => report(sizing::run(&args)),
         Command::Soak(args) => report(soak::run(&args)),
         Command::Test(args) => report(test::run(&args)),
         Command::Vm(args) => vm::run(&args),

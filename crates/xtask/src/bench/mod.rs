@@ -32,6 +32,8 @@ use anyhow::{Context, Result, bail};
 use cores::{Cores, Sharing};
 use interrupt::Interrupt;
 use load::bulk::Ends;
+pub use load::float;
+pub use load::idle::kernel_bytes;
 use machine::Machine;
 use plan::{Durations, Plan};
 

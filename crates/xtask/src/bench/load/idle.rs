@@ -69,7 +69,8 @@ const CACHES: [&str; 5] = [
     "eventpoll_pwq",
 ];
 
-fn kernel_bytes() -> Option<f64> {
+/// Returns the bytes of the kernel's objects for sockets, files and epoll; `None` where it does not tell.
+pub fn kernel_bytes() -> Option<f64> {
     slab_bytes(&fs::read_to_string("/proc/slabinfo").ok()?)
 }
 
