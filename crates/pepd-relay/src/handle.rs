@@ -19,6 +19,7 @@ use crate::handshake::verdict::SynVerdict;
 use crate::left_legs::LeftLegs;
 use crate::limits::Admission;
 use crate::listener::{self, ListenError, Listener};
+use crate::moving::Mover;
 use crate::outage::Injector;
 use crate::pipe_pool::PipePool;
 use crate::remains::{Remains, Share};
@@ -289,6 +290,12 @@ impl Relay {
     /// Returns the watch on the capture's gate, to be told whatever the gate was last told.
     pub fn gate(&self) -> &GateWatch {
         &self.shared.gate
+    }
+
+    /// Returns what moves its connections to another box and back, for any thread.
+    pub fn mover(&self) -> Mover {
+        let hands = self.workers.iter().map(Worker::hand);
+        Mover::new(Arc::clone(&self.shared), hands.collect())
     }
 
     /// Returns what tells it about links, for any thread.

@@ -15,6 +15,7 @@ use pepd_telemetry::{BufferFigures, LegBuffers, SAMPLE_INTERVAL, SizedBy, Socket
 
 use crate::first_window::{Carrying, Learner, Place};
 use crate::limits::{Admission, Count};
+use crate::moving::asked::Asked;
 use crate::settings::{Buffer, KernelBuffers, Leg};
 
 /// The largest window that the field in the header can say, before it is scaled (RFC 7323).
@@ -30,17 +31,24 @@ pub(crate) struct Watched(Mutex<HashMap<u64, Holding>>);
 
 impl Watched {
     /// Takes a connection in, until what is returned is dropped.
-    pub(crate) fn enter(self: &Arc<Self>, id: u64, holding: Holding) -> Watch {
+    pub(crate) fn enter(self: &Arc<Self>, id: u64, mut holding: Holding) -> Watch {
+        let asked = Arc::new(Asked::nothing(id));
+        holding.asked = Some(Arc::clone(&asked));
         self.lock().insert(id, holding);
         Watch {
             watched: Arc::clone(self),
-            id,
+            asked,
         }
     }
 
     /// Gives what is known of a connection to `see`.
     pub(crate) fn with<T>(&self, id: u64, see: impl FnOnce(&mut Holding) -> T) -> Option<T> {
         self.lock().get_mut(&id).map(see)
+    }
+
+    /// Returns what a connection may be asked by.
+    pub(crate) fn asked(&self, id: u64) -> Option<Arc<Asked>> {
+        self.with(id, |holding| holding.asked.clone()).flatten()
     }
 
     /// Looks at connections in which nothing has happened for a second, and which are counted with more
@@ -63,12 +71,19 @@ impl Watched {
 #[derive(Debug)]
 pub(crate) struct Watch {
     watched: Arc<Watched>,
-    id: u64,
+    asked: Arc<Asked>,
+}
+
+impl Watch {
+    /// Returns what others ask of the connection.
+    pub(crate) fn asked(&self) -> &Asked {
+        &self.asked
+    }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.watched.lock().remove(&self.id);
+        self.watched.lock().remove(&self.asked.id());
     }
 }
 
@@ -78,6 +93,8 @@ pub(crate) struct Holding {
     count: Count,
     legs: [LegHolding; 2],
     looked_at: Instant,
+    /// What others ask of its task.
+    asked: Option<Arc<Asked>>,
 }
 
 impl Holding {
@@ -99,6 +116,7 @@ impl Holding {
             count,
             legs: legs.map(|(leg, socket)| LegHolding::new(leg, socket, now)),
             looked_at: now,
+            asked: None,
         };
         for leg in &mut holding.legs {
             leg.begin(!free, memory, &holding.count);

@@ -188,6 +188,20 @@ pub(crate) struct Loan {
     place: Place,
 }
 
+impl Loan {
+    /// Copies all that the pipe holds, and leaves it in it; fewer bytes where the kernel has no pipe of that
+    /// size for it.
+    pub(crate) fn copy(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        let scratch = Pipe::new(self.pipe.capacity())?;
+        self.pipe.peek(&scratch, buffer)
+    }
+
+    /// Gives the pipe away, with what is in it: the pool has it no longer.
+    pub(crate) fn into_pipe(self) -> Pipe {
+        self.pipe
+    }
+}
+
 impl LentPipe for Loan {
     type Pipe = Pipe;
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use pepd_packet::FourTuple;
 use pepd_sys::descriptors::Left;
-use pepd_sys::{stream, tcp_info};
+use pepd_sys::{repair, stream, tcp_info};
 use socket2::{Domain, SockRef, Socket};
 
 use crate::settings::ListenerAddress;
@@ -203,6 +203,10 @@ fn untouched(fd: BorrowedFd<'_>) -> std::io::Result<Kind> {
     const SYN_RECV: u8 = 3;
     const CLOSE: u8 = 7;
     const CLOSE_WAIT: u8 = 8;
+    // Of a connection that another box may serve: it closes without a word.
+    if repair::is_on(fd) {
+        return Ok(Kind::Other);
+    }
     // Fails for what is no TCP socket.
     let info = tcp_info::tcp_info(fd)?;
     let socket = SockRef::from(&fd);

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use pepd_packet::Rate;
 use pepd_sys::nfqueue::Queue;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{
+    Sender, UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel,
+};
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::accept::{self, accept_on};
@@ -18,12 +20,15 @@ use crate::essential::essential;
 use crate::first_window::Flights;
 use crate::handshake::{expiry, queue};
 use crate::listener::Listener;
+use crate::moving::asked::{FreezeOrder, GoOn};
+use crate::moving::{Frozen, Stays};
 use crate::outage::{self, Links};
 use crate::pipe_pool::PipePool;
 use crate::remains::Share;
 use crate::runtime_thread;
 use crate::sample;
 use crate::shared::{Context, Shared};
+use crate::slots::found::FoundConnection;
 
 /// A command to a worker.
 #[derive(Debug)]
@@ -36,6 +41,10 @@ enum Command {
     LinkGone(Arc<str>, Instant),
     /// It is back.
     LinkUp(Arc<str>),
+    /// Freeze the connection with this id, if it is one of this worker's.
+    Freeze(u64, FreezeOrder),
+    /// Go on with this connection.
+    GoOn(Box<FoundConnection>),
     /// End; what is not finished is reset.
     Quit,
 }
@@ -107,6 +116,31 @@ impl LinkControl {
     }
 }
 
+/// What freezes a worker's connections, and has it go on with others, for any thread. A worker that is gone
+/// has reset its own.
+#[derive(Clone, Debug)]
+pub(crate) struct Hand(WeakUnboundedSender<Command>);
+
+impl Hand {
+    /// Has the worker freeze a connection, if it is one of its own; else `answer` is dropped.
+    pub(crate) fn freeze(&self, id: u64, answer: Sender<Result<Frozen, Stays>>) {
+        let go_on = self.go_on();
+        if let Some(commands) = self.0.upgrade() {
+            let _ = commands.send(Command::Freeze(id, FreezeOrder { answer, go_on }));
+        }
+    }
+
+    /// Returns what has the worker go on with a connection.
+    pub(crate) fn go_on(&self) -> GoOn {
+        let commands = self.0.clone();
+        GoOn::new(move |connection| {
+            if let Some(commands) = commands.upgrade() {
+                let _ = commands.send(Command::GoOn(Box::new(connection)));
+            }
+        })
+    }
+}
+
 /// The time at which the worker last had nothing better to do, in milliseconds since it was
 /// started.
 #[derive(Debug)]
@@ -160,6 +194,11 @@ impl Worker {
     /// Has the worker read the SYNs that are held in `queue`.
     pub(crate) fn read_queue(&self, queue: Queue) {
         let _ = self.commands.send(Command::ReadQueue(queue));
+    }
+
+    /// Returns what freezes its connections, and has it go on with others.
+    pub(crate) fn hand(&self) -> Hand {
+        Hand(self.commands.downgrade())
     }
 
     /// Returns whether the worker has shown a sign of life within `time`.
@@ -240,9 +279,23 @@ async fn run(
                     link.enter(restarted, None);
                 }
             }
+            Command::Freeze(id, order) => freeze(&context, id, order),
+            Command::GoOn(connection) => go_on(&context, *connection),
             Command::Quit => return,
         }
     }
+}
+
+/// Asks a connection to be frozen, if it is one of this worker's.
+fn freeze(context: &Context, id: u64, order: FreezeOrder) {
+    if let Some(asked) = context.watched.asked(id) {
+        asked.freeze(order);
+    }
+}
+
+/// Goes on with a connection that has been thawed, or has come from another box.
+fn go_on(context: &Arc<Context>, connection: FoundConnection) {
+    tokio::spawn(connection::go_on(Arc::clone(context), connection));
 }
 
 /// What a worker does about the link under a leg.

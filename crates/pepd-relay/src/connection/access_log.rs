@@ -45,6 +45,7 @@ pub(super) fn write_line(flow: &FlowSnapshot, outcome: Outcome, held_back: HeldB
     let (ended, side, errno) = match outcome {
         Outcome::Closed => ("closed", None, None),
         Outcome::Cut => ("cut", None, None),
+        Outcome::GoesOn => ("moved", None, None),
         Outcome::ClientFailed(failure) => (
             "failed",
             Some(Side::Client.name()),

@@ -1,12 +1,13 @@
 //! One direction of a connection: Running → ShuttingDown → Done, or one of two failures.
 
+mod at_rest;
+
 use std::cell::RefCell;
 
 use pepd_telemetry::{Activity, Counter, StepReport};
 
 use crate::connection::leg::{Input, LegIo, Output, Urgent};
 use crate::connection::memo::Memo;
-use crate::connection::recovery::Recovered;
 use crate::connection::state::{State, Way};
 use crate::pipe_pool::{LendPipes, LentPipe};
 
@@ -83,22 +84,6 @@ impl<P: LentPipe> Direction<P> {
             delivered: false,
             unsent: 0,
             unsent_after_wait: 0,
-        }
-    }
-
-    /// Goes on where another process has died; `pipe` is the one that it had.
-    pub(crate) fn go_on(way: Way, recovered: &Recovered, pipe: Option<P>) -> Self {
-        let has_ended = recovered.state.is_final();
-        Self {
-            state: recovered.state,
-            pipe: pipe.filter(|_| !has_ended),
-            in_pipe: if has_ended { 0 } else { recovered.in_pipe },
-            sent_from_pipe: recovered.sent_from_pipe,
-            sent_ahead: recovered.sent_ahead,
-            urgent: recovered.urgent,
-            bytes: recovered.bytes,
-            delivered: true,
-            ..Self::new(way)
         }
     }
 

@@ -265,7 +265,7 @@ fn note(context: &Context, joined: Joined, flow: &Registration, parties: Parties
         accepted: clock::monotonic().saturating_sub(parties.since.elapsed()),
     };
     let legs = [client.as_fd(), upstream.as_fd()];
-    let slot = Slot::begin(&context.shared.slots, &identity, legs);
+    let slot = Slot::begin(&context.shared.slots, &identity, legs, None);
     let mut connection = Connection::new(client, upstream, slot);
     connection.up.sent_early(sent);
     connection

@@ -107,6 +107,7 @@ fn fate(left: &OwnedFd) -> Result<Fate, UpstreamError> {
     Ok(Fate {
         taken,
         waits: error_waits,
+        ended: false,
     })
 }
 

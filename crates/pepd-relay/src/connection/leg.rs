@@ -3,6 +3,7 @@
 use std::io;
 
 use libc::{EINTR, EIO, ENOBUFS, ENOMEM};
+use pepd_packet::snapshot::Snapshot;
 
 /// The calls with which a [`Direction`](super::direction::Direction) moves bytes from one leg
 /// to another.
@@ -82,6 +83,18 @@ pub(crate) struct Fate {
     pub(crate) taken: Option<Failure>,
     /// Whether an error waits there to be taken.
     pub(crate) waits: bool,
+    /// Whether its peer had sent its FIN before it came here: the socket does not know that.
+    pub(crate) ended: bool,
+}
+
+impl Fate {
+    /// Returns that of a leg of another box.
+    pub(crate) fn moved(leg: &Snapshot) -> Self {
+        Self {
+            ended: leg.receiving.ended,
+            ..Self::default()
+        }
+    }
 }
 
 /// The result of reading from a leg.
@@ -136,6 +149,8 @@ pub(crate) struct LegState {
     /// The error of a call that lacked memory while another error waited. If nothing else is found
     /// at the end, it was that one, which the kernel gives only once.
     doubtful: Option<Failure>,
+    /// Whether nothing comes after what is there.
+    ended: bool,
     /// Whether the last write lacked memory: the one before it may have taken an error along, which
     /// the next one shows.
     write_is_due: bool,
@@ -147,6 +162,7 @@ impl LegState {
         Self {
             failure: as_it_is.taken,
             error_waits: as_it_is.waits && as_it_is.taken.is_none(),
+            ended: as_it_is.ended,
             ..Self::default()
         }
     }
@@ -154,6 +170,11 @@ impl LegState {
     /// Returns whether an error has been announced or taken.
     pub(crate) fn has_failed(&self) -> bool {
         self.error_waits || self.failure.is_some()
+    }
+
+    /// Returns whether nothing comes after what is there, without the socket saying so.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended
     }
 
     /// Returns the error that has been taken.
@@ -209,6 +230,7 @@ impl LegState {
             Ok(len) => Input::Bytes(len),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => match self.failure {
                 Some(_) => Input::Failed,
+                None if self.ended && !self.error_waits => Input::End,
                 None => {
                     // A read would have given the error, had there been one.
                     self.error_waits = false;

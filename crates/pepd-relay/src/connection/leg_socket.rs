@@ -80,6 +80,11 @@ impl LegSocket {
         Arc::downgrade(&fd)
     }
 
+    /// Returns whether its peer had sent its FIN before it came here.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.state.has_ended()
+    }
+
     /// Returns whether the urgent byte is the next one to read.
     pub(crate) fn has_urgent(&self) -> bool {
         stream::at_urgent_mark(self.as_fd()).unwrap_or(false)
@@ -102,8 +107,8 @@ impl LegSocket {
         force: bool,
         call: impl FnOnce(BorrowedFd<'_>) -> io::Result<usize>,
     ) -> io::Result<usize> {
-        // A failed leg has no more events to wait for: all that it ever gets is there.
-        if force || self.state.has_failed() {
+        // A leg that has failed, or ended, has no more events to wait for: all that it ever gets is there.
+        if force || self.state.has_failed() || self.state.has_ended() {
             call(self.as_fd())
         } else {
             self.fd.try_io(Interest::READABLE, |fd| call(fd.as_fd()))
@@ -183,7 +188,8 @@ impl LegSocket {
     /// `unacknowledged` is not acknowledged. Where that is nothing, the connection is over for the
     /// kernel, too, which then sends none (tcp_need_reset, net/ipv4/tcp.c).
     pub(crate) fn will_close(&self, unacknowledged: usize) {
-        if unacknowledged > 0 {
+        // A socket that does not know of its peer's FIN waits for it, and would say RST.
+        if unacknowledged > 0 || self.state.has_ended() {
             // Where the socket is already gone there is nothing left to linger for.
             let _ = SockRef::from(self.fd.get_ref()).set_linger(None);
         }

@@ -9,7 +9,7 @@
 pub(crate) mod access_log;
 mod direction;
 mod establish;
-mod forward;
+pub(crate) mod forward;
 mod join;
 pub(crate) mod leg;
 pub(crate) mod leg_socket;
@@ -23,13 +23,22 @@ pub(crate) mod state;
 mod take_over;
 pub(crate) mod upstream;
 
-use std::pin::Pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 
+use pepd_sys::clock;
+
+use crate::moving;
+use crate::moving::asked::{Asked, FreezeOrder};
 use crate::shared::Context;
 use crate::slots::found::FoundConnection;
+use crate::slots::slot::Identity;
 pub(crate) use establish::{Accepted, Upstream};
 use establish::{Established, establish};
+use forward::Connection;
+use record::ConnectionRecord;
 use take_over::take_over;
 
 /// Serves one connection; never fails, because there is nobody to tell but the log.
@@ -58,8 +67,8 @@ pub(crate) async fn go_on_with_all(context: Arc<Context>, found: Vec<FoundConnec
     }
 }
 
-/// Goes on with a connection that another process has left.
-fn go_on(context: Arc<Context>, found: FoundConnection) -> impl Future<Output = ()> {
+/// Goes on with a connection that another process has left, or another box, or that was frozen.
+pub(crate) fn go_on(context: Arc<Context>, found: FoundConnection) -> impl Future<Output = ()> {
     let taking_over = Box::pin(take_over(Arc::clone(&context), found));
     carry(context, taking_over)
 }
@@ -72,15 +81,66 @@ async fn carry(
     let _live = counters.live.increment();
     let Some(Established {
         permit: _permit,
-        watch: _watch,
+        watch,
         mut record,
         mut connection,
     }) = established.await
     else {
         return;
     };
-    let end = connection.run(&context, &record).await;
-    Box::pin(connection.finish(end, &mut record)).await;
+    let asked = watch.asked();
+    loop {
+        let end = {
+            let mut run = pin!(connection.run(&context, &record));
+            // It waits only between two steps: nothing is lost where it is dropped there.
+            poll_fn(|task| match asked.is_wanted(task) {
+                true => Poll::Ready(None),
+                false => run.as_mut().poll(task).map(Some),
+            })
+            .await
+        };
+        if let Some(end) = end {
+            Box::pin(connection.finish(end, &mut record)).await;
+            return;
+        }
+        match freeze(connection, asked, &mut record) {
+            Some(goes_on) => connection = *goes_on,
+            None => return,
+        }
+    }
+}
+
+/// Freezes a connection as it is asked to, and gives it to whoever asks; or gives it back, where it cannot
+/// be frozen now or nobody asks any more.
+fn freeze(
+    connection: Connection,
+    asked: &Asked,
+    record: &mut ConnectionRecord,
+) -> Option<Box<Connection>> {
+    let Some(FreezeOrder { answer, go_on }) = asked.take() else {
+        return Some(Box::new(connection));
+    };
+    let flow = record.flow();
+    let age = flow.info().accepted.elapsed();
+    let identity = Identity {
+        id: flow.id(),
+        client: flow.info().client,
+        server: flow.info().server,
+        handshake: flow.info().handshake,
+        accepted: clock::monotonic().saturating_sub(age),
+    };
+    match moving::freeze(connection, identity, go_on) {
+        Ok(frozen) => {
+            record.goes_on();
+            // Where nobody waits any more, it is thawed.
+            let _ = answer.try_send(Ok(frozen));
+            None
+        }
+        Err((connection, why)) => {
+            let _ = answer.try_send(Err(why));
+            Some(connection)
+        }
+    }
 }
 
 #[cfg(test)]
@@ -94,6 +154,6 @@ mod tests {
             size_of::<F>()
         }
         let size = size(serve);
-        assert!(size <= 896, "{size}");
+        assert!(size <= 928, "{size}");
     }
 }

@@ -22,4 +22,6 @@ pub(crate) enum Outcome {
     UpstreamFailed(Failure),
     /// One leg had failed, and what had come before could not be delivered.
     Cut,
+    /// It goes on elsewhere, or as another one here.
+    GoesOn,
 }

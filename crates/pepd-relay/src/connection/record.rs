@@ -61,6 +61,12 @@ impl ConnectionRecord {
         }
     }
 
+    /// Notes that the connection goes on elsewhere: it is not counted among those that have ended.
+    pub(crate) fn goes_on(&mut self) {
+        self.outcome = Outcome::GoesOn;
+        self.ended = true;
+    }
+
     fn request_line(&mut self) {
         self.ended = true;
         if tracing::enabled!(tracing::Level::INFO) {
@@ -78,6 +84,7 @@ impl Drop for ConnectionRecord {
         match self.outcome {
             Outcome::Closed => counters.closed.increment(),
             Outcome::Cut => counters.cut.increment(),
+            Outcome::GoesOn => {}
             Outcome::ClientFailed(failure) => {
                 counters.client_failed.increment();
                 self.shared.flows.count_failure(Side::Client, failure.0);

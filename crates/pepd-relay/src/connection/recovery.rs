@@ -43,6 +43,20 @@ pub(crate) struct Figures {
     pub(crate) unread: u64,
 }
 
+impl Figures {
+    /// Leaves out the bytes that its socket was given when the connection came from another box; if the FIN
+    /// of its peer had come there, the socket does not know that.
+    pub(crate) fn leave_out(&mut self, brought: u64, had_fin: bool) {
+        self.written = self.written.saturating_sub(brought);
+        if had_fin {
+            self.read += 1;
+            if let Stage::Connected { fin_received, .. } = &mut self.stage {
+                *fin_received = true;
+            }
+        }
+    }
+}
+
 /// How far a leg's connection has come in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
@@ -102,6 +116,7 @@ pub(crate) fn recover(
     let fate = |leg: usize| Fate {
         taken: failures[leg],
         waits: legs[leg].error_waits,
+        ended: false,
     };
     Ok(([way(0)?, way(1)?], [fate(0), fate(1)]))
 }

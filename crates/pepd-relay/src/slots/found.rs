@@ -13,13 +13,13 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use pepd_sys::descriptors::Left;
 use pepd_sys::pipe::Pipe;
 use pepd_sys::tcp_info::{self, TcpInfo};
-use pepd_sys::{sockopt, stream};
+use pepd_sys::{repair, sockopt, stream};
 use pepd_telemetry::HandshakeMode;
 
 use super::Slots;
 use super::address::address;
 use super::layout::{
-    ACCEPTED, CLIENT, CLIENT_COOKIE, COPIES, DEATHS_SHIFT, EARLY, FAILURES, HANDS, ID, IS_V6,
+    ACCEPTED, CLIENT, CLIENT_COOKIE, COPIES, DEATHS_SHIFT, EARLY, FAILURES, HANDS, ID, IS_V6, MOVE,
     PER_HAND, PORTS, RELAYED, SERVER, SOCKETS, STATE, STATE_MASK, UPSTREAM_COOKIE, URGENT,
     URGENT_SHIFT, WAY_INODE, WAY_PIPE, WAY_STATE, WAYS,
 };
@@ -120,6 +120,21 @@ impl Slots {
             });
         }
         look_at_all(noted)
+    }
+
+    /// Returns the moves with which connections have come that are noted here.
+    pub fn moves(self: &Arc<Self>) -> Vec<[u64; 2]> {
+        let relayed = |index: &u32| {
+            let state = self.word(*index, STATE);
+            state.is_some_and(|state| state.load(Acquire) & STATE_MASK == RELAYED)
+        };
+        let word = |index, word| self.word(index, word).map_or(0, |word| word.load(Relaxed));
+        let moves = (0..self.used()).filter(relayed);
+        let moves = moves.map(|index| [word(index, MOVE), word(index, MOVE + 1)]);
+        let mut moves: Vec<_> = moves.filter(|id| *id != [0, 0]).collect();
+        moves.sort_unstable();
+        moves.dedup();
+        moves
     }
 
     /// Returns what the workers had in hand, which they have no longer.
@@ -237,17 +252,33 @@ fn take(connection: NotedConnection, identity: Identity) -> Result<FoundConnecti
         return Err(LostBecause::Deadly);
     }
     let missing = |_| LostBecause::NotThere;
-    let figures = [
+    // One that was frozen when its process died goes on.
+    for leg in &legs {
+        if repair::is_on(leg.as_fd()) {
+            repair::give_back(leg.as_fd()).map_err(|_| LostBecause::NotThere)?;
+        }
+    }
+    let came = slot.came();
+    let mut figures = [
         figures(legs[0].as_fd(), false).map_err(missing)?,
-        figures(legs[1].as_fd(), true).map_err(missing)?,
+        // One that was put together has sent no SYN.
+        figures(legs[1].as_fd(), came.is_none()).map_err(missing)?,
     ];
+    if let Some(came) = came {
+        for (leg, figures) in figures.iter_mut().enumerate() {
+            figures.leave_out(came.brought[leg], came.had_fin[leg]);
+        }
+    }
     let noted = [
         noted(&slot, WAYS[0], pipes[0].as_ref()),
         noted(&slot, WAYS[1], pipes[1].as_ref()),
     ];
     let failures = halves(slot.load(FAILURES)).map(|errno| (errno != 0).then_some(Failure(errno)));
-    let (ways, fates) = recover(&noted, failures, &figures)
+    let (ways, mut fates) = recover(&noted, failures, &figures)
         .map_err(|why| LostBecause::Unclear(UnclearBytes(why)))?;
+    for (leg, fate) in fates.iter_mut().enumerate() {
+        fate.ended = came.is_some_and(|came| came.had_fin[leg]);
+    }
     for ((way, recovered), pipe) in [Way::Up, Way::Down].into_iter().zip(&ways).zip(&mut pipes) {
         if recovered.state.is_final() {
             slot.note_pipe(way, None);

@@ -38,6 +38,10 @@ pub(super) const ID: usize = 12;
 pub(super) const CLIENT: usize = 13;
 pub(super) const SERVER: usize = 15;
 pub(super) const PORTS: usize = 17;
+/// Of a connection that has come from another box: the bytes that its sockets were given there, the client's
+/// first; and the move with which it came, in two words. Else 0.
+pub(super) const BROUGHT: [usize; 2] = [18, 19];
+pub(super) const MOVE: usize = 20;
 
 pub(super) const FREE: u64 = 0;
 pub(super) const RELAYED: u64 = 1;
@@ -54,6 +58,8 @@ pub(super) const STATE_MASK: u64 = 0xff;
 pub(super) const COPIES: u64 = 1 << 8;
 pub(super) const URGENT: u64 = 1 << 9;
 pub(super) const URGENT_SHIFT: u32 = 16;
+/// And, of a connection that has come from another box, whether the source's FIN had come there.
+pub(super) const HAD_FIN: u64 = 1 << 10;
 
 /// In the word of the ports, of which the client's is in the lowest 16 bits and the server's next.
 pub(super) const IS_V6: u64 = 1 << 32;

@@ -86,7 +86,7 @@ fn this_version_notes_what_the_released_one_did() {
     let slots = Slots::unshared(2);
     slots.note_relay(2, 3, &key());
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let begin = || Slot::begin(&slots, &identity(), [socket.as_fd(), socket.as_fd()]);
+    let begin = || Slot::begin(&slots, &identity(), [socket.as_fd(), socket.as_fd()], None);
     let (_first, slot) = (begin(), begin());
     let pipe = Pipe::new(4096).unwrap();
     slot.note_pipe(Way::Down, Some(&pipe));

@@ -13,9 +13,9 @@ use pepd_telemetry::HandshakeMode;
 use super::Slots;
 use super::address::words;
 use super::layout::{
-    ACCEPTED, CLIENT, CLIENT_COOKIE, COPIES, EARLY, FAILURES, FREE, ID, IS_V6, PORTS, RELAYED,
-    SERVER, SOCKETS, STATE, STATE_MASK, UPSTREAM_COOKIE, URGENT, URGENT_SHIFT, WAY_INODE, WAY_PIPE,
-    WAY_STATE, WAYS,
+    ACCEPTED, BROUGHT, CLIENT, CLIENT_COOKIE, COPIES, EARLY, FAILURES, FREE, HAD_FIN, ID, IS_V6,
+    MOVE, PORTS, RELAYED, SERVER, SOCKETS, STATE, STATE_MASK, UPSTREAM_COOKIE, URGENT,
+    URGENT_SHIFT, WAY_INODE, WAY_PIPE, WAY_STATE, WAYS,
 };
 use crate::connection::leg::Failure;
 use crate::connection::memo::Memo;
@@ -33,6 +33,17 @@ pub(crate) struct Identity {
     pub(crate) accepted: Duration,
 }
 
+/// What a connection has come with from another box.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Came {
+    /// The bytes that its sockets were given with it, to be sent: nobody has read them here.
+    pub(crate) brought: [u64; 2],
+    /// Whether the FIN of each leg's peer had come.
+    pub(crate) had_fin: [bool; 2],
+    /// The move.
+    pub(crate) with: [u64; 2],
+}
+
 /// The place of one connection's notes, free again when dropped: before its sockets are closed.
 #[derive(Debug)]
 pub(crate) struct Slot {
@@ -42,11 +53,13 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Begins the notes of a connection that has both its legs, the client's first.
+    /// Begins the notes of a connection that has both its legs, the client's first; of one that has come from
+    /// another box with what it `came` with.
     pub(crate) fn begin(
         slots: &Arc<Slots>,
         identity: &Identity,
         legs: [BorrowedFd<'_>; 2],
+        came: Option<&Came>,
     ) -> Self {
         let slot = Self {
             slots: Arc::clone(slots),
@@ -57,14 +70,36 @@ impl Slot {
             // A socket has one. Where it does not say, nobody will take the connection over.
             slot.store(word, sockopt::cookie(leg).unwrap_or(0));
         }
-        for way in WAYS {
-            slot.store(way + WAY_STATE, code(State::Running));
+        for (leg, way) in WAYS.into_iter().enumerate() {
+            let had_fin = came.is_some_and(|came| came.had_fin[leg]);
+            let flags = if had_fin { HAD_FIN } else { 0 };
+            slot.store(way + WAY_STATE, code(State::Running) | flags);
             slot.store(way + WAY_PIPE, 0);
+            // One more, so that none is another number than nothing.
+            slot.store(BROUGHT[leg], came.map_or(0, |came| came.brought[leg] + 1));
+            slot.store(MOVE + leg, came.map_or(0, |came| came.with[leg]));
         }
         slot.store(FAILURES, 0);
         slot.identify(identity);
         slot.set_state(RELAYED);
         slot
+    }
+
+    /// Returns what it came with, if it has come from another box.
+    pub(super) fn came(&self) -> Option<Came> {
+        let [client, upstream] = BROUGHT.map(|word| self.load(word).checked_sub(1));
+        let had_fin = WAYS.map(|way| self.load(way + WAY_STATE) & HAD_FIN != 0);
+        Some(Came {
+            brought: [client?, upstream?],
+            had_fin,
+            with: [self.load(MOVE), self.load(MOVE + 1)],
+        })
+    }
+
+    /// Notes that another box may serve it from now on, or that none does: if this process dies it is closed
+    /// without a word in the first case.
+    pub(crate) fn note_given(&self, given: bool) {
+        self.set_state(if given { FREE } else { RELAYED });
     }
 
     /// Takes over the notes of a connection that another process has left.

@@ -38,6 +38,12 @@ const FORWARD: c_int = i32::MAX / 1000 + 1;
 /// (include/net/tcp_states.h): FIN-WAIT-1, LAST-ACK and CLOSING.
 const FIN_QUEUED: [u8; 3] = [4, 9, 11];
 
+/// Returns whether a socket is in repair mode.
+#[must_use]
+pub fn is_on(fd: BorrowedFd<'_>) -> bool {
+    sockopt::repair(fd).is_ok_and(|mode| mode == 1)
+}
+
 /// What was read in repair mode, or why it was not.
 #[derive(Debug, thiserror::Error)]
 pub enum RepairError {

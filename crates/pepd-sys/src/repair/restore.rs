@@ -122,7 +122,7 @@ pub fn restore(socket: Socket, snapshot: &Snapshot) -> Result<Restored, RestoreE
     let again = said_again(fd, sending)?;
     let (sent, last) = sending.sent.split_at(sending.sent.len() - again);
     put(fd, SEND_QUEUE, sent)?;
-    set_windows(fd, &snapshot.windows)?;
+    set_windows(fd, &snapshot.windows, receiving.next)?;
     let fin_is_sent = sending.fin == Fin::Sent && again == 0 && !sending.sent.is_empty();
     if fin_is_sent {
         sockopt::set_repair_queue(fd, SEND_QUEUE)?;
@@ -241,7 +241,7 @@ fn agree(fd: BorrowedFd<'_>, agreed: &Agreed) -> Result<(), OptionError> {
     Ok(())
 }
 
-fn set_windows(fd: BorrowedFd<'_>, windows: &Windows) -> Result<(), OptionError> {
+fn set_windows(fd: BorrowedFd<'_>, windows: &Windows, next: u32) -> Result<(), OptionError> {
     let Windows {
         updated_by,
         send,
@@ -249,6 +249,12 @@ fn set_windows(fd: BorrowedFd<'_>, windows: &Windows) -> Result<(), OptionError>
         receive,
         announced_at,
     } = *windows;
+    // A kernel without memory takes its window back to nothing (tcp_select_window, net/ipv4/tcp_output.c), and
+    // what has told it of the peer's may lie beyond it then; but none may that is set
+    // (tcp_repair_set_window, net/ipv4/tcp.c). An older segment has the next one believed all the same.
+    let edge = next.wrapping_add(receive);
+    let is_beyond = updated_by.wrapping_sub(edge).cast_signed() > 0;
+    let updated_by = if is_beyond { edge } else { updated_by };
     sockopt::set_repair_window(fd, [updated_by, send, largest, receive, announced_at])
 }
 

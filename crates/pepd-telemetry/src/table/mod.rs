@@ -68,6 +68,11 @@ impl FlowTable {
         now.saturating_duration_since(self.began).as_secs_f64()
     }
 
+    /// Returns an id that no connection has had, for one that is to be entered with it.
+    pub fn new_id(&self) -> u64 {
+        self.last_id.fetch_add(1, Relaxed) + 1
+    }
+
     /// Enters a connection of `worker`; it leaves when what is returned is dropped.
     pub fn register(
         self: &Arc<Self>,
@@ -77,7 +82,7 @@ impl FlowTable {
         upstream_socket: Weak<Socket>,
         now: Instant,
     ) -> Registration {
-        let id = self.last_id.fetch_add(1, Relaxed) + 1;
+        let id = self.new_id();
         self.enter(worker, id, info, (client_socket, upstream_socket), now)
     }
 
@@ -322,6 +327,11 @@ impl Registration {
     /// Returns the connection's id, unique for the life of the daemon.
     pub fn id(&self) -> u64 {
         self.flow.id
+    }
+
+    /// Returns what is known of it since its beginning.
+    pub fn info(&self) -> &FlowInfo {
+        &self.flow.info
     }
 
     /// Reports what a step that began at `woke` and ended at `done` came to in both directions.
