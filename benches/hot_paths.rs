@@ -148,6 +148,7 @@ fn request(campuses: u8) -> Request {
         }),
         hold_acks: None,
         measure: None,
+        neighbors: Vec::new(),
         campuses: (1..=campuses).map(campus).collect(),
         source_prefix: SourcePrefix::NETWORK,
         peers: Vec::new(),

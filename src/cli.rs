@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use ipnet::IpNet;
 use pepd_admin::wire::{FlowQuery, FlowSort, LinkReport, Phase, Place};
 use pepd_config::{Rate, Size};
 use serde::Serialize;
@@ -84,6 +86,11 @@ pub enum Command {
     /// While a link is gone, none of the leg's connections is given up; when it is up again, each
     /// goes on at once. Exit status: 69 if there is no such daemon, or no such leg.
     Link(LinkArgs),
+    /// Move live connections to another box (docs/move.md): neither of their ends notices.
+    ///
+    /// Without --campus, --source or IDs all of them. Exit status: 69 if there is no such daemon, or nothing
+    /// moves; 70 if some stay, each of which is named with the reason.
+    Move(MoveArgs),
     /// Compute what theory expects of a path (docs/model.md): throughput and gain of splitting, the buffer that it
     /// takes, where to put boxes. Nothing is changed.
     ///
@@ -326,6 +333,38 @@ pub struct LinkArgs {
     /// Which daemon.
     #[command(flatten)]
     pub target: Target,
+}
+
+/// Which connections move, and where to.
+#[derive(Debug, Args)]
+pub struct MoveArgs {
+    /// The other box, as a [[neighbor]] is named.
+    #[arg(long, value_name = "NAME")]
+    pub to: String,
+    /// Only those between these campuses, or with an end in this one.
+    #[arg(long, value_name = "A:B")]
+    pub campus: Option<String>,
+    /// Only those of clients in this prefix.
+    #[arg(long, value_name = "PREFIX", value_parser = prefix)]
+    pub source: Option<IpNet>,
+    /// Only these, by their numbers in the lines of `pepd flows`.
+    #[arg(value_name = "ID", value_parser = flow_id)]
+    pub flows: Vec<u64>,
+    /// Move nothing: ask the other box which it would take.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Print the daemon's answers as they are (docs/admin.md).
+    #[arg(long)]
+    pub json: bool,
+    /// Which daemon.
+    #[command(flatten)]
+    pub target: Target,
+}
+
+fn prefix(text: &str) -> Result<IpNet, String> {
+    let alone = || text.parse::<IpAddr>().map(IpNet::from);
+    let net = text.parse().or_else(|_| alone());
+    net.map_err(|_| "write a prefix such as 10.1.0.0/24, or an address".to_owned())
 }
 
 /// Reads for how long a link will be gone.

@@ -78,6 +78,11 @@ impl Failure {
         Self::new(Kind::Internal, format!("pepd: {what}: {error}"))
     }
 
+    /// Fails because not all of what was asked for could be done; the message says what could not.
+    pub fn stays(message: impl fmt::Display) -> Self {
+        Self::new(Kind::Internal, format!("pepd: {message}"))
+    }
+
     /// Fails because of something that the message names and that may be different later.
     pub fn temporary(message: impl fmt::Display) -> Self {
         Self::new(Kind::Temporary, format!("pepd: {message}"))

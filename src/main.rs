@@ -66,6 +66,7 @@ fn main() -> ExitCode {
         Command::Drain(target) => commands::control::drain(&target),
         Command::Upgrade(args) => commands::upgrade::upgrade(&args),
         Command::Link(args) => commands::control::link(&args),
+        Command::Move(args) => commands::move_away::move_away(&args),
         Command::Model(args) => commands::model::model(&args),
         Command::Completions { shell } => commands::completions::completions(shell),
         Command::Man { page } => commands::man::print_manual(page),

@@ -189,6 +189,11 @@ impl Client {
         self.parse(&self.ask(&Method::POST, address, CONTROL_TIMEOUT)?)
     }
 
+    /// Has something be done whose answer is more than that it was; gives that answer.
+    pub fn order(&self, address: &str) -> std::result::Result<Vec<u8>, Error> {
+        self.ask(&Method::POST, address, CONTROL_TIMEOUT)
+    }
+
     /// Parses an answer; without what a terminal would take for more than text, since who answers may have
     /// less rights than who asks.
     pub fn parse<T: DeserializeOwned>(&self, text: &[u8]) -> std::result::Result<T, Error> {

@@ -1,6 +1,6 @@
 //! `pepd reload`, `pepd drain` and `pepd link`: what a running daemon is told.
 
-use pepd_admin::wire::{LinkReport, Status};
+use pepd_admin::wire::{Done, LinkReport, Status};
 
 use crate::cli::{LinkArgs, Target};
 use crate::clock::unix_time;
@@ -22,8 +22,18 @@ pub fn reload(target: &Target) -> Result {
 
 /// Has the daemon route new connections, let those that there are finish, and end.
 pub fn drain(target: &Target) -> Result {
-    Client::new(target)?.post(endpoint::DRAIN)?;
-    print(b"draining: it ends when the last connection does, or its drain time is over\n")
+    let done = Client::new(target)?.post(endpoint::DRAIN)?;
+    print(drained(&done).as_bytes())
+}
+
+/// Says what the end waits for, and how to have it at once.
+fn drained(done: &Done) -> String {
+    // A daemon of another version may not say.
+    let why = match done.notes.is_empty() {
+        true => "it is ending, when its last connection does, or its drain time is over".to_owned(),
+        false => done.notes.join("; "),
+    };
+    format!("draining: {why}\n`pepd status` shows how far it is; SIGTERM ends it at once\n")
 }
 
 /// Tells the daemon what is known of the link under a leg.
@@ -44,4 +54,25 @@ pub fn link(args: &LinkArgs) -> Result {
         |link| status::link_state(link, link.state.name(), unix_time()),
     );
     print(format!("{}: {state}\n", args.leg).as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drain_says_what_it_waits_for() {
+        let answer = |notes: &[&str]| Done {
+            done: "draining".to_owned(),
+            notes: notes.iter().copied().map(str::to_owned).collect(),
+        };
+        let why = "it is ending, when its 2 connections do, in 30s at the latest";
+        assert_eq!(
+            drained(&answer(&[why])),
+            format!(
+                "draining: {why}\n`pepd status` shows how far it is; SIGTERM ends it at once\n"
+            )
+        );
+        assert!(drained(&answer(&[])).contains("its drain time is over"));
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pepd_admin::wire::{FlowQuery, LinkQuery, LinkReport};
+use pepd_admin::wire::{FlowQuery, LinkQuery, LinkReport, MoveQuery};
 
 /// Tells how the daemon is as a whole.
 pub const STATUS: &str = "/v1/status";
@@ -31,6 +31,13 @@ pub fn flow(id: u64) -> String {
 /// Tells what one live connection did second by second.
 pub fn history(id: u64) -> String {
     format!("/v1/flows/{id}/history")
+}
+
+/// Moves connections to another box.
+pub fn move_away(query: &MoveQuery) -> String {
+    #[allow(clippy::expect_used, reason = "a struct of strings and numbers")]
+    let query = serde_urlencoded::to_string(query).expect("a query has a text");
+    format!("/v1/move?{query}")
 }
 
 /// Takes what is known of the link under a leg, and for how long it will be gone.

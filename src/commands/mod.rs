@@ -10,6 +10,7 @@ pub mod flow;
 pub mod flows;
 pub mod man;
 pub mod model;
+pub mod move_away;
 pub mod ready;
 pub mod run;
 pub mod show;

@@ -13,6 +13,7 @@ use crate::config_file;
 use crate::daemon::admin::{Page, Socket};
 use crate::daemon::controls::Controls;
 use crate::daemon::lock::Lock;
+use crate::daemon::moving::Keys;
 use crate::daemon::prepare::{self, Notes};
 use crate::daemon::privileges::Needs;
 use crate::daemon::remembered::Remembered;
@@ -35,25 +36,14 @@ pub fn run(file: &File, board: Board, before: Before) -> Result {
     let mut lacks = Vec::new();
     // Connections that are there do not depend on what shows them.
     let goes_on = survival.remains.is_some();
-    let socket = match Socket::bind(&config.admin, account.as_ref()) {
-        // Nobody has asked for it: another daemon of this host, in another network namespace, may have it.
-        Err(failure) if goes_on || config.admin.socket == AdminSocket::Usual => {
-            lacks.push(failure.to_string());
-            None
-        }
-        bound => bound?,
-    };
-    let page = match Page::bind(&config, &mut lacks) {
-        Err(failure) if goes_on => {
-            lacks.push(failure.to_string());
-            None
-        }
-        bound => bound?,
-    };
-    let remembered = config.node.state.as_deref().and_then(|path| {
-        let opened = Remembered::open(path);
-        opened.map_err(|why| lacks.push(why)).ok()
-    });
+    // Nobody has asked for it: another daemon of this host, in another network namespace, may have it.
+    let is_usual = config.admin.socket == AdminSocket::Usual;
+    let socket = Socket::bind(&config.admin, account.as_ref());
+    let socket = or_without(socket, goes_on || is_usual, &mut lacks)?;
+    let page = Page::bind(&config, &mut lacks);
+    let page = or_without(page, goes_on, &mut lacks)?;
+    let remembered = remembered(&config, &mut lacks);
+    let keys = or_without(Keys::read(&config), goes_on, &mut lacks)?;
     let controls = Controls::register(&config, resume)?;
     let program = pepd_bpf::resume_program();
     survival.board.set_resume(controls.resume_link(), program);
@@ -75,6 +65,7 @@ pub fn run(file: &File, board: Board, before: Before) -> Result {
             lacks,
             resume: controls.resume(),
             remembered,
+            keys,
         },
         controls,
         in_force,
@@ -91,6 +82,23 @@ pub fn run(file: &File, board: Board, before: Before) -> Result {
     // What still waits for something ends with the process.
     runtime.shutdown_background();
     result
+}
+
+/// Goes without what could not be made, where it `may`: that is noted.
+fn or_without<T>(made: Result<Option<T>>, may: bool, lacks: &mut Vec<String>) -> Result<Option<T>> {
+    match made {
+        Err(failure) if may => {
+            lacks.push(failure.to_string());
+            Ok(None)
+        }
+        made => made,
+    }
+}
+
+/// Opens the file of what was learned of the legs' paths, if the configuration names one.
+fn remembered(config: &Config, lacks: &mut Vec<String>) -> Option<Remembered> {
+    let opened = Remembered::open(config.node.state.as_deref()?);
+    opened.map_err(|why| lacks.push(why)).ok()
 }
 
 /// What a daemon begins with.

@@ -1,5 +1,6 @@
 //! `pepd status`: the daemon as a whole.
 
+mod moves;
 mod windows;
 mod worth;
 
@@ -53,6 +54,7 @@ fn describe(status: &Status, now: f64, width: Option<u16>) -> String {
         windows::windows(&status.windows, width),
         held(status.held.as_ref()),
         worth::worth(status.worth.as_ref(), width),
+        moves::moves(status.moves.as_ref(), width),
         guards(&status.guards, width),
         counters(status, width),
         advice(&status.advice, width),
@@ -534,6 +536,7 @@ mod tests {
         status.routed.clear();
         status.held = None;
         status.worth = None;
+        status.moves = None;
         status.legs.clear();
         status.rates.clear();
         status.chosen.clear();

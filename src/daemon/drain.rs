@@ -37,6 +37,7 @@ impl Daemon {
             .stopping(drain + STOP_LIMIT + REMOVAL_LIMIT);
         self.keeper.close();
         self.view.set_draining();
+        self.moving.take_no_more();
         let live = self.keeper.relay.admission().live();
         // The process before this one may have had a part of it.
         let left = drain.saturating_sub(self.board.asked_to_end_for());

@@ -24,6 +24,7 @@ mod links;
 pub mod lock;
 pub mod log;
 mod measuring;
+pub mod moving;
 pub mod peers;
 pub mod prepare;
 pub mod privileges;
@@ -58,6 +59,7 @@ use crate::daemon::gate_keeper::GateKeeper;
 use crate::daemon::holding::Holding;
 use crate::daemon::links::Links;
 use crate::daemon::measuring::Measuring;
+use crate::daemon::moving::Moving;
 use crate::daemon::privileges::InForce;
 use crate::daemon::remembered::Remembered;
 use crate::daemon::requests::Requests;
@@ -85,6 +87,7 @@ pub struct Daemon {
     links: Links,
     holding: Holding,
     measuring: Measuring,
+    moving: Moving,
     choosing: Choosing,
     remembered: Option<Remembered>,
     /// Whether it is this thread that ends the legs' seconds: nobody asks, and so nobody else does.
@@ -133,6 +136,8 @@ pub struct Made {
     pub resume: Option<String>,
     /// What was learned of the legs' paths before, and keeps it, if the file says where.
     pub remembered: Option<Remembered>,
+    /// The keys that this box has with others, if the file names any.
+    pub keys: Option<moving::Keys>,
 }
 
 impl Made {

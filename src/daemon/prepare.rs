@@ -39,12 +39,14 @@ pub fn keep_start_only_keys(config: &mut Config, running: &Config, notes: &mut N
         ),
         ("[node] user", config.node.user != running.node.user),
         ("[node] state", config.node.state != running.node.state),
+        ("[move] and [[neighbor]]", config.moves != running.moves),
         ("[log] format", config.log.format != running.log.format),
     ];
     for (key, _) in keys.iter().filter(|(_, differs)| *differs) {
         notes.warn(format!("{key} takes effect at the next start"));
     }
     config.admin = running.admin.clone();
+    config.moves.clone_from(&running.moves);
     config.node.workers = running.node.workers;
     config.node.user.clone_from(&running.node.user);
     config.node.state.clone_from(&running.node.state);

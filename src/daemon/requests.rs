@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::daemon::admin::Admin;
 use crate::daemon::gate_keeper::{GateKeeper, report_error};
 use crate::daemon::links::LinkTeller;
+use crate::daemon::moving::MoveTeller;
 use crate::daemon::signals::{Signalled, Signals};
 use crate::daemon::status_view::StatusView;
 
@@ -29,6 +30,8 @@ pub struct Requests {
     admin: Option<(Admin, Arc<StatusView>)>,
     /// Hears what others know of links; none before there are any.
     links: Option<LinkTeller>,
+    /// Moves connections to other boxes; none where there is none.
+    moves: Option<MoveTeller>,
     reload: bool,
     /// Those who wait to hear what becomes of the next reload.
     waiting: Vec<Answer>,
@@ -72,6 +75,7 @@ impl Requests {
             signals,
             admin: None,
             links: None,
+            moves: None,
             reload: false,
             waiting: Vec::new(),
             end: None,
@@ -87,6 +91,11 @@ impl Requests {
     /// Has what others know of links told from now on.
     pub fn tell_links(&mut self, links: LinkTeller) {
         self.links = Some(links);
+    }
+
+    /// Has connections moved from now on.
+    pub fn move_connections(&mut self, moves: Option<MoveTeller>) {
+        self.moves = moves;
     }
 
     /// Has the daemon end, as the one before it was asked to.
@@ -236,13 +245,21 @@ impl Requests {
                         links.tell(order, answer);
                     }
                 }
+                // Without neighbors nobody is told, and the answer says why.
+                ControlRequest::Move(order, answer) => match &self.moves {
+                    Some(moves) => moves.tell(order, answer),
+                    None => {
+                        let why = "the configuration has no [[neighbor]]".to_owned();
+                        _ = answer.send(Err(why));
+                    }
+                },
                 ControlRequest::Drain(answer) => {
-                    // Whoever made the request may have gone since. Made twice it is no more
-                    // urgent than once.
-                    _ = answer.send(());
+                    // Made twice it is no more urgent than once.
                     if !self.to_end() {
                         self.note_end();
                     }
+                    // Whoever made the request may have gone since.
+                    _ = answer.send(());
                 }
             },
         }

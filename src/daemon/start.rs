@@ -22,6 +22,7 @@ use crate::daemon::holding::Holding;
 use crate::daemon::installing::{Wanted, install, install_beside};
 use crate::daemon::links::Links;
 use crate::daemon::measuring::Measuring;
+use crate::daemon::moving::Moving;
 use crate::daemon::peers::Probes;
 use crate::daemon::prepare::Notes;
 use crate::daemon::privileges::InForce;
@@ -130,6 +131,7 @@ impl Daemon {
         fitness.hear_links(serving.links.states());
         requests.hear_admin(serving.admin, Arc::clone(&serving.view));
         requests.tell_links(serving.links.teller());
+        requests.move_connections(serving.moving.teller());
         Ok(Some(Self {
             file,
             config,
@@ -153,6 +155,7 @@ impl Daemon {
             links: serving.links,
             holding: serving.holding,
             measuring: serving.measuring,
+            moving: serving.moving,
             choosing,
             remembered,
             ends_seconds,
@@ -270,6 +273,7 @@ struct Serving {
     links: Links,
     holding: Holding,
     measuring: Measuring,
+    moving: Moving,
     gate: Gate,
     watch: Watch,
     relay: Relay,
@@ -293,6 +297,7 @@ fn serve(
     let mut measuring = Measuring::default();
     let opened = measuring.prepare(config)?;
     measuring.follow(config, plan, opened);
+    let moving = Moving::start(config, made.keys, &relay)?;
     let links = Links::start(
         config,
         relay.links(),
@@ -305,7 +310,7 @@ fn serve(
         relay.observer(),
         links.states(),
         holding.figures(),
-        measuring.figures(),
+        (measuring.figures(), moving.figures()),
         sources,
     ));
     let shown = Arc::clone(&view) as Arc<dyn View>;
@@ -314,6 +319,7 @@ fn serve(
         links,
         holding,
         measuring,
+        moving,
         gate,
         watch,
         relay,

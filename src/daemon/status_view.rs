@@ -3,8 +3,9 @@
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use pepd_admin::metrics::open_descriptors;
 use pepd_admin::wire::{
     API_VERSION, AutoBuffers, CampusSnapshot, Confinement, CountedReason, DaemonState, Deaths,
     FlowHistory, FlowSnapshot, GuardDrops, HistoryStep, LastReload, LegHistory, LimitUse,
@@ -18,11 +19,12 @@ use pepd_telemetry::{Counters, LegSecondFacts};
 use crate::clock::unix_time;
 use crate::daemon::choosing::ChosenFigures;
 use crate::daemon::controls::{Finders, Names};
-use crate::daemon::fitness::Published;
+use crate::daemon::fitness::{Draining, Published};
 use crate::daemon::health::{Alarms, Passing};
 use crate::daemon::holding::HeldFigures;
 use crate::daemon::links::LinkStates;
 use crate::daemon::measuring::WorthFigures;
+use crate::daemon::moving::MoveFigures;
 use crate::daemon::peers::PeerStates;
 use crate::daemon::resources::Descriptors;
 use crate::daemon::windows;
@@ -73,6 +75,7 @@ pub struct StatusView {
     links: LinkStates,
     held: HeldFigures,
     worth: WorthFigures,
+    moves: MoveFigures,
     confinement: Confinement,
     board: Arc<Board>,
     takeover: Option<Takeover>,
@@ -89,6 +92,7 @@ pub struct StatusView {
 #[derive(Debug)]
 struct Configured {
     node: String,
+    drain: Duration,
     pending: u64,
     campuses: Vec<CampusSnapshot>,
     legs: Vec<LegFacts>,
@@ -98,13 +102,13 @@ struct Configured {
 
 impl StatusView {
     /// Makes a view of the relay that `observer` sees, of the links under its legs, of what is held
-    /// for them, and of what splitting is worth.
+    /// for them, of what splitting is worth, and of what has moved.
     pub fn new(
         config: &Config,
         observer: Observer,
         links: LinkStates,
         held: HeldFigures,
-        worth: WorthFigures,
+        (worth, moves): (WorthFigures, MoveFigures),
         sources: Sources,
     ) -> Self {
         let Sources {
@@ -134,6 +138,7 @@ impl StatusView {
             links,
             held,
             worth,
+            moves,
             confinement,
             board,
             takeover,
@@ -158,6 +163,11 @@ impl StatusView {
     /// Takes over what the kernel has counted by now.
     pub fn set_kernel_counts(&self, counts: pepd_net::Counts) {
         *self.kernel.write().unwrap_or_else(PoisonError::into_inner) = counts;
+    }
+
+    fn drain(&self) -> Duration {
+        let configured = self.configured.read();
+        configured.unwrap_or_else(PoisonError::into_inner).drain
     }
 
     /// Has the status say from now on that the daemon drains.
@@ -254,8 +264,8 @@ impl StatusView {
             limits.push(limit("memory", admission.memory_counted(), memory.0));
         }
         // Where the kernel does not tell, nothing is reported.
-        if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
-            limits.push(limit("descriptors", open.count() as u64, self.descriptors));
+        if let Some(open) = open_descriptors() {
+            limits.push(limit("descriptors", open, self.descriptors));
         }
         limits
     }
@@ -304,14 +314,19 @@ impl View for StatusView {
             windows: windows::shown(&self.observer),
             held: self.held.get(),
             worth: self.worth.get(),
+            moves: Some(self.moves.get()).filter(|moves| !moves.neighbors.is_empty()),
             alarms: self.alarms.list(),
             advice,
         }
     }
 
     fn readiness(&self) -> Readiness {
-        let live = || self.observer.admission().live();
-        let draining = self.draining.load(Relaxed).then(live);
+        let drains = || Draining {
+            left: self.observer.admission().live(),
+            // The process before this one may have had a part of it.
+            time: self.drain().saturating_sub(self.board.asked_to_end_for()),
+        };
+        let draining = self.draining.load(Relaxed).then(drains);
         self.fitness.get(draining, Instant::now())
     }
 
@@ -403,6 +418,7 @@ impl From<&Config> for Configured {
         });
         Self {
             node: config.node.name.clone(),
+            drain: config.node.drain,
             pending: config.limits.pending.into(),
             campuses: campuses.collect(),
             legs: legs.collect(),

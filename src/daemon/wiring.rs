@@ -196,10 +196,18 @@ pub fn request(
             group: MEASURE_GROUP,
             auto: config.capture.split == Split::Auto,
         }),
+        neighbors: config.moves.neighbors.iter().map(neighbor).collect(),
         campuses: campuses.collect(),
         peers: config.peers.iter().map(peer).collect(),
         rules: config.rules.iter().map(rule).collect(),
         windows: BTreeMap::new(),
+    }
+}
+
+fn neighbor(neighbor: &pepd_config::Neighbor) -> pepd_net::Neighbor {
+    pepd_net::Neighbor {
+        v4: neighbor.v4,
+        v6: neighbor.v6,
     }
 }
 

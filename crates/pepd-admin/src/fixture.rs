@@ -12,9 +12,9 @@ use crate::wire::{
     DirectionSnapshot, Fit, FlowHistory, FlowSnapshot, FoundRate, GainInterval, Goodput,
     GuardDrops, HandshakeMode, Held, HistoryPoint, HistoryStep, LegBuffers, LegHistory,
     LegHistoryPoint, LegPoint, LegSnapshot, LegState, LimitUse, LinkReport, LinkState, Liveness,
-    LoadedRtt, Measured, ModemState, NetworkWindow, Outage, PairDirection, PairLeg, PairSnapshot,
-    PairWorth, PeerState, Phase, PhaseSeconds, QueueBytes, RateLimit, RateState, Readiness,
-    SizedBy, Status, TcpFigures, WindowReason, Worth, WorthChoice,
+    LoadedRtt, Measured, ModemState, MoveCounts, NeighborMoves, NetworkWindow, Outage,
+    PairDirection, PairLeg, PairSnapshot, PairWorth, PeerState, Phase, PhaseSeconds, QueueBytes,
+    RateLimit, RateState, Readiness, SizedBy, Status, TcpFigures, WindowReason, Worth, WorthChoice,
 };
 
 /// 2026-01-01T00:00:00Z, when everything is asked.
@@ -370,10 +370,8 @@ pub fn status(flows: u64) -> Status {
         windows: windows(),
         held: Some(held()),
         worth: Some(worth()),
-        peers: vec![
-            peer("hb-i", Liveness::Answering, Some(0.6), 2),
-            peer("hb-k", Liveness::Silent, None, 480),
-        ],
+        moves: Some(moves()),
+        peers: peers(),
         guards: guards(),
         alarms: Vec::new(),
         advice: vec![text(
@@ -381,6 +379,13 @@ pub fn status(flows: u64) -> Status {
              bandwidth × RTT (3.4 MiB): raise [leg.satellite] buffer",
         )],
     }
+}
+
+fn peers() -> Vec<PeerState> {
+    vec![
+        peer("hb-i", Liveness::Answering, Some(0.6), 2),
+        peer("hb-k", Liveness::Silent, None, 480),
+    ]
 }
 
 fn guards() -> Vec<GuardDrops> {
@@ -546,6 +551,19 @@ fn chosen() -> ChosenControl {
         why: "1.2 % was sent again while round trips were no more than 3.00 ms longer than at the least: these \
               losses are no congestion"
             .to_owned(),
+    }
+}
+
+fn moves() -> MoveCounts {
+    MoveCounts {
+        neighbors: vec![NeighborMoves {
+            neighbor: "hb-c".to_owned(),
+            given: 812,
+            taken: 44,
+            lost: 0,
+            longest_pause: 0.183,
+        }],
+        refused: 2,
     }
 }
 

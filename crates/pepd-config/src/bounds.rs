@@ -75,6 +75,8 @@ pub(crate) const HEARTBEAT: RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(3600);
 /// More modems than any router has; each costs a task and a connection.
 pub(crate) const MODEMS: usize = 32;
+/// As many as the marks of pepd's can tell apart in the kernel (`NEIGHBORS` of pepd-net).
+pub(crate) const NEIGHBORS: usize = 4;
 /// More than any fleet; the ways between all of them are searched at each start.
 pub(crate) const BOXES: usize = 250;
 /// An interface name has 15 characters (include/uapi/linux/if.h, `IFNAMSIZ`), and `pepd-`

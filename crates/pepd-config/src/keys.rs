@@ -3,7 +3,7 @@
 /// The sections of the file.
 pub(crate) const ROOT: &[&str] = &[
     "node", "capture", "limits", "campus", "peer", "box", "link", "leg", "dlep", "rule", "measure",
-    "admin", "log",
+    "move", "neighbor", "admin", "log",
 ];
 /// `[node]`
 pub(crate) const NODE: &[&str] = &["name", "workers", "user", "drain", "state"];
@@ -90,6 +90,10 @@ pub(crate) const RULE: &[&str] = &[
 ];
 /// `[measure]`
 pub(crate) const MEASURE: &[&str] = &["unsplit"];
+/// `[move]`
+pub(crate) const MOVE: &[&str] = &["listen"];
+/// `[[neighbor]]`
+pub(crate) const NEIGHBOR: &[&str] = &["name", "address", "via", "key"];
 /// `[admin]`
 pub(crate) const ADMIN: &[&str] = &["socket", "group", "metrics", "names"];
 
@@ -111,6 +115,8 @@ pub(crate) const ALL: &[(&str, &[&str])] = &[
     ("[[dlep]]", DLEP),
     ("[[rule]]", RULE),
     ("[measure]", MEASURE),
+    ("[move]", MOVE),
+    ("[[neighbor]]", NEIGHBOR),
     ("[admin]", ADMIN),
     ("[log]", LOG),
 ];

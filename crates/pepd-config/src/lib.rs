@@ -61,7 +61,7 @@ use crate::context::Which;
 pub use crate::model::{
     Action, Admin, AdminSocket, Buffer, Campus, CampusId, Capture, Config, Congestion, Dscp,
     Handshake, InitialWindow, Keepalive, Leg, LegId, Limits, LinkSource, Log, LogFormat, Measure,
-    Modem, Node, Peer, PeerId, Rule, Share, Split, Table, Tos, Via, WhileGone,
+    Modem, Moves, Neighbor, Node, Peer, PeerId, Rule, Share, Split, Table, Tos, Via, WhileGone,
 };
 pub use crate::report::Report;
 use crate::report::{Problem, Problems};

@@ -12,6 +12,7 @@ use pepd_admin::api::{
 };
 use pepd_admin::fixture::Fixture;
 use pepd_admin::page::{self, Names};
+use pepd_admin::wire::MoveReport;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
@@ -69,6 +70,16 @@ async fn says(bytes: &[u8], with_orders: bool) {
             match order {
                 ControlRequest::Reload(answer) => drop(answer.send(Ok(Vec::new()))),
                 ControlRequest::Drain(answer) => drop(answer.send(())),
+                ControlRequest::Move(order, answer) => {
+                    let report = MoveReport {
+                        to: order.to,
+                        dry_run: order.dry_run,
+                        ..MoveReport::default()
+                    };
+                    let is_known = !report.to.is_empty();
+                    let known = is_known.then_some(report);
+                    drop(answer.send(known.ok_or_else(|| "there is none".to_owned())));
+                }
                 ControlRequest::Link(order, answer) => {
                     let is_there = order.leg == "satellite";
                     let legs = || vec!["satellite".to_owned()];

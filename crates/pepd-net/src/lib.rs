@@ -54,6 +54,7 @@ mod program;
 mod queue_backend;
 mod request;
 mod route;
+mod translations;
 mod tunnel;
 mod validate;
 mod watch;
@@ -66,6 +67,7 @@ pub use diag::end_half_open;
 pub use error::{Classify, Drift, Kind};
 pub use gate::away::Away;
 pub use gate::choices::Choices;
+pub use gate::moving::Moving;
 pub use gate::{Gate, GateError};
 pub use interfaces::{InterfaceChange, Interfaces};
 pub use iptables::process::IptablesError;
@@ -73,8 +75,8 @@ pub use iptables::tables::open_iptables_lists;
 pub use netlink::NetlinkError;
 pub use nft::error::NftError;
 pub use nft::names::{
-    ASYMMETRIC_ROUTES, AUTO_RANGES, FLOODED_DESTINATIONS, FULL_SOURCES, WATCHED_ROUTED,
-    WATCHED_SPLIT,
+    ASYMMETRIC_ROUTES, AUTO_RANGES, FLOODED_DESTINATIONS, FULL_SOURCES, MOVED, NEIGHBORS,
+    WATCHED_ROUTED, WATCHED_SPLIT,
 };
 pub use plan::Plan;
 pub use prefix::Family;
@@ -84,14 +86,16 @@ pub use preflight::warning::Warning;
 pub use preflight::{Preflight, preflight};
 pub use queue_backend::{QueueBackendError, find_queue_backend};
 pub use request::{
-    Action, Campus, Handshake, HoldAcks, InitialWindow, Listener, LogGroup, Mark, Measure, Peer,
-    PerMyriad, QueueBackend, Queues, Request, Rule, SocketMarks, VerdictMarks, Via,
+    Action, Campus, Handshake, HoldAcks, InitialWindow, Listener, LogGroup, Mark, Measure,
+    Neighbor, Peer, PerMyriad, QueueBackend, Queues, Request, Rule, SocketMarks, VerdictMarks, Via,
 };
 pub use route::error::RouteError;
 pub use route::ids::{PROBE_TOS, PROTOCOL, Preference, RouteTable};
+pub use translations::Translations;
 pub use tunnel::error::TunnelError;
 pub use tunnel::spec::TunnelKind;
 pub use validate::RequestError;
+pub use watch::lookup::is_on_link;
 pub use watch::{Cause, Finding, Passage, Tally, Watch, WatchError, examine, examine_firewall};
 
 /// Gives the programs that are run here, by name or path, in the order in which they are tried.

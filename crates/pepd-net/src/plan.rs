@@ -7,8 +7,8 @@ use pepd_packet::MarkValue;
 
 use crate::prefix::{self, Family, Range};
 use crate::request::{
-    Action, Campus, Handshake, HoldAcks, Listener, Mark, Measure, QueueBackend, Queues, Request,
-    Rule, SourcePrefix, VerdictMarks, Via,
+    Action, Campus, Handshake, HoldAcks, Listener, Mark, Measure, Neighbor, QueueBackend, Queues,
+    Request, Rule, SourcePrefix, VerdictMarks, Via,
 };
 use crate::route::ids::RouteTable;
 use crate::route::item::{self, Item, Selector, Target};
@@ -35,6 +35,8 @@ pub struct Plan {
     pub(crate) hold_acks: Option<HoldAcks>,
     /// The connections that are watched to see what splitting is worth; none where none are.
     pub(crate) measure: Option<Measure>,
+    /// The boxes to which connections move.
+    pub(crate) neighbors: Vec<Neighbor>,
     /// The families that have a campus prefix; nothing is installed for the others.
     pub(crate) families: Vec<Family>,
     /// The tunnels, in the order of [`Request::peers`].
@@ -98,6 +100,7 @@ impl Plan {
             queues: request.queues,
             hold_acks: request.hold_acks,
             measure: request.measure,
+            neighbors: request.neighbors.clone(),
             tunnels: request
                 .peers
                 .iter()
@@ -220,6 +223,12 @@ impl Plan {
         let value = self.mark.sockets()?.unclaimed.filter(|_| self.holds())?;
         let mask = self.mark.mask;
         Some(Mark { value, mask })
+    }
+
+    /// Gives the marks by which it is known for a moment to which neighbor a packet is sent on, in the order
+    /// of the neighbors. Such a packet is no SYN, and on those the values mean nothing else.
+    pub(crate) fn neighbor_marks(&self) -> impl Iterator<Item = MarkValue> {
+        self.mark.others().take(self.neighbors.len())
     }
 
     /// Lists the rules and routes of the capture, in the order in which they are made.

@@ -37,6 +37,8 @@ pub struct Request {
     pub hold_acks: Option<HoldAcks>,
     /// The connections that are watched to see what splitting is worth; none where none are.
     pub measure: Option<Measure>,
+    /// The boxes to which connections move, at most [`NEIGHBORS`](crate::NEIGHBORS).
+    pub neighbors: Vec<Neighbor>,
     /// The campuses. Where their prefixes nest, the longest one wins; of two equal
     /// prefixes the first campus's (the configuration refuses such a file).
     pub campuses: Vec<Campus>,
@@ -127,6 +129,16 @@ pub struct Measure {
     pub group: LogGroup,
     /// Whether it depends on their path which connections are split that match no rule: see [`Action::Auto`].
     pub auto: bool,
+}
+
+/// A box to which connections move. What comes here for one that has moved is sent on to it, with its addresses
+/// unchanged: it has to be on a network of this box's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Neighbor {
+    /// Its address for IPv4; none where no connection over IPv4 moves to it.
+    pub v4: Option<Ipv4Addr>,
+    /// Its address for IPv6.
+    pub v6: Option<Ipv6Addr>,
 }
 
 /// A means by which a packet can be held on this kernel; see

@@ -57,7 +57,7 @@ impl Mark {
 
     /// Returns the values within the mask other than 0 and the mark's own, in ascending order: a
     /// carry runs through the gaps of the mask.
-    fn others(self) -> impl Iterator<Item = MarkValue> {
+    pub fn others(self) -> impl Iterator<Item = MarkValue> {
         let (MarkMask(mask), mut next) = (self.mask, 0u32);
         std::iter::repeat_with(move || {
             next = next.wrapping_sub(mask) & mask;

@@ -36,6 +36,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "pepd-dlep",
             "pepd-hold",
             "pepd-model",
+            "pepd-move",
             "pepd-net",
             "pepd-packet",
             "pepd-relay",

@@ -16,7 +16,7 @@ use pepd_config::{Config, Via, WhileGone};
 use pepd_relay::Admission;
 
 use self::damper::Seen;
-pub use self::published::Published;
+pub use self::published::{Draining, Published};
 pub use self::record::Trouble;
 use self::record::{CampusSight, Noted, Record, Sight, Use};
 use crate::clock::unix_time;

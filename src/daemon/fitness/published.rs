@@ -5,9 +5,33 @@ use std::time::{Duration, Instant};
 
 use pepd_admin::wire::{Fit, Readiness};
 
+use crate::ui::format::age;
+
 /// The age from which on a judgement is none: the main thread, which makes one each second, hangs. The
 /// gate closes by itself after the same time.
 const OLDEST: Duration = Duration::from_secs(5);
+
+/// How far an end has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Draining {
+    /// The connections that are left.
+    pub left: u32,
+    /// The time that they may still take.
+    pub time: Duration,
+}
+
+impl Draining {
+    /// Says what the end waits for, and for how long.
+    fn why(self) -> String {
+        let until = match self.left {
+            0 => return "it is ending".to_owned(),
+            1 => "its last connection does".to_owned(),
+            left => format!("its {left} connections do"),
+        };
+        let time = age(self.time.as_secs_f64());
+        format!("it is ending, when {until}, in {time} at the latest")
+    }
+}
 
 /// The last judgement, which is made by one thread and asked for by another.
 #[derive(Clone, Debug, Default)]
@@ -19,9 +43,8 @@ impl Published {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some((now, readiness));
     }
 
-    /// Returns what is to be answered now; `draining` is how many connections are left where the daemon
-    /// is ending.
-    pub fn get(&self, draining: Option<u32>, now: Instant) -> Readiness {
+    /// Returns what is to be answered now; `draining` is there where the daemon is ending.
+    pub fn get(&self, draining: Option<Draining>, now: Instant) -> Readiness {
         let last = self
             .0
             .read()
@@ -31,17 +54,13 @@ impl Published {
             Some((made, readiness)) => (now.saturating_duration_since(made), readiness),
             None => (Duration::ZERO, starting()),
         };
-        if let Some(left) = draining {
-            let why = match left {
-                0 => "it is ending".to_owned(),
-                1 => "it is ending, when its last connection does".to_owned(),
-                _ => format!("it is ending, when its {left} connections do"),
-            };
+        if let Some(draining) = draining {
+            let why = draining.why();
             no_new(&mut readiness, &why);
             if readiness.live.fit {
                 readiness.live.why = Some(why.clone());
             }
-            if left == 0 {
+            if draining.left == 0 {
                 readiness.live = Fit::unfit(&*why);
                 for campus in &mut readiness.campuses {
                     campus.live = Fit::unfit(&*why);
@@ -106,8 +125,25 @@ mod tests {
         // No judgement is made any more.
         let later = now + 100 * OLDEST;
         for (left, live) in [(2, true), (1, true), (0, false)] {
-            let drains = published.get(Some(left), later);
+            let time = Duration::from_secs(25);
+            let drains = published.get(Some(Draining { left, time }), later);
             assert_eq!((drains.new.fit, drains.live.fit), (false, live), "{left}");
         }
+    }
+
+    #[test]
+    fn one_that_drains_says_what_for_and_how_long() {
+        let says = |left, seconds| {
+            let time = Duration::from_secs(seconds);
+            Draining { left, time }.why()
+        };
+        assert_eq!(
+            [says(2, 3600), says(1, 25), says(0, 25)],
+            [
+                "it is ending, when its 2 connections do, in 1h 0m at the latest",
+                "it is ending, when its last connection does, in 25s at the latest",
+                "it is ending",
+            ]
+        );
     }
 }

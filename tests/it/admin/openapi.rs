@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use socket2::SockRef;
 
 use super::place::{curl, curl_with};
+use crate::cluster::moves::ground::Ground;
 use crate::harness::{LIMIT, PEPD};
 use crate::streams::{download, while_busy};
 
@@ -234,6 +235,7 @@ fn the_daemon_answers_as_the_document_says() -> Result<()> {
     ask(&world, seen, ["GET", "/v1/flows/{id}", &one])?;
     measure(&world, seen, &mut daemon)?;
     refuse(&world, seen)?;
+    moves(seen)?;
     order(&world, seen, &daemon.config_file())?;
     world.hb().sysctl("net.ipv4.ip_forward", "0")?;
     wait_until(LIMIT, "something is in the way", || {
@@ -312,6 +314,26 @@ fn order(world: &World, seen: &mut Seen, file: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Has a connection move to another box, and another one stay.
+fn moves(seen: &mut Seen) -> Result<()> {
+    let ground = Ground::open(Family::V4, ["", "[limits]\nconnections = 1\n"])?;
+    let _pairs = [ground.pair()?, ground.pair()?];
+    let mut ask = |method, path, address: &str| {
+        let (status, body) = curl(&ground.socket(0), method, address)?;
+        let answer: Value = serde_json::from_str(&body).with_context(|| body.clone())?;
+        seen.check(method, path, &status, &answer)?;
+        Ok::<_, anyhow::Error>(answer)
+    };
+    let refused = ask("POST", "/v1/move", "/v1/move?to=three")?;
+    ensure!(refused["error"]["what"].is_string(), "{refused}");
+    let moved = ask("POST", "/v1/move", "/v1/move?to=two")?;
+    ensure!(
+        moved["moved"][0]["pause"].is_number() && moved["stayed"][0]["why"].is_string(),
+        "{moved}"
+    );
+    ask("GET", "/v1/status", "/v1/status").map(drop)
 }
 
 /// Asks for what is refused.

@@ -2,6 +2,7 @@
 
 mod announced;
 mod ground;
+pub mod moves;
 mod ready;
 mod ready_peers;
 mod side_by_side;

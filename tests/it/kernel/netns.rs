@@ -229,6 +229,7 @@ pub fn request() -> Request {
         queues: None,
         hold_acks: None,
         measure: None,
+        neighbors: Vec::new(),
         rules: Vec::new(),
         peers: Vec::new(),
         windows: Default::default(),

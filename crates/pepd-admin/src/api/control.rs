@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
+use ipnet::IpNet;
 use tokio::sync::{mpsc, oneshot};
 
 use super::cache::CachedView;
 use super::response::{ApiResult, Json, NoQuery, PathParam, StrictQuery};
-use crate::wire::{Done, LinkQuery, LinkReport, Problem};
+use crate::wire::{Done, LinkQuery, LinkReport, MoveQuery, MoveReport, Problem};
 
 /// A request to the daemon, with where its answer goes.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub enum ControlRequest {
     /// Take note of what somebody knows of a link; where no leg has that name, the answer is which
     /// there are.
     Link(LinkOrder, oneshot::Sender<Result<(), Vec<String>>>),
+    /// Move connections to another box; the answer is what has become of each, or why nothing has moved.
+    Move(MoveOrder, oneshot::Sender<Result<MoveReport, String>>),
     /// Route new connections, let those that there are finish, and end.
     Drain(oneshot::Sender<()>),
 }
@@ -32,6 +35,21 @@ pub struct LinkOrder {
     pub report: LinkReport,
     /// The time after which it will be there again, if that is known.
     pub time: Option<Duration>,
+}
+
+/// Which connections are to move to which box.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MoveOrder {
+    /// The other box's name.
+    pub to: String,
+    /// The campus, or the two with a colon between them, that they are in; any where none is said.
+    pub campus: Option<String>,
+    /// The addresses that their clients have; any where none is said.
+    pub source: Option<IpNet>,
+    /// Their ids; any where none is said.
+    pub flows: Vec<u64>,
+    /// Whether nothing is to move.
+    pub dry_run: bool,
 }
 
 /// The end at which requests are sent to the daemon.
@@ -100,7 +118,11 @@ pub(super) async fn drain(
     _: StrictQuery<NoQuery>,
 ) -> ApiResult<Done> {
     order(&control, &view, ControlRequest::Drain).await?;
-    Ok(done("draining"))
+    Ok(Json(Done {
+        done: "draining".to_owned(),
+        // What the end waits for.
+        notes: view.readiness().new.why.into_iter().collect(),
+    }))
 }
 
 pub(super) async fn link(
@@ -131,6 +153,50 @@ pub(super) async fn link(
             StatusCode::NOT_FOUND,
             format!("no leg is named {wanted}"),
             format!("the legs are: {}", legs.join(", ")),
+        )),
+    }
+}
+
+pub(super) async fn move_away(
+    State((control, view)): State<(ControlSender, Arc<CachedView>)>,
+    StrictQuery(query): StrictQuery<MoveQuery>,
+) -> ApiResult<MoveReport> {
+    let ids = query.flows.as_deref().unwrap_or_default();
+    let ids: Result<Vec<u64>, _> = ids
+        .split(',')
+        .filter(|id| !id.is_empty())
+        .map(str::parse)
+        .collect();
+    let Ok(flows) = ids else {
+        return Err(Problem::new(
+            StatusCode::BAD_REQUEST,
+            "`flows` has something that is no id",
+            "write the ids that /v1/flows gives, with commas between them",
+        ));
+    };
+    let order_of = |answer| {
+        let MoveQuery {
+            to,
+            campus,
+            source,
+            dry_run,
+            ..
+        } = query;
+        let order = MoveOrder {
+            to,
+            campus,
+            source,
+            flows,
+            dry_run,
+        };
+        ControlRequest::Move(order, answer)
+    };
+    match order(&control, &view, order_of).await? {
+        Ok(report) => Ok(Json(report)),
+        Err(why) => Err(Problem::new(
+            StatusCode::CONFLICT,
+            why,
+            "nothing has moved; docs/move.md says what both boxes need",
         )),
     }
 }

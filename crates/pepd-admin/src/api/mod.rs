@@ -31,7 +31,7 @@ use crate::wire::{
     API_VERSION, CounterList, Index, LimitList, PeerList, Problem, Readiness, Status,
 };
 pub use cache::CachedView;
-pub use control::{ControlRequest, ControlSender, LinkOrder};
+pub use control::{ControlRequest, ControlSender, LinkOrder, MoveOrder};
 pub use cpu_quota::CpuQuota;
 use response::{ApiResult, Json, NoQuery, StrictQuery};
 pub use serve::{Limits, Listen, serve};
@@ -49,7 +49,7 @@ const GET: &[&str] = &[
     "/v1/counters",
 ];
 
-const POST: &[&str] = &["/v1/reload", "/v1/drain", "/v1/link/{state}"];
+const POST: &[&str] = &["/v1/reload", "/v1/drain", "/v1/link/{state}", "/v1/move"];
 
 /// Answers questions, and takes no control requests.
 pub fn read_only(view: Arc<CachedView>) -> Router {
@@ -62,6 +62,7 @@ pub fn with_control(view: Arc<CachedView>, control: ControlSender) -> Router {
         .route("/v1/reload", post(control::reload))
         .route("/v1/drain", post(control::drain))
         .route("/v1/link/{state}", post(control::link))
+        .route("/v1/move", post(control::move_away))
         .with_state((control, Arc::clone(&view)));
     closed(questions(POST).with_state(view).merge(taking))
 }

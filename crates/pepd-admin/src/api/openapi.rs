@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 
 use crate::wire::{
     API_VERSION, CounterList, Done, ErrorBody, FlowHistory, FlowList, FlowQuery, FlowSnapshot,
-    Index, LegHistory, LegHistoryQuery, LegList, LimitList, LinkQuery, LinkReport, PeerList,
-    Readiness, Status,
+    Index, LegHistory, LegHistoryQuery, LegList, LimitList, LinkQuery, LinkReport, MoveQuery,
+    MoveReport, PeerList, Readiness, Status,
 };
 
 /// Where the types are in the document.
@@ -97,6 +97,9 @@ fn orders(paths: &mut Paths) {
         which,
         &[404, 409, 503],
     );
+    let which = paths.query::<MoveQuery>();
+    let what = "Move live connections to another box";
+    paths.add::<MoveReport>(["post", "/v1/move", "move", what], which, &[409, 503]);
     let what = "Have new connections routed and those that there are finish, and the daemon end";
     paths.add::<Done>(["post", "/v1/drain", "drain", what], vec![], &[409, 503]);
 }

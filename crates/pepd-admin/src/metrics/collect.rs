@@ -7,7 +7,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
 use super::families::{Families, Family, Labels};
-use super::{buffers, chosen, legs, links, process, rates, ready, survival, worth};
+use super::{buffers, chosen, legs, links, moves, process, rates, ready, survival, worth};
 use crate::view::View;
 use crate::wire::{
     Alarm, CountedReason, DaemonState, GuardDrops, Liveness, PairDirection, PairSnapshot,
@@ -45,6 +45,7 @@ impl Collector for Collect {
         shortages(families, counters)?;
         survival::write(families, status.survival.as_ref())?;
         worth::write(families, status.worth.as_ref())?;
+        moves::write(families, status.moves.as_ref())?;
         peers(families, &status.peers)?;
         guards(families, &status.guards)?;
         links::write(families, counters, &status)?;

@@ -13,6 +13,7 @@ mod collect;
 mod families;
 mod legs;
 mod links;
+mod moves;
 mod process;
 mod rates;
 mod ready;
@@ -26,6 +27,7 @@ use std::sync::Arc;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
+pub use self::process::open_descriptors;
 use crate::view::View;
 
 /// A format in which the metrics are written.

@@ -13,6 +13,7 @@ mod flows;
 mod legs;
 mod links;
 mod lists;
+mod moves;
 mod peers;
 mod problem;
 mod rates;
@@ -29,6 +30,9 @@ pub use flows::{FlowList, FlowQuery, FlowSort, Place};
 pub use legs::{LegHistoryQuery, LegList};
 pub use links::{Held, LinkQuery, LinkState, ModemState, Outage};
 pub use lists::{CounterList, Done, Index, LimitList, PeerList};
+pub use moves::{
+    MoveCounts, MoveQuery, MoveReport, MovedConnection, NeighborMoves, StayedConnection,
+};
 pub use peers::{GuardDrops, Liveness, PeerState};
 pub use pepd_telemetry::{
     BufferFigures, CountedFailure, DirectionPoint, DirectionSnapshot, FlowHistory, FlowSnapshot,

@@ -7,6 +7,7 @@ use super::buffers::AutoBuffers;
 use super::chosen::ChosenControl;
 use super::confinement::Confinement;
 use super::links::{Held, LinkState};
+use super::moves::MoveCounts;
 use super::peers::{GuardDrops, PeerState};
 use super::rates::FoundRate;
 use super::ready::Readiness;
@@ -98,6 +99,9 @@ pub struct Status {
     /// What splitting is worth; none where it is not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worth: Option<Worth>,
+    /// What has moved to other boxes, and come from them; none where the configuration has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moves: Option<MoveCounts>,
     /// What stands in the way of connections, or would, by what was found on the host.
     #[serde(default)]
     pub alarms: Vec<Alarm>,

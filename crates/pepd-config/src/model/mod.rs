@@ -4,6 +4,7 @@ mod admin;
 mod link;
 mod log;
 mod measure;
+mod moves;
 mod window;
 
 use std::net::IpAddr;
@@ -19,6 +20,7 @@ pub use self::admin::{Admin, AdminSocket};
 pub use self::link::{LinkSource, Modem, WhileGone};
 pub use self::log::{Log, LogFormat};
 pub use self::measure::Measure;
+pub use self::moves::{Moves, Neighbor};
 pub use self::window::InitialWindow;
 
 /// One box's configuration, complete and consistent: every name is resolved to an index, every
@@ -45,6 +47,8 @@ pub struct Config {
     pub rules: Vec<Rule>,
     /// What the daemon measures: `[measure]`.
     pub measure: Measure,
+    /// The boxes that live connections move to, and come from: `[move]`, `[[neighbor]]`.
+    pub moves: Moves,
     /// The places where the daemon can be asked about itself: `[admin]`.
     pub admin: Admin,
     /// The settings of the log: `[log]`.

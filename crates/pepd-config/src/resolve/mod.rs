@@ -12,6 +12,7 @@ mod leg;
 mod limits;
 mod log;
 mod measure;
+mod moves;
 mod node;
 mod parts;
 mod peer;
@@ -45,6 +46,7 @@ pub(crate) fn file(
     let limits = limits::limits(&root, problems);
     let admin = admin::admin(&root, problems);
     let measure = measure::measure(&root, problems);
+    let moves = moves::moves(&root, is_fleet, problems);
     let log = log::log(&root, problems);
     let (leg_names, mut legs) = leg::legs(&root, problems);
     let before = problems.count();
@@ -67,6 +69,9 @@ pub(crate) fn file(
     dlep::links_have_modems(&root, &modems, problems);
     let rules = rule::rules(&root, &campuses, problems);
     rule::weights_have_a_rate(&root, &legs, problems);
+    if let (Some(node), Some(moves)) = (&node, &moves) {
+        moves::are_others(&root, node.name.as_ref(), moves, problems);
+    }
     if let Some(capture) = &capture {
         capture::mark_is_wide_enough(&root, capture, &rules, problems);
     }
@@ -88,6 +93,7 @@ pub(crate) fn file(
         modems: modems.into_iter().filter_map(ModemDraft::finish).collect(),
         rules,
         measure,
+        moves: moves?,
         admin,
         log,
     };

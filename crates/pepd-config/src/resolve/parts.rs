@@ -1,7 +1,7 @@
 //! The parts of a configuration, before it is known which box it is for.
 
 use super::node::NodeDraft;
-use crate::model::{Admin, Campus, Capture, Config, Leg, Limits, Log, Measure, Modem, Rule};
+use crate::model::{Admin, Campus, Capture, Config, Leg, Limits, Log, Measure, Modem, Moves, Rule};
 
 /// The parts of a configuration, before it is known which box it is for.
 pub(super) struct Parts<'t> {
@@ -13,6 +13,7 @@ pub(super) struct Parts<'t> {
     pub(super) modems: Vec<Modem>,
     pub(super) rules: Vec<Rule>,
     pub(super) measure: Measure,
+    pub(super) moves: Moves,
     pub(super) admin: Admin,
     pub(super) log: Log,
 }
@@ -30,6 +31,7 @@ impl Parts<'_> {
             modems: self.modems.clone(),
             rules: self.rules.clone(),
             measure: self.measure,
+            moves: self.moves.clone(),
             admin: self.admin.clone(),
             log: self.log,
         }

@@ -69,6 +69,44 @@ impl Changes {
             });
     }
 
+    /// Adds elements that expire after `ttl`, as many as there are by one message.
+    pub(super) fn add_all(&mut self, set: &str, keys: &[Vec<u8>], ttl: Duration) {
+        let milliseconds = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).max(1);
+        self.all(NFT_MSG_NEWSETELEM, Flags::CREATE, set, keys, |element| {
+            element.put(NFTA_SET_ELEM_TIMEOUT, &milliseconds.to_be_bytes());
+        });
+    }
+
+    /// Deletes elements; the batch fails with ENOENT if one is not there.
+    pub(super) fn delete_all(&mut self, set: &str, keys: &[Vec<u8>]) {
+        self.all(NFT_MSG_DELSETELEM, Flags::NONE, set, keys, |_| {});
+    }
+
+    fn all(
+        &mut self,
+        message: u8,
+        flags: Flags,
+        set: &str,
+        keys: &[Vec<u8>],
+        mut more: impl FnMut(&mut Attributes<'_>),
+    ) {
+        for some in keys.chunks(RANGES_AT_ONCE) {
+            self.0.change(message, flags, Family::INET, |list| {
+                list.put_text(NFTA_SET_ELEM_LIST_TABLE, TABLE);
+                list.put_text(NFTA_SET_ELEM_LIST_SET, set);
+                list.nest(NFTA_SET_ELEM_LIST_ELEMENTS, |elements| {
+                    for key in some {
+                        elements.nest(NFTA_LIST_ELEM, |element| {
+                            element
+                                .nest(NFTA_SET_ELEM_KEY, |value| value.put(NFTA_DATA_VALUE, key));
+                            more(element);
+                        });
+                    }
+                });
+            });
+        }
+    }
+
     /// Deletes an element; the batch fails with ENOENT if it is not there.
     pub(super) fn delete(&mut self, set: &str, key: &[u8]) {
         self.element(NFT_MSG_DELSETELEM, Flags::NONE, set, key, |_| {});

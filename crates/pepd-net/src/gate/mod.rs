@@ -7,11 +7,13 @@
 //!
 //! What is needed of nf_tables is two message types with six attributes ([`elements`]), on a socket of
 //! its own ([`sets`]). What is held while a link is away, and what is
-//! routed because splitting does not pay, is switched in the same way ([`away`], [`choices`]).
+//! routed because splitting does not pay, is switched in the same way ([`away`], [`choices`]), and so is what
+//! belongs to connections that move to other boxes ([`moving`]).
 
 pub(crate) mod away;
 pub(crate) mod choices;
 mod elements;
+pub(crate) mod moving;
 mod sets;
 
 use std::net::IpAddr;

@@ -85,6 +85,37 @@ impl Sets {
         })
     }
 
+    /// Has sets hold these elements, with their new time, or not hold them; all in one transaction, which is as
+    /// long as one element's. As in [`Sets::put`]: what is not there cannot be deleted.
+    pub(super) fn change_together(
+        &self,
+        put: &[(DynamicSet, Vec<Vec<u8>>)],
+        take: &[(DynamicSet, Vec<Vec<u8>>)],
+        ttl: Duration,
+    ) -> Result<(), GateError> {
+        let is_empty =
+            |sets: &[(DynamicSet, Vec<Vec<u8>>)]| sets.iter().all(|(_, keys)| keys.is_empty());
+        if is_empty(put) && is_empty(take) {
+            return Ok(());
+        }
+        let changed = self.transact(|changes| {
+            for (set, keys) in take {
+                changes.add_all(set.name(), keys, BRIEF);
+                changes.delete_all(set.name(), keys);
+            }
+            for (set, keys) in put {
+                changes.add_all(set.name(), keys, ttl);
+                changes.delete_all(set.name(), keys);
+                changes.add_all(set.name(), keys, ttl);
+            }
+        });
+        changed.map_err(|source| {
+            let sets = put.iter().chain(take).map(|(set, _)| set.name());
+            let sets = sets.collect::<Vec<_>>().join(", ");
+            GateError::new(format!("cannot change the nft sets {sets}"), source)
+        })
+    }
+
     /// Deletes an element that may be gone already, or whose table is.
     pub(super) fn take(&self, set: DynamicSet, key: &[u8]) -> Result<(), GateError> {
         self.delete_from(set, |changes| changes.delete(set.name(), key))

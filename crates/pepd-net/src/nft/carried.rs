@@ -19,8 +19,8 @@ pub(crate) enum Earlier<'a> {
     Discarded,
     /// This daemon's own.
     Own(&'a Listing),
-    /// One that another daemon left. The SYNs that were routed stay, because their clients repeat
-    /// them whichever daemon there is; the gate may still be open, and nobody listens yet.
+    /// One that another daemon left. What is true whichever daemon there is stays
+    /// ([`DynamicSet::outlives_the_daemon`]); the gate may still be open, and nobody listens yet.
     Left(&'a Listing),
 }
 
@@ -49,7 +49,7 @@ impl Earlier<'_> {
             let stays = DynamicSet::named(set.name).is_some_and(|kind| {
                 ruleset.dynamic.contains(&kind)
                     && set.is_like(kind)
-                    && (is_own || kind == DynamicSet::RoutedSyns)
+                    && (is_own || kind.outlives_the_daemon())
             });
             if !stays {
                 let _ = writeln!(text, "delete {} inet {TABLE} {}", set.kind, set.name);

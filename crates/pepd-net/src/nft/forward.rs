@@ -11,6 +11,7 @@
 //! to come from.
 
 use super::expr::{FIRST_SYN, WHOLE_HEADER, digit, forget_held, ip, mark_is};
+use super::moving::sending_on;
 use super::text::Ruleset;
 use crate::plan::Plan;
 use crate::prefix::Family;
@@ -83,6 +84,7 @@ pub(super) fn copying_tables(ruleset: &mut Ruleset, plan: &Plan) {
                 format!("{FIRST_SYN} {split} dup to {this_host} device \"lo\" drop"),
             ];
             ruleset.base_chain(&format!("copy{}", digit(family)), &lines);
+            sending_on(ruleset, plan, family);
         });
     }
 }

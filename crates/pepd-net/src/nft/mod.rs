@@ -16,6 +16,7 @@ mod hold_acks;
 pub(crate) mod iptables_tables;
 pub(crate) mod listing;
 mod measure;
+mod moving;
 mod mss_clamp;
 pub(crate) mod names;
 mod passage;

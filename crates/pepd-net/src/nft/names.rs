@@ -96,6 +96,20 @@ pub const WATCHED_ROUTED: &str = "routed";
 /// What it says with that of one that is to be split.
 pub const WATCHED_SPLIT: &str = "split";
 
+/// The counter that is there only where connections move to other boxes.
+pub(crate) const SENT_ON: (&str, &str) = ("sent_on", "packets of connections that have moved");
+
+/// The most boxes to which connections move, as the marks of pepd's have room for.
+pub const NEIGHBORS: usize = 4;
+
+/// The most connections of a family that can be known to have moved to one box, and to be frozen.
+pub const MOVED: usize = 65_536;
+
+/// The time for which it is remembered that a connection has moved, from its last packet here on: in it, whoever
+/// keeps connections alive has shown that they live (RFC 9293, section 3.8.4, asks for two hours at least, and
+/// pepd's own legs do so each minute).
+pub(crate) const MOVED_SECONDS: u64 = 3 * 3600;
+
 /// The time for which it is remembered how much was said of a connection that is watched.
 const WATCHED_SECONDS: u64 = 30;
 
@@ -192,6 +206,12 @@ pub(crate) enum DynamicSet {
     Auto(Family),
     /// The pairs between which it is being found out whether it does.
     Explored(Family),
+    /// The connections of a family that are on their way to another box or from one, by the addresses and
+    /// ports of what belongs to them: it is dropped.
+    Frozen(Family),
+    /// The connections of a family that have moved to this neighbor, in the same way: what belongs to them
+    /// is sent on to it.
+    Moved(Family, u8),
 }
 
 /// The two sets of the gate. They are renewed in turn: while an element is replaced, a packet that
@@ -202,7 +222,7 @@ pub(crate) const GATES: [DynamicSet; 2] = [DynamicSet::Gate, DynamicSet::SecondG
 
 impl DynamicSet {
     /// Every dynamic set, in the order in which a table has them.
-    pub(crate) const ALL: [DynamicSet; 23] = [
+    pub(crate) const ALL: [DynamicSet; 33] = [
         DynamicSet::Gate,
         DynamicSet::SecondGate,
         DynamicSet::Readers,
@@ -226,7 +246,23 @@ impl DynamicSet {
         DynamicSet::Auto(Family::V6),
         DynamicSet::Explored(Family::V4),
         DynamicSet::Explored(Family::V6),
+        DynamicSet::Frozen(Family::V4),
+        DynamicSet::Frozen(Family::V6),
+        DynamicSet::Moved(Family::V4, 0),
+        DynamicSet::Moved(Family::V6, 0),
+        DynamicSet::Moved(Family::V4, 1),
+        DynamicSet::Moved(Family::V6, 1),
+        DynamicSet::Moved(Family::V4, 2),
+        DynamicSet::Moved(Family::V6, 2),
+        DynamicSet::Moved(Family::V4, 3),
+        DynamicSet::Moved(Family::V6, 3),
     ];
+
+    /// Returns whether its elements are true whichever daemon there is: SYNs that were routed, which their
+    /// clients repeat, and connections that are another box's.
+    pub(crate) const fn outlives_the_daemon(self) -> bool {
+        matches!(self, DynamicSet::RoutedSyns | DynamicSet::Moved(..))
+    }
 
     /// Returns the set's name in the table.
     pub(crate) const fn name(self) -> &'static str {
@@ -254,6 +290,16 @@ impl DynamicSet {
             DynamicSet::Auto(Family::V6) => "auto6",
             DynamicSet::Explored(Family::V4) => "explored4",
             DynamicSet::Explored(Family::V6) => "explored6",
+            DynamicSet::Frozen(Family::V4) => "frozen4",
+            DynamicSet::Frozen(Family::V6) => "frozen6",
+            DynamicSet::Moved(Family::V4, 0) => "moved4_0",
+            DynamicSet::Moved(Family::V6, 0) => "moved6_0",
+            DynamicSet::Moved(Family::V4, 1) => "moved4_1",
+            DynamicSet::Moved(Family::V6, 1) => "moved6_1",
+            DynamicSet::Moved(Family::V4, 2) => "moved4_2",
+            DynamicSet::Moved(Family::V6, 2) => "moved6_2",
+            DynamicSet::Moved(Family::V4, _) => "moved4_3",
+            DynamicSet::Moved(Family::V6, _) => "moved6_3",
         }
     }
 
@@ -267,12 +313,14 @@ impl DynamicSet {
             | DynamicSet::HeldSyns
             | DynamicSet::HalfOpen(_)
             | DynamicSet::Ended(_)
-            | DynamicSet::Watched(_) => "dynamic, timeout",
+            | DynamicSet::Watched(_)
+            | DynamicSet::Moved(..) => "dynamic, timeout",
             DynamicSet::Readers
             | DynamicSet::Away
             | DynamicSet::FullSources(_)
             | DynamicSet::AsymmetricRoutes(_)
-            | DynamicSet::FloodedDestinations(_) => "timeout",
+            | DynamicSet::FloodedDestinations(_)
+            | DynamicSet::Frozen(_) => "timeout",
             DynamicSet::Auto(_) | DynamicSet::Explored(_) => "interval, timeout",
         }
     }
@@ -296,6 +344,8 @@ impl DynamicSet {
             DynamicSet::SynRates | DynamicSet::RoutedSyns | DynamicSet::HeldSyns => 16384,
             DynamicSet::HalfOpen(_) | DynamicSet::Ended(_) | DynamicSet::Watched(_) => 65536,
             DynamicSet::Auto(_) | DynamicSet::Explored(_) => 2 * AUTO_RANGES,
+            // An element for each direction.
+            DynamicSet::Frozen(_) | DynamicSet::Moved(..) => 2 * MOVED,
         }
     }
 
@@ -348,6 +398,12 @@ impl DynamicSet {
             DynamicSet::AsymmetricRoutes(Family::V6)
             | DynamicSet::Auto(Family::V6)
             | DynamicSet::Explored(Family::V6) => Some("ipv6_addr . ipv6_addr"),
+            DynamicSet::Frozen(Family::V4) | DynamicSet::Moved(Family::V4, _) => {
+                Some("ipv4_addr . ipv4_addr . inet_service . inet_service")
+            }
+            DynamicSet::Frozen(Family::V6) | DynamicSet::Moved(Family::V6, _) => {
+                Some("ipv6_addr . ipv6_addr . inet_service . inet_service")
+            }
             DynamicSet::SynRates
             | DynamicSet::RoutedSyns
             | DynamicSet::HeldSyns

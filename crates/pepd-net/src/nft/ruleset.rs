@@ -71,6 +71,9 @@
 //! `choose_hold`, which routes it if its addresses are in `auto4` or `auto6`, and measures many of those in
 //! `explored4` or `explored6`. See the module `measure`.
 //!
+//! Where connections move to other boxes, `moving`, `moving_out`, `send_on4` and `send_on6` see to their packets:
+//! see the module `moving`.
+//!
 //! Where there are tunnels, `guard` comes before all of this, and `clamp` looks at what is routed:
 //! see the modules `tunnel_filter` and `mss_clamp`.
 //!
@@ -86,9 +89,11 @@ use super::forward::{copying_tables, forward_chains};
 use super::held_syn::{answer_chains, first_chain, hold_chains, unread_chains};
 use super::hold_acks::hold_acks_chains;
 use super::measure::{choice_chains, measure_chains, watch_chains};
+use super::moving::moving_chains;
 use super::mss_clamp::clamp_chains;
 use super::names::{
     AUTO, COMPLETING, COUNTERS, DynamicSet, HOLD_ACKS, HOLD_COUNTERS, MEASURED, PASSAGE_COUNTERS,
+    SENT_ON,
 };
 use super::passage::passage_chains;
 use super::text::Ruleset;
@@ -116,6 +121,9 @@ pub(crate) fn write(plan: &Plan, earlier: Earlier<'_>) -> Ruleset {
         }
         if plan.chooses() {
             ruleset.counters(&[AUTO]);
+        }
+        if !plan.neighbors.is_empty() {
+            ruleset.counters(&[SENT_ON]);
         }
         dynamic_sets(&mut ruleset, plan);
     }
@@ -162,6 +170,7 @@ fn capturing_chains(ruleset: &mut Ruleset, plan: &Plan) {
     translated_chain(ruleset, plan);
     passage_chains(ruleset, plan);
     watch_chains(ruleset, plan);
+    moving_chains(ruleset, plan);
 }
 
 fn dynamic_sets(ruleset: &mut Ruleset, plan: &Plan) {
@@ -179,6 +188,12 @@ fn dynamic_sets(ruleset: &mut Ruleset, plan: &Plan) {
             }
             DynamicSet::HalfOpen(family) | DynamicSet::Ended(family) => {
                 plan.families.contains(&family)
+            }
+            DynamicSet::Frozen(family) => {
+                !plan.neighbors.is_empty() && plan.families.contains(&family)
+            }
+            DynamicSet::Moved(family, neighbor) => {
+                usize::from(neighbor) < plan.neighbors.len() && plan.families.contains(&family)
             }
             _ => true,
         };

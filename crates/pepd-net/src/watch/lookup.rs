@@ -128,6 +128,25 @@ impl Routing {
     }
 }
 
+/// Returns whether an address is one of a network of this host's: a packet for it goes there, and not to a router.
+///
+/// # Errors
+///
+/// Where the kernel is not to be asked, or has no way there.
+pub async fn is_on_link(address: IpAddr) -> std::io::Result<bool> {
+    let routing = Routing::open().map_err(|error| error.source)?;
+    let asked = Question {
+        from: None,
+        to: address,
+        mark: 0,
+    };
+    let route = routing.lookup(Family::of(address), &asked).await?;
+    let mut attributes = route.attributes.iter();
+    let by_router =
+        attributes.any(|it| matches!(it, RouteAttribute::Gateway(_) | RouteAttribute::Via(_)));
+    Ok(route.header.kind == RouteType::Unicast && !by_router)
+}
+
 fn device(route: &RouteMessage) -> Option<u32> {
     route
         .attributes

@@ -17,7 +17,7 @@ pub(crate) mod finding;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod host;
-mod lookup;
+pub(crate) mod lookup;
 mod tally;
 
 pub use finding::{Cause, Finding};

@@ -54,6 +54,8 @@ pub(super) fn finish(bytes: &mut [u8], start: usize) {
 pub struct Subsystem(pub u8);
 
 impl Subsystem {
+    /// Connection tracking.
+    pub const CONNTRACK: Self = Self(1);
     /// NFQUEUE.
     pub const QUEUE: Self = Self(3);
     /// NFLOG.
@@ -128,4 +130,8 @@ impl Family {
     pub const UNSPECIFIED: Self = Self(0);
     /// IPv4 and IPv6.
     pub const INET: Self = Self(1);
+    /// IPv4.
+    pub const IPV4: Self = Self(2);
+    /// IPv6.
+    pub const IPV6: Self = Self(10);
 }

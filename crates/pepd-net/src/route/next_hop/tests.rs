@@ -28,6 +28,7 @@ pub(in crate::route) fn request(campuses: &[(&[&str], Via)], peers: &[&str]) -> 
         queues: None,
         hold_acks: None,
         measure: None,
+        neighbors: Vec::new(),
         campuses: campuses
             .iter()
             .map(|(prefixes, via)| Campus {

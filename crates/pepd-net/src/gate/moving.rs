@@ -1,0 +1,154 @@
+//! What belongs to connections that move to another box: dropped while they are under way, and sent on to that
+//! box afterwards. Elements with a timeout: a box that dies meanwhile drops nothing for long.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use pepd_packet::FourTuple;
+
+use super::sets::{BRIEF, GateError, Sets};
+use crate::nft::names::{DynamicSet, MOVED_SECONDS};
+use crate::prefix::Family;
+
+/// A handle on the sets of connections that move.
+///
+/// It works on the table that [`install`](crate::install()) made, for a request that has
+/// [`neighbors`](crate::Request::neighbors). What is said here of a connection's packets is said of those of
+/// both directions. Each call is one transaction, whose time does not depend on how many connections it is
+/// about.
+#[derive(Debug)]
+pub struct Moving {
+    sets: Sets,
+    /// The number of neighbors.
+    neighbors: usize,
+}
+
+/// Elements, by the set that they are in.
+type Elements = Vec<(DynamicSet, Vec<Vec<u8>>)>;
+
+impl Moving {
+    /// Opens a netlink socket of its own, for so many neighbors. It needs no table yet.
+    ///
+    /// # Errors
+    ///
+    /// [`GateError`] if there is no such socket.
+    pub fn open(neighbors: usize) -> Result<Moving, GateError> {
+        Sets::open().map(|sets| Moving { sets, neighbors })
+    }
+
+    /// Has all packets of these connections be dropped, whether they come in or are sent, for `ttl` from now.
+    ///
+    /// # Errors
+    ///
+    /// [`GateError`]; ENOENT means that the table is gone, or has no neighbors.
+    pub fn freeze(&self, flows: &[FourTuple], ttl: Duration) -> Result<(), GateError> {
+        let put = elements(flows, DynamicSet::Frozen);
+        self.sets.change_together(&put, &[], ttl)
+    }
+
+    /// Has them be dropped no longer. It is no error if they are not, or if there is no table.
+    ///
+    /// # Errors
+    ///
+    /// [`GateError`].
+    pub fn thaw(&self, flows: &[FourTuple]) -> Result<(), GateError> {
+        let take = elements(flows, DynamicSet::Frozen);
+        Self::without_a_table(self.sets.change_together(&[], &take, BRIEF))
+    }
+
+    /// Has what comes for these connections be sent on to a neighbor, by its place in the request, and to no
+    /// other, until nothing has come for three hours.
+    ///
+    /// # Errors
+    ///
+    /// As [`Moving::freeze`].
+    pub fn send_on(&self, neighbor: usize, flows: &[FourTuple]) -> Result<(), GateError> {
+        let ttl = Duration::from_secs(MOVED_SECONDS);
+        let put = moved(neighbor, flows);
+        self.sets.change_together(&put, &self.elsewhere(flows), ttl)
+    }
+
+    /// Has what comes for these connections be sent on no longer. It is no error if it is not.
+    ///
+    /// # Errors
+    ///
+    /// [`GateError`].
+    pub fn stay(&self, flows: &[FourTuple]) -> Result<(), GateError> {
+        let taken = self
+            .sets
+            .change_together(&[], &self.elsewhere(flows), BRIEF);
+        Self::without_a_table(taken)
+    }
+
+    fn elsewhere(&self, flows: &[FourTuple]) -> Elements {
+        (0..self.neighbors)
+            .flat_map(|it| moved(it, flows))
+            .collect()
+    }
+
+    fn without_a_table(changed: Result<(), GateError>) -> Result<(), GateError> {
+        match changed {
+            Err(error) if error.is_of_no_table() => Ok(()),
+            changed => changed,
+        }
+    }
+}
+
+fn moved(neighbor: usize, flows: &[FourTuple]) -> Elements {
+    let neighbor = u8::try_from(neighbor).unwrap_or(u8::MAX);
+    elements(flows, |family| DynamicSet::Moved(family, neighbor))
+}
+
+/// Gives the elements of both directions.
+fn elements(flows: &[FourTuple], set: impl Fn(Family) -> DynamicSet) -> Elements {
+    let of = |family: Family| {
+        let flows = flows.iter();
+        let flows = flows.filter(|flow| Family::of(flow.client.ip()) == family);
+        let keys = flows.flat_map(|flow| {
+            let (client, server) = (flow.client, flow.server);
+            [key(client, server), key(server, client)]
+        });
+        (set(family), keys.collect::<Vec<_>>())
+    };
+    // A family without campuses has no set.
+    let families = Family::ALL.iter().map(|family| of(*family));
+    families.filter(|(_, keys)| !keys.is_empty()).collect()
+}
+
+/// Writes the key of what goes from one end to the other: each field takes whole words of 32 bits
+/// (NFT_REG32_SIZE, include/net/netfilter/nf_tables.h).
+fn key(from: SocketAddr, to: SocketAddr) -> Vec<u8> {
+    let mut key = Vec::new();
+    for address in [from.ip(), to.ip()] {
+        match address {
+            IpAddr::V4(v4) => key.extend(v4.octets()),
+            IpAddr::V6(v6) => key.extend(v6.octets()),
+        }
+    }
+    for port in [from.port(), to.port()] {
+        key.extend(port.to_be_bytes());
+        key.extend([0, 0]);
+    }
+    key
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_directions_of_a_connection_have_an_element() {
+        let flow = FourTuple {
+            client: "10.1.0.2:40000".parse().unwrap(),
+            server: "10.2.0.2:80".parse().unwrap(),
+        };
+        let elements = elements(&[flow], DynamicSet::Frozen);
+        let [(set, keys)] = elements.as_slice() else {
+            panic!("{elements:?}");
+        };
+        assert_eq!(*set, DynamicSet::Frozen(Family::V4));
+        let forth = [10, 1, 0, 2, 10, 2, 0, 2, 0x9c, 0x40, 0, 0, 0, 80, 0, 0];
+        let back = [10, 2, 0, 2, 10, 1, 0, 2, 0, 80, 0, 0, 0x9c, 0x40, 0, 0];
+        assert_eq!(*keys, [forth, back]);
+    }
+}

@@ -1,0 +1,84 @@
+//! The chains of connections that move to other boxes: see [`crate::gate::moving`].
+//!
+//! What belongs to a connection on its way is dropped, whichever way it goes: `moving` looks at what comes in,
+//! before everything else, and `moving_out` at what is sent. What belongs to one that has moved gets a mark, by
+//! which `send_on4` and `send_on6`, in the tables `ip pepd` and `ip6 pepd`, know the neighbor: a copy goes to
+//! it by the neighbor's own address (nf_dup_ipv4, net/ipv4/netfilter/nf_dup_ipv4.c), with those of the
+//! connection in it, and the packet itself is dropped. Each keeps its connection remembered. A SYN is no other
+//! case: who has its addresses and ports is the neighbor.
+
+use super::expr::{digit, ip, mark_is, set_bits};
+use super::names::{DynamicSet, MOVED_SECONDS, SENT_ON};
+use super::text::Ruleset;
+use crate::plan::Plan;
+use crate::prefix::Family;
+
+/// Before the guards of tunnels.
+const FIRST: &str = "raw - 4";
+
+/// After that.
+const COPIED: &str = "raw - 3";
+
+/// Writes the chains that look at every packet of the campuses' connections.
+pub(super) fn moving_chains(ruleset: &mut Ruleset, plan: &Plan) {
+    if plan.neighbors.is_empty() {
+        return;
+    }
+    let begin = |hook: &str, own: &str| {
+        vec![
+            format!("type filter hook {hook} priority {FIRST}; policy accept;"),
+            // What is copied here has been here.
+            "meta l4proto != tcp accept".to_owned(),
+            format!("{own} \"lo\" accept"),
+        ]
+    };
+    let (mut incoming, mut outgoing) = (begin("prerouting", "iif"), begin("output", "oif"));
+    for &family in &plan.families {
+        let frozen = format!("{} @{}", key(family), DynamicSet::Frozen(family));
+        incoming.push(format!("{frozen} drop"));
+        outgoing.push(format!("{frozen} drop"));
+        for (neighbor, mark) in plan.neighbor_marks().enumerate() {
+            let (set, key) = (moved(family, neighbor), key(family));
+            let mark = set_bits(plan, mark);
+            incoming.push(format!(
+                "{key} @{set} update @{set} {{ {key} timeout {MOVED_SECONDS}s }} counter name {} {mark} accept",
+                SENT_ON.0
+            ));
+        }
+    }
+    ruleset.base_chain("moving", &incoming);
+    ruleset.base_chain("moving_out", &outgoing);
+}
+
+/// Writes the chain of a family's table.
+pub(super) fn sending_on(ruleset: &mut Ruleset, plan: &Plan, family: Family) {
+    let marks = plan.neighbors.iter().zip(plan.neighbor_marks());
+    let lines = marks.filter_map(|(neighbor, mark)| {
+        let address = match family {
+            Family::V4 => neighbor.v4?.to_string(),
+            Family::V6 => neighbor.v6?.to_string(),
+        };
+        let marked = mark_is(plan, mark);
+        Some(format!("{marked} dup to {address} drop"))
+    });
+    let lines: Vec<_> = lines.collect();
+    if lines.is_empty() {
+        return;
+    }
+    let mut chain = vec![
+        format!("type filter hook prerouting priority {COPIED}; policy accept;"),
+        "meta l4proto != tcp accept".to_owned(),
+        "iif \"lo\" accept".to_owned(),
+    ];
+    chain.extend(lines);
+    ruleset.base_chain(&format!("send_on{}", digit(family)), &chain);
+}
+
+fn moved(family: Family, neighbor: usize) -> DynamicSet {
+    DynamicSet::Moved(family, u8::try_from(neighbor).unwrap_or(u8::MAX))
+}
+
+fn key(family: Family) -> String {
+    let ip = ip(family);
+    format!("{ip} saddr . {ip} daddr . tcp sport . tcp dport")
+}

@@ -1,0 +1,42 @@
+//! What has moved, for whoever asks.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pepd_admin::wire::{MoveCounts, NeighborMoves};
+
+/// What has moved to and from each neighbor since the start. All clones have the same.
+#[derive(Clone, Debug, Default)]
+pub struct MoveFigures(Arc<Mutex<MoveCounts>>);
+
+impl MoveFigures {
+    /// Begins with these neighbors.
+    pub(super) fn begin<'a>(&self, names: impl Iterator<Item = &'a str>) {
+        let neighbors = names.map(|name| NeighborMoves {
+            neighbor: name.to_owned(),
+            ..NeighborMoves::default()
+        });
+        self.lock().neighbors = neighbors.collect();
+    }
+
+    /// Changes what is known of a neighbor.
+    pub(super) fn of(&self, name: &str, change: impl FnOnce(&mut NeighborMoves)) {
+        let mut counts = self.lock();
+        if let Some(of) = counts.neighbors.iter_mut().find(|it| it.neighbor == name) {
+            change(of);
+        }
+    }
+
+    /// Counts somebody who was refused.
+    pub(super) fn refused(&self) {
+        self.lock().refused += 1;
+    }
+
+    /// Gives what is known.
+    pub fn get(&self) -> MoveCounts {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, MoveCounts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

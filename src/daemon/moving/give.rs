@@ -1,0 +1,468 @@
+//! Giving connections to another box.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use pepd_admin::api::MoveOrder;
+use pepd_admin::wire::{MoveReport, MovedConnection, StayedConnection};
+use pepd_config::Neighbor;
+use pepd_move::machine::{Giver, GiverAction, GiverEvent, GiverOutcome, Members, Noted};
+use pepd_move::session::Name;
+use pepd_move::wire::{Frame, Head, MOST_DATA, MoveId, Offer, Reason, Refused};
+use pepd_packet::FourTuple;
+use pepd_relay::{Frozen, Stays};
+use tokio::time::{sleep, sleep_until};
+
+use super::Ground;
+use super::select::{Candidate, candidates};
+use super::wire::Wire;
+
+/// The connections that move together: the first waits while the last is sent.
+const TOGETHER: usize = 128;
+
+/// The connections that one order moves, so that its answer does not take long.
+const MOST: usize = 512;
+
+/// The time for which the kernel drops what belongs to a connection under way, if nobody says that it is to stop:
+/// longer than any move takes, the other box being asked what has become of it included.
+pub(super) const FROZEN: Duration = Duration::from_secs(90);
+
+/// How often what is in no state to move is tried once more, and when: a loss is mended in some round trips.
+const TRIES: usize = 4;
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// Moves the connections that an order is about, as many as an order moves.
+///
+/// # Errors
+///
+/// Why none of them can, in words.
+pub(super) async fn carry_out(ground: &Ground, order: &MoveOrder) -> Result<MoveReport, String> {
+    let place = ground
+        .moves
+        .neighbors
+        .iter()
+        .position(|it| it.name == order.to);
+    let Some(place) = place else {
+        let names: Vec<_> = ground
+            .moves
+            .neighbors
+            .iter()
+            .map(|it| it.name.as_str())
+            .collect();
+        let (to, names) = (&order.to, names.join(", "));
+        return Err(format!("no [[neighbor]] is named {to}; there are: {names}"));
+    };
+    let neighbor = &ground.moves.neighbors[place];
+    let name = Name::new(&neighbor.name).ok_or("the neighbor's name is none")?;
+    let all = candidates(ground, order);
+    let meant = all.len();
+    let mut report = MoveReport {
+        to: order.to.clone(),
+        dry_run: order.dry_run,
+        meant: meant as u64,
+        left: meant.saturating_sub(MOST) as u64,
+        ..MoveReport::default()
+    };
+    let mut those = Vec::new();
+    let ways = [on_link(neighbor.v4).await, on_link(neighbor.v6).await];
+    for candidate in all.into_iter().take(MOST) {
+        let way = &ways[usize::from(candidate.flow.client.is_ipv6())];
+        match way {
+            Ok(()) => those.push(candidate),
+            Err(why) => report.stayed.push(stayed(&candidate, why)),
+        }
+    }
+    let to = Destination {
+        ground,
+        neighbor,
+        place,
+        name,
+    };
+    for attempt in 1..=TRIES {
+        let mut again = Vec::new();
+        for some in those.chunks(TOGETHER) {
+            again.extend(to.give(some, order.dry_run, &mut report).await?);
+        }
+        if attempt == TRIES || again.is_empty() || order.dry_run {
+            report
+                .stayed
+                .extend(again.iter().map(|(it, why)| stayed(it, why)));
+            break;
+        }
+        those = again.into_iter().map(|(it, _)| it).collect();
+        sleep(PAUSE).await;
+    }
+    Ok(report)
+}
+
+/// Tells why nothing can be sent on to this address, if that is so.
+async fn on_link(address: Option<impl Into<IpAddr>>) -> Result<(), String> {
+    let address: IpAddr = address
+        .map(Into::into)
+        .ok_or("the [[neighbor]] has no address of its family: add one to `via`")?;
+    match pepd_net::is_on_link(address).await {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(format!(
+            "{address} is on no network of this host's, so that nothing can be sent on to it"
+        )),
+        Err(error) => Err(format!("{address} is not reached: {error}")),
+    }
+}
+
+fn stayed(candidate: &Candidate, why: &str) -> StayedConnection {
+    StayedConnection {
+        id: candidate.id,
+        client: candidate.flow.client,
+        server: candidate.flow.server,
+        why: why.to_owned(),
+    }
+}
+
+/// Where connections go.
+struct Destination<'a> {
+    ground: &'a Ground,
+    neighbor: &'a Neighbor,
+    /// Which of the neighbors it is.
+    place: usize,
+    name: Name,
+}
+
+impl Destination<'_> {
+    /// Gives some connections together; adds to the report what has become of them, and gives those that may be
+    /// tried again.
+    async fn give(
+        &self,
+        those: &[Candidate],
+        dry_run: bool,
+        report: &mut MoveReport,
+    ) -> Result<Vec<(Candidate, String)>, String> {
+        let flows: Vec<_> = those.iter().map(|it| it.flow).collect();
+        let id = MoveId(random_id().map_err(|error| format!("no random number: {error}"))?);
+        let offer = Offer { id, flows };
+        let opened = Wire::open(self.ground, &self.name, self.neighbor.address).await;
+        let mut wire = opened.map_err(|why| {
+            let (name, at) = (&self.neighbor.name, self.neighbor.address);
+            format!("{name} at {at}: {why}")
+        })?;
+        if dry_run {
+            let offered = async {
+                wire.send(&Frame::Offer(offer)).await?;
+                let answer = wire.next(self.ground).await?;
+                wire.send(&Frame::Abort(Reason::Cancelled)).await?;
+                Ok::<_, super::wire::Ended>(answer)
+            };
+            return match offered.await.map_err(|why| why.to_string())? {
+                Frame::Accept(refused) => {
+                    judge(those, &refused, report);
+                    Ok(Vec::new())
+                }
+                Frame::Abort(why) => Err(why.to_string()),
+                _ => Err(Reason::Confused.to_string()),
+            };
+        }
+        let begun = Instant::now();
+        let (giver, actions) = Giver::offer(offer, begun);
+        let mut giving = Giving {
+            to: self,
+            those,
+            giver,
+            actions: actions.into(),
+            wire: Some(wire),
+            frozen: BTreeMap::new(),
+            why: BTreeMap::new(),
+            since: None,
+        };
+        giving.run().await;
+        Ok(giving.finish(report))
+    }
+}
+
+/// Enters what the other box would take.
+fn judge(those: &[Candidate], refused: &[Refused], report: &mut MoveReport) {
+    for (index, candidate) in those.iter().enumerate() {
+        let why = refused.iter().find(|it| usize::from(it.index) == index);
+        match why {
+            Some(refused) => {
+                let why = refused.why.to_string();
+                report.stayed.push(stayed(candidate, &why));
+            }
+            None => report.moved.push(moved(candidate, Duration::ZERO)),
+        }
+    }
+}
+
+fn moved(candidate: &Candidate, pause: Duration) -> MovedConnection {
+    MovedConnection {
+        id: candidate.id,
+        client: candidate.flow.client,
+        server: candidate.flow.server,
+        pause: pause.as_secs_f64(),
+    }
+}
+
+fn random_id() -> std::io::Result<[u8; 16]> {
+    let mut id = [0; 16];
+    getrandom::fill(&mut id)?;
+    Ok(id)
+}
+
+/// A move under way.
+struct Giving<'a> {
+    to: &'a Destination<'a>,
+    those: &'a [Candidate],
+    giver: Giver,
+    actions: VecDeque<GiverAction>,
+    wire: Option<Wire>,
+    frozen: BTreeMap<u16, Frozen>,
+    /// Why some stay, in more words than the other box has.
+    why: BTreeMap<u16, String>,
+    /// When they were frozen.
+    since: Option<Instant>,
+}
+
+impl Giving<'_> {
+    async fn run(&mut self) {
+        loop {
+            while let Some(action) = self.actions.pop_front() {
+                if let Some(event) = self.act(action).await {
+                    self.actions.extend(self.giver.on(event, Instant::now()));
+                }
+            }
+            if self.giver.outcome().is_some() {
+                return;
+            }
+            let event = self.event().await;
+            self.actions.extend(self.giver.on(event, Instant::now()));
+        }
+    }
+
+    /// Waits for what happens next.
+    async fn event(&mut self) -> GiverEvent {
+        let ground = self.to.ground;
+        let deadline = self.giver.deadline();
+        let heard = async {
+            match &mut self.wire {
+                Some(wire) => wire.next(ground).await,
+                None => std::future::pending().await,
+            }
+        };
+        let late = async {
+            match deadline {
+                Some(deadline) => sleep_until(deadline.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            heard = heard => match heard {
+                Ok(frame) => GiverEvent::Received(frame),
+                Err(why) => self.cut(&why),
+            },
+            () = late => GiverEvent::Tick,
+        }
+    }
+
+    fn cut(&mut self, why: &super::wire::Ended) -> GiverEvent {
+        tracing::debug!(neighbor = self.to.neighbor.name, %why, "a session about a move has ended");
+        self.wire = None;
+        GiverEvent::Cut
+    }
+
+    async fn act(&mut self, action: GiverAction) -> Option<GiverEvent> {
+        let ground = self.to.ground;
+        match action {
+            GiverAction::Send(frame) => self.say(&frame).await,
+            GiverAction::Freeze(members) => Some(GiverEvent::Frozen(self.freeze(&members).await)),
+            GiverAction::Transfer(members) => Some(self.transfer(&members).await),
+            GiverAction::Note(Some(Noted::Given)) => {
+                self.frozen.values().for_each(Frozen::give);
+                None
+            }
+            GiverAction::Note(_) => None,
+            GiverAction::SwitchRoute(members) => {
+                let switched = ground.sets.send_on(self.to.place, &self.flows(&members));
+                if let Err(error) = &switched {
+                    tracing::warn!(%error, "what belongs to connections that move is not sent on");
+                }
+                Some(GiverEvent::Switched(switched.is_ok()))
+            }
+            GiverAction::SwitchBack => {
+                let all: Vec<_> = self.those.iter().map(|it| it.flow).collect();
+                report(ground.sets.stay(&all));
+                None
+            }
+            GiverAction::Thaw(members) => {
+                report(ground.sets.thaw(&self.flows(&members)));
+                for member in &members {
+                    drop(self.frozen.remove(member));
+                }
+                None
+            }
+            GiverAction::Close(members) => {
+                for member in &members {
+                    if let Some(Err(error)) = self.frozen.remove(member).map(Frozen::close) {
+                        tracing::warn!(%error, "a connection that has moved was not closed silently");
+                    }
+                }
+                report(ground.sets.thaw(&self.flows(&members)));
+                None
+            }
+            GiverAction::Connect => {
+                let (name, at) = (&self.to.name, self.to.neighbor.address);
+                Some(match Wire::open(ground, name, at).await {
+                    Ok(wire) => {
+                        self.wire = Some(wire);
+                        GiverEvent::Connected
+                    }
+                    Err(why) => self.cut(&why),
+                })
+            }
+        }
+    }
+
+    async fn say(&mut self, frame: &Frame) -> Option<GiverEvent> {
+        match self.wire.as_mut()?.send(frame).await {
+            Ok(()) => None,
+            Err(why) => Some(self.cut(&why)),
+        }
+    }
+
+    /// Freezes these, their packets first; gives those that could not be.
+    async fn freeze(&mut self, members: &Members) -> Vec<Refused> {
+        let ground = self.to.ground;
+        self.since = Some(Instant::now());
+        let flows = self.flows(members);
+        if let Err(error) = ground.sets.freeze(&flows, FROZEN) {
+            report(ground.sets.thaw(&flows));
+            let refused = members.iter().map(|&index| {
+                self.why.insert(index, error.to_string());
+                let why = Reason::Unfit;
+                Refused { index, why }
+            });
+            return refused.collect();
+        }
+        let freezing = members.iter().filter_map(|&index| {
+            let candidate = self.those.get(usize::from(index))?;
+            Some(async move { (index, ground.mover.freeze(candidate.id).await) })
+        });
+        let mut refused = Vec::new();
+        for (index, frozen) in join_all(freezing).await {
+            let why = match frozen.map(|frozen| (self.unfit(&frozen), frozen)) {
+                Ok((None, frozen)) => {
+                    self.frozen.insert(index, frozen);
+                    continue;
+                }
+                // Dropped, it goes on.
+                Ok((Some(why), _)) => (Reason::Unfit, why.to_owned()),
+                Err(why @ Stays::Ended) => (Reason::Ended, why.to_string()),
+                Err(why) => (Reason::Unfit, why.to_string()),
+            };
+            self.why.insert(index, why.1);
+            refused.push(Refused { index, why: why.0 });
+        }
+        let stay = refused.iter().map(|it| it.index).collect();
+        report(ground.sets.thaw(&self.flows(&stay)));
+        refused
+    }
+
+    /// Tells why something that was frozen cannot move, if it cannot.
+    fn unfit(&self, frozen: &Frozen) -> Option<&'static str> {
+        let snapshot = frozen.snapshot();
+        let upstream = &snapshot.legs[1];
+        // Without connection tracking nothing is translated.
+        let mut translations = self.to.ground.translations.borrow_mut();
+        let is_translated = translations.as_mut().map(|it| it.has(&snapshot.flow));
+        if upstream.local != snapshot.flow.client {
+            Some("its upstream leg has another port than its client")
+        } else if is_translated.is_some_and(|it| it.unwrap_or(false)) {
+            Some("this host translates its addresses, and the other one would not")
+        } else if snapshot.data() > MOST_DATA {
+            Some("it has more data under way than is moved")
+        } else {
+            None
+        }
+    }
+
+    async fn transfer(&mut self, members: &Members) -> GiverEvent {
+        for member in members {
+            let Some(frozen) = self.frozen.get(member) else {
+                continue;
+            };
+            // It has been looked at that it is not too much.
+            let Some((head, data)) = Head::part(*member, frozen.snapshot().clone()) else {
+                return GiverEvent::Cancelled;
+            };
+            let head = Frame::Connection(Box::new(head));
+            for frame in std::iter::once(head).chain(data) {
+                if let Some(cut) = self.say(&frame).await {
+                    return cut;
+                }
+            }
+        }
+        let said = self.say(&Frame::Transferred).await;
+        said.unwrap_or(GiverEvent::Sent)
+    }
+
+    fn flows(&self, members: &Members) -> Vec<FourTuple> {
+        let those = members.iter();
+        let those = those.filter_map(|&index| self.those.get(usize::from(index)));
+        those.map(|it| it.flow).collect()
+    }
+
+    /// Enters what has become of them, and gives those that may be tried again.
+    fn finish(self, report: &mut MoveReport) -> Vec<(Candidate, String)> {
+        let pause = self.since.map_or(Duration::ZERO, |since| since.elapsed());
+        let (outcome, stay) = (self.giver.outcome(), self.giver.stay());
+        let mut again = Vec::new();
+        let mut counts = (0_u64, 0_u64);
+        for (index, candidate) in self.those.iter().enumerate() {
+            let index = u16::try_from(index).unwrap_or(u16::MAX);
+            let words = |why: &Reason| self.why.get(&index).cloned().unwrap_or(why.to_string());
+            match (stay.get(&index), outcome) {
+                (Some(why @ Reason::Unfit), _) => again.push((candidate.clone(), words(why))),
+                (Some(why), _) => report.stayed.push(stayed(candidate, &words(why))),
+                (None, Some(GiverOutcome::Moved { lost })) if !lost.contains(&index) => {
+                    report.moved.push(moved(candidate, pause));
+                    counts.0 += 1;
+                }
+                (None, Some(GiverOutcome::Stayed(why))) => {
+                    report.stayed.push(stayed(candidate, &words(why)));
+                }
+                (None, _) => {
+                    report.lost.push(moved(candidate, pause));
+                    counts.1 += 1;
+                }
+            }
+        }
+        let (name, figures) = (&self.to.neighbor.name, &self.to.ground.figures);
+        figures.of(name, |it| {
+            it.given += counts.0;
+            it.lost += counts.1;
+            it.longest_pause = it.longest_pause.max(pause.as_secs_f64());
+        });
+        let (given, lost) = counts;
+        if lost > 0 {
+            tracing::error!(
+                neighbor = name,
+                given,
+                lost,
+                "connections were lost while they moved"
+            );
+        } else if given > 0 {
+            tracing::info!(
+                neighbor = name,
+                given,
+                ?pause,
+                "connections have moved to another box"
+            );
+        }
+        again
+    }
+}
+
+fn report(done: Result<(), pepd_net::GateError>) {
+    if let Err(error) = done {
+        tracing::warn!(%error, "the packets of connections that move");
+    }
+}

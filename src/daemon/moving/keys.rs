@@ -1,0 +1,93 @@
+//! The keys that this box has with others: read while it is root's.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pepd_config::Config;
+use pepd_move::session::{Key, Name};
+
+use crate::exit::{Failure, Result};
+use crate::time_limit;
+
+/// More than any file with a key has.
+const LONGEST: u64 = 4096;
+
+/// The longest that a file system may take.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// The key with each neighbor, by its name.
+#[derive(Clone, Debug)]
+pub struct Keys(pub(super) Arc<BTreeMap<Name, Key>>);
+
+impl Keys {
+    /// Reads them; none where the configuration has no neighbors.
+    ///
+    /// # Errors
+    ///
+    /// If a file is not there, is no key, or may be read by others.
+    pub fn read(config: &Config) -> Result<Option<Self>> {
+        if config.moves.neighbors.is_empty() {
+            return Ok(None);
+        }
+        let mut keys = BTreeMap::new();
+        for neighbor in &config.moves.neighbors {
+            let wrong = |why: String| {
+                let path = neighbor.key.display();
+                Failure::configuration(format!("[[neighbor]] {}: key {path}: {why}", neighbor.name))
+            };
+            let name = Name::new(&neighbor.name);
+            let name = name.ok_or_else(|| wrong("its name is none".to_owned()))?;
+            let path = neighbor.key.clone();
+            let text = time_limit::run(LIMIT, move || read(&path));
+            let text = text
+                .map_err(|late| wrong(late.to_string()))?
+                .map_err(&wrong)?;
+            let key = Key::parse(&text).map_err(|error| wrong(error.to_string()))?;
+            keys.insert(name, key);
+        }
+        Ok(Some(Self(Arc::new(keys))))
+    }
+}
+
+fn read(path: &Path) -> std::result::Result<String, String> {
+    let text = |error: std::io::Error| error.to_string();
+    let file = File::open(path).map_err(text)?;
+    let found = file.metadata().map_err(text)?;
+    if !found.is_file() {
+        return Err("it is no file".to_owned());
+    }
+    if found.mode() & 0o077 != 0 {
+        return Err("others than its owner may open it: chmod 600".to_owned());
+    }
+    let mut content = String::new();
+    file.take(LONGEST)
+        .read_to_string(&mut content)
+        .map_err(text)?;
+    Ok(content)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn only_what_nobody_else_may_read_is_a_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        assert!(read(&path).unwrap_err().contains("No such file"));
+        std::fs::write(&path, "abc").unwrap();
+        let mode = |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode));
+        mode(0o640).unwrap();
+        assert!(read(&path).unwrap_err().contains("chmod 600"));
+        mode(0o600).unwrap();
+        assert_eq!(read(&path).unwrap(), "abc");
+        assert_eq!(read(folder.path()).unwrap_err(), "it is no file");
+    }
+}

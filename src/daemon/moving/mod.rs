@@ -1,0 +1,214 @@
+//! Live connections that move to other boxes, and come from them (`[move]`, `[[neighbor]]`; docs/move.md): a
+//! thread waits for other boxes, and gives them connections when it is told to. What the boxes say to each other
+//! and in which order is [`pepd_move`]'s; here it is done.
+//!
+//! [`give`] carries out what [`pepd_move::machine::Giver`] says, [`take`] what [`pepd_move::machine::Taker`]
+//! does, each over a [`wire`]. The packets are dropped and sent on by [`pepd_net::Moving`], the connections taken
+//! out of their sockets and put into others by [`pepd_relay::Mover`].
+
+mod figures;
+mod give;
+mod keys;
+mod select;
+mod take;
+mod wire;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use pepd_admin::api::MoveOrder;
+use pepd_admin::wire::MoveReport;
+use pepd_config::{Config, Moves};
+use pepd_move::machine::Given;
+use pepd_move::session::{Name, Replays};
+use pepd_move::wire::MoveId;
+use pepd_net::Translations;
+use pepd_packet::FourTuple;
+use pepd_relay::{Mover, Observer, Relay, runtime_thread};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+use tokio::task::LocalSet;
+
+pub use self::figures::MoveFigures;
+pub use self::keys::Keys;
+use crate::exit::{Failure, Result};
+
+/// The answer to an order: what has become of it, or why nothing has.
+pub type Answer = oneshot::Sender<std::result::Result<MoveReport, String>>;
+
+/// The thread by which connections move, while the configuration has neighbors.
+#[derive(Debug, Default)]
+pub struct Moving {
+    running: Option<(JoinHandle<()>, MoveTeller)>,
+    is_ending: Arc<AtomicBool>,
+    figures: MoveFigures,
+}
+
+/// What tells the thread to move connections.
+#[derive(Clone, Debug)]
+pub struct MoveTeller(UnboundedSender<(MoveOrder, Answer)>);
+
+impl MoveTeller {
+    /// Has an order carried out; who waits for the answer hears when it is.
+    pub fn tell(&self, order: MoveOrder, answer: Answer) {
+        // Where the thread has ended the answer is dropped with it, which says so.
+        let _ = self.0.send((order, answer));
+    }
+}
+
+impl Moving {
+    /// Starts the thread, if the configuration has neighbors.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel has no socket or thread for it.
+    pub fn start(config: &Config, keys: Option<Keys>, relay: &Relay) -> Result<Self> {
+        let mut moving = Self::default();
+        let (Some(keys), Some(own)) = (keys, Name::new(&config.node.name)) else {
+            return Ok(moving);
+        };
+        let (orders, inbox) = unbounded_channel();
+        let parts = Parts {
+            own,
+            keys,
+            moves: config.moves.clone(),
+            mover: relay.mover(),
+            observer: relay.observer(),
+            sets: pepd_net::Moving::open(config.moves.neighbors.len())?,
+            is_ending: Arc::clone(&moving.is_ending),
+            figures: moving.figures.clone(),
+        };
+        let failed =
+            |error: io::Error| Failure::internal("start the thread that moves connections", error);
+        let thread = runtime_thread::spawn("mover".to_owned(), move || run(parts, inbox));
+        moving.running = Some((thread.map_err(failed)?, MoveTeller(orders)));
+        Ok(moving)
+    }
+
+    /// Gives what tells the thread, where there is one.
+    pub fn teller(&self) -> Option<MoveTeller> {
+        self.running.as_ref().map(|(_, teller)| teller.clone())
+    }
+
+    /// Gives a handle on what has moved.
+    pub fn figures(&self) -> MoveFigures {
+        self.figures.clone()
+    }
+
+    /// Takes no more connections of others: the daemon is to end.
+    pub fn take_no_more(&self) {
+        self.is_ending.store(true, Relaxed);
+    }
+}
+
+/// What the thread begins with.
+struct Parts {
+    own: Name,
+    keys: Keys,
+    moves: Moves,
+    mover: Mover,
+    observer: Observer,
+    sets: pepd_net::Moving,
+    is_ending: Arc<AtomicBool>,
+    figures: MoveFigures,
+}
+
+/// What all moves have in common.
+struct Ground {
+    own: Name,
+    keys: Keys,
+    moves: Moves,
+    mover: Mover,
+    observer: Observer,
+    sets: pepd_net::Moving,
+    is_ending: Arc<AtomicBool>,
+    figures: MoveFigures,
+    replays: RefCell<Replays>,
+    /// Asks connection tracking; none where the kernel has no socket for that.
+    translations: RefCell<Option<Translations>>,
+    /// The moves that have been taken.
+    given: RefCell<Given>,
+    /// Those that are being taken, each with where it is asked what becomes of it.
+    taking: RefCell<BTreeMap<MoveId, UnboundedSender<oneshot::Sender<bool>>>>,
+}
+
+async fn run(parts: Parts, mut inbox: UnboundedReceiver<(MoveOrder, Answer)>) {
+    let mut given = Given::default();
+    // Connections that a process before this one has taken.
+    for id in parts.mover.moves() {
+        given.remember(move_id(id));
+    }
+    let ground = Rc::new(Ground {
+        own: parts.own,
+        keys: parts.keys,
+        moves: parts.moves,
+        mover: parts.mover,
+        observer: parts.observer,
+        sets: parts.sets,
+        is_ending: parts.is_ending,
+        figures: parts.figures,
+        replays: RefCell::default(),
+        translations: RefCell::new(Translations::open().ok()),
+        given: RefCell::new(given),
+        taking: RefCell::default(),
+    });
+    let neighbors = ground.moves.neighbors.iter();
+    ground.figures.begin(neighbors.map(|it| it.name.as_str()));
+    stay_here(&ground);
+    let tasks = LocalSet::new();
+    if let Some(listen) = ground.moves.listen {
+        tasks.spawn_local(take::listen(Rc::clone(&ground), listen));
+    }
+    tasks
+        .run_until(async {
+            // One after the other: two that are told the same would have each other's.
+            while let Some((order, answer)) = inbox.recv().await {
+                let done = give::carry_out(&ground, &order).await;
+                // Whoever asked may have gone.
+                let _ = answer.send(done);
+            }
+        })
+        .await;
+}
+
+/// Has what belongs to the connections that are here come here: a process before this one may have died while
+/// some were on their way, and they go on.
+fn stay_here(ground: &Ground) {
+    let flows = ground.observer.flows().flows(Instant::now());
+    let flows = flows.iter().map(|flow| FourTuple {
+        client: flow.client,
+        server: flow.server,
+    });
+    let flows: Vec<_> = flows.collect();
+    if let Err(error) = ground.sets.stay(&flows) {
+        tracing::warn!(%error, "what belongs to connections that have not moved may be sent on");
+    }
+}
+
+/// A move's id in the words in which it is noted beside its connections.
+fn words(id: MoveId) -> [u64; 2] {
+    let all = u128::from_be_bytes(id.0);
+    [all >> 64, all & u128::from(u64::MAX)].map(|word| u64::try_from(word).unwrap_or(0))
+}
+
+fn move_id([first, second]: [u64; 2]) -> MoveId {
+    MoveId((u128::from(first) << 64 | u128::from(second)).to_be_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_the_same_from_its_words() {
+        let id = MoveId(std::array::from_fn(|at| u8::try_from(at * 17).unwrap()));
+        assert_eq!(move_id(words(id)), id);
+    }
+}

@@ -1,0 +1,357 @@
+//! Taking connections of another box.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use pepd_config::Neighbor;
+use pepd_move::machine::{Members, Taker, TakerAction, TakerEvent, TakerOutcome};
+use pepd_move::session::Name;
+use pepd_move::wire::{Frame, Offer, Reason, Refused};
+use pepd_packet::FourTuple;
+use pepd_packet::snapshot::SplitSnapshot;
+use pepd_relay::{NotRestored, Silent};
+use pepd_telemetry::Throttle;
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::{sleep, sleep_until};
+
+use super::give::FROZEN;
+use super::wire::{Ended, Wire};
+use super::{Ground, words};
+
+/// Sessions at once; further ones are refused.
+const SESSIONS: usize = 16;
+
+/// The pause before what could not be opened is tried again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Takes what other boxes hand over, for ever.
+pub(super) async fn listen(ground: Rc<Ground>, at: SocketAddr) {
+    static THROTTLE: Throttle = Throttle::new(Duration::from_secs(60));
+    let listener = loop {
+        match open(at) {
+            Ok(listener) => break listener,
+            Err(error) => {
+                if let Some(held_back) = THROTTLE.admit(Instant::now()) {
+                    tracing::warn!(%at, %error, held_back,
+                        "[move] listen: no connection is taken from other boxes; it is tried again");
+                }
+                sleep(PAUSE).await;
+            }
+        }
+    };
+    let sessions = Arc::new(Semaphore::new(SESSIONS));
+    loop {
+        match listener.accept().await {
+            Ok((stream, from)) => {
+                let Ok(session) = Arc::clone(&sessions).try_acquire_owned() else {
+                    ground.figures.refused();
+                    continue;
+                };
+                let ground = Rc::clone(&ground);
+                tokio::task::spawn_local(async move {
+                    serve(&ground, stream, from).await;
+                    drop(session);
+                });
+            }
+            // No descriptor, or no memory.
+            Err(_) => sleep(PAUSE).await,
+        }
+    }
+}
+
+fn open(at: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = Socket::new(
+        Domain::for_address(at),
+        Type::STREAM.nonblocking().cloexec(),
+        Some(Protocol::TCP),
+    )?;
+    socket.set_reuse_address(true)?;
+    // The address may come with the link.
+    match at {
+        SocketAddr::V4(_) => socket.set_freebind_v4(true)?,
+        SocketAddr::V6(_) => {
+            socket.set_freebind_v6(true)?;
+            socket.set_only_v6(true)?;
+        }
+    }
+    socket.bind(&at.into())?;
+    socket.listen(64)?;
+    TcpListener::from_std(socket.into())
+}
+
+async fn serve(ground: &Ground, stream: TcpStream, from: SocketAddr) {
+    static THROTTLE: Throttle = Throttle::new(Duration::from_secs(10));
+    match Wire::answer(ground, stream).await {
+        Ok((wire, peer, Frame::Offer(offer))) => Taking::take(ground, wire, &peer, offer).await,
+        Ok((mut wire, _, Frame::Ask(id))) => {
+            let asked = ground.taking.borrow().get(&id).cloned();
+            let (answer, answered) = oneshot::channel();
+            let serves = match asked.is_some_and(|asked| asked.send(answer).is_ok()) {
+                true => answered.await.unwrap_or(false),
+                false => false,
+            };
+            let serves = serves || ground.given.borrow().has(id);
+            // Whoever asked asks again.
+            let _ = wire.send(&Frame::Answer(id, serves)).await;
+        }
+        Ok((mut wire, ..)) => {
+            let _ = wire.send(&Frame::Abort(Reason::Confused)).await;
+        }
+        Err(why) => {
+            ground.figures.refused();
+            if let Some(held_back) = THROTTLE.admit(Instant::now()) {
+                tracing::warn!(%from, %why, held_back, "who would hand connections over was refused");
+            }
+        }
+    }
+}
+
+/// A move under way.
+struct Taking<'a> {
+    ground: &'a Ground,
+    neighbor: &'a Neighbor,
+    flows: Vec<FourTuple>,
+    /// Of these, those whose packets are dropped.
+    frozen: Vec<FourTuple>,
+    taker: Taker,
+    actions: VecDeque<TakerAction>,
+    wire: Option<Wire>,
+    asks: UnboundedReceiver<oneshot::Sender<bool>>,
+    silent: BTreeMap<u16, Silent>,
+    served: u64,
+}
+
+impl<'a> Taking<'a> {
+    async fn take(ground: &'a Ground, mut wire: Wire, peer: &Name, offer: Offer) {
+        let mut neighbors = ground.moves.neighbors.iter();
+        let neighbor = neighbors.find(|it| it.name == peer.as_str());
+        let id = offer.id;
+        let is_known = ground.taking.borrow().contains_key(&id) || ground.given.borrow().has(id);
+        let Some(neighbor) = neighbor.filter(|_| !is_known) else {
+            let _ = wire.send(&Frame::Abort(Reason::Confused)).await;
+            return;
+        };
+        let (teller, asks) = unbounded_channel();
+        ground.taking.borrow_mut().insert(id, teller);
+        let flows = offer.flows.clone();
+        let (taker, actions) = Taker::begin(offer, Instant::now());
+        let mut taking = Taking {
+            ground,
+            neighbor,
+            flows,
+            frozen: Vec::new(),
+            taker,
+            actions: actions.into(),
+            wire: Some(wire),
+            asks,
+            silent: BTreeMap::new(),
+            served: 0,
+        };
+        taking.run().await;
+        ground.taking.borrow_mut().remove(&id);
+        taking.finish();
+    }
+
+    async fn run(&mut self) {
+        loop {
+            while let Some(action) = self.actions.pop_front() {
+                if let Some(event) = self.act(action).await {
+                    self.actions.extend(self.taker.on(event, Instant::now()));
+                }
+            }
+            if self.taker.outcome().is_some() {
+                return;
+            }
+            let event = self.event().await;
+            self.actions.extend(self.taker.on(event, Instant::now()));
+        }
+    }
+
+    /// Waits for what happens next.
+    async fn event(&mut self) -> TakerEvent {
+        let ground = self.ground;
+        let deadline = self.taker.deadline();
+        let heard = async {
+            match &mut self.wire {
+                Some(wire) => wire.next(ground).await,
+                None => std::future::pending().await,
+            }
+        };
+        let late = async {
+            match deadline {
+                Some(deadline) => sleep_until(deadline.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            heard = heard => match heard {
+                Ok(frame) => TakerEvent::Received(frame),
+                Err(why) => self.cut(&why),
+            },
+            Some(asked) = self.asks.recv() => {
+                self.actions.extend(self.taker.on(TakerEvent::Asked, Instant::now()));
+                // What is said is a promise: it is kept before anything else is heard.
+                let _ = asked.send(self.taker.will_serve());
+                TakerEvent::Tick
+            }
+            () = late => TakerEvent::Tick,
+        }
+    }
+
+    fn cut(&mut self, why: &Ended) -> TakerEvent {
+        tracing::debug!(neighbor = self.neighbor.name, %why, "a session about a move has ended");
+        self.wire = None;
+        TakerEvent::Cut
+    }
+
+    async fn act(&mut self, action: TakerAction) -> Option<TakerEvent> {
+        match action {
+            TakerAction::Send(frame) => match self.wire.as_mut()?.send(&frame).await {
+                Ok(()) => None,
+                Err(why) => Some(self.cut(&why)),
+            },
+            TakerAction::Consider(flows) => Some(TakerEvent::Considered(self.consider(&flows))),
+            TakerAction::Restore(index, connection) => {
+                let refused = self.restore(index, &connection);
+                Some(TakerEvent::Restored(index, refused))
+            }
+            TakerAction::Activate(id, members) => {
+                self.ground.given.borrow_mut().remember(id);
+                Some(TakerEvent::Activated(self.activate(&members)))
+            }
+            TakerAction::Discard => {
+                self.silent.clear();
+                self.thaw();
+                None
+            }
+        }
+    }
+
+    /// Tells which of these are not welcome, and has the packets of the others dropped.
+    fn consider(&mut self, flows: &[FourTuple]) -> Vec<Refused> {
+        let ground = self.ground;
+        let admission = ground.observer.admission();
+        let room = admission
+            .limits()
+            .connections
+            .saturating_sub(admission.live());
+        let mut room = usize::try_from(room).unwrap_or(usize::MAX);
+        let mut refused = Vec::new();
+        let mut welcome = Vec::new();
+        for (index, flow) in (0..).zip(flows) {
+            let why = if ground.is_ending.load(Relaxed) {
+                Reason::Draining
+            } else if !ground.mover.is_between_campuses(flow) {
+                Reason::NoCampus
+            } else if room == 0 {
+                Reason::Full
+            } else {
+                room -= 1;
+                welcome.push(*flow);
+                continue;
+            };
+            refused.push(Refused { index, why });
+        }
+        match ground.sets.freeze(&welcome, FROZEN) {
+            Ok(()) => {
+                self.frozen = welcome;
+                refused
+            }
+            Err(error) => {
+                tracing::warn!(%error, "no connection is taken from another box");
+                self.frozen = welcome;
+                self.thaw();
+                let all = (0..).zip(flows);
+                let why = Reason::Kernel(0);
+                all.map(|(index, _)| Refused { index, why }).collect()
+            }
+        }
+    }
+
+    fn restore(&mut self, index: u16, connection: &SplitSnapshot) -> Option<Reason> {
+        let with = words(self.taker.id());
+        match self.ground.mover.restore(connection, with) {
+            Ok(silent) => {
+                self.silent.insert(index, silent);
+                None
+            }
+            Err(error) => {
+                tracing::debug!(client = %connection.flow.client, server = %connection.flow.server,
+                    %error, "a connection of another box is not restored");
+                Some(match &error {
+                    NotRestored::NoCampus(_) => Reason::NoCampus,
+                    NotRestored::NoWorker => Reason::Draining,
+                    _ => {
+                        let errno = error.errno().and_then(|errno| u16::try_from(errno).ok());
+                        Reason::Kernel(errno.unwrap_or(0))
+                    }
+                })
+            }
+        }
+    }
+
+    /// Serves these; gives those that are lost.
+    fn activate(&mut self, members: &Members) -> Vec<Refused> {
+        let sets = &self.ground.sets;
+        let flows = members
+            .iter()
+            .filter_map(|&index| self.flows.get(usize::from(index)));
+        let flows: Vec<_> = flows.copied().collect();
+        if let Err(error) = sets.stay(&flows) {
+            tracing::warn!(%error, "what belongs to connections that have come back is sent on");
+        }
+        self.thaw();
+        let mut lost = Vec::new();
+        for &index in members {
+            match self.silent.remove(&index).map(Silent::activate) {
+                Some(Ok(())) => self.served += 1,
+                Some(Err(error)) => {
+                    tracing::error!(%error, "a connection of another box was lost");
+                    let why = Reason::Kernel(0);
+                    lost.push(Refused { index, why });
+                }
+                None => {
+                    let why = Reason::Ended;
+                    lost.push(Refused { index, why });
+                }
+            }
+        }
+        lost
+    }
+
+    fn thaw(&mut self) {
+        if let Err(error) = self.ground.sets.thaw(&std::mem::take(&mut self.frozen)) {
+            tracing::warn!(%error, "packets of connections that were to come are dropped for a while");
+        }
+    }
+
+    fn finish(mut self) {
+        // What was never restored.
+        self.thaw();
+        while let Ok(asked) = self.asks.try_recv() {
+            let _ = asked.send(self.taker.will_serve());
+        }
+        let (name, taken) = (&self.neighbor.name, self.served);
+        self.ground.figures.of(name, |it| it.taken += taken);
+        match self.taker.outcome() {
+            Some(TakerOutcome::Serves) => {
+                tracing::info!(
+                    neighbor = name,
+                    taken,
+                    "connections have come from another box"
+                );
+            }
+            Some(TakerOutcome::Never(why)) => {
+                tracing::info!(neighbor = name, %why, "no connection has come from another box");
+            }
+            None => {}
+        }
+    }
+}

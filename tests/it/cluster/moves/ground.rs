@@ -1,0 +1,241 @@
+//! Two boxes between two routers, which lead everything to the first one, and a network that both boxes are on.
+//!
+//! ```text
+//!   client ── left ─┬─ one ─┬─ right ── server
+//!                   │   │   │
+//!                   └─ two ─┘
+//! ```
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use pepd_testbed::traffic::Pair;
+use pepd_testbed::{Family, Finished, Link, Netns, Pepd, Topology, run};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::harness::{LIMIT, PEPD};
+
+/// The boxes, by their names.
+pub const BOXES: [&str; 2] = ["one", "two"];
+
+/// The key that both have.
+pub const KEY: &str = "5f2a1c9e7b3d4f60815a2c3e4d5f6071829304a5b6c7d8e9fa0b1c2d3e4f5061";
+
+/// All of it. The daemons come first: they end before their boxes do.
+pub struct Ground {
+    pub daemons: Vec<Option<Pepd>>,
+    pub topology: Topology,
+    family: Family,
+    place: TempDir,
+}
+
+fn v4(text: String) -> Result<ipnet::Ipv4Net> {
+    Ok(text.parse()?)
+}
+
+fn v6(text: String) -> Result<ipnet::Ipv6Net> {
+    Ok(text.parse()?)
+}
+
+/// Makes the hosts, the routers and the networks.
+fn topology() -> Result<Topology> {
+    let mut topology = Topology::describe().host("client").host("server");
+    for router in ["left", "right", "one", "two"] {
+        topology = topology.router(router);
+    }
+    let links = [
+        ("client", "left", 1),
+        ("server", "right", 2),
+        ("one", "left", 11),
+        ("one", "right", 12),
+        ("two", "left", 21),
+        ("two", "right", 22),
+        ("one", "two", 9),
+    ];
+    for (near, far, net) in links {
+        let link = Link::between(near, far)
+            .v4(
+                v4(format!("10.{net}.0.2/24"))?,
+                v4(format!("10.{net}.0.1/24"))?,
+            )
+            .v6(
+                v6(format!("fd00:{net}::2/64"))?,
+                v6(format!("fd00:{net}::1/64"))?,
+            );
+        topology = topology.link(link);
+    }
+    let topology = topology
+        .route("client", "default", "left")
+        .route("server", "default", "right")
+        .build()?;
+    Ok(topology)
+}
+
+impl Ground {
+    /// Makes it, with a daemon on each box whose configuration ends in `more`.
+    pub fn open(family: Family, more: [&str; 2]) -> Result<Self> {
+        let topology = topology()?;
+        for (name, net) in [("one", 10), ("two", 20)] {
+            topology.node(name).sh(&format!(
+                "ip route add 10.1.0.0/24 via 10.{left}.0.1; ip route add 10.2.0.0/24 via 10.{right}.0.1
+                 ip -6 route add fd00:1::/64 via fd00:{left}::1
+                 ip -6 route add fd00:2::/64 via fd00:{right}::1
+                 nft 'table inet resets {{
+                    counter resets {{ }}
+                    chain out {{
+                        type filter hook postrouting priority 0
+                        tcp sport {{ 7310, 7399 }} accept
+                        tcp dport {{ 7310, 7399 }} accept
+                        tcp flags & rst == rst counter name resets
+                    }}
+                 }}'",
+                left = net + 1,
+                right = net + 2,
+            ))?;
+        }
+        let place = tempfile::tempdir()?;
+        let key = place.path().join("key");
+        fs::write(&key, KEY)?;
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600))?;
+        let mut ground = Self {
+            daemons: vec![None, None],
+            topology,
+            family,
+            place,
+        };
+        ground.lead_to(0)?;
+        for (at, more) in more.into_iter().enumerate() {
+            ground.start(at, more)?;
+        }
+        Ok(ground)
+    }
+
+    /// Starts a box's daemon.
+    pub fn start(&mut self, at: usize, more: &str) -> Result<()> {
+        let config = self.config(at) + more;
+        self.daemons[at] = Some(Pepd::start(PEPD, self.node(BOXES[at]), &config)?);
+        Ok(())
+    }
+
+    pub fn config(&self, at: usize) -> String {
+        let key = self.place.path().join("key");
+        let (own, other) = (BOXES[at], BOXES[1 - at]);
+        // The first one is .2 on the network of both.
+        let (here, there) = (2 - at, 1 + at);
+        format!(
+            "[node]
+             name = \"{own}\"
+             workers = 2
+             drain = \"1h\"
+             [[campus]]
+             name = \"a\"
+             prefixes = [\"10.1.0.0/24\", \"fd00:1::/64\"]
+             via = \"local\"
+             [[campus]]
+             name = \"b\"
+             prefixes = [\"10.2.0.0/24\", \"fd00:2::/64\"]
+             via = \"local\"
+             [admin]
+             socket = \"{socket}\"
+             [move]
+             listen = \"10.9.0.{here}:7310\"
+             [[neighbor]]
+             name = \"{other}\"
+             address = \"10.9.0.{there}:7310\"
+             via = [\"10.9.0.{there}\", \"fd00:9::{there}\"]
+             key = \"{key}\"\n",
+            socket = self.socket(at).display(),
+            key = key.display(),
+        )
+    }
+
+    pub fn socket(&self, at: usize) -> PathBuf {
+        self.node(BOXES[at]).runtime_directory().join("admin.sock")
+    }
+
+    pub fn node(&self, name: &str) -> &Netns {
+        self.topology.node(name)
+    }
+
+    pub fn daemon(&mut self, at: usize) -> Result<&mut Pepd> {
+        self.daemons[at].as_mut().context("it has ended")
+    }
+
+    /// Has both routers lead what is for the other side to a box.
+    pub fn lead_to(&self, at: usize) -> Result<()> {
+        let net = 10 * (at + 1);
+        for (router, to, own, family) in [
+            ("left", "10.2.0.0/24", net + 1, ""),
+            ("right", "10.1.0.0/24", net + 2, ""),
+            ("left", "fd00:2::/64", net + 1, "-6"),
+            ("right", "fd00:1::/64", net + 2, "-6"),
+        ] {
+            let gateway = match family {
+                "" => format!("10.{own}.0.2"),
+                _ => format!("fd00:{own}::2"),
+            };
+            let script = format!("ip {family} route replace {to} via {gateway}");
+            self.node(router).sh(&script)?;
+        }
+        Ok(())
+    }
+
+    pub fn server(&self) -> Result<IpAddr> {
+        Ok(match self.family {
+            Family::V4 => "10.2.0.2".parse()?,
+            Family::V6 => "fd00:2::2".parse()?,
+        })
+    }
+
+    /// Opens a connection, which has carried something.
+    pub fn pair(&self) -> Result<Pair> {
+        let pair = Pair::open(self.node("client"), self.node("server"), self.server()?)?;
+        pair.exchange(1)?;
+        Ok(pair)
+    }
+
+    /// `pepd move` on a box, to the other one.
+    pub fn moves(&self, from: usize, words: &[&str]) -> Result<Finished> {
+        let mut command = Command::new(PEPD);
+        command.args(["move", "--to", BOXES[1 - from]]).args(words);
+        run(command.arg("--socket").arg(self.socket(from)), LIMIT)
+    }
+
+    /// The same, and all have moved.
+    pub fn all_move(&self, from: usize, count: usize) -> Result<()> {
+        let said = self.moves(from, &[])?.success()?;
+        let words = match count {
+            1 => "1 connection moved".to_owned(),
+            count => format!("{count} connections moved"),
+        };
+        ensure!(said.contains(&words), "{said}");
+        Ok(())
+    }
+
+    /// Returns the connections that a box has, by their clients.
+    pub fn flows(&self, at: usize) -> Result<Vec<SocketAddr>> {
+        let flows = pepd_testbed::ask(&self.socket(at), "GET /v1/flows?limit=1000")?;
+        let flows: Value = serde_json::from_str(&flows)?;
+        let flows = flows["flows"].as_array().context("flows")?;
+        let clients = flows.iter().filter_map(|flow| flow["client"].as_str());
+        Ok(clients.map(str::parse).collect::<Result<_, _>>()?)
+    }
+
+    /// Checks that nobody has said RST, but for the boxes to each other.
+    pub fn no_resets(&self) -> Result<()> {
+        for name in BOXES {
+            let counted = self.node(name).sh("nft list counter inet resets resets")?;
+            ensure!(counted.contains("packets 0 "), "{name}: {counted}");
+        }
+        Ok(())
+    }
+
+    pub fn logs(&self) -> String {
+        self.daemons.iter().flatten().map(Pepd::log).collect()
+    }
+}

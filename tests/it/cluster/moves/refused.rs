@@ -1,0 +1,125 @@
+//! Who does not have the key neither gives nor takes nor learns anything, and what cannot move stays.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use pepd_testbed::{Family, Finished, require, wait_until};
+use serde_json::Value;
+
+use super::ground::{Ground, KEY};
+use crate::harness::LIMIT;
+
+/// Checks that a command failed so.
+fn fails(moved: &Finished, code: i32, words: &str) -> Result<()> {
+    let said = format!("{}{}", moved.stdout, moved.stderr);
+    ensure!(
+        moved.status.code() == Some(code) && said.contains(words),
+        "{code} {words}: {moved:?}"
+    );
+    Ok(())
+}
+
+fn refused(ground: &Ground, at: usize) -> Result<u64> {
+    let status = pepd_testbed::ask(&ground.socket(at), "GET /v1/status")?;
+    let status: Value = serde_json::from_str(&status)?;
+    status["moves"]["refused"].as_u64().context("a count")
+}
+
+#[test]
+fn strangers_get_nowhere() -> Result<()> {
+    require!(root, program("nft"));
+    let mut ground = Ground::open(Family::V4, ["", ""])?;
+    // Another key.
+    let other = KEY.replace('5', "6");
+    let place = tempfile::NamedTempFile::new()?;
+    std::fs::write(&place, other)?;
+    ground.daemons[0].take().context("a daemon")?.stop()?;
+    let config = ground.config(0);
+    let key = config
+        .split("key = \"")
+        .nth(1)
+        .and_then(|rest| rest.split('"').next());
+    let config = config.replace(key.context("a key")?, &place.path().display().to_string());
+    let started = pepd_testbed::Pepd::start(crate::harness::PEPD, ground.node("one"), &config)?;
+    ground.daemons[0] = Some(started);
+    let pair = ground.pair()?;
+    let before = refused(&ground, 1)?;
+    fails(&ground.moves(0, &[])?, 69, "")?;
+    wait_until(LIMIT, "it is counted", || {
+        refused(&ground, 1).is_ok_and(|count| count > before)
+    })?;
+    // Noise, and silence: it hears nothing, and the box goes on taking what others have.
+    let target = "10.9.0.1:7310";
+    let mut streams: Vec<TcpStream> = ground.node("one").run(|| {
+        let streams = (0..40).map(|_| TcpStream::connect(target));
+        Ok(streams.collect::<Result<_, _>>()?)
+    })?;
+    for (index, stream) in streams.iter_mut().enumerate() {
+        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+        if index % 2 == 0 {
+            // Whoever was one too many is gone already.
+            let _ = stream.write_all(&[0x55; 2000]);
+        }
+        let mut heard = Vec::new();
+        // It ends, with or without a RST, and nothing has been said.
+        let _ = stream.read_to_end(&mut heard);
+        ensure!(heard.is_empty(), "{heard:?}");
+    }
+    wait_until(LIMIT, "they are counted", || {
+        refused(&ground, 1).is_ok_and(|count| count >= before + 40)
+    })?;
+    pair.exchange(1000)?;
+    drop(pair);
+    ground.daemons[0].take().context("a daemon")?.stop()?;
+    ground.start(0, "")?;
+    let pair = ground.pair()?;
+    ground.all_move(0, 1)?;
+    pair.exchange(1000)
+}
+
+#[test]
+fn what_cannot_move_stays_and_is_named() -> Result<()> {
+    require!(root, program("nft"));
+    let ground = Ground::open(Family::V4, ["", "[limits]\nconnections = 2\n"])?;
+    fails(&ground.moves(0, &[])?, 0, "no such connection")?;
+    let pairs: Vec<_> = (0..4).map(|_| ground.pair()).collect::<Result<_>>()?;
+    let nobody = {
+        let mut command = std::process::Command::new(crate::harness::PEPD);
+        command
+            .args(["move", "--to", "three", "--socket"])
+            .arg(ground.socket(0));
+        pepd_testbed::run(&mut command, LIMIT)?
+    };
+    fails(
+        &nobody,
+        69,
+        "no [[neighbor]] is named three; there are: two",
+    )?;
+    let asked = ground.moves(0, &["--dry-run"])?;
+    fails(&asked, 0, "two would take 2 connections")?;
+    fails(
+        &ground.moves(0, &["--source", "10.9.9.0/24"])?,
+        0,
+        "no such connection",
+    )?;
+    fails(
+        &ground.moves(0, &["--campus", "a:b", "--dry-run"])?,
+        0,
+        "would take",
+    )?;
+    fails(
+        &ground.moves(0, &["--campus", "c"])?,
+        0,
+        "no such connection",
+    )?;
+    let moved = ground.moves(0, &[])?;
+    fails(&moved, 70, "2 of 4 stay here")?;
+    fails(&moved, 70, "stays: the other box is full")?;
+    ensure!(ground.flows(0)?.len() == 2);
+    for pair in &pairs {
+        pair.exchange(5000)?;
+    }
+    ground.no_resets()
+}
