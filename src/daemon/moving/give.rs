@@ -13,11 +13,11 @@ use pepd_move::session::Name;
 use pepd_move::wire::{Frame, Head, MOST_DATA, MoveId, Offer, Reason, Refused};
 use pepd_packet::FourTuple;
 use pepd_relay::{Frozen, Stays};
-use tokio::time::{sleep, sleep_until};
+use tokio::time::{sleep, sleep_until, timeout_at};
 
 use super::Ground;
 use super::select::{Candidate, candidates};
-use super::wire::Wire;
+use super::wire::{Ended, Wire};
 
 /// The connections that move together: the first waits while the last is sent.
 const TOGETHER: usize = 128;
@@ -151,7 +151,7 @@ impl Destination<'_> {
                 wire.send(&Frame::Offer(offer)).await?;
                 let answer = wire.next(self.ground).await?;
                 wire.send(&Frame::Abort(Reason::Cancelled)).await?;
-                Ok::<_, super::wire::Ended>(answer)
+                Ok::<_, Ended>(answer)
             };
             return match offered.await.map_err(|why| why.to_string())? {
                 Frame::Accept(refused) => {
@@ -263,7 +263,7 @@ impl Giving<'_> {
         }
     }
 
-    fn cut(&mut self, why: &super::wire::Ended) -> GiverEvent {
+    fn cut(&mut self, why: &Ended) -> GiverEvent {
         tracing::debug!(neighbor = self.to.neighbor.name, %why, "a session about a move has ended");
         self.wire = None;
         GiverEvent::Cut
@@ -274,7 +274,12 @@ impl Giving<'_> {
         match action {
             GiverAction::Send(frame) => self.say(&frame).await,
             GiverAction::Freeze(members) => Some(GiverEvent::Frozen(self.freeze(&members).await)),
-            GiverAction::Transfer(members) => Some(self.transfer(&members).await),
+            GiverAction::Transfer(members) => {
+                let deadline = self.giver.deadline().unwrap_or_else(Instant::now);
+                let sent = timeout_at(deadline.into(), self.transfer(&members)).await;
+                // A session of which something was half sent is over.
+                Some(sent.unwrap_or_else(|_| self.cut(&Ended::Late)))
+            }
             GiverAction::Note(Some(Noted::Given)) => {
                 self.frozen.values().for_each(Frozen::give);
                 None

@@ -123,3 +123,20 @@ fn what_cannot_move_stays_and_is_named() -> Result<()> {
     }
     ground.no_resets()
 }
+
+#[test]
+fn what_this_host_translates_stays() -> Result<()> {
+    require!(root, program("nft"));
+    let ground = Ground::open(Family::V4, ["", ""])?;
+    ground.node("one").sh("nft 'table ip nat {
+            chain post {
+                type nat hook postrouting priority srcnat
+                oifname to-right masquerade
+            }
+        }'")?;
+    let pair = ground.pair()?;
+    let moved = ground.moves(0, &[])?;
+    fails(&moved, 70, "stays: this host translates its addresses")?;
+    pair.exchange(5000)?;
+    ground.no_resets()
+}
