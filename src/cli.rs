@@ -338,7 +338,7 @@ pub struct LinkArgs {
 /// Which connections move, and where to.
 #[derive(Debug, Args)]
 pub struct MoveArgs {
-    /// The other box, as a [[neighbor]] is named.
+    /// The other box, as its `[[neighbor]]` names it.
     #[arg(long, value_name = "NAME")]
     pub to: String,
     /// Only those between these campuses, or with an end in this one.

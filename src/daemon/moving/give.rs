@@ -1,215 +1,26 @@
 //! Giving connections to another box.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use pepd_admin::api::MoveOrder;
-use pepd_admin::wire::{MoveReport, MovedConnection, StayedConnection};
-use pepd_config::Neighbor;
+use pepd_admin::wire::MoveReport;
 use pepd_move::machine::{Giver, GiverAction, GiverEvent, GiverOutcome, Members, Noted};
-use pepd_move::session::Name;
-use pepd_move::wire::{Frame, Head, MOST_DATA, MoveId, Offer, Reason, Refused};
+use pepd_move::wire::{Frame, Head, MOST_DATA, Reason, Refused};
 use pepd_packet::FourTuple;
 use pepd_relay::{Frozen, Stays};
-use tokio::time::{sleep, sleep_until, timeout_at};
+use tokio::time::{sleep_until, timeout_at};
 
-use super::Ground;
-use super::select::{Candidate, candidates};
+use super::order::{Destination, moved, stayed};
+use super::select::Candidate;
 use super::wire::{Ended, Wire};
-
-/// The connections that move together: the first waits while the last is sent.
-const TOGETHER: usize = 128;
-
-/// The connections that one order moves, so that its answer does not take long.
-const MOST: usize = 512;
 
 /// The time for which the kernel drops what belongs to a connection under way, if nobody says that it is to stop:
 /// longer than any move takes, the other box being asked what has become of it included.
 pub(super) const FROZEN: Duration = Duration::from_secs(90);
 
-/// How often what is in no state to move is tried once more, and when: a loss is mended in some round trips.
-const TRIES: usize = 4;
-const PAUSE: Duration = Duration::from_millis(300);
-
-/// Moves the connections that an order is about, as many as an order moves.
-///
-/// # Errors
-///
-/// Why none of them can, in words.
-pub(super) async fn carry_out(ground: &Ground, order: &MoveOrder) -> Result<MoveReport, String> {
-    let place = ground
-        .moves
-        .neighbors
-        .iter()
-        .position(|it| it.name == order.to);
-    let Some(place) = place else {
-        let names: Vec<_> = ground
-            .moves
-            .neighbors
-            .iter()
-            .map(|it| it.name.as_str())
-            .collect();
-        let (to, names) = (&order.to, names.join(", "));
-        return Err(format!("no [[neighbor]] is named {to}; there are: {names}"));
-    };
-    let neighbor = &ground.moves.neighbors[place];
-    let name = Name::new(&neighbor.name).ok_or("the neighbor's name is none")?;
-    let all = candidates(ground, order);
-    let meant = all.len();
-    let mut report = MoveReport {
-        to: order.to.clone(),
-        dry_run: order.dry_run,
-        meant: meant as u64,
-        left: meant.saturating_sub(MOST) as u64,
-        ..MoveReport::default()
-    };
-    let mut those = Vec::new();
-    let ways = [on_link(neighbor.v4).await, on_link(neighbor.v6).await];
-    for candidate in all.into_iter().take(MOST) {
-        let way = &ways[usize::from(candidate.flow.client.is_ipv6())];
-        match way {
-            Ok(()) => those.push(candidate),
-            Err(why) => report.stayed.push(stayed(&candidate, why)),
-        }
-    }
-    let to = Destination {
-        ground,
-        neighbor,
-        place,
-        name,
-    };
-    for attempt in 1..=TRIES {
-        let mut again = Vec::new();
-        for some in those.chunks(TOGETHER) {
-            again.extend(to.give(some, order.dry_run, &mut report).await?);
-        }
-        if attempt == TRIES || again.is_empty() || order.dry_run {
-            report
-                .stayed
-                .extend(again.iter().map(|(it, why)| stayed(it, why)));
-            break;
-        }
-        those = again.into_iter().map(|(it, _)| it).collect();
-        sleep(PAUSE).await;
-    }
-    Ok(report)
-}
-
-/// Tells why nothing can be sent on to this address, if that is so.
-async fn on_link(address: Option<impl Into<IpAddr>>) -> Result<(), String> {
-    let address: IpAddr = address
-        .map(Into::into)
-        .ok_or("the [[neighbor]] has no address of its family: add one to `via`")?;
-    match pepd_net::is_on_link(address).await {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(format!(
-            "{address} is on no network of this host's, so that nothing can be sent on to it"
-        )),
-        Err(error) => Err(format!("{address} is not reached: {error}")),
-    }
-}
-
-fn stayed(candidate: &Candidate, why: &str) -> StayedConnection {
-    StayedConnection {
-        id: candidate.id,
-        client: candidate.flow.client,
-        server: candidate.flow.server,
-        why: why.to_owned(),
-    }
-}
-
-/// Where connections go.
-struct Destination<'a> {
-    ground: &'a Ground,
-    neighbor: &'a Neighbor,
-    /// Which of the neighbors it is.
-    place: usize,
-    name: Name,
-}
-
-impl Destination<'_> {
-    /// Gives some connections together; adds to the report what has become of them, and gives those that may be
-    /// tried again.
-    async fn give(
-        &self,
-        those: &[Candidate],
-        dry_run: bool,
-        report: &mut MoveReport,
-    ) -> Result<Vec<(Candidate, String)>, String> {
-        let flows: Vec<_> = those.iter().map(|it| it.flow).collect();
-        let id = MoveId(random_id().map_err(|error| format!("no random number: {error}"))?);
-        let offer = Offer { id, flows };
-        let opened = Wire::open(self.ground, &self.name, self.neighbor.address).await;
-        let mut wire = opened.map_err(|why| {
-            let (name, at) = (&self.neighbor.name, self.neighbor.address);
-            format!("{name} at {at}: {why}")
-        })?;
-        if dry_run {
-            let offered = async {
-                wire.send(&Frame::Offer(offer)).await?;
-                let answer = wire.next(self.ground).await?;
-                wire.send(&Frame::Abort(Reason::Cancelled)).await?;
-                Ok::<_, Ended>(answer)
-            };
-            return match offered.await.map_err(|why| why.to_string())? {
-                Frame::Accept(refused) => {
-                    judge(those, &refused, report);
-                    Ok(Vec::new())
-                }
-                Frame::Abort(why) => Err(why.to_string()),
-                _ => Err(Reason::Confused.to_string()),
-            };
-        }
-        let begun = Instant::now();
-        let (giver, actions) = Giver::offer(offer, begun);
-        let mut giving = Giving {
-            to: self,
-            those,
-            giver,
-            actions: actions.into(),
-            wire: Some(wire),
-            frozen: BTreeMap::new(),
-            why: BTreeMap::new(),
-            since: None,
-        };
-        giving.run().await;
-        Ok(giving.finish(report))
-    }
-}
-
-/// Enters what the other box would take.
-fn judge(those: &[Candidate], refused: &[Refused], report: &mut MoveReport) {
-    for (index, candidate) in those.iter().enumerate() {
-        let why = refused.iter().find(|it| usize::from(it.index) == index);
-        match why {
-            Some(refused) => {
-                let why = refused.why.to_string();
-                report.stayed.push(stayed(candidate, &why));
-            }
-            None => report.moved.push(moved(candidate, Duration::ZERO)),
-        }
-    }
-}
-
-fn moved(candidate: &Candidate, pause: Duration) -> MovedConnection {
-    MovedConnection {
-        id: candidate.id,
-        client: candidate.flow.client,
-        server: candidate.flow.server,
-        pause: pause.as_secs_f64(),
-    }
-}
-
-fn random_id() -> std::io::Result<[u8; 16]> {
-    let mut id = [0; 16];
-    getrandom::fill(&mut id)?;
-    Ok(id)
-}
-
 /// A move under way.
-struct Giving<'a> {
+pub(super) struct Giving<'a> {
     to: &'a Destination<'a>,
     those: &'a [Candidate],
     giver: Giver,
@@ -222,8 +33,28 @@ struct Giving<'a> {
     since: Option<Instant>,
 }
 
-impl Giving<'_> {
-    async fn run(&mut self) {
+impl<'a> Giving<'a> {
+    /// Begins one, over a session that is open.
+    pub(super) fn begin(
+        to: &'a Destination<'a>,
+        those: &'a [Candidate],
+        wire: Wire,
+        (giver, actions): (Giver, Vec<GiverAction>),
+    ) -> Self {
+        Self {
+            to,
+            those,
+            giver,
+            actions: actions.into(),
+            wire: Some(wire),
+            frozen: BTreeMap::new(),
+            why: BTreeMap::new(),
+            since: None,
+        }
+    }
+
+    /// Goes on until it is over.
+    pub(super) async fn run(&mut self) {
         loop {
             while let Some(action) = self.actions.pop_front() {
                 if let Some(event) = self.act(action).await {
@@ -416,7 +247,7 @@ impl Giving<'_> {
     }
 
     /// Enters what has become of them, and gives those that may be tried again.
-    fn finish(self, report: &mut MoveReport) -> Vec<(Candidate, String)> {
+    pub(super) fn finish(self, report: &mut MoveReport) -> Vec<(Candidate, String)> {
         let pause = self.since.map_or(Duration::ZERO, |since| since.elapsed());
         let (outcome, stay) = (self.giver.outcome(), self.giver.stay());
         let mut again = Vec::new();

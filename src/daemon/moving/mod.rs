@@ -2,13 +2,14 @@
 //! thread waits for other boxes, and gives them connections when it is told to. What the boxes say to each other
 //! and in which order is [`pepd_move`]'s; here it is done.
 //!
-//! [`give`] carries out what [`pepd_move::machine::Giver`] says, [`take`] what [`pepd_move::machine::Taker`]
+//! [`order`] is what is asked for, [`give`] carries out what [`pepd_move::machine::Giver`] says, [`take`] what [`pepd_move::machine::Taker`]
 //! does, each over a [`wire`]. The packets are dropped and sent on by [`pepd_net::Moving`], the connections taken
 //! out of their sockets and put into others by [`pepd_relay::Mover`].
 
 mod figures;
 mod give;
 mod keys;
+mod order;
 mod select;
 mod take;
 mod wire;
@@ -170,7 +171,7 @@ async fn run(parts: Parts, mut inbox: UnboundedReceiver<(MoveOrder, Answer)>) {
         .run_until(async {
             // One after the other: two that are told the same would have each other's.
             while let Some((order, answer)) = inbox.recv().await {
-                let done = give::carry_out(&ground, &order).await;
+                let done = order::carry_out(&ground, &order).await;
                 // Whoever asked may have gone.
                 let _ = answer.send(done);
             }

@@ -243,48 +243,6 @@ impl Ground {
         }
     }
 
-    /// Freezes connections of a box, whose packets are dropped from then on: one by one, since those of one
-    /// that mends a loss must not be.
-    fn freeze_all(&self, at: usize, flows: &[FourTuple]) -> Result<Vec<Frozen>> {
-        let deadline = Deadline::after(PATIENCE);
-        let (mut dropped, mut frozen) = (Vec::new(), Vec::new());
-        for flow in flows {
-            dropped.push(*flow);
-            loop {
-                self.drop_packets(at, &dropped)?;
-                match self.freeze(at, *flow)? {
-                    Ok(it) => break frozen.push(it),
-                    Err(Stays::Mending) if !deadline.passed() => {
-                        self.drop_packets(at, &dropped[..dropped.len() - 1])?;
-                    }
-                    Err(why) => return Err(why).context(format!("{flow:?}")),
-                }
-            }
-        }
-        Ok(frozen)
-    }
-
-    /// Moves connections from one box to the other one.
-    pub fn move_all(&self, from: usize, flows: &[FourTuple]) -> Result<()> {
-        let to = 1 - from;
-        self.drop_packets(to, flows)?;
-        let frozen = self.freeze_all(from, flows)?;
-        let restored = frozen.iter().map(|it| self.restore(to, it.snapshot()));
-        let silent: Vec<_> = restored.collect::<Result<_>>()?;
-        self.lead_to(to)?;
-        self.drop_packets(to, &[])?;
-        for it in silent {
-            it.activate()?;
-        }
-        for it in frozen {
-            it.close()?;
-        }
-        for flow in flows {
-            self.is_split(to, *flow)?;
-        }
-        Ok(())
-    }
-
     /// Checks that nobody has said RST.
     pub fn no_resets(&self) -> Result<()> {
         let counted = self

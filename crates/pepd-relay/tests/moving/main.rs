@@ -1,5 +1,5 @@
-//! Split connections move between two relays, each in a box of its own, while both their ends read and
-//! write as ever.
+//! Split connections are frozen and go on between two relays, each in a box of its own. (How connections of all
+//! kinds move between two daemons is in `tests/it/cluster/moves`.)
 
 #![allow(
     clippy::unwrap_used,
@@ -9,5 +9,4 @@
 )]
 
 mod ground;
-mod kinds;
 mod stays;

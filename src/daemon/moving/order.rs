@@ -1,0 +1,193 @@
+//! Orders to move connections: which they are, whether they can, and what has become of them.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use pepd_admin::api::MoveOrder;
+use pepd_admin::wire::{MoveReport, MovedConnection, StayedConnection};
+use pepd_config::Neighbor;
+use pepd_move::machine::Giver;
+use pepd_move::session::Name;
+use pepd_move::wire::{Frame, MoveId, Offer, Reason, Refused};
+use tokio::time::sleep;
+
+use super::Ground;
+use super::give::Giving;
+use super::select::{Candidate, candidates};
+use super::wire::{Ended, Wire};
+
+/// The connections that move together: the first waits while the last is sent.
+const TOGETHER: usize = 128;
+
+/// The connections that one order moves, so that its answer does not take long.
+const MOST: usize = 512;
+
+/// How often what is in no state to move is tried once more, and when: a loss is mended in some round trips.
+const TRIES: usize = 4;
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// Moves the connections that an order is about, as many as an order moves.
+///
+/// # Errors
+///
+/// Why none of them can, in words.
+pub(super) async fn carry_out(ground: &Ground, order: &MoveOrder) -> Result<MoveReport, String> {
+    let place = ground
+        .moves
+        .neighbors
+        .iter()
+        .position(|it| it.name == order.to);
+    let Some(place) = place else {
+        let names: Vec<_> = ground
+            .moves
+            .neighbors
+            .iter()
+            .map(|it| it.name.as_str())
+            .collect();
+        let (to, names) = (&order.to, names.join(", "));
+        return Err(format!("no [[neighbor]] is named {to}; there are: {names}"));
+    };
+    let neighbor = &ground.moves.neighbors[place];
+    let name = Name::new(&neighbor.name).ok_or("the neighbor's name is none")?;
+    let all = candidates(ground, order);
+    let meant = all.len();
+    let mut report = MoveReport {
+        to: order.to.clone(),
+        dry_run: order.dry_run,
+        meant: meant as u64,
+        left: meant.saturating_sub(MOST) as u64,
+        ..MoveReport::default()
+    };
+    let mut those = Vec::new();
+    let ways = [on_link(neighbor.v4).await, on_link(neighbor.v6).await];
+    for candidate in all.into_iter().take(MOST) {
+        let way = &ways[usize::from(candidate.flow.client.is_ipv6())];
+        match way {
+            Ok(()) => those.push(candidate),
+            Err(why) => report.stayed.push(stayed(&candidate, why)),
+        }
+    }
+    let to = Destination {
+        ground,
+        neighbor,
+        place,
+        name,
+    };
+    for attempt in 1..=TRIES {
+        let mut again = Vec::new();
+        for some in those.chunks(TOGETHER) {
+            again.extend(to.give(some, order.dry_run, &mut report).await?);
+        }
+        if attempt == TRIES || again.is_empty() || order.dry_run {
+            report
+                .stayed
+                .extend(again.iter().map(|(it, why)| stayed(it, why)));
+            break;
+        }
+        those = again.into_iter().map(|(it, _)| it).collect();
+        sleep(PAUSE).await;
+    }
+    Ok(report)
+}
+
+/// Tells why nothing can be sent on to this address, if that is so.
+async fn on_link(address: Option<impl Into<IpAddr>>) -> Result<(), String> {
+    let address: IpAddr = address
+        .map(Into::into)
+        .ok_or("the [[neighbor]] has no address of its family: add one to `via`")?;
+    match pepd_net::is_on_link(address).await {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(format!(
+            "{address} is on no network of this host's, so that nothing can be sent on to it"
+        )),
+        Err(error) => Err(format!("{address} is not reached: {error}")),
+    }
+}
+
+pub(super) fn stayed(candidate: &Candidate, why: &str) -> StayedConnection {
+    StayedConnection {
+        id: candidate.id,
+        client: candidate.flow.client,
+        server: candidate.flow.server,
+        why: why.to_owned(),
+    }
+}
+
+/// Where connections go.
+pub(super) struct Destination<'a> {
+    pub(super) ground: &'a Ground,
+    pub(super) neighbor: &'a Neighbor,
+    /// Which of the neighbors it is.
+    pub(super) place: usize,
+    pub(super) name: Name,
+}
+
+impl Destination<'_> {
+    /// Gives some connections together; adds to the report what has become of them, and gives those that may be
+    /// tried again.
+    async fn give(
+        &self,
+        those: &[Candidate],
+        dry_run: bool,
+        report: &mut MoveReport,
+    ) -> Result<Vec<(Candidate, String)>, String> {
+        let flows: Vec<_> = those.iter().map(|it| it.flow).collect();
+        let id = MoveId(random_id().map_err(|error| format!("no random number: {error}"))?);
+        let offer = Offer { id, flows };
+        let opened = Wire::open(self.ground, &self.name, self.neighbor.address).await;
+        let mut wire = opened.map_err(|why| {
+            let (name, at) = (&self.neighbor.name, self.neighbor.address);
+            format!("{name} at {at}: {why}")
+        })?;
+        if dry_run {
+            let offered = async {
+                wire.send(&Frame::Offer(offer)).await?;
+                let answer = wire.next(self.ground).await?;
+                wire.send(&Frame::Abort(Reason::Cancelled)).await?;
+                Ok::<_, Ended>(answer)
+            };
+            return match offered.await.map_err(|why| why.to_string())? {
+                Frame::Accept(refused) => {
+                    judge(those, &refused, report);
+                    Ok(Vec::new())
+                }
+                Frame::Abort(why) => Err(why.to_string()),
+                _ => Err(Reason::Confused.to_string()),
+            };
+        }
+        let begun = Instant::now();
+        let (giver, actions) = Giver::offer(offer, begun);
+        let mut giving = Giving::begin(self, those, wire, (giver, actions));
+        giving.run().await;
+        Ok(giving.finish(report))
+    }
+}
+
+/// Enters what the other box would take.
+fn judge(those: &[Candidate], refused: &[Refused], report: &mut MoveReport) {
+    for (index, candidate) in those.iter().enumerate() {
+        let why = refused.iter().find(|it| usize::from(it.index) == index);
+        match why {
+            Some(refused) => {
+                let why = refused.why.to_string();
+                report.stayed.push(stayed(candidate, &why));
+            }
+            None => report.moved.push(moved(candidate, Duration::ZERO)),
+        }
+    }
+}
+
+pub(super) fn moved(candidate: &Candidate, pause: Duration) -> MovedConnection {
+    MovedConnection {
+        id: candidate.id,
+        client: candidate.flow.client,
+        server: candidate.flow.server,
+        pause: pause.as_secs_f64(),
+    }
+}
+
+fn random_id() -> std::io::Result<[u8; 16]> {
+    let mut id = [0; 16];
+    getrandom::fill(&mut id)?;
+    Ok(id)
+}
