@@ -35,8 +35,8 @@ fn frames() -> Vec<Frame> {
         Frame::Activate,
         Frame::Activated(refused),
         Frame::Ask(id),
-        Frame::Answer(id, true),
-        Frame::Answer(id, false),
+        Frame::Answer(id, vec![0, 3, 1023]),
+        Frame::Answer(id, Vec::new()),
     ];
     frames.extend(data);
     let reasons = [

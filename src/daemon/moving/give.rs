@@ -123,9 +123,8 @@ impl<'a> Giving<'a> {
                 }
                 Some(GiverEvent::Switched(switched.is_ok()))
             }
-            GiverAction::SwitchBack => {
-                let all: Vec<_> = self.those.iter().map(|it| it.flow).collect();
-                report(ground.sets.stay(&all));
+            GiverAction::SwitchBack(members) => {
+                report(ground.sets.stay(&self.flows(&members)));
                 None
             }
             GiverAction::Thaw(members) => {

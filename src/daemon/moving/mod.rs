@@ -27,7 +27,7 @@ use std::time::Instant;
 use pepd_admin::api::MoveOrder;
 use pepd_admin::wire::MoveReport;
 use pepd_config::{Config, Moves};
-use pepd_move::machine::Given;
+use pepd_move::machine::{Given, Members};
 use pepd_move::session::{Name, Replays};
 use pepd_move::wire::MoveId;
 use pepd_net::Translations;
@@ -134,17 +134,17 @@ struct Ground {
     replays: RefCell<Replays>,
     /// Asks connection tracking; none where the kernel has no socket for that.
     translations: RefCell<Option<Translations>>,
-    /// The moves that have been taken.
+    /// The connections that have been taken.
     given: RefCell<Given>,
     /// Those that are being taken, each with where it is asked what becomes of it.
-    taking: RefCell<BTreeMap<MoveId, UnboundedSender<oneshot::Sender<bool>>>>,
+    taking: RefCell<BTreeMap<MoveId, UnboundedSender<oneshot::Sender<Members>>>>,
 }
 
 async fn run(parts: Parts, mut inbox: UnboundedReceiver<(MoveOrder, Answer)>) {
     let mut given = Given::default();
     // Connections that a process before this one has taken.
-    for id in parts.mover.moves() {
-        given.remember(move_id(id));
+    for (id, place) in parts.mover.moves() {
+        given.remember(move_id(id), place);
     }
     let ground = Rc::new(Ground {
         own: parts.own,

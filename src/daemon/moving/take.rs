@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use pepd_config::Neighbor;
 use pepd_move::machine::{Members, Taker, TakerAction, TakerEvent, TakerOutcome};
 use pepd_move::session::Name;
-use pepd_move::wire::{Frame, Offer, Reason, Refused};
+use pepd_move::wire::{Frame, MoveId, Offer, Reason, Refused};
 use pepd_packet::FourTuple;
 use pepd_packet::snapshot::SplitSnapshot;
 use pepd_relay::{NotRestored, Silent};
@@ -93,13 +93,14 @@ async fn serve(ground: &Ground, stream: TcpStream, from: SocketAddr) {
         Ok((mut wire, _, Frame::Ask(id))) => {
             let asked = ground.taking.borrow().get(&id).cloned();
             let (answer, answered) = oneshot::channel();
-            let serves = match asked.is_some_and(|asked| asked.send(answer).is_ok()) {
-                true => answered.await.unwrap_or(false),
-                false => false,
+            let mut serves = match asked.is_some_and(|asked| asked.send(answer).is_ok()) {
+                true => answered.await.unwrap_or_default(),
+                false => Members::new(),
             };
-            let serves = serves || ground.given.borrow().has(id);
+            serves.extend(ground.given.borrow().of(id));
+            let answer = Frame::Answer(id, serves.into_iter().collect());
             // Whoever asked asks again.
-            let _ = wire.send(&Frame::Answer(id, serves)).await;
+            let _ = wire.send(&answer).await;
         }
         Ok((mut wire, ..)) => {
             let _ = wire.send(&Frame::Abort(Reason::Confused)).await;
@@ -123,7 +124,7 @@ struct Taking<'a> {
     taker: Taker,
     actions: VecDeque<TakerAction>,
     wire: Option<Wire>,
-    asks: UnboundedReceiver<oneshot::Sender<bool>>,
+    asks: UnboundedReceiver<oneshot::Sender<Members>>,
     silent: BTreeMap<u16, Silent>,
     served: u64,
 }
@@ -133,7 +134,8 @@ impl<'a> Taking<'a> {
         let mut neighbors = ground.moves.neighbors.iter();
         let neighbor = neighbors.find(|it| it.name == peer.as_str());
         let id = offer.id;
-        let is_known = ground.taking.borrow().contains_key(&id) || ground.given.borrow().has(id);
+        let is_known =
+            ground.taking.borrow().contains_key(&id) || !ground.given.borrow().of(id).is_empty();
         let Some(neighbor) = neighbor.filter(|_| !is_known) else {
             let _ = wire.send(&Frame::Abort(Reason::Confused)).await;
             return;
@@ -223,8 +225,7 @@ impl<'a> Taking<'a> {
                 Some(TakerEvent::Restored(index, refused))
             }
             TakerAction::Activate(id, members) => {
-                self.ground.given.borrow_mut().remember(id);
-                Some(TakerEvent::Activated(self.activate(&members)))
+                Some(TakerEvent::Activated(self.activate(id, &members)))
             }
             TakerAction::Discard => {
                 self.silent.clear();
@@ -277,7 +278,7 @@ impl<'a> Taking<'a> {
 
     fn restore(&mut self, index: u16, connection: &SplitSnapshot) -> Option<Reason> {
         let with = words(self.taker.id());
-        match self.ground.mover.restore(connection, with) {
+        match self.ground.mover.restore(connection, with, index) {
             Ok(silent) => {
                 self.silent.insert(index, silent);
                 None
@@ -298,7 +299,7 @@ impl<'a> Taking<'a> {
     }
 
     /// Serves these; gives those that are lost.
-    fn activate(&mut self, members: &Members) -> Vec<Refused> {
+    fn activate(&mut self, id: MoveId, members: &Members) -> Vec<Refused> {
         let sets = &self.ground.sets;
         let flows = members
             .iter()
@@ -311,7 +312,10 @@ impl<'a> Taking<'a> {
         let mut lost = Vec::new();
         for &index in members {
             match self.silent.remove(&index).map(Silent::activate) {
-                Some(Ok(())) => self.served += 1,
+                Some(Ok(())) => {
+                    self.ground.given.borrow_mut().remember(id, index);
+                    self.served += 1;
+                }
                 Some(Err(error)) => {
                     tracing::error!(%error, "a connection of another box was lost");
                     let why = Reason::Kernel(0);

@@ -65,8 +65,8 @@ pub enum GiverAction {
     Note(Option<Noted>),
     /// Have the packets of these go to the other box, and tell whether they do.
     SwitchRoute(Members),
-    /// Have them come here again.
-    SwitchBack,
+    /// Have those of these come here again.
+    SwitchBack(Members),
     /// Serve these again.
     Thaw(Members),
     /// Close these without a word.
@@ -277,6 +277,26 @@ impl Giver {
         }
     }
 
+    /// Closes those that the other box serves, and serves the others again, as it promises never to: its
+    /// process has died while it began.
+    fn answered(&mut self, served: &Members) -> Actions {
+        let back: Members = self.members.difference(served).copied().collect();
+        if back == self.members {
+            return self.give_up(Reason::Cancelled, false);
+        }
+        let mut actions = Vec::new();
+        if !back.is_empty() {
+            self.members.retain(|index| !back.contains(index));
+            let stay = back.iter().map(|index| (*index, Reason::Cancelled));
+            self.stay.extend(stay);
+            actions.push(GiverAction::SwitchBack(back.clone()));
+            actions.push(GiverAction::Thaw(back));
+        }
+        let lost = Members::new();
+        actions.extend(self.close(GiverOutcome::Moved { lost }));
+        actions
+    }
+
     fn close(&mut self, outcome: GiverOutcome) -> Actions {
         self.over(outcome);
         vec![
@@ -302,7 +322,7 @@ impl Giver {
             self.state,
             State::Switching | State::Activating | State::Asking { .. }
         ) {
-            actions.push(GiverAction::SwitchBack);
+            actions.push(GiverAction::SwitchBack(self.members.clone()));
             actions.push(GiverAction::Note(None));
         }
         if self.state != State::Offered {
@@ -327,12 +347,8 @@ impl Giver {
             return Vec::new();
         };
         match event {
-            GiverEvent::Received(Frame::Answer(id, true)) if id == self.id => {
-                let lost = Members::new();
-                self.close(GiverOutcome::Moved { lost })
-            }
-            GiverEvent::Received(Frame::Answer(id, false)) if id == self.id => {
-                self.give_up(Reason::Cancelled, false)
+            GiverEvent::Received(Frame::Answer(id, serves)) if id == self.id => {
+                self.answered(&serves.into_iter().collect())
             }
             GiverEvent::Connected => {
                 *connected = true;

@@ -49,7 +49,7 @@ pub enum TakerAction {
     Consider(Vec<FourTuple>),
     /// Put this connection into silent sockets, and tell what has come of it.
     Restore(u16, Box<SplitSnapshot>),
-    /// Note that the move is taken where it outlives the process, serve these, and tell which are lost.
+    /// Serve these, each of which is noted where it outlives the process, and tell which are lost.
     Activate(MoveId, Members),
     /// Close all that is restored without a word.
     Discard,
@@ -135,13 +135,13 @@ impl Taker {
         }
     }
 
-    /// Returns whether it serves, or is about to. After a [`TakerEvent::Asked`] that is for good.
+    /// Returns which it serves, or is about to. After a [`TakerEvent::Asked`] that is for good.
     #[must_use]
-    pub fn will_serve(&self) -> bool {
-        matches!(
-            self.state,
-            State::Activating | State::Over(TakerOutcome::Serves)
-        )
+    pub fn will_serve(&self) -> Members {
+        match self.state {
+            State::Activating | State::Over(TakerOutcome::Serves) => self.members.clone(),
+            _ => Members::new(),
+        }
     }
 
     /// Says what is to be done about an event.
@@ -151,6 +151,8 @@ impl Taker {
         match (&mut self.state, event) {
             (State::Over(_), _) => Vec::new(),
             (State::Activating, Activated(lost)) => {
+                self.members
+                    .retain(|index| lost.iter().all(|it| it.index != *index));
                 self.over(TakerOutcome::Serves);
                 vec![TakerAction::Send(Frame::Activated(lost))]
             }
@@ -276,22 +278,28 @@ impl Taker {
     }
 }
 
-/// The moves that a box has taken, as far as it remembers.
+/// The connections that a box has taken, by move, as far as it remembers.
 #[derive(Clone, Debug, Default)]
-pub struct Given(VecDeque<MoveId>);
+pub struct Given(VecDeque<(MoveId, Members)>);
 
 impl Given {
-    /// Remembers one; the oldest are forgotten, long after anybody would ask.
-    pub fn remember(&mut self, id: MoveId) {
-        self.0.push_back(id);
+    /// Remembers one; the oldest moves are forgotten, long after anybody would ask.
+    pub fn remember(&mut self, id: MoveId, index: u16) {
+        if let Some((_, members)) = self.0.iter_mut().rev().find(|(it, _)| *it == id) {
+            members.insert(index);
+            return;
+        }
+        self.0.push_back((id, Members::from([index])));
         if self.0.len() > MOST_GIVEN {
             self.0.pop_front();
         }
     }
 
-    /// Returns whether this one has been taken.
+    /// Returns those that have been taken with this move.
     #[must_use]
-    pub fn has(&self, id: MoveId) -> bool {
-        self.0.contains(&id)
+    pub fn of(&self, id: MoveId) -> Members {
+        let mut moves = self.0.iter();
+        let found = moves.find(|(it, _)| *it == id);
+        found.map_or_else(Members::new, |(_, members)| members.clone())
     }
 }

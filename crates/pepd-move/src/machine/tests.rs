@@ -24,6 +24,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         2 => Just(TakerWaits),
         1 => Just(GiverCrashes),
         1 => Just(TakerCrashes),
+        5 => any::<u8>().prop_map(TakerCrashesBeginning),
         1 => Just(TakerDies),
         1 => Just(Cancelled),
     ]
@@ -45,6 +46,10 @@ proptest! {
         for index in 0..3 {
             let serve = world.serves(index);
             prop_assert!(serve != (true, true));
+            // Its packets come to the box that serves it.
+            if serve == (true, false) {
+                prop_assert!(!world.led_to_taker.contains(&index), "{index}: {world:#?}");
+            }
             let may_be_lost = world.outcome() == Some(&GiverOutcome::Unknown)
                 || world.is_lost(index);
             prop_assert!(serve != (false, false) || may_be_lost, "{index}: {world:#?}");
@@ -60,7 +65,7 @@ fn what_goes_well_moves() {
     assert_eq!(world.outcome(), Some(&moved));
     assert!((0..3).all(|index| world.serves(index) == (false, true)));
     assert_eq!(world.noted, None);
-    assert!(world.route_leads_to_taker);
+    assert_eq!(world.led_to_taker.len(), 3);
 }
 
 /// Does so many things, each as it should be, and then what is asked for.
@@ -113,7 +118,7 @@ fn whatever_fails_before_leaves_the_old_box_serving() {
                 );
             }
             let moved = matches!(world.outcome(), Some(GiverOutcome::Moved { .. }));
-            assert_eq!(world.route_leads_to_taker, moved, "{steps} {failure:?}");
+            assert_eq!(!world.led_to_taker.is_empty(), moved, "{steps} {failure:?}");
         }
     }
 }
@@ -145,7 +150,7 @@ fn who_is_told_by_nobody_asks() {
     let stayed = GiverOutcome::Stayed(Reason::Cancelled);
     assert_eq!(world.outcome(), Some(&stayed));
     assert!((0..3).all(|index| world.serves(index) == (true, false)));
-    assert!(!world.route_leads_to_taker);
+    assert!(world.led_to_taker.is_empty());
     // A process that dies with it under way goes on.
     let mut world = after(steps_to_activate() + 1, Happening::GiverCrashes);
     assert!(world.settles());
@@ -153,4 +158,24 @@ fn who_is_told_by_nobody_asks() {
         let (giver, taker) = world.serves(index);
         giver != taker
     }));
+}
+
+#[test]
+fn who_dies_while_it_begins_serves_what_it_has_begun_with() {
+    let begins = (0..)
+        .find(|steps| {
+            let world = after(*steps, Happening::GiverSeesCut);
+            world.is_about_to_serve()
+        })
+        .unwrap();
+    for count in 0..=3 {
+        let mut world = after(begins, Happening::TakerCrashesBeginning(count));
+        assert!(world.settles());
+        for index in 0..3 {
+            let is_served_there = index < u16::from(count);
+            let serves = (!is_served_there, is_served_there);
+            assert_eq!(world.serves(index), serves, "{count} {index}: {world:#?}");
+            assert_eq!(world.led_to_taker.contains(&index), is_served_there);
+        }
+    }
 }

@@ -139,8 +139,8 @@ pub enum Frame {
     Abort(Reason),
     /// G, in another session: what has become of this move?
     Ask(MoveId),
-    /// T: whether it serves those connections. If not, it never will.
-    Answer(MoveId, bool),
+    /// T: which of those connections it serves, in ascending order. Others it never will.
+    Answer(MoveId, Vec<u16>),
 }
 
 /// Bytes that are no frame.
@@ -197,7 +197,7 @@ impl Frame {
             Self::Ask(id) => writer.bytes(&id.0),
             Self::Answer(id, serves) => {
                 writer.bytes(&id.0);
-                writer.flag(*serves);
+                writer.list(serves, |writer, index| writer.u16(*index));
             }
         }
         writer.0
@@ -243,7 +243,12 @@ impl Frame {
             8 => Self::Activated(refused(reader)?),
             9 => Self::Abort(Reason::read(reader)?),
             10 => Self::Ask(MoveId(reader.bytes()?)),
-            11 => Self::Answer(MoveId(reader.bytes()?), reader.flag()?),
+            11 => {
+                let id = MoveId(reader.bytes()?);
+                let serves = reader.list(MOST_CONNECTIONS, Reader::u16)?;
+                let ascends = serves.is_sorted_by(|one, next| one < next);
+                ascends.then_some(Self::Answer(id, serves))?
+            }
             _ => return None,
         })
     }

@@ -63,15 +63,20 @@ impl Mover {
     }
 
     /// Puts a connection of another box into sockets that are silent until [`Silent::activate`]. `with` is the
-    /// move with which it comes, not 0.
+    /// move with which it comes, not 0, and `place` its own in that.
     ///
     /// # Errors
     /// Where that cannot be done: there is no trace of it then.
-    pub fn restore(&self, snapshot: &SplitSnapshot, with: [u64; 2]) -> Result<Silent, NotRestored> {
+    pub fn restore(
+        &self,
+        snapshot: &SplitSnapshot,
+        with: [u64; 2],
+        place: u16,
+    ) -> Result<Silent, NotRestored> {
         let id = self.shared.flows.new_id();
         let next = usize::try_from(id).unwrap_or_default() % self.workers.len().max(1);
         let worker = self.workers.get(next).ok_or(NotRestored::NoWorker)?;
-        silent::restore(&self.shared, id, (snapshot, with), worker.go_on())
+        silent::restore(&self.shared, id, (snapshot, with, place), worker.go_on())
     }
 
     /// Returns whether both ends of a connection are in campuses.
@@ -83,9 +88,9 @@ impl Mover {
             .all(|end| settings.leg_towards(end).is_some())
     }
 
-    /// Returns the moves with which connections have come that are here.
+    /// Returns the moves with which connections have come that are here, with the place that each has in it.
     #[must_use]
-    pub fn moves(&self) -> Vec<[u64; 2]> {
+    pub fn moves(&self) -> Vec<([u64; 2], u16)> {
         self.shared.slots.moves()
     }
 }

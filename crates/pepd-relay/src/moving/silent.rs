@@ -79,7 +79,7 @@ pub struct Silent {
 pub(crate) fn restore(
     shared: &Arc<Shared>,
     id: u64,
-    (snapshot, with): (&SplitSnapshot, [u64; 2]),
+    (snapshot, with, place): (&SplitSnapshot, [u64; 2], u16),
     go_on: GoOn,
 ) -> Result<Silent, NotRestored> {
     let SplitSnapshot {
@@ -112,6 +112,7 @@ pub(crate) fn restore(
             brought: [brought(client, down), brought(upstream, up)],
             had_fin: [client.receiving.ended, upstream.receiving.ended],
             with,
+            place,
         },
         go_on,
     })

@@ -19,9 +19,9 @@ use pepd_telemetry::HandshakeMode;
 use super::Slots;
 use super::address::address;
 use super::layout::{
-    ACCEPTED, CLIENT, CLIENT_COOKIE, COPIES, DEATHS_SHIFT, EARLY, FAILURES, HANDS, ID, IS_V6, MOVE,
-    PER_HAND, PORTS, RELAYED, SERVER, SOCKETS, STATE, STATE_MASK, UPSTREAM_COOKIE, URGENT,
-    URGENT_SHIFT, WAY_INODE, WAY_PIPE, WAY_STATE, WAYS,
+    ACCEPTED, BROUGHT, CLIENT, CLIENT_COOKIE, COPIES, DEATHS_SHIFT, EARLY, FAILURES, HANDS, ID,
+    IS_V6, MOVE, PER_HAND, PLACE_SHIFT, PORTS, RELAYED, SERVER, SOCKETS, STATE, STATE_MASK,
+    UPSTREAM_COOKIE, URGENT, URGENT_SHIFT, WAY_INODE, WAY_PIPE, WAY_STATE, WAYS,
 };
 use super::slot::{Identity, Slot};
 use crate::connection::leg::{Failure, Fate};
@@ -122,19 +122,20 @@ impl Slots {
         look_at_all(noted)
     }
 
-    /// Returns the moves with which connections have come that are noted here.
-    pub fn moves(self: &Arc<Self>) -> Vec<[u64; 2]> {
+    /// Returns the moves with which connections have come that are noted here, with the place that each has in it.
+    pub fn moves(self: &Arc<Self>) -> Vec<([u64; 2], u16)> {
         let relayed = |index: &u32| {
             let state = self.word(*index, STATE);
             state.is_some_and(|state| state.load(Acquire) & STATE_MASK == RELAYED)
         };
         let word = |index, word| self.word(index, word).map_or(0, |word| word.load(Relaxed));
         let moves = (0..self.used()).filter(relayed);
-        let moves = moves.map(|index| [word(index, MOVE), word(index, MOVE + 1)]);
-        let mut moves: Vec<_> = moves.filter(|id| *id != [0, 0]).collect();
-        moves.sort_unstable();
-        moves.dedup();
-        moves
+        let moves = moves.map(|index| {
+            let place = word(index, BROUGHT[0]) >> PLACE_SHIFT;
+            let id = [word(index, MOVE), word(index, MOVE + 1)];
+            (id, u16::try_from(place).unwrap_or(u16::MAX))
+        });
+        moves.filter(|(id, _)| *id != [0, 0]).collect()
     }
 
     /// Returns what the workers had in hand, which they have no longer.

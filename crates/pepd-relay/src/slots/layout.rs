@@ -38,10 +38,12 @@ pub(super) const ID: usize = 12;
 pub(super) const CLIENT: usize = 13;
 pub(super) const SERVER: usize = 15;
 pub(super) const PORTS: usize = 17;
-/// Of a connection that has come from another box: the bytes that its sockets were given there, the client's
-/// first; and the move with which it came, in two words. Else 0.
+/// Of a connection that has come from another box: the bytes that its sockets were given there, and one, the
+/// client's first, with the connection's place in its move from [`PLACE_SHIFT`] on; and that move, in two
+/// words. Else 0.
 pub(super) const BROUGHT: [usize; 2] = [18, 19];
 pub(super) const MOVE: usize = 20;
+pub(super) const PLACE_SHIFT: u32 = 48;
 
 pub(super) const FREE: u64 = 0;
 pub(super) const RELAYED: u64 = 1;

@@ -14,7 +14,7 @@ use super::Slots;
 use super::address::words;
 use super::layout::{
     ACCEPTED, BROUGHT, CLIENT, CLIENT_COOKIE, COPIES, EARLY, FAILURES, FREE, HAD_FIN, ID, IS_V6,
-    MOVE, PORTS, RELAYED, SERVER, SOCKETS, STATE, STATE_MASK, UPSTREAM_COOKIE, URGENT,
+    MOVE, PLACE_SHIFT, PORTS, RELAYED, SERVER, SOCKETS, STATE, STATE_MASK, UPSTREAM_COOKIE, URGENT,
     URGENT_SHIFT, WAY_INODE, WAY_PIPE, WAY_STATE, WAYS,
 };
 use crate::connection::leg::Failure;
@@ -40,8 +40,9 @@ pub(crate) struct Came {
     pub(crate) brought: [u64; 2],
     /// Whether the FIN of each leg's peer had come.
     pub(crate) had_fin: [bool; 2],
-    /// The move.
+    /// The move, and the connection's place in it.
     pub(crate) with: [u64; 2],
+    pub(crate) place: u16,
 }
 
 /// The place of one connection's notes, free again when dropped: before its sockets are closed.
@@ -75,8 +76,11 @@ impl Slot {
             let flags = if had_fin { HAD_FIN } else { 0 };
             slot.store(way + WAY_STATE, code(State::Running) | flags);
             slot.store(way + WAY_PIPE, 0);
-            // One more, so that none is another number than nothing.
-            slot.store(BROUGHT[leg], came.map_or(0, |came| came.brought[leg] + 1));
+            let brought = came.map_or(0, |came| {
+                let place = u64::from(came.place) << PLACE_SHIFT;
+                (came.brought[leg] + 1) | place
+            });
+            slot.store(BROUGHT[leg], brought);
             slot.store(MOVE + leg, came.map_or(0, |came| came.with[leg]));
         }
         slot.store(FAILURES, 0);
@@ -87,12 +91,15 @@ impl Slot {
 
     /// Returns what it came with, if it has come from another box.
     pub(super) fn came(&self) -> Option<Came> {
-        let [client, upstream] = BROUGHT.map(|word| self.load(word).checked_sub(1));
+        let bytes = |word| (self.load(word) & ((1 << PLACE_SHIFT) - 1)).checked_sub(1);
+        let [client, upstream] = BROUGHT.map(bytes);
+        let place = self.load(BROUGHT[0]) >> PLACE_SHIFT;
         let had_fin = WAYS.map(|way| self.load(way + WAY_STATE) & HAD_FIN != 0);
         Some(Came {
             brought: [client?, upstream?],
             had_fin,
             with: [self.load(MOVE), self.load(MOVE + 1)],
+            place: u16::try_from(place).unwrap_or(u16::MAX),
         })
     }
 

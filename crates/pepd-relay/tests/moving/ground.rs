@@ -221,7 +221,7 @@ impl Ground {
     pub fn restore(&self, at: usize, snapshot: &SplitSnapshot) -> Result<Silent> {
         let mover = self.relay(at)?.mover();
         self.node(BOXES[at])
-            .run(|| Ok(mover.restore(snapshot, [0, 1])?))
+            .run(|| Ok(mover.restore(snapshot, [0, 1], 0)?))
     }
 
     /// Restores a connection whose sockets were closed just now: a program that another test starts has them

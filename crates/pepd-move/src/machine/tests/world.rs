@@ -30,6 +30,8 @@ pub enum Happening {
     /// The process dies, and another one goes on.
     GiverCrashes,
     TakerCrashes,
+    /// The same, when the other one has begun to serve so many of those that it is to.
+    TakerCrashesBeginning(u8),
     /// The box dies, for good.
     TakerDies,
     Cancelled,
@@ -65,7 +67,8 @@ pub struct World {
     lost: Members,
     taker_is_dead: bool,
     sessions: Vec<Session>,
-    pub route_leads_to_taker: bool,
+    /// Those whose packets go to the box that takes.
+    pub led_to_taker: Members,
     outcome: Option<GiverOutcome>,
 }
 
@@ -95,7 +98,7 @@ impl World {
             lost: Members::new(),
             taker_is_dead: false,
             sessions: vec![Session::default()],
-            route_leads_to_taker: false,
+            led_to_taker: Members::new(),
             outcome: None,
         }
     }
@@ -109,6 +112,11 @@ impl World {
     pub fn both_serve(&self) -> bool {
         let mut all = 0..u16::try_from(self.flows.len()).unwrap();
         all.any(|index| self.serves(index) == (true, true))
+    }
+
+    /// Returns whether the box that takes is to serve them next.
+    pub fn is_about_to_serve(&self) -> bool {
+        matches!(self.taker_to_do.front(), Some(TakerAction::Activate(..)))
     }
 
     pub fn is_lost(&self, index: u16) -> bool {
@@ -148,6 +156,16 @@ impl World {
             }
             GiverCrashes => self.giver_crashes(),
             TakerCrashes => self.taker_crashes(),
+            TakerCrashesBeginning(count) => {
+                if let Some(TakerAction::Activate(id, members)) = self.taker_to_do.front().cloned()
+                {
+                    for index in members.into_iter().take(usize::from(count)) {
+                        self.given.remember(id, index);
+                        self.served.insert(index);
+                    }
+                }
+                self.taker_crashes();
+            }
             TakerDies => {
                 self.taker_crashes();
                 self.taker_is_dead = true;
@@ -253,11 +271,15 @@ impl World {
             }
             Some(GiverAction::Transfer(members)) => self.transfer(&members),
             Some(GiverAction::Note(noted)) => self.noted = noted,
-            Some(GiverAction::SwitchRoute(_)) => {
-                self.route_leads_to_taker = well;
+            Some(GiverAction::SwitchRoute(members)) => {
+                if well {
+                    self.led_to_taker = members;
+                }
                 self.tell_giver(GiverEvent::Switched(well));
             }
-            Some(GiverAction::SwitchBack) => self.route_leads_to_taker = false,
+            Some(GiverAction::SwitchBack(members)) => {
+                self.led_to_taker.retain(|index| !members.contains(index));
+            }
             Some(GiverAction::Thaw(members)) => {
                 self.frozen.retain(|index| !members.contains(index));
             }
@@ -323,7 +345,6 @@ impl World {
             }
             Some(TakerAction::Activate(id, members)) => {
                 assert!(members.is_subset(&self.restored));
-                self.given.remember(id);
                 let mut lost = Vec::new();
                 for index in members {
                     if !well && lost.is_empty() {
@@ -333,6 +354,7 @@ impl World {
                         });
                         self.lost.insert(index);
                     } else {
+                        self.given.remember(id, index);
                         self.served.insert(index);
                     }
                 }
@@ -354,8 +376,10 @@ impl World {
         match frame {
             Frame::Ask(id) => {
                 self.tell_taker(TakerEvent::Asked);
-                let serves = self.taker.as_ref().is_some_and(Taker::will_serve);
-                self.taker_says(at, Frame::Answer(id, serves || self.given.has(id)));
+                let mut serves = self.given.of(id);
+                serves.extend(self.taker.iter().flat_map(Taker::will_serve));
+                let serves = serves.into_iter().collect();
+                self.taker_says(at, Frame::Answer(id, serves));
             }
             Frame::Offer(offer) => {
                 let (taker, actions) = Taker::begin(offer, self.now);
