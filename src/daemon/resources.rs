@@ -6,6 +6,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use pepd_config::{AdminSocket, Config, Size};
 use pepd_net::{QueueBackend, QueueBackendError};
 
+use crate::daemon::moving;
 use crate::exit::{Failure, Result};
 use crate::runtime;
 
@@ -106,6 +107,10 @@ pub fn shares(
         // A socket, twice, the runtime of the thread that reads it, and the socket by which the kernel is told what
         // is routed.
         own += 2 + 4 + 1;
+    }
+    if !config.moves.neighbors.is_empty() {
+        // A runtime, the sockets by which the kernel is told and asked, the listener, its sessions, and one more.
+        own += 4 + 2 + 1 + moving::SESSIONS as u64 + 1;
     }
     for _ in [
         config.admin.socket != AdminSocket::Off,

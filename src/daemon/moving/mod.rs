@@ -39,6 +39,7 @@ use tokio::task::LocalSet;
 
 pub use self::figures::MoveFigures;
 pub use self::keys::Keys;
+pub use self::take::SESSIONS;
 use crate::exit::{Failure, Result};
 
 /// The answer to an order: what has become of it, or why nothing has.

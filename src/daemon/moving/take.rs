@@ -26,7 +26,7 @@ use super::wire::{Ended, Wire};
 use super::{Ground, words};
 
 /// Sessions at once; further ones are refused.
-const SESSIONS: usize = 16;
+pub const SESSIONS: usize = 16;
 
 /// The pause before what could not be opened is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
