@@ -1,10 +1,11 @@
 //! Who does not have the key neither gives nor takes nor learns anything, and what cannot move stays.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use pepd_testbed::traffic::{Pair, accept, connect, listen};
 use pepd_testbed::{Family, Finished, require, wait_until};
 use serde_json::Value;
 
@@ -134,7 +135,11 @@ fn what_this_host_translates_stays() -> Result<()> {
                 oifname to-right masquerade
             }
         }'")?;
-    let pair = ground.pair()?;
+    let listener = listen(ground.node("server"), SocketAddr::new(ground.server()?, 0))?;
+    let client = connect(ground.node("client"), listener.local_addr()?)?;
+    let (server, _) = accept(&listener)?;
+    let pair = Pair { client, server };
+    pair.exchange(1)?;
     let moved = ground.moves(0, &[])?;
     fails(&moved, 70, "stays: this host translates its addresses")?;
     pair.exchange(5000)?;
