@@ -9,11 +9,11 @@ use pepd_move::machine::{Giver, GiverAction, GiverEvent, GiverOutcome, Members, 
 use pepd_move::wire::{Frame, Head, MOST_DATA, Reason, Refused};
 use pepd_packet::FourTuple;
 use pepd_relay::{Frozen, Stays};
-use tokio::time::{sleep_until, timeout_at};
+use tokio::time::timeout_at;
 
 use super::order::{Destination, moved, stayed};
 use super::select::Candidate;
-use super::wire::{Ended, Wire};
+use super::wire::{Ended, Wire, heard};
 
 /// The time for which the kernel drops what belongs to a connection under way, if nobody says that it is to stop:
 /// longer than any move takes, the other box being asked what has become of it included.
@@ -71,26 +71,11 @@ impl<'a> Giving<'a> {
 
     /// Waits for what happens next.
     async fn event(&mut self) -> GiverEvent {
-        let ground = self.to.ground;
         let deadline = self.giver.deadline();
-        let heard = async {
-            match &mut self.wire {
-                Some(wire) => wire.next(ground).await,
-                None => std::future::pending().await,
-            }
-        };
-        let late = async {
-            match deadline {
-                Some(deadline) => sleep_until(deadline.into()).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            heard = heard => match heard {
-                Ok(frame) => GiverEvent::Received(frame),
-                Err(why) => self.cut(&why),
-            },
-            () = late => GiverEvent::Tick,
+        match heard(&mut self.wire, self.to.ground, deadline).await {
+            Some(Ok(frame)) => GiverEvent::Received(frame),
+            Some(Err(why)) => self.cut(&why),
+            None => GiverEvent::Tick,
         }
     }
 

@@ -2,8 +2,8 @@
 //! thread waits for other boxes, and gives them connections when it is told to. What the boxes say to each other
 //! and in which order is [`pepd_move`]'s; here it is done.
 //!
-//! [`order`] is what is asked for, [`give`] carries out what [`pepd_move::machine::Giver`] says, [`take`] what [`pepd_move::machine::Taker`]
-//! does, each over a [`wire`]. The packets are dropped and sent on by [`pepd_net::Moving`], the connections taken
+//! [`order`] is what is asked for, [`give`] carries out what [`pepd_move::machine::Giver`] says, [`take`] what
+//! [`pepd_move::machine::Taker`] does, each over a [`wire`]. The packets are dropped and sent on by [`pepd_net::Moving`], the connections taken
 //! out of their sockets and put into others by [`pepd_relay::Mover`].
 
 mod figures;
@@ -77,19 +77,29 @@ impl Moving {
             return Ok(moving);
         };
         let (orders, inbox) = unbounded_channel();
-        let parts = Parts {
-            own,
-            keys,
-            moves: config.moves.clone(),
-            mover: relay.mover(),
-            observer: relay.observer(),
-            sets: pepd_net::Moving::open(config.moves.neighbors.len())?,
-            is_ending: Arc::clone(&moving.is_ending),
-            figures: moving.figures.clone(),
+        let (moves, mover, observer) = (config.moves.clone(), relay.mover(), relay.observer());
+        let sets = pepd_net::Moving::open(moves.neighbors.len())?;
+        let (is_ending, figures) = (Arc::clone(&moving.is_ending), moving.figures.clone());
+        let begin = move || {
+            let ground = Ground {
+                own,
+                keys,
+                moves,
+                mover,
+                observer,
+                sets,
+                is_ending,
+                figures,
+                replays: RefCell::default(),
+                translations: RefCell::new(Translations::open().ok()),
+                given: RefCell::default(),
+                taking: RefCell::default(),
+            };
+            run(Rc::new(ground), inbox)
         };
         let failed =
             |error: io::Error| Failure::internal("start the thread that moves connections", error);
-        let thread = runtime_thread::spawn("mover".to_owned(), move || run(parts, inbox));
+        let thread = runtime_thread::spawn("mover".to_owned(), begin);
         moving.running = Some((thread.map_err(failed)?, MoveTeller(orders)));
         Ok(moving)
     }
@@ -108,18 +118,6 @@ impl Moving {
     pub fn take_no_more(&self) {
         self.is_ending.store(true, Relaxed);
     }
-}
-
-/// What the thread begins with.
-struct Parts {
-    own: Name,
-    keys: Keys,
-    moves: Moves,
-    mover: Mover,
-    observer: Observer,
-    sets: pepd_net::Moving,
-    is_ending: Arc<AtomicBool>,
-    figures: MoveFigures,
 }
 
 /// What all moves have in common.
@@ -141,26 +139,11 @@ struct Ground {
     taking: RefCell<BTreeMap<MoveId, UnboundedSender<oneshot::Sender<Members>>>>,
 }
 
-async fn run(parts: Parts, mut inbox: UnboundedReceiver<(MoveOrder, Answer)>) {
-    let mut given = Given::default();
+async fn run(ground: Rc<Ground>, mut inbox: UnboundedReceiver<(MoveOrder, Answer)>) {
     // Connections that a process before this one has taken.
-    for (id, place) in parts.mover.moves() {
-        given.remember(move_id(id), place);
+    for (id, place) in ground.mover.moves() {
+        ground.given.borrow_mut().remember(move_id(id), place);
     }
-    let ground = Rc::new(Ground {
-        own: parts.own,
-        keys: parts.keys,
-        moves: parts.moves,
-        mover: parts.mover,
-        observer: parts.observer,
-        sets: parts.sets,
-        is_ending: parts.is_ending,
-        figures: parts.figures,
-        replays: RefCell::default(),
-        translations: RefCell::new(Translations::open().ok()),
-        given: RefCell::new(given),
-        taking: RefCell::default(),
-    });
     let neighbors = ground.moves.neighbors.iter();
     ground.figures.begin(neighbors.map(|it| it.name.as_str()));
     stay_here(&ground);

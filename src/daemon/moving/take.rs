@@ -19,10 +19,10 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::{Semaphore, oneshot};
-use tokio::time::{sleep, sleep_until};
+use tokio::time::sleep;
 
 use super::give::FROZEN;
-use super::wire::{Ended, Wire};
+use super::wire::{Ended, Wire, heard};
 use super::{Ground, words};
 
 /// Sessions at once; further ones are refused.
@@ -178,24 +178,12 @@ impl<'a> Taking<'a> {
 
     /// Waits for what happens next.
     async fn event(&mut self) -> TakerEvent {
-        let ground = self.ground;
         let deadline = self.taker.deadline();
-        let heard = async {
-            match &mut self.wire {
-                Some(wire) => wire.next(ground).await,
-                None => std::future::pending().await,
-            }
-        };
-        let late = async {
-            match deadline {
-                Some(deadline) => sleep_until(deadline.into()).await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
-            heard = heard => match heard {
-                Ok(frame) => TakerEvent::Received(frame),
-                Err(why) => self.cut(&why),
+            heard = heard(&mut self.wire, self.ground, deadline) => match heard {
+                Some(Ok(frame)) => TakerEvent::Received(frame),
+                Some(Err(why)) => self.cut(&why),
+                None => TakerEvent::Tick,
             },
             Some(asked) = self.asks.recv() => {
                 self.actions.extend(self.taker.on(TakerEvent::Asked, Instant::now()));
@@ -203,7 +191,6 @@ impl<'a> Taking<'a> {
                 let _ = asked.send(self.taker.will_serve());
                 TakerEvent::Tick
             }
-            () = late => TakerEvent::Tick,
         }
     }
 

@@ -2,13 +2,13 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pepd_move::session::{Name, Session, SessionError};
 use pepd_move::wire::Frame;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{sleep_until, timeout};
 
 use super::Ground;
 
@@ -129,5 +129,27 @@ impl Wire {
         let output = self.session.take_output();
         let sent = timeout(SEND_TIME, self.stream.write_all(&output)).await;
         Ok(sent.map_err(|_| Ended::Late)??)
+    }
+}
+
+/// Hears what is said next over a session, where there is one; none where the deadline comes before, where there is
+/// one.
+pub(super) async fn heard(
+    wire: &mut Option<Wire>,
+    ground: &Ground,
+    deadline: Option<Instant>,
+) -> Option<Result<Frame, Ended>> {
+    let next = async {
+        match wire {
+            Some(wire) => wire.next(ground).await,
+            None => std::future::pending().await,
+        }
+    };
+    match deadline {
+        Some(deadline) => tokio::select! {
+            heard = next => Some(heard),
+            () = sleep_until(deadline.into()) => None,
+        },
+        None => Some(next.await),
     }
 }
