@@ -2,6 +2,7 @@
 //! and new ones are split again once that is over.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -9,7 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use pepd_testbed::traffic::Pair;
-use pepd_testbed::{Family, Pepd, Stage, Via, World, require, run, wait_until};
+use pepd_testbed::{Family, Pepd, Stage, Via, World, install, require, run, wait_until};
 use tempfile::TempDir;
 
 use super::{UP, await_line};
@@ -96,34 +97,43 @@ fn it_hangs_while_it_drains() -> Result<()> {
     Ok(())
 }
 
-/// Who hangs before he is up is replaced as well.
+/// Who hangs before he is up is replaced as well: here since the first program that it starts stops it.
 #[test]
 fn the_next_one_hangs_before_it_is_up() -> Result<()> {
-    require!(root);
-    let mut stage = Stage::open(Via::Pepd, PEPD)?;
+    require!(root, program("nft"));
+    let directory = TempDir::with_prefix("pepd-nft-")?;
+    // The daemon is another user.
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755))?;
+    let (script, stop) = (
+        directory.path().join("script"),
+        directory.path().join("stop"),
+    );
+    let words = format!(
+        "#!/bin/sh\n[ ! -e {} ] || kill -STOP $PPID\nexec {} \"$@\"\n",
+        stop.display(),
+        nft()?.display()
+    );
+    fs::write(&script, words)?;
+    install(&script, &directory.path().join("nft"))?;
+    let path = format!(
+        "PATH={}:{}",
+        directory.path().display(),
+        std::env::var("PATH")?
+    );
+    let mut stage = start(&["env", &path], &World::config())?;
     let pair = stage.world.pair(Family::V4)?;
-    let mut was_up = times_up(&mut stage)?;
-    // Which is a matter of luck, and of some tries.
-    loop {
-        let before = stage.pepd()?.daemon()?;
-        kill(before, Signal::SIGKILL)?;
-        let next = next_after(stage.pepd()?, before)?;
-        kill(next, Signal::SIGSTOP)?;
-        wait_until(LIMIT, "it has stopped", || has_stopped(next))?;
-        if times_up(&mut stage)? == was_up {
-            break;
-        }
-        kill(next, Signal::SIGCONT)?;
-        stage.pepd()?.says("READY=1")?;
-        was_up = times_up(&mut stage)?;
-    }
+
+    fs::write(&stop, "")?;
+    let before = stage.pepd()?.daemon()?;
+    kill(before, Signal::SIGKILL)?;
+    let next = next_after(stage.pepd()?, before)?;
+    wait_until(LIMIT, "it has stopped", || has_stopped(next))?;
+    fs::remove_file(&stop)?;
     stage.pepd()?.says("READY=1")?;
+    ensure!(stage.pepd()?.daemon()? != next, "it was not replaced");
+    ensure!(stage.pepd()?.log().matches(UP).count() == 2, "it was up");
     pair.exchange(10_000)?;
     stage.finish()
-}
-
-fn times_up(stage: &mut Stage) -> Result<usize> {
-    Ok(stage.pepd()?.log().matches(UP).count())
 }
 
 fn next_after(pepd: &Pepd, before: Pid) -> Result<Pid> {
