@@ -90,6 +90,7 @@ fn info(now: Instant) -> FlowInfo {
         upstream_profile: name("satellite"),
         handshake: HandshakeMode::EndToEnd,
         accepted: now,
+        came: None,
     }
 }
 

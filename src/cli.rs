@@ -74,7 +74,10 @@ pub enum Command {
     /// Have a running daemon read its configuration again; say why, if it refuses.
     Reload(Target),
     /// Have a running daemon route new connections, let those that there are finish, and end.
-    Drain(Target),
+    ///
+    /// With --to they move to another box (docs/move.md), and it ends when they have and nothing comes here any more
+    /// that belongs to them.
+    Drain(DrainArgs),
     /// Have this program take over from a running daemon of another version; no connection is lost.
     ///
     /// The running pepd becomes the program that is now at its path. Where that does not come up, it
@@ -330,6 +333,17 @@ pub struct LinkArgs {
     /// With `going-down`: how long it will be gone, such as 10s.
     #[arg(long = "for", value_name = "TIME", value_parser = link_time, allow_hyphen_values = true)]
     pub time: Option<Duration>,
+    /// Which daemon.
+    #[command(flatten)]
+    pub target: Target,
+}
+
+/// What becomes of the connections.
+#[derive(Debug, Args)]
+pub struct DrainArgs {
+    /// The box that they move to, as its `[[neighbor]]` names it.
+    #[arg(long, value_name = "NAME")]
+    pub to: Option<String>,
     /// Which daemon.
     #[command(flatten)]
     pub target: Target,

@@ -63,7 +63,7 @@ fn main() -> ExitCode {
         Command::Flow(args) => commands::flow::flow(&args),
         Command::Top(target) => top::top(&target),
         Command::Reload(target) => commands::control::reload(&target),
-        Command::Drain(target) => commands::control::drain(&target),
+        Command::Drain(args) => commands::control::drain(&args),
         Command::Upgrade(args) => commands::upgrade::upgrade(&args),
         Command::Link(args) => commands::control::link(&args),
         Command::Move(args) => commands::move_away::move_away(&args),

@@ -1,8 +1,8 @@
 //! `pepd reload`, `pepd drain` and `pepd link`: what a running daemon is told.
 
-use pepd_admin::wire::{Done, LinkReport, Status};
+use pepd_admin::wire::{Done, DrainQuery, LinkReport, Status};
 
-use crate::cli::{LinkArgs, Target};
+use crate::cli::{DrainArgs, LinkArgs, Target};
 use crate::clock::unix_time;
 use crate::commands::client::Client;
 use crate::commands::{endpoint, status};
@@ -20,9 +20,12 @@ pub fn reload(target: &Target) -> Result {
     print(format!("reloaded\n{notes}").as_bytes())
 }
 
-/// Has the daemon route new connections, let those that there are finish, and end.
-pub fn drain(target: &Target) -> Result {
-    let done = Client::new(target)?.post(endpoint::DRAIN)?;
+/// Has the daemon route new connections, let those that there are finish or move to another box, and end.
+pub fn drain(args: &DrainArgs) -> Result {
+    let address = endpoint::drain(&DrainQuery {
+        to: args.to.clone(),
+    });
+    let done = Client::new(&args.target)?.post(&address)?;
     print(drained(&done).as_bytes())
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pepd_admin::wire::{FlowQuery, LinkQuery, LinkReport, MoveQuery};
+use pepd_admin::wire::{DrainQuery, FlowQuery, LinkQuery, LinkReport, MoveQuery};
 
 /// Tells how the daemon is as a whole.
 pub const STATUS: &str = "/v1/status";
@@ -13,8 +13,15 @@ pub const READY: &str = "/v1/ready";
 /// The address that has the daemon read its configuration again.
 pub const RELOAD: &str = "/v1/reload";
 
-/// The address that has the daemon drain.
-pub const DRAIN: &str = "/v1/drain";
+/// Has the daemon drain.
+pub fn drain(query: &DrainQuery) -> String {
+    #[allow(clippy::expect_used, reason = "a struct of a string")]
+    let query = serde_urlencoded::to_string(query).expect("a query has a text");
+    match query.is_empty() {
+        true => "/v1/drain".to_owned(),
+        false => format!("/v1/drain?{query}"),
+    }
+}
 
 /// Lists the live connections that `query` asks for.
 pub fn flows(query: &FlowQuery) -> String {

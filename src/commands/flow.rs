@@ -99,6 +99,14 @@ fn describe(flow: &FlowSnapshot, width: Option<u16>) -> String {
             format::seconds(time)
         )),
     );
+    if let Some(came) = &flow.came {
+        let (from, pause) = (&came.from, format::seconds(came.pause));
+        let age = format::age(came.age);
+        let _ = write!(
+            text,
+            "it came from {from} {age} ago, and stood still for {pause}\n\n"
+        );
+    }
     text += &directions(flow, width);
     text.push('\n');
     text += &legs(flow, width);

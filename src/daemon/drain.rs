@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use pepd_net::Installed;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::daemon::gate_keeper::GateKeeper;
+use crate::daemon::moving::Evacuation;
 use crate::daemon::{Daemon, ticks};
 use crate::exit::{Failure, Result};
 use crate::time_limit;
@@ -20,6 +21,14 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// closed.
 const LAST_HANDSHAKES: Duration = Duration::from_millis(500);
 
+/// For how long nothing has come that is sent on to the box that connections have moved to, when it is taken to
+/// come to that box by itself.
+const QUIET: Duration = Duration::from_secs(10);
+
+/// The interval at which that is looked at, and the time that a look may take.
+const QUIET_INTERVAL: Duration = Duration::from_secs(1);
+const LOOK_LIMIT: Duration = Duration::from_secs(10);
+
 /// The time that the workers may take to reset what is left and to end.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 
@@ -27,8 +36,8 @@ const STOP_LIMIT: Duration = Duration::from_secs(20);
 pub(super) const REMOVAL_LIMIT: Duration = Duration::from_secs(40);
 
 impl Daemon {
-    /// Routes new connections, lets live ones finish within `[node] drain`, and removes all kernel
-    /// state. A further signal ends the wait for the connections, but not the removal, which is
+    /// Routes new connections, lets live ones finish within `[node] drain`, or move to another box where that was
+    /// asked for, and removes all kernel state. A further signal ends the wait for the connections, but not the removal, which is
     /// bounded.
     pub(super) async fn drain(mut self) -> Result {
         let drain = self.config.node.drain;
@@ -46,17 +55,26 @@ impl Daemon {
         let mut status = ticks::interval(STATUS_INTERVAL);
         let mut poll = ticks::interval(POLL_INTERVAL);
         let handshakes = Instant::now() + LAST_HANDSHAKES.min(left);
-        loop {
+        let mut evacuation = None;
+        let is_over = loop {
             let now = Instant::now();
+            // It may be asked for at any time.
+            evacuation = evacuation.or_else(|| self.evacuation());
+            if let Some(evacuation) = &mut evacuation {
+                evacuation.go_on(now);
+            }
             let live = self.keeper.relay.admission().live();
             if now >= deadline || (live == 0 && now >= handshakes) {
-                break;
+                break now >= deadline;
             }
             tokio::select! {
                 _ = status.tick() => self.keeper.go_on_ending(),
                 _ = poll.tick() => {}
-                () = self.requests.next_while_draining() => break,
+                () = self.requests.next_while_draining() => break true,
             }
+        };
+        if evacuation.is_some() && !is_over {
+            self.await_quiet(deadline).await;
         }
         let cut = self.keeper.relay.admission().live();
         let GateKeeper {
@@ -70,6 +88,39 @@ impl Daemon {
         tracing::info!(cut, "ended: {}", self.counters);
         stopped.map_err(|why| Failure::internal("end the workers", why))?;
         removed
+    }
+
+    /// Gives what has connections move to another box, if that was asked for.
+    fn evacuation(&self) -> Option<Evacuation> {
+        let teller = self.moving.teller()?;
+        let to = teller.name(self.board.evacuation()?)?.to_owned();
+        tracing::info!("connections move to {to}");
+        Some(Evacuation::new(teller, &to, Instant::now()))
+    }
+
+    /// Waits until nothing comes here any more for connections that have moved: it is sent on only while this
+    /// process is there.
+    async fn await_quiet(&mut self, deadline: Instant) {
+        let (mut sent_on, mut since) = (None, Instant::now());
+        while since.elapsed() < QUIET && Instant::now() < deadline {
+            let look = timeout(LOOK_LIMIT, self.installed.verify());
+            let look = async {
+                let counts = self.keeper.notifier.during("draining", look).await;
+                sleep(QUIET_INTERVAL).await;
+                counts
+            };
+            let counts = tokio::select! {
+                counts = look => counts,
+                () = self.requests.next_while_draining() => return,
+            };
+            // What was changed by others sends nothing on.
+            let Ok(Ok(counts)) = counts else { continue };
+            if sent_on != Some(counts.sent_on) {
+                (sent_on, since) = (Some(counts.sent_on), Instant::now());
+            }
+            self.view.set_kernel_counts(counts);
+            self.keeper.go_on_ending();
+        }
     }
 }
 

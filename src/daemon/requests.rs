@@ -22,6 +22,9 @@ use crate::daemon::status_view::StatusView;
 /// done by then, and need not be undone.
 const LAST_TIME: Duration = Duration::from_secs(5);
 
+/// Why nothing can move.
+const NO_NEIGHBOR: &str = "the configuration has no [[neighbor]]";
+
 /// The requests that have been made, and where more come from.
 #[derive(Debug)]
 pub struct Requests {
@@ -248,21 +251,30 @@ impl Requests {
                 // Without neighbors nobody is told, and the answer says why.
                 ControlRequest::Move(order, answer) => match &self.moves {
                     Some(moves) => moves.tell(order, answer),
-                    None => {
-                        let why = "the configuration has no [[neighbor]]".to_owned();
-                        _ = answer.send(Err(why));
-                    }
+                    None => _ = answer.send(Err(NO_NEIGHBOR.to_owned())),
                 },
-                ControlRequest::Drain(answer) => {
-                    // Made twice it is no more urgent than once.
-                    if !self.to_end() {
-                        self.note_end();
-                    }
+                ControlRequest::Drain(to, answer) => {
                     // Whoever made the request may have gone since.
-                    _ = answer.send(());
+                    _ = answer.send(self.drain(to.as_deref()));
                 }
             },
         }
+    }
+
+    /// Has the daemon end, and connections move to the box of this name before.
+    fn drain(&mut self, to: Option<&str>) -> Result<(), String> {
+        if let Some(to) = to {
+            let moves = self.moves.as_ref().ok_or(NO_NEIGHBOR)?;
+            let place = moves.place_of(to)?;
+            if let Some((_, view)) = &self.admin {
+                view.set_evacuation(place);
+            }
+        }
+        // Made twice it is no more urgent than once.
+        if !self.to_end() {
+            self.note_end();
+        }
+        Ok(())
     }
 
     fn note_end(&mut self) {

@@ -9,7 +9,7 @@ use pepd_admin::metrics::open_descriptors;
 use pepd_admin::wire::{
     API_VERSION, AutoBuffers, CampusSnapshot, Confinement, CountedReason, DaemonState, Deaths,
     FlowHistory, FlowSnapshot, GuardDrops, HistoryStep, LastReload, LegHistory, LimitUse,
-    PathPoint, Readiness, ReloadState, Status, Survival, Takeover,
+    MoveCounts, PathPoint, Readiness, ReloadState, Status, Survival, Takeover,
 };
 use pepd_admin::{LegFacts, View, advise};
 use pepd_config::{Buffer, Config, Via};
@@ -175,6 +175,11 @@ impl StatusView {
         self.draining.store(true, Relaxed);
     }
 
+    /// Notes that connections go to this neighbor, by its place, while the daemon drains.
+    pub fn set_evacuation(&self, neighbor: usize) {
+        self.board.set_evacuation(neighbor);
+    }
+
     /// Has the status tell what has become of the last reload, as of now, and why if it was refused.
     pub fn set_reload(&self, state: ReloadState, reason: Option<&str>) {
         let last = LastReload {
@@ -205,6 +210,14 @@ impl StatusView {
             unreachable: guard.unreachable,
         });
         (routed.collect(), guards.collect())
+    }
+
+    /// Gives what has moved to other boxes, where there are any.
+    fn moved(&self) -> Option<MoveCounts> {
+        let mut moves = self.moves.get();
+        let kernel = self.kernel.read().unwrap_or_else(PoisonError::into_inner);
+        moves.sent_on = kernel.sent_on;
+        Some(moves).filter(|moves| !moves.neighbors.is_empty())
     }
 
     /// Gives all live connections, with the configuration's names for the legs' controls.
@@ -314,7 +327,7 @@ impl View for StatusView {
             windows: windows::shown(&self.observer),
             held: self.held.get(),
             worth: self.worth.get(),
-            moves: Some(self.moves.get()).filter(|moves| !moves.neighbors.is_empty()),
+            moves: self.moved(),
             alarms: self.alarms.list(),
             advice,
         }
@@ -325,6 +338,10 @@ impl View for StatusView {
             left: self.observer.admission().live(),
             // The process before this one may have had a part of it.
             time: self.drain().saturating_sub(self.board.asked_to_end_for()),
+            to: self
+                .board
+                .evacuation()
+                .and_then(|place| self.moves.name(place)),
         };
         let draining = self.draining.load(Relaxed).then(drains);
         self.fitness.get(draining, Instant::now())

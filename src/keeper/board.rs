@@ -35,6 +35,8 @@ const LINKS: usize = 19;
 const FITNESS: usize = 20;
 /// The deaths of late that count against another daemon.
 const RECENT_DEATHS: usize = 21;
+/// The place of the neighbor that connections go to while the daemon drains, and one; 0 where they finish here.
+const EVACUATION: usize = 22;
 /// The descriptor of the lock, and one; 0 where it has not been taken.
 const LOCK: usize = 5;
 const ASKED_TO_END: usize = 6;
@@ -244,6 +246,18 @@ impl Board {
     /// Tells whether an operator has asked for the end.
     pub fn is_asked_to_end(&self) -> bool {
         self.get(ASKED_TO_END) != 0
+    }
+
+    /// Notes that connections go to this neighbor while the daemon drains, by its place in the configuration that
+    /// the daemon was started with.
+    pub fn set_evacuation(&self, neighbor: usize) {
+        let word = u64::try_from(neighbor).map_or(0, |it| it.saturating_add(1));
+        self.set(EVACUATION, word);
+    }
+
+    /// Returns the place of that neighbor, if there is one.
+    pub fn evacuation(&self) -> Option<usize> {
+        usize::try_from(self.get(EVACUATION).checked_sub(1)?).ok()
     }
 
     /// Asks this daemon to end its process at once: another one goes on.

@@ -7,10 +7,10 @@ use pepd_telemetry::Counters;
 
 use crate::view::View;
 use crate::wire::{
-    API_VERSION, AutoBuffers, BufferFigures, BufferSum, CampusReadiness, CampusSnapshot,
-    ChosenControl, Compared, Confinement, CountedReason, DaemonState, DirectionPoint,
-    DirectionSnapshot, Fit, FlowHistory, FlowSnapshot, FoundRate, GainInterval, Goodput,
-    GuardDrops, HandshakeMode, Held, HistoryPoint, HistoryStep, LegBuffers, LegHistory,
+    API_VERSION, ArrivalSnapshot, AutoBuffers, BufferFigures, BufferSum, CampusReadiness,
+    CampusSnapshot, ChosenControl, Compared, Confinement, CountedReason, DaemonState,
+    DirectionPoint, DirectionSnapshot, Fit, FlowHistory, FlowSnapshot, FoundRate, GainInterval,
+    Goodput, GuardDrops, HandshakeMode, Held, HistoryPoint, HistoryStep, LegBuffers, LegHistory,
     LegHistoryPoint, LegPoint, LegSnapshot, LegState, LimitUse, LinkReport, LinkState, Liveness,
     LoadedRtt, Measured, ModemState, MoveCounts, NeighborMoves, NetworkWindow, Outage,
     PairDirection, PairLeg, PairSnapshot, PairWorth, PeerState, Phase, PhaseSeconds, QueueBytes,
@@ -120,6 +120,11 @@ pub fn flow(id: u64) -> FlowSnapshot {
         started: NOW - age,
         age,
         first_byte: Some(0.62),
+        came: (id == 1).then(|| ArrivalSnapshot {
+            from: "hb-c".to_owned(),
+            pause: 0.041,
+            age: 95.0,
+        }),
         up: direction(rate / 100.0, age, Phase::Starved, n),
         down: direction(rate, age, Phase::Backpressured, n),
         client_leg: leg("lan", "cubic", 0.0004, 0),
@@ -564,6 +569,7 @@ fn moves() -> MoveCounts {
             longest_pause: 0.183,
         }],
         refused: 2,
+        sent_on: 40_318,
     }
 }
 

@@ -69,7 +69,7 @@ async fn says(bytes: &[u8], with_orders: bool) {
         while let Some(order) = orders.recv().await {
             match order {
                 ControlRequest::Reload(answer) => drop(answer.send(Ok(Vec::new()))),
-                ControlRequest::Drain(answer) => drop(answer.send(())),
+                ControlRequest::Drain(_, answer) => drop(answer.send(Ok(()))),
                 ControlRequest::Move(order, answer) => {
                     let report = MoveReport {
                         to: order.to,

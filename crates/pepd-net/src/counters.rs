@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::nft::names::{GUARD, STRANGERS, UNREACHABLE, UNSPLIT};
+use crate::nft::names::{GUARD, SENT_ON, STRANGERS, UNREACHABLE, UNSPLIT};
 
 /// The table's counters, since the daemon's start.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -11,6 +11,8 @@ pub struct Counts {
     pub unsplit: Vec<Unsplit>,
     /// The packets that the guards of the tunnels have dropped; empty if there is no tunnel.
     pub guards: Vec<Guard>,
+    /// The packets of connections that have moved to other boxes, which were sent on.
+    pub sent_on: u64,
 }
 
 /// SYNs that were routed for one reason.
@@ -68,6 +70,7 @@ impl Counts {
         Self {
             unsplit: unsplit.collect(),
             guards: guards.collect(),
+            sent_on: counters.get(SENT_ON.0).map_or(0, |&(packets, _)| packets),
         }
     }
 }

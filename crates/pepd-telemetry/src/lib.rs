@@ -33,8 +33,8 @@ mod throttle;
 pub use counter::{Counter, Gauge, GaugeGuard};
 pub use counters::Counters;
 pub use flow::{
-    CongestionName, ConnectionSample, FlowInfo, LiveLeg, SampleFields, Socket, SocketSample,
-    StepReport,
+    Arrival, CongestionName, ConnectionSample, FlowInfo, LiveLeg, SampleFields, Socket,
+    SocketSample, StepReport,
 };
 pub use history::POINTS_PER_FLOW;
 pub use legs::{
@@ -47,10 +47,10 @@ pub use measurements::{
 pub use phase::{Activity, PhaseClock, PhaseTimes};
 pub use reason::{CountersBy, HeldSynFailure, Reason, UnsplitReason};
 pub use snapshot::{
-    BufferFigures, CountedFailure, DirectionPoint, DirectionSnapshot, FlowHistory, FlowSnapshot,
-    Goodput, HandshakeMode, HistoryPoint, LegBuffers, LegPoint, LegSnapshot, LinkReport,
-    PairDirection, PairLeg, PairSnapshot, Phase, PhaseSeconds, QueueBytes, Side, SizedBy,
-    TcpFigures,
+    ArrivalSnapshot, BufferFigures, CountedFailure, DirectionPoint, DirectionSnapshot, FlowHistory,
+    FlowSnapshot, Goodput, HandshakeMode, HistoryPoint, LegBuffers, LegPoint, LegSnapshot,
+    LinkReport, PairDirection, PairLeg, PairSnapshot, Phase, PhaseSeconds, QueueBytes, Side,
+    SizedBy, TcpFigures,
 };
 pub use table::{FlowTable, Registration, SAMPLE_INTERVAL, errno_name};
 pub use throttle::{HeldBack, LineBudget, Throttle};

@@ -30,6 +30,9 @@ pub struct FlowSnapshot {
     /// The seconds from the accept until the server's first byte was delivered to the client; none
     /// before that.
     pub first_byte: Option<f64>,
+    /// How it has come from another box; none where it began here, or another process has gone on with it since.
+    #[serde(default)]
+    pub came: Option<ArrivalSnapshot>,
     /// The direction from the client to the server.
     pub up: DirectionSnapshot,
     /// The direction from the server to the client.
@@ -38,6 +41,18 @@ pub struct FlowSnapshot {
     pub client_leg: LegSnapshot,
     /// The leg between this box and the server.
     pub upstream_leg: LegSnapshot,
+}
+
+/// How a connection has come from another box (docs/move.md).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ArrivalSnapshot {
+    /// The `[[neighbor]]` that served it before.
+    pub from: String,
+    /// The seconds for which it stood still.
+    pub pause: f64,
+    /// The seconds since it is served here.
+    pub age: f64,
 }
 
 /// The way in which a connection was established.

@@ -24,9 +24,15 @@ pub(super) fn moves(moves: Option<&MoveCounts>, width: Option<u16>) -> String {
             pause,
         ]);
     }
+    let sent_on = match moves.sent_on {
+        0 => String::new(),
+        count => format!(
+            "{count} packets have come here for connections that have moved, and were sent on\n"
+        ),
+    };
     let refused = match moves.refused {
         0 => String::new(),
         count => format!("{count} sessions of others were refused (docs/move.md)\n"),
     };
-    table::text(&table) + &refused
+    table::text(&table) + &sent_on + &refused
 }

@@ -12,21 +12,26 @@ use crate::ui::format::age;
 const OLDEST: Duration = Duration::from_secs(5);
 
 /// How far an end has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Draining {
     /// The connections that are left.
     pub left: u32,
     /// The time that they may still take.
     pub time: Duration,
+    /// The box that they move to, if they do.
+    pub to: Option<String>,
 }
 
 impl Draining {
     /// Says what the end waits for, and for how long.
-    fn why(self) -> String {
-        let until = match self.left {
-            0 => return "it is ending".to_owned(),
-            1 => "its last connection does".to_owned(),
-            left => format!("its {left} connections do"),
+    fn why(&self) -> String {
+        let until = match (self.left, &self.to) {
+            (0, None) => return "it is ending".to_owned(),
+            (0, Some(to)) => format!("nothing comes any more that is sent on to {to}"),
+            (1, None) => "its last connection does".to_owned(),
+            (left, None) => format!("its {left} connections do"),
+            (1, Some(to)) => format!("its last connection has moved to {to}"),
+            (left, Some(to)) => format!("its {left} connections have moved to {to}"),
         };
         let time = age(self.time.as_secs_f64());
         format!("it is ending, when {until}, in {time} at the latest")
@@ -126,23 +131,35 @@ mod tests {
         let later = now + 100 * OLDEST;
         for (left, live) in [(2, true), (1, true), (0, false)] {
             let time = Duration::from_secs(25);
-            let drains = published.get(Some(Draining { left, time }), later);
+            let to = None;
+            let drains = published.get(Some(Draining { left, time, to }), later);
             assert_eq!((drains.new.fit, drains.live.fit), (false, live), "{left}");
         }
     }
 
     #[test]
     fn one_that_drains_says_what_for_and_how_long() {
-        let says = |left, seconds| {
+        let says_of = |left, seconds, to: Option<&str>| {
             let time = Duration::from_secs(seconds);
-            Draining { left, time }.why()
+            let to = to.map(str::to_owned);
+            Draining { left, time, to }.why()
         };
+        let says = |left, seconds| says_of(left, seconds, None);
         assert_eq!(
             [says(2, 3600), says(1, 25), says(0, 25)],
             [
                 "it is ending, when its 2 connections do, in 1h 0m at the latest",
                 "it is ending, when its last connection does, in 25s at the latest",
                 "it is ending",
+            ]
+        );
+        let says = |left| says_of(left, 25, Some("hb-c"));
+        assert_eq!(
+            [says(2), says(1), says(0)],
+            [
+                "it is ending, when its 2 connections have moved to hb-c, in 25s at the latest",
+                "it is ending, when its last connection has moved to hb-c, in 25s at the latest",
+                "it is ending, when nothing comes any more that is sent on to hb-c, in 25s at the latest",
             ]
         );
     }

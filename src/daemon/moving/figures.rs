@@ -26,6 +26,12 @@ impl MoveFigures {
         }
     }
 
+    /// Gives the name of the neighbor at this place.
+    pub fn name(&self, place: usize) -> Option<String> {
+        let counts = self.lock();
+        counts.neighbors.get(place).map(|it| it.neighbor.clone())
+    }
+
     /// Counts somebody who was refused.
     pub(super) fn refused(&self) {
         self.lock().refused += 1;

@@ -6,6 +6,7 @@
 //! [`pepd_move::machine::Taker`] does, each over a [`wire`]. The packets are dropped and sent on by [`pepd_net::Moving`], the connections taken
 //! out of their sockets and put into others by [`pepd_relay::Mover`].
 
+mod evacuation;
 mod figures;
 mod give;
 mod keys;
@@ -37,6 +38,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 
+pub use self::evacuation::Evacuation;
 pub use self::figures::MoveFigures;
 pub use self::keys::Keys;
 pub use self::take::SESSIONS;
@@ -55,14 +57,45 @@ pub struct Moving {
 
 /// What tells the thread to move connections.
 #[derive(Clone, Debug)]
-pub struct MoveTeller(UnboundedSender<(MoveOrder, Answer)>);
+pub struct MoveTeller {
+    orders: UnboundedSender<(MoveOrder, Answer)>,
+    /// The names of the neighbors.
+    names: Arc<[String]>,
+}
 
 impl MoveTeller {
+    /// Gives the place of the neighbor of this name.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, in words.
+    pub fn place_of(&self, name: &str) -> std::result::Result<usize, String> {
+        place_of(self.names.iter().map(String::as_str), name)
+    }
+
+    /// Gives the name of the neighbor at this place.
+    pub fn name(&self, place: usize) -> Option<&str> {
+        self.names.get(place).map(String::as_str)
+    }
+
     /// Has an order carried out; who waits for the answer hears when it is.
     pub fn tell(&self, order: MoveOrder, answer: Answer) {
         // Where the thread has ended the answer is dropped with it, which says so.
-        let _ = self.0.send((order, answer));
+        let _ = self.orders.send((order, answer));
     }
+}
+
+/// Gives the place of a name among those of the neighbors, or says that it has none.
+fn place_of<'a>(
+    names: impl Iterator<Item = &'a str> + Clone,
+    name: &str,
+) -> std::result::Result<usize, String> {
+    let place = names.clone().position(|it| it == name);
+    place.ok_or_else(|| {
+        let names: Vec<_> = names.collect();
+        let names = names.join(", ");
+        format!("no [[neighbor]] is named {name}; there are: {names}")
+    })
 }
 
 impl Moving {
@@ -77,6 +110,8 @@ impl Moving {
             return Ok(moving);
         };
         let (orders, inbox) = unbounded_channel();
+        let neighbors = config.moves.neighbors.iter();
+        let names = neighbors.map(|it| it.name.clone()).collect();
         let (moves, mover, observer) = (config.moves.clone(), relay.mover(), relay.observer());
         let sets = pepd_net::Moving::open(moves.neighbors.len())?;
         let (is_ending, figures) = (Arc::clone(&moving.is_ending), moving.figures.clone());
@@ -100,7 +135,8 @@ impl Moving {
         let failed =
             |error: io::Error| Failure::internal("start the thread that moves connections", error);
         let thread = runtime_thread::spawn("mover".to_owned(), begin);
-        moving.running = Some((thread.map_err(failed)?, MoveTeller(orders)));
+        let teller = MoveTeller { orders, names };
+        moving.running = Some((thread.map_err(failed)?, teller));
         Ok(moving)
     }
 

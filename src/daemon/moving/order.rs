@@ -32,21 +32,8 @@ const PAUSE: Duration = Duration::from_millis(300);
 ///
 /// Why none of them can, in words.
 pub(super) async fn carry_out(ground: &Ground, order: &MoveOrder) -> Result<MoveReport, String> {
-    let place = ground
-        .moves
-        .neighbors
-        .iter()
-        .position(|it| it.name == order.to);
-    let Some(place) = place else {
-        let names: Vec<_> = ground
-            .moves
-            .neighbors
-            .iter()
-            .map(|it| it.name.as_str())
-            .collect();
-        let (to, names) = (&order.to, names.join(", "));
-        return Err(format!("no [[neighbor]] is named {to}; there are: {names}"));
-    };
+    let names = ground.moves.neighbors.iter().map(|it| it.name.as_str());
+    let place = super::place_of(names, &order.to)?;
     let neighbor = &ground.moves.neighbors[place];
     let name = Name::new(&neighbor.name).ok_or("the neighbor's name is none")?;
     let all = candidates(ground, order);

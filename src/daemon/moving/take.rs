@@ -1,7 +1,7 @@
 //! Taking connections of another box.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,7 +14,7 @@ use pepd_move::wire::{Frame, MoveId, Offer, Reason, Refused};
 use pepd_packet::FourTuple;
 use pepd_packet::snapshot::SplitSnapshot;
 use pepd_relay::{NotRestored, Silent};
-use pepd_telemetry::Throttle;
+use pepd_telemetry::{Arrival, Throttle};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -27,6 +27,10 @@ use super::{Ground, words};
 
 /// Sessions at once; further ones are refused.
 pub const SESSIONS: usize = 16;
+
+/// Of these, those of addresses that are no neighbor's: they may be one's all the same, and they may be anybody's, who
+/// says nothing and is in the way of the neighbors for as long.
+const STRANGERS: usize = 4;
 
 /// The pause before what could not be opened is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -46,11 +50,12 @@ pub(super) async fn listen(ground: Rc<Ground>, at: SocketAddr) {
             }
         }
     };
-    let sessions = Arc::new(Semaphore::new(SESSIONS));
+    let sessions = [SESSIONS - STRANGERS, STRANGERS].map(|count| Arc::new(Semaphore::new(count)));
     loop {
         match listener.accept().await {
             Ok((stream, from)) => {
-                let Ok(session) = Arc::clone(&sessions).try_acquire_owned() else {
+                let of = usize::from(!is_neighbor(&ground, from.ip()));
+                let Ok(session) = Arc::clone(&sessions[of]).try_acquire_owned() else {
                     ground.figures.refused();
                     continue;
                 };
@@ -64,6 +69,14 @@ pub(super) async fn listen(ground: Rc<Ground>, at: SocketAddr) {
             Err(_) => sleep(PAUSE).await,
         }
     }
+}
+
+/// Tells whether an address is among those of a neighbor.
+fn is_neighbor(ground: &Ground, address: IpAddr) -> bool {
+    ground.moves.neighbors.iter().any(|it| {
+        let via = [it.v4.map(IpAddr::from), it.v6.map(IpAddr::from)];
+        it.address.ip() == address || via.contains(&Some(address))
+    })
 }
 
 fn open(at: SocketAddr) -> std::io::Result<TcpListener> {
@@ -119,8 +132,9 @@ struct Taking<'a> {
     ground: &'a Ground,
     neighbor: &'a Neighbor,
     flows: Vec<FourTuple>,
-    /// Of these, those whose packets are dropped.
+    /// Of these, those whose packets are dropped, and since when.
     frozen: Vec<FourTuple>,
+    since: Instant,
     taker: Taker,
     actions: VecDeque<TakerAction>,
     wire: Option<Wire>,
@@ -149,6 +163,7 @@ impl<'a> Taking<'a> {
             neighbor,
             flows,
             frozen: Vec::new(),
+            since: Instant::now(),
             taker,
             actions: actions.into(),
             wire: Some(wire),
@@ -247,6 +262,7 @@ impl<'a> Taking<'a> {
             };
             refused.push(Refused { index, why });
         }
+        self.since = Instant::now();
         match ground.sets.freeze(&welcome, FROZEN) {
             Ok(()) => {
                 self.frozen = welcome;
@@ -296,9 +312,16 @@ impl<'a> Taking<'a> {
             tracing::warn!(%error, "what belongs to connections that have come back is sent on");
         }
         self.thaw();
+        let now = Instant::now();
+        let arrival = Arrival {
+            from: self.neighbor.name.as_str().into(),
+            pause: now.saturating_duration_since(self.since),
+            at: now,
+        };
         let mut lost = Vec::new();
         for &index in members {
-            match self.silent.remove(&index).map(Silent::activate) {
+            let silent = self.silent.remove(&index);
+            match silent.map(|it| it.activate(arrival.clone())) {
                 Some(Ok(())) => {
                     self.ground.given.borrow_mut().remember(id, index);
                     self.served += 1;

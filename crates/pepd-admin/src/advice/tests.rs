@@ -127,6 +127,7 @@ fn flow(case: &Case) -> FlowSnapshot {
         started: 0.0,
         age: 100.0,
         first_byte: None,
+        came: None,
         up: direction(0.0),
         down: direction(case.goodput),
         client_leg: leg("near", case.client_rtt),

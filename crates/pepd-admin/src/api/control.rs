@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::cache::CachedView;
 use super::response::{ApiResult, Json, NoQuery, PathParam, StrictQuery};
-use crate::wire::{Done, LinkQuery, LinkReport, MoveQuery, MoveReport, Problem};
+use crate::wire::{Done, DrainQuery, LinkQuery, LinkReport, MoveQuery, MoveReport, Problem};
 
 /// A request to the daemon, with where its answer goes.
 #[derive(Debug)]
@@ -22,8 +22,9 @@ pub enum ControlRequest {
     Link(LinkOrder, oneshot::Sender<Result<(), Vec<String>>>),
     /// Move connections to another box; the answer is what has become of each, or why nothing has moved.
     Move(MoveOrder, oneshot::Sender<Result<MoveReport, String>>),
-    /// Route new connections, let those that there are finish, and end.
-    Drain(oneshot::Sender<()>),
+    /// Route new connections, let those that there are finish, or have them move to the box of this name, and
+    /// end; the answer is why it cannot be that box.
+    Drain(Option<String>, oneshot::Sender<Result<(), String>>),
 }
 
 /// What somebody knows of the link under a leg.
@@ -115,9 +116,16 @@ pub(super) async fn reload(
 
 pub(super) async fn drain(
     State((control, view)): State<(ControlSender, Arc<CachedView>)>,
-    _: StrictQuery<NoQuery>,
+    StrictQuery(DrainQuery { to }): StrictQuery<DrainQuery>,
 ) -> ApiResult<Done> {
-    order(&control, &view, ControlRequest::Drain).await?;
+    let order_of = |answer| ControlRequest::Drain(to, answer);
+    if let Err(why) = order(&control, &view, order_of).await? {
+        return Err(Problem::new(
+            StatusCode::CONFLICT,
+            why,
+            "the daemon goes on; docs/move.md says what both boxes need",
+        ));
+    }
     Ok(Json(Done {
         done: "draining".to_owned(),
         // What the end waits for.

@@ -5,9 +5,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use crate::wire::{
-    API_VERSION, CounterList, Done, ErrorBody, FlowHistory, FlowList, FlowQuery, FlowSnapshot,
-    Index, LegHistory, LegHistoryQuery, LegList, LimitList, LinkQuery, LinkReport, MoveQuery,
-    MoveReport, PeerList, Readiness, Status,
+    API_VERSION, CounterList, Done, DrainQuery, ErrorBody, FlowHistory, FlowList, FlowQuery,
+    FlowSnapshot, Index, LegHistory, LegHistoryQuery, LegList, LimitList, LinkQuery, LinkReport,
+    MoveQuery, MoveReport, PeerList, Readiness, Status,
 };
 
 /// Where the types are in the document.
@@ -101,7 +101,8 @@ fn orders(paths: &mut Paths) {
     let what = "Move live connections to another box";
     paths.add::<MoveReport>(["post", "/v1/move", "move", what], which, &[409, 503]);
     let what = "Have new connections routed and those that there are finish, and the daemon end";
-    paths.add::<Done>(["post", "/v1/drain", "drain", what], vec![], &[409, 503]);
+    let which = paths.query::<DrainQuery>();
+    paths.add::<Done>(["post", "/v1/drain", "drain", what], which, &[409, 503]);
 }
 
 /// The addresses so far, and the types that they have.

@@ -33,6 +33,13 @@ pub(super) fn write(families: &mut Families<'_>, moves: Option<&MoveCounts>) -> 
     )?;
     families.counts(
         &Family::new(
+            "pepd_moved_packets",
+            "Packets that came here for connections that have moved to another box, and were sent on to it.",
+        ),
+        [(vec![], moves.sent_on)],
+    )?;
+    families.counts(
+        &Family::new(
             "pepd_move_refused",
             "Sessions in which somebody would have handed connections over, and was refused.",
         ),

@@ -31,14 +31,15 @@ pub use legs::{LegHistoryQuery, LegList};
 pub use links::{Held, LinkQuery, LinkState, ModemState, Outage};
 pub use lists::{CounterList, Done, Index, LimitList, PeerList};
 pub use moves::{
-    MoveCounts, MoveQuery, MoveReport, MovedConnection, NeighborMoves, StayedConnection,
+    DrainQuery, MoveCounts, MoveQuery, MoveReport, MovedConnection, NeighborMoves, StayedConnection,
 };
 pub use peers::{GuardDrops, Liveness, PeerState};
 pub use pepd_telemetry::{
-    BufferFigures, CountedFailure, DirectionPoint, DirectionSnapshot, FlowHistory, FlowSnapshot,
-    Goodput, HandshakeMode, HistoryPoint, HistoryStep, LegBuffers, LegHistory, LegHistoryPoint,
-    LegPoint, LegSnapshot, LegState, LinkReport, LoadedRtt, PairDirection, PairLeg, PairSnapshot,
-    PathPoint, Phase, PhaseSeconds, QueueBytes, RateLimit, Side, SizedBy, TcpFigures,
+    ArrivalSnapshot, BufferFigures, CountedFailure, DirectionPoint, DirectionSnapshot, FlowHistory,
+    FlowSnapshot, Goodput, HandshakeMode, HistoryPoint, HistoryStep, LegBuffers, LegHistory,
+    LegHistoryPoint, LegPoint, LegSnapshot, LegState, LinkReport, LoadedRtt, PairDirection,
+    PairLeg, PairSnapshot, PathPoint, Phase, PhaseSeconds, QueueBytes, RateLimit, Side, SizedBy,
+    TcpFigures,
 };
 pub use problem::{ErrorBody, Problem};
 pub use rates::{FoundRate, RateState};

@@ -27,6 +27,16 @@ pub struct MoveQuery {
     pub dry_run: bool,
 }
 
+/// Where connections go when the daemon drains.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct DrainQuery {
+    /// The `[[neighbor]]`; without one they finish here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+}
+
 /// `POST /v1/move`
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -84,6 +94,8 @@ pub struct MoveCounts {
     /// Who would hand connections over or ask about them, and was refused: without the key, with what was said
     /// before, or while too many others did.
     pub refused: u64,
+    /// The packets that came here for connections that have moved, and were sent on, as of some seconds ago.
+    pub sent_on: u64,
 }
 
 /// What has moved to and from one neighbor.

@@ -246,6 +246,7 @@ pub(super) fn info(context: &Context, settings: &Settings, parties: Parties) -> 
         upstream_profile,
         handshake: parties.handshake,
         accepted: parties.since,
+        came: None,
     }
 }
 

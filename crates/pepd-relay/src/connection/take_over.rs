@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pepd_sys::clock;
+use pepd_telemetry::FlowInfo;
 use socket2::SockRef;
 
 use crate::connection::direction::Direction;
@@ -19,6 +20,7 @@ use crate::outage;
 use crate::settings::Leg;
 use crate::shared::Context;
 use crate::slots::found::FoundConnection;
+use crate::slots::slot::Identity;
 
 /// Registers both legs with the worker's runtime, and enters the connection into the table as what it
 /// was. None where the kernel has no memory for that: it is reset.
@@ -34,6 +36,7 @@ pub(super) async fn take_over(
         ways: [(up, up_pipe), (down, down_pipe)],
         waiting: _,
         after_an_outage,
+        came,
     } = found;
     let shared = &context.shared;
     let permit = shared.admission.admit(identity.client.ip());
@@ -55,17 +58,14 @@ pub(super) async fn take_over(
         }
     };
     let now = Instant::now();
-    let age = clock::monotonic().saturating_sub(identity.accepted);
-    let parties = Parties {
-        client: identity.client,
-        server: identity.server,
-        handshake: identity.handshake,
-        since: now.checked_sub(age).unwrap_or(now),
+    let info = FlowInfo {
+        came,
+        ..info(&context, &settings, parties(&identity, now))
     };
     let flow = shared.flows.register_again(
         context.index,
         (identity.id, [up.bytes, down.bytes]),
-        info(&context, &settings, parties),
+        info,
         (client.watch(), upstream.watch()),
         now,
     );
@@ -84,6 +84,16 @@ pub(super) async fn take_over(
         record: ConnectionRecord::new(Arc::clone(shared), flow),
         connection,
     })
+}
+
+fn parties(identity: &Identity, now: Instant) -> Parties {
+    let age = clock::monotonic().saturating_sub(identity.accepted);
+    Parties {
+        client: identity.client,
+        server: identity.server,
+        handshake: identity.handshake,
+        since: now.checked_sub(age).unwrap_or(now),
+    }
 }
 
 async fn register(

@@ -154,6 +154,7 @@ pub(crate) fn freeze(
             ways: [up, down],
             waiting: 0,
             after_an_outage: false,
+            came: None,
         }),
         snapshot,
         go_on,

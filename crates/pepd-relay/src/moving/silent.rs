@@ -7,7 +7,7 @@ use std::sync::Arc;
 use pepd_packet::snapshot::{Snapshot, SplitSnapshot, WaySnapshot, WayState};
 use pepd_sys::clock;
 use pepd_sys::repair::{self, RestoreError, Restored};
-use pepd_telemetry::{HandshakeMode, Side};
+use pepd_telemetry::{Arrival, HandshakeMode, Side};
 use socket2::Domain;
 
 use super::asked::GoOn;
@@ -176,11 +176,11 @@ impl Silent {
         self.identity.id
     }
 
-    /// Has it go on here.
+    /// Has it go on here; what is shown of it says how it has come.
     ///
     /// # Errors
     /// Where the kernel refuses a call: the connection is lost.
-    pub fn activate(self) -> Result<(), NotRestored> {
+    pub fn activate(self, arrival: Arrival) -> Result<(), NotRestored> {
         let Self {
             shared,
             identity,
@@ -206,6 +206,7 @@ impl Silent {
             ways: [(up, None), (down, None)],
             waiting: 0,
             after_an_outage: false,
+            came: Some(arrival),
         });
         Ok(())
     }

@@ -14,7 +14,7 @@ use pepd_sys::descriptors::Left;
 use pepd_sys::pipe::Pipe;
 use pepd_sys::tcp_info::{self, TcpInfo};
 use pepd_sys::{repair, sockopt, stream};
-use pepd_telemetry::HandshakeMode;
+use pepd_telemetry::{Arrival, HandshakeMode};
 
 use super::Slots;
 use super::address::address;
@@ -46,6 +46,8 @@ pub(crate) struct FoundConnection {
     pub(crate) waiting: u64,
     /// Whether a link has been gone while the process lived.
     pub(crate) after_an_outage: bool,
+    /// How it has come from another box, where it has just done so.
+    pub(crate) came: Option<Arrival>,
 }
 
 /// What a process has left that has died.
@@ -299,6 +301,7 @@ fn take(connection: NotedConnection, identity: Identity) -> Result<FoundConnecti
             + ways.iter().map(|way| way.in_pipe as u64).sum::<u64>(),
         ways: [(ways[0], up), (ways[1], down)],
         after_an_outage: false,
+        came: None,
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::HandshakeMode;
 
@@ -25,4 +25,17 @@ pub struct FlowInfo {
     pub handshake: HandshakeMode,
     /// The time at which it was accepted.
     pub accepted: Instant,
+    /// How it has come from another box, if it has.
+    pub came: Option<Arrival>,
+}
+
+/// How a connection has come from another box.
+#[derive(Clone, Debug)]
+pub struct Arrival {
+    /// The other box.
+    pub from: Arc<str>,
+    /// The time for which it stood still.
+    pub pause: Duration,
+    /// The time since which it is served here.
+    pub at: Instant,
 }

@@ -13,14 +13,16 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-pub use self::info::FlowInfo;
+pub use self::info::{Arrival, FlowInfo};
 pub use self::meter::StepReport;
 pub use self::sample::{CongestionName, ConnectionSample, SampleFields, SocketSample};
 use self::state::State;
 use crate::history::PointBudget;
 use crate::legs::{LegLook, LegMeter};
 use crate::pairs::Pair;
-use crate::{FlowSnapshot, HistoryPoint, LegSnapshot, LinkReport, Side, TcpFigures};
+use crate::{
+    ArrivalSnapshot, FlowSnapshot, HistoryPoint, LegSnapshot, LinkReport, Side, TcpFigures,
+};
 
 /// A socket that may be sampled while it is open. The table holds it weakly: it is closed when
 /// its connection drops it, and not a moment later.
@@ -223,6 +225,7 @@ impl Flow {
             ref upstream_profile,
             handshake,
             accepted,
+            ref came,
         } = self.info;
         let age = now.saturating_duration_since(accepted);
         let leg = |profile: &Arc<str>, sample: Option<&SocketSample>| LegSnapshot {
@@ -246,6 +249,11 @@ impl Flow {
                 - began.saturating_duration_since(accepted).as_secs_f64(),
             age: age.as_secs_f64(),
             first_byte: state.first_byte.map(|time| time.as_secs_f64()),
+            came: came.as_ref().map(|came| ArrivalSnapshot {
+                from: came.from.to_string(),
+                pause: came.pause.as_secs_f64(),
+                age: now.saturating_duration_since(came.at).as_secs_f64(),
+            }),
             up: state.up_snapshot(now, age),
             down: state.down_snapshot(now, age),
             client_leg: leg(client_profile, legs.map(|legs| &legs.client)),

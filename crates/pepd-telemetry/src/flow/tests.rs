@@ -28,6 +28,7 @@ impl Bench {
             upstream_profile: name("wan"),
             handshake: HandshakeMode::EndToEnd,
             accepted: start,
+            came: None,
         };
         let pair = Pairs::default().get(&name("a"), &name("b"), start);
         let legs = ["lan", "wan"]

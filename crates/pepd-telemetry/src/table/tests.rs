@@ -16,6 +16,7 @@ fn info(server: &str) -> FlowInfo {
         upstream_profile: name("wan"),
         handshake: HandshakeMode::Early,
         accepted: Instant::now(),
+        came: None,
     }
 }
 

@@ -100,6 +100,7 @@ fn open(table: &Arc<FlowTable>, listener: &TcpListener) -> Result<Connection> {
         upstream_profile: name("wan"),
         handshake: HandshakeMode::EndToEnd,
         accepted: Instant::now(),
+        came: None,
     };
     let socket = |socket: &Arc<TcpStream>| {
         let socket: Arc<Socket> = Arc::clone(socket) as Arc<Socket>;

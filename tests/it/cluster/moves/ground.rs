@@ -199,11 +199,17 @@ impl Ground {
         Ok(pair)
     }
 
+    /// A command to the daemon of a box.
+    pub fn tells(&self, at: usize, words: &[&str]) -> Result<Finished> {
+        let mut command = Command::new(PEPD);
+        let socket = self.socket(at);
+        run(command.args(words).arg("--socket").arg(socket), LIMIT)
+    }
+
     /// `pepd move` on a box, to the other one.
     pub fn moves(&self, from: usize, words: &[&str]) -> Result<Finished> {
-        let mut command = Command::new(PEPD);
-        command.args(["move", "--to", BOXES[1 - from]]).args(words);
-        run(command.arg("--socket").arg(self.socket(from)), LIMIT)
+        let all = [&["move", "--to", BOXES[1 - from]], words].concat();
+        self.tells(from, &all)
     }
 
     /// The same until all have moved: one that mends a loss stays for then.

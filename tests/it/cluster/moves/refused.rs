@@ -80,19 +80,30 @@ fn strangers_get_nowhere() -> Result<()> {
     pair.exchange(1000)
 }
 
+/// Those of other addresses are in each other's way alone.
+#[test]
+fn strangers_that_say_nothing_do_not_keep_a_neighbor_out() -> Result<()> {
+    require!(root, program("nft"));
+    let ground = Ground::open(Family::V4, ["", ""])?;
+    let pair = ground.pair()?;
+    let left = ground.node("left");
+    left.sh("ip route add 10.9.0.1 via 10.21.0.2")?;
+    let silent = left.run(|| {
+        let streams = (0..40).map(|_| TcpStream::connect("10.9.0.1:7310"));
+        Ok(streams.collect::<Result<Vec<_>, _>>()?)
+    })?;
+    ground.all_move(0, 1)?;
+    drop(silent);
+    pair.exchange(1000)
+}
+
 #[test]
 fn what_cannot_move_stays_and_is_named() -> Result<()> {
     require!(root, program("nft"));
     let ground = Ground::open(Family::V4, ["", "[limits]\nconnections = 2\n"])?;
     fails(&ground.moves(0, &[])?, 0, "no such connection")?;
     let pairs: Vec<_> = (0..4).map(|_| ground.pair()).collect::<Result<_>>()?;
-    let nobody = {
-        let mut command = std::process::Command::new(crate::harness::PEPD);
-        command
-            .args(["move", "--to", "three", "--socket"])
-            .arg(ground.socket(0));
-        pepd_testbed::run(&mut command, LIMIT)?
-    };
+    let nobody = ground.tells(0, &["move", "--to", "three"])?;
     fails(
         &nobody,
         69,

@@ -243,9 +243,10 @@ fn orders_are_given_and_answered() {
         let answers = tokio::task::spawn_local(async move {
             let refused = problem(&path, "POST", "/v1/reload").await;
             let done = asked(&path, "POST", "/v1/reload").await;
-            let drained = asked(&path, "POST", "/v1/drain").await;
+            let drained = asked(&path, "POST", "/v1/drain?to=hb-c").await;
+            let stays = problem(&path, "POST", "/v1/drain").await;
             let ending = problem(&path, "POST", "/v1/drain").await;
-            (refused, done, drained, ending)
+            (refused, done, drained, stays, ending)
         });
         let Some(ControlRequest::Reload(answer)) = served.requests.recv().await else {
             panic!("no order");
@@ -255,13 +256,18 @@ fn orders_are_given_and_answered() {
             panic!("no order");
         };
         answer.send(Ok(vec!["[admin] waits".to_owned()])).unwrap();
-        let Some(ControlRequest::Drain(answer)) = served.requests.recv().await else {
+        let Some(ControlRequest::Drain(to, answer)) = served.requests.recv().await else {
             panic!("no order");
         };
-        answer.send(()).unwrap();
+        assert_eq!(to.as_deref(), Some("hb-c"));
+        answer.send(Ok(())).unwrap();
+        let Some(ControlRequest::Drain(None, answer)) = served.requests.recv().await else {
+            panic!("no order");
+        };
+        answer.send(Err("no".to_owned())).unwrap();
         // The daemon ends before it has answered the last one.
         drop(served.requests.recv().await);
-        let (refused, done, drained, ending) = answers.await.unwrap();
+        let (refused, done, drained, stays, ending) = answers.await.unwrap();
         assert_eq!((refused.0, &*refused.1.what), (422, "pepd.toml:3: no"));
         assert_eq!(
             done,
@@ -271,6 +277,7 @@ fn orders_are_given_and_answered() {
             )
         );
         assert_eq!(drained.0, 200);
+        assert_eq!((stays.0, &*stays.1.what), (409, "no"));
         assert_eq!(ending.0, 409);
     });
 }

@@ -1,0 +1,111 @@
+//! A box that is to end hands all its connections to the other one before.
+
+use anyhow::{Context as _, Result, ensure};
+use nix::sys::signal::{Signal, kill};
+use pepd_testbed::traffic::Pair;
+use pepd_testbed::{Family, require, wait_until};
+use serde_json::Value;
+
+use super::ground::Ground;
+use crate::harness::LIMIT;
+
+/// Its connections.
+const PAIRS: usize = 20;
+
+fn open(ground: &Ground) -> Result<Vec<Pair>> {
+    (0..PAIRS).map(|_| ground.pair()).collect()
+}
+
+fn exchange(pairs: &[Pair]) -> Result<()> {
+    pairs.iter().try_for_each(|pair| pair.exchange(10_000))
+}
+
+/// Waits until the other box has them all.
+fn await_moved(ground: &Ground) -> Result<()> {
+    wait_until(LIMIT, "all have moved", || {
+        ground.flows(1).is_ok_and(|flows| flows.len() == PAIRS)
+    })
+}
+
+#[test]
+fn it_ends_once_they_have_moved_and_nothing_comes_any_more() -> Result<()> {
+    require!(root, program("nft"));
+    let mut ground = Ground::open(Family::V4, ["", ""])?;
+    let pairs = open(&ground)?;
+    let nobody = ground.tells(0, &["drain", "--to", "three"])?;
+    ensure!(nobody.status.code() == Some(69), "{nobody:?}");
+    let why = "no [[neighbor]] is named three; there are: two";
+    ensure!(nobody.stderr.contains(why), "{nobody:?}");
+    ensure!(ground.tells(0, &["ready"])?.status.success(), "it goes on");
+
+    let said = ground.tells(0, &["drain", "--to", "two"])?.success()?;
+    ensure!(said.contains("have moved to two"), "{said}");
+    await_moved(&ground)?;
+    let flow = pepd_testbed::ask(&ground.socket(1), "GET /v1/flows?limit=1")?;
+    let flow: Value = serde_json::from_str(&flow)?;
+    let came = &flow["flows"][0]["came"];
+    ensure!(
+        came["from"] == "one" && came["pause"].as_f64() > Some(0.0),
+        "{flow}"
+    );
+    let id = flow["flows"][0]["id"].to_string();
+    let said = ground.tells(1, &["flow", &id])?.success()?;
+    ensure!(said.contains("it came from one"), "{said}");
+    // What comes here is sent on, and that is counted, and waited for.
+    exchange(&pairs).context("by way of the first box")?;
+    wait_until(LIMIT, "it says what it waits for", || {
+        let ready = ground.tells(0, &["ready"]);
+        ready.is_ok_and(|it| it.stdout.contains("sent on to two"))
+    })?;
+    wait_until(LIMIT, "it is counted", || {
+        let status = ground.tells(0, &["status"]);
+        status.is_ok_and(|it| {
+            it.stdout
+                .contains("connections that have moved, and were sent on")
+        })
+    })?;
+    exchange(&pairs).context("while it waits")?;
+    ground.lead_to(1)?;
+    let first = ground.daemons[0].take().context("a daemon")?;
+    let (status, log) = first.wait()?;
+    ensure!(status.success(), "{log}");
+    ensure!(log.contains("20 connections have moved to two"), "{log}");
+    exchange(&pairs).context("without the first box")?;
+    ground.pair()?.exchange(1000)?;
+    ground.no_resets()
+}
+
+/// The other box comes late, and the process dies before: the next one goes on with it.
+#[test]
+fn it_goes_on_with_it_whatever_dies() -> Result<()> {
+    require!(root, program("nft"));
+    let mut ground = Ground::open(Family::V4, ["", ""])?;
+    let pairs = open(&ground)?;
+    ground.daemons[1].take().context("a daemon")?.stop()?;
+    ground.tells(0, &["drain", "--to", "two"])?.success()?;
+    let tells_why = |ground: &Ground, times: usize| {
+        wait_until(LIMIT, "it says why none moves", || {
+            ground
+                .logs()
+                .matches("nothing moves: two at 10.9.0.1:7310")
+                .count()
+                == times
+        })
+    };
+    tells_why(&ground, 1)?;
+    exchange(&pairs).context("before it dies")?;
+    ground.daemon(0)?.says("STOPPING=1")?;
+    kill(ground.daemon(0)?.daemon()?, Signal::SIGKILL)?;
+    ground.daemon(0)?.says("STOPPING=1")?;
+    tells_why(&ground, 2)?;
+    exchange(&pairs).context("after it has died")?;
+    ground.start(1, "")?;
+    await_moved(&ground)?;
+    exchange(&pairs).context("by way of the first box")?;
+    ground.lead_to(1)?;
+    let first = ground.daemons[0].take().context("a daemon")?;
+    let (status, log) = first.wait()?;
+    ensure!(status.success(), "{log}");
+    exchange(&pairs).context("without the first box")?;
+    ground.no_resets()
+}
