@@ -15,10 +15,11 @@ use crate::route::netlink::Routing;
 /// Compares all that is in the kernel with a plan and with the table as it was installed; gives
 /// the table as it is.
 pub(super) async fn verify(plan: &Plan, fingerprint: &Listing) -> Result<Listing, VerifyError> {
-    let listing = nft::list().await?.ok_or_else(table_is_gone)?;
+    let looked = nft::look().await?;
+    let listing = looked.ours.ok_or_else(table_is_gone)?;
     // The counts name what differs; the fingerprint sees every difference.
     listing.check(&ruleset::write(plan, Earlier::Discarded))?;
-    if plan.captures && firewall::translates_addresses().await? != plan.translates {
+    if plan.captures && firewall::translates(looked.has_nat_chain) != plan.translates {
         let what = "this host's address translation is not as nft table inet pepd knows it";
         return Err(Drift::new(what.to_owned()).into());
     }

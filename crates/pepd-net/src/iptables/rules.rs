@@ -106,27 +106,19 @@ fn syn_rules(plan: &Plan) -> Vec<QueueRule> {
 pub(crate) async fn make(rules: &[QueueRule]) -> Result<Vec<QueueRule>, QueueBackendError> {
     let mut made = Vec::new();
     make_places(rules).await?;
-    for rule in rules {
-        let result = match run(rule.command("-C")).await {
-            Ok(()) => continue,
-            Err(error) if error.in_doubt => Err(refused(error)),
-            // iptables has one exit code for "no such rule" and for most failures: adding
-            // tells them apart.
-            Err(_) => {
-                let added = run(rule.command("-A")).await;
-                if added.as_ref().is_err_and(|error| error.in_doubt)
-                    && run(rule.command("-C")).await.is_ok()
-                {
-                    made.push(rule.clone());
-                }
-                added.map_err(refused)
-            }
+    for rule in missing(rules).await.map_err(refused)? {
+        let added = run(rule.command("-A")).await;
+        let is_there = match &added {
+            Ok(()) => true,
+            Err(error) => error.in_doubt && run(rule.command("-C")).await.is_ok(),
         };
-        if let Err(error) = result {
-            undo(&made).await;
-            return Err(error);
+        if is_there {
+            made.push(rule.clone());
         }
-        made.push(rule.clone());
+        if let Err(error) = added {
+            undo(&made).await;
+            return Err(refused(error));
+        }
     }
     Ok(made)
 }
@@ -184,14 +176,25 @@ pub(crate) async fn remove(wanted: &[QueueRule]) -> Result<Vec<QueueRule>, Queue
 
 /// Looks whether the rules are there; gives the first difference.
 pub(crate) async fn verify(rules: &[QueueRule]) -> Result<Option<Drift>, IptablesError> {
-    for rule in rules {
-        match run(rule.command("-C")).await {
-            Ok(()) => {}
-            Err(error) if error.in_doubt => return Err(error),
-            Err(_) => return Ok(Some(Drift::new(format!("this is not there: `{rule}`")))),
+    let missing = missing(rules).await?;
+    let drift = |rule| Drift::new(format!("this is not there: `{rule}`"));
+    Ok(missing.first().map(drift))
+}
+
+/// Gives those of the rules that are not there.
+async fn missing(rules: &[QueueRule]) -> Result<Vec<&QueueRule>, IptablesError> {
+    let mut missing = Vec::new();
+    for (family, table) in places() {
+        let here = rules
+            .iter()
+            .filter(|rule| (rule.family, rule.table) == (family, table));
+        let mut here = here.peekable();
+        if here.peek().is_some() {
+            let there = own(family, table).await?;
+            missing.extend(here.filter(|rule| !there.contains(rule)));
         }
     }
-    Ok(None)
+    Ok(missing)
 }
 
 /// Says what it means that a rule cannot be added: if a target or match is missing, that this host

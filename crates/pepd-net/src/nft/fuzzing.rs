@@ -13,7 +13,7 @@ pub(crate) fn listing(json: &str, plan: &Plan) {
         return;
     };
     let _ = (listing.counters(), listing.has_table("ip"));
-    let Some(listing) = listing.of_table() else {
+    let Some(listing) = listing.of_tables() else {
         return;
     };
     let fingerprint = listing.fingerprint();

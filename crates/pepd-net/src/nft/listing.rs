@@ -38,6 +38,18 @@ impl ListedSet<'_> {
     }
 }
 
+/// The families in which pepd has tables.
+pub(super) const FAMILIES: [&str; 3] = ["inet", "ip", "ip6"];
+
+/// Returns the place of the family of what belongs to a table of pepd's.
+fn family(object: &Value) -> Option<usize> {
+    let (kind, object) = object.as_object()?.iter().next()?;
+    let name = if kind == "table" { "name" } else { "table" };
+    let text = |field: &str| object.get(field).and_then(Value::as_str);
+    let family = FAMILIES.iter().position(|of| text("family") == Some(of))?;
+    (text(name) == Some(TABLE)).then_some(family)
+}
+
 impl Listing {
     /// Reads nft's listing.
     pub(super) fn parse(json: &str) -> Result<Listing, NftError> {
@@ -55,19 +67,17 @@ impl Listing {
         }
     }
 
-    /// Leaves what is pepd's table of a listing of all tables; none if there is none.
-    pub(super) fn of_table(mut self) -> Option<Listing> {
-        let is_ours = |object: &Value| {
-            let object = object.as_object().and_then(|object| object.iter().next());
-            let Some((kind, object)) = object else {
-                return false;
-            };
-            let name = if kind == "table" { "name" } else { "table" };
-            let text = |field: &str| object.get(field).and_then(Value::as_str);
-            text("family") == Some("inet") && text(name) == Some(TABLE)
-        };
-        self.objects.retain(is_ours);
+    /// Leaves pepd's tables of a listing of all, in the order of their families; none if there is none.
+    pub(super) fn of_tables(mut self) -> Option<Listing> {
+        self.objects.retain(|object| family(object).is_some());
+        self.objects.sort_by_key(family);
         (!self.objects.is_empty()).then_some(self)
+    }
+
+    /// Returns whether any chain translates addresses.
+    pub(super) fn has_nat_chain(&self) -> bool {
+        let mut chains = self.objects.iter().filter_map(|object| object.get("chain"));
+        chains.any(|chain| chain.get("type").and_then(Value::as_str) == Some("nat"))
     }
 
     /// Adds the elements of the sets and maps that are not dynamic.
@@ -102,11 +112,9 @@ impl Listing {
             .any(|found| found == family)
     }
 
-    /// Adds the tables of single families.
-    pub(super) fn and(mut self, others: impl IntoIterator<Item = Listing>) -> Listing {
-        let objects = others.into_iter().flat_map(|other| other.objects);
-        let objects = objects.filter(|object| object.get("metainfo").is_none());
-        self.objects.extend(objects);
+    /// Adds another one.
+    pub(super) fn and(mut self, other: Listing) -> Listing {
+        self.objects.extend(other.objects);
         self
     }
 
@@ -246,7 +254,7 @@ mod tests {
             {{"map": {{"family": "inet", "table": "pepd", "name": "source4"}}}},
             {{"chain": {{"family": "inet", "table": "pepd", "name": "own"}}}}]}}"#
         ));
-        all.unwrap().of_table().unwrap()
+        all.unwrap().of_tables().unwrap()
     }
 
     #[test]
@@ -260,8 +268,32 @@ mod tests {
     #[test]
     fn another_table_is_none_of_ours() {
         assert_eq!(listing(1, 2, 3).names("chain").collect::<Vec<_>>(), ["own"]);
-        let other = r#"{"nftables": [{"table": {"family": "ip", "name": "pepd"}}]}"#;
-        assert!(Listing::parse(other).unwrap().of_table().is_none());
+        let other = r#"{"nftables": [{"table": {"family": "netdev", "name": "pepd"}}]}"#;
+        assert!(Listing::parse(other).unwrap().of_tables().is_none());
+    }
+
+    #[test]
+    fn tables_come_in_the_order_of_their_families() {
+        let list = |families: [&str; 2]| {
+            let tables = families
+                .map(|family| format!(r#"{{"table": {{"family": "{family}", "name": "pepd"}}}}"#));
+            Listing::parse(&format!(r#"{{"nftables": [{}]}}"#, tables.join(","))).unwrap()
+        };
+        let (one, other) = (list(["ip6", "inet"]), list(["inet", "ip6"]));
+        assert_ne!(one, other);
+        assert_eq!(one.of_tables(), other.of_tables());
+    }
+
+    #[test]
+    fn any_chain_of_the_type_nat_translates() {
+        let list = |kind: &str| {
+            let chain = format!(
+                r#"{{"chain": {{"family": "ip", "table": "x", "name": "y", "type": "{kind}"}}}}"#
+            );
+            Listing::parse(&format!(r#"{{"nftables": [{chain}]}}"#)).unwrap()
+        };
+        assert!(list("nat").has_nat_chain());
+        assert!(!list("filter").has_nat_chain());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::elements;
 use super::error::NftError;
-use super::listing::Listing;
+use super::listing::{FAMILIES, Listing};
 use super::names::{DynamicSet, TABLE};
 use crate::program::{LIMIT, Output, Program, ProgramError};
 
@@ -36,10 +36,10 @@ pub(crate) async fn check(batch: String) -> Result<(), NftError> {
 
 /// Deletes pepd's tables; gives the families of those that were there.
 pub(crate) async fn delete() -> Result<Vec<&'static str>, NftError> {
-    let Some(listing) = objects().await? else {
+    let Some(listing) = objects().await?.ours else {
         return Ok(Vec::new());
     };
-    let families: Vec<&str> = ["inet", "ip", "ip6"]
+    let families: Vec<&str> = FAMILIES
         .into_iter()
         .filter(|family| listing.has_table(family))
         .collect();
@@ -53,42 +53,69 @@ pub(crate) async fn delete() -> Result<Vec<&'static str>, NftError> {
 /// Reads pepd's tables as one listing, but not the elements of dynamic sets; none if there is no
 /// such table.
 pub(crate) async fn list() -> Result<Option<Listing>, NftError> {
-    let Some(listing) = objects().await? else {
-        return Ok(None);
-    };
+    look().await.map(|looked| looked.ours)
+}
+
+/// What is in the kernel.
+#[derive(Debug)]
+pub(crate) struct Looked {
+    /// Pepd's tables, if there are any.
+    pub(crate) ours: Option<Listing>,
+    /// Whether any chain in this namespace translates addresses.
+    pub(crate) has_nat_chain: bool,
+}
+
+/// As [`list`], and whether any chain translates addresses: by one program where that can be.
+pub(crate) async fn look() -> Result<Looked, NftError> {
+    let Looked {
+        ours,
+        has_nat_chain,
+    } = objects().await?;
+    Ok(Looked {
+        ours: ours.map(with_elements).transpose()?,
+        has_nat_chain,
+    })
+}
+
+fn with_elements(listing: Listing) -> Result<Listing, NftError> {
     let fixed: Vec<String> = listing
         .sets()
         .filter(|set| DynamicSet::named(set.name).is_none())
         .map(|set| set.name.to_owned())
         .collect();
     match elements::read(fixed) {
-        Ok(elements) => Ok(Some(listing.with_elements(elements))),
+        Ok(elements) => Ok(listing.with_elements(elements)),
         // Somebody has just deleted it.
-        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(Some(listing)),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(listing),
         Err(source) => Err(NftError::Elements { source }),
     }
 }
 
 /// Reads pepd's tables without any elements.
-async fn objects() -> Result<Option<Listing>, NftError> {
-    let (inet, v4, v6) = tokio::join!(
-        run(LIST, String::new()),
+async fn objects() -> Result<Looked, NftError> {
+    if let Ok(all) = Listing::parse(&run(LIST, String::new()).await?) {
+        return Ok(Looked {
+            has_nat_chain: all.has_nat_chain(),
+            ours: all.of_tables(),
+        });
+    }
+    // nft 1.0.6 breaks off at a table with flags, such as firewalld's.
+    let (inet, v4, v6, nat) = tokio::join!(
+        list_table(&["-j", "-t", "list", "table", "inet", TABLE]),
         list_table(&["-j", "-t", "list", "table", "ip", TABLE]),
         list_table(&["-j", "-t", "list", "table", "ip6", TABLE]),
+        has_nat_chain(),
     );
-    let inet = match Listing::parse(&inet?) {
-        Ok(listing) => listing.of_table(),
-        // nft 1.0.6 breaks off at a table with flags, such as firewalld's.
-        Err(_) => list_table(&["-j", "-t", "list", "table", "inet", TABLE]).await?,
-    };
-    let beside = [v4?, v6?].into_iter().flatten();
-    let mut all = inet.into_iter().chain(beside);
-    Ok(all.next().map(|first| first.and(all)))
+    let all = [inet?, v4?, v6?].into_iter().flatten();
+    Ok(Looked {
+        ours: all.reduce(Listing::and).and_then(Listing::of_tables),
+        has_nat_chain: nat?,
+    })
 }
 
-/// Lists the tables of pepd's family without the elements of sets with a name. Asked for one table,
-/// nft reads the elements of all its sets, whether it shows them or not.
-const LIST: &[&str] = &["-j", "-t", "list", "ruleset", "inet"];
+/// Lists all tables without the elements of sets with a name. Asked for one table, nft reads the elements of all
+/// its sets, whether it shows them or not.
+const LIST: &[&str] = &["-j", "-t", "list", "ruleset"];
 
 /// Lists a table.
 async fn list_table(args: &'static [&'static str]) -> Result<Option<Listing>, NftError> {
@@ -103,7 +130,7 @@ async fn list_table(args: &'static [&'static str]) -> Result<Option<Listing>, Nf
 
 /// Lists everything in this namespace but the elements of sets with a name, as nft's JSON objects.
 pub(crate) async fn ruleset() -> Result<Vec<Value>, NftError> {
-    let json = run(&["-j", "-t", "list", "ruleset"], String::new()).await?;
+    let json = run(LIST, String::new()).await?;
     Ok(Listing::parse(&json)?.objects)
 }
 

@@ -66,6 +66,7 @@ pub(crate) async fn survey(mark: Mark) -> Firewall {
         .iter()
         .filter(|chain| chain.role == Role::LateForward);
     found.late.extend(late_chains.map(late));
+    found.proxies = proxies(&objects);
     found
 }
 
@@ -189,17 +190,18 @@ impl Firewall {
 ///
 /// If nft cannot list them.
 pub(crate) async fn translates_addresses() -> Result<bool, NftError> {
-    let by_nft = nft::has_nat_chain().await?;
-    Ok(by_nft
-        || Family::ALL
-            .into_iter()
-            .any(|family| has_table(family, "nat", true)))
+    nft::has_nat_chain().await.map(translates)
+}
+
+/// The same where it is known whether a chain of nft's does.
+pub(crate) fn translates(has_nat_chain: bool) -> bool {
+    let mut families = Family::ALL.into_iter();
+    has_nat_chain || families.any(|family| has_table(family, "nat", true))
 }
 
 /// Lists the chains, other than pepd's, that hand packets to a transparent proxy, by nft or
 /// iptables.
-pub(crate) async fn proxies() -> Vec<String> {
-    let objects = nft::ruleset().await.unwrap_or_default();
+fn proxies(objects: &[Value]) -> Vec<String> {
     let mut found = Vec::new();
     for rule in objects.iter().filter_map(|object| object.get("rule")) {
         let field = |name: &str| rule.get(name).and_then(Value::as_str).unwrap_or_default();

@@ -59,10 +59,8 @@ pub async fn preflight(plan: &Plan) -> Preflight {
     }
     let ruleset = ruleset::write(&fitted, Earlier::Discarded).text;
     obstacles.extend(process::check(ruleset).await.err().map(InstallError::from));
-    let mut firewall = firewall::survey(fitted.mark).await;
-    firewall.proxies = firewall::proxies().await;
     Preflight {
         obstacles,
-        firewall,
+        firewall: firewall::survey(fitted.mark).await,
     }
 }

@@ -14,7 +14,7 @@ use pepd_relay::{
     Slots, Stays,
 };
 use pepd_sys::repair;
-use pepd_telemetry::Counters;
+use pepd_telemetry::{Arrival, Counters};
 use pepd_testbed::traffic::{PATIENCE, Pair, accept, connect, listen};
 use pepd_testbed::{Deadline, Family, Link, Netns, Topology, wait_until};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -184,7 +184,12 @@ impl Ground {
             ways: [way(), way()],
         };
         drop(in_its_place);
-        self.restore_soon(&snapshot)?.activate()?;
+        let arrival = Arrival {
+            from: "other".into(),
+            pause: Duration::ZERO,
+            at: Instant::now(),
+        };
+        self.restore_soon(&snapshot)?.activate(arrival)?;
         let pair = Pair { client, server };
         self.is_split(0, flow)?;
         Ok((pair, flow))
