@@ -32,6 +32,10 @@ const QUESTION_TIMEOUT: Duration = Duration::from_secs(15);
 /// a busy machine.
 const CONTROL_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The time that the answer may take to an order to move connections: another box that is gone is asked for a minute
+/// what has become of those that it was told to serve, and one order may wait for another.
+const MOVE_TIMEOUT: Duration = Duration::from_secs(200);
+
 /// The time that the answer may take to a question that is asked each second by who cannot wait. A daemon
 /// that hangs gives none.
 const SOON: Duration = Duration::from_secs(2);
@@ -189,9 +193,9 @@ impl Client {
         self.parse(&self.ask(&Method::POST, address, CONTROL_TIMEOUT)?)
     }
 
-    /// Has something be done whose answer is more than that it was; gives that answer.
-    pub fn order(&self, address: &str) -> std::result::Result<Vec<u8>, Error> {
-        self.ask(&Method::POST, address, CONTROL_TIMEOUT)
+    /// Has connections moved; gives the answer as it is.
+    pub fn move_away(&self, address: &str) -> std::result::Result<Vec<u8>, Error> {
+        self.ask(&Method::POST, address, MOVE_TIMEOUT)
     }
 
     /// Parses an answer; without what a terminal would take for more than text, since who answers may have

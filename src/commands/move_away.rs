@@ -24,7 +24,7 @@ pub fn move_away(args: &MoveArgs) -> Result {
     });
     let mut all = MoveReport::default();
     loop {
-        let answer = client.order(&address)?;
+        let answer = client.move_away(&address)?;
         if args.json {
             print(&answer)?;
         }

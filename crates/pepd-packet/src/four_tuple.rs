@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 /// The addresses and ports of a connection's two ends (RFC 9293, section 3.3.1), as its client
 /// has them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FourTuple {
     /// The end that opens the connection.
     pub client: SocketAddr,

@@ -36,6 +36,8 @@ pub struct TcpInfo {
     pub cwnd: u32,
     /// Largest segment that is sent, bytes.
     pub mss: u32,
+    /// Largest packet that the path is known to take (RFC 1191), bytes; 0 where none was sent yet.
+    pub path_mtu: u32,
     /// Segments in flight.
     pub unacked: u32,
     /// Segments held to be lost.
@@ -150,6 +152,7 @@ impl Fields<'_> {
             receive_rtt: self.micros32(92).filter(|rtt| !rtt.is_zero()),
             cwnd: self.u32(80)?,
             mss: self.u32(16)?,
+            path_mtu: self.u32(60)?,
             unacked: self.u32(24)?,
             lost: self.u32(32)?,
             timeouts: self.u8(2)?,

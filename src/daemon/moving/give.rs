@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use pepd_admin::wire::MoveReport;
-use pepd_move::machine::{Giver, GiverAction, GiverEvent, GiverOutcome, Members, Noted};
+use pepd_move::machine::{
+    FROZEN_TIME, Giver, GiverAction, GiverEvent, GiverOutcome, Members, Noted,
+};
 use pepd_move::wire::{Frame, Head, MOST_DATA, Reason, Refused};
 use pepd_packet::FourTuple;
 use pepd_relay::{Frozen, Stays};
@@ -14,6 +16,7 @@ use tokio::time::timeout_at;
 use super::order::{Destination, moved, stayed};
 use super::select::Candidate;
 use super::wire::{Ended, Wire, heard};
+use crate::ui::format;
 
 /// The time for which the kernel drops what belongs to a connection under way, if nobody says that it is to stop:
 /// longer than any move takes, the other box being asked what has become of it included.
@@ -79,6 +82,21 @@ impl<'a> Giving<'a> {
         }
     }
 
+    /// Ends it, as it has not been sent in time.
+    fn is_too_slow(&mut self, members: &Members) -> GiverEvent {
+        let frozen = self.frozen.values();
+        let bytes: usize = frozen.map(|it| it.snapshot().data()).sum();
+        let why = format!(
+            "the other box did not have it within {} s: with {} others {} were under way",
+            FROZEN_TIME.as_secs(),
+            members.len().saturating_sub(1),
+            format::bytes(bytes as u64)
+        );
+        self.why
+            .extend(members.iter().map(|&index| (index, why.clone())));
+        self.cut(&Ended::Late)
+    }
+
     fn cut(&mut self, why: &Ended) -> GiverEvent {
         tracing::debug!(neighbor = self.to.neighbor.name, %why, "a session about a move has ended");
         self.wire = None;
@@ -94,7 +112,7 @@ impl<'a> Giving<'a> {
                 let deadline = self.giver.deadline().unwrap_or_else(Instant::now);
                 let sent = timeout_at(deadline.into(), self.transfer(&members)).await;
                 // A session of which something was half sent is over.
-                Some(sent.unwrap_or_else(|_| self.cut(&Ended::Late)))
+                Some(sent.unwrap_or_else(|_| self.is_too_slow(&members)))
             }
             GiverAction::Note(Some(Noted::Given)) => {
                 self.frozen.values().for_each(Frozen::give);
@@ -102,18 +120,18 @@ impl<'a> Giving<'a> {
             }
             GiverAction::Note(_) => None,
             GiverAction::SwitchRoute(members) => {
-                let switched = ground.sets.send_on(self.to.place, &self.flows(&members));
+                let switched = ground.packets.send_on(self.to.place, &self.flows(&members));
                 if let Err(error) = &switched {
                     tracing::warn!(%error, "what belongs to connections that move is not sent on");
                 }
                 Some(GiverEvent::Switched(switched.is_ok()))
             }
             GiverAction::SwitchBack(members) => {
-                report(ground.sets.stay(&self.flows(&members)));
+                ground.packets.stay(&self.flows(&members));
                 None
             }
             GiverAction::Thaw(members) => {
-                report(ground.sets.thaw(&self.flows(&members)));
+                ground.packets.thaw(&self.flows(&members));
                 for member in &members {
                     drop(self.frozen.remove(member));
                 }
@@ -125,7 +143,7 @@ impl<'a> Giving<'a> {
                         tracing::warn!(%error, "a connection that has moved was not closed silently");
                     }
                 }
-                report(ground.sets.thaw(&self.flows(&members)));
+                ground.packets.thaw(&self.flows(&members));
                 None
             }
             GiverAction::Connect => {
@@ -153,8 +171,8 @@ impl<'a> Giving<'a> {
         let ground = self.to.ground;
         self.since = Some(Instant::now());
         let flows = self.flows(members);
-        if let Err(error) = ground.sets.freeze(&flows, FROZEN) {
-            report(ground.sets.thaw(&flows));
+        if let Err(error) = ground.packets.freeze(&flows, FROZEN) {
+            ground.packets.thaw(&flows);
             let refused = members.iter().map(|&index| {
                 self.why.insert(index, error.to_string());
                 let why = Reason::Unfit;
@@ -182,7 +200,7 @@ impl<'a> Giving<'a> {
             refused.push(Refused { index, why: why.0 });
         }
         let stay = refused.iter().map(|it| it.index).collect();
-        report(ground.sets.thaw(&self.flows(&stay)));
+        ground.packets.thaw(&self.flows(&stay));
         refused
     }
 
@@ -193,10 +211,13 @@ impl<'a> Giving<'a> {
         // Without connection tracking nothing is translated.
         let mut translations = self.to.ground.translations.borrow_mut();
         let is_translated = translations.as_mut().map(|it| it.has(&snapshot.flow));
+        let is_unknown = is_translated.as_ref().is_some_and(Result::is_err);
         if upstream.local != snapshot.flow.client {
             Some("its upstream leg has another port than its client")
         } else if is_translated.is_some_and(|it| it.unwrap_or(false)) {
             Some("this host translates its addresses, and the other one would not")
+        } else if is_unknown {
+            Some("the kernel does not say whether this host translates its addresses")
         } else if snapshot.data() > MOST_DATA {
             Some("it has more data under way than is moved")
         } else {
@@ -278,11 +299,5 @@ impl<'a> Giving<'a> {
             );
         }
         again
-    }
-}
-
-fn report(done: Result<(), pepd_net::GateError>) {
-    if let Err(error) = done {
-        tracing::warn!(%error, "the packets of connections that move");
     }
 }

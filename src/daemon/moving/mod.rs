@@ -11,6 +11,7 @@ mod figures;
 mod give;
 mod keys;
 mod order;
+mod packets;
 mod select;
 mod take;
 mod wire;
@@ -41,6 +42,7 @@ use tokio::task::LocalSet;
 pub use self::evacuation::Evacuation;
 pub use self::figures::MoveFigures;
 pub use self::keys::Keys;
+use self::packets::Packets;
 pub use self::take::SESSIONS;
 use crate::exit::{Failure, Result};
 
@@ -113,7 +115,7 @@ impl Moving {
         let neighbors = config.moves.neighbors.iter();
         let names = neighbors.map(|it| it.name.clone()).collect();
         let (moves, mover, observer) = (config.moves.clone(), relay.mover(), relay.observer());
-        let sets = pepd_net::Moving::open(moves.neighbors.len())?;
+        let packets = Packets::new(pepd_net::Moving::open(moves.neighbors.len())?);
         let (is_ending, figures) = (Arc::clone(&moving.is_ending), moving.figures.clone());
         let begin = move || {
             let ground = Ground {
@@ -122,7 +124,7 @@ impl Moving {
                 moves,
                 mover,
                 observer,
-                sets,
+                packets,
                 is_ending,
                 figures,
                 replays: RefCell::default(),
@@ -163,7 +165,7 @@ struct Ground {
     moves: Moves,
     mover: Mover,
     observer: Observer,
-    sets: pepd_net::Moving,
+    packets: Packets,
     is_ending: Arc<AtomicBool>,
     figures: MoveFigures,
     replays: RefCell<Replays>,
@@ -184,6 +186,8 @@ async fn run(ground: Rc<Ground>, mut inbox: UnboundedReceiver<(MoveOrder, Answer
     ground.figures.begin(neighbors.map(|it| it.name.as_str()));
     stay_here(&ground);
     let tasks = LocalSet::new();
+    let debtor = Rc::clone(&ground);
+    tasks.spawn_local(async move { debtor.packets.pay().await });
     if let Some(listen) = ground.moves.listen {
         tasks.spawn_local(take::listen(Rc::clone(&ground), listen));
     }
@@ -191,6 +195,10 @@ async fn run(ground: Rc<Ground>, mut inbox: UnboundedReceiver<(MoveOrder, Answer
         .run_until(async {
             // One after the other: two that are told the same would have each other's.
             while let Some((order, answer)) = inbox.recv().await {
+                // Whoever asked has gone before it was its turn, and has been told that nothing was done.
+                if answer.is_closed() {
+                    continue;
+                }
                 let done = order::carry_out(&ground, &order).await;
                 // Whoever asked may have gone.
                 let _ = answer.send(done);
@@ -208,9 +216,7 @@ fn stay_here(ground: &Ground) {
         server: flow.server,
     });
     let flows: Vec<_> = flows.collect();
-    if let Err(error) = ground.sets.stay(&flows) {
-        tracing::warn!(%error, "what belongs to connections that have not moved may be sent on");
-    }
+    ground.packets.stay(&flows);
 }
 
 /// A move's id in the words in which it is noted beside its connections.

@@ -13,6 +13,8 @@ use super::Ground;
 pub(super) struct Candidate {
     pub(super) id: u64,
     pub(super) flow: FourTuple,
+    /// The bytes that wait in this box, as of the last second: so much is to be sent at least.
+    pub(super) bytes: u64,
 }
 
 /// Gives the connections that an order is about, the oldest first.
@@ -26,6 +28,7 @@ pub(super) fn candidates(ground: &Ground, order: &MoveOrder) -> Vec<Candidate> {
             client: flow.client,
             server: flow.server,
         },
+        bytes: flow.up.queue.total() + flow.down.queue.total(),
     });
     candidates.collect()
 }

@@ -32,6 +32,9 @@ pub const SESSIONS: usize = 16;
 /// says nothing and is in the way of the neighbors for as long.
 const STRANGERS: usize = 4;
 
+/// How often it is tried to have the packets of connections come here.
+const TRIES: usize = 3;
+
 /// The pause before what could not be opened is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -57,6 +60,10 @@ pub(super) async fn listen(ground: Rc<Ground>, at: SocketAddr) {
                 let of = usize::from(!is_neighbor(&ground, from.ip()));
                 let Ok(session) = Arc::clone(&sessions[of]).try_acquire_owned() else {
                     ground.figures.refused();
+                    if let Some(held_back) = THROTTLE.admit(Instant::now()) {
+                        tracing::warn!(%from, held_back,
+                            "who would hand connections over was refused: too many others would, or say nothing");
+                    }
                     continue;
                 };
                 let ground = Rc::clone(&ground);
@@ -226,9 +233,7 @@ impl<'a> Taking<'a> {
                 let refused = self.restore(index, &connection);
                 Some(TakerEvent::Restored(index, refused))
             }
-            TakerAction::Activate(id, members) => {
-                Some(TakerEvent::Activated(self.activate(id, &members)))
-            }
+            TakerAction::Activate(id, members) => Some(self.activate(id, &members)),
             TakerAction::Discard => {
                 self.silent.clear();
                 self.thaw();
@@ -263,14 +268,12 @@ impl<'a> Taking<'a> {
             refused.push(Refused { index, why });
         }
         self.since = Instant::now();
-        match ground.sets.freeze(&welcome, FROZEN) {
-            Ok(()) => {
-                self.frozen = welcome;
-                refused
-            }
+        let frozen = ground.packets.freeze(&welcome, FROZEN);
+        self.frozen = welcome;
+        match frozen {
+            Ok(()) => refused,
             Err(error) => {
                 tracing::warn!(%error, "no connection is taken from another box");
-                self.frozen = welcome;
                 self.thaw();
                 let all = (0..).zip(flows);
                 let why = Reason::Kernel(0);
@@ -301,16 +304,18 @@ impl<'a> Taking<'a> {
         }
     }
 
-    /// Serves these; gives those that are lost.
-    fn activate(&mut self, id: MoveId, members: &Members) -> Vec<Refused> {
-        let sets = &self.ground.sets;
+    /// Serves these, if what belongs to them comes here; tells which are lost.
+    fn activate(&mut self, id: MoveId, members: &Members) -> TakerEvent {
         let flows = members
             .iter()
             .filter_map(|&index| self.flows.get(usize::from(index)));
         let flows: Vec<_> = flows.copied().collect();
-        if let Err(error) = sets.stay(&flows) {
-            tracing::warn!(%error, "what belongs to connections that have come back is sent on");
+        if let Err(error) = self.arrive(&flows) {
+            tracing::warn!(%error, "no connection is taken from another box");
+            return TakerEvent::Unready(Reason::Route);
         }
+        // And what others of them had dropped, which stay where they are.
+        self.frozen.retain(|flow| !flows.contains(flow));
         self.thaw();
         let now = Instant::now();
         let arrival = Arrival {
@@ -337,13 +342,23 @@ impl<'a> Taking<'a> {
                 }
             }
         }
-        lost
+        TakerEvent::Activated(lost)
+    }
+
+    /// Has what belongs to these come here. A kernel that is out of memory has some again soon, perhaps.
+    fn arrive(&self, flows: &[FourTuple]) -> Result<(), pepd_net::GateError> {
+        let mut done = self.ground.packets.arrive(flows);
+        for _ in 1..TRIES {
+            if done.is_ok() {
+                break;
+            }
+            done = self.ground.packets.arrive(flows);
+        }
+        done
     }
 
     fn thaw(&mut self) {
-        if let Err(error) = self.ground.sets.thaw(&std::mem::take(&mut self.frozen)) {
-            tracing::warn!(%error, "packets of connections that were to come are dropped for a while");
-        }
+        self.ground.packets.thaw(&std::mem::take(&mut self.frozen));
     }
 
     fn finish(mut self) {

@@ -32,6 +32,8 @@ pub enum TakerEvent {
     Restored(u16, Option<Reason>),
     /// Those that were to be activated are served, but for these.
     Activated(Vec<Refused>),
+    /// None of those that were to be activated is served, as what belongs to them cannot be had.
+    Unready(Reason),
     /// The session has ended.
     Cut,
     /// Somebody asks what has become of the move ([`Frame::Ask`]): see [`Taker::will_serve`].
@@ -49,7 +51,8 @@ pub enum TakerAction {
     Consider(Vec<FourTuple>),
     /// Put this connection into silent sockets, and tell what has come of it.
     Restore(u16, Box<SplitSnapshot>),
-    /// Serve these, each of which is noted where it outlives the process, and tell which are lost.
+    /// Serve these, each of which is noted where it outlives the process, and tell which are lost; or that none is
+    /// served ([`TakerEvent::Unready`]).
     Activate(MoveId, Members),
     /// Close all that is restored without a word.
     Discard,
@@ -80,7 +83,10 @@ enum State {
     Considering,
     Receiving(Box<Receiving>),
     Ready,
-    Activating,
+    /// Whether somebody has asked meanwhile, and has been promised that they will be served.
+    Activating {
+        promised: bool,
+    },
     Over(TakerOutcome),
 }
 
@@ -139,24 +145,30 @@ impl Taker {
     #[must_use]
     pub fn will_serve(&self) -> Members {
         match self.state {
-            State::Activating | State::Over(TakerOutcome::Serves) => self.members.clone(),
+            State::Activating { .. } | State::Over(TakerOutcome::Serves) => self.members.clone(),
             _ => Members::new(),
         }
     }
 
     /// Says what is to be done about an event.
     pub fn on(&mut self, event: TakerEvent, now: Instant) -> Actions {
-        use TakerEvent::{Activated, Asked, Considered, Cut, Received, Restored, Tick};
+        use TakerEvent::{Activated, Asked, Considered, Cut, Received, Restored, Tick, Unready};
         let is_late = self.deadline.is_some_and(|deadline| deadline <= now);
         match (&mut self.state, event) {
             (State::Over(_), _) => Vec::new(),
-            (State::Activating, Activated(lost)) => {
-                self.members
-                    .retain(|index| lost.iter().all(|it| it.index != *index));
-                self.over(TakerOutcome::Serves);
-                vec![TakerAction::Send(Frame::Activated(lost))]
+            (State::Activating { .. }, Activated(lost)) => self.activated(lost),
+            (State::Activating { promised: false }, Unready(why)) => self.never(why, true),
+            (State::Activating { promised: true }, Unready(why)) => {
+                let members = self.members.iter();
+                let lost = members.map(|&index| Refused { index, why });
+                let lost = lost.collect();
+                self.activated(lost)
             }
-            (State::Activating, _) => Vec::new(),
+            (State::Activating { promised }, Asked) => {
+                *promised = true;
+                Vec::new()
+            }
+            (State::Activating { .. }, _) => Vec::new(),
             (_, Received(Frame::Abort(why))) => self.never(why, false),
             (_, Cut | Asked) => self.never(Reason::Cancelled, false),
             (_, Tick) if is_late => self.never(Reason::Late, true),
@@ -173,13 +185,20 @@ impl Taker {
                 self.ready()
             }
             (State::Ready, Received(Frame::Activate)) => {
-                self.state = State::Activating;
+                self.state = State::Activating { promised: false };
                 self.deadline = None;
                 vec![TakerAction::Activate(self.id, self.members.clone())]
             }
             (_, Received(_)) => self.never(Reason::Confused, true),
-            (_, Considered(_) | Restored(..) | Activated(_)) => Vec::new(),
+            (_, Considered(_) | Restored(..) | Activated(_) | Unready(_)) => Vec::new(),
         }
+    }
+
+    fn activated(&mut self, lost: Vec<Refused>) -> Actions {
+        self.members
+            .retain(|index| lost.iter().all(|it| it.index != *index));
+        self.over(TakerOutcome::Serves);
+        vec![TakerAction::Send(Frame::Activated(lost))]
     }
 
     fn over(&mut self, outcome: TakerOutcome) {

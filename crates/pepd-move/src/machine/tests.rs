@@ -26,6 +26,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         1 => Just(TakerCrashes),
         5 => any::<u8>().prop_map(TakerCrashesBeginning),
         1 => Just(TakerDies),
+        5 => Just(TakerIsUnready),
         1 => Just(Cancelled),
     ]
 }

@@ -14,8 +14,7 @@ use crate::prefix::Family;
 ///
 /// It works on the table that [`install`](crate::install()) made, for a request that has
 /// [`neighbors`](crate::Request::neighbors). What is said here of a connection's packets is said of those of
-/// both directions. Each call is one transaction, whose time does not depend on how many connections it is
-/// about.
+/// both directions. Some hundred connections are one transaction, whose time does not depend on how many they are.
 #[derive(Debug)]
 pub struct Moving {
     sets: Sets,
@@ -42,8 +41,10 @@ impl Moving {
     ///
     /// [`GateError`]; ENOENT means that the table is gone, or has no neighbors.
     pub fn freeze(&self, flows: &[FourTuple], ttl: Duration) -> Result<(), GateError> {
-        let put = elements(flows, DynamicSet::Frozen);
-        self.sets.change_together(&put, &[], ttl)
+        self.some(flows, |flows| {
+            let put = elements(flows, DynamicSet::Frozen);
+            self.sets.change_together(&put, &[], ttl)
+        })
     }
 
     /// Has them be dropped no longer. It is no error if they are not, or if there is no table.
@@ -52,8 +53,10 @@ impl Moving {
     ///
     /// [`GateError`].
     pub fn thaw(&self, flows: &[FourTuple]) -> Result<(), GateError> {
-        let take = elements(flows, DynamicSet::Frozen);
-        Self::without_a_table(self.sets.change_together(&[], &take, BRIEF))
+        self.some(flows, |flows| {
+            let take = elements(flows, DynamicSet::Frozen);
+            Self::without_a_table(self.sets.change_together(&[], &take, BRIEF))
+        })
     }
 
     /// Has what comes for these connections be sent on to a neighbor, by its place in the request, and to no
@@ -64,8 +67,10 @@ impl Moving {
     /// As [`Moving::freeze`].
     pub fn send_on(&self, neighbor: usize, flows: &[FourTuple]) -> Result<(), GateError> {
         let ttl = Duration::from_secs(MOVED_SECONDS);
-        let put = moved(neighbor, flows);
-        self.sets.change_together(&put, &self.elsewhere(flows), ttl)
+        self.some(flows, |flows| {
+            let put = moved(neighbor, flows);
+            self.sets.change_together(&put, &self.elsewhere(flows), ttl)
+        })
     }
 
     /// Has what comes for these connections be sent on no longer. It is no error if it is not.
@@ -74,10 +79,36 @@ impl Moving {
     ///
     /// [`GateError`].
     pub fn stay(&self, flows: &[FourTuple]) -> Result<(), GateError> {
-        let taken = self
-            .sets
-            .change_together(&[], &self.elsewhere(flows), BRIEF);
-        Self::without_a_table(taken)
+        self.some(flows, |flows| {
+            let taken = self
+                .sets
+                .change_together(&[], &self.elsewhere(flows), BRIEF);
+            Self::without_a_table(taken)
+        })
+    }
+
+    /// Has what comes for these connections, which are here, neither be dropped nor sent on.
+    ///
+    /// # Errors
+    ///
+    /// [`GateError`].
+    pub fn arrive(&self, flows: &[FourTuple]) -> Result<(), GateError> {
+        self.some(flows, |flows| {
+            let frozen = elements(flows, DynamicSet::Frozen);
+            let take = [frozen, self.elsewhere(flows)].concat();
+            Self::without_a_table(self.sets.change_together(&[], &take, BRIEF))
+        })
+    }
+
+    /// Does something for so many connections at a time that the socket has room for the request (net.core.wmem_default):
+    /// a connection takes some 300 bytes for each set that it may be in.
+    fn some(
+        &self,
+        flows: &[FourTuple],
+        mut change: impl FnMut(&[FourTuple]) -> Result<(), GateError>,
+    ) -> Result<(), GateError> {
+        let at_once = 512 / (self.neighbors + 1);
+        flows.chunks(at_once.max(1)).try_for_each(&mut change)
     }
 
     fn elsewhere(&self, flows: &[FourTuple]) -> Elements {

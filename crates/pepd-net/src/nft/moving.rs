@@ -40,6 +40,11 @@ pub(super) fn moving_chains(ruleset: &mut Ruleset, plan: &Plan) {
         for (neighbor, mark) in plan.neighbor_marks().enumerate() {
             let (set, key) = (moved(family, neighbor), key(family));
             let mark = set_bits(plan, mark);
+            // Its client has begun again with this port, perhaps; who sends nothing else keeps nothing remembered.
+            incoming.push(format!(
+                "tcp flags & (fin | syn | rst | ack) == syn {key} @{set} counter name {} {mark} accept",
+                SENT_ON.0
+            ));
             incoming.push(format!(
                 "{key} @{set} update @{set} {{ {key} timeout {MOVED_SECONDS}s }} counter name {} {mark} accept",
                 SENT_ON.0

@@ -186,6 +186,23 @@ fn traffic_class(fd: BorrowedFd<'_>, socket: &SockRef<'_>) -> Result<u8, TakeErr
     Ok(u8::try_from(class).unwrap_or_default() & !ECN)
 }
 
+/// Returns the largest segment that the peer takes, and the path: the host that goes on with the connection does not
+/// hear what routers have said of that here.
+fn mss(fd: BorrowedFd<'_>, info: &TcpInfo) -> Result<u16, TakeError> {
+    // The least headers of IP and TCP.
+    let headers = match SockRef::from(&fd).domain().map_err(call("SO_DOMAIN"))? {
+        Domain::IPV4 => 20 + 20,
+        _ => 40 + 20,
+    };
+    // In repair mode this is what the peer takes.
+    let peers = sockopt::max_segment(fd)?.cast_unsigned();
+    let fits = match info.path_mtu {
+        0 => peers,
+        path_mtu => peers.min(path_mtu.saturating_sub(headers)),
+    };
+    Ok(u16::try_from(fits).unwrap_or(u16::MAX))
+}
+
 fn agreed(fd: BorrowedFd<'_>) -> Result<Agreed, TakeError> {
     let info = info(fd)?;
     let timestamp = match info.timestamps {
@@ -193,8 +210,7 @@ fn agreed(fd: BorrowedFd<'_>) -> Result<Agreed, TakeError> {
         false => None,
     };
     Ok(Agreed {
-        // In repair mode it is what the peer takes, and not what the path does.
-        mss: u16::try_from(sockopt::max_segment(fd)?).unwrap_or(u16::MAX),
+        mss: mss(fd, &info)?,
         send_scale: info.send_scale,
         receive_scale: info.receive_scale,
         sack: info.sack,

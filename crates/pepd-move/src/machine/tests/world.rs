@@ -8,7 +8,7 @@ use pepd_packet::FourTuple;
 use crate::examples;
 use crate::machine::{
     Given, Giver, GiverAction, GiverEvent, GiverOutcome, Members, Noted, Taker, TakerAction,
-    TakerEvent,
+    TakerEvent, TakerOutcome,
 };
 use crate::wire::{Frame, Head, MoveId, Offer, Reason, Refused};
 
@@ -34,6 +34,8 @@ pub enum Happening {
     TakerCrashesBeginning(u8),
     /// The box dies, for good.
     TakerDies,
+    /// It cannot have what belongs to those that it is to serve next.
+    TakerIsUnready,
     Cancelled,
 }
 
@@ -170,6 +172,7 @@ impl World {
                 self.taker_crashes();
                 self.taker_is_dead = true;
             }
+            TakerIsUnready => self.taker_is_unready(),
             Cancelled => self.tell_giver(GiverEvent::Cancelled),
         }
     }
@@ -362,6 +365,20 @@ impl World {
                 self.tell_taker(TakerEvent::Activated(lost));
             }
             Some(TakerAction::Discard) => self.restored.clear(),
+        }
+    }
+
+    fn taker_is_unready(&mut self) {
+        let next = self
+            .taker_to_do
+            .pop_front_if(|it| matches!(it, TakerAction::Activate(..)));
+        if let Some(TakerAction::Activate(_, members)) = next {
+            self.tell_taker(TakerEvent::Unready(Reason::Route));
+            // It has said that it will.
+            if self.taker.as_ref().and_then(Taker::outcome) == Some(TakerOutcome::Serves) {
+                self.lost.extend(members);
+                self.restored.clear();
+            }
         }
     }
 
