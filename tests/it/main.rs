@@ -11,6 +11,7 @@
     reason = "this is how a test fails"
 )]
 
+mod faults;
 mod harness;
 
 mod admin;

@@ -320,20 +320,22 @@ fn order(world: &World, seen: &mut Seen, file: &Path) -> Result<()> {
 fn moves(seen: &mut Seen) -> Result<()> {
     let ground = Ground::open(Family::V4, ["", "[limits]\nconnections = 1\n"])?;
     let _pairs = [ground.pair()?, ground.pair()?];
-    let mut ask = |method, path, address: &str| {
-        let (status, body) = curl(&ground.socket(0), method, address)?;
+    let mut ask = |at, method, path, address: &str| {
+        let (status, body) = curl(&ground.socket(at), method, address)?;
         let answer: Value = serde_json::from_str(&body).with_context(|| body.clone())?;
         seen.check(method, path, &status, &answer)?;
         Ok::<_, anyhow::Error>(answer)
     };
-    let refused = ask("POST", "/v1/move", "/v1/move?to=three")?;
+    let refused = ask(0, "POST", "/v1/move", "/v1/move?to=three")?;
     ensure!(refused["error"]["what"].is_string(), "{refused}");
-    let moved = ask("POST", "/v1/move", "/v1/move?to=two")?;
+    let moved = ask(0, "POST", "/v1/move", "/v1/move?to=two")?;
     ensure!(
         moved["moved"][0]["pause"].is_number() && moved["stayed"][0]["why"].is_string(),
         "{moved}"
     );
-    ask("GET", "/v1/status", "/v1/status").map(drop)
+    let came = ask(1, "GET", "/v1/flows", "/v1/flows")?;
+    ensure!(came["flows"][0]["came"]["from"] == "one", "{came}");
+    ask(0, "GET", "/v1/status", "/v1/status").map(drop)
 }
 
 /// Asks for what is refused.

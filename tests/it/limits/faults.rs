@@ -1,20 +1,21 @@
 //! Calls of the workers that fail because the kernel lacks memory for a moment: no byte is lost by
 //! it, no connection, and no held SYN stays behind.
 
-use std::fs;
 use std::io::Read;
 use std::net::TcpStream;
-use std::process::Command;
 use std::thread;
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
-use nix::unistd::Pid;
 use pepd_testbed::traffic::{Pair, accept, connect};
-use pepd_testbed::{Family, Pepd, Process, Stage, Via, World, require, wait_until};
+use pepd_testbed::{Family, Pepd, Stage, Via, World, require, wait_until};
 use rstest::rstest;
 
+use crate::faults::Faults;
 use crate::harness::{LIMIT, PEPD};
+
+/// The threads that carry connections.
+const WORKERS: &str = "worker-";
 
 /// Both directions at once and both ends, whichever of the calls fail.
 #[rstest]
@@ -32,7 +33,7 @@ fn without_memory_for_splice_every_byte_arrives(
     require!(root, program("strace"));
     let mut stage = Stage::open(Via::Early, PEPD)?;
     let pairs = [(); 2].map(|()| stage.world.probe(family));
-    let faults = Faults::inject(stage.pepd()?.daemon()?, faults)?;
+    let faults = Faults::inject(stage.pepd()?.daemon()?, WORKERS, faults)?;
     for pair in pairs {
         let (pair, split) = pair?;
         ensure!(split, "not split");
@@ -66,7 +67,7 @@ fn a_verdict_that_fails_is_given_again(
     const CLIENTS: usize = 40;
     let mut stage = Stage::open(Via::Pepd, PEPD)?;
     stage.world.pair(family)?;
-    let faults = Faults::inject(stage.pepd()?.daemon()?, &[fault])?;
+    let faults = Faults::inject(stage.pepd()?.daemon()?, WORKERS, &[fault])?;
     let world = &stage.world;
     let listener = world.listen(family)?;
     let to = listener.local_addr()?;
@@ -106,7 +107,7 @@ fn at_the_end_a_verdict_that_is_due_splits_nothing(
     let world = World::standard()?;
     let pepd = Pepd::start(PEPD, world.hb(), &World::config())?;
     ensure!(world.probe(family)?.1);
-    let faults = Faults::inject(pepd.daemon()?, &["sendto:error=ENOBUFS"])?;
+    let faults = Faults::inject(pepd.daemon()?, WORKERS, &["sendto:error=ENOBUFS"])?;
     let listener = world.listen(family)?;
     let to = listener.local_addr()?;
     thread::scope(|scope| -> Result<()> {
@@ -133,48 +134,6 @@ fn at_the_end_a_verdict_that_is_due_splits_nothing(
         }
     })?;
     faults.ended()
-}
-
-/// A strace that makes calls of the daemon's workers fail.
-struct Faults {
-    strace: Process,
-}
-
-impl Faults {
-    /// Attaches it. Each of `faults` is as `strace --inject` has it, and counted by thread.
-    fn inject(daemon: Pid, faults: &[&str]) -> Result<Self> {
-        let mut command = Command::new("strace");
-        let mut workers = 0;
-        for task in fs::read_dir(format!("/proc/{daemon}/task"))? {
-            let task = task?;
-            if fs::read_to_string(task.path().join("comm"))?.starts_with("worker-") {
-                command.arg("-p").arg(task.file_name());
-                workers += 1;
-            }
-        }
-        for fault in faults {
-            command.arg(format!("--inject={fault}"));
-        }
-        let strace = Process::spawn(&mut command)?;
-        wait_until(LIMIT, "strace has attached to every worker", || {
-            strace.log().matches(" attached").count() >= workers
-        })?;
-        Ok(Self { strace })
-    }
-
-    /// Detaches it; at least one call must have failed.
-    fn end(self) -> Result<()> {
-        self.strace.signal(Signal::SIGTERM)?;
-        self.ended()
-    }
-
-    /// Waits for its end, which is the daemon's; at least one call must have failed.
-    fn ended(mut self) -> Result<()> {
-        self.strace.wait(LIMIT)?;
-        let log = self.strace.log();
-        ensure!(log.contains("(INJECTED)"), "no call has failed: {log}");
-        Ok(())
-    }
 }
 
 /// Returns how many packets the kernel holds in the helper box's queues (the third column of
