@@ -82,6 +82,13 @@ fn describe(config: &Config) -> String {
     if !config.peers.is_empty() {
         text = format!("{text}\n{}", table::text(&peers(config)));
     }
+    if !config.moves.neighbors.is_empty() {
+        text = format!("{text}\n{}", table::text(&neighbors(config)));
+        text += &match config.moves.listen {
+            Some(listen) => format!("connections of theirs are taken at {listen}\n"),
+            None => "connections of theirs are not taken: [move] has no listen\n".to_owned(),
+        };
+    }
     let unused: Vec<_> = unused_legs(config).collect();
     if !unused.is_empty() {
         text += &format!("\nno campus has the leg {}\n", unused.join(", "));
@@ -277,6 +284,24 @@ fn buffer(buffer: Option<Buffer>) -> String {
         Buffer::Size(size) => size.to_string(),
         Buffer::Auto => Buffer::AUTO.to_owned(),
     }))
+}
+
+fn neighbors(config: &Config) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(NOTHING)
+        .set_header(["NEIGHBOR", "ADDRESS", "VIA", "KEY"]);
+    for neighbor in &config.moves.neighbors {
+        let v4 = neighbor.v4.map(|it| it.to_string());
+        let via = v4.into_iter().chain(neighbor.v6.map(|it| it.to_string()));
+        table.add_row([
+            neighbor.name.clone(),
+            neighbor.address.to_string(),
+            via.collect::<Vec<_>>().join(", "),
+            neighbor.key.display().to_string(),
+        ]);
+    }
+    table
 }
 
 fn peers(config: &Config) -> Table {

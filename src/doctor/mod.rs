@@ -18,6 +18,7 @@ mod interfaces;
 mod links;
 mod memory;
 mod modules;
+mod neighbors;
 mod pacing;
 mod render;
 mod source_validation;
@@ -39,6 +40,7 @@ use self::descriptors::Limit;
 use self::finding::{Finding, Level, worst};
 use self::links::Links;
 use self::modules::Modules;
+use self::neighbors::Neighbors;
 use self::sysctl::Sysctls;
 use crate::cli::Doctor;
 use crate::config_file;
@@ -72,6 +74,7 @@ struct Facts {
     modules: Modules,
     own_control: OwnControl,
     links: Links,
+    neighbors: Neighbors,
     clock: Clock,
     privileges: Privileges,
     confinement: Confinement,
@@ -88,6 +91,7 @@ impl Facts {
             modules: Modules::gather(),
             own_control: OwnControl::gather(config),
             links: Links::gather(config).await,
+            neighbors: Neighbors::gather(config).await,
             clock: Clock::gather(),
             limit: Limit::gather(privileges.unbounded_pipes),
             memory: memory::gather(),
@@ -120,6 +124,7 @@ impl Facts {
         findings.extend(pacing::judge(links, modules, config));
         findings.extend(tcp::judge(sysctls, config));
         findings.extend(interfaces::judge(links, config));
+        findings.extend(neighbors::judge(&self.neighbors, sysctls, config));
         findings.extend(conntrack::judge(sysctls, config));
         findings.extend(descriptors::judge(self.limit, sysctls, config));
         findings.extend(clock::judge(&self.clock));

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pepd_config::Config;
+use pepd_config::{Config, Neighbor};
 use pepd_move::session::{Key, Name};
 
 use crate::exit::{Failure, Result};
@@ -34,24 +34,23 @@ impl Keys {
         if config.moves.neighbors.is_empty() {
             return Ok(None);
         }
-        let mut keys = BTreeMap::new();
-        for neighbor in &config.moves.neighbors {
-            let wrong = |why: String| {
+        let keys = config.moves.neighbors.iter().map(|neighbor| {
+            with(neighbor).map_err(|why| {
                 let path = neighbor.key.display();
                 Failure::configuration(format!("[[neighbor]] {}: key {path}: {why}", neighbor.name))
-            };
-            let name = Name::new(&neighbor.name);
-            let name = name.ok_or_else(|| wrong("its name is none".to_owned()))?;
-            let path = neighbor.key.clone();
-            let text = time_limit::run(LIMIT, move || read(&path));
-            let text = text
-                .map_err(|late| wrong(late.to_string()))?
-                .map_err(&wrong)?;
-            let key = Key::parse(&text).map_err(|error| wrong(error.to_string()))?;
-            keys.insert(name, key);
-        }
-        Ok(Some(Self(Arc::new(keys))))
+            })
+        });
+        Ok(Some(Self(Arc::new(keys.collect::<Result<_>>()?))))
     }
+}
+
+/// Reads the key with a neighbor, or says what is wrong with it.
+pub fn with(neighbor: &Neighbor) -> std::result::Result<(Name, Key), String> {
+    let name = Name::new(&neighbor.name).ok_or("its name is none")?;
+    let path = neighbor.key.clone();
+    let text = time_limit::run(LIMIT, move || read(&path)).map_err(|late| late.to_string())??;
+    let key = Key::parse(&text).map_err(|error| error.to_string())?;
+    Ok((name, key))
 }
 
 fn read(path: &Path) -> std::result::Result<String, String> {

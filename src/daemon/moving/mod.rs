@@ -9,7 +9,7 @@
 mod evacuation;
 mod figures;
 mod give;
-mod keys;
+pub mod keys;
 mod order;
 mod packets;
 mod select;

@@ -119,9 +119,9 @@ async fn on_link(address: Option<impl Into<IpAddr>>) -> Result<(), String> {
     let address: IpAddr = address
         .map(Into::into)
         .ok_or("the [[neighbor]] has no address of its family: add one to `via`")?;
-    match pepd_net::is_on_link(address).await {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(format!(
+    match pepd_net::link_to(address).await {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => Err(format!(
             "{address} is on no network of this host's, so that nothing can be sent on to it"
         )),
         Err(error) => Err(format!("{address} is not reached: {error}")),

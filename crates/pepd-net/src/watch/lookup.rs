@@ -128,12 +128,13 @@ impl Routing {
     }
 }
 
-/// Returns whether an address is one of a network of this host's: a packet for it goes there, and not to a router.
+/// Returns the index of the interface to the network of this host's that an address is on: a packet for it goes there,
+/// and not to a router. None where it goes to a router, or is this host's own.
 ///
 /// # Errors
 ///
 /// Where the kernel is not to be asked, or has no way there.
-pub async fn is_on_link(address: IpAddr) -> std::io::Result<bool> {
+pub async fn link_to(address: IpAddr) -> std::io::Result<Option<u32>> {
     let routing = Routing::open().map_err(|error| error.source)?;
     let asked = Question {
         from: None,
@@ -144,7 +145,8 @@ pub async fn is_on_link(address: IpAddr) -> std::io::Result<bool> {
     let mut attributes = route.attributes.iter();
     let by_router =
         attributes.any(|it| matches!(it, RouteAttribute::Gateway(_) | RouteAttribute::Via(_)));
-    Ok(route.header.kind == RouteType::Unicast && !by_router)
+    let is_on_link = route.header.kind == RouteType::Unicast && !by_router;
+    Ok(device(&route).filter(|_| is_on_link))
 }
 
 fn device(route: &RouteMessage) -> Option<u32> {

@@ -97,6 +97,49 @@ fn strangers_that_say_nothing_do_not_keep_a_neighbor_out() -> Result<()> {
     pair.exchange(1000)
 }
 
+/// `pepd doctor` and `pepd check` before anything moves.
+#[test]
+fn what_is_wrong_with_a_neighbor_is_found_before() -> Result<()> {
+    require!(root, program("nft"));
+    let mut ground = Ground::open(Family::V4, ["", ""])?;
+    let file = tempfile::NamedTempFile::new()?;
+    std::fs::write(&file, ground.config(0))?;
+    let path = file.path().display().to_string();
+    let pepd = crate::harness::PEPD;
+    let levels = |ground: &Ground| {
+        // It may find more, and tells by its status.
+        let said = ground
+            .node("one")
+            .sh(&format!("{pepd} doctor -c {path} --json || true"))?;
+        let report: Value = serde_json::from_str(&said)?;
+        let found = report["findings"]
+            .as_array()
+            .with_context(|| said.clone())?;
+        let found = found.iter().filter(|it| it["subject"] == "two");
+        let text = |it: &Value, key: &str| it[key].as_str().unwrap_or_default().to_owned();
+        Ok::<_, anyhow::Error>(
+            found
+                .map(|it| [text(it, "id"), text(it, "level")])
+                .collect::<Vec<_>>(),
+        )
+    };
+    let all_well = levels(&ground)?;
+    ensure!(all_well == [["neighbor", "ok"]], "{all_well:?}");
+    ground
+        .node("one")
+        .sh("for f in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 1 > $f; done")?;
+    ground.daemons[1].take().context("a daemon")?.stop()?;
+    let found = levels(&ground)?;
+    let expected = [["neighbor.way", "slow"], ["neighbor.answer", "note"]];
+    ensure!(found == expected, "{found:?}");
+    let said = ground.node("one").sh(&format!("{pepd} check -c {path}"))?;
+    ensure!(
+        said.contains("connections of theirs are taken at 10.9.0.2:7310"),
+        "{said}"
+    );
+    Ok(())
+}
+
 #[test]
 fn what_cannot_move_stays_and_is_named() -> Result<()> {
     require!(root, program("nft"));
