@@ -15,7 +15,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use pepd_testbed::traffic::Pair;
 use pepd_testbed::{Deadline, Family, Finished, Link, Netns, Pepd, Topology, run};
-use serde_json::Value;
+use serde_json::{Deserializer, Value};
 use tempfile::TempDir;
 
 use crate::harness::{LIMIT, PEPD};
@@ -212,20 +212,25 @@ impl Ground {
         self.tells(from, &all)
     }
 
-    /// The same until all have moved: one that mends a loss stays for then.
-    pub fn all_move(&self, from: usize, count: usize) -> Result<()> {
+    /// The same until all have moved: one that mends a loss stays for then. Gives for how long each stood still, in
+    /// seconds.
+    pub fn all_move(&self, from: usize, count: usize) -> Result<Vec<f64>> {
         let deadline = Deadline::after(LIMIT);
-        let mut moved = 0;
+        let mut pauses = Vec::new();
         loop {
             let said = self.moves(from, &["--json"])?;
-            let report: Value =
-                serde_json::from_str(&said.stdout).with_context(|| format!("{said:?}"))?;
-            let lost = report["lost"].as_array().context("lost")?;
-            ensure!(lost.is_empty(), "{said:?}");
-            moved += report["moved"].as_array().context("moved")?.len();
-            if moved == count {
-                return Ok(());
+            // An answer for each some hundred.
+            for report in Deserializer::from_str(&said.stdout).into_iter::<Value>() {
+                let report = report.with_context(|| format!("{said:?}"))?;
+                let lost = report["lost"].as_array().context("lost")?;
+                ensure!(lost.is_empty(), "{said:?}");
+                let moved = report["moved"].as_array().context("moved")?.iter();
+                pauses.extend(moved.filter_map(|it| it["pause"].as_f64()));
             }
+            if pauses.len() == count {
+                return Ok(pauses);
+            }
+            let moved = pauses.len();
             ensure!(
                 moved < count && !deadline.passed(),
                 "{moved} of {count}: {said:?}"

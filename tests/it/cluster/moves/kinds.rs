@@ -30,7 +30,12 @@ fn send_until(stream: &TcpStream, pattern: &Pattern, over: &AtomicBool) -> Resul
 }
 
 /// Carries one way until it is over: all bytes arrive, and the FIN after them.
-fn one_way(from: &TcpStream, to: &TcpStream, seed: u64, over: &AtomicBool) -> Result<()> {
+pub(super) fn one_way(
+    from: &TcpStream,
+    to: &TcpStream,
+    seed: u64,
+    over: &AtomicBool,
+) -> Result<()> {
     let pattern = Pattern::new(seed);
     thread::scope(|scope| {
         let sent = scope.spawn(|| send_until(from, &pattern, over));
@@ -41,7 +46,7 @@ fn one_way(from: &TcpStream, to: &TcpStream, seed: u64, over: &AtomicBool) -> Re
     })
 }
 
-fn both_ways(pair: &Pair, over: &AtomicBool) -> Result<()> {
+pub(super) fn both_ways(pair: &Pair, over: &AtomicBool) -> Result<()> {
     thread::scope(|scope| {
         let up = scope.spawn(|| one_way(&pair.client, &pair.server, 11, over));
         one_way(&pair.server, &pair.client, 12, over).context("down")?;
@@ -50,7 +55,7 @@ fn both_ways(pair: &Pair, over: &AtomicBool) -> Result<()> {
 }
 
 /// Sends a byte there and back again until it is over.
-fn ping_pong(pair: &Pair, over: &AtomicBool) -> Result<()> {
+pub(super) fn ping_pong(pair: &Pair, over: &AtomicBool) -> Result<()> {
     let mut count = 0_u8;
     while !over.load(Relaxed) {
         for (from, to) in [(&pair.client, &pair.server), (&pair.server, &pair.client)] {
@@ -66,7 +71,7 @@ fn ping_pong(pair: &Pair, over: &AtomicBool) -> Result<()> {
 }
 
 /// Sends a FIN, and waits until it is there.
-fn close_half(from: &TcpStream, to: &TcpStream) -> Result<()> {
+pub(super) fn close_half(from: &TcpStream, to: &TcpStream) -> Result<()> {
     from.shutdown(Shutdown::Write)?;
     ensure!(read(to, &mut [0])? == 0, "no FIN");
     Ok(())

@@ -1,5 +1,6 @@
 //! `pepd move`: live connections go from one box to another, while both their ends read and write as ever.
 
+mod crowd;
 mod drains;
 mod faults;
 pub mod ground;

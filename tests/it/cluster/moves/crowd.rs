@@ -1,0 +1,89 @@
+//! Many connections move to and fro together. `PEPD_CROWD=1000x20 cargo test --test it a_crowd -- --nocapture` has so
+//! many move so often, and says for how long they stood still.
+
+use std::env;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+
+use anyhow::{Context as _, Result, ensure};
+use pepd_testbed::traffic::Pair;
+use pepd_testbed::{Family, require};
+
+use super::ground::Ground;
+use super::kinds::{both_ways, close_half, one_way, ping_pong};
+use crate::harness::many_descriptors;
+
+/// How many there are, and how often they move, unless the environment says it.
+const SIZE: &str = "150x4";
+
+/// The variable that does.
+const VARIABLE: &str = "PEPD_CROWD";
+
+/// Those of each kind that carries something all the time.
+const BUSY: usize = 8;
+
+/// Carries something all the time; whether it is over is looked at now and then.
+type Carry = fn(&Pair, &AtomicBool) -> Result<()>;
+
+fn size() -> Result<[usize; 2]> {
+    let size = env::var(VARIABLE).unwrap_or_else(|_| SIZE.to_owned());
+    let (count, moves) = size.split_once('x').context("such as 1000x20")?;
+    let [count, moves] = [count.parse()?, moves.parse()?];
+    ensure!(count > 5 * BUSY, "more than {}", 5 * BUSY);
+    Ok([count, moves])
+}
+
+#[test]
+fn a_crowd_moves_to_and_fro() -> Result<()> {
+    require!(root, program("nft"));
+    let _turn = many_descriptors()?;
+    let [count, moves] = size()?;
+    let ground = Ground::open(Family::V4, ["", ""])?;
+    let pairs: Vec<_> = (0..count).map(|_| ground.pair()).collect::<Result<_>>()?;
+    let carry: [Carry; 4] = [
+        both_ways,
+        ping_pong,
+        |pair, over| one_way(&pair.server, &pair.client, 21, over),
+        |pair, over| one_way(&pair.client, &pair.server, 22, over),
+    ];
+    let (busy, idle) = pairs.split_at(carry.len() * BUSY);
+    for (at, pair) in busy.iter().enumerate() {
+        match at / BUSY {
+            2 => close_half(&pair.client, &pair.server)?,
+            3 => close_half(&pair.server, &pair.client)?,
+            _ => {}
+        }
+    }
+    let over = AtomicBool::new(false);
+    let mut pauses = thread::scope(|scope| {
+        let (over, carry) = (&over, &carry);
+        let busy = busy.iter().enumerate();
+        let busy: Vec<_> = busy
+            .map(|(at, pair)| scope.spawn(move || carry[at / BUSY](pair, over)))
+            .collect();
+        let pauses = (0..moves).map(|turn| {
+            let pauses = ground.all_move(turn % 2, count);
+            let pauses = pauses.with_context(|| format!("move {turn}\n{}", ground.logs()))?;
+            idle.iter().try_for_each(|pair| pair.exchange(256))?;
+            Ok(pauses)
+        });
+        let pauses = pauses.collect::<Result<Vec<_>>>();
+        over.store(true, Relaxed);
+        for (at, pair) in busy.into_iter().enumerate() {
+            pair.join()
+                .unwrap()
+                .with_context(|| format!("number {at}"))?;
+        }
+        pauses
+    })?
+    .concat();
+    pauses.sort_by(f64::total_cmp);
+    let quantile = |percent: usize| pauses[(pauses.len() - 1) * percent / 100] * 1e3;
+    println!(
+        "{count} connections, {moves} moves of all: they stood still for {:.0} ms (half), {:.0} ms (99 %), {:.0} ms (longest)",
+        quantile(50),
+        quantile(99),
+        quantile(100)
+    );
+    ground.no_resets()
+}
