@@ -1,6 +1,6 @@
 //! `pepd reload`, `pepd drain` and `pepd link`: what a running daemon is told.
 
-use pepd_admin::wire::{Done, DrainQuery, LinkReport, Status};
+use pepd_admin::wire::{Done, DrainQuery, LinkReport, MoveQuery, MoveReport, Status};
 
 use crate::cli::{DrainArgs, LinkArgs, Target};
 use crate::clock::unix_time;
@@ -25,8 +25,31 @@ pub fn drain(args: &DrainArgs) -> Result {
     let address = endpoint::drain(&DrainQuery {
         to: args.to.clone(),
     });
-    let done = Client::new(&args.target)?.post(&address)?;
+    let client = Client::new(&args.target)?;
+    if let Some(to) = &args.to {
+        ask_first(&client, to)?;
+    }
+    let done = client.post(&address)?;
     print(drained(&done).as_bytes())
+}
+
+/// Looks whether the other box would take any: a drain is not taken back.
+fn ask_first(client: &Client, to: &str) -> Result {
+    let address = endpoint::move_away(&MoveQuery {
+        to: to.to_owned(),
+        campus: None,
+        source: None,
+        flows: None,
+        dry_run: true,
+    });
+    let report: MoveReport = client.parse(&client.move_away(&address)?)?;
+    match report.stayed.first().filter(|_| report.moved.is_empty()) {
+        Some(stays) => Err(Failure::unavailable(format!(
+            "{to} would take none of them: {}; the daemon goes on (`pepd drain` alone asks nobody)",
+            stays.why
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Says what the end waits for, and how to have it at once.

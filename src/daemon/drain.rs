@@ -25,6 +25,9 @@ const LAST_HANDSHAKES: Duration = Duration::from_millis(500);
 /// come to that box by itself.
 const QUIET: Duration = Duration::from_secs(10);
 
+/// The time after which it is at an end all the same.
+const QUIET_LIMIT: Duration = Duration::from_hours(1);
+
 /// The interval at which that is looked at, and the time that a look may take.
 const QUIET_INTERVAL: Duration = Duration::from_secs(1);
 const LOOK_LIMIT: Duration = Duration::from_secs(10);
@@ -52,29 +55,15 @@ impl Daemon {
         let left = drain.saturating_sub(self.board.asked_to_end_for());
         tracing::info!(live, ?left, "ending: new connections are routed");
         let deadline = Instant::now() + left;
-        let mut status = ticks::interval(STATUS_INTERVAL);
-        let mut poll = ticks::interval(POLL_INTERVAL);
         let handshakes = Instant::now() + LAST_HANDSHAKES.min(left);
         let mut evacuation = None;
-        let is_over = loop {
-            let now = Instant::now();
-            // It may be asked for at any time.
-            evacuation = evacuation.or_else(|| self.evacuation());
-            if let Some(evacuation) = &mut evacuation {
-                evacuation.go_on(now);
+        loop {
+            let is_over = self
+                .await_none_left(deadline, handshakes, &mut evacuation)
+                .await;
+            if is_over || !self.is_sending_on(deadline, evacuation.is_some()).await {
+                break;
             }
-            let live = self.keeper.relay.admission().live();
-            if now >= deadline || (live == 0 && now >= handshakes) {
-                break now >= deadline;
-            }
-            tokio::select! {
-                _ = status.tick() => self.keeper.go_on_ending(),
-                _ = poll.tick() => {}
-                () = self.requests.next_while_draining() => break true,
-            }
-        };
-        if evacuation.is_some() && !is_over {
-            self.await_quiet(deadline).await;
         }
         let cut = self.keeper.relay.admission().live();
         let GateKeeper {
@@ -90,6 +79,40 @@ impl Daemon {
         removed
     }
 
+    /// Waits until no connection is left, or the time is over, or it is asked again: tells whether one of these is so.
+    async fn await_none_left(
+        &mut self,
+        deadline: Instant,
+        handshakes: Instant,
+        evacuation: &mut Option<Evacuation>,
+    ) -> bool {
+        let mut status = ticks::interval(STATUS_INTERVAL);
+        let mut poll = ticks::interval(POLL_INTERVAL);
+        loop {
+            let now = Instant::now();
+            // It may be asked for at any time.
+            if evacuation.is_none() {
+                *evacuation = self.evacuation();
+            }
+            if let Some(evacuation) = evacuation {
+                evacuation.go_on(now);
+            }
+            // Those that are being given are not here for the moment, and may all stay.
+            let live = self.keeper.relay.admission().live();
+            let none_left = live == 0
+                && self.moving.figures().under_way() == 0
+                && !evacuation.as_ref().is_some_and(Evacuation::is_under_way);
+            if now >= deadline || (none_left && now >= handshakes) {
+                return now >= deadline;
+            }
+            tokio::select! {
+                _ = status.tick() => self.keeper.go_on_ending(),
+                _ = poll.tick() => {}
+                () = self.requests.next_while_draining() => return true,
+            }
+        }
+    }
+
     /// Gives what has connections move to another box, if that was asked for.
     fn evacuation(&self) -> Option<Evacuation> {
         let teller = self.moving.teller()?;
@@ -99,8 +122,22 @@ impl Daemon {
     }
 
     /// Waits until nothing comes here any more for connections that have moved: it is sent on only while this
-    /// process is there.
-    async fn await_quiet(&mut self, deadline: Instant) {
+    /// process is there. Tells whether connections are here again instead.
+    async fn is_sending_on(&mut self, deadline: Instant, all_have_moved: bool) -> bool {
+        let Some(to) = self.moving.figures().has_given_to() else {
+            return false;
+        };
+        let mut deadline = deadline;
+        if all_have_moved {
+            // None is here that would have to wait for so long.
+            deadline = deadline.max(Instant::now() + QUIET_LIMIT);
+            self.keeper
+                .notifier
+                .stopping(QUIET_LIMIT + STOP_LIMIT + REMOVAL_LIMIT);
+        }
+        tracing::info!(
+            "all connections have moved to {to}: what still comes here for them is sent on"
+        );
         let (mut sent_on, mut since) = (None, Instant::now());
         while since.elapsed() < QUIET && Instant::now() < deadline {
             let look = timeout(LOOK_LIMIT, self.installed.verify());
@@ -111,16 +148,25 @@ impl Daemon {
             };
             let counts = tokio::select! {
                 counts = look => counts,
-                () = self.requests.next_while_draining() => return,
+                () = self.requests.next_while_draining() => return false,
             };
+            if self.keeper.relay.admission().live() > 0 {
+                return true;
+            }
+            self.keeper.go_on_ending();
             // What was changed by others sends nothing on.
             let Ok(Ok(counts)) = counts else { continue };
             if sent_on != Some(counts.sent_on) {
                 (sent_on, since) = (Some(counts.sent_on), Instant::now());
             }
             self.view.set_kernel_counts(counts);
-            self.keeper.go_on_ending();
         }
+        if since.elapsed() < QUIET {
+            tracing::warn!(
+                "packets still come here that were sent on to {to}: their connections stand still now"
+            );
+        }
+        false
     }
 }
 

@@ -334,14 +334,15 @@ impl View for StatusView {
     }
 
     fn readiness(&self) -> Readiness {
+        let live = self.observer.admission().live();
+        // Those that are being given may all stay.
+        let left = live.max(self.moves.under_way());
+        let evacuation = || self.moves.name(self.board.evacuation()?);
         let drains = || Draining {
-            left: self.observer.admission().live(),
+            left,
             // The process before this one may have had a part of it.
             time: self.drain().saturating_sub(self.board.asked_to_end_for()),
-            to: self
-                .board
-                .evacuation()
-                .and_then(|place| self.moves.name(place)),
+            to: evacuation().or_else(|| self.moves.has_given_to().filter(|_| left == 0)),
         };
         let draining = self.draining.load(Relaxed).then(drains);
         self.fitness.get(draining, Instant::now())

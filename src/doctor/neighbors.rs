@@ -23,6 +23,8 @@ pub struct Neighbors(Vec<Known>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Known {
     name: String,
+    /// Where its key is.
+    path: String,
     /// What is wrong with the key, if anything is.
     key: Result<(), String>,
     /// The interface that leads to each of its addresses, or why none does.
@@ -46,6 +48,7 @@ impl Neighbors {
             };
             known.push(Known {
                 name: neighbor.name.clone(),
+                path: neighbor.key.display().to_string(),
                 key: keys::with(neighbor).map(drop),
                 ways,
                 answer,
@@ -77,7 +80,10 @@ pub fn judge(neighbors: &Neighbors, sysctls: &Sysctls, config: &Config) -> Vec<F
     known
         .flat_map(|known| {
             let found = judge_one(known, sysctls, config);
-            let well = Finding::ok("neighbor", "it answers, and connections can move");
+            let well = Finding::ok(
+                "neighbor",
+                "something listens there, and there is a way to it",
+            );
             let well = found.is_empty().then_some(well);
             let found = found.into_iter().chain(well);
             found.map(|finding| finding.about(&known.name))
@@ -88,7 +94,7 @@ pub fn judge(neighbors: &Neighbors, sysctls: &Sysctls, config: &Config) -> Vec<F
 fn judge_one(known: &Known, sysctls: &Sysctls, config: &Config) -> Vec<Finding> {
     let mut found = Vec::new();
     if let Err(why) = &known.key {
-        let key = Finding::stop("neighbor.key", format!("its key: {why}"));
+        let key = Finding::stop("neighbor.key", format!("its key {}: {why}", known.path));
         found.push(key.because("`pepd run` ends").advice(
             "docs/move.md says how both boxes get one; and only root, as which `pepd run` reads it, may see it",
         ));
@@ -137,8 +143,14 @@ fn strict(interface: &str, address: IpAddr, sysctls: &Sysctls) -> Option<Finding
         return None;
     }
     let path = of_interface(interface, "rp_filter");
-    let finding = Finding::slow("neighbor.way", format!("rp_filter of {interface} is 1: strict"))
-        .because("what it sends on for connections that have moved here comes from hosts that are elsewhere, and is dropped");
+    let finding = Finding::stop(
+        "neighbor.way",
+        format!("rp_filter is strict on {interface}"),
+    );
+    let finding = finding.because(
+        "what it sends on for connections that have moved here comes from hosts that are elsewhere, and is dropped: \
+         they stand still",
+    );
     // The larger of the two counts, and 2 is loose.
     Some(finding.cure(sysctl::set(&path, 2)))
 }
@@ -152,6 +164,7 @@ mod tests {
     fn known() -> Known {
         Known {
             name: "hb-c".to_owned(),
+            path: "/etc/pepd/keys/hb-c".to_owned(),
             key: Ok(()),
             ways: vec![
                 ("10.9.0.2".parse().unwrap(), Ok("lan".to_owned())),
@@ -177,7 +190,7 @@ mod tests {
     fn what_is_in_the_way_is_named() {
         let no = || "no".to_owned();
         let wrong = || Err(no());
-        assert_eq!(found(known(), "1"), [("neighbor.way", Level::Slow)]);
+        assert_eq!(found(known(), "1"), [("neighbor.way", Level::Stop)]);
         let key = Known {
             key: wrong(),
             ..known()

@@ -27,7 +27,11 @@ impl Draining {
     fn why(&self) -> String {
         let until = match (self.left, &self.to) {
             (0, None) => return "it is ending".to_owned(),
-            (0, Some(to)) => format!("nothing comes any more that is sent on to {to}"),
+            (0, Some(to)) => {
+                return format!(
+                    "it is ending, when nothing comes here any more that is sent on to {to}: lead the routes there"
+                );
+            }
             (1, None) => "its last connection does".to_owned(),
             (left, None) => format!("its {left} connections do"),
             (1, Some(to)) => format!("its last connection has moved to {to}"),
@@ -159,7 +163,7 @@ mod tests {
             [
                 "it is ending, when its 2 connections have moved to hb-c, in 25s at the latest",
                 "it is ending, when its last connection has moved to hb-c, in 25s at the latest",
-                "it is ending, when nothing comes any more that is sent on to hb-c, in 25s at the latest",
+                "it is ending, when nothing comes here any more that is sent on to hb-c: lead the routes there",
             ]
         );
     }

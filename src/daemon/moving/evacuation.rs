@@ -59,6 +59,11 @@ impl Evacuation {
         }
     }
 
+    /// Tells whether an order is being carried out.
+    pub fn is_under_way(&self) -> bool {
+        self.under_way.is_some()
+    }
+
     /// Logs what has moved, and once why others do not.
     fn tell(&mut self, report: Result<MoveReport, String>) {
         let to = &self.to;

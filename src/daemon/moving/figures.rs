@@ -1,12 +1,20 @@
 //! What has moved, for whoever asks.
 
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pepd_admin::wire::{MoveCounts, NeighborMoves};
 
 /// What has moved to and from each neighbor since the start. All clones have the same.
 #[derive(Clone, Debug, Default)]
-pub struct MoveFigures(Arc<Mutex<MoveCounts>>);
+pub struct MoveFigures(Arc<Figures>);
+
+#[derive(Debug, Default)]
+struct Figures {
+    counts: Mutex<MoveCounts>,
+    /// The connections that are being given: they stand still, and are nobody's for the moment, or here again.
+    under_way: AtomicU32,
+}
 
 impl MoveFigures {
     /// Begins with these neighbors.
@@ -26,6 +34,24 @@ impl MoveFigures {
         }
     }
 
+    /// Notes how many connections are being given.
+    pub(super) fn set_under_way(&self, count: usize) {
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        self.0.under_way.store(count, Relaxed);
+    }
+
+    /// Returns how many are, which may all stay.
+    pub fn under_way(&self) -> u32 {
+        self.0.under_way.load(Relaxed)
+    }
+
+    /// Gives the name of a neighbor that connections have moved to.
+    pub fn has_given_to(&self) -> Option<String> {
+        let counts = self.lock();
+        let given = counts.neighbors.iter().find(|it| it.given > 0);
+        given.map(|it| it.neighbor.clone())
+    }
+
     /// Gives the name of the neighbor at this place.
     pub fn name(&self, place: usize) -> Option<String> {
         let counts = self.lock();
@@ -43,6 +69,6 @@ impl MoveFigures {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, MoveCounts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

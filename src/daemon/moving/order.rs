@@ -161,7 +161,13 @@ impl Destination<'_> {
         let opened = Wire::open(self.ground, &self.name, self.neighbor.address).await;
         let mut wire = opened.map_err(|why| {
             let (name, at) = (&self.neighbor.name, self.neighbor.address);
-            format!("{name} at {at}: {why}")
+            let perhaps = match why {
+                Ended::Closed | Ended::Unheard => {
+                    ": has it another key, or no [[neighbor]] with this box's name? Its log says why"
+                }
+                _ => "",
+            };
+            format!("{name} at {at}: {why}{perhaps}")
         })?;
         if dry_run {
             let offered = timeout(OFFER_TIME, async {
@@ -183,8 +189,11 @@ impl Destination<'_> {
         let begun = Instant::now();
         let (giver, actions) = Giver::offer(offer, begun);
         let mut giving = Giving::begin(self, those, wire, (giver, actions));
+        self.ground.figures.set_under_way(those.len());
         giving.run().await;
-        Ok(giving.finish(report))
+        let again = giving.finish(report);
+        self.ground.figures.set_under_way(0);
+        Ok(again)
     }
 }
 

@@ -125,6 +125,8 @@ async fn serve(ground: &Ground, stream: TcpStream, from: SocketAddr) {
         Ok((mut wire, ..)) => {
             let _ = wire.send(&Frame::Abort(Reason::Confused)).await;
         }
+        // Somebody who looks whether anybody is here, such as `pepd doctor`.
+        Err(Ended::Unheard) => {}
         Err(why) => {
             ground.figures.refused();
             if let Some(held_back) = THROTTLE.admit(Instant::now()) {
@@ -376,6 +378,10 @@ impl<'a> Taking<'a> {
                     taken,
                     "connections have come from another box"
                 );
+            }
+            // The other box knows why, and may only have asked.
+            Some(TakerOutcome::Never(Reason::Cancelled)) => {
+                tracing::debug!(neighbor = name, "a move was cancelled");
             }
             Some(TakerOutcome::Never(why)) => {
                 tracing::info!(neighbor = name, %why, "no connection has come from another box");

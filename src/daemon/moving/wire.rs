@@ -33,6 +33,9 @@ pub(super) enum Ended {
     /// The other side has closed it.
     #[error("it has ended the session")]
     Closed,
+    /// The other side has closed it, and never said anything.
+    #[error("it has ended the session without a word")]
+    Unheard,
 }
 
 /// A session that is open, or about to be.
@@ -42,6 +45,8 @@ pub(super) struct Wire {
     /// What has come, and was not asked for yet, the last first.
     waiting: Vec<Frame>,
     buffer: Box<[u8]>,
+    /// Whether anything has been heard.
+    is_heard: bool,
 }
 
 impl Wire {
@@ -52,6 +57,7 @@ impl Wire {
             session,
             waiting: Vec::new(),
             buffer: vec![0; 64 << 10].into_boxed_slice(),
+            is_heard: false,
         })
     }
 
@@ -117,8 +123,13 @@ impl Wire {
     async fn read(&mut self, ground: &Ground) -> Result<(), Ended> {
         let length = self.stream.read(&mut self.buffer).await?;
         if length == 0 {
-            return Err(Ended::Closed);
+            return Err(if self.is_heard {
+                Ended::Closed
+            } else {
+                Ended::Unheard
+            });
         }
+        self.is_heard = true;
         let mut replays = ground.replays.borrow_mut();
         let frames = self.session.read(&self.buffer[..length], &mut replays)?;
         self.waiting.splice(..0, frames.into_iter().rev());

@@ -131,7 +131,11 @@ fn the_next_one_hangs_before_it_is_up() -> Result<()> {
     fs::remove_file(&stop)?;
     stage.pepd()?.says("READY=1")?;
     ensure!(stage.pepd()?.daemon()? != next, "it was not replaced");
-    ensure!(stage.pepd()?.log().matches(UP).count() == 2, "it was up");
+    let times_up = |stage: &mut Stage| stage.pepd().map(|it| it.log().matches(UP).count());
+    wait_until(LIMIT, "the log says that it is up", || {
+        times_up(&mut stage).is_ok_and(|times| times >= 2)
+    })?;
+    ensure!(times_up(&mut stage)? == 2, "it was up");
     pair.exchange(10_000)?;
     stage.finish()
 }

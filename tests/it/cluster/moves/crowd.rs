@@ -14,7 +14,7 @@ use super::kinds::{both_ways, close_half, one_way, ping_pong};
 use crate::harness::many_descriptors;
 
 /// How many there are, and how often they move, unless the environment says it.
-const SIZE: &str = "150x4";
+const SIZE: &str = "100x3";
 
 /// The variable that does.
 const VARIABLE: &str = "PEPD_CROWD";

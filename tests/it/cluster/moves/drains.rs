@@ -1,12 +1,16 @@
 //! A box that is to end hands all its connections to the other one before.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+
 use anyhow::{Context as _, Result, ensure};
 use nix::sys::signal::{Signal, kill};
-use pepd_testbed::traffic::Pair;
+use pepd_testbed::traffic::{End, Pair, Pattern, receive};
 use pepd_testbed::{Family, require, wait_until};
 use serde_json::Value;
 
 use super::ground::Ground;
+use super::kinds::send_until;
 use crate::harness::LIMIT;
 
 /// Its connections.
@@ -82,7 +86,11 @@ fn it_goes_on_with_it_whatever_dies() -> Result<()> {
     let mut ground = Ground::open(Family::V4, ["", ""])?;
     let pairs = open(&ground)?;
     ground.daemons[1].take().context("a daemon")?.stop()?;
-    ground.tells(0, &["drain", "--to", "two"])?.success()?;
+    let said = ground.tells(0, &["drain", "--to", "two"])?;
+    ensure!(said.status.code() == Some(69), "{said:?}");
+    ensure!(ground.tells(0, &["ready"])?.status.success(), "it goes on");
+    // Who asks nobody before may have it begin all the same.
+    pepd_testbed::ask(&ground.socket(0), "POST /v1/drain?to=two")?;
     let tells_why = |ground: &Ground, times: usize| {
         wait_until(LIMIT, "it says why none moves", || {
             ground
@@ -108,4 +116,60 @@ fn it_goes_on_with_it_whatever_dies() -> Result<()> {
     ensure!(status.success(), "{log}");
     exchange(&pairs).context("without the first box")?;
     ground.no_resets()
+}
+
+/// What does not get over in time comes back, and meanwhile it is not for gone that it is taken.
+#[test]
+fn it_does_not_end_while_they_may_come_back() -> Result<()> {
+    require!(root, program("nft"), program("tc"));
+    let mut ground = Ground::open(Family::V4, ["", ""])?;
+    let full = ground.pair()?;
+    let (pattern, over) = (Pattern::new(17), AtomicBool::new(false));
+    let (status, log) = thread::scope(|scope| {
+        let fill = scope.spawn(|| send_until(&full.client, &pattern, &over));
+        let ended = (|| {
+            // Nobody reads: some megabytes wait in the box.
+            wait_until(LIMIT, "it is full", || {
+                waiting(&ground).is_ok_and(|bytes| bytes > 2 << 20)
+            })?;
+            let slow = "dev=$(ip -o route get 10.9.0.1 | sed 's/.* dev \\([^ ]*\\).*/\\1/')";
+            let one = ground.node("one");
+            one.sh(&format!(
+                "{slow}; tc qdisc add dev $dev root tbf rate 1mbit burst 20k latency 500ms"
+            ))?;
+            ground.tells(0, &["drain", "--to", "two"])?.success()?;
+            wait_until(LIMIT, "it is not over there in time", || {
+                ground
+                    .logs()
+                    .contains("the other box did not have it within 5 s")
+            })?;
+            ensure!(
+                ground.tells(0, &["ready", "--live"])?.status.success(),
+                "it is here"
+            );
+            one.sh(&format!("{slow}; tc qdisc del dev $dev root"))?;
+            wait_until(LIMIT, "it moves", || {
+                ground.flows(1).is_ok_and(|flows| flows.len() == 1)
+            })?;
+            ground.lead_to(1)?;
+            ground.daemons[0].take().context("a daemon")?.wait()
+        })();
+        over.store(true, Relaxed);
+        let got = receive(&full.server, &pattern, 0);
+        let sent = fill.join().unwrap();
+        let ended = ended?;
+        ensure!(got? == (sent?, End::Fin), "not all of it");
+        Ok::<_, anyhow::Error>(ended)
+    })?;
+    ensure!(status.success() && log.contains("cut=0"), "{log}");
+    ground.no_resets()
+}
+
+/// The bytes that wait in the first box.
+fn waiting(ground: &Ground) -> Result<u64> {
+    let flows = pepd_testbed::ask(&ground.socket(0), "GET /v1/flows")?;
+    let flows: Value = serde_json::from_str(&flows)?;
+    let queue = &flows["flows"][0]["up"]["queue"];
+    let bytes = ["unread", "pipe", "unsent"].map(|of| queue[of].as_u64());
+    Ok(bytes.into_iter().flatten().sum())
 }

@@ -19,7 +19,7 @@ const MOVES: usize = 6;
 const PIECE: u64 = 64 << 10;
 
 /// Sends until it is over, and then a FIN; gives how much it was.
-fn send_until(stream: &TcpStream, pattern: &Pattern, over: &AtomicBool) -> Result<u64> {
+pub(super) fn send_until(stream: &TcpStream, pattern: &Pattern, over: &AtomicBool) -> Result<u64> {
     let mut sent = 0;
     while !over.load(Relaxed) {
         send(stream, pattern, sent, PIECE)?;
@@ -96,7 +96,7 @@ fn connections_of_all_kinds_move(#[values(Family::V4, Family::V6)] family: Famil
         let fill = scope.spawn(|| send_until(&full.client, &filled, &over));
         let mut moved = Ok(());
         for turn in 0..MOVES {
-            moved = ground.all_move(turn % 2, 6);
+            moved = ground.all_move(turn % 2, 6).map(drop);
             moved = moved.with_context(|| format!("move {turn}\n{}", ground.logs()));
             if moved.is_err() {
                 break;

@@ -130,7 +130,7 @@ fn what_is_wrong_with_a_neighbor_is_found_before() -> Result<()> {
         .sh("for f in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 1 > $f; done")?;
     ground.daemons[1].take().context("a daemon")?.stop()?;
     let found = levels(&ground)?;
-    let expected = [["neighbor.way", "slow"], ["neighbor.answer", "note"]];
+    let expected = [["neighbor.way", "stop"], ["neighbor.answer", "note"]];
     ensure!(found == expected, "{found:?}");
     let said = ground.node("one").sh(&format!("{pepd} check -c {path}"))?;
     ensure!(
