@@ -40,8 +40,8 @@ pub(super) const REMOVAL_LIMIT: Duration = Duration::from_secs(40);
 
 impl Daemon {
     /// Routes new connections, lets live ones finish within `[node] drain`, or move to another box where that was
-    /// asked for, and removes all kernel state. A further signal ends the wait for the connections, but not the removal, which is
-    /// bounded.
+    /// asked for, and removes all kernel state. A further signal ends the wait for the connections, but not the
+    /// removal, which is bounded.
     pub(super) async fn drain(mut self) -> Result {
         let drain = self.config.node.drain;
         self.keeper
@@ -61,7 +61,7 @@ impl Daemon {
             let is_over = self
                 .await_none_left(deadline, handshakes, &mut evacuation)
                 .await;
-            if is_over || !self.is_sending_on(deadline, evacuation.is_some()).await {
+            if is_over || !self.is_sending_on(deadline, evacuation.as_ref()).await {
                 break;
             }
         }
@@ -123,12 +123,14 @@ impl Daemon {
 
     /// Waits until nothing comes here any more for connections that have moved: it is sent on only while this
     /// process is there. Tells whether connections are here again instead.
-    async fn is_sending_on(&mut self, deadline: Instant, all_have_moved: bool) -> bool {
-        let Some(to) = self.moving.figures().has_given_to() else {
+    async fn is_sending_on(&mut self, deadline: Instant, evacuation: Option<&Evacuation>) -> bool {
+        // A process before this one may have given all that there was.
+        let to = evacuation.map(|it| it.to().to_owned());
+        let Some(to) = to.or_else(|| self.moving.figures().has_given_to()) else {
             return false;
         };
         let mut deadline = deadline;
-        if all_have_moved {
+        if evacuation.is_some() {
             // None is here that would have to wait for so long.
             deadline = deadline.max(Instant::now() + QUIET_LIMIT);
             self.keeper

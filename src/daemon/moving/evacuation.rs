@@ -59,6 +59,11 @@ impl Evacuation {
         }
     }
 
+    /// Gives the name of the box that connections move to.
+    pub fn to(&self) -> &str {
+        &self.to
+    }
+
     /// Tells whether an order is being carried out.
     pub fn is_under_way(&self) -> bool {
         self.under_way.is_some()
