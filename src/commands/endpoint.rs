@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use pepd_admin::wire::{DrainQuery, FlowQuery, LinkQuery, LinkReport, MoveQuery};
+use serde::Serialize;
 
 /// Tells how the daemon is as a whole.
 pub const STATUS: &str = "/v1/status";
@@ -15,19 +16,12 @@ pub const RELOAD: &str = "/v1/reload";
 
 /// Has the daemon drain.
 pub fn drain(query: &DrainQuery) -> String {
-    #[allow(clippy::expect_used, reason = "a struct of a string")]
-    let query = serde_urlencoded::to_string(query).expect("a query has a text");
-    match query.is_empty() {
-        true => "/v1/drain".to_owned(),
-        false => format!("/v1/drain?{query}"),
-    }
+    with_query("/v1/drain", query)
 }
 
 /// Lists the live connections that `query` asks for.
 pub fn flows(query: &FlowQuery) -> String {
-    #[allow(clippy::expect_used, reason = "a struct of strings and numbers")]
-    let query = serde_urlencoded::to_string(query).expect("a query has a text");
-    format!("/v1/flows?{query}")
+    with_query("/v1/flows", query)
 }
 
 /// Tells everything about one live connection.
@@ -42,9 +36,7 @@ pub fn history(id: u64) -> String {
 
 /// Moves connections to another box.
 pub fn move_away(query: &MoveQuery) -> String {
-    #[allow(clippy::expect_used, reason = "a struct of strings and numbers")]
-    let query = serde_urlencoded::to_string(query).expect("a query has a text");
-    format!("/v1/move?{query}")
+    with_query("/v1/move", query)
 }
 
 /// Takes what is known of the link under a leg, and for how long it will be gone.
@@ -53,7 +45,14 @@ pub fn link(leg: &str, report: LinkReport, time: Option<Duration>) -> String {
         leg: leg.to_owned(),
         seconds: time.map(|time| time.as_secs_f64()),
     };
-    #[allow(clippy::expect_used, reason = "a struct of a string and a number")]
+    with_query(&format!("/v1/link/{}", report.name()), &query)
+}
+
+fn with_query(path: &str, query: &impl Serialize) -> String {
+    #[allow(clippy::expect_used, reason = "a struct of strings and numbers")]
     let query = serde_urlencoded::to_string(query).expect("a query has a text");
-    format!("/v1/link/{}?{query}", report.name())
+    match query.is_empty() {
+        true => path.to_owned(),
+        false => format!("{path}?{query}"),
+    }
 }
