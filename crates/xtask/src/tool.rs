@@ -35,6 +35,7 @@ impl Tool {
                 .args(["install", name, "--version", version, "--locked"])
                 .args(["--debug", "--quiet", "--root"])
                 .arg(folder)
+                .env("CARGO_PROFILE_DEV_DEBUG", "0")
                 .args(self.options);
             succeed(&mut cargo)?;
         }

@@ -1,12 +1,13 @@
-//! `cargo xtask test` installs what the tests need and runs them all, then those again in the guest
+//! `cargo xtask test` installs what the tests need and runs them, then those again in the guest
 //! kernel that depend on the kernel most, and those that judge times on the guest's virtual clock.
-//! At the end it names what was skipped.
+//! At the end it names what was skipped. With `--long` it runs more of each.
 
+mod chosen;
 mod rerun_failed;
 mod test_output;
 
 use std::env;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::process::Command;
 use std::thread;
@@ -17,6 +18,9 @@ use pepd_testbed::{Requirement, missing};
 
 use crate::directories::target_directory;
 use crate::{packages, vm};
+use chosen::{
+    IN_GUEST, IN_GUEST_LONG, IN_VIRTUAL_TIME, IN_VIRTUAL_TIME_LONG, NOT_HERE, NOT_IN_GUEST,
+};
 use rerun_failed::rerun_failed;
 use test_output::TestOutput;
 
@@ -27,99 +31,14 @@ pub struct Args {
     #[arg(long)]
     no_guest: bool,
 
+    /// Those as well that take hours together: what differs least, and what emulates most
+    #[arg(long)]
+    long: bool,
+
     /// What follows is for `cargo test`
     #[arg(last = true, value_name = "ARGUMENT")]
     rest: Vec<String>,
 }
-
-/// The tests that run in the guest kernel, too: of each thing that its nft, TPROXY, `queue` and TCP
-/// might do differently one, and those that need tunnels, which other kernels may lack. Each filter
-/// is part of a `target::test`, or several parts. An emulated machine takes some ten seconds for a
-/// test: `cargo xtask vm --tests` runs everything there, which takes hours.
-const IN_GUEST: &[&str] = &[
-    "capture::asymmetric::answers",
-    "capture::firewall::a_client_port",
-    "capture::firewall::the_rules_in_forward",
-    "capture::firewall::what_is_dropped case_2",
-    "capture::nat::what_is",
-    "capture::transparency::a_client_port",
-    "capture::transparency::nginx",
-    "capture::transparency::the_listener",
-    "handshake::connections::a_port",
-    "handshake::connections::data fast_open_1_true",
-    "handshake::connections::nobody many_at_once",
-    "handshake::connections::the_servers_syn",
-    "handshake::errors::a_client",
-    "handshake::errors::a_reset_right",
-    "handshake::gate::a_destination Killed",
-    "handshake::gate::what_repeats Closed__Full",
-    "handshake::held::a_held_syn Event__Kill",
-    "handshake::held::a_held_syn Event__Reload:",
-    "handshake::routed::what_repeats_a_routed",
-    "kernel::gate::it_opens",
-    "kernel::hold::it_is_installed",
-    "kernel::hold::the_plan",
-    "kernel::hold::where_nft",
-    "lifecycle::systemd::",
-    "limits::shortage::",
-    "relay::fixed_rate::with::a_transfer false",
-    "relay::fixed_rate::with::killed true",
-    "relay::late:: Via__Pepd Family__V4 By__Server",
-    "survival::deaths::whatever killed",
-    "survival::deaths::memory",
-    "survival::deaths::without_its_keeper",
-    "survival::half_way:: Family__V4",
-    "survival::upgrade::connections",
-    "tunnels::",
-];
-
-/// What of these tests is left to everybody's own kernel: how it routes without pepd, and of two
-/// address families, or two ways to shake hands, the one whose rules are the other's. Of a tunnel's
-/// two families those stay that differ from each other.
-const NOT_IN_GUEST: &[&str] = &[
-    "Via__Routing",
-    "capture::asymmetric:: Family__V6",
-    "capture::firewall:: Family__V6",
-    "capture::firewall:: Via__Early",
-    "capture::nat:: Family__V4",
-    "capture::nat:: Via__Early",
-    "capture::transparency:: Family__V6",
-    "handshake:: Family__V6",
-    "limits:: Family__V6",
-    "tunnels:: outer_1_Family__V4::inner_1_Family__V4",
-    "tunnels:: outer_2_Family__V6::inner_2_Family__V6",
-    "tunnels::chain::a_killed_daemon Family__V6",
-    "tunnels::chain::curl_both_ways ipv4_over_ipv4",
-    "tunnels::chain::curl_both_ways ipv6_over_ipv6",
-    "tunnels::fleet::a_peer_falls",
-    "tunnels::guard::a_forged_peer Family__V6",
-    "tunnels::mss::a_tunnel inner_1_Family__V4",
-    "tunnels::mss::an_mss inner_2_Family__V6",
-    "tunnels::path::a_narrow_hop_behind inner_2_Family__V6",
-    "tunnels::path::what_may Family__V6",
-    "tunnels::routing:: ipv4",
-];
-
-/// The tests that judge times: they run on the guest's virtual clock only, where a busy machine
-/// changes nothing.
-const IN_VIRTUAL_TIME: &[&str] = &[
-    "handshake::times::a_client Family__V6",
-    "handshake::times::curl_fails_over how_1_0 first_1_Family__V4::second_2_Family__V6",
-    "handshake::times::many Family__V4",
-    "handshake::times::the_first_byte Family__V6",
-    "relay::advised::more_is_carried case_1",
-    "relay::find_rate::it_finds case_2",
-    "relay::find_rate::little case_1",
-    "relay::find_rate::what_was_found",
-    "relay::interactive:: Family__V6",
-    "relay::phases::each_legs",
-    "relay::phases::the_slow_leg Flow__Download",
-    "relay::phases::the_slow_leg Flow__Upload Slow__Incoming",
-    "weather::held_acks:: Family__V6 seconds_2_10",
-    "weather::outage_lengths:: Gone__Both seconds_3_1800",
-    "weather::outage_times::a_link case_2",
-    "weather::outage_times::a_link case_3",
-];
 
 /// The options of a guest with a virtual clock. Its path is short, since each directory that is
 /// searched for a program costs a request to the host.
@@ -132,21 +51,15 @@ const VIRTUAL_TIME: &[&str] = &[
 /// The programs that these tests run beside pepd.
 const PROGRAMS: &[&str] = &["curl", "ip", "ip6tables-nft", "iptables-nft", "nft", "sh"];
 
-/// The unit tests of every crate, the tests of the daemon and the fuzzer's. The model checker's
-/// library consists of files of the relay's, whose unit tests are run there.
-const PEPDS: &[&str] = &[
-    "--lib",
-    "--bins",
-    "--test",
-    "it",
-    "--test",
-    "fuzz",
-    "--exclude",
-    "pepd-loom",
-];
+/// Every crate but the model checker, whose library consists of files of the relay's. With it cargo
+/// would choose other features of what they depend on, and build everything again.
+const WORKSPACE: &[&str] = &["--workspace", "--exclude", "pepd-loom"];
+
+/// The unit tests of every crate, the tests of the daemon and the fuzzer's.
+const PEPDS: &[&str] = &["--lib", "--bins", "--test", "it", "--test", "fuzz"];
 
 /// The model checker's.
-const LOOM: &[&str] = &["--test", "loom"];
+const LOOM: &[&str] = &["--package", "pepd-loom", "--test", "loom"];
 
 /// The tests of `pepd-lab`, which measure: no more at a time than there are processors.
 const LABS: &[&str] = &["--test", "lab"];
@@ -154,12 +67,11 @@ const LABS: &[&str] = &["--test", "lab"];
 /// The examples in the documentation.
 const DOCUMENTATION: &[&str] = &["--doc"];
 
-/// The test of the testbed that keeps every processor busy, which would make what runs beside it take
-/// three times as long.
-const BUSY: &[&str] = &["--test", "testbed", "--", "netem::a_busy_machine"];
+/// The tests of the testbed.
+const TESTBEDS: &[&str] = &["--test", "testbed"];
 
-/// The other tests of the testbed.
-const TESTBEDS: &[&str] = &["--test", "testbed", "--", "--skip", "netem::a_busy_machine"];
+/// Those of its tests that boot guests to compare them, for minutes each.
+const TESTBEDS_LONG: &[&str] = &["netem::"];
 
 /// The variable that names the daemon to `pepd-lab`, which otherwise builds one: with features of the
 /// dependencies that only a build of that package alone has.
@@ -181,21 +93,33 @@ pub fn run(args: &Args) -> Result<()> {
         }
     }
     let mut run = Run::default();
-    if args.rest.is_empty() {
-        let threads = test_threads().to_string().into();
-        run.add(run_here(PEPDS, &[(TEST_THREADS, threads)])?);
-        run.add(run_here(LOOM, &[])?);
-        let daemon = target_directory()?.join("debug/pepd").into();
-        run.add(run_here(LABS, &[(LABS_DAEMON, daemon)])?);
-        run.add(run_here(DOCUMENTATION, &[])?);
-        run.add(run_here(BUSY, &[])?);
-    } else {
-        run.add(run_here(&args.rest, &[])?);
+    if !args.rest.is_empty() {
+        let rest: Vec<_> = args.rest.iter().map(String::as_str).collect();
+        run.add(run_here(&[WORKSPACE, &rest].concat(), &[], &[])?);
+        run.report();
+        return Ok(());
     }
-    if args.rest.is_empty() {
-        run.add(run_beside_guests(!args.no_guest)?);
-    }
+    let here = |which: &[&str], skip, variable: (&str, OsString)| {
+        run_here(&[WORKSPACE, which].concat(), skip, &[variable])
+    };
+    let skip = |skip: &'static [&'static str]| if args.long { &[] } else { skip };
+    let threads = || (TEST_THREADS, test_threads().to_string().into());
+    run.add(here(PEPDS, skip(NOT_HERE), threads())?);
+    run.add(run_here(LOOM, &[], &[])?);
+    let daemon = target_directory()?.join("debug/pepd").into();
+    run.add(here(LABS, &[], (LABS_DAEMON, daemon))?);
+    run.add(here(DOCUMENTATION, &[], threads())?);
+    run.add(run_beside_guests(args, skip(TESTBEDS_LONG))?);
     run.report();
+    if !args.long {
+        println!("Left to `cargo xtask test --long`:");
+        for filter in [NOT_HERE, TESTBEDS_LONG].concat() {
+            println!("  {filter}");
+        }
+        for filter in [IN_GUEST_LONG, IN_VIRTUAL_TIME_LONG].concat() {
+            println!("  in a guest: {filter}");
+        }
+    }
     Ok(())
 }
 
@@ -236,34 +160,34 @@ impl Run {
     }
 }
 
-/// Runs tests of the workspace on this kernel; `which` is for `cargo test`. The `variables` are set
-/// where they are not.
-fn run_here<S: AsRef<OsStr>>(which: &[S], variables: &[(&str, OsString)]) -> Result<Run> {
+/// Runs tests on this kernel; `which` is for `cargo test`, and what has one of `skip` in its name is
+/// not run. The `variables` are set where they are not.
+fn run_here(which: &[&str], skip: &[&str], variables: &[(&str, OsString)]) -> Result<Run> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let cargo_test = || {
         let mut command = Command::new(&cargo);
-        command.args(["test", "--workspace", "--locked", "--no-fail-fast"]);
+        command.args(["test", "--locked", "--no-fail-fast"]);
         let unset = |(name, _): &&(&str, OsString)| env::var_os(name).is_none();
         for (name, value) in variables.iter().filter(unset) {
             command.env(name, value);
         }
+        // Of the same targets each time: for fewer, cargo would choose other features of what they
+        // depend on, and build it again.
+        command.args(which);
+        if !which.contains(&"--") {
+            command.arg("--");
+        }
         command
     };
-    let (status, output) = TestOutput::of(cargo_test().args(which))?;
+    let skip = skip.iter().flat_map(|filter| ["--skip", filter]);
+    let (status, output) = TestOutput::of(cargo_test().args(skip))?;
     let mut run = Run {
         skipped: output.skipped,
         ..Run::default()
     };
     if !status.success() {
         let one = |name: &str| {
-            let mut command = cargo_test();
-            // Of the same targets: for fewer, cargo would choose other features of what they depend
-            // on, and build it again.
-            command.args(which);
-            if which.iter().all(|word| word.as_ref() != "--") {
-                command.arg("--");
-            }
-            let (status, output) = TestOutput::of(command.args(["--exact", name]))?;
+            let (status, output) = TestOutput::of(cargo_test().args(["--exact", name]))?;
             Ok(status.success() && output.passed.contains(name))
         };
         rerun_failed(&output.failed, one).with_context(|| format!("`cargo test`: {status}"))?;
@@ -275,20 +199,23 @@ fn run_here<S: AsRef<OsStr>>(which: &[S], variables: &[(&str, OsString)]) -> Res
 /// Runs what waits for no event of this machine at the same time, in the guests, if there are to be
 /// any, and here: the tests of the guest kernel, those of its virtual clock, which has one processor
 /// and does not follow the machine's time, and the testbed's, which boot such guests of their own.
-fn run_beside_guests(guests: bool) -> Result<Run> {
+fn run_beside_guests(args: &Args, skip: &[&str]) -> Result<Run> {
     let there = |program: &&&'static str| missing(Requirement::Program(program)).is_none();
     let programs = PROGRAMS.iter().filter(there);
     let copies = programs.flat_map(|program| ["--copy", program]);
     let options: Vec<_> = VIRTUAL_TIME.iter().copied().chain(copies).collect();
-    let skip = NOT_IN_GUEST.iter().flat_map(|filter| ["--skip", filter]);
-    let skipping: Vec<_> = skip.collect();
+    let not = NOT_IN_GUEST.iter().flat_map(|filter| ["--skip", filter]);
+    let skipping: Vec<_> = not.collect();
+    let more = |more: &'static [&'static str]| if args.long { more } else { &[] };
+    let in_guest = [IN_GUEST, more(IN_GUEST_LONG)].concat();
+    let in_virtual_time = [IN_VIRTUAL_TIME, more(IN_VIRTUAL_TIME_LONG)].concat();
     thread::scope(|scope| {
         let mut beside = Vec::new();
-        if guests {
-            beside.push(scope.spawn(|| run_in_guest(&skipping, IN_GUEST)));
-            beside.push(scope.spawn(|| run_in_guest(&options, IN_VIRTUAL_TIME)));
+        if !args.no_guest {
+            beside.push(scope.spawn(|| run_in_guest(&skipping, &in_guest)));
+            beside.push(scope.spawn(|| run_in_guest(&options, &in_virtual_time)));
         }
-        let mut run = run_here(TESTBEDS, &[])?;
+        let mut run = run_here(&[WORKSPACE, TESTBEDS].concat(), skip, &[])?;
         for other in beside {
             let other = other.join();
             run.add(other.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
