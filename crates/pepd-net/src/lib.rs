@@ -95,7 +95,7 @@ pub use translations::Translations;
 pub use tunnel::error::TunnelError;
 pub use tunnel::spec::TunnelKind;
 pub use validate::RequestError;
-pub use watch::lookup::link_to;
+pub use watch::lookup::{impossible_by, link_to};
 pub use watch::{Cause, Finding, Passage, Tally, Watch, WatchError, examine, examine_firewall};
 
 /// Gives the programs that are run here, by name or path, in the order in which they are tried.

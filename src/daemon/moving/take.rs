@@ -1,6 +1,6 @@
 //! Taking connections of another box.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -230,7 +230,9 @@ impl<'a> Taking<'a> {
                 Ok(()) => None,
                 Err(why) => Some(self.cut(&why)),
             },
-            TakerAction::Consider(flows) => Some(TakerEvent::Considered(self.consider(&flows))),
+            TakerAction::Consider(flows) => {
+                Some(TakerEvent::Considered(self.consider(&flows).await))
+            }
             TakerAction::Restore(index, connection) => {
                 let refused = self.restore(index, &connection);
                 Some(TakerEvent::Restored(index, refused))
@@ -245,8 +247,9 @@ impl<'a> Taking<'a> {
     }
 
     /// Tells which of these are not welcome, and has the packets of the others dropped.
-    fn consider(&mut self, flows: &[FourTuple]) -> Vec<Refused> {
+    async fn consider(&mut self, flows: &[FourTuple]) -> Vec<Refused> {
         let ground = self.ground;
+        let filtered = self.filtered(flows).await;
         let admission = ground.observer.admission();
         let room = admission
             .limits()
@@ -260,6 +263,8 @@ impl<'a> Taking<'a> {
                 Reason::Draining
             } else if !ground.mover.is_between_campuses(flow) {
                 Reason::NoCampus
+            } else if filtered.contains(flow) {
+                Reason::Filtered
             } else if room == 0 {
                 Reason::Full
             } else {
@@ -282,6 +287,30 @@ impl<'a> Taking<'a> {
                 all.map(|(index, _)| Refused { index, why }).collect()
             }
         }
+    }
+
+    /// Gives those of whose packets the kernel would drop what the neighbor sends on. Where it cannot be asked it is left
+    /// to `pepd doctor`, which looks at the settings.
+    async fn filtered(&self, flows: &[FourTuple]) -> BTreeSet<FourTuple> {
+        let Some(from) = self.neighbor.v4 else {
+            return BTreeSet::new();
+        };
+        let Ok(Some(device)) = pepd_net::link_to(from.into()).await else {
+            return BTreeSet::new();
+        };
+        let those = flows.iter().filter(|flow| flow.client.is_ipv4());
+        let both = those.clone().flat_map(|flow| {
+            let (client, server) = (flow.client.ip(), flow.server.ip());
+            [(client, server), (server, client)]
+        });
+        let both: Vec<_> = both.collect();
+        let impossible = pepd_net::impossible_by(device, &both).await;
+        let impossible = impossible.unwrap_or_default();
+        let filtered = those.zip(impossible.chunks(2));
+        filtered
+            .filter(|(_, ways)| ways.contains(&true))
+            .map(|(flow, _)| *flow)
+            .collect()
     }
 
     fn restore(&mut self, index: u16, connection: &SplitSnapshot) -> Option<Reason> {

@@ -106,9 +106,12 @@ export class FlowPane {
     say(byId("flow-title"), `${flow.client} → ${flow.server}`);
     const first = flow.first_byte === null ? "no byte from the server yet" : `first byte after ${time(flow.first_byte)}`;
     const handshake = flow.handshake === "early" ? "accepted early" : "established end to end";
+    const came = flow.came
+      ? ` · came from ${flow.came.from} ${duration(flow.came.age)} ago, and stood still for ${time(flow.came.pause)}`
+      : "";
     say(
       byId("flow-facts"),
-      `${flow.client_campus} → ${flow.server_campus} · since ${clock(flow.started)}, ${duration(flow.age)} · ${handshake} · ${first}`,
+      `${flow.client_campus} → ${flow.server_campus} · since ${clock(flow.started)}, ${duration(flow.age)} · ${handshake} · ${first}${came}`,
     );
     const holder = byId("flow-directions");
     const width = columnWidth(holder);

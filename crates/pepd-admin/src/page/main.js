@@ -5,6 +5,7 @@ import { FlowPane } from "./flow.js";
 import { Flows } from "./flows.js";
 import { Legs } from "./legs.js";
 import { showMap } from "./map.js";
+import { showMoves } from "./moves.js";
 import { showPairs } from "./pairs.js";
 import { showWorth } from "./worth.js";
 import { byId, clock, count, duration, html, rate, say, time } from "./show.js";
@@ -142,6 +143,7 @@ function show(now) {
   showMap(now);
   showPairs(now);
   showWorth(now);
+  showMoves(now);
 }
 
 /** Whom it has taken over from, if from anybody. */

@@ -40,6 +40,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ("/main.js", SCRIPT, include_str!("main.js")),
     ("/map.js", SCRIPT, include_str!("map.js")),
     ("/pairs.js", SCRIPT, include_str!("pairs.js")),
+    ("/moves.js", SCRIPT, include_str!("moves.js")),
     ("/worth.js", SCRIPT, include_str!("worth.js")),
     ("/show.js", SCRIPT, include_str!("show.js")),
 ];

@@ -75,6 +75,11 @@ pub enum Reason {
     /// What the other box has said makes no sense here.
     #[error("the other box said what makes no sense")]
     Confused,
+    /// The other box's kernel would drop what is sent on to it.
+    #[error(
+        "the other box's kernel would drop what is sent on to it (rp_filter): `pepd doctor` there has the cure"
+    )]
+    Filtered,
 }
 
 impl Reason {
@@ -90,6 +95,7 @@ impl Reason {
             Self::Late => (8, 0),
             Self::Cancelled => (9, 0),
             Self::Confused => (10, 0),
+            Self::Filtered => (11, 0),
         }
     }
 
@@ -105,6 +111,7 @@ impl Reason {
             (8, 0) => Self::Late,
             (9, 0) => Self::Cancelled,
             (10, 0) => Self::Confused,
+            (11, 0) => Self::Filtered,
             _ => return None,
         })
     }

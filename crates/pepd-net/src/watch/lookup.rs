@@ -149,6 +149,31 @@ pub async fn link_to(address: IpAddr) -> std::io::Result<Option<u32>> {
     Ok(device(&route).filter(|_| is_on_link))
 }
 
+/// Returns which of these packets, each from one address to another, the kernel would drop as ones that cannot come by an
+/// interface (`rp_filter`; not IPv6).
+///
+/// # Errors
+///
+/// Where the kernel is not to be asked.
+pub async fn impossible_by(
+    device: u32,
+    packets: &[(IpAddr, IpAddr)],
+) -> std::io::Result<Vec<bool>> {
+    let routing = Routing::open().map_err(|error| error.source)?;
+    let mut impossible = Vec::with_capacity(packets.len());
+    for &(from, to) in packets {
+        let asked = Question {
+            from: Some((from, device)),
+            to,
+            mark: 0,
+        };
+        // Whatever else is in the way is so for every packet to there.
+        let way = routing.lookup(Family::of(to), &asked).await;
+        impossible.push(way.is_err_and(|error| is_martian(&error)));
+    }
+    Ok(impossible)
+}
+
 fn device(route: &RouteMessage) -> Option<u32> {
     route
         .attributes

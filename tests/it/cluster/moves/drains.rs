@@ -118,6 +118,31 @@ fn it_goes_on_with_it_whatever_dies() -> Result<()> {
     ground.no_resets()
 }
 
+/// A process that dies when all have moved leaves it to the next one to wait for the routes.
+#[test]
+fn it_waits_for_the_routes_whatever_dies() -> Result<()> {
+    require!(root, program("nft"));
+    let mut ground = Ground::open(Family::V4, ["", ""])?;
+    let pairs = open(&ground)?;
+    ground.tells(0, &["drain", "--to", "two"])?.success()?;
+    let waits = |ground: &Ground, times: usize| {
+        wait_until(LIMIT, "it waits for the routes", || {
+            let words = "what still comes here for them is sent on";
+            ground.logs().matches(words).count() == times
+        })
+    };
+    waits(&ground, 1)?;
+    kill(ground.daemon(0)?.daemon()?, Signal::SIGKILL)?;
+    waits(&ground, 2)?;
+    exchange(&pairs).context("by way of the first box")?;
+    ground.lead_to(1)?;
+    let first = ground.daemons[0].take().context("a daemon")?;
+    let (status, log) = first.wait()?;
+    ensure!(status.success(), "{log}");
+    exchange(&pairs).context("without the first box")?;
+    ground.no_resets()
+}
+
 /// What does not get over in time comes back, and meanwhile it is not for gone that it is taken.
 #[test]
 fn it_does_not_end_while_they_may_come_back() -> Result<()> {

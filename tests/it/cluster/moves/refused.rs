@@ -179,6 +179,28 @@ fn what_cannot_move_stays_and_is_named() -> Result<()> {
     ground.no_resets()
 }
 
+/// What is sent on comes from hosts that are elsewhere for it: its kernel would drop that, and the connection hang.
+#[test]
+fn what_the_other_boxs_kernel_would_drop_stays() -> Result<()> {
+    require!(root, program("nft"));
+    let ground = Ground::open(Family::V4, ["", ""])?;
+    let two = ground.node("two");
+    let devices = two.sh("ls /proc/sys/net/ipv4/conf")?;
+    for device in devices.split_whitespace() {
+        two.sh(&format!("sysctl -qw net.ipv4.conf.{device}.rp_filter=1"))?;
+    }
+    let pair = ground.pair()?;
+    pair.exchange(1)?;
+    let moved = ground.moves(0, &[])?;
+    fails(
+        &moved,
+        70,
+        "stays: the other box's kernel would drop what is sent on to it (rp_filter)",
+    )?;
+    pair.exchange(5000)?;
+    ground.no_resets()
+}
+
 #[test]
 fn what_this_host_translates_stays() -> Result<()> {
     require!(root, program("nft"));
