@@ -8,6 +8,8 @@ use pepd_packet::snapshot::{
     Windows,
 };
 
+use crate::wire::{Offered, Translated};
+
 /// A connection's addresses: of IPv6 where the number is odd.
 pub(crate) fn flow(number: u16) -> FourTuple {
     let text = match number % 2 {
@@ -19,6 +21,16 @@ pub(crate) fn flow(number: u16) -> FourTuple {
         client: address(text[0], 40_000 + number),
         server: address(text[1], 443),
     }
+}
+
+/// The same as it is offered: its source is translated where the number can be divided by three.
+pub(crate) fn offered(number: u16) -> Offered {
+    let flow = flow(number);
+    let translated = (number % 3 == 0).then(|| Translated {
+        source: std::net::SocketAddr::new(flow.server.ip(), 1024 + number),
+        own: number % 2 == 0,
+    });
+    Offered { flow, translated }
 }
 
 fn leg(local: std::net::SocketAddr, peer: std::net::SocketAddr) -> Snapshot {

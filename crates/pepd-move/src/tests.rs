@@ -4,16 +4,16 @@ mod sessions;
 
 use proptest::prelude::*;
 
-use crate::examples::{connection, flow};
+use crate::examples::{connection, flow, offered};
 use crate::wire::{
-    Assembly, Frame, FrameError, Head, LONGEST_FRAME, MOST_CONNECTIONS, MoveId, Offer, Reason,
-    Refused,
+    Assembly, Frame, FrameError, Head, LONGEST_FRAME, MOST_CONNECTIONS, MoveId, Offer, Offered,
+    Reason, Refused, Translated,
 };
 
 /// A frame of every kind.
 fn frames() -> Vec<Frame> {
     let id = MoveId([0x5a; 16]);
-    let flows = (0..5).map(flow).collect();
+    let flows = (0..7).map(offered).collect();
     let refused = vec![
         Refused {
             index: 0,
@@ -50,6 +50,9 @@ fn frames() -> Vec<Frame> {
         Reason::Late,
         Reason::Cancelled,
         Reason::Confused,
+        Reason::Address,
+        Reason::Untranslated,
+        Reason::Taken,
     ];
     frames.extend(reasons.map(Frame::Abort));
     frames
@@ -104,14 +107,25 @@ fn what_is_out_of_bounds_is_no_frame() {
         })
         .to_bytes()
     };
-    let most = offer((0..all).map(flow).collect());
+    // The longest, each of them.
+    let long = |number: u16| {
+        let (flow, own) = (flow(2 * number + 1), false);
+        let source = flow.client;
+        let translated = Some(Translated { source, own });
+        Offered { flow, translated }
+    };
+    let most = offer((0..all).map(long).collect());
     assert!(most.len() <= LONGEST_FRAME && Frame::read(&most).is_ok());
-    assert!(Frame::read(&offer((0..=all).map(flow).collect())).is_err());
+    assert!(Frame::read(&offer((0..=all).map(offered).collect())).is_err());
     assert!(Frame::read(&offer(Vec::new())).is_err());
     assert!(
-        Frame::read(&offer(vec![flow(1), flow(2), flow(1)])).is_err(),
+        Frame::read(&offer(vec![offered(1), offered(2), offered(1)])).is_err(),
         "twice"
     );
+    let mut other = offered(3);
+    let source = flow(2).client;
+    other.translated = Some(Translated { source, own: false });
+    assert!(Frame::read(&offer(vec![other])).is_err(), "another family");
     let why = Reason::Full;
     let refused = [2, 1].map(|index| Refused { index, why }).to_vec();
     assert!(

@@ -91,11 +91,11 @@ pub use request::{
 };
 pub use route::error::RouteError;
 pub use route::ids::{PROBE_TOS, PROTOCOL, Preference, RouteTable};
-pub use translations::Translations;
+pub use translations::{Translation, Translations, translates};
 pub use tunnel::error::TunnelError;
 pub use tunnel::spec::TunnelKind;
 pub use validate::RequestError;
-pub use watch::lookup::{impossible_by, link_to};
+pub use watch::lookup::{impossible_by, is_local, link_to, source_towards};
 pub use watch::{Cause, Finding, Passage, Tally, Watch, WatchError, examine, examine_firewall};
 
 /// Gives the programs that are run here, by name or path, in the order in which they are tried.

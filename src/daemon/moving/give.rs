@@ -8,7 +8,7 @@ use pepd_admin::wire::MoveReport;
 use pepd_move::machine::{
     FROZEN_TIME, Giver, GiverAction, GiverEvent, GiverOutcome, Members, Noted,
 };
-use pepd_move::wire::{Frame, Head, MOST_DATA, Reason, Refused};
+use pepd_move::wire::{Frame, Head, MOST_DATA, Offered, Reason, Refused};
 use pepd_packet::FourTuple;
 use pepd_relay::{Frozen, Stays};
 use tokio::time::timeout_at;
@@ -120,18 +120,20 @@ impl<'a> Giving<'a> {
             }
             GiverAction::Note(_) => None,
             GiverAction::SwitchRoute(members) => {
-                let switched = ground.packets.send_on(self.to.place, &self.flows(&members));
+                let switched = ground
+                    .packets
+                    .send_on(self.to.place, &self.tuples(&members));
                 if let Err(error) = &switched {
                     tracing::warn!(%error, "what belongs to connections that move is not sent on");
                 }
                 Some(GiverEvent::Switched(switched.is_ok()))
             }
             GiverAction::SwitchBack(members) => {
-                ground.packets.stay(&self.flows(&members));
+                ground.packets.stay(&self.tuples(&members));
                 None
             }
             GiverAction::Thaw(members) => {
-                ground.packets.thaw(&self.flows(&members));
+                ground.packets.thaw(&self.tuples(&members));
                 for member in &members {
                     drop(self.frozen.remove(member));
                 }
@@ -143,7 +145,9 @@ impl<'a> Giving<'a> {
                         tracing::warn!(%error, "a connection that has moved was not closed silently");
                     }
                 }
-                ground.packets.thaw(&self.flows(&members));
+                let those: Vec<_> = self.offered(&members).collect();
+                ground.tracking.leave(&those);
+                ground.packets.thaw(&self.tuples(&members));
                 None
             }
             GiverAction::Connect => {
@@ -170,7 +174,7 @@ impl<'a> Giving<'a> {
     async fn freeze(&mut self, members: &Members) -> Vec<Refused> {
         let ground = self.to.ground;
         self.since = Some(Instant::now());
-        let flows = self.flows(members);
+        let flows = self.tuples(members);
         if let Err(error) = ground.packets.freeze(&flows, FROZEN) {
             ground.packets.thaw(&flows);
             let refused = members.iter().map(|&index| {
@@ -182,17 +186,17 @@ impl<'a> Giving<'a> {
         }
         let freezing = members.iter().filter_map(|&index| {
             let candidate = self.those.get(usize::from(index))?;
-            Some(async move { (index, ground.mover.freeze(candidate.id).await) })
+            Some(async move { (index, candidate, ground.mover.freeze(candidate.id).await) })
         });
         let mut refused = Vec::new();
-        for (index, frozen) in join_all(freezing).await {
-            let why = match frozen.map(|frozen| (self.unfit(&frozen), frozen)) {
+        for (index, candidate, frozen) in join_all(freezing).await {
+            let why = match frozen.map(|frozen| (self.unfit(candidate, &frozen), frozen)) {
                 Ok((None, frozen)) => {
                     self.frozen.insert(index, frozen);
                     continue;
                 }
                 // Dropped, it goes on.
-                Ok((Some(why), _)) => (Reason::Unfit, why.to_owned()),
+                Ok((Some(why), _)) => (Reason::Unfit, why),
                 Err(why @ Stays::Ended) => (Reason::Ended, why.to_string()),
                 Err(why) => (Reason::Unfit, why.to_string()),
             };
@@ -200,28 +204,20 @@ impl<'a> Giving<'a> {
             refused.push(Refused { index, why: why.0 });
         }
         let stay = refused.iter().map(|it| it.index).collect();
-        ground.packets.thaw(&self.flows(&stay));
+        ground.packets.thaw(&self.tuples(&stay));
         refused
     }
 
     /// Tells why something that was frozen cannot move, if it cannot.
-    fn unfit(&self, frozen: &Frozen) -> Option<&'static str> {
+    fn unfit(&self, candidate: &Candidate, frozen: &Frozen) -> Option<String> {
         let snapshot = frozen.snapshot();
         let upstream = &snapshot.legs[1];
-        // Without connection tracking nothing is translated.
-        let mut translations = self.to.ground.translations.borrow_mut();
-        let is_translated = translations.as_mut().map(|it| it.has(&snapshot.flow));
-        let is_unknown = is_translated.as_ref().is_some_and(Result::is_err);
         if upstream.local != snapshot.flow.client {
-            Some("its upstream leg has another port than its client")
-        } else if is_translated.is_some_and(|it| it.unwrap_or(false)) {
-            Some("this host translates its addresses, and the other one would not")
-        } else if is_unknown {
-            Some("the kernel does not say whether this host translates its addresses")
+            Some("its upstream leg has another port than its client".to_owned())
         } else if snapshot.data() > MOST_DATA {
-            Some("it has more data under way than is moved")
+            Some("it has more data under way than is moved".to_owned())
         } else {
-            None
+            self.to.ground.tracking.is_changed(&candidate.offered())
         }
     }
 
@@ -245,10 +241,18 @@ impl<'a> Giving<'a> {
         said.unwrap_or(GiverEvent::Sent)
     }
 
-    fn flows(&self, members: &Members) -> Vec<FourTuple> {
+    fn offered(&self, members: &Members) -> impl Iterator<Item = Offered> {
         let those = members.iter();
         let those = those.filter_map(|&index| self.those.get(usize::from(index)));
-        those.map(|it| it.flow).collect()
+        those.map(Candidate::offered)
+    }
+
+    /// Gives what the packets of these have. Answers to what is translated come with what it is translated to: they are
+    /// dropped, and sent on, as they are, before connection tracking here sees them, which would give them the client's
+    /// address. At the other box its own connection tracking does that.
+    fn tuples(&self, members: &Members) -> Vec<FourTuple> {
+        let tuples = self.offered(members).map(|it| it.tuples());
+        tuples.flatten().collect()
     }
 
     /// Enters what has become of them, and gives those that may be tried again.

@@ -4,16 +4,18 @@
 //!
 //! [`order`] is what is asked for, [`give`] carries out what [`pepd_move::machine::Giver`] says, [`take`] what
 //! [`pepd_move::machine::Taker`] does, each over a [`wire`]. The packets are dropped and sent on by [`pepd_net::Moving`], the connections taken
-//! out of their sockets and put into others by [`pepd_relay::Mover`].
+//! out of their sockets and put into others by [`pepd_relay::Mover`], and connection tracking is told of them by [`tracking`].
 
 mod evacuation;
 mod figures;
+mod filtered;
 mod give;
 pub mod keys;
 mod order;
 mod packets;
 mod select;
 mod take;
+mod tracking;
 mod wire;
 
 use std::cell::RefCell;
@@ -32,7 +34,6 @@ use pepd_config::{Config, Moves};
 use pepd_move::machine::{Given, Members};
 use pepd_move::session::{Name, Replays};
 use pepd_move::wire::MoveId;
-use pepd_net::Translations;
 use pepd_packet::FourTuple;
 use pepd_relay::{Mover, Observer, Relay, runtime_thread};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -44,6 +45,7 @@ pub use self::figures::MoveFigures;
 pub use self::keys::Keys;
 use self::packets::Packets;
 pub use self::take::SESSIONS;
+use self::tracking::Tracking;
 use crate::exit::{Failure, Result};
 
 /// The answer to an order: what has become of it, or why nothing has.
@@ -128,7 +130,7 @@ impl Moving {
                 is_ending,
                 figures,
                 replays: RefCell::default(),
-                translations: RefCell::new(Translations::open().ok()),
+                tracking: Tracking::open(),
                 given: RefCell::default(),
                 taking: RefCell::default(),
             };
@@ -169,8 +171,7 @@ struct Ground {
     is_ending: Arc<AtomicBool>,
     figures: MoveFigures,
     replays: RefCell<Replays>,
-    /// Asks connection tracking; none where the kernel has no socket for that.
-    translations: RefCell<Option<Translations>>,
+    tracking: Tracking,
     /// The connections that have been taken.
     given: RefCell<Given>,
     /// Those that are being taken, each with where it is asked what becomes of it.
@@ -216,7 +217,7 @@ fn stay_here(ground: &Ground) {
         server: flow.server,
     });
     let flows: Vec<_> = flows.collect();
-    ground.packets.stay(&flows);
+    ground.packets.stay(&ground.tracking.tuples(&flows));
 }
 
 /// A move's id in the words in which it is noted beside its connections.

@@ -14,6 +14,7 @@ use tokio::time::{sleep, timeout};
 use super::Ground;
 use super::give::Giving;
 use super::select::{Candidate, candidates};
+use super::tracking::OwnAddresses;
 use super::wire::{Ended, Wire};
 
 /// The connections that move together: the first waits while the last is sent.
@@ -48,13 +49,20 @@ pub(super) async fn carry_out(ground: &Ground, order: &MoveOrder) -> Result<Move
         left: meant.saturating_sub(MOST) as u64,
         ..MoveReport::default()
     };
-    let mut those = Vec::new();
+    let (mut those, mut own) = (Vec::new(), OwnAddresses::default());
     let ways = [on_link(neighbor.v4).await, on_link(neighbor.v6).await];
     for candidate in all.into_iter().take(MOST) {
         let way = &ways[usize::from(candidate.flow.client.is_ipv6())];
-        match way {
-            Ok(()) => those.push(candidate),
-            Err(why) => report.stayed.push(stayed(&candidate, why)),
+        let translated = match way {
+            Ok(()) => ground.tracking.translated(&candidate.flow, &mut own).await,
+            Err(why) => Err(why.clone()),
+        };
+        match translated {
+            Ok(translated) => those.push(Candidate {
+                translated,
+                ..candidate
+            }),
+            Err(why) => report.stayed.push(stayed(&candidate, &why)),
         }
     }
     let to = Destination {
@@ -155,7 +163,7 @@ impl Destination<'_> {
         dry_run: bool,
         report: &mut MoveReport,
     ) -> Result<Vec<(Candidate, String)>, String> {
-        let flows: Vec<_> = those.iter().map(|it| it.flow).collect();
+        let flows = those.iter().map(Candidate::offered).collect();
         let id = MoveId(random_id().map_err(|error| format!("no random number: {error}"))?);
         let offer = Offer { id, flows };
         let opened = Wire::open(self.ground, &self.name, self.neighbor.address).await;
@@ -237,7 +245,12 @@ mod tests {
             server: "10.2.0.2:80".parse().unwrap(),
         };
         let of = |bytes: &[u64]| {
-            let candidate = |&bytes: &u64| Candidate { id: 1, flow, bytes };
+            let candidate = |&bytes: &u64| Candidate {
+                id: 1,
+                flow,
+                translated: None,
+                bytes,
+            };
             let those: Vec<_> = bytes.iter().map(candidate).collect();
             chunks(&those)
                 .into_iter()

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use pepd_admin::api::MoveOrder;
 use pepd_admin::wire::FlowSnapshot;
+use pepd_move::wire::{Offered, Translated};
 use pepd_packet::FourTuple;
 
 use super::Ground;
@@ -13,8 +14,20 @@ use super::Ground;
 pub(super) struct Candidate {
     pub(super) id: u64,
     pub(super) flow: FourTuple,
+    /// What its source is translated to, once that has been asked.
+    pub(super) translated: Option<Translated>,
     /// The bytes that wait in this box, as of the last second: so much is to be sent at least.
     pub(super) bytes: u64,
+}
+
+impl Candidate {
+    /// Returns it as it is offered.
+    pub(super) fn offered(&self) -> Offered {
+        Offered {
+            flow: self.flow,
+            translated: self.translated,
+        }
+    }
 }
 
 /// Gives the connections that an order is about, the oldest first.
@@ -28,6 +41,7 @@ pub(super) fn candidates(ground: &Ground, order: &MoveOrder) -> Vec<Candidate> {
             client: flow.client,
             server: flow.server,
         },
+        translated: None,
         bytes: flow.up.queue.total() + flow.down.queue.total(),
     });
     candidates.collect()

@@ -1,6 +1,7 @@
 //! Taking connections of another box.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use pepd_config::Neighbor;
 use pepd_move::machine::{Members, Taker, TakerAction, TakerEvent, TakerOutcome};
 use pepd_move::session::Name;
-use pepd_move::wire::{Frame, MoveId, Offer, Reason, Refused};
+use pepd_move::wire::{Frame, MoveId, Offer, Offered, Reason, Refused};
 use pepd_packet::FourTuple;
 use pepd_packet::snapshot::SplitSnapshot;
 use pepd_relay::{NotRestored, Silent};
@@ -21,7 +22,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::sleep;
 
+use super::filtered::filtered;
 use super::give::FROZEN;
+use super::tracking::{Ability, kernel};
 use super::wire::{Ended, Wire, heard};
 use super::{Ground, words};
 
@@ -86,7 +89,7 @@ fn is_neighbor(ground: &Ground, address: IpAddr) -> bool {
     })
 }
 
-fn open(at: SocketAddr) -> std::io::Result<TcpListener> {
+fn open(at: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(
         Domain::for_address(at),
         Type::STREAM.nonblocking().cloexec(),
@@ -140,7 +143,9 @@ async fn serve(ground: &Ground, stream: TcpStream, from: SocketAddr) {
 struct Taking<'a> {
     ground: &'a Ground,
     neighbor: &'a Neighbor,
-    flows: Vec<FourTuple>,
+    those: Vec<Offered>,
+    /// Whether what comes is tracked here.
+    is_tracked: io::Result<bool>,
     /// Of these, those whose packets are dropped, and since when.
     frozen: Vec<FourTuple>,
     since: Instant,
@@ -149,6 +154,8 @@ struct Taking<'a> {
     wire: Option<Wire>,
     asks: UnboundedReceiver<oneshot::Sender<Members>>,
     silent: BTreeMap<u16, Silent>,
+    /// Those that connection tracking was told of, and had not known.
+    entered: BTreeMap<u16, FourTuple>,
     served: u64,
 }
 
@@ -165,12 +172,15 @@ impl<'a> Taking<'a> {
         };
         let (teller, asks) = unbounded_channel();
         ground.taking.borrow_mut().insert(id, teller);
-        let flows = offer.flows.clone();
+        let those = offer.flows.clone();
+        let session = wire.flow();
+        let is_tracked = session.and_then(|session| ground.tracking.is_on(&session));
         let (taker, actions) = Taker::begin(offer, Instant::now());
         let mut taking = Taking {
             ground,
             neighbor,
-            flows,
+            those,
+            is_tracked,
             frozen: Vec::new(),
             since: Instant::now(),
             taker,
@@ -178,6 +188,7 @@ impl<'a> Taking<'a> {
             wire: Some(wire),
             asks,
             silent: BTreeMap::new(),
+            entered: BTreeMap::new(),
             served: 0,
         };
         taking.run().await;
@@ -230,8 +241,8 @@ impl<'a> Taking<'a> {
                 Ok(()) => None,
                 Err(why) => Some(self.cut(&why)),
             },
-            TakerAction::Consider(flows) => {
-                Some(TakerEvent::Considered(self.consider(&flows).await))
+            TakerAction::Consider(those) => {
+                Some(TakerEvent::Considered(self.consider(&those).await))
             }
             TakerAction::Restore(index, connection) => {
                 let refused = self.restore(index, &connection);
@@ -240,36 +251,43 @@ impl<'a> Taking<'a> {
             TakerAction::Activate(id, members) => Some(self.activate(id, &members)),
             TakerAction::Discard => {
                 self.silent.clear();
+                self.forget();
                 self.thaw();
                 None
             }
         }
     }
 
-    /// Tells which of these are not welcome, and has the packets of the others dropped.
-    async fn consider(&mut self, flows: &[FourTuple]) -> Vec<Refused> {
+    /// Tells which of these are not welcome, and has the packets of the others dropped: those with the address that they
+    /// are translated to as well, as connection tracking here is about to give them to sockets that are to say nothing.
+    async fn consider(&mut self, those: &[Offered]) -> Vec<Refused> {
         let ground = self.ground;
-        let filtered = self.filtered(flows).await;
+        let filtered = filtered(self.neighbor, those).await;
         let admission = ground.observer.admission();
         let room = admission
             .limits()
             .connections
             .saturating_sub(admission.live());
         let mut room = usize::try_from(room).unwrap_or(usize::MAX);
+        let ability = Ability::towards(those).await;
+        let unknown = self.is_tracked.as_ref().err();
+        let unknown = unknown.map(|error| kernel(error.raw_os_error()));
         let mut refused = Vec::new();
         let mut welcome = Vec::new();
-        for (index, flow) in (0..).zip(flows) {
+        for (index, offered) in (0..).zip(those) {
             let why = if ground.is_ending.load(Relaxed) {
                 Reason::Draining
-            } else if !ground.mover.is_between_campuses(flow) {
+            } else if !ground.mover.is_between_campuses(&offered.flow) {
                 Reason::NoCampus
-            } else if filtered.contains(flow) {
+            } else if filtered.contains(&offered.flow) {
                 Reason::Filtered
+            } else if let Some(why) = ability.objection(offered).or(unknown) {
+                why
             } else if room == 0 {
                 Reason::Full
             } else {
                 room -= 1;
-                welcome.push(*flow);
+                welcome.extend(offered.tuples());
                 continue;
             };
             refused.push(Refused { index, why });
@@ -282,41 +300,20 @@ impl<'a> Taking<'a> {
             Err(error) => {
                 tracing::warn!(%error, "no connection is taken from another box");
                 self.thaw();
-                let all = (0..).zip(flows);
+                let all = (0..).zip(those);
                 let why = Reason::Kernel(0);
                 all.map(|(index, _)| Refused { index, why }).collect()
             }
         }
     }
 
-    /// Gives those of whose packets the kernel would drop what the neighbor sends on. Where it cannot be asked it is left
-    /// to `pepd doctor`, which looks at the settings.
-    async fn filtered(&self, flows: &[FourTuple]) -> BTreeSet<FourTuple> {
-        let Some(from) = self.neighbor.v4 else {
-            return BTreeSet::new();
-        };
-        let Ok(Some(device)) = pepd_net::link_to(from.into()).await else {
-            return BTreeSet::new();
-        };
-        let those = flows.iter().filter(|flow| flow.client.is_ipv4());
-        let both = those.clone().flat_map(|flow| {
-            let (client, server) = (flow.client.ip(), flow.server.ip());
-            [(client, server), (server, client)]
-        });
-        let both: Vec<_> = both.collect();
-        let impossible = pepd_net::impossible_by(device, &both).await;
-        let impossible = impossible.unwrap_or_default();
-        let filtered = those.zip(impossible.chunks(2));
-        filtered
-            .filter(|(_, ways)| ways.contains(&true))
-            .map(|(flow, _)| *flow)
-            .collect()
-    }
-
     fn restore(&mut self, index: u16, connection: &SplitSnapshot) -> Option<Reason> {
         let with = words(self.taker.id());
         match self.ground.mover.restore(connection, with, index) {
             Ok(silent) => {
+                if let Err(why) = self.enter(index) {
+                    return Some(why);
+                }
                 self.silent.insert(index, silent);
                 None
             }
@@ -326,21 +323,37 @@ impl<'a> Taking<'a> {
                 Some(match &error {
                     NotRestored::NoCampus(_) => Reason::NoCampus,
                     NotRestored::NoWorker => Reason::Draining,
-                    _ => {
-                        let errno = error.errno().and_then(|errno| u16::try_from(errno).ok());
-                        Reason::Kernel(errno.unwrap_or(0))
-                    }
+                    _ => kernel(error.errno()),
                 })
             }
         }
     }
 
+    /// Tells connection tracking of a connection that is there, where it is on: by its own means it would take what it
+    /// has not seen from the beginning for new, and translate it, or for invalid.
+    fn enter(&mut self, index: u16) -> Result<(), Reason> {
+        let Some(offered) = self.those.get(usize::from(index)) else {
+            return Ok(());
+        };
+        let is_tracked = self.is_tracked.as_ref().is_ok_and(|it| *it);
+        if (is_tracked || offered.translated.is_some()) && self.ground.tracking.enter(offered)? {
+            self.entered.insert(index, offered.flow);
+        }
+        Ok(())
+    }
+
+    /// Has connection tracking forget those that are not served after all.
+    fn forget(&mut self) {
+        let entered = std::mem::take(&mut self.entered);
+        self.ground.tracking.forget(entered.into_values());
+    }
+
     /// Serves these, if what belongs to them comes here; tells which are lost.
     fn activate(&mut self, id: MoveId, members: &Members) -> TakerEvent {
-        let flows = members
+        let those = members
             .iter()
-            .filter_map(|&index| self.flows.get(usize::from(index)));
-        let flows: Vec<_> = flows.copied().collect();
+            .filter_map(|&index| self.those.get(usize::from(index)));
+        let flows: Vec<_> = those.flat_map(Offered::tuples).collect();
         if let Err(error) = self.arrive(&flows) {
             tracing::warn!(%error, "no connection is taken from another box");
             return TakerEvent::Unready(Reason::Route);
@@ -360,6 +373,7 @@ impl<'a> Taking<'a> {
             match silent.map(|it| it.activate(arrival.clone())) {
                 Some(Ok(())) => {
                     self.ground.given.borrow_mut().remember(id, index);
+                    self.entered.remove(&index);
                     self.served += 1;
                 }
                 Some(Err(error)) => {
@@ -373,6 +387,7 @@ impl<'a> Taking<'a> {
                 }
             }
         }
+        self.forget();
         TakerEvent::Activated(lost)
     }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use pepd_move::session::{Name, Session, SessionError};
 use pepd_move::wire::Frame;
+use pepd_packet::FourTuple;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{sleep_until, timeout};
@@ -102,6 +103,14 @@ impl Wire {
         timeout(HANDSHAKE_TIME, opening)
             .await
             .unwrap_or(Err(Ended::Late))
+    }
+
+    /// Returns the addresses and ports of its connection, as the other side has opened it.
+    pub(super) fn flow(&self) -> io::Result<FourTuple> {
+        Ok(FourTuple {
+            client: self.stream.peer_addr()?,
+            server: self.stream.local_addr()?,
+        })
     }
 
     /// Says something.

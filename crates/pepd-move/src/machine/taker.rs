@@ -12,11 +12,10 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use pepd_packet::FourTuple;
 use pepd_packet::snapshot::SplitSnapshot;
 
 use super::{FROZEN_TIME, Members, OFFER_TIME, take_refused};
-use crate::wire::{Assembly, Frame, MoveId, Offer, Reason, Refused};
+use crate::wire::{Assembly, Frame, MoveId, Offer, Offered, Reason, Refused};
 
 /// The moves that a box remembers to have taken.
 const MOST_GIVEN: usize = 4096;
@@ -48,7 +47,7 @@ pub enum TakerAction {
     /// Say this, where the session is open.
     Send(Frame),
     /// Tell which of these are not welcome.
-    Consider(Vec<FourTuple>),
+    Consider(Vec<Offered>),
     /// Put this connection into silent sockets, and tell what has come of it.
     Restore(u16, Box<SplitSnapshot>),
     /// Serve these, each of which is noted where it outlives the process, and tell which are lost; or that none is
@@ -71,7 +70,7 @@ pub enum TakerOutcome {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Taker {
     id: MoveId,
-    flows: Vec<FourTuple>,
+    flows: Vec<Offered>,
     /// Those that may come, or are there.
     members: Members,
     state: State,
@@ -237,8 +236,8 @@ impl Taker {
         match (frame, receiving.assembly.is_some()) {
             _ if receiving.all => {}
             (Frame::Connection(head), false) => {
-                let known =
-                    self.flows.get(usize::from(head.index)) == Some(&head.connection().flow);
+                let offered = self.flows.get(usize::from(head.index));
+                let known = offered.is_some_and(|it| it.flow == head.connection().flow);
                 let wanted = self.members.contains(&head.index) && known;
                 if wanted && receiving.came.insert(head.index) {
                     receiving.assembly = Some(Assembly::begin(*head));

@@ -25,8 +25,8 @@ pub use replays::Replays;
 
 use crate::wire::FrameError;
 
-/// The versions of the protocol that this crate speaks.
-pub const VERSIONS: std::ops::RangeInclusive<u16> = 1..=1;
+/// The versions of the protocol that this crate speaks. In 1 an offer did not say what is translated.
+pub const VERSIONS: std::ops::RangeInclusive<u16> = 2..=2;
 
 /// The name of a box: 1 to 64 bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

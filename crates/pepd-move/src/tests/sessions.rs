@@ -202,18 +202,18 @@ fn whatever_is_changed_on_the_way_is_noticed() {
 #[test]
 fn another_version_is_told() {
     let mut side = listen();
-    let hello = [&b"pepd-move"[..], &[0, 2, 0, 9, 4], b"hb-a"].concat();
+    let hello = [&b"pepd-move"[..], &[0, 3, 0, 9, 4], b"hb-a"].concat();
     let error = side.read(&hello, &mut Replays::default()).unwrap_err();
     assert_eq!(
         error,
         SessionError::Version {
-            lowest: 2,
+            lowest: 3,
             highest: 9
         }
     );
     assert_eq!(
         error.to_string(),
-        "it speaks versions 2 to 9, this box 1 to 1"
+        "it speaks versions 3 to 9, this box 2 to 2"
     );
     let http = listen().read(b"GET / HTTP/1.1", &mut Replays::default());
     assert_eq!(http, Err(SessionError::Foreign));

@@ -1,6 +1,7 @@
 //! What is said in a session.
 
 use std::fmt;
+use std::net::SocketAddr;
 
 use pepd_packet::FourTuple;
 
@@ -30,7 +31,59 @@ pub struct Offer {
     /// The move.
     pub id: MoveId,
     /// The connections, each once.
-    pub flows: Vec<FourTuple>,
+    pub flows: Vec<Offered>,
+}
+
+/// A connection that a box would like to give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offered {
+    /// The connection, as its client has it.
+    pub flow: FourTuple,
+    /// Its client's address and port as its server has them, where the box that gives translates them.
+    pub translated: Option<Translated>,
+}
+
+/// What a client's address and port are translated to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Translated {
+    /// These.
+    pub source: SocketAddr,
+    /// Whether the address is the one with which the box that gives sends for itself: it does not go over to another
+    /// box.
+    pub own: bool,
+}
+
+impl Offered {
+    /// Returns what its packets have between client and server: its own addresses and ports, and those with the
+    /// translated source.
+    #[must_use]
+    pub fn tuples(&self) -> Vec<FourTuple> {
+        let translated = self.translated.map(|it| FourTuple {
+            client: it.source,
+            ..self.flow
+        });
+        std::iter::once(self.flow).chain(translated).collect()
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Option<Self> {
+        let flow = reader.flow()?;
+        let translated = reader.option(|reader| {
+            Some(Translated {
+                source: reader.address()?,
+                own: reader.flag()?,
+            })
+        })?;
+        let fits = translated.is_none_or(|it| it.source.is_ipv4() == flow.client.is_ipv4());
+        fits.then_some(Self { flow, translated })
+    }
+
+    fn write(&self, writer: &mut Writer) {
+        writer.flow(self.flow);
+        writer.option(self.translated, |writer, it| {
+            writer.address(it.source);
+            writer.flag(it.own);
+        });
+    }
 }
 
 /// A connection that does not move, and why.
@@ -75,6 +128,19 @@ pub enum Reason {
     /// What the other box has said makes no sense here.
     #[error("the other box said what makes no sense")]
     Confused,
+    /// It is translated to an address that is the first box's own.
+    #[error(
+        "this host translates its client's address to one of its own, which the other box does not have"
+    )]
+    Address,
+    /// It is translated, and the other box has nothing that translates.
+    #[error(
+        "this host translates its client's address, and the other one translates none: it has no chain of the type nat"
+    )]
+    Untranslated,
+    /// The address and port that it is translated to are another connection's at the other box.
+    #[error("the other box has another connection that is translated to the same address and port")]
+    Taken,
     /// The other box's kernel would drop what is sent on to it.
     #[error(
         "the other box's kernel would drop what is sent on to it (rp_filter): `pepd doctor` there has the cure"
@@ -95,7 +161,10 @@ impl Reason {
             Self::Late => (8, 0),
             Self::Cancelled => (9, 0),
             Self::Confused => (10, 0),
-            Self::Filtered => (11, 0),
+            Self::Address => (11, 0),
+            Self::Untranslated => (12, 0),
+            Self::Taken => (13, 0),
+            Self::Filtered => (14, 0),
         }
     }
 
@@ -111,7 +180,10 @@ impl Reason {
             (8, 0) => Self::Late,
             (9, 0) => Self::Cancelled,
             (10, 0) => Self::Confused,
-            (11, 0) => Self::Filtered,
+            (11, 0) => Self::Address,
+            (12, 0) => Self::Untranslated,
+            (13, 0) => Self::Taken,
+            (14, 0) => Self::Filtered,
             _ => return None,
         })
     }
@@ -189,7 +261,7 @@ impl Frame {
         match self {
             Self::Offer(offer) => {
                 writer.bytes(&offer.id.0);
-                writer.list(&offer.flows, |writer, flow| writer.flow(*flow));
+                writer.list(&offer.flows, |writer, it| it.write(writer));
             }
             Self::Accept(refused) | Self::Restored(refused) | Self::Activated(refused) => {
                 writer.list(refused, |writer, refused| {
@@ -233,7 +305,7 @@ impl Frame {
             1 => Self::Offer(Offer {
                 id: MoveId(reader.bytes()?),
                 flows: reader
-                    .list(MOST_CONNECTIONS, Reader::flow)
+                    .list(MOST_CONNECTIONS, Offered::read)
                     .filter(|flows| is_a_set(flows))?,
             }),
             2 => Self::Accept(refused(reader)?),
@@ -262,9 +334,9 @@ impl Frame {
 }
 
 /// Returns whether there is something, and each of it once.
-fn is_a_set(flows: &[FourTuple]) -> bool {
+fn is_a_set(flows: &[Offered]) -> bool {
     let mut seen = std::collections::HashSet::new();
-    !flows.is_empty() && flows.iter().all(|flow| seen.insert(*flow))
+    !flows.is_empty() && flows.iter().all(|it| seen.insert(it.flow))
 }
 
 /// Reads a list whose places ascend.

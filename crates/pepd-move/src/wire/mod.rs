@@ -8,7 +8,7 @@ mod connection;
 mod frame;
 
 pub use connection::{Assembly, AssemblyError, Head};
-pub use frame::{Frame, FrameError, MoveId, Offer, Reason, Refused};
+pub use frame::{Frame, FrameError, MoveId, Offer, Offered, Reason, Refused, Translated};
 
 /// The longest frame, in bytes: what one record of a session holds (65,535 bytes less its tag of 16; The Noise
 /// Protocol Framework, revision 34, section 3).

@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteType};
+use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
 
 use super::finding::{Cause, Finding};
 use crate::netlink::{NetlinkError, address_family, route_address};
@@ -135,18 +135,47 @@ impl Routing {
 ///
 /// Where the kernel is not to be asked, or has no way there.
 pub async fn link_to(address: IpAddr) -> std::io::Result<Option<u32>> {
+    let route = way_to(address).await?;
+    let mut attributes = route.attributes.iter();
+    let by_router =
+        attributes.any(|it| matches!(it, RouteAttribute::Gateway(_) | RouteAttribute::Via(_)));
+    let is_on_link = route.header.kind == RouteType::Unicast && !by_router;
+    Ok(device(&route).filter(|_| is_on_link))
+}
+
+/// Tells whether an address is one of this host's own.
+///
+/// # Errors
+///
+/// Where the kernel is not to be asked, or has no way there.
+pub async fn is_local(address: IpAddr) -> std::io::Result<bool> {
+    Ok(way_to(address).await?.header.kind == RouteType::Local)
+}
+
+/// Returns the address from which this host sends what it sends there of its own.
+///
+/// # Errors
+///
+/// Where the kernel is not to be asked, or has no way there.
+pub async fn source_towards(address: IpAddr) -> std::io::Result<Option<IpAddr>> {
+    let route = way_to(address).await?;
+    let mut attributes = route.attributes.iter();
+    Ok(attributes.find_map(|attribute| match attribute {
+        RouteAttribute::PrefSource(RouteAddress::Inet(v4)) => Some(IpAddr::from(*v4)),
+        RouteAttribute::PrefSource(RouteAddress::Inet6(v6)) => Some(IpAddr::from(*v6)),
+        _ => None,
+    }))
+}
+
+/// Asks which way the kernel would send a packet of this host's own.
+async fn way_to(address: IpAddr) -> std::io::Result<RouteMessage> {
     let routing = Routing::open().map_err(|error| error.source)?;
     let asked = Question {
         from: None,
         to: address,
         mark: 0,
     };
-    let route = routing.lookup(Family::of(address), &asked).await?;
-    let mut attributes = route.attributes.iter();
-    let by_router =
-        attributes.any(|it| matches!(it, RouteAttribute::Gateway(_) | RouteAttribute::Via(_)));
-    let is_on_link = route.header.kind == RouteType::Unicast && !by_router;
-    Ok(device(&route).filter(|_| is_on_link))
+    routing.lookup(Family::of(address), &asked).await
 }
 
 /// Returns which of these packets, each from one address to another, the kernel would drop as ones that cannot come by an

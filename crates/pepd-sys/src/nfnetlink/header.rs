@@ -111,6 +111,8 @@ impl Flags {
     pub const DUMP: Self = Self(0x300);
     /// The flag to make what is not there.
     pub const CREATE: Self = Self(0x400);
+    /// The flag to leave what is there as it is, and to refuse (NLM_F_EXCL).
+    pub const EXCLUSIVE: Self = Self(0x200);
 }
 
 impl BitOr for Flags {
@@ -123,7 +125,7 @@ impl BitOr for Flags {
 
 /// The protocols that a message is about (NFPROTO_…).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Family(u8);
+pub struct Family(pub(super) u8);
 
 impl Family {
     /// Not said.

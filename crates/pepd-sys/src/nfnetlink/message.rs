@@ -3,7 +3,7 @@
 use std::io;
 
 use super::attributes::{self, Attributes};
-use super::header::{self, Header, MessageType, NETLINK_BYTES, NFNETLINK_BYTES};
+use super::header::{self, Family, Header, MessageType, NETLINK_BYTES, NFNETLINK_BYTES};
 
 /// Makes a message of one request.
 pub fn message(header: Header, body: impl FnOnce(&mut Attributes<'_>)) -> Vec<u8> {
@@ -35,6 +35,11 @@ pub struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
+    /// Returns the protocols that the message is about; none where it is cut off before them.
+    pub fn family(&self) -> Option<Family> {
+        self.body.first().copied().map(Family)
+    }
+
     /// Returns the attributes; none where the message is cut off before them.
     pub fn attributes(&self) -> Option<impl Iterator<Item = (u16, &'a [u8])> + use<'a>> {
         self.body.get(NFNETLINK_BYTES..).map(attributes::read)

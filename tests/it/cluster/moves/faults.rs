@@ -7,6 +7,7 @@ use rstest::rstest;
 use serde_json::Value;
 
 use super::ground::Ground;
+use super::translated;
 use crate::faults::Faults;
 use crate::harness::LIMIT;
 
@@ -32,7 +33,24 @@ fn whichever_call_fails(
     require!(root, program("nft"), program("strace"));
     let mut ground = Ground::open(Family::V4, ["", ""])?;
     let pairs: Vec<_> = (0..PAIRS).map(|_| ground.pair()).collect::<Result<_>>()?;
-    let mut failed = 0;
+    each_call_fails(&mut ground, &pairs, which, fault)?;
+    ground.no_resets()
+}
+
+/// The same where connection tracking is spoken to, and nothing is left there of what has not come.
+#[rstest]
+fn whichever_call_fails_about_what_is_translated(#[values(0, 1)] which: usize) -> Result<()> {
+    require!(root, program("nft"), program("strace"));
+    let mut ground = Ground::open(Family::V4, ["", ""])?;
+    translated::share(&ground, Family::V4, translated::PORTS)?;
+    let open = |_| translated::open_shared(&ground, Family::V4);
+    let pairs: Vec<_> = (0..PAIRS).map(open).collect::<Result<_>>()?;
+    each_call_fails(&mut ground, &pairs, which, "sendto:error=ENOBUFS")?;
+    ground.no_resets()
+}
+
+fn each_call_fails(ground: &mut Ground, pairs: &[Pair], which: usize, fault: &str) -> Result<()> {
+    let (mut failed, mut has_moved) = (0, false);
     for number in 1..MOST {
         let daemon = ground.daemon(which)?.daemon()?;
         let faults = Faults::inject(daemon, "mover", &[&format!("{fault}:when={number}")])?;
@@ -47,22 +65,30 @@ fn whichever_call_fails(
             let lost = report["lost"].as_array().with_context(what)?;
             ensure!(lost.is_empty(), "{}", what());
         }
-        exchange(&pairs).with_context(what)?;
+        exchange(pairs).with_context(what)?;
         wait_until(LIMIT, "each is at one box", || {
             let count = |at| ground.flows(at).map(|flows| flows.len());
             count(0).is_ok_and(|one| count(1).is_ok_and(|two| one + two == PAIRS))
         })?;
         let moved = ground.flows(1)?.len();
+        has_moved |= moved > 0;
+        // Who takes has been in order all the while.
+        if which == 0 && !has_moved {
+            for pair in pairs {
+                let known = translated::tracked(ground, 1, pair)?;
+                ensure!(known.is_empty(), "{known:?} {}", what());
+            }
+        }
         if moved > 0 {
             ground.all_move(1, moved)?;
-            exchange(&pairs).context("back again")?;
+            exchange(pairs).context("back again")?;
         }
     }
     // Who gives binds nothing.
     let is_made = !(which == 0 && fault.starts_with("bind"));
     ensure!(failed > 0 || !is_made, "no call has failed");
     ensure!(failed + 1 < MOST, "not all calls have failed");
-    ground.no_resets()
+    Ok(())
 }
 
 fn exchange(pairs: &[Pair]) -> Result<()> {

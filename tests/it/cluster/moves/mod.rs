@@ -8,3 +8,4 @@ mod kinds;
 mod paths;
 mod refused;
 mod survives;
+mod translated;

@@ -1,11 +1,10 @@
 //! Who does not have the key neither gives nor takes nor learns anything, and what cannot move stays.
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use pepd_testbed::traffic::{Pair, accept, connect, listen};
 use pepd_testbed::{Family, Finished, require, wait_until};
 use serde_json::Value;
 
@@ -13,7 +12,7 @@ use super::ground::{Ground, KEY};
 use crate::harness::LIMIT;
 
 /// Checks that a command failed so.
-fn fails(moved: &Finished, code: i32, words: &str) -> Result<()> {
+pub(super) fn fails(moved: &Finished, code: i32, words: &str) -> Result<()> {
     let said = format!("{}{}", moved.stdout, moved.stderr);
     ensure!(
         moved.status.code() == Some(code) && said.contains(words),
@@ -197,27 +196,6 @@ fn what_the_other_boxs_kernel_would_drop_stays() -> Result<()> {
         70,
         "stays: the other box's kernel would drop what is sent on to it (rp_filter)",
     )?;
-    pair.exchange(5000)?;
-    ground.no_resets()
-}
-
-#[test]
-fn what_this_host_translates_stays() -> Result<()> {
-    require!(root, program("nft"));
-    let ground = Ground::open(Family::V4, ["", ""])?;
-    ground.node("one").sh("nft 'table ip nat {
-            chain post {
-                type nat hook postrouting priority srcnat
-                oifname to-right masquerade
-            }
-        }'")?;
-    let listener = listen(ground.node("server"), SocketAddr::new(ground.server()?, 0))?;
-    let client = connect(ground.node("client"), listener.local_addr()?)?;
-    let (server, _) = accept(&listener)?;
-    let pair = Pair { client, server };
-    pair.exchange(1)?;
-    let moved = ground.moves(0, &[])?;
-    fails(&moved, 70, "stays: this host translates its addresses")?;
     pair.exchange(5000)?;
     ground.no_resets()
 }

@@ -3,14 +3,12 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use pepd_packet::FourTuple;
-
 use crate::examples;
 use crate::machine::{
     Given, Giver, GiverAction, GiverEvent, GiverOutcome, Members, Noted, Taker, TakerAction,
     TakerEvent, TakerOutcome,
 };
-use crate::wire::{Frame, Head, MoveId, Offer, Reason, Refused};
+use crate::wire::{Frame, Head, MoveId, Offer, Offered, Reason, Refused};
 
 /// Something that happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +51,7 @@ struct Session {
 pub struct World {
     now: Instant,
     id: MoveId,
-    flows: Vec<FourTuple>,
+    flows: Vec<Offered>,
     giver: Option<Giver>,
     giver_to_do: VecDeque<GiverAction>,
     /// What the box that gives remembers, whatever dies.
@@ -77,7 +75,7 @@ pub struct World {
 impl World {
     pub fn begin(flows: u16) -> Self {
         let (now, id) = (Instant::now(), MoveId([7; 16]));
-        let flows: Vec<_> = (0..flows).map(examples::flow).collect();
+        let flows: Vec<_> = (0..flows).map(examples::offered).collect();
         let offer = Offer {
             id,
             flows: flows.clone(),
@@ -304,7 +302,7 @@ impl World {
     fn transfer(&mut self, members: &Members) {
         let at = self.sessions.len() - 1;
         for index in members {
-            let connection = examples::connection(self.flows[usize::from(*index)]);
+            let connection = examples::connection(self.flows[usize::from(*index)].flow);
             let (head, data) = Head::part(*index, connection).unwrap();
             let frames = [Frame::Connection(Box::new(head))].into_iter().chain(data);
             let session = &mut self.sessions[at];
@@ -339,7 +337,7 @@ impl World {
             Some(TakerAction::Restore(index, connection)) => {
                 assert_eq!(
                     *connection,
-                    examples::connection(self.flows[usize::from(index)])
+                    examples::connection(self.flows[usize::from(index)].flow)
                 );
                 if well {
                     self.restored.insert(index);
