@@ -56,6 +56,7 @@ impl Daemon {
         match self.requests.during(&mut self.keeper, replaced).await {
             Ok(Ok(())) => {
                 self.keeper.health.repaired();
+                self.moving.renewed();
                 if !self.requests.to_end() {
                     self.keeper.reopen();
                 }

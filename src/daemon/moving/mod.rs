@@ -56,6 +56,8 @@ pub type Answer = oneshot::Sender<std::result::Result<MoveReport, String>>;
 pub struct Moving {
     running: Option<(JoinHandle<()>, MoveTeller)>,
     is_ending: Arc<AtomicBool>,
+    /// Whether the kernel's tables are new, and what is sent on is to be entered again.
+    renewed: Arc<AtomicBool>,
     figures: MoveFigures,
 }
 
@@ -117,7 +119,8 @@ impl Moving {
         let neighbors = config.moves.neighbors.iter();
         let names = neighbors.map(|it| it.name.clone()).collect();
         let (moves, mover, observer) = (config.moves.clone(), relay.mover(), relay.observer());
-        let packets = Packets::new(pepd_net::Moving::open(moves.neighbors.len())?);
+        let sets = pepd_net::Moving::open(moves.neighbors.len())?;
+        let packets = Packets::new(sets, Arc::clone(&moving.renewed));
         let (is_ending, figures) = (Arc::clone(&moving.is_ending), moving.figures.clone());
         let begin = move || {
             let ground = Ground {
@@ -152,6 +155,11 @@ impl Moving {
     /// Gives a handle on what has moved.
     pub fn figures(&self) -> MoveFigures {
         self.figures.clone()
+    }
+
+    /// Says that the kernel's tables were made anew: what is sent on is to be entered again.
+    pub fn renewed(&self) {
+        self.renewed.store(true, Relaxed);
     }
 
     /// Takes no more connections of others: the daemon is to end.

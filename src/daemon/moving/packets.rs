@@ -2,11 +2,15 @@
 //!
 //! What ends that must not fail for long: a connection whose packets are dropped, or sent to and fro between two boxes,
 //! hangs. Where the kernel refuses it, it is owed, and tried again until it is done. And who no longer needs packets
-//! to be dropped takes nothing from another move that does.
+//! to be dropped takes nothing from another move that does. Where somebody has emptied the kernel's tables
+//! (`nft flush ruleset`), what was sent on is sent on again.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 use pepd_net::{GateError, Moving};
 use pepd_packet::FourTuple;
@@ -15,6 +19,12 @@ use tokio::time::sleep;
 /// The time after which what is owed is tried again.
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// For how long what is sent on is known here: as long as the kernel does at least.
+const KNOWN: Duration = Duration::from_hours(3);
+
+/// Of how many, so that there is a bound.
+const MOST_KNOWN: usize = 100_000;
+
 /// The packets of connections that move.
 #[derive(Debug)]
 pub(super) struct Packets {
@@ -22,6 +32,10 @@ pub(super) struct Packets {
     /// How many moves have the packets of a connection dropped.
     frozen: RefCell<BTreeMap<FourTuple, usize>>,
     owed: RefCell<Owed>,
+    /// What is sent on: to which neighbor, and since when.
+    away: RefCell<BTreeMap<FourTuple, (usize, Instant)>>,
+    /// Whether the kernel's tables were made anew, without that.
+    renewed: Arc<AtomicBool>,
 }
 
 /// What is still to be done.
@@ -32,11 +46,13 @@ struct Owed {
 }
 
 impl Packets {
-    pub(super) fn new(sets: Moving) -> Self {
+    pub(super) fn new(sets: Moving, renewed: Arc<AtomicBool>) -> Self {
         Self {
             sets,
             frozen: RefCell::default(),
             owed: RefCell::default(),
+            away: RefCell::default(),
+            renewed,
         }
     }
 
@@ -64,11 +80,20 @@ impl Packets {
         let mut owed = self.owed.borrow_mut();
         owed.stay.retain(|flow| !flows.contains(flow));
         drop(owed);
-        self.sets.send_on(neighbor, flows)
+        self.sets.send_on(neighbor, flows)?;
+        let (mut away, now) = (self.away.borrow_mut(), Instant::now());
+        if away.len() + flows.len() > MOST_KNOWN {
+            away.retain(|_, (_, since)| now.duration_since(*since) < KNOWN);
+        }
+        let room = MOST_KNOWN.saturating_sub(away.len());
+        let known = flows.iter().take(room);
+        away.extend(known.map(|flow| (*flow, (neighbor, now))));
+        Ok(())
     }
 
     /// Has them be sent on no longer.
     pub(super) fn stay(&self, flows: &[FourTuple]) {
+        self.forget(flows);
         if let Err(error) = self.sets.stay(flows) {
             tracing::warn!(%error, "what belongs to connections that are here may be sent on; it is tried again");
             self.owed.borrow_mut().stay.extend(flows);
@@ -83,6 +108,7 @@ impl Packets {
     /// If the kernel refuses it: they are still dropped for this move.
     pub(super) fn arrive(&self, flows: &[FourTuple]) -> Result<(), GateError> {
         self.sets.arrive(flows)?;
+        self.forget(flows);
         self.release(flows);
         Ok(())
     }
@@ -103,11 +129,38 @@ impl Packets {
         free
     }
 
+    fn forget(&self, flows: &[FourTuple]) {
+        let mut away = self.away.borrow_mut();
+        for flow in flows {
+            away.remove(flow);
+        }
+    }
+
+    /// Has everything be sent on that was, the kernel's tables being new.
+    fn send_on_again(&self) {
+        let mut away = self.away.borrow_mut();
+        away.retain(|_, (_, since)| since.elapsed() < KNOWN);
+        let mut those: BTreeMap<usize, Vec<FourTuple>> = BTreeMap::new();
+        for (flow, (neighbor, _)) in &*away {
+            those.entry(*neighbor).or_default().push(*flow);
+        }
+        for (neighbor, flows) in those {
+            if let Err(error) = self.sets.send_on(neighbor, &flows) {
+                tracing::warn!(%error, "what belongs to connections that have moved is not sent on; it is tried again");
+                self.renewed.store(true, Relaxed);
+                return;
+            }
+        }
+    }
+
     /// Does what is owed, for ever.
     pub(super) async fn pay(&self) {
         loop {
             sleep(PAUSE).await;
             self.pay_once();
+            if self.renewed.swap(false, Relaxed) {
+                self.send_on_again();
+            }
         }
     }
 
@@ -132,7 +185,7 @@ mod tests {
 
     #[test]
     fn what_another_move_has_dropped_stays_so() {
-        let packets = Packets::new(Moving::open(1).unwrap());
+        let packets = Packets::new(Moving::open(1).unwrap(), Arc::default());
         let flow = FourTuple {
             client: "10.1.0.2:40000".parse().unwrap(),
             server: "10.2.0.2:80".parse().unwrap(),

@@ -192,3 +192,25 @@ fn who_would_take_is_gone() -> Result<()> {
     exchange(&pairs, "moved")?;
     ground.no_resets()
 }
+
+/// Somebody's firewall empties the tables when it starts: what was sent on is sent on again once they are back.
+#[test]
+fn the_tables_are_emptied() -> Result<()> {
+    require!(root, program("nft"));
+    let ground = Ground::open(Family::V4, ["", ""])?;
+    let pairs: Vec<_> = (0..5).map(|_| ground.pair()).collect::<Result<_>>()?;
+    ground.all_move(0, 5)?;
+    exchange(&pairs, "moved")?;
+    // All but the test's own.
+    ground
+        .node("one")
+        .sh("for of in inet ip ip6; do nft delete table $of pepd; done")?;
+    wait_until(LIMIT, "they are back", || {
+        ground.logs().contains("it is there again")
+    })?;
+    exchange(&pairs, "emptied")?;
+    // They may come back, and are not sent on then.
+    ground.all_move(1, 5)?;
+    exchange(&pairs, "back again")?;
+    ground.no_resets()
+}
