@@ -26,9 +26,9 @@ pub(crate) fn flow(number: u16) -> FourTuple {
 /// The same as it is offered: its source is translated where the number can be divided by three.
 pub(crate) fn offered(number: u16) -> Offered {
     let flow = flow(number);
-    let translated = (number % 3 == 0).then(|| Translated {
+    let translated = number.is_multiple_of(3).then(|| Translated {
         source: std::net::SocketAddr::new(flow.server.ip(), 1024 + number),
-        own: number % 2 == 0,
+        own: number.is_multiple_of(2),
     });
     Offered { flow, translated }
 }

@@ -49,22 +49,8 @@ pub(super) async fn carry_out(ground: &Ground, order: &MoveOrder) -> Result<Move
         left: meant.saturating_sub(MOST) as u64,
         ..MoveReport::default()
     };
-    let (mut those, mut own) = (Vec::new(), OwnAddresses::default());
-    let ways = [on_link(neighbor.v4).await, on_link(neighbor.v6).await];
-    for candidate in all.into_iter().take(MOST) {
-        let way = &ways[usize::from(candidate.flow.client.is_ipv6())];
-        let translated = match way {
-            Ok(()) => ground.tracking.translated(&candidate.flow, &mut own).await,
-            Err(why) => Err(why.clone()),
-        };
-        match translated {
-            Ok(translated) => those.push(Candidate {
-                translated,
-                ..candidate
-            }),
-            Err(why) => report.stayed.push(stayed(&candidate, &why)),
-        }
-    }
+    let meant = all.into_iter().take(MOST);
+    let mut those = able(ground, neighbor, meant, &mut report).await;
     let to = Destination {
         ground,
         neighbor,
@@ -97,6 +83,33 @@ pub(super) async fn carry_out(ground: &Ground, order: &MoveOrder) -> Result<Move
         sleep(PAUSE).await;
     }
     Ok(report)
+}
+
+/// Gives those for which there is a way, each with what its source is translated to; enters why the others stay.
+async fn able(
+    ground: &Ground,
+    neighbor: &Neighbor,
+    all: impl Iterator<Item = Candidate>,
+    report: &mut MoveReport,
+) -> Vec<Candidate> {
+    let ways = [on_link(neighbor.v4).await, on_link(neighbor.v6).await];
+    let mut own = OwnAddresses::default();
+    let mut those = Vec::new();
+    for candidate in all {
+        let flow = &candidate.flow;
+        let translated = match &ways[usize::from(flow.client.is_ipv6())] {
+            Ok(()) => ground.tracking.translated(flow, &mut own).await,
+            Err(why) => Err(why.clone()),
+        };
+        match translated {
+            Ok(translated) => those.push(Candidate {
+                translated,
+                ..candidate
+            }),
+            Err(why) => report.stayed.push(stayed(&candidate, &why)),
+        }
+    }
+    those
 }
 
 /// Tells whether nothing has been tried yet of what a report is about.

@@ -387,7 +387,6 @@ impl<'a> Taking<'a> {
                 }
             }
         }
-        self.forget();
         TakerEvent::Activated(lost)
     }
 
@@ -408,7 +407,8 @@ impl<'a> Taking<'a> {
     }
 
     fn finish(mut self) {
-        // What was never restored.
+        // What was never restored, or was lost.
+        self.forget();
         self.thaw();
         while let Ok(asked) = self.asks.try_recv() {
             let _ = asked.send(self.taker.will_serve());

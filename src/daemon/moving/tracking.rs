@@ -68,12 +68,16 @@ impl Tracking {
 
     /// Returns connections as they are here, and as they are translated here.
     pub(super) fn tuples(&self, flows: &[FourTuple]) -> Vec<FourTuple> {
-        let translated = flows.iter().filter_map(|flow| match self.find(flow) {
-            Ok(Some(Translation::Source(client))) => Some(FourTuple { client, ..*flow }),
-            _ => None,
-        });
-        let translated: Vec<_> = translated.collect();
-        [flows, &translated].concat()
+        let mut tuples = flows.to_vec();
+        for flow in flows {
+            match self.find(flow) {
+                Ok(Some(Translation::Source(client))) => tuples.push(FourTuple { client, ..*flow }),
+                // Whoever cannot say it of one can say it of none, and looks for a module each time.
+                Err(error) if is_missing(&error) => break,
+                _ => {}
+            }
+        }
+        tuples
     }
 
     /// Has what is known here of connections that are now the other box's be forgotten. What is translated is kept:
@@ -105,8 +109,7 @@ impl Tracking {
     pub(super) fn is_on(&self, session: &FourTuple) -> io::Result<bool> {
         match self.find(session) {
             Ok(found) => Ok(found.is_some()),
-            // It has nothing that could be asked or told (nfnetlink_rcv_msg, net/netfilter/nfnetlink.c).
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
+            Err(error) if is_missing(&error) => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -143,6 +146,11 @@ impl Tracking {
             }
         }
     }
+}
+
+/// Tells whether the kernel has nothing that could be asked or told (nfnetlink_rcv_msg, net/netfilter/nfnetlink.c).
+fn is_missing(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EINVAL)
 }
 
 fn unknown(error: &io::Error) -> String {

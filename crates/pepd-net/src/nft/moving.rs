@@ -4,7 +4,9 @@
 //! before everything else, and `moving_out` at what is sent. What belongs to one that has moved gets a mark, by
 //! which `send_on4` and `send_on6`, in the tables `ip pepd` and `ip6 pepd`, know the neighbor: a copy goes to
 //! it by the neighbor's own address (nf_dup_ipv4, net/ipv4/netfilter/nf_dup_ipv4.c), with those of the
-//! connection in it, and the packet itself is dropped. Each keeps its connection remembered. A SYN is no other
+//! connection in it, and the packet itself is dropped. An answer to a connection whose source this host translates is
+//! in the sets as it comes, with the translated address: all of this is before connection tracking, which would
+//! give it the client's address, while the neighbor's connection tracking knows what to make of it. Each keeps its connection remembered. A SYN is no other
 //! case: who has its addresses and ports is the neighbor.
 
 use super::expr::{digit, ip, mark_is, set_bits};

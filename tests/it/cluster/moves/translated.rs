@@ -84,12 +84,35 @@ pub(super) fn tracked(ground: &Ground, at: usize, pair: &Pair) -> Result<Vec<Str
     Ok(known.map(str::to_owned).collect())
 }
 
-/// Whichever box it is at, and whichever the routers lead to.
+/// Gives the shared address to a box, as VRRP does, and takes it from the other.
+fn give_shared_to(ground: &Ground, family: Family, at: usize) -> Result<()> {
+    let address = match family {
+        Family::V4 => format!("{}/32", shared(family)),
+        // It is not to send from it of its own: keepalived has it like that, too.
+        Family::V6 => format!("{}/128 nodad preferred_lft 0", shared(family)),
+    };
+    let (here, there) = (ground.node(BOXES[at]), ground.node(BOXES[1 - at]));
+    there.sh(&format!(
+        "ip addr del {} dev to-right || true",
+        shared(family)
+    ))?;
+    here.sh(&format!("ip addr add {address} dev to-right"))?;
+    Ok(())
+}
+
+/// Whichever box it is at, and whichever the routers lead to: the address is routed to the boxes, or is the one's that
+/// has it.
 #[rstest]
-fn it_moves_to_and_fro(#[values(Family::V4, Family::V6)] family: Family) -> Result<()> {
+fn it_moves_to_and_fro(
+    #[values(Family::V4, Family::V6)] family: Family,
+    #[values(false, true)] is_had: bool,
+) -> Result<()> {
     require!(root, program("nft"));
     let ground = Ground::open(family, ["", ""])?;
     share(&ground, family, PORTS)?;
+    if is_had {
+        give_shared_to(&ground, family, 0)?;
+    }
     let [bulk, pings, idle] = [(); 3].map(|()| open_shared(&ground, family));
     let (bulk, pings, idle) = (bulk?, pings?, idle?);
     let over = AtomicBool::new(false);
@@ -104,6 +127,9 @@ fn it_moves_to_and_fro(#[values(Family::V4, Family::V6)] family: Family) -> Resu
                 if turn == 3 {
                     ground.lead_to(1)?;
                     lead_shared_to(&ground, 1)?;
+                    if is_had {
+                        give_shared_to(&ground, family, 1)?;
+                    }
                 }
                 ground
                     .all_move(turn % 2, 3)
