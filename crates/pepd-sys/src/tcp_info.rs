@@ -28,6 +28,8 @@ pub struct TcpInfo {
     pub rtt: Duration,
     /// Mean deviation of the round-trip time.
     pub rtt_variation: Duration,
+    /// The retransmission timeout, doubled as often as its timer is (RFC 6298, section 5.5).
+    pub rto: Duration,
     /// The least round-trip time seen lately (net.ipv4.tcp_min_rtt_wlen); none before the first.
     pub min_rtt: Option<Duration>,
     /// The receiver's own estimate of the round-trip time; none before it has one.
@@ -84,6 +86,8 @@ pub struct TcpInfo {
     pub sent_bytes: Option<u64>,
     /// Bytes retransmitted since the start (Linux 4.19).
     pub retransmitted_bytes: Option<u64>,
+    /// The bytes for which the peer has said that it has room (Linux 5.4).
+    pub send_window: Option<u32>,
 }
 
 impl TcpInfo {
@@ -144,6 +148,7 @@ impl Fields<'_> {
             receive_scale: self.fields_of_four_bits(6)?[1],
             rtt: self.micros32(68)?,
             rtt_variation: self.micros32(72)?,
+            rto: self.micros32(8)?,
             // ~0 until there is a sample.
             min_rtt: self
                 .u32(148)
@@ -175,6 +180,7 @@ impl Fields<'_> {
             send_buffer_limited: self.micros64(184),
             sent_bytes: self.u64(200),
             retransmitted_bytes: self.u64(208),
+            send_window: self.u32(228),
         })
     }
 
@@ -273,6 +279,8 @@ mod tests {
         let most = Duration::from_secs(60);
         assert!(info.rtt > Duration::ZERO && info.rtt < most);
         assert!(info.min_rtt.unwrap() < most);
+        assert!(info.rto >= info.rtt && info.rto <= 2 * most, "{info:?}");
+        assert!(info.send_window.unwrap() > 0, "{info:?}");
         assert!(info.cwnd >= 2 && info.mss >= 536, "{info:?}");
         // On a busy machine the kernel may probe for a loss that is none.
         let again = info.retransmitted_bytes.unwrap();
@@ -329,6 +337,7 @@ mod tests {
         let info = Fields(&[0; 160]).read().unwrap();
         assert_eq!((info.delivery_rate, info.busy), (None, None));
         assert_eq!((info.sent_bytes, info.retransmitted_bytes), (None, None));
+        assert_eq!(info.send_window, None);
         assert_eq!(Fields(&[0; 60]).read(), None);
     }
 

@@ -1,7 +1,8 @@
 //! What was received when the acknowledgements were lost is acknowledged after the outage: that is no
-//! round trip.
+//! round trip, and where the kernel takes it for one, no timer waits for as long.
 
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -9,8 +10,8 @@ use pepd_testbed::traffic::{Pattern, receive_exactly, send};
 use pepd_testbed::{Family, Netns, Pepd, World, ask, require, wait_until};
 use rstest::rstest;
 
-use super::RESTORE;
 use super::outages::{timer_of, wait_for_doublings};
+use super::{LOSE, RESTORE};
 use crate::harness::{LIMIT, PEPD};
 
 /// Less than a first window, so that all of it arrives though nothing is acknowledged.
@@ -70,6 +71,63 @@ fn what_is_acknowledged_late_is_no_round_trip(
     let rtt = round_trip(world.hb(), client, server)?;
     assert!(rtt < outage / 16, "{rtt:?} after {outage:?}");
     // Its timestamps are none of the past for the peer (RFC 7323, section 5).
+    pair.exchange(BYTES)?;
+    let (status, log) = daemon.stop()?;
+    assert!(status.success() && !log.contains("panicked"), "{log}");
+    Ok(())
+}
+
+/// What `ss` says of a socket's timeout: how long it is, in milliseconds, and how often it was doubled.
+fn doubled(host: &Netns, (ours, theirs): (SocketAddr, SocketAddr)) -> Option<(u32, u32)> {
+    let list = host.sh(&format!("ss -Htin src {ours} and dst {theirs}"));
+    let list = list.ok()?;
+    let figure = |name: &str| {
+        list.split_once(name)?
+            .1
+            .split_whitespace()
+            .next()?
+            .parse()
+            .ok()
+    };
+    Some((figure(" rto:")?, figure(" backoff:")?))
+}
+
+/// After an outage a leg's timer waits for a second at most, which the kernel would take for the least patience;
+/// some seconds later it waits as ever, and the leg is still there though nothing was acknowledged.
+#[rstest]
+fn a_timer_has_a_limit_for_the_first_seconds(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root, program("nft"), program("ss"));
+    let world = World::standard()?;
+    let config = format!("{}\n{}", World::config(), world.admin());
+    let daemon = Pepd::start(PEPD, world.hb(), &config)?;
+    let pair = world.pair(family)?;
+    pair.exchange(BYTES)?;
+    let has_limits = pepd_sys::sockopt::rto_max(pair.client.as_fd()).is_ok();
+    let tell = |state| {
+        ask(
+            &world.admin_socket(),
+            &format!("POST /v1/link/{state}?leg=wan"),
+        )
+    };
+    world.server().sh(LOSE)?;
+    tell("gone")?;
+    let pattern = Pattern::new(5);
+    send(&pair.client, &pattern, 0, BYTES)?;
+    let ends = ends(&pair.client)?;
+    let timer = || timer_of(world.hb(), ends.0, ends.1);
+    wait_for_doublings(timer, "on")?;
+    // It is not, but so is said.
+    tell("up")?;
+    if has_limits {
+        wait_until(LIMIT, "it waits no longer than a second", || {
+            doubled(world.hb(), ends).is_some_and(|(rto, times)| rto == 1000 && times > 4)
+        })?;
+    }
+    wait_for_doublings(timer, "on")?;
+    world.server().sh(RESTORE)?;
+    receive_exactly(&pair.server, &pattern, 0, BYTES)?;
     pair.exchange(BYTES)?;
     let (status, log) = daemon.stop()?;
     assert!(status.success() && !log.contains("panicked"), "{log}");

@@ -108,6 +108,9 @@ async fn register(
 
 /// Takes from a socket what the process before may have given it for the first moments after an outage.
 fn settle(context: &Context, socket: &OwnedFd, leg: &Leg) {
+    if let Err(error) = outage::settle_limit(socket.as_fd(), leg) {
+        tracing::debug!(%error, "a connection keeps the limit of its timeout");
+    }
     if let Some(control) = &context.shared.resume
         && let Err(error) = outage::settle(socket.as_fd(), leg, control)
     {

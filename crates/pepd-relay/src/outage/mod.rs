@@ -5,13 +5,15 @@
 //! by backpressure.
 //!
 //! When it is back ([`restart`]) each of them goes on at once, in what the box sends (`stalled`) and in
-//! what it receives (`waiting`), and once more when that is answered (`answered`). By itself the kernel would only when its retransmission timer runs out,
+//! what it receives (`waiting`), and once more when that is answered (`answered`); and for some seconds
+//! its timer is not let wait for as long as the outage was (`limit`). By itself the kernel would only when its retransmission timer runs out,
 //! which an outage has doubled again and again, up to two minutes.
 //!
 //! The connections of a leg begin one after the other, no faster than its rate (`pace`).
 
 mod answered;
 mod injector;
+mod limit;
 mod links;
 mod pace;
 mod segment;
@@ -33,6 +35,8 @@ use socket2::{SockAddr, SockRef};
 
 use answered::{Next, Unanswered};
 pub use injector::Injector;
+use limit::Limits;
+pub(crate) use limit::settle as settle_limit;
 pub(crate) use links::{Links, Returns};
 use pace::Pace;
 use stalled::Stalled;
@@ -137,15 +141,26 @@ fn least(one: Option<u64>, other: Option<u64>) -> Option<u64> {
 /// Has the leg's connections go on where they had stopped, and ends with each of them as it was before
 /// the outage.
 pub(crate) async fn restart(context: Arc<Context>, leg: Arc<str>, before: Before) {
-    let shared = &context.shared;
     let up_since = Instant::now();
+    let legs = context.shared.flows.legs(context.index, &leg);
+    // Before anything is sent, since the answer to it may be what makes a timeout long.
+    let limits = Limits::set(&legs);
+    tokio::join!(
+        limits.lift(),
+        go_on(&context, &leg, before, &legs, up_since)
+    );
+    recover(&context.shared, &leg, legs, up_since).await;
+}
+
+/// Has these connections of the leg go on.
+async fn go_on(context: &Context, leg: &str, before: Before, legs: &[LiveLeg], up_since: Instant) {
+    let shared = &context.shared;
     let outage = up_since - before.gone;
-    let legs = shared.flows.legs(context.index, &leg);
     let mut stalled: Vec<_> = legs.iter().filter_map(Stalled::of).collect();
     let waiting = legs.iter().filter_map(|live| Waiting::of(live, outage));
     let mut waiting: Vec<_> = waiting.collect();
-    let rate = rate(shared, &leg, before.delivery_rate);
-    let opener = opener(shared, &leg, before, stalled.len());
+    let rate = rate(shared, leg, before.delivery_rate);
+    let opener = opener(shared, leg, before, stalled.len());
     let opens = opener.control.is_some();
     let mut pace = match opens {
         true => Pace::of_open_windows(rate, up_since),
@@ -155,13 +170,7 @@ pub(crate) async fn restart(context: Arc<Context>, leg: Arc<str>, before: Before
     if restarted + peers > 0 {
         let worker = context.index;
         shared.counters.restarted.add(restarted as u64);
-        tracing::info!(
-            leg = &*leg,
-            worker,
-            legs = restarted,
-            peers,
-            "legs are restarted"
-        );
+        tracing::info!(leg, worker, legs = restarted, peers, "legs are restarted");
     }
     let mut answers = Answers {
         shared,
@@ -190,7 +199,6 @@ pub(crate) async fn restart(context: Arc<Context>, leg: Arc<str>, before: Before
         }
     }
     answers.end_pacing().await;
-    recover(shared, &leg, legs, up_since).await;
 }
 
 /// The most legs of a worker that begin with more than a segment: what each sends beside its share in the first
