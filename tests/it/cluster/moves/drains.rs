@@ -153,9 +153,9 @@ fn it_does_not_end_while_they_may_come_back() -> Result<()> {
     let (status, log) = thread::scope(|scope| {
         let fill = scope.spawn(|| send_until(&full.client, &pattern, &over));
         let ended = (|| {
-            // Nobody reads: some megabytes wait in the box.
+            // Nobody reads: what waits in the box takes eight seconds. On a busy machine its buffers do not grow much.
             wait_until(LIMIT, "it is full", || {
-                waiting(&ground).is_ok_and(|bytes| bytes > 2 << 20)
+                waiting(&ground).is_ok_and(|bytes| bytes > 1 << 20)
             })?;
             let slow = "dev=$(ip -o route get 10.9.0.1 | sed 's/.* dev \\([^ ]*\\).*/\\1/')";
             let one = ground.node("one");
