@@ -84,6 +84,12 @@ impl Conversation {
         first % 2 == 1 || first != self.last_epoch.load(Relaxed)
     }
 
+    /// Returns whether the client was reset, and the server has seen nothing of it under the client's port.
+    pub fn was_reset_unseen(&self) -> bool {
+        let reset = End::Error(ErrorKind::ConnectionReset);
+        lock(&self.servers).is_empty() && *lock(&self.client.ended) == Some(reset)
+    }
+
     /// Judges it, once both ends are over.
     ///
     /// # Errors
