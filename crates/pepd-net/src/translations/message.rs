@@ -93,7 +93,9 @@ pub(super) fn request(what: Request, flow: &FourTuple, sequence: u32) -> Vec<u8>
         put_tuple(body, CTA_TUPLE_ORIG, flow);
         match what {
             Request::Get | Request::Forget => {}
-            Request::Keep => body.put(CTA_TIMEOUT, &KEPT.to_be_bytes()),
+            // Also what it sees of it meanwhile that does not fit, where nobody sends that on, is to be translated: the server
+            // resets what comes from an address that it does not know.
+            Request::Keep => put_established(body),
             Request::Enter(source) => {
                 put_tuple(body, CTA_TUPLE_REPLY, &flow.reversed());
                 put_established(body);

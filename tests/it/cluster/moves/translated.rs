@@ -6,13 +6,14 @@ use std::thread;
 
 use anyhow::{Context as _, Result, ensure};
 use pepd_testbed::traffic::{Pair, accept, connect, listen};
-use pepd_testbed::{Family, require};
+use pepd_testbed::{Family, require, wait_until};
 use rstest::rstest;
 use socket2::{Domain, Socket, Type};
 
 use super::ground::{BOXES, Ground};
 use super::kinds::{both_ways, ping_pong};
 use super::refused::fails;
+use crate::harness::LIMIT;
 
 /// The ports that the boxes have for what they translate.
 pub(super) const PORTS: &str = "5000-5999";
@@ -98,6 +99,38 @@ fn give_shared_to(ground: &Ground, family: Family, at: usize) -> Result<()> {
     ))?;
     here.sh(&format!("ip addr add {address} dev to-right"))?;
     Ok(())
+}
+
+/// Somebody's firewall empties the first box's tables in the midst of it: what comes there is routed until they are back,
+/// and is translated all the same, so that its server does not take it for somebody else's.
+#[rstest]
+fn the_tables_are_emptied(#[values(Family::V4, Family::V6)] family: Family) -> Result<()> {
+    require!(root, program("nft"));
+    let ground = Ground::open(family, ["", ""])?;
+    share(&ground, family, PORTS)?;
+    let [bulk, pings] = [(); 2].map(|()| open_shared(&ground, family));
+    let (bulk, pings) = (bulk?, pings?);
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let streams = [
+            scope.spawn(|| both_ways(&bulk, &over)),
+            scope.spawn(|| ping_pong(&pings, &over)),
+        ];
+        let emptied = (|| {
+            ground.all_move(0, 2)?;
+            ground.node("one").sh(
+                "echo 'delete table inet pepd; delete table ip pepd; delete table ip6 pepd' | nft -f -",
+            )?;
+            wait_until(LIMIT, "they are back", || {
+                ground.logs().contains("it is there again")
+            })
+        })();
+        over.store(true, Relaxed);
+        let ended = streams.map(|it| it.join().unwrap());
+        emptied?;
+        ended.into_iter().collect::<Result<()>>()
+    })?;
+    ground.no_resets()
 }
 
 /// Whichever box it is at, and whichever the routers lead to: the address is routed to the boxes, or is the one's that
