@@ -53,6 +53,7 @@ fn frames() -> Vec<Frame> {
         Reason::Address,
         Reason::Untranslated,
         Reason::Taken,
+        Reason::Filtered,
     ];
     frames.extend(reasons.map(Frame::Abort));
     frames

@@ -8,7 +8,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use pepd_move::wire::{Offered, Reason, Translated};
 use pepd_net::{Translation, Translations};
@@ -41,29 +41,34 @@ impl Tracking {
         flow: &FourTuple,
         own: &mut OwnAddresses,
     ) -> Result<Option<Translated>, String> {
+        let Some(source) = self.source(flow)? else {
+            return Ok(None);
+        };
+        let own = own.has(source.ip(), flow.server.ip()).await;
+        Ok(Some(Translated { source, own }))
+    }
+
+    /// Gives what a connection's source is translated to, or why it stays.
+    fn source(&self, flow: &FourTuple) -> Result<Option<SocketAddr>, String> {
         match self.find(flow) {
             Ok(None | Some(Translation::None)) => Ok(None),
-            Ok(Some(Translation::Source(source))) => {
-                let own = own.has(source.ip(), flow.server.ip()).await;
-                Ok(Some(Translated { source, own }))
-            }
+            Ok(Some(Translation::Source(source))) => Ok(Some(source)),
             Ok(Some(Translation::Destination)) => {
                 Err("this host translates its server's address".to_owned())
             }
-            Err(error) => Err(unknown(&error)),
+            Err(error) => Err(format!(
+                "the kernel does not say whether this host translates its addresses: {error}"
+            )),
         }
     }
 
     /// Tells why a connection is not as it was offered, if that is so.
     pub(super) fn is_changed(&self, offered: &Offered) -> Option<String> {
-        let source = match self.find(&offered.flow) {
-            Ok(None | Some(Translation::None)) => None,
-            Ok(Some(Translation::Source(source))) => Some(source),
-            Ok(Some(Translation::Destination)) => Some(offered.flow.server),
-            Err(error) => return Some(unknown(&error)),
-        };
-        let is_changed = source != offered.translated.map(|it| it.source);
-        is_changed.then(|| "this host has begun to translate it to another address".to_owned())
+        match self.source(&offered.flow) {
+            Ok(source) if source == offered.translated.map(|it| it.source) => None,
+            Ok(_) => Some("this host has begun to translate it to another address".to_owned()),
+            Err(why) => Some(why),
+        }
     }
 
     /// Returns connections as they are here, and as they are translated here.
@@ -151,10 +156,6 @@ impl Tracking {
 /// Tells whether the kernel has nothing that could be asked or told (nfnetlink_rcv_msg, net/netfilter/nfnetlink.c).
 fn is_missing(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EINVAL)
-}
-
-fn unknown(error: &io::Error) -> String {
-    format!("the kernel does not say whether this host translates its addresses: {error}")
 }
 
 /// Gives the reason that a kernel has, by its errno.
