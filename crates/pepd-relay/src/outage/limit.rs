@@ -14,12 +14,13 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use pepd_sys::sockopt;
 use pepd_sys::tcp_info::TcpInfo;
 use pepd_telemetry::LiveLeg;
-use socket2::{SockRef, Type};
+use socket2::{Domain, Socket, Type};
 
 use super::{FOR_EVER, info, set_user_timeout};
 use crate::settings::Leg;
@@ -123,20 +124,25 @@ fn asks_for_room(info: &TcpInfo) -> bool {
 /// Takes from a socket of this leg the limit that a process may have left that has died.
 pub(crate) fn settle(fd: BorrowedFd<'_>, leg: &Leg) -> io::Result<()> {
     let own = match leg.rto_max {
-        Some(own) => i32::try_from(own.as_millis()).unwrap_or(i32::MAX),
-        None => {
-            let domain = SockRef::from(&fd).domain()?;
-            let another = socket2::Socket::new(domain, Type::STREAM, None)?;
-            let Ok(own) = sockopt::rto_max(another.as_fd()) else {
-                // This kernel has no limits.
-                return Ok(());
-            };
-            own
-        }
+        Some(own) => Some(i32::try_from(own.as_millis()).unwrap_or(i32::MAX)),
+        None => of_new_sockets()?,
     };
-    // Where it has none of that either, nothing was left.
-    let _ = sockopt::set_rto_max(fd, own);
+    if let Some(own) = own {
+        // Where it has none of that either, nothing was left.
+        let _ = sockopt::set_rto_max(fd, own);
+    }
     Ok(())
+}
+
+/// Returns the limit that a new socket has, of either family, in milliseconds; none where this kernel has no limits.
+/// It is asked once: connections stand still while thousands of legs are taken over.
+fn of_new_sockets() -> io::Result<Option<i32>> {
+    static LIMIT: OnceLock<Option<i32>> = OnceLock::new();
+    if let Some(known) = LIMIT.get() {
+        return Ok(*known);
+    }
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    Ok(*LIMIT.get_or_init(|| sockopt::rto_max(socket.as_fd()).ok()))
 }
 
 #[cfg(test)]
@@ -189,8 +195,8 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "Miri does not know its calls")]
     fn what_a_process_has_left_is_taken_away() {
-        let new = || socket2::Socket::new(socket2::Domain::IPV4, Type::STREAM, None).unwrap();
-        let limit = |socket: &socket2::Socket| sockopt::rto_max(socket.as_fd()).ok();
+        let new = || Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        let limit = |socket: &Socket| sockopt::rto_max(socket.as_fd()).ok();
         let (left, other) = (new(), new());
         let has_limits = sockopt::set_rto_max(left.as_fd(), 1000).is_ok();
         let mut leg = Leg::kernel_defaults("wan");
