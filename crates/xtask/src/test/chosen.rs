@@ -9,6 +9,9 @@
 /// routing, without pepd.
 pub const NOT_HERE: &[&str] = &["Via__Routing"];
 
+/// Those of the testbed that the long form alone runs: they boot guests to compare them, for minutes each.
+pub const TESTBEDS_LONG: &[&str] = &["netem::"];
+
 /// The tests that run in the guest kernel, too: of each thing that its nft, TPROXY, `queue` and TCP
 /// might do differently one, and those that need tunnels, which other kernels may lack.
 pub const IN_GUEST: &[&str] = &[

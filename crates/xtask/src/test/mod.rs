@@ -20,6 +20,7 @@ use crate::directories::target_directory;
 use crate::{packages, vm};
 use chosen::{
     IN_GUEST, IN_GUEST_LONG, IN_VIRTUAL_TIME, IN_VIRTUAL_TIME_LONG, NOT_HERE, NOT_IN_GUEST,
+    TESTBEDS_LONG,
 };
 use rerun_failed::rerun_failed;
 use test_output::TestOutput;
@@ -69,9 +70,6 @@ const DOCUMENTATION: &[&str] = &["--doc"];
 
 /// The tests of the testbed.
 const TESTBEDS: &[&str] = &["--test", "testbed"];
-
-/// Those of its tests that boot guests to compare them, for minutes each.
-const TESTBEDS_LONG: &[&str] = &["netem::"];
 
 /// The variable that names the daemon to `pepd-lab`, which otherwise builds one: with features of the
 /// dependencies that only a build of that package alone has.
