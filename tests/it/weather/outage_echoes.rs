@@ -6,10 +6,11 @@ use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use pepd_testbed::traffic::{Pattern, receive_exactly, send};
-use pepd_testbed::{Family, Netns, Pepd, World, ask, require, wait_until};
+use pepd_testbed::traffic::{Pair, Pattern, receive_exactly, send};
+use pepd_testbed::{Family, Netns, Pepd, World, require, wait_until};
 use rstest::rstest;
 
+use super::outage_times::tell;
 use super::outages::{timer_of, wait_for_doublings};
 use super::{LOSE, RESTORE};
 use crate::harness::{LIMIT, PEPD};
@@ -35,6 +36,16 @@ fn round_trip(host: &Netns, ours: SocketAddr, theirs: SocketAddr) -> Result<Dura
     Ok(Duration::from_secs_f64(milliseconds / 1e3))
 }
 
+/// Starts a daemon, and opens a connection that has carried something.
+fn begin(family: Family) -> Result<(World, Pepd, Pair)> {
+    let world = World::standard()?;
+    let config = format!("{}\n{}", World::config(), world.admin());
+    let daemon = Pepd::start(PEPD, world.hb(), &config)?;
+    let pair = world.pair(family)?;
+    pair.exchange(BYTES)?;
+    Ok((world, daemon, pair))
+}
+
 fn ends(client: &TcpStream) -> Result<(SocketAddr, SocketAddr)> {
     Ok((client.local_addr()?, client.peer_addr()?))
 }
@@ -46,17 +57,8 @@ fn what_is_acknowledged_late_is_no_round_trip(
     #[values(Family::V4, Family::V6)] family: Family,
 ) -> Result<()> {
     require!(root, program("nft"), program("ss"));
-    let world = World::standard()?;
-    let config = format!("{}\n{}", World::config(), world.admin());
-    let daemon = Pepd::start(PEPD, world.hb(), &config)?;
-    let pair = world.pair(family)?;
-    pair.exchange(BYTES)?;
-    let tell = |state| {
-        ask(
-            &world.admin_socket(),
-            &format!("POST /v1/link/{state}?leg=wan"),
-        )
-    };
+    let (world, daemon, pair) = begin(family)?;
+    let tell = |state| tell(&world.admin_socket(), state);
     world.server().sh(SAY_NOTHING)?;
     tell("gone")?;
     let begun = Instant::now();
@@ -99,18 +101,9 @@ fn a_timer_has_a_limit_for_the_first_seconds(
     #[values(Family::V4, Family::V6)] family: Family,
 ) -> Result<()> {
     require!(root, program("nft"), program("ss"));
-    let world = World::standard()?;
-    let config = format!("{}\n{}", World::config(), world.admin());
-    let daemon = Pepd::start(PEPD, world.hb(), &config)?;
-    let pair = world.pair(family)?;
-    pair.exchange(BYTES)?;
+    let (world, daemon, pair) = begin(family)?;
+    let tell = |state| tell(&world.admin_socket(), state);
     let has_limits = pepd_sys::sockopt::rto_max(pair.client.as_fd()).is_ok();
-    let tell = |state| {
-        ask(
-            &world.admin_socket(),
-            &format!("POST /v1/link/{state}?leg=wan"),
-        )
-    };
     world.server().sh(LOSE)?;
     tell("gone")?;
     let pattern = Pattern::new(5);

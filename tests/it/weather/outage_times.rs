@@ -44,7 +44,7 @@ fn flows(socket: &Path) -> Result<Value> {
     )?)?)
 }
 
-fn tell(socket: &Path, state: &str) -> Result<()> {
+pub(super) fn tell(socket: &Path, state: &str) -> Result<()> {
     tell_of(socket, state, "wan")
 }
 

@@ -31,6 +31,15 @@ fn await_moved(ground: &Ground) -> Result<()> {
     })
 }
 
+/// Leads everything to the other box, and waits until the first has ended; gives what it has logged.
+fn ends(ground: &mut Ground) -> Result<String> {
+    ground.lead_to(1)?;
+    let first = ground.daemons[0].take().context("a daemon")?;
+    let (status, log) = first.wait()?;
+    ensure!(status.success(), "{log}");
+    Ok(log)
+}
+
 #[test]
 fn it_ends_once_they_have_moved_and_nothing_comes_any_more() -> Result<()> {
     require!(root, program("nft"));
@@ -69,10 +78,7 @@ fn it_ends_once_they_have_moved_and_nothing_comes_any_more() -> Result<()> {
         })
     })?;
     exchange(&pairs).context("while it waits")?;
-    ground.lead_to(1)?;
-    let first = ground.daemons[0].take().context("a daemon")?;
-    let (status, log) = first.wait()?;
-    ensure!(status.success(), "{log}");
+    let log = ends(&mut ground)?;
     ensure!(log.contains("20 connections have moved to two"), "{log}");
     exchange(&pairs).context("without the first box")?;
     ground.pair()?.exchange(1000)?;
@@ -110,10 +116,7 @@ fn it_goes_on_with_it_whatever_dies() -> Result<()> {
     ground.start(1, "")?;
     await_moved(&ground)?;
     exchange(&pairs).context("by way of the first box")?;
-    ground.lead_to(1)?;
-    let first = ground.daemons[0].take().context("a daemon")?;
-    let (status, log) = first.wait()?;
-    ensure!(status.success(), "{log}");
+    ends(&mut ground)?;
     exchange(&pairs).context("without the first box")?;
     ground.no_resets()
 }
@@ -135,10 +138,7 @@ fn it_waits_for_the_routes_whatever_dies() -> Result<()> {
     kill(ground.daemon(0)?.daemon()?, Signal::SIGKILL)?;
     waits(&ground, 2)?;
     exchange(&pairs).context("by way of the first box")?;
-    ground.lead_to(1)?;
-    let first = ground.daemons[0].take().context("a daemon")?;
-    let (status, log) = first.wait()?;
-    ensure!(status.success(), "{log}");
+    ends(&mut ground)?;
     exchange(&pairs).context("without the first box")?;
     ground.no_resets()
 }
