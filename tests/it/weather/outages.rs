@@ -3,8 +3,9 @@
 
 use std::fmt;
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsFd as _;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -350,7 +351,7 @@ fn who_connects_meanwhile_waits(
     let to = listener.local_addr()?;
     tell(&stage, "wan gone")?;
     Side::Server.lose(world)?;
-    std::thread::scope(|scope| -> Result<()> {
+    thread::scope(|scope| -> Result<()> {
         let client = scope.spawn(|| Pair::through(&listener, world.client()));
         let mut left = Duration::ZERO;
         wait_until(LIMIT, "the kernel waits for longer and longer", || {
@@ -426,5 +427,39 @@ fn who_is_probed_in_vain_meanwhile_is_not_given_up_afterwards(
     // With the next one that is sent.
     wait_until(LIMIT, "an answer", || probes() == Some(0))?;
     pair.exchange(10_000)?;
+    stage.finish()
+}
+
+/// What is paced is sent again some milliseconds after its timer has expired, so that the kernel sees the time since then
+/// as less than nothing.
+#[rstest]
+fn what_is_paced_is_not_given_up(#[values(Family::V4, Family::V6)] family: Family) -> Result<()> {
+    require!(root, program("nft"), program("ss"));
+    let stage = open(Via::Pepd, "rate = \"480kbit\"\ninitial_window = 100\n")?;
+    // Else each segment puts off the timer while there are more to be sent.
+    let world = &stage.world;
+    world
+        .hb()
+        .sh("echo 0 > /proc/sys/net/ipv4/tcp_early_retrans")?;
+    let pair = world.pair(family)?;
+    pair.exchange(10_000)?;
+    tell(&stage, "wan gone")?;
+    Side::Server.lose(world)?;
+    let (pattern, bytes) = (Pattern::new(5), 300_000);
+    thread::scope(|scope| {
+        let sender = scope.spawn(|| send(&pair.client, &pattern, 0, bytes));
+        let goes_on = || {
+            let timer = || timer(world, &pair.client, Side::Server);
+            wait_for_doublings(timer, "on")?;
+            Side::Server.restore(world)?;
+            tell(&stage, "wan up")?;
+            receive_exactly(&pair.server, &pattern, 0, bytes)
+        };
+        let received = goes_on();
+        if received.is_err() {
+            pair.client.shutdown(Shutdown::Both)?;
+        }
+        received.and(sender.join().unwrap())
+    })?;
     stage.finish()
 }
