@@ -17,8 +17,9 @@ use super::select::{Candidate, candidates};
 use super::tracking::OwnAddresses;
 use super::wire::{Ended, Wire};
 
-/// The connections that move together: the first waits while the last is sent.
-const TOGETHER: usize = 128;
+/// The connections that move together: the first waits while the last is sent. Of 1,000 between two boxes on two
+/// processors half stood still for 112 ms with 128, and for 72 ms with 64.
+const TOGETHER: usize = 64;
 
 /// The bytes that they have under way together: they are sent within 3.4 s over 20 Mbit/s, of the 5 s that there are.
 const BYTES_TOGETHER: u64 = 8 << 20;
@@ -272,7 +273,7 @@ mod tests {
         };
         let half = BYTES_TOGETHER / 2;
         assert_eq!(of(&[]), [0; 0]);
-        assert_eq!(of(&[0; 300]), [128, 128, 44]);
+        assert_eq!(of(&[0; 300]), [64, 64, 64, 64, 44]);
         assert_eq!(of(&[half, half, 1, half]), [2, 2]);
         assert_eq!(of(&[BYTES_TOGETHER * 2, 1, 1]), [1, 2]);
     }

@@ -32,10 +32,18 @@ pub(super) struct Packets {
     /// How many moves have the packets of a connection dropped.
     frozen: RefCell<BTreeMap<FourTuple, usize>>,
     owed: RefCell<Owed>,
-    /// What is sent on: to which neighbor, and since when.
+    /// What is sent on, as [`either`] has it: to which neighbor, and since when.
     away: RefCell<BTreeMap<FourTuple, (usize, Instant)>>,
     /// Whether the kernel's tables were made anew, without that.
     renewed: Arc<AtomicBool>,
+}
+
+/// Gives a connection with its lower end first: the kernel's sets do not tell which is the client.
+fn either(flow: &FourTuple) -> FourTuple {
+    FourTuple {
+        client: flow.client.min(flow.server),
+        server: flow.client.max(flow.server),
+    }
 }
 
 /// What is still to be done.
@@ -87,7 +95,7 @@ impl Packets {
         }
         let room = MOST_KNOWN.saturating_sub(away.len());
         let known = flows.iter().take(room);
-        away.extend(known.map(|flow| (*flow, (neighbor, now))));
+        away.extend(known.map(|flow| (either(flow), (neighbor, now))));
         Ok(())
     }
 
@@ -132,7 +140,21 @@ impl Packets {
     fn forget(&self, flows: &[FourTuple]) {
         let mut away = self.away.borrow_mut();
         for flow in flows {
-            away.remove(flow);
+            away.remove(&either(flow));
+        }
+    }
+
+    /// Takes note of what a process before this one has sent on, as the kernel still does.
+    pub(super) fn recall(&self) {
+        match self.sets.sent_on() {
+            Ok(all) => {
+                let (mut away, now) = (self.away.borrow_mut(), Instant::now());
+                let known = all.into_iter().take(MOST_KNOWN);
+                away.extend(known.map(|(flow, neighbor)| (either(&flow), (neighbor, now))));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "what has moved before is not known: should somebody empty the tables of nft, it ends");
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! What belongs to connections that move to another box: dropped while they are under way, and sent on to that
 //! box afterwards. Elements with a timeout: a box that dies meanwhile drops nothing for long.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -100,6 +101,26 @@ impl Moving {
         })
     }
 
+    /// Returns the connections of which what comes is sent on, each once and with the neighbor's place, whichever process
+    /// has said so; either end may be the client. None if there is no table.
+    ///
+    /// # Errors
+    ///
+    /// As [`Moving::freeze`].
+    pub fn sent_on(&self) -> Result<BTreeMap<FourTuple, usize>, GateError> {
+        let mut all = BTreeMap::new();
+        for neighbor in 0..self.neighbors {
+            for family in Family::ALL {
+                let place = u8::try_from(neighbor).unwrap_or(u8::MAX);
+                let set = DynamicSet::Moved(family, place);
+                let keys = self.sets.keys(set)?;
+                let flows = keys.iter().filter_map(|key| connection(family, key));
+                all.extend(flows.map(|flow| (flow, neighbor)));
+            }
+        }
+        Ok(all)
+    }
+
     /// Does something for so many connections at a time that the socket has room for the request (net.core.wmem_default):
     /// a connection takes some 300 bytes for each set that it may be in.
     fn some(
@@ -163,6 +184,31 @@ fn key(from: SocketAddr, to: SocketAddr) -> Vec<u8> {
     key
 }
 
+/// Reads a key that [`key`] has written: of both directions' the one whose lower end comes first.
+fn connection(family: Family, key: &[u8]) -> Option<FourTuple> {
+    let (addresses, ports) = match family {
+        Family::V4 => {
+            let (addresses, ports) = key.split_first_chunk::<8>()?;
+            let [from, to] = [&addresses[..4], &addresses[4..]];
+            let [from, to] = [<[u8; 4]>::try_from(from), <[u8; 4]>::try_from(to)];
+            ([IpAddr::from(from.ok()?), IpAddr::from(to.ok()?)], ports)
+        }
+        Family::V6 => {
+            let (addresses, ports) = key.split_first_chunk::<32>()?;
+            let [from, to] = [&addresses[..16], &addresses[16..]];
+            let [from, to] = [<[u8; 16]>::try_from(from), <[u8; 16]>::try_from(to)];
+            ([IpAddr::from(from.ok()?), IpAddr::from(to.ok()?)], ports)
+        }
+    };
+    let &[a, b, _, _, c, d, _, _] = ports else {
+        return None;
+    };
+    let from = SocketAddr::new(addresses[0], u16::from_be_bytes([a, b]));
+    let to = SocketAddr::new(addresses[1], u16::from_be_bytes([c, d]));
+    let [client, server] = if from <= to { [from, to] } else { [to, from] };
+    Some(FourTuple { client, server })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,5 +227,23 @@ mod tests {
         let forth = [10, 1, 0, 2, 10, 2, 0, 2, 0x9c, 0x40, 0, 0, 0, 80, 0, 0];
         let back = [10, 2, 0, 2, 10, 1, 0, 2, 0, 80, 0, 0, 0x9c, 0x40, 0, 0];
         assert_eq!(*keys, [forth, back]);
+        // The server's address is the higher one.
+        for key in keys {
+            assert_eq!(connection(Family::V4, key), Some(flow));
+        }
+    }
+
+    #[test]
+    fn a_key_is_read_back_and_nothing_else_is() {
+        let flow = FourTuple {
+            client: "[fd00:1::2]:40000".parse().unwrap(),
+            server: "[fd00:2::2]:80".parse().unwrap(),
+        };
+        let key = key(flow.server, flow.client);
+        assert_eq!(connection(Family::V6, &key), Some(flow));
+        assert_eq!(connection(Family::V4, &key), None);
+        for length in 0..key.len() {
+            assert_eq!(connection(Family::V6, &key[..length]), None);
+        }
     }
 }

@@ -9,6 +9,7 @@ use pepd_sys::nfnetlink::{Reply, Socket, replies};
 use super::elements::Changes;
 use crate::error::{Classify, Kind};
 use crate::netlink::NetlinkError;
+use crate::nft::elements;
 use crate::nft::names::DynamicSet;
 
 /// A socket on which elements are added and deleted.
@@ -132,6 +133,22 @@ impl Sets {
             result => result.map_err(|source| {
                 GateError::new(format!("cannot delete from the nft set {set}"), source)
             }),
+        }
+    }
+
+    /// Returns the keys that a set holds; none where there is no such set.
+    pub(super) fn keys(&self, set: DynamicSet) -> Result<Vec<Vec<u8>>, GateError> {
+        let name = set.name().to_owned();
+        match elements::read([name]) {
+            Ok(sets) => Ok(sets
+                .values()
+                .flat_map(|elements| elements.keys().map(<[u8]>::to_vec))
+                .collect()),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(Vec::new()),
+            Err(source) => Err(GateError::new(
+                format!("cannot read what the nft set {set} holds"),
+                source,
+            )),
         }
     }
 

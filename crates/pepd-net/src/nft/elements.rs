@@ -21,7 +21,9 @@ const NFTA_SET_ELEM_LIST_TABLE: u16 = 1;
 const NFTA_SET_ELEM_LIST_SET: u16 = 2;
 const NFTA_SET_ELEM_LIST_ELEMENTS: u16 = 3;
 const NFTA_LIST_ELEM: u16 = 1;
+const NFTA_SET_ELEM_KEY: u16 = 1;
 const NFTA_SET_ELEM_FLAGS: u16 = 3;
+const NFTA_DATA_VALUE: u16 = 1;
 const NFT_SET_ELEM_INTERVAL_END: u32 = 1;
 
 /// The most that the kernel sends at once (netlink_dump, net/netlink/af_netlink.c).
@@ -45,6 +47,19 @@ impl Elements {
         };
         self.0.len() - self.0.iter().filter(ends).count()
     }
+
+    /// Returns their keys.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.iter().filter_map(|element| {
+            let key = one(element, NFTA_SET_ELEM_KEY)?;
+            one(key, NFTA_DATA_VALUE)
+        })
+    }
+}
+
+/// Returns the first attribute of a kind.
+fn one(list: &[u8], kind: u16) -> Option<&[u8]> {
+    attributes::read(list).find_map(|(of, value)| (of == kind).then_some(value))
 }
 
 /// Reads the elements of these sets and maps of pepd's table.

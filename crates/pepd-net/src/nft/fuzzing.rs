@@ -48,4 +48,5 @@ pub(crate) fn listing(json: &str, plan: &Plan) {
 pub(crate) fn elements(datagram: &[u8]) {
     let elements = elements::fuzzed(datagram);
     let _ = elements.count();
+    let _ = elements.keys().count();
 }

@@ -5,7 +5,7 @@
 
 mod capture;
 pub(crate) mod carried;
-mod elements;
+pub(crate) mod elements;
 pub(crate) mod error;
 mod expr;
 pub(crate) mod forward;

@@ -2,10 +2,12 @@
 //! many move so often, and says for how long they stood still.
 
 use std::env;
+use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
 use anyhow::{Context as _, Result, ensure};
+use pepd_sys::sockopt::set_max_pacing_rate;
 use pepd_testbed::traffic::Pair;
 use pepd_testbed::{Family, require};
 
@@ -21,6 +23,10 @@ const VARIABLE: &str = "PEPD_CROWD";
 
 /// Those of each kind that carries something all the time.
 const BUSY: usize = 8;
+
+/// What each end of those sends at most, in bytes a second: 20 Mbit/s, so that what is measured is not how long two
+/// boxes, their hosts and all links take on the same processors to carry as much as they can.
+const RATE: u64 = 2_500_000;
 
 /// Carries something all the time; whether it is over is looked at now and then.
 type Carry = fn(&Pair, &AtomicBool) -> Result<()>;
@@ -47,6 +53,9 @@ fn a_crowd_moves_to_and_fro() -> Result<()> {
         |pair, over| one_way(&pair.client, &pair.server, 22, over),
     ];
     let (busy, idle) = pairs.split_at(carry.len() * BUSY);
+    for end in busy.iter().flat_map(|pair| [&pair.client, &pair.server]) {
+        set_max_pacing_rate(end.as_fd(), RATE)?;
+    }
     for (at, pair) in busy.iter().enumerate() {
         match at / BUSY {
             2 => close_half(&pair.client, &pair.server)?,

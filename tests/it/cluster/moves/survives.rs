@@ -194,13 +194,21 @@ fn who_would_take_is_gone() -> Result<()> {
 }
 
 /// Somebody's firewall empties the tables when it starts: what was sent on is sent on again once they are back.
-#[test]
-fn the_tables_are_emptied() -> Result<()> {
+#[rstest]
+#[case::of_whoever_has_moved_them(Family::V4, None)]
+#[case::of_who_was_killed_since(Family::V4, Some(Signal::SIGKILL))]
+#[case::of_who_was_killed_since(Family::V6, Some(Signal::SIGKILL))]
+fn the_tables_are_emptied(#[case] family: Family, #[case] dies: Option<Signal>) -> Result<()> {
     require!(root, program("nft"));
-    let ground = Ground::open(Family::V4, ["", ""])?;
+    let mut ground = Ground::open(family, ["", ""])?;
     let pairs: Vec<_> = (0..5).map(|_| ground.pair()).collect::<Result<_>>()?;
     ground.all_move(0, 5)?;
     exchange(&pairs, "moved")?;
+    if let Some(signal) = dies {
+        // What the next process knows of them it has from the kernel.
+        ground.daemon(0)?.dies(signal)?;
+        exchange(&pairs, "and the process has died")?;
+    }
     // All but the test's own.
     ground
         .node("one")
