@@ -1,6 +1,7 @@
 //! Whether connections can move to other boxes, and come from them.
 
-use std::net::IpAddr;
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use nix::net::if_::if_indextoname;
@@ -15,9 +16,13 @@ use crate::daemon::moving::keys;
 /// The time in which a neighbor is to answer.
 const ANSWER_TIME: Duration = Duration::from_secs(2);
 
-/// What is known of each neighbor, in the order of the file.
+/// What is known of each neighbor, in the order of the file, and of where they find this box.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Neighbors(Vec<Known>);
+pub struct Neighbors {
+    known: Vec<Known>,
+    /// Where this box listens for them, if that is no address of this host's.
+    elsewhere: Option<SocketAddr>,
+}
 
 /// What is known of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,8 +59,17 @@ impl Neighbors {
                 answer,
             });
         }
-        Self(known)
+        Self {
+            known,
+            elsewhere: config.moves.listen.filter(|at| is_elsewhere(at.ip())),
+        }
     }
+}
+
+/// Returns whether this host has no such address.
+fn is_elsewhere(address: IpAddr) -> bool {
+    let bound = UdpSocket::bind((address, 0));
+    bound.is_err_and(|error| error.kind() == ErrorKind::AddrNotAvailable)
 }
 
 fn addresses(neighbor: &Neighbor) -> impl Iterator<Item = IpAddr> {
@@ -76,19 +90,26 @@ async fn way(address: IpAddr) -> Result<String, String> {
 
 /// Judges them; nothing where there is no neighbor.
 pub fn judge(neighbors: &Neighbors, sysctls: &Sysctls, config: &Config) -> Vec<Finding> {
-    let known = neighbors.0.iter();
-    known
-        .flat_map(|known| {
-            let found = judge_one(known, sysctls, config);
-            let well = Finding::ok(
-                "neighbor",
-                "something listens there, and there is a way to it",
-            );
-            let well = found.is_empty().then_some(well);
-            let found = found.into_iter().chain(well);
-            found.map(|finding| finding.about(&known.name))
-        })
-        .collect()
+    let elsewhere = neighbors.elsewhere.map(|at| {
+        Finding::note(
+            "neighbor.listen",
+            format!("[move] listens at {at}, and this host has no such address"),
+        )
+        .because("no neighbor reaches it: nothing moves here until the address comes")
+        .advice("give `listen` an address on the network of both boxes")
+    });
+    let known = neighbors.known.iter();
+    let known = known.flat_map(|known| {
+        let found = judge_one(known, sysctls, config);
+        let well = Finding::ok(
+            "neighbor",
+            "something listens there, and there is a way to it",
+        );
+        let well = found.is_empty().then_some(well);
+        let found = found.into_iter().chain(well);
+        found.map(|finding| finding.about(&known.name))
+    });
+    elsewhere.into_iter().chain(known).collect()
 }
 
 fn judge_one(known: &Known, sysctls: &Sysctls, config: &Config) -> Vec<Finding> {
@@ -176,7 +197,11 @@ mod tests {
 
     fn found(known: Known, filter: &str) -> Vec<(&'static str, Level)> {
         let sysctls = Sysctls::of(&[("net/ipv4/conf/lan/rp_filter", filter)]);
-        let found = judge(&Neighbors(vec![known]), &sysctls, &config(""));
+        let neighbors = Neighbors {
+            known: vec![known],
+            elsewhere: None,
+        };
+        let found = judge(&neighbors, &sysctls, &config(""));
         assert!(found.iter().all(|it| it.subject.as_deref() == Some("hb-c")));
         found.iter().map(|it| (it.id, it.level)).collect()
     }
@@ -184,6 +209,20 @@ mod tests {
     #[test]
     fn all_is_well_where_it_answers_on_a_network_of_both() {
         assert_eq!(found(known(), "2"), [("neighbor", Level::Ok)]);
+    }
+
+    #[test]
+    fn where_this_box_listens_has_to_be_here() {
+        assert!(is_elsewhere("192.0.2.1".parse().unwrap()));
+        assert!(!is_elsewhere("127.0.0.1".parse().unwrap()));
+        assert!(!is_elsewhere("0.0.0.0".parse().unwrap()));
+        let neighbors = Neighbors {
+            known: Vec::new(),
+            elsewhere: Some("192.0.2.1:7310".parse().unwrap()),
+        };
+        let found = judge(&neighbors, &Sysctls::default(), &config(""));
+        let found: Vec<_> = found.iter().map(|it| (it.id, it.level)).collect();
+        assert_eq!(found, [("neighbor.listen", Level::Note)]);
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use std::env;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use pepd_testbed::{World, raise_descriptor_limit, run};
@@ -63,4 +64,17 @@ pub fn count(world: &World, counter: &str) -> Result<u64> {
     let mut words = listed.split_whitespace();
     words.find(|word| *word == "packets").context("packets")?;
     Ok(words.next().context("a number")?.parse()?)
+}
+
+/// Lets so much time pass. `park_timeout` alone comes back early where something before has left its thread a token, and
+/// what has to take long, such as an outage, would not.
+pub fn pass(time: Duration) {
+    let until = Instant::now() + time;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        thread::park_timeout(left);
+    }
 }

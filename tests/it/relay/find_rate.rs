@@ -14,7 +14,7 @@ use rstest::rstest;
 use serde_json::Value;
 
 use super::fixed_rate::{FIND, control_of};
-use crate::harness::{LIMIT, PEPD};
+use crate::harness::{LIMIT, PEPD, pass};
 use crate::streams::{watch, while_busy, while_filled};
 use crate::weather::{LOSE, RESTORE};
 
@@ -174,7 +174,7 @@ fn what_was_found_holds(#[case] loss: Loss) -> Result<()> {
         let mut arrives = 0.9;
         if loss == Loss::None {
             world.server().sh(LOSE)?;
-            std::thread::park_timeout(Duration::from_secs(2));
+            pass(Duration::from_secs(2));
             world.server().sh(RESTORE)?;
             // A sender's timer may have been doubled to as long as that.
             watch(&pairs, Duration::from_millis(2500))?;
@@ -223,7 +223,7 @@ fn little_things_go_first(#[case] control: &str) -> Result<()> {
                 sender.join().ok().context("the sender panicked")?
             })?;
             times.push(begun.elapsed());
-            std::thread::park_timeout(Duration::from_millis(370));
+            pass(Duration::from_millis(370));
         }
         times.sort();
         Ok(times[TIMES / 2])
@@ -237,7 +237,7 @@ fn little_things_go_first(#[case] control: &str) -> Result<()> {
         .map(|_| world.pair(Family::V4))
         .collect::<Result<Vec<Pair>>>()?;
     let beside = while_busy(&pairs, || {
-        std::thread::park_timeout(Duration::from_secs(3));
+        pass(Duration::from_secs(3));
         little()
     })?;
     let ratio = beside.as_secs_f64() / alone.as_secs_f64();

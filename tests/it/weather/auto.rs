@@ -4,7 +4,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use ipnet::Ipv4Net;
@@ -14,11 +14,14 @@ use pepd_testbed::traffic::{await_event, connect};
 use pepd_testbed::{Family, Link, Pepd, Topology, World, require};
 use rstest::rstest;
 
-use crate::harness::{PEPD, count};
+use crate::harness::{PEPD, count, pass};
 
 /// How many clients there are, and how long each waits before the next transfer: about ten begin in a second.
 const CLIENTS: usize = 30;
 const WAIT: Duration = Duration::from_millis(2500);
+
+/// The time that a transfer may stand still.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A path from the client to the box, by a router of this name, and what is fetched over it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,14 +136,14 @@ impl Clients<'_> {
         while !self.over.load(Relaxed) {
             let mut client = connect(self.world.client(), self.server)?;
             // One that is not split takes half a minute now and then.
-            client.set_read_timeout(None)?;
+            client.set_read_timeout(Some(PATIENCE))?;
             let bytes = self.bytes.load(Relaxed);
             client.write_all(&u32::try_from(bytes)?.to_be_bytes())?;
             let mut all = Vec::new();
             client.read_to_end(&mut all)?;
             ensure!(all.len() == bytes, "{} of {bytes} bytes", all.len());
             self.done.fetch_add(1, Relaxed);
-            std::thread::park_timeout(WAIT);
+            pass(WAIT);
         }
         Ok(())
     }
@@ -221,7 +224,11 @@ fn with_clients<T>(
         done: AtomicU64::new(0),
     };
     let done = std::thread::scope(|scope| -> Result<T> {
-        scope.spawn(|| serve(&listener, &clients.over).ok());
+        let server = scope.spawn(|| {
+            let served = serve(&listener, &clients.over);
+            clients.over.store(true, Relaxed);
+            served
+        });
         let all: Vec<_> = (0..CLIENTS)
             .map(|_| scope.spawn(|| clients.run()))
             .collect();
@@ -230,6 +237,7 @@ fn with_clients<T>(
         for one in all {
             one.join().ok().context("a client panicked")??;
         }
+        server.join().ok().context("the server panicked")??;
         done
     })?;
     let (status, log) = daemon.stop()?;
@@ -243,7 +251,7 @@ fn with_clients<T>(
 #[case(Path::Far, true)]
 fn connections_are_split_where_that_pays(#[case] path: Path, #[case] pays: bool) -> Result<()> {
     require!(root, virtual_time, program("nft"));
-    let share = with_clients(path, "4%", |_, clients| {
+    let share = with_clients(path, "2%", |_, clients| {
         clients.wait_for(200);
         split_of(clients, 400)
     })?;
@@ -262,10 +270,7 @@ fn a_path_that_becomes_another_is_followed() -> Result<()> {
         for (path, pays) in [(Path::Far, true), (Path::Near, false)] {
             path.take(world)?;
             clients.bytes.store(path.bytes(), Relaxed);
-            let since = Instant::now();
-            while since.elapsed() < Duration::from_secs(60) {
-                std::thread::park_timeout(Duration::from_secs(1));
-            }
+            pass(Duration::from_secs(60));
             let share = split_of(clients, 200)?;
             println!("now {path:?}: {share:.3} are split");
             ensure!(if pays { share > 0.85 } else { share < 0.15 }, "{share}");

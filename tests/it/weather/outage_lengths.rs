@@ -12,7 +12,7 @@ use pepd_testbed::traffic::{End, Pair, Pattern, receive, send};
 use pepd_testbed::{Family, Pepd, World, ask, require};
 use rstest::rstest;
 
-use crate::harness::PEPD;
+use crate::harness::{PEPD, pass};
 
 /// Round trips of 10 and 40 ms.
 const DELAYS: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(20)];
@@ -111,16 +111,16 @@ fn carry_all(
         for link in world.emulated_links() {
             link.restart()?;
         }
-        thread::park_timeout(START - BEFORE);
+        pass(START - BEFORE);
         let mut stages = Vec::new();
         for (Pair { client, server }, (name, up, down)) in busy.iter().zip(STAGES) {
             let up = carry(scope, [client, server], &pattern, up);
             let down = carry(scope, [server, client], &pattern, down);
             stages.push((name, up.into_iter().chain(down)));
         }
-        thread::park_timeout(BEFORE);
+        pass(BEFORE);
         tell("gone")?;
-        thread::park_timeout(length);
+        pass(length);
         tell("up")?;
         for (name, threads) in stages {
             for thread in threads {

@@ -12,7 +12,7 @@ use rstest::rstest;
 use serde_json::Value;
 
 use super::{LOSE, RESTORE};
-use crate::harness::PEPD;
+use crate::harness::{PEPD, pass};
 use crate::streams::{fill, take, watch};
 
 /// One way over the link that has outages, and over the other one.
@@ -273,7 +273,7 @@ fn a_link_that_is_back_is_used_at_once(
             world.server().sh(LOSE)?;
             up += since.elapsed();
             tell(&socket, "gone")?;
-            std::thread::park_timeout(OUTAGE + longer);
+            pass(OUTAGE + longer);
             // What had come before is not what comes after.
             all += watch(&pairs, Duration::ZERO)?.1;
             for pair in &pairs {
@@ -284,7 +284,7 @@ fn a_link_that_is_back_is_used_at_once(
             tell(&socket, "up")?;
             let since = Instant::now();
             let burst = scope.spawn(move || -> Result<u64> {
-                std::thread::park_timeout(BEGINNING);
+                pass(BEGINNING);
                 Ok(sent(world)? - sent_before)
             });
             // A round trip until the peer has said what it has had already, and the way there.
