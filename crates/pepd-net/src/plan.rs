@@ -226,7 +226,7 @@ impl Plan {
     }
 
     /// Gives the marks by which it is known for a moment to which neighbor a packet is sent on, in the order
-    /// of the neighbors. Such a packet is no SYN, and on those the values mean nothing else.
+    /// of the neighbors: until its copy is sent.
     pub(crate) fn neighbor_marks(&self) -> impl Iterator<Item = MarkValue> {
         self.mark.others().take(self.neighbors.len())
     }

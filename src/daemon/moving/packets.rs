@@ -50,7 +50,8 @@ fn either(flow: &FourTuple) -> FourTuple {
 #[derive(Debug, Default)]
 struct Owed {
     thaw: BTreeSet<FourTuple>,
-    stay: BTreeSet<FourTuple>,
+    /// And when.
+    stay: BTreeMap<FourTuple, Instant>,
 }
 
 impl Packets {
@@ -86,7 +87,9 @@ impl Packets {
     /// Has them be sent on to a neighbor.
     pub(super) fn send_on(&self, neighbor: usize, flows: &[FourTuple]) -> Result<(), GateError> {
         let mut owed = self.owed.borrow_mut();
-        owed.stay.retain(|flow| !flows.contains(flow));
+        for flow in flows {
+            owed.stay.remove(flow);
+        }
         drop(owed);
         self.sets.send_on(neighbor, flows)?;
         let (mut away, now) = (self.away.borrow_mut(), Instant::now());
@@ -104,8 +107,16 @@ impl Packets {
         self.forget(flows);
         if let Err(error) = self.sets.stay(flows) {
             tracing::warn!(%error, "what belongs to connections that are here may be sent on; it is tried again");
-            self.owed.borrow_mut().stay.extend(flows);
         }
+        self.stay_again(flows);
+    }
+
+    /// Has the same be done once more in a moment: a packet that was being sent on meanwhile may have entered its connection
+    /// again, as each keeps it remembered.
+    fn stay_again(&self, flows: &[FourTuple]) {
+        let due = Instant::now() + PAUSE;
+        let mut owed = self.owed.borrow_mut();
+        owed.stay.extend(flows.iter().map(|flow| (*flow, due)));
     }
 
     /// Has those of connections that are to be served here come here; what this move has had dropped is dropped for it
@@ -116,6 +127,7 @@ impl Packets {
     /// If the kernel refuses it: they are still dropped for this move.
     pub(super) fn arrive(&self, flows: &[FourTuple]) -> Result<(), GateError> {
         self.sets.arrive(flows)?;
+        self.stay_again(flows);
         self.forget(flows);
         self.release(flows);
         Ok(())
@@ -191,12 +203,15 @@ impl Packets {
         let frozen = self.frozen.borrow();
         // Another move may have them dropped since.
         owed.thaw.retain(|flow| !frozen.contains_key(flow));
-        let list = |flows: &BTreeSet<FourTuple>| flows.iter().copied().collect::<Vec<_>>();
-        if !owed.thaw.is_empty() && self.sets.thaw(&list(&owed.thaw)).is_ok() {
+        let thaw: Vec<_> = owed.thaw.iter().copied().collect();
+        if !thaw.is_empty() && self.sets.thaw(&thaw).is_ok() {
             owed.thaw.clear();
         }
-        if !owed.stay.is_empty() && self.sets.stay(&list(&owed.stay)).is_ok() {
-            owed.stay.clear();
+        let now = Instant::now();
+        let is_due = |(flow, due): (&FourTuple, &Instant)| (*due <= now).then_some(*flow);
+        let stay: Vec<_> = owed.stay.iter().filter_map(is_due).collect();
+        if !stay.is_empty() && self.sets.stay(&stay).is_ok() {
+            owed.stay.retain(|_, due| *due > now);
         }
     }
 }

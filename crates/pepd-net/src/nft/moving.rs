@@ -6,10 +6,16 @@
 //! it by the neighbor's own address (nf_dup_ipv4, net/ipv4/netfilter/nf_dup_ipv4.c), with those of the
 //! connection in it, and the packet itself is dropped. An answer to a connection whose source this host translates is
 //! in the sets as it comes, with the translated address: all of this is before connection tracking, which would
-//! give it the client's address, while the neighbor's connection tracking knows what to make of it. Each keeps its connection remembered. A SYN is no other
-//! case: who has its addresses and ports is the neighbor.
+//! give it the client's address, while the neighbor's connection tracking knows what to make of it. Each keeps its connection
+//! remembered. A SYN is no other case: who has its addresses and ports is the neighbor.
+//!
+//! The copy has no mark any more: it is sent by way of `output`, where the same values say something of the relay's sockets.
+//! And as for all that is forwarded its time to live has to last (RFC 1812, section 5.3.1), which the kernel counts down
+//! here and does not look at: two boxes that send on to each other, as where one has just died, would do so for ever.
 
 use super::expr::{digit, ip, mark_is, set_bits};
+use pepd_packet::MarkValue;
+
 use super::names::{DynamicSet, MOVED_SECONDS, SENT_ON};
 use super::text::Ruleset;
 use crate::plan::Plan;
@@ -65,8 +71,8 @@ pub(super) fn sending_on(ruleset: &mut Ruleset, plan: &Plan, family: Family) {
             Family::V4 => neighbor.v4?.to_string(),
             Family::V6 => neighbor.v6?.to_string(),
         };
-        let marked = mark_is(plan, mark);
-        Some(format!("{marked} dup to {address} drop"))
+        let (marked, unmarked) = (mark_is(plan, mark), set_bits(plan, MarkValue(0)));
+        Some(format!("{marked} {unmarked} dup to {address} drop"))
     });
     let lines: Vec<_> = lines.collect();
     if lines.is_empty() {
@@ -77,6 +83,12 @@ pub(super) fn sending_on(ruleset: &mut Ruleset, plan: &Plan, family: Family) {
         "meta l4proto != tcp accept".to_owned(),
         "iif \"lo\" accept".to_owned(),
     ];
+    let left = match family {
+        Family::V4 => "ip ttl",
+        Family::V6 => "ip6 hoplimit",
+    };
+    let marks = plan.neighbor_marks();
+    chain.extend(marks.map(|mark| format!("{} {left} < 2 drop", mark_is(plan, mark))));
     chain.extend(lines);
     ruleset.base_chain(&format!("send_on{}", digit(family)), &chain);
 }

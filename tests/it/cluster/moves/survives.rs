@@ -8,11 +8,11 @@ use std::thread;
 use anyhow::{Context as _, Result, ensure};
 use nix::sys::signal::Signal;
 use pepd_testbed::traffic::Pair;
-use pepd_testbed::{Family, require, wait_until};
+use pepd_testbed::{Family, Pepd, require, wait_until};
 use rstest::rstest;
 
 use super::ground::Ground;
-use crate::harness::LIMIT;
+use crate::harness::{LIMIT, PEPD};
 
 fn exchange(pairs: &[Pair], what: &str) -> Result<()> {
     for (index, pair) in pairs.iter().enumerate() {
@@ -114,7 +114,7 @@ fn the_session_breaks_anywhere() -> Result<()> {
         "address = \"127.0.0.1:7399\"",
     );
     ensure!(config.contains("7399"), "{config}");
-    let started = pepd_testbed::Pepd::start(crate::harness::PEPD, ground.node("one"), &config)?;
+    let started = Pepd::start(PEPD, ground.node("one"), &config)?;
     ground.daemons[0] = Some(started);
     let pairs: Vec<_> = (0..3).map(|_| ground.pair()).collect::<Result<_>>()?;
     let ended = thread::scope(|scope| {
@@ -194,6 +194,68 @@ fn who_would_take_is_gone() -> Result<()> {
 }
 
 /// Somebody's firewall empties the tables when it starts: what was sent on is sent on again once they are back.
+/// A box that has another neighbor, too, and names it first.
+#[rstest]
+fn it_may_be_any_of_the_neighbors(#[values(Family::V4, Family::V6)] family: Family) -> Result<()> {
+    require!(root, program("nft"));
+    let mut ground = Ground::open(family, ["", ""])?;
+    ground.daemons[0].take().context("a daemon")?.stop()?;
+    let config = ground.config(0);
+    let (before, two) = config.split_once("[[neighbor]]").context("a neighbor")?;
+    let three = two
+        .replace("two", "three")
+        .replace("10.9.0.1", "10.9.0.77")
+        .replace("fd00:9::1", "fd00:9::77");
+    let config = format!("{before}[[neighbor]]{three}[[neighbor]]{two}");
+    ground.daemons[0] = Some(Pepd::start(PEPD, ground.node("one"), &config)?);
+    let pairs: Vec<_> = (0..3).map(|_| ground.pair()).collect::<Result<_>>()?;
+    ground.all_move(0, 3)?;
+    exchange(&pairs, "moved")?;
+    ground.all_move(1, 3)?;
+    exchange(&pairs, "back again")?;
+    ground.no_resets()
+}
+
+/// Two boxes that send on to each other, as when one of them has died in the midst of a move: what goes to and fro ends.
+#[rstest]
+fn nothing_goes_to_and_fro_for_ever(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root, program("nft"));
+    let ground = Ground::open(family, ["", ""])?;
+    let pair = ground.pair()?;
+    ground.all_move(0, 1)?;
+    let digit = if family == Family::V4 { 4 } else { 6 };
+    let set = format!("inet pepd moved{digit}_0");
+    let listed = ground.node("one").sh(&format!("nft list set {set}"))?;
+    let elements = listed.split_once("elements = {").context(listed.clone())?.1;
+    let elements: Vec<_> = elements
+        .split_terminator(['}', ','])
+        .filter_map(|it| it.split_once(" timeout"))
+        .collect();
+    ensure!(elements.len() == 2, "{listed}");
+    for (element, _) in elements {
+        ground
+            .node("two")
+            .sh(&format!("nft 'add element {set} {{ {} }}'", element.trim()))?;
+    }
+    let sent_on = || -> Result<u64> {
+        let counted = ground
+            .node("one")
+            .sh("nft list counter inet pepd sent_on")?;
+        let mut words = counted.split_whitespace();
+        words.find(|it| *it == "packets").context("packets")?;
+        Ok(words.next().context("a number")?.parse()?)
+    };
+    let before = sent_on()?;
+    (&pair.client).write_all(b"to and fro")?;
+    // What the client sends again goes to and fro for a moment each time, and that less and less often.
+    wait_until(LIMIT, "it rests", || {
+        let counted = sent_on().unwrap_or_default();
+        counted > before && (0..20).all(|_| sent_on().is_ok_and(|now| now == counted))
+    })
+}
+
 #[rstest]
 #[case::of_whoever_has_moved_them(Family::V4, None)]
 #[case::of_who_was_killed_since(Family::V4, Some(Signal::SIGKILL))]
