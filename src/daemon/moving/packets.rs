@@ -119,16 +119,14 @@ impl Packets {
         owed.stay.extend(flows.iter().map(|flow| (*flow, due)));
     }
 
-    /// Has those of connections that are to be served here come here; what this move has had dropped is dropped for it
-    /// no longer.
+    /// Has those of connections that are about to be served here be dropped no longer, for whatever move. What comes for them
+    /// may still be sent on: see [`Packets::stay`].
     ///
     /// # Errors
     ///
     /// If the kernel refuses it: they are still dropped for this move.
     pub(super) fn arrive(&self, flows: &[FourTuple]) -> Result<(), GateError> {
-        self.sets.arrive(flows)?;
-        self.stay_again(flows);
-        self.forget(flows);
+        self.sets.thaw(flows)?;
         self.release(flows);
         Ok(())
     }

@@ -348,7 +348,9 @@ impl<'a> Taking<'a> {
         self.ground.tracking.forget(entered.into_values());
     }
 
-    /// Serves these, if what belongs to them comes here; tells which are lost.
+    /// Serves these, if what they send is let go; tells which are lost. What comes for them is sent on until they are
+    /// served, to the other box that drops it: if this process dies meanwhile, they are there, and reached, or here, and the
+    /// next one has what belongs to them stay.
     fn activate(&mut self, id: MoveId, members: &Members) -> TakerEvent {
         let those = members
             .iter()
@@ -387,10 +389,11 @@ impl<'a> Taking<'a> {
                 }
             }
         }
+        self.ground.packets.stay(&flows);
         TakerEvent::Activated(lost)
     }
 
-    /// Has what belongs to these come here. A kernel that is out of memory has some again soon, perhaps.
+    /// Has what belongs to these be dropped no longer. A kernel that is out of memory has some again soon, perhaps.
     fn arrive(&self, flows: &[FourTuple]) -> Result<(), pepd_net::GateError> {
         let mut done = self.ground.packets.arrive(flows);
         for _ in 1..TRIES {

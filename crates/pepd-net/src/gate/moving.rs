@@ -88,19 +88,6 @@ impl Moving {
         })
     }
 
-    /// Has what comes for these connections, which are here, neither be dropped nor sent on.
-    ///
-    /// # Errors
-    ///
-    /// [`GateError`].
-    pub fn arrive(&self, flows: &[FourTuple]) -> Result<(), GateError> {
-        self.some(flows, |flows| {
-            let frozen = elements(flows, DynamicSet::Frozen);
-            let take = [frozen, self.elsewhere(flows)].concat();
-            Self::without_a_table(self.sets.change_together(&[], &take, BRIEF))
-        })
-    }
-
     /// Returns the connections of which what comes is sent on, each once and with the neighbor's place, whichever process
     /// has said so; either end may be the client. None if there is no table.
     ///
