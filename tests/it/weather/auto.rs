@@ -4,6 +4,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -223,21 +224,21 @@ fn with_clients<T>(
         over: AtomicBool::new(false),
         done: AtomicU64::new(0),
     };
+    let is_over = AtomicBool::new(false);
     let done = std::thread::scope(|scope| -> Result<T> {
-        let server = scope.spawn(|| {
-            let served = serve(&listener, &clients.over);
-            clients.over.store(true, Relaxed);
-            served
-        });
+        let server = scope.spawn(|| serve(&listener, &is_over));
         let all: Vec<_> = (0..CLIENTS)
             .map(|_| scope.spawn(|| clients.run()))
             .collect();
         let done = work(&world, &clients);
         clients.over.store(true, Relaxed);
-        for one in all {
-            one.join().ok().context("a client panicked")??;
-        }
+        let ended: Vec<_> = all.into_iter().map(ScopedJoinHandle::join).collect();
+        // Not before: the last ones still want to be served.
+        is_over.store(true, Relaxed);
         server.join().ok().context("the server panicked")??;
+        for one in ended {
+            one.ok().context("a client panicked")??;
+        }
         done
     })?;
     let (status, log) = daemon.stop()?;
