@@ -13,9 +13,9 @@
 //! And as for all that is forwarded its time to live has to last (RFC 1812, section 5.3.1), which the kernel counts down
 //! here and does not look at: two boxes that send on to each other, as where one has just died, would do so for ever.
 
-use super::expr::{digit, ip, mark_is, set_bits};
 use pepd_packet::MarkValue;
 
+use super::expr::{digit, ip, mark_is, set_bits};
 use super::names::{DynamicSet, MOVED_SECONDS, SENT_ON};
 use super::text::Ruleset;
 use crate::plan::Plan;
