@@ -60,7 +60,7 @@ fn without_pipes_everything_is_copied_and_arrives(
             .collect();
         flows.into_iter().try_for_each(|flow| flow.join().unwrap())
     })?;
-    let pipes = fs::read_dir(format!("/proc/{}/fd", pepd.process().pid()))?
+    let pipes = fs::read_dir(format!("/proc/{}/fd", pepd.daemon()?))?
         .filter_map(|entry| fs::read_link(entry.ok()?.path()).ok())
         .filter(|target| target.to_string_lossy().starts_with("pipe:"))
         .count();

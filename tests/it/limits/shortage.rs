@@ -17,7 +17,7 @@ fn a_shortage_that_is_over_is_forgotten(
     let config = World::config().replacen("[node]", "[node]\nworkers = 1", 1)
         + "\n[admin]\nsocket = \"off\"\n";
     let mut stage = Stage::with_config(PEPD, &config)?;
-    let pid = stage.pepd()?.process().pid();
+    let pid = stage.pepd()?.daemon()?;
     // One connection takes two, and the socket kept for the next one is the third.
     let free: Vec<u32> = (0..)
         .filter(|fd| !std::path::Path::new(&format!("/proc/{pid}/fd/{fd}")).exists())
