@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use pepd_testbed::{World, raise_descriptor_limit, run};
+use pepd_testbed::{Netns, World, raise_descriptor_limit, run};
 
 /// The daemon, as cargo has built it for these tests.
 pub const PEPD: &str = env!("CARGO_BIN_EXE_pepd");
@@ -58,9 +58,12 @@ pub fn has_own_kernel() -> bool {
 
 /// Returns how many packets a counter of the box's table has counted.
 pub fn count(world: &World, counter: &str) -> Result<u64> {
-    let listed = world
-        .hb()
-        .sh(&format!("nft list counter inet pepd {counter}"))?;
+    count_at(world.hb(), counter)
+}
+
+/// The same of any box.
+pub fn count_at(node: &Netns, counter: &str) -> Result<u64> {
+    let listed = node.sh(&format!("nft list counter inet pepd {counter}"))?;
     let mut words = listed.split_whitespace();
     words.find(|word| *word == "packets").context("packets")?;
     Ok(words.next().context("a number")?.parse()?)

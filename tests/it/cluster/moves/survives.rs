@@ -12,7 +12,7 @@ use pepd_testbed::{Family, Pepd, require, wait_until};
 use rstest::rstest;
 
 use super::ground::Ground;
-use crate::harness::{LIMIT, PEPD};
+use crate::harness::{LIMIT, PEPD, count_at};
 
 fn exchange(pairs: &[Pair], what: &str) -> Result<()> {
     for (index, pair) in pairs.iter().enumerate() {
@@ -239,14 +239,7 @@ fn nothing_goes_to_and_fro_for_ever(
             .node("two")
             .sh(&format!("nft 'add element {set} {{ {} }}'", element.trim()))?;
     }
-    let sent_on = || -> Result<u64> {
-        let counted = ground
-            .node("one")
-            .sh("nft list counter inet pepd sent_on")?;
-        let mut words = counted.split_whitespace();
-        words.find(|it| *it == "packets").context("packets")?;
-        Ok(words.next().context("a number")?.parse()?)
-    };
+    let sent_on = || count_at(ground.node("one"), "sent_on");
     let before = sent_on()?;
     (&pair.client).write_all(b"to and fro")?;
     // What the client sends again goes to and fro for a moment each time, and that less and less often.
