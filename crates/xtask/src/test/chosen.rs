@@ -31,7 +31,6 @@ pub const IN_GUEST: &[&str] = &[
     "tunnels::chain::a_kept",
     "tunnels::chain::curl_both_ways ipv6_over_ipv4",
     "tunnels::fleet::one_file",
-    "tunnels::guard::a_forged_peer",
     "tunnels::guard::strangers",
     "tunnels::missing_modules",
     "tunnels::mss::no_black_hole outer_1_Family__V4",
