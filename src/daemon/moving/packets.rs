@@ -38,7 +38,7 @@ pub(super) struct Packets {
     renewed: Arc<AtomicBool>,
 }
 
-/// Gives a connection with its lower end first: the kernel's sets do not tell which is the client.
+/// Gives a connection with its lower end first, as it is read back from the kernel's sets ([`Moving::sent_on`]).
 fn either(flow: &FourTuple) -> FourTuple {
     FourTuple {
         client: flow.client.min(flow.server),
@@ -160,7 +160,7 @@ impl Packets {
             Ok(all) => {
                 let (mut away, now) = (self.away.borrow_mut(), Instant::now());
                 let known = all.into_iter().take(MOST_KNOWN);
-                away.extend(known.map(|(flow, neighbor)| (either(&flow), (neighbor, now))));
+                away.extend(known.map(|(flow, neighbor)| (flow, (neighbor, now))));
             }
             Err(error) => {
                 tracing::warn!(%error, "what has moved before is not known: should somebody empty the tables of nft, it ends");

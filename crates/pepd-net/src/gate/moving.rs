@@ -89,7 +89,7 @@ impl Moving {
     }
 
     /// Returns the connections of which what comes is sent on, each once and with the neighbor's place, whichever process
-    /// has said so; either end may be the client. None if there is no table.
+    /// has said so: its lower end is first, as the sets do not tell which is the client. None if there is no table.
     ///
     /// # Errors
     ///
@@ -174,26 +174,28 @@ fn key(from: SocketAddr, to: SocketAddr) -> Vec<u8> {
 /// Reads a key that [`key`] has written: of both directions' the one whose lower end comes first.
 fn connection(family: Family, key: &[u8]) -> Option<FourTuple> {
     let (addresses, ports) = match family {
-        Family::V4 => {
-            let (addresses, ports) = key.split_first_chunk::<8>()?;
-            let [from, to] = [&addresses[..4], &addresses[4..]];
-            let [from, to] = [<[u8; 4]>::try_from(from), <[u8; 4]>::try_from(to)];
-            ([IpAddr::from(from.ok()?), IpAddr::from(to.ok()?)], ports)
-        }
-        Family::V6 => {
-            let (addresses, ports) = key.split_first_chunk::<32>()?;
-            let [from, to] = [&addresses[..16], &addresses[16..]];
-            let [from, to] = [<[u8; 16]>::try_from(from), <[u8; 16]>::try_from(to)];
-            ([IpAddr::from(from.ok()?), IpAddr::from(to.ok()?)], ports)
-        }
-    };
+        Family::V4 => addresses::<4>(key),
+        Family::V6 => addresses::<16>(key),
+    }?;
     let &[a, b, _, _, c, d, _, _] = ports else {
         return None;
     };
     let from = SocketAddr::new(addresses[0], u16::from_be_bytes([a, b]));
     let to = SocketAddr::new(addresses[1], u16::from_be_bytes([c, d]));
-    let [client, server] = if from <= to { [from, to] } else { [to, from] };
-    Some(FourTuple { client, server })
+    Some(FourTuple {
+        client: from.min(to),
+        server: from.max(to),
+    })
+}
+
+/// Reads the two addresses that a key begins with; gives what comes after them, too.
+fn addresses<const BYTES: usize>(key: &[u8]) -> Option<([IpAddr; 2], &[u8])>
+where
+    IpAddr: From<[u8; BYTES]>,
+{
+    let (from, rest) = key.split_first_chunk::<BYTES>()?;
+    let (to, rest) = rest.split_first_chunk::<BYTES>()?;
+    Some(([IpAddr::from(*from), IpAddr::from(*to)], rest))
 }
 
 #[cfg(test)]

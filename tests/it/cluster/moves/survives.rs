@@ -193,7 +193,6 @@ fn who_would_take_is_gone() -> Result<()> {
     ground.no_resets()
 }
 
-/// Somebody's firewall empties the tables when it starts: what was sent on is sent on again once they are back.
 /// A box that has another neighbor, too, and names it first.
 #[rstest]
 fn it_may_be_any_of_the_neighbors(#[values(Family::V4, Family::V6)] family: Family) -> Result<()> {
@@ -249,6 +248,7 @@ fn nothing_goes_to_and_fro_for_ever(
     })
 }
 
+/// Somebody's firewall empties the tables when it starts: what was sent on is sent on again once they are back.
 #[rstest]
 #[case::of_whoever_has_moved_them(Family::V4, None)]
 #[case::of_who_was_killed_since(Family::V4, Some(Signal::SIGKILL))]
