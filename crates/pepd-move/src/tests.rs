@@ -54,6 +54,7 @@ fn frames() -> Vec<Frame> {
         Reason::Untranslated,
         Reason::Taken,
         Reason::Filtered,
+        Reason::Zones,
     ];
     frames.extend(reasons.map(Frame::Abort));
     frames

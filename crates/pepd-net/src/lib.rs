@@ -91,7 +91,7 @@ pub use request::{
 };
 pub use route::error::RouteError;
 pub use route::ids::{PROBE_TOS, PROTOCOL, Preference, RouteTable};
-pub use translations::{Translation, Translations, translates};
+pub use translations::{Translation, Translations, has_zones, translates};
 pub use tunnel::error::TunnelError;
 pub use tunnel::spec::TunnelKind;
 pub use validate::RequestError;

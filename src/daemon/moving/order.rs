@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 use super::Ground;
 use super::give::Giving;
 use super::select::{Candidate, candidates};
-use super::tracking::OwnAddresses;
+use super::tracking::Host;
 use super::wire::{Ended, Wire};
 
 /// The connections that move together: the first waits while the last is sent. Of 1,000 between two boxes on two
@@ -94,12 +94,12 @@ async fn able(
     report: &mut MoveReport,
 ) -> Vec<Candidate> {
     let ways = [on_link(neighbor.v4).await, on_link(neighbor.v6).await];
-    let mut own = OwnAddresses::default();
+    let mut host = Host::default();
     let mut those = Vec::new();
     for candidate in all {
         let flow = &candidate.flow;
         let translated = match &ways[usize::from(flow.client.is_ipv6())] {
-            Ok(()) => ground.tracking.translated(flow, &mut own).await,
+            Ok(()) => ground.tracking.translated(flow, &mut host).await,
             Err(why) => Err(why.clone()),
         };
         match translated {

@@ -39,12 +39,16 @@ impl Tracking {
     pub(super) async fn translated(
         &self,
         flow: &FourTuple,
-        own: &mut OwnAddresses,
+        host: &mut Host,
     ) -> Result<Option<Translated>, String> {
         let Some(source) = self.source(flow)? else {
-            return Ok(None);
+            return match host.may_hide(flow.server.ip()) {
+                Ok(false) => Ok(None),
+                Ok(true) => Err("this host has zones of connection tracking (`ct zone`), in one of which it may translate its client's address".to_owned()),
+                Err(error) => Err(format!("the kernel does not list this host's rules: {error}")),
+            };
         };
-        let own = own.has(source.ip(), flow.server.ip()).await;
+        let own = host.sends_from(source.ip(), flow.server.ip()).await;
         Ok(Some(Translated { source, own }))
     }
 
@@ -167,18 +171,35 @@ pub(super) fn kernel(errno: Option<i32>) -> Reason {
     )
 }
 
-/// Which addresses this host sends from itself, as far as it was asked.
+/// What this host does with addresses, as far as it was asked.
 #[derive(Debug, Default)]
-pub(super) struct OwnAddresses(BTreeMap<IpAddr, Option<IpAddr>>);
+pub(super) struct Host {
+    /// Whether it may translate what connection tracking does not show, of IPv4 and IPv6.
+    hides: [Option<bool>; 2],
+    /// Which it sends from itself, by server.
+    own: BTreeMap<IpAddr, Option<IpAddr>>,
+}
 
-impl OwnAddresses {
+impl Host {
+    /// Tells whether a connection to this server may be translated though connection tracking does not show it in its
+    /// default zone.
+    fn may_hide(&mut self, server: IpAddr) -> io::Result<bool> {
+        let known = &mut self.hides[usize::from(server.is_ipv6())];
+        if let Some(known) = *known {
+            return Ok(known);
+        }
+        let hides = pepd_net::translates(server)? && pepd_net::has_zones()?;
+        *known = Some(hides);
+        Ok(hides)
+    }
+
     /// Tells whether an address is the one that this host takes for what it sends to a server of its own.
-    async fn has(&mut self, address: IpAddr, server: IpAddr) -> bool {
-        let taken = match self.0.get(&server) {
+    async fn sends_from(&mut self, address: IpAddr, server: IpAddr) -> bool {
+        let taken = match self.own.get(&server) {
             Some(taken) => *taken,
             None => {
                 let taken = pepd_net::source_towards(server).await.ok().flatten();
-                self.0.insert(server, taken);
+                self.own.insert(server, taken);
                 taken
             }
         };
@@ -192,6 +213,8 @@ impl OwnAddresses {
 pub(super) struct Ability {
     /// Whether it translates anything, of IPv4 and IPv6.
     translates: [bool; 2],
+    /// Whether it may have connections in other zones of connection tracking than the one that is told of them.
+    has_zones: bool,
     /// Those of the addresses that it has.
     local: BTreeSet<IpAddr>,
 }
@@ -207,6 +230,7 @@ impl Ability {
             let one = addresses.find(|it| it.is_ipv6() == is_v6);
             *translates = one.is_some_and(translates_like);
         }
+        ability.has_zones = !translated.is_empty() && has_zones();
         let own = translated.iter().filter(|it| it.own);
         let own: BTreeSet<_> = own.map(|it| it.source.ip()).collect();
         for address in own {
@@ -223,6 +247,8 @@ impl Ability {
         let Translated { source, own } = offered.translated?;
         if !self.translates[usize::from(source.is_ipv6())] {
             Some(Reason::Untranslated)
+        } else if self.has_zones {
+            Some(Reason::Zones)
         } else if own && !self.local.contains(&source.ip()) {
             Some(Reason::Address)
         } else {
@@ -236,6 +262,14 @@ fn translates_like(address: IpAddr) -> bool {
     pepd_net::translates(address).unwrap_or_else(|error| {
         tracing::warn!(%error, "the kernel does not list its chains: nothing that is translated is taken from other boxes");
         false
+    })
+}
+
+/// Tells whether this host has zones of connection tracking.
+fn has_zones() -> bool {
+    pepd_net::has_zones().unwrap_or_else(|error| {
+        tracing::warn!(%error, "the kernel does not list its rules: nothing that is translated is taken from other boxes");
+        true
     })
 }
 
@@ -258,11 +292,15 @@ mod tests {
         let mut ability = Ability {
             translates: [true, false],
             local: ["192.0.2.1".parse().unwrap()].into(),
+            has_zones: false,
         };
         assert_eq!(ability.objection(&offered("192.0.2.1:1024", true)), None);
         assert_eq!(ability.objection(&offered("192.0.2.2:1024", false)), None);
         let why = ability.objection(&offered("192.0.2.2:1024", true));
         assert_eq!(why, Some(Reason::Address));
+        ability.has_zones = true;
+        let why = ability.objection(&offered("192.0.2.1:1024", true));
+        assert_eq!(why, Some(Reason::Zones));
         ability.translates = [false, true];
         let why = ability.objection(&offered("192.0.2.1:1024", true));
         assert_eq!(why, Some(Reason::Untranslated));

@@ -146,6 +146,11 @@ pub enum Reason {
         "the other box's kernel would drop what is sent on to it (rp_filter): `pepd doctor` there has the cure"
     )]
     Filtered,
+    /// It is translated, and the other box has zones of connection tracking.
+    #[error(
+        "this host translates its client's address, and the other one has zones of connection tracking (`ct zone`), in one of which it might not be known"
+    )]
+    Zones,
 }
 
 impl Reason {
@@ -165,6 +170,7 @@ impl Reason {
             Self::Untranslated => (12, 0),
             Self::Taken => (13, 0),
             Self::Filtered => (14, 0),
+            Self::Zones => (15, 0),
         }
     }
 
@@ -184,6 +190,7 @@ impl Reason {
             (12, 0) => Self::Untranslated,
             (13, 0) => Self::Taken,
             (14, 0) => Self::Filtered,
+            (15, 0) => Self::Zones,
             _ => return None,
         })
     }

@@ -19,7 +19,7 @@ mod measure;
 mod moving;
 mod mss_clamp;
 pub(crate) mod names;
-pub(crate) mod nat_chains;
+pub(crate) mod operators;
 mod passage;
 pub(crate) mod process;
 pub(crate) mod ruleset;

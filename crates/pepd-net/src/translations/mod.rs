@@ -11,7 +11,7 @@ use pepd_sys::nfnetlink::{MessageType, Reply, Socket, Subsystem, messages, repli
 
 use self::message::{IPCTNL_MSG_CT_NEW, Request, answers, request};
 use crate::iptables::tables::has_table;
-use crate::nft::nat_chains;
+use crate::nft::operators;
 use crate::prefix::Family;
 
 /// The room for an answer, of which there is one.
@@ -159,7 +159,17 @@ fn translation(flow: &FourTuple, answers: FourTuple) -> Translation {
 /// Where the kernel does not list its chains.
 pub fn translates(address: IpAddr) -> io::Result<bool> {
     let family = Family::of(address);
-    Ok(nat_chains::of(family)? || has_table(family, "nat", false))
+    Ok(operators::translate(family)? || has_table(family, "nat", false))
+}
+
+/// Tells whether a rule of this host's, of nft or iptables-nft, puts packets into a zone of connection tracking:
+/// [`Translations`] knows the default one alone.
+///
+/// # Errors
+///
+/// Where the kernel does not list its rules.
+pub fn has_zones() -> io::Result<bool> {
+    operators::make_zones()
 }
 
 #[cfg(test)]

@@ -210,6 +210,47 @@ fn what_would_come_from_elsewhere_stays(
     ground.no_resets()
 }
 
+/// A box that translates, and has zones of connection tracking, may know of a connection where nobody looks.
+#[rstest]
+fn what_may_be_in_a_zone_stays(
+    #[values(0, 1)] at: usize,
+    #[values("nft", "iptables-nft")] by: &str,
+) -> Result<()> {
+    require!(root, program("nft"), program("iptables-nft"));
+    let ground = Ground::open(Family::V4, ["", ""])?;
+    let zones = match by {
+        "nft" => {
+            "nft 'table inet zones {
+                chain from-left { type filter hook prerouting priority raw; iifname to-right ct zone set 5; }
+                chain to-right { type filter hook output priority raw; oifname to-right ct zone set 5; }
+            }'"
+        }
+        _ => "iptables-nft -t raw -A PREROUTING -i to-right -j CT --zone 5 &&
+              iptables-nft -t raw -A OUTPUT -o to-right -j CT --zone 5",
+    };
+    let zoned = ground.node(BOXES[at]);
+    zoned.sh(zones)?;
+    share(&ground, Family::V4, PORTS)?;
+    let pair = open_shared(&ground, Family::V4)?;
+    fails(
+        &ground.moves(0, &["--dry-run"])?,
+        0,
+        "zones of connection tracking",
+    )?;
+    fails(&ground.moves(0, &[])?, 70, "zones of connection tracking")?;
+    pair.exchange(5000)?;
+    // Without them it moves.
+    match by {
+        "nft" => zoned.sh("nft 'delete table inet zones'")?,
+        _ => zoned.sh("iptables-nft -t raw -F")?,
+    };
+    if at == 1 {
+        ground.all_move(0, 1)?;
+        pair.exchange(5000)?;
+    }
+    ground.no_resets()
+}
+
 /// Something else on the other box has the address and port.
 #[test]
 fn what_is_taken_there_stays() -> Result<()> {
