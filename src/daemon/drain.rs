@@ -65,6 +65,8 @@ impl Daemon {
                 break;
             }
         }
+        // What it tells the kernel has no place there any more.
+        drop(self.measuring);
         let cut = self.keeper.relay.admission().live();
         let GateKeeper {
             relay, notifier, ..

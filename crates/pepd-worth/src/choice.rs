@@ -75,6 +75,14 @@ enum Stage {
     Settled,
 }
 
+/// What was decided when it has changed last.
+#[derive(Clone, Copy, Debug)]
+struct Decided {
+    at: Instant,
+    quantity: Quantity,
+    gain: Gain,
+}
+
 /// Whether splitting pays between two campuses.
 #[derive(Clone, Debug)]
 pub struct Choice {
@@ -82,9 +90,9 @@ pub struct Choice {
     stage: Stage,
     since: Instant,
     why: Why,
-    /// When it has changed last, or was decided first, and what splitting was worth then.
-    decided: Option<(Instant, f64)>,
-    /// Of each size, what was measured in this exploration.
+    /// When it has changed last, or was decided first, and what splitting was worth since.
+    decided: Option<Decided>,
+    /// Of each size, what was measured since this exploration began.
     times: [Arms<Vec<f64>>; Quantity::ALL.len()],
     /// How long all took that have ended in this exploration, in seconds.
     lengths: Arms<Vec<f64>>,
@@ -129,6 +137,7 @@ impl Choice {
                 self.explore(quantity, ended.arm, time, now)
             }
             Stage::Settled => {
+                note(self.times.get_mut(quantity as usize)?.of(ended.arm), time);
                 let is_of_most = (ended.arm == Arm::Split) == self.splits;
                 if is_of_most && self.is_other_path(quantity, time, now) {
                     self.begin(Why::OtherPath, now);
@@ -147,6 +156,14 @@ impl Choice {
     }
 
     fn begin(&mut self, why: Why, now: Instant) {
+        if let Some(decided) = &mut self.decided
+            && let Some(arms) = self.times.get(decided.quantity as usize)
+        {
+            // When that was decided, the slow ones had not ended; the last ones may be of another path already.
+            let [unsplit, split] = [&arms.unsplit, &arms.split]
+                .map(|times| times.split_at(times.len().saturating_sub(RECENT)).0);
+            decided.gain = Gain::of(unsplit, split).unwrap_or(decided.gain);
+        }
         self.stage = Stage::Exploring;
         self.since = now;
         self.why = why;
@@ -188,7 +205,11 @@ impl Choice {
         };
         let is_change = splits != self.splits;
         if is_change || self.decided.is_none() {
-            self.decided = Some((now, gain.factor));
+            self.decided = Some(Decided {
+                at: now,
+                quantity,
+                gain,
+            });
         }
         let decision = Decision {
             splits,
@@ -209,12 +230,14 @@ impl Choice {
         now.saturating_duration_since(self.since).as_secs_f64() >= LASTS * slower
     }
 
-    /// Returns whether it has changed less than an hour ago, and what splitting is worth is about what it was
-    /// then: that is noise, and no other path.
+    /// Returns whether it has changed less than an hour ago, and what splitting is worth is about what it was then, and
+    /// may be the same: that is noise, and no other path.
     fn is_too_soon(&self, gain: Gain, now: Instant) -> bool {
-        self.decided.is_some_and(|(at, factor)| {
-            let ratio = gain.factor / factor;
-            now.saturating_duration_since(at) < AGAIN && (1.0 / OTHER..OTHER).contains(&ratio)
+        self.decided.is_some_and(|before| {
+            let ratio = gain.factor / before.gain.factor;
+            let may_be_same = gain.low <= before.gain.high && before.gain.low <= gain.high;
+            let is_alike = may_be_same && (1.0 / OTHER..OTHER).contains(&ratio);
+            now.saturating_duration_since(before.at) < AGAIN && is_alike
         })
     }
 
@@ -227,9 +250,8 @@ impl Choice {
         for (last, arms) in self.last.iter_mut().zip(&mut self.times) {
             let times = arms.of(most);
             let first = times.len().saturating_sub(REFERENCE);
-            *last = times.drain(first..).collect();
+            *last = times.iter().skip(first).copied().collect();
         }
-        self.times = Default::default();
     }
 
     /// Notes how long one took that went the way of most; returns whether the last of them took another time than
@@ -402,6 +424,25 @@ mod tests {
             }
             campus.connect_often(3000);
             (campus.time, campus.gain, campus.scatter) = (0.5, 1.0, 0.2);
+            campus.connect_often(600);
+            campus.choice.splits()
+        });
+        let late = late.count();
+        assert!(late <= 20, "{late} of 200");
+    }
+
+    /// What was gained was no more than a third, and is nothing now.
+    #[test]
+    fn a_path_that_gained_a_little_is_followed_within_a_minute() {
+        let late = (0..200).filter(|seed| {
+            let mut campus = Campus::new(*seed, 1.35);
+            (campus.time, campus.scatter, campus.bytes) = (0.8, 0.3, 200_000);
+            campus.connect_often(3000);
+            if !campus.choice.splits() {
+                return true;
+            }
+            (campus.time, campus.gain, campus.scatter) = (0.01, 0.95, 0.1);
+            campus.bytes = 10_000;
             campus.connect_often(600);
             campus.choice.splits()
         });

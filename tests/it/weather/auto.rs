@@ -24,23 +24,25 @@ const WAIT: Duration = Duration::from_millis(2500);
 /// The time that a transfer may stand still.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A path from the client to the box, by a router of this name, and what is fetched over it.
+/// A path from the client by the box to the server, with a router on either side of the box, and what is fetched over
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Path {
     /// 2 ms on either side of the box, nothing is lost, and what is fetched fits the server's first window: nothing
     /// is gained.
     Near,
-    /// 200 ms on the client's side, of which 5 % are lost, and 2 ms on the other.
+    /// 10 ms on the client's side, of which 5 % are lost, and 200 ms on the other.
     Far,
 }
 
 impl Path {
     const ALL: [Self; 2] = [Self::Near, Self::Far];
 
-    fn router(self) -> &'static str {
+    /// Returns its routers: the client's and the server's.
+    fn routers(self) -> [&'static str; 2] {
         match self {
-            Self::Near => "near",
-            Self::Far => "far",
+            Self::Near => ["near", "by"],
+            Self::Far => ["far", "off"],
         }
     }
 
@@ -51,25 +53,29 @@ impl Path {
         }
     }
 
-    fn shape(self) -> Result<Shape> {
-        let ms = Duration::from_millis;
-        Ok(match self {
-            Self::Near => Shape::new(ms(1), Rate::mbit(100)),
-            Self::Far => Shape {
-                loss: Loss::independent(0.05),
-                ..Shape::new(ms(100), Rate::mbit(100))
-            },
-        })
+    /// Returns how its links to the box are: the client's and the server's.
+    fn shapes(self) -> [Shape; 2] {
+        let shape = |ms| Shape::new(Duration::from_millis(ms), Rate::mbit(100));
+        match self {
+            Self::Near => [shape(1), shape(1)],
+            Self::Far => {
+                let loss = Loss::independent(0.05);
+                [Shape { loss, ..shape(5) }, shape(100)]
+            }
+        }
     }
 
-    /// Has the box and the client send each other what they say by this path.
+    /// Has all send by this path what they say. The server's control is the one that hosts have.
     fn take(self, world: &World) -> Result<()> {
         let net = net(self);
-        world
-            .hb()
-            .sh(&format!("ip route replace 10.1.0.2/32 via 10.8.{net}.2"))?;
+        world.hb().sh(&format!(
+            "ip route replace 10.1.0.2/32 via 10.8.{net}.2; ip route replace 10.2.0.2/32 via 10.5.{net}.2"
+        ))?;
         world.client().sh(&format!(
             "ip route replace default via 10.3.{net}.1 src 10.1.0.2"
+        ))?;
+        world.server().sh(&format!(
+            "ip route replace default via 10.4.{net}.1 src 10.2.0.2 congctl cubic"
         ))?;
         Ok(())
     }
@@ -82,40 +88,40 @@ fn net(path: Path) -> u8 {
     }
 }
 
-/// The server, the box, and two ways from there to the client.
+/// The box, and two ways from there to the client and to the server.
 fn world() -> Result<World> {
     let link = |left: &str, right: &str, net: &str| -> Result<Link> {
         let end = |end: u8| format!("{net}.{end}/24").parse::<Ipv4Net>();
         Ok(Link::between(left, right).v4(end(2)?, end(1)?))
     };
-    let near = Shape::new(Duration::from_millis(1), Rate::mbit(100));
     let mut description = Topology::describe()
         .host("client")
         .router("hb")
-        .host("server")
-        .link(link("server", "hb", "10.2.0")?.emulated(near, Seed(1)))
-        .route("server", "default", "hb");
+        .host("server");
     for path in Path::ALL {
-        let (router, net) = (path.router(), net(path));
-        description = description
-            .router(router)
-            .link(
-                link(router, "hb", &format!("10.8.{net}"))?
-                    .emulated(path.shape()?, Seed(net.into())),
-            )
-            .link(link("client", router, &format!("10.3.{net}"))?)
-            .route(router, "default", "hb");
+        let net = net(path);
+        let sides = [("client", "10.8", "10.3"), ("server", "10.5", "10.4")];
+        for ((router, shape), (host, outer, inner)) in
+            path.routers().into_iter().zip(path.shapes()).zip(sides)
+        {
+            let outer = link(router, "hb", &format!("{outer}.{net}"))?;
+            description = description
+                .router(router)
+                .link(outer.emulated(shape, Seed(net.into())))
+                .link(link(host, router, &format!("{inner}.{net}"))?)
+                .route(router, "default", "hb");
+        }
     }
     let world = World::custom(description.build()?);
     world.client().sh("ip address add 10.1.0.2/32 dev lo")?;
+    world.server().sh("ip address add 10.2.0.2/32 dev lo")?;
     for path in Path::ALL {
-        let router = world.topology().node(path.router());
-        router.sh(&format!(
-            "ip route add 10.1.0.2/32 via 10.3.{}.2",
-            net(path)
-        ))?;
+        let [left, right] = path.routers().map(|name| world.topology().node(name));
+        let net = net(path);
+        left.sh(&format!("ip route add 10.1.0.2/32 via 10.3.{net}.2"))?;
+        right.sh(&format!("ip route add 10.2.0.2/32 via 10.4.{net}.2"))?;
     }
-    for node in ["hb", "client", "near", "far"] {
+    for node in ["hb", "client", "server", "near", "far", "by", "off"] {
         let node = world.topology().node(node);
         node.sh("for each in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 0 > $each; done")?;
     }
@@ -240,10 +246,10 @@ fn with_clients<T>(
             one.ok().context("a client panicked")??;
         }
         done
-    })?;
+    });
     let (status, log) = daemon.stop()?;
     ensure!(status.success(), "{log}");
-    Ok(done)
+    done.with_context(|| log)
 }
 
 /// Within 200 connections it is known whether splitting pays, and 95 % go that way.
