@@ -91,8 +91,9 @@ pub enum Command {
     Link(LinkArgs),
     /// Move live connections to another box (docs/move.md): neither of their ends notices.
     ///
-    /// Without --campus, --source or IDs all of them. Exit status: 69 if there is no such daemon, or nothing
-    /// moves; 70 if some stay, each of which is named with the reason.
+    /// Without --campus, --source or IDs all of them. Exit status: 0 also where there is no such connection; 69 if
+    /// there is no such daemon, neighbor or campus, or none could be tried; 70 if some stay, or with --dry-run would,
+    /// each of which is named with the reason.
     Move(MoveArgs),
     /// Compute what theory expects of a path (docs/model.md): throughput and gain of splitting, the buffer that it
     /// takes, where to put boxes. Nothing is changed.

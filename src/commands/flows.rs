@@ -30,7 +30,7 @@ pub fn flows(args: &FlowsArgs) -> Result {
 }
 
 /// Fails if the daemon has no campus of this name.
-fn require_campus(name: &str, status: &Status) -> Result {
+pub fn require_campus(name: &str, status: &Status) -> Result {
     let names: Vec<_> = status
         .campuses
         .iter()

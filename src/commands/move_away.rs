@@ -7,6 +7,7 @@ use pepd_admin::wire::{MoveQuery, MoveReport};
 use crate::cli::MoveArgs;
 use crate::commands::client::Client;
 use crate::commands::endpoint;
+use crate::commands::flows::require_campus;
 use crate::exit::{Failure, Result};
 use crate::ui::format;
 use crate::ui::output::print;
@@ -33,6 +34,12 @@ pub fn move_away(args: &MoveArgs) -> Result {
         add(&mut all, report);
         if !goes_on {
             break;
+        }
+    }
+    if let (Some(campus), 0) = (&args.campus, all.meant) {
+        let status = client.get(endpoint::STATUS)?;
+        for name in campus.split(':') {
+            require_campus(name, &status)?;
         }
     }
     if !args.json {
@@ -91,7 +98,11 @@ fn describe(all: &MoveReport) -> String {
 fn outcome(all: &MoveReport) -> Result {
     let (stay, lost) = (all.stayed.len() as u64 + all.left, all.lost.len());
     match (all.dry_run, lost, stay) {
-        (true, ..) | (_, 0, 0) => Ok(()),
+        (_, 0, 0) => Ok(()),
+        (true, ..) => Err(Failure::stays(format!(
+            "{stay} of {} would stay here",
+            all.meant
+        ))),
         (_, 0, stay) => Err(Failure::stays(format!("{stay} of {} stay here", all.meant))),
         (_, lost, _) => Err(Failure::stays(format!(
             "{lost} of {} are lost: the other box was told to serve them, and did not say that it does",

@@ -86,6 +86,12 @@ pub fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     send_flags(fd, bytes, 0)
 }
 
+/// Writes from `bytes` what is sent in segments of its own: nothing that is written later shares one (MSG_EOR;
+/// tcp_skb_can_collapse_to, include/net/tcp.h). Never raises SIGPIPE.
+pub fn send_apart(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
+    send_flags(fd, bytes, libc::MSG_EOR)
+}
+
 /// Writes one urgent byte (RFC 793, section 3.7), never raising SIGPIPE.
 pub fn send_urgent(fd: BorrowedFd<'_>, byte: u8) -> io::Result<usize> {
     send_flags(fd, &[byte], libc::MSG_OOB)

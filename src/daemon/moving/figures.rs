@@ -1,5 +1,6 @@
 //! What has moved, for whoever asks.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,6 +13,8 @@ pub struct MoveFigures(Arc<Figures>);
 #[derive(Debug, Default)]
 struct Figures {
     counts: Mutex<MoveCounts>,
+    /// The places of the neighbors that a process before this one has given connections to, which are still sent on.
+    before: Mutex<BTreeSet<usize>>,
     /// The connections that are being given: they stand still, and are nobody's for the moment, or here again.
     under_way: AtomicU32,
 }
@@ -45,11 +48,17 @@ impl MoveFigures {
         self.0.under_way.load(Relaxed)
     }
 
-    /// Gives the name of a neighbor that connections have moved to.
+    /// Notes that a process before this one has given connections to the neighbors at these places.
+    pub(super) fn gave_before(&self, places: BTreeSet<usize>) {
+        *self.before() = places;
+    }
+
+    /// Gives the name of a neighbor that connections have moved to, from this process or from one before it.
     pub fn has_given_to(&self) -> Option<String> {
-        let counts = self.lock();
-        let given = counts.neighbors.iter().find(|it| it.given > 0);
-        given.map(|it| it.neighbor.clone())
+        let (counts, before) = (self.lock(), self.before());
+        let mut places = counts.neighbors.iter().enumerate();
+        let given = places.find(|(place, it)| it.given > 0 || before.contains(place));
+        given.map(|(_, it)| it.neighbor.clone())
     }
 
     /// Gives the name of the neighbor at this place.
@@ -66,6 +75,10 @@ impl MoveFigures {
     /// Gives what is known.
     pub fn get(&self) -> MoveCounts {
         self.lock().clone()
+    }
+
+    fn before(&self) -> std::sync::MutexGuard<'_, BTreeSet<usize>> {
+        self.0.before.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, MoveCounts> {

@@ -193,7 +193,7 @@ async fn run(ground: Rc<Ground>, mut inbox: UnboundedReceiver<(MoveOrder, Answer
     }
     let neighbors = ground.moves.neighbors.iter();
     ground.figures.begin(neighbors.map(|it| it.name.as_str()));
-    ground.packets.recall();
+    ground.figures.gave_before(ground.packets.recall());
     stay_here(&ground);
     let tasks = LocalSet::new();
     let debtor = Rc::clone(&ground);

@@ -154,8 +154,8 @@ impl Packets {
         }
     }
 
-    /// Takes note of what a process before this one has sent on, as the kernel still does.
-    pub(super) fn recall(&self) {
+    /// Takes note of what a process before this one has sent on, as the kernel still does; gives the neighbors.
+    pub(super) fn recall(&self) -> BTreeSet<usize> {
         match self.sets.sent_on() {
             Ok(all) => {
                 let (mut away, now) = (self.away.borrow_mut(), Instant::now());
@@ -166,6 +166,11 @@ impl Packets {
                 tracing::warn!(%error, "what has moved before is not known: should somebody empty the tables of nft, it ends");
             }
         }
+        self.away
+            .borrow()
+            .values()
+            .map(|(neighbor, _)| *neighbor)
+            .collect()
     }
 
     /// Has everything be sent on that was, the kernel's tables being new.

@@ -1,25 +1,31 @@
-//! `split = "auto"`: connections are split where that pays, and routed where it does not: on the guest's
-//! virtual clock.
+//! What splitting is worth, and `split = "auto"`: connections are split where that pays, and routed where it does not:
+//! on the guest's virtual clock.
 
+use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::thread::ScopedJoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use ipnet::Ipv4Net;
 use nix::poll::PollFlags;
 use pepd_testbed::link::{Loss, Rate, Seed, Shape};
 use pepd_testbed::traffic::{await_event, connect};
-use pepd_testbed::{Family, Link, Pepd, Topology, World, require};
+use pepd_testbed::{Family, Link, Pepd, Topology, World, ask, require};
 use rstest::rstest;
+use serde_json::Value;
 
 use crate::harness::{PEPD, count, pass};
 
 /// How many clients there are, and how long each waits before the next transfer: about ten begin in a second.
 const CLIENTS: usize = 30;
 const WAIT: Duration = Duration::from_millis(2500);
+
+/// Has the box decide.
+const AUTO: &str = "split = \"auto\"";
 
 /// The time that a transfer may stand still.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -136,11 +142,14 @@ struct Clients<'w> {
     bytes: AtomicUsize,
     over: AtomicBool,
     done: AtomicU64,
+    /// Which took how long: from the call of connect(2) to the end of what came, in seconds.
+    times: Mutex<Vec<(SocketAddr, f64)>>,
 }
 
 impl Clients<'_> {
     fn run(&self) -> Result<()> {
         while !self.over.load(Relaxed) {
+            let begun = Instant::now();
             let mut client = connect(self.world.client(), self.server)?;
             // One that is not split takes half a minute now and then.
             client.set_read_timeout(Some(PATIENCE))?;
@@ -149,6 +158,10 @@ impl Clients<'_> {
             let mut all = Vec::new();
             client.read_to_end(&mut all)?;
             ensure!(all.len() == bytes, "{} of {bytes} bytes", all.len());
+            let took = begun.elapsed().as_secs_f64();
+            let mut times = self.times.lock().ok().context("a client panicked")?;
+            times.push((client.local_addr()?, took));
+            drop((times, client));
             self.done.fetch_add(1, Relaxed);
             pass(WAIT);
         }
@@ -207,20 +220,19 @@ fn split_of(clients: &Clients<'_>, connections: u64) -> Result<f64> {
     Ok(split / (split + routed))
 }
 
+/// Has clients come over a path, with this in `[capture]` and `[measure]`; gives what the work returns, and the
+/// daemon's log.
 fn with_clients<T>(
     path: Path,
-    measured: &str,
+    [capture, measure]: [&str; 2],
     work: impl FnOnce(&World, &Clients<'_>) -> Result<T>,
-) -> Result<T> {
+) -> Result<(T, String)> {
     let world = world()?;
     path.take(&world)?;
     let config = World::config()
-        .replace("port = 7300\n", "port = 7300\nsplit = \"auto\"\n")
+        .replace("port = 7300\n", &format!("port = 7300\n{capture}\n"))
         .replace("\"reno\"", "\"bbr\"");
-    let config = format!(
-        "{config}\n[measure]\nunsplit = \"{measured}\"\n{}",
-        world.admin()
-    );
+    let config = format!("{config}\n[measure]\n{measure}\n{}", world.admin());
     let daemon = Pepd::start(PEPD, world.hb(), &config)?;
     let listener = world.listen(Family::V4)?;
     let clients = Clients {
@@ -229,6 +241,7 @@ fn with_clients<T>(
         bytes: AtomicUsize::new(path.bytes()),
         over: AtomicBool::new(false),
         done: AtomicU64::new(0),
+        times: Mutex::default(),
     };
     let is_over = AtomicBool::new(false);
     let done = std::thread::scope(|scope| -> Result<T> {
@@ -249,7 +262,10 @@ fn with_clients<T>(
     });
     let (status, log) = daemon.stop()?;
     ensure!(status.success(), "{log}");
-    done.with_context(|| log)
+    match done {
+        Ok(done) => Ok((done, log)),
+        Err(error) => Err(error.context(log)),
+    }
 }
 
 /// Within 200 connections it is known whether splitting pays, and 95 % go that way.
@@ -258,7 +274,7 @@ fn with_clients<T>(
 #[case(Path::Far, true)]
 fn connections_are_split_where_that_pays(#[case] path: Path, #[case] pays: bool) -> Result<()> {
     require!(root, virtual_time, program("nft"));
-    let share = with_clients(path, "2%", |_, clients| {
+    let (share, _) = with_clients(path, [AUTO, "unsplit = \"2%\""], |_, clients| {
         clients.wait_for(200);
         split_of(clients, 400)
     })?;
@@ -272,7 +288,8 @@ fn connections_are_split_where_that_pays(#[case] path: Path, #[case] pays: bool)
 #[test]
 fn a_path_that_becomes_another_is_followed() -> Result<()> {
     require!(root, virtual_time, program("nft"));
-    with_clients(Path::Near, "8%", |world, clients| {
+    let measured = "unsplit = \"8%\"";
+    with_clients(Path::Near, [AUTO, measured], |world, clients| {
         clients.wait_for(300);
         for (path, pays) in [(Path::Far, true), (Path::Near, false)] {
             path.take(world)?;
@@ -283,5 +300,51 @@ fn a_path_that_becomes_another_is_followed() -> Result<()> {
             ensure!(if pays { share > 0.85 } else { share < 0.15 }, "{share}");
         }
         Ok(())
-    })
+    })?;
+    Ok(())
+}
+
+/// By what factor the box says that whole transfers are faster which are split, it does: the clients have their own
+/// clocks.
+#[test]
+fn what_splitting_is_worth_is_what_clients_see() -> Result<()> {
+    require!(root, virtual_time, program("nft"));
+    let measured = "unsplit = \"50%\"";
+    let ((times, said), log) = with_clients(Path::Far, ["", measured], |world, clients| {
+        clients.wait_for(240);
+        let status = || -> Result<Value> {
+            let status = ask(&world.admin_socket(), "GET /v1/status")?;
+            Ok(serde_json::from_str(&status)?)
+        };
+        let of = |status: &Value| {
+            let all = status["worth"]["pairs"][0]["compared"].as_array()?;
+            let found = all.iter().find(|it| it["quantity"] == "up_to_1MB")?;
+            Some(found["gain"].clone())
+        };
+        let said = of(&status()?).context("nothing is compared")?;
+        let times = clients.times.lock().ok().context("a client panicked")?;
+        Ok((times.clone(), said))
+    })?;
+    let ends = log.lines().filter(|line| line.contains("connection ended"));
+    let clients = ends.filter_map(|line| line.split_once(" client=")?.1.split(' ').next());
+    let split: BTreeSet<&str> = clients.collect();
+    let (split, unsplit): (Vec<_>, Vec<_>) = times
+        .iter()
+        .partition(|(client, _)| split.contains(client.to_string().as_str()));
+    let mut factors = Vec::new();
+    for (_, unsplit) in &unsplit {
+        factors.extend(split.iter().map(|(_, split)| unsplit / split));
+    }
+    factors.sort_by(f64::total_cmp);
+    let seen = *factors.get(factors.len() / 2).context("none of a kind")?;
+    let [low, factor, high] = ["low", "factor", "high"].map(|key| said[key].as_f64());
+    println!(
+        "{} split and {} not: {seen:.2}; the box says {said}",
+        split.len(),
+        unsplit.len()
+    );
+    ensure!(low <= Some(seen) && Some(seen) <= high, "{seen}: {said}");
+    let factor = factor.context("factor")?;
+    ensure!((0.95..1.05).contains(&(factor / seen)), "{seen}: {said}");
+    Ok(())
 }

@@ -77,7 +77,9 @@ fn call(call: &'static str) -> impl Fn(io::Error) -> RestoreError {
 #[derive(Debug)]
 pub struct Restored {
     socket: Socket,
-    /// What is sent as soon as it may speak.
+    /// What is said again as soon as it may speak.
+    again: Vec<u8>,
+    /// What is sent after that.
     rest: Vec<u8>,
     fin: bool,
     buffers: Buffers,
@@ -119,11 +121,11 @@ pub fn restore(socket: Socket, snapshot: &Snapshot) -> Result<Restored, RestoreE
         .map_err(call("connect"))?;
     agree(fd, &snapshot.agreed)?;
     put(fd, RECEIVE_QUEUE, &receiving.unread)?;
-    let again = said_again(fd, sending)?;
-    let (sent, last) = sending.sent.split_at(sending.sent.len() - again);
+    let again = said_again(fd, snapshot)?;
+    let (sent, again) = sending.sent.split_at(sending.sent.len() - again);
     put(fd, SEND_QUEUE, sent)?;
     set_windows(fd, &snapshot.windows, receiving.next)?;
-    let fin_is_sent = sending.fin == Fin::Sent && again == 0 && !sending.sent.is_empty();
+    let fin_is_sent = sending.fin == Fin::Sent && again.is_empty() && !sending.sent.is_empty();
     if fin_is_sent {
         sockopt::set_repair_queue(fd, SEND_QUEUE)?;
         socket.shutdown(Shutdown::Write).map_err(call("shutdown"))?;
@@ -133,7 +135,8 @@ pub fn restore(socket: Socket, snapshot: &Snapshot) -> Result<Restored, RestoreE
     }
     sockopt::set_repair_queue(fd, NO_QUEUE)?;
     Ok(Restored {
-        rest: [last, &sending.unsent].concat(),
+        again: again.to_vec(),
+        rest: sending.unsent.clone(),
         fin: sending.fin != Fin::None && !fin_is_sent,
         buffers: snapshot.buffers,
         socket,
@@ -152,23 +155,31 @@ impl Restored {
     pub fn activate(self) -> Result<OwnedFd, RestoreError> {
         let Self {
             socket,
+            again,
             rest,
             fin,
             buffers,
         } = self;
         let fd = socket.as_fd();
         give_back(fd)?;
-        let mut left = rest.as_slice();
-        while !left.is_empty() {
-            let sent = stream::send(fd, &left[..left.len().min(PIECE)]);
-            left = &left[sent.map_err(call("send"))?..];
-        }
+        // With what is unsent in one segment it might not fit the peer's window any more.
+        send_all(&again, |piece| stream::send_apart(fd, piece))?;
+        send_all(&rest, |piece| stream::send(fd, piece))?;
         if fin {
             socket.shutdown(Shutdown::Write).map_err(call("shutdown"))?;
         }
         release(fd, &buffers)?;
         Ok(socket.into())
     }
+}
+
+fn send_all(bytes: &[u8], send: impl Fn(&[u8]) -> io::Result<usize>) -> Result<(), RestoreError> {
+    let mut left = bytes;
+    while !left.is_empty() {
+        let sent = send(&left[..left.len().min(PIECE)]);
+        left = &left[sent.map_err(call("send"))?..];
+    }
+    Ok(())
 }
 
 /// Refuses what would have the kernel misunderstand it.
@@ -263,13 +274,17 @@ fn set_windows(fd: BorrowedFd<'_>, windows: &Windows, next: u32) -> Result<(), O
 ///
 /// What may not leave at once must not be among what is to be sent: the kernel takes no acknowledgement of
 /// it, and the peer may have it (tcp_ack, net/ipv4/tcp_input.c).
-fn said_again(fd: BorrowedFd<'_>, sending: &Sending) -> Result<usize, RestoreError> {
+fn said_again(fd: BorrowedFd<'_>, snapshot: &Snapshot) -> Result<usize, RestoreError> {
     let info = tcp_info(fd).map_err(call("TCP_INFO"))?;
+    let sending = &snapshot.sending;
     let segment = usize::try_from(info.mss).unwrap_or(usize::MAX).max(1);
     let window = usize::try_from(info.cwnd).unwrap_or(usize::MAX);
     // One for what is cut differently, and one for a FIN.
     let in_flight = sending.sent.len().div_ceil(segment) + 2;
-    Ok(match in_flight <= window {
+    // It had room in the peer's window when it was sent, unless that has taken some of it back since.
+    let fin = u32::from(sending.fin == Fin::Sent);
+    let fits = length(&sending.sent).saturating_add(fin) <= snapshot.windows.send;
+    Ok(match in_flight <= window && fits {
         true => sending.sent.len().min(segment),
         false => 0,
     })

@@ -329,8 +329,48 @@ fn moves(ground: &Ground, variation: Variation, opener: Opener, shape: Shape) ->
     traffic.shape(ground, shape)?;
     let snapshot = ground.take(BOXES[0], &traffic.pair.here)?;
     traffic.check(&snapshot, shape, variation)?;
-    let restored = ground.restore(BOXES[1], &snapshot)?;
-    alike(&snapshot, &take(restored.as_fd())?)?;
+    go_on(ground, traffic, &snapshot, shape)
+}
+
+/// What has been sent fills the peer's window, which is no multiple of a segment, and the acknowledgement of it is lost:
+/// what is said again fits that window, whatever waits behind it.
+#[rstest]
+fn what_fills_its_peers_window_goes_on(
+    #[values(Family::V4, Family::V6)] family: Family,
+    #[values(Variation::Usual, Variation::WithoutTimestamps)] variation: Variation,
+) -> Result<()> {
+    require!(root, program("nft"));
+    let ground = Ground::open(family, variation)?;
+    for room in [4600, 8000, 12_000, 20_000] {
+        let peer = ground.node("peer");
+        peer.sysctl("net.ipv4.tcp_rmem", &format!("4096 {room} {room}"))?;
+        for opener in [Opener::Here, Opener::Peer] {
+            let moved = (|| {
+                ground.lead_to(BOXES[0])?;
+                let mut traffic = Traffic::begin(ground.connect(opener)?)?;
+                let ends = Ends::of(&traffic.pair.here)?;
+                ground.drop_packets(BOXES[0], "in", &ends)?;
+                traffic.send_unanswered(100_000)?;
+                let snapshot = ground.take(BOXES[0], &traffic.pair.here)?;
+                let (sending, window) = (&snapshot.sending, snapshot.windows.send);
+                let left = usize::try_from(window)?.checked_sub(sending.sent.len());
+                let left = left.context("more than the window")?;
+                ensure!(
+                    !sending.unsent.is_empty() && left < 1460,
+                    "{left} of {window}"
+                );
+                go_on(&ground, traffic, &snapshot, Shape::Idle)
+            })();
+            moved.with_context(|| format!("{room} bytes, opened by {opener:?}"))?;
+        }
+    }
+    ground.no_resets()
+}
+
+/// Has a connection that was taken out of the first box go on in the other, and end there.
+fn go_on(ground: &Ground, mut traffic: Traffic, snapshot: &Snapshot, shape: Shape) -> Result<()> {
+    let restored = ground.restore(BOXES[1], snapshot)?;
+    alike(snapshot, &take(restored.as_fd())?)?;
     let here = ground.switch(BOXES[1], restored)?;
     let before = std::mem::replace(&mut traffic.pair.here, here);
     close_silently(before.into())?;

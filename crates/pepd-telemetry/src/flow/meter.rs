@@ -52,6 +52,11 @@ impl DirectionMeter {
         self.added.bytes = bytes;
     }
 
+    /// Returns the bytes that are counted already, here or by another process.
+    pub(super) fn counted(&self) -> u64 {
+        self.added.bytes
+    }
+
     /// Takes a report, and says whether anything happened in the step.
     pub(super) fn report(
         &mut self,

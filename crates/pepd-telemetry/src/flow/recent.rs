@@ -16,6 +16,14 @@ pub(super) struct RecentSeconds {
 }
 
 impl RecentSeconds {
+    /// Begins with so many bytes that were delivered before, which are no second's.
+    pub(super) fn after(bytes: u64) -> Self {
+        Self {
+            bytes: [0; 10],
+            before: (bytes, PhaseTimes::default()),
+        }
+    }
+
     /// Ends a second, the `newest`th of ten in turn, and gives what happened in it.
     pub(super) fn advance(
         &mut self,

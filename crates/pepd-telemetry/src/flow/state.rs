@@ -148,9 +148,11 @@ impl State {
         sample: ConnectionSample,
         budget: &Arc<PointBudget>,
     ) {
+        let Self { up, down, .. } = &*self;
+        let began = [up, down].map(|meter| RecentSeconds::after(meter.counted()));
         let legs = self
             .legs
-            .get_or_insert_with(|| Box::new(Legs::new(History::new(Arc::clone(budget)))));
+            .get_or_insert_with(|| Box::new(Legs::new(History::new(Arc::clone(budget)), began)));
         legs.client.update(sample.client);
         legs.upstream.update(sample.upstream);
         self.up.note_unacknowledged(sample.upstream.unacknowledged);
@@ -257,13 +259,13 @@ impl State {
 }
 
 impl Legs {
-    fn new(history: History) -> Self {
+    fn new(history: History, [up, down]: [RecentSeconds; 2]) -> Self {
         Self {
             client: SocketSample::NONE,
             upstream: SocketSample::NONE,
             history,
-            up: RecentSeconds::default(),
-            down: RecentSeconds::default(),
+            up,
+            down,
             newest: 0,
             span: Duration::ZERO,
         }

@@ -179,6 +179,18 @@ fn what_is_in_a_send_buffer_is_not_delivered() {
 }
 
 #[test]
+fn what_another_process_has_carried_is_no_seconds() {
+    let mut bench = Bench::new();
+    bench.flow.had_written([5_000_000, 0]);
+    bench.up(500, 5_250_000, Activity::AwaitsSource { unsent: 0 });
+    bench.sample(figures());
+    let seen = bench.snapshot().up;
+    assert_eq!(seen.bytes, 5_250_000);
+    assert!((seen.goodput.last_second - 2e6).abs() < 1.0);
+    assert!(seen.goodput.last_ten_seconds < 2.1e6);
+}
+
+#[test]
 fn a_second_in_history_has_its_own_phases_and_retransmissions() {
     let mut bench = Bench::new();
     bench.up(400, 100, Activity::AwaitsSink);

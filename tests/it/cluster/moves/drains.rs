@@ -143,6 +143,28 @@ fn it_waits_for_the_routes_whatever_dies() -> Result<()> {
     ground.no_resets()
 }
 
+/// They have moved before, and the process that gave them away has died since: the next one, which has given none, waits for
+/// the routes all the same when it is told to end.
+#[test]
+fn it_waits_for_the_routes_of_what_another_process_gave() -> Result<()> {
+    require!(root, program("nft"));
+    let mut ground = Ground::open(Family::V4, ["", ""])?;
+    let pairs = open(&ground)?;
+    ground.all_move(0, PAIRS)?;
+    kill(ground.daemon(0)?.daemon()?, Signal::SIGKILL)?;
+    ground.daemon(0)?.says("READY=1")?;
+    exchange(&pairs).context("by way of the first box")?;
+    ground.tells(0, &["drain"])?.success()?;
+    wait_until(LIMIT, "it waits for the routes", || {
+        let words = "all connections have moved to two: what still comes here for them is sent on";
+        ground.logs().contains(words)
+    })?;
+    exchange(&pairs).context("while it waits")?;
+    ends(&mut ground)?;
+    exchange(&pairs).context("without the first box")?;
+    ground.no_resets()
+}
+
 /// What does not get over in time comes back, and meanwhile it is not for gone that it is taken.
 #[test]
 fn it_does_not_end_while_they_may_come_back() -> Result<()> {

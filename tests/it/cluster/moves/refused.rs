@@ -152,7 +152,8 @@ fn what_cannot_move_stays_and_is_named() -> Result<()> {
         "no [[neighbor]] is named three; there are: two",
     )?;
     let asked = ground.moves(0, &["--dry-run"])?;
-    fails(&asked, 0, "two would take 2 connections")?;
+    fails(&asked, 70, "two would take 2 connections")?;
+    fails(&asked, 70, "2 of 4 would stay here")?;
     fails(
         &ground.moves(0, &["--source", "10.9.9.0/24"])?,
         0,
@@ -160,13 +161,13 @@ fn what_cannot_move_stays_and_is_named() -> Result<()> {
     )?;
     fails(
         &ground.moves(0, &["--campus", "a:b", "--dry-run"])?,
-        0,
+        70,
         "would take",
     )?;
     fails(
         &ground.moves(0, &["--campus", "c"])?,
-        0,
-        "no such connection",
+        69,
+        "no campus of that name; it has: a, b",
     )?;
     let moved = ground.moves(0, &[])?;
     fails(&moved, 70, "2 of 4 stay here")?;
