@@ -110,7 +110,7 @@ pub fn shares(
     }
     if !config.moves.neighbors.is_empty() {
         // A runtime, the sockets by which the kernel is told and asked, the listener, its sessions, and one more.
-        own += 4 + 2 + 1 + moving::SESSIONS as u64 + 1;
+        own += 4 + 2 + 1 + moving::sessions(config.moves.neighbors.len()) as u64 + 1;
     }
     for _ in [
         config.admin.socket != AdminSocket::Off,

@@ -301,6 +301,19 @@ pub fn set_repair_option(fd: BorrowedFd<'_>, kind: u32, value: u32) -> Result<()
     Opt::<[u32; 2]>::new(IPPROTO_TCP, libc::TCP_REPAIR_OPTIONS, name).set(fd, [kind, value])
 }
 
+/// Has the socket take what comes for it again, where a filter has kept that away (SO_DETACH_FILTER, socket(7)).
+///
+/// # Errors
+/// As setsockopt(2).
+pub fn detach_filter(fd: BorrowedFd<'_>) -> Result<(), OptionError> {
+    let option = Opt::<c_int>::new(SOL_SOCKET, libc::SO_DETACH_FILTER, "SO_DETACH_FILTER");
+    match option.set(fd, 0) {
+        // There is none.
+        Err(error) if error.errno() == Some(libc::ENOENT) => Ok(()),
+        detached => detached,
+    }
+}
+
 /// Bounds the window that the peer is told of (TCP_WINDOW_CLAMP, tcp(7)); the kernel has let it grow
 /// with the receive buffer only as long as it sized that by itself.
 ///

@@ -18,7 +18,7 @@ mod take;
 mod tracking;
 mod wire;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
@@ -44,7 +44,7 @@ pub use self::evacuation::Evacuation;
 pub use self::figures::MoveFigures;
 pub use self::keys::Keys;
 use self::packets::Packets;
-pub use self::take::SESSIONS;
+pub use self::take::sessions;
 use self::tracking::Tracking;
 use crate::exit::{Failure, Result};
 
@@ -136,6 +136,7 @@ impl Moving {
                 tracking: Tracking::open(),
                 given: RefCell::default(),
                 taking: RefCell::default(),
+                coming: Cell::new(0),
             };
             run(Rc::new(ground), inbox)
         };
@@ -184,6 +185,8 @@ struct Ground {
     given: RefCell<Given>,
     /// Those that are being taken, each with where it is asked what becomes of it.
     taking: RefCell<BTreeMap<MoveId, UnboundedSender<oneshot::Sender<Members>>>>,
+    /// How many connections have been promised room here, and are not here yet.
+    coming: Cell<u32>,
 }
 
 async fn run(ground: Rc<Ground>, mut inbox: UnboundedReceiver<(MoveOrder, Answer)>) {

@@ -28,12 +28,18 @@ use super::tracking::{Ability, kernel};
 use super::wire::{Ended, Wire, heard};
 use super::{Ground, words};
 
-/// Sessions at once; further ones are refused.
-pub const SESSIONS: usize = 16;
+/// Sessions at once from the addresses of one neighbor; further ones are refused. Whoever is there beside it, or is
+/// translated to its address, is in the way of nobody else.
+const OF_EACH: usize = 4;
 
-/// Of these, those of addresses that are no neighbor's: they may be one's all the same, and they may be anybody's, who
-/// says nothing and is in the way of the neighbors for as long.
+/// Those of addresses that are no neighbor's: they may be one's all the same, and they may be anybody's, who says nothing
+/// and is in the way of the others for as long.
 const STRANGERS: usize = 4;
+
+/// Returns how many sessions there may be at once with so many neighbors.
+pub const fn sessions(neighbors: usize) -> usize {
+    OF_EACH * neighbors + STRANGERS
+}
 
 /// How often it is tried to have the packets of connections come here.
 const TRIES: usize = 3;
@@ -56,12 +62,16 @@ pub(super) async fn listen(ground: Rc<Ground>, at: SocketAddr) {
             }
         }
     };
-    let sessions = [SESSIONS - STRANGERS, STRANGERS].map(|count| Arc::new(Semaphore::new(count)));
+    let of_each = ground.moves.neighbors.iter();
+    let of_each: Vec<_> = of_each.map(|_| Arc::new(Semaphore::new(OF_EACH))).collect();
+    let of_strangers = Arc::new(Semaphore::new(STRANGERS));
     loop {
         match listener.accept().await {
             Ok((stream, from)) => {
-                let of = usize::from(!is_neighbor(&ground, from.ip()));
-                let Ok(session) = Arc::clone(&sessions[of]).try_acquire_owned() else {
+                let of_neighbor =
+                    neighbor_at(&ground, from.ip()).and_then(|place| of_each.get(place));
+                let sessions = Arc::clone(of_neighbor.unwrap_or(&of_strangers));
+                let Ok(session) = sessions.try_acquire_owned() else {
                     ground.figures.refused();
                     if let Some(held_back) = THROTTLE.admit(Instant::now()) {
                         tracing::warn!(%from, held_back,
@@ -81,9 +91,9 @@ pub(super) async fn listen(ground: Rc<Ground>, at: SocketAddr) {
     }
 }
 
-/// Tells whether an address is among those of a neighbor.
-fn is_neighbor(ground: &Ground, address: IpAddr) -> bool {
-    ground.moves.neighbors.iter().any(|it| {
+/// Returns the place of the neighbor that has an address.
+fn neighbor_at(ground: &Ground, address: IpAddr) -> Option<usize> {
+    ground.moves.neighbors.iter().position(|it| {
         let via = [it.v4.map(IpAddr::from), it.v6.map(IpAddr::from)];
         it.address.ip() == address || via.contains(&Some(address))
     })
@@ -146,6 +156,8 @@ struct Taking<'a> {
     those: Vec<Offered>,
     /// Whether what comes is tracked here.
     is_tracked: io::Result<bool>,
+    /// How many of them have been promised room under the limits.
+    welcome: u32,
     /// Of these, those whose packets are dropped, and since when.
     frozen: Vec<FourTuple>,
     since: Instant,
@@ -181,6 +193,7 @@ impl<'a> Taking<'a> {
             neighbor,
             those,
             is_tracked,
+            welcome: 0,
             frozen: Vec::new(),
             since: Instant::now(),
             taker,
@@ -263,15 +276,14 @@ impl<'a> Taking<'a> {
     async fn consider(&mut self, those: &[Offered]) -> Vec<Refused> {
         let ground = self.ground;
         let filtered = filtered(self.neighbor, those).await;
-        let admission = ground.observer.admission();
-        let room = admission
-            .limits()
-            .connections
-            .saturating_sub(admission.live());
-        let mut room = usize::try_from(room).unwrap_or(usize::MAX);
         let ability = Ability::towards(those).await;
         let unknown = self.is_tracked.as_ref().err();
         let unknown = unknown.map(|error| kernel(error.raw_os_error()));
+        let admission = ground.observer.admission();
+        let room = admission.limits().connections;
+        let room = room.saturating_sub(admission.live());
+        // Others may be about to come in another session.
+        let mut room = room.saturating_sub(ground.coming.get());
         let mut refused = Vec::new();
         let mut welcome = Vec::new();
         for (index, offered) in (0..).zip(those) {
@@ -287,11 +299,13 @@ impl<'a> Taking<'a> {
                 Reason::Full
             } else {
                 room -= 1;
+                self.welcome += 1;
                 welcome.extend(offered.tuples());
                 continue;
             };
             refused.push(Refused { index, why });
         }
+        ground.coming.set(ground.coming.get() + self.welcome);
         self.since = Instant::now();
         let frozen = ground.packets.freeze(&welcome, FROZEN);
         self.frozen = welcome;
@@ -413,6 +427,9 @@ impl<'a> Taking<'a> {
         // What was never restored, or was lost.
         self.forget();
         self.thaw();
+        // Those that are here are counted as the others are.
+        let coming = &self.ground.coming;
+        coming.set(coming.get().saturating_sub(self.welcome));
         while let Ok(asked) = self.asks.try_recv() {
             let _ = asked.send(self.taker.will_serve());
         }

@@ -24,6 +24,9 @@ pub enum Stays {
     /// There is none, or it is ending.
     #[error("it has ended, or is about to")]
     Ended,
+    /// Its worker has too much to do.
+    #[error("it was not brought to rest in time")]
+    Busy,
     /// A leg has failed, and what came before is still to be delivered.
     #[error("one of its legs has failed")]
     Failed,

@@ -58,8 +58,10 @@ impl Mover {
             worker.freeze(id, answer.clone());
         }
         drop(answer);
-        let answer = timeout(MOST_TIME, answered.recv()).await;
-        answer.ok().flatten().unwrap_or(Err(Stays::Ended))
+        match timeout(MOST_TIME, answered.recv()).await {
+            Ok(answer) => answer.unwrap_or(Err(Stays::Ended)),
+            Err(_) => Err(Stays::Busy),
+        }
     }
 
     /// Puts a connection of another box into sockets that are silent until [`Silent::activate`]. `with` is the

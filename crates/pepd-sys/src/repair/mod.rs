@@ -11,6 +11,8 @@ use std::ffi::c_int;
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use socket2::{SockFilter, SockRef};
+
 use crate::sockopt::{self, OptionError};
 use crate::stream;
 use crate::tcp_info::tcp_info;
@@ -189,13 +191,25 @@ pub fn probe_window(fd: BorrowedFd<'_>) -> Result<(), OptionError> {
     give_back(fd)
 }
 
+/// Has a socket take nothing that comes for it (SO_ATTACH_FILTER; tcp_filter, net/ipv4/tcp_ipv4.c), until it is given
+/// back: what it would acknowledge while somebody else is about to have its connection would be nobody's. That its packets
+/// are dropped before is not enough, as somebody may empty the host's tables meanwhile.
+///
+/// # Errors
+/// As setsockopt(2).
+fn deafen(fd: BorrowedFd<'_>) -> io::Result<()> {
+    /// BPF_RET | BPF_K (include/uapi/linux/bpf_common.h): returns how much of a packet is left.
+    const RETURN: u16 = 6;
+    SockRef::from(&fd).attach_filter(&[SockFilter::new(RETURN, 0, 0, 0)])
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
     use std::os::fd::AsFd;
 
-    use socket2::{Domain, SockFilter, SockRef, Socket, Type};
+    use socket2::{Domain, Socket, Type};
 
     use super::*;
 
@@ -219,11 +233,6 @@ mod tests {
         assert!(socket.reuse_address().unwrap());
     }
 
-    /// A filter that drops every packet (bpf(4): return 0).
-    fn drop_all() -> SockFilter {
-        SockFilter::new(0x06, 0, 0, 0)
-    }
-
     #[test]
     #[cfg_attr(miri, ignore = "Miri does not know its calls")]
     fn what_is_not_acknowledged_is_told() {
@@ -236,9 +245,7 @@ mod tests {
         };
         let told = |sender: &TcpStream, most| unacknowledged(sender.as_fd(), most).unwrap();
         assert_eq!(told(&sender, 100), None, "nothing was sent");
-        SockRef::from(&receiver)
-            .attach_filter(&[drop_all()])
-            .unwrap();
+        deafen(receiver.as_fd()).unwrap();
         let bytes: Vec<u8> = (0..200).collect();
         sender.write_all(&bytes).unwrap();
         let expected = next_sequence(receiver.as_fd()).unwrap();
@@ -255,7 +262,7 @@ mod tests {
         sender.shutdown(Shutdown::Write).unwrap();
         assert_eq!(told(&sender, 1000).unwrap().1, bytes);
         // Repair mode has left no trace: all of it arrives in the end.
-        SockRef::from(&receiver).detach_filter().unwrap();
+        sockopt::detach_filter(receiver.as_fd()).unwrap();
         let mut got = Vec::new();
         receiver.read_to_end(&mut got).unwrap();
         assert_eq!(got, bytes);

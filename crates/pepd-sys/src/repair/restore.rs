@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use pepd_packet::snapshot::{Agreed, Buffers, Fin, Sending, Snapshot, Windows};
 use socket2::Socket;
 
-use super::{NO_QUEUE, RECEIVE_QUEUE, SEND_QUEUE, give_back};
+use super::{NO_QUEUE, RECEIVE_QUEUE, SEND_QUEUE, deafen, give_back};
 use crate::sockopt::{self, FixedBuffers, OptionError};
 use crate::stream;
 use crate::tcp_info::tcp_info;
@@ -89,8 +89,8 @@ pub struct Restored {
 /// to have (IP_TRANSPARENT, SO_MARK, TCP_CONGESTION and so on) and is neither bound nor connected. It has
 /// TCP_NODELAY afterwards.
 ///
-/// The socket is silent until [`Restored::activate`]. Like [`take`](super::take) this is for connections
-/// whose packets are dropped: what arrives meanwhile is answered.
+/// The socket is silent until [`Restored::activate`], and takes nothing that comes for it. Like [`take`](super::take) this
+/// is for connections whose packets are dropped.
 ///
 /// # Errors
 /// Where the snapshot cannot be one, or the kernel refuses a call (TCP_REPAIR: CAP_NET_ADMIN).
@@ -107,6 +107,7 @@ pub fn restore(socket: Socket, snapshot: &Snapshot) -> Result<Restored, RestoreE
         false => sockopt::set_tclass_v6(fd, class)?,
     }
     hold(fd, sending, receiving.unread.len(), &snapshot.buffers)?;
+    deafen(fd).map_err(call("SO_ATTACH_FILTER"))?;
     sockopt::set_repair(fd, 1)?;
     socket.bind(&snapshot.local.into()).map_err(call("bind"))?;
     // What is unread is put in after, and moves the number.

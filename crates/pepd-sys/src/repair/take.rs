@@ -7,7 +7,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use pepd_packet::snapshot::{Agreed, Buffers, Fin, Receiving, Sending, Snapshot, Windows};
 use socket2::{Domain, SockRef};
 
-use super::{NO_QUEUE, OFF_WITH_PROBE, RECEIVE_QUEUE, SEND_QUEUE, end_of};
+use super::{NO_QUEUE, OFF_WITH_PROBE, RECEIVE_QUEUE, SEND_QUEUE, deafen, end_of};
 use crate::sockopt::{self, OptionError};
 use crate::stream;
 use crate::tcp_info::{TcpInfo, tcp_info};
@@ -61,11 +61,11 @@ fn call(call: &'static str) -> impl Fn(io::Error) -> TakeError {
     move |source| TakeError::Call { call, source }
 }
 
-/// Takes one end of a connection out of its socket, which stays in repair mode: it says nothing more when
-/// it is closed by [`close_silently`], and [`give_back`] has it go on.
+/// Takes one end of a connection out of its socket, which stays in repair mode and takes nothing that comes for it: it
+/// says nothing more when it is closed by [`close_silently`], and [`give_back`] has it go on.
 ///
 /// All packets of the connection are to be dropped in both directions before, and until then: repair mode
-/// keeps the kernel neither from taking what comes nor from sending what it has (net/ipv4/tcp.c).
+/// does not keep the kernel from sending what it has (net/ipv4/tcp.c).
 ///
 /// What the kernel does not tell is lost: congestion window and round-trip times, what has come out of
 /// order, and what the peer has said of it.
@@ -75,10 +75,13 @@ fn call(call: &'static str) -> impl Fn(io::Error) -> TakeError {
 /// socket has left repair mode then.
 pub fn take(fd: BorrowedFd<'_>) -> Result<Snapshot, TakeError> {
     sockopt::set_repair(fd, 1)?;
-    let taken = look_until_still(fd).and_then(|snapshot| {
-        sockopt::set_repair_queue(fd, NO_QUEUE)?;
-        Ok(snapshot)
-    });
+    let deaf = deafen(fd).map_err(call("SO_ATTACH_FILTER"));
+    let taken = deaf
+        .and_then(|()| look_until_still(fd))
+        .and_then(|snapshot| {
+            sockopt::set_repair_queue(fd, NO_QUEUE)?;
+            Ok(snapshot)
+        });
     if taken.is_err() {
         // What was wrong first is what is told.
         let _ = give_back(fd);
@@ -86,11 +89,13 @@ pub fn take(fd: BorrowedFd<'_>) -> Result<Snapshot, TakeError> {
     taken
 }
 
-/// Has a socket go on that was taken from: it leaves repair mode, and asks its peer at once how things are.
+/// Has a socket go on that was taken from: it takes what comes, leaves repair mode, and asks its peer at once how things
+/// are.
 ///
 /// # Errors
 /// As setsockopt(2).
 pub fn give_back(fd: BorrowedFd<'_>) -> Result<(), OptionError> {
+    sockopt::detach_filter(fd)?;
     sockopt::set_repair(fd, OFF_WITH_PROBE)?;
     sockopt::set_reuse_address(fd, 1)
 }

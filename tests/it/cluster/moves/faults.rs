@@ -1,15 +1,20 @@
 //! Whichever call of a box fails while connections move, exactly one box serves each of them.
 
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+
 use anyhow::{Context as _, Result, ensure};
 use pepd_testbed::traffic::Pair;
-use pepd_testbed::{Family, require, wait_until};
+use pepd_testbed::{Family, require, run, wait_until};
 use rstest::rstest;
 use serde_json::Value;
 
-use super::ground::Ground;
+use super::ground::{BOXES, Ground};
+use super::kinds::both_ways;
 use super::translated;
 use crate::faults::Faults;
-use crate::harness::LIMIT;
+use crate::harness::{LIMIT, PEPD};
 
 /// Its connections.
 const PAIRS: usize = 3;
@@ -46,6 +51,63 @@ fn whichever_call_fails_about_what_is_translated(#[values(0, 1)] which: usize) -
     let open = |_| translated::open_shared(&ground, Family::V4);
     let pairs: Vec<_> = (0..PAIRS).map(open).collect::<Result<_>>()?;
     each_call_fails(&mut ground, &pairs, which, "sendto:error=ENOBUFS")?;
+    ground.no_resets()
+}
+
+/// Somebody's firewall empties the first box's tables while its connections are on their way to the other: what comes
+/// is no longer kept from their sockets, which are to acknowledge nothing of it all the same.
+#[rstest]
+fn the_tables_are_emptied_in_the_midst(
+    #[values(Family::V4, Family::V6)] family: Family,
+    #[values(0, 1)] which: usize,
+) -> Result<()> {
+    require!(root, program("nft"));
+    let ground = Ground::open(family, ["", ""])?;
+    let pairs: Vec<_> = (0..PAIRS).map(|_| ground.pair()).collect::<Result<_>>()?;
+    // What is routed meanwhile would fit the other leg: hosts that share a kernel share the secret of its sequence numbers.
+    for name in BOXES {
+        ground.node(name).sh("nft 'table inet keep {
+            chain pass { type filter hook forward priority 0; meta l4proto tcp drop; }
+        }'")?;
+    }
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let streams: Vec<_> = pairs
+            .iter()
+            .map(|pair| scope.spawn(|| both_ways(pair, &over)))
+            .collect();
+        let emptied = (|| {
+            // What they have is more than fits a small packet, and does not get over.
+            ground.node("two").sh("nft 'table inet hold {
+                chain in {
+                    type filter hook input priority 0
+                    tcp dport 7310 meta length > 600 drop
+                }
+            }'")?;
+            let mut order = Command::new(PEPD);
+            order.args(["move", "--to", "two", "--socket"]);
+            order.arg(ground.socket(0));
+            let moving = scope.spawn(move || run(&mut order, LIMIT));
+            let digit = if family == Family::V4 { 4 } else { 6 };
+            let node = ground.node(BOXES[which]);
+            wait_until(LIMIT, "they are frozen", || {
+                let frozen = node.sh(&format!("nft list set inet pepd frozen{digit}"));
+                frozen.is_ok_and(|it| it.contains("elements"))
+            })?;
+            node.sh(
+                "echo 'delete table inet pepd; delete table ip pepd; delete table ip6 pepd' | nft -f -",
+            )?;
+            wait_until(LIMIT, "they are back", || {
+                ground.logs().contains("it is there again")
+            })?;
+            ground.node("two").sh("nft 'delete table inet hold'")?;
+            moving.join().unwrap().map(drop)
+        })();
+        over.store(true, Relaxed);
+        let ended: Vec<_> = streams.into_iter().map(|it| it.join().unwrap()).collect();
+        emptied?;
+        ended.into_iter().collect::<Result<()>>()
+    })?;
     ground.no_resets()
 }
 
