@@ -51,6 +51,7 @@ impl Daemon {
                 _ = windows.tick() => self.follow_windows().await,
                 _ = look.tick() => {
                     self.choosing.look(Instant::now());
+                    self.measuring.begin(&self.config, &self.plan);
                     if let Some(remembered) = &mut self.remembered {
                         remembered.keep(learned(&self.controls, &self.choosing));
                     }

@@ -295,8 +295,7 @@ fn serve(
     holding.follow(config, opened);
     let teller = holding.teller();
     let mut measuring = Measuring::default();
-    let opened = measuring.prepare(config)?;
-    measuring.follow(config, plan, opened);
+    measuring.begin(config, plan);
     let moving = Moving::start(config, made.keys, &relay)?;
     let links = Links::start(
         config,

@@ -5,8 +5,9 @@
 //! is when the times of those that go the way of most are others than they were, or they have a size of which
 //! little is known. It is found out anew then, and once an hour in any case.
 //!
-//! What counts is how long whole transfers take, of the size of which there are most. A tenth is not worth a
-//! split connection.
+//! What counts is how long whole transfers take, of each size of which there are many: splitting pays where it makes those
+//! of one size faster and none of another slower, and does not where it does so for none; where that cannot be told for
+//! long, those decide of which there are most. A tenth is not worth a split connection.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -26,6 +27,9 @@ const MOST: f64 = 1.2;
 
 /// As many times what transfers take, in the median, an exploration lasts at least.
 const LASTS: f64 = 3.0;
+
+/// Of which size there are so many times fewer than of the most common one has no say.
+const RARE: usize = 5;
 
 /// The time after which it is found out anew.
 const AGAIN: Duration = Duration::from_secs(3600);
@@ -178,26 +182,15 @@ impl Choice {
         time: f64,
         now: Instant,
     ) -> Option<Decision> {
-        let arms = self.times.get_mut(quantity as usize)?;
-        note(arms.of(arm), time);
+        note(self.times.get_mut(quantity as usize)?.of(arm), time);
+        if !self.has_lasted(now) {
+            return None;
+        }
+        let (splits, quantity, gain) = self.found()?;
+        let arms = self.times.get(quantity as usize)?;
         let compared = Arms {
             split: arms.split.len(),
             unsplit: arms.unsplit.len(),
-        };
-        let fewest = compared.split.min(compared.unsplit);
-        if fewest < FEWEST || !self.has_lasted(now) {
-            return None;
-        }
-        let arms = self.times.get(quantity as usize)?;
-        let gain = Gain::of(&arms.unsplit, &arms.split)?;
-        let splits = if gain.low > 1.0 && gain.factor >= LEAST {
-            true
-        } else if gain.high < MOST && gain.factor < LEAST {
-            false
-        } else if fewest >= ENOUGH {
-            gain.factor >= LEAST
-        } else {
-            return None;
         };
         let splits = match self.is_too_soon(gain, now) {
             true => self.splits,
@@ -220,6 +213,45 @@ impl Choice {
         };
         self.settle(splits, now);
         Some(decision)
+    }
+
+    /// Returns whether splitting pays, by which transfers, and how much; none as long as that cannot be told.
+    fn found(&self) -> Option<(bool, Quantity, Gain)> {
+        let count = |quantity: Quantity| {
+            let arms = self.times.get(quantity as usize);
+            arms.map_or(0, |arms| arms.split.len() + arms.unsplit.len())
+        };
+        let most = Quantity::ALL.into_iter().max_by_key(|it| count(*it))?;
+        let common = Quantity::ALL
+            .into_iter()
+            .filter(|it| count(*it) * RARE > count(most));
+        let gains: Vec<_> = common
+            .map(|quantity| {
+                let arms = self.times.get(quantity as usize);
+                let gain = arms.and_then(|arms| Gain::of(&arms.unsplit, &arms.split));
+                (quantity, gain)
+            })
+            .collect();
+        let known = gains.iter().filter_map(|(of, gain)| Some((*of, (*gain)?)));
+        let pays = |gain: Gain| gain.low > 1.0 && gain.factor >= LEAST;
+        let harms = |gain: Gain| gain.high < 1.0 && gain.factor <= 1.0 / LEAST;
+        let is_idle = |gain: Gain| gain.high < MOST && gain.factor < LEAST;
+        let best = known.clone().find(|(_, gain)| pays(*gain));
+        let any_harmed = known.clone().any(|(_, gain)| harms(gain));
+        if let Some((quantity, gain)) = best
+            && !any_harmed
+        {
+            return Some((true, quantity, gain));
+        }
+        let (_, of_most) = gains.iter().find(|(quantity, _)| *quantity == most)?;
+        let of_most = (*of_most)?;
+        let all_idle = gains.iter().all(|(_, gain)| gain.is_some_and(is_idle));
+        let arms = self.times.get(most as usize)?;
+        let is_enough = arms.split.len().min(arms.unsplit.len()) >= ENOUGH;
+        // Where one size gains and another loses, those decide of which there are most.
+        let is_told =
+            all_idle || is_enough || (best.is_some() && (pays(of_most) || harms(of_most)));
+        is_told.then_some((of_most.factor >= LEAST, most, of_most))
     }
 
     /// Returns whether the exploration has lasted for some times what half of either kind take: at first only the
@@ -465,6 +497,25 @@ mod tests {
                 "{seed}: {:?}",
                 campus.changes
             );
+        }
+    }
+
+    /// Small ones gain nothing, and large ones much: whichever is known first, it is split.
+    #[test]
+    fn of_several_sizes_it_pays_for_one() {
+        for seed in 0..100 {
+            let mut campus = Campus::new(seed, 1.0);
+            campus.scatter = 0.2;
+            for connection in 0..1200 {
+                (campus.bytes, campus.time, campus.gain) = match connection % 3 {
+                    0 => (5_000, 0.1, 1.0),
+                    1 => (50_000, 0.3, 1.3),
+                    _ => (500_000, 0.8, 1.6),
+                };
+                campus.connect();
+            }
+            assert!(campus.choice.splits(), "{seed}");
+            assert!(campus.changes.is_empty(), "{seed}: {:?}", campus.changes);
         }
     }
 

@@ -123,6 +123,14 @@ fn report(mut legs: [Leg; 2], args: &Model) -> std::result::Result<Report, Strin
             ));
         }
     }
+    if args
+        .buffer
+        .is_some_and(|buffer| leg_spec::packets(buffer) < 1.0)
+    {
+        return Err(format!(
+            "--buffer: it holds a packet at least, {PAYLOAD} bytes"
+        ));
+    }
     let mut path = Path {
         buffer: args.buffer.map_or(f64::INFINITY, leg_spec::packets),
         counted: match args.counts {

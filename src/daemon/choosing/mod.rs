@@ -139,7 +139,10 @@ impl Choosing {
 
     /// Gives what is chosen for each leg, where that is known by what its connections have met.
     pub fn learned(&self) -> impl Iterator<Item = (String, String)> {
-        let is_met = |of_leg: &OfLeg| !matches!(of_leg.choice.why(), Why::New | Why::Known);
+        // What is on trial was not judged yet, and would not be by a process that finds it chosen.
+        let is_met = |of_leg: &OfLeg| {
+            !matches!(of_leg.choice.why(), Why::New | Why::Known) && !of_leg.choice.is_on_trial()
+        };
         let known = self.legs.iter().filter(move |(_, of_leg)| is_met(of_leg));
         known.map(|(leg, of_leg)| (leg.clone(), of_leg.choice.chosen().name().to_owned()))
     }

@@ -6,11 +6,13 @@ mod chooser;
 mod thread;
 
 use std::io;
+use std::time::{Duration, Instant};
 
 use pepd_admin::wire::Worth;
 use pepd_config::Config;
 use pepd_net::{Choices, Plan};
 use pepd_sys::nflog::Log;
+use pepd_telemetry::Throttle;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use self::thread::Thread;
@@ -61,6 +63,22 @@ impl Measuring {
         Ok(Some(Opened { log, choices }))
     }
 
+    /// Measures as the configuration asks, if that can be had: what it takes may be another program's for the moment, as
+    /// after the end of a process before this one, and no connection is to wait for that.
+    pub fn begin(&mut self, config: &Config, plan: &Plan) {
+        static THROTTLE: Throttle = Throttle::new(Duration::from_secs(600));
+        match self.prepare(config) {
+            Ok(None) => {}
+            Ok(opened) => self.follow(config, plan, opened),
+            Err(error) => {
+                if let Some(held_back) = THROTTLE.admit(Instant::now()) {
+                    tracing::warn!(%error, held_back,
+                        "it is not measured what splitting is worth, and nothing is routed for that; it is tried again");
+                }
+            }
+        }
+    }
+
     /// Measures as another configuration asks, with what was opened for it, by the plan that is installed.
     pub fn follow(&mut self, config: &Config, plan: &Plan, opened: Option<Opened>) {
         if config.measured().is_none() {
@@ -104,8 +122,11 @@ impl Drop for Measuring {
 
 fn refused(error: &io::Error) -> Failure {
     let cure = match error.raw_os_error() {
-        Some(libc::EBUSY) => "another program reads it: end that",
-        _ => "take `unsplit` out of [measure], or load the module nfnetlink_log",
+        // nfulnl_recv_config, net/netfilter/nfnetlink_log.c.
+        Some(libc::EBUSY | libc::EPERM) => "another program reads it: end that",
+        _ => {
+            "load the module nfnetlink_log, or take out `unsplit` of [measure] and \"auto\" of [capture] and rules"
+        }
     };
     Failure::temporary(format!("NFLOG group {MEASURE_GROUP}: {error}; {cure}"))
 }

@@ -6,6 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use pepd_packet::LogGroup;
+use pepd_sys::nflog::Log;
 use pepd_testbed::traffic::{accept, connect};
 use pepd_testbed::{Family, Pepd, World, ask, require, wait_until};
 use rstest::rstest;
@@ -13,6 +15,9 @@ use serde_json::Value;
 
 use crate::harness::{PEPD, count};
 use crate::streams::download;
+
+/// The group that the kernel passes headers on to.
+const GROUP: LogGroup = LogGroup(7300);
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -112,6 +117,36 @@ fn what_comes_to_nothing_is_not_compared() -> Result<()> {
     let first_byte = compared(&socket, "first_byte")?.context("first byte")?;
     let all = ["split", "unsplit"].map(|kind| first_byte[kind]["connections"].as_u64());
     ensure!(all.iter().flatten().sum::<u64>() == 1, "{first_byte}");
+    let (status, log) = daemon.stop()?;
+    ensure!(status.success(), "{log}");
+    Ok(())
+}
+
+/// Where another program reads what the kernel passes on, as it may have begun to while a process before this one ended,
+/// connections are split, and it is measured once that has ended.
+#[test]
+fn what_another_program_reads_is_measured_later() -> Result<()> {
+    require!(root, program("nft"));
+    let world = World::standard()?;
+    let other = world.hb().run(|| Ok(Log::open(GROUP)?))?;
+    let config = World::config().replace("port = 7300\n", "port = 7300\nsplit = \"auto\"\n");
+    let config = format!("{config}\n{}", world.admin());
+    let daemon = Pepd::start(PEPD, world.hb(), &config)?;
+    ensure!(
+        daemon.log().contains("another program reads it"),
+        "{}",
+        daemon.log()
+    );
+    let (pair, split) = world.probe(Family::V4)?;
+    ensure!(split);
+    pair.exchange(1000)?;
+    drop(other);
+    let listener = world.listen(Family::V4)?;
+    let socket = world.admin_socket();
+    wait_until(LIMIT, "it is measured", || {
+        let one = download(&world, &listener, 1000);
+        one.is_ok() && matches!(compared(&socket, "first_byte"), Ok(Some(_)))
+    })?;
     let (status, log) = daemon.stop()?;
     ensure!(status.success(), "{log}");
     Ok(())

@@ -1,7 +1,11 @@
 //! The path that is asked about.
 
 use crate::fluid;
-use crate::law::{Control, Leg};
+use crate::law::{Control, Leg, Loss};
+
+/// Where losses leave so many times what a leg's window and link allow, they take no more than 1 in 2,000 of that: p rate T/4,
+/// with the time T in which half of it is won back, is 3/16 (cap / mean)².
+const NO_MATTER: f64 = 20.0;
 
 /// A path of legs, with a box between each two.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,6 +74,7 @@ impl Path {
         let legs = self.windowed();
         let leg = |(stream, leg): (u64, &Leg)| {
             let alone = leg.alone();
+            let left = leg.aimd().map_or(0.0, |aimd| aimd.mean(leg.loss));
             fluid::Leg {
                 aimd: leg.aimd(),
                 // One that is not moved by losses sends what it carries, always.
@@ -77,7 +82,11 @@ impl Path {
                     Some(_) => alone.cap,
                     None => alone.throughput,
                 },
-                loss: leg.loss,
+                // What has hardly an effect would take ever longer to be met often enough.
+                loss: match left < NO_MATTER * alone.cap {
+                    true => leg.loss,
+                    false => Loss::default(),
+                },
                 stream,
             }
         };
