@@ -87,8 +87,11 @@ fn strangers_that_say_nothing_do_not_keep_a_neighbor_out() -> Result<()> {
     let pair = ground.pair()?;
     let left = ground.node("left");
     left.sh("ip route add 10.9.0.1 via 10.21.0.2")?;
+    let connect = || TcpStream::connect("10.9.0.1:7310");
     let silent = left.run(|| {
-        let streams = (0..40).map(|_| TcpStream::connect("10.9.0.1:7310"));
+        // It listens a moment after it splits.
+        wait_until(LIMIT, "it listens", || connect().is_ok())?;
+        let streams = (0..40).map(|_| connect());
         Ok(streams.collect::<Result<Vec<_>, _>>()?)
     })?;
     ground.all_move(0, 1)?;
